@@ -1,0 +1,85 @@
+/*
+ * driver.h - all that pool/ knows of CUDA: a table of functions.
+ *
+ * interpose/ fills it with the real driver; unit tests fill it with a driver
+ * of their own, so that memory, time and failure are the test's to decide.
+ *
+ * Every function returns 0 (good), a value > 0 (the driver's own CUresult,
+ * handed on untouched) or, where it says so, a value < 0 (our -errno).
+ * Every function may be called with any context current and from any thread,
+ * and leaves the thread's current context, capture mode and errno as they
+ * were. Those that CUDA forbids during a capture run in the relaxed capture
+ * mode, so that they never invalidate the capture of the calling thread.
+ */
+#ifndef GCP_POOL_DRIVER_H
+#define GCP_POOL_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A device address (CUdeviceptr). */
+typedef uint64_t gcp_addr;
+
+/* CUresult values that the rooms have to tell apart (asserted equal to those
+ * of cuda.h in interpose/). */
+enum {
+	GCP_CUDA_INVALID_VALUE = 1,
+	GCP_CUDA_OUT_OF_MEMORY = 2,
+	GCP_CUDA_NOT_READY = 600,
+};
+
+struct gcp_driver {
+	/* --- memory --------------------------------------------------------- */
+
+	/* Allocates `bytes` of device memory in context `ctx`.
+	 * Does not wait for the device. */
+	int (*mem_alloc)(void *ctx, uint64_t bytes, gcp_addr *ret_addr);
+
+	/* Frees what mem_alloc gave. Returns only when all work submitted to
+	 * `ctx` before the call is done (facts: "What cudaFree really does"). */
+	int (*mem_free)(void *ctx, gcp_addr addr);
+
+	/* Asks the driver's own stream-ordered and graph pools of the context's
+	 * device to give back what they cache. Best effort. */
+	void (*mem_trim)(void *ctx);
+
+	/* --- fences --------------------------------------------------------- */
+	/* Absent (NULL fence_record) on drivers before 12.5: the pool then uses
+	 * ctx_sync instead, which is slower and equally safe. */
+
+	/* Creates an event that can fence `ctx`. */
+	int (*fence_create)(void *ctx, void **ret_fence);
+	void (*fence_destroy)(void *fence);
+
+	/* Records the event behind ALL work submitted to `ctx` so far, on every
+	 * stream. Does not wait and holds nothing back.
+	 * FORBIDDEN while any stream of `ctx` captures. */
+	int (*fence_record)(void *ctx, void *fence);
+
+	/* Holds back ALL later work of EVERY live context of this process until
+	 * the fence is done. Does not block the host.
+	 * FORBIDDEN while any stream of the process captures. */
+	int (*fence_order)(void *fence);
+
+	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error. */
+	int (*fence_query)(void *fence);
+
+	/* Blocks the host until the fence is done. */
+	int (*fence_wait)(void *fence);
+
+	/* Blocks the host until all work submitted to `ctx` is done.
+	 * FORBIDDEN while any stream of `ctx` captures. */
+	int (*ctx_sync)(void *ctx);
+
+	/* --- the world ------------------------------------------------------ */
+
+	/* Whether someone outside every context's queue may write into device
+	 * memory by himself (an RDMA library is loaded, or the option says so).
+	 * Then only completed pages are reused, never ordered ones. Cheap. */
+	bool (*third_party_writers)(void);
+
+	/* Monotonic time in nanoseconds. */
+	uint64_t (*clock_ns)(void);
+};
+
+#endif

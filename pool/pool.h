@@ -1,0 +1,267 @@
+/*
+ * pool.h - the one header of pool/: a caching allocator of device memory.
+ *
+ * Called by capture/ and interpose/. Knows nothing of CUDA but driver.h, of
+ * the environment but struct gcp_config, and of captures but two facts: that
+ * fences can be held off (gcp_pools_fences_hold), and that a heap can be
+ * private (gcp_heap_create).
+ *
+ * The nouns, from large to small:
+ *
+ *   pools     all pools of the process; the only state that is shared
+ *   pool      the memory of one CUDA context
+ *   heap      segments with one book of free blocks: a pool has a common heap
+ *             and, for captured graphs, private ones
+ *   segment   one allocation of the driver
+ *   slab      a part of a segment cut into equal small blocks
+ *   block     what the program gets: [addr, addr + size)
+ *   page      all frees of a pool between two fences; blocks carry its number
+ *   fence     an event behind all work of a context that closes a page
+ *
+ * Results: 0 good; > 0 the driver's CUresult, untouched; < 0 our -errno.
+ * Every function may be called from any thread at any time, unless it says
+ * otherwise. None touches errno.
+ */
+#ifndef GCP_POOL_POOL_H
+#define GCP_POOL_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver.h"
+
+struct gcp_pools;
+struct gcp_pool;
+struct gcp_heap;
+
+/* --- configuration ------------------------------------------------------- */
+
+enum { GCP_CLASS_LIST_MAX = 256 }; /* longest explicit list of size classes */
+
+/* Read once by gcp_pools_create. Sizes in bytes. Defaults and bounds stand in
+ * the option table of interpose/options.c; gcp_config_default gives the same
+ * defaults to tests. */
+struct gcp_config {
+	uint32_t class_steps;  /* size classes per power of two: 1..64 */
+	uint64_t class_min;    /* smallest class; multiple of 512 */
+	uint64_t class_max;    /* largest class; larger sizes round up to 512 */
+	uint64_t class_list[GCP_CLASS_LIST_MAX]; /* explicit classes, ascending */
+	uint32_t class_list_count;               /* 0: computed from the above */
+	uint64_t slab_max;     /* classes up to this are cut from slabs */
+	uint64_t segment_bytes; /* driver allocation that medium blocks share */
+	uint64_t split_limit;  /* segments above this size are never split */
+	uint64_t window_bytes; /* growth bound: freed bytes that may circulate,
+	                        * still pending, before a barrier is set */
+	uint32_t window_blocks; /* the same in blocks, of one size */
+	uint32_t page_blocks;  /* a page is closed after so many frees of one thread */
+	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
+	uint64_t cache_limit;  /* most unused bytes kept per pool; 0: no limit */
+	uint64_t quota;        /* most reserved bytes per device; 0: no limit */
+	bool blocking_free;    /* a free waits for the device, as cudaFree does */
+	bool completed_only;   /* never reuse behind a barrier, only after completion */
+};
+
+void gcp_config_default(struct gcp_config *config);
+
+/* 0, or -EINVAL with *ret_why set to a static sentence. */
+int gcp_config_check(const struct gcp_config *config, const char **ret_why);
+
+/* --- life ------------------------------------------------------------------ */
+
+/* Makes the process's pools. `driver` is copied. -ENOMEM, -EINVAL. */
+int gcp_pools_create(const struct gcp_config *config,
+		     const struct gcp_driver *driver,
+		     struct gcp_pools **ret_pools);
+
+/* For tests: forgets everything, calls no driver function but fence_destroy
+ * and mem_free. No other thread may use the pools. Accepts NULL. The library
+ * itself never destroys its pools. */
+void gcp_pools_destroy(struct gcp_pools *pools);
+
+/* The pool of context `ctx` on device `device`, made at the first call.
+ * Lock-free when it exists. -ENOMEM. */
+int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
+		 struct gcp_pool **ret_pool);
+
+/* The pool of `ctx` if it exists, else NULL. */
+struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx);
+
+/* The context is gone, and its memory with it: forgets all blocks, calls no
+ * driver function. Later frees of its pointers are foreign (-ENOENT). */
+void gcp_pool_drop(struct gcp_pools *pools, void *ctx);
+
+/* A context came to life: it must stand behind every barrier that is set and
+ * not yet done. Calls `order(ctx, fence)` for each; interpose/ waits there. */
+void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
+			      int (*order)(void *ctx, void *fence));
+
+/* --- allocate and free ----------------------------------------------------- */
+
+/* Gives a block of at least `bytes` (> 0), aligned to 512 bytes.
+ * Goes to the driver only when nothing cached fits; a driver that is full
+ * first gets back all that is cached (gcp_pools_reclaim). May wait for the
+ * device only when memory is out.
+ * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota); a sticky device error. */
+int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
+
+/* Takes a block back, into its common heap's open page or its private heap.
+ * 0; -ENOENT: not the start of a block of ours (give it to the real free);
+ * -EINVAL: ours, but free already; > 0: freed, and the fence reported this
+ * sticky device error. */
+int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr);
+
+/* The live block that holds `addr` (anywhere inside). -ENOENT if none. */
+struct gcp_block_info {
+	gcp_addr addr;         /* first byte of the block */
+	uint64_t requested;    /* what the program asked for */
+	uint64_t size;         /* what it occupies */
+	gcp_addr segment_addr; /* the driver allocation that holds it */
+	uint64_t segment_size;
+	struct gcp_pool *pool;
+	struct gcp_heap *heap; /* NULL: the common heap */
+};
+int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
+		   struct gcp_block_info *ret_info);
+
+/* Whether `addr` is the start of a live block. Lock-free, constant time. */
+bool gcp_pools_owns(struct gcp_pools *pools, gcp_addr addr);
+
+/* Waits until nothing submitted before the block was handed out can still
+ * touch it: what is outside every context's queue (another process, a network
+ * card) may use it then. -ENOENT; a sticky device error; -EBUSY if a capture
+ * makes waiting impossible. */
+int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr);
+
+/* The calling thread ends: its cached blocks go back. */
+void gcp_pools_thread_exit(struct gcp_pools *pools);
+
+/* --- fences and captures --------------------------------------------------- */
+
+/* While held, no page is closed and no barrier set, in any pool: CUDA would
+ * invalidate the capture. Returns when no fence is being set. Counts: each
+ * hold needs one release. Called around the life of every capture. */
+void gcp_pools_fences_hold(struct gcp_pools *pools);
+void gcp_pools_fences_release(struct gcp_pools *pools);
+
+/* --- private heaps (for capture/) ------------------------------------------ */
+
+/* A heap of its own segments, in this pool. Its blocks never reach the common
+ * heap before gcp_heap_surrender. -ENOMEM. */
+int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
+
+int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
+
+/* How frees into a private heap become allocations again. */
+enum gcp_reuse {
+	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
+	GCP_REUSE_LATER,  /* not before gcp_heap_settle */
+	GCP_REUSE_FENCED, /* like the common heap: the page must be ready */
+};
+void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse);
+
+/* A capture that used the heap ended: its frees may be allocated again by
+ * later captures into this heap. */
+void gcp_heap_settle(struct gcp_heap *heap);
+
+/* Nothing can run on the heap's addresses any more: its free memory passes
+ * into the open page of the common heap, live blocks follow when freed.
+ * `heap` is gone afterwards. */
+void gcp_heap_surrender(struct gcp_heap *heap);
+
+/* Marks set on private heaps by capture/; opaque to the pool. */
+void gcp_heap_set_owner(struct gcp_heap *heap, void *owner);
+void *gcp_heap_owner(struct gcp_heap *heap);
+
+struct gcp_heap_usage {
+	uint64_t reserved_bytes;
+	uint64_t allocated_bytes; /* held by the program */
+	uint64_t blocks;          /* held by the program */
+};
+void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
+
+/* --- memory pressure ------------------------------------------------------- */
+
+/* The driver said that device `device` (-1: any) is full. Gives back, in this
+ * order and until something was given back: unused segments whose pages are
+ * completed; the driver's own caches; then, waiting for the device, segments
+ * with pending pages. Returns the bytes given back. */
+uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
+
+/* Gives unused segments back until at most `keep_bytes` of unused memory stay
+ * cached on `device` (-1: each). May wait for the device. Returns the bytes
+ * given back. */
+uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes);
+
+/* Bytes on `device` that are reserved and that no block of the program holds. */
+uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
+
+/* --- statistics ------------------------------------------------------------ */
+
+/* Each gauge: now, the highest ever (since the last reset), the sum of all
+ * increases, the sum of all decreases. */
+struct gcp_gauge {
+	uint64_t current, peak, allocated, freed;
+};
+
+/* X(name, what it means). PyTorch's names where the meaning is the same. */
+#define GCP_GAUGES(X)                                                          \
+	X(allocation, "blocks held by the program")                            \
+	X(segment, "segments: allocations of the driver")                      \
+	X(requested_bytes, "bytes the program asked for and holds")            \
+	X(allocated_bytes, "bytes in blocks held by the program")              \
+	X(active_bytes, "allocated_bytes plus freed bytes whose page is pending") \
+	X(reserved_bytes, "bytes taken from the driver")                       \
+	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")
+
+#define GCP_COUNTERS(X)                                                        \
+	X(hits, "allocations served without the driver")                       \
+	X(misses, "allocations that needed new memory from the driver")        \
+	X(alloc_retries, "driver allocations that failed and were tried again") \
+	X(ooms, "allocations that failed for want of memory")                  \
+	X(pages, "pages closed")                                               \
+	X(fences, "fences recorded")                                           \
+	X(barriers, "barriers set: reuse ordered on the device, host not blocked") \
+	X(waits, "times the host waited for a page")                           \
+	X(trims, "segments given back to the driver")                          \
+	X(held_frees, "frees that waited for the end of a capture")
+
+/* Calls of the library into the driver, with the time spent in them. */
+#define GCP_DRIVER_CALLS(X)                                                    \
+	X(mem_alloc) X(mem_free) X(mem_trim) X(fence_create) X(fence_record)   \
+	X(fence_order) X(fence_query) X(fence_wait) X(ctx_sync)
+
+struct gcp_call_cost {
+	uint64_t count, ns;
+};
+
+struct gcp_stats {
+#define GCP_X(name, meaning) struct gcp_gauge name;
+	GCP_GAUGES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning) uint64_t name;
+	GCP_COUNTERS(GCP_X)
+#undef GCP_X
+#define GCP_X(name) struct gcp_call_cost name;
+	GCP_DRIVER_CALLS(GCP_X)
+#undef GCP_X
+	uint64_t largest_free_bytes; /* largest block that could be given at once */
+	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
+};
+
+/* Sum over the pools of `device`, exact at one moment; peaks of gauges that
+ * threads count by themselves may be low by at most 1 MiB for each thread.
+ * -ENOENT: no pool there. */
+int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
+void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
+
+/* Highest device number with a pool, or -1. */
+int gcp_pools_device_max(struct gcp_pools *pools);
+
+/* --- checking -------------------------------------------------------------- */
+
+/* Checks every invariant of every structure (types.h numbers them). Returns
+ * NULL or a static sentence that names the broken one. For tests. */
+const char *gcp_pools_check(struct gcp_pools *pools);
+
+#endif
