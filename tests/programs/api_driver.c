@@ -1,0 +1,189 @@
+/*
+ * api_driver.c - api.h upon the CUDA driver: styles `linked` and `dlsym`.
+ *
+ * Works in the primary contexts, as the runtime does.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+
+enum { DEVICES_MAX = 64 };
+
+static CUcontext primary[DEVICES_MAX]; /* retained once; main thread fills first */
+
+static CUdeviceptr address(const void *p)
+{
+	return (CUdeviceptr)(uintptr_t)p;
+}
+
+const char *gcpt_api_name(void)
+{
+	return "driver";
+}
+
+const char *gcpt_error_name(int code)
+{
+	const char *name = NULL;
+
+	if (cu.cuGetErrorName)
+		cu.cuGetErrorName((CUresult)code, &name);
+	return name ? name : "?";
+}
+
+int gcpt_last_error(void)
+{
+	return 0;
+}
+
+int gcpt_use(int device)
+{
+	CUresult result;
+
+	gcpt_driver_open();
+	if (device < 0 || device >= DEVICES_MAX)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!primary[device]) {
+		result = cu.cuDevicePrimaryCtxRetain(&primary[device], device);
+		if (result)
+			return result;
+	}
+	return cu.cuCtxSetCurrent(primary[device]);
+}
+
+int gcpt_device_count(int *ret_count)
+{
+	gcpt_driver_open();
+	return cu.cuDeviceGetCount(ret_count);
+}
+
+int gcpt_device_reset(int device)
+{
+	primary[device] = NULL;
+	return cu.cuDevicePrimaryCtxReset(device);
+}
+
+int gcpt_sync(void)
+{
+	return cu.cuCtxSynchronize();
+}
+
+int gcpt_malloc(void **ret_p, size_t bytes)
+{
+	return cu.cuMemAlloc((CUdeviceptr *)ret_p, bytes);
+}
+
+int gcpt_free(void *p)
+{
+	return cu.cuMemFree(address(p));
+}
+
+int gcpt_malloc_pitch(void **ret_p, size_t *ret_pitch, size_t width, size_t height)
+{
+	return cu.cuMemAllocPitch((CUdeviceptr *)ret_p, ret_pitch, width, height, 4);
+}
+
+int gcpt_malloc_managed(void **ret_p, size_t bytes)
+{
+	return cu.cuMemAllocManaged((CUdeviceptr *)ret_p, bytes, CU_MEM_ATTACH_GLOBAL);
+}
+
+int gcpt_malloc_async(void **ret_p, size_t bytes, CUstream stream)
+{
+	return cu.cuMemAllocAsync((CUdeviceptr *)ret_p, bytes, stream);
+}
+
+int gcpt_free_async(void *p, CUstream stream)
+{
+	return cu.cuMemFreeAsync(address(p), stream);
+}
+
+int gcpt_malloc_host(void **ret_p, size_t bytes)
+{
+	return cu.cuMemAllocHost(ret_p, bytes);
+}
+
+int gcpt_free_host(void *p)
+{
+	return cu.cuMemFreeHost(p);
+}
+
+int gcpt_mem_info(size_t *ret_free, size_t *ret_total)
+{
+	return cu.cuMemGetInfo(ret_free, ret_total);
+}
+
+int gcpt_async_keep(int device)
+{
+	cuuint64_t all = ~(cuuint64_t)0;
+	CUmemoryPool pool;
+	CUresult result = cu.cuDeviceGetDefaultMemPool(&pool, device);
+
+	return result ? result
+		      : cu.cuMemPoolSetAttribute(
+			    pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
+}
+
+int gcpt_copy(void *dst, const void *src, size_t bytes)
+{
+	return cu.cuMemcpy(address(dst), address(src), bytes);
+}
+
+int gcpt_copy_async(void *dst, const void *src, size_t bytes, CUstream stream)
+{
+	return cu.cuMemcpyAsync(address(dst), address(src), bytes, stream);
+}
+
+int gcpt_set_async(void *p, int byte, size_t bytes, CUstream stream)
+{
+	return cu.cuMemsetD8Async(address(p), (unsigned char)byte, bytes, stream);
+}
+
+int gcpt_stream_create(CUstream *ret_stream)
+{
+	return cu.cuStreamCreate(ret_stream, CU_STREAM_NON_BLOCKING);
+}
+
+int gcpt_stream_destroy(CUstream stream)
+{
+	return cu.cuStreamDestroy(stream);
+}
+
+int gcpt_stream_sync(CUstream stream)
+{
+	return cu.cuStreamSynchronize(stream);
+}
+
+int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p)
+{
+	CUipcMemHandle handle;
+	CUresult result = cu.cuIpcGetMemHandle(&handle, address(p));
+
+	memcpy(ret_handle, &handle, sizeof(handle));
+	return result;
+}
+
+int gcpt_ipc_open(void **ret_p, const struct gcpt_ipc *handle)
+{
+	CUipcMemHandle theirs;
+
+	memcpy(&theirs, handle, sizeof(theirs));
+	return cu.cuIpcOpenMemHandle((CUdeviceptr *)ret_p, theirs,
+				     CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+int gcpt_ipc_close(void *p)
+{
+	return cu.cuIpcCloseMemHandle(address(p));
+}
+
+void gcpt_demand(int code, const char *call, const char *file, int line)
+{
+	if (!code)
+		return;
+	fprintf(stderr, "%s:%d: %s: %d %s\n", file, line, call, code,
+		gcpt_error_name(code));
+	exit(2);
+}
