@@ -1,0 +1,373 @@
+/*
+ * alloc.c - the way of an allocation, and the way of a free.
+ *
+ * An allocation looks, from cheap to dear:
+ *   1. in the thread's own cache                          no lock, no driver
+ *   2. in the heap, among what is ready                   pool->lock
+ *   3. again, after asking which pages are completed      + a query
+ *   4. behind a barrier, once enough memory circulates    + a device-side wait
+ *   5. in the driver                                      + 50 to 800 us
+ *   6. in the driver, after giving back all that is cached (reclaim.c)
+ *
+ * Between 4 and 5 lies the growth bound: while less than the window is pending
+ * new memory is taken, so that work on other streams runs on undisturbed; from
+ * then on a barrier on the oldest page that fits, which waits only for work of
+ * long ago. The bound decides speed and memory, never safety.
+ *
+ * A free never waits (unless blocking_free says so) and may close a page.
+ */
+#include "types.h"
+
+/* --- taking what is there ------------------------------------------------------------ */
+
+struct request {
+	struct gcp_heap *heap;
+	uint64_t bytes;      /* asked for */
+	uint64_t size;       /* rounded up to a class or to units */
+	uint32_t size_class; /* or GCP_CLASS_NONE */
+};
+
+static void request_init(struct request *request, struct gcp_heap *heap, uint64_t bytes)
+{
+	const struct gcp_classes *classes = &heap->pool->pools->classes;
+
+	request->heap = heap;
+	request->bytes = bytes;
+	request->size_class = gcp_class_of(classes, bytes);
+	request->size = request->size_class != GCP_CLASS_NONE
+				? classes->sizes[request->size_class]
+				: gcp_round_up(bytes, GCP_UNIT);
+}
+
+static struct gcp_cache *request_cache(const struct request *request)
+{
+	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
+		return NULL;
+	return gcp_cache_mine(request->heap->pool);
+}
+
+static struct gcp_block *take_cached(const struct request *request)
+{
+	struct gcp_cache *cache = request_cache(request);
+
+	return cache ? gcp_cache_take(cache, request->size_class, request->bytes) : NULL;
+}
+
+/* pool->lock is held. */
+static void count_taken(const struct request *request, struct gcp_block *block, bool hit)
+{
+	struct gcp_heap *heap = request->heap;
+
+	block->requested = request->bytes;
+	if (heap->private) {
+		heap->used_blocks++;
+		heap->used_bytes += block->size;
+	}
+	gcp_tally_count(&heap->pool->tally, 1, request->bytes, block->size);
+	if (hit)
+		heap->pool->stats.hits++;
+	else
+		heap->pool->stats.misses++;
+	gcp_tally_hand_over(heap->pool, &heap->pool->tally);
+}
+
+static struct gcp_block *take_from_heap(const struct request *request, bool hit)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_block *block;
+
+	pthread_mutex_lock(&pool->lock);
+	block = gcp_heap_take(request->heap, request->size, request->size_class);
+	if (block)
+		count_taken(request, block, hit);
+	pthread_mutex_unlock(&pool->lock);
+	return block;
+}
+
+static struct gcp_block *take_anywhere(const struct request *request)
+{
+	struct gcp_block *block = take_cached(request);
+
+	return block ? block : take_from_heap(request, true);
+}
+
+/* --- barrier or growth ------------------------------------------------------------------ */
+
+/* The oldest page with a block for this request, in the thread's cache or in
+ * the heap, if so much is pending already that the heap should not grow. */
+static uint64_t page_worth_a_barrier(const struct request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_cache *cache = request_cache(request);
+	uint32_t count = 0;
+	uint64_t page = 0;
+
+	if (cache)
+		page = gcp_cache_next_page(cache, request->size_class, &count);
+	if (page && count >= gcp_cache_window(pool, request->size))
+		return page;
+
+	pthread_mutex_lock(&pool->lock);
+	page = gcp_heap_fitting_page(request->heap, request->size, request->size_class);
+	if (request->size_class < pool->pools->classes.slab_count) {
+		struct gcp_class_list *class =
+			&request->heap->classes[request->size_class];
+		if (class->count < pool->pools->config.window_blocks)
+			page = 0;
+	} else if (request->heap->pending_bytes + request->size <=
+		   pool->pools->config.window_bytes) {
+		page = 0;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return page;
+}
+
+static int take_behind_barrier(const struct request *request, struct gcp_block **ret_block)
+{
+	uint64_t page = page_worth_a_barrier(request);
+	int result;
+
+	*ret_block = NULL;
+	if (page == 0)
+		return 0;
+	result = gcp_pages_make_ready(request->heap->pool, page);
+	if (result == -EBUSY)
+		return 0;
+	if (result == 0)
+		*ret_block = take_anywhere(request);
+	return result;
+}
+
+/* --- new memory ------------------------------------------------------------------------------ */
+
+/* How much to ask the driver for, so that small requests share segments. */
+static uint64_t segment_bytes(const struct request *request, enum gcp_kind kind)
+{
+	const struct gcp_config *config = &request->heap->pool->pools->config;
+
+	if (kind == GCP_KIND_SLAB)
+		return GCP_CHUNK;
+	if (kind == GCP_KIND_MEDIUM || request->size <= config->segment_bytes / 2)
+		return config->segment_bytes;
+	return gcp_round_up(request->size, GCP_CHUNK);
+}
+
+static uint64_t reserved_on(struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!pool->live || pool->device != device)
+			continue;
+		pthread_mutex_lock(&pool->lock);
+		bytes += pool->stats.reserved_bytes.current;
+		pthread_mutex_unlock(&pool->lock);
+	}
+	return bytes;
+}
+
+static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_pools *pools = pool->pools;
+	uint64_t quota = pools->config.quota;
+
+	if (quota && reserved_on(pools, pool->device) + bytes > quota)
+		return GCP_CUDA_OUT_OF_MEMORY;
+	return GCP_CALL(pools, mem_alloc, pool->ctx, bytes, ret_addr);
+}
+
+/* Adds a segment of `bytes` and takes the block from it. */
+static int take_new(const struct request *request, enum gcp_kind kind, uint64_t bytes,
+		    struct gcp_block **ret_block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	gcp_addr addr;
+	int result = driver_alloc(pool, bytes, &addr);
+
+	if (result != 0)
+		return result;
+	pthread_mutex_lock(&pool->lock);
+	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
+	if (result == 0) {
+		*ret_block = gcp_heap_take(request->heap, request->size,
+					   request->size_class);
+		if (*ret_block)
+			count_taken(request, *ret_block, false);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (result != 0)
+		(void)GCP_CALL(pool->pools, mem_free, pool->ctx, addr);
+	/* Added, but another thread was faster to take it: come again. */
+	return result;
+}
+
+/* Asks for a shared segment, then for no more than needed. */
+static int grow(const struct request *request, struct gcp_block **ret_block)
+{
+	enum gcp_kind kind = gcp_heap_kind(request->heap->pool->pools, request->size);
+	uint64_t bytes = segment_bytes(request, kind);
+	uint64_t least = gcp_round_up(request->size, GCP_CHUNK);
+	int result = take_new(request, kind, bytes, ret_block);
+
+	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
+		result = take_new(request, kind, least, ret_block);
+	return result;
+}
+
+static void count_retry(struct gcp_pool *pool, bool out)
+{
+	pthread_mutex_lock(&pool->lock);
+	if (out)
+		pool->stats.ooms++;
+	else
+		pool->stats.alloc_retries++;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* The driver is full: gives back, stage by stage, and asks again. */
+static int grow_after_reclaim(const struct request *request, struct gcp_block **ret_block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+
+	for (int stage = 0; stage < GCP_RECLAIM_STAGES; stage++) {
+		count_retry(pool, false);
+		gcp_reclaim_stage(pool->pools, pool->device, stage, UINT64_MAX);
+		*ret_block = take_anywhere(request);
+		if (*ret_block)
+			return 0;
+		result = grow(request, ret_block);
+		if (result != GCP_CUDA_OUT_OF_MEMORY)
+			return result;
+	}
+	count_retry(pool, true);
+	return result;
+}
+
+/* --- allocate -------------------------------------------------------------------------------- */
+
+static int alloc_slow(const struct request *request, gcp_addr *ret_addr)
+{
+	struct gcp_block *block = take_from_heap(request, true);
+	int result = 0;
+
+	if (!block) {
+		result = gcp_pages_poll(request->heap->pool);
+		if (result == 0)
+			block = take_anywhere(request);
+	}
+	if (result == 0 && !block)
+		result = take_behind_barrier(request, &block);
+	while (result == 0 && !block) {
+		result = grow(request, &block);
+		if (result == GCP_CUDA_OUT_OF_MEMORY)
+			result = grow_after_reclaim(request, &block);
+	}
+	if (result == 0)
+		*ret_addr = block->addr;
+	return result;
+}
+
+int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct request request;
+	struct gcp_block *block;
+
+	if (__builtin_expect(bytes == 0, 0))
+		return -EINVAL;
+	if (bytes > UINT64_MAX / 2) /* rounding up must not wrap */
+		return GCP_CUDA_OUT_OF_MEMORY;
+	request_init(&request, heap, bytes);
+	block = take_cached(&request);
+	if (__builtin_expect(!block, 0))
+		return alloc_slow(&request, ret_addr);
+	*ret_addr = block->addr;
+	return 0;
+}
+
+int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	return gcp_alloc_from(&pool->common, bytes, ret_addr);
+}
+
+int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
+{
+	return gcp_alloc_from(heap, bytes, ret_addr);
+}
+
+/* --- free ------------------------------------------------------------------------------------- */
+
+/* pool->lock is held. True: the page has taken enough to be closed. */
+static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	if (pool->page_seen != block->page) {
+		pool->page_seen = block->page;
+		pool->page_bytes = 0;
+	}
+	pool->page_bytes += block->size;
+	return pool->page_bytes >= pool->pools->config.window_bytes / 8;
+}
+
+static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
+{
+	bool close;
+
+	pthread_mutex_lock(&pool->lock);
+	close = pool_page_count(pool, block);
+	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
+	gcp_tally_hand_over(pool, &pool->tally);
+	gcp_heap_put(&pool->common, block);
+	pthread_mutex_unlock(&pool->lock);
+	return close;
+}
+
+static void count_held_free(struct gcp_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->stats.held_frees++;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+static int free_common(struct gcp_pool *pool, struct gcp_block *block)
+{
+	struct gcp_cache *cache = NULL;
+	uint64_t page = gcp_pages_tag(pool);
+	bool close;
+
+	block->page = page;
+	if (__builtin_expect(atomic_load_explicit(&pool->pools->holds,
+						  memory_order_relaxed) > 0,
+			     0))
+		count_held_free(pool);
+	if (block->size_class != GCP_CLASS_NONE)
+		cache = gcp_cache_mine(pool);
+	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
+
+	int result = 0;
+	if (__builtin_expect(pool->pools->config.blocking_free, 0))
+		result = gcp_pages_complete(pool, page);
+	else if (__builtin_expect(close, 0))
+		result = gcp_pages_close(pool);
+	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
+		gcp_pool_limit(pool);
+	return result == -EBUSY ? 0 : result;
+}
+
+int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+	uint8_t used = GCP_BLOCK_USED;
+
+	if (!block)
+		return -ENOENT;
+	/* One of two threads that free the same block wins; and from here on
+	 * the block is ours alone. */
+	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
+		return -EINVAL;
+	struct gcp_pool *pool = block->segment->pool;
+	if (__builtin_expect(atomic_load_explicit(&block->segment->heap,
+						  memory_order_acquire) != &pool->common,
+			     0))
+		return gcp_private_free(pool, block);
+	return free_common(pool, block);
+}

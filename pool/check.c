@@ -1,0 +1,220 @@
+/*
+ * check.c - checks the invariants that types.h numbers; for tests.
+ *
+ * Each check gives NULL or a sentence that names what is broken. Takes the
+ * locks itself; while threads allocate and free, only C1 and the lists are
+ * meaningful at any moment, so tests call it when they are at rest.
+ */
+#include "types.h"
+
+#define MUST(condition, sentence)        \
+	do {                             \
+		if (!(condition))        \
+			return sentence; \
+	} while (0)
+
+struct sums {
+	uint64_t used, cached, pending, listed, free;
+	uint64_t used_blocks;
+};
+
+static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
+{
+	switch (state) {
+	case GCP_BLOCK_USED:
+		sums->used_blocks++;
+		return &sums->used;
+	case GCP_BLOCK_CACHED:
+		return &sums->cached;
+	case GCP_BLOCK_PENDING:
+		return &sums->pending;
+	case GCP_BLOCK_LISTED:
+		return &sums->listed;
+	case GCP_BLOCK_FREE:
+		return &sums->free;
+	case GCP_BLOCK_RETIRED:
+	case GCP_BLOCK_RUN:
+		break;
+	}
+	return NULL;
+}
+
+static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
+			       struct sums *sums)
+{
+	enum gcp_block_state state = atomic_load(&block->state);
+	uint64_t *sum = sum_of(sums, state);
+
+	MUST(block->addr % GCP_UNIT == 0 && block->size % GCP_UNIT == 0 && block->size > 0,
+	     "B1: a block is not a whole number of units");
+	MUST(sum, "a block is in a state that it cannot be in");
+	MUST(gcp_map_find(pool->pools->map, block->addr) == block,
+	     "B2: the map does not find a block at its address");
+	MUST(!block->upper || block->upper->addr == block->addr + block->size,
+	     "B3: neighbours do not touch");
+	MUST(!block->upper || block->upper->lower == block, "B3: a neighbour looks elsewhere");
+	if (state == GCP_BLOCK_FREE) {
+		MUST(!block->upper || atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
+		     "B4: two free neighbours are not merged");
+		MUST(gcp_page_ready(pool, block->page), "B5: a free block is not ready");
+	}
+	*sum += block->size;
+	return NULL;
+}
+
+static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
+			      struct sums *sums)
+{
+	uint64_t before = sums->listed, end = slab->run->addr;
+	uint32_t total = 0;
+
+	for (struct gcp_block *block = slab->first; block; block = block->upper) {
+		const char *broken = block_check(pool, block, sums);
+
+		MUST(!broken, broken);
+		MUST(block->slab == slab, "L1: a block belongs to another slab");
+		end = block->addr + block->size;
+		total++;
+	}
+	MUST(total == slab->total, "L1: a slab has lost a block");
+	MUST(sums->listed - before == slab->listed * slab->first->size,
+	     "L1: a slab miscounts its listed blocks");
+	/* What no block covers is nobody's, and stays free. */
+	sums->free += slab->run->addr + slab->run->size - end;
+	return NULL;
+}
+
+static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segment,
+				 struct sums *sums)
+{
+	uint64_t at = segment->addr;
+
+	for (struct gcp_block *block = segment->first; block; block = block->upper) {
+		const char *broken;
+
+		MUST(block->addr == at, "S1: blocks do not cover their segment");
+		MUST(block->segment == segment, "S1: a block names another segment");
+		at += block->size;
+		if (atomic_load(&block->state) == GCP_BLOCK_RUN)
+			broken = slab_check(pool, block->slab, sums);
+		else
+			broken = block_check(pool, block, sums);
+		MUST(!broken, broken);
+	}
+	MUST(at == segment->addr + segment->size, "S1: blocks do not fill their segment");
+	return NULL;
+}
+
+static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
+			      struct sums *total)
+{
+	struct gcp_segment *segment;
+	struct gcp_block *block;
+	struct sums sums = { 0 };
+	uint64_t reserved = 0, waiting = 0;
+
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		const char *broken = segment_check(pool, segment, &sums);
+
+		MUST(!broken, broken);
+		MUST(atomic_load(&segment->heap) == heap,
+		     "H1: a segment names another heap");
+		reserved += segment->size;
+	}
+	MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
+	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free == reserved,
+	     "H2: bytes are lost or counted twice");
+	TAILQ_FOREACH (block, &heap->pending, link)
+		waiting += block->size;
+	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
+	MUST(!heap->private || heap->used_bytes == sums.used,
+	     "a private heap miscounts what the program holds");
+	total->used += sums.used;
+	total->used_blocks += sums.used_blocks;
+	total->cached += sums.cached;
+	return NULL;
+}
+
+static const char *pages_check(struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+	uint64_t completed = atomic_load(&pages->completed), ready = atomic_load(&pages->ready);
+	uint64_t last = completed;
+
+	MUST(completed <= ready, "F1: a completed page is not ready");
+	MUST(ready < atomic_load(&pages->open), "F1: the open page is ready");
+	for (uint32_t i = 0; i < pages->count; i++) {
+		uint64_t page = pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].page;
+
+		MUST(page > last, "F2: closed pages are out of order");
+		last = page;
+	}
+	MUST(last < atomic_load(&pages->open), "F2: the open page is closed");
+	return NULL;
+}
+
+static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
+{
+	struct gcp_cache *cache;
+
+	*ret_bytes = 0;
+	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
+		uint64_t bytes = 0;
+
+		if (cache->pool != pool)
+			continue;
+		for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
+			struct gcp_block *block;
+			uint32_t count = 0;
+
+			TAILQ_FOREACH (block, &cache->magazines[i].list, link) {
+				bytes += block->size;
+				count++;
+			}
+			MUST(count == cache->magazines[i].count,
+			     "C1: a magazine miscounts its blocks");
+		}
+		MUST(bytes == cache->bytes, "C1: a cache miscounts its bytes");
+		*ret_bytes += bytes;
+	}
+	return NULL;
+}
+
+static const char *pool_check(struct gcp_pool *pool)
+{
+	struct gcp_heap *heap;
+	struct sums sums = { 0 };
+	uint64_t cached;
+	const char *broken = heap_check(pool, &pool->common, &sums);
+
+	MUST(!broken, broken);
+	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
+		broken = heap_check(pool, heap, &sums);
+		MUST(!broken, broken);
+	}
+	broken = pages_check(pool);
+	MUST(!broken, broken);
+	broken = caches_check(pool, &cached);
+	MUST(!broken, broken);
+	MUST(cached == sums.cached, "C1: cached blocks are in no cache");
+	MUST(pool->stats.allocated_bytes.current == sums.used,
+	     "allocated_bytes is not what the program holds");
+	MUST(pool->stats.allocation.current == sums.used_blocks,
+	     "allocation is not the number of blocks that the program holds");
+	return NULL;
+}
+
+const char *gcp_pools_check(struct gcp_pools *pools)
+{
+	const char *broken = NULL;
+
+	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next) {
+		(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
+		pthread_mutex_lock(&pools->registry_lock);
+		pthread_mutex_lock(&pool->lock);
+		broken = pool_check(pool);
+		pthread_mutex_unlock(&pool->lock);
+		pthread_mutex_unlock(&pools->registry_lock);
+	}
+	return broken;
+}

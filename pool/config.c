@@ -1,0 +1,117 @@
+/*
+ * config.c - defaults and bounds of the pool's configuration, and the size
+ * classes that follow from it.
+ *
+ * A class is a size that requests are rounded up to, so that a freed block
+ * fits the next request of about that size. Between two powers of two lie
+ * class_steps classes of equal distance, each a multiple of 512 bytes.
+ */
+#include "types.h"
+
+#include <stdlib.h>
+
+void gcp_config_default(struct gcp_config *config)
+{
+	*config = (struct gcp_config){
+		.class_steps = 8,
+		.class_min = 512,
+		.class_max = 1 << 20,
+		.slab_max = 32 << 10,
+		.segment_bytes = 16 << 20,
+		.split_limit = 256 << 20,
+		.window_bytes = 64 << 20,
+		.window_blocks = 256,
+		.page_blocks = 32,
+		.thread_cache_bytes = 32 << 20,
+	};
+}
+
+static const char *class_list_fault(const struct gcp_config *config)
+{
+	if (config->class_list_count > GCP_CLASS_LIST_MAX)
+		return "the list of size classes is too long";
+	for (uint32_t i = 0; i < config->class_list_count; i++) {
+		uint64_t bytes = config->class_list[i];
+
+		if (bytes == 0 || bytes % GCP_UNIT != 0 || bytes > 64 << 20)
+			return "a size class must be a multiple of 512 bytes, 64 MiB at most";
+		if (i > 0 && bytes <= config->class_list[i - 1])
+			return "size classes must ascend";
+	}
+	return NULL;
+}
+
+int gcp_config_check(const struct gcp_config *config, const char **ret_why)
+{
+	const char *why = class_list_fault(config);
+
+	if (config->class_steps < 1 || config->class_steps > 64)
+		why = "there must be 1 to 64 size classes per power of two";
+	else if (config->class_min < GCP_UNIT || config->class_min % GCP_UNIT != 0)
+		why = "the smallest size class must be a multiple of 512 bytes";
+	else if (config->class_max < config->class_min || config->class_max > 64 << 20)
+		why = "the largest size class must lie between the smallest and 64 MiB";
+	else if (config->slab_max > 256 << 10)
+		why = "slabs serve classes of at most 256 KiB";
+	else if (config->segment_bytes < GCP_CHUNK ||
+		 config->segment_bytes % GCP_CHUNK != 0)
+		why = "a segment must be a multiple of 2 MiB";
+	else if (config->segment_bytes < config->class_max)
+		why = "a segment must hold the largest size class";
+	else if (config->split_limit < config->segment_bytes)
+		why = "the split limit must not be below the segment size";
+	else if (config->window_blocks < 1 || config->page_blocks < 1)
+		why = "window and page must hold at least one block";
+	if (!why)
+		return 0;
+	*ret_why = why;
+	return -EINVAL;
+}
+
+static void classes_compute(struct gcp_classes *classes, const struct gcp_config *config)
+{
+	uint64_t size = config->class_min;
+
+	while (size < config->class_max && classes->count < GCP_CLASSES_MAX - 1) {
+		uint64_t power = 1ull << (63 - __builtin_clzll(size));
+		uint64_t step = power / config->class_steps;
+
+		classes->sizes[classes->count++] = size;
+		if (step < GCP_UNIT)
+			step = GCP_UNIT;
+		size = gcp_round_up(size + step, GCP_UNIT);
+	}
+	classes->sizes[classes->count++] = config->class_max;
+}
+
+int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config)
+{
+	uint32_t class = 0;
+	uint64_t units;
+
+	classes->count = config->class_list_count;
+	memcpy(classes->sizes, config->class_list,
+	       config->class_list_count * sizeof(classes->sizes[0]));
+	if (classes->count == 0)
+		classes_compute(classes, config);
+	while (classes->slab_count < classes->count &&
+	       classes->sizes[classes->slab_count] <= config->slab_max)
+		classes->slab_count++;
+
+	units = classes->sizes[classes->count - 1] / GCP_UNIT;
+	classes->of_units = malloc((units + 1) * sizeof(classes->of_units[0]));
+	if (!classes->of_units)
+		return -ENOMEM;
+	for (uint64_t unit = 0; unit <= units; unit++) {
+		if (unit * GCP_UNIT > classes->sizes[class])
+			class++;
+		classes->of_units[unit] = (uint16_t)class;
+	}
+	return 0;
+}
+
+void gcp_classes_finish(struct gcp_classes *classes)
+{
+	free(classes->of_units);
+	classes->of_units = NULL;
+}

@@ -1,0 +1,367 @@
+/*
+ * fence.c - pages of frees, and the fences that make them ready for reuse.
+ *
+ * THE SAFETY RULE OF THE LIBRARY LIVES HERE.
+ *
+ * Each free writes the number of the open page into its block (gcp_pages_tag).
+ * A page is closed by moving on to the next number and THEN recording a fence:
+ *
+ *      thread that frees                 thread that closes page 7
+ *      -----------------                 -------------------------
+ *      submits its last work
+ *      full memory fence
+ *      reads open == 7, tags block       open = 8
+ *                                        records fence behind all submitted work
+ *
+ * Who read 7 did so before the move to 8, so his work was submitted before the
+ * fence was recorded, and the fence covers it. Who reads 8 belongs to the next
+ * page. No lock is needed for that, and no list of blocks.
+ *
+ * Fences of one context complete in order, so two numbers say everything: all
+ * pages <= completed are done; all pages <= ready are done or held back behind
+ * a barrier that every live context of the process waits at.
+ *
+ * While a stream captures, `holds` is not zero: no fence is recorded and no
+ * barrier set. Both are done under fence_lock, which gcp_pools_fences_hold
+ * takes too: a capture and a fence exclude each other. Queries and host waits
+ * on fences that exist already are legal during a capture and go on.
+ *
+ * NO NEW WAITS. Pages are closed inside calls that free, because plain CUDA
+ * would have waited there for all work submitted so far: what later work then
+ * waits for is work that plain CUDA had finished by that time. If an allocation
+ * closed the page instead, a barrier could hold a kernel back behind another
+ * one that spins until the first has run (as collectives do), and a program
+ * that is correct on plain CUDA would hang. Allocations only set barriers on
+ * pages that are closed already; when memory is out they may close and wait.
+ *
+ * On drivers without context fences a page is closed by waiting for the
+ * context (`synchronous`).
+ */
+#include "types.h"
+
+enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
+	CUDA_CAPTURE_FIRST = 900,
+	CUDA_CAPTURE_LAST = 908,
+};
+
+uint64_t gcp_pages_tag(struct gcp_pool *pool)
+{
+	/* The caller's submissions, and whatever he saw of others', must be
+	 * visible to the driver before `open` is read. */
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&pool->pages.open, memory_order_seq_cst);
+}
+
+uint64_t gcp_pages_turn(struct gcp_pool *pool)
+{
+	return atomic_fetch_add_explicit(&pool->pages.open, 1, memory_order_seq_cst);
+}
+
+/* --- the queue of closed pages: fence_lock is held --------------------------- */
+
+static struct gcp_closed_page *queue_at(struct gcp_pages *pages, uint32_t i)
+{
+	assert(i < pages->count);
+	return &pages->queue[(pages->head + i) % GCP_FENCE_QUEUE];
+}
+
+static void raise_to(_Atomic uint64_t *mark, uint64_t page)
+{
+	if (atomic_load_explicit(mark, memory_order_relaxed) < page)
+		atomic_store_explicit(mark, page, memory_order_release);
+}
+
+static void pages_completed(struct gcp_pages *pages, uint64_t page)
+{
+	while (pages->count > 0 && queue_at(pages, 0)->page <= page) {
+		pages->spare[pages->spare_count++] = queue_at(pages, 0)->fence;
+		pages->head = (pages->head + 1) % GCP_FENCE_QUEUE;
+		pages->count--;
+	}
+	raise_to(&pages->completed, page);
+	raise_to(&pages->ready, page);
+}
+
+static int fence_take(struct gcp_pool *pool, void **ret_fence)
+{
+	struct gcp_pages *pages = &pool->pages;
+
+	/* A fence that somebody still waits for must not be recorded again. */
+	if (pages->spare_count > 0 && pages->waiters == 0) {
+		*ret_fence = pages->spare[--pages->spare_count];
+		return 0;
+	}
+	return GCP_CALL(pool->pools, fence_create, pool->ctx, ret_fence);
+}
+
+static bool is_held(struct gcp_pools *pools)
+{
+	return atomic_load_explicit(&pools->holds, memory_order_relaxed) > 0;
+}
+
+/* Closes the open page by waiting for the whole context. */
+static int close_synchronous(struct gcp_pool *pool)
+{
+	uint64_t page = gcp_pages_turn(pool);
+	int result = GCP_CALL(pool->pools, ctx_sync, pool->ctx);
+
+	if (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST)
+		return -EBUSY;
+	if (result != 0)
+		return result;
+	pages_completed(&pool->pages, page);
+	return 0;
+}
+
+/* The fence could not be recorded. If waiting for the context works, context
+ * fences do not work here, and waiting is what we do from now on. */
+static int close_after_failure(struct gcp_pool *pool, int failure)
+{
+	if (failure >= CUDA_CAPTURE_FIRST && failure <= CUDA_CAPTURE_LAST)
+		return -EBUSY; /* a capture that nobody told us of */
+	int result = close_synchronous(pool);
+	if (result == 0)
+		pool->pages.synchronous = true;
+	return result;
+}
+
+static int close_locked(struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+	void *fence;
+	int result;
+
+	if (is_held(pool->pools))
+		return -EBUSY;
+	if (pages->synchronous)
+		return close_synchronous(pool);
+	if (pages->count == GCP_FENCE_QUEUE ||
+	    pages->count + pages->spare_count == GCP_FENCES_MAX)
+		return 0; /* the page stays open; a later fence covers it too */
+	result = fence_take(pool, &fence);
+	if (result != 0)
+		return close_after_failure(pool, result);
+
+	uint64_t page = gcp_pages_turn(pool);
+	result = GCP_CALL(pool->pools, fence_record, pool->ctx, fence);
+	if (result != 0) {
+		/* `page` has no fence of its own; the next one covers it. */
+		pages->spare[pages->spare_count++] = fence;
+		return close_after_failure(pool, result);
+	}
+	pages->count++;
+	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){ page, fence };
+	return 0;
+}
+
+static int poll_locked(struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+
+	while (pages->count > 0) {
+		struct gcp_closed_page oldest = *queue_at(pages, 0);
+		int result = GCP_CALL(pool->pools, fence_query, oldest.fence);
+
+		if (result == GCP_CUDA_NOT_READY)
+			return 0;
+		if (result != 0)
+			return result;
+		pages_completed(pages, oldest.page);
+	}
+	return 0;
+}
+
+/* The oldest closed page that covers `page`, or NULL: it is still open. */
+static struct gcp_closed_page *closed_page_covering(struct gcp_pages *pages,
+						    uint64_t page)
+{
+	for (uint32_t i = 0; i < pages->count; i++)
+		if (queue_at(pages, i)->page >= page)
+			return queue_at(pages, i);
+	return NULL;
+}
+
+static bool is_completed(const struct gcp_pages *pages, uint64_t page)
+{
+	return page <= atomic_load_explicit(&pages->completed, memory_order_relaxed);
+}
+
+/* Lets go of fence_lock while the host waits: a kernel may be waiting for what
+ * another thread does after its next allocation. */
+static int complete_locked(struct gcp_pool *pool, uint64_t page)
+{
+	struct gcp_pages *pages = &pool->pages;
+	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+
+	if (is_completed(pages, page))
+		return 0;
+	if (!closed) {
+		int result = close_locked(pool);
+		if (result != 0 || is_completed(pages, page))
+			return result;
+		closed = closed_page_covering(pages, page);
+		if (!closed)
+			return -EBUSY; /* the queue is full: poll, and come again */
+	}
+
+	struct gcp_closed_page copy = *closed;
+	pages->waiters++;
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	int result = GCP_CALL(pool->pools, fence_wait, copy.fence);
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	pages->waiters--;
+	if (result == 0)
+		pages_completed(pages, copy.page);
+	return result;
+}
+
+static int order_locked(struct gcp_pool *pool, uint64_t page)
+{
+	struct gcp_pages *pages = &pool->pages;
+	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+
+	if (!closed || is_held(pool->pools))
+		return -EBUSY;
+	uint64_t covered = closed->page;
+	int result = GCP_CALL(pool->pools, fence_order, closed->fence);
+	if (result != 0)
+		return result;
+	if (pages->ordered < covered)
+		pages->ordered = covered;
+	raise_to(&pages->ready, covered);
+	return 0;
+}
+
+/* Somebody who obeys no context's queue has appeared: from now on only
+ * completed pages are ready. Those ordered so far are waited for, so that all
+ * that is in the free lists is as strong. */
+static int require_completion(struct gcp_pools *pools)
+{
+	if (atomic_load(&pools->completed_only) || !pools->driver.third_party_writers())
+		return 0;
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		int result = pool->live ? complete_locked(pool, pool->pages.ordered) : 0;
+		if (result != 0)
+			return result;
+	}
+	atomic_store(&pools->completed_only, true);
+	return 0;
+}
+
+/* --- for the rest of the room --------------------------------------------------- */
+
+int gcp_pages_close(struct gcp_pool *pool)
+{
+	struct gcp_pools *pools = pool->pools;
+	int result = 0;
+
+	/* Somebody else closes a page just now: his fence covers ours as well,
+	 * or the next one will. */
+	if (is_held(pools) || pthread_mutex_trylock(&pools->fence_lock) != 0)
+		return 0;
+	result = close_locked(pool);
+	pthread_mutex_unlock(&pools->fence_lock);
+	return result == -EBUSY ? 0 : result;
+}
+
+int gcp_pages_poll(struct gcp_pool *pool)
+{
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	int result = poll_locked(pool);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
+{
+	struct gcp_pools *pools = pool->pools;
+	int result;
+
+	pthread_mutex_lock(&pools->fence_lock);
+	result = require_completion(pools);
+	if (result == 0)
+		result = poll_locked(pool);
+	if (result == 0 && !gcp_page_ready(pool, page)) {
+		if (!closed_page_covering(&pool->pages, page))
+			result = -EBUSY; /* see NO NEW WAITS above */
+		else if (atomic_load(&pools->completed_only))
+			result = complete_locked(pool, page);
+		else
+			result = order_locked(pool, page);
+	}
+	pthread_mutex_unlock(&pools->fence_lock);
+	return result;
+}
+
+int gcp_pages_complete(struct gcp_pool *pool, uint64_t page)
+{
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	int result = complete_locked(pool, page);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page)
+{
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	pages_completed(&pool->pages, page);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+}
+
+/* The context is gone and its fences with it: they must not be used again. */
+void gcp_pages_forget(struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	uint64_t open = gcp_pages_turn(pool);
+	pages->count = 0;
+	pages->spare_count = 0;
+	pages_completed(pages, open);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+}
+
+/* --- public ---------------------------------------------------------------------- */
+
+void gcp_pools_fences_hold(struct gcp_pools *pools)
+{
+	pthread_mutex_lock(&pools->fence_lock);
+	atomic_fetch_add(&pools->holds, 1);
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pools_fences_release(struct gcp_pools *pools)
+{
+	pthread_mutex_lock(&pools->fence_lock);
+	assert(atomic_load(&pools->holds) > 0);
+	atomic_fetch_sub(&pools->holds, 1);
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
+			      int (*order)(void *ctx, void *fence))
+{
+	pthread_mutex_lock(&pools->fence_lock);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		struct gcp_pages *pages = &pool->pages;
+
+		/* The fences of all pages up to `ordered`: the last is enough. */
+		for (uint32_t i = pages->count; i-- > 0;) {
+			if (queue_at(pages, i)->page <= pages->ordered) {
+				order(ctx, queue_at(pages, i)->fence);
+				break;
+			}
+		}
+	}
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
+int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (!block || atomic_load(&block->state) != GCP_BLOCK_USED)
+		return -ENOENT;
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+	return gcp_pages_complete(heap->pool, block->page);
+}

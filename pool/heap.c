@@ -1,0 +1,459 @@
+/*
+ * heap.c - segments, and the free blocks in them: best fit, split, merge.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ *
+ * A freed block first waits in `pending` (it is nobody's, but its page is not
+ * ready). When the page is ready it settles: it merges with free neighbours
+ * and goes into the tree of its kind. So everything in a tree is ready, and a
+ * merged block carries the youngest page of its parts: it is as weak as its
+ * weakest part.
+ *
+ *      USED --free--> PENDING --page ready--> FREE --best fit, split--> USED
+ *
+ * Blocks of slab classes go through slab.c instead of `pending`.
+ */
+#include "types.h"
+
+int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b)
+{
+	if (a->size != b->size)
+		return a->size < b->size ? -1 : 1;
+	return (a->addr > b->addr) - (a->addr < b->addr);
+}
+
+int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
+{
+	return (a->addr > b->addr) - (a->addr < b->addr);
+}
+
+RB_GENERATE(gcp_block_tree, gcp_block, node, gcp_block_order)
+RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+
+void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
+		   struct gcp_class_list *classes, bool private)
+{
+	*heap = (struct gcp_heap){
+		.pool = pool,
+		.private = private,
+		.reuse = GCP_REUSE_FENCED,
+		.classes = classes,
+	};
+	TAILQ_INIT(&heap->segments);
+	TAILQ_INIT(&heap->pending);
+	TAILQ_INIT(&heap->deferred);
+	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
+		TAILQ_INIT(&classes[i].list);
+}
+
+enum gcp_kind gcp_heap_kind(const struct gcp_pools *pools, uint64_t size)
+{
+	const struct gcp_classes *classes = &pools->classes;
+
+	if (classes->slab_count > 0 && size <= classes->sizes[classes->slab_count - 1])
+		return GCP_KIND_SLAB;
+	if (size <= classes->sizes[classes->count - 1])
+		return GCP_KIND_MEDIUM;
+	return size <= pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
+}
+
+static void block_set_state(struct gcp_block *block, enum gcp_block_state state)
+{
+	atomic_store_explicit(&block->state, state, memory_order_release);
+}
+
+static bool block_is_free(const struct gcp_block *block)
+{
+	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
+				GCP_BLOCK_FREE;
+}
+
+static bool block_is_whole_segment(const struct gcp_block *block)
+{
+	return !block->lower && !block->upper;
+}
+
+/* --- the trees of free blocks ------------------------------------------------- */
+
+static void tree_insert(struct gcp_heap *heap, struct gcp_block *block)
+{
+	block_set_state(block, GCP_BLOCK_FREE);
+	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
+	if (block_is_whole_segment(block) && !heap->private)
+		heap->pool->unused_bytes += block->size;
+}
+
+static void tree_remove(struct gcp_heap *heap, struct gcp_block *block)
+{
+	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
+	if (block_is_whole_segment(block) && !heap->private)
+		heap->pool->unused_bytes -= block->size;
+}
+
+/* `lower` takes in its upper neighbour; neither is in a tree. */
+static void block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
+			  struct gcp_block *upper)
+{
+	assert(lower->addr + lower->size == upper->addr);
+	lower->size += upper->size;
+	lower->upper = upper->upper;
+	if (upper->upper)
+		upper->upper->lower = lower;
+	if (lower->page < upper->page)
+		lower->page = upper->page;
+	gcp_map_clear(pools->map, upper->addr, upper);
+	block_set_state(upper, GCP_BLOCK_RETIRED);
+	gcp_meta_give(&pools->block_meta, upper);
+}
+
+/* A block whose page is ready becomes free memory. */
+static void block_settle(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+
+	block->size_class = GCP_CLASS_NONE;
+	if (block_is_free(block->upper)) {
+		tree_remove(heap, block->upper);
+		block_swallow(pools, block, block->upper);
+	}
+	if (block_is_free(block->lower)) {
+		struct gcp_block *lower = block->lower;
+
+		tree_remove(heap, lower);
+		block_swallow(pools, lower, block);
+		block = lower;
+	}
+	tree_insert(heap, block);
+}
+
+/* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
+ * Without memory for a descriptor the block stays whole: larger, never wrong. */
+static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_block *rest;
+
+	if (block->size == size)
+		return;
+	rest = gcp_meta_take(&pools->block_meta);
+	if (!rest)
+		return;
+	*rest = (struct gcp_block){
+		.addr = block->addr + size,
+		.size = block->size - size,
+		.page = block->page,
+		.segment = block->segment,
+		.lower = block,
+		.upper = block->upper,
+		.size_class = GCP_CLASS_NONE,
+		.state = GCP_BLOCK_PENDING,
+	};
+	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
+		gcp_meta_give(&pools->block_meta, rest);
+		return;
+	}
+	if (rest->upper)
+		rest->upper->lower = rest;
+	block->upper = rest;
+	block->size = size;
+	tree_insert(heap, rest);
+}
+
+/* --- taking and putting ----------------------------------------------------------- */
+
+static struct gcp_block *best_fit(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+{
+	struct gcp_block key = { .size = size };
+	struct gcp_block *block = RB_NFIND(gcp_block_tree, &heap->free[kind], &key);
+
+	/* A huge block is never split: it serves only what nearly fills it. */
+	if (block && kind == GCP_KIND_HUGE && block->size - size > size / 8)
+		return NULL;
+	return block;
+}
+
+struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
+{
+	struct gcp_block *block = best_fit(heap, GCP_KIND_SLAB, bytes);
+
+	if (!block)
+		return NULL;
+	tree_remove(heap, block);
+	block_split(heap, block, bytes);
+	return block;
+}
+
+static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
+					uint32_t size_class)
+{
+	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
+	struct gcp_block *block = best_fit(heap, kind, size);
+
+	if (!block)
+		return NULL;
+	tree_remove(heap, block);
+	if (kind != GCP_KIND_HUGE)
+		block_split(heap, block, size);
+	/* A block that could not be split is too large for its class. */
+	block->size_class = block->size == size ? (uint16_t)size_class : GCP_CLASS_NONE;
+	return block;
+}
+
+struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t size_class)
+{
+	struct gcp_block *block;
+
+	gcp_heap_advance(heap);
+	if (size_class < heap->pool->pools->classes.slab_count)
+		block = gcp_slab_take(heap, size_class);
+	else
+		block = take_unclassed(heap, size, size_class);
+	if (!block)
+		return NULL;
+	block_set_state(block, GCP_BLOCK_USED);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	return block;
+}
+
+static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
+{
+	block_set_state(block, GCP_BLOCK_PENDING);
+	TAILQ_INSERT_TAIL(&heap->pending, block, link);
+	heap->pending_bytes += block->size;
+}
+
+/* A block that was active has become ready. A run is not active: its blocks
+ * stopped being so when they came back. */
+static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
+{
+	if (block->size_class != GCP_CLASS_RUN)
+		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	block_settle(heap, block);
+}
+
+void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
+{
+	if (block->slab)
+		gcp_slab_put(heap, block);
+	else if (gcp_page_ready(heap->pool, block->page))
+		block_ready(heap, block);
+	else
+		block_wait(heap, block);
+}
+
+void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run)
+{
+	run->size_class = GCP_CLASS_RUN;
+	gcp_heap_put(heap, run);
+}
+
+void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	struct gcp_block *block;
+
+	while ((block = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, block, link);
+		gcp_heap_put(heap, block);
+	}
+}
+
+void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	struct gcp_block *block;
+
+	TAILQ_CONCAT(list, &heap->deferred, link);
+	TAILQ_CONCAT(list, &heap->pending, link);
+	heap->pending_bytes = 0;
+	gcp_slab_collect(heap, list);
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		while ((block = RB_MIN(gcp_block_tree, &heap->free[kind]))) {
+			tree_remove(heap, block);
+			block_set_state(block, GCP_BLOCK_PENDING);
+			gcp_gauge_add(&heap->pool->stats.active_bytes,
+				      (int64_t)block->size);
+			TAILQ_INSERT_TAIL(list, block, link);
+		}
+	}
+}
+
+void gcp_heap_advance(struct gcp_heap *heap)
+{
+	struct gcp_block *block;
+
+	while ((block = TAILQ_FIRST(&heap->pending)) &&
+	       gcp_page_ready(heap->pool, block->page)) {
+		TAILQ_REMOVE(&heap->pending, block, link);
+		heap->pending_bytes -= block->size;
+		block_ready(heap, block);
+	}
+}
+
+uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t size_class)
+{
+	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
+	struct gcp_block *block;
+	uint64_t total = 0;
+
+	if (size_class < heap->pool->pools->classes.slab_count) {
+		block = TAILQ_FIRST(&heap->classes[size_class].list);
+		return block ? block->page : 0;
+	}
+	TAILQ_FOREACH (block, &heap->pending, link) {
+		if (block->segment->kind != kind)
+			continue;
+		if (block->size >= size)
+			return block->page;
+		/* Pieces may merge to what is asked for; whether they do shows
+		 * only when all of them have settled. */
+		total += block->size;
+		if (total >= 2 * size)
+			return block->page;
+	}
+	return 0;
+}
+
+/* --- segments ------------------------------------------------------------------------ */
+
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
+	struct gcp_block *block = gcp_meta_take(&pools->block_meta);
+	int result = -ENOMEM;
+
+	if (!segment || !block)
+		goto give_back;
+	*block = (struct gcp_block){
+		.addr = addr,
+		.size = size,
+		.segment = segment,
+		.size_class = GCP_CLASS_NONE,
+	};
+	result = gcp_map_set(pools->map, addr, block);
+	if (result != 0)
+		goto give_back;
+	*segment = (struct gcp_segment){
+		.addr = addr,
+		.size = size,
+		.kind = kind,
+		.pool = pool,
+		.heap = heap,
+		.first = block,
+	};
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
+	heap->reserved_bytes += size;
+	gcp_gauge_add(&pool->stats.segment, 1);
+	gcp_gauge_add(&pool->stats.reserved_bytes, (int64_t)size);
+	if (heap->private)
+		gcp_gauge_add(&pool->stats.private_bytes, (int64_t)size);
+	tree_insert(heap, block);
+	return 0;
+
+give_back:
+	gcp_meta_give(&pools->segment_meta, segment);
+	gcp_meta_give(&pools->block_meta, block);
+	return result;
+}
+
+/* The books forget the segment; who calls owns its memory. */
+static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
+{
+	struct gcp_pool *pool = heap->pool;
+
+	TAILQ_REMOVE(&heap->segments, segment, link);
+	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+	heap->reserved_bytes -= segment->size;
+	gcp_gauge_add(&pool->stats.segment, -1);
+	gcp_gauge_add(&pool->stats.reserved_bytes, -(int64_t)segment->size);
+	if (heap->private)
+		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->size);
+}
+
+static void block_retire(struct gcp_pools *pools, struct gcp_block *block)
+{
+	gcp_map_clear(pools->map, block->addr, block);
+	block_set_state(block, GCP_BLOCK_RETIRED);
+	gcp_meta_give(&pools->block_meta, block);
+}
+
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
+				uint64_t bytes, struct gcp_segment_list *list)
+{
+	struct gcp_pool *pool = heap->pool;
+	uint64_t completed = atomic_load(&pool->pages.completed), taken = 0;
+	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+
+	while (segment && taken < bytes) {
+		struct gcp_segment *next = TAILQ_NEXT(segment, link);
+		struct gcp_block *block = segment->first;
+
+		if (block_is_whole_segment(block) && block_is_free(block) &&
+		    (!completed_only || block->page <= completed)) {
+			tree_remove(heap, block);
+			block_retire(pool->pools, block);
+			segment_unlink(heap, segment);
+			TAILQ_INSERT_TAIL(list, segment, link);
+			taken += segment->size;
+		}
+		segment = next;
+	}
+	return taken;
+}
+
+static void slab_retire(struct gcp_pools *pools, struct gcp_slab *slab)
+{
+	struct gcp_block *block = slab->first, *upper;
+
+	for (; block; block = upper) {
+		upper = block->upper;
+		block_retire(pools, block);
+	}
+	gcp_meta_give(&pools->slab_meta, slab);
+}
+
+/* The memory is gone with its context: every descriptor goes too. */
+void gcp_heap_forget(struct gcp_heap *heap)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_segment *segment;
+
+	while ((segment = TAILQ_FIRST(&heap->segments))) {
+		struct gcp_block *block = segment->first, *upper;
+
+		for (; block; block = upper) {
+			upper = block->upper;
+			if (block->slab)
+				slab_retire(pools, block->slab);
+			block_retire(pools, block);
+		}
+		segment_unlink(heap, segment);
+		gcp_meta_give(&pools->segment_meta, segment);
+	}
+	for (int kind = 0; kind < GCP_KINDS; kind++)
+		RB_INIT(&heap->free[kind]);
+	for (uint32_t i = 0; i < pools->classes.slab_count; i++) {
+		TAILQ_INIT(&heap->classes[i].list);
+		heap->classes[i].count = 0;
+	}
+	TAILQ_INIT(&heap->pending);
+	TAILQ_INIT(&heap->deferred);
+	heap->pending_bytes = 0;
+	heap->used_blocks = heap->used_bytes = 0;
+	if (!heap->private)
+		heap->pool->unused_bytes = 0;
+}
+
+uint64_t gcp_heap_largest_free(struct gcp_heap *heap)
+{
+	uint64_t largest = 0;
+
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		struct gcp_block *block = RB_MAX(gcp_block_tree, &heap->free[kind]);
+		if (block && block->size > largest)
+			largest = block->size;
+	}
+	return largest;
+}

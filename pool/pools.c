@@ -1,0 +1,277 @@
+/*
+ * pools.c - the life of pools: made at the first allocation of a context,
+ * dropped with the context, never freed.
+ *
+ * A pool's struct outlives its context and serves a later one: threads keep
+ * pointers to it in their caches.
+ */
+#include "types.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static void *pages_map(size_t bytes)
+{
+	int saved = errno;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	errno = saved;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
+		     struct gcp_pools **ret_pools)
+{
+	static _Atomic uint64_t last_id;
+	const char *why;
+	struct gcp_pools *pools;
+
+	if (gcp_config_check(config, &why) != 0)
+		return -EINVAL;
+	pools = pages_map(sizeof(*pools));
+	if (!pools)
+		return -ENOMEM;
+	pools->id = atomic_fetch_add(&last_id, 1) + 1;
+	pools->config = *config;
+	pools->driver = *driver;
+	pools->completed_only = config->completed_only;
+	gcp_meta_init(&pools->block_meta, sizeof(struct gcp_block));
+	gcp_meta_init(&pools->segment_meta, sizeof(struct gcp_segment));
+	gcp_meta_init(&pools->slab_meta, sizeof(struct gcp_slab));
+	TAILQ_INIT(&pools->caches);
+	pthread_mutex_init(&pools->registry_lock, NULL);
+	pthread_mutex_init(&pools->fence_lock, NULL);
+	pools->map = gcp_map_create();
+	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0) {
+		if (pools->map)
+			gcp_map_destroy(pools->map);
+		munmap(pools, sizeof(*pools));
+		return -ENOMEM;
+	}
+	*ret_pools = pools;
+	return 0;
+}
+
+/* --- finding and making -------------------------------------------------------------- */
+
+struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = atomic_load_explicit(&pools->first, memory_order_acquire);
+
+	while (pool && (pool->ctx != ctx || !pool->live))
+		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
+	return pool;
+}
+
+static struct gcp_pool *pool_create(struct gcp_pools *pools)
+{
+	uint32_t count = pools->classes.slab_count;
+	struct gcp_pool *pool = pages_map(sizeof(*pool));
+	struct gcp_class_list *classes = pages_map((count ? count : 1) * sizeof(*classes));
+
+	if (!pool || !classes) {
+		if (pool)
+			munmap(pool, sizeof(*pool));
+		return NULL;
+	}
+	pool->pools = pools;
+	pool->slot = -1;
+	pthread_mutex_init(&pool->lock, NULL);
+	TAILQ_INIT(&pool->private_heaps);
+	RB_INIT(&pool->segments);
+	atomic_store(&pool->pages.open, 1); /* page 0: never freed */
+	gcp_heap_init(&pool->common, pool, classes, false);
+	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
+		if (!atomic_load(&pools->slots[i])) {
+			atomic_store(&pools->slots[i], pool);
+			pool->slot = i;
+		}
+	}
+	return pool;
+}
+
+/* A pool of a context that is gone, on the same device: its totals go on. */
+static struct gcp_pool *pool_revive(struct gcp_pools *pools, int device)
+{
+	struct gcp_pool *pool = atomic_load(&pools->first);
+
+	while (pool && (pool->live || pool->device != device))
+		pool = atomic_load(&pool->next);
+	return pool;
+}
+
+static int pool_make(struct gcp_pools *pools, void *ctx, int device,
+		     struct gcp_pool **ret_pool)
+{
+	struct gcp_pool *pool = pool_revive(pools, device);
+	bool fresh = !pool;
+
+	if (fresh)
+		pool = pool_create(pools);
+	if (!pool)
+		return -ENOMEM;
+	pool->ctx = ctx;
+	pool->device = device;
+	pool->pages.synchronous = !pools->driver.fence_record;
+	if (fresh) {
+		atomic_store(&pool->next, atomic_load(&pools->first));
+		atomic_store_explicit(&pools->first, pool, memory_order_release);
+	}
+	atomic_store(&pool->live, true);
+	*ret_pool = pool;
+	return 0;
+}
+
+int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device, struct gcp_pool **ret_pool)
+{
+	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	int result = 0;
+
+	if (!pool) {
+		pthread_mutex_lock(&pools->registry_lock);
+		pool = gcp_pool_find(pools, ctx);
+		if (!pool)
+			result = pool_make(pools, ctx, device, &pool);
+		pthread_mutex_unlock(&pools->registry_lock);
+	}
+	if (result == 0)
+		*ret_pool = pool;
+	return result;
+}
+
+/* --- the end of a context --------------------------------------------------------------- */
+
+void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	struct gcp_heap *heap;
+
+	if (!pool)
+		return;
+	atomic_store(&pool->live, false);
+	gcp_caches_forget(pool);
+	gcp_pages_forget(pool);
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_forget(&pool->common);
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		gcp_heap_forget(heap);
+	gcp_gauge_add(&pool->stats.allocation, -(int64_t)pool->stats.allocation.current);
+	gcp_gauge_add(&pool->stats.requested_bytes,
+		      -(int64_t)pool->stats.requested_bytes.current);
+	gcp_gauge_add(&pool->stats.allocated_bytes,
+		      -(int64_t)pool->stats.allocated_bytes.current);
+	gcp_gauge_add(&pool->stats.active_bytes,
+		      -(int64_t)pool->stats.active_bytes.current);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+	struct gcp_segment *segment;
+
+	RB_FOREACH (segment, gcp_segment_tree, &pool->segments)
+		if (pool->live)
+			(void)pools->driver.mem_free(pool->ctx, segment->addr);
+	for (uint32_t i = 0; i < pages->count; i++)
+		pools->driver.fence_destroy(
+			pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);
+	for (uint32_t i = 0; i < pages->spare_count; i++)
+		pools->driver.fence_destroy(pages->spare[i]);
+	munmap(pool->common.classes,
+	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
+		       sizeof(struct gcp_class_list));
+	munmap(pool, sizeof(*pool));
+}
+
+void gcp_pools_destroy(struct gcp_pools *pools)
+{
+	struct gcp_pool *pool, *next;
+	struct gcp_cache *cache;
+
+	if (!pools)
+		return;
+	while ((cache = TAILQ_FIRST(&pools->caches))) {
+		TAILQ_REMOVE(&pools->caches, cache, link);
+		free(cache);
+	}
+	for (pool = pools->first; pool; pool = next) {
+		next = pool->next;
+		pool_destroy(pools, pool);
+	}
+	gcp_classes_finish(&pools->classes);
+	gcp_map_destroy(pools->map);
+	munmap(pools, sizeof(*pools));
+}
+
+/* --- asking about addresses ----------------------------------------------------------------- */
+
+bool gcp_pools_owns(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
+				GCP_BLOCK_USED;
+}
+
+/* The block of `segment` that holds `addr`. pool->lock is held. */
+static struct gcp_block *block_at(struct gcp_segment *segment, gcp_addr addr)
+{
+	struct gcp_block *block = segment->first;
+
+	while (block && addr >= block->addr + block->size)
+		block = block->upper;
+	if (block && block->slab) {
+		for (block = block->slab->first; block; block = block->upper)
+			if (addr < block->addr + block->size)
+				break;
+	}
+	return block;
+}
+
+static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
+{
+	struct gcp_segment key = { .addr = addr + 1 }; /* the last one before this */
+	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
+
+	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
+			  : RB_MAX(gcp_segment_tree, &pool->segments);
+	if (!segment || addr >= segment->addr + segment->size)
+		return NULL;
+	return block_at(segment, addr);
+}
+
+static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
+{
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+
+	*info = (struct gcp_block_info){
+		.addr = block->addr,
+		.requested = block->requested,
+		.size = block->size,
+		.segment_addr = block->segment->addr,
+		.segment_size = block->segment->size,
+		.pool = block->segment->pool,
+		.heap = heap->private ? heap : NULL,
+	};
+}
+
+int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr, struct gcp_block_info *ret_info)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		struct gcp_block *block;
+
+		if (!pool->live)
+			continue;
+		pthread_mutex_lock(&pool->lock);
+		block = pool_block_at(pool, addr);
+		bool used = block && atomic_load(&block->state) == GCP_BLOCK_USED;
+		if (used)
+			info_fill(block, ret_info);
+		pthread_mutex_unlock(&pool->lock);
+		if (block)
+			return used ? 0 : -ENOENT;
+	}
+	return -ENOENT;
+}

@@ -1,0 +1,136 @@
+/*
+ * private.c - heaps that belong to captured graphs.
+ *
+ * A private heap has segments of its own, so nothing that a graph addresses
+ * can be given to anyone else before gcp_heap_surrender. capture/ decides when
+ * its freed blocks may be allocated again (gcp_heap_set_reuse), when a capture
+ * has ended (gcp_heap_settle), and when nothing can run on it any more.
+ */
+#include "types.h"
+
+#include <stdlib.h>
+
+int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
+{
+	uint32_t count = pool->pools->classes.slab_count;
+	int saved = errno;
+	struct gcp_heap *heap = calloc(1, sizeof(*heap));
+	struct gcp_class_list *classes = calloc(count ? count : 1, sizeof(*classes));
+
+	errno = saved;
+	if (!heap || !classes) {
+		free(heap);
+		free(classes);
+		return -ENOMEM;
+	}
+	gcp_heap_init(heap, pool, classes, true);
+	pthread_mutex_lock(&pool->lock);
+	TAILQ_INSERT_TAIL(&pool->private_heaps, heap, link);
+	pthread_mutex_unlock(&pool->lock);
+	*ret_heap = heap;
+	return 0;
+}
+
+void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
+{
+	pthread_mutex_lock(&heap->pool->lock);
+	heap->reuse = reuse;
+	pthread_mutex_unlock(&heap->pool->lock);
+}
+
+void gcp_heap_set_owner(struct gcp_heap *heap, void *owner)
+{
+	heap->owner = owner;
+}
+
+void *gcp_heap_owner(struct gcp_heap *heap)
+{
+	return heap->owner;
+}
+
+void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
+{
+	pthread_mutex_lock(&heap->pool->lock);
+	*ret_usage = (struct gcp_heap_usage){
+		.reserved_bytes = heap->reserved_bytes,
+		.allocated_bytes = heap->used_bytes,
+		.blocks = heap->used_blocks,
+	};
+	pthread_mutex_unlock(&heap->pool->lock);
+}
+
+/* Waits in `deferred` until a capture ends: not even its page is known yet. */
+static void defer(struct gcp_heap *heap, struct gcp_block *block)
+{
+	atomic_store(&block->state, GCP_BLOCK_PENDING);
+	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
+}
+
+int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
+{
+	pthread_mutex_lock(&pool->lock);
+	/* Now that the lock is held the heap is certain. */
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
+
+	block->page = reuse == GCP_REUSE_NOW ? 0 : gcp_pages_tag(pool);
+	if (heap->private) {
+		heap->used_blocks--;
+		heap->used_bytes -= block->size;
+	}
+	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
+	gcp_tally_hand_over(pool, &pool->tally);
+	if (reuse == GCP_REUSE_LATER)
+		defer(heap, block);
+	else
+		gcp_heap_put(heap, block);
+	pthread_mutex_unlock(&pool->lock);
+	return 0;
+}
+
+void gcp_heap_settle(struct gcp_heap *heap)
+{
+	struct gcp_block *block;
+
+	pthread_mutex_lock(&heap->pool->lock);
+	while ((block = TAILQ_FIRST(&heap->deferred))) {
+		TAILQ_REMOVE(&heap->deferred, block, link);
+		block->page = 0;
+		gcp_heap_put(heap, block);
+	}
+	pthread_mutex_unlock(&heap->pool->lock);
+}
+
+/* Takes every free block of the heap out of its books and puts it into the
+ * common heap's, tagged with `page`. */
+static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common, uint64_t page)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	gcp_heap_collect(heap, &list);
+	TAILQ_FOREACH (block, &list, link)
+		block->page = page;
+	gcp_heap_put_list(common, &list);
+}
+
+void gcp_heap_surrender(struct gcp_heap *heap)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_segment *segment;
+
+	pthread_mutex_lock(&pool->lock);
+	/* Nothing runs on the graph's addresses any more, but work that the
+	 * program itself submitted on them may: hence the open page. */
+	uint64_t page = gcp_pages_tag(pool);
+	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
+	pool->common.reserved_bytes += heap->reserved_bytes;
+	TAILQ_FOREACH (segment, &heap->segments, link)
+		atomic_store_explicit(&segment->heap, &pool->common, memory_order_release);
+	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
+	free_blocks_move(heap, &pool->common, page);
+	TAILQ_REMOVE(&pool->private_heaps, heap, link);
+	pthread_mutex_unlock(&pool->lock);
+	free(heap->classes);
+	free(heap);
+}

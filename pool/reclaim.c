@@ -1,0 +1,181 @@
+/*
+ * reclaim.c - giving memory back to the driver: because it is full, because a
+ * limit says so, or because the program asks.
+ *
+ * Runs without locks around calls of the driver. The books give a segment up
+ * before the driver gets it, so an address that the driver hands out again
+ * elsewhere is never still in our map.
+ *
+ * The driver's free waits for all work of its context, so a segment whose
+ * pages are pending may be given back too: it then costs what cudaFree costs.
+ * Memory of live graphs is never given back.
+ */
+#include "types.h"
+
+void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list)
+{
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_segment *segment;
+	uint64_t count = 0;
+
+	while ((segment = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, segment, link);
+		/* An error is the device's, sticky, and the program's next call
+		 * reports it; the memory is not ours any more either way. */
+		(void)GCP_CALL(pools, mem_free, pool->ctx, segment->addr);
+		gcp_meta_give(&pools->segment_meta, segment);
+		count++;
+	}
+	pthread_mutex_lock(&pool->lock);
+	pool->stats.trims += count;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* Everything that is ready goes where whole segments can be seen, and unused
+ * ones go back. */
+static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only, uint64_t bytes)
+{
+	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
+	uint64_t taken;
+
+	gcp_caches_flush(pool);
+	pthread_mutex_lock(&pool->lock);
+	gcp_slab_dissolve_unused(&pool->common);
+	gcp_heap_advance(&pool->common);
+	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
+	pthread_mutex_unlock(&pool->lock);
+	gcp_segments_give_back(pool, &list);
+	return taken;
+}
+
+/* A capture forbids fences, but a real free is legal then and waits for the
+ * context as well: allocates and frees the least there is. */
+static int complete_by_free(struct gcp_pool *pool)
+{
+	struct gcp_pools *pools = pool->pools;
+	gcp_addr addr;
+	int result = GCP_CALL(pools, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+
+	if (result != 0)
+		return result;
+	uint64_t page = gcp_pages_turn(pool);
+	result = GCP_CALL(pools, mem_free, pool->ctx, addr);
+	if (result == 0)
+		gcp_pages_completed_by_free(pool, page);
+	return result;
+}
+
+static void complete_all(struct gcp_pool *pool)
+{
+	uint64_t page = gcp_pages_tag(pool);
+	int result;
+
+	pthread_mutex_lock(&pool->lock);
+	pool->stats.waits++;
+	pthread_mutex_unlock(&pool->lock);
+	result = gcp_pages_complete(pool, page);
+	if (result == -EBUSY)
+		(void)complete_by_free(pool);
+}
+
+static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage,
+			     uint64_t bytes)
+{
+	switch (stage) {
+	case GCP_RECLAIM_COMPLETED:
+		(void)gcp_pages_poll(pool);
+		return give_back_unused(pool, true, bytes);
+	case GCP_RECLAIM_DRIVER: {
+		uint64_t start = pool->pools->driver.clock_ns();
+
+		pool->pools->driver.mem_trim(pool->ctx);
+		gcp_call_count(pool->pools, GCP_CALL_mem_trim, start);
+		return 0;
+	}
+	case GCP_RECLAIM_WAIT:
+		complete_all(pool);
+		return give_back_unused(pool, false, bytes);
+	case GCP_RECLAIM_STAGES:
+		break;
+	}
+	return 0;
+}
+
+uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
+			   enum gcp_reclaim_stage stage, uint64_t bytes)
+{
+	uint64_t given = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!pool->live || (device >= 0 && pool->device != device))
+			continue;
+		if (given < bytes)
+			given += pool_reclaim(pool, stage, bytes - given);
+	}
+	return given;
+}
+
+uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
+{
+	uint64_t given = gcp_reclaim_stage(pools, device, GCP_RECLAIM_COMPLETED, UINT64_MAX);
+
+	gcp_reclaim_stage(pools, device, GCP_RECLAIM_DRIVER, UINT64_MAX);
+	if (given == 0)
+		given = gcp_reclaim_stage(pools, device, GCP_RECLAIM_WAIT, UINT64_MAX);
+	return given;
+}
+
+/* Bytes of the pool that are reserved and that no block of the program holds. */
+static uint64_t pool_unheld(struct gcp_pool *pool)
+{
+	uint64_t allocated = gcp_pool_allocated(pool), reserved;
+
+	pthread_mutex_lock(&pool->lock);
+	reserved = pool->stats.reserved_bytes.current;
+	pthread_mutex_unlock(&pool->lock);
+	return reserved > allocated ? reserved - allocated : 0;
+}
+
+static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes)
+{
+	uint64_t unheld = pool_unheld(pool), given = 0;
+
+	if (unheld > keep_bytes)
+		given = pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unheld - keep_bytes);
+	if (unheld > keep_bytes + given)
+		given += pool_reclaim(pool, GCP_RECLAIM_WAIT, unheld - keep_bytes - given);
+	return given;
+}
+
+uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes)
+{
+	uint64_t given = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->live && (device < 0 || pool->device == device))
+			given += pool_trim(pool, keep_bytes);
+	return given;
+}
+
+uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->live && (device < 0 || pool->device == device))
+			bytes += pool_unheld(pool);
+	return bytes;
+}
+
+/* Called after a free that may have left more cached than the limit allows. */
+void gcp_pool_limit(struct gcp_pool *pool)
+{
+	uint64_t limit = pool->pools->config.cache_limit, unused;
+
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+	unused = pool->unused_bytes;
+	pthread_mutex_unlock(&pool->lock);
+	if (unused > limit)
+		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unused - limit);
+}

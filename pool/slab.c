@@ -1,0 +1,190 @@
+/*
+ * slab.c - small blocks: runs of memory cut into blocks of one size class.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ *
+ * The free blocks of a class stand in one list: the ready ones first, then the
+ * others, longest freed first. Only the head has to be asked for its page.
+ * When no block of a slab is used its run can go back to the segment, to be
+ * cut for another class or given back to the driver.
+ */
+#include "types.h"
+
+/* Room for eight blocks at least, as a power of two, so that runs of all
+ * classes tile a segment. */
+uint64_t gcp_slab_bytes(uint64_t block_bytes)
+{
+	uint64_t bytes = 64 << 10;
+
+	while (bytes < 8 * block_bytes)
+		bytes *= 2;
+	return bytes;
+}
+
+/* Blocks that are ready stand before those that are not. */
+static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_class_list *class = &heap->classes[block->size_class];
+
+	atomic_store_explicit(&block->state, GCP_BLOCK_LISTED, memory_order_release);
+	if (gcp_page_ready(heap->pool, block->page))
+		TAILQ_INSERT_HEAD(&class->list, block, link);
+	else
+		TAILQ_INSERT_TAIL(&class->list, block, link);
+	class->count++;
+	block->slab->listed++;
+}
+
+static void list_remove(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_class_list *class = &heap->classes[block->size_class];
+
+	TAILQ_REMOVE(&class->list, block, link);
+	class->count--;
+	block->slab->listed--;
+}
+
+/* Cuts blocks off the run until it is full or memory for descriptors ends. */
+static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size_class)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	uint64_t size = pools->classes.sizes[size_class];
+	struct gcp_block **link = &slab->first, *lower = NULL;
+
+	for (uint64_t offset = 0; offset + size <= slab->run->size; offset += size) {
+		struct gcp_block *block = gcp_meta_take(&pools->block_meta);
+
+		if (!block)
+			return;
+		*block = (struct gcp_block){
+			.addr = slab->run->addr + offset,
+			.size = size,
+			.page = slab->run->page,
+			.segment = slab->run->segment,
+			.slab = slab,
+			.lower = lower,
+			.size_class = (uint16_t)size_class,
+		};
+		if (gcp_map_set(pools->map, block->addr, block) != 0) {
+			gcp_meta_give(&pools->block_meta, block);
+			return;
+		}
+		*link = lower = block;
+		link = &block->upper;
+		slab->total++;
+		list_insert(heap, block);
+	}
+}
+
+/* The run is one block again, as weak as the weakest of its blocks. */
+static void slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_block *run = slab->run, *upper;
+
+	assert(slab->listed == slab->total);
+	for (struct gcp_block *block = slab->first; block; block = upper) {
+		upper = block->upper;
+		if (run->page < block->page)
+			run->page = block->page;
+		list_remove(heap, block);
+		gcp_map_clear(pools->map, block->addr, block);
+		atomic_store(&block->state, GCP_BLOCK_RETIRED);
+		gcp_meta_give(&pools->block_meta, block);
+	}
+	/* The entry cannot fail: its table exists, the first block had it. */
+	(void)gcp_map_set(pools->map, run->addr, run);
+	gcp_meta_give(&pools->slab_meta, slab);
+	run->slab = NULL;
+	gcp_heap_put_run(heap, run);
+}
+
+static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_slab *slab = gcp_meta_take(&pools->slab_meta);
+	struct gcp_block *run;
+
+	if (!slab)
+		return false;
+	run = gcp_heap_take_run(heap, gcp_slab_bytes(pools->classes.sizes[size_class]));
+	if (!run) {
+		gcp_meta_give(&pools->slab_meta, slab);
+		return false;
+	}
+	*slab = (struct gcp_slab){ .run = run };
+	run->slab = slab;
+	atomic_store_explicit(&run->state, GCP_BLOCK_RUN, memory_order_release);
+	gcp_map_clear(pools->map, run->addr, run);
+	slab_cut(heap, slab, size_class);
+	if (slab->total > 0)
+		return true;
+	slab_dissolve(heap, slab);
+	return false;
+}
+
+struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class)
+{
+	struct gcp_class_list *class = &heap->classes[size_class];
+	struct gcp_block *block = TAILQ_FIRST(&class->list);
+
+	if (!block || !gcp_page_ready(heap->pool, block->page)) {
+		if (!slab_create(heap, size_class))
+			return NULL;
+		block = TAILQ_FIRST(&class->list);
+	}
+	list_remove(heap, block);
+	return block;
+}
+
+/* Whether the class could serve a slab's worth of blocks without this slab. */
+static bool class_has_plenty(struct gcp_heap *heap, struct gcp_slab *slab,
+			     uint32_t size_class)
+{
+	return heap->classes[size_class].count >= 2ull * slab->total;
+}
+
+void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_slab *slab = block->slab;
+
+	list_insert(heap, block);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	if (slab->listed == slab->total && class_has_plenty(heap, slab, block->size_class))
+		slab_dissolve(heap, slab);
+}
+
+void gcp_slab_dissolve_unused(struct gcp_heap *heap)
+{
+	uint32_t count = heap->pool->pools->classes.slab_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct gcp_block *block = TAILQ_FIRST(&heap->classes[i].list);
+
+		while (block) {
+			struct gcp_slab *slab = block->slab;
+
+			if (slab->listed == slab->total) {
+				slab_dissolve(heap, slab);
+				block = TAILQ_FIRST(&heap->classes[i].list);
+			} else {
+				block = TAILQ_NEXT(block, link);
+			}
+		}
+	}
+}
+
+void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	uint32_t count = heap->pool->pools->classes.slab_count;
+	struct gcp_block *block;
+
+	for (uint32_t i = 0; i < count; i++) {
+		while ((block = TAILQ_FIRST(&heap->classes[i].list))) {
+			list_remove(heap, block);
+			gcp_gauge_add(&heap->pool->stats.active_bytes,
+				      (int64_t)block->size);
+			TAILQ_INSERT_TAIL(list, block, link);
+		}
+	}
+}

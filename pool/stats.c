@@ -1,0 +1,177 @@
+/*
+ * stats.c - counting.
+ *
+ * A pool's gauges are exact under pool->lock. What threads do in their caches
+ * they count for themselves (struct gcp_tally_local) and hand over when it has
+ * changed by GCP_TALLY_LAG bytes, or when somebody asks. So current values are
+ * exact whenever they are read, and a peak may be low by at most that much for
+ * each thread.
+ */
+#include "types.h"
+
+void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change)
+{
+	gauge->current += (uint64_t)change;
+	if (change > 0)
+		gauge->allocated += (uint64_t)change;
+	else
+		gauge->freed += (uint64_t)-change;
+	if ((int64_t)gauge->current > (int64_t)gauge->peak)
+		gauge->peak = gauge->current;
+}
+
+static void level_add(struct gcp_level *level, int sign, uint64_t amount)
+{
+	level->delta += sign * (int64_t)amount;
+	if (sign > 0)
+		level->up += amount;
+	else
+		level->down += amount;
+	if (level->high < level->delta)
+		level->high = level->delta;
+}
+
+bool gcp_tally_count(struct gcp_tally_local *tally, int sign, uint64_t requested,
+		     uint64_t size)
+{
+	level_add(&tally->allocation, sign, 1);
+	level_add(&tally->requested_bytes, sign, requested);
+	level_add(&tally->allocated_bytes, sign, size);
+	return tally->allocated_bytes.delta > GCP_TALLY_LAG ||
+	       tally->allocated_bytes.delta < -GCP_TALLY_LAG;
+}
+
+/* `current` may go below zero for a moment: a thread hands its frees over
+ * before another one its allocations. The sum is right when all have. */
+static bool gauge_take(struct gcp_gauge *gauge, const struct gcp_level *level)
+{
+	int64_t high = (int64_t)gauge->current + level->high;
+	bool raised = high > (int64_t)gauge->peak;
+
+	if (raised)
+		gauge->peak = (uint64_t)high;
+	gauge->current += (uint64_t)level->delta;
+	gauge->allocated += level->up;
+	gauge->freed += level->down;
+	return raised;
+}
+
+void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally)
+{
+	struct gcp_stats *stats = &pool->stats;
+
+	gauge_take(&stats->allocation, &tally->allocation);
+	gauge_take(&stats->requested_bytes, &tally->requested_bytes);
+	if (gauge_take(&stats->allocated_bytes, &tally->allocated_bytes))
+		stats->reserved_at_peak_bytes = stats->reserved_bytes.current;
+	stats->hits += tally->hits;
+	memset(tally, 0, sizeof(*tally));
+}
+
+void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call, uint64_t start_ns)
+{
+	static_assert(GCP_CALL_COUNT <= 16, "pools->calls has a row for each call");
+	atomic_fetch_add_explicit(&pools->calls[call][0], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&pools->calls[call][1],
+				  pools->driver.clock_ns() - start_ns,
+				  memory_order_relaxed);
+}
+
+/* Makes all threads' counts part of the pool's. */
+static void pool_gather(struct gcp_pool *pool)
+{
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_cache *cache;
+
+	pthread_mutex_lock(&pools->registry_lock);
+	TAILQ_FOREACH (cache, &pools->caches, link)
+		if (cache->pool == pool)
+			gcp_cache_hand_over(cache);
+	pthread_mutex_unlock(&pools->registry_lock);
+}
+
+uint64_t gcp_pool_allocated(struct gcp_pool *pool)
+{
+	uint64_t bytes;
+
+	pool_gather(pool);
+	pthread_mutex_lock(&pool->lock);
+	bytes = pool->stats.allocated_bytes.current;
+	pthread_mutex_unlock(&pool->lock);
+	return bytes;
+}
+
+static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
+{
+	struct gcp_stats *stats = &pool->stats;
+	uint64_t largest;
+
+	pool_gather(pool);
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+#define GCP_X(name, meaning)                       \
+	sum->name.current += stats->name.current;  \
+	sum->name.peak += stats->name.peak;        \
+	sum->name.allocated += stats->name.allocated; \
+	sum->name.freed += stats->name.freed;
+	GCP_GAUGES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning) sum->name += stats->name;
+	GCP_COUNTERS(GCP_X)
+#undef GCP_X
+	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
+	largest = gcp_heap_largest_free(&pool->common);
+	pthread_mutex_unlock(&pool->lock);
+	if (sum->largest_free_bytes < largest)
+		sum->largest_free_bytes = largest;
+}
+
+int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats)
+{
+	struct gcp_stats sum = { 0 };
+	bool found = false;
+
+	/* Pools of contexts that are gone keep their totals. */
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool->device == device) {
+			stats_add_pool(&sum, pool);
+			found = true;
+		}
+	}
+	if (!found)
+		return -ENOENT;
+#define GCP_X(name)                                              \
+	sum.name.count = atomic_load(&pools->calls[GCP_CALL_##name][0]); \
+	sum.name.ns = atomic_load(&pools->calls[GCP_CALL_##name][1]);
+	GCP_DRIVER_CALLS(GCP_X)
+#undef GCP_X
+	sum.fences = sum.fence_record.count;
+	sum.barriers = sum.fence_order.count;
+	*ret_stats = sum;
+	return 0;
+}
+
+void gcp_pools_reset_peaks(struct gcp_pools *pools, int device)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool->device != device)
+			continue;
+		pool_gather(pool);
+		pthread_mutex_lock(&pool->lock);
+#define GCP_X(name, meaning) pool->stats.name.peak = pool->stats.name.current;
+		GCP_GAUGES(GCP_X)
+#undef GCP_X
+		pool->stats.reserved_at_peak_bytes = pool->stats.reserved_bytes.current;
+		pthread_mutex_unlock(&pool->lock);
+	}
+}
+
+int gcp_pools_device_max(struct gcp_pools *pools)
+{
+	int max = -1;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->device > max)
+			max = pool->device;
+	return max;
+}

@@ -1,0 +1,457 @@
+/*
+ * types.h - the structures of pool/, their invariants and the order of locks.
+ * Included by the files of pool/ (and its unit tests) only.
+ *
+ * Where a rule of the design lives:
+ *   when may a freed block be used again?     fence.c  (pages and fences)
+ *   new memory, or a barrier?                 alloc.c  (gcp_alloc_slow)
+ *   which free block serves a request?        heap.c   (best fit), slab.c
+ *   what happens when the device is full?     reclaim.c
+ *   what does a thread keep for itself?       cache.c
+ *
+ * Locks, in the order in which they may be taken (a thread that holds one may
+ * take only those further down):
+ *   1. pools->registry_lock   the lists of pools and of thread caches
+ *   2. cache->lock            one thread's cache
+ *   3. pool->lock             heaps, segments, slabs and blocks of a pool
+ *   4. pools->fence_lock      pages, fences, holds; of all pools
+ *   5. meta->lock             storage of descriptors
+ * No lock but fence_lock is held over a call of the driver. fence_lock has to
+ * be: setting a fence and beginning a capture exclude each other.
+ */
+#ifndef GCP_POOL_TYPES_H
+#define GCP_POOL_TYPES_H
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <bsd/sys/tree.h>
+
+#include "pool.h"
+
+enum {
+	GCP_UNIT = 512,             /* bytes: every size and address is a multiple */
+	GCP_CHUNK = 2 << 20,        /* bytes: the driver's granularity of memory */
+	GCP_CLASSES_MAX = 1024,     /* size classes, whatever the options say */
+	GCP_CLASS_NONE = 0xffff,    /* a block of no class: larger than class_max */
+	GCP_CLASS_RUN = 0xfffe,     /* a run on its way back from a slab */
+	GCP_POOL_SLOTS = 16,        /* pools whose blocks threads may cache */
+	GCP_FENCE_QUEUE = 512,      /* closed pages that wait for their fence */
+	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
+	GCP_TALLY_LAG = 2 << 20,    /* bytes by which a thread's count may lag */
+};
+
+static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
+
+static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
+{
+	return (n + step - 1) / step * step;
+}
+
+/* --- locks ---------------------------------------------------------------- */
+
+/* A lock that is nearly always free: one atomic exchange, one store. Held for
+ * a few instructions, never over a call of the driver. */
+struct gcp_spin {
+	_Atomic uint32_t taken;
+};
+void gcp_spin_wait(struct gcp_spin *spin);
+
+static inline void gcp_spin_lock(struct gcp_spin *spin)
+{
+	if (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) != 0)
+		gcp_spin_wait(spin);
+}
+
+static inline void gcp_spin_unlock(struct gcp_spin *spin)
+{
+	atomic_store_explicit(&spin->taken, 0, memory_order_release);
+}
+
+/* --- descriptors ------------------------------------------------------------ */
+
+/* Storage for descriptors of one type. Memory is never unmapped, so a stale
+ * pointer always meets a descriptor of its own type. */
+struct gcp_meta {
+	pthread_mutex_t lock;
+	size_t item_bytes;
+	void *free_list;   /* first word of a free item: the next one */
+	char *chunk, *end; /* uncut rest of the newest chunk */
+};
+
+/* Whose hands a block is in. Changed by gcp_block_* in heap.c, and between
+ * USED and CACHED by the thread that frees or takes it. */
+enum gcp_block_state {
+	GCP_BLOCK_RETIRED, /* descriptor not in use */
+	GCP_BLOCK_USED,    /* the program's */
+	GCP_BLOCK_CACHED,  /* in a thread's cache */
+	GCP_BLOCK_PENDING, /* in heap->pending or heap->deferred: page not ready */
+	GCP_BLOCK_LISTED,  /* a slab's block, in heap->classes[] */
+	GCP_BLOCK_FREE,    /* in a tree of the heap: ready, merged, best fit */
+	GCP_BLOCK_RUN,     /* cut up: a slab lives here */
+};
+
+/* Invariants:
+ *  B1 addr and size are multiples of GCP_UNIT, size > 0
+ *  B2 the map finds a block at its addr, except a RUN (its slab's first block)
+ *  B3 neighbours touch: lower->addr + lower->size == addr
+ *  B4 two neighbours are never both FREE
+ *  B5 a FREE block's page is ready */
+struct gcp_block {
+	gcp_addr addr;
+	uint64_t size;                /* bytes occupied */
+	uint64_t requested;           /* bytes asked for; by the allocating thread */
+	uint64_t page;                /* of its latest free; 0: never, or long done */
+	struct gcp_segment *segment;
+	struct gcp_slab *slab;        /* that it is cut from, or (RUN) that it holds */
+	struct gcp_block *lower, *upper; /* neighbours by address; pool->lock */
+	union {
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, CACHED */
+		RB_ENTRY(gcp_block) node;    /* FREE */
+	};
+	uint16_t size_class;          /* or GCP_CLASS_NONE */
+	_Atomic uint8_t state;        /* enum gcp_block_state */
+};
+TAILQ_HEAD(gcp_block_list, gcp_block);
+RB_HEAD(gcp_block_tree, gcp_block);
+
+/* Four kinds of segments, so that small blocks never pin large memory. */
+enum gcp_kind {
+	GCP_KIND_SLAB,   /* cut into slabs of classes up to slab_max */
+	GCP_KIND_MEDIUM, /* blocks up to class_max share segments */
+	GCP_KIND_LARGE,  /* split and merged */
+	GCP_KIND_HUGE,   /* one block, never split */
+	GCP_KINDS,
+};
+
+/* One allocation of the driver. All fields: pool->lock.
+ *  S1 its blocks, from first by ->upper, cover [addr, addr + size) */
+struct gcp_segment {
+	gcp_addr addr;
+	uint64_t size;
+	enum gcp_kind kind;
+	struct gcp_pool *pool;
+	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
+	struct gcp_block *first;
+	TAILQ_ENTRY(gcp_segment) link;   /* heap->segments */
+	RB_ENTRY(gcp_segment) node;      /* pool->segments, by address */
+};
+TAILQ_HEAD(gcp_segment_list, gcp_segment);
+RB_HEAD(gcp_segment_tree, gcp_segment);
+
+/* A run cut into equal blocks. All fields: pool->lock.
+ *  L1 listed counts its blocks in heap->classes[] */
+struct gcp_slab {
+	struct gcp_block *run;
+	struct gcp_block *first; /* its blocks, by ->upper */
+	uint32_t total, listed;
+};
+
+struct gcp_class_list {
+	struct gcp_block_list list; /* LISTED blocks, longest freed first */
+	uint64_t count;
+};
+
+/* A book of segments and free blocks. All fields: pool->lock.
+ *  H1 sum of its segments == reserved_bytes
+ *  H2 used + cached + pending + listed + free == reserved, in bytes */
+struct gcp_heap {
+	struct gcp_pool *pool;
+	bool private;
+	enum gcp_reuse reuse;  /* private heaps only */
+	void *owner;           /* capture/'s */
+	struct gcp_segment_list segments;
+	struct gcp_block_tree free[GCP_KINDS];
+	struct gcp_class_list *classes; /* [class], up to slab_max */
+	struct gcp_block_list pending;  /* freed, page not ready; oldest first */
+	struct gcp_block_list deferred; /* freed in a capture; wait for settle */
+	uint64_t pending_bytes;
+	uint64_t reserved_bytes;
+	uint64_t used_blocks, used_bytes; /* private heaps only */
+	TAILQ_ENTRY(gcp_heap) link;     /* pool->private_heaps */
+};
+TAILQ_HEAD(gcp_heap_list, gcp_heap);
+
+/* --- pages and fences ------------------------------------------------------- */
+
+struct gcp_closed_page {
+	uint64_t page;
+	void *fence;
+};
+
+/* The pages of a pool. Numbers only grow. A block freed into page p may be
+ * used again by whoever works through a context once p <= ready, by anyone at
+ * all once p <= completed.
+ *  F1 completed <= ready < open
+ *  F2 queue is ascending, all of it > completed and < open */
+struct gcp_pages {
+	_Atomic uint64_t open;      /* page that frees go into now */
+	_Atomic uint64_t ready;     /* max of ordered and completed */
+	_Atomic uint64_t completed; /* pages whose fence is done */
+	uint64_t ordered;           /* pages behind a barrier; fence_lock */
+	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
+	uint32_t head, count;       /* of queue; fence_lock */
+	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
+	uint32_t spare_count;
+	uint32_t waiters; /* hosts that wait for a fence without fence_lock */
+	bool synchronous;           /* context fences do not work here; fence_lock */
+};
+
+/* --- statistics --------------------------------------------------------------- */
+
+/* What a thread counted and has not yet handed to its pool. */
+struct gcp_level {
+	int64_t delta, high; /* since the last hand-over; high: its maximum */
+	uint64_t up, down;
+};
+
+struct gcp_tally_local {
+	struct gcp_level allocation, requested_bytes, allocated_bytes;
+	uint64_t hits;
+};
+
+/* --- thread caches ------------------------------------------------------------ */
+
+struct gcp_magazine {
+	struct gcp_block_list list; /* CACHED blocks of one class, oldest first */
+	uint32_t count;
+	uint32_t limit; /* more blocks than this are too many; cache.c */
+};
+
+/* What one thread keeps of one pool: no other thread touches it but to empty
+ * it. All fields: lock.
+ *  C1 bytes is the sum of the sizes of its blocks */
+struct gcp_cache {
+	struct gcp_spin lock;
+	struct gcp_pool *pool;
+	uint64_t bytes;
+	uint64_t page;        /* the page that the two fields below count */
+	uint64_t page_bytes;  /* freed by this thread into it */
+	uint32_t page_blocks;
+	uint64_t page_bytes_full; /* so many bytes are enough to close it */
+	struct gcp_tally_local tally;
+	TAILQ_ENTRY(gcp_cache) link; /* pools->caches; registry_lock */
+	struct gcp_magazine magazines[]; /* [class] */
+};
+TAILQ_HEAD(gcp_cache_list, gcp_cache);
+
+/* --- pool and pools ------------------------------------------------------------- */
+
+struct gcp_pool {
+	struct gcp_pools *pools;
+	void *ctx;
+	int device;
+	int slot;                 /* in pools->slots, or -1 */
+	pthread_mutex_t lock;
+	struct gcp_heap common;
+	struct gcp_heap_list private_heaps;
+	struct gcp_segment_tree segments;
+	struct gcp_pages pages;
+	uint64_t page_bytes;      /* freed past the caches into page_seen; lock */
+	uint64_t page_seen;
+	uint64_t unused_bytes;    /* in segments that hold no block; lock */
+	_Atomic uint32_t cache_count; /* threads that cache from here */
+	struct gcp_stats stats;   /* lock */
+	struct gcp_tally_local tally; /* of threads without a cache; lock */
+	struct gcp_pool *_Atomic next; /* pools->first; never removed */
+	_Atomic bool live;
+};
+
+/* Which sizes the program's sizes are rounded up to. Constant after create. */
+struct gcp_classes {
+	uint32_t count;
+	uint32_t slab_count;  /* classes [0, slab_count) are cut from slabs */
+	uint64_t sizes[GCP_CLASSES_MAX];
+	uint16_t *of_units;   /* [units of GCP_UNIT] -> class */
+};
+
+struct gcp_map; /* map.c */
+
+struct gcp_pools {
+	uint64_t id; /* tells thread-local state of one life from another's */
+	struct gcp_config config;
+	struct gcp_driver driver;
+	struct gcp_classes classes;
+	struct gcp_map *map;
+	struct gcp_meta block_meta, segment_meta, slab_meta;
+	pthread_mutex_t registry_lock;
+	struct gcp_pool *_Atomic first;
+	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
+	struct gcp_cache_list caches;
+	pthread_mutex_t fence_lock;
+	_Atomic uint32_t holds;       /* captures under way; written under fence_lock */
+	_Atomic bool completed_only;  /* set once, for good; fence_lock */
+	_Atomic uint64_t calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+};
+
+/* --- meta.c, map.c, class.c -------------------------------------------------- */
+
+void gcp_meta_init(struct gcp_meta *meta, size_t item_bytes);
+void *gcp_meta_take(struct gcp_meta *meta); /* zeroed; NULL: no memory */
+void gcp_meta_give(struct gcp_meta *meta, void *item);
+
+struct gcp_map *gcp_map_create(void);
+void gcp_map_destroy(struct gcp_map *map);
+/* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
+int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+/* Forgets `addr` if it still belongs to `block`. */
+void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr);
+
+int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config);
+void gcp_classes_finish(struct gcp_classes *classes);
+
+/* The class that serves `bytes`, or GCP_CLASS_NONE. */
+static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t bytes)
+{
+	if (bytes > classes->sizes[classes->count - 1])
+		return GCP_CLASS_NONE;
+	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
+}
+
+/* --- fence.c ------------------------------------------------------------------- */
+
+/* The page that a free of now belongs to. All work that the caller submitted,
+ * or that happened before his call, is behind that page's fence. */
+uint64_t gcp_pages_tag(struct gcp_pool *pool);
+
+/* Whether a block freed into `page` may be handed out. */
+static inline bool gcp_page_ready(const struct gcp_pool *pool, uint64_t page)
+{
+#ifdef GCP_WITHOUT_FENCES /* for the test that the tests notice */
+	(void)pool, (void)page;
+	return true;
+#else
+	return page <= atomic_load_explicit(&pool->pages.ready, memory_order_acquire);
+#endif
+}
+
+/* Each takes fence_lock inside; no lock of the room may be held. Each gives 0
+ * or, > 0, a sticky device error, or what is said here. */
+
+/* Closes the open page, unless a capture forbids it. Only inside a free. */
+int gcp_pages_close(struct gcp_pool *pool);
+/* Looks which pages are completed by now. Never waits. */
+int gcp_pages_poll(struct gcp_pool *pool);
+/* Makes a closed page ready: by a barrier (the host does not wait) or, where
+ * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
+ * the barrier. */
+int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page);
+/* Waits until the page is done, closing it first if it is open.
+ * -EBUSY: it is open, and a capture forbids closing it. */
+int gcp_pages_complete(struct gcp_pool *pool, uint64_t page);
+/* The driver freed memory of this context, which waits for all work submitted
+ * before: pages up to `page`, tagged before that call, are complete. */
+void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page);
+/* Closes the open page without a fence; returns its number. */
+uint64_t gcp_pages_turn(struct gcp_pool *pool);
+void gcp_pages_forget(struct gcp_pool *pool);
+
+/* --- heap.c, slab.c: pool->lock is held ------------------------------------------ */
+
+void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
+		   struct gcp_class_list *classes, bool private);
+enum gcp_kind gcp_heap_kind(const struct gcp_pools *pools, uint64_t size);
+/* A ready block of exactly `size`, now USED, or NULL. */
+struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t size_class);
+/* Takes back a block that is nobody's; its page says when it is ready. */
+void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
+/* Moves pending blocks whose page is ready to where they can be taken. */
+void gcp_heap_advance(struct gcp_heap *heap);
+/* The oldest page that would have to be ready to serve `size`; 0: none. */
+uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t size_class);
+/* Adds a driver allocation as one free block. -ENOMEM, -ERANGE: not added. */
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind);
+/* Unlinks unused segments (those with completed pages only, or all), until
+ * `bytes` are taken, onto `list`; returns the bytes taken. */
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
+				uint64_t bytes, struct gcp_segment_list *list);
+void gcp_heap_forget(struct gcp_heap *heap);
+struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
+uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
+void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
+/* Takes all blocks that nobody uses out of the books, onto `list`. */
+void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+
+struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
+void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
+/* Gives slabs without a used block back to their segments. */
+void gcp_slab_dissolve_unused(struct gcp_heap *heap);
+uint64_t gcp_slab_bytes(uint64_t block_bytes);
+
+int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b);
+int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
+RB_PROTOTYPE(gcp_block_tree, gcp_block, node, gcp_block_order)
+RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+
+/* --- cache.c --------------------------------------------------------------------- */
+
+/* The calling thread's cache of `pool`, made when needed; NULL: it has none. */
+struct gcp_cache *gcp_cache_mine(struct gcp_pool *pool);
+struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
+				 uint64_t requested);
+/* Takes a block that is CACHED by the caller. True: the page should be closed. */
+bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block);
+/* The page of the block that would be taken next, 0 if none, and how many wait. */
+uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
+			     uint32_t *ret_count);
+/* Hands what the thread counted to the pool. Takes pool->lock. */
+void gcp_cache_hand_over(struct gcp_cache *cache);
+/* Empties the caches of all threads into the pool's common heap. */
+void gcp_caches_flush(struct gcp_pool *pool);
+/* The same for a pool whose context is gone: blocks are forgotten. */
+void gcp_caches_forget(struct gcp_pool *pool);
+uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size);
+
+/* --- private.c --------------------------------------------------------------------- */
+
+/* Takes back a block that is CACHED by the caller and was private when looked at. */
+int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
+
+/* --- alloc.c, reclaim.c, stats.c, check.c ------------------------------------------- */
+
+int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
+
+/* Stages of giving back, cheapest first. */
+enum gcp_reclaim_stage {
+	GCP_RECLAIM_COMPLETED, /* unused segments whose pages are done */
+	GCP_RECLAIM_DRIVER,    /* the driver's own caches */
+	GCP_RECLAIM_WAIT,      /* everything unused, after waiting for the device */
+	GCP_RECLAIM_STAGES,
+};
+uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
+			   enum gcp_reclaim_stage stage, uint64_t bytes);
+void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list);
+/* Keeps the pool under cache_limit. No lock held. */
+void gcp_pool_limit(struct gcp_pool *pool);
+/* Bytes that the program holds, counts of all threads gathered. */
+uint64_t gcp_pool_allocated(struct gcp_pool *pool);
+
+void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change);
+/* Under the lock that guards `tally`. True: it should be handed over. */
+bool gcp_tally_count(struct gcp_tally_local *tally, int sign, uint64_t requested,
+		     uint64_t size);
+/* pool->lock. */
+void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally);
+
+#define GCP_X(name) GCP_CALL_##name,
+enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
+#undef GCP_X
+
+/* CALL(pools, mem_free, ctx, addr): a driver call, counted and timed. */
+void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call, uint64_t start_ns);
+#define GCP_CALL(pools, name, ...)                                             \
+	({                                                                     \
+		uint64_t start_ = (pools)->driver.clock_ns();                  \
+		__auto_type result_ = (pools)->driver.name(__VA_ARGS__);       \
+		gcp_call_count((pools), GCP_CALL_##name, start_);              \
+		result_;                                                       \
+	})
+
+#endif
