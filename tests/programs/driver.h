@@ -50,6 +50,14 @@
 	X(cuStreamSynchronize)                                                         \
 	X(cuDeviceGetDefaultMemPool)                                                   \
 	X(cuMemPoolSetAttribute)                                                       \
+	X(cuStreamIsCapturing)                                                         \
+	X(cuStreamBeginCapture)                                                        \
+	X(cuStreamEndCapture)                                                          \
+	X(cuThreadExchangeStreamCaptureMode)                                           \
+	X(cuGraphInstantiateWithFlags)                                                 \
+	X(cuGraphLaunch)                                                               \
+	X(cuGraphExecDestroy)                                                          \
+	X(cuGraphDestroy)                                                              \
 	X(cuIpcGetMemHandle)                                                           \
 	X(cuIpcOpenMemHandle)                                                          \
 	X(cuIpcCloseMemHandle)                                                         \
