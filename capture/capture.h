@@ -4,6 +4,14 @@
  *
  * Called by the hooks of interpose/. Sees CUDA as the small table below.
  * Results as in pool.h. Every function may be called from any thread.
+ *
+ * The nouns:
+ *
+ *   capture     a stream capture between begin and end
+ *   graph pool  private heaps (one for each context) that captured graphs
+ *               address; counted: one reference by each capture under way into
+ *               it, one by each graph, through a CUDA user object, and those
+ *               that the program holds through gcpool.h
  */
 #ifndef GCP_CAPTURE_CAPTURE_H
 #define GCP_CAPTURE_CAPTURE_H
@@ -14,6 +22,14 @@
 #include "../pool/pool.h"
 
 struct gcp_tracker;
+struct gcp_graph_pool;
+
+/* CUstreamCaptureMode. */
+enum gcp_capture_mode {
+	GCP_CAPTURE_GLOBAL = 0,
+	GCP_CAPTURE_THREAD_LOCAL = 1,
+	GCP_CAPTURE_RELAXED = 2,
+};
 
 /* What CUDA says of a stream. */
 struct gcp_capture_state {
@@ -27,10 +43,13 @@ struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
 	int (*capture_state)(void *ctx, void *stream, struct gcp_capture_state *ret_state);
 
+	/* The calling thread's own capture mode (enum gcp_capture_mode). */
+	int (*thread_mode)(void);
+
 	/* Hangs a user object with one reference on the graph: CUDA calls
 	 * destroy(arg), once, when the graph and all made from it are gone and
 	 * no launch is in flight. `destroy` runs on a thread of the driver's
-	 * and may not call CUDA. */
+	 * and may not call CUDA. If it fails, destroy is never called. */
 	int (*graph_attach)(void *graph, void (*destroy)(void *arg), void *arg);
 };
 
@@ -39,27 +58,71 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 		       struct gcp_tracker **ret_tracker);
 void gcp_tracker_destroy(struct gcp_tracker *tracker); /* for tests */
 
-/* Whether any capture is under way, or is about to begin. One relaxed load. */
+/* Whether the tracker wants to be asked: a capture is under way or about to
+ * begin, or a graph is gone and its memory waits to be taken back. One relaxed
+ * load; false in programs that never capture. */
 bool gcp_tracker_busy(const struct gcp_tracker *tracker);
+
+/* Whether a capture is under way or about to begin. */
+bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
+
+/* --- what the hooks report ------------------------------------------------------ */
 
 /* The thread is about to call the real begin: from here on no fence is set. */
 void gcp_tracker_begin_prepare(struct gcp_tracker *tracker);
 
 /* The real begin returned `result` for `stream` of context `ctx`. Each prepare
- * is followed by exactly one of these, on the same thread. */
+ * is followed by exactly one of these, on the same thread. `stream` is the
+ * stream itself: a per-thread default stream by its special handle, never 0. */
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			    int result);
+			    enum gcp_capture_mode mode, int result);
 
 /* The real end returned, whatever it returned. */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* A stream or a context was destroyed, with whatever captured in it. */
+/* While captures are under way a stream was made to wait for an event, or a
+ * capture's dependencies were changed by hand: captures may have forked. */
+void gcp_tracker_forked(struct gcp_tracker *tracker);
+
+/* A stream or a context was destroyed, with whatever captured in it. The
+ * context's call comes before gcp_pool_drop. */
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream);
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
+/* --- allocation ------------------------------------------------------------------- */
+
 /* gcp_pool_alloc while gcp_tracker_busy: gives the block to the capture that
- * it belongs to, or to the common heap if to none. */
-int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, uint64_t bytes,
-		      gcp_addr *ret_addr);
+ * it belongs to, or to the common heap if to none. `stream` is the one that
+ * the calling thread last gave work to, NULL if not known. */
+int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
+		      void *stream, uint64_t bytes, gcp_addr *ret_addr);
+
+/* Takes back the memory of graphs that are gone. Cheap when there is none. */
+void gcp_tracker_collect(struct gcp_tracker *tracker);
+
+/* --- graph pools that the program shares between captures --------------------------- */
+
+/* A new graph pool with one reference, the program's. -ENOMEM. */
+int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id);
+/* -ENOENT: no such pool. A pool of which nobody holds a reference is empty; its
+ * id stays good, and may be retained and used again. */
+int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id);
+int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id);
+/* Captures that the calling thread begins from now on allocate from this graph
+ * pool; 0: each from a new one. -ENOENT. */
+int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id);
+
+struct gcp_graph_pool_info {
+	uint64_t id;
+	uint64_t references; /* all of them */
+	uint64_t captures;   /* of these, captures under way */
+	uint64_t graphs;     /* of these, graphs (user objects) */
+	uint64_t reserved_bytes, allocated_bytes;
+	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
+};
+/* Fills up to `max` of the graph pools that hold memory or references; returns
+ * how many there are. */
+size_t gcp_graph_pools_list(struct gcp_tracker *tracker, struct gcp_graph_pool_info *infos,
+			    size_t max);
 
 #endif

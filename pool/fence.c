@@ -293,6 +293,19 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
 	return result;
 }
 
+int gcp_pages_barrier(struct gcp_pool *pool)
+{
+	int result;
+
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	uint64_t page = gcp_pages_tag(pool);
+	result = close_locked(pool);
+	if (result == 0 && !is_completed(&pool->pages, page))
+		result = order_locked(pool, page);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
 int gcp_pages_complete(struct gcp_pool *pool, uint64_t page)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);

@@ -155,14 +155,25 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
 	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
-	GCP_REUSE_LATER,  /* not before gcp_heap_settle */
+	GCP_REUSE_LATER,  /* not before gcp_heap_settle: the capture has forked */
 	GCP_REUSE_FENCED, /* like the common heap: the page must be ready */
 };
+/* Leaving NOW for LATER, blocks freed so far wait for gcp_heap_settle too: a
+ * fork may start before their free. */
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse);
 
 /* A capture that used the heap ended: its frees may be allocated again by
  * later captures into this heap. */
 void gcp_heap_settle(struct gcp_heap *heap);
+
+/* Whether blocks were freed into the heap since the last call: another capture,
+ * or this one, may have got them while work of the program still ran on them. */
+bool gcp_heap_was_recycled(struct gcp_heap *heap);
+
+/* All work submitted from now on, in every context, waits for all work of this
+ * pool's context submitted so far. Where a capture forbids that, waits for the
+ * work. 0, or a sticky device error. */
+int gcp_pool_barrier(struct gcp_pool *pool);
 
 /* Nothing can run on the heap's addresses any more: its free memory passes
  * into the open page of the common heap, live blocks follow when freed.

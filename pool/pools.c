@@ -80,7 +80,9 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pthread_mutex_init(&pool->lock, NULL);
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
-	atomic_store(&pool->pages.open, 1); /* page 0: never freed */
+	atomic_store(&pool->pages.open, GCP_PAGE_FIRST);
+	atomic_store(&pool->pages.completed, GCP_PAGE_FIRST - 1);
+	atomic_store(&pool->pages.ready, GCP_PAGE_FIRST - 1);
 	gcp_heap_init(&pool->common, pool, classes, false);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
 		if (!atomic_load(&pools->slots[i])) {

@@ -31,9 +31,34 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	return 0;
 }
 
+/* Waits in `deferred` until a capture ends: not even its page is known yet. */
+static void defer(struct gcp_heap *heap, struct gcp_block *block)
+{
+	atomic_store(&block->state, GCP_BLOCK_PENDING);
+	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
+}
+
+/* Blocks that this capture has freed so far. */
+static void defer_recycled(struct gcp_heap *heap)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	gcp_heap_collect(heap, &list);
+	while ((block = TAILQ_FIRST(&list))) {
+		TAILQ_REMOVE(&list, block, link);
+		if (block->page == GCP_PAGE_NOW)
+			defer(heap, block);
+		else
+			gcp_heap_put(heap, block);
+	}
+}
+
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 {
 	pthread_mutex_lock(&heap->pool->lock);
+	if (heap->reuse == GCP_REUSE_NOW && reuse == GCP_REUSE_LATER)
+		defer_recycled(heap);
 	heap->reuse = reuse;
 	pthread_mutex_unlock(&heap->pool->lock);
 }
@@ -59,13 +84,6 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 	pthread_mutex_unlock(&heap->pool->lock);
 }
 
-/* Waits in `deferred` until a capture ends: not even its page is known yet. */
-static void defer(struct gcp_heap *heap, struct gcp_block *block)
-{
-	atomic_store(&block->state, GCP_BLOCK_PENDING);
-	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
-}
-
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 {
 	pthread_mutex_lock(&pool->lock);
@@ -73,8 +91,9 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
 
-	block->page = reuse == GCP_REUSE_NOW ? 0 : gcp_pages_tag(pool);
+	block->page = reuse == GCP_REUSE_NOW ? GCP_PAGE_NOW : gcp_pages_tag(pool);
 	if (heap->private) {
+		heap->recycled = true;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}
@@ -95,10 +114,28 @@ void gcp_heap_settle(struct gcp_heap *heap)
 	pthread_mutex_lock(&heap->pool->lock);
 	while ((block = TAILQ_FIRST(&heap->deferred))) {
 		TAILQ_REMOVE(&heap->deferred, block, link);
-		block->page = 0;
+		block->page = GCP_PAGE_FRESH;
 		gcp_heap_put(heap, block);
 	}
 	pthread_mutex_unlock(&heap->pool->lock);
+}
+
+bool gcp_heap_was_recycled(struct gcp_heap *heap)
+{
+	bool recycled;
+
+	pthread_mutex_lock(&heap->pool->lock);
+	recycled = heap->recycled;
+	heap->recycled = false;
+	pthread_mutex_unlock(&heap->pool->lock);
+	return recycled;
+}
+
+int gcp_pool_barrier(struct gcp_pool *pool)
+{
+	int result = gcp_pages_barrier(pool);
+
+	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
 }
 
 /* Takes every free block of the heap out of its books and puts it into the

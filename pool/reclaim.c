@@ -50,7 +50,7 @@ static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only, uin
 
 /* A capture forbids fences, but a real free is legal then and waits for the
  * context as well: allocates and frees the least there is. */
-static int complete_by_free(struct gcp_pool *pool)
+int gcp_pool_complete_by_free(struct gcp_pool *pool)
 {
 	struct gcp_pools *pools = pool->pools;
 	gcp_addr addr;
@@ -75,7 +75,7 @@ static void complete_all(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 	result = gcp_pages_complete(pool, page);
 	if (result == -EBUSY)
-		(void)complete_by_free(pool);
+		(void)gcp_pool_complete_by_free(pool);
 }
 
 static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage,

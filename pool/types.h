@@ -46,6 +46,13 @@ enum {
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
 
+/* Pages that are always ready. */
+enum {
+	GCP_PAGE_FRESH = 0, /* nobody had the block, or all who had are done */
+	GCP_PAGE_NOW = 1,   /* freed in a capture, whose order is proof enough */
+	GCP_PAGE_FIRST = 2, /* the first page of a pool */
+};
+
 static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 {
 	return (n + step - 1) / step * step;
@@ -104,7 +111,7 @@ struct gcp_block {
 	gcp_addr addr;
 	uint64_t size;                /* bytes occupied */
 	uint64_t requested;           /* bytes asked for; by the allocating thread */
-	uint64_t page;                /* of its latest free; 0: never, or long done */
+	uint64_t page;                /* of its latest free, or a GCP_PAGE_ */
 	struct gcp_segment *segment;
 	struct gcp_slab *slab;        /* that it is cut from, or (RUN) that it holds */
 	struct gcp_block *lower, *upper; /* neighbours by address; pool->lock */
@@ -161,6 +168,7 @@ struct gcp_class_list {
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
+	bool recycled;         /* blocks were freed; gcp_heap_was_recycled */
 	enum gcp_reuse reuse;  /* private heaps only */
 	void *owner;           /* capture/'s */
 	struct gcp_segment_list segments;
@@ -343,6 +351,8 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page);
 /* Waits until the page is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_pages_complete(struct gcp_pool *pool, uint64_t page);
+/* Holds all later work back behind all work so far; 0, -EBUSY, an error. */
+int gcp_pages_barrier(struct gcp_pool *pool);
 /* The driver freed memory of this context, which waits for all work submitted
  * before: pages up to `page`, tagged before that call, are complete. */
 void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page);
@@ -425,6 +435,8 @@ enum gcp_reclaim_stage {
 	GCP_RECLAIM_WAIT,      /* everything unused, after waiting for the device */
 	GCP_RECLAIM_STAGES,
 };
+/* Waits for all work of the context also while a capture forbids fences. */
+int gcp_pool_complete_by_free(struct gcp_pool *pool);
 uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 			   enum gcp_reclaim_stage stage, uint64_t bytes);
 void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list);

@@ -1,0 +1,357 @@
+/*
+ * graph_pool.c - graph pools: memory that captured graphs address, and who
+ * still needs it.
+ *
+ * References are counted by CUDA itself where that is possible: each capture
+ * that allocates from a graph pool hangs a user object on its graph. Graphs
+ * share it with everything made from them (executables, clones, parents), and
+ * CUDA destroys it when the last of them is gone and no launch is in flight.
+ * The destructor runs on a thread of the driver's and may not call CUDA, so it
+ * leaves a note; gcp_tracker_collect reads the notes.
+ *
+ *      begin             first allocation         end          graph destroyed
+ *        |  captures: 0      captures: 1       captures: 0      captures: 0
+ *        |  graphs:   0      graphs:   1       graphs:   1      graphs:   0
+ *        |                                                      -> surrendered
+ */
+#include "types.h"
+
+/* The graph pool that captures of this thread go to; an id, so that it may
+ * outlive the pool. */
+static __thread struct {
+	struct gcp_tracker *tracker;
+	uint64_t id;
+} chosen __attribute__((tls_model("initial-exec")));
+
+/* --- heaps ---------------------------------------------------------------------------- */
+
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
+{
+	int saved = errno;
+	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
+
+	errno = saved;
+	if (!graph_pool)
+		return NULL;
+	graph_pool->id = ++tracker->last_pool_id;
+	graph_pool->reuse = GCP_REUSE_FENCED;
+	SLIST_INIT(&graph_pool->heaps);
+	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
+	return graph_pool;
+}
+
+int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
+			struct gcp_heap **ret_heap)
+{
+	struct gcp_graph_heap *entry;
+	int saved = errno, result;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+		if (entry->pool == pool) {
+			*ret_heap = entry->heap;
+			return 0;
+		}
+	}
+	entry = malloc(sizeof(*entry));
+	errno = saved;
+	if (!entry)
+		return -ENOMEM;
+	result = gcp_heap_create(pool, &entry->heap);
+	if (result != 0) {
+		free(entry);
+		return result;
+	}
+	entry->pool = pool;
+	gcp_heap_set_owner(entry->heap, graph_pool);
+	gcp_heap_set_reuse(entry->heap, graph_pool->reuse);
+	SLIST_INSERT_HEAD(&graph_pool->heaps, entry, link);
+	*ret_heap = entry->heap;
+	return 0;
+}
+
+void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
+{
+	struct gcp_graph_heap *entry;
+
+	graph_pool->reuse = reuse;
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_set_reuse(entry->heap, reuse);
+}
+
+static void heaps_surrender(struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_graph_heap *entry;
+
+	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
+		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
+		gcp_heap_surrender(entry->heap);
+		free(entry);
+	}
+}
+
+/* --- references -------------------------------------------------------------------------- */
+
+static uint64_t references(const struct gcp_graph_pool *graph_pool)
+{
+	return graph_pool->captures + graph_pool->graphs + graph_pool->held;
+}
+
+/* The memory goes to the common heaps, behind a fence; blocks that the program
+ * holds follow when freed. */
+void gcp_graph_pool_dropped(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+{
+	if (references(graph_pool) > 0)
+		return;
+	heaps_surrender(graph_pool);
+	if (graph_pool->named)
+		return; /* its id may be used again */
+	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
+	free(graph_pool);
+}
+
+/* Runs on a thread of the driver's: no lock, no CUDA, no free memory. */
+static void graph_is_gone(void *arg)
+{
+	struct gcp_note *note = arg;
+	struct gcp_tracker *tracker = note->tracker;
+
+	note->next = atomic_load(&tracker->notes);
+	while (!atomic_compare_exchange_weak(&tracker->notes, &note->next, note))
+		;
+	atomic_fetch_add(&tracker->attention, 1);
+}
+
+void gcp_tracker_collect(struct gcp_tracker *tracker)
+{
+	struct gcp_note *note;
+	uint32_t count = 0;
+
+	if (!atomic_load_explicit(&tracker->notes, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	note = atomic_exchange(&tracker->notes, NULL);
+	while (note) {
+		struct gcp_note *next = note->next;
+
+		assert(note->graph_pool->graphs > 0);
+		note->graph_pool->graphs--;
+		gcp_graph_pool_dropped(tracker, note->graph_pool);
+		free(note);
+		note = next;
+		count++;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	atomic_fetch_sub(&tracker->attention, count);
+}
+
+/* Without a graph to hang it on, or if CUDA refuses, nobody will tell us when
+ * the graph is gone: the reference then stays for good. */
+static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			void *graph)
+{
+	int saved = errno;
+	struct gcp_note *note = malloc(sizeof(*note));
+
+	errno = saved;
+	if (!note)
+		return -ENOMEM;
+	*note = (struct gcp_note){ .tracker = tracker, .graph_pool = graph_pool };
+	graph_pool->graphs++;
+	if (!graph || tracker->driver.graph_attach(graph, graph_is_gone, note) != 0)
+		free(note);
+	return 0;
+}
+
+/* In a capture that another one shares the pool with, or that has forked, a
+ * freed block's place in the order is not known. */
+static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
+			       const struct gcp_capture *capture)
+{
+	return capture->forked || graph_pool->captures > 1 ? GCP_REUSE_LATER
+							   : GCP_REUSE_NOW;
+}
+
+int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			struct gcp_capture *capture)
+{
+	int saved = errno, result;
+	struct gcp_membership *membership = malloc(sizeof(*membership));
+
+	errno = saved;
+	if (!membership)
+		return -ENOMEM;
+	result = graph_retain(tracker, graph_pool, capture->graph);
+	if (result != 0) {
+		free(membership);
+		return result;
+	}
+	membership->graph_pool = graph_pool;
+	SLIST_INSERT_HEAD(&capture->memberships, membership, link);
+	graph_pool->captures++;
+	graph_pool->last_capture_id = capture->id;
+	gcp_graph_pool_set_reuse(graph_pool, reuse_in(graph_pool, capture));
+	return 0;
+}
+
+static void membership_end(struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_graph_heap *entry;
+
+	if (graph_pool->captures > 0)
+		return;
+	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_settle(entry->heap);
+}
+
+void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	struct gcp_membership *membership;
+
+	while ((membership = SLIST_FIRST(&capture->memberships))) {
+		SLIST_REMOVE_HEAD(&capture->memberships, link);
+		membership->graph_pool->captures--;
+		membership_end(membership->graph_pool);
+		gcp_graph_pool_dropped(tracker, membership->graph_pool);
+		free(membership);
+	}
+}
+
+/* --- pools that the program names ----------------------------------------------------------- */
+
+static struct gcp_graph_pool *pool_named(struct gcp_tracker *tracker, uint64_t id)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (graph_pool->named && graph_pool->id == id)
+			return graph_pool;
+	return NULL;
+}
+
+struct gcp_graph_pool *gcp_graph_pool_chosen(struct gcp_tracker *tracker)
+{
+	if (chosen.tracker != tracker || chosen.id == 0)
+		return NULL;
+	return pool_named(tracker, chosen.id);
+}
+
+int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	pthread_mutex_lock(&tracker->lock);
+	graph_pool = gcp_graph_pool_make(tracker);
+	if (graph_pool) {
+		graph_pool->named = true;
+		graph_pool->held = 1;
+		*ret_id = graph_pool->id;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return graph_pool ? 0 : -ENOMEM;
+}
+
+int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	pthread_mutex_lock(&tracker->lock);
+	graph_pool = pool_named(tracker, id);
+	if (graph_pool)
+		graph_pool->held++;
+	pthread_mutex_unlock(&tracker->lock);
+	return graph_pool ? 0 : -ENOENT;
+}
+
+int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
+{
+	struct gcp_graph_pool *graph_pool;
+	int result = -ENOENT;
+
+	pthread_mutex_lock(&tracker->lock);
+	graph_pool = pool_named(tracker, id);
+	if (graph_pool && graph_pool->held > 0) {
+		graph_pool->held--;
+		gcp_graph_pool_dropped(tracker, graph_pool);
+		result = 0;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return result;
+}
+
+int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
+{
+	struct gcp_graph_pool *graph_pool = NULL;
+
+	pthread_mutex_lock(&tracker->lock);
+	if (id != 0)
+		graph_pool = pool_named(tracker, id);
+	pthread_mutex_unlock(&tracker->lock);
+	if (id != 0 && !graph_pool)
+		return -ENOENT;
+	chosen.tracker = tracker;
+	chosen.id = id;
+	return 0;
+}
+
+static void info_fill(struct gcp_graph_pool *graph_pool, struct gcp_graph_pool_info *info)
+{
+	struct gcp_graph_heap *entry;
+
+	*info = (struct gcp_graph_pool_info){
+		.id = graph_pool->id,
+		.references = references(graph_pool),
+		.captures = graph_pool->captures,
+		.graphs = graph_pool->graphs,
+		.last_capture_id = graph_pool->last_capture_id,
+	};
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+		struct gcp_heap_usage usage;
+
+		gcp_heap_usage(entry->heap, &usage);
+		info->reserved_bytes += usage.reserved_bytes;
+		info->allocated_bytes += usage.allocated_bytes;
+	}
+}
+
+size_t gcp_graph_pools_list(struct gcp_tracker *tracker, struct gcp_graph_pool_info *infos,
+			    size_t max)
+{
+	struct gcp_graph_pool *graph_pool;
+	size_t count = 0;
+
+	gcp_tracker_collect(tracker);
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
+		if (references(graph_pool) == 0)
+			continue;
+		if (count < max)
+			info_fill(graph_pool, &infos[count]);
+		count++;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return count;
+}
+
+/* --- the end, for tests ------------------------------------------------------------------------ */
+
+void gcp_tracker_destroy(struct gcp_tracker *tracker)
+{
+	struct gcp_graph_pool *graph_pool;
+	struct gcp_capture *capture;
+
+	if (!tracker)
+		return;
+	gcp_tracker_collect(tracker);
+	while ((capture = TAILQ_FIRST(&tracker->captures))) {
+		TAILQ_REMOVE(&tracker->captures, capture, link);
+		gcp_graph_pool_leave_all(tracker, capture);
+		free(capture);
+	}
+	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
+		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
+		heaps_surrender(graph_pool);
+		free(graph_pool);
+	}
+	free(tracker);
+}

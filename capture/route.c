@@ -1,0 +1,155 @@
+/*
+ * route.c - to whom an allocation belongs while captures are under way.
+ *
+ *   1. to the captures that the calling thread began;
+ *   2. else to the capture of the stream that the thread last gave work to;
+ *   3. else, where plain CUDA would have refused the allocation, to the
+ *      captures that made it illegal: the global ones, if the thread's own mode
+ *      is global too;
+ *   4. else to nobody: the common heap.
+ *
+ * With several candidates a block is held by all of them: it comes from a
+ * graph pool that they share. Too many holders only keep memory longer; memory
+ * of a graph in the common heap would be corruption.
+ *
+ * tracker->lock is held.
+ */
+#include "types.h"
+
+enum { CANDIDATES_MAX = 64 };
+
+struct candidates {
+	struct gcp_capture *captures[CANDIDATES_MAX];
+	size_t count;
+	bool overflow;
+};
+
+static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
+{
+	if (candidates->count == CANDIDATES_MAX)
+		candidates->overflow = true;
+	else
+		candidates->captures[candidates->count++] = capture;
+}
+
+static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candidates)
+{
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (pthread_equal(capture->thread, pthread_self()))
+			candidate_add(candidates, capture);
+}
+
+/* A stream may have joined a capture that was begun on another one. */
+static void add_of_stream(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  struct candidates *candidates)
+{
+	struct gcp_capture_state state = { 0 };
+	struct gcp_capture *capture;
+
+	if (!stream || tracker->driver.capture_state(ctx, stream, &state) != 0)
+		return;
+	if (!state.active && !state.invalidated)
+		return;
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->id == state.id)
+			candidate_add(candidates, capture);
+}
+
+static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candidates)
+{
+	struct gcp_capture *capture;
+
+	if (tracker->driver.thread_mode() != GCP_CAPTURE_GLOBAL)
+		return;
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->mode == GCP_CAPTURE_GLOBAL)
+			candidate_add(candidates, capture);
+}
+
+static bool is_member(const struct gcp_capture *capture,
+		      const struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_membership *membership;
+
+	SLIST_FOREACH (membership, &capture->memberships, link)
+		if (membership->graph_pool == graph_pool)
+			return true;
+	return false;
+}
+
+/* A graph pool that all candidates hold already. One that others hold too
+ * would do, and keep the block longer than need be. */
+static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
+{
+	struct gcp_membership *membership;
+
+	SLIST_FOREACH (membership, &candidates->captures[0]->memberships, link) {
+		size_t members = 0;
+
+		while (members < candidates->count &&
+		       is_member(candidates->captures[members], membership->graph_pool))
+			members++;
+		if (members == candidates->count &&
+		    (membership->graph_pool->captures == candidates->count ||
+		     membership->graph_pool->named))
+			return membership->graph_pool;
+	}
+	return NULL;
+}
+
+static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
+		    struct gcp_graph_pool *graph_pool)
+{
+	for (size_t i = 0; i < candidates->count; i++) {
+		int result = 0;
+
+		if (!is_member(candidates->captures[i], graph_pool))
+			result = gcp_graph_pool_join(tracker, graph_pool,
+						     candidates->captures[i]);
+		if (result != 0)
+			return result;
+	}
+	return 0;
+}
+
+/* The graph pool for these candidates, made if there is none. */
+static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
+				       const struct candidates *candidates)
+{
+	struct gcp_graph_pool *graph_pool = pool_in_common(candidates);
+
+	if (!graph_pool && candidates->count == 1)
+		graph_pool = candidates->captures[0]->shared;
+	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
+}
+
+int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
+	      struct gcp_graph_pool **ret_graph_pool)
+{
+	struct candidates candidates = { 0 };
+	struct gcp_graph_pool *graph_pool;
+	int result;
+
+	*ret_graph_pool = NULL;
+	add_of_thread(tracker, &candidates);
+	if (candidates.count == 0)
+		add_of_stream(tracker, ctx, stream, &candidates);
+	if (candidates.count == 0)
+		add_forbidding(tracker, &candidates);
+	if (candidates.count == 0)
+		return 0;
+	if (candidates.overflow)
+		return -ENOMEM;
+
+	graph_pool = pool_for(tracker, &candidates);
+	if (!graph_pool)
+		return -ENOMEM;
+	result = join_all(tracker, &candidates, graph_pool);
+	if (result == 0)
+		*ret_graph_pool = graph_pool;
+	else
+		gcp_graph_pool_dropped(tracker, graph_pool);
+	return result;
+}

@@ -1,0 +1,262 @@
+/*
+ * tracker.c - which captures are under way.
+ *
+ * Hears of begins and ends from the hooks and asks the driver for the rest: an
+ * end that failed may have left the capture as it was, and a stream that is
+ * destroyed takes its capture with it. Each capture under way holds fences off
+ * (gcp_pools_fences_hold) from before its begin until after its end.
+ */
+#include "types.h"
+
+int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
+		       struct gcp_tracker **ret_tracker)
+{
+	int saved = errno;
+	struct gcp_tracker *tracker = calloc(1, sizeof(*tracker));
+
+	errno = saved;
+	if (!tracker)
+		return -ENOMEM;
+	tracker->pools = pools;
+	tracker->driver = *driver;
+	pthread_mutex_init(&tracker->lock, NULL);
+	TAILQ_INIT(&tracker->captures);
+	TAILQ_INIT(&tracker->graph_pools);
+	*ret_tracker = tracker;
+	return 0;
+}
+
+bool gcp_tracker_busy(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->attention, memory_order_relaxed) > 0;
+}
+
+bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
+}
+
+/* --- begin ------------------------------------------------------------------------ */
+
+void gcp_tracker_begin_prepare(struct gcp_tracker *tracker)
+{
+	gcp_tracker_collect(tracker);
+	atomic_fetch_add(&tracker->attention, 1);
+	atomic_fetch_add(&tracker->capturing, 1);
+	gcp_pools_fences_hold(tracker->pools);
+}
+
+/* A capture is over, or did not begin: fences may be set again. */
+static void capturing_less(struct gcp_tracker *tracker)
+{
+	gcp_pools_fences_release(tracker->pools);
+	atomic_fetch_sub(&tracker->capturing, 1);
+	atomic_fetch_sub(&tracker->attention, 1);
+}
+
+void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream,
+			    enum gcp_capture_mode mode, int result)
+{
+	struct gcp_capture_state state = { 0 };
+	struct gcp_capture *capture;
+	int saved = errno;
+
+	if (result != 0) {
+		capturing_less(tracker);
+		return;
+	}
+	capture = calloc(1, sizeof(*capture));
+	errno = saved;
+	if (!capture)
+		return; /* fences stay held for good: slow, and safe */
+	(void)tracker->driver.capture_state(ctx, stream, &state);
+	*capture = (struct gcp_capture){
+		.ctx = ctx,
+		.stream = stream,
+		.id = state.id,
+		.graph = state.graph,
+		.thread = pthread_self(),
+		.mode = mode,
+	};
+	pthread_mutex_lock(&tracker->lock);
+	capture->shared = gcp_graph_pool_chosen(tracker);
+	/* Begins and ends of one stream may alternate while we look; a capture
+	 * that is over by now is found out at the stream's next report. */
+	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* --- end ----------------------------------------------------------------------------- */
+
+enum { BARRIERS_MAX = 16 };
+
+struct barriers {
+	struct gcp_pool *pools[BARRIERS_MAX];
+	size_t count;
+};
+
+static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
+{
+	for (size_t i = 0; i < barriers->count; i++)
+		if (barriers->pools[i] == pool)
+			return;
+	if (barriers->count < BARRIERS_MAX)
+		barriers->pools[barriers->count++] = pool;
+}
+
+/* Work that the program submitted itself, on any stream, may still touch
+ * blocks that this capture was given after somebody had freed them. All that
+ * is launched later, this graph too, has to wait for it. */
+static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
+{
+	struct gcp_membership *membership;
+	struct gcp_graph_heap *entry;
+
+	SLIST_FOREACH (membership, &capture->memberships, link)
+		SLIST_FOREACH (entry, &membership->graph_pool->heaps, link)
+			if (gcp_heap_was_recycled(entry->heap))
+				barrier_add(barriers, entry->pool);
+}
+
+static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	TAILQ_REMOVE(&tracker->captures, capture, link);
+	capturing_less(tracker);
+	gcp_graph_pool_leave_all(tracker, capture);
+	free(capture);
+}
+
+static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
+{
+	const uintptr_t per_thread = 2; /* CU_STREAM_PER_THREAD: one for each thread */
+
+	return capture->ctx == ctx && capture->stream == stream &&
+	       ((uintptr_t)stream != per_thread ||
+		pthread_equal(capture->thread, pthread_self()));
+}
+
+static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture_is_on(capture, ctx, stream))
+			return capture;
+	return NULL;
+}
+
+/* Whether CUDA still builds this capture: the end may have been refused. */
+static bool capture_goes_on(struct gcp_tracker *tracker, const struct gcp_capture *capture)
+{
+	struct gcp_capture_state state = { 0 };
+
+	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
+		return false;
+	return (state.active || state.invalidated) &&
+	       (state.id == 0 || state.id == capture->id);
+}
+
+/* Ends the stream's capture if CUDA has ended it. */
+static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream, bool gone)
+{
+	struct barriers barriers = { 0 };
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	capture = capture_find(tracker, ctx, stream);
+	if (capture && (gone || !capture_goes_on(tracker, capture))) {
+		barriers_of(capture, &barriers);
+		capture_finish(tracker, capture);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	/* Before the hook returns, so before anyone can launch the graph. */
+	for (size_t i = 0; i < barriers.count; i++)
+		(void)gcp_pool_barrier(barriers.pools[i]);
+}
+
+void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	stream_ended(tracker, ctx, stream, false);
+	gcp_tracker_collect(tracker);
+}
+
+void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	if (gcp_tracker_capturing(tracker))
+		stream_ended(tracker, ctx, stream, true);
+}
+
+void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
+{
+	struct gcp_capture *capture, *next;
+
+	pthread_mutex_lock(&tracker->lock);
+	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
+		next = TAILQ_NEXT(capture, link);
+		if (capture->ctx == ctx)
+			capture_finish(tracker, capture);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* --- forks ----------------------------------------------------------------------------- */
+
+void gcp_tracker_forked(struct gcp_tracker *tracker)
+{
+	struct gcp_capture *capture;
+	struct gcp_membership *membership;
+
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		if (capture->forked)
+			continue;
+		capture->forked = true;
+		SLIST_FOREACH (membership, &capture->memberships, link)
+			gcp_graph_pool_set_reuse(membership->graph_pool,
+						 GCP_REUSE_LATER);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* --- allocation ---------------------------------------------------------------------------- */
+
+/* Chooses a heap and holds its graph pool, so that the allocation itself, which
+ * may go to the driver, needs no lock. */
+static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
+			  void *stream, struct gcp_graph_pool **ret_graph_pool,
+			  struct gcp_heap **ret_heap)
+{
+	int result;
+
+	pthread_mutex_lock(&tracker->lock);
+	result = gcp_route(tracker, ctx, stream, ret_graph_pool);
+	if (result == 0 && *ret_graph_pool)
+		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
+	if (result == 0 && *ret_graph_pool)
+		(*ret_graph_pool)->held++;
+	pthread_mutex_unlock(&tracker->lock);
+	return result;
+}
+
+int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
+		      void *stream, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_graph_pool *graph_pool = NULL;
+	struct gcp_heap *heap = NULL;
+	int result = 0;
+
+	gcp_tracker_collect(tracker);
+	if (gcp_tracker_capturing(tracker))
+		result = route_and_hold(tracker, pool, ctx, stream, &graph_pool, &heap);
+	if (result != 0)
+		return result;
+	if (!graph_pool)
+		return gcp_pool_alloc(pool, bytes, ret_addr);
+
+	result = gcp_heap_alloc(heap, bytes, ret_addr);
+	pthread_mutex_lock(&tracker->lock);
+	graph_pool->held--;
+	gcp_graph_pool_dropped(tracker, graph_pool);
+	pthread_mutex_unlock(&tracker->lock);
+	return result;
+}

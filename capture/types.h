@@ -1,0 +1,110 @@
+/*
+ * types.h - the structures of capture/ and their invariants. Included by the
+ * files of capture/ only.
+ *
+ * One lock, tracker->lock, guards all of it. It comes before every lock of
+ * pool/, and is never held over a call of the driver but capture_state,
+ * thread_mode and graph_attach, which never wait.
+ */
+#ifndef GCP_CAPTURE_TYPES_H
+#define GCP_CAPTURE_TYPES_H
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "capture.h"
+
+/* A heap of a graph pool in one context. */
+struct gcp_graph_heap {
+	struct gcp_heap *heap;
+	struct gcp_pool *pool;
+	SLIST_ENTRY(gcp_graph_heap) link;
+};
+
+/* Invariants:
+ *  P1 references == captures + graphs + held
+ *  P2 with no reference there is no heap
+ * Lives as long as its id may be named: until the tracker's end for those that
+ * the program made, until the last reference goes for others. */
+struct gcp_graph_pool {
+	uint64_t id;
+	bool named;               /* made by the program through gcpool.h */
+	uint64_t captures, graphs, held; /* references, by kind; held: by the
+	                                  * program, or for one allocation */
+	enum gcp_reuse reuse;     /* of freed blocks, in all its heaps */
+	uint64_t last_capture_id;
+	SLIST_HEAD(, gcp_graph_heap) heaps;
+	TAILQ_ENTRY(gcp_graph_pool) link;
+};
+TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
+
+/* A capture's reference to a graph pool, with one user object on its graph. */
+struct gcp_membership {
+	struct gcp_graph_pool *graph_pool;
+	SLIST_ENTRY(gcp_membership) link;
+};
+
+/* A capture under way. */
+struct gcp_capture {
+	void *ctx, *stream;
+	uint64_t id;             /* CUDA's */
+	void *graph;             /* CUDA's; NULL if hidden */
+	pthread_t thread;        /* that began it */
+	enum gcp_capture_mode mode;
+	bool forked;             /* its order may not be one line any more */
+	struct gcp_graph_pool *shared; /* named by the program, or NULL */
+	SLIST_HEAD(, gcp_membership) memberships;
+	TAILQ_ENTRY(gcp_capture) link;
+};
+TAILQ_HEAD(gcp_capture_list, gcp_capture);
+
+/* What a user object carries: the graph is gone when CUDA destroys it. */
+struct gcp_note {
+	struct gcp_tracker *tracker;
+	struct gcp_graph_pool *graph_pool;
+	struct gcp_note *next;
+};
+
+struct gcp_tracker {
+	struct gcp_pools *pools;
+	struct gcp_capture_driver driver;
+	_Atomic uint32_t attention; /* captures under way or about to begin, plus notes */
+	_Atomic uint32_t capturing; /* the captures among them */
+	struct gcp_note *_Atomic notes; /* graphs that are gone; pushed without lock */
+	pthread_mutex_t lock;
+	struct gcp_capture_list captures;
+	struct gcp_graph_pool_list graph_pools;
+	uint64_t last_pool_id;
+};
+
+/* --- graph_pool.c; tracker->lock is held ------------------------------------------- */
+
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
+/* The pool's heap in `pool`, made when needed. -ENOMEM. */
+int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
+			struct gcp_heap **ret_heap);
+void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
+/* The capture holds a reference of its own, and its graph one. -ENOMEM. */
+int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			struct gcp_capture *capture);
+/* Drops the capture's own references. */
+void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture);
+/* A reference was dropped: with the last one the memory is given up. */
+void gcp_graph_pool_dropped(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
+
+/* --- route.c; tracker->lock is held --------------------------------------------------- */
+
+/* The graph pool that an allocation of the calling thread belongs to; NULL: to
+ * none. -ENOMEM. */
+int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
+	      struct gcp_graph_pool **ret_graph_pool);
+
+/* The graph pool that the calling thread has chosen, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_chosen(struct gcp_tracker *tracker);
+
+#endif
