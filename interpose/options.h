@@ -1,0 +1,90 @@
+/*
+ * options.h - what people can set: one table of GCPOOL_ environment variables.
+ *
+ * gcp_options_read is called once, at the first CUDA call of the process, and
+ * never at load time. Nothing here allocates, uses stdio or calls CUDA.
+ */
+#ifndef GCP_INTERPOSE_OPTIONS_H
+#define GCP_INTERPOSE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../pool/pool.h"
+#include "message.h"
+
+enum gcp_mode {
+	GCP_MODE_POOL,  /* allocate from the pool */
+	GCP_MODE_COUNT, /* every call to the driver as without us, but counted */
+	GCP_MODE_OFF,   /* every call to the driver as without us */
+};
+
+enum gcp_stats_format {
+	GCP_STATS_OFF,
+	GCP_STATS_TEXT,
+	GCP_STATS_JSON,
+};
+
+struct gcp_options {
+	enum gcp_mode mode;
+	struct gcp_config pool; /* always passes gcp_config_check */
+	enum gcp_level log_level;
+	char log_file[GCP_PATH_MAX]; /* empty: stderr */
+	enum gcp_stats_format stats;
+	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
+	bool strict;
+	bool help;
+};
+
+void gcp_options_default(struct gcp_options *options);
+
+/* Reads the environment (all defaults when the program runs with more rights
+ * than its caller), sets up messages, says what was wrong in it, and prints
+ * the options if GCPOOL_HELP asks for them. Returns the number of wrong
+ * variables. With GCPOOL_STRICT=1 a wrong variable ends the process: its
+ * message, then _exit(GCP_OPTIONS_EXIT). */
+enum { GCP_OPTIONS_EXIT = 2 };
+int gcp_options_read(struct gcp_options *ret_options);
+
+/* The same from `environment` (NULL-terminated NAME=VALUE; NULL: empty), with
+ * no effect but on *ret_options; each wrong variable is one call of
+ * complain(arg, sentence), which may be NULL. */
+int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
+		      void (*complain)(void *arg, const char *sentence), void *arg);
+
+/* --- the table --------------------------------------------------------------- */
+
+enum gcp_option_type {
+	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
+	GCP_OPTION_BOOL,   /* 0 1 no yes off on false true */
+	GCP_OPTION_COUNT,
+	GCP_OPTION_BYTES, /* K M G T: powers of 1024 */
+	GCP_OPTION_SIZES, /* bytes, ascending, with commas between */
+	GCP_OPTION_TEXT,
+};
+
+struct gcp_option {
+	const char *name;    /* of the environment variable */
+	const char *meaning; /* one line */
+	enum gcp_option_type type;
+	size_t offset;       /* of the field in struct gcp_options */
+	size_t size;         /* of the field, in bytes */
+	uint64_t min, max;   /* COUNT, BYTES, each of SIZES */
+	uint64_t multiple;   /* BYTES, SIZES: of this; 0: of 1 */
+	const char *choices; /* CHOICE: "pool|count|off" */
+	const char *nothing; /* how 0 or "" is shown: "none", "no limit" */
+};
+
+extern const struct gcp_option gcp_option_table[];
+extern const size_t gcp_option_count;
+
+/* The field of `option` in `options`, its bounds, as people write them. */
+void gcp_option_show_value(const struct gcp_option *option,
+			   const struct gcp_options *options, struct gcp_text *text);
+void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text);
+
+/* All rows, aligned, as GCPOOL_HELP=1 prints them. */
+void gcp_options_show(const struct gcp_options *options, struct gcp_text *text);
+
+#endif

@@ -1,0 +1,109 @@
+/*
+ * report.h - what happened: tallies of the program's calls, and the report.
+ *
+ * The hooks call gcp_tally_*; the end of the process calls gcp_report_exit.
+ * Callable from any thread, with no lock of the pools held. Never calls CUDA,
+ * never changes errno, never uses malloc or stdio.
+ *
+ * Which calls are tallied
+ *
+ *   count mode   every call of GCP_TALLIES that reaches the driver, which is
+ *                every one, and each live device pointer (gcp_tally_alloc,
+ *                gcp_tally_free)
+ *   pool mode    only calls that pass through to the driver. What the pool
+ *                serves is counted by the pool itself, without shared counters
+ *
+ * The JSON report is one object on one line, appended to GCPOOL_STATS_FILE
+ * (several processes: one line each). Names stay; new ones may come.
+ *
+ *   schema             1
+ *   library, version   "libgcpool", "0.1.0"
+ *   mode               "pool" or "count"
+ *   pid, program       of the process
+ *   seconds            from the first CUDA call to this report
+ *   calls              { NAME of GCP_TALLIES: {count, failed, bytes, ns} }
+ *   devices            [ one object for each device used:
+ *     device             its number
+ *     GAUGE of pool.h    {current, peak, allocated, freed}
+ *     COUNTER of pool.h  number
+ *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library;
+ *                        in count mode, the program's own
+ *     largest_free_bytes, reserved_at_peak_bytes
+ *     saved              {allocs, frees, estimated_ns, estimated_from}: driver
+ *                        calls that the pool made needless; their number times
+ *                        the mean cost of the real ones made here
+ *                        (estimated_from counts those; none measured: 0 ns)
+ *   ]
+ *
+ * In count mode a device's bytes are the sizes asked for: the driver rounds
+ * them up by itself, and does not say how far.
+ */
+#ifndef GCP_INTERPOSE_REPORT_H
+#define GCP_INTERPOSE_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../pool/pool.h"
+#include "message.h"
+#include "options.h"
+
+/* X(name, the call in words). The driver's calls, all versions of each. */
+#define GCP_TALLIES(X)                                                                 \
+	X(mem_alloc, "cuMemAlloc")                                                     \
+	X(mem_free, "cuMemFree")                                                       \
+	X(mem_alloc_pitch, "cuMemAllocPitch")                                          \
+	X(mem_alloc_managed, "cuMemAllocManaged")                                      \
+	X(mem_alloc_async, "cuMemAllocAsync")                                          \
+	X(mem_alloc_from_pool, "cuMemAllocFromPoolAsync")                              \
+	X(mem_free_async, "cuMemFreeAsync")                                            \
+	X(mem_create, "cuMemCreate")                                                   \
+	X(mem_host_alloc, "cuMemHostAlloc and cuMemAllocHost")                         \
+	X(array_create, "cuArrayCreate, 3D and mipmapped")                             \
+	X(mem_get_info, "cuMemGetInfo")
+
+enum gcp_tally {
+#define GCP_X(name, words) GCP_TALLY_##name,
+	GCP_TALLIES(GCP_X)
+#undef GCP_X
+	    GCP_TALLY_COUNT
+};
+
+/* The first CUDA call of the process: time starts. */
+void gcp_tally_begin(void);
+
+/* Monotonic nanoseconds, to hand to gcp_tally_call as the start. */
+uint64_t gcp_tally_clock(void);
+
+/* A call that reached the driver returned `result` (a CUresult); it began at
+ * `start_ns` and was to give or take `bytes` (0: unknown). */
+void gcp_tally_call(enum gcp_tally call, uint64_t start_ns, uint64_t bytes, int result);
+
+/* Count mode only. A device pointer came to life in `ctx` on `device`, or was
+ * freed by the program (call after the real free succeeded), or died with its
+ * context. Unknown pointers are ignored. `ns` is what the real call took. */
+void gcp_tally_alloc(void *ctx, int device, gcp_addr addr, uint64_t bytes, uint64_t ns);
+void gcp_tally_free(gcp_addr addr, uint64_t ns);
+void gcp_tally_context_gone(void *ctx);
+
+/* Count mode: what gcp_pools_stats would say. -ENOENT: nothing on that device. */
+int gcp_tally_stats(int device, struct gcp_stats *ret_stats);
+int gcp_tally_device_max(void);
+void gcp_tally_reset_peaks(int device);
+
+/* Where the figures come from: `pools` in pool mode, NULL in count mode. */
+struct gcp_report {
+	enum gcp_mode mode;
+	struct gcp_pools *pools;
+};
+
+/* Both take no lock but those of the statistics. */
+void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
+void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
+
+/* At the end of the process: writes what GCPOOL_STATS asks for to where
+ * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called
+ * in a forked child. */
+void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools);
+
+#endif
