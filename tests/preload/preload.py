@@ -1,0 +1,98 @@
+"""What the preload tests share: running a program on the simulated device,
+plain and under the library, and reading what the simulated driver saw.
+
+The build hands over, in the environment:
+  GCPT_LIBRARY   libgcpool.so
+  GCPT_PATH      directories of the simulated libcuda and libcudart
+  GCPT_FIRST     a library to preload before ours (a sanitizer's), may be empty
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+SKIP = 77
+
+
+class Run:
+    """A finished program: code, out, err, and figures of the simulated driver."""
+
+    def __init__(self, code, out, err, figures):
+        self.code, self.out, self.err, self.figures = code, out, err, figures
+
+
+def sanitized():
+    return bool(os.environ.get("GCPT_SANITIZER"))
+
+
+def environment(library=None, extra=None):
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GCPOOL_", "GCPSIM_")) and name != "LD_PRELOAD"
+    }
+    env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
+    preload = [os.environ.get("GCPT_FIRST", ""), library or ""]
+    preload = ":".join(path for path in preload if path)
+    if preload:
+        env["LD_PRELOAD"] = preload
+    env.update(extra or {})
+    return env
+
+
+def figures_read(path):
+    """Sums the lines that the processes of a run appended."""
+    figures = {}
+    try:
+        with open(path) as report:
+            for word in report.read().split():
+                name, _, value = word.partition("=")
+                figures[name] = figures.get(name, 0) + int(value)
+    except FileNotFoundError:
+        pass
+    return figures
+
+
+def run(command, library=None, extra=None, timeout=120):
+    with tempfile.TemporaryDirectory() as directory:
+        report = os.path.join(directory, "report")
+        env = environment(library, {"GCPSIM_REPORT": report, **(extra or {})})
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=timeout
+        )
+        return Run(done.returncode, done.stdout, done.stderr, figures_read(report))
+
+
+def library():
+    return os.environ["GCPT_LIBRARY"]
+
+
+class Checks:
+    """Collects what is wrong; `end` prints it and gives the exit code."""
+
+    def __init__(self):
+        self.wrong = 0
+
+    def that(self, good, words):
+        if not good:
+            self.wrong += 1
+            print(f"WRONG: {words}")
+        return good
+
+    def equal(self, name, a, b):
+        if a == b:
+            return True
+        self.wrong += 1
+        print(f"WRONG: {name} differs:\n--- plain\n{a}\n--- with the library\n{b}\n---")
+        return False
+
+    def clean(self, result, name):
+        """No hazard, no fault, no misuse of the driver."""
+        for figure in ("hazards", "faults", "misuses"):
+            count = result.figures.get(figure, 0)
+            self.that(count == 0, f"{name}: {count} {figure}\n{result.err}")
+
+    def end(self):
+        print("wrong:", self.wrong) if self.wrong else print("all right")
+        sys.exit(1 if self.wrong else 0)
