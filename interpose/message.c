@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "message.h"
@@ -28,13 +27,14 @@ static struct {
 static __thread bool inside __attribute__((tls_model("initial-exec")));
 
 static unsigned int site_count(const char *format);
+static int above_stderr(int fd);
 
 void gcp_message_setup(enum gcp_level level, const char *file)
 {
-	if (file != messages.file) {
-		memset(messages.file, 0, sizeof(messages.file));
-		strncpy(messages.file, file, sizeof(messages.file) - 1);
-	}
+	struct gcp_text text;
+
+	gcp_text_init(&text, messages.file, sizeof(messages.file));
+	gcp_text_add(&text, "%s", file);
 	atomic_store_explicit(&messages.level, level, memory_order_release);
 }
 
@@ -69,7 +69,7 @@ void gcp_message(enum gcp_level level, const char *format, ...)
 			     GCP_MESSAGE_REPEATS_MAX);
 	line[text.length++] = '\n';
 	fd = gcp_file_open(messages.file);
-	gcp_text_write(&text, fd);
+	gcp_text_write(&text, fd >= 0 ? fd : STDERR_FILENO);
 	gcp_file_close(fd);
 	inside = false;
 	errno = saved;
@@ -164,7 +164,20 @@ int gcp_file_open(const char *pattern)
 	}
 	if (text.cut)
 		return -1;
-	return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+	return above_stderr(
+	    open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
+}
+
+/* A program may have closed 0, 1 or 2: nobody may find our file there. */
+static int above_stderr(int fd)
+{
+	int moved;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	close(fd);
+	return moved;
 }
 
 void gcp_file_close(int fd)

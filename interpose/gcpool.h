@@ -1,0 +1,135 @@
+/*
+ * gcpool.h - the public interface of libgcpool, a caching and capture-aware
+ * allocator for unmodified CUDA programs.
+ *
+ * No program needs this file: LD_PRELOAD=libgcpool.so is enough. A program
+ * that wants to know, at run time, what the allocator is doing, or to have it
+ * give memory back, can ask. It should not link with the library, but find it
+ * if it is there:
+ *
+ *	int (*get_stats)(int, struct gcpool_stats *, size_t) =
+ *		dlsym(RTLD_DEFAULT, "gcpool_get_stats");
+ *	struct gcpool_stats stats;
+ *
+ *	if (get_stats && get_stats(0, &stats, sizeof(stats)) == 0)
+ *		printf("%llu bytes in use\n",
+ *		       (unsigned long long)stats.allocated_bytes.current);
+ *
+ * Every function may be called from any thread, at any time after the start
+ * of main, also while a stream is being captured. None changes errno, the
+ * current context or the last CUDA error.
+ *
+ * Contents: 1 version, 2 statistics, 3 memory. A section 4, graph pools, comes
+ * with a later version.
+ */
+#ifndef GCPOOL_H
+#define GCPOOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef GCPOOL_API
+#define GCPOOL_API
+#endif
+
+/* --- 1 version --------------------------------------------------------------- */
+
+#define GCPOOL_VERSION_MAJOR  0
+#define GCPOOL_VERSION_MINOR  1
+#define GCPOOL_VERSION_PATCH  0
+#define GCPOOL_VERSION_STRING "0.1.0"
+
+/* The version of the library that is loaded: major * 10000 + minor * 100 +
+ * patch. Compare with GCPOOL_VERSION of the header. */
+#define GCPOOL_VERSION                                                                 \
+	(GCPOOL_VERSION_MAJOR * 10000 + GCPOOL_VERSION_MINOR * 100 +                   \
+	 GCPOOL_VERSION_PATCH)
+GCPOOL_API int gcpool_version(void);
+
+/* Whether allocations of this process are served from the pool.
+ * @return 1: yes. 0: no: GCPOOL_MODE is count or off, this is a forked child
+ * of a process that used CUDA, or nothing was allocated yet. */
+GCPOOL_API int gcpool_active(void);
+
+/* --- 2 statistics ------------------------------------------------------------ */
+
+/* A quantity over time. All in bytes or pieces. */
+struct gcpool_gauge {
+	uint64_t current;   /* now */
+	uint64_t peak;      /* highest ever, or since gcpool_reset_peaks */
+	uint64_t allocated; /* sum of all increases */
+	uint64_t freed;     /* sum of all decreases; current = allocated - freed */
+};
+
+/* Calls into the driver and the time spent in them. */
+struct gcpool_calls {
+	uint64_t count;
+	uint64_t ns;
+};
+
+/* Names are those of PyTorch's memory_stats where the meaning is the same.
+ * In count mode, the figures of plain CUDA. Later versions add fields at the
+ * end, and only there. */
+struct gcpool_stats {
+	/* Gauges. */
+	struct gcpool_gauge allocation;      /* blocks held by the program */
+	struct gcpool_gauge segment;         /* allocations of the driver */
+	struct gcpool_gauge requested_bytes; /* asked for, and held */
+	struct gcpool_gauge allocated_bytes; /* in blocks held by the program */
+	struct gcpool_gauge active_bytes;    /* the same, and freed ones that the device
+					      * may still use */
+	struct gcpool_gauge reserved_bytes;  /* taken from the driver */
+	struct gcpool_gauge private_bytes;   /* of these, in pools of graphs */
+
+	/* Counters. */
+	uint64_t hits;   /* allocations served without the driver */
+	uint64_t misses; /* allocations that needed the driver */
+	uint64_t
+	    alloc_retries;   /* driver allocations that failed and were tried again */
+	uint64_t ooms;       /* allocations that failed for want of memory */
+	uint64_t pages;      /* pages (frees that share a fence) closed */
+	uint64_t fences;     /* fences recorded */
+	uint64_t barriers;   /* reuse ordered on the device; host not blocked */
+	uint64_t waits;      /* times the host waited for the device */
+	uint64_t trims;      /* segments given back to the driver */
+	uint64_t held_frees; /* frees that waited for the end of a capture */
+
+	/* Calls that the library made. */
+	struct gcpool_calls mem_alloc, mem_free, mem_trim;
+	struct gcpool_calls fence_create, fence_record, fence_order;
+	struct gcpool_calls fence_query, fence_wait, ctx_sync;
+
+	/* Fragmentation. */
+	uint64_t largest_free_bytes;     /* largest block that could be given at once */
+	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
+};
+
+/* The statistics of one device, as CUDA numbers it in this process.
+ * `size` is sizeof(struct gcpool_stats) as the caller knows it: a smaller one
+ * gets what fits, a larger one gets zeros at its end.
+ * @return 0, and *stats filled. -ENOENT: nothing was allocated on this device.
+ * -EINVAL: stats is NULL or size is 0. On failure *stats is untouched.
+ * Takes locks of the allocator for some microseconds; makes no CUDA call. */
+GCPOOL_API int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size);
+
+/* Sets the peaks of a device to what is current.
+ * @return 0, or -ENOENT as above. */
+GCPOOL_API int gcpool_reset_peaks(int device);
+
+/* --- 3 memory ---------------------------------------------------------------- */
+
+/* Gives memory that the program does not hold back to the driver, until at most
+ * `keep_bytes` of it stay cached on `device`. May wait for the device. Does
+ * nothing while a stream is being captured if that would need waiting.
+ * @return the bytes given back; 0 also when there was nothing to give. */
+GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,444 @@
+/*
+ * options.c - the table of options, and how the environment fills it.
+ *
+ * The defaults are those of gcp_options_default and gcp_config_default; the
+ * table itself only says where a value lies and what it may be. How options
+ * are shown stands in options_show.c.
+ */
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "options.h"
+
+#define KIB (1ull << 10)
+#define MIB (1ull << 20)
+#define TIB (1ull << 40)
+
+/* More than any device has. */
+#define BYTES_MAX (16 * TIB)
+
+#define FIELD(field)                                                                   \
+	.offset = offsetof(struct gcp_options, field),                                 \
+	.size = sizeof(((struct gcp_options *)0)->field)
+
+const struct gcp_option gcp_option_table[] = {
+    {"GCPOOL_MODE",
+     "pool; count: plain CUDA, but count and time calls; off: plain CUDA",
+     GCP_OPTION_CHOICE, FIELD(mode), .choices = "pool|count|off"},
+    {"GCPOOL_CLASS_STEPS", "size classes (buckets) per power of two", GCP_OPTION_COUNT,
+     FIELD(pool.class_steps), .min = 1, .max = 64},
+    {"GCPOOL_CLASS_MIN", "smallest size class", GCP_OPTION_BYTES, FIELD(pool.class_min),
+     .min = 512, .max = 64 * MIB, .multiple = 512},
+    {"GCPOOL_CLASS_MAX", "largest size class; beyond it sizes round up to 512 bytes",
+     GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
+     .multiple = 512},
+    {"GCPOOL_CLASSES", "explicit size classes, ascending, instead of the three above",
+     GCP_OPTION_SIZES, FIELD(pool.class_list), .min = 512, .max = 64 * MIB,
+     .multiple = 512, .nothing = "computed"},
+    {"GCPOOL_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
+     FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
+    {"GCPOOL_SEGMENT", "driver allocation that medium blocks share", GCP_OPTION_BYTES,
+     FIELD(pool.segment_bytes), .min = 2 * MIB, .max = BYTES_MAX, .multiple = 2 * MIB},
+    {"GCPOOL_SPLIT_LIMIT", "larger segments are never split", GCP_OPTION_BYTES,
+     FIELD(pool.split_limit), .min = 2 * MIB, .max = BYTES_MAX},
+    {"GCPOOL_WINDOW", "growth bound: freed bytes that may wait for the device",
+     GCP_OPTION_BYTES, FIELD(pool.window_bytes), .max = BYTES_MAX},
+    {"GCPOOL_WINDOW_BLOCKS", "growth bound: freed blocks of one size that may wait",
+     GCP_OPTION_COUNT, FIELD(pool.window_blocks), .min = 1, .max = 1 << 20},
+    {"GCPOOL_PAGE", "frees of one thread that share a fence", GCP_OPTION_COUNT,
+     FIELD(pool.page_blocks), .min = 1, .max = 1 << 16},
+    {"GCPOOL_THREAD_CACHE", "most that a thread keeps for itself", GCP_OPTION_BYTES,
+     FIELD(pool.thread_cache_bytes), .max = BYTES_MAX, .nothing = "none"},
+    {"GCPOOL_CACHE_LIMIT", "most unused memory kept per context", GCP_OPTION_BYTES,
+     FIELD(pool.cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_QUOTA", "most memory taken from a device", GCP_OPTION_BYTES,
+     FIELD(pool.quota), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_BLOCKING_FREE", "a free waits for the device, as plain cudaFree does",
+     GCP_OPTION_BOOL, FIELD(pool.blocking_free)},
+    {"GCPOOL_REUSE",
+     "completed: no reuse before the device is done; auto: so if RDMA is loaded",
+     GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
+    {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
+     .choices = "off|error|warn|info|debug"},
+    {"GCPOOL_LOG_FILE", "where it is said; %p is the process id", GCP_OPTION_TEXT,
+     FIELD(log_file), .nothing = "stderr"},
+    {"GCPOOL_STATS", "statistics at exit", GCP_OPTION_CHOICE, FIELD(stats),
+     .choices = "off|text|json"},
+    {"GCPOOL_STATS_FILE", "where they are appended; %p is the process id",
+     GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
+    {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
+     GCP_OPTION_BOOL, FIELD(strict)},
+    {"GCPOOL_HELP", "print this table at the first CUDA call", GCP_OPTION_BOOL,
+     FIELD(help)},
+};
+const size_t gcp_option_count = sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);
+
+void gcp_options_default(struct gcp_options *options)
+{
+	memset(options, 0, sizeof(*options));
+	options->log_level = GCP_LEVEL_WARNING;
+	gcp_config_default(&options->pool);
+}
+
+/* --- reading the environment --------------------------------------------------- */
+
+struct parse {
+	struct gcp_options *options;
+	char *const *environment;
+	void (*complain)(void *arg, const char *sentence);
+	void *arg;
+	int wrong; /* variables */
+};
+
+static const char *variable_find(const struct parse *parse, const char *name);
+static bool value_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options);
+static void config_fit(struct parse *parse);
+static void value_complain(struct parse *parse, const struct gcp_option *option,
+			   const char *value);
+static void unknown_complain(struct parse *parse);
+
+int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
+		      void (*complain)(void *arg, const char *sentence), void *arg)
+{
+	struct parse parse = {ret_options, environment, complain, arg, 0};
+
+	gcp_options_default(ret_options);
+	/* Twice: what GCPOOL_STRICT says belongs into the complaints. */
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < gcp_option_count; i++) {
+			const struct gcp_option *option = &gcp_option_table[i];
+			const char *value = variable_find(&parse, option->name);
+
+			if (value && !value_parse(option, value, ret_options) &&
+			    pass == 1)
+				value_complain(&parse, option, value);
+		}
+	config_fit(&parse);
+	unknown_complain(&parse);
+	return parse.wrong;
+}
+
+static void complaint_say(void *arg, const char *sentence)
+{
+	const struct gcp_options *options = arg;
+
+	gcp_message(options->strict ? GCP_LEVEL_ERROR : GCP_LEVEL_WARNING, "%s",
+		    sentence);
+}
+
+int gcp_options_read(struct gcp_options *ret_options)
+{
+	/* As secure_getenv does: a caller with fewer rights than the program
+	 * decides nothing. */
+	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
+	enum gcp_level level;
+	int wrong;
+
+	gcp_options_parse(ret_options, environment, NULL, NULL);
+	level = ret_options->log_level;
+	if (ret_options->strict && level < GCP_LEVEL_ERROR)
+		level = GCP_LEVEL_ERROR;
+	gcp_message_setup(level, ret_options->log_file);
+	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
+	if (ret_options->help) {
+		char bytes[8192];
+		struct gcp_text text;
+
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_options_show(ret_options, &text);
+		gcp_text_write(&text, STDERR_FILENO);
+	}
+	if (wrong > 0 && ret_options->strict)
+		_exit(GCP_OPTIONS_EXIT);
+	return wrong;
+}
+
+/* The value of `name`; an empty one counts as none. */
+static const char *variable_find(const struct parse *parse, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char *const *next = parse->environment; next && *next; next++)
+		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
+			return (*next)[length + 1] ? *next + length + 1 : NULL;
+	return NULL;
+}
+
+/* --- one value ----------------------------------------------------------------- */
+
+static bool number_parse(const struct gcp_option *option, const char **next,
+			 uint64_t *ret_number);
+static bool sizes_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options);
+static int word_find(const char *words, const char *value);
+
+static void number_store(const struct gcp_option *option, struct gcp_options *options,
+			 uint64_t number)
+{
+	memcpy((char *)options + option->offset, &number, option->size);
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "number_store copies the low bytes of a number into a smaller field");
+
+/* Leaves *options as it is when the value is wrong. */
+static bool value_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options)
+{
+	uint64_t number = 0;
+	int word = -1;
+
+	switch (option->type) {
+	case GCP_OPTION_CHOICE:
+		word = word_find(option->choices, value);
+		break;
+	case GCP_OPTION_BOOL:
+		word = word_find("0|1|no|yes|off|on|false|true", value);
+		word = word < 0 ? word : word % 2;
+		break;
+	case GCP_OPTION_COUNT:
+	case GCP_OPTION_BYTES:
+		if (!number_parse(option, &value, &number) || *value)
+			return false;
+		number_store(option, options, number);
+		return true;
+	case GCP_OPTION_SIZES:
+		return sizes_parse(option, value, options);
+	case GCP_OPTION_TEXT:
+		if (strlen(value) >= option->size)
+			return false;
+		strcpy((char *)options + option->offset, value);
+		return true;
+	}
+	if (word < 0)
+		return false;
+	number_store(option, options, (uint64_t)word);
+	return true;
+}
+
+/* The index of `value` among words with | between, in any case of letters. */
+static int word_find(const char *words, const char *value)
+{
+	size_t length = strlen(value);
+
+	for (int index = 0;; index++) {
+		size_t next = strcspn(words, "|");
+
+		if (next == length && strncasecmp(words, value, length) == 0)
+			return index;
+		if (!words[next])
+			return -1;
+		words += next + 1;
+	}
+}
+
+/* Digits, for bytes with K, M, G or T (KiB and KB mean the same). Moves *next
+ * behind them. */
+static bool number_parse(const struct gcp_option *option, const char **next,
+			 uint64_t *ret_number)
+{
+	static const char suffixes[] = "kmgt";
+	uint64_t number = 0;
+	const char *suffix;
+
+	if (**next < '0' || **next > '9')
+		return false;
+	for (; **next >= '0' && **next <= '9'; ++*next)
+		if (__builtin_mul_overflow(number, 10, &number) ||
+		    __builtin_add_overflow(number, (uint64_t)(**next - '0'), &number))
+			return false;
+	suffix = **next ? strchr(suffixes, **next | 0x20) : NULL;
+	if (suffix && option->type != GCP_OPTION_COUNT) {
+		int shift = 10 * (int)(suffix - suffixes + 1);
+
+		if (number > UINT64_MAX >> shift)
+			return false;
+		number <<= shift;
+		++*next;
+		*next += **next == 'i';
+		*next += **next == 'B' || **next == 'b';
+	}
+	*ret_number = number;
+	return number >= option->min && number <= option->max &&
+	       number % (option->multiple ? option->multiple : 1) == 0;
+}
+
+static bool sizes_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options)
+{
+	uint64_t list[GCP_CLASS_LIST_MAX] = {0};
+	uint32_t count = 0;
+
+	for (;; value++) {
+		if (count == GCP_CLASS_LIST_MAX ||
+		    !number_parse(option, &value, &list[count]) ||
+		    (count > 0 && list[count] <= list[count - 1]))
+			return false;
+		count++;
+		if (!*value)
+			break;
+		if (*value != ',')
+			return false;
+	}
+	memcpy((char *)options + option->offset, list, option->size);
+	options->pool.class_list_count = count;
+	return true;
+}
+
+/* --- complaints ---------------------------------------------------------------- */
+
+static void complain(struct parse *parse, struct gcp_text *text, const char *otherwise)
+{
+	gcp_text_add(text, ", %s",
+		     parse->options->strict ? "stopping: GCPOOL_STRICT is set"
+					    : otherwise);
+	if (parse->complain)
+		parse->complain(parse->arg, text->bytes);
+	parse->wrong++;
+}
+
+/* Sizes that are good one by one may not fit together. */
+static void config_fit(struct parse *parse)
+{
+	struct gcp_config *config = &parse->options->pool;
+	struct gcp_config defaults;
+	char bytes[GCP_LINE_MAX];
+	struct gcp_text text;
+	const char *why = "";
+
+	/* Who asks for larger segments only does not ask for unsplit ones. */
+	if (!variable_find(parse, "GCPOOL_SPLIT_LIMIT") &&
+	    config->split_limit < config->segment_bytes)
+		config->split_limit = config->segment_bytes;
+	if (gcp_config_check(config, &why) == 0)
+		return;
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
+	complain(parse, &text, "using the defaults of all sizes");
+	gcp_config_default(&defaults);
+	defaults.blocking_free = config->blocking_free;
+	defaults.completed_only = config->completed_only;
+	*config = defaults;
+}
+
+static const char *nearest_name(const char *name, size_t length);
+static void nearest_word_add(struct gcp_text *text, const char *words,
+			     const char *value);
+
+static void value_complain(struct parse *parse, const struct gcp_option *option,
+			   const char *value)
+{
+	struct gcp_options defaults;
+	char bytes[GCP_LINE_MAX], otherwise[160];
+	struct gcp_text text;
+
+	gcp_options_default(&defaults);
+	gcp_text_init(&text, otherwise, sizeof(otherwise));
+	gcp_text_add(&text, "using the default (");
+	gcp_option_show_value(option, &defaults, &text);
+	gcp_text_add(&text, ")");
+
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
+	gcp_option_show_bounds(option, &text);
+	if (option->type == GCP_OPTION_CHOICE)
+		nearest_word_add(&text, option->choices, value);
+	complain(parse, &text, otherwise);
+}
+
+/* Names that begin like ours but are none of ours. */
+static void unknown_complain(struct parse *parse)
+{
+	char bytes[GCP_LINE_MAX];
+	struct gcp_text text;
+
+	for (char *const *next = parse->environment; next && *next; next++) {
+		size_t length = strcspn(*next, "=");
+		const char *nearest;
+
+		if (strncmp(*next, "GCPOOL_", 7) != 0)
+			continue;
+		nearest = nearest_name(*next, length);
+		if (strlen(nearest) == length && strncmp(*next, nearest, length) == 0)
+			continue;
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_text_add(&text, "%.*s is not an option, the nearest is %s",
+			     length > 100 ? 100 : (int)length, *next, nearest);
+		complain(parse, &text, "ignoring it");
+	}
+}
+
+/* --- the nearest word ---------------------------------------------------------- */
+
+enum { WORD_MAX = 40 };
+
+/* Letters to insert, delete, change or swap with their neighbour, to make one
+ * word the other. Words are cut at WORD_MAX. */
+static unsigned int distance(const char *a, size_t a_length, const char *b,
+			     size_t b_length)
+{
+	unsigned int cost[WORD_MAX + 1][WORD_MAX + 1];
+
+	a_length = a_length > WORD_MAX ? WORD_MAX : a_length;
+	b_length = b_length > WORD_MAX ? WORD_MAX : b_length;
+	for (size_t i = 0; i <= a_length; i++)
+		for (size_t j = 0; j <= b_length; j++) {
+			unsigned int best = (unsigned int)(i + j);
+
+			if (i > 0 && j > 0) {
+				best = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+				if (cost[i - 1][j] + 1 < best)
+					best = cost[i - 1][j] + 1;
+				if (cost[i][j - 1] + 1 < best)
+					best = cost[i][j - 1] + 1;
+			}
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
+			    a[i - 2] == b[j - 1] && cost[i - 2][j - 2] + 1 < best)
+				best = cost[i - 2][j - 2] + 1;
+			cost[i][j] = best;
+		}
+	return cost[a_length][b_length];
+}
+
+static const char *nearest_name(const char *name, size_t length)
+{
+	const char *nearest = gcp_option_table[0].name;
+	unsigned int least = UINT32_MAX;
+
+	for (size_t i = 0; i < gcp_option_count && least > 0; i++) {
+		const char *known = gcp_option_table[i].name;
+		unsigned int far = distance(name, length, known, strlen(known));
+
+		if (far < least) {
+			least = far;
+			nearest = known;
+		}
+	}
+	return nearest;
+}
+
+static void nearest_word_add(struct gcp_text *text, const char *words,
+			     const char *value)
+{
+	const char *nearest = words;
+	unsigned int least = UINT32_MAX;
+
+	for (const char *word = words;; word++) {
+		size_t length = strcspn(word, "|");
+		unsigned int far = distance(value, strlen(value), word, length);
+
+		if (far < least) {
+			least = far;
+			nearest = word;
+		}
+		word += length;
+		if (!*word)
+			break;
+	}
+	gcp_text_add(text, ", the nearest is %.*s", (int)strcspn(nearest, "|"),
+		     nearest);
+}
