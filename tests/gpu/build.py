@@ -1,0 +1,121 @@
+"""Builds the test programs upon NVIDIA's libraries, with gcc and nvcc alone: the
+table of tests/programs/meson.build, for a machine with a GPU."""
+
+import concurrent.futures
+import os
+import shutil
+import sys
+
+STYLES = {
+    "static": (["api_runtime.c", "driver.c"], ["-lcudart_static"], []),
+    "shared": (["api_runtime.c", "driver.c"], ["-lcudart"], []),
+    "linked": (["api_driver.c", "driver.c"], ["-lcuda"], ["-DGCPT_LINKED"]),
+    "dlsym": (["api_driver.c", "driver.c"], [], []),
+}
+
+PROGRAMS = {
+    "captures": STYLES,
+    "contexts": STYLES,
+    "errors": STYLES,
+    "ipc": STYLES,
+    "life": STYLES,
+    "loop": STYLES,
+    "meminfo": STYLES,
+    "oom": STYLES,
+    "pitch": STYLES,
+    "solver": ["static", "shared"],
+    "stress": STYLES,
+    "window": STYLES,
+}
+
+
+def find_toolkit():
+    """The root of the CUDA Toolkit, or None."""
+    nvcc = shutil.which("nvcc")
+    candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    candidates += [os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))] if nvcc else []
+    candidates += ["/usr/local/cuda"]
+    for root in candidates:
+        if root and os.path.exists(os.path.join(root, "include", "cuda.h")):
+            return root
+    return None
+
+
+def library_directories(toolkit):
+    found = []
+    for name in ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
+        path = os.path.join(toolkit, name)
+        if os.path.isdir(path):
+            found += [path]
+            stubs = os.path.join(path, "stubs")
+            found += [stubs] if os.path.isdir(stubs) else []
+    return found
+
+
+def compile_flags(toolkit):
+    return ["-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-isystem", f"{toolkit}/include"]
+
+
+def link_flags(toolkit):
+    directories = library_directories(toolkit)
+    flags = [f"-L{path}" for path in directories]
+    flags += [f"-Wl,-rpath,{path}" for path in directories if not path.endswith("stubs")]
+    return flags + ["-lpthread", "-ldl", "-lrt", "-lm"]
+
+
+def embed_kernels(bench):
+    source = os.path.join(bench.root, "tests", "programs")
+    sys.path.insert(0, source)
+    import embed
+
+    target = os.path.join(bench.programs, "kernels_ptx.c")
+    with open(os.path.join(source, "kernels.ptx")) as ptx, open(target, "w") as c:
+        c.write(embed.embed(ptx.read()))
+    return target
+
+
+def build_one(bench, program, style, ptx):
+    source = os.path.join(bench.root, "tests", "programs")
+    files, libraries, defines = STYLES[style]
+    files = [program + ".c", "kernels.c", "util.c", *files]
+    command = ["gcc", *compile_flags(bench.toolkit), *defines]
+    command += [os.path.join(source, name) for name in files] + [ptx]
+    command += ["-o", bench.program(f"{program}-{style}")]
+    flags = link_flags(bench.toolkit)
+    return command + [f for f in flags if f.startswith(("-L", "-Wl"))] + libraries + flags
+
+
+def build_extra(bench):
+    """Commands for what is not in the table: name -> command."""
+    flags, links = compile_flags(bench.toolkit), link_flags(bench.toolkit)
+    nvcc = shutil.which("nvcc") or os.path.join(bench.toolkit, "bin", "nvcc")
+    here = bench.here
+    return {
+        "probe": ["gcc", *flags, f"{here}/probe.c", "-o", bench.program("probe")]
+        + [f for f in links if f.startswith(("-L", "-Wl"))]
+        + ["-lcudart_static", *links],
+        "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
+        + ["-o", bench.program("spy.so"), "-ldl"],
+        "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]
+        + ["-o", bench.program("sort")],
+        "sort-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
+        + [f"{here}/sort.cu", "-o", bench.program("sort-shared"), "-Xlinker"]
+        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
+    }
+
+
+def build_all(bench):
+    """Builds everything; returns {name: what went wrong}."""
+    os.makedirs(bench.programs, exist_ok=True)
+    ptx = embed_kernels(bench)
+    commands = build_extra(bench)
+    for program, styles in PROGRAMS.items():
+        for style in styles:
+            commands[f"{program}-{style}"] = build_one(bench, program, style, ptx)
+    failed = {}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = {n: pool.submit(bench.run, c, None, None, 300) for n, c in commands.items()}
+        for name, job in jobs.items():
+            if job.result().code:
+                failed[name] = job.result().tail()
+    return failed
