@@ -93,31 +93,46 @@ static struct gcp_block *take_anywhere(const struct request *request)
 
 /* --- barrier or growth ------------------------------------------------------------------ */
 
+/* Bytes, or for slabs blocks, that wait in the heap for their page and could
+ * serve such a request. pool->lock is held. */
+static bool heap_is_over_window(const struct request *request, uint64_t cached_bytes)
+{
+	const struct gcp_config *config = &request->heap->pool->pools->config;
+	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
+
+	if (request->size_class < slab_count &&
+	    request->heap->classes[request->size_class].count >= config->window_blocks)
+		return true;
+	return request->heap->pending_bytes + cached_bytes + request->size >
+	       config->window_bytes;
+}
+
+static uint64_t older_of(uint64_t page, uint64_t other)
+{
+	if (page == 0 || other == 0)
+		return page | other;
+	return page < other ? page : other;
+}
+
 /* The oldest page with a block for this request, in the thread's cache or in
  * the heap, if so much is pending already that the heap should not grow. */
 static uint64_t page_worth_a_barrier(const struct request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = request_cache(request);
+	uint64_t cached_page = 0, page = 0;
 	uint32_t count = 0;
-	uint64_t page = 0;
 
 	if (cache)
-		page = gcp_cache_next_page(cache, request->size_class, &count);
-	if (page && count >= gcp_cache_window(pool, request->size))
-		return page;
+		cached_page = gcp_cache_next_page(cache, request->size_class, &count);
+	if (cached_page && count >= gcp_cache_window(pool, request->size))
+		return cached_page;
 
 	pthread_mutex_lock(&pool->lock);
-	page = gcp_heap_fitting_page(request->heap, request->size, request->size_class);
-	if (request->size_class < pool->pools->classes.slab_count) {
-		struct gcp_class_list *class =
-			&request->heap->classes[request->size_class];
-		if (class->count < pool->pools->config.window_blocks)
-			page = 0;
-	} else if (request->heap->pending_bytes + request->size <=
-		   pool->pools->config.window_bytes) {
-		page = 0;
-	}
+	if (heap_is_over_window(request, count * request->size))
+		page = older_of(cached_page,
+				gcp_heap_fitting_page(request->heap, request->size,
+						      request->size_class));
 	pthread_mutex_unlock(&pool->lock);
 	return page;
 }
@@ -364,6 +379,12 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 	 * the block is ours alone. */
 	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
 		return -EINVAL;
+	if (__builtin_expect(block->addr != addr, 0)) {
+		/* The descriptor has changed hands since we looked: the program
+		 * frees twice, from two threads. */
+		atomic_store(&block->state, GCP_BLOCK_USED);
+		return -EINVAL;
+	}
 	struct gcp_pool *pool = block->segment->pool;
 	if (__builtin_expect(atomic_load_explicit(&block->segment->heap,
 						  memory_order_acquire) != &pool->common,

@@ -73,6 +73,25 @@ static bool block_is_whole_segment(const struct gcp_block *block)
 	return !block->lower && !block->upper;
 }
 
+struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
+				   uint64_t size, uint64_t page)
+{
+	struct gcp_block *block = gcp_meta_take(&segment->pool->pools->block_meta);
+
+	if (!block)
+		return NULL;
+	block->addr = addr;
+	block->size = size;
+	block->requested = 0;
+	block->page = page;
+	block->segment = segment;
+	block->slab = NULL;
+	block->lower = block->upper = NULL;
+	block->size_class = GCP_CLASS_NONE;
+	block_set_state(block, GCP_BLOCK_PENDING);
+	return block;
+}
+
 /* --- the trees of free blocks ------------------------------------------------- */
 
 static void tree_insert(struct gcp_heap *heap, struct gcp_block *block)
@@ -135,23 +154,17 @@ static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t
 
 	if (block->size == size)
 		return;
-	rest = gcp_meta_take(&pools->block_meta);
+	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
+				block->page);
 	if (!rest)
 		return;
-	*rest = (struct gcp_block){
-		.addr = block->addr + size,
-		.size = block->size - size,
-		.page = block->page,
-		.segment = block->segment,
-		.lower = block,
-		.upper = block->upper,
-		.size_class = GCP_CLASS_NONE,
-		.state = GCP_BLOCK_PENDING,
-	};
 	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
+		block_set_state(rest, GCP_BLOCK_RETIRED);
 		gcp_meta_give(&pools->block_meta, rest);
 		return;
 	}
+	rest->lower = block;
+	rest->upper = block->upper;
 	if (rest->upper)
 		rest->upper->lower = rest;
 	block->upper = rest;
@@ -288,28 +301,54 @@ void gcp_heap_advance(struct gcp_heap *heap)
 	}
 }
 
+static bool block_will_be_free(const struct gcp_block *block)
+{
+	enum gcp_block_state state = atomic_load(&block->state);
+
+	return state == GCP_BLOCK_FREE || state == GCP_BLOCK_PENDING;
+}
+
+/* The page that would have to be ready for `block` and what it then merges
+ * with to serve `size`; 0 if even that is too small. */
+static uint64_t span_page(const struct gcp_block *block, uint64_t size)
+{
+	uint64_t bytes = block->size, page = block->page;
+	const struct gcp_block *other;
+
+	for (other = block->lower; other && bytes < size && block_will_be_free(other);
+	     other = other->lower) {
+		bytes += other->size;
+		page = other->page > page ? other->page : page;
+	}
+	for (other = block->upper; other && bytes < size && block_will_be_free(other);
+	     other = other->upper) {
+		bytes += other->size;
+		page = other->page > page ? other->page : page;
+	}
+	return bytes >= size ? page : 0;
+}
+
 uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t size_class)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
 	struct gcp_block *block;
-	uint64_t total = 0;
+	uint64_t oldest = 0;
 
 	if (size_class < heap->pool->pools->classes.slab_count) {
 		block = TAILQ_FIRST(&heap->classes[size_class].list);
 		return block ? block->page : 0;
 	}
 	TAILQ_FOREACH (block, &heap->pending, link) {
-		if (block->segment->kind != kind)
-			continue;
-		if (block->size >= size)
-			return block->page;
-		/* Pieces may merge to what is asked for; whether they do shows
-		 * only when all of them have settled. */
-		total += block->size;
-		if (total >= 2 * size)
-			return block->page;
+		uint64_t page = 0;
+
+		if (oldest && block->page >= oldest)
+			break;
+		if (block->segment->kind == kind)
+			page = span_page(block, size);
+		if (page && (!oldest || page < oldest))
+			oldest = page;
 	}
-	return 0;
+	return oldest;
 }
 
 /* --- segments ------------------------------------------------------------------------ */
@@ -320,28 +359,25 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
-	struct gcp_block *block = gcp_meta_take(&pools->block_meta);
+	struct gcp_block *block;
 	int result = -ENOMEM;
 
-	if (!segment || !block)
-		goto give_back;
-	*block = (struct gcp_block){
-		.addr = addr,
-		.size = size,
-		.segment = segment,
-		.size_class = GCP_CLASS_NONE,
-	};
-	result = gcp_map_set(pools->map, addr, block);
-	if (result != 0)
-		goto give_back;
+	if (!segment)
+		return -ENOMEM;
 	*segment = (struct gcp_segment){
 		.addr = addr,
 		.size = size,
 		.kind = kind,
 		.pool = pool,
 		.heap = heap,
-		.first = block,
 	};
+	block = gcp_block_create(segment, addr, size, GCP_PAGE_FRESH);
+	if (!block)
+		goto give_segment;
+	segment->first = block;
+	result = gcp_map_set(pools->map, addr, block);
+	if (result != 0)
+		goto give_block;
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
 	heap->reserved_bytes += size;
@@ -352,9 +388,11 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	tree_insert(heap, block);
 	return 0;
 
-give_back:
-	gcp_meta_give(&pools->segment_meta, segment);
+give_block:
+	block_set_state(block, GCP_BLOCK_RETIRED);
 	gcp_meta_give(&pools->block_meta, block);
+give_segment:
+	gcp_meta_give(&pools->segment_meta, segment);
 	return result;
 }
 

@@ -133,10 +133,9 @@ void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr)
 {
 	struct gcp_block *_Atomic *entry = map_entry(map, addr);
-	struct gcp_block *block;
 
 	if (!entry)
 		return NULL;
-	block = atomic_load_explicit(entry, memory_order_acquire);
-	return block && block->addr == addr ? block : NULL;
+	return addr % GCP_UNIT == 0 ? atomic_load_explicit(entry, memory_order_acquire)
+				    : NULL;
 }

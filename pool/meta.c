@@ -3,7 +3,8 @@
  *
  * Not malloc: a descriptor that was given back must stay readable as one of
  * its own type, because another thread may still look at it (a racing double
- * free of the program). Chunks come from mmap and are never unmapped.
+ * free of the program). Chunks come from mmap and are never unmapped, and the
+ * link of the free list stands behind the item, not in it.
  */
 #include "types.h"
 
@@ -15,8 +16,13 @@ enum { META_CHUNK = 256 << 10 };
 
 void gcp_meta_init(struct gcp_meta *meta, size_t item_bytes)
 {
-	*meta = (struct gcp_meta){ .item_bytes = (item_bytes + 15) & ~(size_t)15 };
+	*meta = (struct gcp_meta){ .link_at = (item_bytes + 7) & ~(size_t)7 };
 	pthread_mutex_init(&meta->lock, NULL);
+}
+
+static void **link_of(const struct gcp_meta *meta, void *item)
+{
+	return (void **)((char *)item + meta->link_at);
 }
 
 static bool meta_grow(struct gcp_meta *meta)
@@ -35,20 +41,18 @@ static bool meta_grow(struct gcp_meta *meta)
 
 void *gcp_meta_take(struct gcp_meta *meta)
 {
+	size_t item_bytes = meta->link_at + sizeof(void *);
 	void *item = NULL;
 
 	pthread_mutex_lock(&meta->lock);
 	if (meta->free_list) {
 		item = meta->free_list;
-		meta->free_list = *(void **)item;
-	} else if ((size_t)(meta->end - meta->chunk) >= meta->item_bytes ||
-		   meta_grow(meta)) {
+		meta->free_list = *link_of(meta, item);
+	} else if ((size_t)(meta->end - meta->chunk) >= item_bytes || meta_grow(meta)) {
 		item = meta->chunk;
-		meta->chunk += meta->item_bytes;
+		meta->chunk += item_bytes;
 	}
 	pthread_mutex_unlock(&meta->lock);
-	if (item)
-		memset(item, 0, meta->item_bytes);
 	return item;
 }
 
@@ -57,7 +61,7 @@ void gcp_meta_give(struct gcp_meta *meta, void *item)
 	if (!item)
 		return;
 	pthread_mutex_lock(&meta->lock);
-	*(void **)item = meta->free_list;
+	*link_of(meta, item) = meta->free_list;
 	meta->free_list = item;
 	pthread_mutex_unlock(&meta->lock);
 }

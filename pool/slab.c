@@ -52,20 +52,17 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 	struct gcp_block **link = &slab->first, *lower = NULL;
 
 	for (uint64_t offset = 0; offset + size <= slab->run->size; offset += size) {
-		struct gcp_block *block = gcp_meta_take(&pools->block_meta);
+		struct gcp_block *block =
+			gcp_block_create(slab->run->segment, slab->run->addr + offset, size,
+					 slab->run->page);
 
 		if (!block)
 			return;
-		*block = (struct gcp_block){
-			.addr = slab->run->addr + offset,
-			.size = size,
-			.page = slab->run->page,
-			.segment = slab->run->segment,
-			.slab = slab,
-			.lower = lower,
-			.size_class = (uint16_t)size_class,
-		};
+		block->slab = slab;
+		block->lower = lower;
+		block->size_class = (uint16_t)size_class;
 		if (gcp_map_set(pools->map, block->addr, block) != 0) {
+			atomic_store(&block->state, GCP_BLOCK_RETIRED);
 			gcp_meta_give(&pools->block_meta, block);
 			return;
 		}

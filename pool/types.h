@@ -84,8 +84,8 @@ static inline void gcp_spin_unlock(struct gcp_spin *spin)
  * pointer always meets a descriptor of its own type. */
 struct gcp_meta {
 	pthread_mutex_t lock;
-	size_t item_bytes;
-	void *free_list;   /* first word of a free item: the next one */
+	size_t link_at;    /* where behind an item the next free one is named */
+	void *free_list;
 	char *chunk, *end; /* uncut rest of the newest chunk */
 };
 
@@ -120,7 +120,8 @@ struct gcp_block {
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
 	uint16_t size_class;          /* or GCP_CLASS_NONE */
-	_Atomic uint8_t state;        /* enum gcp_block_state */
+	_Atomic uint8_t state;        /* enum gcp_block_state; only ever changed
+	                               * atomically, also in a retired descriptor */
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
 RB_HEAD(gcp_block_tree, gcp_block);
@@ -298,7 +299,7 @@ struct gcp_pools {
 /* --- meta.c, map.c, class.c -------------------------------------------------- */
 
 void gcp_meta_init(struct gcp_meta *meta, size_t item_bytes);
-void *gcp_meta_take(struct gcp_meta *meta); /* zeroed; NULL: no memory */
+void *gcp_meta_take(struct gcp_meta *meta); /* as it was left; NULL: no memory */
 void gcp_meta_give(struct gcp_meta *meta, void *item);
 
 struct gcp_map *gcp_map_create(void);
@@ -359,6 +360,10 @@ void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page);
 /* Closes the open page without a fence; returns its number. */
 uint64_t gcp_pages_turn(struct gcp_pool *pool);
 void gcp_pages_forget(struct gcp_pool *pool);
+
+/* A descriptor that is in no list; NULL: no memory. */
+struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
+				   uint64_t size, uint64_t page);
 
 /* --- heap.c, slab.c: pool->lock is held ------------------------------------------ */
 

@@ -1,0 +1,297 @@
+/*
+ * fake.c - the driver of fake.h, and what the unit tests share.
+ */
+#include "fake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct fake fake;
+
+struct fence {
+	uint64_t covers;
+};
+
+/* Segment sizes, so that frees can be counted: addresses are 1 << 32 apart. */
+static uint64_t sizes[1 << 16];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void fake_reset(void)
+{
+	fake = (struct fake){ .memory_limit = 1ull << 40, .next_addr = 1 };
+}
+
+/* Whether this call is the one that is to fail. */
+static bool must_fail(void)
+{
+	fake.calls++;
+	return fake.fail_at && (fake.fail_on ? fake.calls >= fake.fail_at
+					     : fake.calls == fake.fail_at);
+}
+
+static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	int result = 0;
+
+	(void)ctx;
+	pthread_mutex_lock(&lock);
+	fake.allocs++;
+	if (must_fail())
+		result = (int)fake.fail_code;
+	else if (fake.memory_used + bytes > fake.memory_limit)
+		result = GCP_CUDA_OUT_OF_MEMORY;
+	if (result == 0) {
+		fake.memory_used += bytes;
+		sizes[fake.next_addr] = bytes;
+		*ret_addr = fake.next_addr++ << 32;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static int fake_mem_free(void *ctx, gcp_addr addr)
+{
+	(void)ctx;
+	pthread_mutex_lock(&lock);
+	fake.frees++;
+	assert_int_not_equal(sizes[addr >> 32], 0);
+	fake.memory_used -= sizes[addr >> 32];
+	sizes[addr >> 32] = 0;
+	fake.done = fake.submitted;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static void fake_mem_trim(void *ctx)
+{
+	(void)ctx;
+	fake.trims++;
+}
+
+static int fake_fence_create(void *ctx, void **ret_fence)
+{
+	int result = 0;
+
+	(void)ctx;
+	pthread_mutex_lock(&lock);
+	if (must_fail())
+		result = (int)fake.fail_code;
+	else
+		*ret_fence = calloc(1, sizeof(struct fence));
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static void fake_fence_destroy(void *fence)
+{
+	free(fence);
+}
+
+static int fake_fence_record(void *ctx, void *fence)
+{
+	struct fence *f = fence;
+	int result = 0;
+
+	(void)ctx;
+	pthread_mutex_lock(&lock);
+	fake.records++;
+	if (fake.capturing)
+		fake.violations++;
+	if (must_fail())
+		result = (int)fake.fail_code;
+	else if (fake.record_result)
+		result = fake.record_result;
+	else
+		f->covers = fake.submitted;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static int fake_fence_order(void *fence)
+{
+	struct fence *f = fence;
+	int result = 0;
+
+	pthread_mutex_lock(&lock);
+	fake.orders++;
+	if (fake.capturing)
+		fake.violations++;
+	if (must_fail())
+		result = (int)fake.fail_code;
+	else if (fake.order_result)
+		result = fake.order_result;
+	else if (fake.barrier < f->covers)
+		fake.barrier = f->covers;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static int fake_fence_query(void *fence)
+{
+	struct fence *f = fence;
+	int result;
+
+	pthread_mutex_lock(&lock);
+	fake.queries++;
+	result = f->covers <= fake.done ? 0 : GCP_CUDA_NOT_READY;
+	if (fake.fence_result)
+		result = fake.fence_result;
+	if (must_fail())
+		result = (int)fake.fail_code;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static int fake_fence_wait(void *fence)
+{
+	struct fence *f = fence;
+	int result = 0;
+
+	pthread_mutex_lock(&lock);
+	fake.waits++;
+	if (must_fail())
+		result = (int)fake.fail_code;
+	else if (fake.done < f->covers)
+		fake.done = f->covers;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static int fake_ctx_sync(void *ctx)
+{
+	int result = 0;
+
+	(void)ctx;
+	pthread_mutex_lock(&lock);
+	fake.syncs++;
+	if (fake.capturing)
+		fake.violations++;
+	if (must_fail())
+		result = (int)fake.fail_code;
+	else
+		fake.done = fake.submitted;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static bool fake_third_party(void)
+{
+	return fake.third_party;
+}
+
+static uint64_t fake_clock(void)
+{
+	static _Atomic uint64_t now;
+
+	return atomic_fetch_add_explicit(&now, 1, memory_order_relaxed);
+}
+
+struct gcp_driver fake_driver(void)
+{
+	return (struct gcp_driver){
+		.mem_alloc = fake_mem_alloc,
+		.mem_free = fake_mem_free,
+		.mem_trim = fake_mem_trim,
+		.fence_create = fake_fence_create,
+		.fence_destroy = fake_fence_destroy,
+		.fence_record = fake_fence_record,
+		.fence_order = fake_fence_order,
+		.fence_query = fake_fence_query,
+		.fence_wait = fake_fence_wait,
+		.ctx_sync = fake_ctx_sync,
+		.third_party_writers = fake_third_party,
+		.clock_ns = fake_clock,
+	};
+}
+
+struct gcp_driver fake_driver_without_fences(void)
+{
+	struct gcp_driver driver = fake_driver();
+
+	driver.fence_create = NULL;
+	driver.fence_record = NULL;
+	driver.fence_order = NULL;
+	driver.fence_query = NULL;
+	driver.fence_wait = NULL;
+	return driver;
+}
+
+uint64_t fake_submit(void)
+{
+	uint64_t work;
+
+	pthread_mutex_lock(&lock);
+	work = ++fake.submitted;
+	pthread_mutex_unlock(&lock);
+	return work;
+}
+
+bool fake_is_ordered(uint64_t work)
+{
+	bool ordered;
+
+	pthread_mutex_lock(&lock);
+	ordered = work <= fake.done || work <= fake.barrier;
+	pthread_mutex_unlock(&lock);
+	return ordered;
+}
+
+struct gcp_pools *fake_pools(const struct gcp_config *config)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config defaults;
+	struct gcp_pools *pools;
+
+	gcp_config_default(&defaults);
+	assert_int_equal(gcp_pools_create(config ? config : &defaults, &driver, &pools), 0);
+	return pools;
+}
+
+struct gcp_pool *fake_pool(struct gcp_pools *pools)
+{
+	struct gcp_pool *pool;
+
+	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &pool), 0);
+	return pool;
+}
+
+void fake_finish(struct gcp_pools *pools)
+{
+	must_be_sound(pools);
+	assert_int_equal(fake.violations, 0);
+	gcp_pools_destroy(pools);
+	assert_int_equal(fake.memory_used, 0);
+}
+
+gcp_addr must_alloc(struct gcp_pool *pool, uint64_t bytes)
+{
+	gcp_addr addr = 0;
+
+	assert_int_equal(gcp_pool_alloc(pool, bytes, &addr), 0);
+	assert_int_not_equal(addr, 0);
+	assert_int_equal(addr % 512, 0);
+	return addr;
+}
+
+void must_free(struct gcp_pools *pools, gcp_addr addr)
+{
+	assert_int_equal(gcp_pools_free(pools, addr), 0);
+}
+
+void must_be_sound(struct gcp_pools *pools)
+{
+	const char *broken = gcp_pools_check(pools);
+
+	if (broken)
+		fail_msg("%s", broken);
+}
+
+struct gcp_stats must_stats(struct gcp_pools *pools)
+{
+	struct gcp_stats stats;
+
+	assert_int_equal(gcp_pools_stats(pools, 0, &stats), 0);
+	return stats;
+}

@@ -1,0 +1,56 @@
+/*
+ * fake.h - a driver for unit tests: the table of functions of pool/driver.h
+ * over counters, so that memory, time and failure are the test's to decide.
+ *
+ * Work is a number: fake_submit() returns the next one. The device has done
+ * all work <= done; work that is submitted after a barrier was set does not
+ * start before all work <= barrier is done.
+ */
+#ifndef GCP_TESTS_FAKE_H
+#define GCP_TESTS_FAKE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../../pool/pool.h"
+#include "../../capture/capture.h"
+
+struct fake {
+	uint64_t memory_limit, memory_used; /* bytes */
+	uint64_t next_addr;
+	uint64_t submitted, done, barrier;  /* work */
+	uint64_t capturing;                 /* streams that capture */
+	uint64_t violations;                /* calls that a capture forbids */
+	uint64_t allocs, frees, records, orders, queries, waits, syncs, trims;
+	int fence_result;                   /* what fence_query gives, if not 0 */
+	int record_result, order_result;    /* the same */
+	bool third_party;
+	uint64_t fail_at, fail_code;        /* the fail_at-th driver call fails */
+	uint64_t calls;
+	bool fail_on;                       /* and all later ones */
+};
+extern struct fake fake;
+
+void fake_reset(void);
+struct gcp_driver fake_driver(void);
+struct gcp_driver fake_driver_without_fences(void);
+uint64_t fake_submit(void);
+/* Whether work submitted now cannot run while `work` still does. */
+bool fake_is_ordered(uint64_t work);
+
+/* Pools over the fake driver with one pool of context FAKE_CTX on device 0. */
+#define FAKE_CTX ((void *)0x1000)
+struct gcp_pools *fake_pools(const struct gcp_config *config);
+struct gcp_pool *fake_pool(struct gcp_pools *pools);
+/* The invariants hold; then everything is destroyed. */
+void fake_finish(struct gcp_pools *pools);
+
+gcp_addr must_alloc(struct gcp_pool *pool, uint64_t bytes);
+void must_free(struct gcp_pools *pools, gcp_addr addr);
+void must_be_sound(struct gcp_pools *pools);
+struct gcp_stats must_stats(struct gcp_pools *pools);
+
+#endif

@@ -1,0 +1,400 @@
+/*
+ * test_fence.c - when may a freed block be used again? One test for each rule
+ * of pool/fence.c; each fails when its rule is removed.
+ */
+#include "fake.h"
+
+#include <errno.h>
+
+#define MIB (1ull << 20)
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+/* No window, a page for each free: the strictest and the least memory. */
+static struct gcp_config tight(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.window_bytes = 0;
+	config.window_blocks = 1;
+	config.page_blocks = 1;
+	return config;
+}
+
+static void reuse_waits_for_work_submitted_before_the_free(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	static const uint64_t sizes[] = { 512, 100 << 10, 3 << 20, 300 << 20 };
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		for (int round = 0; round < 50; round++) {
+			gcp_addr addr = must_alloc(pool, sizes[i]);
+			uint64_t work = fake_submit();
+
+			must_free(pools, addr);
+			if (must_alloc(pool, sizes[i]) == addr)
+				assert_true(fake_is_ordered(work));
+		}
+	}
+	assert_true(fake.orders > 0);
+	fake_finish(pools);
+}
+
+static void work_between_two_frees_is_covered_by_the_later_page(void **state)
+{
+	struct gcp_config config = tight();
+
+	(void)state;
+	config.page_blocks = 4;
+	config.window_bytes = 8 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[64];
+	uint64_t works[64];
+
+	for (int i = 0; i < 64; i++)
+		addrs[i] = must_alloc(pool, 64 << 10);
+	for (int i = 0; i < 64; i++) {
+		works[i] = fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	for (int i = 0; i < 64; i++) {
+		gcp_addr addr = must_alloc(pool, 64 << 10);
+
+		for (int j = 0; j < 64; j++)
+			if (addrs[j] == addr)
+				assert_true(fake_is_ordered(works[j]));
+	}
+	fake_finish(pools);
+}
+
+static void completed_pages_need_no_barrier(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+		fake_submit();
+		must_free(pools, addr);
+		fake.done = fake.submitted;
+	}
+	assert_int_equal(fake.orders, 0);
+	assert_int_equal(fake.waits, 0);
+	fake_finish(pools);
+}
+
+static void memory_grows_to_the_window_and_no_further(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		gcp_addr addr = must_alloc(pool, 1 * MIB);
+
+		fake_submit();
+		must_free(pools, addr); /* the device never gets anything done */
+	}
+	assert_true(fake.memory_used > 32 * MIB);
+	assert_true(fake.memory_used <= 64 * MIB + 16 * MIB);
+	assert_int_equal(fake.waits, 0);
+	fake_finish(pools);
+}
+
+static void an_allocation_never_closes_a_page(void **state)
+{
+	struct gcp_config config = tight();
+
+	(void)state;
+	config.page_blocks = 1000;
+	config.window_bytes = 1 << 30;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+	must_free(pools, addr); /* the page stays open */
+	/* A kernel that may spin until another one, launched after the next
+	 * allocation, has run: it must not be put before that one. */
+	uint64_t spinning = fake_submit();
+	for (int i = 0; i < 30; i++)
+		must_alloc(pool, 3 * MIB);
+	assert_int_equal(fake.records, 0);
+	assert_false(fake_is_ordered(spinning));
+	fake_finish(pools);
+}
+
+static void no_fence_is_set_while_held(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	must_free(pools, must_alloc(pool, 3 * MIB));
+	gcp_pools_fences_hold(pools);
+	fake.capturing = 1;
+	for (int i = 0; i < 50; i++) {
+		fake_submit();
+		must_free(pools, must_alloc(pool, i % 2 ? 3 * MIB : 4096));
+	}
+	assert_int_equal(fake.violations, 0);
+	assert_true(must_stats(pools).held_frees >= 50);
+	fake.capturing = 0;
+	gcp_pools_fences_release(pools);
+	uint64_t used = fake.memory_used;
+	for (int i = 0; i < 50; i++)
+		must_free(pools, must_alloc(pool, i % 2 ? 3 * MIB : 4096));
+	assert_true(fake.memory_used <= used + 4 * MIB); /* what waited is used again */
+	fake_finish(pools);
+}
+
+static void blocks_freed_while_held_are_not_given_out(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+	(void)state;
+	gcp_pools_fences_hold(pools);
+	fake_submit();
+	must_free(pools, addr);
+	for (int i = 0; i < 20; i++)
+		assert_int_not_equal(must_alloc(pool, 3 * MIB), addr);
+	gcp_pools_fences_release(pools);
+	fake_finish(pools);
+}
+
+static void memory_is_found_while_held_by_a_real_free(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 30 * MIB);
+
+	(void)state;
+	fake.memory_limit = 32 * MIB;
+	gcp_pools_fences_hold(pools);
+	fake.capturing = 1;
+	uint64_t work = fake_submit();
+	must_free(pools, addr);
+	must_alloc(pool, 31 * MIB); /* fits only if the first is given back */
+	assert_true(fake_is_ordered(work));
+	fake.capturing = 0;
+	gcp_pools_fences_release(pools);
+	fake_finish(pools);
+}
+
+static void third_party_writers_get_only_completed_pages(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	/* One block is ordered, not completed, when the library appears. */
+	gcp_addr ordered = must_alloc(pool, 3 * MIB);
+	uint64_t work = fake_submit();
+	must_free(pools, ordered);
+	while (fake.orders == 0)
+		must_free(pools, must_alloc(pool, 3 * MIB));
+	assert_true(fake_is_ordered(work));
+	fake.third_party = true;
+	for (int i = 0; i < 20; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+		work = fake_submit();
+		must_free(pools, addr);
+		if (must_alloc(pool, 3 * MIB) == addr)
+			assert_true(work <= fake.done);
+	}
+	assert_true(fake.waits > 0);
+	fake_finish(pools);
+}
+
+static void complete_waits_for_an_ordered_block(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr first = must_alloc(pool, 3 * MIB);
+	uint64_t work = fake_submit();
+
+	(void)state;
+	must_free(pools, first);
+	gcp_addr again = must_alloc(pool, 3 * MIB);
+	for (int i = 0; i < 8 && again != first; i++)
+		again = must_alloc(pool, 3 * MIB);
+	if (again == first) {
+		assert_true(work > fake.done);
+		assert_int_equal(gcp_pools_complete(pools, again), 0);
+		assert_true(work <= fake.done);
+	}
+	assert_int_equal(again, first);
+	assert_int_equal(gcp_pools_complete(pools, 0xdead0000), -ENOENT);
+	fake_finish(pools);
+}
+
+static void merged_blocks_are_as_weak_as_their_weakest_part(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr a = must_alloc(pool, 6 * MIB), b = must_alloc(pool, 6 * MIB);
+
+	(void)state;
+	must_free(pools, a);
+	fake.done = fake.submitted;
+	uint64_t work = fake_submit();
+	must_free(pools, b); /* ordered at most, while a is completed */
+	gcp_addr both = must_alloc(pool, 12 * MIB);
+	assert_int_equal(both, a);
+	assert_true(work > fake.done);
+	assert_int_equal(gcp_pools_complete(pools, both), 0);
+	assert_true(work <= fake.done);
+	fake_finish(pools);
+}
+
+static int joined_with;
+static uint64_t joined_covers;
+static int order_joined(void *ctx, void *fence)
+{
+	joined_with = ctx == (void *)0x2000;
+	joined_covers = *(uint64_t *)fence;
+	return 0;
+}
+
+static void a_new_context_stands_behind_barriers_that_are_set(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	joined_with = 0;
+	gcp_pools_context_joined(pools, (void *)0x2000, order_joined);
+	assert_int_equal(joined_with, 0); /* no barrier yet */
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+	uint64_t work = fake_submit();
+	must_free(pools, addr);
+	while (fake.orders == 0)
+		must_alloc(pool, 3 * MIB);
+	gcp_pools_context_joined(pools, (void *)0x2000, order_joined);
+	assert_int_equal(joined_with, 1);
+	assert_true(joined_covers >= work);
+	fake_finish(pools);
+}
+
+static void without_context_fences_a_page_waits_for_the_context(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_driver driver = fake_driver_without_fences();
+	struct gcp_pools *pools;
+
+	(void)state;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	struct gcp_pool *pool = fake_pool(pools);
+	for (int i = 0; i < 50; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+		uint64_t work = fake_submit();
+
+		must_free(pools, addr);
+		if (must_alloc(pool, 3 * MIB) == addr)
+			assert_true(work <= fake.done);
+	}
+	assert_true(fake.syncs > 0);
+	fake_finish(pools);
+}
+
+static void a_context_where_fences_fail_is_synchronised(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.record_result = 801; /* not supported */
+	for (int i = 0; i < 50; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+		uint64_t work = fake_submit();
+
+		must_free(pools, addr);
+		if (must_alloc(pool, 3 * MIB) == addr)
+			assert_true(work <= fake.done);
+	}
+	assert_int_equal(fake.records, 1);
+	assert_true(fake.syncs > 0);
+	fake_finish(pools);
+}
+
+static void a_sticky_error_reaches_the_program(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+	(void)state;
+	fake_submit();
+	must_free(pools, addr);
+	fake.fence_result = 700;
+	assert_int_equal(gcp_pool_alloc(pool, 30 * MIB, &addr), 700);
+	fake.fence_result = 0;
+	fake_finish(pools);
+}
+
+static void a_blocking_free_waits_like_cudaFree(void **state)
+{
+	struct gcp_config config = tight();
+
+	(void)state;
+	config.blocking_free = true;
+	config.page_blocks = 1000;
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr addr = must_alloc(fake_pool(pools), 4096);
+	uint64_t work = fake_submit();
+
+	must_free(pools, addr);
+	assert_true(work <= fake.done);
+	fake_finish(pools);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(reuse_waits_for_work_submitted_before_the_free, setup),
+		cmocka_unit_test_setup(work_between_two_frees_is_covered_by_the_later_page,
+				       setup),
+		cmocka_unit_test_setup(completed_pages_need_no_barrier, setup),
+		cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
+		cmocka_unit_test_setup(an_allocation_never_closes_a_page, setup),
+		cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
+		cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),
+		cmocka_unit_test_setup(memory_is_found_while_held_by_a_real_free, setup),
+		cmocka_unit_test_setup(third_party_writers_get_only_completed_pages, setup),
+		cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
+		cmocka_unit_test_setup(merged_blocks_are_as_weak_as_their_weakest_part, setup),
+		cmocka_unit_test_setup(a_new_context_stands_behind_barriers_that_are_set,
+				       setup),
+		cmocka_unit_test_setup(without_context_fences_a_page_waits_for_the_context,
+				       setup),
+		cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
+		cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
+		cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

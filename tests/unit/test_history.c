@@ -1,0 +1,230 @@
+/*
+ * test_history.c - random histories of one thread against a small model.
+ *
+ * From one seed: the pool's options, the memory of the device, and a history
+ * of allocations, frees, work, completion, captures, trims. The model knows
+ * which block is whose and which work touched it last, and judges every block
+ * that is handed out. A failure prints its seed: `test_history SEED` runs it.
+ */
+#include "fake.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIVE_MAX = 200, FREED_MAX = 4096, STEPS = 400 };
+
+struct range {
+	gcp_addr addr;
+	uint64_t size, work;
+};
+
+static struct {
+	uint64_t seed, random;
+	struct gcp_pools *pools;
+	struct gcp_pool *pool;
+	struct range live[LIVE_MAX], freed[FREED_MAX];
+	int live_count, freed_count, holds;
+	bool hazard;
+	bool completed_only;
+} world;
+
+static uint64_t draw(uint64_t below)
+{
+	world.random ^= world.random << 13;
+	world.random ^= world.random >> 7;
+	world.random ^= world.random << 17;
+	return (world.random * 0x2545f4914f6cdd1dull >> 11) % below;
+}
+
+static bool overlap(const struct range *a, const struct range *b)
+{
+	return a->addr < b->addr + b->size && b->addr < a->addr + a->size;
+}
+
+static bool is_safe(uint64_t work)
+{
+	return world.completed_only ? work <= fake.done : fake_is_ordered(work);
+}
+
+/* Judges a block that was just handed out. */
+static void judge(const struct range *given)
+{
+	int kept = 0;
+
+	for (int i = 0; i < world.live_count; i++)
+		if (overlap(given, &world.live[i]))
+			world.hazard = true;
+	for (int i = 0; i < world.freed_count; i++) {
+		if (overlap(given, &world.freed[i]) && !is_safe(world.freed[i].work))
+			world.hazard = true;
+		if (!is_safe(world.freed[i].work))
+			world.freed[kept++] = world.freed[i];
+	}
+	world.freed_count = kept;
+}
+
+static uint64_t draw_size(void)
+{
+	switch (draw(6)) {
+	case 0:
+		return 1 + draw(4096);
+	case 1:
+		return 1 + draw(64 << 10);
+	case 2:
+		return 1 + draw(1 << 20);
+	case 3:
+		return 1 + draw(16 << 20);
+	case 4:
+		return 1ull << (9 + draw(15));
+	default:
+		return 1 + draw(draw(20) ? 1 << 20 : 400 << 20);
+	}
+}
+
+static void step_alloc(void)
+{
+	struct range given = { .size = draw_size() };
+	int result;
+
+	if (world.live_count == LIVE_MAX)
+		return;
+	result = gcp_pool_alloc(world.pool, given.size, &given.addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		return;
+	assert_int_equal(result, 0);
+	judge(&given);
+	if (draw(4) != 0)
+		given.work = fake_submit();
+	world.live[world.live_count++] = given;
+}
+
+static void step_free(void)
+{
+	int i;
+
+	if (world.live_count == 0)
+		return;
+	i = (int)draw((uint64_t)world.live_count);
+	if (draw(2))
+		world.live[i].work = fake_submit();
+	must_free(world.pools, world.live[i].addr);
+	if (world.freed_count < FREED_MAX && world.live[i].work)
+		world.freed[world.freed_count++] = world.live[i];
+	world.live[i] = world.live[--world.live_count];
+}
+
+static void step_hold(void)
+{
+	if (world.holds > 0 && draw(2)) {
+		world.holds--;
+		fake.capturing--;
+		gcp_pools_fences_release(world.pools);
+	} else if (draw(8) == 0) {
+		gcp_pools_fences_hold(world.pools);
+		world.holds++;
+		fake.capturing++;
+	}
+}
+
+static void step(void)
+{
+	switch (draw(16)) {
+	case 0 ... 5:
+		step_alloc();
+		break;
+	case 6 ... 10:
+		step_free();
+		break;
+	case 11:
+		if (world.live_count > 0)
+			world.live[draw((uint64_t)world.live_count)].work = fake_submit();
+		break;
+	case 12:
+		fake.done += draw(fake.submitted - fake.done + 1);
+		break;
+	case 13:
+		step_hold();
+		break;
+	case 14:
+		if (draw(20) == 0)
+			gcp_pools_trim(world.pools, 0, draw(64 << 20));
+		else if (draw(20) == 0)
+			gcp_pools_reclaim(world.pools, -1);
+		break;
+	default:
+		must_be_sound(world.pools);
+	}
+}
+
+static struct gcp_config draw_config(void)
+{
+	static const uint64_t windows[] = { 0, 1 << 20, 16 << 20, 64 << 20 };
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.class_steps = 1u << draw(5);
+	config.window_bytes = windows[draw(4)];
+	config.window_blocks = 1 + (uint32_t)draw(64);
+	config.page_blocks = 1 + (uint32_t)draw(32);
+	if (draw(4) == 0)
+		config.thread_cache_bytes = draw(4 << 20);
+	if (draw(4) == 0)
+		config.cache_limit = 1 + draw(64 << 20);
+	config.completed_only = draw(8) == 0;
+	config.blocking_free = draw(16) == 0;
+	return config;
+}
+
+static bool history_has_hazard(uint64_t seed)
+{
+	struct gcp_config config;
+
+	memset(&world, 0, sizeof(world));
+	fake_reset();
+	world.seed = seed;
+	world.random = seed * 0x9e3779b97f4a7c15ull + 1;
+	config = draw_config();
+	world.completed_only = config.completed_only;
+	fake.memory_limit = draw(2) ? 1ull << 40 : (64 + draw(1000)) << 20;
+	world.pools = fake_pools(&config);
+	world.pool = fake_pool(world.pools);
+	for (int i = 0; i < STEPS && !world.hazard; i++)
+		step();
+	while (world.holds-- > 0) {
+		fake.capturing--;
+		gcp_pools_fences_release(world.pools);
+	}
+	while (world.live_count > 0)
+		step_free();
+	/* Nothing leaks: all that was taken can be given back. */
+	gcp_pools_trim(world.pools, 0, 0);
+	assert_int_equal(fake.memory_used, 0);
+	fake_finish(world.pools);
+	return world.hazard;
+}
+
+static uint64_t first_seed = 1, seeds = 2000;
+
+static void random_histories_have_no_hazard(void **state)
+{
+	(void)state;
+	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
+		if (history_has_hazard(seed))
+			fail_msg("hazard: a block was given out too early; seed %" PRIu64,
+				 seed);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(random_histories_have_no_hazard),
+	};
+
+	if (argc > 1) {
+		first_seed = strtoull(argv[1], NULL, 0);
+		seeds = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,441 @@
+/*
+ * test_pool.c - blocks, segments, limits: the pool on one thread.
+ */
+#include "fake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB (1ull << 10)
+#define MIB (1ull << 20)
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+/* --- sizes ------------------------------------------------------------------------ */
+
+static void sizes_round_up_to_their_class(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	static const struct {
+		uint64_t bytes, size;
+	} cases[] = {
+		{ 1, 512 },           { 512, 512 },         { 513, 1024 },
+		{ 4097, 4608 },       { 9 * KIB, 9 * KIB }, { 1 * MIB, 1 * MIB },
+		{ 1 * MIB + 1, 1 * MIB + 512 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct gcp_block_info info;
+		gcp_addr addr = must_alloc(pool, cases[i].bytes);
+
+		assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
+		assert_int_equal(info.size, cases[i].size);
+		assert_int_equal(info.requested, cases[i].bytes);
+		must_free(pools, addr);
+	}
+	fake_finish(pools);
+}
+
+static void an_explicit_list_of_classes_is_used(void **state)
+{
+	struct gcp_config config;
+	struct gcp_block_info info;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.class_list[0] = 4096;
+	config.class_list[1] = 65536;
+	config.class_list_count = 2;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	gcp_pools_find(pools, must_alloc(pool, 100), &info);
+	assert_int_equal(info.size, 4096);
+	gcp_pools_find(pools, must_alloc(pool, 5000), &info);
+	assert_int_equal(info.size, 65536);
+	gcp_pools_find(pools, must_alloc(pool, 65537), &info);
+	assert_int_equal(info.size, 66048);
+	fake_finish(pools);
+}
+
+static void a_bad_configuration_is_refused(void **state)
+{
+	struct gcp_config config;
+	const char *why = NULL;
+
+	(void)state;
+	gcp_config_default(&config);
+	assert_int_equal(gcp_config_check(&config, &why), 0);
+	config.class_steps = 0;
+	assert_int_equal(gcp_config_check(&config, &why), -EINVAL);
+	assert_non_null(why);
+}
+
+static void impossible_sizes_are_out_of_memory(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr addr;
+
+	(void)state;
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), UINT64_MAX, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 1ull << 50, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 0, &addr), -EINVAL);
+	fake_finish(pools);
+}
+
+/* --- misuse ------------------------------------------------------------------------- */
+
+static void a_double_free_is_told(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	static const uint64_t sizes[] = { 512, 100 * KIB, 5 * MIB, 300 * MIB };
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), sizes[i]);
+
+		must_free(pools, addr);
+		assert_int_equal(gcp_pools_free(pools, addr), -EINVAL);
+		must_be_sound(pools);
+	}
+	fake_finish(pools);
+}
+
+static void foreign_and_interior_pointers_are_not_ours(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
+	struct gcp_block_info info;
+
+	(void)state;
+	assert_int_equal(gcp_pools_free(pools, 0xdead0000), -ENOENT);
+	assert_int_equal(gcp_pools_free(pools, addr + 512), -ENOENT);
+	assert_int_equal(gcp_pools_free(pools, addr + 1), -ENOENT);
+	assert_int_equal(gcp_pools_free(pools, UINT64_MAX), -ENOENT);
+	assert_int_equal(gcp_pools_find(pools, addr + 12345, &info), 0);
+	assert_int_equal(info.addr, addr);
+	assert_int_equal(gcp_pools_find(pools, 0xdead0000, &info), -ENOENT);
+	must_free(pools, addr);
+	assert_int_equal(gcp_pools_find(pools, addr, &info), -ENOENT);
+	fake_finish(pools);
+}
+
+static void pointers_of_a_dropped_context_are_foreign(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr live = must_alloc(fake_pool(pools), 5 * MIB);
+	gcp_addr small = must_alloc(fake_pool(pools), 700);
+	gcp_addr freed = must_alloc(fake_pool(pools), 700);
+
+	(void)state;
+	must_free(pools, freed);
+	uint64_t frees = fake.frees;
+	gcp_pool_drop(pools, FAKE_CTX);
+	assert_int_equal(fake.frees, frees);
+	assert_int_equal(gcp_pools_free(pools, live), -ENOENT);
+	assert_int_equal(gcp_pools_free(pools, small), -ENOENT);
+	assert_int_equal(gcp_pools_free(pools, freed), -ENOENT);
+	assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
+	assert_int_equal(must_stats(pools).reserved_bytes.current, 0);
+	/* The context comes back under the same handle, as after a reset. */
+	must_free(pools, must_alloc(fake_pool(pools), 700));
+	fake.memory_used = 0;
+	must_be_sound(pools);
+}
+
+/* --- segments --------------------------------------------------------------------------- */
+
+static void neighbours_merge_when_their_pages_are_ready(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	config.window_bytes = 0;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr a = must_alloc(pool, 5 * MIB), b = must_alloc(pool, 5 * MIB);
+	gcp_addr c = must_alloc(pool, 5 * MIB);
+
+	assert_int_equal(fake.allocs, 1); /* they share a segment */
+	must_free(pools, a);
+	must_free(pools, c);
+	must_free(pools, b);
+	assert_int_equal(must_alloc(pool, 15 * MIB), a);
+	assert_int_equal(fake.allocs, 1);
+	fake_finish(pools);
+}
+
+static void a_huge_block_is_not_split_for_a_small_one(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr huge = must_alloc(pool, 300 * MIB);
+
+	(void)state;
+	must_free(pools, huge);
+	fake.done = fake.submitted;
+	must_alloc(pool, 20 * MIB);
+	assert_int_equal(fake.allocs, 2);
+	assert_int_equal(must_alloc(pool, 290 * MIB), huge);
+	fake_finish(pools);
+}
+
+static void unused_segments_go_back_when_trimmed(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[40];
+
+	(void)state;
+	for (int i = 0; i < 40; i++)
+		addrs[i] = must_alloc(pool, (uint64_t)(i + 1) * 300 * KIB);
+	for (int i = 0; i < 40; i++) {
+		fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	must_be_sound(pools);
+	assert_int_equal(gcp_pools_reclaimable(pools, 0), fake.memory_used);
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(fake.memory_used, 0);
+	fake_finish(pools);
+}
+
+static void the_cache_limit_is_kept(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.cache_limit = 32 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[20];
+
+	for (int i = 0; i < 20; i++)
+		addrs[i] = must_alloc(pool, 20 * MIB);
+	for (int i = 0; i < 20; i++)
+		must_free(pools, addrs[i]);
+	fake.done = fake.submitted;
+	must_free(pools, must_alloc(pool, 20 * MIB));
+	assert_true(fake.memory_used <= 32 * MIB + 2 * 20 * MIB);
+	fake_finish(pools);
+}
+
+/* --- out of memory ------------------------------------------------------------------------- */
+
+static void a_full_device_gets_back_what_is_cached(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.memory_limit = 100 * MIB;
+	for (uint64_t size = 1; size <= 100; size += 9) {
+		gcp_addr addrs[100];
+		int count = 0;
+
+		while (gcp_pool_alloc(pool, size * MIB, &addrs[count]) == 0)
+			count++;
+		/* All of the device, but for the 2 MiB granularity. */
+		uint64_t each = size + size % 2;
+		assert_true((uint64_t)count >= 100 / each);
+		while (count > 0) {
+			fake_submit();
+			must_free(pools, addrs[--count]);
+		}
+		must_be_sound(pools);
+	}
+	assert_true(must_stats(pools).ooms > 0);
+	assert_true(must_stats(pools).alloc_retries > 0);
+	assert_true(fake.trims > 0);
+	fake_finish(pools);
+}
+
+static void out_of_memory_is_the_drivers_code(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr addr;
+
+	(void)state;
+	fake.memory_limit = 10 * MIB;
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 11 * MIB, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	must_alloc(fake_pool(pools), 9 * MIB);
+	fake_finish(pools);
+}
+
+static void the_quota_is_a_full_device(void **state)
+{
+	struct gcp_config config;
+	gcp_addr addr;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.quota = 40 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr first = must_alloc(fake_pool(pools), 30 * MIB);
+
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 20 * MIB, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	must_free(pools, first);
+	must_alloc(fake_pool(pools), 36 * MIB);
+	assert_true(fake.memory_used <= config.quota);
+	fake_finish(pools);
+}
+
+static void memory_of_other_contexts_on_the_device_goes_back_too(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *other;
+	gcp_addr addr;
+
+	(void)state;
+	fake.memory_limit = 100 * MIB;
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 0, &other), 0);
+	addr = must_alloc(other, 80 * MIB);
+	fake_submit();
+	must_free(pools, addr);
+	must_alloc(fake_pool(pools), 90 * MIB);
+	fake_finish(pools);
+}
+
+/* --- statistics -------------------------------------------------------------------------------- */
+
+static void gauges_and_counters_are_exact(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr a = must_alloc(pool, 1000), b = must_alloc(pool, 3 * MIB + 5);
+	struct gcp_stats stats = must_stats(pools);
+
+	(void)state;
+	assert_int_equal(stats.allocation.current, 2);
+	assert_int_equal(stats.requested_bytes.current, 1000 + 3 * MIB + 5);
+	assert_int_equal(stats.allocated_bytes.current, 1024 + 3 * MIB + 512);
+	assert_int_equal(stats.reserved_bytes.current, fake.memory_used);
+	assert_int_equal(stats.misses, 2);
+	must_free(pools, a);
+	must_free(pools, b);
+	stats = must_stats(pools);
+	assert_int_equal(stats.allocation.current, 0);
+	assert_int_equal(stats.allocation.peak, 2);
+	assert_int_equal(stats.requested_bytes.freed, 1000 + 3 * MIB + 5);
+	assert_int_equal(stats.allocated_bytes.peak, 1024 + 3 * MIB + 512);
+	gcp_pools_reset_peaks(pools, 0);
+	assert_int_equal(must_stats(pools).allocated_bytes.peak, 0);
+	assert_int_equal(gcp_pools_stats(pools, 7, &stats), -ENOENT);
+	fake_finish(pools);
+}
+
+static void a_hit_calls_no_driver_function(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < 200; i++) /* warm up: the window fills */
+		must_free(pools, must_alloc(pool, 4096));
+	uint64_t before = fake.allocs + fake.frees;
+	uint64_t fences = fake.records + fake.queries + fake.orders;
+	for (int i = 0; i < 3200; i++)
+		must_free(pools, must_alloc(pool, 4096));
+	assert_int_equal(fake.allocs + fake.frees, before);
+	/* 32 frees to a page; for each page one record and at most two queries */
+	assert_true(fake.records + fake.queries + fake.orders - fences <= 3 * 3200 / 32 + 3);
+	fake_finish(pools);
+}
+
+/* --- failures of the driver ------------------------------------------------------------------------ */
+
+static int exercise(struct gcp_pools *pools, struct gcp_pool *pool)
+{
+	gcp_addr addrs[8] = { 0 };
+	int result = 0;
+
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 8; i++) {
+			static const uint64_t sizes[8] = { 512,     4096,    70000,   1 << 20,
+							   3 << 20, 9 << 20, 40 << 20, 600 };
+			int r = gcp_pool_alloc(pool, sizes[i], &addrs[i]);
+
+			if (r != 0) {
+				result = r;
+				addrs[i] = 0;
+			}
+			fake_submit();
+		}
+		for (int i = 0; i < 8; i++)
+			if (addrs[i] && gcp_pools_free(pools, addrs[i]) < 0)
+				fail_msg("a block was lost");
+		if (round % 3 == 0)
+			fake.done = fake.submitted;
+	}
+	return result;
+}
+
+/* Each driver call fails in turn, once and then from there on. */
+static void every_driver_call_may_fail(void **state)
+{
+	(void)state;
+	for (int on = 0; on < 2; on++) {
+		for (uint64_t n = 1;; n++) {
+			fake_reset();
+			struct gcp_pools *pools = fake_pools(NULL);
+			struct gcp_pool *pool = fake_pool(pools);
+
+			fake.fail_at = n;
+			fake.fail_on = on;
+			fake.fail_code = n % 2 ? GCP_CUDA_OUT_OF_MEMORY : 700;
+			int result = exercise(pools, pool);
+			bool reached = fake.calls >= n;
+			assert_true(result == 0 || result == (int)fake.fail_code);
+			fake.fail_at = 0;
+			assert_int_equal(exercise(pools, pool), 0);
+			must_be_sound(pools);
+			gcp_pools_trim(pools, 0, 0);
+			assert_int_equal(fake.memory_used, 0);
+			fake_finish(pools);
+			if (!reached || n > 400)
+				break;
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(sizes_round_up_to_their_class, setup),
+		cmocka_unit_test_setup(an_explicit_list_of_classes_is_used, setup),
+		cmocka_unit_test_setup(a_bad_configuration_is_refused, setup),
+		cmocka_unit_test_setup(impossible_sizes_are_out_of_memory, setup),
+		cmocka_unit_test_setup(a_double_free_is_told, setup),
+		cmocka_unit_test_setup(foreign_and_interior_pointers_are_not_ours, setup),
+		cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
+		cmocka_unit_test_setup(neighbours_merge_when_their_pages_are_ready, setup),
+		cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
+		cmocka_unit_test_setup(unused_segments_go_back_when_trimmed, setup),
+		cmocka_unit_test_setup(the_cache_limit_is_kept, setup),
+		cmocka_unit_test_setup(a_full_device_gets_back_what_is_cached, setup),
+		cmocka_unit_test_setup(out_of_memory_is_the_drivers_code, setup),
+		cmocka_unit_test_setup(the_quota_is_a_full_device, setup),
+		cmocka_unit_test_setup(memory_of_other_contexts_on_the_device_goes_back_too,
+				       setup),
+		cmocka_unit_test_setup(gauges_and_counters_are_exact, setup),
+		cmocka_unit_test_setup(a_hit_calls_no_driver_function, setup),
+		cmocka_unit_test_setup(every_driver_call_may_fail, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/*
+ * test_threads.c - many threads on one pool: also run it under TSan.
+ */
+#include "fake.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { THREADS = 8, ROUNDS = 4000, LIVE = 32 };
+
+static struct gcp_pools *pools;
+static struct gcp_pool *pool;
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	pools = fake_pools(NULL);
+	pool = fake_pool(pools);
+	return 0;
+}
+
+static void run(void *(*body)(void *), int count)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < count; i++)
+		pthread_create(&threads[i], NULL, body, (void *)(intptr_t)i);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void *alloc_and_free(void *arg)
+{
+	unsigned seed = (unsigned)(intptr_t)arg;
+	gcp_addr live[LIVE] = { 0 };
+
+	for (int round = 0; round < ROUNDS; round++) {
+		int i = rand_r(&seed) % LIVE;
+
+		if (live[i])
+			must_free(pools, live[i]);
+		live[i] = must_alloc(pool, 1 + (unsigned)rand_r(&seed) %
+						       (round % 16 ? 200000 : 5000000));
+		if (round % 64 == 0)
+			fake_submit();
+		if (round % 512 == 0)
+			gcp_pools_trim(pools, 0, 16 << 20);
+		if (round % 700 == 0)
+			must_stats(pools);
+	}
+	for (int i = 0; i < LIVE; i++)
+		if (live[i])
+			must_free(pools, live[i]);
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static void threads_allocate_and_free(void **state)
+{
+	(void)state;
+	run(alloc_and_free, THREADS);
+	assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(fake.memory_used, 0);
+	fake_finish(pools);
+}
+
+/* --- producers and consumers ----------------------------------------------------- */
+
+static _Atomic gcp_addr slots[64];
+
+static void *produce_or_consume(void *arg)
+{
+	bool producer = (intptr_t)arg % 2 == 0;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		_Atomic gcp_addr *slot = &slots[round % 64];
+
+		if (producer) {
+			gcp_addr mine = must_alloc(pool, 10000);
+			gcp_addr old = atomic_exchange(slot, mine);
+			if (old)
+				must_free(pools, old);
+		} else {
+			gcp_addr old = atomic_exchange(slot, 0);
+			if (old)
+				must_free(pools, old);
+		}
+	}
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static void any_thread_frees_what_another_allocated(void **state)
+{
+	(void)state;
+	run(produce_or_consume, THREADS);
+	for (int i = 0; i < 64; i++)
+		if (slots[i])
+			must_free(pools, atomic_exchange(&slots[i], 0));
+	assert_int_equal(must_stats(pools).allocation.current, 0);
+	assert_true(fake.memory_used < 64 << 20);
+	fake_finish(pools);
+}
+
+/* --- one block, many frees ----------------------------------------------------------- */
+
+static gcp_addr contested;
+static _Atomic int freed;
+static pthread_barrier_t start;
+
+static void *free_contested(void *arg)
+{
+	(void)arg;
+	pthread_barrier_wait(&start);
+	if (gcp_pools_free(pools, contested) == 0)
+		atomic_fetch_add(&freed, 1);
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static void of_racing_frees_of_one_block_one_succeeds(void **state)
+{
+	(void)state;
+	pthread_barrier_init(&start, NULL, THREADS);
+	for (int round = 0; round < 50; round++) {
+		contested = must_alloc(pool, 4096);
+		freed = 0;
+		run(free_contested, THREADS);
+		assert_int_equal(freed, 1);
+	}
+	fake_finish(pools);
+}
+
+/* --- captures begin while fences are set ------------------------------------------------ */
+
+static _Atomic bool stop;
+
+static void *hold_and_release(void *arg)
+{
+	(void)arg;
+	while (!stop) {
+		gcp_pools_fences_hold(pools);
+		__atomic_fetch_add(&fake.capturing, 1, __ATOMIC_SEQ_CST);
+		__atomic_fetch_sub(&fake.capturing, 1, __ATOMIC_SEQ_CST);
+		gcp_pools_fences_release(pools);
+	}
+	return NULL;
+}
+
+static void a_fence_and_a_capture_exclude_each_other(void **state)
+{
+	pthread_t holder;
+
+	(void)state;
+	stop = false;
+	pthread_create(&holder, NULL, hold_and_release, NULL);
+	run(alloc_and_free, 3);
+	stop = true;
+	pthread_join(holder, NULL);
+	assert_int_equal(fake.violations, 0);
+	fake_finish(pools);
+}
+
+/* --- thread exit ---------------------------------------------------------------------------- */
+
+static void *leave_blocks(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 100; i++)
+		must_free(pools, must_alloc(pool, 4096));
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static void a_thread_gives_its_blocks_back_when_it_ends(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		run(leave_blocks, 1);
+	assert_int_equal(fake.allocs, 1);
+	fake_finish(pools);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(threads_allocate_and_free, setup),
+		cmocka_unit_test_setup(any_thread_frees_what_another_allocated, setup),
+		cmocka_unit_test_setup(of_racing_frees_of_one_block_one_succeeds, setup),
+		cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
+		cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
