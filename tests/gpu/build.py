@@ -17,6 +17,7 @@ PROGRAMS = {
     "captures": STYLES,
     "contexts": STYLES,
     "errors": STYLES,
+    "graphs": STYLES,
     "ipc": STYLES,
     "life": STYLES,
     "loop": STYLES,

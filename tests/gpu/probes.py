@@ -25,7 +25,7 @@ def spied(bench):
 def statistics(bench):
     """The library's own statistics of one run."""
     result = bench.run([bench.program("stress-static"), "--rounds", 300], bench.library,
-                       {"GCPOOL_STATS": "1"})
+                       {"GCPOOL_STATS": "text"})
     return result.out + result.err
 
 

@@ -54,6 +54,10 @@
 	X(cuStreamBeginCapture)                                                        \
 	X(cuStreamEndCapture)                                                          \
 	X(cuThreadExchangeStreamCaptureMode)                                           \
+	X(cuGraphCreate)                                                               \
+	X(cuGraphClone)                                                                \
+	X(cuGraphAddChildGraphNode)                                                    \
+	X(cuGraphExecUpdate)                                                           \
 	X(cuGraphInstantiateWithFlags)                                                 \
 	X(cuGraphLaunch)                                                               \
 	X(cuGraphExecDestroy)                                                          \

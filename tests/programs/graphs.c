@@ -1,0 +1,377 @@
+/*
+ * graphs.c - graphs whose captured code allocates and frees its temporaries,
+ * replayed beside eager work that would overwrite them if their memory were
+ * given to anyone else too early.
+ *
+ * Plain CUDA refuses to allocate during these captures: the program needs the
+ * library. The lives of graphs that are tried:
+ *
+ *   exec       graph and executable live on
+ *   destroyed  the graph is destroyed, its executable lives on
+ *   clone      a clone is instantiated, the original destroyed
+ *   child      the graph is a child of another one, and destroyed itself
+ *   update     an executable is updated to the graph, which is destroyed
+ *   inflight   the executable is destroyed while it runs
+ *   invalid    the capture is invalidated and dropped
+ *   output     a block allocated in the capture outlives graph and executable
+ *
+ *   --rounds N (of each life) --words N --threads N (capturing at once)
+ *   --only LIFE
+ *
+ * Exit code: 0 no wrong word, 1 wrong words or lost memory, 2 an error.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+#include "kernels.h"
+#include "util.h"
+
+enum { THREADS_MAX = 16, EAGER_BLOCKS = 6, REPLAYS = 3 };
+enum { DELTA = 1000, SLOW_NS = 5000, JUNK = 0xdeadbeef };
+
+struct life;
+
+struct setting {
+	unsigned rounds, threads;
+	size_t words;
+	const char *only;
+	struct gcpt_kernels kernels;
+};
+
+struct worker {
+	pthread_t thread;
+	const struct setting *set;
+	CUstream stream, eager_stream;
+	void *input, *output, *counter;
+	uint64_t random;
+	uint32_t value; /* of every word of the input, this round */
+	unsigned long long wrong;
+};
+
+struct life {
+	const char *name;
+	void (*run)(struct worker *w);
+};
+
+static atomic_bool stop;
+
+/* --- pieces ------------------------------------------------------------------ */
+
+/* Captures: output = input + DELTA, by way of two temporaries. */
+static CUgraph capture(struct worker *w)
+{
+	const struct gcpt_kernels *k = &w->set->kernels;
+	size_t n = w->set->words;
+	CUgraph graph;
+	void *a, *b;
+
+	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GCPT_OK(gcpt_malloc(&a, n * 4));
+	GCPT_OK(gcpt_launch_copy(k, w->stream, a, w->input, n));
+	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS));
+	GCPT_OK(gcpt_malloc(&b, n * 4));
+	GCPT_OK(gcpt_launch_copy(k, w->stream, b, a, n));
+	GCPT_OK(gcpt_free(a));
+	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS));
+	GCPT_OK(gcpt_launch_add(k, w->stream, b, n, DELTA));
+	GCPT_OK(gcpt_launch_copy(k, w->stream, w->output, b, n));
+	GCPT_OK(gcpt_free(b));
+	GCPT_OK((int)cu.cuStreamEndCapture(w->stream, &graph));
+	return graph;
+}
+
+static CUgraphExec instantiate(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	GCPT_OK((int)cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+/* Takes blocks of the size of the temporaries, overwrites them on another
+ * stream and gives them back at once. */
+static void eager(struct worker *w)
+{
+	void *p;
+
+	for (int i = 0; i < EAGER_BLOCKS; i++) {
+		GCPT_OK(gcpt_malloc(&p, w->set->words * 4));
+		GCPT_OK(gcpt_launch_fill(&w->set->kernels, w->eager_stream, p,
+					 w->set->words, JUNK));
+		GCPT_OK(gcpt_free(p));
+	}
+}
+
+static void launch(struct worker *w, CUgraphExec exec)
+{
+	const struct gcpt_kernels *k = &w->set->kernels;
+	size_t n = w->set->words;
+
+	w->value = (uint32_t)gcpt_random(&w->random);
+	GCPT_OK(gcpt_launch_fill(k, w->stream, w->input, n, w->value));
+	GCPT_OK((int)cu.cuGraphLaunch(exec, w->stream));
+}
+
+static void check(struct worker *w)
+{
+	GCPT_OK(gcpt_launch_check(&w->set->kernels, w->stream, w->output, w->set->words,
+				  w->value + DELTA, w->counter));
+}
+
+static void replay(struct worker *w, CUgraphExec exec)
+{
+	for (int i = 0; i < REPLAYS; i++) {
+		launch(w, exec);
+		eager(w);
+		check(w);
+	}
+}
+
+static void exec_drop(CUgraphExec exec)
+{
+	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
+}
+
+static void graph_drop(CUgraph graph)
+{
+	GCPT_OK((int)cu.cuGraphDestroy(graph));
+}
+
+/* --- lives -------------------------------------------------------------------- */
+
+static void life_exec(struct worker *w)
+{
+	CUgraph graph = capture(w);
+	CUgraphExec exec = instantiate(graph);
+
+	replay(w, exec);
+	exec_drop(exec);
+	graph_drop(graph);
+}
+
+static void life_destroyed(struct worker *w)
+{
+	CUgraph graph = capture(w);
+	CUgraphExec exec = instantiate(graph);
+
+	graph_drop(graph);
+	replay(w, exec);
+	exec_drop(exec);
+}
+
+static void life_clone(struct worker *w)
+{
+	CUgraph graph = capture(w), clone;
+	CUgraphExec exec;
+
+	GCPT_OK((int)cu.cuGraphClone(&clone, graph));
+	graph_drop(graph);
+	eager(w);
+	exec = instantiate(clone);
+	graph_drop(clone);
+	replay(w, exec);
+	exec_drop(exec);
+}
+
+static void life_child(struct worker *w)
+{
+	CUgraph graph = capture(w), outer;
+	CUgraphExec exec;
+	CUgraphNode node;
+
+	GCPT_OK((int)cu.cuGraphCreate(&outer, 0));
+	GCPT_OK((int)cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, graph));
+	graph_drop(graph);
+	eager(w);
+	exec = instantiate(outer);
+	graph_drop(outer);
+	replay(w, exec);
+	exec_drop(exec);
+}
+
+static void life_update(struct worker *w)
+{
+	CUgraph first = capture(w), second = capture(w);
+	CUgraphExec exec = instantiate(first);
+	CUgraphExecUpdateResultInfo info;
+
+	graph_drop(first);
+	replay(w, exec);
+	GCPT_OK((int)cu.cuGraphExecUpdate(exec, second, &info));
+	graph_drop(second);
+	replay(w, exec);
+	exec_drop(exec);
+}
+
+static void life_inflight(struct worker *w)
+{
+	CUgraph graph = capture(w);
+	CUgraphExec exec = instantiate(graph);
+
+	graph_drop(graph);
+	launch(w, exec);
+	exec_drop(exec);
+	eager(w);
+	check(w);
+}
+
+/* Synchronizing the capturing stream is what CUDA forbids most clearly. */
+static void life_invalid(struct worker *w)
+{
+	CUgraph graph = NULL;
+	void *p;
+
+	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GCPT_OK(gcpt_malloc(&p, w->set->words * 4));
+	GCPT_OK(gcpt_launch_fill(&w->set->kernels, w->stream, p, w->set->words, 1));
+	gcpt_stream_sync(w->stream);
+	GCPT_OK(gcpt_free(p));
+	cu.cuStreamEndCapture(w->stream, &graph);
+	gcpt_last_error();
+	eager(w);
+}
+
+static void life_output(struct worker *w)
+{
+	const struct gcpt_kernels *k = &w->set->kernels;
+	size_t n = w->set->words;
+	CUgraphExec exec;
+	CUgraph graph;
+	void *p;
+
+	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GCPT_OK(gcpt_malloc(&p, n * 4));
+	GCPT_OK(gcpt_launch_copy(k, w->stream, p, w->input, n));
+	GCPT_OK((int)cu.cuStreamEndCapture(w->stream, &graph));
+	exec = instantiate(graph);
+	launch(w, exec);
+	exec_drop(exec);
+	graph_drop(graph);
+	eager(w);
+	GCPT_OK(gcpt_launch_check(k, w->stream, p, n, w->value, w->counter));
+	GCPT_OK(gcpt_free(p));
+	eager(w);
+}
+
+static const struct life lives[] = {
+    {"exec", life_exec},       {"destroyed", life_destroyed},
+    {"clone", life_clone},     {"child", life_child},
+    {"update", life_update},   {"inflight", life_inflight},
+    {"invalid", life_invalid}, {"output", life_output},
+};
+
+/* --- threads ------------------------------------------------------------------- */
+
+static void worker_begin(struct worker *w)
+{
+	unsigned long long zero = 0;
+
+	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_stream_create(&w->stream));
+	GCPT_OK(gcpt_stream_create(&w->eager_stream));
+	GCPT_OK(gcpt_malloc(&w->input, w->set->words * 4));
+	GCPT_OK(gcpt_malloc(&w->output, w->set->words * 4));
+	GCPT_OK(gcpt_malloc(&w->counter, sizeof(zero)));
+	GCPT_OK(gcpt_set_async(w->counter, 0, sizeof(zero), w->stream));
+}
+
+static void *worker_run(void *arg)
+{
+	struct worker *w = arg;
+
+	worker_begin(w);
+	for (unsigned i = 0; i < w->set->rounds; i++)
+		for (size_t l = 0; l < sizeof(lives) / sizeof(*lives); l++)
+			if (!w->set->only || !strcmp(w->set->only, lives[l].name))
+				lives[l].run(w);
+	return NULL;
+}
+
+/* Only allocates and frees, while others capture. */
+static void *bystander_run(void *arg)
+{
+	struct worker *w = arg;
+
+	worker_begin(w);
+	while (!atomic_load(&stop))
+		eager(w);
+	return NULL;
+}
+
+/* After the threads: nobody captures any more, so waiting is allowed. */
+static unsigned long long worker_end(struct worker *w)
+{
+	GCPT_OK(gcpt_stream_sync(w->stream));
+	GCPT_OK(gcpt_stream_sync(w->eager_stream));
+	GCPT_OK(gcpt_copy(&w->wrong, w->counter, sizeof(w->wrong)));
+	GCPT_OK(gcpt_stream_destroy(w->stream));
+	GCPT_OK(gcpt_stream_destroy(w->eager_stream));
+	GCPT_OK(gcpt_free(w->input));
+	GCPT_OK(gcpt_free(w->output));
+	GCPT_OK(gcpt_free(w->counter));
+	return w->wrong;
+}
+
+static unsigned long long run_all(const struct setting *set)
+{
+	struct worker *workers = calloc(set->threads + 1, sizeof(*workers));
+	bool bystander = set->threads > 1;
+	unsigned long long wrong = 0;
+
+	if (!workers)
+		exit(2);
+	atomic_store(&stop, false);
+	for (unsigned i = 0; i < set->threads + bystander; i++) {
+		workers[i].set = set;
+		workers[i].random = i + 1;
+		pthread_create(&workers[i].thread, NULL,
+			       i < set->threads ? worker_run : bystander_run,
+			       &workers[i]);
+	}
+	for (unsigned i = 0; i < set->threads; i++)
+		pthread_join(workers[i].thread, NULL);
+	atomic_store(&stop, true);
+	if (bystander)
+		pthread_join(workers[set->threads].thread, NULL);
+	for (unsigned i = 0; i < set->threads + bystander; i++)
+		wrong += worker_end(&workers[i]);
+	free(workers);
+	return wrong;
+}
+
+int main(int argc, char **argv)
+{
+	struct setting set = {
+	    .rounds = (unsigned)gcpt_arg(argc, argv, "--rounds", 50),
+	    .threads = (unsigned)gcpt_arg(argc, argv, "--threads", 1),
+	    .words = gcpt_arg(argc, argv, "--words", 65536),
+	    .only = gcpt_arg_text(argc, argv, "--only", NULL),
+	};
+	size_t before, after, total;
+	unsigned long long wrong;
+	bool lost;
+
+	if (!set.threads || set.threads > THREADS_MAX || !set.words)
+		return 2;
+	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	run_all(&(struct setting){.rounds = 1,
+				  .threads = set.threads,
+				  .words = set.words,
+				  .only = set.only,
+				  .kernels = set.kernels});
+	GCPT_OK(gcpt_sync());
+	GCPT_OK(gcpt_mem_info(&before, &total));
+	wrong = run_all(&set);
+	GCPT_OK(gcpt_sync());
+	GCPT_OK(gcpt_mem_info(&after, &total));
+	/* Graphs themselves take memory of the driver's, in lumps. */
+	lost = before > after && before - after > (32u << 20) + 16 * set.words;
+	printf("graphs: %u rounds, %u threads: wrong words: %llu, memory: %s\n",
+	       set.rounds, set.threads, wrong, lost ? "LOST" : "all back");
+	return wrong || lost ? 1 : 0;
+}
