@@ -20,8 +20,11 @@
  *   library, version   "libgcpool", "0.1.0"
  *   mode               "pool" or "count"
  *   pid, program       of the process
- *   seconds            from the first CUDA call to this report
- *   calls              { NAME of GCP_TALLIES: {count, failed, bytes, ns} }
+ *   seconds            from gcp_tally_begin to this report
+ *   reached            {count, ns}: all calls that reached the driver, of the
+ *                      program and of the library
+ *   calls              { NAME of GCP_TALLIES: {count, failed, bytes, ns} }; bytes
+ *                      of those that succeeded
  *   devices            [ one object for each device used:
  *     device             its number
  *     GAUGE of pool.h    {current, peak, allocated, freed}
@@ -97,7 +100,7 @@ struct gcp_report {
 	struct gcp_pools *pools;
 };
 
-/* Both take no lock but those of the statistics. */
+/* Appends the report to `text`; takes the locks of the statistics. */
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
 
