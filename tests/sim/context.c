@@ -1,0 +1,416 @@
+/*
+ * context.c - contexts: making, ending, being current, waiting for.
+ *
+ * A primary context is one object for the whole life of the process; a reset
+ * or the last release only makes it inactive. A green context is a context
+ * with a parent, the primary one, which owns its memory and its errors.
+ * Entry points of contexts, and what other files ask about them. Which
+ * context is current is thread-local: those calls take no lock.
+ */
+#include "sim.h"
+
+#include <string.h>
+
+static struct sim_ctx *contexts;
+static struct sim_ctx *primaries[SIM_DEVICES_MAX];
+
+/* --- life ----------------------------------------------------------------------- */
+
+struct sim_ctx *sim_ctx_first(void)
+{
+	return contexts;
+}
+
+bool sim_device_valid(int device)
+{
+	return device >= 0 && device < sim.devices;
+}
+
+static void ctx_open(struct sim_ctx *ctx)
+{
+	static const size_t limits[CU_LIMIT_MAX] = {
+	    [CU_LIMIT_STACK_SIZE] = 1024,
+	    [CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20,
+	    [CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20,
+	};
+
+	SIM_STORE(ctx->error, CUDA_SUCCESS);
+	SIM_STORE(ctx->active, true);
+	ctx->peers = 0;
+	memcpy(ctx->limits, limits, sizeof(limits));
+	ctx->legacy = sim_stream_new(ctx, 0, 0);
+	ctx->legacy->legacy = true;
+}
+
+struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent)
+{
+	struct sim_ctx *ctx = sim_object_new(SIM_CTX, sizeof(*ctx));
+
+	ctx->device = device;
+	ctx->flags = flags;
+	ctx->api_version = 3020;
+	ctx->parent = parent;
+	ctx->next = contexts;
+	contexts = ctx;
+	ctx_open(ctx);
+	return ctx;
+}
+
+static void ctx_free_memory(const struct sim_ctx *ctx)
+{
+	struct sim_alloc *alloc = sim_memory_first();
+
+	while (alloc) {
+		struct sim_alloc *next = alloc->next;
+
+		if (alloc->ctx == ctx)
+			sim_memory_free(alloc);
+		alloc = next;
+	}
+}
+
+static void ctx_delete_children(const struct sim_ctx *ctx)
+{
+	struct sim_ctx *child = contexts;
+
+	while (child) {
+		struct sim_ctx *next = child->next;
+
+		if (child->parent == ctx) {
+			sim_ctx_delete(child);
+			next = contexts;
+		}
+		child = next;
+	}
+}
+
+void sim_ctx_empty(struct sim_ctx *ctx)
+{
+	sim_ctx_wait(ctx);
+	ctx_delete_children(ctx);
+	ctx_free_memory(ctx);
+	while (ctx->events)
+		sim_event_delete(ctx->events);
+	while (ctx->streams)
+		sim_stream_delete(ctx->streams);
+	ctx->legacy = NULL;
+	sim_op_put(ctx->barrier);
+	ctx->barrier = NULL;
+	sim_vc_free(&ctx->barrier_vc);
+	sim_vc_free(&ctx->gone_vc);
+	sim_ops_free(&ctx->gone);
+	SIM_STORE(ctx->active, false);
+	SIM_STORE(ctx->error, CUDA_SUCCESS);
+}
+
+void sim_ctx_delete(struct sim_ctx *ctx)
+{
+	struct sim_ctx **link = &contexts;
+
+	sim_ctx_empty(ctx);
+	while (*link != ctx)
+		link = &(*link)->next;
+	*link = ctx->next;
+	sim_object_delete(ctx);
+}
+
+/* --- the current one ---------------------------------------------------------------
+ */
+
+CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ret_ctx)
+{
+	struct sim_ctx *ctx;
+
+	if (!handle)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	ctx = sim_object_check(handle, SIM_CTX);
+	if (!ctx || !SIM_LOAD(ctx->active))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*ret_ctx = ctx;
+	return SIM_LOAD(sim_ctx_memory(ctx)->error);
+}
+
+CUresult sim_ctx_current(struct sim_ctx **ret_ctx)
+{
+	const struct sim_thread *self = sim_thread_self();
+
+	if (self->depth == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return sim_ctx_check((CUcontext)self->stack[self->depth - 1], ret_ctx);
+}
+
+struct sim_ctx *sim_ctx_memory(struct sim_ctx *ctx)
+{
+	return ctx->parent ? ctx->parent : ctx;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *pctx)
+{
+	const struct sim_thread *self = sim_thread_self();
+
+	SIM_ENTER(cuCtxGetCurrent);
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pctx = self->depth ? (CUcontext)self->stack[self->depth - 1] : NULL;
+	return CUDA_SUCCESS;
+}
+
+/* Whether `handle` may be made current: errors of the context do not matter. */
+static bool can_be_current(CUcontext handle)
+{
+	const struct sim_ctx *ctx = sim_object_check(handle, SIM_CTX);
+
+	return ctx && SIM_LOAD(ctx->active);
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	struct sim_thread *self = sim_thread_self();
+
+	SIM_ENTER(cuCtxSetCurrent);
+	if (!ctx) {
+		self->depth -= self->depth > 0;
+		return CUDA_SUCCESS;
+	}
+	if (self->depth > 0 && self->stack[self->depth - 1] == (struct sim_ctx *)ctx)
+		return CUDA_SUCCESS;
+	if (!can_be_current(ctx))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	self->depth += self->depth == 0;
+	self->stack[self->depth - 1] = (struct sim_ctx *)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult ctx_push(CUcontext ctx)
+{
+	struct sim_thread *self = sim_thread_self();
+
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!can_be_current(ctx))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (self->depth == SIM_CTX_DEPTH_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	self->stack[self->depth++] = (struct sim_ctx *)ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext ctx)
+{
+	SIM_ENTER(cuCtxPushCurrent);
+	return ctx_push(ctx);
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	SIM_ENTER(cuCtxPushCurrent_v2);
+	return ctx_push(ctx);
+}
+
+static CUresult ctx_pop(CUcontext *pctx)
+{
+	struct sim_thread *self = sim_thread_self();
+
+	if (self->depth == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	self->depth--;
+	if (pctx)
+		*pctx = (CUcontext)self->stack[self->depth];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *pctx)
+{
+	SIM_ENTER(cuCtxPopCurrent);
+	return ctx_pop(pctx);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	SIM_ENTER(cuCtxPopCurrent_v2);
+	return ctx_pop(pctx);
+}
+
+/* --- waiting
+ * --------------------------------------------------------------------------- */
+
+static void ops_of_one(struct sim_ctx *ctx, struct sim_ops *ops)
+{
+	for (struct sim_stream *s = ctx->streams; s; s = s->next)
+		sim_ops_add(ops, s->tail);
+	for (uint32_t i = 0; i < ctx->gone.count; i++)
+		sim_ops_add(ops, ctx->gone.at[i]);
+	sim_ops_add(ops, ctx->barrier);
+}
+
+void sim_ctx_ops(struct sim_ctx *ctx, struct sim_ops *ops)
+{
+	ops_of_one(ctx, ops);
+	for (struct sim_ctx *child = contexts; child; child = child->next)
+		if (child->parent == ctx)
+			ops_of_one(child, ops);
+}
+
+static void vc_of_one(const struct sim_ctx *ctx, struct sim_vc *vc)
+{
+	for (const struct sim_stream *s = ctx->streams; s; s = s->next)
+		sim_vc_join(vc, &s->vc);
+	sim_vc_join(vc, &ctx->gone_vc);
+	sim_vc_join(vc, &ctx->barrier_vc);
+}
+
+void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc)
+{
+	vc_of_one(ctx, vc);
+	for (struct sim_ctx *child = contexts; child; child = child->next)
+		if (child->parent == ctx)
+			vc_of_one(child, vc);
+}
+
+CUresult sim_ctx_wait(struct sim_ctx *ctx)
+{
+	struct sim_ops ops = {0};
+	struct sim_vc vc = {0};
+
+	sim_ctx_ops(ctx, &ops);
+	sim_ctx_vc(ctx, &vc);
+	sim_ops_wait(&ops);
+	sim_vc_join(&sim.host, &vc);
+	sim_vc_free(&vc);
+	sim_ops_free(&ctx->gone);
+	return sim_ctx_memory(ctx)->error;
+}
+
+static CUresult ctx_synchronize(CUcontext handle)
+{
+	struct sim_ctx *ctx;
+
+	if (handle)
+		SIM_TRY(sim_ctx_check(handle, &ctx));
+	else
+		SIM_TRY(sim_ctx_current(&ctx));
+	SIM_TRY(sim_capture_unsafe());
+	SIM_TRY(sim_capture_conflict(ctx));
+	return sim_ctx_wait(ctx);
+}
+
+CUresult cuCtxSynchronize(void)
+{
+	SIM_LOCKED(cuCtxSynchronize);
+	return ctx_synchronize(NULL);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+	SIM_LOCKED(cuCtxSynchronize_v2);
+	return ctx_synchronize(ctx);
+}
+
+/* --- the primary context
+ * ------------------------------------------------------------------ */
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuDevicePrimaryCtxRetain);
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!primaries[dev]) {
+		primaries[dev] = sim_ctx_new(dev, 0, NULL);
+		primaries[dev]->primary = true;
+	}
+	ctx = primaries[dev];
+	if (!ctx->active)
+		ctx_open(ctx);
+	ctx->retains++;
+	*pctx = (CUcontext)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult primary_release(CUdevice dev)
+{
+	struct sim_ctx *ctx;
+
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	ctx = primaries[dev];
+	if (!ctx || ctx->retains == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (--ctx->retains == 0 && ctx->active)
+		sim_ctx_empty(ctx);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	SIM_LOCKED(cuDevicePrimaryCtxRelease);
+	return primary_release(dev);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	SIM_LOCKED(cuDevicePrimaryCtxRelease_v2);
+	return primary_release(dev);
+}
+
+static CUresult primary_reset(CUdevice dev)
+{
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (primaries[dev] && primaries[dev]->active)
+		sim_ctx_empty(primaries[dev]);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	SIM_LOCKED(cuDevicePrimaryCtxReset);
+	return primary_reset(dev);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	SIM_LOCKED(cuDevicePrimaryCtxReset_v2);
+	return primary_reset(dev);
+}
+
+static CUresult primary_set_flags(CUdevice dev, unsigned int flags)
+{
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (flags & ~(unsigned)CU_CTX_FLAGS_MASK)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (primaries[dev])
+		primaries[dev]->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
+{
+	SIM_LOCKED(cuDevicePrimaryCtxSetFlags);
+	return primary_set_flags(dev, flags);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+	SIM_LOCKED(cuDevicePrimaryCtxSetFlags_v2);
+	return primary_set_flags(dev, flags);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+	const struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuDevicePrimaryCtxGetState);
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!flags || !active)
+		return CUDA_ERROR_INVALID_VALUE;
+	ctx = primaries[dev];
+	*flags = ctx ? ctx->flags : 0;
+	*active = ctx && ctx->active;
+	return CUDA_SUCCESS;
+}

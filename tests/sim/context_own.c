@@ -1,0 +1,398 @@
+/*
+ * context_own.c - contexts that a program makes for itself, green contexts,
+ * and what one can ask a context.
+ *
+ * Entry points only; context.c has the life of contexts.
+ */
+#include "sim.h"
+
+#include <string.h>
+
+/* --- making and destroying -----------------------------------------------------------
+ */
+
+static CUresult ctx_create(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	struct sim_thread *self = sim_thread_self();
+
+	if (!pctx || (flags & ~(unsigned)CU_CTX_FLAGS_MASK))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (self->depth == SIM_CTX_DEPTH_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	self->stack[self->depth] = sim_ctx_new(dev, flags, NULL);
+	self->stack[self->depth]->retains = 1;
+	*pctx = (CUcontext)self->stack[self->depth++];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	SIM_LOCKED(cuCtxCreate_v2);
+	return ctx_create(pctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray,
+			int numParams, unsigned int flags, CUdevice dev)
+{
+	SIM_LOCKED(cuCtxCreate_v3);
+	if (numParams != 0 && !paramsArray)
+		return CUDA_ERROR_INVALID_VALUE;
+	return ctx_create(pctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+			unsigned int flags, CUdevice dev)
+{
+	SIM_LOCKED(cuCtxCreate_v4);
+	(void)ctxCreateParams;
+	return ctx_create(pctx, flags, dev);
+}
+
+static CUresult ctx_destroy(CUcontext handle)
+{
+	struct sim_thread *self = sim_thread_self();
+	struct sim_ctx *ctx = sim_object_check(handle, SIM_CTX);
+
+	if (!ctx || ctx->primary || ctx->parent)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (self->depth > 0 && self->stack[self->depth - 1] == ctx)
+		self->depth--;
+	sim_ctx_delete(ctx);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy(CUcontext ctx)
+{
+	SIM_LOCKED(cuCtxDestroy);
+	return ctx_destroy(ctx);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	SIM_LOCKED(cuCtxDestroy_v2);
+	return ctx_destroy(ctx);
+}
+
+CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxAttach);
+	if (!pctx || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	ctx->retains++;
+	*pctx = (CUcontext)ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext handle)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxDetach);
+	ctx = sim_object_check(handle, SIM_CTX);
+	if (!ctx || ctx->primary || ctx->parent)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (--ctx->retains > 0)
+		return CUDA_SUCCESS;
+	return ctx_destroy(handle);
+}
+
+/* --- asking
+ * ------------------------------------------------------------------------------ */
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+	struct sim_ctx *ctx;
+
+	SIM_ENTER(cuCtxGetDevice);
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	*device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+	struct sim_ctx *ctx;
+
+	SIM_ENTER(cuCtxGetDevice_v2);
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handle)
+		SIM_TRY(sim_ctx_check(handle, &ctx));
+	else
+		SIM_TRY(sim_ctx_current(&ctx));
+	*device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned int *flags)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxGetFlags);
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	*flags = ctx->flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(CUcontext handle, unsigned long long *ctxId)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxGetId);
+	if (!ctxId)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handle)
+		SIM_TRY(sim_ctx_check(handle, &ctx));
+	else
+		SIM_TRY(sim_ctx_current(&ctx));
+	*ctxId = ctx->object.id;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxGetApiVersion);
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handle)
+		SIM_TRY(sim_ctx_check(handle, &ctx));
+	else
+		SIM_TRY(sim_ctx_current(&ctx));
+	*version = ctx->api_version;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxGetLimit);
+	if (!pvalue)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	SIM_TRY(sim_ctx_current(&ctx));
+	*pvalue = ctx->limits[limit];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxSetLimit);
+	if (limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	SIM_TRY(sim_ctx_current(&ctx));
+	ctx->limits[limit] = value;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxGetCacheConfig);
+	if (!pconfig)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	*pconfig = ctx->cache;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxSetCacheConfig);
+	SIM_TRY(sim_ctx_current(&ctx));
+	ctx->cache = config;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxGetStreamPriorityRange);
+	SIM_TRY(sim_ctx_current(&ctx));
+	if (leastPriority)
+		*leastPriority = 0;
+	if (greatestPriority)
+		*greatestPriority = -5;
+	return CUDA_SUCCESS;
+}
+
+/* --- peers
+ * ---------------------------------------------------------------------------------- */
+
+CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	struct sim_ctx *ctx, *peer;
+
+	SIM_LOCKED(cuCtxEnablePeerAccess);
+	if (Flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_TRY(sim_ctx_check(peerContext, &peer));
+	if (peer->device == ctx->device)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (ctx->peers & 1u << peer->device)
+		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	ctx->peers |= 1u << peer->device;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	struct sim_ctx *ctx, *peer;
+
+	SIM_LOCKED(cuCtxDisablePeerAccess);
+	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_TRY(sim_ctx_check(peerContext, &peer));
+	if (!(ctx->peers & 1u << peer->device))
+		return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+	ctx->peers &= ~(1u << peer->device);
+	return CUDA_SUCCESS;
+}
+
+/* --- fences
+ * ------------------------------------------------------------------------------------
+ */
+
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxRecordEvent);
+	SIM_TRY(sim_ctx_check(hCtx, &ctx));
+	return sim_ctx_record(ctx, hEvent);
+}
+
+CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxWaitEvent);
+	SIM_TRY(sim_ctx_check(hCtx, &ctx));
+	return sim_ctx_order(ctx, hEvent);
+}
+
+/* --- green contexts
+ * ------------------------------------------------------------------------------ */
+
+/* The simulated device has one kind of resource, and all of it always. */
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
+				CUdevResourceType type)
+{
+	SIM_LOCKED(cuDeviceGetDevResource);
+	if (!sim_device_valid(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!resource || type != CU_DEV_RESOURCE_TYPE_SM)
+		return CUDA_ERROR_INVALID_VALUE;
+	memset(resource, 0, sizeof(*resource));
+	resource->type = type;
+	resource->sm.smCount = 132;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources,
+				   unsigned int nbResources)
+{
+	static int description;
+
+	SIM_LOCKED(cuDevResourceGenerateDesc);
+	if (!phDesc || !resources || nbResources == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*phDesc = (CUdevResourceDesc)&description;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+			  unsigned int flags)
+{
+	struct sim_ctx *parent;
+
+	SIM_LOCKED(cuGreenCtxCreate);
+	parent = sim_ctx_first();
+	if (!phCtx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	while (parent && !(parent->primary && parent->device == dev && parent->active))
+		parent = parent->next;
+	if (!parent)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*phCtx = (CUgreenCtx)sim_ctx_new(dev, 0, parent);
+	return CUDA_SUCCESS;
+}
+
+static CUresult green_check(CUgreenCtx handle, struct sim_ctx **ret_ctx)
+{
+	SIM_TRY(sim_ctx_check((CUcontext)handle, ret_ctx));
+	return (*ret_ctx)->parent ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuGreenCtxDestroy);
+	SIM_TRY(green_check(hCtx, &ctx));
+	sim_ctx_delete(ctx);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuCtxFromGreenCtx);
+	if (!pContext)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(green_check(hCtx, &ctx));
+	*pContext = (CUcontext)ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx,
+				unsigned int flags, int priority)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuGreenCtxStreamCreate);
+	if (!phStream || flags != CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(green_check(greenCtx, &ctx));
+	*phStream = (CUstream)sim_stream_new(ctx, flags, priority);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuGreenCtxRecordEvent);
+	SIM_TRY(green_check(hCtx, &ctx));
+	return sim_ctx_record(ctx, hEvent);
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuGreenCtxWaitEvent);
+	SIM_TRY(green_check(hCtx, &ctx));
+	return sim_ctx_order(ctx, hEvent);
+}

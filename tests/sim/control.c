@@ -1,0 +1,417 @@
+/*
+ * control.c - the environment, planned failures, findings and the report.
+ *
+ * Called by core.c at the first call of a process, by cuInit, at exit, and by
+ * tests through gcpsim.h. Planned failures have their own lock; the rest runs
+ * under the big lock or before any thread can be there.
+ */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+/* --- planned failures ------------------------------------------------------------- */
+
+enum { FAILURES_MAX = 32, REPORTS_PRINTED_MAX = 10 };
+
+struct failure {
+	int fn;
+	uint64_t at; /* of the calls since the plan was made, counted from 1 */
+	bool onwards;
+	CUresult code;
+	uint64_t seen;
+};
+
+static pthread_mutex_t failures_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct failure failures[FAILURES_MAX];
+static int failure_count;
+
+/* NAME:N[+][:CODE]; NAME may leave out the version suffix if that is not
+ * ambiguous. Returns how many functions it names. */
+static int failure_parse(const char *text, size_t length)
+{
+	char name[128], *colon, *end;
+	struct failure plan = {.code = CUDA_ERROR_OUT_OF_MEMORY};
+	int made = 0;
+
+	if (length >= sizeof(name))
+		return 0;
+	memcpy(name, text, length);
+	name[length] = 0;
+	colon = strchr(name, ':');
+	if (!colon)
+		return 0;
+	*colon = 0;
+	plan.at = strtoull(colon + 1, &end, 10);
+	if (*end == '+') {
+		plan.onwards = true;
+		end++;
+	}
+	if (*end == ':')
+		plan.code = (CUresult)strtoul(end + 1, &end, 10);
+	if (*end || plan.at == 0)
+		return 0;
+	for (int fn = 0; fn < SIM_FN_COUNT && failure_count < FAILURES_MAX; fn++) {
+		const char *full = sim_fn_names[fn];
+		size_t n = strlen(name);
+
+		if (strncmp(full, name, n) != 0 || (full[n] && full[n] != '_'))
+			continue;
+		plan.fn = fn;
+		failures[failure_count++] = plan;
+		made++;
+	}
+	return made;
+}
+
+int gcpsim_fail(const char *plan)
+{
+	int result = 0;
+
+	pthread_mutex_lock(&failures_lock);
+	failure_count = 0;
+	while (plan && *plan) {
+		size_t length = strcspn(plan, ",");
+
+		if (failure_parse(plan, length) == 0)
+			result = -1;
+		plan += length + (plan[length] == ',');
+	}
+	__atomic_store_n(&sim.failures_planned, failure_count > 0, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&failures_lock);
+	return result;
+}
+
+CUresult sim_failure(enum sim_fn fn)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&failures_lock);
+	for (int i = 0; i < failure_count; i++) {
+		struct failure *f = &failures[i];
+
+		if (f->fn != (int)fn)
+			continue;
+		f->seen++;
+		if (f->seen == f->at || (f->onwards && f->seen > f->at))
+			result = f->code;
+	}
+	pthread_mutex_unlock(&failures_lock);
+	return result;
+}
+
+/* --- the environment ----------------------------------------------------------------
+ */
+
+static uint64_t device_memory = 16ull << 30;
+
+static uint64_t parse_bytes(const char *text)
+{
+	char *end;
+	uint64_t value = strtoull(text, &end, 10);
+
+	switch (*end) {
+	case 'k':
+	case 'K':
+		return value << 10;
+	case 'm':
+	case 'M':
+		return value << 20;
+	case 'g':
+	case 'G':
+		return value << 30;
+	default:
+		return value;
+	}
+}
+
+static int64_t parse_speed(const char *text)
+{
+	if (!strcmp(text, "idle"))
+		return GCPSIM_IDLE;
+	if (!strcmp(text, "random"))
+		return GCPSIM_RANDOM;
+	if (!strcmp(text, "never"))
+		return GCPSIM_NEVER;
+	return strtoll(text, NULL, 10);
+}
+
+static bool env_flag(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && *text && strcmp(text, "0") != 0;
+}
+
+static void load_numbers(void)
+{
+	const char *text;
+
+	text = getenv("GCPSIM_SEED");
+	sim_schedule_seed(text ? strtoull(text, NULL, 0) : 1);
+	text = getenv("GCPSIM_SPEED");
+	sim_schedule_set_speed(text ? parse_speed(text) : GCPSIM_RANDOM);
+	text = getenv("GCPSIM_DEVICES");
+	if (text)
+		sim.devices = atoi(text);
+	if (sim.devices < 0 || sim.devices > SIM_DEVICES_MAX)
+		sim.devices = 1;
+	text = getenv("GCPSIM_MEMORY");
+	if (text && parse_bytes(text) >= SIM_CHUNK)
+		device_memory = parse_bytes(text);
+	text = getenv("GCPSIM_DRIVER_VERSION");
+	if (text)
+		sim.driver_version = atoi(text);
+	text = getenv("GCPSIM_COST_NS");
+	if (text) {
+		const char *colon = strchr(text, ':');
+
+		sim.cost_alloc_ns = strtoull(text, NULL, 10);
+		sim.cost_free_ns = colon ? strtoull(colon + 1, NULL, 10) : 0;
+	}
+}
+
+void sim_control_load(void)
+{
+	const char *plan = getenv("GCPSIM_FAIL");
+
+	load_numbers();
+	sim.quiet = env_flag("GCPSIM_QUIET");
+	sim.staging = env_flag("GCPSIM_STAGING");
+	sim.hazard_exit = env_flag("GCPSIM_HAZARD_EXIT");
+	sim.report_path = getenv("GCPSIM_REPORT");
+	if (plan && gcpsim_fail(plan) != 0)
+		fprintf(stderr,
+			"gcpsim: GCPSIM_FAIL=%s names no function or number, "
+			"ignoring that part\n",
+			plan);
+}
+
+/* --- the end
+ * ---------------------------------------------------------------------------- */
+
+static void report_write(void)
+{
+	uint64_t live = 0;
+	char line[4096];
+	int n, fd;
+
+	for (int i = 0; i < sim.devices; i++)
+		live += gcpsim_memory_live(i);
+	n = snprintf(line, sizeof(line),
+		     "hazards=%llu faults=%llu misuses=%llu invalidated=%llu "
+		     "live_bytes=%llu user_objects=%llu",
+		     (unsigned long long)sim.hazards, (unsigned long long)sim.faults,
+		     (unsigned long long)sim.misuses,
+		     (unsigned long long)sim.invalidated, (unsigned long long)live,
+		     (unsigned long long)sim.user_objects);
+	for (int fn = 0; fn < SIM_FN_COUNT && n < (int)sizeof(line) - 80; fn++) {
+		uint64_t calls = gcpsim_calls(sim_fn_names[fn]);
+
+		if (calls)
+			n += snprintf(line + n, sizeof(line) - (size_t)n, " %s=%llu",
+				      sim_fn_names[fn], (unsigned long long)calls);
+	}
+	line[n++] = '\n';
+	fd = open(sim.report_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (fd < 0 || write(fd, line, (size_t)n) != n)
+		fprintf(stderr, "gcpsim: cannot write %s, no report\n",
+			sim.report_path);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* An exit handler rather than a destructor: glibc lets it change the status by
+ * another exit(), and still runs everybody else's handlers and destructors. */
+static void process_exit(void)
+{
+	if (sim.forked || sim.exited)
+		return;
+	__atomic_store_n(&sim.exited, true, __ATOMIC_RELAXED);
+	if (sim.report_path)
+		report_write();
+	if (sim.hazard_exit && sim.hazards > 0)
+		exit(99);
+}
+
+void sim_control_init(void)
+{
+	for (int i = 0; i < sim.devices; i++) {
+		if (sim_memory_init(i, device_memory) != 0) {
+			fputs("gcpsim: cannot map device memory, aborting\n", stderr);
+			abort();
+		}
+	}
+	atexit(process_exit);
+}
+
+void sim_burn(uint64_t ns)
+{
+	struct timespec now;
+	uint64_t until;
+
+	if (ns == 0)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	until = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ns;
+	do {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < until);
+}
+
+/* --- findings
+ * ------------------------------------------------------------------------------ */
+
+static char last_report[512];
+
+void sim_report(uint64_t *counter, const char *format, ...)
+{
+	uint64_t count = __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
+	char line[600];
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	vsnprintf(last_report, sizeof(last_report), format, args);
+	va_end(args);
+	if (sim.quiet || count > REPORTS_PRINTED_MAX)
+		return;
+	n = snprintf(line, sizeof(line), "gcpsim: %s%s\n", last_report,
+		     count == REPORTS_PRINTED_MAX ? "; printing no more of these" : "");
+	if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
+		return;
+}
+
+const char *gcpsim_last_report(void)
+{
+	return last_report;
+}
+
+static uint64_t counter_read(const uint64_t *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+uint64_t gcpsim_hazards(void)
+{
+	return counter_read(&sim.hazards);
+}
+
+uint64_t gcpsim_faults(void)
+{
+	return counter_read(&sim.faults);
+}
+
+uint64_t gcpsim_misuses(void)
+{
+	return counter_read(&sim.misuses);
+}
+
+uint64_t gcpsim_invalidated(void)
+{
+	return counter_read(&sim.invalidated);
+}
+
+uint64_t gcpsim_user_objects(void)
+{
+	return counter_read(&sim.user_objects);
+}
+
+void gcpsim_reset_findings(void)
+{
+	__atomic_store_n(&sim.hazards, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&sim.faults, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&sim.misuses, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&sim.invalidated, 0, __ATOMIC_RELAXED);
+	last_report[0] = 0;
+}
+
+/* --- steering
+ * ------------------------------------------------------------------------------ */
+
+void gcpsim_set_seed(uint64_t seed)
+{
+	sim_thread_self();
+	sim_lock();
+	sim_schedule_seed(seed);
+	sim_unlock();
+}
+
+void gcpsim_set_speed(int64_t speed)
+{
+	sim_thread_self();
+	sim_lock();
+	sim_schedule_set_speed(speed);
+	sim_unlock();
+}
+
+void gcpsim_advance(uint64_t ns)
+{
+	sim_lock();
+	sim_schedule_advance(ns);
+	sim_unlock();
+}
+
+void gcpsim_drain(void)
+{
+	sim_lock();
+	sim_schedule_drain();
+	sim_unlock();
+}
+
+uint64_t gcpsim_clock(void)
+{
+	uint64_t now;
+
+	sim_lock();
+	now = sim_schedule_clock();
+	sim_unlock();
+	return now;
+}
+
+uint64_t gcpsim_pending(void)
+{
+	uint64_t count;
+
+	sim_lock();
+	count = sim_schedule_pending();
+	sim_unlock();
+	return count;
+}
+
+void gcpsim_touch(uint64_t addr, size_t bytes, int writes)
+{
+	sim_lock();
+	sim_hazard_host(addr, bytes, writes ? SIM_WRITE : SIM_READ,
+			writes ? "write from outside" : "read from outside");
+	sim_unlock();
+}
+
+int gcpsim_peek(uint64_t addr, void *ret_data, size_t bytes)
+{
+	const void *view;
+
+	sim_lock();
+	view = sim_memory_host_view(addr, bytes, false);
+	if (view)
+		memcpy(ret_data, view, bytes);
+	sim_unlock();
+	return view ? 0 : -1;
+}
+
+int gcpsim_poke(uint64_t addr, const void *data, size_t bytes)
+{
+	void *view;
+
+	sim_lock();
+	view = sim_memory_host_view(addr, bytes, true);
+	if (view)
+		memcpy(view, data, bytes);
+	sim_unlock();
+	return view ? 0 : -1;
+}

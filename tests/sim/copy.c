@@ -1,0 +1,295 @@
+/*
+ * copy.c - copies and sets: from entry points to work on a stream.
+ *
+ * Under the big lock. Copies check their addresses when called, as CUDA does;
+ * what is freed between that and their running is a fault (work.c). Pageable
+ * host memory is copied aside before the call returns, and a call that writes
+ * to it returns when that is done; pinned memory is read and written when the
+ * copy runs. Synchronous copies and sets go through the legacy (or the
+ * thread's) stream; between device memory they do not wait.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum side { SIDE_HOST, SIDE_DEVICE, SIDE_ANY };
+
+struct copy {
+	CUstream stream;
+	bool async;
+	enum side dst_side, src_side;
+	uint64_t dst, src, bytes, rows, dst_pitch, src_pitch;
+};
+
+enum { STAGED_MAX = 64 << 10 };
+
+/* --- copies ------------------------------------------------------------------------
+ */
+
+static uint64_t extent(const struct copy *c, uint64_t pitch)
+{
+	return (c->rows - 1) * pitch + c->bytes;
+}
+
+/* *ret_tracked: CUDA knows this memory; else it is pageable. */
+static CUresult side_check(enum side side, uint64_t addr, uint64_t bytes,
+			   bool *ret_tracked)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+
+	*ret_tracked = alloc != NULL;
+	if (!alloc && (side == SIDE_DEVICE || sim_memory_is_device(addr)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!alloc && addr == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (alloc && sim_memory_is_device(addr) &&
+	    (side == SIDE_HOST || !sim_memory_host_view(addr, bytes, false)))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+static void copy_declare(struct sim_work *work, const struct copy *c, bool dst,
+			 bool src)
+{
+	if (dst)
+		work->access[work->accesses++] = (struct sim_access){
+		    c->dst, c->bytes, c->dst_pitch, c->rows, SIM_WRITE};
+	if (src)
+		work->access[work->accesses++] = (struct sim_access){
+		    c->src, c->bytes, c->src_pitch, c->rows, SIM_READ};
+}
+
+static void copy_stage(struct sim_work *work, const struct copy *c)
+{
+	work->copy.staged = sim_calloc(c->bytes * c->rows);
+	for (uint64_t row = 0; row < c->rows; row++)
+		memcpy((char *)work->copy.staged + row * c->bytes,
+		       (const char *)(uintptr_t)c->src + row * c->src_pitch, c->bytes);
+}
+
+static bool copy_waits(const struct copy *c, bool dst_tracked, bool src_tracked)
+{
+	bool to_device = sim_memory_is_device(c->dst);
+
+	if (!dst_tracked)
+		return true;
+	if (c->async || (to_device && sim_memory_is_device(c->src)))
+		return false;
+	return !(sim.staging && to_device && !src_tracked &&
+		 c->bytes * c->rows <= STAGED_MAX);
+}
+
+static CUresult copy(const struct copy *c)
+{
+	struct sim_work work = {.kind = SIM_WORK_COPY, .duration_ns = 1000};
+	struct sim_stream *stream;
+	bool dst_tracked, src_tracked;
+	CUresult result;
+
+	SIM_TRY(sim_stream_use(c->stream, &stream));
+	if (!c->async)
+		SIM_TRY(stream->capture ? sim_capture_refuse(stream)
+					: sim_capture_unsafe());
+	if (c->bytes == 0 || c->rows == 0)
+		return CUDA_SUCCESS;
+	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch), &dst_tracked));
+	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch), &src_tracked));
+	work.copy.dst = c->dst;
+	work.copy.src = c->src;
+	work.copy.bytes = c->bytes;
+	work.copy.rows = c->rows;
+	work.copy.dst_pitch = c->dst_pitch;
+	work.copy.src_pitch = c->src_pitch;
+	copy_declare(&work, c, dst_tracked, src_tracked);
+	if (!src_tracked && !stream->capture)
+		copy_stage(&work, c);
+	result = sim_stream_submit(stream, &work, NULL);
+	sim_work_finish(&work);
+	SIM_TRY(result);
+	if (stream->capture || !copy_waits(c, dst_tracked, src_tracked))
+		return CUDA_SUCCESS;
+	return sim_stream_wait(stream);
+}
+
+static CUresult copy_line(CUstream stream, bool async, enum side dst_side, uint64_t dst,
+			  enum side src_side, uint64_t src, size_t bytes)
+{
+	struct copy c = {.stream = stream,
+			 .async = async,
+			 .dst_side = dst_side,
+			 .src_side = src_side,
+			 .dst = dst,
+			 .src = src,
+			 .bytes = bytes,
+			 .rows = 1,
+			 .dst_pitch = bytes,
+			 .src_pitch = bytes};
+
+	return copy(&c);
+}
+
+#define HOST(p) ((uint64_t)(uintptr_t)(p))
+
+/* The synchronous forms and their per-thread twins differ in the stream. */
+#define COPY_SYNC(symbol, per, dst_type, src_type, dst_side, src_side)                 \
+	CUresult symbol(dst_type dst, src_type src, size_t ByteCount)                  \
+	{                                                                              \
+		SIM_LOCKED(symbol);                                                    \
+		return copy_line(CU_STREAM_LEGACY, false, dst_side, HOST(dst),         \
+				 src_side, HOST(src), ByteCount);                      \
+	}                                                                              \
+	CUresult per(dst_type dst, src_type src, size_t ByteCount)                     \
+	{                                                                              \
+		SIM_LOCKED(symbol);                                                    \
+		return copy_line(CU_STREAM_PER_THREAD, false, dst_side, HOST(dst),     \
+				 src_side, HOST(src), ByteCount);                      \
+	}
+
+#define COPY_ASYNC(symbol, per, dst_type, src_type, dst_side, src_side)                \
+	CUresult symbol(dst_type dst, src_type src, size_t ByteCount,                  \
+			CUstream hStream)                                              \
+	{                                                                              \
+		SIM_LOCKED(symbol);                                                    \
+		return copy_line(hStream, true, dst_side, HOST(dst), src_side,         \
+				 HOST(src), ByteCount);                                \
+	}                                                                              \
+	CUresult per(dst_type dst, src_type src, size_t ByteCount, CUstream hStream)   \
+	{                                                                              \
+		return symbol(dst, src, ByteCount, SIM_PTSZ(hStream));                 \
+	}
+
+COPY_SYNC(cuMemcpy, cuMemcpy_ptds, CUdeviceptr, CUdeviceptr, SIDE_ANY, SIDE_ANY)
+COPY_SYNC(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds, CUdeviceptr, const void *, SIDE_DEVICE,
+	  SIDE_HOST)
+COPY_SYNC(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds, void *, CUdeviceptr, SIDE_HOST,
+	  SIDE_DEVICE)
+COPY_SYNC(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds, CUdeviceptr, CUdeviceptr, SIDE_DEVICE,
+	  SIDE_DEVICE)
+COPY_ASYNC(cuMemcpyAsync, cuMemcpyAsync_ptsz, CUdeviceptr, CUdeviceptr, SIDE_ANY,
+	   SIDE_ANY)
+COPY_ASYNC(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz, CUdeviceptr, const void *,
+	   SIDE_DEVICE, SIDE_HOST)
+COPY_ASYNC(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz, void *, CUdeviceptr,
+	   SIDE_HOST, SIDE_DEVICE)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz, CUdeviceptr, CUdeviceptr,
+	   SIDE_DEVICE, SIDE_DEVICE)
+
+/* --- between contexts ---------------------------------------------------------------
+ */
+
+static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+			  CUcontext src_ctx, size_t bytes, CUstream stream, bool async)
+{
+	struct sim_ctx *ctx;
+
+	SIM_TRY(sim_ctx_check(dst_ctx, &ctx));
+	SIM_TRY(sim_ctx_check(src_ctx, &ctx));
+	return copy_line(stream, async, SIDE_DEVICE, dst, SIDE_DEVICE, src, bytes);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext,
+		      CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount)
+{
+	SIM_LOCKED(cuMemcpyPeer);
+	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+			 CU_STREAM_LEGACY, false);
+}
+
+CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext,
+			   CUdeviceptr srcDevice, CUcontext srcContext,
+			   size_t ByteCount)
+{
+	SIM_LOCKED(cuMemcpyPeer);
+	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+			 CU_STREAM_PER_THREAD, false);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
+			   CUdeviceptr srcDevice, CUcontext srcContext,
+			   size_t ByteCount, CUstream hStream)
+{
+	SIM_LOCKED(cuMemcpyPeerAsync);
+	return copy_peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+			 hStream, true);
+}
+
+CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext,
+				CUdeviceptr srcDevice, CUcontext srcContext,
+				size_t ByteCount, CUstream hStream)
+{
+	return cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext,
+				 ByteCount, SIM_PTSZ(hStream));
+}
+
+/* --- rectangles
+ * ------------------------------------------------------------------------ */
+
+static CUresult rectangle_side(CUmemorytype type, const void *host, CUdeviceptr device,
+			       size_t x, size_t y, size_t pitch, enum side *ret_side,
+			       uint64_t *ret_addr)
+{
+	if (type == CU_MEMORYTYPE_ARRAY)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*ret_side = type == CU_MEMORYTYPE_HOST     ? SIDE_HOST
+		    : type == CU_MEMORYTYPE_DEVICE ? SIDE_DEVICE
+						   : SIDE_ANY;
+	*ret_addr = (type == CU_MEMORYTYPE_HOST ? HOST(host) : device) + y * pitch + x;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_rectangle(const CUDA_MEMCPY2D *p, CUstream stream, bool async)
+{
+	struct copy c = {.stream = stream, .async = async};
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	c.bytes = p->WidthInBytes;
+	c.rows = p->Height;
+	c.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
+	c.src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
+	if (c.dst_pitch < c.bytes || c.src_pitch < c.bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(rectangle_side(p->dstMemoryType, p->dstHost, p->dstDevice,
+			       p->dstXInBytes, p->dstY, c.dst_pitch, &c.dst_side,
+			       &c.dst));
+	SIM_TRY(rectangle_side(p->srcMemoryType, p->srcHost, p->srcDevice,
+			       p->srcXInBytes, p->srcY, c.src_pitch, &c.src_side,
+			       &c.src));
+	return copy(&c);
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	SIM_LOCKED(cuMemcpy2D_v2);
+	return copy_rectangle(pCopy, CU_STREAM_LEGACY, false);
+}
+
+CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+	SIM_LOCKED(cuMemcpy2D_v2);
+	return copy_rectangle(pCopy, CU_STREAM_PER_THREAD, false);
+}
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	SIM_LOCKED(cuMemcpy2DUnaligned_v2);
+	return copy_rectangle(pCopy, CU_STREAM_LEGACY, false);
+}
+
+CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
+{
+	SIM_LOCKED(cuMemcpy2DUnaligned_v2);
+	return copy_rectangle(pCopy, CU_STREAM_PER_THREAD, false);
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	SIM_LOCKED(cuMemcpy2DAsync_v2);
+	return copy_rectangle(pCopy, hStream, true);
+}
+
+CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	return cuMemcpy2DAsync_v2(pCopy, SIM_PTSZ(hStream));
+}

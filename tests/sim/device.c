@@ -1,0 +1,204 @@
+/*
+ * device.c - the devices that a program sees: names, numbers, attributes.
+ * Entry points only; each device is an H200 in what it claims. Under the big
+ * lock where they touch state.
+ */
+#include "sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+	SIM_ENTER(cuDeviceGet);
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(ordinal))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*device = ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *count)
+{
+	SIM_ENTER(cuDeviceGetCount);
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*count = sim.devices;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetName);
+	if (!name || len <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(name, (size_t)len, "Simulated CUDA device");
+	return CUDA_SUCCESS;
+}
+
+static CUresult device_uuid(CUuuid *uuid, CUdevice dev)
+{
+	if (!uuid)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	memset(uuid, 0, sizeof(*uuid));
+	memcpy(uuid->bytes, "gcpsim", 6);
+	uuid->bytes[15] = (char)dev;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetUuid);
+	return device_uuid(uuid, dev);
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetUuid_v2);
+	return device_uuid(uuid, dev);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+	uint64_t available, total;
+
+	SIM_LOCKED(cuDeviceTotalMem_v2);
+	if (!bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	sim_memory_info(dev, &available, &total);
+	*bytes = total;
+	return CUDA_SUCCESS;
+}
+
+static int device_attribute(CUdevice_attribute attrib, CUdevice dev)
+{
+	switch (attrib) {
+	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
+		return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
+		return 64;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
+		return 0x7fffffff;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
+		return 65535;
+	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
+		return 49152;
+	case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+		return 32;
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		return 132;
+	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+		return 2048;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+		return 9;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+		return 0;
+	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+		return dev + 1;
+	case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
+		return 32;
+	case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
+		return 512;
+	case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+		return 0x7fffffff;
+	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+		return 3;
+	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+	case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
+	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+	case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetAttribute);
+	if (!pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*pi = device_attribute(attrib, dev);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceComputeCapability);
+	if (!major || !minor)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*major = 9;
+	*minor = 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
+{
+	SIM_ENTER(cuDeviceGetPCIBusId);
+	if (!pciBusId || len <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(pciBusId, (size_t)len, "0000:%02x:00.0", dev + 1);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
+{
+	unsigned domain, bus;
+
+	SIM_ENTER(cuDeviceGetByPCIBusId);
+	if (!dev || !pciBusId)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sscanf(pciBusId, "%x:%x:", &domain, &bus) != 2 ||
+	    !sim_device_valid((int)bus - 1))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*dev = (int)bus - 1;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+{
+	SIM_ENTER(cuDeviceCanAccessPeer);
+	if (!canAccessPeer)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev) || !sim_device_valid(peerDev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*canAccessPeer = dev != peerDev;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
+				 CUdevice srcDevice, CUdevice dstDevice)
+{
+	SIM_ENTER(cuDeviceGetP2PAttribute);
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(srcDevice) || !sim_device_valid(dstDevice) ||
+	    srcDevice == dstDevice)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
+	return CUDA_SUCCESS;
+}

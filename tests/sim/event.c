@@ -1,0 +1,290 @@
+/*
+ * event.c - events, and the fences of whole contexts.
+ *
+ * An event stands for operations that were submitted when it was recorded; it
+ * holds the one operation that they end in, and their vector clock. Recording
+ * adds nothing to a stream. A query that says "done" tells the host something,
+ * so it joins the host's clock. Under the big lock throughout.
+ */
+#include "sim.h"
+
+#include <string.h>
+
+/* --- life ------------------------------------------------------------------------ */
+
+CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+	struct sim_event *event;
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuEventCreate);
+	if (!phEvent || (Flags & ~7u))
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING))
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	event = sim_object_new(SIM_EVENT, sizeof(*event));
+	event->ctx = ctx;
+	event->flags = Flags;
+	event->next = ctx->events;
+	if (ctx->events)
+		ctx->events->prev = event;
+	ctx->events = event;
+	*phEvent = (CUevent)event;
+	return CUDA_SUCCESS;
+}
+
+void sim_event_delete(struct sim_event *event)
+{
+	if (event->prev)
+		event->prev->next = event->next;
+	else
+		event->ctx->events = event->next;
+	if (event->next)
+		event->next->prev = event->prev;
+	sim_event_forget_capture(event);
+	sim_op_put(event->op);
+	sim_vc_free(&event->vc);
+	sim_object_delete(event);
+}
+
+static CUresult event_destroy(CUevent hEvent)
+{
+	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
+
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	sim_event_delete(event);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent hEvent)
+{
+	SIM_LOCKED(cuEventDestroy);
+	return event_destroy(hEvent);
+}
+
+CUresult cuEventDestroy_v2(CUevent hEvent)
+{
+	SIM_LOCKED(cuEventDestroy_v2);
+	return event_destroy(hEvent);
+}
+
+/* --- recording ----------------------------------------------------------------------
+ */
+
+void sim_event_forget_capture(struct sim_event *event)
+{
+	event->capture_id = 0;
+	sim_nodes_clear(&event->captured);
+}
+
+void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops *ops,
+		   const struct sim_vc *vc)
+{
+	struct sim_work nothing = {0};
+
+	sim_event_forget_capture(event);
+	sim_op_put(event->op);
+	event->op = NULL;
+	if (ops->count == 1)
+		event->op = sim_op_get(ops->at[0]);
+	else if (ops->count > 1)
+		event->op = sim_op_submit(ctx, &nothing, ops);
+	event->recorded = true;
+	event->polls = 0;
+	event->done_ns = sim_schedule_clock();
+	sim_vc_copy(&event->vc, vc);
+}
+
+static CUresult event_record(CUevent hEvent, CUstream hStream)
+{
+	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
+	struct sim_stream *stream;
+	struct sim_ops ops = {0};
+	struct sim_vc vc = {0};
+
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(stream->ctx))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->capture)
+		return sim_capture_record(stream, event);
+	sim_stream_before(stream, &ops, &vc);
+	sim_event_set(event, stream->ctx, &ops, &vc);
+	sim_ops_free(&ops);
+	sim_vc_free(&vc);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+	SIM_LOCKED(cuEventRecord);
+	return event_record(hEvent, hStream);
+}
+
+CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
+{
+	return cuEventRecord(hEvent, SIM_PTSZ(hStream));
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+	SIM_LOCKED(cuEventRecordWithFlags);
+	if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	return event_record(hEvent, hStream);
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream,
+				     unsigned int flags)
+{
+	return cuEventRecordWithFlags(hEvent, SIM_PTSZ(hStream), flags);
+}
+
+/* --- asking and waiting
+ * ---------------------------------------------------------------- */
+
+static void event_settle(struct sim_event *event)
+{
+	if (event->op && sim_op_done(event->op)) {
+		event->done_ns = event->op->finish_ns;
+		sim_op_put(event->op);
+		event->op = NULL;
+	}
+}
+
+/* What a query or a wait must refuse during captures. */
+static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
+{
+	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
+	struct sim_ctx *ctx;
+
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_capture_unsafe());
+	if (event->capture_id)
+		return CUDA_ERROR_CAPTURED_EVENT;
+	SIM_TRY(sim_ctx_check((CUcontext)event->ctx, &ctx));
+	event_settle(event);
+	*ret_event = event;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(CUevent hEvent)
+{
+	struct sim_event *event;
+
+	SIM_LOCKED(cuEventQuery);
+	SIM_TRY(event_check(hEvent, &event));
+	if (event->op) {
+		/* Where nothing runs by itself a poll must not hang for ever. */
+		if (++event->polls >= 1000 && sim_schedule_speed() == GCPSIM_NEVER)
+			sim_op_wait(event->op);
+		return CUDA_ERROR_NOT_READY;
+	}
+	sim_vc_join(&sim.host, &event->vc);
+	return sim_ctx_memory(event->ctx)->error;
+}
+
+CUresult cuEventSynchronize(CUevent hEvent)
+{
+	struct sim_event *event;
+
+	SIM_LOCKED(cuEventSynchronize);
+	SIM_TRY(event_check(hEvent, &event));
+	if (event->op) {
+		struct sim_op *op = sim_op_get(event->op);
+		struct sim_vc vc = {0};
+
+		/* Another thread may record the event anew while we wait. */
+		sim_vc_copy(&vc, &event->vc);
+		sim_op_wait(op);
+		sim_op_put(op);
+		sim_vc_join(&sim.host, &vc);
+		sim_vc_free(&vc);
+	} else {
+		sim_vc_join(&sim.host, &event->vc);
+	}
+	return sim_ctx_memory(event->ctx)->error;
+}
+
+static CUresult event_elapsed(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	struct sim_event *start, *end;
+
+	if (!pMilliseconds)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(event_check(hStart, &start));
+	SIM_TRY(event_check(hEnd, &end));
+	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!start->recorded || !end->recorded)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (start->op || end->op)
+		return CUDA_ERROR_NOT_READY;
+	*pMilliseconds = (float)((double)end->done_ns - (double)start->done_ns) / 1e6f;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	SIM_LOCKED(cuEventElapsedTime);
+	return event_elapsed(pMilliseconds, hStart, hEnd);
+}
+
+CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	SIM_LOCKED(cuEventElapsedTime_v2);
+	return event_elapsed(pMilliseconds, hStart, hEnd);
+}
+
+/* --- the fence of a context
+ * --------------------------------------------------------------- */
+
+/* Covers all work of the context, and of a primary one's green contexts, and
+ * holds nothing back. */
+CUresult sim_ctx_record(struct sim_ctx *ctx, CUevent handle)
+{
+	struct sim_event *event = sim_object_check(handle, SIM_EVENT);
+	struct sim_ops ops = {0};
+	struct sim_vc vc = {0};
+
+	if (!event || sim_ctx_memory(event->ctx) != sim_ctx_memory(ctx))
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_capture_conflict(ctx));
+	sim_ctx_ops(ctx, &ops);
+	sim_ctx_vc(ctx, &vc);
+	sim_event_set(event, ctx, &ops, &vc);
+	sim_ops_free(&ops);
+	sim_vc_free(&vc);
+	return CUDA_SUCCESS;
+}
+
+/* Holds back all later work of the context. */
+CUresult sim_ctx_order(struct sim_ctx *ctx, CUevent handle)
+{
+	struct sim_event *event = sim_object_check(handle, SIM_EVENT);
+	struct sim_work nothing = {0};
+	struct sim_ops ops = {0};
+	struct sim_op *barrier;
+
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_capture_conflict(ctx));
+	if (event->capture_id)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (!event->recorded)
+		return CUDA_SUCCESS;
+	sim_vc_join(&ctx->barrier_vc, &event->vc);
+	if (sim_op_done(event->op))
+		return CUDA_SUCCESS;
+	sim_ops_add(&ops, ctx->barrier);
+	sim_ops_add(&ops, event->op);
+	barrier = sim_op_submit(ctx, &nothing, &ops);
+	sim_op_put(ctx->barrier);
+	ctx->barrier = barrier;
+	sim_ops_free(&ops);
+	return CUDA_SUCCESS;
+}

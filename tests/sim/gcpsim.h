@@ -1,0 +1,122 @@
+/*
+ * gcpsim.h - how a test steers and reads the simulated CUDA driver.
+ *
+ * Included by tests only. The functions are exported by the simulated
+ * libcuda.so.1 and do not exist in NVIDIA's: a program that has to run on both
+ * finds them with dlsym, and their absence means a real driver.
+ *
+ * Every function may be called from any thread at any time, also before cuInit
+ * and while the driver is in an error state. None of them counts as a driver
+ * call and none lets the device make progress, unless it says so.
+ *
+ * The environment sets the same things before the program starts:
+ *
+ *   GCPSIM_SEED=N             seed of every random choice (default 1)
+ *   GCPSIM_SPEED=idle|random|never|N   see enum gcpsim_speed; N: nanoseconds
+ *                             that the device's clock moves on at each call
+ *   GCPSIM_DEVICES=N          number of devices, 1..16 (default 1)
+ *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
+ *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
+ *                             came later does not exist
+ *   GCPSIM_FAIL=NAME:N[+][:CODE],...   the Nth call of the driver function
+ *                             NAME fails, with + all later ones too (default
+ *                             code: 2, out of memory)
+ *   GCPSIM_COST_NS=ALLOC:FREE host time that cuMemAlloc and cuMemFree burn
+ *   GCPSIM_STAGING=1          small synchronous copies from pageable memory
+ *                             return before their data has arrived
+ *   GCPSIM_QUIET=1            count hazards and faults, print none
+ *   GCPSIM_REPORT=FILE        at exit, append one line of figures to FILE
+ *   GCPSIM_HAZARD_EXIT=1      exit with status 99 if there was a hazard
+ */
+#ifndef GCPSIM_H
+#define GCPSIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GCPSIM_API __attribute__((visibility("default")))
+
+enum gcpsim_speed {
+	GCPSIM_IDLE = -1,   /* all work is done when the call returns */
+	GCPSIM_RANDOM = -2, /* the clock moves on at each call, as the seed says */
+	GCPSIM_NEVER = 0,   /* work is done only when somebody waits for it, and
+			     * then only what he waits for */
+			    /* > 0: nanoseconds that the clock moves on at each call */
+};
+
+/* --- what was found --------------------------------------------------------- */
+
+/* Pairs of operations that may overlap in time and touch the same bytes, at
+ * least one of them writing. */
+GCPSIM_API uint64_t gcpsim_hazards(void);
+
+/* Operations that touched memory which is not allocated, or trapped. */
+GCPSIM_API uint64_t gcpsim_faults(void);
+
+/* Uses of destroyed handles, and CUDA calls made inside a host callback. */
+GCPSIM_API uint64_t gcpsim_misuses(void);
+
+/* Captures that were invalidated. */
+GCPSIM_API uint64_t gcpsim_invalidated(void);
+
+/* The last hazard or fault in words, "" if none. Valid until the next one. */
+GCPSIM_API const char *gcpsim_last_report(void);
+
+/* Sets all of the above to zero. */
+GCPSIM_API void gcpsim_reset_findings(void);
+
+/* --- what was done ---------------------------------------------------------- */
+
+/* Calls of the driver function with this exact symbol name, "cuMemAlloc_v2"
+ * say; NULL: of all functions. The per-thread-stream variants count as their
+ * plain function. UINT64_MAX: no such function. */
+GCPSIM_API uint64_t gcpsim_calls(const char *symbol);
+
+/* Bytes of physical memory taken on the device, and bytes in allocations that
+ * the program (or the library) holds there. */
+GCPSIM_API uint64_t gcpsim_memory_used(int device);
+GCPSIM_API uint64_t gcpsim_memory_live(int device);
+GCPSIM_API uint64_t gcpsim_allocations(int device);
+
+/* Operations that are submitted and not done. */
+GCPSIM_API uint64_t gcpsim_pending(void);
+
+/* User objects that are not destroyed yet. */
+GCPSIM_API uint64_t gcpsim_user_objects(void);
+
+/* --- steering ---------------------------------------------------------------- */
+
+GCPSIM_API void gcpsim_set_seed(uint64_t seed);
+GCPSIM_API void gcpsim_set_speed(int64_t speed); /* enum gcpsim_speed */
+
+/* Lets the device work for so many of its nanoseconds; for ever. */
+GCPSIM_API void gcpsim_advance(uint64_t ns);
+GCPSIM_API void gcpsim_drain(void);
+GCPSIM_API uint64_t gcpsim_clock(void);
+
+/* Changes a device's memory, as another process taking or leaving some would.
+ * May be less than what is used. */
+GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
+
+/* As GCPSIM_FAIL, counted from now; NULL: no more failures. Returns 0, or -1
+ * for a plan that makes no sense. */
+GCPSIM_API int gcpsim_fail(const char *plan);
+
+/* Tells the hazard checker that the host, or a device outside CUDA such as a
+ * network card, touches these bytes now. */
+GCPSIM_API void gcpsim_touch(uint64_t addr, size_t bytes, int writes);
+
+/* Reads and writes device memory behind the program's back, without order and
+ * without the hazard checker. 0, or -1 if it is not allocated. */
+GCPSIM_API int gcpsim_peek(uint64_t addr, void *ret_data, size_t bytes);
+GCPSIM_API int gcpsim_poke(uint64_t addr, const void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

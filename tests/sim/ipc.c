@@ -1,0 +1,143 @@
+/*
+ * ipc.c - sharing memory with other processes.
+ *
+ * Entry points, under the big lock. A handle names a whole allocation: of an
+ * interior pointer it keeps nothing (facts: the offset is lost). Another
+ * process reaches the bytes through this one's memfd in /proc. A handle that
+ * is not exactly as it was made is refused.
+ */
+#include "sim.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the 64 bytes of a handle hold. */
+struct handle {
+	char magic[8];
+	uint64_t offset, bytes, buffer_id;
+	int32_t pid, fd, device;
+	uint32_t zero;
+	uint64_t checksum; /* of all before */
+	uint64_t more_zero;
+};
+_Static_assert(sizeof(struct handle) == sizeof(CUipcMemHandle),
+	       "a handle has the size that CUDA says");
+
+static uint64_t checksum(const struct handle *handle)
+{
+	const unsigned char *p = (const unsigned char *)handle;
+	uint64_t sum = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	for (size_t i = 0; i < offsetof(struct handle, checksum); i++)
+		sum = (sum ^ p[i]) * 0x100000001b3ull;
+	return sum;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	struct handle handle = {.magic = "GCPSIM1"};
+	const struct sim_alloc *alloc;
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuIpcGetMemHandle);
+	if (!pHandle)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	alloc = sim_memory_find(dptr);
+	if (!alloc || alloc->kind != SIM_MEMORY_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	handle.fd = sim_memory_fd(alloc->device, alloc->addr, &handle.offset);
+	handle.bytes = alloc->bytes;
+	handle.buffer_id = alloc->buffer_id;
+	handle.pid = getpid();
+	handle.device = alloc->device;
+	handle.checksum = checksum(&handle);
+	memcpy(pHandle, &handle, sizeof(handle));
+	return CUDA_SUCCESS;
+}
+
+/* Memory is shared in pages of 4 KiB; an allocation may begin inside one. */
+static CUresult map_foreign(const struct handle *handle, struct sim_ctx *ctx,
+			    CUdeviceptr *ret_ptr)
+{
+	uint64_t skip = handle->offset % 4096;
+	struct sim_alloc *alloc;
+	char path[64];
+	int fd, failed;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return CUDA_ERROR_MAP_FAILED;
+	if (sim_memory_alloc(ctx, handle->bytes + skip, SIM_MEMORY_IPC, &alloc) != 0) {
+		close(fd);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	failed =
+	    sim_memory_map(alloc->addr, (handle->bytes + skip + 4095) / 4096 * 4096, fd,
+			   handle->offset - skip);
+	close(fd);
+	if (failed) {
+		sim_memory_free(alloc);
+		return CUDA_ERROR_MAP_FAILED;
+	}
+	alloc->ipc_opens = 1;
+	alloc->buffer_id = handle->checksum;
+	*ret_ptr = alloc->addr + skip;
+	return CUDA_SUCCESS;
+}
+
+static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Flags)
+{
+	struct handle handle;
+	struct sim_ctx *ctx;
+
+	memcpy(&handle, &raw, sizeof(handle));
+	if (!pdptr || (Flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	if (memcmp(handle.magic, "GCPSIM1", 8) != 0 ||
+	    handle.checksum != checksum(&handle) || handle.zero || handle.more_zero)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handle.pid == getpid())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	for (struct sim_alloc *a = sim_memory_first(); a; a = a->next) {
+		if (a->kind != SIM_MEMORY_IPC || a->buffer_id != handle.checksum)
+			continue;
+		a->ipc_opens++;
+		*pdptr = a->addr + handle.offset % 4096;
+		return CUDA_SUCCESS;
+	}
+	return map_foreign(&handle, sim_ctx_memory(ctx), pdptr);
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle,
+			    unsigned int Flags)
+{
+	SIM_LOCKED(cuIpcOpenMemHandle);
+	return ipc_open(pdptr, handle, Flags);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
+			       unsigned int Flags)
+{
+	SIM_LOCKED(cuIpcOpenMemHandle_v2);
+	return ipc_open(pdptr, handle, Flags);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	struct sim_alloc *alloc;
+	struct sim_ctx *ctx;
+
+	SIM_LOCKED(cuIpcCloseMemHandle);
+	SIM_TRY(sim_ctx_current(&ctx));
+	alloc = sim_memory_find(dptr);
+	if (!alloc || alloc->kind != SIM_MEMORY_IPC)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (--alloc->ipc_opens == 0)
+		sim_memory_free(alloc);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,412 @@
+/*
+ * kernel.c - modules, functions, and launching them.
+ *
+ * An image is never looked at: every module holds the kernels that the test
+ * programs use, under their names, with their C parameters. What a launch will
+ * read and write is known from its arguments and declared here. Entry points,
+ * under the big lock.
+ */
+#include "sim.h"
+
+#include <string.h>
+
+struct module {
+	struct sim_object object;
+	struct sim_ctx *ctx;
+};
+
+/* Letters: p write, r read, w read and write, a atomic, n number of words,
+ * v 32-bit value, t nanoseconds. All parameters but v are 8 bytes. */
+struct kernel {
+	const char *name, *parameters;
+};
+
+static const struct kernel kernels[SIM_KERNEL_COUNT] = {
+    [SIM_KERNEL_FILL] = {"gcpt_fill", "pnv"},
+    [SIM_KERNEL_CHECK] = {"gcpt_check", "rnva"},
+    [SIM_KERNEL_COPY] = {"gcpt_copy", "prn"},
+    [SIM_KERNEL_ADD] = {"gcpt_add", "wnv"},
+    [SIM_KERNEL_SPIN] = {"gcpt_spin", "t"},
+    [SIM_KERNEL_FILL_SLOW] = {"gcpt_fill_slow", "pnvt"},
+    [SIM_KERNEL_CHECK_SLOW] = {"gcpt_check_slow", "rnvat"},
+    [SIM_KERNEL_TRAP] = {"gcpt_trap", ""},
+};
+
+struct function {
+	struct sim_object object;
+	enum sim_kernel kernel;
+};
+
+static struct function *functions[SIM_KERNEL_COUNT];
+
+/* --- modules
+ * -------------------------------------------------------------------------- */
+
+static CUresult module_load(void **ret_module, const void *image)
+{
+	struct module *module;
+	struct sim_ctx *ctx;
+
+	if (!ret_module || !image)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	module = sim_object_new(SIM_MODULE, sizeof(*module));
+	module->ctx = ctx;
+	*ret_module = module;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoad(CUmodule *module, const char *fname)
+{
+	SIM_LOCKED(cuModuleLoad);
+	return module_load((void **)module, fname);
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+	SIM_LOCKED(cuModuleLoadData);
+	return module_load((void **)module, image);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image,
+			    unsigned int numOptions, CUjit_option *options,
+			    void **optionValues)
+{
+	SIM_LOCKED(cuModuleLoadDataEx);
+	(void)numOptions;
+	(void)options;
+	(void)optionValues;
+	return module_load((void **)module, image);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+{
+	SIM_LOCKED(cuModuleLoadFatBinary);
+	return module_load((void **)module, fatCubin);
+}
+
+CUresult cuModuleUnload(CUmodule hmod)
+{
+	struct module *module;
+
+	SIM_LOCKED(cuModuleUnload);
+	module = sim_object_check(hmod, SIM_MODULE);
+	if (!module)
+		return CUDA_ERROR_INVALID_HANDLE;
+	sim_object_delete(module);
+	return CUDA_SUCCESS;
+}
+
+static CUresult function_find(void **ret_function, const void *handle, const char *name)
+{
+	if (!ret_function || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_object_check(handle, SIM_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (int i = 0; i < SIM_KERNEL_COUNT; i++) {
+		if (strcmp(name, kernels[i].name) != 0)
+			continue;
+		if (!functions[i]) {
+			functions[i] =
+			    sim_object_new(SIM_FUNCTION, sizeof(struct function));
+			functions[i]->kernel = (enum sim_kernel)i;
+		}
+		*ret_function = functions[i];
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+{
+	SIM_LOCKED(cuModuleGetFunction);
+	return function_find((void **)hfunc, hmod, name);
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
+			      const char *name)
+{
+	SIM_LOCKED(cuModuleGetGlobal_v2);
+	(void)dptr;
+	(void)bytes;
+	(void)name;
+	if (!sim_object_check(hmod, SIM_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
+			   CUjit_option *jitOptions, void **jitOptionsValues,
+			   unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+			   void **libraryOptionValues, unsigned int numLibraryOptions)
+{
+	SIM_LOCKED(cuLibraryLoadData);
+	(void)jitOptions;
+	(void)jitOptionsValues;
+	(void)numJitOptions;
+	(void)libraryOptions;
+	(void)libraryOptionValues;
+	(void)numLibraryOptions;
+	if (!library || !code)
+		return CUDA_ERROR_INVALID_VALUE;
+	*library = sim_object_new(SIM_MODULE, sizeof(struct module));
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryUnload(CUlibrary library)
+{
+	SIM_LOCKED(cuLibraryUnload);
+	if (!sim_object_check(library, SIM_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	sim_object_delete(library);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
+{
+	SIM_LOCKED(cuLibraryGetKernel);
+	return function_find((void **)pKernel, library, name);
+}
+
+CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
+{
+	SIM_LOCKED(cuKernelGetFunction);
+	if (!pFunc)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_object_check(kernel, SIM_FUNCTION))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*pFunc = (CUfunction)kernel;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
+{
+	SIM_LOCKED(cuFuncGetAttribute);
+	if (!pi)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_object_check(hfunc, SIM_FUNCTION))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*pi = attrib == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
+{
+	SIM_LOCKED(cuFuncSetAttribute);
+	(void)attrib;
+	(void)value;
+	return sim_object_check(hfunc, SIM_FUNCTION) ? CUDA_SUCCESS
+						     : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuFuncGetName(const char **name, CUfunction hfunc)
+{
+	const struct function *function;
+
+	SIM_LOCKED(cuFuncGetName);
+	function = sim_object_check(hfunc, SIM_FUNCTION);
+	if (!name)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*name = kernels[function->kernel].name;
+	return CUDA_SUCCESS;
+}
+
+/* --- arguments
+ * -------------------------------------------------------------------------- */
+
+static uint64_t argument_bytes(char letter)
+{
+	return letter == 'v' ? 4 : 8;
+}
+
+static void arguments_from_list(struct sim_work *work, const char *letters,
+				void **params)
+{
+	for (int i = 0; letters[i]; i++)
+		memcpy(&work->launch.arg[i], params[i], argument_bytes(letters[i]));
+}
+
+/* CU_LAUNCH_PARAM_BUFFER_POINTER: the arguments lie packed as in a struct. */
+static CUresult arguments_from_buffer(struct sim_work *work, const char *letters,
+				      void **extra)
+{
+	const char *buffer = NULL;
+	size_t size = 0, at = 0;
+
+	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			size = *(size_t *)extra[1];
+		else
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	for (int i = 0; letters[i]; i++) {
+		uint64_t bytes = argument_bytes(letters[i]);
+
+		at = (at + bytes - 1) / bytes * bytes;
+		if (!buffer || at + bytes > size)
+			return CUDA_ERROR_INVALID_VALUE;
+		memcpy(&work->launch.arg[i], buffer + at, bytes);
+		at += bytes;
+	}
+	return CUDA_SUCCESS;
+}
+
+static void declare_access(struct sim_work *work, uint64_t addr, uint64_t bytes,
+			   enum sim_mode mode)
+{
+	if (bytes == 0)
+		return;
+	work->access[work->accesses++] =
+	    (struct sim_access){.addr = addr, .bytes = bytes, .rows = 1, .mode = mode};
+}
+
+static void declare_accesses(struct sim_work *work, const char *letters)
+{
+	const char *n = strchr(letters, 'n');
+	uint64_t bytes = n ? work->launch.arg[n - letters] * 4 : 0;
+
+	for (int i = 0; letters[i]; i++) {
+		uint64_t arg = work->launch.arg[i];
+
+		switch (letters[i]) {
+		case 'p':
+		case 'w':
+			declare_access(work, arg, bytes, SIM_WRITE);
+			break;
+		case 'r':
+			declare_access(work, arg, bytes, SIM_READ);
+			break;
+		case 'a':
+			declare_access(work, arg, 8, SIM_ATOMIC);
+			break;
+		case 't':
+			work->duration_ns = arg;
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
+			 struct sim_work *ret_work)
+{
+	const struct function *function = sim_object_check(f, SIM_FUNCTION);
+	struct sim_work work = {.kind = SIM_WORK_KERNEL};
+	const char *letters;
+
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	work.kernel = function->kernel;
+	letters = kernels[work.kernel].parameters;
+	if (params)
+		arguments_from_list(&work, letters, params);
+	else if (extra)
+		SIM_TRY(arguments_from_buffer(&work, letters, extra));
+	else if (*letters)
+		return CUDA_ERROR_INVALID_VALUE;
+	work.duration_ns = 2000;
+	declare_accesses(&work, letters);
+	*ret_work = work;
+	return CUDA_SUCCESS;
+}
+
+/* --- launching
+ * ---------------------------------------------------------------------------- */
+
+static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[6],
+		       void **params, void **extra)
+{
+	struct sim_stream *stream;
+	struct sim_work work;
+
+	for (int i = 0; i < 6; i++)
+		if (dims[i] == 0)
+			return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	SIM_TRY(sim_kernel_work(f, params, extra, &work));
+	return sim_stream_submit(stream, &work, NULL);
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+			unsigned int gridDimZ, unsigned int blockDimX,
+			unsigned int blockDimY, unsigned int blockDimZ,
+			unsigned int sharedMemBytes, CUstream hStream,
+			void **kernelParams, void **extra)
+{
+	const unsigned dims[6] = {gridDimX,  gridDimY,  gridDimZ,
+				  blockDimX, blockDimY, blockDimZ};
+
+	SIM_LOCKED(cuLaunchKernel);
+	(void)sharedMemBytes;
+	return launch(f, hStream, dims, kernelParams, extra);
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+			     unsigned int gridDimZ, unsigned int blockDimX,
+			     unsigned int blockDimY, unsigned int blockDimZ,
+			     unsigned int sharedMemBytes, CUstream hStream,
+			     void **kernelParams, void **extra)
+{
+	return cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
+			      blockDimZ, sharedMemBytes, SIM_PTSZ(hStream),
+			      kernelParams, extra);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
+				   unsigned int gridDimY, unsigned int gridDimZ,
+				   unsigned int blockDimX, unsigned int blockDimY,
+				   unsigned int blockDimZ, unsigned int sharedMemBytes,
+				   CUstream hStream, void **kernelParams)
+{
+	const unsigned dims[6] = {gridDimX,  gridDimY,  gridDimZ,
+				  blockDimX, blockDimY, blockDimZ};
+
+	SIM_LOCKED(cuLaunchCooperativeKernel);
+	(void)sharedMemBytes;
+	return launch(f, hStream, dims, kernelParams, NULL);
+}
+
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX,
+					unsigned int gridDimY, unsigned int gridDimZ,
+					unsigned int blockDimX, unsigned int blockDimY,
+					unsigned int blockDimZ,
+					unsigned int sharedMemBytes, CUstream hStream,
+					void **kernelParams)
+{
+	return cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX,
+					 blockDimY, blockDimZ, sharedMemBytes,
+					 SIM_PTSZ(hStream), kernelParams);
+}
+
+static CUresult launch_ex(const CUlaunchConfig *config, CUstream hStream, CUfunction f,
+			  void **kernelParams, void **extra)
+{
+	const unsigned dims[6] = {config->gridDimX,  config->gridDimY,
+				  config->gridDimZ,  config->blockDimX,
+				  config->blockDimY, config->blockDimZ};
+
+	return launch(f, hStream, dims, kernelParams, extra);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
+			  void **kernelParams, void **extra)
+{
+	SIM_LOCKED(cuLaunchKernelEx);
+	if (!config)
+		return CUDA_ERROR_INVALID_VALUE;
+	return launch_ex(config, config->hStream, f, kernelParams, extra);
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f,
+			       void **kernelParams, void **extra)
+{
+	SIM_LOCKED(cuLaunchKernelEx);
+	if (!config)
+		return CUDA_ERROR_INVALID_VALUE;
+	return launch_ex(config, SIM_PTSZ(config->hStream), f, kernelParams, extra);
+}

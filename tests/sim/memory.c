@@ -1,0 +1,547 @@
+/*
+ * memory.c - the memory of the devices: addresses, bytes behind them, and how
+ * much is left.
+ *
+ * Each device has a range of addresses that nobody may touch from the host, so
+ * that a program that does faults as it would on a GPU, and a second mapping
+ * of the same memfd through which the simulator reads and writes. Memory is
+ * made of 2 MiB chunks: an allocation above 1 MiB takes whole ones, smaller
+ * ones share a chunk in granules of 512 bytes (facts: 5 MiB cost 6 MiB).
+ *
+ * Called by the memory entry points and by work.c, under the big lock. Knows
+ * nothing of streams: whoever frees has waited before.
+ */
+#include "sim.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+	GRANULE = 512,
+	GRANULES = SIM_CHUNK / GRANULE,
+	SHARED_MAX = 1 << 20,   /* larger ones have chunks of their own */
+	SPAN_FACTOR = 8,        /* addresses per byte of memory */
+	RELEASE_MIN = 64 << 10, /* smaller frees leave their bytes behind */
+};
+
+/* A chunk that small allocations share. */
+struct shared {
+	struct sim_alloc *at[GRANULES]; /* who has each granule; NULL: free */
+	uint32_t used;                  /* granules */
+};
+
+struct chunk {
+	struct sim_alloc *alloc; /* who has all of it, or */
+	struct shared *shared;   /* NULL, NULL: free */
+};
+
+struct device {
+	uint64_t limit, used; /* bytes of physical memory */
+	char *base, *alias;   /* the two mappings */
+	uint64_t span;
+	int fd;
+	struct chunk *chunks;
+	uint32_t chunk_count, low; /* no free chunk below `low` */
+};
+
+static struct device devices[SIM_DEVICES_MAX];
+static struct sim_alloc *allocs;       /* all, host memory too */
+static struct sim_alloc **host_allocs; /* sorted by address */
+static uint32_t host_count, host_capacity;
+static uint64_t buffer_ids;
+
+/* --- devices -----------------------------------------------------------------------
+ */
+
+int sim_memory_init(int device, uint64_t limit)
+{
+	struct device *d = &devices[device];
+
+	d->limit = limit;
+	d->span = limit / SIM_CHUNK * SIM_CHUNK * SPAN_FACTOR;
+	d->chunk_count = (uint32_t)(d->span / SIM_CHUNK);
+	d->chunks = sim_calloc(d->chunk_count * sizeof(*d->chunks));
+	d->fd = memfd_create("gcpsim", MFD_CLOEXEC);
+	if (d->fd < 0 || ftruncate(d->fd, (off_t)d->span) != 0)
+		return -1;
+	d->base = mmap(NULL, d->span + SIM_CHUNK, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	d->alias = mmap(NULL, d->span, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_NORESERVE, d->fd, 0);
+	if (d->base == MAP_FAILED || d->alias == MAP_FAILED)
+		return -1;
+	d->base += SIM_CHUNK - (uintptr_t)d->base % SIM_CHUNK;
+	madvise(d->alias, d->span, MADV_DONTDUMP);
+	return 0;
+}
+
+static int device_of(uint64_t addr)
+{
+	for (int i = 0; i < sim.devices; i++)
+		if (addr - (uintptr_t)devices[i].base < devices[i].span)
+			return i;
+	return -1;
+}
+
+bool sim_memory_is_device(uint64_t addr)
+{
+	return device_of(addr) >= 0;
+}
+
+bool sim_memory_account(int device, int64_t bytes)
+{
+	struct device *d = &devices[device];
+
+	if (bytes > 0 && (uint64_t)bytes + d->used > d->limit)
+		return false;
+	d->used += (uint64_t)bytes;
+	return true;
+}
+
+void sim_memory_set_limit(int device, uint64_t bytes)
+{
+	devices[device].limit = bytes;
+}
+
+void gcpsim_set_memory(int device, uint64_t bytes)
+{
+	sim_lock();
+	if (device >= 0 && device < sim.devices)
+		sim_memory_set_limit(device, bytes);
+	sim_unlock();
+}
+
+void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total)
+{
+	const struct device *d = &devices[device];
+
+	*ret_free = d->limit > d->used ? d->limit - d->used : 0;
+	*ret_total = d->limit;
+}
+
+/* --- chunks of addresses
+ * -------------------------------------------------------------- */
+
+static bool chunk_is_free(const struct chunk *chunk)
+{
+	return !chunk->alloc && !chunk->shared;
+}
+
+/* First run of `count` free chunks; UINT32_MAX if there is none. */
+static uint32_t chunks_find(struct device *d, uint32_t count)
+{
+	uint32_t run = 0;
+
+	while (d->low < d->chunk_count && !chunk_is_free(&d->chunks[d->low]))
+		d->low++;
+	for (uint32_t i = d->low; i < d->chunk_count; i++) {
+		run = chunk_is_free(&d->chunks[i]) ? run + 1 : 0;
+		if (run == count)
+			return i + 1 - count;
+	}
+	return UINT32_MAX;
+}
+
+static void chunks_set(struct device *d, const struct sim_alloc *alloc,
+		       struct sim_alloc *owner)
+{
+	uint32_t first = (uint32_t)((alloc->addr - (uintptr_t)d->base) / SIM_CHUNK);
+
+	for (uint32_t i = 0; i < alloc->span / SIM_CHUNK; i++)
+		d->chunks[first + i].alloc = owner;
+	if (!owner && first < d->low)
+		d->low = first;
+}
+
+static bool place_chunks(struct device *d, struct sim_alloc *alloc)
+{
+	uint32_t first;
+
+	alloc->span = (alloc->bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
+	first = chunks_find(d, (uint32_t)(alloc->span / SIM_CHUNK));
+	if (first == UINT32_MAX)
+		return false;
+	alloc->addr = (uintptr_t)d->base + (uint64_t)first * SIM_CHUNK;
+	chunks_set(d, alloc, alloc);
+	return true;
+}
+
+/* --- granules of shared chunks
+ * ----------------------------------------------------------- */
+
+static uint32_t granules_find(const struct shared *shared, uint32_t count)
+{
+	uint32_t run = 0;
+
+	for (uint32_t i = 0; i < GRANULES; i++) {
+		run = shared->at[i] ? 0 : run + 1;
+		if (run == count)
+			return i + 1 - count;
+	}
+	return UINT32_MAX;
+}
+
+static void granules_take(struct device *d, struct sim_alloc *alloc, uint32_t chunk,
+			  uint32_t first, uint32_t count)
+{
+	struct shared *shared = d->chunks[chunk].shared;
+
+	for (uint32_t i = 0; i < count; i++)
+		shared->at[first + i] = alloc;
+	shared->used += count;
+	alloc->addr = (uintptr_t)d->base + (uint64_t)chunk * SIM_CHUNK +
+		      (uint64_t)first * GRANULE;
+	alloc->span = (uint64_t)count * GRANULE;
+}
+
+static bool place_granules(struct device *d, struct sim_alloc *alloc)
+{
+	uint32_t count = (uint32_t)((alloc->bytes + GRANULE - 1) / GRANULE);
+	uint32_t chunk, first;
+
+	for (chunk = 0; chunk < d->chunk_count; chunk++) {
+		const struct shared *shared = d->chunks[chunk].shared;
+
+		if (!shared && chunk >= d->low && chunk_is_free(&d->chunks[chunk]))
+			break;
+		if (!shared || GRANULES - shared->used < count)
+			continue;
+		first = granules_find(shared, count);
+		if (first == UINT32_MAX)
+			continue;
+		granules_take(d, alloc, chunk, first, count);
+		return true;
+	}
+	chunk = chunks_find(d, 1);
+	if (chunk == UINT32_MAX || d->used + SIM_CHUNK > d->limit)
+		return false;
+	d->chunks[chunk].shared = sim_calloc(sizeof(struct shared));
+	d->used += SIM_CHUNK;
+	granules_take(d, alloc, chunk, 0, count);
+	return true;
+}
+
+static void granules_give(struct device *d, const struct sim_alloc *alloc)
+{
+	uint64_t offset = alloc->addr - (uintptr_t)d->base;
+	uint32_t chunk = (uint32_t)(offset / SIM_CHUNK);
+	uint32_t first = (uint32_t)(offset % SIM_CHUNK / GRANULE);
+	uint32_t count = (uint32_t)(alloc->span / GRANULE);
+	struct shared *shared = d->chunks[chunk].shared;
+
+	memset(shared->at + first, 0, count * sizeof(shared->at[0]));
+	shared->used -= count;
+	if (shared->used > 0)
+		return;
+	free(shared);
+	d->chunks[chunk].shared = NULL;
+	d->used -= SIM_CHUNK;
+	if (chunk < d->low)
+		d->low = chunk;
+}
+
+/* --- allocations
+ * ------------------------------------------------------------------------- */
+
+static struct sim_alloc *alloc_new(struct sim_ctx *ctx, uint64_t bytes,
+				   enum sim_memory kind)
+{
+	struct sim_alloc *alloc = sim_calloc(sizeof(*alloc));
+
+	alloc->ctx = ctx;
+	alloc->device = ctx ? ctx->device : 0;
+	alloc->bytes = bytes;
+	alloc->kind = kind;
+	alloc->buffer_id = ++buffer_ids;
+	return alloc;
+}
+
+static void alloc_link(struct sim_alloc *alloc)
+{
+	alloc->next = allocs;
+	if (allocs)
+		allocs->prev = alloc;
+	allocs = alloc;
+}
+
+static void alloc_unlink(struct sim_alloc *alloc)
+{
+	if (alloc->prev)
+		alloc->prev->next = alloc->next;
+	else
+		allocs = alloc->next;
+	if (alloc->next)
+		alloc->next->prev = alloc->prev;
+}
+
+CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory kind,
+			  struct sim_alloc **ret_alloc)
+{
+	struct device *d = &devices[ctx->device];
+	struct sim_alloc *alloc;
+	bool placed;
+
+	if (bytes > d->span)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc = alloc_new(ctx, bytes, kind);
+	if (bytes <= SHARED_MAX && kind != SIM_MEMORY_IPC) {
+		placed = place_granules(d, alloc);
+	} else {
+		if (kind != SIM_MEMORY_IPC)
+			alloc->physical =
+			    (bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
+		placed =
+		    d->used + alloc->physical <= d->limit && place_chunks(d, alloc);
+		if (placed)
+			d->used += alloc->physical;
+	}
+	if (!placed) {
+		free(alloc);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	alloc_link(alloc);
+	sim_hazard_forget(alloc->addr, alloc->span);
+	*ret_alloc = alloc;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_alloc)
+{
+	struct device *d = &devices[device];
+	struct sim_alloc *alloc;
+
+	if (bytes > d->span)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	alloc = alloc_new(NULL, bytes, SIM_MEMORY_RESERVED);
+	alloc->device = device;
+	if (!place_chunks(d, alloc)) {
+		free(alloc);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	alloc->mapped = sim_calloc(alloc->span / SIM_CHUNK * sizeof(*alloc->mapped));
+	alloc_link(alloc);
+	*ret_alloc = alloc;
+	return CUDA_SUCCESS;
+}
+
+static uint32_t host_index(uint64_t addr)
+{
+	uint32_t a = 0, b = host_count;
+
+	while (a < b) {
+		uint32_t m = (a + b) / 2;
+
+		if (host_allocs[m]->addr + host_allocs[m]->bytes <= addr)
+			a = m + 1;
+		else
+			b = m;
+	}
+	return a;
+}
+
+struct sim_alloc *sim_memory_host(struct sim_ctx *ctx, void *p, uint64_t bytes,
+				  enum sim_memory kind, unsigned flags)
+{
+	struct sim_alloc *alloc = alloc_new(ctx, bytes, kind);
+	uint32_t i = host_index((uintptr_t)p);
+
+	alloc->addr = (uintptr_t)p;
+	alloc->span = bytes;
+	alloc->flags = flags;
+	host_allocs = sim_grow(host_allocs, &host_capacity, host_count + 1,
+			       sizeof(struct sim_alloc *));
+	memmove(host_allocs + i + 1, host_allocs + i,
+		(host_count - i) * sizeof(struct sim_alloc *));
+	host_allocs[i] = alloc;
+	host_count++;
+	alloc_link(alloc);
+	sim_hazard_forget(alloc->addr, alloc->span);
+	return alloc;
+}
+
+static bool is_host(const struct sim_alloc *alloc)
+{
+	return alloc->kind == SIM_MEMORY_PINNED ||
+	       alloc->kind == SIM_MEMORY_REGISTERED ||
+	       alloc->kind == SIM_MEMORY_MANAGED;
+}
+
+static void host_remove(const struct sim_alloc *alloc)
+{
+	uint32_t i = host_index(alloc->addr);
+
+	memmove(host_allocs + i, host_allocs + i + 1,
+		(host_count - i - 1) * sizeof(struct sim_alloc *));
+	host_count--;
+	if (alloc->kind != SIM_MEMORY_REGISTERED)
+		munmap((void *)(uintptr_t)alloc->addr, alloc->span);
+}
+
+static void device_remove(struct sim_alloc *alloc)
+{
+	struct device *d = &devices[alloc->device];
+	uint64_t offset = alloc->addr - (uintptr_t)d->base;
+
+	if (alloc->kind == SIM_MEMORY_IPC || alloc->kind == SIM_MEMORY_RESERVED)
+		sim_memory_map(alloc->addr, alloc->span, -1, 0);
+	else if (alloc->touched && alloc->span >= RELEASE_MIN)
+		fallocate(d->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  (off_t)offset, (off_t)alloc->span);
+	d->used -= alloc->physical;
+	if (d->chunks[offset / SIM_CHUNK].shared)
+		granules_give(d, alloc);
+	else
+		chunks_set(d, alloc, NULL);
+}
+
+void sim_memory_free(struct sim_alloc *alloc)
+{
+	if (alloc->kind != SIM_MEMORY_HIDDEN)
+		sim_hazard_forget(alloc->addr, alloc->span);
+	alloc_unlink(alloc);
+	if (is_host(alloc))
+		host_remove(alloc);
+	else
+		device_remove(alloc);
+	free(alloc->mapped);
+	free(alloc);
+}
+
+struct sim_alloc *sim_memory_first(void)
+{
+	return allocs;
+}
+
+uint64_t sim_memory_live(int device, uint64_t *ret_count)
+{
+	uint64_t bytes = 0, count = 0;
+
+	for (const struct sim_alloc *alloc = allocs; alloc; alloc = alloc->next) {
+		if (is_host(alloc) || alloc->device != device ||
+		    alloc->kind == SIM_MEMORY_RESERVED || alloc->kind == SIM_MEMORY_IPC)
+			continue;
+		bytes += alloc->bytes;
+		count++;
+	}
+	if (ret_count)
+		*ret_count = count;
+	return bytes;
+}
+
+uint64_t gcpsim_memory_used(int device)
+{
+	uint64_t used;
+
+	sim_lock();
+	used = device >= 0 && device < sim.devices ? devices[device].used : 0;
+	sim_unlock();
+	return used;
+}
+
+uint64_t gcpsim_memory_live(int device)
+{
+	uint64_t bytes;
+
+	sim_lock();
+	bytes = sim_memory_live(device, NULL);
+	sim_unlock();
+	return bytes;
+}
+
+uint64_t gcpsim_allocations(int device)
+{
+	uint64_t count;
+
+	sim_lock();
+	sim_memory_live(device, &count);
+	sim_unlock();
+	return count;
+}
+
+/* --- finding, and reaching the bytes
+ * --------------------------------------------------------- */
+
+struct sim_alloc *sim_memory_find(uint64_t addr)
+{
+	int device = device_of(addr);
+	const struct chunk *chunk;
+	uint64_t offset;
+
+	if (device < 0) {
+		uint32_t i = host_index(addr);
+
+		return i < host_count && host_allocs[i]->addr <= addr ? host_allocs[i]
+								      : NULL;
+	}
+	offset = addr - (uintptr_t)devices[device].base;
+	chunk = &devices[device].chunks[offset / SIM_CHUNK];
+	if (chunk->shared)
+		return chunk->shared->at[offset % SIM_CHUNK / GRANULE];
+	return chunk->alloc;
+}
+
+static bool all_mapped(const struct sim_alloc *alloc, uint64_t addr, uint64_t bytes)
+{
+	uint64_t first = (addr - alloc->addr) / SIM_CHUNK;
+	uint64_t last = (addr + bytes - 1 - alloc->addr) / SIM_CHUNK;
+
+	for (uint64_t i = first; i <= last; i++)
+		if (!alloc->mapped[i])
+			return false;
+	return true;
+}
+
+static void *view(struct sim_alloc *alloc, uint64_t addr, uint64_t bytes, bool writes)
+{
+	const struct device *d;
+
+	if (!alloc || addr + bytes > alloc->addr + alloc->bytes || bytes == 0)
+		return NULL;
+	if (alloc->kind == SIM_MEMORY_RESERVED && !all_mapped(alloc, addr, bytes))
+		return NULL;
+	alloc->touched |= writes;
+	if (is_host(alloc))
+		return (void *)(uintptr_t)addr;
+	d = &devices[alloc->device];
+	return d->alias + (addr - (uintptr_t)d->base);
+}
+
+void *sim_memory_host_view(uint64_t addr, uint64_t bytes, bool writes)
+{
+	return view(sim_memory_find(addr), addr, bytes, writes);
+}
+
+void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
+			     bool writes)
+{
+	struct sim_alloc *alloc = sim_memory_find(addr);
+
+	if (alloc && !is_host(alloc) && alloc->device != ctx->device &&
+	    alloc->kind != SIM_MEMORY_RESERVED && !(ctx->peers & 1u << alloc->device))
+		return NULL;
+	return view(alloc, addr, bytes, writes);
+}
+
+int sim_memory_map(uint64_t addr, uint64_t bytes, int fd, uint64_t offset)
+{
+	const struct device *d = &devices[device_of(addr)];
+	uint64_t at = addr - (uintptr_t)d->base;
+	void *p;
+
+	if (fd < 0) {
+		fd = d->fd;
+		offset = at;
+	}
+	p = mmap(d->alias + at, bytes, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, (off_t)offset);
+	return p == MAP_FAILED ? -1 : 0;
+}
+
+int sim_memory_fd(int device, uint64_t addr, uint64_t *ret_offset)
+{
+	*ret_offset = addr - (uintptr_t)devices[device].base;
+	return devices[device].fd;
+}

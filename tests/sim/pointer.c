@@ -1,0 +1,137 @@
+/*
+ * pointer.c - what CUDA tells about an address: pointer attributes.
+ * Entry points only, under the big lock.
+ */
+#include "sim.h"
+
+#include <string.h>
+
+static bool is_host(const struct sim_alloc *alloc)
+{
+	return alloc->kind == SIM_MEMORY_PINNED || alloc->kind == SIM_MEMORY_REGISTERED;
+}
+
+/* Stores `value` in the attribute's own width. */
+#define STORE(type, value)                                                             \
+	do {                                                                           \
+		*(type *)data = (type)(value);                                         \
+		return CUDA_SUCCESS;                                                   \
+	} while (0)
+
+static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr,
+			  const struct sim_alloc *alloc)
+{
+	bool managed = alloc->kind == SIM_MEMORY_MANAGED;
+	bool pooled = alloc->kind == SIM_MEMORY_ASYNC;
+
+	switch (which) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		STORE(CUcontext, alloc->ctx);
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		STORE(unsigned,
+		      is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		STORE(CUdeviceptr, ptr);
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		if (!is_host(alloc) && !managed)
+			return CUDA_ERROR_INVALID_VALUE;
+		STORE(uintptr_t, ptr);
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		STORE(int, 0);
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		STORE(unsigned long long, alloc->buffer_id);
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		STORE(int, managed);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		STORE(int, alloc->device);
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		STORE(CUdeviceptr, alloc->addr);
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		STORE(size_t, alloc->bytes);
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		STORE(int, alloc->kind != SIM_MEMORY_RESERVED);
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		STORE(unsigned long long, 0);
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		STORE(int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		if (!pooled)
+			STORE(CUmemoryPool, 0);
+		STORE(CUmemoryPool, sim_pool_default(alloc->device));
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static const struct sim_alloc *find_exact(CUdeviceptr ptr)
+{
+	const struct sim_alloc *alloc = sim_memory_find(ptr);
+
+	return alloc && ptr < alloc->addr + alloc->bytes ? alloc : NULL;
+}
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdeviceptr ptr)
+{
+	const struct sim_alloc *alloc;
+
+	SIM_LOCKED(cuPointerGetAttribute);
+	alloc = find_exact(ptr);
+	if (!data || !alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	return attribute(data, which, ptr, alloc);
+}
+
+/* For memory that CUDA does not know, the answers are zero and no error. */
+static void attribute_unknown(void *data, CUpointer_attribute which)
+{
+	switch (which) {
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = CU_DEVICE_INVALID;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		memset(data, 0, sizeof(int));
+		break;
+	default:
+		memset(data, 0, sizeof(uint64_t));
+		break;
+	}
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes,
+				CUpointer_attribute *attributes, void **data,
+				CUdeviceptr ptr)
+{
+	const struct sim_alloc *alloc;
+
+	SIM_LOCKED(cuPointerGetAttributes);
+	if (!attributes || !data || numAttributes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc = find_exact(ptr);
+	for (unsigned i = 0; i < numAttributes; i++) {
+		if (!data[i])
+			return CUDA_ERROR_INVALID_VALUE;
+		if (!alloc ||
+		    attribute(data[i], attributes[i], ptr, alloc) != CUDA_SUCCESS)
+			attribute_unknown(data[i], attributes[i]);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which,
+			       CUdeviceptr ptr)
+{
+	SIM_LOCKED(cuPointerSetAttribute);
+	if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !find_exact(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,408 @@
+/*
+ * stream.c - streams: what order they give to work, and their entry points.
+ *
+ * The rules: a stream runs its work in order; the legacy stream of a context
+ * waits for all blocking streams of it and they wait for the legacy stream;
+ * non-blocking streams do neither; everything waits for the context's barrier.
+ * Each thread has a default stream of its own per context, which is blocking.
+ * Both books of order are kept here (sim.h). Under the big lock throughout.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+
+/* --- life ----------------------------------------------------------------------------
+ */
+
+struct sim_stream *sim_stream_new(struct sim_ctx *ctx, unsigned flags, int priority)
+{
+	struct sim_stream *stream = sim_object_new(SIM_STREAM, sizeof(*stream));
+
+	stream->ctx = ctx;
+	stream->flags = flags;
+	stream->priority = priority;
+	stream->blocking = !(flags & CU_STREAM_NON_BLOCKING);
+	stream->lane = sim_lane_new();
+	stream->next = ctx->streams;
+	ctx->streams = stream;
+	return stream;
+}
+
+/* Destroying a stream does not wait: what is pending becomes the context's. */
+void sim_stream_delete(struct sim_stream *stream)
+{
+	struct sim_ctx *ctx = stream->ctx;
+	struct sim_stream **link = &ctx->streams;
+
+	sim_capture_stream_gone(stream);
+	sim_ops_add(&ctx->gone, stream->tail);
+	sim_vc_join(&ctx->gone_vc, &stream->vc);
+	sim_op_put(stream->tail);
+	sim_vc_free(&stream->vc);
+	sim_lane_delete(stream->lane);
+	while (*link != stream)
+		link = &(*link)->next;
+	*link = stream->next;
+	sim_object_delete(stream);
+}
+
+void sim_stream_thread_gone(uint64_t thread)
+{
+	sim_lock();
+	for (struct sim_ctx *ctx = sim_ctx_first(); ctx; ctx = ctx->next) {
+		struct sim_stream *stream = ctx->streams;
+
+		while (stream) {
+			struct sim_stream *next = stream->next;
+
+			if (stream->owner == thread && !stream->capture)
+				sim_stream_delete(stream);
+			stream = next;
+		}
+	}
+	sim_unlock();
+}
+
+static struct sim_stream *per_thread(struct sim_ctx *ctx)
+{
+	uint64_t owner = sim_thread_self()->id;
+	struct sim_stream *stream;
+
+	for (stream = ctx->streams; stream; stream = stream->next)
+		if (stream->owner == owner)
+			return stream;
+	stream = sim_stream_new(ctx, 0, 0);
+	stream->owner = owner;
+	return stream;
+}
+
+CUresult sim_stream_get(CUstream handle, struct sim_stream **ret_stream)
+{
+	struct sim_stream *stream;
+	struct sim_ctx *ctx;
+
+	if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+		SIM_TRY(sim_ctx_current(&ctx));
+		*ret_stream =
+		    handle == CU_STREAM_PER_THREAD ? per_thread(ctx) : ctx->legacy;
+		return CUDA_SUCCESS;
+	}
+	stream = sim_object_check(handle, SIM_STREAM);
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_ctx_check((CUcontext)stream->ctx, &ctx));
+	*ret_stream = stream;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_stream_use(CUstream handle, struct sim_stream **ret_stream)
+{
+	SIM_TRY(sim_stream_get(handle, ret_stream));
+	if ((*ret_stream)->legacy)
+		return sim_capture_implicit((*ret_stream)->ctx, false);
+	return CUDA_SUCCESS;
+}
+
+/* --- order
+ * ----------------------------------------------------------------------------- */
+
+static void barrier_before(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc)
+{
+	if (sim_op_done(ctx->barrier)) {
+		sim_op_put(ctx->barrier);
+		ctx->barrier = NULL;
+	}
+	sim_ops_add(ops, ctx->barrier);
+	sim_vc_join(vc, &ctx->barrier_vc);
+}
+
+void sim_stream_before(struct sim_stream *stream, struct sim_ops *ops,
+		       struct sim_vc *vc)
+{
+	struct sim_ctx *ctx = stream->ctx;
+
+	sim_ops_add(ops, stream->tail);
+	sim_vc_join(vc, &stream->vc);
+	sim_vc_join(vc, &sim.host);
+	barrier_before(ctx, ops, vc);
+	if (ctx->parent)
+		barrier_before(ctx->parent, ops, vc);
+	if (stream->legacy) {
+		for (struct sim_stream *s = ctx->streams; s; s = s->next) {
+			if (!s->blocking)
+				continue;
+			sim_ops_add(ops, s->tail);
+			sim_vc_join(vc, &s->vc);
+		}
+	} else if (stream->blocking) {
+		sim_ops_add(ops, ctx->legacy->tail);
+		sim_vc_join(vc, &ctx->legacy->vc);
+	}
+}
+
+void sim_stream_set_tail(struct sim_stream *stream, struct sim_op *op)
+{
+	sim_op_get(op);
+	sim_op_put(stream->tail);
+	stream->tail = op;
+}
+
+/* Declares what the work touches to the hazard checker; vc is that of the
+ * work itself afterwards. */
+static void declare(struct sim_stream *stream, const struct sim_work *work,
+		    struct sim_vc *vc)
+{
+	struct sim_epoch epoch = {sim_lane_next(stream->lane), stream->lane};
+	struct sim_actor actor = {sim_work_name(work), stream->object.id, epoch.seq};
+
+	for (int i = 0; i < work->accesses; i++)
+		sim_hazard_access(&work->access[i], epoch, vc, &actor);
+	sim_vc_set(vc, epoch.lane, epoch.seq);
+}
+
+CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *work,
+			   struct sim_op **ret_op)
+{
+	struct sim_ops before = {0};
+	struct sim_vc vc = {0};
+	struct sim_op *op;
+
+	if (ret_op)
+		*ret_op = NULL;
+	if (stream->capture)
+		return sim_capture_work(stream, work);
+	sim_stream_before(stream, &before, &vc);
+	declare(stream, work, &vc);
+	op = sim_op_submit(stream->ctx, work, &before);
+	sim_stream_set_tail(stream, op);
+	sim_vc_copy(&stream->vc, &vc);
+	sim_vc_free(&vc);
+	sim_ops_free(&before);
+	if (ret_op)
+		*ret_op = sim_op_get(op);
+	sim_op_put(op);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_stream_wait(struct sim_stream *stream)
+{
+	struct sim_ops ops = {0};
+	struct sim_vc vc = {0};
+
+	sim_stream_before(stream, &ops, &vc);
+	sim_ops_wait(&ops);
+	sim_vc_join(&sim.host, &vc);
+	sim_vc_free(&vc);
+	return sim_ctx_memory(stream->ctx)->error;
+}
+
+/* --- entry points: life
+ * --------------------------------------------------------------------- */
+
+static CUresult stream_create(CUstream *phStream, unsigned int Flags, int priority)
+{
+	struct sim_ctx *ctx;
+
+	if (!phStream || (Flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	*phStream = (CUstream)sim_stream_new(ctx, Flags, priority);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+	SIM_LOCKED(cuStreamCreate);
+	return stream_create(phStream, Flags, 0);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags,
+				    int priority)
+{
+	SIM_LOCKED(cuStreamCreateWithPriority);
+	return stream_create(phStream, flags,
+			     priority > 0    ? 0
+			     : priority < -5 ? -5
+					     : priority);
+}
+
+static CUresult stream_destroy(CUstream hStream)
+{
+	struct sim_stream *stream = sim_object_check(hStream, SIM_STREAM);
+
+	if (!stream || stream->legacy || stream->owner)
+		return CUDA_ERROR_INVALID_HANDLE;
+	sim_stream_delete(stream);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy(CUstream hStream)
+{
+	SIM_LOCKED(cuStreamDestroy);
+	return stream_destroy(hStream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream)
+{
+	SIM_LOCKED(cuStreamDestroy_v2);
+	return stream_destroy(hStream);
+}
+
+/* --- entry points: waiting
+ * -------------------------------------------------------------------- */
+
+CUresult cuStreamSynchronize(CUstream hStream)
+{
+	struct sim_stream *stream;
+
+	SIM_LOCKED(cuStreamSynchronize);
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	if (stream->capture)
+		return sim_capture_refuse(stream);
+	SIM_TRY(sim_capture_unsafe());
+	return sim_stream_wait(stream);
+}
+
+CUresult cuStreamSynchronize_ptsz(CUstream hStream)
+{
+	return cuStreamSynchronize(SIM_PTSZ(hStream));
+}
+
+/* A poll that never ends would hang where nothing runs by itself: after many
+ * in a row the device gets a little time. */
+static void poll_patience(uint32_t *polls, struct sim_ops *ops)
+{
+	if (++*polls < 1000 || sim_schedule_speed() != GCPSIM_NEVER)
+		return;
+	*polls = 0;
+	for (uint32_t i = 0; i < ops->count; i++)
+		sim_op_wait(ops->at[i]);
+}
+
+CUresult cuStreamQuery(CUstream hStream)
+{
+	static uint32_t polls;
+	struct sim_stream *stream;
+	struct sim_ops ops = {0};
+	struct sim_vc vc = {0};
+	bool done;
+
+	SIM_LOCKED(cuStreamQuery);
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	if (stream->capture)
+		return sim_capture_refuse(stream);
+	SIM_TRY(sim_capture_unsafe());
+	sim_stream_before(stream, &ops, &vc);
+	done = ops.count == 0;
+	if (done)
+		sim_vc_join(&sim.host, &vc);
+	else
+		poll_patience(&polls, &ops);
+	sim_ops_free(&ops);
+	sim_vc_free(&vc);
+	SIM_TRY(sim_ctx_memory(stream->ctx)->error);
+	return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamQuery_ptsz(CUstream hStream)
+{
+	return cuStreamQuery(SIM_PTSZ(hStream));
+}
+
+CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+	struct sim_stream *stream;
+	struct sim_event *event;
+	struct sim_ops before = {0};
+	struct sim_work nothing = {0};
+	struct sim_op *op;
+
+	SIM_LOCKED(cuStreamWaitEvent);
+	if (Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	event = sim_object_check(hEvent, SIM_EVENT);
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->capture || event->capture_id)
+		return sim_capture_wait(stream, event);
+	if (!event->recorded)
+		return CUDA_SUCCESS;
+	sim_vc_join(&stream->vc, &event->vc);
+	if (sim_op_done(event->op))
+		return CUDA_SUCCESS;
+	sim_ops_add(&before, stream->tail);
+	sim_ops_add(&before, event->op);
+	op = sim_op_submit(stream->ctx, &nothing, &before);
+	sim_stream_set_tail(stream, op);
+	sim_op_put(op);
+	sim_ops_free(&before);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+	return cuStreamWaitEvent(SIM_PTSZ(hStream), hEvent, Flags);
+}
+
+/* --- entry points: host functions
+ * --------------------------------------------------------------- */
+
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+	struct sim_work work = {.kind = SIM_WORK_HOST};
+	struct sim_stream *stream;
+
+	SIM_LOCKED(cuLaunchHostFunc);
+	if (!fn)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	work.host.fn = fn;
+	work.host.data = userData;
+	return sim_stream_submit(stream, &work, NULL);
+}
+
+CUresult cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
+{
+	return cuLaunchHostFunc(SIM_PTSZ(hStream), fn, userData);
+}
+
+struct callback {
+	CUstreamCallback fn;
+	CUstream stream;
+	void *data;
+};
+
+static void callback_run(void *data)
+{
+	struct callback *callback = data;
+
+	callback->fn(callback->stream, CUDA_SUCCESS, callback->data);
+	free(callback);
+}
+
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback fn, void *userData,
+			     unsigned int flags)
+{
+	struct sim_work work = {.kind = SIM_WORK_HOST};
+	struct sim_stream *stream;
+	struct callback *callback;
+
+	SIM_LOCKED(cuStreamAddCallback);
+	if (!fn || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	if (stream->capture)
+		return sim_capture_refuse(stream);
+	callback = sim_calloc(sizeof(*callback));
+	*callback = (struct callback){fn, hStream, userData};
+	work.host.fn = callback_run;
+	work.host.data = callback;
+	return sim_stream_submit(stream, &work, NULL);
+}
+
+CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback fn, void *userData,
+				  unsigned int flags)
+{
+	return cuStreamAddCallback(SIM_PTSZ(hStream), fn, userData, flags);
+}

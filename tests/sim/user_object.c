@@ -1,0 +1,193 @@
+/*
+ * user_object.c - user objects: counted references whose last one calls the
+ * program's destructor, on the driver's thread.
+ *
+ * A graph holds references; so does a hold, which is what an executable graph
+ * and its launches in flight share. Called by graph.c and exec.c, under the
+ * big lock.
+ */
+#include "sim.h"
+#include "graph.h"
+
+#include <stdlib.h>
+
+struct sim_user_object {
+	struct sim_object object;
+	uint32_t refs;
+	CUhostFn destroy;
+	void *data;
+};
+
+struct sim_hold {
+	uint32_t refs;
+	struct sim_user_refs users;
+};
+
+/* --- references
+ * ----------------------------------------------------------------------- */
+
+static void user_release(struct sim_user_object *user, uint32_t count)
+{
+	user->refs -= count;
+	if (user->refs > 0)
+		return;
+	__atomic_fetch_sub(&sim.user_objects, 1, __ATOMIC_RELAXED);
+	sim_host_post(user->destroy, user->data, NULL);
+	sim_object_delete(user);
+}
+
+void sim_user_refs_add(struct sim_user_refs *refs, struct sim_user_object *user,
+		       uint32_t count)
+{
+	for (uint32_t i = 0; i < refs->count; i++) {
+		if (refs->at[i].user == user) {
+			refs->at[i].refs += count;
+			return;
+		}
+	}
+	refs->at =
+	    sim_grow(refs->at, &refs->capacity, refs->count + 1, sizeof(*refs->at));
+	refs->at[refs->count].user = user;
+	refs->at[refs->count++].refs = count;
+}
+
+/* One reference more for each object in `from`, however often it is there. */
+void sim_user_refs_share(struct sim_user_refs *refs, const struct sim_user_refs *from)
+{
+	for (uint32_t i = 0; i < from->count; i++) {
+		from->at[i].user->refs++;
+		sim_user_refs_add(refs, from->at[i].user, 1);
+	}
+}
+
+void sim_user_refs_free(struct sim_user_refs *refs)
+{
+	for (uint32_t i = 0; i < refs->count; i++)
+		user_release(refs->at[i].user, refs->at[i].refs);
+	free(refs->at);
+	*refs = (struct sim_user_refs){0};
+}
+
+static bool user_refs_remove(struct sim_user_refs *refs,
+			     const struct sim_user_object *user, uint32_t count)
+{
+	for (uint32_t i = 0; i < refs->count; i++) {
+		if (refs->at[i].user != user || refs->at[i].refs < count)
+			continue;
+		refs->at[i].refs -= count;
+		if (refs->at[i].refs == 0)
+			refs->at[i] = refs->at[--refs->count];
+		return true;
+	}
+	return false;
+}
+
+/* --- holds
+ * ---------------------------------------------------------------------------- */
+
+struct sim_hold *sim_hold_new(struct sim_user_refs users)
+{
+	struct sim_hold *hold = sim_calloc(sizeof(*hold));
+
+	hold->refs = 1;
+	hold->users = users;
+	return hold;
+}
+
+struct sim_hold *sim_hold_get(struct sim_hold *hold)
+{
+	hold->refs++;
+	return hold;
+}
+
+void sim_hold_put(struct sim_hold *hold)
+{
+	if (!hold || --hold->refs > 0)
+		return;
+	sim_user_refs_free(&hold->users);
+	free(hold);
+}
+
+/* --- entry points
+ * ----------------------------------------------------------------------- */
+
+CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+			    unsigned int initialRefcount, unsigned int flags)
+{
+	struct sim_user_object *user;
+
+	SIM_LOCKED(cuUserObjectCreate);
+	if (!object_out || !destroy || initialRefcount == 0 ||
+	    initialRefcount > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+		return CUDA_ERROR_INVALID_VALUE;
+	user = sim_object_new(SIM_USER_OBJECT, sizeof(*user));
+	user->refs = initialRefcount;
+	user->destroy = destroy;
+	user->data = ptr;
+	__atomic_fetch_add(&sim.user_objects, 1, __ATOMIC_RELAXED);
+	*object_out = (CUuserObject)user;
+	return CUDA_SUCCESS;
+}
+
+static CUresult user_check(CUuserObject object, unsigned int count,
+			   struct sim_user_object **ret_user)
+{
+	*ret_user = sim_object_check(object, SIM_USER_OBJECT);
+	if (!*ret_user || count == 0 || count > INT32_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
+{
+	struct sim_user_object *user;
+
+	SIM_LOCKED(cuUserObjectRetain);
+	SIM_TRY(user_check(object, count, &user));
+	user->refs += count;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
+{
+	struct sim_user_object *user;
+
+	SIM_LOCKED(cuUserObjectRelease);
+	SIM_TRY(user_check(object, count, &user));
+	if (count > user->refs)
+		return CUDA_ERROR_INVALID_VALUE;
+	user_release(user, count);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+				 unsigned int flags)
+{
+	struct sim_user_object *user;
+	struct sim_graph *g;
+
+	SIM_LOCKED(cuGraphRetainUserObject);
+	SIM_TRY(user_check(object, count, &user));
+	g = sim_object_check(graph, SIM_GRAPH);
+	if (!g || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
+		user->refs += count;
+	sim_user_refs_add(&g->users, user, count);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object,
+				  unsigned int count)
+{
+	struct sim_user_object *user;
+	struct sim_graph *g;
+
+	SIM_LOCKED(cuGraphReleaseUserObject);
+	SIM_TRY(user_check(object, count, &user));
+	g = sim_object_check(graph, SIM_GRAPH);
+	if (!g || !user_refs_remove(&g->users, user, count))
+		return CUDA_ERROR_INVALID_VALUE;
+	user_release(user, count);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,302 @@
+/*
+ * vmm.c - memory that is mapped by hand (cuMemCreate and its family), and
+ * arrays, which take memory but have no address.
+ *
+ * Entry points, under the big lock. Physical memory is a memfd of its own;
+ * mapping it puts that behind the simulator's alias of the address range, so
+ * that two ranges can show the same bytes.
+ */
+#include "sim.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct sim_physical {
+	struct sim_object object;
+	int device, fd;
+	uint64_t bytes;
+	uint32_t maps;
+	bool released;
+};
+
+/* --- physical memory
+ * ------------------------------------------------------------------- */
+
+CUresult cuMemGetAllocationGranularity(size_t *granularity,
+				       const CUmemAllocationProp *prop,
+				       CUmemAllocationGranularity_flags option)
+{
+	SIM_LOCKED(cuMemGetAllocationGranularity);
+	(void)option;
+	if (!granularity || !prop)
+		return CUDA_ERROR_INVALID_VALUE;
+	*granularity = SIM_CHUNK;
+	return CUDA_SUCCESS;
+}
+
+static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **ret)
+{
+	struct sim_physical *physical;
+	int fd;
+
+	if (!sim_memory_account(device, (int64_t)bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	fd = memfd_create("gcpsim-physical", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+		sim_memory_account(device, -(int64_t)bytes);
+		if (fd >= 0)
+			close(fd);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	physical = sim_object_new(SIM_PHYSICAL, sizeof(*physical));
+	physical->device = device;
+	physical->fd = fd;
+	physical->bytes = bytes;
+	*ret = physical;
+	return CUDA_SUCCESS;
+}
+
+static void physical_drop(struct sim_physical *physical)
+{
+	if (!physical->released || physical->maps > 0)
+		return;
+	sim_memory_account(physical->device, -(int64_t)physical->bytes);
+	close(physical->fd);
+	sim_object_delete(physical);
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+		     const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct sim_physical *physical;
+
+	SIM_LOCKED(cuMemCreate);
+	if (!handle || !prop || flags != 0 || size == 0 || size % SIM_CHUNK != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!sim_device_valid(prop->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	SIM_TRY(sim_capture_unsafe());
+	SIM_TRY(physical_new(prop->location.id, size, &physical));
+	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct sim_physical *physical;
+
+	SIM_LOCKED(cuMemRelease);
+	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
+	if (!physical || physical->released)
+		return CUDA_ERROR_INVALID_VALUE;
+	physical->released = true;
+	physical_drop(physical);
+	return CUDA_SUCCESS;
+}
+
+/* --- address ranges
+ * ------------------------------------------------------------------------ */
+
+CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
+			     CUdeviceptr addr, unsigned long long flags)
+{
+	struct sim_alloc *alloc;
+
+	SIM_LOCKED(cuMemAddressReserve);
+	(void)addr; /* a wish, which may be refused */
+	if (!ptr || flags != 0 || size == 0 || size % SIM_CHUNK != 0 ||
+	    alignment > SIM_CHUNK)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_memory_reserve(0, size, &alloc));
+	*ptr = alloc->addr;
+	return CUDA_SUCCESS;
+}
+
+/* The reserved range that holds [addr, addr + bytes), both multiples of 2 MiB. */
+static struct sim_alloc *reserved_find(uint64_t addr, uint64_t bytes)
+{
+	struct sim_alloc *alloc = sim_memory_find(addr);
+
+	if (!alloc || alloc->kind != SIM_MEMORY_RESERVED || bytes == 0 ||
+	    addr % SIM_CHUNK || bytes % SIM_CHUNK ||
+	    addr + bytes > alloc->addr + alloc->span)
+		return NULL;
+	return alloc;
+}
+
+static bool any_mapped(const struct sim_alloc *alloc, uint64_t first, uint64_t count)
+{
+	for (uint64_t i = first; i < first + count; i++)
+		if (alloc->mapped[i])
+			return true;
+	return false;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	struct sim_alloc *alloc;
+
+	SIM_LOCKED(cuMemAddressFree);
+	alloc = reserved_find(ptr, size);
+	if (!alloc || alloc->addr != ptr || alloc->span != size ||
+	    any_mapped(alloc, 0, size / SIM_CHUNK))
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_memory_free(alloc);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+		  CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct sim_physical *physical;
+	struct sim_alloc *alloc;
+	uint64_t first;
+
+	SIM_LOCKED(cuMemMap);
+	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
+	alloc = reserved_find(ptr, size);
+	if (!physical || physical->released || !alloc || flags != 0 ||
+	    offset % SIM_CHUNK || offset + size > physical->bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_capture_unsafe());
+	first = (ptr - alloc->addr) / SIM_CHUNK;
+	if (any_mapped(alloc, first, size / SIM_CHUNK))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_memory_map(ptr, size, physical->fd, offset) != 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint64_t i = 0; i < size / SIM_CHUNK; i++)
+		alloc->mapped[first + i] = physical;
+	physical->maps += (uint32_t)(size / SIM_CHUNK);
+	sim_hazard_forget(ptr, size);
+	return CUDA_SUCCESS;
+}
+
+/* Does not wait for the device (facts: "unmap does not wait"). */
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	struct sim_alloc *alloc;
+	uint64_t first;
+
+	SIM_LOCKED(cuMemUnmap);
+	alloc = reserved_find(ptr, size);
+	if (!alloc)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_capture_unsafe());
+	sim_hazard_host(ptr, size, SIM_WRITE, "cuMemUnmap");
+	sim_hazard_forget(ptr, size);
+	sim_memory_map(ptr, size, -1, 0);
+	first = (ptr - alloc->addr) / SIM_CHUNK;
+	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++) {
+		struct sim_physical *physical = alloc->mapped[i];
+
+		alloc->mapped[i] = NULL;
+		if (!physical)
+			continue;
+		physical->maps--;
+		physical_drop(physical);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+			size_t count)
+{
+	struct sim_alloc *alloc;
+
+	SIM_LOCKED(cuMemSetAccess);
+	alloc = reserved_find(ptr, size);
+	if (!alloc || !desc || count == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return sim_capture_unsafe();
+}
+
+/* --- arrays
+ * --------------------------------------------------------------------------------- */
+
+struct array {
+	struct sim_object object;
+	int device;
+	uint64_t bytes; /* accounted */
+};
+
+static CUresult array_new(void **ret_array, size_t width, size_t height, size_t depth,
+			  unsigned channels, unsigned levels)
+{
+	struct array *array;
+	struct sim_ctx *ctx;
+	uint64_t bytes;
+
+	if (!ret_array || width == 0 || channels == 0 || levels == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_TRY(sim_capture_unsafe());
+	bytes = width * (height ? height : 1) * (depth ? depth : 1) * channels * 4;
+	if (levels > 1)
+		bytes += bytes / 3;
+	bytes = (bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
+	if (!sim_memory_account(ctx->device, (int64_t)bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	array = sim_object_new(SIM_ARRAY, sizeof(*array));
+	array->device = ctx->device;
+	array->bytes = bytes;
+	*ret_array = array;
+	return CUDA_SUCCESS;
+}
+
+static CUresult array_delete(const void *handle)
+{
+	struct array *array = sim_object_check(handle, SIM_ARRAY);
+
+	if (!array)
+		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_capture_unsafe());
+	sim_memory_account(array->device, -(int64_t)array->bytes);
+	sim_object_delete(array);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+{
+	SIM_LOCKED(cuArrayCreate_v2);
+	if (!pAllocateArray)
+		return CUDA_ERROR_INVALID_VALUE;
+	return array_new((void **)pHandle, pAllocateArray->Width,
+			 pAllocateArray->Height, 1, pAllocateArray->NumChannels, 1);
+}
+
+CUresult cuArray3DCreate_v2(CUarray *pHandle,
+			    const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
+{
+	SIM_LOCKED(cuArray3DCreate_v2);
+	if (!pAllocateArray)
+		return CUDA_ERROR_INVALID_VALUE;
+	return array_new((void **)pHandle, pAllocateArray->Width,
+			 pAllocateArray->Height, pAllocateArray->Depth,
+			 pAllocateArray->NumChannels, 1);
+}
+
+CUresult cuArrayDestroy(CUarray hArray)
+{
+	SIM_LOCKED(cuArrayDestroy);
+	return array_delete(hArray);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+				const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+				unsigned int numMipmapLevels)
+{
+	SIM_LOCKED(cuMipmappedArrayCreate);
+	if (!pMipmappedArrayDesc)
+		return CUDA_ERROR_INVALID_VALUE;
+	return array_new((void **)pHandle, pMipmappedArrayDesc->Width,
+			 pMipmappedArrayDesc->Height, pMipmappedArrayDesc->Depth,
+			 pMipmappedArrayDesc->NumChannels, numMipmapLevels);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
+{
+	SIM_LOCKED(cuMipmappedArrayDestroy);
+	return array_delete(hMipmappedArray);
+}
