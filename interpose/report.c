@@ -135,11 +135,11 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 	return reached;
 }
 
-static double seconds_since_start(void)
+static uint64_t ms_since_start(void)
 {
 	uint64_t start = gcp_tally_start_ns();
 
-	return start ? (double)(gcp_tally_clock() - start) / 1e9 : 0;
+	return start ? (gcp_tally_clock() - start) / 1000000 : 0;
 }
 
 static const char *mode_name(enum gcp_mode mode)
@@ -166,7 +166,8 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 
 	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d, %.2f s\n",
 		     GCPOOL_VERSION_STRING, mode_name(report->mode),
-		     program_invocation_name, (int)getpid(), seconds_since_start());
+		     program_invocation_name, (int)getpid(),
+		     (double)ms_since_start() / 1e3);
 	gcp_text_add(text,
 		     "  %llu allocator calls reached the driver and took %.3f ms\n",
 		     ULL(reached.count), (double)reached.ns / 1e6);
@@ -295,6 +296,7 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 	struct gcp_call_cost reached = reached_of(report);
 	struct gcp_tally_sum sum;
 	struct gcp_stats stats;
+	uint64_t ms = ms_since_start();
 	const char *comma = "";
 
 	gcp_text_add(text,
@@ -303,9 +305,8 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 		     GCPOOL_VERSION_STRING, mode_name(report->mode), (int)getpid());
 	string_json(program_invocation_name, text);
 	/* Not %f: its point follows the program's locale. */
-	gcp_text_add(text, ", \"seconds\": %llu.%03llu",
-		     ULL(seconds_since_start() * 1e3) / 1000,
-		     ULL(seconds_since_start() * 1e3) % 1000);
+	gcp_text_add(text, ", \"seconds\": %llu.%03llu", ULL(ms / 1000),
+		     ULL(ms % 1000));
 	gcp_text_add(text,
 		     ", \"reached\": {\"count\": %llu, \"ns\": %llu}, \"calls\": {",
 		     ULL(reached.count), ULL(reached.ns));
