@@ -112,6 +112,18 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id);
  * pool; 0: each from a new one. -ENOENT. */
 int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id);
 
+/* Which blocks of the graph pool are live, to be restored after a replay.
+ * -ENOENT, -ENOMEM; -EBUSY: a capture into it is under way. */
+struct gcp_graph_pool_state;
+int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
+			      struct gcp_graph_pool_state **ret_state);
+/* 0, or an error and nothing has changed: -ENOENT; -EBUSY: a capture into it is
+ * under way; -ESTALE: the checkpoint is of another graph pool, or the pool has
+ * lost its last reference since. */
+int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
+			   const struct gcp_graph_pool_state *state);
+void gcp_graph_pool_state_destroy(struct gcp_graph_pool_state *state); /* accepts NULL */
+
 struct gcp_graph_pool_info {
 	uint64_t id;
 	uint64_t references; /* all of them */

@@ -219,7 +219,7 @@ void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *c
 
 /* --- pools that the program names ----------------------------------------------------------- */
 
-static struct gcp_graph_pool *pool_named(struct gcp_tracker *tracker, uint64_t id)
+struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool;
 
@@ -233,7 +233,7 @@ struct gcp_graph_pool *gcp_graph_pool_chosen(struct gcp_tracker *tracker)
 {
 	if (chosen.tracker != tracker || chosen.id == 0)
 		return NULL;
-	return pool_named(tracker, chosen.id);
+	return gcp_graph_pool_named(tracker, chosen.id);
 }
 
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
@@ -256,7 +256,7 @@ int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id)
 	struct gcp_graph_pool *graph_pool;
 
 	pthread_mutex_lock(&tracker->lock);
-	graph_pool = pool_named(tracker, id);
+	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool)
 		graph_pool->held++;
 	pthread_mutex_unlock(&tracker->lock);
@@ -269,7 +269,7 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 	int result = -ENOENT;
 
 	pthread_mutex_lock(&tracker->lock);
-	graph_pool = pool_named(tracker, id);
+	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool && graph_pool->held > 0) {
 		graph_pool->held--;
 		gcp_graph_pool_dropped(tracker, graph_pool);
@@ -285,7 +285,7 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 
 	pthread_mutex_lock(&tracker->lock);
 	if (id != 0)
-		graph_pool = pool_named(tracker, id);
+		graph_pool = gcp_graph_pool_named(tracker, id);
 	pthread_mutex_unlock(&tracker->lock);
 	if (id != 0 && !graph_pool)
 		return -ENOENT;

@@ -80,6 +80,10 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 	};
 	pthread_mutex_lock(&tracker->lock);
 	capture->shared = gcp_graph_pool_chosen(tracker);
+	/* Frees count from the begin on. Short of memory, the first allocation
+	 * tries again. */
+	if (capture->shared)
+		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
 	/* Begins and ends of one stream may alternate while we look; a capture
 	 * that is over by now is found out at the stream's next report. */
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);

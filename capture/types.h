@@ -85,6 +85,8 @@ struct gcp_tracker {
 /* --- graph_pool.c; tracker->lock is held ------------------------------------------- */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
+/* The one that the program made and names so, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap);

@@ -228,6 +228,61 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t s
 	return block;
 }
 
+/* The free block of this heap that holds all of [addr, addr + size). */
+static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
+{
+	struct gcp_segment *segment;
+	struct gcp_block *block;
+
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		if (addr < segment->addr || addr >= segment->addr + segment->size)
+			continue;
+		for (block = segment->first; block; block = block->upper)
+			if (addr < block->addr + block->size)
+				return block_is_free(block) &&
+						       addr + size <= block->addr + block->size
+					       ? block
+					       : NULL;
+	}
+	return NULL;
+}
+
+static struct gcp_block *take_slab_block_at(struct gcp_heap *heap, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(heap->pool->pools->map, addr);
+
+	if (!block || !block->slab || atomic_load(&block->state) != GCP_BLOCK_LISTED)
+		return NULL;
+	gcp_slab_take_block(heap, block);
+	return block;
+}
+
+struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
+{
+	struct gcp_block *block = take_slab_block_at(heap, addr);
+
+	if (!block) {
+		block = free_block_over(heap, addr, size);
+		if (!block)
+			return NULL;
+		tree_remove(heap, block);
+		if (block->addr < addr) { /* leave what lies below free */
+			struct gcp_block *below = block;
+
+			block_split(heap, below, addr - below->addr);
+			block = below->upper;
+			tree_insert(heap, below);
+			if (!block || block->addr != addr)
+				return NULL; /* no memory for a descriptor */
+			tree_remove(heap, block);
+		}
+		block_split(heap, block, size);
+	}
+	block_set_state(block, GCP_BLOCK_USED);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	return block;
+}
+
 static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
 {
 	block_set_state(block, GCP_BLOCK_PENDING);

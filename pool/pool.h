@@ -170,6 +170,17 @@ void gcp_heap_settle(struct gcp_heap *heap);
  * or this one, may have got them while work of the program still ran on them. */
 bool gcp_heap_was_recycled(struct gcp_heap *heap);
 
+/* Checkpoint and restore of which blocks are live. -ENOMEM. */
+struct gcp_heap_state;
+int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_heap_state **ret_state);
+void gcp_heap_state_destroy(struct gcp_heap_state *state); /* accepts NULL */
+/* Whether the checkpoint is of this heap, and of this life of it. */
+bool gcp_heap_state_fits(const struct gcp_heap *heap, const struct gcp_heap_state *state);
+/* Exactly the blocks of the checkpoint are the program's again; all others of
+ * the heap are free. `state` fits, or is NULL: no block is live. No capture may
+ * be allocating from the heap. */
+void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_heap_state *state);
+
 /* All work submitted from now on, in every context, waits for all work of this
  * pool's context submitted so far. Where a capture forbids that, waits for the
  * work. 0, or a sticky device error. */

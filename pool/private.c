@@ -24,6 +24,7 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 		return -ENOMEM;
 	}
 	gcp_heap_init(heap, pool, classes, true);
+	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
 	pthread_mutex_lock(&pool->lock);
 	TAILQ_INSERT_TAIL(&pool->private_heaps, heap, link);
 	pthread_mutex_unlock(&pool->lock);
@@ -54,11 +55,27 @@ static void defer_recycled(struct gcp_heap *heap)
 	}
 }
 
+/* Blocks freed between two captures: what the new one does with them runs
+ * behind the barrier at its end (gcp_heap_was_recycled). */
+static void pending_is_ready(struct gcp_heap *heap)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	gcp_heap_collect(heap, &list);
+	TAILQ_FOREACH (block, &list, link)
+		if (!gcp_page_ready(heap->pool, block->page))
+			block->page = GCP_PAGE_NOW;
+	gcp_heap_put_list(heap, &list);
+}
+
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 {
 	pthread_mutex_lock(&heap->pool->lock);
 	if (heap->reuse == GCP_REUSE_NOW && reuse == GCP_REUSE_LATER)
 		defer_recycled(heap);
+	if (heap->reuse == GCP_REUSE_FENCED && reuse == GCP_REUSE_NOW)
+		pending_is_ready(heap);
 	heap->reuse = reuse;
 	pthread_mutex_unlock(&heap->pool->lock);
 }

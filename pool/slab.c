@@ -134,11 +134,17 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class)
 	return block;
 }
 
-/* Whether the class could serve a slab's worth of blocks without this slab. */
+void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block)
+{
+	list_remove(heap, block);
+}
+
+/* Whether the class could serve a slab's worth of blocks without this slab.
+ * Slabs of private heaps stay: a checkpoint may name their blocks. */
 static bool class_has_plenty(struct gcp_heap *heap, struct gcp_slab *slab,
 			     uint32_t size_class)
 {
-	return heap->classes[size_class].count >= 2ull * slab->total;
+	return !heap->private && heap->classes[size_class].count >= 2ull * slab->total;
 }
 
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)

@@ -169,6 +169,7 @@ struct gcp_class_list {
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
+	uint64_t id;           /* tells one life of a heap from another's */
 	bool recycled;         /* blocks were freed; gcp_heap_was_recycled */
 	enum gcp_reuse reuse;  /* private heaps only */
 	void *owner;           /* capture/'s */
@@ -286,6 +287,7 @@ struct gcp_pools {
 	struct gcp_classes classes;
 	struct gcp_map *map;
 	struct gcp_meta block_meta, segment_meta, slab_meta;
+	_Atomic uint64_t last_heap_id;
 	pthread_mutex_t registry_lock;
 	struct gcp_pool *_Atomic first;
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
@@ -390,6 +392,11 @@ void gcp_heap_forget(struct gcp_heap *heap);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
 void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
+/* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is
+ * not free. */
+struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
+/* Takes a LISTED block out of its class. */
+void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all blocks that nobody uses out of the books, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);

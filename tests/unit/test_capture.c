@@ -508,6 +508,86 @@ static void a_pool_that_reached_zero_can_be_used_again(void **state)
 	assert_int_equal(gcp_graph_pool_use(tracker, id + 100), -ENOENT);
 }
 
+/* --- checkpoint and restore ---------------------------------------------------------------------------- */
+
+static void a_restored_pool_keeps_off_what_was_live(void **state)
+{
+	struct gcp_graph_pool_state *after_first;
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	void *first = begin(0);
+	gcp_addr scratch = capture_alloc(3 * MIB);
+	gcp_addr out1 = capture_alloc(5 * MIB), small1 = capture_alloc(700);
+	must_free(pools, scratch);
+	end(0);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &after_first), 0);
+
+	/* The second capture follows the first and frees its outputs. */
+	void *second = begin(0);
+	must_free(pools, out1);
+	must_free(pools, small1);
+	gcp_addr out2 = capture_alloc(5 * MIB);
+	assert_true(out2 < out1 + 5 * MIB && out1 < out2 + 5 * MIB);
+	assert_int_equal(capture_alloc(700), small1);
+	end(0);
+
+	/* Only the first is replayed: its outputs are live again. */
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, after_first), 0);
+	must_be_sound(pools);
+	void *third = begin(0);
+	for (int i = 0; i < 10; i++) {
+		gcp_addr out3 = capture_alloc(5 * MIB);
+
+		assert_false(out3 < out1 + 5 * MIB && out1 < out3 + 5 * MIB);
+		assert_int_not_equal(capture_alloc(700), small1);
+	}
+	end(0);
+	must_free(pools, out1);
+	must_free(pools, small1);
+	must_be_sound(pools);
+	gcp_graph_pool_state_destroy(after_first);
+	graph_destroy(first);
+	graph_destroy(second);
+	graph_destroy(third);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+}
+
+static void a_wrong_restore_changes_nothing(void **state)
+{
+	struct gcp_graph_pool_state *checkpoint;
+	uint64_t id, other;
+
+	(void)state;
+	gcp_graph_pool_create(tracker, &id);
+	gcp_graph_pool_create(tracker, &other);
+	gcp_graph_pool_use(tracker, id);
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), -EBUSY);
+	end(0);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id + 9, &checkpoint), -ENOENT);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, other, checkpoint), -ESTALE);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id + 9, checkpoint), -ENOENT);
+	assert_true(gcp_pools_owns(pools, addr));
+	/* The pool loses its last reference: the checkpoint is of a past life. */
+	graph_destroy(graph);
+	gcp_tracker_collect(tracker);
+	gcp_graph_pool_release(tracker, id);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	graph = begin(0);
+	capture_alloc(3 * MIB);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -EBUSY);
+	end(0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	graph_destroy(graph);
+	gcp_graph_pool_state_destroy(checkpoint);
+	gcp_graph_pool_release(tracker, other);
+}
+
 /* --- out of memory ---------------------------------------------------------------------------------------- */
 
 static void a_full_device_in_a_capture_gives_back_what_is_cached(void **state)
@@ -551,6 +631,8 @@ int main(void)
 		TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 		TEST(captures_share_a_pool_that_the_program_names),
 		TEST(a_pool_that_reached_zero_can_be_used_again),
+		TEST(a_restored_pool_keeps_off_what_was_live),
+		TEST(a_wrong_restore_changes_nothing),
 		TEST(a_full_device_in_a_capture_gives_back_what_is_cached),
 	};
 
