@@ -1,0 +1,398 @@
+/*
+ * contexts.c - see contexts.h. The list is guarded by contexts_lock, which is
+ * taken with locks of pool/ held (gcp_contexts_order) and therefore never held
+ * while calling into pool/ or capture/.
+ *
+ * The real calls that end a context run under the lock, so that no barrier
+ * touches a context that is being destroyed, and so that our own retain and
+ * release of a primary context cannot be the one that ends it unnoticed.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "contexts.h"
+#include "driver.h"
+#include "ipc.h"
+#include "process.h"
+#include "report.h"
+#include "resolve.h"
+#include "thread.h"
+
+enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
+
+struct gcp_context {
+	CUcontext handle;
+	enum gcp_context_kind kind;
+	int device;    /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
+	int attached;  /* cuCtxAttach calls that cuCtxDetach has not undone */
+	bool unjoined; /* found at a barrier; older barriers still to be set */
+};
+
+_Atomic(uint64_t) gcp_contexts_generation = 1;
+
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_context contexts[CONTEXTS_MAX];
+static int context_count;
+static int device_count = -1; /* unknown yet */
+static atomic_bool overflown;
+static atomic_int unjoined_count;
+
+/* The context that this thread was last seen with, and when. */
+static __thread struct {
+	CUcontext ctx;
+	uint64_t generation;
+} last_seen __attribute__((tls_model("initial-exec")));
+
+static void contexts_changed(void)
+{
+	atomic_fetch_add_explicit(&gcp_contexts_generation, 1, memory_order_release);
+}
+
+static uint64_t contexts_now(void)
+{
+	return atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+}
+
+static struct gcp_context *contexts_find(CUcontext ctx)
+{
+	for (int i = 0; i < context_count; i++)
+		if (contexts[i].handle == ctx)
+			return &contexts[i];
+	return NULL;
+}
+
+static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kind)
+{
+	struct gcp_context *context;
+
+	if (context_count == CONTEXTS_MAX) {
+		atomic_store(&overflown, true);
+		return NULL;
+	}
+	context = &contexts[context_count++];
+	*context = (struct gcp_context){.handle = ctx, .kind = kind, .device = -1};
+	contexts_changed();
+	return context;
+}
+
+/* --- joining the barriers ----------------------------------------------------- */
+
+static int contexts_wait(void *ctx, void *fence)
+{
+	struct gcp_visit visit;
+	CUresult result;
+
+	gcp_visit_begin(&visit, NULL);
+	result = gcp_real.cuCtxWaitEvent(ctx, fence);
+	gcp_visit_end(&visit);
+	return result;
+}
+
+/* Puts `ctx`, already on the list, behind the barriers set before it was.
+ * Without the lock: pool/ takes its own. */
+static void contexts_join(CUcontext ctx)
+{
+	if (gcp_process_pooling() && gcp_real.cuCtxWaitEvent)
+		gcp_pools_context_joined(gcp_process.pools, ctx, contexts_wait);
+}
+
+void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
+{
+	struct gcp_context *context;
+	bool fresh = false;
+
+	if (!ctx || (kind == GCP_CONTEXT_UNKNOWN && last_seen.ctx == ctx &&
+		     last_seen.generation == contexts_now()))
+		return;
+	pthread_mutex_lock(&contexts_lock);
+	context = contexts_find(ctx);
+	if (!context) {
+		context = contexts_add(ctx, kind);
+		fresh = true;
+	} else if (kind != GCP_CONTEXT_UNKNOWN && context->kind != kind) {
+		/* The handle may be that of a context that went unnoticed. */
+		context->kind = kind;
+		contexts_changed();
+		fresh = true;
+	}
+	last_seen.ctx = ctx;
+	last_seen.generation = contexts_now();
+	pthread_mutex_unlock(&contexts_lock);
+	if (fresh && kind != GCP_CONTEXT_GREEN)
+		contexts_join(ctx);
+}
+
+/* Those that gcp_contexts_order found, when pool/ held its locks. */
+static void contexts_join_late(void)
+{
+	CUcontext ctx;
+
+	if (!atomic_load_explicit(&unjoined_count, memory_order_acquire))
+		return;
+	do {
+		ctx = NULL;
+		pthread_mutex_lock(&contexts_lock);
+		for (int i = 0; i < context_count && !ctx; i++) {
+			if (!contexts[i].unjoined)
+				continue;
+			contexts[i].unjoined = false;
+			ctx = contexts[i].handle;
+			atomic_fetch_sub(&unjoined_count, 1);
+		}
+		pthread_mutex_unlock(&contexts_lock);
+		if (ctx)
+			contexts_join(ctx);
+	} while (ctx);
+}
+
+/* --- primary contexts --------------------------------------------------------- */
+
+static bool primary_active(CUdevice device)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return gcp_real.cuDevicePrimaryCtxGetState &&
+	       gcp_real.cuDevicePrimaryCtxGetState(device, &flags, &active) ==
+		   CUDA_SUCCESS &&
+	       active;
+}
+
+static void primary_release(CUdevice device)
+{
+	if (gcp_real.cuDevicePrimaryCtxRelease_v2)
+		gcp_real.cuDevicePrimaryCtxRelease_v2(device);
+	else if (gcp_real.cuDevicePrimaryCtxRelease)
+		gcp_real.cuDevicePrimaryCtxRelease(device);
+}
+
+static struct gcp_context *primary_known(CUdevice device)
+{
+	for (int i = 0; i < context_count; i++)
+		if (contexts[i].kind == GCP_CONTEXT_PRIMARY &&
+		    contexts[i].device == device)
+			return &contexts[i];
+	return NULL;
+}
+
+/* The active primary context of `device`, put on the list if it was not there:
+ * NULL if there is none. Under the lock and in a visit. */
+static struct gcp_context *primary_find(CUdevice device)
+{
+	struct gcp_context *context = primary_known(device);
+	CUcontext ctx = NULL;
+
+	if (context)
+		return context;
+	if (!primary_active(device) || !gcp_real.cuDevicePrimaryCtxRetain ||
+	    gcp_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+		return NULL;
+	primary_release(device);
+	context = contexts_find(ctx);
+	if (!context) {
+		context = contexts_add(ctx, GCP_CONTEXT_PRIMARY);
+		if (!context)
+			return NULL;
+		context->unjoined = true;
+		atomic_fetch_add(&unjoined_count, 1);
+	}
+	context->kind = GCP_CONTEXT_PRIMARY;
+	context->device = device;
+	return context;
+}
+
+/* --- whose pool --------------------------------------------------------------- */
+
+/* Under the lock and in a visit; `ctx` is current. */
+static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_device)
+{
+	struct gcp_context *context, *primary = NULL;
+
+	if (gcp_real.cuCtxGetDevice(ret_device) != CUDA_SUCCESS)
+		return false;
+	context = contexts_find(ctx);
+	if (context && context->kind == GCP_CONTEXT_OWN) {
+		*ret_home = ctx;
+		return true;
+	}
+	primary = primary_find(*ret_device);
+	context = contexts_find(ctx);
+	if (!context)
+		return false;
+	if (context != primary && context->kind != GCP_CONTEXT_GREEN) {
+		context->kind = GCP_CONTEXT_DOUBT;
+		return false;
+	}
+	*ret_home = primary ? primary->handle : NULL;
+	return primary != NULL;
+}
+
+bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
+{
+	struct gcp_visit visit;
+	CUdevice device = -1;
+	bool found;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	if (gcp_visit_begin(&visit, ctx) != CUDA_SUCCESS)
+		return false;
+	pthread_mutex_lock(&contexts_lock);
+	found = contexts_classify(ctx, ret_home, &device);
+	pthread_mutex_unlock(&contexts_lock);
+	gcp_visit_end(&visit);
+	contexts_join_late();
+	*ret_device = device;
+	return found;
+}
+
+/* --- barriers ----------------------------------------------------------------- */
+
+static void contexts_find_primaries(void)
+{
+	if (device_count < 0 &&
+	    gcp_real.cuDeviceGetCount(&device_count) != CUDA_SUCCESS)
+		device_count = -1;
+	for (int device = 0; device < device_count; device++)
+		primary_find(device);
+}
+
+int gcp_contexts_order(void *fence)
+{
+	CUresult result = CUDA_SUCCESS;
+	int kept = 0;
+
+	pthread_mutex_lock(&contexts_lock);
+	contexts_find_primaries();
+	for (int i = 0; i < context_count && result == CUDA_SUCCESS; i++) {
+		if (contexts[i].kind == GCP_CONTEXT_GREEN)
+			continue; /* the primary's wait covers it */
+		result = gcp_real.cuCtxWaitEvent(contexts[i].handle, fence);
+		if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+			contexts[i].handle = NULL;
+			result = CUDA_SUCCESS;
+		}
+	}
+	for (int i = 0; i < context_count; i++)
+		if (contexts[i].handle)
+			contexts[kept++] = contexts[i];
+	if (kept != context_count)
+		contexts_changed();
+	context_count = kept;
+	pthread_mutex_unlock(&contexts_lock);
+	return result;
+}
+
+bool gcp_contexts_overflown(void)
+{
+	return atomic_load_explicit(&overflown, memory_order_relaxed);
+}
+
+/* --- the end of a context ------------------------------------------------------ */
+
+static void contexts_remove(struct gcp_context *context)
+{
+	if (context->unjoined)
+		atomic_fetch_sub(&unjoined_count, 1);
+	*context = contexts[--context_count];
+	contexts_changed();
+}
+
+/* Without the lock. The memory went with the context. */
+static void contexts_forget(CUcontext ctx)
+{
+	if (!ctx)
+		return;
+	if (gcp_process_pooling()) {
+		gcp_tracker_context_gone(gcp_process.tracker, ctx);
+		gcp_pool_drop(gcp_process.pools, ctx);
+	} else if (gcp_process_state() == GCP_STATE_COUNT) {
+		gcp_tally_context_gone(ctx);
+	}
+	gcp_ipc_context_gone(ctx);
+	contexts_changed();
+}
+
+CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
+{
+	struct gcp_context *context;
+	CUresult result;
+
+	pthread_mutex_lock(&contexts_lock);
+	result = real(ctx);
+	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
+	if (context)
+		contexts_remove(context);
+	pthread_mutex_unlock(&contexts_lock);
+	if (result == CUDA_SUCCESS)
+		contexts_forget(ctx);
+	return result;
+}
+
+CUresult gcp_contexts_detach(CUcontext ctx)
+{
+	struct gcp_context *context;
+	bool ended = false;
+	CUresult result;
+
+	pthread_mutex_lock(&contexts_lock);
+	result = gcp_real.cuCtxDetach(ctx);
+	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
+	if (context && context->attached > 0) {
+		context->attached--;
+	} else if (context) {
+		contexts_remove(context);
+		ended = true;
+	}
+	pthread_mutex_unlock(&contexts_lock);
+	if (ended)
+		contexts_forget(ctx);
+	return result;
+}
+
+void gcp_contexts_attached(CUcontext ctx)
+{
+	struct gcp_context *context;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	pthread_mutex_lock(&contexts_lock);
+	context = contexts_find(ctx);
+	if (context)
+		context->attached++;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+void gcp_contexts_primary(CUcontext ctx, CUdevice device)
+{
+	struct gcp_context *context;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_PRIMARY);
+	pthread_mutex_lock(&contexts_lock);
+	context = contexts_find(ctx);
+	if (context)
+		context->device = device;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
+{
+	struct gcp_context *context;
+	CUcontext ctx = NULL;
+	CUresult result;
+
+	pthread_mutex_lock(&contexts_lock);
+	result = real(device);
+	context = result == CUDA_SUCCESS ? primary_known(device) : NULL;
+	if (context && !primary_active(device)) {
+		ctx = context->handle;
+		contexts_remove(context);
+	}
+	pthread_mutex_unlock(&contexts_lock);
+	contexts_forget(ctx);
+	return result;
+}
+
+void gcp_contexts_after_fork(void)
+{
+	pthread_mutex_init(&contexts_lock, NULL);
+}

@@ -1,0 +1,57 @@
+/*
+ * contexts.h - the contexts of this process: who must stand behind a barrier,
+ * and in whose pool an allocation belongs.
+ *
+ * Contexts are learnt from the hooks that create them or make them current, and
+ * primary contexts also by asking for them at each barrier. A context that is
+ * known only from being current, and is not its device's primary one, is in
+ * doubt: it stands behind barriers, but its allocations pass through.
+ */
+#ifndef GCP_INTERPOSE_CONTEXTS_H
+#define GCP_INTERPOSE_CONTEXTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "symbols.h"
+
+enum gcp_context_kind {
+	GCP_CONTEXT_UNKNOWN, /* seen current, not classified yet */
+	GCP_CONTEXT_OWN,     /* cuCtxCreate */
+	GCP_CONTEXT_PRIMARY, /* cuDevicePrimaryCtxRetain */
+	GCP_CONTEXT_GREEN,   /* cuCtxFromGreenCtx: its memory is the primary's */
+	GCP_CONTEXT_DOUBT,   /* none of these: made behind our back */
+};
+
+/* Changes whenever what is known of any context changes. */
+extern _Atomic(uint64_t) gcp_contexts_generation;
+
+/* `ctx` exists (NULL: nothing happens). Very cheap for one that is known. A
+ * new one is put behind all barriers before the call returns. */
+void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind);
+
+/* The same for the primary context of `device`, and for cuCtxAttach. */
+void gcp_contexts_primary(CUcontext ctx, CUdevice device);
+void gcp_contexts_attached(CUcontext ctx);
+
+/* The context in whose pool allocations under the current context `ctx`
+ * belong. False: in none, they pass through. */
+bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
+
+/* Holds back all later work of every live context until `fence` is done. */
+int gcp_contexts_order(void *fence);
+
+/* Call the real function, and forget the context if that destroyed it. */
+CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
+CUresult gcp_contexts_detach(CUcontext ctx);
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device);
+
+/* Whether there are more contexts than can be kept: barriers are not enough
+ * then, and only completed memory may be reused. */
+bool gcp_contexts_overflown(void);
+
+/* In the child of a fork. */
+void gcp_contexts_after_fork(void);
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * dlsym.S - the exported dlsym: a stub that jumps.
+ *
+ * glibc's dlsym looks at its own return address to learn who is asking, and
+ * answers RTLD_NEXT and RTLD_DEFAULT by that. A hook that *called* it would
+ * become the asker: libraries would get themselves from RTLD_NEXT, or miss
+ * what only they can see. So the stub tests the name, and unless it begins
+ * with "cu" jumps to the real dlsym with every register as it was.
+ *
+ * For the few others gcp_dlsym_answer (dlsym.c) decides; if it has no answer
+ * the stub jumps as well. gcp_dlsym_real holds the real dlsym; before the first
+ * use it points to gcp_dlsym_first, which finds it.
+ */
+#if defined(__x86_64__)
+
+	.text
+	.globl	dlsym
+	.type	dlsym, @function
+	.p2align 4
+dlsym:
+	.cfi_startproc
+	endbr64
+	testq	%rsi, %rsi
+	je	.Lreal
+	cmpb	$'c', (%rsi)
+	jne	.Lreal
+	cmpb	$'u', 1(%rsi)
+	je	.Lask
+.Lreal:
+	jmpq	*gcp_dlsym_real(%rip)
+.Lask:
+	pushq	%rdi
+	.cfi_adjust_cfa_offset 8
+	pushq	%rsi
+	.cfi_adjust_cfa_offset 8
+	subq	$8, %rsp		/* the answer; aligns the stack, too */
+	.cfi_adjust_cfa_offset 8
+	movq	24(%rsp), %rdx		/* who asks */
+	movq	%rsp, %rcx
+	call	gcp_dlsym_answer
+	popq	%rdx
+	.cfi_adjust_cfa_offset -8
+	popq	%rsi
+	.cfi_adjust_cfa_offset -8
+	popq	%rdi
+	.cfi_adjust_cfa_offset -8
+	testl	%eax, %eax
+	je	.Lreal
+	movq	%rdx, %rax
+	ret
+	.cfi_endproc
+	.size	dlsym, . - dlsym
+
+	.hidden	gcp_dlsym_first
+	.globl	gcp_dlsym_first
+	.type	gcp_dlsym_first, @function
+	.p2align 4
+gcp_dlsym_first:
+	.cfi_startproc
+	endbr64
+	pushq	%rdi
+	.cfi_adjust_cfa_offset 8
+	pushq	%rsi
+	.cfi_adjust_cfa_offset 8
+	subq	$8, %rsp
+	.cfi_adjust_cfa_offset 8
+	call	gcp_dlsym_find
+	addq	$8, %rsp
+	.cfi_adjust_cfa_offset -8
+	popq	%rsi
+	.cfi_adjust_cfa_offset -8
+	popq	%rdi
+	.cfi_adjust_cfa_offset -8
+	jmpq	*%rax
+	.cfi_endproc
+	.size	gcp_dlsym_first, . - gcp_dlsym_first
+
+#elif defined(__aarch64__)
+
+	.text
+	.globl	dlsym
+	.type	dlsym, %function
+	.p2align 4
+dlsym:
+	.cfi_startproc
+	hint	#34			/* bti c */
+	cbz	x1, .Lreal
+	ldrb	w9, [x1]
+	cmp	w9, #'c'
+	b.ne	.Lreal
+	ldrb	w9, [x1, #1]
+	cmp	w9, #'u'
+	b.eq	.Lask
+.Lreal:
+	adrp	x16, gcp_dlsym_real
+	ldr	x16, [x16, #:lo12:gcp_dlsym_real]
+	br	x16
+.Lask:
+	stp	x29, x30, [sp, #-48]!
+	.cfi_adjust_cfa_offset 48
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov	x29, sp
+	stp	x0, x1, [sp, #16]
+	mov	x2, x30			/* who asks */
+	add	x3, sp, #32		/* the answer */
+	bl	gcp_dlsym_answer
+	mov	w9, w0
+	ldr	x10, [sp, #32]
+	ldp	x0, x1, [sp, #16]
+	ldp	x29, x30, [sp], #48
+	.cfi_restore x29
+	.cfi_restore x30
+	.cfi_adjust_cfa_offset -48
+	cbz	w9, .Lreal
+	mov	x0, x10
+	ret
+	.cfi_endproc
+	.size	dlsym, . - dlsym
+
+	.hidden	gcp_dlsym_first
+	.globl	gcp_dlsym_first
+	.type	gcp_dlsym_first, %function
+	.p2align 4
+gcp_dlsym_first:
+	.cfi_startproc
+	hint	#34
+	stp	x29, x30, [sp, #-32]!
+	.cfi_adjust_cfa_offset 32
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov	x29, sp
+	stp	x0, x1, [sp, #16]
+	bl	gcp_dlsym_find
+	mov	x16, x0
+	ldp	x0, x1, [sp, #16]
+	ldp	x29, x30, [sp], #32
+	.cfi_restore x29
+	.cfi_restore x30
+	.cfi_adjust_cfa_offset -32
+	br	x16
+	.cfi_endproc
+	.size	gcp_dlsym_first, . - gcp_dlsym_first
+
+#else
+#error "dlsym.S knows x86-64 and aarch64; write the stub for this processor"
+#endif
+
+	.section .note.GNU-stack, "", %progbits

@@ -1,0 +1,74 @@
+/*
+ * dlsym.c - which dlsym look-ups get a hook. Called by the stub in dlsym.S,
+ * maybe before main, from any thread. Starts nothing and calls no CUDA function
+ * but cuGetProcAddress; errno stays as it was.
+ *
+ * The hooks themselves are exported with a hidden symbol version: the loader
+ * binds them to references of programs that are linked with libcuda, but dlsym
+ * never finds them. So a look-up answers as if this library were not there, and
+ * all that is left to do is to put the hook in the place of the real function:
+ *
+ *   given handle   ask the real dlsym (it does not care who asks then), and
+ *                  exchange the answer if it is a function of libcuda.
+ *   RTLD_DEFAULT   the same; if only some library's private scope has libcuda,
+ *                  which only the caller could see, the hook all the same.
+ *   RTLD_NEXT      the caller is a wrapper that wants what it wraps: the hook,
+ *                  so that its path and ours agree on who owns the memory.
+ *                  (A second wrapper in between is passed over.)
+ *   libcuda absent, or libcuda itself asks: not ours to answer; the stub jumps.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+
+#include "dlsym.h"
+#include "elfwalk.h"
+#include "resolve.h"
+
+void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
+
+/* A process without any dlsym cannot get here; be polite nevertheless. */
+static void *dlsym_absent(void *handle, const char *name)
+{
+	(void)handle;
+	(void)name;
+	return NULL;
+}
+
+void *gcp_dlsym_find(void)
+{
+	void *found = gcp_elf_libc_symbol("dlsym");
+
+	if (!found)
+		found = (void *)dlsym_absent;
+	__atomic_store_n((void **)&gcp_dlsym_real, found, __ATOMIC_RELEASE);
+	return found;
+}
+
+static void *dlsym_ask(void *handle, const char *name)
+{
+	void *(*real)(void *, const char *) =
+	    __atomic_load_n(&gcp_dlsym_real, __ATOMIC_ACQUIRE);
+
+	return real(handle, name);
+}
+
+int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
+		     void **ret_answer)
+{
+	int saved = errno;
+	void *real = NULL;
+
+	if (!gcp_resolve_hooked(name) || !gcp_resolve() ||
+	    gcp_resolve_in_driver(caller) || !gcp_resolve_real(name)) {
+		errno = saved;
+		return 0;
+	}
+	if (handle != RTLD_NEXT)
+		real = dlsym_ask(handle, name);
+	if (!real && (handle == RTLD_NEXT || handle == RTLD_DEFAULT))
+		real = gcp_resolve_real(name);
+	*ret_answer = gcp_resolve_hook(real);
+	errno = saved;
+	return 1;
+}

@@ -1,0 +1,21 @@
+/*
+ * dlsym.h - the C half of the dlsym stub (dlsym.S).
+ */
+#ifndef GCP_INTERPOSE_DLSYM_H
+#define GCP_INTERPOSE_DLSYM_H
+
+/* glibc's dlsym, or the stub's half that finds it at the first use. */
+extern void *(*gcp_dlsym_real)(void *handle, const char *name);
+
+/* Finds glibc's dlsym and remembers it. */
+void *gcp_dlsym_find(void);
+
+/* Called for names that begin with "cu". 1: *ret_answer is the answer;
+ * 0: the real dlsym shall answer, to the caller itself. */
+int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
+		     void **ret_answer);
+
+/* The stub's first jump. */
+void *gcp_dlsym_first(void *handle, const char *name);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * driver.c - see driver.h. Called by pool/ and capture/ with their locks held;
+ * takes no lock but that of contexts.c, and never calls back into the rooms.
+ *
+ * Memory and query calls run in the relaxed capture mode always: two exchanges
+ * cost 0.09 us beside calls of 0.2 us to 800 us, and a capture that begins at
+ * this very moment cannot be hurt. Fences need no such care: pool/ sets
+ * none while a capture is under way, and CUDA would refuse them in any mode.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "contexts.h"
+#include "driver.h"
+#include "resolve.h"
+#include "writers.h"
+
+_Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
+_Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cuda.h");
+_Static_assert((int)GCP_CUDA_NOT_READY == (int)CUDA_ERROR_NOT_READY, "cuda.h");
+_Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
+
+/* --- visits ------------------------------------------------------------------ */
+
+CUresult gcp_visit_begin(struct gcp_visit *visit, CUcontext ctx)
+{
+	CUcontext current = NULL;
+	CUresult result = CUDA_SUCCESS;
+
+	visit->saved_errno = errno;
+	visit->pushed = false;
+	visit->relaxed = false;
+	if (ctx) {
+		result = gcp_real.cuCtxGetCurrent(&current);
+		if (result == CUDA_SUCCESS && current != ctx) {
+			result = gcp_real.cuCtxPushCurrent_v2(ctx);
+			visit->pushed = result == CUDA_SUCCESS;
+		}
+	}
+	if (result != CUDA_SUCCESS) {
+		errno = visit->saved_errno;
+		return result;
+	}
+	visit->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	visit->relaxed =
+	    gcp_real.cuThreadExchangeStreamCaptureMode &&
+	    gcp_real.cuThreadExchangeStreamCaptureMode(&visit->mode) == CUDA_SUCCESS;
+	return CUDA_SUCCESS;
+}
+
+void gcp_visit_end(struct gcp_visit *visit)
+{
+	CUcontext popped;
+
+	if (visit->relaxed)
+		gcp_real.cuThreadExchangeStreamCaptureMode(&visit->mode);
+	if (visit->pushed)
+		gcp_real.cuCtxPopCurrent_v2(&popped);
+	errno = visit->saved_errno;
+}
+
+/* --- memory ------------------------------------------------------------------ */
+
+static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_visit visit;
+	CUdeviceptr ptr = 0;
+	CUresult result = gcp_visit_begin(&visit, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemAlloc_v2(&ptr, bytes);
+	gcp_visit_end(&visit);
+	if (result == CUDA_SUCCESS)
+		*ret_addr = ptr;
+	return result;
+}
+
+static int driver_mem_free(void *ctx, gcp_addr addr)
+{
+	struct gcp_visit visit;
+	CUresult result = gcp_visit_begin(&visit, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemFree_v2(addr);
+	gcp_visit_end(&visit);
+	return result;
+}
+
+static void driver_mem_trim(void *ctx)
+{
+	CUmemoryPool pool = NULL, standard = NULL;
+	struct gcp_visit visit;
+	CUdevice device;
+
+	if (gcp_visit_begin(&visit, ctx) != CUDA_SUCCESS)
+		return;
+	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+		if (gcp_real.cuDeviceGetMemPool && gcp_real.cuMemPoolTrimTo &&
+		    gcp_real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS)
+			gcp_real.cuMemPoolTrimTo(pool, 0);
+		if (gcp_real.cuDeviceGetDefaultMemPool && gcp_real.cuMemPoolTrimTo &&
+		    gcp_real.cuDeviceGetDefaultMemPool(&standard, device) ==
+			CUDA_SUCCESS &&
+		    standard != pool)
+			gcp_real.cuMemPoolTrimTo(standard, 0);
+		if (gcp_real.cuDeviceGraphMemTrim)
+			gcp_real.cuDeviceGraphMemTrim(device);
+	}
+	gcp_visit_end(&visit);
+}
+
+/* --- fences ------------------------------------------------------------------ */
+
+static int driver_fence_create(void *ctx, void **ret_fence)
+{
+	struct gcp_visit visit;
+	CUevent event = NULL;
+	CUresult result = gcp_visit_begin(&visit, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	gcp_visit_end(&visit);
+	if (result == CUDA_SUCCESS)
+		*ret_fence = event;
+	return result;
+}
+
+static void driver_fence_destroy(void *fence)
+{
+	int saved = errno;
+
+	gcp_real.cuEventDestroy_v2(fence);
+	errno = saved;
+}
+
+static int driver_fence_record(void *ctx, void *fence)
+{
+	int saved = errno;
+	CUresult result = gcp_real.cuCtxRecordEvent(ctx, fence);
+
+	errno = saved;
+	return result;
+}
+
+static int driver_fence_order(void *fence)
+{
+	int saved = errno;
+	int result = gcp_contexts_order(fence);
+
+	errno = saved;
+	return result;
+}
+
+static int driver_fence_query(void *fence)
+{
+	struct gcp_visit visit;
+	CUresult result;
+
+	gcp_visit_begin(&visit, NULL);
+	result = gcp_real.cuEventQuery(fence);
+	gcp_visit_end(&visit);
+	return result;
+}
+
+static int driver_fence_wait(void *fence)
+{
+	struct gcp_visit visit;
+	CUresult result;
+
+	gcp_visit_begin(&visit, NULL);
+	result = gcp_real.cuEventSynchronize(fence);
+	gcp_visit_end(&visit);
+	return result;
+}
+
+static int driver_ctx_sync(void *ctx)
+{
+	struct gcp_visit visit;
+	CUresult result = gcp_visit_begin(&visit, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuCtxSynchronize();
+	gcp_visit_end(&visit);
+	return result;
+}
+
+/* --- the tables -------------------------------------------------------------- */
+
+static uint64_t driver_clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void gcp_driver_fill(struct gcp_driver *ret_driver)
+{
+	*ret_driver = (struct gcp_driver){
+	    .mem_alloc = driver_mem_alloc,
+	    .mem_free = driver_mem_free,
+	    .mem_trim = driver_mem_trim,
+	    .ctx_sync = driver_ctx_sync,
+	    .third_party_writers = gcp_writers_present,
+	    .clock_ns = driver_clock_ns,
+	};
+	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||
+	    !gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
+	    !gcp_real.cuEventQuery || !gcp_real.cuEventSynchronize)
+		return;
+	ret_driver->fence_create = driver_fence_create;
+	ret_driver->fence_destroy = driver_fence_destroy;
+	ret_driver->fence_record = driver_fence_record;
+	ret_driver->fence_order = driver_fence_order;
+	ret_driver->fence_query = driver_fence_query;
+	ret_driver->fence_wait = driver_fence_wait;
+}
+
+/* --- captures ---------------------------------------------------------------- */
+
+static int driver_capture_state(void *ctx, void *stream,
+				struct gcp_capture_state *ret_state)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	struct gcp_visit visit;
+	CUgraph graph = NULL;
+	cuuint64_t id = 0;
+
+	result = gcp_visit_begin(&visit, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_real.cuStreamGetCaptureInfo_v3)
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id,
+							    &graph, NULL, NULL, NULL);
+	else if (gcp_real.cuStreamGetCaptureInfo_v2)
+		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, &id,
+							    &graph, NULL, NULL);
+	else if (gcp_real.cuStreamGetCaptureInfo)
+		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	else
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	gcp_visit_end(&visit);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*ret_state = (struct gcp_capture_state){
+	    .active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE,
+	    .invalidated = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+	    .id = id,
+	    .graph = graph,
+	};
+	return 0;
+}
+
+static int driver_thread_mode(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int saved = errno, result = GCP_CAPTURE_GLOBAL;
+
+	if (gcp_real.cuThreadExchangeStreamCaptureMode &&
+	    gcp_real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+		result = (int)mode;
+		gcp_real.cuThreadExchangeStreamCaptureMode(&mode);
+	}
+	errno = saved;
+	return result;
+}
+
+/* Releasing a user object that found no graph runs its destructor too, and that
+ * one must not reach the caller, who was told of the failure. */
+struct gcp_attachment {
+	void (*destroy)(void *arg);
+	void *arg;
+};
+
+static void attachment_end(void *data)
+{
+	struct gcp_attachment *attachment = data;
+
+	if (attachment->destroy)
+		attachment->destroy(attachment->arg);
+	free(attachment);
+}
+
+static int driver_graph_attach(void *graph, void (*destroy)(void *arg), void *arg)
+{
+	struct gcp_attachment *attachment;
+	CUuserObject object = NULL;
+	struct gcp_visit visit;
+	CUresult result;
+
+	if (!gcp_real.cuUserObjectCreate || !gcp_real.cuGraphRetainUserObject ||
+	    !gcp_real.cuUserObjectRelease)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	attachment = malloc(sizeof(*attachment));
+	if (!attachment)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*attachment = (struct gcp_attachment){.destroy = destroy, .arg = arg};
+	gcp_visit_begin(&visit, NULL);
+	result = gcp_real.cuUserObjectCreate(&object, attachment, attachment_end, 1,
+					     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+	if (result != CUDA_SUCCESS) {
+		free(attachment);
+	} else {
+		result = gcp_real.cuGraphRetainUserObject(graph, object, 1,
+							  CU_GRAPH_USER_OBJECT_MOVE);
+		if (result != CUDA_SUCCESS) {
+			attachment->destroy = NULL;
+			gcp_real.cuUserObjectRelease(object, 1);
+		}
+	}
+	gcp_visit_end(&visit);
+	return result;
+}
+
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
+{
+	*ret_driver = (struct gcp_capture_driver){
+	    .capture_state = driver_capture_state,
+	    .thread_mode = driver_thread_mode,
+	    .graph_attach = driver_graph_attach,
+	};
+}

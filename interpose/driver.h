@@ -1,0 +1,31 @@
+/*
+ * driver.h - the real driver as the rooms pool/ and capture/ want to see it,
+ * and the manners of calling it from inside a hook.
+ */
+#ifndef GCP_INTERPOSE_DRIVER_H
+#define GCP_INTERPOSE_DRIVER_H
+
+#include <stdbool.h>
+
+#include "../capture/capture.h"
+#include "../pool/driver.h"
+#include "symbols.h"
+
+/* Fill the tables from gcp_real; after gcp_resolve_complete. */
+void gcp_driver_fill(struct gcp_driver *ret_driver);
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
+
+/* A visit to the driver on our own account: `ctx` is current (NULL: whichever
+ * is), the thread's capture mode is relaxed, so that nothing that happens can
+ * invalidate a capture; leaving puts both and errno back. */
+struct gcp_visit {
+	int saved_errno;
+	bool pushed;
+	bool relaxed;
+	CUstreamCaptureMode mode;
+};
+
+CUresult gcp_visit_begin(struct gcp_visit *visit, CUcontext ctx);
+void gcp_visit_end(struct gcp_visit *visit);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * elfwalk.h - finds loaded libraries, and functions in them, by walking their ELF
+ * symbol tables.
+ *
+ * Why not dlsym: this library *is* dlsym for everybody in the process, and a
+ * look-up through the public one would leave its mark in dlerror, would find
+ * our own hooks, and is not in libc.so.6 before glibc 2.34. The walk needs
+ * dl_iterate_phdr only, allocates nothing, and touches neither errno nor
+ * dlerror. Any thread, any time; the walk holds the loader's list lock.
+ */
+#ifndef GCP_INTERPOSE_ELFWALK_H
+#define GCP_INTERPOSE_ELFWALK_H
+
+#include <limits.h>
+#include <link.h>
+#include <stdbool.h>
+
+struct gcp_elf {
+	ElfW(Addr) base;         /* load bias */
+	const ElfW(Phdr) * phdr; /* program headers, to tell what lies inside */
+	ElfW(Half) phdr_count;
+	const ElfW(Sym) * symbols;
+	const char *strings;
+	const uint32_t *gnu_hash; /* at least one of the two hash tables */
+	const uint32_t *sysv_hash;
+	const char *soname;  /* "" if it has none */
+	char path[PATH_MAX]; /* as the loader knows it */
+};
+
+/* The first loaded library whose soname is `soname`. */
+bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf);
+
+/* The first loaded library whose soname begins with `prefix`. */
+bool gcp_elf_find_prefix(const char *prefix, struct gcp_elf *ret_elf);
+
+/* The function `name` that this library defines and exports, or NULL. */
+void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name);
+
+/* Whether `address` lies in this library. */
+bool gcp_elf_contains(const struct gcp_elf *elf, const void *address);
+
+/* A function of libc, libdl or libpthread: they were separate libraries before
+ * glibc 2.34, and a program may have been started without the latter two. */
+void *gcp_elf_libc_symbol(const char *name);
+
+/* Keeps the library loaded for good: pointers into it stay valid. */
+bool gcp_elf_pin(const struct gcp_elf *elf);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * exports.c - what the program calls: one entry for each hooked symbol.
+ *
+ * The exported names carry a symbol version that is hidden ("@", not "@@") and
+ * is the first one defined. The loader accepts such a symbol for a reference
+ * without a version, as programs linked with libcuda have it, and dlsym never
+ * returns it (glibc, do_lookup_x: "Don't accept hidden symbols"), so that we
+ * are invisible to look-ups. libgcpool.map puts GCPOOL first.
+ */
+#include <errno.h>
+
+#include "hooks.h"
+#include "process.h"
+#include "resolve.h"
+
+#define GCP_EXPORTED __attribute__((visibility("default")))
+
+/* gcp_entry_<name> is known outside only as <name>. */
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	__asm__(".symver gcp_entry_" #name ", " #name "@GCPOOL");                      \
+	GCP_EXPORTED CUresult gcp_entry_##name parameters                              \
+	{                                                                              \
+		int saved = errno;                                                     \
+		CUresult result;                                                       \
+                                                                                       \
+		gcp_resolve();                                                         \
+		if (!gcp_real.name)                                                    \
+			return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;              \
+		if (gcp_process_passive())                                             \
+			return gcp_real.name arguments;                                \
+		result = gcp_hook_##name arguments;                                    \
+		errno = saved;                                                         \
+		return result;                                                         \
+	}
+GCP_DRIVER_HOOKS(GCP_X)
+#undef GCP_X

@@ -1,0 +1,26 @@
+/*
+ * hooks.h - prototypes of every hook and of every exported entry, expanded
+ * from symbols.h.
+ *
+ * A call of the program arrives at the entry (exports.c), which forwards at
+ * once when the library is off, keeps errno, and else calls the hook.
+ */
+#ifndef GCP_INTERPOSE_HOOKS_H
+#define GCP_INTERPOSE_HOOKS_H
+
+#include "symbols.h"
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters;                                           \
+	CUresult gcp_entry_##name parameters;
+GCP_DRIVER_HOOKS(GCP_X)
+#undef GCP_X
+
+#define GCP_X(tag, version, name, parameters, arguments)                               \
+	int gcp_entry_##tag##_##name parameters;
+#define GCP_V(tag, version) GCP_RUNTIME_HOOKS(GCP_X, tag, version)
+GCP_RUNTIMES(GCP_V)
+#undef GCP_V
+#undef GCP_X
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * ipc.c - the hooks on memory shared between processes.
+ *
+ * CUDA's handle stands for a whole driver allocation. A block that does not
+ * begin one gets a handle of the same 64 bytes that carries its offset, too:
+ *
+ *   bytes  0..55   CUDA's, every bit inverted
+ *   bytes 56..63   magic (24 bits) and offset / 512 (40 bits), little-endian
+ *
+ * CUDA leaves the last 8 bytes zero and does not look at them (driver 580,
+ * measured; another driver that uses them gets NOT_SUPPORTED from us). What is
+ * inverted includes the size, the flags and the device, each of which CUDA
+ * checks: a process without this library gets an error, not somebody else's
+ * bytes. A process with it finds the magic, opens CUDA's handle and adds the
+ * offset. A block at the beginning keeps the plain handle.
+ *
+ * Another process stands in no context's queue: before a block is exported, all
+ * work that could still touch it from former owners is waited for.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks.h"
+#include "ipc.h"
+#include "life.h"
+#include "memory.h"
+#include "message.h"
+
+#define GCP_IPC_MAGIC UINT64_C(0x67c9a5)
+#define GCP_IPC_PLAIN 56 /* bytes of CUDA's own */
+#define GCP_IPC_UNIT  512
+#define GCP_IPC_SHIFT 40
+
+_Static_assert(sizeof(CUipcMemHandle) == GCP_IPC_PLAIN + sizeof(uint64_t), "cuda.h");
+
+/* --- the form of a handle ------------------------------------------------------- */
+
+static void handle_invert(CUipcMemHandle *handle)
+{
+	for (int i = 0; i < GCP_IPC_PLAIN; i++)
+		handle->reserved[i] = (char)~handle->reserved[i];
+}
+
+static uint64_t handle_tail(const CUipcMemHandle *handle)
+{
+	uint64_t tail;
+
+	memcpy(&tail, handle->reserved + GCP_IPC_PLAIN, sizeof(tail));
+	return tail;
+}
+
+static void handle_set_tail(CUipcMemHandle *handle, uint64_t tail)
+{
+	memcpy(handle->reserved + GCP_IPC_PLAIN, &tail, sizeof(tail));
+}
+
+static bool handle_encode(CUipcMemHandle *handle, uint64_t offset)
+{
+	uint64_t units = offset / GCP_IPC_UNIT;
+
+	if (handle_tail(handle) != 0 || offset % GCP_IPC_UNIT != 0 ||
+	    units >> GCP_IPC_SHIFT != 0)
+		return false;
+	handle_invert(handle);
+	handle_set_tail(handle, GCP_IPC_MAGIC << GCP_IPC_SHIFT | units);
+	return true;
+}
+
+/* The offset; 0 for a plain handle. */
+static uint64_t handle_decode(CUipcMemHandle *handle)
+{
+	uint64_t tail = handle_tail(handle);
+
+	if (tail >> GCP_IPC_SHIFT != GCP_IPC_MAGIC)
+		return 0;
+	handle_invert(handle);
+	handle_set_tail(handle, 0);
+	return (tail & ((UINT64_C(1) << GCP_IPC_SHIFT) - 1)) * GCP_IPC_UNIT;
+}
+
+/* --- export --------------------------------------------------------------------- */
+
+CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
+{
+	CUresult result = gcp_memory_complete(ptr);
+	struct gcp_block_info info;
+
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
+	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
+	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0 ||
+	    info.addr == info.segment_addr)
+		return result;
+	if (handle_encode(ret_handle, info.addr - info.segment_addr))
+		return CUDA_SUCCESS;
+	gcp_message(GCP_LEVEL_ERROR,
+		    "this driver's IPC handles have no room for an offset, refusing to "
+		    "export a block of the pool; GCPOOL_MODE=off exports it");
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* --- import --------------------------------------------------------------------- */
+
+/* A pointer given to the program that is not the one CUDA gave. */
+struct gcp_opened {
+	CUdeviceptr ptr, base;
+	CUcontext ctx;  /* current when it was opened */
+	uint64_t count; /* opens not closed yet */
+	struct gcp_opened *next;
+};
+
+static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_opened *opened_first; /* guarded by opened_lock */
+
+static bool opened_add(CUdeviceptr base, uint64_t offset)
+{
+	struct gcp_opened *opened;
+	CUcontext ctx = NULL;
+
+	gcp_real.cuCtxGetCurrent(&ctx);
+	pthread_mutex_lock(&opened_lock);
+	for (opened = opened_first; opened; opened = opened->next)
+		if (opened->ptr == base + offset && opened->base == base)
+			break;
+	if (!opened) {
+		opened = calloc(1, sizeof(*opened));
+		if (opened) {
+			opened->ptr = base + offset;
+			opened->base = base;
+			opened->ctx = ctx;
+			opened->next = opened_first;
+			opened_first = opened;
+		}
+	}
+	if (opened)
+		opened->count++;
+	pthread_mutex_unlock(&opened_lock);
+	return opened != NULL;
+}
+
+/* What CUDA calls the pointer that the program closes; `ptr` itself if it was
+ * opened plainly. */
+static CUdeviceptr opened_base(CUdeviceptr ptr)
+{
+	struct gcp_opened *opened;
+
+	pthread_mutex_lock(&opened_lock);
+	for (opened = opened_first; opened && opened->ptr != ptr; opened = opened->next)
+		;
+	pthread_mutex_unlock(&opened_lock);
+	return opened ? opened->base : ptr;
+}
+
+static void opened_remove(CUdeviceptr ptr)
+{
+	struct gcp_opened **link, *opened;
+
+	pthread_mutex_lock(&opened_lock);
+	for (link = &opened_first; *link && (*link)->ptr != ptr; link = &(*link)->next)
+		;
+	opened = *link;
+	if (opened && --opened->count == 0) {
+		*link = opened->next;
+		free(opened);
+	}
+	pthread_mutex_unlock(&opened_lock);
+}
+
+void gcp_ipc_context_gone(CUcontext ctx)
+{
+	struct gcp_opened **link = &opened_first, *opened;
+
+	pthread_mutex_lock(&opened_lock);
+	while ((opened = *link) != NULL) {
+		if (opened->ctx != ctx) {
+			link = &opened->next;
+			continue;
+		}
+		*link = opened->next;
+		free(opened);
+	}
+	pthread_mutex_unlock(&opened_lock);
+}
+
+static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
+			 CUdeviceptr *ret_ptr, CUipcMemHandle handle,
+			 unsigned int flags)
+{
+	uint64_t offset = handle_decode(&handle);
+	CUresult result = real(ret_ptr, handle, flags);
+
+	if (result != CUDA_SUCCESS || offset == 0)
+		return result;
+	if (!opened_add(*ret_ptr, offset)) {
+		gcp_real.cuIpcCloseMemHandle(*ret_ptr);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*ret_ptr += offset;
+	return CUDA_SUCCESS;
+}
+
+CUresult gcp_hook_cuIpcOpenMemHandle(CUdeviceptr *ret_ptr, CUipcMemHandle handle,
+				     unsigned int flags)
+{
+	return ipc_open(gcp_real.cuIpcOpenMemHandle, ret_ptr, handle, flags);
+}
+
+CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle handle,
+					unsigned int flags)
+{
+	return ipc_open(gcp_real.cuIpcOpenMemHandle_v2, ret_ptr, handle, flags);
+}
+
+CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
+{
+	CUdeviceptr base = opened_base(ptr);
+	CUresult result = gcp_real.cuIpcCloseMemHandle(base);
+
+	if (result == CUDA_SUCCESS && base != ptr)
+		opened_remove(ptr);
+	return result;
+}

@@ -1,0 +1,157 @@
+/*
+ * life.c - see life.h. Nothing here runs at load: the first hook that allocates
+ * calls gcp_life_start, which holds start_lock and makes no CUDA call. At exit
+ * nothing is freed and no CUDA call is made: the driver may be gone already.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "contexts.h"
+#include "driver.h"
+#include "elfwalk.h"
+#include "life.h"
+#include "message.h"
+#include "report.h"
+#include "resolve.h"
+
+struct gcp_process gcp_process;
+
+__thread struct gcp_thread gcp_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+_Atomic(uint64_t) gcp_thread_streams_gone;
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Thread exit: pthread_key_create and pthread_setspecific, which are in
+ * libpthread before glibc 2.34 and therefore looked up. */
+static pthread_key_t exit_key;
+static int (*exit_key_set)(pthread_key_t, const void *);
+
+static enum gcp_state start_pooling(void);
+static void exit_key_create(void);
+
+enum gcp_state gcp_life_start(void)
+{
+	enum gcp_state state;
+
+	pthread_mutex_lock(&start_lock);
+	state = gcp_process_state();
+	if (state == GCP_STATE_FRESH) {
+		gcp_tally_begin();
+		gcp_options_read(&gcp_process.options);
+		if (gcp_process.options.mode == GCP_MODE_POOL)
+			state = start_pooling();
+		else if (gcp_process.options.mode == GCP_MODE_COUNT)
+			state = GCP_STATE_COUNT;
+		else
+			state = GCP_STATE_PASSIVE;
+		atomic_store_explicit(&gcp_process.state, state, memory_order_release);
+	}
+	pthread_mutex_unlock(&start_lock);
+	return state;
+}
+
+static enum gcp_state start_pooling(void)
+{
+	struct gcp_capture_driver capture_driver;
+	struct gcp_driver driver;
+	int result;
+
+	if (!gcp_resolve_complete()) {
+		gcp_message(GCP_LEVEL_WARNING,
+			    "the CUDA driver lacks functions that libgcpool needs, "
+			    "passing every call through");
+		return GCP_STATE_PASSIVE;
+	}
+	gcp_driver_fill(&driver);
+	gcp_driver_fill_capture(&capture_driver);
+	result =
+	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);
+	if (result == 0)
+		result = gcp_tracker_create(gcp_process.pools, &capture_driver,
+					    &gcp_process.tracker);
+	if (result != 0) {
+		gcp_message(GCP_LEVEL_ERROR,
+			    "cannot set up the pools (error %d), "
+			    "passing every call through",
+			    -result);
+		return GCP_STATE_PASSIVE;
+	}
+	exit_key_create();
+	return GCP_STATE_POOL;
+}
+
+/* --- threads ------------------------------------------------------------------ */
+
+static void thread_exit(void *data)
+{
+	(void)data;
+	gcp_thread.exit_registered = false;
+	gcp_thread.ctx = NULL;
+	if (gcp_process_pooling())
+		gcp_pools_thread_exit(gcp_process.pools);
+}
+
+static void exit_key_create(void)
+{
+	int (*create)(pthread_key_t *, void (*)(void *));
+
+	*(void **)&create = gcp_elf_libc_symbol("pthread_key_create");
+	if (create && create(&exit_key, thread_exit) == 0)
+		*(void **)&exit_key_set = gcp_elf_libc_symbol("pthread_setspecific");
+}
+
+struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
+{
+	uint64_t generation =
+	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	struct gcp_pool *pool = NULL;
+	CUcontext home;
+	int device;
+
+	if (!gcp_thread.exit_registered && exit_key_set)
+		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
+	if (!gcp_contexts_home(ctx, &home, &device) ||
+	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
+		pool = NULL;
+	gcp_thread.ctx = ctx;
+	gcp_thread.pool = pool;
+	gcp_thread.device = device;
+	gcp_thread.generation = generation;
+	return pool;
+}
+
+/* --- fork --------------------------------------------------------------------- */
+
+/* CUDA does not work in the child of a process that has used it: everything
+ * passes through, and whatever plain CUDA says is said. Where the parent had
+ * not allocated yet, the child is as good as new but for locks. */
+static void fork_child(void)
+{
+	if (gcp_process_state() == GCP_STATE_FRESH) {
+		pthread_mutex_init(&start_lock, NULL);
+		gcp_resolve_after_fork();
+		gcp_contexts_after_fork();
+	} else {
+		atomic_store(&gcp_process.state, GCP_STATE_PASSIVE);
+	}
+}
+
+void gcp_life_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, fork_child);
+}
+
+/* --- exit --------------------------------------------------------------------- */
+
+__attribute__((destructor)) static void life_end(void)
+{
+	enum gcp_state state = gcp_process_state();
+	int saved = errno;
+
+	if (state == GCP_STATE_POOL || state == GCP_STATE_COUNT)
+		gcp_report_exit(&gcp_process.options, gcp_process.pools);
+	errno = saved;
+}

@@ -1,0 +1,29 @@
+/*
+ * lookup.c - the hooks on cuGetProcAddress. The real one answers first; only
+ * then the pointer that it gave, if it is a function that we hook, becomes its
+ * hook. So whatever version and stream flavour the program asked for, the hook
+ * has the same parameters. Runs before cuInit: starts nothing.
+ */
+#include "hooks.h"
+#include "resolve.h"
+
+CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int version,
+				   cuuint64_t flags)
+{
+	CUresult result = gcp_real.cuGetProcAddress(symbol, ret_fn, version, flags);
+
+	if (result == CUDA_SUCCESS && ret_fn)
+		*ret_fn = gcp_resolve_hook(*ret_fn);
+	return result;
+}
+
+CUresult gcp_hook_cuGetProcAddress_v2(const char *symbol, void **ret_fn, int version,
+				      cuuint64_t flags, int *ret_status)
+{
+	CUresult result =
+	    gcp_real.cuGetProcAddress_v2(symbol, ret_fn, version, flags, ret_status);
+
+	if (result == CUDA_SUCCESS && ret_fn)
+		*ret_fn = gcp_resolve_hook(*ret_fn);
+	return result;
+}

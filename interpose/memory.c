@@ -1,0 +1,206 @@
+/*
+ * memory.c - the hooks that allocate and free device memory.
+ *
+ * A hit asks CUDA for the current context and nothing else. Whatever is not
+ * ours, or not sure, goes to the real function untouched.
+ */
+#include "driver.h"
+#include "hooks.h"
+#include "life.h"
+#include "memory.h"
+#include "pitch.h"
+#include "report.h"
+
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_BYTES_MAX ((size_t)1 << 46)
+
+/* --- passing through ----------------------------------------------------------- */
+
+/* What count mode wants to know of the current context. */
+static CUcontext memory_here(int *ret_device)
+{
+	CUcontext ctx = NULL;
+	CUdevice device = -1;
+
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
+	    gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		ctx = NULL;
+	*ret_device = device;
+	return ctx;
+}
+
+static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint64_t ns)
+{
+	CUcontext ctx;
+	int device;
+
+	if (result != CUDA_SUCCESS || gcp_process_state() != GCP_STATE_COUNT)
+		return;
+	ctx = memory_here(&device);
+	if (ctx)
+		gcp_tally_alloc(ctx, device, ptr, bytes, ns);
+}
+
+CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	uint64_t start = gcp_tally_clock();
+	CUresult result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
+	uint64_t ns = gcp_tally_clock() - start;
+
+	gcp_tally_call(GCP_TALLY_mem_alloc, start, bytes, result);
+	memory_counted(result, ret_ptr ? *ret_ptr : 0, bytes, ns);
+	return result;
+}
+
+CUresult gcp_memory_pass_free(CUdeviceptr ptr)
+{
+	uint64_t start = gcp_tally_clock();
+	CUresult result = gcp_real.cuMemFree_v2(ptr);
+
+	gcp_tally_call(GCP_TALLY_mem_free, start, 0, result);
+	if (result == CUDA_SUCCESS && gcp_process_state() == GCP_STATE_COUNT)
+		gcp_tally_free(ptr, gcp_tally_clock() - start);
+	return result;
+}
+
+/* --- allocate ----------------------------------------------------------------- */
+
+int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr)
+{
+	if (gcp_tracker_busy(gcp_process.tracker))
+		return gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
+					 gcp_thread_stream(), bytes, ret_addr);
+	return gcp_pool_alloc(pool, bytes, ret_addr);
+}
+
+CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_pool *pool;
+	gcp_addr addr;
+	int result;
+
+	if (gcp_life_state() != GCP_STATE_POOL || !ret_ptr || !bytes ||
+	    bytes > GCP_BYTES_MAX)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	pool = gcp_life_pool();
+	gcp_thread.runtime_sure = gcp_thread.runtime_inside && pool;
+	if (!pool)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	result = gcp_memory_alloc(pool, bytes, &addr);
+	if (result < 0)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	if (result == 0)
+		*ret_ptr = addr;
+	return (CUresult)result;
+}
+
+/* Rows of the pitch that CUDA itself would choose, out of the pool. */
+CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
+				     size_t width, size_t height, unsigned int element)
+{
+	size_t pitch = 0, bytes = 0;
+	struct gcp_pool *pool = NULL;
+	gcp_addr addr;
+	int result;
+
+	if (gcp_life_state() == GCP_STATE_POOL && ret_ptr && ret_pitch && width &&
+	    height)
+		pool = gcp_life_pool();
+	if (pool)
+		pitch = gcp_pitch_of(width, element);
+	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
+	    bytes > GCP_BYTES_MAX)
+		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	result = gcp_memory_alloc(pool, bytes, &addr);
+	if (result < 0)
+		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	if (result == 0) {
+		*ret_ptr = addr;
+		*ret_pitch = pitch;
+	}
+	return (CUresult)result;
+}
+
+/* --- free --------------------------------------------------------------------- */
+
+CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
+{
+	int result = -ENOENT;
+
+	if (ptr && gcp_process_pooling())
+		result = gcp_pools_free(gcp_process.pools, ptr);
+	if (result == -ENOENT)
+		return gcp_memory_pass_free(ptr);
+	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+}
+
+/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
+ * 580, measured); while the stream captures it refuses it with INVALID_VALUE.
+ * A block of ours goes to the open page, whose fence covers this stream as it
+ * covers all others; the refusal is left to CUDA. */
+static bool memory_frees_here(CUdeviceptr ptr, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	cuuint64_t id;
+
+	if (!ptr || !gcp_process_pooling() || !gcp_pools_owns(gcp_process.pools, ptr))
+		return false;
+	if (!gcp_tracker_capturing(gcp_process.tracker) ||
+	    !gcp_real.cuStreamGetCaptureInfo)
+		return true;
+	return gcp_real.cuStreamGetCaptureInfo(stream, &status, &id) == CUDA_SUCCESS &&
+	       status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static CUresult memory_free_async(CUresult (*real)(CUdeviceptr, CUstream),
+				  CUdeviceptr ptr, CUstream stream, bool per_thread)
+{
+	CUstream named = !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
+	CUresult result;
+	uint64_t start;
+
+	if (memory_frees_here(ptr, named))
+		return gcp_hook_cuMemFree_v2(ptr);
+	start = gcp_tally_clock();
+	result = real(ptr, stream);
+	gcp_tally_call(GCP_TALLY_mem_free_async, start, 0, result);
+	return result;
+}
+
+CUresult gcp_hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+	return memory_free_async(gcp_real.cuMemFreeAsync, ptr, stream, false);
+}
+
+CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+{
+	return memory_free_async(gcp_real.cuMemFreeAsync_ptsz, ptr, stream, true);
+}
+
+/* --- how much there is ---------------------------------------------------------- */
+
+/* What the pools could give back counts as free: programs size their own
+ * caches by this. */
+CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+{
+	uint64_t start = gcp_tally_clock(), reclaimable;
+	size_t available = 0, total = 0;
+	CUresult result;
+
+	if (!ret_free || !ret_total)
+		return gcp_real.cuMemGetInfo_v2(ret_free, ret_total);
+	result = gcp_real.cuMemGetInfo_v2(&available, &total);
+	gcp_tally_call(GCP_TALLY_mem_get_info, start, 0, result);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_process_pooling() && gcp_life_pool()) {
+		reclaimable =
+		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device);
+		available = reclaimable < total - available
+				? available + (size_t)reclaimable
+				: total;
+	}
+	*ret_free = available;
+	*ret_total = total;
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,26 @@
+/*
+ * memory.h - what the hooks on memory share with each other.
+ */
+#ifndef GCP_INTERPOSE_MEMORY_H
+#define GCP_INTERPOSE_MEMORY_H
+
+#include <errno.h>
+#include <stddef.h>
+
+#include "../pool/pool.h"
+#include "symbols.h"
+
+/* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
+int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr);
+
+/* The real functions, with their call counted (GCP_STATE_COUNT: and the
+ * pointer remembered). */
+CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes);
+CUresult gcp_memory_pass_free(CUdeviceptr ptr);
+
+/* Before memory is handed to someone who stands in no context's queue: waits
+ * until no earlier work can touch the block around `ptr`. CUDA_SUCCESS also for
+ * memory that is not ours. */
+CUresult gcp_memory_complete(CUdeviceptr ptr);
+
+#endif

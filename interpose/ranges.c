@@ -1,0 +1,115 @@
+/*
+ * ranges.c - the hooks that ask where an allocation begins and ends. They answer
+ * for the block that the program was given, not for the driver allocation that
+ * holds it, with the size that the program asked for, as CUDA does.
+ *
+ * Peer tokens, dma-buf handles and synchronous memory operations hand memory to
+ * someone who stands in no context's queue: the block is completed first.
+ */
+#include "hooks.h"
+#include "life.h"
+#include "memory.h"
+
+static bool range_find(CUdeviceptr ptr, struct gcp_block_info *ret_info)
+{
+	return gcp_process_pooling() &&
+	       gcp_pools_find(gcp_process.pools, ptr, ret_info) == 0;
+}
+
+CUresult gcp_memory_complete(CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+	int result;
+
+	if (!range_find(ptr, &info))
+		return CUDA_SUCCESS;
+	result = gcp_pools_complete(gcp_process.pools, info.addr);
+	if (result > 0)
+		return (CUresult)result;
+	/* Freed meanwhile is the program's mistake, and for CUDA to name. */
+	return result == -EBUSY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes,
+					  CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+
+	if (!range_find(ptr, &info))
+		return gcp_real.cuMemGetAddressRange_v2(ret_base, ret_bytes, ptr);
+	if (ret_base)
+		*ret_base = info.addr;
+	if (ret_bytes)
+		*ret_bytes = info.requested;
+	return CUDA_SUCCESS;
+}
+
+static void range_correct(void *value, CUpointer_attribute attribute,
+			  const struct gcp_block_info *info)
+{
+	if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		*(CUdeviceptr *)value = info->addr;
+	else if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		*(size_t *)value = info->requested;
+}
+
+CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,
+					CUdeviceptr ptr)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct gcp_block_info info;
+
+	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+		result = gcp_memory_complete(ptr);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
+	if (result == CUDA_SUCCESS &&
+	    (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	     attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) &&
+	    range_find(ptr, &info))
+		range_correct(ret_value, attribute, &info);
+	return result;
+}
+
+CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
+					 CUpointer_attribute *attributes, void **values,
+					 CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+	CUresult result = CUDA_SUCCESS;
+	bool ours = attributes && values && range_find(ptr, &info);
+
+	for (unsigned int i = 0; ours && i < count; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+			result = gcp_memory_complete(ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
+	for (unsigned int i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
+		range_correct(values[i], attributes[i], &info);
+	return result;
+}
+
+CUresult gcp_hook_cuPointerSetAttribute(const void *value,
+					CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		result = gcp_memory_complete(ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);
+}
+
+CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr,
+						size_t bytes, int type,
+						unsigned long long flags)
+{
+	CUresult result = gcp_memory_complete(ptr);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return gcp_real.cuMemGetHandleForAddressRange(ret_handle, ptr, bytes, type,
+						      flags);
+}

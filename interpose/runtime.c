@@ -1,0 +1,136 @@
+/*
+ * runtime.c - the short cut for programs linked with a shared libcudart: it saves
+ * cudart's own cost of cudaMalloc and cudaFree.
+ *
+ * Only a sure thing is done here. A thread is sure after the real cudaMalloc has
+ * come through to the driver's hook once, for then the current context is the
+ * one that cudart means; cudaSetDevice and anything that changes a context end
+ * that. All else (no context yet, NULL, size 0, memory that is not ours, every
+ * error) goes to the real function, which comes back through the driver's
+ * hooks, so that cudart's state and cudaGetLastError are as without us.
+ *
+ * The real function belongs to the cudart that the caller is linked with, which
+ * the symbol version tells (symbols.h). If the same version was loaded twice from
+ * different files, the first is taken; they share the driver's state, and only
+ * a last error could end up in the other one.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "elfwalk.h"
+#include "hooks.h"
+#include "life.h"
+#include "memory.h"
+
+/* cudaError_t of which no header is included here. */
+enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4 };
+
+struct gcp_runtime {
+	int (*cudaMalloc)(void **ret_ptr, size_t bytes);
+	int (*cudaFree)(void *ptr);
+	int (*cudaSetDevice)(int device);
+};
+
+/* --- the real cudarts ------------------------------------------------------------ */
+
+static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool runtime_fill(struct gcp_runtime *runtime, const char *version)
+{
+	bool any = strcmp(version, "GCPOOL") == 0;
+	struct gcp_elf elf;
+
+	if (any ? !gcp_elf_find_prefix("libcudart.so", &elf)
+		: !gcp_elf_find(version, &elf))
+		return false;
+	gcp_elf_pin(&elf);
+	*(void **)&runtime->cudaMalloc = gcp_elf_symbol(&elf, "cudaMalloc");
+	*(void **)&runtime->cudaFree = gcp_elf_symbol(&elf, "cudaFree");
+	*(void **)&runtime->cudaSetDevice = gcp_elf_symbol(&elf, "cudaSetDevice");
+	return runtime->cudaMalloc && runtime->cudaFree && runtime->cudaSetDevice;
+}
+
+/* Filled once, under runtime_lock; NULL: there is no such cudart. */
+static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
+					     atomic_bool *filled, const char *version)
+{
+	int saved = errno;
+
+	if (atomic_load_explicit(filled, memory_order_acquire))
+		return runtime;
+	pthread_mutex_lock(&runtime_lock);
+	if (!atomic_load_explicit(filled, memory_order_relaxed) &&
+	    runtime_fill(runtime, version))
+		atomic_store_explicit(filled, true, memory_order_release);
+	pthread_mutex_unlock(&runtime_lock);
+	errno = saved;
+	return atomic_load(filled) ? runtime : NULL;
+}
+
+/* --- the short cut ---------------------------------------------------------------- */
+
+static bool runtime_sure(void)
+{
+	return gcp_thread.runtime_sure && gcp_process_pooling() &&
+	       gcp_thread.generation ==
+		   atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+}
+
+static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
+			      size_t bytes)
+{
+	struct gcp_pool *pool = NULL;
+	gcp_addr addr;
+	int result;
+
+	if (ret_ptr && bytes && runtime_sure())
+		pool = gcp_life_pool();
+	if (pool && gcp_memory_alloc(pool, bytes, &addr) == 0) {
+		*ret_ptr = (void *)(uintptr_t)addr;
+		return GCP_CUDART_SUCCESS;
+	}
+	gcp_thread.runtime_sure = false;
+	gcp_thread.runtime_inside = true;
+	result = real->cudaMalloc(ret_ptr, bytes);
+	gcp_thread.runtime_inside = false;
+	if (result != GCP_CUDART_SUCCESS)
+		gcp_thread.runtime_sure = false;
+	return result;
+}
+
+static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
+{
+	int result = -ENOENT;
+
+	if (ptr && runtime_sure())
+		result = gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
+	/* A sticky device error has the same number in both layers, and whatever
+	 * the program calls next reports it again. */
+	return result >= 0 ? result : real->cudaFree(ptr);
+}
+
+static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
+{
+	gcp_thread.runtime_sure = false;
+	return real->cudaSetDevice(device);
+}
+
+/* --- exports ---------------------------------------------------------------------- */
+
+#define GCP_X(tag, version, name, parameters, arguments)                               \
+	__asm__(".symver gcp_entry_" #tag "_" #name ", " #name "@" version);           \
+	__attribute__((visibility("default"))) int gcp_entry_##tag##_##name parameters \
+	{                                                                              \
+		const struct gcp_runtime *real =                                       \
+		    runtime_get(&tag, &tag##_filled, version);                         \
+                                                                                       \
+		return real ? runtime_##name(real, GCP_ARGUMENTS arguments)            \
+			    : GCP_CUDART_UNLOADING;                                    \
+	}
+#define GCP_ARGUMENTS(...) __VA_ARGS__
+#define GCP_V(tag, version)                                                            \
+	static struct gcp_runtime tag;                                                 \
+	static atomic_bool tag##_filled;                                               \
+	GCP_RUNTIME_HOOKS(GCP_X, tag, version)
+GCP_RUNTIMES(GCP_V)

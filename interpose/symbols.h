@@ -1,0 +1,331 @@
+/*
+ * symbols.h - the one table of the CUDA symbols that this library hooks, and
+ * the table of those that it only calls.
+ *
+ * Prototypes of hooks, slots of real functions, look-ups by name and by
+ * pointer, exports, and the export test are all expansions of these tables:
+ * a symbol is hooked by adding its row here and writing gcp_hook_<name>.
+ *
+ * A row of the driver tables:
+ *   X(name, base, version, flags, need, parameters, arguments)
+ *     name     exported symbol, exactly as libcuda spells it
+ *     base     what a program hands to cuGetProcAddress for it
+ *     version  the CUDA version that makes cuGetProcAddress answer with it
+ *     flags    0, or 2 for the per-thread default stream (name ends in _ptsz)
+ *     need     GCP_REQUIRED: without it the library passes everything through;
+ *              GCP_OPTIONAL: the driver may be too old to have it
+ * All return CUresult. Types that only newer cuda.h declare are spelled as
+ * struct pointers, so that older headers do as well.
+ *
+ * Never add cuMemAlloc, cuMemFree and their like without _v2: those are the
+ * 32-bit forms of CUDA 2 with other parameters.
+ */
+#ifndef GCP_INTERPOSE_SYMBOLS_H
+#define GCP_INTERPOSE_SYMBOLS_H
+
+#include <stddef.h>
+#include <cuda.h>
+
+/* cuda.h renames the old spellings to the newest versions; the table means
+ * exactly what it says. */
+#undef cuCtxCreate
+#undef cuCtxDestroy
+#undef cuCtxPushCurrent
+#undef cuStreamDestroy
+#undef cuStreamBeginCapture
+#undef cuStreamGetCaptureInfo
+#undef cuStreamUpdateCaptureDependencies
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuIpcOpenMemHandle
+#undef cuGetProcAddress
+#undef cuGetProcAddress_v2
+
+#define GCP_REQUIRED 1
+#define GCP_OPTIONAL 0
+
+/* clang-format off */
+
+/* --- hooked ---------------------------------------------------------------- */
+
+#define GCP_HOOKS_LOOKUP(X)                                                            \
+	X(cuGetProcAddress, cuGetProcAddress, 11030, 0, GCP_OPTIONAL,                  \
+	  (const char *symbol, void **ret_fn, int version, cuuint64_t flags),          \
+	  (symbol, ret_fn, version, flags))                                            \
+	X(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0, GCP_OPTIONAL,               \
+	  (const char *symbol, void **ret_fn, int version, cuuint64_t flags,           \
+	   int *ret_status),                                                           \
+	  (symbol, ret_fn, version, flags, ret_status))
+
+#define GCP_HOOKS_MEMORY(X)                                                            \
+	X(cuMemAlloc_v2, cuMemAlloc, 3020, 0, GCP_REQUIRED,                            \
+	  (CUdeviceptr *ret_ptr, size_t bytes), (ret_ptr, bytes))                      \
+	X(cuMemFree_v2, cuMemFree, 3020, 0, GCP_REQUIRED, (CUdeviceptr ptr), (ptr))    \
+	X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, 0, GCP_OPTIONAL,                  \
+	  (CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,       \
+	   unsigned int element),                                                      \
+	  (ret_ptr, ret_pitch, width, height, element))                                \
+	X(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0, GCP_OPTIONAL,                        \
+	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))                \
+	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, GCP_OPTIONAL,                      \
+	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))                           \
+	X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 2, GCP_OPTIONAL,                 \
+	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))
+
+/* Creators of memory that pass through, with a second chance when it is out. */
+#define GCP_HOOKS_CREATORS(X)                                                          \
+	X(cuMemAllocManaged, cuMemAllocManaged, 6000, 0, GCP_OPTIONAL,                 \
+	  (CUdeviceptr *ret_ptr, size_t bytes, unsigned int flags),                    \
+	  (ret_ptr, bytes, flags))                                                     \
+	X(cuMemAllocAsync, cuMemAllocAsync, 11020, 0, GCP_OPTIONAL,                    \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
+	  (ret_ptr, bytes, stream))                                                    \
+	X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 2, GCP_OPTIONAL,               \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
+	  (ret_ptr, bytes, stream))                                                    \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0, GCP_OPTIONAL,    \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
+	  (ret_ptr, bytes, pool, stream))                                              \
+	X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 2,             \
+	  GCP_OPTIONAL,                                                                \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
+	  (ret_ptr, bytes, pool, stream))                                              \
+	X(cuMemCreate, cuMemCreate, 10020, 0, GCP_OPTIONAL,                            \
+	  (CUmemGenericAllocationHandle *ret_handle, size_t bytes,                     \
+	   const CUmemAllocationProp *properties, unsigned long long flags),           \
+	  (ret_handle, bytes, properties, flags))                                      \
+	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0, GCP_OPTIONAL,                       \
+	  (void **ret_ptr, size_t bytes, unsigned int flags), (ret_ptr, bytes, flags)) \
+	X(cuMemAllocHost_v2, cuMemAllocHost, 3020, 0, GCP_OPTIONAL,                    \
+	  (void **ret_ptr, size_t bytes), (ret_ptr, bytes))                            \
+	X(cuArrayCreate_v2, cuArrayCreate, 3020, 0, GCP_OPTIONAL,                      \
+	  (CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *descriptor),               \
+	  (ret_array, descriptor))                                                     \
+	X(cuArray3DCreate_v2, cuArray3DCreate, 3020, 0, GCP_OPTIONAL,                  \
+	  (CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor),             \
+	  (ret_array, descriptor))                                                     \
+	X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, 0, GCP_OPTIONAL,       \
+	  (CUmipmappedArray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,     \
+	   unsigned int levels),                                                       \
+	  (ret_array, descriptor, levels))
+
+#define GCP_HOOKS_RANGES(X)                                                            \
+	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, 0, GCP_OPTIONAL,        \
+	  (CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr ptr),                 \
+	  (ret_base, ret_bytes, ptr))                                                  \
+	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0, GCP_OPTIONAL,         \
+	  (void *ret_value, CUpointer_attribute attribute, CUdeviceptr ptr),           \
+	  (ret_value, attribute, ptr))                                                 \
+	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0, GCP_OPTIONAL,       \
+	  (unsigned int count, CUpointer_attribute *attributes, void **values,         \
+	   CUdeviceptr ptr),                                                           \
+	  (count, attributes, values, ptr))                                            \
+	X(cuPointerSetAttribute, cuPointerSetAttribute, 6000, 0, GCP_OPTIONAL,         \
+	  (const void *value, CUpointer_attribute attribute, CUdeviceptr ptr),         \
+	  (value, attribute, ptr))                                                     \
+	X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, 0,      \
+	  GCP_OPTIONAL,                                                                \
+	  (void *ret_handle, CUdeviceptr ptr, size_t bytes, int type,                  \
+	   unsigned long long flags),                                                  \
+	  (ret_handle, ptr, bytes, type, flags))
+
+#define GCP_HOOKS_IPC(X)                                                               \
+	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, 0, GCP_OPTIONAL,                 \
+	  (CUipcMemHandle *ret_handle, CUdeviceptr ptr), (ret_handle, ptr))            \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, 0, GCP_OPTIONAL,               \
+	  (CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags),           \
+	  (ret_ptr, handle, flags))                                                    \
+	X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, 0, GCP_OPTIONAL,           \
+	  (CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags),           \
+	  (ret_ptr, handle, flags))                                                    \
+	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 0, GCP_OPTIONAL,             \
+	  (CUdeviceptr ptr), (ptr))
+
+#define GCP_HOOKS_CONTEXTS(X)                                                          \
+	X(cuCtxCreate, cuCtxCreate, 2000, 0, GCP_OPTIONAL,                             \
+	  (CUcontext *ret_ctx, unsigned int flags, CUdevice device),                   \
+	  (ret_ctx, flags, device))                                                    \
+	X(cuCtxCreate_v2, cuCtxCreate, 3020, 0, GCP_OPTIONAL,                          \
+	  (CUcontext *ret_ctx, unsigned int flags, CUdevice device),                   \
+	  (ret_ctx, flags, device))                                                    \
+	X(cuCtxCreate_v3, cuCtxCreate, 11040, 0, GCP_OPTIONAL,                         \
+	  (CUcontext *ret_ctx, struct CUexecAffinityParam_st * params, int count,      \
+	   unsigned int flags, CUdevice device),                                       \
+	  (ret_ctx, params, count, flags, device))                                     \
+	X(cuCtxCreate_v4, cuCtxCreate, 12050, 0, GCP_OPTIONAL,                         \
+	  (CUcontext *ret_ctx, struct CUctxCreateParams_st * params,                   \
+	   unsigned int flags, CUdevice device),                                       \
+	  (ret_ctx, params, flags, device))                                            \
+	X(cuCtxDestroy, cuCtxDestroy, 2000, 0, GCP_OPTIONAL, (CUcontext ctx), (ctx))   \
+	X(cuCtxDestroy_v2, cuCtxDestroy, 4000, 0, GCP_OPTIONAL, (CUcontext ctx),       \
+	  (ctx))                                                                       \
+	X(cuCtxAttach, cuCtxAttach, 2000, 0, GCP_OPTIONAL,                             \
+	  (CUcontext *ret_ctx, unsigned int flags), (ret_ctx, flags))                  \
+	X(cuCtxDetach, cuCtxDetach, 2000, 0, GCP_OPTIONAL, (CUcontext ctx), (ctx))     \
+	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, 0, GCP_OPTIONAL, (CUcontext ctx),    \
+	  (ctx))                                                                       \
+	X(cuCtxPushCurrent, cuCtxPushCurrent, 2000, 0, GCP_OPTIONAL, (CUcontext ctx),  \
+	  (ctx))                                                                       \
+	X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000, 0, GCP_REQUIRED,                \
+	  (CUcontext ctx), (ctx))                                                      \
+	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_OPTIONAL,                \
+	  (CUcontext *ret_ctx, struct CUgreenCtx_st * green), (ret_ctx, green))        \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_OPTIONAL,   \
+	  (CUcontext *ret_ctx, CUdevice device), (ret_ctx, device))                    \
+	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0, GCP_OPTIONAL, \
+	  (CUdevice device), (device))                                                 \
+	X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, 0,           \
+	  GCP_OPTIONAL, (CUdevice device), (device))                                   \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0, GCP_OPTIONAL,     \
+	  (CUdevice device), (device))                                                 \
+	X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0, GCP_OPTIONAL, \
+	  (CUdevice device), (device))
+
+#define GCP_HOOKS_STREAMS(X)                                                           \
+	X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, 0, GCP_OPTIONAL,          \
+	  (CUstream stream), (stream))                                                 \
+	X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, 10000, 2, GCP_OPTIONAL,     \
+	  (CUstream stream), (stream))                                                 \
+	X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, 0, GCP_OPTIONAL,       \
+	  (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                 \
+	X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture, 10010, 2, GCP_OPTIONAL,  \
+	  (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                 \
+	X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, 0,          \
+	  GCP_OPTIONAL,                                                                \
+	  (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,            \
+	   const struct CUgraphEdgeData_st *edges, size_t count,                       \
+	   CUstreamCaptureMode mode),                                                  \
+	  (stream, graph, dependencies, edges, count, mode))                           \
+	X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, 12030, 2,     \
+	  GCP_OPTIONAL,                                                                \
+	  (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,            \
+	   const struct CUgraphEdgeData_st *edges, size_t count,                       \
+	   CUstreamCaptureMode mode),                                                  \
+	  (stream, graph, dependencies, edges, count, mode))                           \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0, GCP_OPTIONAL,              \
+	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
+	X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, 2, GCP_OPTIONAL,         \
+	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
+	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_OPTIONAL,                 \
+	  (CUstream stream, CUevent event, unsigned int flags),                        \
+	  (stream, event, flags))                                                      \
+	X(cuStreamWaitEvent_ptsz, cuStreamWaitEvent, 7000, 2, GCP_OPTIONAL,            \
+	  (CUstream stream, CUevent event, unsigned int flags),                        \
+	  (stream, event, flags))                                                      \
+	X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030, \
+	  0, GCP_OPTIONAL,                                                             \
+	  (CUstream stream, CUgraphNode * nodes, size_t count, unsigned int flags),    \
+	  (stream, nodes, count, flags))                                               \
+	X(cuStreamUpdateCaptureDependencies_ptsz, cuStreamUpdateCaptureDependencies,   \
+	  11030, 2, GCP_OPTIONAL,                                                      \
+	  (CUstream stream, CUgraphNode * nodes, size_t count, unsigned int flags),    \
+	  (stream, nodes, count, flags))                                               \
+	X(cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies,     \
+	  12030, 0, GCP_OPTIONAL,                                                      \
+	  (CUstream stream, CUgraphNode * nodes,                                       \
+	   const struct CUgraphEdgeData_st *edges, size_t count, unsigned int flags),  \
+	  (stream, nodes, edges, count, flags))                                        \
+	X(cuStreamUpdateCaptureDependencies_v2_ptsz,                                   \
+	  cuStreamUpdateCaptureDependencies, 12030, 2, GCP_OPTIONAL,                   \
+	  (CUstream stream, CUgraphNode * nodes,                                       \
+	   const struct CUgraphEdgeData_st *edges, size_t count, unsigned int flags),  \
+	  (stream, nodes, edges, count, flags))                                        \
+	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, GCP_OPTIONAL, (CUstream stream),  \
+	  (stream))                                                                    \
+	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
+	  (CUstream stream), (stream))
+
+#define GCP_DRIVER_HOOKS(X)                                                            \
+	GCP_HOOKS_LOOKUP(X)                                                            \
+	GCP_HOOKS_MEMORY(X)                                                            \
+	GCP_HOOKS_CREATORS(X)                                                          \
+	GCP_HOOKS_RANGES(X)                                                            \
+	GCP_HOOKS_IPC(X)                                                               \
+	GCP_HOOKS_CONTEXTS(X)                                                          \
+	GCP_HOOKS_STREAMS(X)
+
+/* --- called, not hooked ---------------------------------------------------- */
+
+#define GCP_DRIVER_USED(X)                                                             \
+	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, 0, GCP_REQUIRED,                     \
+	  (CUcontext *ret_ctx), (ret_ctx))                                             \
+	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, 0, GCP_REQUIRED,                  \
+	  (CUcontext *ret_ctx), (ret_ctx))                                             \
+	X(cuCtxGetDevice, cuCtxGetDevice, 2000, 0, GCP_REQUIRED,                       \
+	  (CUdevice *ret_device), (ret_device))                                        \
+	X(cuCtxSynchronize, cuCtxSynchronize, 2000, 0, GCP_REQUIRED, (void), ())       \
+	X(cuDeviceGetCount, cuDeviceGetCount, 2000, 0, GCP_REQUIRED, (int *ret_count), \
+	  (ret_count))                                                                 \
+	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 0,             \
+	  GCP_OPTIONAL, (CUdevice device, unsigned int *ret_flags, int *ret_active),   \
+	  (device, ret_flags, ret_active))                                             \
+	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0, GCP_OPTIONAL,              \
+	  (CUmemoryPool *ret_pool, CUdevice device), (ret_pool, device))               \
+	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0,              \
+	  GCP_OPTIONAL, (CUmemoryPool *ret_pool, CUdevice device),                     \
+	  (ret_pool, device))                                                          \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, GCP_OPTIONAL,                    \
+	  (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes))                  \
+	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_OPTIONAL,          \
+	  (CUdevice device), (device))                                                 \
+	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_OPTIONAL,                         \
+	  (CUevent *ret_event, unsigned int flags), (ret_event, flags))                \
+	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_OPTIONAL, (CUevent event),   \
+	  (event))                                                                     \
+	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
+	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_OPTIONAL,               \
+	  (CUevent event), (event))                                                    \
+	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, GCP_OPTIONAL,                  \
+	  (CUcontext ctx, CUevent event), (ctx, event))                                \
+	X(cuCtxWaitEvent, cuCtxWaitEvent, 12050, 0, GCP_OPTIONAL,                      \
+	  (CUcontext ctx, CUevent event), (ctx, event))                                \
+	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, \
+	  0, GCP_OPTIONAL, (CUstreamCaptureMode *mode), (mode))                        \
+	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 0, GCP_OPTIONAL,      \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id),    \
+	  (stream, ret_status, ret_id))                                                \
+	X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo, 11030, 0, GCP_OPTIONAL,   \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
+	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
+	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
+	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_OPTIONAL,   \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
+	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
+	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
+	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
+	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_OPTIONAL,                       \
+	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
+	X(cuUserObjectCreate, cuUserObjectCreate, 11030, 0, GCP_OPTIONAL,              \
+	  (CUuserObject *ret_object, void *ptr, CUhostFn destroy,                      \
+	   unsigned int references, unsigned int flags),                               \
+	  (ret_object, ptr, destroy, references, flags))                               \
+	X(cuUserObjectRelease, cuUserObjectRelease, 11030, 0, GCP_OPTIONAL,            \
+	  (CUuserObject object, unsigned int count), (object, count))                  \
+	X(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030, 0, GCP_OPTIONAL,    \
+	  (CUgraph graph, CUuserObject object, unsigned int count,                     \
+	   unsigned int flags),                                                        \
+	  (graph, object, count, flags))
+
+/* --- the short cut for shared cudart --------------------------------------- */
+
+/* X(tag, symbol version, name, parameters, arguments); all return cudaError_t, an
+ * int. These are exported only: programs that look them up get the real ones,
+ * which come back through the driver's hooks. */
+#define GCP_RUNTIME_HOOKS(X, tag, version)                                             \
+	X(tag, version, cudaMalloc, (void **ret_ptr, size_t bytes), (ret_ptr, bytes))  \
+	X(tag, version, cudaFree, (void *ptr), (ptr))                                  \
+	X(tag, version, cudaSetDevice, (int device), (device))
+
+/* V(tag, symbol version): a program linked with libcudart.so.13 binds
+ * cudaMalloc@libcudart.so.13, so the version, which is also the name of the
+ * library, tells which cudart the caller belongs to. GCPOOL stands for
+ * references without a version: the first cudart that is loaded. */
+#define GCP_RUNTIMES(V)                                                                \
+	V(cudart, "GCPOOL")                                                            \
+	V(cudart11, "libcudart.so.11.0")                                               \
+	V(cudart12, "libcudart.so.12")                                                 \
+	V(cudart13, "libcudart.so.13")
+
+/* clang-format on */
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * writers.c - see writers.h. Called by pool/ before it reuses memory behind a
+ * barrier: a barrier holds back streams, and these libraries let a device write
+ * that is in no stream.
+ */
+#include <link.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "contexts.h"
+#include "process.h"
+#include "writers.h"
+
+static const char *const libraries[] = {"libibverbs.so", "libgdrapi.so",
+					"libfabric.so"};
+
+static atomic_bool found;
+static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
+
+struct gcp_look {
+	unsigned long long adds;
+	bool full; /* look at all names, not only at the count */
+	bool found;
+};
+
+static int writers_visit(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct gcp_look *look = data;
+	const char *name = info->dlpi_name ? info->dlpi_name : "";
+	const char *slash = strrchr(name, '/');
+
+	(void)size;
+	look->adds = info->dlpi_adds;
+	if (!look->full && look->adds == atomic_load(&adds_seen))
+		return 1;
+	look->full = true;
+	name = slash ? slash + 1 : name;
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
+		if (strncmp(name, libraries[i], strlen(libraries[i])) == 0)
+			look->found = true;
+	return look->found;
+}
+
+bool gcp_writers_present(void)
+{
+	struct gcp_look look = {0};
+
+	if (atomic_load_explicit(&found, memory_order_relaxed))
+		return true;
+	dl_iterate_phdr(writers_visit, &look);
+	if (look.found || gcp_contexts_overflown())
+		atomic_store(&found, true);
+	atomic_store(&adds_seen, look.adds);
+	return look.found || gcp_contexts_overflown();
+}
