@@ -23,6 +23,7 @@ def main():
     plain = preload.run(words, extra=extra)
     pool = preload.run(words, preload.library(), extra)
     print(pool.out + pool.err)
+    checks.that(plain.code == 0, f"plain: exit code {plain.code}")
     checks.equal("exit code", plain.code, pool.code)
     checks.equal("output", plain.out, pool.out)
     checks.equal("error output", plain.err, pool.err)

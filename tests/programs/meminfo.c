@@ -2,7 +2,7 @@
  * meminfo.c - what cudaMemGetInfo says before, during and after allocations.
  * A library that keeps freed memory must count it as free.
  *
- *   --unit BYTES  the whole is about 64 of them
+ *   --unit BYTES  the blocks are about 60 of them (default: 1/128 of the card)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +24,13 @@ static void say(const char *when)
 
 int main(int argc, char **argv)
 {
-	uint64_t unit = gcpt_arg(argc, argv, "--unit", 64 << 20);
 	void *block[BLOCKS], *p;
+	size_t unused, total;
+	uint64_t unit;
 
 	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_mem_info(&unused, &total));
+	unit = gcpt_arg(argc, argv, "--unit", (total / 128 + 4095) & ~4095ull);
 	say("at the start");
 	for (unsigned i = 0; i < BLOCKS; i++)
 		GCPT_OK(gcpt_malloc(&block[i], unit / 4 * (i % 11 + 1)));
