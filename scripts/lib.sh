@@ -1,0 +1,126 @@
+# shellcheck shell=sh
+# lib.sh - what scripts/demo and scripts/test share: installing what is missing,
+# finding CUDA's headers and a GPU, and building. Sourced with $ROOT set to the
+# root of the sources; sets BUILD, the build directory.
+
+BUILD=${BUILD:-$ROOT/build}
+
+say() {
+	printf '%s: %s\n' "$(basename -- "$0")" "$*"
+}
+
+fail() {
+	say "$*" >&2
+	exit 2
+}
+
+# --- what is missing ------------------------------------------------------------
+
+has_command() {
+	command -v "$1" >/dev/null 2>&1
+}
+
+has_header() {
+	printf '#include <stddef.h>\n#include <stdarg.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' "$1" |
+		${CC:-cc} -E - >/dev/null 2>&1
+}
+
+# The Debian and Ubuntu packages that this machine still needs.
+packages_missing() {
+	has_command "${CC:-cc}" || echo gcc libc6-dev
+	has_command ninja || echo ninja-build
+	has_command meson || echo meson
+	has_command pkg-config || echo pkg-config
+	has_command python3 || echo python3
+	has_header stdio.h || echo libc6-dev
+	has_header cmocka.h || echo libcmocka-dev
+	has_header bsd/sys/tree.h || echo libbsd-dev
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif has_command sudo; then
+		sudo "$@"
+	else
+		fail "cannot install $missing: not root, and there is no sudo"
+	fi
+}
+
+# Installs packages, quietly. Reads their lists only when it must.
+packages_install() {
+	missing=$*
+	has_command apt-get ||
+		fail "please install: $missing (there is no apt-get to do it)"
+	say "installing $missing"
+	# shellcheck disable=SC2086 # a list of words
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+		--no-install-recommends $missing >/dev/null 2>&1 && return
+	as_root apt-get update -qq || say "apt-get update failed, trying all the same"
+	# shellcheck disable=SC2086
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+		--no-install-recommends $missing >/dev/null ||
+		fail "could not install $missing"
+}
+
+tools_install() {
+	wanted=$(packages_missing | tr ' ' '\n' | sort -u | tr '\n' ' ')
+	# shellcheck disable=SC2086
+	[ -z "$wanted" ] || packages_install $wanted
+}
+
+# --- CUDA -----------------------------------------------------------------------
+
+cuda_usable() {
+	printf '#include <cuda.h>\n#include <cuda_runtime_api.h>\n' |
+		${CC:-cc} -isystem "$1/include" -fsyntax-only -x c - >/dev/null 2>&1
+}
+
+# Sets CUDA to a directory whose include/ has the Toolkit's headers: one that is
+# here, or NVIDIA's Python packages of headers, unpacked into $ROOT/build-cuda.
+cuda_find() {
+	own=$ROOT/build-cuda/nvidia/cu13
+	for CUDA in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr "$own"; do
+		[ -n "$CUDA" ] && cuda_usable "$CUDA" && return
+	done
+	say "no CUDA headers here, fetching them into build-cuda/"
+	python3 -m pip --version >/dev/null 2>&1 || packages_install python3-pip
+	mkdir -p "$ROOT/build-cuda"
+	python3 -m pip download -q --no-deps -d "$ROOT/build-cuda" \
+		'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' ||
+		fail "could not fetch the CUDA headers: install the CUDA Toolkit, or set CUDA_HOME"
+	for wheel in "$ROOT"/build-cuda/*.whl; do
+		python3 -m zipfile -e "$wheel" "$ROOT/build-cuda"
+	done
+	CUDA=$own
+	cuda_usable "$CUDA" || fail "the CUDA headers under $CUDA do not compile"
+}
+
+# Whether there is a GPU that works: its name, or nothing.
+gpu_name() {
+	python3 - <<'PYTHON' 2>/dev/null || true
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+name = ctypes.create_string_buffer(100)
+device = ctypes.c_int()
+if not cuda.cuInit(0) and not cuda.cuDeviceGet(ctypes.byref(device), 0):
+    if not cuda.cuDeviceGetName(name, 100, device):
+        print(name.value.decode())
+PYTHON
+}
+
+# --- building -------------------------------------------------------------------
+
+build() {
+	tools_install
+	cuda_find
+	if [ ! -f "$BUILD/build.ninja" ]; then
+		say "setting up $BUILD"
+		meson setup "$BUILD" "$ROOT" "-Dcuda=$CUDA" >"$BUILD.log" 2>&1 ||
+			{ cat "$BUILD.log"; fail "meson setup failed"; }
+		rm -f "$BUILD.log"
+	fi
+	say "building in $BUILD"
+	ninja -C "$BUILD" >"$BUILD/build.log" 2>&1 ||
+		{ sed -n '/^FAILED/,$p' "$BUILD/build.log" | head -40; fail "the build failed, see $BUILD/build.log"; }
+}
