@@ -99,8 +99,9 @@ class Bench:
 
 def number(text, before):
     """The number that follows the words `before` in `text`."""
-    rest = text.split(before, 1)[1].split()[0]
-    return float(rest.rstrip(".,;:"))
+    if before not in text:
+        raise ValueError(f"no '{before}' in the output: {text[-500:]!r}")
+    return float(text.split(before, 1)[1].split()[0].rstrip(".,;:"))
 
 
 def median(values):
