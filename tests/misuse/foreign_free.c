@@ -1,0 +1,11 @@
+/* Frees an address of the host. */
+#include "misuse.h"
+
+int main(void)
+{
+	static char bytes[4096];
+
+	primary_context();
+	(void)allocated(4096);
+	return (int)cu.cuMemFree((CUdeviceptr)bytes);
+}
