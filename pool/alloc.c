@@ -103,8 +103,12 @@ static bool heap_is_over_window(const struct request *request, uint64_t cached_b
 	if (request->size_class < slab_count &&
 	    request->heap->classes[request->size_class].count >= config->window_blocks)
 		return true;
-	return request->heap->pending_bytes + cached_bytes + request->size >
-	       config->window_bytes;
+	/* A loop over one large block would meet a barrier at every turn, and
+	 * each costs the device a few microseconds: two may take turns. */
+	uint64_t window = config->window_bytes;
+	if (request->size <= 4 * window && window < 2 * request->size)
+		window = 2 * request->size;
+	return request->heap->pending_bytes + cached_bytes + request->size > window;
 }
 
 static uint64_t older_of(uint64_t page, uint64_t other)
@@ -137,9 +141,25 @@ static uint64_t page_worth_a_barrier(const struct request *request)
 	return page;
 }
 
-static int take_behind_barrier(const struct request *request, struct gcp_block **ret_block)
+/* The same when the device is full: whatever fits, however little is pending. */
+static uint64_t page_that_fits(const struct request *request)
 {
-	uint64_t page = page_worth_a_barrier(request);
+	struct gcp_cache *cache = request_cache(request);
+	uint64_t page = 0;
+	uint32_t count;
+
+	if (cache)
+		page = gcp_cache_next_page(cache, request->size_class, &count);
+	pthread_mutex_lock(&request->heap->pool->lock);
+	page = older_of(page, gcp_heap_fitting_page(request->heap, request->size,
+						    request->size_class));
+	pthread_mutex_unlock(&request->heap->pool->lock);
+	return page;
+}
+
+static int take_behind_barrier(const struct request *request, uint64_t page,
+			       struct gcp_block **ret_block)
+{
 	int result;
 
 	*ret_block = NULL;
@@ -239,12 +259,15 @@ static void count_retry(struct gcp_pool *pool, bool out)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* The driver is full: gives back, stage by stage, and asks again. */
+/* The driver is full: takes what is pending behind a barrier, or else gives
+ * back, stage by stage, and asks again. */
 static int grow_after_reclaim(const struct request *request, struct gcp_block **ret_block)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	int result = GCP_CUDA_OUT_OF_MEMORY;
+	int result = take_behind_barrier(request, page_that_fits(request), ret_block);
 
+	if (result != 0 || *ret_block)
+		return result;
 	for (int stage = 0; stage < GCP_RECLAIM_STAGES; stage++) {
 		count_retry(pool, false);
 		gcp_reclaim_stage(pool->pools, pool->device, stage, UINT64_MAX);
@@ -272,7 +295,8 @@ static int alloc_slow(const struct request *request, gcp_addr *ret_addr)
 			block = take_anywhere(request);
 	}
 	if (result == 0 && !block)
-		result = take_behind_barrier(request, &block);
+		result = take_behind_barrier(request, page_worth_a_barrier(request),
+					     &block);
 	while (result == 0 && !block) {
 		result = grow(request, &block);
 		if (result == GCP_CUDA_OUT_OF_MEMORY)
@@ -320,7 +344,8 @@ static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block
 		pool->page_bytes = 0;
 	}
 	pool->page_bytes += block->size;
-	return pool->page_bytes >= pool->pools->config.window_bytes / 8;
+	return pool->page_bytes >=
+	       pool->pools->config.window_bytes / GCP_PAGES_PER_WINDOW;
 }
 
 static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)

@@ -37,8 +37,8 @@ uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size)
 }
 
 /* Counts a free into the thread's page. True: the page has taken enough to be
- * closed, an eighth of the window, so that a barrier at the end of the window
- * waits for work of seven pages ago. */
+ * closed, so that a barrier at the end of the window waits for work of several
+ * pages ago. */
 static bool page_count(struct gcp_cache *cache, const struct gcp_block *block)
 {
 	const struct gcp_config *config = &cache->pool->pools->config;
@@ -50,7 +50,8 @@ static bool page_count(struct gcp_cache *cache, const struct gcp_block *block)
 		cache->page = block->page;
 		cache->page_blocks = 0;
 		cache->page_bytes = 0;
-		cache->page_bytes_full = config->window_bytes / (8 * (threads ? threads : 1));
+		cache->page_bytes_full = config->window_bytes /
+					 (GCP_PAGES_PER_WINDOW * (threads ? threads : 1));
 	}
 	cache->page_blocks++;
 	cache->page_bytes += block->size;

@@ -61,7 +61,8 @@ struct gcp_driver {
 	 * FORBIDDEN while any stream of the process captures. */
 	int (*fence_order)(void *fence);
 
-	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error. */
+	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error.
+	 * Called while no capture can begin. */
 	int (*fence_query)(void *fence);
 
 	/* Blocks the host until the fence is done. */

@@ -212,12 +212,36 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 	return block;
 }
 
+/* A block of just this size among the longest freed: programs that repeat
+ * themselves need no merging and splitting. */
+static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
+				       uint32_t size_class)
+{
+	struct gcp_block *block = TAILQ_FIRST(&heap->pending);
+
+	for (int i = 0; i < 4 && block; i++, block = TAILQ_NEXT(block, link)) {
+		if (!gcp_page_ready(heap->pool, block->page))
+			return NULL;
+		if (block->size != size || block->size_class != size_class)
+			continue;
+		TAILQ_REMOVE(&heap->pending, block, link);
+		heap->pending_bytes -= block->size;
+		/* It was active all the time. */
+		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+		return block;
+	}
+	return NULL;
+}
+
 struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t size_class)
 {
-	struct gcp_block *block;
+	struct gcp_block *block = take_repeated(heap, size, size_class);
 
-	gcp_heap_advance(heap);
-	if (size_class < heap->pool->pools->classes.slab_count)
+	if (!block)
+		gcp_heap_advance(heap);
+	if (block)
+		;
+	else if (size_class < heap->pool->pools->classes.slab_count)
 		block = gcp_slab_take(heap, size_class);
 	else
 		block = take_unclassed(heap, size, size_class);

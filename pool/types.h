@@ -53,6 +53,10 @@ enum {
 	GCP_PAGE_FIRST = 2, /* the first page of a pool */
 };
 
+/* A page is closed when it has taken this part of the window: fewer fences
+ * against barriers that wait for younger work. */
+enum { GCP_PAGES_PER_WINDOW = 4 };
+
 static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 {
 	return (n + step - 1) / step * step;
