@@ -7,6 +7,7 @@ The build hands over, in the environment:
   GCPT_FIRST     a library to preload before ours (a sanitizer's), may be empty
 """
 
+import difflib
 import os
 import subprocess
 import sys
@@ -84,7 +85,9 @@ class Checks:
         if a == b:
             return True
         self.wrong += 1
-        print(f"WRONG: {name} differs:\n--- plain\n{a}\n--- with the library\n{b}\n---")
+        lines = [str(text).splitlines() for text in (a, b)]
+        print(f"WRONG: {name} differs:")
+        print("\n".join(difflib.unified_diff(*lines, "wanted", "found", "", "", 1, "")))
         return False
 
     def clean(self, result, name):
