@@ -12,28 +12,16 @@
 
 struct gcp_elf_search {
 	const char *soname;
-	bool prefix;
 	struct gcp_elf *result;
 };
 
 static int elf_visit(struct dl_phdr_info *info, size_t size, void *data);
 
-static bool elf_search(const char *soname, bool prefix, struct gcp_elf *ret_elf)
-{
-	struct gcp_elf_search search = {
-	    .soname = soname, .prefix = prefix, .result = ret_elf};
-
-	return dl_iterate_phdr(elf_visit, &search) != 0;
-}
-
 bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf)
 {
-	return elf_search(soname, false, ret_elf);
-}
+	struct gcp_elf_search search = {.soname = soname, .result = ret_elf};
 
-bool gcp_elf_find_prefix(const char *prefix, struct gcp_elf *ret_elf)
-{
-	return elf_search(prefix, true, ret_elf);
+	return dl_iterate_phdr(elf_visit, &search) != 0;
 }
 
 /* Most libraries have their dynamic section relocated in memory by the loader,
@@ -86,9 +74,7 @@ static int elf_visit(struct dl_phdr_info *info, size_t size, void *data)
 	(void)size;
 	if (!elf_read(info, elf))
 		return 0;
-	if (search->prefix
-		? strncmp(elf->soname, search->soname, strlen(search->soname))
-		: strcmp(elf->soname, search->soname))
+	if (strcmp(elf->soname, search->soname) != 0)
 		return 0;
 	strncpy(elf->path, info->dlpi_name ? info->dlpi_name : "", PATH_MAX - 1);
 	elf->path[PATH_MAX - 1] = '\0';

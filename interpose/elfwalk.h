@@ -30,9 +30,6 @@ struct gcp_elf {
 /* The first loaded library whose soname is `soname`. */
 bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf);
 
-/* The first loaded library whose soname begins with `prefix`. */
-bool gcp_elf_find_prefix(const char *prefix, struct gcp_elf *ret_elf);
-
 /* The function `name` that this library defines and exports, or NULL. */
 void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name);
 

@@ -109,7 +109,7 @@ struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
 	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
 	struct gcp_pool *pool = NULL;
 	CUcontext home;
-	int device;
+	int device = -1;
 
 	if (!gcp_thread.exit_registered && exit_key_set)
 		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;

@@ -4,7 +4,6 @@
  * resolve_lock, and only read afterwards.
  */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "resolve.h"
 
 struct gcp_real gcp_real;
+atomic_bool gcp_resolve_done;
 
 struct gcp_row {
 	const char *name;
@@ -52,7 +52,6 @@ static struct {
 } map[MAP_SLOTS];
 
 static pthread_mutex_t resolve_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool resolve_done;
 static struct gcp_elf libcuda;
 
 /* libcuda may look up its own functions while we ask it for them. */
@@ -60,19 +59,17 @@ static __thread bool resolving __attribute__((tls_model("initial-exec")));
 
 static bool resolve_locked(void);
 
-bool gcp_resolve(void)
+bool gcp_resolve_now(void)
 {
 	bool done;
 
-	if (atomic_load_explicit(&resolve_done, memory_order_acquire))
-		return true;
 	if (resolving)
 		return false;
 	pthread_mutex_lock(&resolve_lock);
 	resolving = true;
-	done = atomic_load_explicit(&resolve_done, memory_order_relaxed) ||
+	done = atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed) ||
 	       resolve_locked();
-	atomic_store_explicit(&resolve_done, done, memory_order_release);
+	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
 	resolving = false;
 	pthread_mutex_unlock(&resolve_lock);
 	return done;

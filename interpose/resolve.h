@@ -8,6 +8,7 @@
 #ifndef GCP_INTERPOSE_RESOLVE_H
 #define GCP_INTERPOSE_RESOLVE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "symbols.h"
@@ -24,8 +25,16 @@ struct gcp_real {
 extern struct gcp_real gcp_real;
 
 /* Whether gcp_real is filled: tries to, until the program has loaded libcuda.
- * Cheap when done. False also while the calling thread is resolving. */
-bool gcp_resolve(void);
+ * False also while the calling thread is resolving. */
+bool gcp_resolve_now(void);
+
+extern atomic_bool gcp_resolve_done;
+
+static inline bool gcp_resolve(void)
+{
+	return atomic_load_explicit(&gcp_resolve_done, memory_order_acquire) ||
+	       gcp_resolve_now();
+}
 
 /* Whether all functions marked GCP_REQUIRED are there. */
 bool gcp_resolve_complete(void);

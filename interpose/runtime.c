@@ -16,7 +16,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 
 #include "elfwalk.h"
 #include "hooks.h"
@@ -38,13 +37,10 @@ static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool runtime_fill(struct gcp_runtime *runtime, const char *version)
 {
-	bool any = strcmp(version, "GCPOOL") == 0;
 	struct gcp_elf elf;
 
-	if (any ? !gcp_elf_find_prefix("libcudart.so", &elf)
-		: !gcp_elf_find(version, &elf))
+	if (!gcp_elf_find(version, &elf) || !gcp_elf_pin(&elf))
 		return false;
-	gcp_elf_pin(&elf);
 	*(void **)&runtime->cudaMalloc = gcp_elf_symbol(&elf, "cudaMalloc");
 	*(void **)&runtime->cudaFree = gcp_elf_symbol(&elf, "cudaFree");
 	*(void **)&runtime->cudaSetDevice = gcp_elf_symbol(&elf, "cudaSetDevice");

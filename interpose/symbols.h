@@ -235,6 +235,31 @@
 	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
 	  (CUstream stream), (stream))
 
+/* Only to know which stream a thread works on while captures are under way. */
+#define GCP_HOOKS_LAUNCHES(X)                                                          \
+	X(cuLaunchKernel, cuLaunchKernel, 4000, 0, GCP_OPTIONAL,                       \
+	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,              \
+	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,            \
+	   unsigned int block_z, unsigned int shared_bytes, CUstream stream,           \
+	   void **parameters, void **extra),                                           \
+	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,  \
+	   stream, parameters, extra))                                                 \
+	X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, 2, GCP_OPTIONAL,                  \
+	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,              \
+	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,            \
+	   unsigned int block_z, unsigned int shared_bytes, CUstream stream,           \
+	   void **parameters, void **extra),                                           \
+	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,  \
+	   stream, parameters, extra))                                                 \
+	X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0, GCP_OPTIONAL,                  \
+	  (const struct CUlaunchConfig_st *config, CUfunction function,                \
+	   void **parameters, void **extra),                                           \
+	  (config, function, parameters, extra))                                       \
+	X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, 2, GCP_OPTIONAL,             \
+	  (const struct CUlaunchConfig_st *config, CUfunction function,                \
+	   void **parameters, void **extra),                                           \
+	  (config, function, parameters, extra))
+
 #define GCP_DRIVER_HOOKS(X)                                                            \
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
@@ -242,7 +267,8 @@
 	GCP_HOOKS_RANGES(X)                                                            \
 	GCP_HOOKS_IPC(X)                                                               \
 	GCP_HOOKS_CONTEXTS(X)                                                          \
-	GCP_HOOKS_STREAMS(X)
+	GCP_HOOKS_STREAMS(X)                                                           \
+	GCP_HOOKS_LAUNCHES(X)
 
 /* --- called, not hooked ---------------------------------------------------- */
 
@@ -318,10 +344,9 @@
 
 /* V(tag, symbol version): a program linked with libcudart.so.13 binds
  * cudaMalloc@libcudart.so.13, so the version, which is also the name of the
- * library, tells which cudart the caller belongs to. GCPOOL stands for
- * references without a version: the first cudart that is loaded. */
+ * library, tells which cudart the caller belongs to. References without a version
+ * are left alone: they belong to a static cudart that some library exports. */
 #define GCP_RUNTIMES(V)                                                                \
-	V(cudart, "GCPOOL")                                                            \
 	V(cudart11, "libcudart.so.11.0")                                               \
 	V(cudart12, "libcudart.so.12")                                                 \
 	V(cudart13, "libcudart.so.13")

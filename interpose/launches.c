@@ -1,0 +1,55 @@
+/*
+ * launches.c - the hooks on kernel launches. They note the stream that a thread
+ * works on while captures are under way, for memory that it allocates then may
+ * belong to that stream's capture; else they cost one relaxed load.
+ */
+#include "hooks.h"
+#include "life.h"
+
+static void launch_on(CUstream stream, bool per_thread)
+{
+	if (gcp_process_capturing())
+		gcp_thread_use_stream(!stream && per_thread ? CU_STREAM_PER_THREAD
+							    : stream);
+}
+
+CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
+				 unsigned int grid_y, unsigned int grid_z,
+				 unsigned int block_x, unsigned int block_y,
+				 unsigned int block_z, unsigned int shared_bytes,
+				 CUstream stream, void **parameters, void **extra)
+{
+	launch_on(stream, false);
+	return gcp_real.cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x,
+				       block_y, block_z, shared_bytes, stream,
+				       parameters, extra);
+}
+
+CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
+				      unsigned int grid_y, unsigned int grid_z,
+				      unsigned int block_x, unsigned int block_y,
+				      unsigned int block_z, unsigned int shared_bytes,
+				      CUstream stream, void **parameters, void **extra)
+{
+	launch_on(stream, true);
+	return gcp_real.cuLaunchKernel_ptsz(function, grid_x, grid_y, grid_z, block_x,
+					    block_y, block_z, shared_bytes, stream,
+					    parameters, extra);
+}
+
+CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
+				   CUfunction function, void **parameters, void **extra)
+{
+	if (config)
+		launch_on(config->hStream, false);
+	return gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
+}
+
+CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
+					CUfunction function, void **parameters,
+					void **extra)
+{
+	if (config)
+		launch_on(config->hStream, true);
+	return gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
+}
