@@ -256,11 +256,14 @@ int gcp_pages_close(struct gcp_pool *pool)
 	int result = 0;
 
 	/* Somebody else closes a page just now: his fence covers ours as well,
-	 * or the next one will. */
-	if (is_held(pools) || pthread_mutex_trylock(&pools->fence_lock) != 0)
+	 * or the next one will. (pthread_mutex_trylock would say the same, but is
+	 * not in libc.so.6 before glibc 2.34.) */
+	if (is_held(pools) || atomic_exchange(&pools->closing, true))
 		return 0;
+	pthread_mutex_lock(&pools->fence_lock);
 	result = close_locked(pool);
 	pthread_mutex_unlock(&pools->fence_lock);
+	atomic_store(&pools->closing, false);
 	return result == -EBUSY ? 0 : result;
 }
 

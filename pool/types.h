@@ -298,6 +298,7 @@ struct gcp_pools {
 	struct gcp_cache_list caches;
 	pthread_mutex_t fence_lock;
 	_Atomic uint32_t holds;       /* captures under way; written under fence_lock */
+	_Atomic bool closing;         /* a thread is in gcp_pages_close */
 	_Atomic bool completed_only;  /* set once, for good; fence_lock */
 	_Atomic uint64_t calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 };
