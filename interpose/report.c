@@ -157,7 +157,7 @@ static const char *mode_name(enum gcp_mode mode)
 
 static void device_text(const struct gcp_report *report, int device,
 			const struct gcp_stats *stats, struct gcp_text *text);
-static void tallies_text(struct gcp_text *text);
+static void tallies_text(const struct gcp_report *report, struct gcp_text *text);
 
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 {
@@ -174,7 +174,7 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 	for (int device = 0; device <= device_max(report); device++)
 		if (device_stats(report, device, &stats) == 0)
 			device_text(report, device, &stats, text);
-	tallies_text(text);
+	tallies_text(report, text);
 }
 
 static double mib(uint64_t bytes)
@@ -209,8 +209,6 @@ static void saved_text(const struct gcp_report *report, const struct gcp_stats *
 	uint64_t asked = stats->hits + stats->misses;
 	uint64_t peak = stats->allocated_bytes.peak;
 
-	if (report->mode != GCP_MODE_POOL)
-		return;
 	gcp_text_add(text,
 		     "  saved             %llu allocs (%.1f %% hits) and %llu frees, "
 		     "estimated %.3f ms by %llu real calls\n",
@@ -251,6 +249,8 @@ static void device_text(const struct gcp_report *report, int device,
 	for (size_t i = 0; i < COUNT_OF(gauges); i++)
 		if (gauge_at(stats, i)->allocated > 0)
 			gauge_text(&gauges[i], gauge_at(stats, i), text);
+	if (report->mode != GCP_MODE_POOL)
+		return; /* the calls are the program's: they follow */
 	counters_text(stats, text);
 	gcp_text_add(text, "  driver calls      %10s %10s %12s\n", "count", "ms",
 		     "us each");
@@ -266,7 +266,7 @@ static void device_text(const struct gcp_report *report, int device,
 	saved_text(report, stats, text);
 }
 
-static void tallies_text(struct gcp_text *text)
+static void tallies_text(const struct gcp_report *report, struct gcp_text *text)
 {
 	struct gcp_tally_sum sum;
 	bool titled = false;
@@ -276,7 +276,9 @@ static void tallies_text(struct gcp_text *text)
 		if (sum.count == 0)
 			continue;
 		if (!titled)
-			gcp_text_add(text, "passed through      %10s %10s %12s %12s\n",
+			gcp_text_add(text, "%-19s %10s %10s %12s %12s\n",
+				     report->mode == GCP_MODE_POOL ? "passed through"
+								   : "calls",
 				     "count", "failed", "ms", "MiB");
 		titled = true;
 		gcp_text_add(text, "  %-17s %10llu %10llu %12.3f %12.1f  %s\n",
