@@ -43,6 +43,14 @@ struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
 	int (*capture_state)(void *ctx, void *stream, struct gcp_capture_state *ret_state);
 
+	/* The nodes that the next work on a captured stream will depend on.
+	 * *count: room in `ret_nodes`, then how many there are. 0, a CUresult,
+	 * or -ERANGE: there is not room enough. NULL: not known here. */
+	int (*stream_ends)(void *ctx, void *stream, void **ret_nodes, size_t *count);
+
+	/* The nodes that a node of a graph depends on; as above. */
+	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
+
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
@@ -80,9 +88,20 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 /* The real end returned, whatever it returned. */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
 
-/* While captures are under way a stream was made to wait for an event, or a
- * capture's dependencies were changed by hand: captures may have forked. */
+/* While captures are under way (else these need not be called):
+ *
+ * The program asked for, or changes, a capture's graph or dependencies: it may
+ * add work anywhere. Before the real call. */
+void gcp_tracker_by_hand(struct gcp_tracker *tracker);
+/* An event is about to be recorded on `stream`: work may later start there. */
+void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *ctx, void *stream,
+				void *event);
+/* The event was destroyed: nothing starts there any more. */
+void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event);
+/* A stream is about to be made to wait for an event: a capture may fork. */
 void gcp_tracker_forked(struct gcp_tracker *tracker);
+/* It has been made to wait: it may have joined a capture. */
+void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream);
 
 /* A stream or a context was destroyed, with whatever captured in it. The
  * context's call comes before gcp_pool_drop. */

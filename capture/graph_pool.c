@@ -78,6 +78,24 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 		gcp_heap_set_reuse(entry->heap, reuse);
 }
 
+bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group)
+{
+	struct gcp_graph_heap *entry;
+	bool any = false;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		any |= gcp_heap_mark_deferred(entry->heap, group);
+	return any;
+}
+
+void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t group)
+{
+	struct gcp_graph_heap *entry;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_release_deferred(entry->heap, group);
+}
+
 static void heaps_surrender(struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
@@ -346,6 +364,7 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	while ((capture = TAILQ_FIRST(&tracker->captures))) {
 		TAILQ_REMOVE(&tracker->captures, capture, link);
 		gcp_graph_pool_leave_all(tracker, capture);
+		gcp_order_forget(capture);
 		free(capture);
 	}
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {

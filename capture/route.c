@@ -143,6 +143,8 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
 	if (candidates.overflow)
 		return -ENOMEM;
 
+	if (candidates.count == 1)
+		gcp_order_prove(tracker, candidates.captures[0], false);
 	graph_pool = pool_for(tracker, &candidates);
 	if (!graph_pool)
 		return -ENOMEM;

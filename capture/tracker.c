@@ -78,6 +78,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 		.thread = pthread_self(),
 		.mode = mode,
 	};
+	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
 	capture->shared = gcp_graph_pool_chosen(tracker);
 	/* Frees count from the begin on. Short of memory, the first allocation
@@ -127,6 +128,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	capturing_less(tracker);
 	gcp_graph_pool_leave_all(tracker, capture);
+	gcp_order_forget(capture);
 	free(capture);
 }
 
@@ -186,8 +188,15 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
 
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	if (gcp_tracker_capturing(tracker))
-		stream_ended(tracker, ctx, stream, true);
+	struct gcp_capture *capture;
+
+	if (!gcp_tracker_capturing(tracker))
+		return;
+	stream_ended(tracker, ctx, stream, true);
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		gcp_order_stream_gone(capture, stream);
+	pthread_mutex_unlock(&tracker->lock);
 }
 
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
@@ -205,20 +214,95 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 
 /* --- forks ----------------------------------------------------------------------------- */
 
+/* From here on what is freed waits for a proof, or for the capture's end. */
+static void capture_forks(struct gcp_capture *capture)
+{
+	struct gcp_membership *membership;
+
+	if (capture->forked)
+		return;
+	capture->forked = true;
+	SLIST_FOREACH (membership, &capture->memberships, link)
+		gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
+}
+
 void gcp_tracker_forked(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
-	struct gcp_membership *membership;
+
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		capture_forks(capture);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_by_hand(struct gcp_tracker *tracker)
+{
+	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		if (capture->forked)
-			continue;
-		capture->forked = true;
-		SLIST_FOREACH (membership, &capture->memberships, link)
-			gcp_graph_pool_set_reuse(membership->graph_pool,
-						 GCP_REUSE_LATER);
+		capture->by_hand = true;
+		capture_forks(capture);
 	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* The capture that a stream takes part in, or NULL. */
+static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *ctx,
+					     void *stream)
+{
+	struct gcp_capture_state state = { 0 };
+	struct gcp_capture *capture;
+
+	if (tracker->driver.capture_state(ctx, stream, &state) != 0 || !state.active)
+		return NULL;
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->id == state.id)
+			return capture;
+	return NULL;
+}
+
+void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	capture = capture_of_stream(tracker, ctx, stream);
+	if (capture) {
+		gcp_order_stream_joined(capture, ctx, stream);
+		gcp_order_prove(tracker, capture, true);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* A stream may be made to wait for the event later, and then starts here:
+ * before what is freed and given out again from now on. */
+void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *ctx, void *stream,
+				void *event)
+{
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	/* Recorded anew, it stands for nothing that it stood for before. */
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		gcp_order_event_gone(capture, event);
+	capture = capture_of_stream(tracker, ctx, stream);
+	if (capture) {
+		capture_forks(capture);
+		gcp_order_event_recorded(tracker, capture, ctx, stream, event);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event)
+{
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (gcp_order_event_gone(capture, event))
+			gcp_order_prove(tracker, capture, true);
 	pthread_mutex_unlock(&tracker->lock);
 }
 

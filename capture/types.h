@@ -49,6 +49,28 @@ struct gcp_membership {
 	SLIST_ENTRY(gcp_membership) link;
 };
 
+enum {
+	GCP_END_NODES_MAX = 64,    /* nodes that one open end depends on */
+	GCP_MARKER_NODES_MAX = 128,
+	GCP_MARKERS_MAX = 8,
+};
+
+/* Where the next captured work may start: a stream or an event. order.c */
+struct gcp_open_end {
+	void *ctx, *handle;
+	bool is_event;
+	size_t count;
+	void *nodes[GCP_END_NODES_MAX];
+	SLIST_ENTRY(gcp_open_end) link;
+};
+
+/* Blocks freed up to a moment, and the nodes that existed then. order.c */
+struct gcp_marker {
+	uint64_t group;
+	size_t count;
+	void *nodes[GCP_MARKER_NODES_MAX];
+};
+
 /* A capture under way. */
 struct gcp_capture {
 	void *ctx, *stream;
@@ -57,6 +79,11 @@ struct gcp_capture {
 	pthread_t thread;        /* that began it */
 	enum gcp_capture_mode mode;
 	bool forked;             /* its order may not be one line any more */
+	bool by_hand;            /* its order cannot be known: no proof */
+	SLIST_HEAD(, gcp_open_end) ends;
+	uint64_t last_group;
+	size_t marker_count;
+	struct gcp_marker markers[GCP_MARKERS_MAX]; /* oldest first */
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	SLIST_HEAD(, gcp_membership) memberships;
 	TAILQ_ENTRY(gcp_capture) link;
@@ -98,6 +125,27 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture);
 /* A reference was dropped: with the last one the memory is given up. */
 void gcp_graph_pool_dropped(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
+
+/* Gives what was freed and waits since the last mark the number `group`.
+ * False: nothing does. */
+bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group);
+/* What was marked up to `group` may be used again at once. */
+void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t group);
+
+/* --- order.c; tracker->lock is held -------------------------------------------------- */
+
+void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream);
+/* A stream is gone that may have taken part: with its work the order is lost. */
+void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
+void gcp_order_event_recorded(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			      void *ctx, void *stream, void *event);
+/* False: it was no open end of this capture. */
+bool gcp_order_event_gone(struct gcp_capture *capture, const void *event);
+void gcp_order_forget(struct gcp_capture *capture);
+/* Releases freed blocks of which the graph proves by now that they may be used
+ * again; `thorough`: searches it for a proof. */
+void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		     bool thorough);
 
 /* --- route.c; tracker->lock is held --------------------------------------------------- */
 

@@ -166,6 +166,12 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse);
  * later captures into this heap. */
 void gcp_heap_settle(struct gcp_heap *heap);
 
+/* The same in parts: blocks that wait for settle, and have no mark yet, get the
+ * mark `group` (> 0, growing); false: there are none. */
+bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group);
+/* Those with a mark up to `group` may be allocated again at once. */
+void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group);
+
 /* Whether blocks were freed into the heap since the last call: another capture,
  * or this one, may have got them while work of the program still ran on them. */
 bool gcp_heap_was_recycled(struct gcp_heap *heap);

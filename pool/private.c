@@ -32,9 +32,11 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	return 0;
 }
 
-/* Waits in `deferred` until a capture ends: not even its page is known yet. */
+/* Waits in `deferred` until a capture ends, or until its mark is released;
+ * `requested`, of no use in a freed block, holds the mark. */
 static void defer(struct gcp_heap *heap, struct gcp_block *block)
 {
+	block->requested = 0;
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
 }
@@ -132,6 +134,38 @@ void gcp_heap_settle(struct gcp_heap *heap)
 	while ((block = TAILQ_FIRST(&heap->deferred))) {
 		TAILQ_REMOVE(&heap->deferred, block, link);
 		block->page = GCP_PAGE_FRESH;
+		gcp_heap_put(heap, block);
+	}
+	pthread_mutex_unlock(&heap->pool->lock);
+}
+
+bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group)
+{
+	struct gcp_block *block;
+	bool any = false;
+
+	pthread_mutex_lock(&heap->pool->lock);
+	TAILQ_FOREACH (block, &heap->deferred, link) {
+		if (block->requested == 0) {
+			block->requested = group;
+			any = true;
+		}
+	}
+	pthread_mutex_unlock(&heap->pool->lock);
+	return any;
+}
+
+void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group)
+{
+	struct gcp_block *block, *next;
+
+	pthread_mutex_lock(&heap->pool->lock);
+	for (block = TAILQ_FIRST(&heap->deferred); block; block = next) {
+		next = TAILQ_NEXT(block, link);
+		if (block->requested == 0 || block->requested > group)
+			continue;
+		TAILQ_REMOVE(&heap->deferred, block, link);
+		block->page = GCP_PAGE_NOW;
 		gcp_heap_put(heap, block);
 	}
 	pthread_mutex_unlock(&heap->pool->lock);

@@ -19,8 +19,16 @@ struct object {
 	void *graph;
 };
 
+/* A node and what it depends on; NULL ends the list. */
+struct node {
+	struct node *dependencies[4];
+};
+
 static struct {
 	struct gcp_capture_state streams[STREAMS];
+	struct node *ends[STREAMS][4]; /* what a stream's next work depends on */
+	struct node nodes[64];
+	int node_count;
 	struct object objects[OBJECTS];
 	int object_count;
 	enum gcp_capture_mode thread_mode;
@@ -42,6 +50,40 @@ static int state_of(void *ctx, void *stream, struct gcp_capture_state *ret_state
 	(void)ctx;
 	*ret_state = cuda.streams[(uintptr_t)stream - 0x100];
 	return 0;
+}
+
+static int nodes_copy(struct node **from, void **ret_nodes, size_t *count)
+{
+	size_t n = 0;
+
+	for (; n < 4 && from[n]; n++) {
+		if (n == *count)
+			return -ERANGE;
+		ret_nodes[n] = from[n];
+	}
+	*count = n;
+	return 0;
+}
+
+static int stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
+{
+	(void)ctx;
+	return nodes_copy(cuda.ends[(uintptr_t)stream - 0x100], ret_nodes, count);
+}
+
+static int node_dependencies(void *node, void **ret_nodes, size_t *count)
+{
+	return nodes_copy(((struct node *)node)->dependencies, ret_nodes, count);
+}
+
+/* Captures a kernel on stream i. */
+static void kernel(int i)
+{
+	struct node *node = &cuda.nodes[cuda.node_count++];
+
+	memcpy(node->dependencies, cuda.ends[i], sizeof(node->dependencies));
+	memset(cuda.ends[i], 0, sizeof(cuda.ends[i]));
+	cuda.ends[i][0] = node;
 }
 
 static int thread_mode(void)
@@ -120,7 +162,13 @@ static uint64_t private_bytes(void)
 
 static int setup(void **state)
 {
-	struct gcp_capture_driver driver = { state_of, thread_mode, attach };
+	struct gcp_capture_driver driver = {
+		.capture_state = state_of,
+		.stream_ends = stream_ends,
+		.node_dependencies = node_dependencies,
+		.thread_mode = thread_mode,
+		.graph_attach = attach,
+	};
 
 	(void)state;
 	fake_reset();
@@ -143,6 +191,24 @@ static int teardown(void **state)
 	gcp_tracker_destroy(tracker);
 	fake_finish(pools);
 	return 0;
+}
+
+/* Makes stream `to` wait for stream `from` through an event that is gone at
+ * once, as frameworks do. */
+static void wait_for(int to, int from)
+{
+	void *event = (void *)(uintptr_t)(0x7000 + from);
+	size_t at = 0, i = 0;
+
+	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(from), event);
+	gcp_tracker_forked(tracker);
+	cuda.streams[to] = cuda.streams[from];
+	while (cuda.ends[to][at])
+		at++;
+	while (cuda.ends[from][i])
+		cuda.ends[to][at++] = cuda.ends[from][i++];
+	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to));
+	gcp_tracker_event_gone(tracker, event);
 }
 
 /* --- lifetimes ----------------------------------------------------------------------------- */
@@ -417,7 +483,10 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 	(void)state;
 	must_free(pools, before); /* the fork may start before this free */
 	must_free(pools, small);
+	kernel(0);
 	gcp_tracker_forked(tracker);
+	cuda.streams[1] = cuda.streams[0]; /* from the capture's beginning */
+	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(1));
 	must_free(pools, after);
 	for (int i = 0; i < 20; i++) {
 		gcp_addr other = capture_alloc(3 * MIB);
@@ -427,6 +496,82 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 		assert_int_not_equal(capture_alloc(700), small);
 	}
 	must_be_sound(pools);
+	end(0);
+	graph_destroy(graph);
+}
+
+static bool is_given_again(gcp_addr addr, uint64_t bytes)
+{
+	for (int i = 0; i < 8; i++)
+		if (capture_alloc(bytes) == addr)
+			return true;
+	return false;
+}
+
+static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
+{
+	void *graph = begin(0), *event = (void *)0x7777;
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), event);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	/* Somebody may still wait for the event and start before that kernel. */
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_gone(tracker, event);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_block_freed_before_a_fork_is_used_again_after_it(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	must_free(pools, addr);
+	wait_for(1, 0); /* both streams follow the kernel */
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_side_stream_that_lags_forbids_reuse_until_it_catches_up(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB)); /* side does not follow */
+	wait_for(0, 1);
+	kernel(0);
+	assert_false(is_given_again(addr, 3 * MIB)); /* side still does not */
+	wait_for(1, 0);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_capture_changed_by_hand_proves_nothing(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	gcp_tracker_by_hand(tracker);
+	must_free(pools, addr);
+	wait_for(1, 0);
+	assert_false(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
 }
@@ -627,6 +772,10 @@ int main(void)
 		TEST(several_captures_hold_a_block_together),
 		TEST(a_capture_of_one_line_reuses_at_once),
 		TEST(a_capture_that_forked_does_not_reuse),
+		TEST(a_fork_from_an_earlier_event_sees_no_reuse),
+		TEST(a_block_freed_before_a_fork_is_used_again_after_it),
+		TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
+		TEST(a_capture_changed_by_hand_proves_nothing),
 		TEST(launches_wait_for_work_on_recycled_blocks),
 		TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 		TEST(captures_share_a_pool_that_the_program_names),

@@ -1,0 +1,302 @@
+/*
+ * order.c - proof, from the graph that is being captured, that a freed block
+ * may be used again inside a capture that has forked.
+ *
+ * A block freed in a capture may be given out again when every node that
+ * existed at its free precedes every *open end* of the capture: whatever is
+ * captured later then runs after everything that could touch the block. Open
+ * ends are
+ *   - what the next work on each stream of the capture will depend on, and
+ *   - what each event recorded in the capture stands for, because a stream may
+ *     still be made to wait for it, until it is destroyed or recorded again.
+ *
+ *      main   a --- b --- c        X used by b, freed after c: marker {c}
+ *              \         /\        ends: main {c}, side {s}: s does not follow c
+ *      side     s ------/  \
+ *                           t      side waits for main again: ends {c}, {c}
+ *                                  c precedes both: X may be used again
+ *
+ * The nodes that exist at a moment are the ancestors of the open ends at that
+ * moment; so the ends are the marker. Markers are taken, for all blocks freed
+ * until then, at each allocation and whenever an open end has moved or gone.
+ * The graph is searched only in the latter case, which is when a proof can newly
+ * succeed; at an allocation only what is plain to see counts.
+ *
+ * tracker->lock is held.
+ */
+#include "types.h"
+
+enum { VISITED_MAX = 4096, TABLE_SIZE = 4 * VISITED_MAX };
+
+/* --- open ends ------------------------------------------------------------------------ */
+
+static struct gcp_open_end *end_find(struct gcp_capture *capture, const void *handle,
+				     bool is_event)
+{
+	struct gcp_open_end *end;
+
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (end->handle == handle && end->is_event == is_event)
+			return end;
+	return NULL;
+}
+
+/* NULL: no memory; the order is lost then. */
+static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx, void *handle,
+				    bool is_event)
+{
+	struct gcp_open_end *end = end_find(capture, handle, is_event);
+	int saved = errno;
+
+	if (end)
+		return end;
+	end = calloc(1, sizeof(*end));
+	errno = saved;
+	if (!end) {
+		capture->by_hand = true;
+		return NULL;
+	}
+	end->ctx = ctx;
+	end->handle = handle;
+	end->is_event = is_event;
+	SLIST_INSERT_HEAD(&capture->ends, end, link);
+	return end;
+}
+
+/* What the stream's next work depends on. False: too much, or CUDA won't say. */
+static bool end_read(struct gcp_tracker *tracker, void *ctx, void *stream,
+		     struct gcp_open_end *end)
+{
+	end->count = GCP_END_NODES_MAX;
+	return tracker->driver.stream_ends &&
+	       tracker->driver.stream_ends(ctx, stream, end->nodes, &end->count) == 0;
+}
+
+void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)
+{
+	end_add(capture, ctx, stream, false);
+}
+
+void gcp_order_event_recorded(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			      void *ctx, void *stream, void *event)
+{
+	struct gcp_open_end *end = end_add(capture, ctx, event, true);
+
+	if (end && !end_read(tracker, ctx, stream, end))
+		capture->by_hand = true;
+}
+
+static bool end_remove(struct gcp_capture *capture, const void *handle, bool is_event)
+{
+	struct gcp_open_end *end = end_find(capture, handle, is_event);
+
+	if (!end)
+		return false;
+	SLIST_REMOVE(&capture->ends, end, gcp_open_end, link);
+	free(end);
+	return true;
+}
+
+bool gcp_order_event_gone(struct gcp_capture *capture, const void *event)
+{
+	return end_remove(capture, event, true);
+}
+
+void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
+{
+	if (end_remove(capture, stream, false))
+		capture->by_hand = true;
+}
+
+void gcp_order_forget(struct gcp_capture *capture)
+{
+	struct gcp_open_end *end;
+
+	while ((end = SLIST_FIRST(&capture->ends))) {
+		SLIST_REMOVE_HEAD(&capture->ends, link);
+		free(end);
+	}
+}
+
+/* Streams have moved on since we last looked. */
+static bool ends_refresh(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	struct gcp_open_end *end;
+
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!end->is_event && !end_read(tracker, end->ctx, end->handle, end))
+			return false;
+	return true;
+}
+
+/* --- markers ----------------------------------------------------------------------------- */
+
+/* Adds the open ends' nodes to the marker. False: too many. */
+static bool marker_fill(struct gcp_capture *capture, struct gcp_marker *marker)
+{
+	struct gcp_open_end *end;
+
+	marker->count = 0;
+	SLIST_FOREACH (end, &capture->ends, link) {
+		for (size_t i = 0; i < end->count; i++) {
+			if (marker->count == GCP_MARKER_NODES_MAX)
+				return false;
+			marker->nodes[marker->count++] = end->nodes[i];
+		}
+	}
+	return true;
+}
+
+/* Marks what was freed since the last marker. With all markers in use the
+ * newest one takes it in: later, and so as safe. */
+static void marker_take(struct gcp_capture *capture, struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_marker *marker;
+	uint64_t group = capture->last_group + 1;
+
+	if (!gcp_graph_pool_mark(graph_pool, group))
+		return;
+	capture->last_group = group;
+	if (capture->marker_count < GCP_MARKERS_MAX)
+		capture->marker_count++;
+	marker = &capture->markers[capture->marker_count - 1];
+	marker->group = group;
+	if (!marker_fill(capture, marker))
+		capture->by_hand = true;
+}
+
+/* --- proof --------------------------------------------------------------------------------- */
+
+struct search {
+	struct gcp_tracker *tracker;
+	void *queue[VISITED_MAX];
+	size_t count;
+	void *table[TABLE_SIZE];
+};
+
+/* False: there is no room to go on. */
+static bool search_add(struct search *search, void *node)
+{
+	size_t at = ((uintptr_t)node >> 4) * 0x9e3779b97f4a7c15ull % TABLE_SIZE;
+
+	while (search->table[at] && search->table[at] != node)
+		at = (at + 1) % TABLE_SIZE;
+	if (search->table[at])
+		return true;
+	if (search->count == VISITED_MAX)
+		return false;
+	search->table[at] = node;
+	search->queue[search->count++] = node;
+	return true;
+}
+
+static bool search_has(const struct search *search, const void *node)
+{
+	size_t at = ((uintptr_t)node >> 4) * 0x9e3779b97f4a7c15ull % TABLE_SIZE;
+
+	while (search->table[at] && search->table[at] != node)
+		at = (at + 1) % TABLE_SIZE;
+	return search->table[at] != NULL;
+}
+
+static bool search_has_all(const struct search *search, const struct gcp_marker *marker)
+{
+	for (size_t i = 0; i < marker->count; i++)
+		if (!search_has(search, marker->nodes[i]))
+			return false;
+	return true;
+}
+
+/* Whether every node of the marker is one of the end's, or precedes one. */
+static bool marker_precedes(struct search *search, const struct gcp_marker *marker,
+			    const struct gcp_open_end *end)
+{
+	struct gcp_tracker *tracker = search->tracker;
+
+	memset(search->table, 0, sizeof(search->table));
+	search->count = 0;
+	for (size_t i = 0; i < end->count; i++)
+		if (!search_add(search, end->nodes[i]))
+			return false;
+	for (size_t next = 0; next < search->count; next++) {
+		void *nodes[GCP_END_NODES_MAX];
+		size_t count = GCP_END_NODES_MAX;
+
+		if (search_has_all(search, marker))
+			return true;
+		if (tracker->driver.node_dependencies(search->queue[next], nodes, &count))
+			return false;
+		for (size_t i = 0; i < count; i++)
+			if (!search_add(search, nodes[i]))
+				return false;
+	}
+	return search_has_all(search, marker);
+}
+
+/* Whether every node of the marker is one of the end's: plain to see. */
+static bool marker_is_end(const struct gcp_marker *marker, const struct gcp_open_end *end)
+{
+	for (size_t i = 0; i < marker->count; i++) {
+		size_t j = 0;
+
+		while (j < end->count && end->nodes[j] != marker->nodes[i])
+			j++;
+		if (j == end->count)
+			return false;
+	}
+	return true;
+}
+
+static bool marker_is_proven(struct search *search, struct gcp_capture *capture,
+			     const struct gcp_marker *marker)
+{
+	struct gcp_open_end *end;
+
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!marker_is_end(marker, end) &&
+		    (!search || !marker_precedes(search, marker, end)))
+			return false;
+	return true;
+}
+
+/* Releases what is proven, oldest first: a later marker's nodes include an
+ * earlier one's, so nothing after a failure can succeed. */
+static void markers_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			  struct gcp_graph_pool *graph_pool, bool thorough)
+{
+	int saved = errno;
+	struct search *search = thorough ? malloc(sizeof(*search)) : NULL;
+	size_t proven = 0;
+
+	errno = saved;
+	if (search)
+		search->tracker = tracker;
+	while (proven < capture->marker_count &&
+	       marker_is_proven(search, capture, &capture->markers[proven]))
+		proven++;
+	free(search);
+	if (proven == 0)
+		return;
+	gcp_graph_pool_release_marked(graph_pool, capture->markers[proven - 1].group);
+	capture->marker_count -= proven;
+	memmove(capture->markers, capture->markers + proven,
+		capture->marker_count * sizeof(capture->markers[0]));
+}
+
+void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		     bool thorough)
+{
+	struct gcp_membership *first = SLIST_FIRST(&capture->memberships);
+
+	/* Memory shared with other captures has open ends that are not ours. */
+	if (!capture->forked || capture->by_hand || !tracker->driver.node_dependencies || !first ||
+	    SLIST_NEXT(first, link) || first->graph_pool->captures > 1)
+		return;
+	if (!ends_refresh(tracker, capture)) {
+		capture->by_hand = true;
+		return;
+	}
+	marker_take(capture, first->graph_pool);
+	if (capture->marker_count > 0 && !capture->by_hand)
+		markers_prove(tracker, capture, first->graph_pool, thorough);
+}
