@@ -71,7 +71,7 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
      GCP_OPTION_BOOL, FIELD(strict)},
-    {"GCPOOL_HELP", "print this table at the first CUDA call", GCP_OPTION_BOOL,
+    {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
      FIELD(help)},
 };
 const size_t gcp_option_count = sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);

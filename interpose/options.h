@@ -1,7 +1,7 @@
 /*
  * options.h - what people can set: one table of GCPOOL_ environment variables.
  *
- * gcp_options_read is called once, at the first CUDA call of the process, and
+ * gcp_options_read is called once, at the first allocation of the process, and
  * never at load time. Nothing here allocates, uses stdio or calls CUDA.
  */
 #ifndef GCP_INTERPOSE_OPTIONS_H

@@ -21,8 +21,7 @@ has_command() {
 }
 
 has_header() {
-	printf '#include <stddef.h>\n#include <stdarg.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' "$1" |
-		${CC:-cc} -E - >/dev/null 2>&1
+	echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1
 }
 
 # The Debian and Ubuntu packages that this machine still needs.
@@ -116,11 +115,15 @@ build() {
 	cuda_find
 	if [ ! -f "$BUILD/build.ninja" ]; then
 		say "setting up $BUILD"
-		meson setup "$BUILD" "$ROOT" "-Dcuda=$CUDA" >"$BUILD.log" 2>&1 ||
-			{ cat "$BUILD.log"; fail "meson setup failed"; }
+		if ! meson setup "$BUILD" "$ROOT" "-Dcuda=$CUDA" >"$BUILD.log" 2>&1; then
+			cat "$BUILD.log"
+			fail "meson setup failed"
+		fi
 		rm -f "$BUILD.log"
 	fi
 	say "building in $BUILD"
-	ninja -C "$BUILD" >"$BUILD/build.log" 2>&1 ||
-		{ sed -n '/^FAILED/,$p' "$BUILD/build.log" | head -40; fail "the build failed, see $BUILD/build.log"; }
+	if ! ninja -C "$BUILD" >"$BUILD/build.log" 2>&1; then
+		sed -n '/^FAILED/,$p' "$BUILD/build.log" | head -40
+		fail "the build failed, see $BUILD/build.log"
+	fi
 }

@@ -1,0 +1,87 @@
+"""What the built library may look like: binary.py LIBRARY CHECK
+
+  needed    it needs libc and nothing else
+  glibc     it loads with glibc 2.28 (x86-64; 2.17 is all that aarch64 has before)
+  exports   exactly the symbols of the hook tables, dlsym, and gcpool.h
+            (arguments: the program that prints the tables, gcpool.h)
+  inert     nothing of ours runs at load; bound at once, stays loaded, no
+            executable stack, no relocation in code
+"""
+
+import platform
+import re
+import subprocess
+import sys
+
+SKIP = 77
+GLIBC_MAX = (2, 28)
+
+
+def readelf(*arguments):
+    return subprocess.run(["readelf", "-W", *arguments], capture_output=True, text=True,
+                          check=True).stdout
+
+
+def check_needed(library):
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", library))
+    for name in needed:
+        if name != "libc.so.6":
+            yield "needs " + name
+
+
+def check_glibc(library):
+    if platform.machine() != "x86_64":
+        print("only x86-64 has old versions")
+        sys.exit(SKIP)
+    for line in readelf("--dyn-syms", library).split("\n"):
+        found = re.search(r" UND (\S+)@GLIBC_(\d+)\.(\d+)", line)
+        if found and (int(found.group(2)), int(found.group(3))) > GLIBC_MAX:
+            yield "%s of glibc %s.%s" % found.groups()
+
+
+def check_exports(library, table, header):
+    wanted = set(subprocess.run([table], capture_output=True, text=True,
+                                check=True).stdout.split())
+    with open(header) as file:
+        wanted |= set(re.findall(r"^GCPOOL_API [^;(]*?(gcpool_\w+)\(", file.read(), re.M))
+    wanted.add("dlsym")
+    exported = set()
+    for line in readelf("--dyn-syms", library).split("\n"):
+        words = line.split()
+        # Versions themselves are symbols without a section.
+        if len(words) >= 8 and words[6] not in ("UND", "ABS", "Ndx"):
+            exported.add(words[7])
+    for name in sorted(wanted - exported):
+        yield "does not export " + name
+    for name in sorted(exported - wanted):
+        yield "exports %s, which no table knows" % name
+
+
+def check_inert(library):
+    dynamic = readelf("-d", library)
+    size = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+)", dynamic)
+    # One entry is the compiler's own frame_dummy.
+    if size and int(size.group(1)) > 8:
+        yield "has functions that run at load"
+    for what in ("BIND_NOW", "NODELETE"):
+        if what not in dynamic:
+            yield "is not marked " + what
+    if "TEXTREL" in dynamic:
+        yield "has relocations in its code"
+    segments = readelf("-l", library)
+    if re.search(r"GNU_STACK.*RWE", segments):
+        yield "wants an executable stack"
+    if "GNU_RELRO" not in segments:
+        yield "has no read-only relocations"
+
+
+def main():
+    check = globals()["check_" + sys.argv[2]]
+    complaints = list(check(sys.argv[1], *sys.argv[3:]))
+    for complaint in complaints:
+        print(complaint)
+    sys.exit(1 if complaints else 0)
+
+
+if __name__ == "__main__":
+    main()

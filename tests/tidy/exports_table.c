@@ -1,0 +1,20 @@
+/*
+ * exports_table.c - prints name@version of each symbol that the hook tables say
+ * is exported; binary.py compares them with the library.
+ */
+#include <stdio.h>
+
+#include "../../interpose/symbols.h"
+
+int main(void)
+{
+#define GCP_X(name, ...) puts(#name "@GCPOOL");
+	GCP_DRIVER_HOOKS(GCP_X)
+#undef GCP_X
+#define GCP_X(tag, version, name, ...) puts(#name "@" version);
+#define GCP_V(tag, version)            GCP_RUNTIME_HOOKS(GCP_X, tag, version)
+	GCP_RUNTIMES(GCP_V)
+#undef GCP_V
+#undef GCP_X
+	return 0;
+}

@@ -1,0 +1,38 @@
+/*
+ * options_table.c - prints the table of options in Markdown: the README holds
+ * exactly this, and a test compares them.
+ */
+#include <stdio.h>
+
+#include "../../interpose/options.h"
+
+/* A | inside a cell would end it. */
+static void cell_print(const char *text)
+{
+	for (; *text; text++)
+		printf(*text == '|' ? "\\%c" : "%c", *text);
+}
+
+int main(void)
+{
+	static struct gcp_options defaults;
+
+	gcp_options_default(&defaults);
+	puts("| variable | values | default | meaning |\n|---|---|---|---|");
+	for (size_t i = 0; i < gcp_option_count; i++) {
+		const struct gcp_option *option = &gcp_option_table[i];
+		char values[128], value[64];
+		struct gcp_text text;
+
+		gcp_text_init(&text, values, sizeof(values));
+		gcp_option_show_bounds(option, &text);
+		gcp_text_init(&text, value, sizeof(value));
+		gcp_option_show_value(option, &defaults, &text);
+		printf("| `%s` | ", option->name);
+		cell_print(values);
+		printf(" | %s | ", value);
+		cell_print(option->meaning);
+		puts(" |");
+	}
+	return 0;
+}

@@ -1,0 +1,267 @@
+"""The house style, as a test: sources.py ROOT CHECK
+
+  shape      lengths of lines, functions and files; each file says what it is for
+  words      no unfinished business, no machine's paths
+  rooms      a room includes only rooms to its left, through their one header
+  names      exported and inner names; no getenv, malloc or stdio where forbidden
+  readme     the table of options in the README is that of the library (argument:
+             the program that prints it)
+  version    the version is the same everywhere
+  format     clang-format 14 has nothing to change (exit code 77: it is not here)
+  scripts    shellcheck has nothing to say (the same)
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 600, 8
+PYTHON_LINE_MAX = 110
+CLANG_FORMAT = 14
+SKIP = 77
+ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
+# What others may include of a room.
+DOORS = {"pool": {"pool.h", "driver.h"}, "capture": {"capture.h"}, "interpose": set()}
+
+
+class Tree:
+    def __init__(self, root):
+        self.root = root
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
+                                capture_output=True, text=True)
+        if listed.returncode == 0:
+            names = listed.stdout.splitlines()
+        else:
+            names = self.walked()
+        self.names = sorted(n for n in names if os.path.isfile(os.path.join(root, n)))
+
+    def walked(self):
+        """Without git: everything but build directories and hidden ones."""
+        for place, places, files in os.walk(self.root):
+            places[:] = [p for p in places if not p.startswith((".", "build", "__"))]
+            for name in files:
+                yield os.path.relpath(os.path.join(place, name), self.root)
+
+    def read(self, name):
+        with open(os.path.join(self.root, name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def ending(self, *endings):
+        return [name for name in self.names if name.endswith(endings)]
+
+    def scripts(self, interpreter):
+        """Files without ending that begin with #! and the interpreter."""
+        found = []
+        for name in self.names:
+            if "." in os.path.basename(name):
+                continue
+            with open(os.path.join(self.root, name), "rb") as file:
+                first = file.readline()
+            if first.startswith(b"#!") and first.strip().endswith(interpreter):
+                found.append(name)
+        return found
+
+
+# --- shape ---------------------------------------------------------------------
+
+
+def width(line):
+    return len(line.expandtabs(TAB))
+
+
+def functions(text):
+    """(name, first line, length) of each function: its body is between a brace in
+    the first column and the next one."""
+    lines = text.split("\n")
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            name = next((m.group(1) for back in range(start - 2, max(start - 8, -1), -1)
+                         for m in [re.search(r"(\w+)\(", lines[back])] if m), "?")
+            yield name, start, number - start + 1
+            start = None
+
+
+def shape_of_c(tree, name):
+    text = tree.read(name)
+    if not text.startswith("/*"):
+        yield "does not open with a comment that says what it is for"
+    lines = text.count("\n")
+    if lines > FILE_MAX:
+        yield "has %d lines, at most %d" % (lines, FILE_MAX)
+    for number, line in enumerate(text.split("\n"), 1):
+        if width(line) > LINE_MAX:
+            yield "line %d is %d wide, at most %d" % (number, width(line), LINE_MAX)
+        if line != line.rstrip():
+            yield "line %d ends in blanks" % number
+    for function, number, length in functions(text):
+        if length > FUNCTION_MAX:
+            yield "%s (line %d) has %d lines, at most %d" % (
+                function, number, length, FUNCTION_MAX)
+
+
+def shape_of_script(tree, name):
+    text = tree.read(name)
+    lines = text.split("\n")
+    opening = lines[1] if lines[0].startswith("#!") else lines[0]
+    if not opening.startswith(("#", '"""')):
+        yield "does not open with a comment that says what it is for"
+    if len(lines) > FILE_MAX:
+        yield "has %d lines, at most %d" % (len(lines), FILE_MAX)
+    for number, line in enumerate(lines, 1):
+        if width(line) > PYTHON_LINE_MAX:
+            yield "line %d is %d wide, at most %d" % (number, width(line), PYTHON_LINE_MAX)
+
+
+def check_shape(tree):
+    for name in tree.ending(".c", ".h", ".cu"):
+        for complaint in shape_of_c(tree, name):
+            yield name, complaint
+    scripts = tree.ending(".py", "meson.build", ".sh")
+    for name in scripts + tree.scripts(b"python3") + tree.scripts(b"/bin/sh"):
+        for complaint in shape_of_script(tree, name):
+            yield name, complaint
+
+
+# --- words ---------------------------------------------------------------------
+
+# Split, so that this file does not find itself.
+UNWANTED = ["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]
+MACHINE = ["/wo" + "rk/", "/ro" + "ot/", "/tmp/br" + "ief"]
+
+
+def check_words(tree):
+    for name in tree.names:
+        if name.endswith((".xz", ".png")):
+            continue
+        for number, line in enumerate(tree.read(name).split("\n"), 1):
+            for word in UNWANTED:
+                if re.search(r"\b%s\b" % word, line):
+                    yield name, "line %d: %s" % (number, word)
+            for path in MACHINE:
+                if path in line:
+                    yield name, "line %d: a path of one machine" % number
+
+
+# --- rooms ---------------------------------------------------------------------
+
+
+def check_rooms(tree):
+    for name in tree.ending(".c", ".h", ".S"):
+        room = name.split("/")[0]
+        if room not in ROOMS:
+            continue
+        for include in re.findall(r'#\s*include "([^"]+)"', tree.read(name)):
+            path = os.path.normpath(os.path.join(os.path.dirname(name), include))
+            other = path.split("/")[0]
+            if other == room:
+                continue
+            if other not in ROOMS or ROOMS[other] > ROOMS[room]:
+                yield name, "includes %s, which is not to its left" % path
+            elif os.path.basename(path) not in DOORS[other]:
+                yield name, "includes %s, which is not the header of that room" % path
+        if room != "interpose" and re.search(r"#\s*include <cuda", tree.read(name)):
+            yield name, "knows of CUDA"
+
+
+# --- names ---------------------------------------------------------------------
+
+CALL = r"(?<![\w.>])%s\("
+FORBIDDEN = {
+    "pool": ["getenv", "secure_getenv", "dlsym", "dlopen", "printf", "fprintf", "abort"],
+    "capture": ["getenv", "secure_getenv", "dlsym", "dlopen", "printf", "fprintf", "abort"],
+    "interpose": ["getenv", "printf", "fprintf", "dprintf", "system", "popen", "abort",
+                  "exit", "atexit", "signal", "sigaction", "pthread_create"],
+}
+
+
+def code_of(text):
+    """Without comments and strings."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    text = re.sub(r"//[^\n]*", " ", text)
+    return re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
+
+
+def check_names(tree):
+    for name in tree.ending(".c", ".h"):
+        room = name.split("/")[0]
+        code = code_of(tree.read(name)) if room in ROOMS else ""
+        for function in FORBIDDEN.get(room, []):
+            if re.search(CALL % function, code):
+                yield name, "calls %s, which has no place in %s/" % (function, room)
+        if "__attribute__((constructor" in code:
+            yield name, "runs at load"
+
+
+# --- what must agree -----------------------------------------------------------
+
+
+def check_readme(tree, program):
+    table = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    rows = [line for line in tree.read("README.md").split("\n") if line.startswith("| `GCPOOL_")]
+    wanted = [line for line in table.split("\n") if line.startswith("| `GCPOOL_")]
+    for row in wanted:
+        if row not in rows:
+            yield "README.md", "the table of options lacks: %s" % row
+    for row in rows:
+        if row not in wanted:
+            yield "README.md", "the table of options has, but the library has not: %s" % row
+
+
+def check_version(tree):
+    meson = re.search(r"^\s*version: '([\d.]+)'", tree.read("meson.build"), re.M).group(1)
+    header = tree.read("interpose/gcpool.h")
+    number = ".".join(re.findall(r"GCPOOL_VERSION_(?:MAJOR|MINOR|PATCH)\s+(\d+)", header))
+    string = re.search(r'GCPOOL_VERSION_STRING\s+"([^"]+)"', header).group(1)
+    for what, version in (("numbers", number), ("string", string)):
+        if version != meson:
+            yield "interpose/gcpool.h", "version %s %s, but meson.build says %s" % (
+                what, version, meson)
+
+
+# --- other programs ------------------------------------------------------------
+
+
+def tool_run(tree, tool, arguments, names):
+    if not shutil.which(tool):
+        print("no %s here" % tool)
+        sys.exit(SKIP)
+    done = subprocess.run([tool, *arguments, *names], cwd=tree.root, capture_output=True,
+                          text=True)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def check_format(tree):
+    names = tree.ending(".c", ".h")
+    version = tool_run(tree, "clang-format", ["--version"], [])[1]
+    if "version %d." % CLANG_FORMAT not in version:
+        print("this is %s, and other versions format otherwise" % version)
+        sys.exit(SKIP)
+    code, said = tool_run(tree, "clang-format", ["--dry-run", "-Werror"], names)
+    if code:
+        for line in sorted(set(re.findall(r"^([^:\n]+):\d+:\d+: error", said, re.M))):
+            yield line, "clang-format would change it"
+
+
+def check_scripts(tree):
+    names = tree.scripts(b"/bin/sh") + tree.ending(".sh")
+    code, said = tool_run(tree, "shellcheck", ["-x"], names)
+    if code:
+        yield "shellcheck", "\n" + said
+
+
+def main():
+    tree = Tree(sys.argv[1])
+    check = globals()["check_" + sys.argv[2]]
+    complaints = list(check(tree, *sys.argv[3:]))
+    for name, complaint in complaints:
+        print("%s: %s" % (name, complaint))
+    sys.exit(1 if complaints else 0)
+
+
+if __name__ == "__main__":
+    main()
