@@ -34,6 +34,8 @@ def environment(library=None, extra=None):
         if not name.startswith(("GCPOOL_", "GCPSIM_")) and name != "LD_PRELOAD"
     }
     env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
+    # The library keeps its state for good, by design: it must not free at exit.
+    env["ASAN_OPTIONS"] = "detect_leaks=0"
     preload = [os.environ.get("GCPT_FIRST", ""), library or ""]
     preload = ":".join(path for path in preload if path)
     if preload:
@@ -62,6 +64,8 @@ def run(command, library=None, extra=None, timeout=120):
         done = subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=timeout
         )
+        if "cannot be preloaded" in done.stderr:
+            sys.exit(f"WRONG: the library was not there: {done.stderr}")
         return Run(done.returncode, done.stdout, done.stderr, figures_read(report))
 
 
