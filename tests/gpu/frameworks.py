@@ -66,6 +66,18 @@ def torch_train(bench):
     return rows
 
 
+def torch_graph(bench):
+    """PyTorch code that allocates, captured into graphs, its cache switched off."""
+    if missing("torch"):
+        return [Row("PyTorch graphs", verdict=SKIPPED, details="no torch here")]
+    plain, pooled = bench.pair(script(bench, "torch_graph.py"), NO_CACHING)
+    words = [result.out.strip().splitlines() for result in (plain, pooled)]
+    return [Row("PyTorch captured: forward, callables, training step, caching off",
+                f"{sum('equal' in line for line in words[0])} of 3",
+                f"{sum('equal' in line for line in words[1])} of 3 equal to eager", "3 of 3",
+                verdict(pooled.code == 0), "" if pooled.code == 0 else pooled.tail())]
+
+
 def torch_raw(bench):
     """One small allocation, and an empty tensor, through PyTorch."""
     if missing("torch"):

@@ -99,6 +99,28 @@ def captures(bench):
     return rows
 
 
+def graphs(bench):
+    """Captured temporaries stay private for as long as a graph can run."""
+    full = bench.scale(10000, 1000) if not bench.sim else 30
+    trials = [("static", "exec", full, 1), ("shared", None, full // 20, 1),
+              ("static", None, full // 50, 3)]
+    rows = []
+    for style, only, rounds, threads in trials:
+        command = [bench.program(f"graphs-{style}"), "--rounds", rounds, "--threads", threads]
+        command += ["--only", only] if only else []
+        command += ["--words", 4096]
+        plain, pooled = bench.pair(command)
+        good = pooled.code == 0
+        what = only or "all lives"
+        rows.append(Row(f"graphs, {what}, {rounds} rounds, {threads} threads, {style}",
+                        "refused" if plain.code == 2 else f"code {plain.code}",
+                        pooled.out.split("threads: ")[-1].strip()
+                        if pooled.code in (0, 1) else f"code {pooled.code}",
+                        "0 wrong words, memory back", verdict(good),
+                        "" if good else pooled.tail()))
+    return rows
+
+
 def loop(bench):
     """malloc + kernel + free, against the driver's own stream-ordered pool."""
     rows = []
@@ -124,6 +146,7 @@ def window(bench):
     """Throughput kept with malloc and free around each 20 us kernel."""
     rows = []
     for streams, wanted in ((1, 0.93), (4, 0.93), (16, None)):
+        wanted = None if bench.sim else wanted  # no real time there
         command = [bench.program("window-static"), "--streams", streams]
         command += ["--launches", bench.scale(4000, 1000) if not bench.sim else 50]
         plain = bench.run(command + ["--trials", 3])
