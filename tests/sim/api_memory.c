@@ -34,10 +34,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	struct sim_ctx *ctx;
 
 	SIM_LOCKED(cuMemAlloc_v2);
-	if (!dptr || bytesize == 0)
-		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
+	if (!dptr || bytesize == 0)
+		return CUDA_ERROR_INVALID_VALUE;
 	sim_burn(sim.cost_alloc_ns);
 	SIM_TRY(
 	    sim_memory_alloc(sim_ctx_memory(ctx), bytesize, SIM_MEMORY_DEVICE, &alloc));
@@ -66,11 +66,17 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 	return CUDA_SUCCESS;
 }
 
-/* Waits for the context, then checks that nobody else still uses the bytes. */
+/* With a sticky error nothing is freed any more. Waits for the context, then checks
+ * that nobody else still uses the bytes. */
 static CUresult free_now(struct sim_alloc *alloc, const char *what)
 {
 	uint64_t addr = alloc->addr;
-	CUresult error = sim_ctx_wait(alloc->ctx);
+	CUresult error = alloc->ctx->error;
+
+	if (error == CUDA_SUCCESS)
+		error = sim_ctx_wait(alloc->ctx);
+	if (error != CUDA_SUCCESS)
+		return error;
 
 	/* While waiting the lock was open: another thread may have freed it. */
 	alloc = sim_memory_find(addr);
@@ -78,19 +84,17 @@ static CUresult free_now(struct sim_alloc *alloc, const char *what)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_hazard_host(alloc->addr, alloc->span, SIM_WRITE, what);
 	sim_memory_free(alloc);
-	return error;
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct sim_alloc *alloc;
-	struct sim_ctx *ctx;
 
 	SIM_LOCKED(cuMemFree_v2);
-	SIM_TRY(sim_ctx_current(&ctx));
+	SIM_TRY(sim_capture_unsafe());
 	if (dptr == 0)
 		return CUDA_SUCCESS;
-	SIM_TRY(sim_capture_unsafe());
 	sim_burn(sim.cost_free_ns);
 	alloc = sim_memory_find(dptr);
 	if (!alloc || alloc->addr != dptr || alloc->dying)

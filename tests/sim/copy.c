@@ -88,9 +88,8 @@ static CUresult copy(const struct copy *c)
 	CUresult result;
 
 	SIM_TRY(sim_stream_use(c->stream, &stream));
-	if (!c->async)
-		SIM_TRY(stream->capture ? sim_capture_refuse(stream)
-					: sim_capture_unsafe());
+	if (!c->async && stream->capture)
+		return sim_capture_refuse(stream);
 	if (c->bytes == 0 || c->rows == 0)
 		return CUDA_SUCCESS;
 	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch), &dst_tracked));

@@ -97,7 +97,7 @@ void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops 
 	sim_vc_copy(&event->vc, vc);
 }
 
-static CUresult event_record(CUevent hEvent, CUstream hStream)
+static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 {
 	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
 	struct sim_stream *stream;
@@ -109,6 +109,9 @@ static CUresult event_record(CUevent hEvent, CUstream hStream)
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(stream->ctx))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->capture && external)
+		return sim_capture_event_node(stream, event,
+					      CU_GRAPH_NODE_TYPE_EVENT_RECORD);
 	if (stream->capture)
 		return sim_capture_record(stream, event);
 	sim_stream_before(stream, &ops, &vc);
@@ -121,7 +124,7 @@ static CUresult event_record(CUevent hEvent, CUstream hStream)
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
 {
 	SIM_LOCKED(cuEventRecord);
-	return event_record(hEvent, hStream);
+	return event_record(hEvent, hStream, false);
 }
 
 CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
@@ -134,7 +137,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
 	SIM_LOCKED(cuEventRecordWithFlags);
 	if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
 		return CUDA_ERROR_INVALID_VALUE;
-	return event_record(hEvent, hStream);
+	return event_record(hEvent, hStream, flags & CU_EVENT_RECORD_EXTERNAL);
 }
 
 CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream,
@@ -163,9 +166,9 @@ static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
 
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
-	SIM_TRY(sim_capture_unsafe());
 	if (event->capture_id)
-		return CUDA_ERROR_CAPTURED_EVENT;
+		return sim_capture_event_used(event);
+	SIM_TRY(sim_capture_unsafe());
 	SIM_TRY(sim_ctx_check((CUcontext)event->ctx, &ctx));
 	event_settle(event);
 	*ret_event = event;

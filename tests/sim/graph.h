@@ -22,6 +22,8 @@ void sim_user_refs_add(struct sim_user_refs *refs, struct sim_user_object *user,
 		       uint32_t count);
 void sim_user_refs_share(struct sim_user_refs *refs, const struct sim_user_refs *from);
 void sim_user_refs_free(struct sim_user_refs *refs);
+/* A reference that frees memory of graph allocation nodes when it goes. */
+struct sim_user_object *sim_user_memory(struct sim_alloc *alloc);
 
 /* What an executable graph and its launches in flight keep alive together. */
 struct sim_hold *sim_hold_new(struct sim_user_refs users); /* takes `users` */
@@ -37,7 +39,8 @@ struct sim_node {
 	struct sim_event *event;   /* EVENT_RECORD, WAIT_EVENT */
 	struct sim_node *original; /* in a clone: what it was made from */
 	struct sim_nodes before, after;
-	uint32_t mark; /* scratch for walks */
+	uint32_t mark;  /* scratch for walks */
+	uint32_t index; /* scratch: in its graph's list */
 	/* Scratch of a launch. */
 	struct sim_op *op;
 	struct sim_vc vc;
@@ -49,11 +52,21 @@ struct sim_graph {
 	struct sim_object object;
 	struct sim_nodes nodes; /* in order of creation */
 	struct sim_user_refs users;
-	struct sim_node *parent;    /* it is the child graph of this node */
-	bool capturing;             /* a capture adds to it */
-	struct sim_graph *original; /* a clone of this one */
-	uint64_t *memory;           /* addresses that its alloc nodes gave out */
-	uint32_t memory_count, memory_capacity;
+	struct sim_node *parent;          /* it is the child graph of this node */
+	bool capturing;                   /* a capture adds to it */
+	const struct sim_graph *original; /* a clone of this one */
+};
+
+/* A capture under way (capture.c). */
+struct sim_capture {
+	uint64_t id;
+	CUstreamCaptureMode mode;
+	uint64_t thread; /* that began it */
+	struct sim_stream *origin;
+	struct sim_graph *graph;
+	bool invalid;
+	struct sim_nodes orphans; /* frontiers of streams that were destroyed */
+	struct sim_capture *next;
 };
 
 struct sim_graph *sim_graph_new(void);
@@ -64,6 +77,10 @@ struct sim_node *sim_node_new(struct sim_graph *graph, CUgraphNodeType type,
 void sim_node_depend(struct sim_node *node, struct sim_node *before);
 /* Whether `node` comes at or before one of `ends`. */
 bool sim_nodes_reach(const struct sim_nodes *ends, const struct sim_node *node);
+/* What a node became in an executable graph; NULL if it is not in it. */
+struct sim_node *sim_exec_node(CUgraphExec handle, const struct sim_node *node);
+bool sim_nodes_of_graph(const struct sim_graph *graph, const CUgraphNode *nodes,
+			size_t count);
 CUgraphNodeType sim_node_type_of(const struct sim_work *work);
 
 #endif

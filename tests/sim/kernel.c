@@ -93,6 +93,7 @@ CUresult cuModuleUnload(CUmodule hmod)
 	module = sim_object_check(hmod, SIM_MODULE);
 	if (!module)
 		return CUDA_ERROR_INVALID_HANDLE;
+	SIM_TRY(sim_ctx_wait(module->ctx));
 	sim_object_delete(module);
 	return CUDA_SUCCESS;
 }

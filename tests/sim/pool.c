@@ -124,6 +124,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	SIM_LOCKED(cuMemPoolTrimTo);
 	(void)minBytesToKeep;
+	SIM_TRY(sim_capture_unsafe());
 	return sim_object_check(pool, SIM_POOL) ? CUDA_SUCCESS
 						: CUDA_ERROR_INVALID_VALUE;
 }
@@ -204,6 +205,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, struct sim_stream *
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return sim_capture_alloc(stream, bytes, dptr);
+	SIM_TRY(sim_capture_unsafe());
 	SIM_TRY(sim_memory_alloc(sim_ctx_memory(stream->ctx), bytes, SIM_MEMORY_ASYNC,
 				 &alloc));
 	*dptr = alloc->addr;
@@ -258,6 +260,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->capture)
 		return sim_capture_free(stream, alloc);
+	SIM_TRY(sim_capture_unsafe());
 	alloc->dying = true;
 	return submit_range(stream, SIM_WORK_FREE, alloc);
 }

@@ -36,9 +36,8 @@ static CUresult set(const struct set *s)
 	struct sim_work work;
 
 	SIM_TRY(sim_stream_use(s->stream, &stream));
-	if (!s->async)
-		SIM_TRY(stream->capture ? sim_capture_refuse(stream)
-					: sim_capture_unsafe());
+	if (!s->async && stream->capture)
+		return sim_capture_refuse(stream);
 	if (s->dst % s->width != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (bytes == 0 || s->rows == 0)

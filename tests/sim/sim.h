@@ -132,6 +132,7 @@ enum sim_work_kind {
 	SIM_WORK_HOST,
 	SIM_WORK_ALLOC, /* stream-ordered memory comes to life */
 	SIM_WORK_FREE,
+	SIM_WORK_GRAPH_FREE, /* the memory stays the graph's */
 };
 
 enum sim_kernel {
@@ -293,8 +294,9 @@ struct sim_alloc {
 	struct sim_ctx *ctx;
 	unsigned flags;
 	uint64_t buffer_id;
-	bool touched; /* may hold data in the memfd */
-	bool dying;   /* a stream-ordered free is under way */
+	bool touched;  /* may hold data in the memfd */
+	bool dying;    /* a stream-ordered free is under way */
+	bool of_graph; /* from an allocation node; goes with the graphs */
 	uint32_t ipc_opens;
 	struct sim_physical **mapped; /* RESERVED: per 2 MiB */
 	struct sim_alloc *prev, *next;
@@ -420,6 +422,9 @@ void sim_stream_before(struct sim_stream *stream, struct sim_ops *ops,
 CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *work,
 			   struct sim_op **ret_op);
 void sim_stream_set_tail(struct sim_stream *stream, struct sim_op *op);
+/* What the host waits for and learns when it waits for the stream. */
+void sim_stream_pending(struct sim_stream *stream, struct sim_ops *ops,
+			struct sim_vc *vc);
 CUresult sim_stream_wait(struct sim_stream *stream); /* the host waits */
 /* A thread ended: its default streams go. Takes the lock. */
 void sim_stream_thread_gone(uint64_t thread);
@@ -451,11 +456,16 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event);
 /* A call that is never possible on a capturing stream: 900, capture lost. */
 CUresult sim_capture_refuse(struct sim_stream *stream);
 void sim_capture_stream_gone(struct sim_stream *stream);
+/* The host asks about an event recorded in a capture: 907, capture lost; 1 if
+ * that capture is no more. */
+CUresult sim_capture_event_used(struct sim_event *event);
+/* An event node in the graph, for CU_EVENT_*_EXTERNAL. */
+CUresult sim_capture_event_node(struct sim_stream *stream, struct sim_event *event,
+				CUgraphNodeType type);
 /* Stream-ordered memory in a capture: nodes that allocate and free. */
 CUresult sim_capture_alloc(struct sim_stream *stream, uint64_t bytes,
 			   CUdeviceptr *ret_addr);
 CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc);
-bool sim_capture_is_live(uint64_t id);
 
 void sim_nodes_add(struct sim_nodes *nodes, struct sim_node *node);
 void sim_nodes_clear(struct sim_nodes *nodes);

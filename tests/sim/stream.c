@@ -184,12 +184,29 @@ CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *wor
 	return CUDA_SUCCESS;
 }
 
+/* Less than what new work waits for: neither the barrier nor, on a blocking
+ * stream, the legacy stream (conform_order.golden). */
+void sim_stream_pending(struct sim_stream *stream, struct sim_ops *ops,
+			struct sim_vc *vc)
+{
+	sim_ops_add(ops, stream->tail);
+	sim_vc_join(vc, &stream->vc);
+	if (!stream->legacy)
+		return;
+	for (struct sim_stream *s = stream->ctx->streams; s; s = s->next) {
+		if (!s->blocking)
+			continue;
+		sim_ops_add(ops, s->tail);
+		sim_vc_join(vc, &s->vc);
+	}
+}
+
 CUresult sim_stream_wait(struct sim_stream *stream)
 {
 	struct sim_ops ops = {0};
 	struct sim_vc vc = {0};
 
-	sim_stream_before(stream, &ops, &vc);
+	sim_stream_pending(stream, &ops, &vc);
 	sim_ops_wait(&ops);
 	sim_vc_join(&sim.host, &vc);
 	sim_vc_free(&vc);
@@ -292,7 +309,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	if (stream->capture)
 		return sim_capture_refuse(stream);
 	SIM_TRY(sim_capture_unsafe());
-	sim_stream_before(stream, &ops, &vc);
+	sim_stream_pending(stream, &ops, &vc);
 	done = ops.count == 0;
 	if (done)
 		sim_vc_join(&sim.host, &vc);
@@ -324,6 +341,9 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	event = sim_object_check(hEvent, SIM_EVENT);
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->capture && (Flags & CU_EVENT_WAIT_EXTERNAL))
+		return sim_capture_event_node(stream, event,
+					      CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 	if (stream->capture || event->capture_id)
 		return sim_capture_wait(stream, event);
 	if (!event->recorded)

@@ -14,8 +14,9 @@
 struct sim_user_object {
 	struct sim_object object;
 	uint32_t refs;
-	CUhostFn destroy;
+	CUhostFn destroy; /* NULL: it is memory of a graph instead */
 	void *data;
+	uint64_t addr, buffer_id;
 };
 
 struct sim_hold {
@@ -31,9 +32,26 @@ static void user_release(struct sim_user_object *user, uint32_t count)
 	user->refs -= count;
 	if (user->refs > 0)
 		return;
-	__atomic_fetch_sub(&sim.user_objects, 1, __ATOMIC_RELAXED);
-	sim_host_post(user->destroy, user->data, NULL);
+	if (user->destroy) {
+		__atomic_fetch_sub(&sim.user_objects, 1, __ATOMIC_RELAXED);
+		sim_host_post(user->destroy, user->data, NULL);
+	} else {
+		struct sim_alloc *alloc = sim_memory_find(user->addr);
+
+		if (alloc && alloc->buffer_id == user->buffer_id)
+			sim_memory_free(alloc);
+	}
 	sim_object_delete(user);
+}
+
+struct sim_user_object *sim_user_memory(struct sim_alloc *alloc)
+{
+	struct sim_user_object *user = sim_object_new(SIM_USER_OBJECT, sizeof(*user));
+
+	user->refs = 1;
+	user->addr = alloc->addr;
+	user->buffer_id = alloc->buffer_id;
+	return user;
 }
 
 void sim_user_refs_add(struct sim_user_refs *refs, struct sim_user_object *user,

@@ -36,6 +36,7 @@ const char *sim_work_name(const struct sim_work *work)
 	case SIM_WORK_ALLOC:
 		return "cuMemAllocAsync";
 	case SIM_WORK_FREE:
+	case SIM_WORK_GRAPH_FREE:
 		return "cuMemFreeAsync";
 	case SIM_WORK_NOTHING:
 		break;
@@ -244,6 +245,7 @@ CUresult sim_work_run(struct sim_ctx *ctx, const struct sim_work *work)
 			sim_memory_free(alloc);
 		break;
 	case SIM_WORK_ALLOC:
+	case SIM_WORK_GRAPH_FREE:
 	case SIM_WORK_HOST:
 	case SIM_WORK_NOTHING:
 		break;

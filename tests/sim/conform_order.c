@@ -1,0 +1,258 @@
+/*
+ * conform_order.c - what waits for what, and which calls wait: the transcript.
+ *
+ * A long kernel runs where a line says so; then a call is made, and the line
+ * tells its result and whether the host waited for the kernel.
+ */
+#include "conform.h"
+
+enum { LONG_NS = 60000000, WAITED_NS = 30000000 };
+
+static CUstream a, b, blocking;
+static CUdeviceptr p;
+static uint64_t began;
+
+/* A fresh long kernel on `stream`, nothing else pending. */
+static void long_kernel(CUstream stream)
+{
+	MUST(cuCtxSynchronize());
+	MUST(conform_spin(LONG_NS, stream));
+	began = conform_now();
+}
+
+static void tell(const char *what, CUresult result)
+{
+	bool waited = conform_now() - began > WAITED_NS;
+
+	printf("%-64s %3d %s\n", what, (int)result, waited ? "waits" : "returns");
+}
+
+#define TELL(what, call)                                                               \
+	do {                                                                           \
+		CUresult tell_ = (call);                                               \
+		tell(what, tell_);                                                     \
+	} while (0)
+
+/* --- orders between streams ---------------------------------------------------------
+ */
+
+static CUresult record_and_query(CUstream stream)
+{
+	CUevent event;
+	CUresult result;
+
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	MUST(cuEventRecord(event, stream));
+	result = cuEventQuery(event);
+	MUST(cuEventDestroy(event));
+	return result;
+}
+
+static CUresult fill_and_query(CUstream stream)
+{
+	MUST(conform_fill(p, 16, 1, stream));
+	for (int i = 0; i < 100; i++) {
+		struct timespec pause = {0, 50000};
+
+		if (cuStreamQuery(stream) == CUDA_SUCCESS)
+			return CUDA_SUCCESS;
+		if (!conform_simulated())
+			nanosleep(&pause, NULL);
+	}
+	return cuStreamQuery(stream);
+}
+
+static void orders(const char *where, CUstream busy)
+{
+	static const char *const names[] = {"non-blocking", "blocking", "legacy",
+					    "per thread"};
+	CUstream streams[] = {b, blocking, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+
+	for (int i = 0; i < 4; i++) {
+		char what[100];
+
+		if (streams[i] == busy)
+			continue;
+		snprintf(what, sizeof(what), "%s busy: cuStreamQuery(idle %s)", where,
+			 names[i]);
+		long_kernel(busy);
+		TELL(what, cuStreamQuery(streams[i]));
+		snprintf(what, sizeof(what), "%s busy: event on idle %s, query", where,
+			 names[i]);
+		long_kernel(busy);
+		TELL(what, record_and_query(streams[i]));
+		snprintf(what, sizeof(what), "%s busy: kernel on %s, query", where,
+			 names[i]);
+		long_kernel(busy);
+		TELL(what, fill_and_query(streams[i]));
+		snprintf(what, sizeof(what), "%s busy: cuStreamSynchronize(idle %s)",
+			 where, names[i]);
+		long_kernel(busy);
+		TELL(what, cuStreamSynchronize(streams[i]));
+	}
+}
+
+/* --- the fence of a context
+ * ------------------------------------------------------------ */
+
+static void barrier_set(void)
+{
+	CUevent event;
+
+	long_kernel(a);
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	MUST(cuCtxRecordEvent(conform_ctx, event));
+	MUST(cuCtxWaitEvent(conform_ctx, event));
+	MUST(cuEventDestroy(event));
+}
+
+static void fences(void)
+{
+	CUcontext other;
+	CUevent event;
+	CUstream stream;
+
+	barrier_set();
+	TELL("barrier: cuStreamQuery(idle)", cuStreamQuery(b));
+	barrier_set();
+	TELL("barrier: event on idle, query", record_and_query(b));
+	barrier_set();
+	TELL("barrier: kernel, query", fill_and_query(b));
+	barrier_set();
+	TELL("barrier: cuStreamSynchronize(idle)", cuStreamSynchronize(b));
+	barrier_set();
+	TELL("barrier: cuMemcpyDtoD", cuMemcpyDtoD(p, p + 512, 64));
+	barrier_set();
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	TELL("barrier: cuCtxRecordEvent", cuCtxRecordEvent(conform_ctx, event));
+	TELL("barrier: cuEventQuery of it", cuEventQuery(event));
+	MUST(cuCtxCreate(&other, NULL, 0, conform_device));
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	began = conform_now();
+	TELL("fence: cuCtxRecordEvent(other context)", cuCtxRecordEvent(other, event));
+	MUST(cuCtxSetCurrent(conform_ctx));
+	long_kernel(a);
+	MUST(cuCtxRecordEvent(conform_ctx, event));
+	TELL("fence: cuCtxWaitEvent(other context)", cuCtxWaitEvent(other, event));
+	MUST(cuCtxSetCurrent(other));
+	TELL("fence: other context's stream, query", cuStreamQuery(stream));
+	TELL("fence: other context synchronizes", cuCtxSynchronize());
+	MUST(cuEventDestroy(event));
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	TELL("fence: cuCtxWaitEvent(never recorded)", cuCtxWaitEvent(other, event));
+	TELL("fence: cuCtxRecordEvent(NULL)", cuCtxRecordEvent(NULL, event));
+	TELL("fence: cuCtxWaitEvent(NULL)", cuCtxWaitEvent(NULL, event));
+	MUST(cuEventDestroy(event));
+	MUST(cuCtxDestroy(other));
+	MUST(cuCtxSetCurrent(conform_ctx));
+}
+
+/* --- which calls wait
+ * ---------------------------------------------------------------------- */
+
+/* Whose work does a free wait for: the memory's context, or the current one? */
+static void free_of_other(void)
+{
+	CUcontext other;
+	CUdeviceptr q;
+	CUstream stream;
+
+	MUST(cuCtxCreate(&other, NULL, 0, conform_device));
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cuMemAlloc(&q, 4096));
+	MUST(cuCtxSetCurrent(conform_ctx));
+	long_kernel(a);
+	TELL("current context busy: cuMemFree(other context's)", cuMemFree(q));
+	MUST(cuCtxSynchronize());
+	MUST(cuMemAlloc(&q, 4096));
+	long_kernel(a);
+	MUST(cuCtxSetCurrent(other));
+	TELL("owner context busy, not current: cuMemFree", cuMemFree(q));
+	MUST(cuCtxDestroy(other));
+	MUST(cuCtxSetCurrent(conform_ctx));
+}
+
+static void waits(void)
+{
+	CUdeviceptr q;
+	CUstream doomed;
+	CUevent event;
+	CUmodule module;
+	void *pinned;
+	static char pageable[1 << 20];
+	size_t x, y;
+
+	long_kernel(a);
+	TELL("busy: cuMemAlloc", cuMemAlloc(&q, 4096));
+	TELL("busy: cuMemFree", cuMemFree(q));
+	long_kernel(a);
+	TELL("busy: cuMemGetInfo", cuMemGetInfo(&x, &y));
+	long_kernel(a);
+	TELL("busy: cuMemFree(0)", cuMemFree(0));
+	long_kernel(a);
+	TELL("busy: cuMemFree(interior)", cuMemFree(p + 256));
+	MUST(cuMemHostAlloc(&pinned, 4096, 0));
+	long_kernel(a);
+	TELL("busy: cuMemFreeHost", cuMemFreeHost(pinned));
+	MUST(cuMemAllocManaged(&q, 4096, CU_MEM_ATTACH_GLOBAL));
+	long_kernel(a);
+	TELL("busy: cuMemFree(managed)", cuMemFree(q));
+	MUST(cuMemHostRegister(pageable, sizeof(pageable), 0));
+	long_kernel(a);
+	TELL("busy: cuMemHostUnregister", cuMemHostUnregister(pageable));
+	MUST(cuStreamCreate(&doomed, CU_STREAM_NON_BLOCKING));
+	long_kernel(doomed);
+	TELL("busy: cuStreamDestroy of it", cuStreamDestroy(doomed));
+	TELL("busy: cuCtxSynchronize after that", cuCtxSynchronize());
+	MUST(cuEventCreate(&event, 0));
+	long_kernel(a);
+	MUST(cuEventRecord(event, a));
+	TELL("busy: cuEventDestroy of a pending event", cuEventDestroy(event));
+	MUST(cuModuleLoadData(&module,
+			      ".version 6.4\n.target sm_52\n.address_size 64\n"));
+	long_kernel(a);
+	TELL("busy: cuModuleUnload of another module", cuModuleUnload(module));
+	long_kernel(a);
+	TELL("busy: cuMemcpyHtoD, 64 bytes", cuMemcpyHtoD(p, pageable, 64));
+	long_kernel(blocking);
+	TELL("blocking busy: cuMemcpyHtoD, 64 bytes", cuMemcpyHtoD(p, pageable, 64));
+	long_kernel(blocking);
+	TELL("blocking busy: cuMemcpyHtoD, 1 MiB", cuMemcpyHtoD(p, pageable, 1 << 20));
+	long_kernel(blocking);
+	TELL("blocking busy: cuMemcpyDtoH, 64 bytes", cuMemcpyDtoH(pageable, p, 64));
+	long_kernel(blocking);
+	TELL("blocking busy: cuMemcpyDtoD", cuMemcpyDtoD(p, p + 4096, 64));
+	long_kernel(blocking);
+	TELL("blocking busy: cuMemsetD8", cuMemsetD8(p, 0, 64));
+	long_kernel(a);
+	TELL("busy: cuMemcpyHtoDAsync, pageable 64 bytes",
+	     cuMemcpyHtoDAsync(p, pageable, 64, a));
+	long_kernel(a);
+	TELL("busy: cuMemcpyHtoDAsync, pageable 1 MiB",
+	     cuMemcpyHtoDAsync(p, pageable, 1 << 20, a));
+	long_kernel(a);
+	TELL("busy: cuMemcpyDtoHAsync, pageable 64 bytes",
+	     cuMemcpyDtoHAsync(pageable, p, 64, a));
+	long_kernel(a);
+	TELL("busy: cuMemcpyDtoHAsync, pageable 1 MiB",
+	     cuMemcpyDtoHAsync(pageable, p, 1 << 20, a));
+	free_of_other();
+}
+
+int main(int argc, char **argv)
+{
+	conform_start(argc, argv);
+	MUST(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	MUST(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	MUST(cuMemAlloc(&p, 4 << 20));
+	MUST(conform_spin(1000, a));
+	MUST(conform_fill(p, 16, 0, b));
+	orders("non-blocking", a);
+	orders("blocking", blocking);
+	orders("legacy", CU_STREAM_LEGACY);
+	orders("per thread", CU_STREAM_PER_THREAD);
+	fences();
+	waits();
+	return 0;
+}

@@ -1,0 +1,448 @@
+/*
+ * exec.c - executable graphs: made from graphs, updated, launched.
+ *
+ * An executable graph is a copy of its own. Its user objects belong to a hold,
+ * shared with each launch until that is done. A launch puts all nodes onto the
+ * device with their order, behind the stream and behind the graph's previous
+ * launch. In the clocks, nodes continue the lane of one node before them or
+ * take a new one. Under the big lock.
+ */
+#include "graph.h"
+
+#include <stdlib.h>
+
+struct sim_exec {
+	struct sim_object object;
+	struct sim_graph *graph;
+	struct sim_hold *hold;
+	unsigned long long flags;
+	struct sim_op *last; /* of the previous launch */
+	struct sim_vc last_vc;
+};
+
+/* --- making -------------------------------------------------------------------------
+ */
+
+static void users_gather(struct sim_user_refs *users, struct sim_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->nodes.count; i++)
+		if (graph->nodes.at[i]->child)
+			users_gather(users, graph->nodes.at[i]->child);
+	sim_user_refs_share(users, &graph->users);
+	sim_user_refs_free(&graph->users);
+}
+
+static void exec_load(struct sim_exec *exec, const struct sim_graph *graph)
+{
+	struct sim_user_refs users = {0};
+
+	exec->graph = sim_graph_clone(graph);
+	users_gather(&users, exec->graph);
+	exec->hold = sim_hold_new(users);
+}
+
+static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
+			    unsigned long long flags)
+{
+	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
+	struct sim_exec *exec;
+
+	if (!phGraphExec || !graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_TRY(sim_capture_unsafe());
+	exec = sim_object_new(SIM_EXEC, sizeof(*exec));
+	exec->flags = flags;
+	exec_load(exec, graph);
+	*phGraphExec = (CUgraphExec)exec;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
+			    CUgraphNode *phErrorNode, char *logBuffer,
+			    size_t bufferSize)
+{
+	SIM_LOCKED(cuGraphInstantiate);
+	(void)phErrorNode;
+	if (logBuffer && bufferSize)
+		*logBuffer = 0;
+	return instantiate(phGraphExec, hGraph, 0);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+			       CUgraphNode *phErrorNode, char *logBuffer,
+			       size_t bufferSize)
+{
+	SIM_LOCKED(cuGraphInstantiate_v2);
+	(void)phErrorNode;
+	if (logBuffer && bufferSize)
+		*logBuffer = 0;
+	return instantiate(phGraphExec, hGraph, 0);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+				     unsigned long long flags)
+{
+	SIM_LOCKED(cuGraphInstantiateWithFlags);
+	return instantiate(phGraphExec, hGraph, flags);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	CUresult result;
+
+	SIM_LOCKED(cuGraphInstantiateWithParams);
+	if (!instantiateParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = instantiate(phGraphExec, hGraph, instantiateParams->flags);
+	instantiateParams->hErrNode_out = NULL;
+	instantiateParams->result_out =
+	    result ? CUDA_GRAPH_INSTANTIATE_ERROR : CUDA_GRAPH_INSTANTIATE_SUCCESS;
+	return result;
+}
+
+CUresult
+cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
+				  CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	return cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+	const struct sim_exec *exec;
+
+	SIM_LOCKED(cuGraphExecGetFlags);
+	exec = sim_object_check(hGraphExec, SIM_EXEC);
+	if (!exec || !flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = exec->flags;
+	return CUDA_SUCCESS;
+}
+
+struct sim_node *sim_exec_node(CUgraphExec handle, const struct sim_node *node)
+{
+	const struct sim_exec *exec = sim_object_check(handle, SIM_EXEC);
+
+	for (uint32_t i = 0; exec && i < exec->graph->nodes.count; i++)
+		if (exec->graph->nodes.at[i]->original == node)
+			return exec->graph->nodes.at[i];
+	return NULL;
+}
+
+/* Launches in flight go on; their hold keeps what they need. */
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	struct sim_exec *exec;
+
+	SIM_LOCKED(cuGraphExecDestroy);
+	exec = sim_object_check(hGraphExec, SIM_EXEC);
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_capture_unsafe());
+	sim_graph_delete(exec->graph);
+	sim_hold_put(exec->hold);
+	sim_op_put(exec->last);
+	sim_vc_free(&exec->last_vc);
+	sim_object_delete(exec);
+	return CUDA_SUCCESS;
+}
+
+/* --- updating
+ * -------------------------------------------------------------------------- */
+
+static bool same_shape(const struct sim_graph *a, const struct sim_graph *b)
+{
+	if (a->nodes.count != b->nodes.count)
+		return false;
+	for (uint32_t i = 0; i < a->nodes.count; i++) {
+		a->nodes.at[i]->index = i;
+		b->nodes.at[i]->index = i;
+	}
+	for (uint32_t i = 0; i < a->nodes.count; i++) {
+		const struct sim_node *x = a->nodes.at[i], *y = b->nodes.at[i];
+
+		if (x->type != y->type || x->before.count != y->before.count)
+			return false;
+		for (uint32_t j = 0; j < x->before.count; j++)
+			if (x->before.at[j]->index != y->before.at[j]->index)
+				return false;
+		if (x->child && !same_shape(x->child, y->child))
+			return false;
+	}
+	return true;
+}
+
+static CUresult exec_update(CUgraphExec hGraphExec, CUgraph hGraph,
+			    CUgraphExecUpdateResult *ret_result)
+{
+	struct sim_exec *exec = sim_object_check(hGraphExec, SIM_EXEC);
+	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
+	struct sim_graph *old_graph;
+	struct sim_hold *old_hold;
+
+	if (!exec || !graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	if (!same_shape(exec->graph, graph)) {
+		*ret_result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	}
+	old_graph = exec->graph;
+	old_hold = exec->hold;
+	exec_load(exec, graph);
+	sim_graph_delete(old_graph);
+	sim_hold_put(old_hold);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
+			   CUgraphNode *hErrorNode_out,
+			   CUgraphExecUpdateResult *updateResult_out)
+{
+	SIM_LOCKED(cuGraphExecUpdate);
+	if (!updateResult_out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (hErrorNode_out)
+		*hErrorNode_out = NULL;
+	return exec_update(hGraphExec, hGraph, updateResult_out);
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+			      CUgraphExecUpdateResultInfo *resultInfo)
+{
+	SIM_LOCKED(cuGraphExecUpdate_v2);
+	if (!resultInfo)
+		return CUDA_ERROR_INVALID_VALUE;
+	resultInfo->errorNode = NULL;
+	resultInfo->errorFromNode = NULL;
+	return exec_update(hGraphExec, hGraph, &resultInfo->result);
+}
+
+/* --- launching
+ * --------------------------------------------------------------------------- */
+
+/* What the first nodes of a graph, or of a child graph, come after. */
+struct launch {
+	struct sim_stream *stream;
+	struct sim_ops before;
+	struct sim_vc vc;
+	uint32_t lane; /* to be continued by the first root */
+	bool lane_continued;
+	struct sim_ops leaves; /* what comes after everything waits for these */
+	struct sim_vc leaves_vc;
+	uint32_t *lanes; /* new ones, given up at the end */
+	uint32_t lane_count, lane_capacity;
+};
+
+static uint32_t launch_lane(struct launch *top, struct launch *launch,
+			    const struct sim_node *node)
+{
+	uint32_t lane;
+
+	for (uint32_t i = 0; i < node->before.count; i++) {
+		struct sim_node *before = node->before.at[i];
+
+		if (before->lane_continued)
+			continue;
+		before->lane_continued = true;
+		return before->lane;
+	}
+	if (node->before.count == 0 && !launch->lane_continued) {
+		launch->lane_continued = true;
+		return launch->lane;
+	}
+	lane = sim_lane_new();
+	top->lanes = sim_grow(top->lanes, &top->lane_capacity, top->lane_count + 1,
+			      sizeof(*top->lanes));
+	top->lanes[top->lane_count++] = lane;
+	return lane;
+}
+
+static void node_order(struct sim_node *node, const struct launch *launch,
+		       struct sim_ops *before)
+{
+	sim_vc_clear(&node->vc);
+	if (node->before.count == 0) {
+		for (uint32_t i = 0; i < launch->before.count; i++)
+			sim_ops_add(before, launch->before.at[i]);
+		sim_vc_join(&node->vc, &launch->vc);
+	}
+	for (uint32_t i = 0; i < node->before.count; i++) {
+		sim_ops_add(before, node->before.at[i]->op);
+		sim_vc_join(&node->vc, &node->before.at[i]->vc);
+	}
+	if (node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT && node->event->recorded) {
+		sim_ops_add(before, node->event->op);
+		sim_vc_join(&node->vc, &node->event->vc);
+	}
+}
+
+static void node_declare(struct sim_node *node, const struct launch *launch)
+{
+	struct sim_epoch epoch = {sim_lane_next(node->lane), node->lane};
+	struct sim_actor actor = {sim_work_name(&node->work), launch->stream->object.id,
+				  epoch.seq};
+
+	for (int i = 0; i < node->work.accesses; i++)
+		sim_hazard_access(&node->work.access[i], epoch, &node->vc, &actor);
+	sim_vc_set(&node->vc, epoch.lane, epoch.seq);
+}
+
+static void graph_submit(struct sim_graph *graph, struct launch *top,
+			 struct launch *launch);
+
+/* A child graph runs in its node's place; afterwards the node stands for the
+ * end of it. */
+static void child_submit(struct sim_node *node, struct launch *top,
+			 struct sim_ops *before)
+{
+	struct launch inner = {.stream = top->stream, .lane = node->lane};
+	struct sim_work nothing = {0};
+
+	inner.before = *before;
+	sim_vc_copy(&inner.vc, &node->vc);
+	graph_submit(node->child, top, &inner);
+	sim_vc_join(&node->vc, &inner.leaves_vc);
+	sim_vc_set(&node->vc, node->lane, sim_lane_next(node->lane));
+	node->op = sim_op_submit(node->ctx, &nothing,
+				 inner.leaves.count ? &inner.leaves : before);
+	sim_ops_free(&inner.leaves);
+	sim_vc_free(&inner.vc);
+	sim_vc_free(&inner.leaves_vc);
+}
+
+static void node_submit(struct sim_node *node, struct launch *top,
+			struct launch *launch)
+{
+	struct sim_ops before = {0};
+
+	node_order(node, launch, &before);
+	node->lane = launch_lane(top, launch, node);
+	node->lane_continued = false;
+	if (node->child) {
+		child_submit(node, top, &before);
+	} else {
+		node_declare(node, launch);
+		node->op = sim_op_submit(node->ctx, &node->work, &before);
+	}
+	sim_ops_free(&before);
+	if (node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+		sim_ops_add(&before, node->op);
+		sim_event_set(node->event, node->ctx, &before, &node->vc);
+		sim_ops_free(&before);
+	}
+}
+
+static bool is_next(const struct sim_node *node)
+{
+	if (node->op)
+		return false;
+	for (uint32_t i = 0; i < node->before.count; i++)
+		if (!node->before.at[i]->op)
+			return false;
+	return true;
+}
+
+/* Nodes in an order that respects the edges; most graphs are sorted already. */
+static void graph_submit(struct sim_graph *graph, struct launch *top,
+			 struct launch *launch)
+{
+	uint32_t left = graph->nodes.count;
+
+	while (left > 0) {
+		for (uint32_t i = 0; i < graph->nodes.count; i++) {
+			if (!is_next(graph->nodes.at[i]))
+				continue;
+			node_submit(graph->nodes.at[i], top, launch);
+			left--;
+		}
+	}
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		struct sim_node *node = graph->nodes.at[i];
+
+		if (node->after.count == 0) {
+			sim_ops_add(&launch->leaves, node->op);
+			sim_vc_join(&launch->leaves_vc, &node->vc);
+		}
+	}
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		sim_op_put(graph->nodes.at[i]->op);
+		graph->nodes.at[i]->op = NULL;
+	}
+}
+
+static void launch_end(struct sim_exec *exec, struct launch *launch)
+{
+	struct sim_stream *stream = launch->stream;
+	struct sim_work nothing = {0};
+	struct sim_hold *hold = sim_hold_get(exec->hold);
+	struct sim_op *op;
+
+	op = sim_op_submit(stream->ctx, &nothing,
+			   launch->leaves.count ? &launch->leaves : &launch->before);
+	if (sim_op_done(op))
+		sim_hold_put(hold);
+	else
+		op->hold = hold;
+	sim_stream_set_tail(stream, op);
+	sim_op_put(exec->last);
+	exec->last = op;
+	sim_vc_join(&launch->vc, &launch->leaves_vc);
+	sim_vc_set(&launch->vc, stream->lane, sim_lane_next(stream->lane));
+	sim_vc_copy(&stream->vc, &launch->vc);
+	sim_vc_copy(&exec->last_vc, &launch->vc);
+	for (uint32_t i = 0; i < launch->lane_count; i++)
+		sim_lane_delete(launch->lanes[i]);
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
+{
+	struct launch launch = {0};
+	struct sim_stream *stream;
+	struct sim_exec *exec;
+
+	SIM_LOCKED(cuGraphLaunch);
+	exec = sim_object_check(hGraphExec, SIM_EXEC);
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	if (stream->capture)
+		return sim_capture_refuse(stream);
+	launch.stream = stream;
+	launch.lane = stream->lane;
+	sim_stream_before(stream, &launch.before, &launch.vc);
+	sim_ops_add(&launch.before, exec->last);
+	sim_vc_join(&launch.vc, &exec->last_vc);
+	graph_submit(exec->graph, &launch, &launch);
+	launch_end(exec, &launch);
+	sim_ops_free(&launch.before);
+	sim_ops_free(&launch.leaves);
+	sim_vc_free(&launch.vc);
+	sim_vc_free(&launch.leaves_vc);
+	free(launch.lanes);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	return cuGraphLaunch(hGraphExec, SIM_PTSZ(hStream));
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+{
+	struct sim_stream *stream;
+
+	SIM_LOCKED(cuGraphUpload);
+	if (!sim_object_check(hGraphExec, SIM_EXEC))
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(sim_stream_use(hStream, &stream));
+	return stream->capture ? sim_capture_refuse(stream) : CUDA_SUCCESS;
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	return cuGraphUpload(hGraphExec, SIM_PTSZ(hStream));
+}
