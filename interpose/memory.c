@@ -114,10 +114,9 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 	result = gcp_memory_alloc(pool, bytes, &addr);
 	if (result < 0)
 		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
-	if (result == 0) {
+	if (result == 0)
 		*ret_ptr = addr;
-		*ret_pitch = pitch;
-	}
+	*ret_pitch = pitch; /* CUDA says it even when memory is out */
 	return (CUresult)result;
 }
 

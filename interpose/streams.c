@@ -6,26 +6,7 @@
 #include "contexts.h"
 #include "hooks.h"
 #include "life.h"
-
-/* With the per-thread default stream, the null handle means that one. */
-static CUstream stream_named(CUstream stream, bool per_thread)
-{
-	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
-}
-
-/* The context of a stream: what begins under one current context may end under
- * another. `stream` as stream_named gives it; special handles have no context
- * of their own. */
-static CUcontext stream_context(CUstream stream)
-{
-	CUcontext ctx = NULL;
-
-	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
-	    gcp_real.cuStreamGetCtx &&
-	    gcp_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
-		return ctx;
-	return gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
-}
+#include "streams.h"
 
 /* --- begin -------------------------------------------------------------------- */
 
@@ -39,11 +20,11 @@ struct gcp_begin {
  * cannot be made to wait. */
 static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 {
-	struct gcp_begin begin = {.stream = stream_named(stream, per_thread)};
+	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
 
 	if (gcp_life_state() != GCP_STATE_POOL)
 		return begin;
-	begin.ctx = stream_context(begin.stream);
+	begin.ctx = gcp_stream_context(begin.stream);
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
 	gcp_tracker_begin_prepare(gcp_process.tracker);
 	begin.prepared = true;
@@ -95,23 +76,37 @@ CUresult gcp_hook_cuStreamBeginCapture_v2_ptsz(CUstream stream,
 	GCP_BEGIN(stream, true, mode, cuStreamBeginCapture_v2_ptsz(stream, mode));
 }
 
+/* The program holds the graph that it captures into, and may add work to it. */
+static CUresult capture_begun_to_graph(CUresult result)
+{
+	if (result == CUDA_SUCCESS && gcp_process_capturing())
+		gcp_tracker_by_hand(gcp_process.tracker);
+	return result;
+}
+
 CUresult gcp_hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
 					      const CUgraphNode *dependencies,
 					      const struct CUgraphEdgeData_st *edges,
 					      size_t count, CUstreamCaptureMode mode)
 {
-	GCP_BEGIN(stream, false, mode,
-		  cuStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count,
-					      mode));
+	struct gcp_begin begin = capture_prepare(stream, false);
+
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginCaptureToGraph(
+			      stream, graph, dependencies, edges, count, mode)));
 }
 
 CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
     CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
     const struct CUgraphEdgeData_st *edges, size_t count, CUstreamCaptureMode mode)
 {
-	GCP_BEGIN(stream, true, mode,
-		  cuStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges,
-						   count, mode));
+	struct gcp_begin begin = capture_prepare(stream, true);
+
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginCaptureToGraph_ptsz(
+			      stream, graph, dependencies, edges, count, mode)));
 }
 
 /* --- end ---------------------------------------------------------------------- */
@@ -119,13 +114,13 @@ CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
 static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,
 			    bool per_thread, CUgraph *ret_graph)
 {
-	CUstream named = stream_named(stream, per_thread);
+	CUstream named = gcp_stream_named(stream, per_thread);
 	CUcontext ctx = NULL;
 	CUresult result;
 
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
-	ctx = stream_context(named);
+	ctx = gcp_stream_context(named);
 	result = real(stream, ret_graph);
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
 	return result;
@@ -144,7 +139,7 @@ CUresult gcp_hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *ret_graph)
 static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
 	bool capturing = stream && gcp_process_capturing();
-	CUcontext ctx = capturing ? stream_context(stream) : NULL;
+	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
 	CUresult result = real(stream);
 
 	if (result == CUDA_SUCCESS)
@@ -162,65 +157,4 @@ CUresult gcp_hook_cuStreamDestroy(CUstream stream)
 CUresult gcp_hook_cuStreamDestroy_v2(CUstream stream)
 {
 	return stream_destroy(gcp_real.cuStreamDestroy_v2, stream);
-}
-
-/* --- forks -------------------------------------------------------------------- */
-
-/* A stream that waits for an event of a capture joins it. Told before the real
- * call: afterwards another thread might already rely on the old order. */
-static void stream_forks(CUstream stream, bool per_thread)
-{
-	if (gcp_process_capturing()) {
-		gcp_thread_use_stream(stream_named(stream, per_thread));
-		gcp_tracker_forked(gcp_process.tracker);
-	}
-}
-
-CUresult gcp_hook_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
-{
-	stream_forks(stream, false);
-	return gcp_real.cuStreamWaitEvent(stream, event, flags);
-}
-
-CUresult gcp_hook_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event,
-					 unsigned int flags)
-{
-	stream_forks(stream, true);
-	return gcp_real.cuStreamWaitEvent_ptsz(stream, event, flags);
-}
-
-CUresult gcp_hook_cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes,
-						    size_t count, unsigned int flags)
-{
-	stream_forks(stream, false);
-	return gcp_real.cuStreamUpdateCaptureDependencies(stream, nodes, count, flags);
-}
-
-CUresult gcp_hook_cuStreamUpdateCaptureDependencies_ptsz(CUstream stream,
-							 CUgraphNode *nodes,
-							 size_t count,
-							 unsigned int flags)
-{
-	stream_forks(stream, true);
-	return gcp_real.cuStreamUpdateCaptureDependencies_ptsz(stream, nodes, count,
-							       flags);
-}
-
-CUresult
-gcp_hook_cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
-					      const struct CUgraphEdgeData_st *edges,
-					      size_t count, unsigned int flags)
-{
-	stream_forks(stream, false);
-	return gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges,
-							     count, flags);
-}
-
-CUresult gcp_hook_cuStreamUpdateCaptureDependencies_v2_ptsz(
-    CUstream stream, CUgraphNode *nodes, const struct CUgraphEdgeData_st *edges,
-    size_t count, unsigned int flags)
-{
-	stream_forks(stream, true);
-	return gcp_real.cuStreamUpdateCaptureDependencies_v2_ptsz(stream, nodes, edges,
-								  count, flags);
 }

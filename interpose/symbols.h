@@ -32,9 +32,11 @@
 #undef cuCtxDestroy
 #undef cuCtxPushCurrent
 #undef cuStreamDestroy
+#undef cuEventDestroy
 #undef cuStreamBeginCapture
 #undef cuStreamGetCaptureInfo
 #undef cuStreamUpdateCaptureDependencies
+#undef cuGraphNodeGetDependencies
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
 #undef cuIpcOpenMemHandle
@@ -206,6 +208,13 @@
 	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
 	X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, 2, GCP_OPTIONAL,         \
 	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
+	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, GCP_OPTIONAL, (CUstream stream),  \
+	  (stream))                                                                    \
+	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
+	  (CUstream stream), (stream))
+
+/* What forks and joins captures, or lets the program change them by hand. */
+#define GCP_HOOKS_FORKS(X)                                                             \
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_OPTIONAL,                 \
 	  (CUstream stream, CUevent event, unsigned int flags),                        \
 	  (stream, event, flags))                                                      \
@@ -230,10 +239,35 @@
 	  (CUstream stream, CUgraphNode * nodes,                                       \
 	   const struct CUgraphEdgeData_st *edges, size_t count, unsigned int flags),  \
 	  (stream, nodes, edges, count, flags))                                        \
-	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, GCP_OPTIONAL, (CUstream stream),  \
-	  (stream))                                                                    \
-	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
-	  (CUstream stream), (stream))
+	X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo, 11030, 0, GCP_OPTIONAL,   \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
+	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
+	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
+	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_OPTIONAL,   \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
+	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
+	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
+	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
+	X(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo, 11030, 2, GCP_OPTIONAL, \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
+	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
+	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
+	X(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo, 12030, 2, GCP_OPTIONAL, \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
+	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
+	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
+	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
+	X(cuEventRecord, cuEventRecord, 2000, 0, GCP_OPTIONAL,                         \
+	  (CUevent event, CUstream stream), (event, stream))                           \
+	X(cuEventRecord_ptsz, cuEventRecord, 7000, 2, GCP_OPTIONAL,                    \
+	  (CUevent event, CUstream stream), (event, stream))                           \
+	X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, 0, GCP_OPTIONAL,      \
+	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags)) \
+	X(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags, 11010, 2, GCP_OPTIONAL, \
+	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags)) \
+	X(cuEventDestroy, cuEventDestroy, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
+	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_OPTIONAL, (CUevent event),   \
+	  (event))
 
 /* Only to know which stream a thread works on while captures are under way. */
 #define GCP_HOOKS_LAUNCHES(X)                                                          \
@@ -268,6 +302,7 @@
 	GCP_HOOKS_IPC(X)                                                               \
 	GCP_HOOKS_CONTEXTS(X)                                                          \
 	GCP_HOOKS_STREAMS(X)                                                           \
+	GCP_HOOKS_FORKS(X)                                                             \
 	GCP_HOOKS_LAUNCHES(X)
 
 /* --- called, not hooked ---------------------------------------------------- */
@@ -296,8 +331,6 @@
 	  (CUdevice device), (device))                                                 \
 	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_OPTIONAL,                         \
 	  (CUevent *ret_event, unsigned int flags), (ret_event, flags))                \
-	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_OPTIONAL, (CUevent event),   \
-	  (event))                                                                     \
 	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
 	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_OPTIONAL,               \
 	  (CUevent event), (event))                                                    \
@@ -310,15 +343,14 @@
 	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 0, GCP_OPTIONAL,      \
 	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id),    \
 	  (stream, ret_status, ret_id))                                                \
-	X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo, 11030, 0, GCP_OPTIONAL,   \
-	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
-	   CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_count),      \
-	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_count))               \
-	X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, 0, GCP_OPTIONAL,   \
-	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,     \
-	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
-	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
-	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
+	X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies, 10000, 0, GCP_OPTIONAL, \
+	  (CUgraphNode node, CUgraphNode *ret_nodes, size_t *ret_count),               \
+	  (node, ret_nodes, ret_count))                                                \
+	X(cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependencies, 12030, 0,         \
+	  GCP_OPTIONAL,                                                                \
+	  (CUgraphNode node, CUgraphNode *ret_nodes,                                   \
+	   struct CUgraphEdgeData_st *ret_edges, size_t *ret_count),                   \
+	  (node, ret_nodes, ret_edges, ret_count))                                     \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_OPTIONAL,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
 	X(cuUserObjectCreate, cuUserObjectCreate, 11030, 0, GCP_OPTIONAL,              \

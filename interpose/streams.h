@@ -1,0 +1,38 @@
+/*
+ * streams.h - how the rooms name streams and their contexts.
+ */
+#ifndef GCP_INTERPOSE_STREAMS_H
+#define GCP_INTERPOSE_STREAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "resolve.h"
+
+/* With the per-thread default stream, the null handle means that one. */
+static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)
+{
+	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* Whether a stream can take part in a capture: the legacy stream cannot. */
+static inline bool gcp_stream_capturable(CUstream stream)
+{
+	return stream && stream != CU_STREAM_LEGACY;
+}
+
+/* The context of a stream, which is not always the current one: what begins
+ * under one may end under another. `stream` as gcp_stream_named gives it;
+ * special handles have no context of their own. NULL: none. */
+static inline CUcontext gcp_stream_context(CUstream stream)
+{
+	CUcontext ctx = NULL;
+
+	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+	    gcp_real.cuStreamGetCtx &&
+	    gcp_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
+		return ctx;
+	return gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+#endif
