@@ -108,7 +108,7 @@ def graphs(bench):
     for style, only, rounds, threads in trials:
         command = [bench.program(f"graphs-{style}"), "--rounds", rounds, "--threads", threads]
         command += ["--only", only] if only else []
-        command += ["--words", 4096]
+        command += ["--words", 4096] + (["--bystander"] if threads > 1 else [])
         plain, pooled = bench.pair(command)
         good = pooled.code == 0
         what = only or "all lives"

@@ -88,6 +88,7 @@ static const struct call calls[] = {
 struct errand {
 	const struct call *call;
 	struct scene *scene;
+	CUcontext context;
 	int code;
 };
 
@@ -95,7 +96,8 @@ static void *run_errand(void *arg)
 {
 	struct errand *errand = arg;
 
-	GCPT_OK(gcpt_use(0));
+	/* Harmless in a capture, which not every way to choose a device is. */
+	GCPT_OK((int)cu.cuCtxSetCurrent(errand->context));
 	errand->code = errand->call->run(errand->scene);
 	gcpt_last_error();
 	return NULL;
@@ -103,7 +105,7 @@ static void *run_errand(void *arg)
 
 static int run_call(const struct call *call, struct scene *s, bool elsewhere)
 {
-	struct errand errand = {call, s, 0};
+	struct errand errand = {.call = call, .scene = s};
 	pthread_t thread;
 
 	if (!elsewhere) {
@@ -111,6 +113,7 @@ static int run_call(const struct call *call, struct scene *s, bool elsewhere)
 		gcpt_last_error();
 		return errand.code;
 	}
+	GCPT_OK((int)cu.cuCtxGetCurrent(&errand.context));
 	pthread_create(&thread, NULL, run_errand, &errand);
 	pthread_join(thread, NULL);
 	return errand.code;

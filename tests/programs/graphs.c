@@ -15,8 +15,10 @@
  *   invalid    the capture is invalidated and dropped
  *   output     a block allocated in the capture outlives graph and executable
  *
- *   --rounds N (of each life) --words N --threads N (capturing at once)
- *   --only LIFE
+ *   --rounds N (of each life) --words N --only LIFE
+ *   --threads N    that capture at once; several capture in THREAD_LOCAL mode,
+ *                  because instantiating is forbidden beside a GLOBAL capture
+ *   --bystander    another thread allocates and frees meanwhile
  *
  * Exit code: 0 no wrong word, 1 wrong words or lost memory, 2 an error.
  */
@@ -37,6 +39,8 @@ struct life;
 
 struct setting {
 	unsigned rounds, threads;
+	bool bystander;
+	CUstreamCaptureMode mode;
 	size_t words;
 	const char *only;
 	struct gcpt_kernels kernels;
@@ -69,7 +73,7 @@ static CUgraph capture(struct worker *w)
 	CUgraph graph;
 	void *a, *b;
 
-	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, w->set->mode));
 	GCPT_OK(gcpt_malloc(&a, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, a, w->input, n));
 	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS));
@@ -225,7 +229,7 @@ static void life_invalid(struct worker *w)
 	CUgraph graph = NULL;
 	void *p;
 
-	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, w->set->mode));
 	GCPT_OK(gcpt_malloc(&p, w->set->words * 4));
 	GCPT_OK(gcpt_launch_fill(&w->set->kernels, w->stream, p, w->set->words, 1));
 	gcpt_stream_sync(w->stream);
@@ -243,7 +247,7 @@ static void life_output(struct worker *w)
 	CUgraph graph;
 	void *p;
 
-	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, w->set->mode));
 	GCPT_OK(gcpt_malloc(&p, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, p, w->input, n));
 	GCPT_OK((int)cu.cuStreamEndCapture(w->stream, &graph));
@@ -319,13 +323,12 @@ static unsigned long long worker_end(struct worker *w)
 static unsigned long long run_all(const struct setting *set)
 {
 	struct worker *workers = calloc(set->threads + 1, sizeof(*workers));
-	bool bystander = set->threads > 1;
 	unsigned long long wrong = 0;
 
 	if (!workers)
 		exit(2);
 	atomic_store(&stop, false);
-	for (unsigned i = 0; i < set->threads + bystander; i++) {
+	for (unsigned i = 0; i < set->threads + set->bystander; i++) {
 		workers[i].set = set;
 		workers[i].random = i + 1;
 		pthread_create(&workers[i].thread, NULL,
@@ -335,9 +338,9 @@ static unsigned long long run_all(const struct setting *set)
 	for (unsigned i = 0; i < set->threads; i++)
 		pthread_join(workers[i].thread, NULL);
 	atomic_store(&stop, true);
-	if (bystander)
+	if (set->bystander)
 		pthread_join(workers[set->threads].thread, NULL);
-	for (unsigned i = 0; i < set->threads + bystander; i++)
+	for (unsigned i = 0; i < set->threads + set->bystander; i++)
 		wrong += worker_end(&workers[i]);
 	free(workers);
 	return wrong;
@@ -352,6 +355,7 @@ int main(int argc, char **argv)
 	    .only = gcpt_arg_text(argc, argv, "--only", NULL),
 	};
 	size_t before, after, total;
+	struct setting warm;
 	unsigned long long wrong;
 	bool lost;
 
@@ -359,11 +363,11 @@ int main(int argc, char **argv)
 		return 2;
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&set.kernels));
-	run_all(&(struct setting){.rounds = 1,
-				  .threads = set.threads,
-				  .words = set.words,
-				  .only = set.only,
-				  .kernels = set.kernels});
+	if (set.threads > 1)
+		set.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+	warm = set;
+	warm.rounds = 1;
+	run_all(&warm);
 	GCPT_OK(gcpt_sync());
 	GCPT_OK(gcpt_mem_info(&before, &total));
 	wrong = run_all(&set);

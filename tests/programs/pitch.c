@@ -13,8 +13,11 @@ static void one(size_t width, size_t height)
 	void *p = NULL;
 	int code = gcpt_malloc_pitch(&p, &pitch, width, height);
 
-	printf("pitch: %zu x %zu: code %d, pitch %zu, aligned to 512: %s\n", width,
-	       height, code, pitch, (uintptr_t)p % 512 ? "no" : "yes");
+	printf("pitch: %zu x %zu: code %d", width, height, code);
+	if (!code)
+		printf(", pitch %zu, aligned to 512: %s", pitch,
+		       (uintptr_t)p % 512 ? "no" : "yes");
+	printf("\n");
 	if (!code)
 		GCPT_OK(gcpt_free(p));
 	gcpt_last_error();

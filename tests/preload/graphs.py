@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""graphs.py GRAPHS_PROGRAM
+
+The lives of captured graphs with temporaries, beside eager work, under several
+schedules: no wrong word, no hazard, no user object left. Plain CUDA refuses."""
+
+import sys
+
+import preload
+
+TRIALS = [
+    (["--rounds", "12"], {"GCPSIM_SEED": "1"}),
+    (["--rounds", "12", "--bystander"], {"GCPSIM_SEED": "2"}),
+    (["--rounds", "6", "--threads", "3", "--bystander"], {"GCPSIM_SEED": "3"}),
+    (["--rounds", "6"], {"GCPSIM_SPEED": "never"}),
+    (["--rounds", "6"], {"GCPSIM_SPEED": "2000"}),
+]
+
+
+def main():
+    checks = preload.Checks()
+    plain = preload.run([sys.argv[1]])
+    checks.that(plain.code == 2, f"plain CUDA did not refuse: {plain.code} {plain.out}")
+    for arguments, schedule in TRIALS:
+        name = f"{arguments} {schedule}"
+        command = [sys.argv[1], "--words", "2000", *arguments]
+        result = preload.run(command, preload.library(), schedule)
+        print(name, result.out.strip(), result.figures)
+        checks.that(result.code == 0, f"{name}: exit code {result.code}\n{result.err}")
+        checks.clean(result, name)
+        left = result.figures.get("user_objects", 0)
+        checks.that(left == 0, f"{name}: {left} user objects left")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
