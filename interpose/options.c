@@ -11,6 +11,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "gcpool.h"
 #include "options.h"
 
 #define KIB (1ull << 10)
@@ -130,6 +131,20 @@ static void complaint_say(void *arg, const char *sentence)
 		    sentence);
 }
 
+/* The proof that we are in the process: GCPOOL_LOG=info. */
+static void presence_say(const struct gcp_options *options)
+{
+	char mode[16];
+	struct gcp_text text;
+
+	if (!gcp_message_wanted(GCP_LEVEL_INFO))
+		return;
+	gcp_text_init(&text, mode, sizeof(mode));
+	gcp_option_show_value(&gcp_option_table[0], options, &text);
+	gcp_message(GCP_LEVEL_INFO, "version %s is in %s, mode %s",
+		    GCPOOL_VERSION_STRING, program_invocation_name, mode);
+}
+
 int gcp_options_read(struct gcp_options *ret_options)
 {
 	/* As secure_getenv does: a caller with fewer rights than the program
@@ -154,6 +169,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 	}
 	if (wrong > 0 && ret_options->strict)
 		_exit(GCP_OPTIONS_EXIT);
+	presence_say(ret_options);
 	return wrong;
 }
 

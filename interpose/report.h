@@ -72,7 +72,7 @@ enum gcp_tally {
 	    GCP_TALLY_COUNT
 };
 
-/* The first CUDA call of the process: time starts. */
+/* The first allocation of the process: time starts. */
 void gcp_tally_begin(void);
 
 /* Monotonic nanoseconds, to hand to gcp_tally_call as the start. */

@@ -75,24 +75,31 @@ cuda_usable() {
 		${CC:-cc} -isystem "$1/include" -fsyntax-only -x c - >/dev/null 2>&1
 }
 
-# Sets CUDA to a directory whose include/ has the Toolkit's headers: one that is
-# here, or NVIDIA's Python packages of headers, unpacked into $ROOT/build-cuda.
+# NVIDIA's Python packages of headers, 5 MB unpacked, into $ROOT/build-cuda.
+cuda_headers_fetch() {
+	python3 -m pip --version >/dev/null 2>&1 || packages_install python3-pip
+	mkdir -p "$ROOT/build-cuda"
+	python3 -m pip download -q --no-deps -d "$ROOT/build-cuda" \
+		'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' || return 1
+	for wheel in "$ROOT"/build-cuda/*.whl; do
+		python3 -m zipfile -e "$wheel" "$ROOT/build-cuda"
+	done
+}
+
+# Sets CUDA to a directory whose include/ has the Toolkit's headers.
 cuda_find() {
 	own=$ROOT/build-cuda/nvidia/cu13
 	for CUDA in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr "$own"; do
 		[ -n "$CUDA" ] && cuda_usable "$CUDA" && return
 	done
 	say "no CUDA headers here, fetching them into build-cuda/"
-	python3 -m pip --version >/dev/null 2>&1 || packages_install python3-pip
-	mkdir -p "$ROOT/build-cuda"
-	python3 -m pip download -q --no-deps -d "$ROOT/build-cuda" \
-		'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' ||
-		fail "could not fetch the CUDA headers: install the CUDA Toolkit, or set CUDA_HOME"
-	for wheel in "$ROOT"/build-cuda/*.whl; do
-		python3 -m zipfile -e "$wheel" "$ROOT/build-cuda"
-	done
 	CUDA=$own
-	cuda_usable "$CUDA" || fail "the CUDA headers under $CUDA do not compile"
+	cuda_headers_fetch && cuda_usable "$CUDA" && return
+	say "that did not work, trying the package nvidia-cuda-dev"
+	CUDA=/usr
+	packages_install nvidia-cuda-dev
+	cuda_usable "$CUDA" ||
+		fail "no usable CUDA headers: install the CUDA Toolkit, or set CUDA_HOME"
 }
 
 # Whether there is a GPU that works: its name, or nothing.
@@ -115,7 +122,8 @@ build() {
 	cuda_find
 	if [ ! -f "$BUILD/build.ninja" ]; then
 		say "setting up $BUILD"
-		if ! meson setup "$BUILD" "$ROOT" "-Dcuda=$CUDA" >"$BUILD.log" 2>&1; then
+		# Meson wants paths inside the sources to be relative.
+		if ! meson setup "$BUILD" "$ROOT" "-Dcuda=${CUDA#"$ROOT"/}" >"$BUILD.log" 2>&1; then
 			cat "$BUILD.log"
 			fail "meson setup failed"
 		fi

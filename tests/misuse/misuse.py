@@ -58,6 +58,7 @@ def check(what, got, wanted):
 
 def main():
     options = arguments()
+    options.say = [line.replace("@PROGRAM@", options.program) for line in options.say]
     if options.code is None:
         options.code = options.plain
     with tempfile.TemporaryDirectory() as directory:

@@ -29,13 +29,18 @@ DOORS = {"pool": {"pool.h", "driver.h"}, "capture": {"capture.h"}, "interpose": 
 class Tree:
     def __init__(self, root):
         self.root = root
-        listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
-                                capture_output=True, text=True)
-        if listed.returncode == 0:
-            names = listed.stdout.splitlines()
-        else:
-            names = self.walked()
+        names = self.listed() or self.walked()
         self.names = sorted(n for n in names if os.path.isfile(os.path.join(root, n)))
+
+    def listed(self):
+        """What git knows or would add; None without git or outside a repository."""
+        try:
+            done = subprocess.run(
+                ["git", "-C", self.root, "ls-files", "-co", "--exclude-standard"],
+                capture_output=True, text=True)
+        except FileNotFoundError:
+            return None
+        return done.stdout.splitlines() if done.returncode == 0 else None
 
     def walked(self):
         """Without git: everything but build directories and hidden ones."""
