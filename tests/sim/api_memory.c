@@ -89,9 +89,14 @@ static CUresult free_now(struct sim_alloc *alloc, const char *what)
 
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
+	CUresult current;
 	struct sim_alloc *alloc;
+	struct sim_ctx *ctx;
 
 	SIM_LOCKED(cuMemFree_v2);
+	current = sim_ctx_current(&ctx);
+	if (current != CUDA_SUCCESS && current != CUDA_ERROR_INVALID_CONTEXT)
+		return current; /* none is needed, but a broken one is in the way */
 	SIM_TRY(sim_capture_unsafe());
 	if (dptr == 0)
 		return CUDA_SUCCESS;
@@ -191,6 +196,8 @@ CUresult cuMemFreeHost(void *p)
 	SIM_LOCKED(cuMemFreeHost);
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
+	if (!p)
+		return CUDA_SUCCESS;
 	alloc = host_find(p, SIM_MEMORY_PINNED);
 	return alloc ? free_now(alloc, "cuMemFreeHost") : CUDA_ERROR_INVALID_VALUE;
 }

@@ -104,14 +104,18 @@ CUresult cuCtxDetach(CUcontext handle)
 /* --- asking
  * ------------------------------------------------------------------------------ */
 
+/* Also of a context with a sticky error. */
 CUresult cuCtxGetDevice(CUdevice *device)
 {
-	struct sim_ctx *ctx;
+	struct sim_ctx *ctx = NULL;
+	CUresult result;
 
 	SIM_ENTER(cuCtxGetDevice);
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
-	SIM_TRY(sim_ctx_current(&ctx));
+	result = sim_ctx_current(&ctx);
+	if (!ctx)
+		return result;
 	*device = ctx->device;
 	return CUDA_SUCCESS;
 }

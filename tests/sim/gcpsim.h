@@ -76,6 +76,9 @@ GCPSIM_API void gcpsim_reset_findings(void);
  * plain function. UINT64_MAX: no such function. */
 GCPSIM_API uint64_t gcpsim_calls(const char *symbol);
 
+/* Symbol names of all entry points, per-thread twins too; NULL behind the last. */
+GCPSIM_API const char *gcpsim_entry(int index);
+
 /* Bytes of physical memory taken on the device, and bytes in allocations that
  * the program (or the library) holds there. */
 GCPSIM_API uint64_t gcpsim_memory_used(int device);

@@ -27,6 +27,21 @@ static const struct row rows[] = {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
+const char *gcpsim_entry(int index)
+{
+	static const char *const names[] = {
+#define SIM_F(name, since, symbol)      #symbol,
+#define SIM_S(name, since, symbol, per) #symbol, #per,
+	    SIM_TABLE(SIM_F, SIM_S) NULL
+#undef SIM_F
+#undef SIM_S
+	};
+
+	return index >= 0 && index < (int)(sizeof(names) / sizeof(names[0]))
+		   ? names[index]
+		   : NULL;
+}
+
 /* The newest row of `name` that version `version` knows. *ret_known says
  * whether there is one of any version. */
 static const struct row *row_find(const char *name, int version, bool *ret_known)

@@ -60,6 +60,8 @@ static uint64_t draw_delay(void)
 void sim_schedule_seed(uint64_t seed)
 {
 	random_state = seed * 0xD1342543DE82EF95ull + 1;
+	ticks = 0;
+	tempo = 1;
 }
 
 /* --- the heap of ready operations

@@ -1,0 +1,383 @@
+/*
+ * test_hazard.c - the hazard checker finds what may overlap and is silent about
+ * what is ordered. Nothing runs by itself here (GCPSIM_NEVER): a hazard is found
+ * by order alone, whatever happens to run when.
+ */
+#include "scene.h"
+
+static void finds_a_write_on_two_streams(void **state)
+{
+	(void)state;
+	fill(p, 1, s);
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_non_null(strstr(gcpsim_last_report(), "gcpt_fill"));
+}
+
+static void finds_a_read_beside_a_write(void **state)
+{
+	(void)state;
+	fill(p, 1, s);
+	check(p, 1, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void finds_a_write_beside_a_read(void **state)
+{
+	(void)state;
+	check(p, 1, s);
+	fill(p, 1, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void finds_it_in_every_schedule(void **state)
+{
+	(void)state;
+	gcpsim_set_speed(GCPSIM_IDLE);
+	fill(p, 1, s);
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void finds_one_common_byte(void **state)
+{
+	(void)state;
+	OK(cuMemsetD8Async(p, 1, 101, s));
+	OK(cuMemsetD8Async(p + 100, 1, 100, t));
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_non_null(strstr(gcpsim_last_report(), "memset"));
+}
+
+static void finds_it_across_chunks(void **state)
+{
+	CUdeviceptr large;
+
+	(void)state;
+	OK(cuMemAlloc(&large, 8 << 20));
+	fill_words(large, 2 << 20, 1, s);
+	fill_words(large + (5 << 20), 16, 1, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void is_silent_for_neighbours(void **state)
+{
+	(void)state;
+	OK(cuMemsetD8Async(p, 1, 100, s));
+	OK(cuMemsetD8Async(p + 100, 1, 100, t));
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void is_silent_for_readers(void **state)
+{
+	(void)state;
+	check(p, 1, s);
+	check(p, 1, t);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void is_silent_for_one_stream(void **state)
+{
+	(void)state;
+	fill(p, 1, s);
+	check(p, 1, s);
+	fill(p, 2, s);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void is_silent_behind_an_event(void **state)
+{
+	CUevent e = event_new();
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuEventRecord(e, s));
+	OK(cuStreamWaitEvent(t, e, 0));
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void finds_work_after_the_event(void **state)
+{
+	CUevent e = event_new();
+
+	(void)state;
+	OK(cuEventRecord(e, s));
+	fill(p, 1, s);
+	OK(cuStreamWaitEvent(t, e, 0));
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void is_silent_through_a_third_stream(void **state)
+{
+	CUevent e = event_new(), f = event_new();
+	CUstream u = stream_new(CU_STREAM_NON_BLOCKING);
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuEventRecord(e, s));
+	OK(cuStreamWaitEvent(u, e, 0));
+	OK(cuEventRecord(f, u));
+	OK(cuStreamWaitEvent(t, f, 0));
+	check(p, 1, t);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void is_silent_behind_a_context_fence(void **state)
+{
+	CUevent e = event_new();
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuCtxRecordEvent(scene_ctx, e));
+	OK(cuCtxWaitEvent(scene_ctx, e));
+	fill(p, 2, t);
+	fill(p, 3, stream_new(CU_STREAM_DEFAULT));
+	assert_int_equal(gcpsim_hazards(), 1); /* the two behind it */
+}
+
+static void a_fence_record_alone_orders_nothing(void **state)
+{
+	CUevent e = event_new();
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuCtxRecordEvent(scene_ctx, e));
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void is_silent_when_the_host_waited(void **state)
+{
+	(void)state;
+	fill(p, 1, s);
+	OK(cuStreamSynchronize(s));
+	fill(p, 2, t);
+	OK(cuCtxSynchronize());
+	fill(p, 3, s);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void is_silent_when_the_host_saw_it_done(void **state)
+{
+	CUevent e = event_new();
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuEventRecord(e, s));
+	assert_int_equal(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+	gcpsim_drain();
+	OK(cuEventQuery(e));
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void being_done_is_not_knowing(void **state)
+{
+	(void)state;
+	fill(p, 1, s);
+	gcpsim_drain();
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void knows_the_legacy_stream(void **state)
+{
+	CUstream blocking = stream_new(CU_STREAM_DEFAULT);
+
+	(void)state;
+	fill(p, 1, blocking);
+	fill(p, 2, CU_STREAM_LEGACY);
+	fill(p, 3, stream_new(CU_STREAM_DEFAULT));
+	assert_int_equal(gcpsim_hazards(), 0);
+	fill(p, 4, s);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void blocking_streams_do_not_order_each_other(void **state)
+{
+	(void)state;
+	fill(p, 1, stream_new(CU_STREAM_DEFAULT));
+	fill(p, 2, stream_new(CU_STREAM_DEFAULT));
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void a_destroyed_stream_still_counts(void **state)
+{
+	CUevent e = event_new();
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuStreamDestroy(s));
+	fill(p, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+	OK(cuCtxRecordEvent(scene_ctx, e));
+	OK(cuCtxWaitEvent(scene_ctx, e));
+	fill(p, 3, stream_new(CU_STREAM_NON_BLOCKING));
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void counts_copies_and_pinned_memory(void **state)
+{
+	void *pinned;
+
+	(void)state;
+	OK(cuMemHostAlloc(&pinned, BYTES, 0));
+	OK(cuMemcpyHtoDAsync(p, pinned, BYTES, s));
+	OK(cuMemcpyDtoHAsync(pinned, bad, 8, t));
+	assert_int_equal(gcpsim_hazards(), 1);
+	gcpsim_touch((uintptr_t)pinned, 4, 1);
+	assert_int_equal(gcpsim_hazards(), 2);
+	OK(cuCtxSynchronize());
+	gcpsim_touch((uintptr_t)pinned, 4, 1);
+	assert_int_equal(gcpsim_hazards(), 2);
+}
+
+static void atomics_go_together(void **state)
+{
+	(void)state;
+	check(p, 0, s);
+	check(p, 0, t); /* both add to `bad` */
+	assert_int_equal(gcpsim_hazards(), 0);
+	OK(cuMemsetD32Async(bad, 0, 2, t));
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void a_new_life_forgets_the_old(void **state)
+{
+	CUdeviceptr q;
+
+	(void)state;
+	fill(p, 1, s);
+	OK(cuMemFree(p));
+	OK(cuMemAlloc(&q, BYTES));
+	assert_int_equal(q, p);
+	fill(q, 2, t);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
+static void a_free_waits_for_its_own_context_only(void **state)
+{
+	CUcontext other;
+	CUdeviceptr q;
+
+	(void)state;
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuMemAlloc(&q, BYTES));
+	OK(cuCtxSetCurrent(scene_ctx));
+	fill(q, 1, s); /* another context's stream */
+	OK(cuMemFree(q));
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_non_null(strstr(gcpsim_last_report(), "cuMemFree"));
+	OK(cuCtxDestroy(other));
+}
+
+static void stream_ordered_memory_has_its_order(void **state)
+{
+	CUdeviceptr q;
+
+	(void)state;
+	OK(cuMemAllocAsync(&q, BYTES, s));
+	fill(q, 1, s);
+	OK(cuMemFreeAsync(q, s));
+	assert_int_equal(gcpsim_hazards(), 0);
+	OK(cuMemAllocAsync(&q, BYTES, s));
+	fill(q, 1, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+	OK(cuMemFreeAsync(q, s));
+	assert_int_equal(gcpsim_hazards(), 2);
+	OK(cuCtxSynchronize());
+}
+
+/* Two branches; returns the graph. */
+static CUgraph fork_graph(CUdeviceptr left, CUdeviceptr right)
+{
+	CUevent fork = event_new(), join = event_new();
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuEventRecord(fork, s));
+	OK(cuStreamWaitEvent(t, fork, 0));
+	fill(left, 1, s);
+	fill(right, 2, t);
+	OK(cuEventRecord(join, t));
+	OK(cuStreamWaitEvent(s, join, 0));
+	check(left, 1, s);
+	OK(cuStreamEndCapture(s, &graph));
+	return graph;
+}
+
+static void sees_into_launched_graphs(void **state)
+{
+	CUgraphExec exec, racy;
+	CUdeviceptr q;
+
+	(void)state;
+	OK(cuMemAlloc(&q, BYTES));
+	OK(cuGraphInstantiate(&exec, fork_graph(p, q), 0));
+	OK(cuGraphInstantiate(&racy, fork_graph(p, p), 0));
+	OK(cuGraphLaunch(exec, s));
+	OK(cuGraphLaunch(exec, t)); /* behind the first */
+	assert_int_equal(gcpsim_hazards(), 0);
+	fill(q, 3, s);
+	assert_int_equal(gcpsim_hazards(), 1);
+	OK(cuCtxSynchronize());
+	gcpsim_reset_findings();
+	OK(cuGraphLaunch(racy, s));
+	assert_true(gcpsim_hazards() > 0);
+}
+
+static void reports_memory_that_is_not_there(void **state)
+{
+	(void)state;
+	OK(cuMemFree(p));
+	fill(p, 1, s);
+	assert_int_equal(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+	assert_int_equal(gcpsim_faults(), 1);
+	assert_int_equal(cuMemAlloc(&p, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void reports_destroyed_handles(void **state)
+{
+	(void)state;
+	OK(cuStreamDestroy(s));
+	assert_int_equal(cuStreamSynchronize(s), CUDA_ERROR_INVALID_HANDLE);
+	assert_int_equal(gcpsim_misuses(), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(finds_a_write_on_two_streams),
+	    TEST(finds_a_read_beside_a_write),
+	    TEST(finds_a_write_beside_a_read),
+	    TEST(finds_it_in_every_schedule),
+	    TEST(finds_one_common_byte),
+	    TEST(finds_it_across_chunks),
+	    TEST(is_silent_for_neighbours),
+	    TEST(is_silent_for_readers),
+	    TEST(is_silent_for_one_stream),
+	    TEST(is_silent_behind_an_event),
+	    TEST(finds_work_after_the_event),
+	    TEST(is_silent_through_a_third_stream),
+	    TEST(is_silent_behind_a_context_fence),
+	    TEST(a_fence_record_alone_orders_nothing),
+	    TEST(is_silent_when_the_host_waited),
+	    TEST(is_silent_when_the_host_saw_it_done),
+	    TEST(being_done_is_not_knowing),
+	    TEST(knows_the_legacy_stream),
+	    TEST(blocking_streams_do_not_order_each_other),
+	    TEST(a_destroyed_stream_still_counts),
+	    TEST(counts_copies_and_pinned_memory),
+	    TEST(atomics_go_together),
+	    TEST(a_new_life_forgets_the_old),
+	    TEST(a_free_waits_for_its_own_context_only),
+	    TEST(stream_ordered_memory_has_its_order),
+	    TEST(sees_into_launched_graphs),
+	    TEST(reports_memory_that_is_not_there),
+	    TEST(reports_destroyed_handles),
+	};
+
+	setenv("GCPSIM_QUIET", "1", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
