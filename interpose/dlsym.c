@@ -28,14 +28,14 @@
 void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
 
 /* A process without any dlsym cannot get here; be polite nevertheless. */
-static void *dlsym_absent(void *handle, const char *name)
+GCP_EARLY static void *dlsym_absent(void *handle, const char *name)
 {
 	(void)handle;
 	(void)name;
 	return NULL;
 }
 
-void *gcp_dlsym_find(void)
+GCP_EARLY void *gcp_dlsym_find(void)
 {
 	void *found = gcp_elf_libc_symbol("dlsym");
 

@@ -1,53 +1,52 @@
 /*
- * elfwalk.c - see elfwalk.h. Called by the dlsym stub and the resolver; holds no lock
- * of ours, calls neither dlsym nor malloc.
+ * elfwalk.c - see elfwalk.h. Called by the dlsym stub and the resolver; holds no
+ * lock of ours, calls neither dlsym nor malloc.
+ *
+ * libc.so.6 is found from the loader's own list, which begins with the program
+ * and the libraries that it was started with and never loses those. All other
+ * libraries are found by libc's own dl_iterate_phdr, which locks the list.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
+#include <sys/auxv.h>
 
 #include "elfwalk.h"
 
-struct gcp_elf_search {
-	const char *soname;
-	struct gcp_elf *result;
-};
+typedef int gcp_iterate(int (*)(struct dl_phdr_info *, size_t, void *), void *);
 
-static int elf_visit(struct dl_phdr_info *info, size_t size, void *data);
+/* --- one library ------------------------------------------------------------------ */
 
-bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf)
+GCP_EARLY static bool elf_same(const char *a, const char *b)
 {
-	struct gcp_elf_search search = {.soname = soname, .result = ret_elf};
-
-	return dl_iterate_phdr(elf_visit, &search) != 0;
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return *a == *b;
 }
 
 /* Most libraries have their dynamic section relocated in memory by the loader,
  * some (the vdso) do not. */
-static const void *elf_pointer(const struct gcp_elf *elf, ElfW(Addr) value)
+GCP_EARLY static const void *elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
 {
-	return (const void *)(value < elf->base ? elf->base + value : value);
+	return (const void *)(value < base ? base + value : value);
 }
 
-static bool elf_read(const struct dl_phdr_info *info, struct gcp_elf *elf)
+/* Fills what the dynamic section tells. */
+GCP_EARLY static bool elf_read(struct gcp_elf *elf, ElfW(Addr) base,
+			       const ElfW(Dyn) * entry)
 {
-	const ElfW(Dyn) *entry = NULL;
 	ElfW(Addr) soname = 0;
 
-	memset(elf, 0, offsetof(struct gcp_elf, path));
-	elf->base = info->dlpi_addr;
-	elf->phdr = info->dlpi_phdr;
-	elf->phdr_count = info->dlpi_phnum;
-	for (int i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			entry = (const ElfW(Dyn) *)(info->dlpi_addr +
-						    info->dlpi_phdr[i].p_vaddr);
-	if (!entry)
-		return false;
+	elf->base = base;
+	elf->symbols = NULL;
+	elf->strings = NULL;
+	elf->gnu_hash = NULL;
+	elf->sysv_hash = NULL;
 	for (; entry->d_tag != DT_NULL; entry++) {
-		const void *pointer = elf_pointer(elf, entry->d_un.d_ptr);
+		const void *pointer = elf_pointer(base, entry->d_un.d_ptr);
 
 		if (entry->d_tag == DT_SYMTAB)
 			elf->symbols = pointer;
@@ -66,36 +65,20 @@ static bool elf_read(const struct dl_phdr_info *info, struct gcp_elf *elf)
 	return true;
 }
 
-static int elf_visit(struct dl_phdr_info *info, size_t size, void *data)
-{
-	struct gcp_elf_search *search = data;
-	struct gcp_elf *elf = search->result;
-
-	(void)size;
-	if (!elf_read(info, elf))
-		return 0;
-	if (strcmp(elf->soname, search->soname) != 0)
-		return 0;
-	strncpy(elf->path, info->dlpi_name ? info->dlpi_name : "", PATH_MAX - 1);
-	elf->path[PATH_MAX - 1] = '\0';
-	return 1;
-}
-
-/* --- functions --------------------------------------------------------------- */
-
-static void *elf_match(const struct gcp_elf *elf, uint32_t index, const char *name)
+GCP_EARLY static void *elf_match(const struct gcp_elf *elf, uint32_t index,
+				 const char *name)
 {
 	const ElfW(Sym) *symbol = &elf->symbols[index];
 
 	if (symbol->st_shndx == SHN_UNDEF || (symbol->st_info & 0xf) != STT_FUNC ||
-	    strcmp(elf->strings + symbol->st_name, name) != 0)
+	    !elf_same(elf->strings + symbol->st_name, name))
 		return NULL;
 	return (void *)(elf->base + symbol->st_value);
 }
 
 /* DT_GNU_HASH: bucket count, first symbol, bloom words, bloom shift; the bloom
  * filter; the buckets; one hash per symbol, whose lowest bit ends a chain. */
-static void *elf_lookup_gnu(const struct gcp_elf *elf, const char *name)
+GCP_EARLY static void *elf_lookup_gnu(const struct gcp_elf *elf, const char *name)
 {
 	const uint32_t *table = elf->gnu_hash;
 	uint32_t bucket_count = table[0], first = table[1];
@@ -113,16 +96,17 @@ static void *elf_lookup_gnu(const struct gcp_elf *elf, const char *name)
 		return NULL;
 	for (;; index++) {
 		uint32_t other = chain[index - first];
-		void *found =
-		    (other | 1) == (hash | 1) ? elf_match(elf, index, name) : NULL;
+		void *found = NULL;
 
+		if ((other | 1) == (hash | 1))
+			found = elf_match(elf, index, name);
 		if (found || (other & 1))
 			return found;
 	}
 }
 
 /* DT_HASH: bucket count, symbol count, buckets, chains. */
-static void *elf_lookup_sysv(const struct gcp_elf *elf, const char *name)
+GCP_EARLY static void *elf_lookup_sysv(const struct gcp_elf *elf, const char *name)
 {
 	const uint32_t *table = elf->sysv_hash;
 
@@ -135,7 +119,7 @@ static void *elf_lookup_sysv(const struct gcp_elf *elf, const char *name)
 	return NULL;
 }
 
-void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name)
+GCP_EARLY void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name)
 {
 	return elf->gnu_hash ? elf_lookup_gnu(elf, name) : elf_lookup_sysv(elf, name);
 }
@@ -154,21 +138,98 @@ bool gcp_elf_contains(const struct gcp_elf *elf, const void *address)
 	return false;
 }
 
-void *gcp_elf_libc_symbol(const char *name)
-{
-	static const char *const libraries[] = {"libc.so.6", "libdl.so.2",
-						"libpthread.so.0"};
-	struct gcp_elf elf;
-	void *found;
+/* --- libc ---------------------------------------------------------------------------
+ */
 
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
-		if (!gcp_elf_find(libraries[i], &elf))
-			continue;
-		found = gcp_elf_symbol(&elf, name);
-		if (found)
-			return found;
-	}
+/* The loader's list, which it leaves for debuggers in the program's DT_DEBUG. */
+GCP_EARLY static const struct link_map *loader_list(void)
+{
+	const ElfW(Phdr) *phdr = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+	size_t count = getauxval(AT_PHNUM);
+	const struct r_debug *debug = NULL;
+	const ElfW(Dyn) *entry = NULL;
+	ElfW(Addr) bias = 0;
+
+	for (size_t i = 0; phdr && i < count; i++)
+		if (phdr[i].p_type == PT_PHDR)
+			bias = (ElfW(Addr))phdr - phdr[i].p_vaddr;
+	for (size_t i = 0; phdr && i < count; i++)
+		if (phdr[i].p_type == PT_DYNAMIC)
+			entry = (const ElfW(Dyn) *)(bias + phdr[i].p_vaddr);
+	for (; entry && entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == DT_DEBUG)
+			debug = (const struct r_debug *)entry->d_un.d_ptr;
+	return debug ? debug->r_map : NULL;
+}
+
+GCP_EARLY static void *libc_symbol(const char *name)
+{
+	struct gcp_elf elf;
+
+	for (const struct link_map *map = loader_list(); map; map = map->l_next)
+		if (map->l_ld && elf_read(&elf, map->l_addr, map->l_ld) &&
+		    elf_same(elf.soname, "libc.so.6"))
+			return gcp_elf_symbol(&elf, name);
 	return NULL;
+}
+
+GCP_EARLY void *gcp_elf_libc_symbol(const char *name)
+{
+	static const char *const others[] = {"libdl.so.2", "libpthread.so.0"};
+	struct gcp_elf elf;
+	void *found = libc_symbol(name);
+
+	for (size_t i = 0; !found && i < sizeof(others) / sizeof(*others); i++)
+		if (gcp_elf_find(others[i], &elf))
+			found = gcp_elf_symbol(&elf, name);
+	return found;
+}
+
+/* --- any library
+ * ---------------------------------------------------------------------- */
+
+struct gcp_elf_search {
+	const char *soname;
+	struct gcp_elf *result;
+};
+
+GCP_EARLY static int elf_visit(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct gcp_elf_search *search = data;
+	struct gcp_elf *elf = search->result;
+	const char *path = info->dlpi_name ? info->dlpi_name : "";
+	const ElfW(Dyn) *dynamic = NULL;
+	size_t length = 0;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr +
+						      info->dlpi_phdr[i].p_vaddr);
+	if (!dynamic || !elf_read(elf, info->dlpi_addr, dynamic) ||
+	    !elf_same(elf->soname, search->soname))
+		return 0;
+	elf->phdr = info->dlpi_phdr;
+	elf->phdr_count = info->dlpi_phnum;
+	for (; path[length] && length < PATH_MAX - 1; length++)
+		elf->path[length] = path[length];
+	elf->path[length] = '\0';
+	return 1;
+}
+
+GCP_EARLY bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf)
+{
+	static gcp_iterate *cached;
+	gcp_iterate *iterate = __atomic_load_n(&cached, __ATOMIC_RELAXED);
+	struct gcp_elf_search search = {soname, ret_elf};
+
+	if (!iterate) {
+		*(void **)&iterate = libc_symbol("dl_iterate_phdr");
+		if (!iterate)
+			iterate = dl_iterate_phdr;
+		__atomic_store_n(&cached, iterate, __ATOMIC_RELAXED);
+	}
+	return iterate(elf_visit, &search) != 0;
 }
 
 bool gcp_elf_pin(const struct gcp_elf *elf)

@@ -4,9 +4,14 @@
  *
  * Why not dlsym: this library *is* dlsym for everybody in the process, and a
  * look-up through the public one would leave its mark in dlerror, would find
- * our own hooks, and is not in libc.so.6 before glibc 2.34. The walk needs
- * dl_iterate_phdr only, allocates nothing, and touches neither errno nor
- * dlerror. Any thread, any time; the walk holds the loader's list lock.
+ * our own hooks, and is not in libc.so.6 before glibc 2.34. The walk allocates
+ * nothing and touches neither errno nor dlerror. Any thread, any time; it holds
+ * the loader's list lock.
+ *
+ * Some of it runs before anything else in the process does: a sanitizer looks
+ * up what it intercepts with dlsym, and what it intercepts (dl_iterate_phdr,
+ * strcmp) does not work until it has. Functions marked GCP_EARLY therefore call
+ * nothing of libc but getauxval, and are never instrumented.
  */
 #ifndef GCP_INTERPOSE_ELFWALK_H
 #define GCP_INTERPOSE_ELFWALK_H
@@ -14,6 +19,10 @@
 #include <limits.h>
 #include <link.h>
 #include <stdbool.h>
+
+#define GCP_EARLY                                                                      \
+	__attribute__((no_sanitize("address"), no_sanitize("thread"),                  \
+		       no_sanitize("undefined")))
 
 struct gcp_elf {
 	ElfW(Addr) base;         /* load bias */
