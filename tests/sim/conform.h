@@ -52,9 +52,9 @@ static inline uint64_t conform_now(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static CUmodule conform_module;
-static CUdevice conform_device;
-static CUcontext conform_ctx;
+__attribute__((unused)) static CUmodule conform_module;
+__attribute__((unused)) static CUdevice conform_device;
+__attribute__((unused)) static CUcontext conform_ctx;
 
 static inline CUfunction conform_function(const char *name)
 {
