@@ -211,7 +211,7 @@ static void saved_text(const struct gcp_report *report, const struct gcp_stats *
 
 	gcp_text_add(text,
 		     "  saved             %llu allocs (%.1f %% hits) and %llu frees, "
-		     "estimated %.3f ms by %llu real calls\n",
+		     "estimated %.1f ms at the cost of %llu real calls\n",
 		     ULL(saved.allocs),
 		     asked ? 100.0 * (double)stats->hits / (double)asked : 0.0,
 		     ULL(saved.frees), (double)saved.estimated_ns / 1e6,

@@ -33,9 +33,11 @@
  *                        in count mode, the program's own
  *     largest_free_bytes, reserved_at_peak_bytes
  *     saved              {allocs, frees, estimated_ns, estimated_from}: driver
- *                        calls that the pool made needless; their number times
- *                        the mean cost of the real ones made here
- *                        (estimated_from counts those; none measured: 0 ns)
+ *                        calls that the pool made needless, and an ESTIMATE of
+ *                        their time: their number times the mean cost of the
+ *                        estimated_from real calls made here (none: 0). Those
+ *                        are mostly large, so it tends to be high;
+ *                        gcpool-compare measures instead
  *   ]
  *
  * In count mode a device's bytes are the sizes asked for: the driver rounds

@@ -1,8 +1,7 @@
 """Tests scripts/gcpool and scripts/gcpool-compare on the simulated device.
 
 The build hands over: GCPT_SCRIPTS (the directory of the scripts), GCPT_LIBRARY,
-GCPT_PATH (simulated libraries), GCPT_FIRST (a library to preload before ours, may
-be empty), GCPT_SOLVER and GCPT_ALLOCATE (programs)."""
+GCPT_PATH (simulated libraries), GCPT_SOLVER and GCPT_ALLOCATE (programs)."""
 
 import json
 import os
@@ -20,8 +19,6 @@ def environment(**extra):
     env = {name: value for name, value in os.environ.items()
            if not name.startswith(("GCPOOL_", "GCPSIM_", "LD_PRELOAD"))}
     env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
-    if os.environ.get("GCPT_FIRST"):
-        env["LD_PRELOAD"] = os.environ["GCPT_FIRST"]
     env.update(extra)
     return env
 
