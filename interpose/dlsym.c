@@ -59,13 +59,16 @@ int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 	int saved = errno;
 	void *real = NULL;
 
-	if (!gcp_resolve_hooked(name) || !gcp_resolve() ||
-	    gcp_resolve_in_driver(caller) || !gcp_resolve_real(name)) {
+	/* libcuda may ask from its constructor: it cannot be called then. */
+	if (!gcp_resolve_hooked(name) || gcp_resolve_in_driver(caller) ||
+	    !gcp_resolve() || !gcp_resolve_real(name)) {
 		errno = saved;
 		return 0;
 	}
 	if (handle != RTLD_NEXT)
 		real = dlsym_ask(handle, name);
+	if (!real && handle == RTLD_DEFAULT)
+		dlsym_ask(handle, "dlsym"); /* succeeds, and so clears dlerror */
 	if (!real && (handle == RTLD_NEXT || handle == RTLD_DEFAULT))
 		real = gcp_resolve_real(name);
 	*ret_answer = gcp_resolve_hook(real);

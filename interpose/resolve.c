@@ -183,7 +183,11 @@ void *gcp_resolve_hook(void *fn)
 
 bool gcp_resolve_in_driver(const void *address)
 {
-	return gcp_elf_contains(&libcuda, address);
+	struct gcp_elf elf;
+
+	if (atomic_load_explicit(&gcp_resolve_done, memory_order_acquire))
+		return gcp_elf_contains(&libcuda, address);
+	return gcp_elf_find("libcuda.so.1", &elf) && gcp_elf_contains(&elf, address);
 }
 
 void gcp_resolve_after_fork(void)
