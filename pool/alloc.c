@@ -284,16 +284,29 @@ static int grow_after_reclaim(const struct request *request, struct gcp_block **
 
 /* --- allocate -------------------------------------------------------------------------------- */
 
+/* Asks for one page, and for more of them only if that did not help. */
+static int take_after_poll(const struct request *request, struct gcp_block **ret_block)
+{
+	bool advanced = true;
+
+	for (uint32_t depth = 0; !*ret_block; depth = 2 * depth + 1) {
+		int result =
+			gcp_pages_poll(request->heap->pool, depth, &advanced);
+
+		if (result != 0 || !advanced)
+			return result;
+		*ret_block = take_anywhere(request);
+	}
+	return 0;
+}
+
 static int alloc_slow(const struct request *request, gcp_addr *ret_addr)
 {
 	struct gcp_block *block = take_from_heap(request, true);
 	int result = 0;
 
-	if (!block) {
-		result = gcp_pages_poll(request->heap->pool);
-		if (result == 0)
-			block = take_anywhere(request);
-	}
+	if (!block)
+		result = take_after_poll(request, &block);
 	if (result == 0 && !block)
 		result = take_behind_barrier(request, page_worth_a_barrier(request),
 					     &block);

@@ -154,20 +154,26 @@ static int close_locked(struct gcp_pool *pool)
 	return 0;
 }
 
-static int poll_locked(struct gcp_pool *pool)
+/* Asks for one fence only, `depth` places behind the oldest: a query costs up
+ * to a microsecond, and if this page is done all older ones are. */
+static int poll_locked(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
 	struct gcp_pages *pages = &pool->pages;
 
-	while (pages->count > 0) {
-		struct gcp_closed_page oldest = *queue_at(pages, 0);
-		int result = GCP_CALL(pool->pools, fence_query, oldest.fence);
+	*ret_advanced = false;
+	if (pages->count == 0)
+		return 0;
+	if (depth >= pages->count)
+		depth = pages->count - 1;
+	struct gcp_closed_page closed = *queue_at(pages, depth);
+	int result = GCP_CALL(pool->pools, fence_query, closed.fence);
 
-		if (result == GCP_CUDA_NOT_READY)
-			return 0;
-		if (result != 0)
-			return result;
-		pages_completed(pages, oldest.page);
-	}
+	if (result == GCP_CUDA_NOT_READY)
+		return 0;
+	if (result != 0)
+		return result;
+	pages_completed(pages, closed.page);
+	*ret_advanced = true;
 	return 0;
 }
 
@@ -267,11 +273,21 @@ int gcp_pages_close(struct gcp_pool *pool)
 	return result == -EBUSY ? 0 : result;
 }
 
-int gcp_pages_poll(struct gcp_pool *pool)
+int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	int result = poll_locked(pool);
+	int result = poll_locked(pool, depth, ret_advanced);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_pages_poll_all(struct gcp_pool *pool)
+{
+	bool advanced = true;
+	int result = 0;
+
+	for (uint32_t depth = 0; result == 0 && advanced; depth = 2 * depth + 1)
+		result = gcp_pages_poll(pool, depth, &advanced);
 	return result;
 }
 
@@ -282,8 +298,6 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
 
 	pthread_mutex_lock(&pools->fence_lock);
 	result = require_completion(pools);
-	if (result == 0)
-		result = poll_locked(pool);
 	if (result == 0 && !gcp_page_ready(pool, page)) {
 		if (!closed_page_covering(&pool->pages, page))
 			result = -EBUSY; /* see NO NEW WAITS above */

@@ -83,7 +83,7 @@ static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage
 {
 	switch (stage) {
 	case GCP_RECLAIM_COMPLETED:
-		(void)gcp_pages_poll(pool);
+		(void)gcp_pages_poll_all(pool);
 		return give_back_unused(pool, true, bytes);
 	case GCP_RECLAIM_DRIVER: {
 		uint64_t start = pool->pools->driver.clock_ns();
@@ -172,6 +172,7 @@ void gcp_pool_limit(struct gcp_pool *pool)
 {
 	uint64_t limit = pool->pools->config.cache_limit, unused;
 
+	(void)gcp_pages_poll_all(pool);
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	unused = pool->unused_bytes;

@@ -350,8 +350,11 @@ static inline bool gcp_page_ready(const struct gcp_pool *pool, uint64_t page)
 
 /* Closes the open page, unless a capture forbids it. Only inside a free. */
 int gcp_pages_close(struct gcp_pool *pool);
-/* Looks which pages are completed by now. Never waits. */
-int gcp_pages_poll(struct gcp_pool *pool);
+/* Looks, by one query, whether the page `depth` places behind the oldest closed
+ * one is completed, and all older ones with it. Never waits. */
+int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
+/* Looks which pages are completed. */
+int gcp_pages_poll_all(struct gcp_pool *pool);
 /* Makes a closed page ready: by a barrier (the host does not wait) or, where
  * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
  * the barrier. */
