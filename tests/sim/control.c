@@ -203,13 +203,14 @@ static void report_write(void)
 
 	for (int i = 0; i < sim.devices; i++)
 		live += gcpsim_memory_live(i);
-	n = snprintf(line, sizeof(line),
-		     "hazards=%llu faults=%llu misuses=%llu invalidated=%llu "
-		     "live_bytes=%llu user_objects=%llu",
-		     (unsigned long long)sim.hazards, (unsigned long long)sim.faults,
-		     (unsigned long long)sim.misuses,
-		     (unsigned long long)sim.invalidated, (unsigned long long)live,
-		     (unsigned long long)sim.user_objects);
+	n = snprintf(
+	    line, sizeof(line),
+	    "hazards=%llu disorders=%llu faults=%llu misuses=%llu invalidated=%llu "
+	    "live_bytes=%llu user_objects=%llu",
+	    (unsigned long long)sim.hazards, (unsigned long long)sim.disorders,
+	    (unsigned long long)sim.faults, (unsigned long long)sim.misuses,
+	    (unsigned long long)sim.invalidated, (unsigned long long)live,
+	    (unsigned long long)sim.user_objects);
 	for (int fn = 0; fn < SIM_FN_COUNT && n < (int)sizeof(line) - 80; fn++) {
 		uint64_t calls = gcpsim_calls(sim_fn_names[fn]);
 
@@ -235,7 +236,7 @@ static void process_exit(void)
 	__atomic_store_n(&sim.exited, true, __ATOMIC_RELAXED);
 	if (sim.report_path)
 		report_write();
-	if (sim.hazard_exit && sim.hazards > 0)
+	if (sim.hazard_exit && sim.hazards + sim.disorders > 0)
 		exit(99);
 }
 
@@ -302,6 +303,11 @@ uint64_t gcpsim_hazards(void)
 	return counter_read(&sim.hazards);
 }
 
+uint64_t gcpsim_disorders(void)
+{
+	return counter_read(&sim.disorders);
+}
+
 uint64_t gcpsim_faults(void)
 {
 	return counter_read(&sim.faults);
@@ -325,6 +331,7 @@ uint64_t gcpsim_user_objects(void)
 void gcpsim_reset_findings(void)
 {
 	__atomic_store_n(&sim.hazards, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&sim.disorders, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.faults, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.misuses, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.invalidated, 0, __ATOMIC_RELAXED);

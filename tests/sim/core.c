@@ -182,6 +182,8 @@ static struct {
 	uint32_t dead, ids;
 } objects[SIM_KIND_COUNT];
 
+static struct sim_object *all_objects;
+
 static const char *const kind_names[SIM_KIND_COUNT] = {
     [SIM_CTX] = "context",           [SIM_STREAM] = "stream",
     [SIM_EVENT] = "event",           [SIM_MODULE] = "module",
@@ -196,12 +198,18 @@ void *sim_object_new(enum sim_kind kind, size_t bytes)
 	struct sim_object *object;
 
 	if (objects[kind].dead > QUARANTINE) {
+		struct sim_object *next;
+
 		object = objects[kind].first;
 		objects[kind].first = object->next_free;
 		objects[kind].dead--;
+		next = object->next;
 		memset(object, 0, bytes);
+		object->next = next;
 	} else {
 		object = sim_calloc(bytes);
+		object->next = all_objects;
+		all_objects = object;
 	}
 	SIM_STORE(object->magic, MAGIC_ALIVE | (uint32_t)kind);
 	object->id = ++objects[kind].ids;

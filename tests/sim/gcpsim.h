@@ -26,7 +26,8 @@
  *                             return before their data has arrived
  *   GCPSIM_QUIET=1            count hazards and faults, print none
  *   GCPSIM_REPORT=FILE        at exit, append one line of figures to FILE
- *   GCPSIM_HAZARD_EXIT=1      exit with status 99 if there was a hazard
+ *   GCPSIM_HAZARD_EXIT=1      exit with status 99 if there was a hazard or a
+ *                             disorder
  */
 #ifndef GCPSIM_H
 #define GCPSIM_H
@@ -53,6 +54,12 @@ enum gcpsim_speed {
 /* Pairs of operations that may overlap in time and touch the same bytes, at
  * least one of them writing. */
 GCPSIM_API uint64_t gcpsim_hazards(void);
+
+/* Operations that, when they ran, did not find memory as the operations before
+ * them left it: overtaken in this very run. Found by data tags, independently
+ * of the above: 0 hazards means 0 disorders, or one of the two errs. One mistake
+ * can count often, each time that somebody meets what it left. */
+GCPSIM_API uint64_t gcpsim_disorders(void);
 
 /* Operations that touched memory which is not allocated, or trapped. */
 GCPSIM_API uint64_t gcpsim_faults(void);

@@ -92,7 +92,9 @@ static void segments_remove(struct page *page, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i < to; i++)
 		free(page->at[i].readers);
-	memmove(page->at + from, page->at + to, (page->count - to) * sizeof(*page->at));
+	if (page->count > to)
+		memmove(page->at + from, page->at + to,
+			(page->count - to) * sizeof(*page->at));
 	page->count -= to - from;
 }
 

@@ -138,6 +138,7 @@ void sim_op_put(struct sim_op *op)
 	if (!op || --op->refs > 0)
 		return;
 	sim_work_finish(&op->work);
+	sim_tags_free(op->tags);
 	free(op->before);
 	free(op->after);
 	free(op);
@@ -187,6 +188,7 @@ struct sim_op *sim_op_submit(struct sim_ctx *ctx, const struct sim_work *work,
 	op->order = order_next++;
 	op->ready_ns = now_ns;
 	op->before = sim_calloc((before ? before->count : 0) * sizeof(struct sim_op *));
+	op->tags = sim_tags_submit(work, op->order + 1);
 	unfinished++;
 	for (uint32_t i = 0; before && i < before->count; i++)
 		if (!sim_op_done(before->at[i]))
@@ -231,6 +233,7 @@ static void op_run(struct sim_op *op)
 		return;
 	}
 	if (ctx->error == CUDA_SUCCESS) {
+		sim_tags_run(op->tags, work, op->order + 1);
 		result = sim_work_run(ctx, work);
 		if (result != CUDA_SUCCESS)
 			SIM_STORE(ctx->error, result);

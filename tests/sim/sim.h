@@ -84,6 +84,7 @@ struct sim_object {
 	uint32_t magic; /* kind, and whether alive */
 	uint32_t id;    /* counts up for each kind; printed in reports */
 	struct sim_object *next_free;
+	struct sim_object *next; /* all that ever were, so that none looks leaked */
 };
 
 void *sim_object_new(enum sim_kind kind, size_t bytes);
@@ -181,6 +182,7 @@ struct sim_work {
 struct sim_ctx;
 struct sim_stream;
 struct sim_hold;
+struct sim_tags;
 
 enum sim_op_state { SIM_OP_WAITING, SIM_OP_READY, SIM_OP_RUNNING, SIM_OP_DONE };
 
@@ -198,6 +200,7 @@ struct sim_op {
 	struct sim_op **after; /* not counted: they wait, so they live */
 	uint32_t afters, afters_capacity;
 	struct sim_hold *hold; /* of a graph launch's last operation */
+	struct sim_tags *tags; /* what it must find in memory */
 };
 
 /* A growing list of counted references to operations not done yet. */
@@ -267,6 +270,14 @@ void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
 		     const char *what);
 /* The range begins a new life, or ends one: what was done there is forgotten. */
 void sim_hazard_forget(uint64_t addr, uint64_t bytes);
+/* The same by the other means, data tags at execution (tags.c): what the work
+ * must find where it touches memory, made at submission and looked at when it
+ * runs. `tag` is the operation's own, > 0. */
+struct sim_tags *sim_tags_submit(const struct sim_work *work, uint64_t tag);
+void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
+		  uint64_t tag);
+void sim_tags_free(struct sim_tags *tags); /* accepts NULL */
+void sim_tags_forget(uint64_t addr, uint64_t bytes);
 /* One line to stderr (the first few), and into gcpsim_last_report. */
 void sim_report(uint64_t *counter, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -312,6 +323,7 @@ CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_a
 struct sim_alloc *sim_memory_host(struct sim_ctx *ctx, void *p, uint64_t bytes,
 				  enum sim_memory kind, unsigned flags);
 void sim_memory_free(struct sim_alloc *alloc);
+void sim_memory_forget(uint64_t addr, uint64_t bytes);
 /* The allocation that holds `addr`, or NULL. */
 struct sim_alloc *sim_memory_find(uint64_t addr);
 bool sim_memory_is_device(uint64_t addr); /* within the devices' addresses */
@@ -493,7 +505,7 @@ struct sim_process {
 	bool failures_planned;
 	/* Under the big lock. */
 	struct sim_vc host; /* what the host knows to be done */
-	uint64_t hazards, faults, misuses, invalidated, user_objects;
+	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
 };
 extern struct sim_process sim;
 

@@ -327,6 +327,73 @@ static void sees_into_launched_graphs(void **state)
 	assert_true(gcpsim_hazards() > 0);
 }
 
+/* The two means: what may happen, and what did happen in this schedule. */
+static void tags_tell_what_did_happen(void **state)
+{
+	(void)state;
+	fill(p, 1, s);
+	check(p, 1, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+	OK(cuStreamSynchronize(t)); /* runs the reader alone */
+	assert_int_equal(gcpsim_disorders(), 1);
+	OK(cuStreamSynchronize(s));
+	gcpsim_reset_findings();
+	fill(p, 1, s);
+	check(p, 1, t);
+	OK(cuStreamSynchronize(s));
+	OK(cuStreamSynchronize(t));
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_int_equal(gcpsim_disorders(), 0);
+}
+
+static void tags_know_single_bytes(void **state)
+{
+	(void)state;
+	OK(cuMemsetD8Async(p, 1, 100, s));
+	OK(cuMemsetD8Async(p + 99, 2, 100, t));
+	OK(cuStreamSynchronize(t));
+	assert_int_equal(gcpsim_disorders(), 1);
+	OK(cuCtxSynchronize());
+	gcpsim_reset_findings();
+	OK(cuMemsetD8Async(p + 1000, 1, 100, s));
+	OK(cuMemsetD8Async(p + 1100, 2, 100, t));
+	OK(cuStreamSynchronize(t));
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_disorders(), 0);
+}
+
+/* Both books over a long random run with a right and a wrong order. */
+static void random_run(bool ordered)
+{
+	CUevent e = event_new();
+	uint32_t dice = 12345;
+
+	gcpsim_set_speed(GCPSIM_RANDOM);
+	for (int i = 0; i < 2000; i++) {
+		CUstream from = i & 1 ? s : t, to = i & 1 ? t : s;
+
+		dice = dice * 1664525 + 1013904223;
+		OK(cuMemsetD8Async(p + (dice >> 21), (unsigned char)i, dice >> 8 & 1023,
+				   from));
+		if (!ordered && i % 64 == 0)
+			continue;
+		OK(cuEventRecord(e, from));
+		OK(cuStreamWaitEvent(to, e, 0));
+	}
+	OK(cuCtxSynchronize());
+}
+
+static void both_means_agree_on_a_long_run(void **state)
+{
+	(void)state;
+	random_run(true);
+	assert_int_equal(gcpsim_hazards(), 0);
+	assert_int_equal(gcpsim_disorders(), 0);
+	random_run(false);
+	assert_true(gcpsim_hazards() > 0);
+	assert_true(gcpsim_disorders() > 0);
+}
+
 static void reports_memory_that_is_not_there(void **state)
 {
 	(void)state;
@@ -374,6 +441,9 @@ int main(void)
 	    TEST(a_free_waits_for_its_own_context_only),
 	    TEST(stream_ordered_memory_has_its_order),
 	    TEST(sees_into_launched_graphs),
+	    TEST(tags_tell_what_did_happen),
+	    TEST(tags_know_single_bytes),
+	    TEST(both_means_agree_on_a_long_run),
 	    TEST(reports_memory_that_is_not_there),
 	    TEST(reports_destroyed_handles),
 	};

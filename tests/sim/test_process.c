@@ -179,7 +179,7 @@ static void a_report_is_written_at_exit(void **state)
 	assert_non_null(fgets(line, sizeof(line), file));
 	fclose(file);
 	unlink(path);
-	assert_non_null(strstr(line, "hazards=1 faults=0 misuses=0"));
+	assert_non_null(strstr(line, "hazards=1 disorders=0 faults=0 misuses=0"));
 	assert_non_null(strstr(line, " live_bytes=4104"));
 	assert_non_null(strstr(line, " cuMemAlloc_v2=2"));
 }

@@ -167,7 +167,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	for (uint64_t i = 0; i < size / SIM_CHUNK; i++)
 		alloc->mapped[first + i] = physical;
 	physical->maps += (uint32_t)(size / SIM_CHUNK);
-	sim_hazard_forget(ptr, size);
+	sim_memory_forget(ptr, size);
 	return CUDA_SUCCESS;
 }
 
@@ -182,7 +182,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	if (!alloc)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_hazard_host(ptr, size, SIM_WRITE, "cuMemUnmap");
-	sim_hazard_forget(ptr, size);
+	sim_memory_forget(ptr, size);
 	sim_memory_map(ptr, size, -1, 0);
 	first = (ptr - alloc->addr) / SIM_CHUNK;
 	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++) {

@@ -1,0 +1,234 @@
+/*
+ * tags.c - the second means against hazards: data tags at execution.
+ *
+ * Every byte carries the number of the operation that wrote it last, twice: in
+ * the order of submission, and in the order in which work really ran. When an
+ * operation runs, the bytes that it touches must carry the writers that it
+ * would have met had everything run in the order of submission; else something
+ * overtook something it conflicts with, in this run and not only perhaps.
+ * Shares nothing with hazard.c, so that neither covers the other's mistakes.
+ * Called by schedule.c and memory.c under the big lock.
+ *
+ * A book is pages of 2 MiB found by hash, each a sorted array of runs of bytes
+ * with one tag; what is not there has tag 0.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct run {
+	uint32_t lo, hi; /* bytes within the page */
+	uint64_t tag;
+};
+
+struct page {
+	uint64_t number; /* address / SIM_CHUNK */
+	struct run *at;
+	uint32_t count, capacity;
+	struct page *next;
+};
+
+enum { BUCKETS = 4096 };
+
+struct book {
+	struct page *buckets[BUCKETS];
+};
+
+static struct book submitted, executed;
+
+/* What an operation must find: runs in the order of its accesses. */
+struct sim_tags {
+	struct expected {
+		uint64_t addr, bytes, tag;
+	} * at;
+	uint32_t count, capacity;
+};
+
+/* --- a book ------------------------------------------------------------------------
+ */
+
+static struct page *page_get(struct book *book, uint64_t number, bool create)
+{
+	struct page **slot = &book->buckets[(number * 0x9E3779B97F4A7C15ull) >> 52];
+	struct page *page = *slot;
+
+	while (page && page->number != number)
+		page = page->next;
+	if (!page && create) {
+		page = sim_calloc(sizeof(*page));
+		page->number = number;
+		page->next = *slot;
+		*slot = page;
+	}
+	return page;
+}
+
+/* Index of the first run that ends behind `lo`. */
+static uint32_t run_at(const struct page *page, uint32_t lo)
+{
+	uint32_t a = 0, b = page->count;
+
+	while (a < b) {
+		uint32_t m = (a + b) / 2;
+
+		if (page->at[m].hi <= lo)
+			a = m + 1;
+		else
+			b = m;
+	}
+	return a;
+}
+
+/* Replaces runs [from, to) by `runs`. */
+static void runs_replace(struct page *page, uint32_t from, uint32_t to,
+			 const struct run *runs, uint32_t count)
+{
+	page->at =
+	    sim_grow(page->at, &page->capacity, page->count + count, sizeof(*page->at));
+	if (page->count > to)
+		memmove(page->at + from + count, page->at + to,
+			(page->count - to) * sizeof(*page->at));
+	if (count)
+		memcpy(page->at + from, runs, count * sizeof(*runs));
+	page->count = page->count - (to - from) + count;
+}
+
+static void page_set(struct page *page, uint32_t lo, uint32_t hi, uint64_t tag)
+{
+	uint32_t from = run_at(page, lo), to = from, count = 0;
+	struct run runs[3];
+
+	while (to < page->count && page->at[to].lo < hi)
+		to++;
+	if (to > from && page->at[from].lo < lo)
+		runs[count++] = (struct run){page->at[from].lo, lo, page->at[from].tag};
+	if (tag)
+		runs[count++] = (struct run){lo, hi, tag};
+	if (to > from && page->at[to - 1].hi > hi)
+		runs[count++] =
+		    (struct run){hi, page->at[to - 1].hi, page->at[to - 1].tag};
+	runs_replace(page, from, to, runs, count);
+}
+
+static void book_set(struct book *book, uint64_t addr, uint64_t bytes, uint64_t tag)
+{
+	while (bytes > 0) {
+		uint64_t lo = addr % SIM_CHUNK;
+		uint64_t n = SIM_CHUNK - lo < bytes ? SIM_CHUNK - lo : bytes;
+		struct page *page = page_get(book, addr / SIM_CHUNK, tag != 0);
+
+		if (page)
+			page_set(page, (uint32_t)lo, (uint32_t)(lo + n), tag);
+		addr += n;
+		bytes -= n;
+	}
+}
+
+/* The tag at `addr`; *ret_bytes: how far it reaches, `bytes` at most. */
+static uint64_t book_get(struct book *book, uint64_t addr, uint64_t bytes,
+			 uint64_t *ret_bytes)
+{
+	uint32_t lo = (uint32_t)(addr % SIM_CHUNK);
+	const struct page *page = page_get(book, addr / SIM_CHUNK, false);
+	uint32_t i = page ? run_at(page, lo) : 0;
+	uint64_t end = SIM_CHUNK, tag = 0;
+
+	if (page && i < page->count && page->at[i].lo <= lo) {
+		end = page->at[i].hi;
+		tag = page->at[i].tag;
+	} else if (page && i < page->count) {
+		end = page->at[i].lo;
+	}
+	*ret_bytes = end - lo < bytes ? end - lo : bytes;
+	return tag;
+}
+
+/* --- operations
+ * -------------------------------------------------------------------------- */
+
+static void expect(struct sim_tags *tags, uint64_t addr, uint64_t bytes)
+{
+	while (bytes > 0) {
+		struct expected e = {.addr = addr};
+
+		e.tag = book_get(&submitted, addr, bytes, &e.bytes);
+		tags->at = sim_grow(tags->at, &tags->capacity, tags->count + 1,
+				    sizeof(*tags->at));
+		tags->at[tags->count++] = e;
+		addr += e.bytes;
+		bytes -= e.bytes;
+	}
+}
+
+struct sim_tags *sim_tags_submit(const struct sim_work *work, uint64_t tag)
+{
+	struct sim_tags *tags;
+
+	if (work->accesses == 0)
+		return NULL;
+	tags = sim_calloc(sizeof(*tags));
+	for (int i = 0; i < work->accesses; i++)
+		for (uint64_t row = 0; row < work->access[i].rows; row++)
+			expect(tags, work->access[i].addr + row * work->access[i].pitch,
+			       work->access[i].bytes);
+	for (int i = 0; i < work->accesses; i++)
+		for (uint64_t row = 0;
+		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
+		     row++)
+			book_set(&submitted,
+				 work->access[i].addr + row * work->access[i].pitch,
+				 work->access[i].bytes, tag);
+	return tags;
+}
+
+static bool meets(const struct expected *e, const struct sim_work *work)
+{
+	uint64_t addr = e->addr, bytes = e->bytes;
+
+	while (bytes > 0) {
+		uint64_t n, tag = book_get(&executed, addr, bytes, &n);
+
+		if (tag != e->tag) {
+			sim_report(
+			    &sim.disorders,
+			    "disorder: %s finds bytes 0x%llx-0x%llx as operation "
+			    "%llu left them, not as operation %llu did",
+			    sim_work_name(work), (unsigned long long)addr,
+			    (unsigned long long)(addr + n - 1), (unsigned long long)tag,
+			    (unsigned long long)e->tag);
+			return false;
+		}
+		addr += n;
+		bytes -= n;
+	}
+	return true;
+}
+
+void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
+		  uint64_t tag)
+{
+	for (uint32_t i = 0; tags && i < tags->count; i++)
+		if (!meets(&tags->at[i], work))
+			break;
+	for (int i = 0; i < work->accesses; i++)
+		for (uint64_t row = 0;
+		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
+		     row++)
+			book_set(&executed,
+				 work->access[i].addr + row * work->access[i].pitch,
+				 work->access[i].bytes, tag);
+}
+
+void sim_tags_free(struct sim_tags *tags)
+{
+	if (tags)
+		free(tags->at);
+	free(tags);
+}
+
+void sim_tags_forget(uint64_t addr, uint64_t bytes)
+{
+	book_set(&submitted, addr, bytes, 0);
+	book_set(&executed, addr, bytes, 0);
+}
