@@ -39,6 +39,15 @@ static void request_init(struct request *request, struct gcp_heap *heap, uint64_
 				: gcp_round_up(bytes, GCP_UNIT);
 }
 
+/* What a segment must have room for to serve the request. */
+static uint64_t request_run(const struct request *request)
+{
+	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
+
+	return request->size_class < slab_count ? gcp_slab_bytes(request->size)
+						: request->size;
+}
+
 static struct gcp_cache *request_cache(const struct request *request)
 {
 	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
@@ -74,10 +83,17 @@ static void count_taken(const struct request *request, struct gcp_block *block, 
 static struct gcp_block *take_from_heap(const struct request *request, bool hit)
 {
 	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_tally_local mine;
 	struct gcp_block *block;
 
+	gcp_cache_take_tally(pool, &mine);
 	pthread_mutex_lock(&pool->lock);
+	gcp_tally_hand_over(pool, &mine);
 	block = gcp_heap_take(request->heap, request->size, request->size_class);
+	if (!block && request->heap->private &&
+	    gcp_heap_adopt(request->heap, gcp_heap_kind(pool->pools, request->size),
+			   request_run(request)))
+		block = gcp_heap_take(request->heap, request->size, request->size_class);
 	if (block)
 		count_taken(request, block, hit);
 	pthread_mutex_unlock(&pool->lock);
@@ -182,6 +198,8 @@ static uint64_t segment_bytes(const struct request *request, enum gcp_kind kind)
 
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
+	if (request->heap->private) /* many graphs, each with little */
+		return gcp_round_up(request->size, GCP_CHUNK);
 	if (kind == GCP_KIND_MEDIUM || request->size <= config->segment_bytes / 2)
 		return config->segment_bytes;
 	return gcp_round_up(request->size, GCP_CHUNK);
@@ -285,7 +303,9 @@ static int grow_after_reclaim(const struct request *request, struct gcp_block **
 /* --- allocate -------------------------------------------------------------------------------- */
 
 /* Asks for one page, and for more of them only if that did not help. */
-static int take_after_poll(const struct request *request, struct gcp_block **ret_block)
+static int take_after_poll(const struct request *request,
+			   struct gcp_block *(*take)(const struct request *request),
+			   struct gcp_block **ret_block)
 {
 	bool advanced = true;
 
@@ -295,18 +315,33 @@ static int take_after_poll(const struct request *request, struct gcp_block **ret
 
 		if (result != 0 || !advanced)
 			return result;
-		*ret_block = take_anywhere(request);
+		*ret_block = take(request);
 	}
 	return 0;
 }
 
+static bool cache_is_full(const struct request *request)
+{
+	struct gcp_cache *cache = request_cache(request);
+	uint32_t count = 0;
+
+	return cache && gcp_cache_next_page(cache, request->size_class, &count) &&
+	       count >= gcp_cache_window(request->heap->pool, request->size);
+}
+
 static int alloc_slow(const struct request *request, gcp_addr *ret_addr)
 {
-	struct gcp_block *block = take_from_heap(request, true);
+	struct gcp_block *block = NULL;
 	int result = 0;
 
-	if (!block)
-		result = take_after_poll(request, &block);
+	/* Enough of this class waits in the thread's cache: it is better than
+	 * to carry more and more over from the heap. */
+	if (cache_is_full(request))
+		result = take_after_poll(request, take_cached, &block);
+	if (result == 0 && !block)
+		block = take_from_heap(request, true);
+	if (result == 0 && !block)
+		result = take_after_poll(request, take_anywhere, &block);
 	if (result == 0 && !block)
 		result = take_behind_barrier(request, page_worth_a_barrier(request),
 					     &block);
@@ -363,9 +398,12 @@ static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block
 
 static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 {
+	struct gcp_tally_local mine;
 	bool close;
 
+	gcp_cache_take_tally(pool, &mine);
 	pthread_mutex_lock(&pool->lock);
+	gcp_tally_hand_over(pool, &mine);
 	close = pool_page_count(pool, block);
 	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
 	gcp_tally_hand_over(pool, &pool->tally);

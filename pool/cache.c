@@ -212,6 +212,21 @@ uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 
 /* --- for others ------------------------------------------------------------------------- */
 
+void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally_local *ret_tally)
+{
+	struct gcp_cache *cache = NULL;
+
+	if (mine.pools_id == pool->pools->id && pool->slot >= 0)
+		cache = mine.caches[pool->slot];
+	memset(ret_tally, 0, sizeof(*ret_tally));
+	if (!cache)
+		return;
+	gcp_spin_lock(&cache->lock);
+	*ret_tally = cache->tally;
+	memset(&cache->tally, 0, sizeof(cache->tally));
+	gcp_spin_unlock(&cache->lock);
+}
+
 /* Lock order: the cache's before the pool's. */
 void gcp_cache_hand_over(struct gcp_cache *cache)
 {

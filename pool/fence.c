@@ -194,31 +194,46 @@ static bool is_completed(const struct gcp_pages *pages, uint64_t page)
 
 /* Lets go of fence_lock while the host waits: a kernel may be waiting for what
  * another thread does after its next allocation. */
+static int wait_locked(struct gcp_pool *pool, struct gcp_closed_page closed)
+{
+	struct gcp_pages *pages = &pool->pages;
+	int result;
+
+	pages->waiters++;
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	result = GCP_CALL(pool->pools, fence_wait, closed.fence);
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	pages->waiters--;
+	if (result == 0)
+		pages_completed(pages, closed.page);
+	return result;
+}
+
+/* Closes the page that is open, whatever it takes: a full queue is waited for. */
+static int close_for_completion(struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+	int result = 0;
+
+	if (pages->count == GCP_FENCE_QUEUE)
+		result = wait_locked(pool, *queue_at(pages, pages->count - 1));
+	return result == 0 ? close_locked(pool) : result;
+}
+
 static int complete_locked(struct gcp_pool *pool, uint64_t page)
 {
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+	int result = 0;
 
 	if (is_completed(pages, page))
 		return 0;
-	if (!closed) {
-		int result = close_locked(pool);
-		if (result != 0 || is_completed(pages, page))
-			return result;
-		closed = closed_page_covering(pages, page);
-		if (!closed)
-			return -EBUSY; /* the queue is full: poll, and come again */
-	}
-
-	struct gcp_closed_page copy = *closed;
-	pages->waiters++;
-	pthread_mutex_unlock(&pool->pools->fence_lock);
-	int result = GCP_CALL(pool->pools, fence_wait, copy.fence);
-	pthread_mutex_lock(&pool->pools->fence_lock);
-	pages->waiters--;
-	if (result == 0)
-		pages_completed(pages, copy.page);
-	return result;
+	if (!closed)
+		result = close_for_completion(pool);
+	if (result != 0 || is_completed(pages, page))
+		return result;
+	closed = closed_page_covering(pages, page);
+	return closed ? wait_locked(pool, *closed) : -EBUSY;
 }
 
 static int order_locked(struct gcp_pool *pool, uint64_t page)

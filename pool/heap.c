@@ -475,6 +475,44 @@ give_segment:
 	return result;
 }
 
+/* An unused segment for `size` bytes that is not much larger than need be. */
+static struct gcp_block *unused_segment(struct gcp_heap *common, enum gcp_kind kind,
+					uint64_t size)
+{
+	struct gcp_pools *pools = common->pool->pools;
+	struct gcp_block *block = best_fit(common, kind, size);
+	uint64_t most = 2 * size > pools->config.segment_bytes ? 2 * size
+							       : pools->config.segment_bytes;
+
+	while (block && block->size <= most && !block_is_whole_segment(block))
+		block = RB_NEXT(gcp_block_tree, &common->free[kind], block);
+	return block && block->size <= most ? block : NULL;
+}
+
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_heap *common = &pool->common;
+	struct gcp_block *block;
+	struct gcp_segment *segment;
+
+	gcp_heap_advance(common);
+	block = unused_segment(common, kind, size);
+	if (!block)
+		return false;
+	segment = block->segment;
+	tree_remove(common, block);
+	TAILQ_REMOVE(&common->segments, segment, link);
+	common->reserved_bytes -= segment->size;
+	atomic_store_explicit(&segment->heap, heap, memory_order_release);
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	heap->reserved_bytes += segment->size;
+	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
+	block->page = GCP_PAGE_FRESH;
+	tree_insert(heap, block);
+	return true;
+}
+
 /* The books forget the segment; who calls owns its memory. */
 static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 {

@@ -277,8 +277,9 @@ struct gcp_stats {
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
 };
 
-/* Sum over the pools of `device`, exact at one moment; peaks of gauges that
- * threads count by themselves may be low by at most 1 MiB for each thread.
+/* Sum over the pools of `device`, exact at one moment. Peaks of what threads
+ * count for themselves are exact with one thread, and may be off by at most
+ * 2 MiB for each thread with several.
  * -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
 void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);

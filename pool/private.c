@@ -110,9 +110,12 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
 
-	block->page = reuse == GCP_REUSE_NOW ? GCP_PAGE_NOW : gcp_pages_tag(pool);
+	uint64_t page = gcp_pages_tag(pool);
+
+	block->page = reuse == GCP_REUSE_NOW ? GCP_PAGE_NOW : page;
 	if (heap->private) {
 		heap->recycled = true;
+		heap->last_free_page = page;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}
@@ -208,9 +211,10 @@ void gcp_heap_surrender(struct gcp_heap *heap)
 	struct gcp_segment *segment;
 
 	pthread_mutex_lock(&pool->lock);
-	/* Nothing runs on the graph's addresses any more, but work that the
-	 * program itself submitted on them may: hence the open page. */
-	uint64_t page = gcp_pages_tag(pool);
+	/* Nothing of the graph runs on the addresses any more, but work that
+	 * the program itself submitted before it freed them may: the page of the
+	 * latest free covers it. */
+	uint64_t page = heap->last_free_page;
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
 	TAILQ_FOREACH (segment, &heap->segments, link)

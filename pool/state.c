@@ -154,6 +154,7 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_heap_state *state)
 	for (size_t i = 0; state && i < state->count; i++)
 		make_live(heap, &state->blocks[i]);
 	heap->recycled = true;
+	heap->last_free_page = gcp_pages_tag(pool);
 	gcp_tally_hand_over(pool, &pool->tally);
 	pthread_mutex_unlock(&pool->lock);
 }

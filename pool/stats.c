@@ -4,8 +4,8 @@
  * A pool's gauges are exact under pool->lock. What threads do in their caches
  * they count for themselves (struct gcp_tally_local) and hand over when it has
  * changed by GCP_TALLY_LAG bytes, or when somebody asks. So current values are
- * exact whenever they are read, and a peak may be low by at most that much for
- * each thread.
+ * exact whenever they are read, and so is a peak with one thread; with several
+ * it may be off by at most that much for each.
  */
 #include "types.h"
 

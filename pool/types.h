@@ -175,6 +175,7 @@ struct gcp_heap {
 	bool private;
 	uint64_t id;           /* tells one life of a heap from another's */
 	bool recycled;         /* blocks were freed; gcp_heap_was_recycled */
+	uint64_t last_free_page; /* private heaps: page open at the latest free */
 	enum gcp_reuse reuse;  /* private heaps only */
 	void *owner;           /* capture/'s */
 	struct gcp_segment_list segments;
@@ -392,6 +393,9 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t si
 /* Adds a driver allocation as one free block. -ENOMEM, -ERANGE: not added. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
+/* Moves an unused segment of the common heap, all ready, into a private heap
+ * that needs `size`. False: there is none of about that size. */
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
 /* Unlinks unused segments (those with completed pages only, or all), until
  * `bytes` are taken, onto `list`; returns the bytes taken. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
@@ -431,6 +435,9 @@ bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block);
 /* The page of the block that would be taken next, 0 if none, and how many wait. */
 uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 			     uint32_t *ret_count);
+/* What the calling thread counted and has not handed over yet: it is the
+ * caller's now. */
+void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally_local *ret_tally);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_hand_over(struct gcp_cache *cache);
 /* Empties the caches of all threads into the pool's common heap. */

@@ -266,9 +266,9 @@ static void surrendered_memory_waits_for_a_fence(void **state)
 	gcp_addr addr = capture_alloc(300 * MIB);
 
 	(void)state;
-	must_free(pools, addr);
 	end(0);
-	uint64_t work = fake_submit(); /* the program's own, on the freed block */
+	uint64_t work = fake_submit(); /* the program's own, on the block */
+	must_free(pools, addr);
 	graph_destroy(graph);
 	gcp_tracker_collect(tracker);
 	for (int i = 0; i < 8; i++) {
@@ -277,6 +277,27 @@ static void surrendered_memory_waits_for_a_fence(void **state)
 			assert_true(fake_is_ordered(work));
 		must_free(pools, other);
 	}
+}
+
+static void graphs_that_come_and_go_take_no_more_memory(void **state)
+{
+	uint64_t used = 0;
+
+	(void)state;
+	for (int round = 0; round < OBJECTS; round++) {
+		void *graph = begin(0);
+
+		for (int i = 0; i < 4; i++) {
+			must_free(pools, capture_alloc(8 << 10));
+			must_free(pools, capture_alloc(300 << 10));
+			must_free(pools, capture_alloc(3 * MIB));
+		}
+		end(0);
+		graph_destroy(graph);
+		if (round == 1)
+			used = fake.memory_used;
+	}
+	assert_int_equal(fake.memory_used, used);
 }
 
 static void a_graph_that_refuses_the_object_keeps_its_memory(void **state)
@@ -759,6 +780,7 @@ int main(void)
 		TEST(memory_stays_private_until_the_graph_is_gone),
 		TEST(blocks_that_the_program_holds_outlive_the_graph),
 		TEST(surrendered_memory_waits_for_a_fence),
+		TEST(graphs_that_come_and_go_take_no_more_memory),
 		TEST(a_graph_that_refuses_the_object_keeps_its_memory),
 		TEST(a_begin_that_fails_leaves_nothing),
 		TEST(an_end_that_is_refused_ends_nothing),

@@ -356,6 +356,28 @@ static void a_sticky_error_reaches_the_program(void **state)
 	fake_finish(pools);
 }
 
+/* More pages than the queue holds, none of them ever done by itself. */
+static void a_full_queue_of_fences_is_waited_for(void **state)
+{
+	struct gcp_config config = tight();
+	gcp_addr addrs[1500];
+
+	(void)state;
+	config.window_bytes = 1ull << 40;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	fake.memory_limit = 1500 * 16 * MIB;
+	for (int i = 0; i < 1500; i++)
+		addrs[i] = must_alloc(pool, 16 * MIB);
+	for (int i = 0; i < 1500; i++) {
+		fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	must_alloc(pool, 1500ull * 16 * MIB);
+	assert_true(fake.waits > 0);
+	fake_finish(pools);
+}
+
 static void a_blocking_free_waits_like_cudaFree(void **state)
 {
 	struct gcp_config config = tight();
@@ -393,6 +415,7 @@ int main(void)
 				       setup),
 		cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
 		cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
+		cmocka_unit_test_setup(a_full_queue_of_fences_is_waited_for, setup),
 		cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
 	};
 

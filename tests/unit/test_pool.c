@@ -339,6 +339,25 @@ static void gauges_and_counters_are_exact(void **state)
 	fake_finish(pools);
 }
 
+static void a_peak_of_one_thread_is_exact(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	/* Cached and uncached sizes by turns: two counts that must agree. */
+	for (int i = 0; i < 500; i++) {
+		gcp_addr small = must_alloc(pool, 4096), large = must_alloc(pool, 3 * MIB);
+
+		must_free(pools, small);
+		must_free(pools, large);
+		fake.done = fake.submitted;
+	}
+	assert_int_equal(must_stats(pools).allocated_bytes.peak, 3 * MIB + 4096);
+	assert_int_equal(must_stats(pools).allocation.peak, 2);
+	fake_finish(pools);
+}
+
 static void a_hit_calls_no_driver_function(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
@@ -433,6 +452,7 @@ int main(void)
 		cmocka_unit_test_setup(memory_of_other_contexts_on_the_device_goes_back_too,
 				       setup),
 		cmocka_unit_test_setup(gauges_and_counters_are_exact, setup),
+		cmocka_unit_test_setup(a_peak_of_one_thread_is_exact, setup),
 		cmocka_unit_test_setup(a_hit_calls_no_driver_function, setup),
 		cmocka_unit_test_setup(every_driver_call_may_fail, setup),
 	};
