@@ -41,7 +41,8 @@ struct gcp_capture_state {
 
 struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
-	int (*capture_state)(void *ctx, void *stream, struct gcp_capture_state *ret_state);
+	int (*capture_state)(void *ctx, void *stream,
+			     struct gcp_capture_state *ret_state);
 
 	/* The nodes that the next work on a captured stream will depend on.
 	 * *count: room in `ret_nodes`, then how many there are. 0, a CUresult,
@@ -119,7 +120,8 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 /* Takes back the memory of graphs that are gone. Cheap when there is none. */
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 
-/* --- graph pools that the program shares between captures --------------------------- */
+/* --- graph pools that the program shares between captures ---------------------------
+ */
 
 /* A new graph pool with one reference, the program's. -ENOMEM. */
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id);
@@ -141,7 +143,8 @@ int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
  * lost its last reference since. */
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 			   const struct gcp_graph_pool_state *state);
-void gcp_graph_pool_state_destroy(struct gcp_graph_pool_state *state); /* accepts NULL */
+void gcp_graph_pool_state_destroy(
+    struct gcp_graph_pool_state *state); /* accepts NULL */
 
 struct gcp_graph_pool_info {
 	uint64_t id;
@@ -153,7 +156,7 @@ struct gcp_graph_pool_info {
 };
 /* Fills up to `max` of the graph pools that hold memory or references; returns
  * how many there are. */
-size_t gcp_graph_pools_list(struct gcp_tracker *tracker, struct gcp_graph_pool_info *infos,
-			    size_t max);
+size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
+			    struct gcp_graph_pool_info *infos, size_t max);
 
 #endif

@@ -23,7 +23,8 @@ static __thread struct {
 	uint64_t id;
 } chosen __attribute__((tls_model("initial-exec")));
 
-/* --- heaps ---------------------------------------------------------------------------- */
+/* --- heaps
+ * ---------------------------------------------------------------------------- */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 {
@@ -46,7 +47,8 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	struct gcp_graph_heap *entry;
 	int saved = errno, result;
 
-	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+	SLIST_FOREACH(entry, &graph_pool->heaps, link)
+	{
 		if (entry->pool == pool) {
 			*ret_heap = entry->heap;
 			return 0;
@@ -74,8 +76,8 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 	struct gcp_graph_heap *entry;
 
 	graph_pool->reuse = reuse;
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_set_reuse(entry->heap, reuse);
+	SLIST_FOREACH(entry, &graph_pool->heaps, link)
+	gcp_heap_set_reuse(entry->heap, reuse);
 }
 
 bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group)
@@ -83,8 +85,8 @@ bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group)
 	struct gcp_graph_heap *entry;
 	bool any = false;
 
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		any |= gcp_heap_mark_deferred(entry->heap, group);
+	SLIST_FOREACH(entry, &graph_pool->heaps, link)
+	any |= gcp_heap_mark_deferred(entry->heap, group);
 	return any;
 }
 
@@ -92,8 +94,8 @@ void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t g
 {
 	struct gcp_graph_heap *entry;
 
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_release_deferred(entry->heap, group);
+	SLIST_FOREACH(entry, &graph_pool->heaps, link)
+	gcp_heap_release_deferred(entry->heap, group);
 }
 
 static void heaps_surrender(struct gcp_graph_pool *graph_pool)
@@ -107,7 +109,8 @@ static void heaps_surrender(struct gcp_graph_pool *graph_pool)
 	}
 }
 
-/* --- references -------------------------------------------------------------------------- */
+/* --- references
+ * -------------------------------------------------------------------------- */
 
 static uint64_t references(const struct gcp_graph_pool *graph_pool)
 {
@@ -116,7 +119,8 @@ static uint64_t references(const struct gcp_graph_pool *graph_pool)
 
 /* The memory goes to the common heaps, behind a fence; blocks that the program
  * holds follow when freed. */
-void gcp_graph_pool_dropped(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
+			    struct gcp_graph_pool *graph_pool)
 {
 	if (references(graph_pool) > 0)
 		return;
@@ -173,7 +177,7 @@ static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	errno = saved;
 	if (!note)
 		return -ENOMEM;
-	*note = (struct gcp_note){ .tracker = tracker, .graph_pool = graph_pool };
+	*note = (struct gcp_note){.tracker = tracker, .graph_pool = graph_pool};
 	graph_pool->graphs++;
 	if (!graph || tracker->driver.graph_attach(graph, graph_is_gone, note) != 0)
 		free(note);
@@ -218,8 +222,8 @@ static void membership_end(struct gcp_graph_pool *graph_pool)
 	if (graph_pool->captures > 0)
 		return;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_settle(entry->heap);
+	SLIST_FOREACH(entry, &graph_pool->heaps, link)
+	gcp_heap_settle(entry->heap);
 }
 
 void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -235,15 +239,16 @@ void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *c
 	}
 }
 
-/* --- pools that the program names ----------------------------------------------------------- */
+/* --- pools that the program names
+ * ----------------------------------------------------------- */
 
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (graph_pool->named && graph_pool->id == id)
-			return graph_pool;
+	TAILQ_FOREACH(graph_pool, &tracker->graph_pools, link)
+	if (graph_pool->named && graph_pool->id == id)
+		return graph_pool;
 	return NULL;
 }
 
@@ -312,18 +317,20 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 	return 0;
 }
 
-static void info_fill(struct gcp_graph_pool *graph_pool, struct gcp_graph_pool_info *info)
+static void info_fill(struct gcp_graph_pool *graph_pool,
+		      struct gcp_graph_pool_info *info)
 {
 	struct gcp_graph_heap *entry;
 
 	*info = (struct gcp_graph_pool_info){
-		.id = graph_pool->id,
-		.references = references(graph_pool),
-		.captures = graph_pool->captures,
-		.graphs = graph_pool->graphs,
-		.last_capture_id = graph_pool->last_capture_id,
+	    .id = graph_pool->id,
+	    .references = references(graph_pool),
+	    .captures = graph_pool->captures,
+	    .graphs = graph_pool->graphs,
+	    .last_capture_id = graph_pool->last_capture_id,
 	};
-	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+	SLIST_FOREACH(entry, &graph_pool->heaps, link)
+	{
 		struct gcp_heap_usage usage;
 
 		gcp_heap_usage(entry->heap, &usage);
@@ -332,15 +339,16 @@ static void info_fill(struct gcp_graph_pool *graph_pool, struct gcp_graph_pool_i
 	}
 }
 
-size_t gcp_graph_pools_list(struct gcp_tracker *tracker, struct gcp_graph_pool_info *infos,
-			    size_t max)
+size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
+			    struct gcp_graph_pool_info *infos, size_t max)
 {
 	struct gcp_graph_pool *graph_pool;
 	size_t count = 0;
 
 	gcp_tracker_collect(tracker);
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
+	TAILQ_FOREACH(graph_pool, &tracker->graph_pools, link)
+	{
 		if (references(graph_pool) == 0)
 			continue;
 		if (count < max)
@@ -351,7 +359,8 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker, struct gcp_graph_pool_i
 	return count;
 }
 
-/* --- the end, for tests ------------------------------------------------------------------------ */
+/* --- the end, for tests
+ * ------------------------------------------------------------------------ */
 
 void gcp_tracker_destroy(struct gcp_tracker *tracker)
 {

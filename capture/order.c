@@ -28,22 +28,23 @@
 
 enum { VISITED_MAX = 4096, TABLE_SIZE = 4 * VISITED_MAX };
 
-/* --- open ends ------------------------------------------------------------------------ */
+/* --- open ends
+ * ------------------------------------------------------------------------ */
 
 static struct gcp_open_end *end_find(struct gcp_capture *capture, const void *handle,
 				     bool is_event)
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (end->handle == handle && end->is_event == is_event)
-			return end;
+	SLIST_FOREACH(end, &capture->ends, link)
+	if (end->handle == handle && end->is_event == is_event)
+		return end;
 	return NULL;
 }
 
 /* NULL: no memory; the order is lost then. */
-static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx, void *handle,
-				    bool is_event)
+static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx,
+				    void *handle, bool is_event)
 {
 	struct gcp_open_end *end = end_find(capture, handle, is_event);
 	int saved = errno;
@@ -123,13 +124,14 @@ static bool ends_refresh(struct gcp_tracker *tracker, struct gcp_capture *captur
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (!end->is_event && !end_read(tracker, end->ctx, end->handle, end))
-			return false;
+	SLIST_FOREACH(end, &capture->ends, link)
+	if (!end->is_event && !end_read(tracker, end->ctx, end->handle, end))
+		return false;
 	return true;
 }
 
-/* --- markers ----------------------------------------------------------------------------- */
+/* --- markers
+ * ----------------------------------------------------------------------------- */
 
 /* Adds the open ends' nodes to the marker. False: too many. */
 static bool marker_fill(struct gcp_capture *capture, struct gcp_marker *marker)
@@ -137,7 +139,8 @@ static bool marker_fill(struct gcp_capture *capture, struct gcp_marker *marker)
 	struct gcp_open_end *end;
 
 	marker->count = 0;
-	SLIST_FOREACH (end, &capture->ends, link) {
+	SLIST_FOREACH(end, &capture->ends, link)
+	{
 		for (size_t i = 0; i < end->count; i++) {
 			if (marker->count == GCP_MARKER_NODES_MAX)
 				return false;
@@ -165,7 +168,8 @@ static void marker_take(struct gcp_capture *capture, struct gcp_graph_pool *grap
 		capture->by_hand = true;
 }
 
-/* --- proof --------------------------------------------------------------------------------- */
+/* --- proof
+ * --------------------------------------------------------------------------------- */
 
 struct search {
 	struct gcp_tracker *tracker;
@@ -224,7 +228,8 @@ static bool marker_precedes(struct search *search, const struct gcp_marker *mark
 
 		if (search_has_all(search, marker))
 			return true;
-		if (tracker->driver.node_dependencies(search->queue[next], nodes, &count))
+		if (tracker->driver.node_dependencies(search->queue[next], nodes,
+						      &count))
 			return false;
 		for (size_t i = 0; i < count; i++)
 			if (!search_add(search, nodes[i]))
@@ -234,7 +239,8 @@ static bool marker_precedes(struct search *search, const struct gcp_marker *mark
 }
 
 /* Whether every node of the marker is one of the end's: plain to see. */
-static bool marker_is_end(const struct gcp_marker *marker, const struct gcp_open_end *end)
+static bool marker_is_end(const struct gcp_marker *marker,
+			  const struct gcp_open_end *end)
 {
 	for (size_t i = 0; i < marker->count; i++) {
 		size_t j = 0;
@@ -252,10 +258,10 @@ static bool marker_is_proven(struct search *search, struct gcp_capture *capture,
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (!marker_is_end(marker, end) &&
-		    (!search || !marker_precedes(search, marker, end)))
-			return false;
+	SLIST_FOREACH(end, &capture->ends, link)
+	if (!marker_is_end(marker, end) &&
+	    (!search || !marker_precedes(search, marker, end)))
+		return false;
 	return true;
 }
 
@@ -289,8 +295,9 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	struct gcp_membership *first = SLIST_FIRST(&capture->memberships);
 
 	/* Memory shared with other captures has open ends that are not ours. */
-	if (!capture->forked || capture->by_hand || !tracker->driver.node_dependencies || !first ||
-	    SLIST_NEXT(first, link) || first->graph_pool->captures > 1)
+	if (!capture->forked || capture->by_hand ||
+	    !tracker->driver.node_dependencies || !first || SLIST_NEXT(first, link) ||
+	    first->graph_pool->captures > 1)
 		return;
 	if (!ends_refresh(tracker, capture)) {
 		capture->by_hand = true;

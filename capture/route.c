@@ -36,25 +36,25 @@ static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candid
 {
 	struct gcp_capture *capture;
 
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (pthread_equal(capture->thread, pthread_self()))
-			candidate_add(candidates, capture);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	if (pthread_equal(capture->thread, pthread_self()))
+		candidate_add(candidates, capture);
 }
 
 /* A stream may have joined a capture that was begun on another one. */
 static void add_of_stream(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  struct candidates *candidates)
 {
-	struct gcp_capture_state state = { 0 };
+	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 
 	if (!stream || tracker->driver.capture_state(ctx, stream, &state) != 0)
 		return;
 	if (!state.active && !state.invalidated)
 		return;
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->id == state.id)
-			candidate_add(candidates, capture);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	if (capture->id == state.id)
+		candidate_add(candidates, capture);
 }
 
 static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candidates)
@@ -63,9 +63,9 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 
 	if (tracker->driver.thread_mode() != GCP_CAPTURE_GLOBAL)
 		return;
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->mode == GCP_CAPTURE_GLOBAL)
-			candidate_add(candidates, capture);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	if (capture->mode == GCP_CAPTURE_GLOBAL)
+		candidate_add(candidates, capture);
 }
 
 static bool is_member(const struct gcp_capture *capture,
@@ -73,9 +73,9 @@ static bool is_member(const struct gcp_capture *capture,
 {
 	struct gcp_membership *membership;
 
-	SLIST_FOREACH (membership, &capture->memberships, link)
-		if (membership->graph_pool == graph_pool)
-			return true;
+	SLIST_FOREACH(membership, &capture->memberships, link)
+	if (membership->graph_pool == graph_pool)
+		return true;
 	return false;
 }
 
@@ -85,7 +85,8 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 {
 	struct gcp_membership *membership;
 
-	SLIST_FOREACH (membership, &candidates->captures[0]->memberships, link) {
+	SLIST_FOREACH(membership, &candidates->captures[0]->memberships, link)
+	{
 		size_t members = 0;
 
 		while (members < candidates->count &&
@@ -128,7 +129,7 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
 	      struct gcp_graph_pool **ret_graph_pool)
 {
-	struct candidates candidates = { 0 };
+	struct candidates candidates = {0};
 	struct gcp_graph_pool *graph_pool;
 	int result;
 

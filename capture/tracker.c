@@ -57,7 +57,7 @@ static void capturing_less(struct gcp_tracker *tracker)
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			    enum gcp_capture_mode mode, int result)
 {
-	struct gcp_capture_state state = { 0 };
+	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 	int saved = errno;
 
@@ -71,12 +71,12 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 		return; /* fences stay held for good: slow, and safe */
 	(void)tracker->driver.capture_state(ctx, stream, &state);
 	*capture = (struct gcp_capture){
-		.ctx = ctx,
-		.stream = stream,
-		.id = state.id,
-		.graph = state.graph,
-		.thread = pthread_self(),
-		.mode = mode,
+	    .ctx = ctx,
+	    .stream = stream,
+	    .id = state.id,
+	    .graph = state.graph,
+	    .thread = pthread_self(),
+	    .mode = mode,
 	};
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
@@ -91,7 +91,8 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- end ----------------------------------------------------------------------------- */
+/* --- end -----------------------------------------------------------------------------
+ */
 
 enum { BARRIERS_MAX = 16 };
 
@@ -117,10 +118,10 @@ static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 	struct gcp_membership *membership;
 	struct gcp_graph_heap *entry;
 
-	SLIST_FOREACH (membership, &capture->memberships, link)
-		SLIST_FOREACH (entry, &membership->graph_pool->heaps, link)
-			if (gcp_heap_was_recycled(entry->heap))
-				barrier_add(barriers, entry->pool);
+	SLIST_FOREACH(membership, &capture->memberships, link)
+	SLIST_FOREACH(entry, &membership->graph_pool->heaps, link)
+	if (gcp_heap_was_recycled(entry->heap))
+		barrier_add(barriers, entry->pool);
 }
 
 static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -141,20 +142,22 @@ static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *st
 		pthread_equal(capture->thread, pthread_self()));
 }
 
-static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx, void *stream)
+static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
+					void *stream)
 {
 	struct gcp_capture *capture;
 
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture_is_on(capture, ctx, stream))
-			return capture;
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	if (capture_is_on(capture, ctx, stream))
+		return capture;
 	return NULL;
 }
 
 /* Whether CUDA still builds this capture: the end may have been refused. */
-static bool capture_goes_on(struct gcp_tracker *tracker, const struct gcp_capture *capture)
+static bool capture_goes_on(struct gcp_tracker *tracker,
+			    const struct gcp_capture *capture)
 {
-	struct gcp_capture_state state = { 0 };
+	struct gcp_capture_state state = {0};
 
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
 		return false;
@@ -163,9 +166,10 @@ static bool capture_goes_on(struct gcp_tracker *tracker, const struct gcp_captur
 }
 
 /* Ends the stream's capture if CUDA has ended it. */
-static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream, bool gone)
+static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
+			 bool gone)
 {
-	struct barriers barriers = { 0 };
+	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
@@ -194,8 +198,8 @@ void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *strea
 		return;
 	stream_ended(tracker, ctx, stream, true);
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_stream_gone(capture, stream);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	gcp_order_stream_gone(capture, stream);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -212,7 +216,8 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- forks ----------------------------------------------------------------------------- */
+/* --- forks
+ * ----------------------------------------------------------------------------- */
 
 /* From here on what is freed waits for a proof, or for the capture's end. */
 static void capture_forks(struct gcp_capture *capture)
@@ -222,8 +227,8 @@ static void capture_forks(struct gcp_capture *capture)
 	if (capture->forked)
 		return;
 	capture->forked = true;
-	SLIST_FOREACH (membership, &capture->memberships, link)
-		gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
+	SLIST_FOREACH(membership, &capture->memberships, link)
+	gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
 }
 
 void gcp_tracker_forked(struct gcp_tracker *tracker)
@@ -231,8 +236,8 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		capture_forks(capture);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	capture_forks(capture);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -241,7 +246,8 @@ void gcp_tracker_by_hand(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH (capture, &tracker->captures, link) {
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	{
 		capture->by_hand = true;
 		capture_forks(capture);
 	}
@@ -252,14 +258,14 @@ void gcp_tracker_by_hand(struct gcp_tracker *tracker)
 static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *ctx,
 					     void *stream)
 {
-	struct gcp_capture_state state = { 0 };
+	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 
 	if (tracker->driver.capture_state(ctx, stream, &state) != 0 || !state.active)
 		return NULL;
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->id == state.id)
-			return capture;
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	if (capture->id == state.id)
+		return capture;
 	return NULL;
 }
 
@@ -285,8 +291,8 @@ void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *ctx, void *st
 
 	pthread_mutex_lock(&tracker->lock);
 	/* Recorded anew, it stands for nothing that it stood for before. */
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_event_gone(capture, event);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	gcp_order_event_gone(capture, event);
 	capture = capture_of_stream(tracker, ctx, stream);
 	if (capture) {
 		capture_forks(capture);
@@ -300,13 +306,14 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event)
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (gcp_order_event_gone(capture, event))
-			gcp_order_prove(tracker, capture, true);
+	TAILQ_FOREACH(capture, &tracker->captures, link)
+	if (gcp_order_event_gone(capture, event))
+		gcp_order_prove(tracker, capture, true);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- allocation ---------------------------------------------------------------------------- */
+/* --- allocation
+ * ---------------------------------------------------------------------------- */
 
 /* Chooses a heap and holds its graph pool, so that the allocation itself, which
  * may go to the driver, needs no lock. */

@@ -33,10 +33,10 @@ struct gcp_graph_heap {
  * the program made, until the last reference goes for others. */
 struct gcp_graph_pool {
 	uint64_t id;
-	bool named;               /* made by the program through gcpool.h */
+	bool named;                      /* made by the program through gcpool.h */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
-	                                  * program, or for one allocation */
-	enum gcp_reuse reuse;     /* of freed blocks, in all its heaps */
+					  * program, or for one allocation */
+	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
 	uint64_t last_capture_id;
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	TAILQ_ENTRY(gcp_graph_pool) link;
@@ -50,7 +50,7 @@ struct gcp_membership {
 };
 
 enum {
-	GCP_END_NODES_MAX = 64,    /* nodes that one open end depends on */
+	GCP_END_NODES_MAX = 64, /* nodes that one open end depends on */
 	GCP_MARKER_NODES_MAX = 128,
 	GCP_MARKERS_MAX = 8,
 };
@@ -74,17 +74,17 @@ struct gcp_marker {
 /* A capture under way. */
 struct gcp_capture {
 	void *ctx, *stream;
-	uint64_t id;             /* CUDA's */
-	void *graph;             /* CUDA's; NULL if hidden */
-	pthread_t thread;        /* that began it */
+	uint64_t id;      /* CUDA's */
+	void *graph;      /* CUDA's; NULL if hidden */
+	pthread_t thread; /* that began it */
 	enum gcp_capture_mode mode;
-	bool forked;             /* its order may not be one line any more */
-	bool by_hand;            /* its order cannot be known: no proof */
+	bool forked;  /* its order may not be one line any more */
+	bool by_hand; /* its order cannot be known: no proof */
 	SLIST_HEAD(, gcp_open_end) ends;
 	uint64_t last_group;
 	size_t marker_count;
 	struct gcp_marker markers[GCP_MARKERS_MAX]; /* oldest first */
-	struct gcp_graph_pool *shared; /* named by the program, or NULL */
+	struct gcp_graph_pool *shared;              /* named by the program, or NULL */
 	SLIST_HEAD(, gcp_membership) memberships;
 	TAILQ_ENTRY(gcp_capture) link;
 };
@@ -100,8 +100,9 @@ struct gcp_note {
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	_Atomic uint32_t attention; /* captures under way or about to begin, plus notes */
-	_Atomic uint32_t capturing; /* the captures among them */
+	_Atomic uint32_t
+	    attention; /* captures under way or about to begin, plus notes */
+	_Atomic uint32_t capturing;     /* the captures among them */
 	struct gcp_note *_Atomic notes; /* graphs that are gone; pushed without lock */
 	pthread_mutex_t lock;
 	struct gcp_capture_list captures;
@@ -109,7 +110,8 @@ struct gcp_tracker {
 	uint64_t last_pool_id;
 };
 
-/* --- graph_pool.c; tracker->lock is held ------------------------------------------- */
+/* --- graph_pool.c; tracker->lock is held -------------------------------------------
+ */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
 /* The one that the program made and names so, or NULL. */
@@ -124,7 +126,8 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 /* Drops the capture's own references. */
 void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture);
 /* A reference was dropped: with the last one the memory is given up. */
-void gcp_graph_pool_dropped(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
+void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
+			    struct gcp_graph_pool *graph_pool);
 
 /* Gives what was freed and waits since the last mark the number `group`.
  * False: nothing does. */
@@ -132,7 +135,8 @@ bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group);
 /* What was marked up to `group` may be used again at once. */
 void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t group);
 
-/* --- order.c; tracker->lock is held -------------------------------------------------- */
+/* --- order.c; tracker->lock is held --------------------------------------------------
+ */
 
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream);
 /* A stream is gone that may have taken part: with its work the order is lost. */
@@ -147,7 +151,8 @@ void gcp_order_forget(struct gcp_capture *capture);
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		     bool thorough);
 
-/* --- route.c; tracker->lock is held --------------------------------------------------- */
+/* --- route.c; tracker->lock is held
+ * --------------------------------------------------- */
 
 /* The graph pool that an allocation of the calling thread belongs to; NULL: to
  * none. -ENOMEM. */

@@ -18,7 +18,8 @@
  */
 #include "types.h"
 
-/* --- taking what is there ------------------------------------------------------------ */
+/* --- taking what is there ------------------------------------------------------------
+ */
 
 struct request {
 	struct gcp_heap *heap;
@@ -35,8 +36,8 @@ static void request_init(struct request *request, struct gcp_heap *heap, uint64_
 	request->bytes = bytes;
 	request->size_class = gcp_class_of(classes, bytes);
 	request->size = request->size_class != GCP_CLASS_NONE
-				? classes->sizes[request->size_class]
-				: gcp_round_up(bytes, GCP_UNIT);
+			    ? classes->sizes[request->size_class]
+			    : gcp_round_up(bytes, GCP_UNIT);
 }
 
 /* What a segment must have room for to serve the request. */
@@ -59,11 +60,13 @@ static struct gcp_block *take_cached(const struct request *request)
 {
 	struct gcp_cache *cache = request_cache(request);
 
-	return cache ? gcp_cache_take(cache, request->size_class, request->bytes) : NULL;
+	return cache ? gcp_cache_take(cache, request->size_class, request->bytes)
+		     : NULL;
 }
 
 /* pool->lock is held. */
-static void count_taken(const struct request *request, struct gcp_block *block, bool hit)
+static void count_taken(const struct request *request, struct gcp_block *block,
+			bool hit)
 {
 	struct gcp_heap *heap = request->heap;
 
@@ -93,7 +96,8 @@ static struct gcp_block *take_from_heap(const struct request *request, bool hit)
 	if (!block && request->heap->private &&
 	    gcp_heap_adopt(request->heap, gcp_heap_kind(pool->pools, request->size),
 			   request_run(request)))
-		block = gcp_heap_take(request->heap, request->size, request->size_class);
+		block =
+		    gcp_heap_take(request->heap, request->size, request->size_class);
 	if (block)
 		count_taken(request, block, hit);
 	pthread_mutex_unlock(&pool->lock);
@@ -107,7 +111,8 @@ static struct gcp_block *take_anywhere(const struct request *request)
 	return block ? block : take_from_heap(request, true);
 }
 
-/* --- barrier or growth ------------------------------------------------------------------ */
+/* --- barrier or growth
+ * ------------------------------------------------------------------ */
 
 /* Bytes, or for slabs blocks, that wait in the heap for their page and could
  * serve such a request. pool->lock is held. */
@@ -189,7 +194,8 @@ static int take_behind_barrier(const struct request *request, uint64_t page,
 	return result;
 }
 
-/* --- new memory ------------------------------------------------------------------------------ */
+/* --- new memory
+ * ------------------------------------------------------------------------------ */
 
 /* How much to ask the driver for, so that small requests share segments. */
 static uint64_t segment_bytes(const struct request *request, enum gcp_kind kind)
@@ -242,8 +248,8 @@ static int take_new(const struct request *request, enum gcp_kind kind, uint64_t 
 	pthread_mutex_lock(&pool->lock);
 	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
 	if (result == 0) {
-		*ret_block = gcp_heap_take(request->heap, request->size,
-					   request->size_class);
+		*ret_block =
+		    gcp_heap_take(request->heap, request->size, request->size_class);
 		if (*ret_block)
 			count_taken(request, *ret_block, false);
 	}
@@ -279,7 +285,8 @@ static void count_retry(struct gcp_pool *pool, bool out)
 
 /* The driver is full: takes what is pending behind a barrier, or else gives
  * back, stage by stage, and asks again. */
-static int grow_after_reclaim(const struct request *request, struct gcp_block **ret_block)
+static int grow_after_reclaim(const struct request *request,
+			      struct gcp_block **ret_block)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	int result = take_behind_barrier(request, page_that_fits(request), ret_block);
@@ -300,7 +307,8 @@ static int grow_after_reclaim(const struct request *request, struct gcp_block **
 	return result;
 }
 
-/* --- allocate -------------------------------------------------------------------------------- */
+/* --- allocate
+ * -------------------------------------------------------------------------------- */
 
 /* Asks for one page, and for more of them only if that did not help. */
 static int take_after_poll(const struct request *request,
@@ -310,8 +318,7 @@ static int take_after_poll(const struct request *request,
 	bool advanced = true;
 
 	for (uint32_t depth = 0; !*ret_block; depth = 2 * depth + 1) {
-		int result =
-			gcp_pages_poll(request->heap->pool, depth, &advanced);
+		int result = gcp_pages_poll(request->heap->pool, depth, &advanced);
 
 		if (result != 0 || !advanced)
 			return result;
@@ -343,8 +350,8 @@ static int alloc_slow(const struct request *request, gcp_addr *ret_addr)
 	if (result == 0 && !block)
 		result = take_after_poll(request, take_anywhere, &block);
 	if (result == 0 && !block)
-		result = take_behind_barrier(request, page_worth_a_barrier(request),
-					     &block);
+		result =
+		    take_behind_barrier(request, page_worth_a_barrier(request), &block);
 	while (result == 0 && !block) {
 		result = grow(request, &block);
 		if (result == GCP_CUDA_OUT_OF_MEMORY)
@@ -382,7 +389,9 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 	return gcp_alloc_from(heap, bytes, ret_addr);
 }
 
-/* --- free ------------------------------------------------------------------------------------- */
+/* --- free
+ * -------------------------------------------------------------------------------------
+ */
 
 /* pool->lock is held. True: the page has taken enough to be closed. */
 static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block)
@@ -426,9 +435,8 @@ static int free_common(struct gcp_pool *pool, struct gcp_block *block)
 	bool close;
 
 	block->page = page;
-	if (__builtin_expect(atomic_load_explicit(&pool->pools->holds,
-						  memory_order_relaxed) > 0,
-			     0))
+	if (__builtin_expect(
+		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0, 0))
 		count_held_free(pool);
 	if (block->size_class != GCP_CLASS_NONE)
 		cache = gcp_cache_mine(pool);
@@ -462,9 +470,10 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 		return -EINVAL;
 	}
 	struct gcp_pool *pool = block->segment->pool;
-	if (__builtin_expect(atomic_load_explicit(&block->segment->heap,
-						  memory_order_acquire) != &pool->common,
-			     0))
+	if (__builtin_expect(
+		atomic_load_explicit(&block->segment->heap, memory_order_acquire) !=
+		    &pool->common,
+		0))
 		return gcp_private_free(pool, block);
 	return free_common(pool, block);
 }

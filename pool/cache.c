@@ -28,7 +28,8 @@ static __thread struct {
 uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size)
 {
 	const struct gcp_config *config = &pool->pools->config;
-	uint32_t threads = atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
+	uint32_t threads =
+	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
 	uint64_t blocks = config->window_bytes / (size * (threads ? threads : 1));
 
 	if (blocks > config->window_blocks)
@@ -50,8 +51,9 @@ static bool page_count(struct gcp_cache *cache, const struct gcp_block *block)
 		cache->page = block->page;
 		cache->page_blocks = 0;
 		cache->page_bytes = 0;
-		cache->page_bytes_full = config->window_bytes /
-					 (GCP_PAGES_PER_WINDOW * (threads ? threads : 1));
+		cache->page_bytes_full =
+		    config->window_bytes /
+		    (GCP_PAGES_PER_WINDOW * (threads ? threads : 1));
 	}
 	cache->page_blocks++;
 	cache->page_bytes += block->size;
@@ -59,7 +61,8 @@ static bool page_count(struct gcp_cache *cache, const struct gcp_block *block)
 	       cache->page_bytes >= cache->page_bytes_full;
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- life ---------------------------------------------------------------------------
+ */
 
 static struct gcp_cache *cache_create(struct gcp_pool *pool)
 {
@@ -99,13 +102,14 @@ static struct gcp_cache *cache_find_or_create(struct gcp_pool *pool)
 struct gcp_cache *gcp_cache_mine(struct gcp_pool *pool)
 {
 	if (__builtin_expect(mine.pools_id == pool->pools->id && pool->slot >= 0 &&
-				     mine.caches[pool->slot],
+				 mine.caches[pool->slot],
 			     1))
 		return mine.caches[pool->slot];
 	return cache_find_or_create(pool);
 }
 
-/* --- take and put: the hot path -------------------------------------------------------- */
+/* --- take and put: the hot path
+ * -------------------------------------------------------- */
 
 struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
 				 uint64_t requested)
@@ -210,7 +214,8 @@ uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 	return page;
 }
 
-/* --- for others ------------------------------------------------------------------------- */
+/* --- for others
+ * ------------------------------------------------------------------------- */
 
 void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally_local *ret_tally)
 {
@@ -247,7 +252,8 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	struct gcp_cache *cache;
 
 	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH (cache, &pools->caches, link) {
+	TAILQ_FOREACH(cache, &pools->caches, link)
+	{
 		if (cache->pool != pool)
 			continue;
 		gcp_spin_lock(&cache->lock);
@@ -265,7 +271,8 @@ void gcp_caches_forget(struct gcp_pool *pool)
 	struct gcp_cache *cache;
 
 	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH (cache, &pools->caches, link) {
+	TAILQ_FOREACH(cache, &pools->caches, link)
+	{
 		struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 
 		if (cache->pool != pool)

@@ -7,10 +7,10 @@
  */
 #include "types.h"
 
-#define MUST(condition, sentence)        \
-	do {                             \
-		if (!(condition))        \
-			return sentence; \
+#define MUST(condition, sentence)                                                      \
+	do {                                                                           \
+		if (!(condition))                                                      \
+			return sentence;                                               \
 	} while (0)
 
 struct sums {
@@ -45,18 +45,22 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	enum gcp_block_state state = atomic_load(&block->state);
 	uint64_t *sum = sum_of(sums, state);
 
-	MUST(block->addr % GCP_UNIT == 0 && block->size % GCP_UNIT == 0 && block->size > 0,
+	MUST(block->addr % GCP_UNIT == 0 && block->size % GCP_UNIT == 0 &&
+		 block->size > 0,
 	     "B1: a block is not a whole number of units");
 	MUST(sum, "a block is in a state that it cannot be in");
 	MUST(gcp_map_find(pool->pools->map, block->addr) == block,
 	     "B2: the map does not find a block at its address");
 	MUST(!block->upper || block->upper->addr == block->addr + block->size,
 	     "B3: neighbours do not touch");
-	MUST(!block->upper || block->upper->lower == block, "B3: a neighbour looks elsewhere");
+	MUST(!block->upper || block->upper->lower == block,
+	     "B3: a neighbour looks elsewhere");
 	if (state == GCP_BLOCK_FREE) {
-		MUST(!block->upper || atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
+		MUST(!block->upper ||
+			 atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
 		     "B4: two free neighbours are not merged");
-		MUST(gcp_page_ready(pool, block->page), "B5: a free block is not ready");
+		MUST(gcp_page_ready(pool, block->page),
+		     "B5: a free block is not ready");
 	}
 	*sum += block->size;
 	return NULL;
@@ -101,7 +105,8 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 			broken = block_check(pool, block, sums);
 		MUST(!broken, broken);
 	}
-	MUST(at == segment->addr + segment->size, "S1: blocks do not fill their segment");
+	MUST(at == segment->addr + segment->size,
+	     "S1: blocks do not fill their segment");
 	return NULL;
 }
 
@@ -110,10 +115,11 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 {
 	struct gcp_segment *segment;
 	struct gcp_block *block;
-	struct sums sums = { 0 };
+	struct sums sums = {0};
 	uint64_t reserved = 0, waiting = 0;
 
-	TAILQ_FOREACH (segment, &heap->segments, link) {
+	TAILQ_FOREACH(segment, &heap->segments, link)
+	{
 		const char *broken = segment_check(pool, segment, &sums);
 
 		MUST(!broken, broken);
@@ -122,10 +128,11 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		reserved += segment->size;
 	}
 	MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
-	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free == reserved,
+	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
+		 reserved,
 	     "H2: bytes are lost or counted twice");
-	TAILQ_FOREACH (block, &heap->pending, link)
-		waiting += block->size;
+	TAILQ_FOREACH(block, &heap->pending, link)
+	waiting += block->size;
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
 	MUST(!heap->private || heap->used_bytes == sums.used,
 	     "a private heap miscounts what the program holds");
@@ -138,7 +145,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 static const char *pages_check(struct gcp_pool *pool)
 {
 	struct gcp_pages *pages = &pool->pages;
-	uint64_t completed = atomic_load(&pages->completed), ready = atomic_load(&pages->ready);
+	uint64_t completed = atomic_load(&pages->completed),
+		 ready = atomic_load(&pages->ready);
 	uint64_t last = completed;
 
 	MUST(completed <= ready, "F1: a completed page is not ready");
@@ -158,7 +166,8 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 	struct gcp_cache *cache;
 
 	*ret_bytes = 0;
-	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
+	TAILQ_FOREACH(cache, &pool->pools->caches, link)
+	{
 		uint64_t bytes = 0;
 
 		if (cache->pool != pool)
@@ -167,7 +176,8 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 			struct gcp_block *block;
 			uint32_t count = 0;
 
-			TAILQ_FOREACH (block, &cache->magazines[i].list, link) {
+			TAILQ_FOREACH(block, &cache->magazines[i].list, link)
+			{
 				bytes += block->size;
 				count++;
 			}
@@ -183,12 +193,13 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 static const char *pool_check(struct gcp_pool *pool)
 {
 	struct gcp_heap *heap;
-	struct sums sums = { 0 };
+	struct sums sums = {0};
 	uint64_t cached;
 	const char *broken = heap_check(pool, &pool->common, &sums);
 
 	MUST(!broken, broken);
-	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
+	TAILQ_FOREACH(heap, &pool->private_heaps, link)
+	{
 		broken = heap_check(pool, heap, &sums);
 		MUST(!broken, broken);
 	}

@@ -13,16 +13,16 @@
 void gcp_config_default(struct gcp_config *config)
 {
 	*config = (struct gcp_config){
-		.class_steps = 8,
-		.class_min = 512,
-		.class_max = 1 << 20,
-		.slab_max = 32 << 10,
-		.segment_bytes = 16 << 20,
-		.split_limit = 256 << 20,
-		.window_bytes = 64 << 20,
-		.window_blocks = 256,
-		.page_blocks = 32,
-		.thread_cache_bytes = 32 << 20,
+	    .class_steps = 8,
+	    .class_min = 512,
+	    .class_max = 1 << 20,
+	    .slab_max = 32 << 10,
+	    .segment_bytes = 16 << 20,
+	    .split_limit = 256 << 20,
+	    .window_bytes = 64 << 20,
+	    .window_blocks = 256,
+	    .page_blocks = 32,
+	    .thread_cache_bytes = 32 << 20,
 	};
 }
 
@@ -34,7 +34,8 @@ static const char *class_list_fault(const struct gcp_config *config)
 		uint64_t bytes = config->class_list[i];
 
 		if (bytes == 0 || bytes % GCP_UNIT != 0 || bytes > 64 << 20)
-			return "a size class must be a multiple of 512 bytes, 64 MiB at most";
+			return "a size class must be a multiple of 512 bytes, 64 MiB "
+			       "at most";
 		if (i > 0 && bytes <= config->class_list[i - 1])
 			return "size classes must ascend";
 	}
@@ -68,7 +69,8 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 	return -EINVAL;
 }
 
-static void classes_compute(struct gcp_classes *classes, const struct gcp_config *config)
+static void classes_compute(struct gcp_classes *classes,
+			    const struct gcp_config *config)
 {
 	uint64_t size = config->class_min;
 
@@ -104,8 +106,8 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 		return -ENOMEM;
 	for (uint64_t unit = 0; unit <= units; unit++) {
 		if (unit * GCP_UNIT > classes->sizes[class])
-			class++;
-		classes->of_units[unit] = (uint16_t)class;
+			class ++;
+		classes->of_units[unit] = (uint16_t) class;
 	}
 	return 0;
 }

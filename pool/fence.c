@@ -40,8 +40,8 @@
 #include "types.h"
 
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
-	CUDA_CAPTURE_FIRST = 900,
-	CUDA_CAPTURE_LAST = 908,
+       CUDA_CAPTURE_FIRST = 900,
+       CUDA_CAPTURE_LAST = 908,
 };
 
 uint64_t gcp_pages_tag(struct gcp_pool *pool)
@@ -150,7 +150,7 @@ static int close_locked(struct gcp_pool *pool)
 		return close_after_failure(pool, result);
 	}
 	pages->count++;
-	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){ page, fence };
+	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){page, fence};
 	return 0;
 }
 
@@ -261,7 +261,8 @@ static int require_completion(struct gcp_pools *pools)
 	if (atomic_load(&pools->completed_only) || !pools->driver.third_party_writers())
 		return 0;
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		int result = pool->live ? complete_locked(pool, pool->pages.ordered) : 0;
+		int result =
+		    pool->live ? complete_locked(pool, pool->pages.ordered) : 0;
 		if (result != 0)
 			return result;
 	}

@@ -34,10 +34,10 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private)
 {
 	*heap = (struct gcp_heap){
-		.pool = pool,
-		.private = private,
-		.reuse = GCP_REUSE_FENCED,
-		.classes = classes,
+	    .pool = pool,
+	    .private = private,
+	    .reuse = GCP_REUSE_FENCED,
+	    .classes = classes,
 	};
 	TAILQ_INIT(&heap->segments);
 	TAILQ_INIT(&heap->pending);
@@ -57,18 +57,18 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pools *pools, uint64_t size)
 	return size <= pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
-static void block_set_state(struct gcp_block *block, enum gcp_block_state state)
+void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
 {
 	atomic_store_explicit(&block->state, state, memory_order_release);
 }
 
-static bool block_is_free(const struct gcp_block *block)
+bool gcp_block_is_free(const struct gcp_block *block)
 {
 	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-				GCP_BLOCK_FREE;
+			    GCP_BLOCK_FREE;
 }
 
-static bool block_is_whole_segment(const struct gcp_block *block)
+bool gcp_block_is_segment(const struct gcp_block *block)
 {
 	return !block->lower && !block->upper;
 }
@@ -88,24 +88,24 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->slab = NULL;
 	block->lower = block->upper = NULL;
 	block->size_class = GCP_CLASS_NONE;
-	block_set_state(block, GCP_BLOCK_PENDING);
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
 	return block;
 }
 
 /* --- the trees of free blocks ------------------------------------------------- */
 
-static void tree_insert(struct gcp_heap *heap, struct gcp_block *block)
+void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
-	block_set_state(block, GCP_BLOCK_FREE);
+	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
-	if (block_is_whole_segment(block) && !heap->private)
+	if (gcp_block_is_segment(block) && !heap->private)
 		heap->pool->unused_bytes += block->size;
 }
 
-static void tree_remove(struct gcp_heap *heap, struct gcp_block *block)
+void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
-	if (block_is_whole_segment(block) && !heap->private)
+	if (gcp_block_is_segment(block) && !heap->private)
 		heap->pool->unused_bytes -= block->size;
 }
 
@@ -121,7 +121,7 @@ static void block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
 	if (lower->page < upper->page)
 		lower->page = upper->page;
 	gcp_map_clear(pools->map, upper->addr, upper);
-	block_set_state(upper, GCP_BLOCK_RETIRED);
+	gcp_block_set_state(upper, GCP_BLOCK_RETIRED);
 	gcp_meta_give(&pools->block_meta, upper);
 }
 
@@ -131,18 +131,18 @@ static void block_settle(struct gcp_heap *heap, struct gcp_block *block)
 	struct gcp_pools *pools = heap->pool->pools;
 
 	block->size_class = GCP_CLASS_NONE;
-	if (block_is_free(block->upper)) {
-		tree_remove(heap, block->upper);
+	if (gcp_block_is_free(block->upper)) {
+		gcp_tree_remove(heap, block->upper);
 		block_swallow(pools, block, block->upper);
 	}
-	if (block_is_free(block->lower)) {
+	if (gcp_block_is_free(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
-		tree_remove(heap, lower);
+		gcp_tree_remove(heap, lower);
 		block_swallow(pools, lower, block);
 		block = lower;
 	}
-	tree_insert(heap, block);
+	gcp_tree_insert(heap, block);
 }
 
 /* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
@@ -159,7 +159,7 @@ static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t
 	if (!rest)
 		return;
 	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
-		block_set_state(rest, GCP_BLOCK_RETIRED);
+		gcp_block_set_state(rest, GCP_BLOCK_RETIRED);
 		gcp_meta_give(&pools->block_meta, rest);
 		return;
 	}
@@ -169,14 +169,15 @@ static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t
 		rest->upper->lower = rest;
 	block->upper = rest;
 	block->size = size;
-	tree_insert(heap, rest);
+	gcp_tree_insert(heap, rest);
 }
 
 /* --- taking and putting ----------------------------------------------------------- */
 
-static struct gcp_block *best_fit(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+struct gcp_block *gcp_tree_best_fit(struct gcp_heap *heap, enum gcp_kind kind,
+				    uint64_t size)
 {
-	struct gcp_block key = { .size = size };
+	struct gcp_block key = {.size = size};
 	struct gcp_block *block = RB_NFIND(gcp_block_tree, &heap->free[kind], &key);
 
 	/* A huge block is never split: it serves only what nearly fills it. */
@@ -187,11 +188,11 @@ static struct gcp_block *best_fit(struct gcp_heap *heap, enum gcp_kind kind, uin
 
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 {
-	struct gcp_block *block = best_fit(heap, GCP_KIND_SLAB, bytes);
+	struct gcp_block *block = gcp_tree_best_fit(heap, GCP_KIND_SLAB, bytes);
 
 	if (!block)
 		return NULL;
-	tree_remove(heap, block);
+	gcp_tree_remove(heap, block);
 	block_split(heap, block, bytes);
 	return block;
 }
@@ -200,11 +201,11 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 					uint32_t size_class)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
-	struct gcp_block *block = best_fit(heap, kind, size);
+	struct gcp_block *block = gcp_tree_best_fit(heap, kind, size);
 
 	if (!block)
 		return NULL;
-	tree_remove(heap, block);
+	gcp_tree_remove(heap, block);
 	if (kind != GCP_KIND_HUGE)
 		block_split(heap, block, size);
 	/* A block that could not be split is too large for its class. */
@@ -233,7 +234,8 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 	return NULL;
 }
 
-struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t size_class)
+struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
+				uint32_t size_class)
 {
 	struct gcp_block *block = take_repeated(heap, size, size_class);
 
@@ -247,26 +249,28 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t s
 		block = take_unclassed(heap, size, size_class);
 	if (!block)
 		return NULL;
-	block_set_state(block, GCP_BLOCK_USED);
+	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;
 }
 
 /* The free block of this heap that holds all of [addr, addr + size). */
-static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
+static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr,
+					 uint64_t size)
 {
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 
-	TAILQ_FOREACH (segment, &heap->segments, link) {
+	TAILQ_FOREACH(segment, &heap->segments, link)
+	{
 		if (addr < segment->addr || addr >= segment->addr + segment->size)
 			continue;
 		for (block = segment->first; block; block = block->upper)
 			if (addr < block->addr + block->size)
-				return block_is_free(block) &&
-						       addr + size <= block->addr + block->size
-					       ? block
-					       : NULL;
+				return gcp_block_is_free(block) &&
+					       addr + size <= block->addr + block->size
+					   ? block
+					   : NULL;
 	}
 	return NULL;
 }
@@ -289,27 +293,27 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 		block = free_block_over(heap, addr, size);
 		if (!block)
 			return NULL;
-		tree_remove(heap, block);
+		gcp_tree_remove(heap, block);
 		if (block->addr < addr) { /* leave what lies below free */
 			struct gcp_block *below = block;
 
 			block_split(heap, below, addr - below->addr);
 			block = below->upper;
-			tree_insert(heap, below);
+			gcp_tree_insert(heap, below);
 			if (!block || block->addr != addr)
 				return NULL; /* no memory for a descriptor */
-			tree_remove(heap, block);
+			gcp_tree_remove(heap, block);
 		}
 		block_split(heap, block, size);
 	}
-	block_set_state(block, GCP_BLOCK_USED);
+	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;
 }
 
 static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
 {
-	block_set_state(block, GCP_BLOCK_PENDING);
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(&heap->pending, block, link);
 	heap->pending_bytes += block->size;
 }
@@ -359,8 +363,8 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 	gcp_slab_collect(heap, list);
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
 		while ((block = RB_MIN(gcp_block_tree, &heap->free[kind]))) {
-			tree_remove(heap, block);
-			block_set_state(block, GCP_BLOCK_PENDING);
+			gcp_tree_remove(heap, block);
+			gcp_block_set_state(block, GCP_BLOCK_PENDING);
 			gcp_gauge_add(&heap->pool->stats.active_bytes,
 				      (int64_t)block->size);
 			TAILQ_INSERT_TAIL(list, block, link);
@@ -407,7 +411,8 @@ static uint64_t span_page(const struct gcp_block *block, uint64_t size)
 	return bytes >= size ? page : 0;
 }
 
-uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t size_class)
+uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
+			       uint32_t size_class)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
 	struct gcp_block *block;
@@ -417,7 +422,8 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t si
 		block = TAILQ_FIRST(&heap->classes[size_class].list);
 		return block ? block->page : 0;
 	}
-	TAILQ_FOREACH (block, &heap->pending, link) {
+	TAILQ_FOREACH(block, &heap->pending, link)
+	{
 		uint64_t page = 0;
 
 		if (oldest && block->page >= oldest)
@@ -428,177 +434,6 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t si
 			oldest = page;
 	}
 	return oldest;
-}
-
-/* --- segments ------------------------------------------------------------------------ */
-
-int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-			 enum gcp_kind kind)
-{
-	struct gcp_pool *pool = heap->pool;
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
-	struct gcp_block *block;
-	int result = -ENOMEM;
-
-	if (!segment)
-		return -ENOMEM;
-	*segment = (struct gcp_segment){
-		.addr = addr,
-		.size = size,
-		.kind = kind,
-		.pool = pool,
-		.heap = heap,
-	};
-	block = gcp_block_create(segment, addr, size, GCP_PAGE_FRESH);
-	if (!block)
-		goto give_segment;
-	segment->first = block;
-	result = gcp_map_set(pools->map, addr, block);
-	if (result != 0)
-		goto give_block;
-	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
-	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
-	heap->reserved_bytes += size;
-	gcp_gauge_add(&pool->stats.segment, 1);
-	gcp_gauge_add(&pool->stats.reserved_bytes, (int64_t)size);
-	if (heap->private)
-		gcp_gauge_add(&pool->stats.private_bytes, (int64_t)size);
-	tree_insert(heap, block);
-	return 0;
-
-give_block:
-	block_set_state(block, GCP_BLOCK_RETIRED);
-	gcp_meta_give(&pools->block_meta, block);
-give_segment:
-	gcp_meta_give(&pools->segment_meta, segment);
-	return result;
-}
-
-/* An unused segment for `size` bytes that is not much larger than need be. */
-static struct gcp_block *unused_segment(struct gcp_heap *common, enum gcp_kind kind,
-					uint64_t size)
-{
-	struct gcp_pools *pools = common->pool->pools;
-	struct gcp_block *block = best_fit(common, kind, size);
-	uint64_t most = 2 * size > pools->config.segment_bytes ? 2 * size
-							       : pools->config.segment_bytes;
-
-	while (block && block->size <= most && !block_is_whole_segment(block))
-		block = RB_NEXT(gcp_block_tree, &common->free[kind], block);
-	return block && block->size <= most ? block : NULL;
-}
-
-bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
-{
-	struct gcp_pool *pool = heap->pool;
-	struct gcp_heap *common = &pool->common;
-	struct gcp_block *block;
-	struct gcp_segment *segment;
-
-	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size);
-	if (!block)
-		return false;
-	segment = block->segment;
-	tree_remove(common, block);
-	TAILQ_REMOVE(&common->segments, segment, link);
-	common->reserved_bytes -= segment->size;
-	atomic_store_explicit(&segment->heap, heap, memory_order_release);
-	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
-	heap->reserved_bytes += segment->size;
-	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
-	block->page = GCP_PAGE_FRESH;
-	tree_insert(heap, block);
-	return true;
-}
-
-/* The books forget the segment; who calls owns its memory. */
-static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
-{
-	struct gcp_pool *pool = heap->pool;
-
-	TAILQ_REMOVE(&heap->segments, segment, link);
-	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
-	heap->reserved_bytes -= segment->size;
-	gcp_gauge_add(&pool->stats.segment, -1);
-	gcp_gauge_add(&pool->stats.reserved_bytes, -(int64_t)segment->size);
-	if (heap->private)
-		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->size);
-}
-
-static void block_retire(struct gcp_pools *pools, struct gcp_block *block)
-{
-	gcp_map_clear(pools->map, block->addr, block);
-	block_set_state(block, GCP_BLOCK_RETIRED);
-	gcp_meta_give(&pools->block_meta, block);
-}
-
-uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
-				uint64_t bytes, struct gcp_segment_list *list)
-{
-	struct gcp_pool *pool = heap->pool;
-	uint64_t completed = atomic_load(&pool->pages.completed), taken = 0;
-	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
-
-	while (segment && taken < bytes) {
-		struct gcp_segment *next = TAILQ_NEXT(segment, link);
-		struct gcp_block *block = segment->first;
-
-		if (block_is_whole_segment(block) && block_is_free(block) &&
-		    (!completed_only || block->page <= completed)) {
-			tree_remove(heap, block);
-			block_retire(pool->pools, block);
-			segment_unlink(heap, segment);
-			TAILQ_INSERT_TAIL(list, segment, link);
-			taken += segment->size;
-		}
-		segment = next;
-	}
-	return taken;
-}
-
-static void slab_retire(struct gcp_pools *pools, struct gcp_slab *slab)
-{
-	struct gcp_block *block = slab->first, *upper;
-
-	for (; block; block = upper) {
-		upper = block->upper;
-		block_retire(pools, block);
-	}
-	gcp_meta_give(&pools->slab_meta, slab);
-}
-
-/* The memory is gone with its context: every descriptor goes too. */
-void gcp_heap_forget(struct gcp_heap *heap)
-{
-	struct gcp_pools *pools = heap->pool->pools;
-	struct gcp_segment *segment;
-
-	while ((segment = TAILQ_FIRST(&heap->segments))) {
-		struct gcp_block *block = segment->first, *upper;
-
-		for (; block; block = upper) {
-			upper = block->upper;
-			if (block->slab)
-				slab_retire(pools, block->slab);
-			block_retire(pools, block);
-		}
-		segment_unlink(heap, segment);
-		gcp_meta_give(&pools->segment_meta, segment);
-	}
-	for (int kind = 0; kind < GCP_KINDS; kind++)
-		RB_INIT(&heap->free[kind]);
-	for (uint32_t i = 0; i < pools->classes.slab_count; i++) {
-		TAILQ_INIT(&heap->classes[i].list);
-		heap->classes[i].count = 0;
-	}
-	TAILQ_INIT(&heap->pending);
-	TAILQ_INIT(&heap->deferred);
-	heap->pending_bytes = 0;
-	heap->used_blocks = heap->used_bytes = 0;
-	if (!heap->private)
-		heap->pool->unused_bytes = 0;
 }
 
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap)

@@ -96,12 +96,12 @@ int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 {
 	if (root_index(addr) >= 1 << ROOT_BITS)
 		return -ERANGE;
-	struct middle *middle = table_at((void *_Atomic *)&map->middles[root_index(addr)],
-					 sizeof(struct middle));
+	struct middle *middle = table_at(
+	    (void *_Atomic *)&map->middles[root_index(addr)], sizeof(struct middle));
 	if (!middle)
 		return -ENOMEM;
-	struct leaf *leaf = table_at((void *_Atomic *)&middle->leaves[middle_index(addr)],
-				     sizeof(struct leaf));
+	struct leaf *leaf = table_at(
+	    (void *_Atomic *)&middle->leaves[middle_index(addr)], sizeof(struct leaf));
 	if (!leaf)
 		return -ENOMEM;
 	atomic_store_explicit(&leaf->blocks[leaf_index(addr)], block,
@@ -113,8 +113,8 @@ static struct gcp_block *_Atomic *map_entry(const struct gcp_map *map, gcp_addr 
 {
 	if (root_index(addr) >= 1 << ROOT_BITS)
 		return NULL;
-	struct middle *middle = atomic_load_explicit(&map->middles[root_index(addr)],
-						     memory_order_acquire);
+	struct middle *middle =
+	    atomic_load_explicit(&map->middles[root_index(addr)], memory_order_acquire);
 	if (!middle)
 		return NULL;
 	struct leaf *leaf = atomic_load_explicit(&middle->leaves[middle_index(addr)],

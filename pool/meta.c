@@ -16,7 +16,7 @@ enum { META_CHUNK = 256 << 10 };
 
 void gcp_meta_init(struct gcp_meta *meta, size_t item_bytes)
 {
-	*meta = (struct gcp_meta){ .link_at = (item_bytes + 7) & ~(size_t)7 };
+	*meta = (struct gcp_meta){.link_at = (item_bytes + 7) & ~(size_t)7};
 	pthread_mutex_init(&meta->lock, NULL);
 }
 
@@ -71,11 +71,12 @@ void gcp_meta_give(struct gcp_meta *meta, void *item)
  * priorities of the two threads are. */
 void gcp_spin_wait(struct gcp_spin *spin)
 {
-	const struct timespec nap = { .tv_nsec = 50 * 1000 };
+	const struct timespec nap = {.tv_nsec = 50 * 1000};
 
 	for (int i = 0;; i++) {
 		if (atomic_load_explicit(&spin->taken, memory_order_relaxed) == 0 &&
-		    atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) == 0)
+		    atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) ==
+			0)
 			return;
 		if (i < 100) {
 #if defined(__x86_64__)

@@ -43,23 +43,23 @@ enum { GCP_CLASS_LIST_MAX = 256 }; /* longest explicit list of size classes */
  * the option table of interpose/options.c; gcp_config_default gives the same
  * defaults to tests. */
 struct gcp_config {
-	uint32_t class_steps;  /* size classes per power of two: 1..64 */
-	uint64_t class_min;    /* smallest class; multiple of 512 */
-	uint64_t class_max;    /* largest class; larger sizes round up to 512 */
+	uint32_t class_steps; /* size classes per power of two: 1..64 */
+	uint64_t class_min;   /* smallest class; multiple of 512 */
+	uint64_t class_max;   /* largest class; larger sizes round up to 512 */
 	uint64_t class_list[GCP_CLASS_LIST_MAX]; /* explicit classes, ascending */
 	uint32_t class_list_count;               /* 0: computed from the above */
-	uint64_t slab_max;     /* classes up to this are cut from slabs */
+	uint64_t slab_max;      /* classes up to this are cut from slabs */
 	uint64_t segment_bytes; /* driver allocation that medium blocks share */
-	uint64_t split_limit;  /* segments above this size are never split */
-	uint64_t window_bytes; /* growth bound: freed bytes that may circulate,
-	                        * still pending, before a barrier is set */
+	uint64_t split_limit;   /* segments above this size are never split */
+	uint64_t window_bytes;  /* growth bound: freed bytes that may circulate,
+				 * still pending, before a barrier is set */
 	uint32_t window_blocks; /* the same in blocks, of one size */
-	uint32_t page_blocks;  /* a page is closed after so many frees of one thread */
+	uint32_t page_blocks;   /* a page is closed after so many frees of one thread */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
-	uint64_t cache_limit;  /* most unused bytes kept per pool; 0: no limit */
-	uint64_t quota;        /* most reserved bytes per device; 0: no limit */
-	bool blocking_free;    /* a free waits for the device, as cudaFree does */
-	bool completed_only;   /* never reuse behind a barrier, only after completion */
+	uint64_t cache_limit;        /* most unused bytes kept per pool; 0: no limit */
+	uint64_t quota;              /* most reserved bytes per device; 0: no limit */
+	bool blocking_free;          /* a free waits for the device, as cudaFree does */
+	bool completed_only; /* never reuse behind a barrier, only after completion */
 };
 
 void gcp_config_default(struct gcp_config *config);
@@ -70,8 +70,7 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why);
 /* --- life ------------------------------------------------------------------ */
 
 /* Makes the process's pools. `driver` is copied. -ENOMEM, -EINVAL. */
-int gcp_pools_create(const struct gcp_config *config,
-		     const struct gcp_driver *driver,
+int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
 		     struct gcp_pools **ret_pools);
 
 /* For tests: forgets everything, calls no driver function but fence_destroy
@@ -181,7 +180,8 @@ struct gcp_heap_state;
 int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_heap_state **ret_state);
 void gcp_heap_state_destroy(struct gcp_heap_state *state); /* accepts NULL */
 /* Whether the checkpoint is of this heap, and of this life of it. */
-bool gcp_heap_state_fits(const struct gcp_heap *heap, const struct gcp_heap_state *state);
+bool gcp_heap_state_fits(const struct gcp_heap *heap,
+			 const struct gcp_heap_state *state);
 /* Exactly the blocks of the checkpoint are the program's again; all others of
  * the heap are free. `state` fits, or is NULL: no block is live. No capture may
  * be allocating from the heap. */
@@ -233,31 +233,33 @@ struct gcp_gauge {
 };
 
 /* X(name, what it means). PyTorch's names where the meaning is the same. */
-#define GCP_GAUGES(X)                                                          \
-	X(allocation, "blocks held by the program")                            \
-	X(segment, "segments: allocations of the driver")                      \
-	X(requested_bytes, "bytes the program asked for and holds")            \
-	X(allocated_bytes, "bytes in blocks held by the program")              \
-	X(active_bytes, "allocated_bytes plus freed bytes whose page is pending") \
-	X(reserved_bytes, "bytes taken from the driver")                       \
+#define GCP_GAUGES(X)                                                                  \
+	X(allocation, "blocks held by the program")                                    \
+	X(segment, "segments: allocations of the driver")                              \
+	X(requested_bytes, "bytes the program asked for and holds")                    \
+	X(allocated_bytes, "bytes in blocks held by the program")                      \
+	X(active_bytes, "allocated_bytes plus freed bytes whose page is pending")      \
+	X(reserved_bytes, "bytes taken from the driver")                               \
 	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")
 
-#define GCP_COUNTERS(X)                                                        \
-	X(hits, "allocations served without the driver")                       \
-	X(misses, "allocations that needed new memory from the driver")        \
-	X(alloc_retries, "driver allocations that failed and were tried again") \
-	X(ooms, "allocations that failed for want of memory")                  \
-	X(pages, "pages closed")                                               \
-	X(fences, "fences recorded")                                           \
-	X(barriers, "barriers set: reuse ordered on the device, host not blocked") \
-	X(waits, "times the host waited for a page")                           \
-	X(trims, "segments given back to the driver")                          \
+#define GCP_COUNTERS(X)                                                                \
+	X(hits, "allocations served without the driver")                               \
+	X(misses, "allocations that needed new memory from the driver")                \
+	X(alloc_retries, "driver allocations that failed and were tried again")        \
+	X(ooms, "allocations that failed for want of memory")                          \
+	X(pages, "pages closed")                                                       \
+	X(fences, "fences recorded")                                                   \
+	X(barriers, "barriers set: reuse ordered on the device, host not blocked")     \
+	X(waits, "times the host waited for a page")                                   \
+	X(trims, "segments given back to the driver")                                  \
 	X(held_frees, "frees that waited for the end of a capture")
 
 /* Calls of the library into the driver, with the time spent in them. */
-#define GCP_DRIVER_CALLS(X)                                                    \
-	X(mem_alloc) X(mem_free) X(mem_trim) X(fence_create) X(fence_record)   \
-	X(fence_order) X(fence_query) X(fence_wait) X(ctx_sync)
+#define GCP_DRIVER_CALLS(X)                                                            \
+	X(mem_alloc)                                                                   \
+	X(mem_free)                                                                    \
+	X(mem_trim) X(fence_create) X(fence_record) X(fence_order) X(fence_query)      \
+	    X(fence_wait) X(ctx_sync)
 
 struct gcp_call_cost {
 	uint64_t count, ns;
@@ -273,7 +275,7 @@ struct gcp_stats {
 #define GCP_X(name) struct gcp_call_cost name;
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
-	uint64_t largest_free_bytes; /* largest block that could be given at once */
+	uint64_t largest_free_bytes;     /* largest block that could be given at once */
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
 };
 

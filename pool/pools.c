@@ -53,11 +53,13 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	return 0;
 }
 
-/* --- finding and making -------------------------------------------------------------- */
+/* --- finding and making --------------------------------------------------------------
+ */
 
 struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 {
-	struct gcp_pool *pool = atomic_load_explicit(&pools->first, memory_order_acquire);
+	struct gcp_pool *pool =
+	    atomic_load_explicit(&pools->first, memory_order_acquire);
 
 	while (pool && (pool->ctx != ctx || !pool->live))
 		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
@@ -68,7 +70,8 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
 	uint32_t count = pools->classes.slab_count;
 	struct gcp_pool *pool = pages_map(sizeof(*pool));
-	struct gcp_class_list *classes = pages_map((count ? count : 1) * sizeof(*classes));
+	struct gcp_class_list *classes =
+	    pages_map((count ? count : 1) * sizeof(*classes));
 
 	if (!pool || !classes) {
 		if (pool)
@@ -125,7 +128,8 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	return 0;
 }
 
-int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device, struct gcp_pool **ret_pool)
+int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
+		 struct gcp_pool **ret_pool)
 {
 	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
 	int result = 0;
@@ -142,7 +146,8 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device, struct gcp_pool
 	return result;
 }
 
-/* --- the end of a context --------------------------------------------------------------- */
+/* --- the end of a context
+ * --------------------------------------------------------------- */
 
 void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 {
@@ -156,9 +161,10 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	gcp_pages_forget(pool);
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_forget(&pool->common);
-	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		gcp_heap_forget(heap);
-	gcp_gauge_add(&pool->stats.allocation, -(int64_t)pool->stats.allocation.current);
+	TAILQ_FOREACH(heap, &pool->private_heaps, link)
+	gcp_heap_forget(heap);
+	gcp_gauge_add(&pool->stats.allocation,
+		      -(int64_t)pool->stats.allocation.current);
 	gcp_gauge_add(&pool->stats.requested_bytes,
 		      -(int64_t)pool->stats.requested_bytes.current);
 	gcp_gauge_add(&pool->stats.allocated_bytes,
@@ -173,17 +179,17 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_segment *segment;
 
-	RB_FOREACH (segment, gcp_segment_tree, &pool->segments)
-		if (pool->live)
-			(void)pools->driver.mem_free(pool->ctx, segment->addr);
+	RB_FOREACH(segment, gcp_segment_tree, &pool->segments)
+	if (pool->live)
+		(void)pools->driver.mem_free(pool->ctx, segment->addr);
 	for (uint32_t i = 0; i < pages->count; i++)
 		pools->driver.fence_destroy(
-			pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);
+		    pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);
 	for (uint32_t i = 0; i < pages->spare_count; i++)
 		pools->driver.fence_destroy(pages->spare[i]);
 	munmap(pool->common.classes,
 	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
-		       sizeof(struct gcp_class_list));
+		   sizeof(struct gcp_class_list));
 	munmap(pool, sizeof(*pool));
 }
 
@@ -207,14 +213,15 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 	munmap(pools, sizeof(*pools));
 }
 
-/* --- asking about addresses ----------------------------------------------------------------- */
+/* --- asking about addresses
+ * ----------------------------------------------------------------- */
 
 bool gcp_pools_owns(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 
 	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-				GCP_BLOCK_USED;
+			    GCP_BLOCK_USED;
 }
 
 /* The block of `segment` that holds `addr`. pool->lock is held. */
@@ -234,7 +241,7 @@ static struct gcp_block *block_at(struct gcp_segment *segment, gcp_addr addr)
 
 static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 {
-	struct gcp_segment key = { .addr = addr + 1 }; /* the last one before this */
+	struct gcp_segment key = {.addr = addr + 1}; /* the last one before this */
 	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
 
 	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
@@ -249,17 +256,18 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
 	*info = (struct gcp_block_info){
-		.addr = block->addr,
-		.requested = block->requested,
-		.size = block->size,
-		.segment_addr = block->segment->addr,
-		.segment_size = block->segment->size,
-		.pool = block->segment->pool,
-		.heap = heap->private ? heap : NULL,
+	    .addr = block->addr,
+	    .requested = block->requested,
+	    .size = block->size,
+	    .segment_addr = block->segment->addr,
+	    .segment_size = block->segment->size,
+	    .pool = block->segment->pool,
+	    .heap = heap->private ? heap : NULL,
 	};
 }
 
-int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr, struct gcp_block_info *ret_info)
+int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
+		   struct gcp_block_info *ret_info)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		struct gcp_block *block;

@@ -65,9 +65,9 @@ static void pending_is_ready(struct gcp_heap *heap)
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link)
-		if (!gcp_page_ready(heap->pool, block->page))
-			block->page = GCP_PAGE_NOW;
+	TAILQ_FOREACH(block, &list, link)
+	if (!gcp_page_ready(heap->pool, block->page))
+		block->page = GCP_PAGE_NOW;
 	gcp_heap_put_list(heap, &list);
 }
 
@@ -96,9 +96,9 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
 	pthread_mutex_lock(&heap->pool->lock);
 	*ret_usage = (struct gcp_heap_usage){
-		.reserved_bytes = heap->reserved_bytes,
-		.allocated_bytes = heap->used_bytes,
-		.blocks = heap->used_blocks,
+	    .reserved_bytes = heap->reserved_bytes,
+	    .allocated_bytes = heap->used_bytes,
+	    .blocks = heap->used_blocks,
 	};
 	pthread_mutex_unlock(&heap->pool->lock);
 }
@@ -148,7 +148,8 @@ bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group)
 	bool any = false;
 
 	pthread_mutex_lock(&heap->pool->lock);
-	TAILQ_FOREACH (block, &heap->deferred, link) {
+	TAILQ_FOREACH(block, &heap->deferred, link)
+	{
 		if (block->requested == 0) {
 			block->requested = group;
 			any = true;
@@ -194,14 +195,15 @@ int gcp_pool_barrier(struct gcp_pool *pool)
 
 /* Takes every free block of the heap out of its books and puts it into the
  * common heap's, tagged with `page`. */
-static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common, uint64_t page)
+static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
+			     uint64_t page)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link)
-		block->page = page;
+	TAILQ_FOREACH(block, &list, link)
+	block->page = page;
 	gcp_heap_put_list(common, &list);
 }
 
@@ -217,8 +219,8 @@ void gcp_heap_surrender(struct gcp_heap *heap)
 	uint64_t page = heap->last_free_page;
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
-	TAILQ_FOREACH (segment, &heap->segments, link)
-		atomic_store_explicit(&segment->heap, &pool->common, memory_order_release);
+	TAILQ_FOREACH(segment, &heap->segments, link)
+	atomic_store_explicit(&segment->heap, &pool->common, memory_order_release);
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	free_blocks_move(heap, &pool->common, page);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);

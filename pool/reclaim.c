@@ -33,7 +33,8 @@ void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list
 
 /* Everything that is ready goes where whole segments can be seen, and unused
  * ones go back. */
-static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only, uint64_t bytes)
+static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only,
+				 uint64_t bytes)
 {
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
 	uint64_t taken;
@@ -117,7 +118,8 @@ uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 
 uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
 {
-	uint64_t given = gcp_reclaim_stage(pools, device, GCP_RECLAIM_COMPLETED, UINT64_MAX);
+	uint64_t given =
+	    gcp_reclaim_stage(pools, device, GCP_RECLAIM_COMPLETED, UINT64_MAX);
 
 	gcp_reclaim_stage(pools, device, GCP_RECLAIM_DRIVER, UINT64_MAX);
 	if (given == 0)
@@ -143,7 +145,8 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes)
 	if (unheld > keep_bytes)
 		given = pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unheld - keep_bytes);
 	if (unheld > keep_bytes + given)
-		given += pool_reclaim(pool, GCP_RECLAIM_WAIT, unheld - keep_bytes - given);
+		given +=
+		    pool_reclaim(pool, GCP_RECLAIM_WAIT, unheld - keep_bytes - given);
 	return given;
 }
 

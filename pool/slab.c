@@ -53,8 +53,8 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 
 	for (uint64_t offset = 0; offset + size <= slab->run->size; offset += size) {
 		struct gcp_block *block =
-			gcp_block_create(slab->run->segment, slab->run->addr + offset, size,
-					 slab->run->page);
+		    gcp_block_create(slab->run->segment, slab->run->addr + offset, size,
+				     slab->run->page);
 
 		if (!block)
 			return;
@@ -109,7 +109,7 @@ static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
 		gcp_meta_give(&pools->slab_meta, slab);
 		return false;
 	}
-	*slab = (struct gcp_slab){ .run = run };
+	*slab = (struct gcp_slab){.run = run};
 	run->slab = slab;
 	atomic_store_explicit(&run->state, GCP_BLOCK_RUN, memory_order_release);
 	gcp_map_clear(pools->map, run->addr, run);
@@ -153,7 +153,8 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 
 	list_insert(heap, block);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
-	if (slab->listed == slab->total && class_has_plenty(heap, slab, block->size_class))
+	if (slab->listed == slab->total &&
+	    class_has_plenty(heap, slab, block->size_class))
 		slab_dissolve(heap, slab);
 }
 

@@ -27,7 +27,8 @@ struct gcp_heap_state {
 	struct live_block blocks[];
 };
 
-/* --- walking ------------------------------------------------------------------------ */
+/* --- walking ------------------------------------------------------------------------
+ */
 
 typedef void block_visitor(struct gcp_heap *heap, struct gcp_block *block, void *arg);
 
@@ -36,12 +37,13 @@ static void visit_used(struct gcp_heap *heap, block_visitor *visit, void *arg)
 	struct gcp_segment *segment;
 	struct gcp_block *block, *upper;
 
-	TAILQ_FOREACH (segment, &heap->segments, link) {
+	TAILQ_FOREACH(segment, &heap->segments, link)
+	{
 		for (block = segment->first; block; block = block->upper) {
 			struct gcp_block *part =
-				atomic_load(&block->state) == GCP_BLOCK_RUN
-					? block->slab->first
-					: block;
+			    atomic_load(&block->state) == GCP_BLOCK_RUN
+				? block->slab->first
+				: block;
 
 			for (; part && (part->slab || part == block); part = upper) {
 				upper = part->slab ? part->upper : NULL;
@@ -64,10 +66,10 @@ static void note_one(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 
 	(void)heap;
 	state->blocks[state->count++] = (struct live_block){
-		.addr = block->addr,
-		.size = block->size,
-		.requested = block->requested,
-		.size_class = block->size_class,
+	    .addr = block->addr,
+	    .size = block->size,
+	    .requested = block->requested,
+	    .size_class = block->size_class,
 	};
 }
 
@@ -98,7 +100,8 @@ void gcp_heap_state_destroy(struct gcp_heap_state *state)
 	free(state);
 }
 
-/* --- restore -------------------------------------------------------------------------- */
+/* --- restore
+ * -------------------------------------------------------------------------- */
 
 /* The heap's books as if the program had freed the block inside a capture. */
 static void used_collect(struct gcp_heap *heap, struct gcp_block *block, void *arg)
@@ -119,8 +122,8 @@ static void free_everything(struct gcp_heap *heap)
 
 	visit_used(heap, used_collect, &list);
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link)
-		block->page = GCP_PAGE_NOW;
+	TAILQ_FOREACH(block, &list, link)
+	block->page = GCP_PAGE_NOW;
 	gcp_heap_put_list(heap, &list);
 }
 
@@ -140,7 +143,8 @@ static void make_live(struct gcp_heap *heap, const struct live_block *live)
 	gcp_tally_count(&heap->pool->tally, 1, live->requested, block->size);
 }
 
-bool gcp_heap_state_fits(const struct gcp_heap *heap, const struct gcp_heap_state *state)
+bool gcp_heap_state_fits(const struct gcp_heap *heap,
+			 const struct gcp_heap_state *state)
 {
 	return state->heap == heap && state->heap_id == heap->id;
 }

@@ -68,7 +68,8 @@ void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally)
 	memset(tally, 0, sizeof(*tally));
 }
 
-void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call, uint64_t start_ns)
+void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call,
+		    uint64_t start_ns)
 {
 	static_assert(GCP_CALL_COUNT <= 16, "pools->calls has a row for each call");
 	atomic_fetch_add_explicit(&pools->calls[call][0], 1, memory_order_relaxed);
@@ -84,9 +85,9 @@ static void pool_gather(struct gcp_pool *pool)
 	struct gcp_cache *cache;
 
 	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH (cache, &pools->caches, link)
-		if (cache->pool == pool)
-			gcp_cache_hand_over(cache);
+	TAILQ_FOREACH(cache, &pools->caches, link)
+	if (cache->pool == pool)
+		gcp_cache_hand_over(cache);
 	pthread_mutex_unlock(&pools->registry_lock);
 }
 
@@ -109,10 +110,10 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	pool_gather(pool);
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
-#define GCP_X(name, meaning)                       \
-	sum->name.current += stats->name.current;  \
-	sum->name.peak += stats->name.peak;        \
-	sum->name.allocated += stats->name.allocated; \
+#define GCP_X(name, meaning)                                                           \
+	sum->name.current += stats->name.current;                                      \
+	sum->name.peak += stats->name.peak;                                            \
+	sum->name.allocated += stats->name.allocated;                                  \
 	sum->name.freed += stats->name.freed;
 	GCP_GAUGES(GCP_X)
 #undef GCP_X
@@ -128,7 +129,7 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats)
 {
-	struct gcp_stats sum = { 0 };
+	struct gcp_stats sum = {0};
 	bool found = false;
 
 	/* Pools of contexts that are gone keep their totals. */
@@ -140,8 +141,8 @@ int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_s
 	}
 	if (!found)
 		return -ENOENT;
-#define GCP_X(name)                                              \
-	sum.name.count = atomic_load(&pools->calls[GCP_CALL_##name][0]); \
+#define GCP_X(name)                                                                    \
+	sum.name.count = atomic_load(&pools->calls[GCP_CALL_##name][0]);               \
 	sum.name.ns = atomic_load(&pools->calls[GCP_CALL_##name][1]);
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X

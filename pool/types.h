@@ -6,6 +6,7 @@
  *   when may a freed block be used again?     fence.c  (pages and fences)
  *   new memory, or a barrier?                 alloc.c  (gcp_alloc_slow)
  *   which free block serves a request?        heap.c   (best fit), slab.c
+ *   where does memory come from and go to?    segment.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *
@@ -33,15 +34,15 @@
 #include "pool.h"
 
 enum {
-	GCP_UNIT = 512,             /* bytes: every size and address is a multiple */
-	GCP_CHUNK = 2 << 20,        /* bytes: the driver's granularity of memory */
-	GCP_CLASSES_MAX = 1024,     /* size classes, whatever the options say */
-	GCP_CLASS_NONE = 0xffff,    /* a block of no class: larger than class_max */
-	GCP_CLASS_RUN = 0xfffe,     /* a run on its way back from a slab */
-	GCP_POOL_SLOTS = 16,        /* pools whose blocks threads may cache */
-	GCP_FENCE_QUEUE = 512,      /* closed pages that wait for their fence */
+	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
+	GCP_CHUNK = 2 << 20,     /* bytes: the driver's granularity of memory */
+	GCP_CLASSES_MAX = 1024,  /* size classes, whatever the options say */
+	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
+	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
+	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
+	GCP_FENCE_QUEUE = 512,   /* closed pages that wait for their fence */
 	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
-	GCP_TALLY_LAG = 2 << 20,    /* bytes by which a thread's count may lag */
+	GCP_TALLY_LAG = 2 << 20, /* bytes by which a thread's count may lag */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
@@ -88,7 +89,7 @@ static inline void gcp_spin_unlock(struct gcp_spin *spin)
  * pointer always meets a descriptor of its own type. */
 struct gcp_meta {
 	pthread_mutex_t lock;
-	size_t link_at;    /* where behind an item the next free one is named */
+	size_t link_at; /* where behind an item the next free one is named */
 	void *free_list;
 	char *chunk, *end; /* uncut rest of the newest chunk */
 };
@@ -113,19 +114,19 @@ enum gcp_block_state {
  *  B5 a FREE block's page is ready */
 struct gcp_block {
 	gcp_addr addr;
-	uint64_t size;                /* bytes occupied */
-	uint64_t requested;           /* bytes asked for; by the allocating thread */
-	uint64_t page;                /* of its latest free, or a GCP_PAGE_ */
+	uint64_t size;      /* bytes occupied */
+	uint64_t requested; /* bytes asked for; by the allocating thread */
+	uint64_t page;      /* of its latest free, or a GCP_PAGE_ */
 	struct gcp_segment *segment;
-	struct gcp_slab *slab;        /* that it is cut from, or (RUN) that it holds */
+	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
 	struct gcp_block *lower, *upper; /* neighbours by address; pool->lock */
 	union {
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, CACHED */
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
-	uint16_t size_class;          /* or GCP_CLASS_NONE */
-	_Atomic uint8_t state;        /* enum gcp_block_state; only ever changed
-	                               * atomically, also in a retired descriptor */
+	uint16_t size_class;   /* or GCP_CLASS_NONE */
+	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
+				* atomically, also in a retired descriptor */
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
 RB_HEAD(gcp_block_tree, gcp_block);
@@ -148,8 +149,8 @@ struct gcp_segment {
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
 	struct gcp_block *first;
-	TAILQ_ENTRY(gcp_segment) link;   /* heap->segments */
-	RB_ENTRY(gcp_segment) node;      /* pool->segments, by address */
+	TAILQ_ENTRY(gcp_segment) link; /* heap->segments */
+	RB_ENTRY(gcp_segment) node;    /* pool->segments, by address */
 };
 TAILQ_HEAD(gcp_segment_list, gcp_segment);
 RB_HEAD(gcp_segment_tree, gcp_segment);
@@ -173,11 +174,11 @@ struct gcp_class_list {
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	uint64_t id;           /* tells one life of a heap from another's */
-	bool recycled;         /* blocks were freed; gcp_heap_was_recycled */
+	uint64_t id;             /* tells one life of a heap from another's */
+	bool recycled;           /* blocks were freed; gcp_heap_was_recycled */
 	uint64_t last_free_page; /* private heaps: page open at the latest free */
-	enum gcp_reuse reuse;  /* private heaps only */
-	void *owner;           /* capture/'s */
+	enum gcp_reuse reuse;    /* private heaps only */
+	void *owner;             /* capture/'s */
 	struct gcp_segment_list segments;
 	struct gcp_block_tree free[GCP_KINDS];
 	struct gcp_class_list *classes; /* [class], up to slab_max */
@@ -186,7 +187,7 @@ struct gcp_heap {
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
 	uint64_t used_blocks, used_bytes; /* private heaps only */
-	TAILQ_ENTRY(gcp_heap) link;     /* pool->private_heaps */
+	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
 };
 TAILQ_HEAD(gcp_heap_list, gcp_heap);
 
@@ -208,11 +209,11 @@ struct gcp_pages {
 	_Atomic uint64_t completed; /* pages whose fence is done */
 	uint64_t ordered;           /* pages behind a barrier; fence_lock */
 	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
-	uint32_t head, count;       /* of queue; fence_lock */
+	uint32_t head, count;                          /* of queue; fence_lock */
 	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
 	uint32_t spare_count;
 	uint32_t waiters; /* hosts that wait for a fence without fence_lock */
-	bool synchronous;           /* context fences do not work here; fence_lock */
+	bool synchronous; /* context fences do not work here; fence_lock */
 };
 
 /* --- statistics --------------------------------------------------------------- */
@@ -243,12 +244,12 @@ struct gcp_cache {
 	struct gcp_spin lock;
 	struct gcp_pool *pool;
 	uint64_t bytes;
-	uint64_t page;        /* the page that the two fields below count */
-	uint64_t page_bytes;  /* freed by this thread into it */
+	uint64_t page;       /* the page that the two fields below count */
+	uint64_t page_bytes; /* freed by this thread into it */
 	uint32_t page_blocks;
 	uint64_t page_bytes_full; /* so many bytes are enough to close it */
 	struct gcp_tally_local tally;
-	TAILQ_ENTRY(gcp_cache) link; /* pools->caches; registry_lock */
+	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_magazine magazines[]; /* [class] */
 };
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
@@ -259,18 +260,18 @@ struct gcp_pool {
 	struct gcp_pools *pools;
 	void *ctx;
 	int device;
-	int slot;                 /* in pools->slots, or -1 */
+	int slot; /* in pools->slots, or -1 */
 	pthread_mutex_t lock;
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
 	struct gcp_segment_tree segments;
 	struct gcp_pages pages;
-	uint64_t page_bytes;      /* freed past the caches into page_seen; lock */
+	uint64_t page_bytes; /* freed past the caches into page_seen; lock */
 	uint64_t page_seen;
-	uint64_t unused_bytes;    /* in segments that hold no block; lock */
-	_Atomic uint32_t cache_count; /* threads that cache from here */
-	struct gcp_stats stats;   /* lock */
-	struct gcp_tally_local tally; /* of threads without a cache; lock */
+	uint64_t unused_bytes;         /* in segments that hold no block; lock */
+	_Atomic uint32_t cache_count;  /* threads that cache from here */
+	struct gcp_stats stats;        /* lock */
+	struct gcp_tally_local tally;  /* of threads without a cache; lock */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
 };
@@ -278,9 +279,9 @@ struct gcp_pool {
 /* Which sizes the program's sizes are rounded up to. Constant after create. */
 struct gcp_classes {
 	uint32_t count;
-	uint32_t slab_count;  /* classes [0, slab_count) are cut from slabs */
+	uint32_t slab_count; /* classes [0, slab_count) are cut from slabs */
 	uint64_t sizes[GCP_CLASSES_MAX];
-	uint16_t *of_units;   /* [units of GCP_UNIT] -> class */
+	uint16_t *of_units; /* [units of GCP_UNIT] -> class */
 };
 
 struct gcp_map; /* map.c */
@@ -298,10 +299,11 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	pthread_mutex_t fence_lock;
-	_Atomic uint32_t holds;       /* captures under way; written under fence_lock */
-	_Atomic bool closing;         /* a thread is in gcp_pages_close */
-	_Atomic bool completed_only;  /* set once, for good; fence_lock */
-	_Atomic uint64_t calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+	_Atomic uint32_t holds;      /* captures under way; written under fence_lock */
+	_Atomic bool closing;        /* a thread is in gcp_pages_close */
+	_Atomic bool completed_only; /* set once, for good; fence_lock */
+	_Atomic uint64_t
+	    calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 };
 
 /* --- meta.c, map.c, class.c -------------------------------------------------- */
@@ -376,20 +378,23 @@ void gcp_pages_forget(struct gcp_pool *pool);
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t page);
 
-/* --- heap.c, slab.c: pool->lock is held ------------------------------------------ */
+/* --- heap.c, segment.c, slab.c: pool->lock is held
+ * ------------------------------------------ */
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
 enum gcp_kind gcp_heap_kind(const struct gcp_pools *pools, uint64_t size);
 /* A ready block of exactly `size`, now USED, or NULL. */
-struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size, uint32_t size_class);
+struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
+				uint32_t size_class);
 /* Takes back a block that is nobody's; its page says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
 /* Moves pending blocks whose page is ready to where they can be taken. */
 void gcp_heap_advance(struct gcp_heap *heap);
 /* The oldest page that would have to be ready to serve `size`; 0: none. */
-uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size, uint32_t size_class);
+uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
+			       uint32_t size_class);
 /* Adds a driver allocation as one free block. -ENOMEM, -ERANGE: not added. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
@@ -412,6 +417,15 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all blocks that nobody uses out of the books, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+
+/* What heap.c and segment.c share. */
+void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
+bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
+bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
+void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block);
+struct gcp_block *gcp_tree_best_fit(struct gcp_heap *heap, enum gcp_kind kind,
+				    uint64_t size);
 
 struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
@@ -446,12 +460,14 @@ void gcp_caches_flush(struct gcp_pool *pool);
 void gcp_caches_forget(struct gcp_pool *pool);
 uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size);
 
-/* --- private.c --------------------------------------------------------------------- */
+/* --- private.c ---------------------------------------------------------------------
+ */
 
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 
-/* --- alloc.c, reclaim.c, stats.c, check.c ------------------------------------------- */
+/* --- alloc.c, reclaim.c, stats.c, check.c -------------------------------------------
+ */
 
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 
@@ -484,13 +500,14 @@ enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
 #undef GCP_X
 
 /* CALL(pools, mem_free, ctx, addr): a driver call, counted and timed. */
-void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call, uint64_t start_ns);
-#define GCP_CALL(pools, name, ...)                                             \
-	({                                                                     \
-		uint64_t start_ = (pools)->driver.clock_ns();                  \
-		__auto_type result_ = (pools)->driver.name(__VA_ARGS__);       \
-		gcp_call_count((pools), GCP_CALL_##name, start_);              \
-		result_;                                                       \
+void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call,
+		    uint64_t start_ns);
+#define GCP_CALL(pools, name, ...)                                                     \
+	({                                                                             \
+		uint64_t start_ = (pools)->driver.clock_ns();                          \
+		__auto_type result_ = (pools)->driver.name(__VA_ARGS__);               \
+		gcp_call_count((pools), GCP_CALL_##name, start_);                      \
+		result_;                                                               \
 	})
 
 #endif

@@ -79,18 +79,18 @@ static uint64_t clock_ns(void)
 }
 
 static const struct gcp_driver driver = {
-	.mem_alloc = mem_alloc,
-	.mem_free = mem_free,
-	.mem_trim = mem_trim,
-	.fence_create = fence_create,
-	.fence_destroy = fence_destroy,
-	.fence_record = fence_of,
-	.fence_order = fence_done,
-	.fence_query = fence_done,
-	.fence_wait = fence_done,
-	.ctx_sync = ctx_sync,
-	.third_party_writers = no_third_party,
-	.clock_ns = clock_ns,
+    .mem_alloc = mem_alloc,
+    .mem_free = mem_free,
+    .mem_trim = mem_trim,
+    .fence_create = fence_create,
+    .fence_destroy = fence_destroy,
+    .fence_record = fence_of,
+    .fence_order = fence_done,
+    .fence_query = fence_done,
+    .fence_wait = fence_done,
+    .ctx_sync = ctx_sync,
+    .third_party_writers = no_third_party,
+    .clock_ns = clock_ns,
 };
 
 static void must(int result)
@@ -113,11 +113,12 @@ static void pairs_of_one_size(long pairs, uint64_t bytes)
 
 static void pairs_of_mixed_sizes(long pairs, uint64_t max)
 {
-	gcp_addr live[64] = { 0 };
+	gcp_addr live[64] = {0};
 	unsigned random = 12345;
 
 	for (long i = 0; i < pairs; i++) {
-		gcp_addr *slot = &live[(random = random * 1103515245 + 12345) >> 16 & 63];
+		gcp_addr *slot =
+		    &live[(random = random * 1103515245 + 12345) >> 16 & 63];
 
 		if (*slot)
 			must(gcp_pools_free(pools, *slot));
@@ -178,13 +179,13 @@ int main(int argc, char **argv)
 		const char *name;
 		struct job job;
 	} rows[] = {
-		{ "512 B", { pairs_of_one_size, 1000000, 512 } },
-		{ "1 MiB", { pairs_of_one_size, 1000000, 1 << 20 } },
-		{ "5 MiB", { pairs_of_one_size, 300000, 5 << 20 } },
-		{ "mixed to 1 MiB, 64 live", { pairs_of_mixed_sizes, 500000, 1 << 20 } },
-		{ "mixed to 16 MiB, 64 live", { pairs_of_mixed_sizes, 200000, 16 << 20 } },
+	    {"512 B", {pairs_of_one_size, 1000000, 512}},
+	    {"1 MiB", {pairs_of_one_size, 1000000, 1 << 20}},
+	    {"5 MiB", {pairs_of_one_size, 300000, 5 << 20}},
+	    {"mixed to 1 MiB, 64 live", {pairs_of_mixed_sizes, 500000, 1 << 20}},
+	    {"mixed to 16 MiB, 64 live", {pairs_of_mixed_sizes, 200000, 16 << 20}},
 	};
-	static const int threads[] = { 1, 4, 16 };
+	static const int threads[] = {1, 4, 16};
 
 	pools_make();
 	if (argc == 3 && strcmp(argv[1], "pairs") == 0) {

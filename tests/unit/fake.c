@@ -20,15 +20,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void fake_reset(void)
 {
-	fake = (struct fake){ .memory_limit = 1ull << 40, .next_addr = 1 };
+	fake = (struct fake){.memory_limit = 1ull << 40, .next_addr = 1};
 }
 
 /* Whether this call is the one that is to fail. */
 static bool must_fail(void)
 {
 	fake.calls++;
-	return fake.fail_at && (fake.fail_on ? fake.calls >= fake.fail_at
-					     : fake.calls == fake.fail_at);
+	return fake.fail_at &&
+	       (fake.fail_on ? fake.calls >= fake.fail_at : fake.calls == fake.fail_at);
 }
 
 static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
@@ -191,18 +191,18 @@ static uint64_t fake_clock(void)
 struct gcp_driver fake_driver(void)
 {
 	return (struct gcp_driver){
-		.mem_alloc = fake_mem_alloc,
-		.mem_free = fake_mem_free,
-		.mem_trim = fake_mem_trim,
-		.fence_create = fake_fence_create,
-		.fence_destroy = fake_fence_destroy,
-		.fence_record = fake_fence_record,
-		.fence_order = fake_fence_order,
-		.fence_query = fake_fence_query,
-		.fence_wait = fake_fence_wait,
-		.ctx_sync = fake_ctx_sync,
-		.third_party_writers = fake_third_party,
-		.clock_ns = fake_clock,
+	    .mem_alloc = fake_mem_alloc,
+	    .mem_free = fake_mem_free,
+	    .mem_trim = fake_mem_trim,
+	    .fence_create = fake_fence_create,
+	    .fence_destroy = fake_fence_destroy,
+	    .fence_record = fake_fence_record,
+	    .fence_order = fake_fence_order,
+	    .fence_query = fake_fence_query,
+	    .fence_wait = fake_fence_wait,
+	    .ctx_sync = fake_ctx_sync,
+	    .third_party_writers = fake_third_party,
+	    .clock_ns = fake_clock,
 	};
 }
 
@@ -245,7 +245,8 @@ struct gcp_pools *fake_pools(const struct gcp_config *config)
 	struct gcp_pools *pools;
 
 	gcp_config_default(&defaults);
-	assert_int_equal(gcp_pools_create(config ? config : &defaults, &driver, &pools), 0);
+	assert_int_equal(gcp_pools_create(config ? config : &defaults, &driver, &pools),
+			 0);
 	return pools;
 }
 

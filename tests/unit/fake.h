@@ -21,16 +21,16 @@
 struct fake {
 	uint64_t memory_limit, memory_used; /* bytes */
 	uint64_t next_addr;
-	uint64_t submitted, done, barrier;  /* work */
-	uint64_t capturing;                 /* streams that capture */
-	uint64_t violations;                /* calls that a capture forbids */
+	uint64_t submitted, done, barrier; /* work */
+	uint64_t capturing;                /* streams that capture */
+	uint64_t violations;               /* calls that a capture forbids */
 	uint64_t allocs, frees, records, orders, queries, waits, syncs, trims;
-	int fence_result;                   /* what fence_query gives, if not 0 */
-	int record_result, order_result;    /* the same */
+	int fence_result;                /* what fence_query gives, if not 0 */
+	int record_result, order_result; /* the same */
 	bool third_party;
-	uint64_t fail_at, fail_code;        /* the fail_at-th driver call fails */
+	uint64_t fail_at, fail_code; /* the fail_at-th driver call fails */
 	uint64_t calls;
-	bool fail_on;                       /* and all later ones */
+	bool fail_on; /* and all later ones */
 };
 extern struct fake fake;
 

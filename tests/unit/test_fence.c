@@ -32,7 +32,7 @@ static void reuse_waits_for_work_submitted_before_the_free(void **state)
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
-	static const uint64_t sizes[] = { 512, 100 << 10, 3 << 20, 300 << 20 };
+	static const uint64_t sizes[] = {512, 100 << 10, 3 << 20, 300 << 20};
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
@@ -397,26 +397,28 @@ static void a_blocking_free_waits_like_cudaFree(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(reuse_waits_for_work_submitted_before_the_free, setup),
-		cmocka_unit_test_setup(work_between_two_frees_is_covered_by_the_later_page,
-				       setup),
-		cmocka_unit_test_setup(completed_pages_need_no_barrier, setup),
-		cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
-		cmocka_unit_test_setup(an_allocation_never_closes_a_page, setup),
-		cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
-		cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),
-		cmocka_unit_test_setup(memory_is_found_while_held_by_a_real_free, setup),
-		cmocka_unit_test_setup(third_party_writers_get_only_completed_pages, setup),
-		cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
-		cmocka_unit_test_setup(merged_blocks_are_as_weak_as_their_weakest_part, setup),
-		cmocka_unit_test_setup(a_new_context_stands_behind_barriers_that_are_set,
-				       setup),
-		cmocka_unit_test_setup(without_context_fences_a_page_waits_for_the_context,
-				       setup),
-		cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
-		cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
-		cmocka_unit_test_setup(a_full_queue_of_fences_is_waited_for, setup),
-		cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
+	    cmocka_unit_test_setup(reuse_waits_for_work_submitted_before_the_free,
+				   setup),
+	    cmocka_unit_test_setup(work_between_two_frees_is_covered_by_the_later_page,
+				   setup),
+	    cmocka_unit_test_setup(completed_pages_need_no_barrier, setup),
+	    cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
+	    cmocka_unit_test_setup(an_allocation_never_closes_a_page, setup),
+	    cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
+	    cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),
+	    cmocka_unit_test_setup(memory_is_found_while_held_by_a_real_free, setup),
+	    cmocka_unit_test_setup(third_party_writers_get_only_completed_pages, setup),
+	    cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
+	    cmocka_unit_test_setup(merged_blocks_are_as_weak_as_their_weakest_part,
+				   setup),
+	    cmocka_unit_test_setup(a_new_context_stands_behind_barriers_that_are_set,
+				   setup),
+	    cmocka_unit_test_setup(without_context_fences_a_page_waits_for_the_context,
+				   setup),
+	    cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
+	    cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
+	    cmocka_unit_test_setup(a_full_queue_of_fences_is_waited_for, setup),
+	    cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,7 @@ static uint64_t draw_size(void)
 
 static void step_alloc(void)
 {
-	struct range given = { .size = draw_size() };
+	struct range given = {.size = draw_size()};
 	int result;
 
 	if (world.live_count == LIVE_MAX)
@@ -139,7 +139,8 @@ static void step(void)
 		break;
 	case 11:
 		if (world.live_count > 0)
-			world.live[draw((uint64_t)world.live_count)].work = fake_submit();
+			world.live[draw((uint64_t)world.live_count)].work =
+			    fake_submit();
 		break;
 	case 12:
 		fake.done += draw(fake.submitted - fake.done + 1);
@@ -160,7 +161,7 @@ static void step(void)
 
 static struct gcp_config draw_config(void)
 {
-	static const uint64_t windows[] = { 0, 1 << 20, 16 << 20, 64 << 20 };
+	static const uint64_t windows[] = {0, 1 << 20, 16 << 20, 64 << 20};
 	struct gcp_config config;
 
 	gcp_config_default(&config);
@@ -212,14 +213,15 @@ static void random_histories_have_no_hazard(void **state)
 	(void)state;
 	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
 		if (history_has_hazard(seed))
-			fail_msg("hazard: a block was given out too early; seed %" PRIu64,
-				 seed);
+			fail_msg(
+			    "hazard: a block was given out too early; seed %" PRIu64,
+			    seed);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_histories_have_no_hazard),
+	    cmocka_unit_test(random_histories_have_no_hazard),
 	};
 
 	if (argc > 1) {

@@ -26,9 +26,13 @@ static void sizes_round_up_to_their_class(void **state)
 	static const struct {
 		uint64_t bytes, size;
 	} cases[] = {
-		{ 1, 512 },           { 512, 512 },         { 513, 1024 },
-		{ 4097, 4608 },       { 9 * KIB, 9 * KIB }, { 1 * MIB, 1 * MIB },
-		{ 1 * MIB + 1, 1 * MIB + 512 },
+	    {1, 512},
+	    {512, 512},
+	    {513, 1024},
+	    {4097, 4608},
+	    {9 * KIB, 9 * KIB},
+	    {1 * MIB, 1 * MIB},
+	    {1 * MIB + 1, 1 * MIB + 512},
 	};
 
 	(void)state;
@@ -93,12 +97,13 @@ static void impossible_sizes_are_out_of_memory(void **state)
 	fake_finish(pools);
 }
 
-/* --- misuse ------------------------------------------------------------------------- */
+/* --- misuse -------------------------------------------------------------------------
+ */
 
 static void a_double_free_is_told(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
-	static const uint64_t sizes[] = { 512, 100 * KIB, 5 * MIB, 300 * MIB };
+	static const uint64_t sizes[] = {512, 100 * KIB, 5 * MIB, 300 * MIB};
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
@@ -153,7 +158,8 @@ static void pointers_of_a_dropped_context_are_foreign(void **state)
 	fake_finish(pools);
 }
 
-/* --- segments --------------------------------------------------------------------------- */
+/* --- segments
+ * --------------------------------------------------------------------------- */
 
 static void neighbours_merge_when_their_pages_are_ready(void **state)
 {
@@ -233,7 +239,8 @@ static void the_cache_limit_is_kept(void **state)
 	fake_finish(pools);
 }
 
-/* --- out of memory ------------------------------------------------------------------------- */
+/* --- out of memory
+ * ------------------------------------------------------------------------- */
 
 static void a_full_device_gets_back_what_is_cached(void **state)
 {
@@ -311,7 +318,8 @@ static void memory_of_other_contexts_on_the_device_goes_back_too(void **state)
 	fake_finish(pools);
 }
 
-/* --- statistics -------------------------------------------------------------------------------- */
+/* --- statistics
+ * -------------------------------------------------------------------------------- */
 
 static void gauges_and_counters_are_exact(void **state)
 {
@@ -347,7 +355,8 @@ static void a_peak_of_one_thread_is_exact(void **state)
 	(void)state;
 	/* Cached and uncached sizes by turns: two counts that must agree. */
 	for (int i = 0; i < 500; i++) {
-		gcp_addr small = must_alloc(pool, 4096), large = must_alloc(pool, 3 * MIB);
+		gcp_addr small = must_alloc(pool, 4096),
+			 large = must_alloc(pool, 3 * MIB);
 
 		must_free(pools, small);
 		must_free(pools, large);
@@ -372,21 +381,23 @@ static void a_hit_calls_no_driver_function(void **state)
 		must_free(pools, must_alloc(pool, 4096));
 	assert_int_equal(fake.allocs + fake.frees, before);
 	/* 32 frees to a page; for each page one record and at most two queries */
-	assert_true(fake.records + fake.queries + fake.orders - fences <= 3 * 3200 / 32 + 3);
+	assert_true(fake.records + fake.queries + fake.orders - fences <=
+		    3 * 3200 / 32 + 3);
 	fake_finish(pools);
 }
 
-/* --- failures of the driver ------------------------------------------------------------------------ */
+/* --- failures of the driver
+ * ------------------------------------------------------------------------ */
 
 static int exercise(struct gcp_pools *pools, struct gcp_pool *pool)
 {
-	gcp_addr addrs[8] = { 0 };
+	gcp_addr addrs[8] = {0};
 	int result = 0;
 
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 8; i++) {
-			static const uint64_t sizes[8] = { 512,     4096,    70000,   1 << 20,
-							   3 << 20, 9 << 20, 40 << 20, 600 };
+			static const uint64_t sizes[8] = {
+			    512, 4096, 70000, 1 << 20, 3 << 20, 9 << 20, 40 << 20, 600};
 			int r = gcp_pool_alloc(pool, sizes[i], &addrs[i]);
 
 			if (r != 0) {
@@ -435,26 +446,26 @@ static void every_driver_call_may_fail(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(sizes_round_up_to_their_class, setup),
-		cmocka_unit_test_setup(an_explicit_list_of_classes_is_used, setup),
-		cmocka_unit_test_setup(a_bad_configuration_is_refused, setup),
-		cmocka_unit_test_setup(impossible_sizes_are_out_of_memory, setup),
-		cmocka_unit_test_setup(a_double_free_is_told, setup),
-		cmocka_unit_test_setup(foreign_and_interior_pointers_are_not_ours, setup),
-		cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
-		cmocka_unit_test_setup(neighbours_merge_when_their_pages_are_ready, setup),
-		cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
-		cmocka_unit_test_setup(unused_segments_go_back_when_trimmed, setup),
-		cmocka_unit_test_setup(the_cache_limit_is_kept, setup),
-		cmocka_unit_test_setup(a_full_device_gets_back_what_is_cached, setup),
-		cmocka_unit_test_setup(out_of_memory_is_the_drivers_code, setup),
-		cmocka_unit_test_setup(the_quota_is_a_full_device, setup),
-		cmocka_unit_test_setup(memory_of_other_contexts_on_the_device_goes_back_too,
-				       setup),
-		cmocka_unit_test_setup(gauges_and_counters_are_exact, setup),
-		cmocka_unit_test_setup(a_peak_of_one_thread_is_exact, setup),
-		cmocka_unit_test_setup(a_hit_calls_no_driver_function, setup),
-		cmocka_unit_test_setup(every_driver_call_may_fail, setup),
+	    cmocka_unit_test_setup(sizes_round_up_to_their_class, setup),
+	    cmocka_unit_test_setup(an_explicit_list_of_classes_is_used, setup),
+	    cmocka_unit_test_setup(a_bad_configuration_is_refused, setup),
+	    cmocka_unit_test_setup(impossible_sizes_are_out_of_memory, setup),
+	    cmocka_unit_test_setup(a_double_free_is_told, setup),
+	    cmocka_unit_test_setup(foreign_and_interior_pointers_are_not_ours, setup),
+	    cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
+	    cmocka_unit_test_setup(neighbours_merge_when_their_pages_are_ready, setup),
+	    cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
+	    cmocka_unit_test_setup(unused_segments_go_back_when_trimmed, setup),
+	    cmocka_unit_test_setup(the_cache_limit_is_kept, setup),
+	    cmocka_unit_test_setup(a_full_device_gets_back_what_is_cached, setup),
+	    cmocka_unit_test_setup(out_of_memory_is_the_drivers_code, setup),
+	    cmocka_unit_test_setup(the_quota_is_a_full_device, setup),
+	    cmocka_unit_test_setup(memory_of_other_contexts_on_the_device_goes_back_too,
+				   setup),
+	    cmocka_unit_test_setup(gauges_and_counters_are_exact, setup),
+	    cmocka_unit_test_setup(a_peak_of_one_thread_is_exact, setup),
+	    cmocka_unit_test_setup(a_hit_calls_no_driver_function, setup),
+	    cmocka_unit_test_setup(every_driver_call_may_fail, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

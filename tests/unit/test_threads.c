@@ -35,7 +35,7 @@ static void run(void *(*body)(void *), int count)
 static void *alloc_and_free(void *arg)
 {
 	unsigned seed = (unsigned)(intptr_t)arg;
-	gcp_addr live[LIVE] = { 0 };
+	gcp_addr live[LIVE] = {0};
 
 	for (int round = 0; round < ROUNDS; round++) {
 		int i = rand_r(&seed) % LIVE;
@@ -43,7 +43,7 @@ static void *alloc_and_free(void *arg)
 		if (live[i])
 			must_free(pools, live[i]);
 		live[i] = must_alloc(pool, 1 + (unsigned)rand_r(&seed) %
-						       (round % 16 ? 200000 : 5000000));
+						   (round % 16 ? 200000 : 5000000));
 		if (round % 64 == 0)
 			fake_submit();
 		if (round % 512 == 0)
@@ -106,7 +106,8 @@ static void any_thread_frees_what_another_allocated(void **state)
 	fake_finish(pools);
 }
 
-/* --- one block, many frees ----------------------------------------------------------- */
+/* --- one block, many frees -----------------------------------------------------------
+ */
 
 static gcp_addr contested;
 static _Atomic int freed;
@@ -135,7 +136,8 @@ static void of_racing_frees_of_one_block_one_succeeds(void **state)
 	fake_finish(pools);
 }
 
-/* --- captures begin while fences are set ------------------------------------------------ */
+/* --- captures begin while fences are set
+ * ------------------------------------------------ */
 
 static _Atomic bool stop;
 
@@ -165,7 +167,8 @@ static void a_fence_and_a_capture_exclude_each_other(void **state)
 	fake_finish(pools);
 }
 
-/* --- thread exit ---------------------------------------------------------------------------- */
+/* --- thread exit
+ * ---------------------------------------------------------------------------- */
 
 static void *leave_blocks(void *arg)
 {
@@ -188,11 +191,11 @@ static void a_thread_gives_its_blocks_back_when_it_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(threads_allocate_and_free, setup),
-		cmocka_unit_test_setup(any_thread_frees_what_another_allocated, setup),
-		cmocka_unit_test_setup(of_racing_frees_of_one_block_one_succeeds, setup),
-		cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
-		cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
+	    cmocka_unit_test_setup(threads_allocate_and_free, setup),
+	    cmocka_unit_test_setup(any_thread_frees_what_another_allocated, setup),
+	    cmocka_unit_test_setup(of_racing_frees_of_one_block_one_succeeds, setup),
+	    cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
+	    cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

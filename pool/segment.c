@@ -1,0 +1,180 @@
+/*
+ * segment.c - segments: taken into a heap's books, moved between heaps, given
+ * up, forgotten.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ */
+#include "types.h"
+
+/* --- segments ------------------------------------------------------------------------
+ */
+
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
+	struct gcp_block *block;
+	int result = -ENOMEM;
+
+	if (!segment)
+		return -ENOMEM;
+	*segment = (struct gcp_segment){
+	    .addr = addr,
+	    .size = size,
+	    .kind = kind,
+	    .pool = pool,
+	    .heap = heap,
+	};
+	block = gcp_block_create(segment, addr, size, GCP_PAGE_FRESH);
+	if (!block)
+		goto give_segment;
+	segment->first = block;
+	result = gcp_map_set(pools->map, addr, block);
+	if (result != 0)
+		goto give_block;
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
+	heap->reserved_bytes += size;
+	gcp_gauge_add(&pool->stats.segment, 1);
+	gcp_gauge_add(&pool->stats.reserved_bytes, (int64_t)size);
+	if (heap->private)
+		gcp_gauge_add(&pool->stats.private_bytes, (int64_t)size);
+	gcp_tree_insert(heap, block);
+	return 0;
+
+give_block:
+	gcp_block_set_state(block, GCP_BLOCK_RETIRED);
+	gcp_meta_give(&pools->block_meta, block);
+give_segment:
+	gcp_meta_give(&pools->segment_meta, segment);
+	return result;
+}
+
+/* An unused segment for `size` bytes that is not much larger than need be. */
+static struct gcp_block *unused_segment(struct gcp_heap *common, enum gcp_kind kind,
+					uint64_t size)
+{
+	struct gcp_pools *pools = common->pool->pools;
+	struct gcp_block *block = gcp_tree_best_fit(common, kind, size);
+	uint64_t most = 2 * size > pools->config.segment_bytes
+			    ? 2 * size
+			    : pools->config.segment_bytes;
+
+	while (block && block->size <= most && !gcp_block_is_segment(block))
+		block = RB_NEXT(gcp_block_tree, &common->free[kind], block);
+	return block && block->size <= most ? block : NULL;
+}
+
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_heap *common = &pool->common;
+	struct gcp_block *block;
+	struct gcp_segment *segment;
+
+	gcp_heap_advance(common);
+	block = unused_segment(common, kind, size);
+	if (!block)
+		return false;
+	segment = block->segment;
+	gcp_tree_remove(common, block);
+	TAILQ_REMOVE(&common->segments, segment, link);
+	common->reserved_bytes -= segment->size;
+	atomic_store_explicit(&segment->heap, heap, memory_order_release);
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	heap->reserved_bytes += segment->size;
+	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
+	block->page = GCP_PAGE_FRESH;
+	gcp_tree_insert(heap, block);
+	return true;
+}
+
+/* The books forget the segment; who calls owns its memory. */
+static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
+{
+	struct gcp_pool *pool = heap->pool;
+
+	TAILQ_REMOVE(&heap->segments, segment, link);
+	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+	heap->reserved_bytes -= segment->size;
+	gcp_gauge_add(&pool->stats.segment, -1);
+	gcp_gauge_add(&pool->stats.reserved_bytes, -(int64_t)segment->size);
+	if (heap->private)
+		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->size);
+}
+
+static void block_retire(struct gcp_pools *pools, struct gcp_block *block)
+{
+	gcp_map_clear(pools->map, block->addr, block);
+	gcp_block_set_state(block, GCP_BLOCK_RETIRED);
+	gcp_meta_give(&pools->block_meta, block);
+}
+
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
+				uint64_t bytes, struct gcp_segment_list *list)
+{
+	struct gcp_pool *pool = heap->pool;
+	uint64_t completed = atomic_load(&pool->pages.completed), taken = 0;
+	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+
+	while (segment && taken < bytes) {
+		struct gcp_segment *next = TAILQ_NEXT(segment, link);
+		struct gcp_block *block = segment->first;
+
+		if (gcp_block_is_segment(block) && gcp_block_is_free(block) &&
+		    (!completed_only || block->page <= completed)) {
+			gcp_tree_remove(heap, block);
+			block_retire(pool->pools, block);
+			segment_unlink(heap, segment);
+			TAILQ_INSERT_TAIL(list, segment, link);
+			taken += segment->size;
+		}
+		segment = next;
+	}
+	return taken;
+}
+
+static void slab_retire(struct gcp_pools *pools, struct gcp_slab *slab)
+{
+	struct gcp_block *block = slab->first, *upper;
+
+	for (; block; block = upper) {
+		upper = block->upper;
+		block_retire(pools, block);
+	}
+	gcp_meta_give(&pools->slab_meta, slab);
+}
+
+/* The memory is gone with its context: every descriptor goes too. */
+void gcp_heap_forget(struct gcp_heap *heap)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_segment *segment;
+
+	while ((segment = TAILQ_FIRST(&heap->segments))) {
+		struct gcp_block *block = segment->first, *upper;
+
+		for (; block; block = upper) {
+			upper = block->upper;
+			if (block->slab)
+				slab_retire(pools, block->slab);
+			block_retire(pools, block);
+		}
+		segment_unlink(heap, segment);
+		gcp_meta_give(&pools->segment_meta, segment);
+	}
+	for (int kind = 0; kind < GCP_KINDS; kind++)
+		RB_INIT(&heap->free[kind]);
+	for (uint32_t i = 0; i < pools->classes.slab_count; i++) {
+		TAILQ_INIT(&heap->classes[i].list);
+		heap->classes[i].count = 0;
+	}
+	TAILQ_INIT(&heap->pending);
+	TAILQ_INIT(&heap->deferred);
+	heap->pending_bytes = 0;
+	heap->used_blocks = heap->used_bytes = 0;
+	if (!heap->private)
+		heap->pool->unused_bytes = 0;
+}

@@ -1,0 +1,228 @@
+/*
+ * capture_fake.h - a driver with streams, graphs and user objects, made of
+ * counters, for the tests of the tracker and its graph pools. Included once by
+ * each of those programs.
+ */
+#ifndef GCP_TESTS_CAPTURE_FAKE_H
+#define GCP_TESTS_CAPTURE_FAKE_H
+
+#include "fake.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#define MIB (1ull << 20)
+
+/* --- a driver with streams and graphs ------------------------------------------------
+ */
+
+enum { STREAMS = 8, OBJECTS = 64 };
+
+struct object {
+	void (*destroy)(void *arg);
+	void *arg;
+	void *graph;
+};
+
+/* A node and what it depends on; NULL ends the list. */
+struct node {
+	struct node *dependencies[4];
+};
+
+static struct {
+	struct gcp_capture_state streams[STREAMS];
+	struct node *ends[STREAMS][4]; /* what a stream's next work depends on */
+	struct node nodes[64];
+	int node_count;
+	struct object objects[OBJECTS];
+	int object_count;
+	enum gcp_capture_mode thread_mode;
+	uint64_t last_id;
+	int attach_result;
+} cuda;
+
+static struct gcp_pools *pools;
+static struct gcp_pool *pool;
+static struct gcp_tracker *tracker;
+
+static __attribute__((unused)) void *stream_handle(int i)
+{
+	return (void *)(uintptr_t)(0x100 + i);
+}
+
+static __attribute__((unused)) int state_of(void *ctx, void *stream,
+					    struct gcp_capture_state *ret_state)
+{
+	(void)ctx;
+	*ret_state = cuda.streams[(uintptr_t)stream - 0x100];
+	return 0;
+}
+
+static __attribute__((unused)) int nodes_copy(struct node **from, void **ret_nodes,
+					      size_t *count)
+{
+	size_t n = 0;
+
+	for (; n < 4 && from[n]; n++) {
+		if (n == *count)
+			return -ERANGE;
+		ret_nodes[n] = from[n];
+	}
+	*count = n;
+	return 0;
+}
+
+static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
+					       void **ret_nodes, size_t *count)
+{
+	(void)ctx;
+	return nodes_copy(cuda.ends[(uintptr_t)stream - 0x100], ret_nodes, count);
+}
+
+static __attribute__((unused)) int node_dependencies(void *node, void **ret_nodes,
+						     size_t *count)
+{
+	return nodes_copy(((struct node *)node)->dependencies, ret_nodes, count);
+}
+
+/* Captures a kernel on stream i. */
+static __attribute__((unused)) void kernel(int i)
+{
+	struct node *node = &cuda.nodes[cuda.node_count++];
+
+	memcpy(node->dependencies, cuda.ends[i], sizeof(node->dependencies));
+	memset(cuda.ends[i], 0, sizeof(cuda.ends[i]));
+	cuda.ends[i][0] = node;
+}
+
+static __attribute__((unused)) int thread_mode(void)
+{
+	return cuda.thread_mode;
+}
+
+static __attribute__((unused)) int attach(void *graph, void (*destroy)(void *arg),
+					  void *arg)
+{
+	if (cuda.attach_result != 0)
+		return cuda.attach_result;
+	cuda.objects[cuda.object_count++] = (struct object){destroy, arg, graph};
+	return 0;
+}
+
+static __attribute__((unused)) void graph_destroy(void *graph)
+{
+	for (int i = 0; i < cuda.object_count; i++) {
+		if (cuda.objects[i].graph != graph)
+			continue;
+		cuda.objects[i].graph = NULL;
+		cuda.objects[i].destroy(cuda.objects[i].arg);
+	}
+}
+
+static __attribute__((unused)) void *begin_with(int i, enum gcp_capture_mode mode)
+{
+	uint64_t id = ++cuda.last_id;
+	void *graph = (void *)(uintptr_t)(0x9000 + id);
+
+	gcp_tracker_begin_prepare(tracker);
+	fake.capturing++;
+	cuda.streams[i] = (struct gcp_capture_state){true, false, id, graph};
+	gcp_tracker_begin_done(tracker, FAKE_CTX, stream_handle(i), mode, 0);
+	return graph;
+}
+
+static __attribute__((unused)) void *begin(int i)
+{
+	return begin_with(i, GCP_CAPTURE_GLOBAL);
+}
+
+static __attribute__((unused)) void end(int i)
+{
+	memset(&cuda.streams[i], 0, sizeof(cuda.streams[i]));
+	fake.capturing--;
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i));
+}
+
+static __attribute__((unused)) gcp_addr capture_alloc_on(void *stream, uint64_t bytes)
+{
+	gcp_addr addr = 0;
+
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, stream, bytes, &addr), 0);
+	return addr;
+}
+
+static __attribute__((unused)) gcp_addr capture_alloc(uint64_t bytes)
+{
+	return capture_alloc_on(NULL, bytes);
+}
+
+static __attribute__((unused)) bool is_private(gcp_addr addr)
+{
+	struct gcp_block_info info;
+
+	assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
+	return info.heap != NULL;
+}
+
+static __attribute__((unused)) uint64_t private_bytes(void)
+{
+	gcp_tracker_collect(tracker);
+	return must_stats(pools).private_bytes.current;
+}
+
+static __attribute__((unused)) int setup(void **state)
+{
+	struct gcp_capture_driver driver = {
+	    .capture_state = state_of,
+	    .stream_ends = stream_ends,
+	    .node_dependencies = node_dependencies,
+	    .thread_mode = thread_mode,
+	    .graph_attach = attach,
+	};
+
+	(void)state;
+	fake_reset();
+	memset(&cuda, 0, sizeof(cuda));
+	pools = fake_pools(NULL);
+	pool = fake_pool(pools);
+	assert_int_equal(gcp_tracker_create(pools, &driver, &tracker), 0);
+	return 0;
+}
+
+/* Nothing is left: no reference, no private byte, nobody's attention. */
+static __attribute__((unused)) int teardown(void **state)
+{
+	(void)state;
+	gcp_graph_pool_use(tracker, 0);
+	assert_int_equal(private_bytes(), 0);
+	assert_int_equal(gcp_graph_pools_list(tracker, NULL, 0), 0);
+	assert_false(gcp_tracker_busy(tracker));
+	assert_int_equal(fake.violations, 0);
+	gcp_tracker_destroy(tracker);
+	fake_finish(pools);
+	return 0;
+}
+
+/* Makes stream `to` wait for stream `from` through an event that is gone at
+ * once, as frameworks do. */
+static __attribute__((unused)) void wait_for(int to, int from)
+{
+	void *event = (void *)(uintptr_t)(0x7000 + from);
+	size_t at = 0, i = 0;
+
+	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(from), event);
+	gcp_tracker_forked(tracker);
+	cuda.streams[to] = cuda.streams[from];
+	while (cuda.ends[to][at])
+		at++;
+	while (cuda.ends[from][i])
+		cuda.ends[to][at++] = cuda.ends[from][i++];
+	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to));
+	gcp_tracker_event_gone(tracker, event);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif

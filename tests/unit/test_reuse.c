@@ -1,0 +1,329 @@
+/*
+ * test_reuse.c - reuse inside captures, pools that captures share, and
+ * checkpoints.
+ */
+#include "capture_fake.h"
+
+/* --- reuse inside a capture
+ * ------------------------------------------------------------------------ */
+
+static void a_capture_of_one_line_reuses_at_once(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		must_free(pools, addr);
+		assert_int_equal(capture_alloc(3 * MIB), addr);
+	}
+	gcp_addr small = capture_alloc(700);
+	must_free(pools, small);
+	assert_int_equal(capture_alloc(700), small);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_capture_that_forked_does_not_reuse(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr before = capture_alloc(3 * MIB), after = capture_alloc(3 * MIB);
+	gcp_addr small = capture_alloc(700);
+
+	(void)state;
+	must_free(pools, before); /* the fork may start before this free */
+	must_free(pools, small);
+	kernel(0);
+	gcp_tracker_forked(tracker);
+	cuda.streams[1] = cuda.streams[0]; /* from the capture's beginning */
+	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(1));
+	must_free(pools, after);
+	for (int i = 0; i < 20; i++) {
+		gcp_addr other = capture_alloc(3 * MIB);
+
+		assert_int_not_equal(other, before);
+		assert_int_not_equal(other, after);
+		assert_int_not_equal(capture_alloc(700), small);
+	}
+	must_be_sound(pools);
+	end(0);
+	graph_destroy(graph);
+}
+
+static bool is_given_again(gcp_addr addr, uint64_t bytes)
+{
+	for (int i = 0; i < 8; i++)
+		if (capture_alloc(bytes) == addr)
+			return true;
+	return false;
+}
+
+static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
+{
+	void *graph = begin(0), *event = (void *)0x7777;
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), event);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	/* Somebody may still wait for the event and start before that kernel. */
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_gone(tracker, event);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_block_freed_before_a_fork_is_used_again_after_it(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	must_free(pools, addr);
+	wait_for(1, 0); /* both streams follow the kernel */
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_side_stream_that_lags_forbids_reuse_until_it_catches_up(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB)); /* side does not follow */
+	wait_for(0, 1);
+	kernel(0);
+	assert_false(is_given_again(addr, 3 * MIB)); /* side still does not */
+	wait_for(1, 0);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_capture_changed_by_hand_proves_nothing(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	gcp_tracker_by_hand(tracker);
+	must_free(pools, addr);
+	wait_for(1, 0);
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void launches_wait_for_work_on_recycled_blocks(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	uint64_t eager = fake_submit(); /* the program's, on a stream of its own */
+
+	(void)state;
+	must_free(pools, addr);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	assert_true(fake_is_ordered(eager)); /* before the graph can be launched */
+	graph_destroy(graph);
+}
+
+static void common_blocks_freed_in_a_capture_wait_for_its_end(void **state)
+{
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+	void *graph = begin(0);
+
+	(void)state;
+	must_free(pools, addr);
+	for (int i = 0; i < 20; i++)
+		assert_int_not_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* --- sharing
+ * ------------------------------------------------------------------------------------------
+ */
+
+static void captures_share_a_pool_that_the_program_names(void **state)
+{
+	struct gcp_graph_pool_info info;
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	void *first = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	must_free(pools, addr);
+	end(0);
+	void *second = begin(0);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	assert_int_equal(gcp_graph_pools_list(tracker, &info, 1), 1);
+	assert_int_equal(info.id, id);
+	assert_int_equal(info.references, 3);
+	graph_destroy(first);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	assert_true(private_bytes() > 0);
+	graph_destroy(second);
+	assert_int_equal(private_bytes(), 0);
+}
+
+static void a_pool_that_reached_zero_can_be_used_again(void **state)
+{
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), -ENOENT);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	for (int round = 0; round < 3; round++) {
+		void *graph = begin(0);
+		must_free(pools, capture_alloc(3 * MIB));
+		end(0);
+		assert_true(private_bytes() > 0);
+		graph_destroy(graph);
+		assert_int_equal(private_bytes(), 0);
+	}
+	assert_int_equal(gcp_graph_pool_retain(tracker, id), 0);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	assert_int_equal(gcp_graph_pool_retain(tracker, id + 100), -ENOENT);
+	assert_int_equal(gcp_graph_pool_use(tracker, id + 100), -ENOENT);
+}
+
+/* --- checkpoint and restore
+ * ---------------------------------------------------------------------------- */
+
+static void a_restored_pool_keeps_off_what_was_live(void **state)
+{
+	struct gcp_graph_pool_state *after_first;
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	void *first = begin(0);
+	gcp_addr scratch = capture_alloc(3 * MIB);
+	gcp_addr out1 = capture_alloc(5 * MIB), small1 = capture_alloc(700);
+	must_free(pools, scratch);
+	end(0);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &after_first), 0);
+
+	/* The second capture follows the first and frees its outputs. */
+	void *second = begin(0);
+	must_free(pools, out1);
+	must_free(pools, small1);
+	gcp_addr out2 = capture_alloc(5 * MIB);
+	assert_true(out2 < out1 + 5 * MIB && out1 < out2 + 5 * MIB);
+	assert_int_equal(capture_alloc(700), small1);
+	end(0);
+
+	/* Only the first is replayed: its outputs are live again. */
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, after_first), 0);
+	must_be_sound(pools);
+	void *third = begin(0);
+	for (int i = 0; i < 10; i++) {
+		gcp_addr out3 = capture_alloc(5 * MIB);
+
+		assert_false(out3 < out1 + 5 * MIB && out1 < out3 + 5 * MIB);
+		assert_int_not_equal(capture_alloc(700), small1);
+	}
+	end(0);
+	must_free(pools, out1);
+	must_free(pools, small1);
+	must_be_sound(pools);
+	gcp_graph_pool_state_destroy(after_first);
+	graph_destroy(first);
+	graph_destroy(second);
+	graph_destroy(third);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+}
+
+static void a_wrong_restore_changes_nothing(void **state)
+{
+	struct gcp_graph_pool_state *checkpoint;
+	uint64_t id, other;
+
+	(void)state;
+	gcp_graph_pool_create(tracker, &id);
+	gcp_graph_pool_create(tracker, &other);
+	gcp_graph_pool_use(tracker, id);
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), -EBUSY);
+	end(0);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id + 9, &checkpoint),
+			 -ENOENT);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, other, checkpoint), -ESTALE);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id + 9, checkpoint), -ENOENT);
+	assert_true(gcp_pools_owns(pools, addr));
+	/* The pool loses its last reference: the checkpoint is of a past life. */
+	graph_destroy(graph);
+	gcp_tracker_collect(tracker);
+	gcp_graph_pool_release(tracker, id);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	graph = begin(0);
+	capture_alloc(3 * MIB);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -EBUSY);
+	end(0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	graph_destroy(graph);
+	gcp_graph_pool_state_destroy(checkpoint);
+	gcp_graph_pool_release(tracker, other);
+}
+
+/* --- out of memory
+ * ----------------------------------------------------------------------------------------
+ */
+
+static void a_full_device_in_a_capture_gives_back_what_is_cached(void **state)
+{
+	gcp_addr addr = must_alloc(pool, 90 * MIB);
+
+	(void)state;
+	fake.memory_limit = 100 * MIB;
+	must_free(pools, addr);
+	void *graph = begin(0);
+	addr = capture_alloc(90 * MIB);
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, NULL, 90 * MIB, &addr),
+	    GCP_CUDA_OUT_OF_MEMORY);
+	end(0);
+	graph_destroy(graph);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_capture_of_one_line_reuses_at_once),
+	    TEST(a_capture_that_forked_does_not_reuse),
+	    TEST(a_fork_from_an_earlier_event_sees_no_reuse),
+	    TEST(a_block_freed_before_a_fork_is_used_again_after_it),
+	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
+	    TEST(a_capture_changed_by_hand_proves_nothing),
+	    TEST(launches_wait_for_work_on_recycled_blocks),
+	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
+	    TEST(captures_share_a_pool_that_the_program_names),
+	    TEST(a_pool_that_reached_zero_can_be_used_again),
+	    TEST(a_restored_pool_keeps_off_what_was_live),
+	    TEST(a_wrong_restore_changes_nothing),
+	    TEST(a_full_device_in_a_capture_gives_back_what_is_cached),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
