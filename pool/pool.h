@@ -258,8 +258,9 @@ struct gcp_gauge {
 #define GCP_DRIVER_CALLS(X)                                                            \
 	X(mem_alloc)                                                                   \
 	X(mem_free)                                                                    \
-	X(mem_trim) X(fence_create) X(fence_record) X(fence_order) X(fence_query)      \
-	    X(fence_wait) X(ctx_sync)
+	X(mem_trim)                                                                    \
+	X(fence_create) X(fence_record) X(fence_order) X(fence_query) X(fence_wait)    \
+	    X(ctx_sync)
 
 struct gcp_call_cost {
 	uint64_t count, ns;
