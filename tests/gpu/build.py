@@ -17,9 +17,11 @@ PROGRAMS = {
     "captures": STYLES,
     "contexts": STYLES,
     "errors": STYLES,
+    "forks": STYLES,
     "graphs": STYLES,
     "ipc": STYLES,
     "life": STYLES,
+    "lifetimes": STYLES,
     "loop": STYLES,
     "meminfo": STYLES,
     "oom": STYLES,
@@ -78,7 +80,7 @@ def embed_kernels(bench):
 def build_one(bench, program, style, ptx):
     source = os.path.join(bench.root, "tests", "programs")
     files, libraries, defines = STYLES[style]
-    files = [program + ".c", "kernels.c", "util.c", *files]
+    files = [program + ".c", "kernels.c", "pool.c", "util.c", *files]
     command = ["gcc", *compile_flags(bench.toolkit), *defines]
     command += [os.path.join(source, name) for name in files] + [ptx]
     command += ["-o", bench.program(f"{program}-{style}")]

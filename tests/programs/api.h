@@ -52,6 +52,13 @@ int gcpt_stream_create(CUstream *ret_stream); /* non-blocking */
 int gcpt_stream_destroy(CUstream stream);
 int gcpt_stream_sync(CUstream stream);
 
+/* Capture and graphs. What no program here wants of the runtime is called upon the
+ * driver, in all styles. */
+int gcpt_capture_begin(CUstream stream, CUstreamCaptureMode mode);
+int gcpt_capture_end(CUstream stream, CUgraph *ret_graph);
+int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph);
+int gcpt_graph_launch(CUgraphExec exec, CUstream stream);
+
 int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p);
 int gcpt_ipc_open(void **ret_p, const struct gcpt_ipc *handle);
 int gcpt_ipc_close(void *p);

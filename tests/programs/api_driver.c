@@ -156,6 +156,26 @@ int gcpt_stream_sync(CUstream stream)
 	return cu.cuStreamSynchronize(stream);
 }
 
+int gcpt_capture_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+	return cu.cuStreamBeginCapture(stream, mode);
+}
+
+int gcpt_capture_end(CUstream stream, CUgraph *ret_graph)
+{
+	return cu.cuStreamEndCapture(stream, ret_graph);
+}
+
+int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph)
+{
+	return cu.cuGraphInstantiateWithFlags(ret_exec, graph, 0);
+}
+
+int gcpt_graph_launch(CUgraphExec exec, CUstream stream)
+{
+	return cu.cuGraphLaunch(exec, stream);
+}
+
 int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p)
 {
 	CUipcMemHandle handle;

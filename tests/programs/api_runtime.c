@@ -137,6 +137,26 @@ int gcpt_stream_sync(CUstream stream)
 	return cudaStreamSynchronize(stream);
 }
 
+int gcpt_capture_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+	return cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode);
+}
+
+int gcpt_capture_end(CUstream stream, CUgraph *ret_graph)
+{
+	return cudaStreamEndCapture(stream, ret_graph);
+}
+
+int gcpt_instantiate(CUgraphExec *ret_exec, CUgraph graph)
+{
+	return cudaGraphInstantiateWithFlags(ret_exec, graph, 0);
+}
+
+int gcpt_graph_launch(CUgraphExec exec, CUstream stream)
+{
+	return cudaGraphLaunch(exec, stream);
+}
+
 int gcpt_ipc_get(struct gcpt_ipc *ret_handle, void *p)
 {
 	cudaIpcMemHandle_t handle;

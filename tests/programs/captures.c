@@ -7,23 +7,27 @@
  *   --eager  only calls that plain CUDA allows too: same transcript with both
  *
  * A row: the code of the call, the state of the capture after it, the code of
- * the capture's end, and whether the graph then computes what was captured.
+ * the capture's end, whether the graph then computes what was captured, and
+ * whether the calling thread's own capture mode is as it was.
  */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "api.h"
 #include "kernels.h"
+#include "pool.h"
 #include "util.h"
 
-enum { WORDS = 4096 };
+enum { WORDS = 4096, ABSENT = -1 };
 
 struct scene {
 	struct gcpt_kernels kernels;
 	CUstream stream;
 	void *live;   /* a block that stays */
-	void *victim; /* a block that a call may free */
+	void *victim; /* a block from before the capture, that a call may free */
+	void *inner;  /* a block allocated in the capture, before the call */
 	void *fresh;  /* a block that a call allocated */
 	void *wrong;  /* device counter */
 };
@@ -31,7 +35,19 @@ struct scene {
 struct call {
 	const char *name;
 	int (*run)(struct scene *s);
+	bool inner;  /* wants scene.inner */
+	bool pooled; /* the library's own: nothing to call without it */
 };
+
+/* What one thread does during the capture, and what came of it. */
+struct errand {
+	const struct call *call;
+	struct scene *scene;
+	int code;
+	bool mode_kept;
+};
+
+/* --- calls --------------------------------------------------------------------- */
 
 static int call_malloc(struct scene *s)
 {
@@ -50,12 +66,21 @@ static int call_malloc_pitch(struct scene *s)
 	return gcpt_malloc_pitch(&s->fresh, &pitch, 1000, 17);
 }
 
-static int call_free(struct scene *s)
+static int call_free_common(struct scene *s)
 {
 	int code = gcpt_free(s->victim);
 
 	if (!code)
 		s->victim = NULL;
+	return code;
+}
+
+static int call_free_private(struct scene *s)
+{
+	int code = gcpt_free(s->inner);
+
+	if (!code)
+		s->inner = NULL;
 	return code;
 }
 
@@ -76,48 +101,103 @@ static int call_mem_info(struct scene *s)
 	return gcpt_mem_info(&unused, &total);
 }
 
+static int call_too_large(struct scene *s)
+{
+	return gcpt_malloc(&s->fresh, 1ull << 46);
+}
+
+static int call_trim(struct scene *s)
+{
+	uint64_t bytes;
+
+	(void)s;
+	return gcpt_pool_trim(&bytes) ? 0 : ABSENT;
+}
+
 static const struct call calls[] = {
-    {"malloc", call_malloc},
-    {"malloc large", call_malloc_large},
-    {"malloc pitch", call_malloc_pitch},
-    {"free", call_free},
-    {"malloc + free", call_malloc_free},
-    {"mem info", call_mem_info},
+    {.name = "malloc, miss", .run = call_malloc},
+    {.name = "malloc, hit", .run = call_malloc, .inner = true},
+    {.name = "malloc, large", .run = call_malloc_large},
+    {.name = "malloc pitch", .run = call_malloc_pitch},
+    {.name = "free, common", .run = call_free_common},
+    {.name = "free, private", .run = call_free_private, .inner = true},
+    {.name = "malloc + free", .run = call_malloc_free},
+    {.name = "mem info", .run = call_mem_info},
+    {.name = "out of memory", .run = call_too_large},
+    {.name = "trim", .run = call_trim, .pooled = true},
 };
 
-struct errand {
-	const struct call *call;
-	struct scene *scene;
-	CUcontext context;
-	int code;
-};
+/* --- threads --------------------------------------------------------------------- */
 
-static void *run_errand(void *arg)
+static CUstreamCaptureMode mode_swap(CUstreamCaptureMode mode)
 {
-	struct errand *errand = arg;
+	GCPT_OK((int)cu.cuThreadExchangeStreamCaptureMode(&mode));
+	return mode;
+}
 
-	/* Harmless in a capture, which not every way to choose a device is. */
-	GCPT_OK((int)cu.cuCtxSetCurrent(errand->context));
+/* The calling thread's own mode, which stays. */
+static CUstreamCaptureMode mode_now(void)
+{
+	CUstreamCaptureMode mode = mode_swap(CU_STREAM_CAPTURE_MODE_RELAXED);
+
+	mode_swap(mode);
+	return mode;
+}
+
+static void errand_do(struct errand *errand)
+{
+	CUstreamCaptureMode mode = mode_now();
+
 	errand->code = errand->call->run(errand->scene);
+	errand->mode_kept = mode_now() == mode;
 	gcpt_last_error();
-	return NULL;
 }
 
-static int run_call(const struct call *call, struct scene *s, bool elsewhere)
-{
-	struct errand errand = {.call = call, .scene = s};
+/* The other thread. It enters CUDA before any capture begins: CUDA forbids some
+ * ways of doing so (cudaSetDevice, cudaFree(0)) while one is under way. */
+static struct helper {
 	pthread_t thread;
+	sem_t asked, done;
+	struct errand *errand; /* NULL: end */
+} helper;
 
-	if (!elsewhere) {
-		errand.code = call->run(s);
-		gcpt_last_error();
-		return errand.code;
+static void *helper_run(void *arg)
+{
+	(void)arg;
+	GCPT_OK(gcpt_use(0));
+	sem_post(&helper.done);
+	for (;;) {
+		sem_wait(&helper.asked);
+		if (!helper.errand)
+			return NULL;
+		errand_do(helper.errand);
+		sem_post(&helper.done);
 	}
-	GCPT_OK((int)cu.cuCtxGetCurrent(&errand.context));
-	pthread_create(&thread, NULL, run_errand, &errand);
-	pthread_join(thread, NULL);
-	return errand.code;
 }
+
+static void helper_begin(void)
+{
+	sem_init(&helper.asked, 0, 0);
+	sem_init(&helper.done, 0, 0);
+	pthread_create(&helper.thread, NULL, helper_run, NULL);
+	sem_wait(&helper.done);
+}
+
+static void helper_do(struct errand *errand)
+{
+	helper.errand = errand;
+	sem_post(&helper.asked);
+	sem_wait(&helper.done);
+}
+
+static void helper_end(void)
+{
+	helper.errand = NULL;
+	sem_post(&helper.asked);
+	pthread_join(helper.thread, NULL);
+}
+
+/* --- a row ------------------------------------------------------------------------ */
 
 /* Launches the graph twice and counts wrong words in the blocks it fills. */
 static const char *replay(struct scene *s, CUgraph graph, uint32_t value)
@@ -126,11 +206,11 @@ static const char *replay(struct scene *s, CUgraph graph, uint32_t value)
 	CUgraphExec exec;
 
 	GCPT_OK(gcpt_copy(s->wrong, &wrong, sizeof(wrong)));
-	if (cu.cuGraphInstantiateWithFlags(&exec, graph, 0))
+	if (gcpt_instantiate(&exec, graph))
 		return "not instantiated";
 	for (int i = 0; i < 2; i++) {
 		GCPT_OK(gcpt_launch_fill(&s->kernels, s->stream, s->live, WORDS, 0));
-		GCPT_OK((int)cu.cuGraphLaunch(exec, s->stream));
+		GCPT_OK(gcpt_graph_launch(exec, s->stream));
 		GCPT_OK(gcpt_launch_check(&s->kernels, s->stream, s->live, WORDS, value,
 					  s->wrong));
 		if (s->fresh)
@@ -156,46 +236,71 @@ static const char *state_name(struct scene *s)
 
 static void prepare(struct scene *s)
 {
-	s->fresh = NULL;
+	s->fresh = s->inner = NULL;
 	GCPT_OK(gcpt_malloc(&s->live, WORDS * 4));
 	GCPT_OK(gcpt_malloc(&s->victim, WORDS * 4));
 	GCPT_OK(gcpt_sync());
+}
+
+/* A block of the capture's own, which plain CUDA gives in relaxed mode alone. */
+static void inner_allocate(struct scene *s)
+{
+	CUstreamCaptureMode mode = mode_swap(CU_STREAM_CAPTURE_MODE_RELAXED);
+
+	GCPT_OK(gcpt_malloc(&s->inner, WORDS * 4));
+	mode_swap(mode);
 }
 
 static void clean(struct scene *s)
 {
 	GCPT_OK(gcpt_sync());
 	GCPT_OK(gcpt_free(s->live));
-	if (s->victim)
-		GCPT_OK(gcpt_free(s->victim));
-	if (s->fresh)
-		GCPT_OK(gcpt_free(s->fresh));
+	GCPT_OK(gcpt_free(s->victim)); /* each of them: or nothing */
+	GCPT_OK(gcpt_free(s->inner));
+	GCPT_OK(gcpt_free(s->fresh));
+}
+
+static void print_code(int code)
+{
+	if (code == ABSENT)
+		printf("%4s  ", "-");
+	else
+		printf("%4d  ", code);
 }
 
 static void row(struct scene *s, CUstreamCaptureMode mode, const char *mode_name,
 		bool elsewhere, const struct call *call)
 {
+	struct errand errand = {.call = call, .scene = s};
 	const uint32_t value = 77;
 	const char *state, *result = "-";
 	CUgraph graph = NULL;
-	int code, end;
+	int end;
 
 	prepare(s);
-	GCPT_OK((int)cu.cuStreamBeginCapture(s->stream, mode));
+	GCPT_OK(gcpt_capture_begin(s->stream, mode));
 	gcpt_launch_fill(&s->kernels, s->stream, s->live, WORDS, value);
-	code = run_call(call, s, elsewhere);
+	if (call->inner)
+		inner_allocate(s);
+	if (elsewhere)
+		helper_do(&errand);
+	else
+		errand_do(&errand);
 	if (s->fresh)
 		gcpt_launch_fill(&s->kernels, s->stream, s->fresh, WORDS, value);
 	state = state_name(s);
-	end = (int)cu.cuStreamEndCapture(s->stream, &graph);
+	end = gcpt_capture_end(s->stream, &graph);
 	if (!end && graph) {
 		result = replay(s, graph, value);
 		GCPT_OK((int)cu.cuGraphDestroy(graph));
 	}
 	gcpt_last_error();
-	printf("%-13s %-16s %-14s %3d  %-12s %3d  %s\n", mode_name,
-	       elsewhere ? "another thread" : "capturing thread", call->name, code,
-	       state, end, result);
+	printf("%-13s %-16s %-14s", mode_name,
+	       elsewhere ? "another thread" : "capturing thread", call->name);
+	print_code(errand.code);
+	printf("%-12s", state);
+	print_code(end);
+	printf("%-6s %s\n", result, errand.mode_kept ? "kept" : "CHANGED");
 	clean(s);
 }
 
@@ -216,11 +321,14 @@ int main(int argc, char **argv)
 	GCPT_OK(gcpt_kernels_load(&s.kernels));
 	GCPT_OK(gcpt_stream_create(&s.stream));
 	GCPT_OK(gcpt_malloc(&s.wrong, sizeof(unsigned long long)));
+	helper_begin();
 	for (unsigned m = eager ? 2 : 0; m < 3; m++)
 		for (int elsewhere = 0; elsewhere < 2; elsewhere++)
 			for (size_t c = 0; c < sizeof(calls) / sizeof(*calls); c++)
-				row(&s, modes[m].mode, modes[m].name, elsewhere,
-				    &calls[c]);
+				if (!eager || !calls[c].pooled)
+					row(&s, modes[m].mode, modes[m].name, elsewhere,
+					    &calls[c]);
+	helper_end();
 	GCPT_OK(gcpt_free(s.wrong));
 	GCPT_OK(gcpt_stream_destroy(s.stream));
 	return 0;

@@ -48,11 +48,16 @@
 	X(cuStreamCreate)                                                              \
 	X(cuStreamDestroy)                                                             \
 	X(cuStreamSynchronize)                                                         \
+	X(cuStreamWaitEvent)                                                           \
+	X(cuEventCreate)                                                               \
+	X(cuEventRecord)                                                               \
+	X(cuEventDestroy)                                                              \
 	X(cuDeviceGetDefaultMemPool)                                                   \
 	X(cuMemPoolSetAttribute)                                                       \
 	X(cuStreamIsCapturing)                                                         \
 	X(cuStreamBeginCapture)                                                        \
 	X(cuStreamEndCapture)                                                          \
+	X(cuStreamGetCaptureInfo)                                                      \
 	X(cuThreadExchangeStreamCaptureMode)                                           \
 	X(cuGraphCreate)                                                               \
 	X(cuGraphClone)                                                                \

@@ -16,6 +16,9 @@
  *   output     a block allocated in the capture outlives graph and executable
  *
  *   --rounds N (of each life) --words N --only LIFE
+ *   --replays N    of each executable
+ *   --leak         eager work writes the temporaries of the graph as well, as it
+ *                  would if their memory had leaked: there must be wrong words
  *   --threads N    that capture at once; several capture in THREAD_LOCAL mode,
  *                  because instantiating is forbidden beside a GLOBAL capture
  *   --bystander    another thread allocates and frees meanwhile
@@ -27,19 +30,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api.h"
 #include "kernels.h"
+#include "pool.h"
 #include "util.h"
 
-enum { THREADS_MAX = 16, EAGER_BLOCKS = 6, REPLAYS = 3 };
+enum { THREADS_MAX = 16, EAGER_BLOCKS = 6, SCRATCHES = 2 };
 enum { DELTA = 1000, SLOW_NS = 5000, JUNK = 0xdeadbeef };
 
-struct life;
-
 struct setting {
-	unsigned rounds, threads;
-	bool bystander;
+	unsigned rounds, replays, threads;
+	bool bystander, leak;
 	CUstreamCaptureMode mode;
 	size_t words;
 	const char *only;
@@ -51,6 +54,7 @@ struct worker {
 	const struct setting *set;
 	CUstream stream, eager_stream;
 	void *input, *output, *counter;
+	void *scratch[SCRATCHES]; /* the temporaries of the latest graph */
 	uint64_t random;
 	uint32_t value; /* of every word of the input, this round */
 	unsigned long long wrong;
@@ -62,6 +66,7 @@ struct life {
 };
 
 static atomic_bool stop;
+static pthread_barrier_t begun; /* CUDA is entered before anybody captures */
 
 /* --- pieces ------------------------------------------------------------------ */
 
@@ -73,7 +78,7 @@ static CUgraph capture(struct worker *w)
 	CUgraph graph;
 	void *a, *b;
 
-	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, w->set->mode));
+	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode));
 	GCPT_OK(gcpt_malloc(&a, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, a, w->input, n));
 	GCPT_OK(gcpt_launch_spin(k, w->stream, SLOW_NS));
@@ -84,7 +89,9 @@ static CUgraph capture(struct worker *w)
 	GCPT_OK(gcpt_launch_add(k, w->stream, b, n, DELTA));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, w->output, b, n));
 	GCPT_OK(gcpt_free(b));
-	GCPT_OK((int)cu.cuStreamEndCapture(w->stream, &graph));
+	GCPT_OK(gcpt_capture_end(w->stream, &graph));
+	w->scratch[0] = a;
+	w->scratch[1] = b;
 	return graph;
 }
 
@@ -92,7 +99,7 @@ static CUgraphExec instantiate(CUgraph graph)
 {
 	CUgraphExec exec;
 
-	GCPT_OK((int)cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	GCPT_OK(gcpt_instantiate(&exec, graph));
 	return exec;
 }
 
@@ -102,6 +109,10 @@ static void eager(struct worker *w)
 {
 	void *p;
 
+	for (int i = 0; w->set->leak && i < SCRATCHES; i++)
+		if (w->scratch[i])
+			GCPT_OK(gcpt_launch_fill(&w->set->kernels, w->eager_stream,
+						 w->scratch[i], w->set->words, JUNK));
 	for (int i = 0; i < EAGER_BLOCKS; i++) {
 		GCPT_OK(gcpt_malloc(&p, w->set->words * 4));
 		GCPT_OK(gcpt_launch_fill(&w->set->kernels, w->eager_stream, p,
@@ -117,7 +128,7 @@ static void launch(struct worker *w, CUgraphExec exec)
 
 	w->value = (uint32_t)gcpt_random(&w->random);
 	GCPT_OK(gcpt_launch_fill(k, w->stream, w->input, n, w->value));
-	GCPT_OK((int)cu.cuGraphLaunch(exec, w->stream));
+	GCPT_OK(gcpt_graph_launch(exec, w->stream));
 }
 
 static void check(struct worker *w)
@@ -128,7 +139,7 @@ static void check(struct worker *w)
 
 static void replay(struct worker *w, CUgraphExec exec)
 {
-	for (int i = 0; i < REPLAYS; i++) {
+	for (unsigned i = 0; i < w->set->replays; i++) {
 		launch(w, exec);
 		eager(w);
 		check(w);
@@ -229,12 +240,12 @@ static void life_invalid(struct worker *w)
 	CUgraph graph = NULL;
 	void *p;
 
-	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, w->set->mode));
+	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode));
 	GCPT_OK(gcpt_malloc(&p, w->set->words * 4));
 	GCPT_OK(gcpt_launch_fill(&w->set->kernels, w->stream, p, w->set->words, 1));
 	gcpt_stream_sync(w->stream);
 	GCPT_OK(gcpt_free(p));
-	cu.cuStreamEndCapture(w->stream, &graph);
+	gcpt_capture_end(w->stream, &graph);
 	gcpt_last_error();
 	eager(w);
 }
@@ -247,10 +258,10 @@ static void life_output(struct worker *w)
 	CUgraph graph;
 	void *p;
 
-	GCPT_OK((int)cu.cuStreamBeginCapture(w->stream, w->set->mode));
+	GCPT_OK(gcpt_capture_begin(w->stream, w->set->mode));
 	GCPT_OK(gcpt_malloc(&p, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, p, w->input, n));
-	GCPT_OK((int)cu.cuStreamEndCapture(w->stream, &graph));
+	GCPT_OK(gcpt_capture_end(w->stream, &graph));
 	exec = instantiate(graph);
 	launch(w, exec);
 	exec_drop(exec);
@@ -288,6 +299,7 @@ static void *worker_run(void *arg)
 	struct worker *w = arg;
 
 	worker_begin(w);
+	pthread_barrier_wait(&begun);
 	for (unsigned i = 0; i < w->set->rounds; i++)
 		for (size_t l = 0; l < sizeof(lives) / sizeof(*lives); l++)
 			if (!w->set->only || !strcmp(w->set->only, lives[l].name))
@@ -301,8 +313,11 @@ static void *bystander_run(void *arg)
 	struct worker *w = arg;
 
 	worker_begin(w);
-	while (!atomic_load(&stop))
+	pthread_barrier_wait(&begun);
+	while (!atomic_load(&stop)) {
 		eager(w);
+		usleep(200);
+	}
 	return NULL;
 }
 
@@ -328,6 +343,7 @@ static unsigned long long run_all(const struct setting *set)
 	if (!workers)
 		exit(2);
 	atomic_store(&stop, false);
+	pthread_barrier_init(&begun, NULL, set->threads + set->bystander);
 	for (unsigned i = 0; i < set->threads + set->bystander; i++) {
 		workers[i].set = set;
 		workers[i].random = i + 1;
@@ -350,9 +366,12 @@ int main(int argc, char **argv)
 {
 	struct setting set = {
 	    .rounds = (unsigned)gcpt_arg(argc, argv, "--rounds", 50),
+	    .replays = (unsigned)gcpt_arg(argc, argv, "--replays", 3),
 	    .threads = (unsigned)gcpt_arg(argc, argv, "--threads", 1),
 	    .words = gcpt_arg(argc, argv, "--words", 65536),
 	    .only = gcpt_arg_text(argc, argv, "--only", NULL),
+	    .leak = gcpt_flag(argc, argv, "--leak"),
+	    .bystander = gcpt_flag(argc, argv, "--bystander"),
 	};
 	size_t before, after, total;
 	struct setting warm;
@@ -375,6 +394,7 @@ int main(int argc, char **argv)
 	GCPT_OK(gcpt_mem_info(&after, &total));
 	/* Graphs themselves take memory of the driver's, in lumps. */
 	lost = before > after && before - after > (32u << 20) + 16 * set.words;
+	lost = !gcpt_private_wait(0) || lost;
 	printf("graphs: %u rounds, %u threads: wrong words: %llu, memory: %s\n",
 	       set.rounds, set.threads, wrong, lost ? "LOST" : "all back");
 	return wrong || lost ? 1 : 0;
