@@ -41,6 +41,8 @@ static int stats_get(int device, struct gcp_stats *ret_stats)
 {
 	switch (gcp_process_state()) {
 	case GCP_STATE_POOL:
+		/* Memory of graphs that are gone is not theirs any more. */
+		gcp_tracker_collect(gcp_process.tracker);
 		return gcp_pools_stats(gcp_process.pools, device, ret_stats);
 	case GCP_STATE_COUNT:
 		return gcp_tally_stats(device, ret_stats);
@@ -121,5 +123,6 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 {
 	if (device < 0 || !gcp_process_pooling())
 		return 0;
+	gcp_tracker_collect(gcp_process.tracker);
 	return gcp_pools_trim(gcp_process.pools, device, keep_bytes);
 }

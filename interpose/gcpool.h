@@ -19,8 +19,7 @@
  * of main, also while a stream is being captured. None changes errno, the
  * current context or the last CUDA error.
  *
- * Contents: 1 version, 2 statistics, 3 memory. A section 4, graph pools, comes
- * with a later version.
+ * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools.
  */
 #ifndef GCPOOL_H
 #define GCPOOL_H
@@ -127,6 +126,80 @@ GCPOOL_API int gcpool_reset_peaks(int device);
  * nothing while a stream is being captured if that would need waiting.
  * @return the bytes given back; 0 also when there was nothing to give. */
 GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
+
+/* --- 4 graph pools ----------------------------------------------------------- */
+
+/* Memory allocated while a stream is captured belongs to a graph pool, and stays
+ * in it until the last reference to the pool is gone. References are held by
+ * each capture under way into the pool, by each graph captured into it and all
+ * that was made from that graph (CUDA counts those), and by the program.
+ *
+ * Without these functions each capture has a graph pool of its own. A program
+ * can have several captures share one, so that what one capture has freed serves
+ * the next. The graphs then use the same memory, so
+ *
+ *   1. they must be launched in the order in which they were captured, or at
+ *      least never run at the same time (launch them into one stream);
+ *   2. what a graph has left in memory that its capture had freed is lost when
+ *      another one runs.
+ *
+ * All of them may be called while a stream is being captured; none calls CUDA. */
+
+/* Makes a graph pool with one reference, the caller's.
+ * @return 0 and *id (never 0). -ENOENT: the pool is not active, or nothing was
+ * allocated or captured yet. -ENOMEM. */
+GCPOOL_API int gcpool_graph_pool_create(uint64_t *id);
+
+/* Captures that the calling thread begins from now on allocate from this graph
+ * pool; id 0: each from one of its own, as at the start.
+ * @return 0. -ENOENT: there is no such pool. */
+GCPOOL_API int gcpool_graph_pool_use(uint64_t id);
+
+/* Takes and drops a reference of the program's. A pool that has lost its last
+ * reference is empty: its free memory has gone to the common pool, and blocks
+ * that the program holds stay valid until it frees them. Its id stays good: it
+ * may be retained, and captured into, again.
+ * @return 0. -ENOENT: there is no such pool, or (release) no reference of the
+ * program's is left. */
+GCPOOL_API int gcpool_graph_pool_retain(uint64_t id);
+GCPOOL_API int gcpool_graph_pool_release(uint64_t id);
+
+struct gcpool_graph_pool {
+	uint64_t id;              /* also of pools that the library made itself */
+	uint64_t references;      /* all of them */
+	uint64_t captures;        /* of these, captures under way */
+	uint64_t graphs;          /* of these, graphs */
+	uint64_t reserved_bytes;  /* taken from the driver */
+	uint64_t allocated_bytes; /* of these, in blocks that the program holds */
+	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
+};
+
+/* Lists the graph pools that have references: fills up to `count` of `pools`.
+ * @return how many there are, which may be more than `count`. */
+GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count);
+
+/* For frameworks that share a pool between graphs and replay only some of them.
+ * A replay allocates nothing, so the books do not know that its results are live.
+ *
+ *   1. After a capture has ended, checkpoint: which blocks are live now.
+ *   2. After a replay of that graph, and before the next capture into the pool,
+ *      restore: exactly the blocks of the checkpoint are live again. The
+ *      program has to free each of them, once, with cudaFree. Blocks that were
+ *      live before and are not in the checkpoint are free: the program must
+ *      not use or free them any more.
+ *
+ * Restoring changes no memory and waits for nothing. A checkpoint is good until
+ * the pool loses its last reference, any number of times, and is freed by
+ * gcpool_graph_pool_checkpoint_free, which accepts NULL.
+ * @return 0. An error, and nothing has changed: -ENOENT: no such pool; -EBUSY: a
+ * capture into it is under way; -ESTALE: the checkpoint is of another pool, or
+ * the pool has lost its last reference since; -ENOMEM (checkpoint only). */
+struct gcpool_checkpoint;
+GCPOOL_API int gcpool_graph_pool_checkpoint(uint64_t id,
+					    struct gcpool_checkpoint **checkpoint);
+GCPOOL_API int gcpool_graph_pool_restore(uint64_t id,
+					 const struct gcpool_checkpoint *checkpoint);
+GCPOOL_API void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint);
 
 #ifdef __cplusplus
 }
