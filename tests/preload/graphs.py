@@ -14,6 +14,7 @@ TRIALS = [
     (["--rounds", "6", "--threads", "3", "--bystander"], {"GCPSIM_SEED": "3"}),
     (["--rounds", "6"], {"GCPSIM_SPEED": "never"}),
     (["--rounds", "6"], {"GCPSIM_SPEED": "2000"}),
+    (["--rounds", "2", "--only", "destroyed", "--replays", "150"], {"GCPSIM_SEED": "4"}),
 ]
 
 
@@ -30,6 +31,10 @@ def main():
         checks.clean(result, name)
         left = result.figures.get("user_objects", 0)
         checks.that(left == 0, f"{name}: {left} user objects left")
+    leak = preload.run([sys.argv[1], "--words", "2000", "--rounds", "5", "--leak"],
+                       preload.library(), {"GCPSIM_QUIET": "1"})
+    checks.that(leak.code == 1 and leak.figures.get("hazards", 0),
+                f"a leak is not noticed: {leak.code} {leak.out} {leak.figures}")
     checks.end()
 
 

@@ -96,7 +96,7 @@ class Checks:
 
     def clean(self, result, name):
         """No hazard, no fault, no misuse of the driver."""
-        for figure in ("hazards", "faults", "misuses"):
+        for figure in ("hazards", "disorders", "faults", "misuses"):
             count = result.figures.get(figure, 0)
             self.that(count == 0, f"{name}: {count} {figure}\n{result.err}")
 

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""forks.py FORKS_PROGRAM
+
+Captures with several streams forked and joined, and two threads that capture at
+once while a third allocates and frees. Plain CUDA refuses."""
+
+import sys
+
+import preload
+
+TRIALS = [
+    (["--rounds", "8"], {"GCPSIM_SEED": "1"}),
+    (["--rounds", "8"], {"GCPSIM_SEED": "2"}),
+    (["--rounds", "4"], {"GCPSIM_SPEED": "never"}),
+    (["--rounds", "8", "--together"], {"GCPSIM_SEED": "3"}),
+    (["--rounds", "8", "--together"], {"GCPSIM_SEED": "4"}),
+    (["--rounds", "4", "--together"], {"GCPSIM_SPEED": "2000"}),
+]
+
+
+def main():
+    checks = preload.Checks()
+    plain = preload.run([sys.argv[1]])
+    checks.that(plain.code == 2, f"plain CUDA did not refuse: {plain.code} {plain.out}")
+    for arguments, schedule in TRIALS:
+        name = f"{arguments} {schedule}"
+        command = [sys.argv[1], "--words", "2000", *arguments]
+        result = preload.run(command, preload.library(), schedule)
+        print(name, result.out.strip(), result.figures)
+        checks.that(result.code == 0, f"{name}: exit code {result.code}\n{result.err}")
+        checks.clean(result, name)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
