@@ -13,7 +13,8 @@ OK, FAIL, SKIPPED, INFO = "ok", "FAIL", "skipped", "info"
 
 @dataclasses.dataclass
 class Row:
-    """A line of the table. `details` is printed below it when it is needed."""
+    """A line of the table. `details` is printed below it when it is needed, and
+    `appendix`, Markdown of its own, at the end of the report."""
 
     check: str
     plain: str = ""
@@ -21,6 +22,7 @@ class Row:
     wanted: str = ""
     verdict: str = INFO
     details: str = ""
+    appendix: str = ""
 
 
 @dataclasses.dataclass

@@ -97,6 +97,10 @@ def build_extra(bench):
         "probe": ["gcc", *flags, f"{here}/probe.c", "-o", bench.program("probe")]
         + [f for f in links if f.startswith(("-L", "-Wl"))]
         + ["-lcudart_static", *links],
+        "probe-capture": ["gcc", *flags, f"{here}/probe_capture.c", "-o",
+                          bench.program("probe-capture"), "-ldl"],
+        "sort-graph": [nvcc, "-O2", "-std=c++17", f"{here}/sort_graph.cu", "-arch=native"]
+        + ["-o", bench.program("sort-graph")],
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],
         "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]

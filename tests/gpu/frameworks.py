@@ -129,3 +129,30 @@ def thrust(bench):
                         f"{median(plain):.1f} us", f"{median(pooled):.1f} us",
                         "faster than plain", verdict(good)))
     return rows
+
+
+def cupy_graph(bench):
+    """CuPy code that allocates, captured, its pool switched off."""
+    name = "CuPy captured, set_allocator(None)"
+    if missing("cupy"):
+        return [Row(name, verdict=SKIPPED, details="no cupy here")]
+    plain, pooled = bench.pair(script(bench, "cupy_graph.py"))
+    words = [(result.out.strip().splitlines() or ["nothing"])[-1][:80]
+             for result in (plain, pooled)]
+    return [Row(name, *words, "0 wrong words", verdict(pooled.code == 0),
+                "" if pooled.code == 0 else pooled.tail())]
+
+
+def sort_graph(bench):
+    """Sorting with temporary storage from cudaMalloc, captured in GLOBAL mode.
+    Whether Thrust can be captured at all is Thrust's affair: CUB must."""
+    rows = []
+    for name, title in (("cub", "cub::DeviceRadixSort"), ("thrust", "thrust::sort_by_key")):
+        plain, pooled = bench.pair([bench.program("sort-graph"), name])
+        words = [(result.out.strip().splitlines() or [f"code {result.code}"])[-1][:80]
+                 for result in (plain, pooled)]
+        bad = INFO if name == "thrust" and pooled.code == 2 else FAIL
+        rows.append(Row(f"{title} captured in global mode", *words, "0 wrong",
+                        verdict(True) if pooled.code == 0 else bad,
+                        "" if pooled.code == 0 else pooled.tail()))
+    return rows

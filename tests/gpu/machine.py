@@ -53,6 +53,7 @@ def report(facts, rows, probes, seconds):
         if row.details.strip() and row.verdict != "ok":
             text += [f"## {row.check}: {row.verdict}", "", "```", row.details.strip()[:6000],
                      "```", ""]
+    text += [row.appendix + "\n" for row in rows if row.appendix]
     for name, words in probes.items():
         if words.strip():
             text += [f"## {name}", "", "```", words.strip()[:20000], "```", ""]

@@ -7,6 +7,11 @@ def probe(bench):
     return bench.run([bench.program("probe")]).out
 
 
+def captures_given_up(bench):
+    result = bench.run([bench.program("probe-capture")])
+    return result.out + (f"ended with code {result.code}" if result.code else "")
+
+
 def spied(bench):
     """The driver calls of the runtime, as a preloaded library sees them."""
     text = ""
@@ -29,4 +34,6 @@ def statistics(bench):
     return result.out + result.err
 
 
-PROBES = {"facts": probe, "driver calls of the runtime": spied, "statistics": statistics}
+PROBES = {"facts": probe, "captures given up": captures_given_up,
+          "driver calls of the runtime": spied,
+          "statistics": statistics}
