@@ -26,7 +26,7 @@ static __thread struct {
 /* --- heaps
  * ---------------------------------------------------------------------------- */
 
-struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool bystander)
 {
 	int saved = errno;
 	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
@@ -36,6 +36,7 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 		return NULL;
 	graph_pool->id = ++tracker->last_pool_id;
 	graph_pool->reuse = GCP_REUSE_FENCED;
+	graph_pool->bystander = bystander;
 	SLIST_INIT(&graph_pool->heaps);
 	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
 	return graph_pool;
@@ -47,8 +48,7 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	struct gcp_graph_heap *entry;
 	int saved = errno, result;
 
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	{
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		if (entry->pool == pool) {
 			*ret_heap = entry->heap;
 			return 0;
@@ -75,9 +75,11 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 {
 	struct gcp_graph_heap *entry;
 
+	if (graph_pool->bystander)
+		return; /* its blocks wait for their fences, always */
 	graph_pool->reuse = reuse;
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	gcp_heap_set_reuse(entry->heap, reuse);
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_set_reuse(entry->heap, reuse);
 }
 
 bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group)
@@ -85,8 +87,8 @@ bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group)
 	struct gcp_graph_heap *entry;
 	bool any = false;
 
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	any |= gcp_heap_mark_deferred(entry->heap, group);
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		any |= gcp_heap_mark_deferred(entry->heap, group);
 	return any;
 }
 
@@ -94,8 +96,8 @@ void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t g
 {
 	struct gcp_graph_heap *entry;
 
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	gcp_heap_release_deferred(entry->heap, group);
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_release_deferred(entry->heap, group);
 }
 
 static void heaps_surrender(struct gcp_graph_pool *graph_pool)
@@ -222,8 +224,8 @@ static void membership_end(struct gcp_graph_pool *graph_pool)
 	if (graph_pool->captures > 0)
 		return;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	gcp_heap_settle(entry->heap);
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_settle(entry->heap);
 }
 
 void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -246,9 +248,9 @@ struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_
 {
 	struct gcp_graph_pool *graph_pool;
 
-	TAILQ_FOREACH(graph_pool, &tracker->graph_pools, link)
-	if (graph_pool->named && graph_pool->id == id)
-		return graph_pool;
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (graph_pool->named && graph_pool->id == id)
+			return graph_pool;
 	return NULL;
 }
 
@@ -264,7 +266,7 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 	struct gcp_graph_pool *graph_pool;
 
 	pthread_mutex_lock(&tracker->lock);
-	graph_pool = gcp_graph_pool_make(tracker);
+	graph_pool = gcp_graph_pool_make(tracker, false);
 	if (graph_pool) {
 		graph_pool->named = true;
 		graph_pool->held = 1;
@@ -329,8 +331,7 @@ static void info_fill(struct gcp_graph_pool *graph_pool,
 	    .graphs = graph_pool->graphs,
 	    .last_capture_id = graph_pool->last_capture_id,
 	};
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	{
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		struct gcp_heap_usage usage;
 
 		gcp_heap_usage(entry->heap, &usage);
@@ -347,8 +348,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 
 	gcp_tracker_collect(tracker);
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH(graph_pool, &tracker->graph_pools, link)
-	{
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
 		if (references(graph_pool) == 0)
 			continue;
 		if (count < max)

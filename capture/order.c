@@ -36,9 +36,9 @@ static struct gcp_open_end *end_find(struct gcp_capture *capture, const void *ha
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH(end, &capture->ends, link)
-	if (end->handle == handle && end->is_event == is_event)
-		return end;
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (end->handle == handle && end->is_event == is_event)
+			return end;
 	return NULL;
 }
 
@@ -73,8 +73,17 @@ static bool end_read(struct gcp_tracker *tracker, void *ctx, void *stream,
 	       tracker->driver.stream_ends(ctx, stream, end->nodes, &end->count) == 0;
 }
 
+/* The per-thread default stream (CU_STREAM_PER_THREAD) is another one for each
+ * thread: only the thread that began the capture can be asked for his. */
+static bool end_is_here(const struct gcp_capture *capture, const void *stream)
+{
+	return (uintptr_t)stream != 2 || pthread_equal(capture->thread, pthread_self());
+}
+
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)
 {
+	if (!end_is_here(capture, stream))
+		capture->by_hand = true;
 	end_add(capture, ctx, stream, false);
 }
 
@@ -124,9 +133,10 @@ static bool ends_refresh(struct gcp_tracker *tracker, struct gcp_capture *captur
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH(end, &capture->ends, link)
-	if (!end->is_event && !end_read(tracker, end->ctx, end->handle, end))
-		return false;
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!end->is_event && (!end_is_here(capture, end->handle) ||
+				       !end_read(tracker, end->ctx, end->handle, end)))
+			return false;
 	return true;
 }
 
@@ -139,8 +149,7 @@ static bool marker_fill(struct gcp_capture *capture, struct gcp_marker *marker)
 	struct gcp_open_end *end;
 
 	marker->count = 0;
-	SLIST_FOREACH(end, &capture->ends, link)
-	{
+	SLIST_FOREACH (end, &capture->ends, link) {
 		for (size_t i = 0; i < end->count; i++) {
 			if (marker->count == GCP_MARKER_NODES_MAX)
 				return false;
@@ -150,15 +159,12 @@ static bool marker_fill(struct gcp_capture *capture, struct gcp_marker *marker)
 	return true;
 }
 
-/* Marks what was freed since the last marker. With all markers in use the
+/* What was freed until now has the mark `group`. With all markers in use the
  * newest one takes it in: later, and so as safe. */
-static void marker_take(struct gcp_capture *capture, struct gcp_graph_pool *graph_pool)
+static void marker_take(struct gcp_capture *capture, uint64_t group)
 {
 	struct gcp_marker *marker;
-	uint64_t group = capture->last_group + 1;
 
-	if (!gcp_graph_pool_mark(graph_pool, group))
-		return;
 	capture->last_group = group;
 	if (capture->marker_count < GCP_MARKERS_MAX)
 		capture->marker_count++;
@@ -258,10 +264,10 @@ static bool marker_is_proven(struct search *search, struct gcp_capture *capture,
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH(end, &capture->ends, link)
-	if (!marker_is_end(marker, end) &&
-	    (!search || !marker_precedes(search, marker, end)))
-		return false;
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!marker_is_end(marker, end) &&
+		    (!search || !marker_precedes(search, marker, end)))
+			return false;
 	return true;
 }
 
@@ -289,21 +295,41 @@ static void markers_prove(struct gcp_tracker *tracker, struct gcp_capture *captu
 		capture->marker_count * sizeof(capture->markers[0]));
 }
 
+/* The graph pool of the capture's own, if it is the only one and nobody shares
+ * it: memory shared with other captures has open ends that are not ours. */
+static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
+{
+	struct gcp_graph_pool *own = NULL;
+	struct gcp_membership *membership;
+
+	SLIST_FOREACH (membership, &capture->memberships, link) {
+		if (membership->graph_pool->bystander)
+			continue;
+		if (own || membership->graph_pool->captures > 1)
+			return NULL;
+		own = membership->graph_pool;
+	}
+	return own;
+}
+
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		     bool thorough)
 {
-	struct gcp_membership *first = SLIST_FIRST(&capture->memberships);
+	struct gcp_graph_pool *graph_pool = own_pool(capture);
+	uint64_t group = capture->last_group + 1;
 
-	/* Memory shared with other captures has open ends that are not ours. */
-	if (!capture->forked || capture->by_hand ||
-	    !tracker->driver.node_dependencies || !first || SLIST_NEXT(first, link) ||
-	    first->graph_pool->captures > 1)
+	if (!capture->forked || capture->by_hand || !graph_pool ||
+	    !tracker->driver.node_dependencies)
 		return;
+	/* The ends are read after the mark is set: nothing marked was freed
+	 * after them. */
+	bool marked = gcp_graph_pool_mark(graph_pool, group);
 	if (!ends_refresh(tracker, capture)) {
 		capture->by_hand = true;
 		return;
 	}
-	marker_take(capture, first->graph_pool);
+	if (marked)
+		marker_take(capture, group);
 	if (capture->marker_count > 0 && !capture->by_hand)
-		markers_prove(tracker, capture, first->graph_pool, thorough);
+		markers_prove(tracker, capture, graph_pool, thorough);
 }

@@ -8,6 +8,14 @@
  *      is global too;
  *   4. else to nobody: the common heap.
  *
+ * Such a block is either the graph's own or a bystander's. The graph's own is for
+ * captured work: once freed it may be given out again by the order of the graph.
+ * Where plain CUDA would have allowed the allocation (the mode of the capture or
+ * of the thread is relaxed), or the thread has no part in the capture (3), the
+ * block may be for work that runs right now: then it comes from a second pool
+ * that the graph holds as well, whose blocks wait for fences like common ones,
+ * and that never gives out what captured work has used.
+ *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
  * of a graph in the common heap would be corruption.
@@ -22,6 +30,7 @@ struct candidates {
 	struct gcp_capture *captures[CANDIDATES_MAX];
 	size_t count;
 	bool overflow;
+	bool bystander;
 };
 
 static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
@@ -36,9 +45,9 @@ static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candid
 {
 	struct gcp_capture *capture;
 
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	if (pthread_equal(capture->thread, pthread_self()))
-		candidate_add(candidates, capture);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (pthread_equal(capture->thread, pthread_self()))
+			candidate_add(candidates, capture);
 }
 
 /* A stream may have joined a capture that was begun on another one. */
@@ -52,9 +61,9 @@ static void add_of_stream(struct gcp_tracker *tracker, void *ctx, void *stream,
 		return;
 	if (!state.active && !state.invalidated)
 		return;
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	if (capture->id == state.id)
-		candidate_add(candidates, capture);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->id == state.id)
+			candidate_add(candidates, capture);
 }
 
 static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candidates)
@@ -63,9 +72,21 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 
 	if (tracker->driver.thread_mode() != GCP_CAPTURE_GLOBAL)
 		return;
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	if (capture->mode == GCP_CAPTURE_GLOBAL)
-		candidate_add(candidates, capture);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->mode == GCP_CAPTURE_GLOBAL)
+			candidate_add(candidates, capture);
+}
+
+/* Whether plain CUDA would have allowed the allocation. A program that has named
+ * a graph pool for its capture knows what it does. */
+static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
+{
+	if (candidates->count == 1 && candidates->captures[0]->shared)
+		return false;
+	for (size_t i = 0; i < candidates->count; i++)
+		if (candidates->captures[i]->mode == GCP_CAPTURE_RELAXED)
+			return true;
+	return tracker->driver.thread_mode() == GCP_CAPTURE_RELAXED;
 }
 
 static bool is_member(const struct gcp_capture *capture,
@@ -73,9 +94,9 @@ static bool is_member(const struct gcp_capture *capture,
 {
 	struct gcp_membership *membership;
 
-	SLIST_FOREACH(membership, &capture->memberships, link)
-	if (membership->graph_pool == graph_pool)
-		return true;
+	SLIST_FOREACH (membership, &capture->memberships, link)
+		if (membership->graph_pool == graph_pool)
+			return true;
 	return false;
 }
 
@@ -85,14 +106,14 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 {
 	struct gcp_membership *membership;
 
-	SLIST_FOREACH(membership, &candidates->captures[0]->memberships, link)
-	{
+	SLIST_FOREACH (membership, &candidates->captures[0]->memberships, link) {
 		size_t members = 0;
 
 		while (members < candidates->count &&
 		       is_member(candidates->captures[members], membership->graph_pool))
 			members++;
 		if (members == candidates->count &&
+		    membership->graph_pool->bystander == candidates->bystander &&
 		    (membership->graph_pool->captures == candidates->count ||
 		     membership->graph_pool->named))
 			return membership->graph_pool;
@@ -121,9 +142,10 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 {
 	struct gcp_graph_pool *graph_pool = pool_in_common(candidates);
 
-	if (!graph_pool && candidates->count == 1)
+	if (!graph_pool && candidates->count == 1 && !candidates->bystander)
 		graph_pool = candidates->captures[0]->shared;
-	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
+	return graph_pool ? graph_pool
+			  : gcp_graph_pool_make(tracker, candidates->bystander);
 }
 
 int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -137,6 +159,8 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
 	add_of_thread(tracker, &candidates);
 	if (candidates.count == 0)
 		add_of_stream(tracker, ctx, stream, &candidates);
+	candidates.bystander =
+	    candidates.count == 0 || is_allowed(tracker, &candidates);
 	if (candidates.count == 0)
 		add_forbidding(tracker, &candidates);
 	if (candidates.count == 0)
@@ -144,7 +168,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
 	if (candidates.overflow)
 		return -ENOMEM;
 
-	if (candidates.count == 1)
+	if (candidates.count == 1 && !candidates.bystander)
 		gcp_order_prove(tracker, candidates.captures[0], false);
 	graph_pool = pool_for(tracker, &candidates);
 	if (!graph_pool)

@@ -29,8 +29,8 @@ static size_t heap_count(const struct gcp_graph_pool *graph_pool)
 	struct gcp_graph_heap *entry;
 	size_t count = 0;
 
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	count++;
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		count++;
 	return count;
 }
 
@@ -47,8 +47,7 @@ static int checkpoint(struct gcp_graph_pool *graph_pool,
 	if (!state)
 		return -ENOMEM;
 	state->id = graph_pool->id;
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	{
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		struct heap_entry *slot = &state->heaps[state->count];
 		int result = gcp_heap_checkpoint(entry->heap, &slot->state);
 
@@ -102,8 +101,7 @@ static bool is_current(const struct gcp_graph_pool *graph_pool,
 
 	if (state->id != graph_pool->id)
 		return false;
-	SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	{
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		const struct gcp_heap_state *heap_state = state_of(state, entry->heap);
 
 		if (heap_state && gcp_heap_state_fits(entry->heap, heap_state))
@@ -128,8 +126,8 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 	else if (!is_current(graph_pool, state))
 		result = -ESTALE;
 	else
-		SLIST_FOREACH(entry, &graph_pool->heaps, link)
-	gcp_heap_restore(entry->heap, state_of(state, entry->heap));
+		SLIST_FOREACH (entry, &graph_pool->heaps, link)
+			gcp_heap_restore(entry->heap, state_of(state, entry->heap));
 	pthread_mutex_unlock(&tracker->lock);
 	return result;
 }

@@ -118,10 +118,10 @@ static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 	struct gcp_membership *membership;
 	struct gcp_graph_heap *entry;
 
-	SLIST_FOREACH(membership, &capture->memberships, link)
-	SLIST_FOREACH(entry, &membership->graph_pool->heaps, link)
-	if (gcp_heap_was_recycled(entry->heap))
-		barrier_add(barriers, entry->pool);
+	SLIST_FOREACH (membership, &capture->memberships, link)
+		SLIST_FOREACH (entry, &membership->graph_pool->heaps, link)
+			if (gcp_heap_was_recycled(entry->heap))
+				barrier_add(barriers, entry->pool);
 }
 
 static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -147,9 +147,9 @@ static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
 {
 	struct gcp_capture *capture;
 
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	if (capture_is_on(capture, ctx, stream))
-		return capture;
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture_is_on(capture, ctx, stream))
+			return capture;
 	return NULL;
 }
 
@@ -198,8 +198,8 @@ void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *strea
 		return;
 	stream_ended(tracker, ctx, stream, true);
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	gcp_order_stream_gone(capture, stream);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		gcp_order_stream_gone(capture, stream);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -227,8 +227,8 @@ static void capture_forks(struct gcp_capture *capture)
 	if (capture->forked)
 		return;
 	capture->forked = true;
-	SLIST_FOREACH(membership, &capture->memberships, link)
-	gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
+	SLIST_FOREACH (membership, &capture->memberships, link)
+		gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
 }
 
 void gcp_tracker_forked(struct gcp_tracker *tracker)
@@ -236,8 +236,8 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	capture_forks(capture);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		capture_forks(capture);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -246,8 +246,7 @@ void gcp_tracker_by_hand(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	{
+	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->by_hand = true;
 		capture_forks(capture);
 	}
@@ -263,9 +262,9 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 
 	if (tracker->driver.capture_state(ctx, stream, &state) != 0 || !state.active)
 		return NULL;
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	if (capture->id == state.id)
-		return capture;
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->id == state.id)
+			return capture;
 	return NULL;
 }
 
@@ -291,8 +290,8 @@ void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *ctx, void *st
 
 	pthread_mutex_lock(&tracker->lock);
 	/* Recorded anew, it stands for nothing that it stood for before. */
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	gcp_order_event_gone(capture, event);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		gcp_order_event_gone(capture, event);
 	capture = capture_of_stream(tracker, ctx, stream);
 	if (capture) {
 		capture_forks(capture);
@@ -306,9 +305,9 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event)
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	TAILQ_FOREACH(capture, &tracker->captures, link)
-	if (gcp_order_event_gone(capture, event))
-		gcp_order_prove(tracker, capture, true);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (gcp_order_event_gone(capture, event))
+			gcp_order_prove(tracker, capture, true);
 	pthread_mutex_unlock(&tracker->lock);
 }
 

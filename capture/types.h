@@ -33,7 +33,8 @@ struct gcp_graph_heap {
  * the program made, until the last reference goes for others. */
 struct gcp_graph_pool {
 	uint64_t id;
-	bool named;                      /* made by the program through gcpool.h */
+	bool named;     /* made by the program through gcpool.h */
+	bool bystander; /* of work that need not be captured; route.c */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
 					  * program, or for one allocation */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
@@ -113,7 +114,7 @@ struct gcp_tracker {
 /* --- graph_pool.c; tracker->lock is held -------------------------------------------
  */
 
-struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool bystander);
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */

@@ -74,6 +74,8 @@ static void count_taken(const struct request *request, struct gcp_block *block,
 	if (heap->private) {
 		heap->used_blocks++;
 		heap->used_bytes += block->size;
+		heap->recycled |= block->recycled != GCP_RECYCLED_NOT;
+		block->recycled = GCP_RECYCLED_NOT;
 	}
 	gcp_tally_count(&heap->pool->tally, 1, request->bytes, block->size);
 	if (hit)
@@ -352,7 +354,11 @@ static int alloc_slow(const struct request *request, gcp_addr *ret_addr)
 	if (result == 0 && !block)
 		result =
 		    take_behind_barrier(request, page_worth_a_barrier(request), &block);
-	while (result == 0 && !block) {
+	/* New memory may go to other threads before we get at it, but not for
+	 * ever: then it is descriptors that are short. */
+	for (int round = 0; result == 0 && !block; round++) {
+		if (round == 16)
+			return -ENOMEM;
 		result = grow(request, &block);
 		if (result == GCP_CUDA_OUT_OF_MEMORY)
 			result = grow_after_reclaim(request, &block);

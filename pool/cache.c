@@ -252,27 +252,25 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	struct gcp_cache *cache;
 
 	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH(cache, &pools->caches, link)
-	{
+	TAILQ_FOREACH (cache, &pools->caches, link) {
 		if (cache->pool != pool)
 			continue;
 		gcp_spin_lock(&cache->lock);
 		magazines_drain_all(cache, &list);
 		gcp_spin_unlock(&cache->lock);
 	}
-	pthread_mutex_unlock(&pools->registry_lock);
 	list_to_heap(pool, &list);
+	pthread_mutex_unlock(&pools->registry_lock);
 }
 
-/* The blocks' descriptors are retired with their segments. */
+/* The blocks' descriptors are retired with their segments. registry_lock is
+ * held. */
 void gcp_caches_forget(struct gcp_pool *pool)
 {
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_cache *cache;
 
-	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH(cache, &pools->caches, link)
-	{
+	TAILQ_FOREACH (cache, &pools->caches, link) {
 		struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 
 		if (cache->pool != pool)
@@ -282,7 +280,6 @@ void gcp_caches_forget(struct gcp_pool *pool)
 		gcp_spin_unlock(&cache->lock);
 		gcp_cache_hand_over(cache);
 	}
-	pthread_mutex_unlock(&pools->registry_lock);
 }
 
 static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
@@ -294,10 +291,10 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_spin_lock(&cache->lock);
 	magazines_drain_all(cache, &list);
 	gcp_spin_unlock(&cache->lock);
-	pthread_mutex_unlock(&pools->registry_lock);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
 	gcp_cache_hand_over(cache);
 	list_to_heap(cache->pool, &list);
+	pthread_mutex_unlock(&pools->registry_lock);
 	free(cache);
 }
 

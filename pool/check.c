@@ -118,8 +118,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct sums sums = {0};
 	uint64_t reserved = 0, waiting = 0;
 
-	TAILQ_FOREACH(segment, &heap->segments, link)
-	{
+	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
 
 		MUST(!broken, broken);
@@ -131,8 +130,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
 		 reserved,
 	     "H2: bytes are lost or counted twice");
-	TAILQ_FOREACH(block, &heap->pending, link)
-	waiting += block->size;
+	TAILQ_FOREACH (block, &heap->pending, link)
+		waiting += block->size;
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
 	MUST(!heap->private || heap->used_bytes == sums.used,
 	     "a private heap miscounts what the program holds");
@@ -166,8 +165,7 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 	struct gcp_cache *cache;
 
 	*ret_bytes = 0;
-	TAILQ_FOREACH(cache, &pool->pools->caches, link)
-	{
+	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
 		uint64_t bytes = 0;
 
 		if (cache->pool != pool)
@@ -176,8 +174,7 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 			struct gcp_block *block;
 			uint32_t count = 0;
 
-			TAILQ_FOREACH(block, &cache->magazines[i].list, link)
-			{
+			TAILQ_FOREACH (block, &cache->magazines[i].list, link) {
 				bytes += block->size;
 				count++;
 			}
@@ -198,8 +195,7 @@ static const char *pool_check(struct gcp_pool *pool)
 	const char *broken = heap_check(pool, &pool->common, &sums);
 
 	MUST(!broken, broken);
-	TAILQ_FOREACH(heap, &pool->private_heaps, link)
-	{
+	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
 		broken = heap_check(pool, heap, &sums);
 		MUST(!broken, broken);
 	}

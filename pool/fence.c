@@ -135,10 +135,13 @@ static int close_locked(struct gcp_pool *pool)
 		return -EBUSY;
 	if (pages->synchronous)
 		return close_synchronous(pool);
-	if (pages->count == GCP_FENCE_QUEUE ||
-	    pages->count + pages->spare_count == GCP_FENCES_MAX)
+	bool no_fence = pages->count + pages->spare_count == GCP_FENCES_MAX &&
+			(pages->waiters > 0 || pages->spare_count == 0);
+	if (pages->count == GCP_FENCE_QUEUE || no_fence)
 		return 0; /* the page stays open; a later fence covers it too */
 	result = fence_take(pool, &fence);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		return -EBUSY; /* for now */
 	if (result != 0)
 		return close_after_failure(pool, result);
 
@@ -244,9 +247,12 @@ static int order_locked(struct gcp_pool *pool, uint64_t page)
 	if (!closed || is_held(pool->pools))
 		return -EBUSY;
 	uint64_t covered = closed->page;
-	int result = GCP_CALL(pool->pools, fence_order, closed->fence);
-	if (result != 0)
-		return result;
+	/* Where some context cannot be made to wait, nothing is ordered and the
+	 * heap grows; an error of this context shows when a fence is queried. */
+	if (GCP_CALL(pool->pools, fence_order, closed->fence) != 0)
+		return -EBUSY;
+	if (atomic_load(&pool->pools->completed_only))
+		return 0; /* held back, but not ready for all there are */
 	if (pages->ordered < covered)
 		pages->ordered = covered;
 	raise_to(&pages->ready, covered);
@@ -332,7 +338,9 @@ int gcp_pages_barrier(struct gcp_pool *pool)
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	uint64_t page = gcp_pages_tag(pool);
-	result = close_locked(pool);
+	result = require_completion(pool->pools);
+	if (result == 0)
+		result = close_locked(pool);
 	if (result == 0 && !is_completed(&pool->pages, page))
 		result = order_locked(pool, page);
 	pthread_mutex_unlock(&pool->pools->fence_lock);

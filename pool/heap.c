@@ -87,6 +87,7 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->segment = segment;
 	block->slab = NULL;
 	block->lower = block->upper = NULL;
+	block->recycled = GCP_RECYCLED_NOT;
 	block->size_class = GCP_CLASS_NONE;
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
 	return block;
@@ -120,6 +121,8 @@ static void block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
 		upper->upper->lower = lower;
 	if (lower->page < upper->page)
 		lower->page = upper->page;
+	if (lower->recycled < upper->recycled)
+		lower->recycled = upper->recycled;
 	gcp_map_clear(pools->map, upper->addr, upper);
 	gcp_block_set_state(upper, GCP_BLOCK_RETIRED);
 	gcp_meta_give(&pools->block_meta, upper);
@@ -164,6 +167,7 @@ static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t
 		return;
 	}
 	rest->lower = block;
+	rest->recycled = block->recycled;
 	rest->upper = block->upper;
 	if (rest->upper)
 		rest->upper->lower = rest;
@@ -261,8 +265,7 @@ static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr,
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 
-	TAILQ_FOREACH(segment, &heap->segments, link)
-	{
+	TAILQ_FOREACH (segment, &heap->segments, link) {
 		if (addr < segment->addr || addr >= segment->addr + segment->size)
 			continue;
 		for (block = segment->first; block; block = block->upper)
@@ -422,8 +425,7 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
 		block = TAILQ_FIRST(&heap->classes[size_class].list);
 		return block ? block->page : 0;
 	}
-	TAILQ_FOREACH(block, &heap->pending, link)
-	{
+	TAILQ_FOREACH (block, &heap->pending, link) {
 		uint64_t page = 0;
 
 		if (oldest && block->page >= oldest)

@@ -171,8 +171,8 @@ bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group);
 /* Those with a mark up to `group` may be allocated again at once. */
 void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group);
 
-/* Whether blocks were freed into the heap since the last call: another capture,
- * or this one, may have got them while work of the program still ran on them. */
+/* Whether, since the last call, blocks were given out that had been freed without
+ * a fence: work that the program submitted itself may still run on them. */
 bool gcp_heap_was_recycled(struct gcp_heap *heap);
 
 /* Checkpoint and restore of which blocks are live. -ENOMEM. */
@@ -259,8 +259,8 @@ struct gcp_gauge {
 	X(mem_alloc)                                                                   \
 	X(mem_free)                                                                    \
 	X(mem_trim)                                                                    \
-	X(fence_create) X(fence_record) X(fence_order) X(fence_query) X(fence_wait)    \
-	    X(ctx_sync)
+	X(fence_create)                                                                \
+	X(fence_record) X(fence_order) X(fence_query) X(fence_wait) X(ctx_sync)
 
 struct gcp_call_cost {
 	uint64_t count, ns;

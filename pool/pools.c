@@ -61,7 +61,7 @@ struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 	struct gcp_pool *pool =
 	    atomic_load_explicit(&pools->first, memory_order_acquire);
 
-	while (pool && (pool->ctx != ctx || !pool->live))
+	while (pool && (!pool->live || pool->ctx != ctx))
 		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
 	return pool;
 }
@@ -151,18 +151,24 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 
 void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 {
-	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	struct gcp_pool *pool;
 	struct gcp_heap *heap;
 
-	if (!pool)
+	/* Held to the end: until then nobody may revive the pool, or carry
+	 * blocks from a cache to it. */
+	pthread_mutex_lock(&pools->registry_lock);
+	pool = gcp_pool_find(pools, ctx);
+	if (!pool) {
+		pthread_mutex_unlock(&pools->registry_lock);
 		return;
+	}
 	atomic_store(&pool->live, false);
 	gcp_caches_forget(pool);
 	gcp_pages_forget(pool);
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_forget(&pool->common);
-	TAILQ_FOREACH(heap, &pool->private_heaps, link)
-	gcp_heap_forget(heap);
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		gcp_heap_forget(heap);
 	gcp_gauge_add(&pool->stats.allocation,
 		      -(int64_t)pool->stats.allocation.current);
 	gcp_gauge_add(&pool->stats.requested_bytes,
@@ -172,6 +178,7 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	gcp_gauge_add(&pool->stats.active_bytes,
 		      -(int64_t)pool->stats.active_bytes.current);
 	pthread_mutex_unlock(&pool->lock);
+	pthread_mutex_unlock(&pools->registry_lock);
 }
 
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
@@ -179,9 +186,9 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_segment *segment;
 
-	RB_FOREACH(segment, gcp_segment_tree, &pool->segments)
-	if (pool->live)
-		(void)pools->driver.mem_free(pool->ctx, segment->addr);
+	RB_FOREACH (segment, gcp_segment_tree, &pool->segments)
+		if (pool->live)
+			(void)pools->driver.mem_free(pool->ctx, segment->addr);
 	for (uint32_t i = 0; i < pages->count; i++)
 		pools->driver.fence_destroy(
 		    pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);

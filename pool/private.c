@@ -50,7 +50,7 @@ static void defer_recycled(struct gcp_heap *heap)
 	gcp_heap_collect(heap, &list);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
-		if (block->page == GCP_PAGE_NOW)
+		if (block->recycled == GCP_RECYCLED_NOW)
 			defer(heap, block);
 		else
 			gcp_heap_put(heap, block);
@@ -65,9 +65,12 @@ static void pending_is_ready(struct gcp_heap *heap)
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH(block, &list, link)
-	if (!gcp_page_ready(heap->pool, block->page))
+	TAILQ_FOREACH (block, &list, link) {
+		if (gcp_page_ready(heap->pool, block->page))
+			continue;
 		block->page = GCP_PAGE_NOW;
+		block->recycled = GCP_RECYCLED_BEFORE;
+	}
 	gcp_heap_put_list(heap, &list);
 }
 
@@ -113,8 +116,10 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	uint64_t page = gcp_pages_tag(pool);
 
 	block->page = reuse == GCP_REUSE_NOW ? GCP_PAGE_NOW : page;
+	block->recycled = GCP_RECYCLED_NOT;
 	if (heap->private) {
-		heap->recycled = true;
+		if (reuse != GCP_REUSE_FENCED)
+			block->recycled = GCP_RECYCLED_NOW;
 		heap->last_free_page = page;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
@@ -131,14 +136,18 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 
 void gcp_heap_settle(struct gcp_heap *heap)
 {
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
 	pthread_mutex_lock(&heap->pool->lock);
-	while ((block = TAILQ_FIRST(&heap->deferred))) {
-		TAILQ_REMOVE(&heap->deferred, block, link);
-		block->page = GCP_PAGE_FRESH;
-		gcp_heap_put(heap, block);
+	gcp_heap_collect(heap, &list);
+	TAILQ_FOREACH (block, &list, link) {
+		if (block->recycled != GCP_RECYCLED_NOW)
+			continue;
+		block->recycled = GCP_RECYCLED_BEFORE;
+		block->page = GCP_PAGE_NOW;
 	}
+	gcp_heap_put_list(heap, &list);
 	pthread_mutex_unlock(&heap->pool->lock);
 }
 
@@ -148,8 +157,7 @@ bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group)
 	bool any = false;
 
 	pthread_mutex_lock(&heap->pool->lock);
-	TAILQ_FOREACH(block, &heap->deferred, link)
-	{
+	TAILQ_FOREACH (block, &heap->deferred, link) {
 		if (block->requested == 0) {
 			block->requested = group;
 			any = true;
@@ -194,7 +202,7 @@ int gcp_pool_barrier(struct gcp_pool *pool)
 }
 
 /* Takes every free block of the heap out of its books and puts it into the
- * common heap's, tagged with `page`. */
+ * common heap's, with `page` at least. */
 static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 			     uint64_t page)
 {
@@ -202,8 +210,10 @@ static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH(block, &list, link)
-	block->page = page;
+	TAILQ_FOREACH (block, &list, link) {
+		block->page = block->page > page ? block->page : page;
+		block->recycled = GCP_RECYCLED_NOT;
+	}
 	gcp_heap_put_list(common, &list);
 }
 
@@ -219,8 +229,9 @@ void gcp_heap_surrender(struct gcp_heap *heap)
 	uint64_t page = heap->last_free_page;
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
-	TAILQ_FOREACH(segment, &heap->segments, link)
-	atomic_store_explicit(&segment->heap, &pool->common, memory_order_release);
+	TAILQ_FOREACH (segment, &heap->segments, link)
+		atomic_store_explicit(&segment->heap, &pool->common,
+				      memory_order_release);
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	free_blocks_move(heap, &pool->common, page);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);

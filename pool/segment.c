@@ -86,8 +86,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	heap->reserved_bytes += segment->size;
 	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
-	block->page = GCP_PAGE_FRESH;
-	gcp_tree_insert(heap, block);
+	gcp_tree_insert(heap, block); /* with its page: ordered is not completed */
 	return true;
 }
 
@@ -177,4 +176,5 @@ void gcp_heap_forget(struct gcp_heap *heap)
 	heap->used_blocks = heap->used_bytes = 0;
 	if (!heap->private)
 		heap->pool->unused_bytes = 0;
+	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

@@ -59,6 +59,7 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 		if (!block)
 			return;
 		block->slab = slab;
+		block->recycled = slab->run->recycled;
 		block->lower = lower;
 		block->size_class = (uint16_t)size_class;
 		if (gcp_map_set(pools->map, block->addr, block) != 0) {
@@ -84,6 +85,8 @@ static void slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
 		upper = block->upper;
 		if (run->page < block->page)
 			run->page = block->page;
+		if (run->recycled < block->recycled)
+			run->recycled = block->recycled;
 		list_remove(heap, block);
 		gcp_map_clear(pools->map, block->addr, block);
 		atomic_store(&block->state, GCP_BLOCK_RETIRED);

@@ -37,8 +37,7 @@ static void visit_used(struct gcp_heap *heap, block_visitor *visit, void *arg)
 	struct gcp_segment *segment;
 	struct gcp_block *block, *upper;
 
-	TAILQ_FOREACH(segment, &heap->segments, link)
-	{
+	TAILQ_FOREACH (segment, &heap->segments, link) {
 		for (block = segment->first; block; block = block->upper) {
 			struct gcp_block *part =
 			    atomic_load(&block->state) == GCP_BLOCK_RUN
@@ -122,8 +121,10 @@ static void free_everything(struct gcp_heap *heap)
 
 	visit_used(heap, used_collect, &list);
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH(block, &list, link)
-	block->page = GCP_PAGE_NOW;
+	TAILQ_FOREACH (block, &list, link) {
+		block->page = GCP_PAGE_NOW;
+		block->recycled = GCP_RECYCLED_BEFORE;
+	}
 	gcp_heap_put_list(heap, &list);
 }
 
@@ -157,7 +158,6 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_heap_state *state)
 	free_everything(heap);
 	for (size_t i = 0; state && i < state->count; i++)
 		make_live(heap, &state->blocks[i]);
-	heap->recycled = true;
 	heap->last_free_page = gcp_pages_tag(pool);
 	gcp_tally_hand_over(pool, &pool->tally);
 	pthread_mutex_unlock(&pool->lock);

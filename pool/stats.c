@@ -85,9 +85,9 @@ static void pool_gather(struct gcp_pool *pool)
 	struct gcp_cache *cache;
 
 	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH(cache, &pools->caches, link)
-	if (cache->pool == pool)
-		gcp_cache_hand_over(cache);
+	TAILQ_FOREACH (cache, &pools->caches, link)
+		if (cache->pool == pool)
+			gcp_cache_hand_over(cache);
 	pthread_mutex_unlock(&pools->registry_lock);
 }
 

@@ -94,6 +94,15 @@ struct gcp_meta {
 	char *chunk, *end; /* uncut rest of the newest chunk */
 };
 
+/* Whether a free block of a private heap was freed without a fence, so that work
+ * which the program submitted itself may still run on it. Merged blocks: the
+ * higher one. */
+enum gcp_recycled {
+	GCP_RECYCLED_NOT,
+	GCP_RECYCLED_BEFORE, /* by an earlier capture */
+	GCP_RECYCLED_NOW,    /* by a capture that is under way */
+};
+
 /* Whose hands a block is in. Changed by gcp_block_* in heap.c, and between
  * USED and CACHED by the thread that frees or takes it. */
 enum gcp_block_state {
@@ -125,6 +134,7 @@ struct gcp_block {
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
+	uint8_t recycled;      /* enum gcp_recycled; FREE, LISTED, PENDING blocks */
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a retired descriptor */
 };
@@ -174,8 +184,8 @@ struct gcp_class_list {
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
-	uint64_t id;             /* tells one life of a heap from another's */
-	bool recycled;           /* blocks were freed; gcp_heap_was_recycled */
+	uint64_t id;   /* tells one life of a heap from another's */
+	bool recycled; /* a recycled block was given out; gcp_heap_was_recycled */
 	uint64_t last_free_page; /* private heaps: page open at the latest free */
 	enum gcp_reuse reuse;    /* private heaps only */
 	void *owner;             /* capture/'s */
@@ -258,7 +268,7 @@ TAILQ_HEAD(gcp_cache_list, gcp_cache);
 
 struct gcp_pool {
 	struct gcp_pools *pools;
-	void *ctx;
+	void *_Atomic ctx; /* changes when the struct serves a later context */
 	int device;
 	int slot; /* in pools->slots, or -1 */
 	pthread_mutex_t lock;

@@ -15,7 +15,7 @@ struct fence {
 };
 
 /* Segment sizes, so that frees can be counted: addresses are 1 << 32 apart. */
-static uint64_t sizes[1 << 16];
+static uint64_t sizes[1 << 17];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void fake_reset(void)

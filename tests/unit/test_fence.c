@@ -356,6 +356,44 @@ static void a_sticky_error_reaches_the_program(void **state)
 	fake_finish(pools);
 }
 
+static void a_barrier_makes_nothing_ready_where_only_completion_counts(void **state)
+{
+	struct gcp_config config = tight();
+
+	(void)state;
+	config.completed_only = true;
+	config.window_bytes = 64 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+	uint64_t work = fake_submit();
+
+	must_free(pools, addr);
+	assert_int_equal(gcp_pool_barrier(pool), 0); /* as at the end of a capture */
+	assert_true(fake_is_ordered(work));
+	for (int i = 0; i < 8; i++)
+		assert_true(must_alloc(pool, 3 * MIB) != addr || work <= fake.done);
+	fake_finish(pools);
+}
+
+static void where_a_context_cannot_wait_the_heap_grows(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.order_result = 700; /* some other device is lost */
+	for (int i = 0; i < 20; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+		uint64_t work = fake_submit();
+
+		must_free(pools, addr);
+		assert_true(must_alloc(pool, 3 * MIB) != addr || work <= fake.done);
+	}
+	fake_finish(pools);
+}
+
 /* More pages than the queue holds, none of them ever done by itself. */
 static void a_full_queue_of_fences_is_waited_for(void **state)
 {
@@ -417,6 +455,9 @@ int main(void)
 				   setup),
 	    cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
 	    cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
+	    cmocka_unit_test_setup(
+		a_barrier_makes_nothing_ready_where_only_completion_counts, setup),
+	    cmocka_unit_test_setup(where_a_context_cannot_wait_the_heap_grows, setup),
 	    cmocka_unit_test_setup(a_full_queue_of_fences_is_waited_for, setup),
 	    cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
 	};

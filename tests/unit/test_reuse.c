@@ -128,7 +128,7 @@ static void a_capture_changed_by_hand_proves_nothing(void **state)
 
 static void launches_wait_for_work_on_recycled_blocks(void **state)
 {
-	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 	uint64_t eager = fake_submit(); /* the program's, on a stream of its own */
 
@@ -137,6 +137,48 @@ static void launches_wait_for_work_on_recycled_blocks(void **state)
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	end(0);
 	assert_true(fake_is_ordered(eager)); /* before the graph can be launched */
+	graph_destroy(graph);
+}
+
+static void where_plain_CUDA_allows_allocation_reuse_waits_for_fences(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	fake_submit(); /* eager work, allowed and not yet done */
+	must_free(pools, addr);
+	assert_true(is_private(capture_alloc(3 * MIB)));
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static gcp_addr elsewhere;
+
+static void *take_elsewhere(void *arg)
+{
+	(void)arg;
+	elsewhere = capture_alloc(3 * MIB);
+	return NULL;
+}
+
+static void a_bystander_never_gets_what_captured_work_has_used(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	pthread_t thread;
+
+	(void)state;
+	must_free(pools, addr); /* each replay of the graph will touch it */
+	for (int i = 0; i < 20; i++) {
+		pthread_create(&thread, NULL, take_elsewhere, NULL);
+		pthread_join(thread, NULL);
+		assert_true(is_private(elsewhere));
+		assert_int_not_equal(elsewhere, addr);
+	}
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
 	graph_destroy(graph);
 }
 
@@ -317,6 +359,8 @@ int main(void)
 	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
 	    TEST(a_capture_changed_by_hand_proves_nothing),
 	    TEST(launches_wait_for_work_on_recycled_blocks),
+	    TEST(where_plain_CUDA_allows_allocation_reuse_waits_for_fences),
+	    TEST(a_bystander_never_gets_what_captured_work_has_used),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 	    TEST(captures_share_a_pool_that_the_program_names),
 	    TEST(a_pool_that_reached_zero_can_be_used_again),

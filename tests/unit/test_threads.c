@@ -188,6 +188,74 @@ static void a_thread_gives_its_blocks_back_when_it_ends(void **state)
 	fake_finish(pools);
 }
 
+/* --- contexts that come and go
+ * ------------------------------------------------------------ */
+
+static _Atomic int refused;
+
+/* Each thread has a context of its own, which it destroys and makes again. */
+static void *context_comes_and_goes(void *arg)
+{
+	void *ctx = (void *)(0x2000 + 0x10 * (intptr_t)arg);
+
+	for (int round = 0; round < 300; round++) {
+		struct gcp_pool *own;
+		gcp_addr addrs[8];
+
+		assert_int_equal(gcp_pool_get(pools, ctx, 0, &own), 0);
+		for (int i = 0; i < 8; i++)
+			addrs[i] = must_alloc(own, 4096u << i);
+		for (int i = 0; i < 8; i++)
+			if (gcp_pools_free(pools, addrs[i]) != 0)
+				atomic_fetch_add(&refused, 1);
+		gcp_pool_drop(pools, ctx);
+	}
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static void a_context_that_goes_takes_nothing_of_another_along(void **state)
+{
+	(void)state;
+	refused = 0;
+	run(context_comes_and_goes, 4);
+	assert_int_equal(refused, 0);
+	fake.memory_used = 0; /* it went with the contexts */
+	fake_finish(pools);
+}
+
+/* --- many that wait for fences
+ * ---------------------------------------------------------------- */
+
+static void *free_and_wait(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 2000; i++) {
+		fake_submit();
+		must_free(pools, must_alloc(pool, 3 << 20));
+	}
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static void fences_do_not_run_out_under_those_who_wait(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.blocking_free = true;
+	gcp_pools_destroy(pools);
+	pools = fake_pools(&config);
+	pool = fake_pool(pools);
+	run(free_and_wait, 4);
+	uint64_t records = fake.records;
+	must_free(pools, must_alloc(pool, 3 << 20));
+	assert_true(fake.records > records);
+	assert_true(fake.memory_used <= 64 << 20);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -195,6 +263,9 @@ int main(void)
 	    cmocka_unit_test_setup(any_thread_frees_what_another_allocated, setup),
 	    cmocka_unit_test_setup(of_racing_frees_of_one_block_one_succeeds, setup),
 	    cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
+	    cmocka_unit_test_setup(a_context_that_goes_takes_nothing_of_another_along,
+				   setup),
+	    cmocka_unit_test_setup(fences_do_not_run_out_under_those_who_wait, setup),
 	    cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
 	};
 
