@@ -72,7 +72,7 @@ static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t 
 		for (size_t i = 0; i < found && i < room; i++)
 			ret_nodes[i] = nodes[i];
 	} else if (result == CUDA_SUCCESS) {
-		found = 0;
+		result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
 	}
 	gcp_visit_end(&visit);
 	if (result != CUDA_SUCCESS)

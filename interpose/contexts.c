@@ -97,6 +97,8 @@ static void contexts_join(CUcontext ctx)
 		gcp_pools_context_joined(gcp_process.pools, ctx, contexts_wait);
 }
 
+static void contexts_join_late(void);
+
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 {
 	struct gcp_context *context;
@@ -121,6 +123,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	pthread_mutex_unlock(&contexts_lock);
 	if (fresh && kind != GCP_CONTEXT_GREEN)
 		contexts_join(ctx);
+	contexts_join_late();
 }
 
 /* Those that gcp_contexts_order found, when pool/ held its locks. */
@@ -310,6 +313,8 @@ static void contexts_forget(CUcontext ctx)
 		gcp_tally_context_gone(ctx);
 	}
 	gcp_ipc_context_gone(ctx);
+	/* Its streams went with it: none may be taken for one of now. */
+	atomic_fetch_add(&gcp_thread_streams_gone, 1);
 	contexts_changed();
 }
 

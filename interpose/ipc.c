@@ -145,12 +145,14 @@ static bool opened_add(CUdeviceptr base, uint64_t offset)
 static CUdeviceptr opened_base(CUdeviceptr ptr)
 {
 	struct gcp_opened *opened;
+	CUdeviceptr base;
 
 	pthread_mutex_lock(&opened_lock);
 	for (opened = opened_first; opened && opened->ptr != ptr; opened = opened->next)
 		;
+	base = opened ? opened->base : ptr;
 	pthread_mutex_unlock(&opened_lock);
-	return opened ? opened->base : ptr;
+	return base;
 }
 
 static void opened_remove(CUdeviceptr ptr)

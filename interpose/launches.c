@@ -13,6 +13,22 @@ static void launch_on(CUstream stream, bool per_thread)
 							    : stream);
 }
 
+/* A kernel that lets others start before it has ended is not in one line with
+ * them, and the graph does not say so in its nodes. */
+static void launch_orders(const struct CUlaunchConfig_st *config)
+{
+	if (!gcp_process_capturing())
+		return;
+	for (unsigned int i = 0; config->attrs && i < config->numAttrs; i++) {
+		CUlaunchAttributeID id = config->attrs[i].id;
+
+		if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+		    id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+		    id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+			gcp_tracker_by_hand(gcp_process.tracker);
+	}
+}
+
 CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
 				 unsigned int grid_y, unsigned int grid_z,
 				 unsigned int block_x, unsigned int block_y,
@@ -40,8 +56,10 @@ CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
 CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
 				   CUfunction function, void **parameters, void **extra)
 {
-	if (config)
+	if (config) {
 		launch_on(config->hStream, false);
+		launch_orders(config);
+	}
 	return gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
 }
 
@@ -49,7 +67,9 @@ CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 					CUfunction function, void **parameters,
 					void **extra)
 {
-	if (config)
+	if (config) {
 		launch_on(config->hStream, true);
+		launch_orders(config);
+	}
 	return gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
 }

@@ -103,6 +103,12 @@ static void exit_key_create(void)
 		*(void **)&exit_key_set = gcp_elf_libc_symbol("pthread_setspecific");
 }
 
+void gcp_life_watch_thread(void)
+{
+	if (!gcp_thread.exit_registered && exit_key_set)
+		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
+}
+
 struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
 {
 	uint64_t generation =
@@ -111,8 +117,7 @@ struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
 	CUcontext home;
 	int device = -1;
 
-	if (!gcp_thread.exit_registered && exit_key_set)
-		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
+	gcp_life_watch_thread();
 	if (!gcp_contexts_home(ctx, &home, &device) ||
 	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
 		pool = NULL;
@@ -151,6 +156,8 @@ __attribute__((destructor)) static void life_end(void)
 	enum gcp_state state = gcp_process_state();
 	int saved = errno;
 
+	if (state == GCP_STATE_POOL)
+		gcp_tracker_collect(gcp_process.tracker);
 	if (state == GCP_STATE_POOL || state == GCP_STATE_COUNT)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	errno = saved;

@@ -22,6 +22,9 @@ static inline enum gcp_state gcp_life_state(void)
 	return state == GCP_STATE_FRESH ? gcp_life_start() : state;
 }
 
+/* The end of the calling thread will be noticed: what it caches goes back. */
+void gcp_life_watch_thread(void);
+
 /* The slow half of gcp_life_pool. */
 struct gcp_pool *gcp_life_pool_find(CUcontext ctx);
 

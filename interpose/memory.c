@@ -73,6 +73,20 @@ int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr)
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 
+/* The pool could not: the host is out of memory. Plain memory will do, and must
+ * not cost a capture. */
+static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_visit visit;
+	CUresult result = gcp_visit_begin(&visit, NULL);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_memory_pass_alloc(ret_ptr, bytes);
+	gcp_visit_end(&visit);
+	return result;
+}
+
 CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	struct gcp_pool *pool;
@@ -88,7 +102,7 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	result = gcp_memory_alloc(pool, bytes, &addr);
 	if (result < 0)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
+		return memory_pass_relaxed(ret_ptr, bytes);
 	if (result == 0)
 		*ret_ptr = addr;
 	return (CUresult)result;
@@ -122,12 +136,20 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 
 /* --- free --------------------------------------------------------------------- */
 
+/* A thread that only frees caches blocks too. */
+int gcp_memory_free(gcp_addr addr)
+{
+	if (__builtin_expect(!gcp_thread.exit_registered, 0))
+		gcp_life_watch_thread();
+	return gcp_pools_free(gcp_process.pools, addr);
+}
+
 CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	int result = -ENOENT;
 
 	if (ptr && gcp_process_pooling())
-		result = gcp_pools_free(gcp_process.pools, ptr);
+		result = gcp_memory_free(ptr);
 	if (result == -ENOENT)
 		return gcp_memory_pass_free(ptr);
 	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;

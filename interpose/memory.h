@@ -23,4 +23,7 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr);
  * memory that is not ours. */
 CUresult gcp_memory_complete(CUdeviceptr ptr);
 
+/* gcp_pools_free, for a thread whose end is watched from then on. */
+int gcp_memory_free(gcp_addr addr);
+
 #endif

@@ -100,7 +100,7 @@ static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
 	int result = -ENOENT;
 
 	if (ptr && runtime_sure())
-		result = gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
+		result = gcp_memory_free((gcp_addr)(uintptr_t)ptr);
 	/* A sticky device error has the same number in both layers, and whatever
 	 * the program calls next reports it again. */
 	return result >= 0 ? result : real->cudaFree(ptr);
