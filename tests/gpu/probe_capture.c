@@ -1,11 +1,12 @@
 /*
  * probe_capture.c - prints facts about captures that are given up: whether user
  * objects of the graph being captured are destroyed when its stream, or its
- * context, is destroyed, and what CUDA says of the stream then. Run plain, on a
- * GPU.
+ * context, is destroyed, and what CUDA says of the stream then; and when those of
+ * a running executable are. Run plain, on a GPU.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,11 @@ static struct {
 	typeof(cuMemAlloc) *alloc;
 	typeof(cuMemFree) *free;
 	typeof(cuCtxSynchronize) *sync;
+	typeof(cuLaunchHostFunc) *host;
+	typeof(cuGraphInstantiateWithFlags) *instantiate;
+	typeof(cuGraphLaunch) *launch;
+	typeof(cuGraphExecUpdate) *update;
+	typeof(cuGraphExecDestroy) *exec_destroy;
 } cuda;
 
 static atomic_int destroyed;
@@ -150,6 +156,70 @@ static void invalidated(void)
 	cuda.stream_destroy(stream);
 }
 
+static atomic_int finished;
+
+static void CUDA_CB slow(void *arg)
+{
+	(void)arg;
+	usleep(300000);
+	atomic_fetch_add(&finished, 1);
+}
+
+/* A graph with a slow host function and a user object. */
+static CUgraph graph_slow(void)
+{
+	CUstream stream = capture_new(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUgraph graph = NULL;
+	CUresult results[2];
+
+	results[0] = cuda.host(stream, slow, NULL);
+	results[1] = cuda.end(stream, &graph);
+	if (results[0] || results[1])
+		printf("  codes %d, %d\n", results[0], results[1]);
+	cuda.stream_destroy(stream);
+	return graph;
+}
+
+/* Whether an executable that is updated, or destroyed, while it runs keeps the
+ * user objects of what is running. */
+static void inflight(bool update)
+{
+	CUgraph first = graph_slow(), second = graph_slow();
+	int before = atomic_load(&destroyed), done = atomic_load(&finished);
+	CUgraphExecUpdateResultInfo info;
+	CUstreamCaptureStatus status;
+	CUgraphExec exec = NULL;
+	CUresult results[4];
+	bool early;
+	CUstream stream;
+
+	printf("executable %s while a launch of 300 ms is in flight\n",
+	       update ? "updated" : "destroyed");
+	cuda.stream_create(&stream, CU_STREAM_NON_BLOCKING);
+	results[0] = cuda.instantiate(&exec, first, 0);
+	results[1] = cuda.graph_destroy(first);
+	results[2] = cuda.launch(exec, stream);
+	results[3] =
+	    update ? cuda.update(exec, second, &info) : cuda.exec_destroy(exec);
+	printf("  codes %d, %d, %d, %d\n", results[0], results[1], results[2],
+	       results[3]);
+	for (int i = 0; i < 1000 && atomic_load(&destroyed) == before &&
+			atomic_load(&finished) == done;
+	     i++) {
+		cuda.capturing(stream, &status); /* some call */
+		usleep(1000);
+	}
+	early = atomic_load(&destroyed) != before && atomic_load(&finished) == done;
+	printf("  the destructor %s before the launch was done\n",
+	       early ? "RAN" : "did not run");
+	cuda.stream_sync(stream);
+	printf("  after the launch: the destructor %s\n", ran(before));
+	if (update)
+		cuda.exec_destroy(exec);
+	cuda.graph_destroy(second);
+	cuda.stream_destroy(stream);
+}
+
 /* Facts about a handle that is gone may end the process: these come last. */
 static void context_destroyed(CUcontext primary)
 {
@@ -221,7 +291,11 @@ static int find_all(void *driver)
 	       FIND(object_create, cuUserObjectCreate) &&
 	       FIND(graph_retain, cuGraphRetainUserObject) &&
 	       FIND(graph_destroy, cuGraphDestroy) && FIND(alloc, cuMemAlloc) &&
-	       FIND(free, cuMemFree) && FIND(sync, cuCtxSynchronize);
+	       FIND(free, cuMemFree) && FIND(sync, cuCtxSynchronize) &&
+	       FIND(host, cuLaunchHostFunc) &&
+	       FIND(instantiate, cuGraphInstantiateWithFlags) &&
+	       FIND(launch, cuGraphLaunch) && FIND(update, cuGraphExecUpdate) &&
+	       FIND(exec_destroy, cuGraphExecDestroy);
 }
 
 int main(void)
@@ -238,6 +312,8 @@ int main(void)
 	stream_destroyed(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, "thread-local");
 	stream_destroyed(CU_STREAM_CAPTURE_MODE_RELAXED, "relaxed");
 	invalidated();
+	inflight(false);
+	inflight(true);
 	fflush(stdout);
 	context_destroyed(primary);
 	fflush(stdout);

@@ -206,6 +206,24 @@ static void life_update(struct scene *s)
 	exec_drop(exec);
 }
 
+/* The executable is updated while launches of what it was are still running. */
+static void life_update_inflight(struct scene *s)
+{
+	CUgraph first = capture(s), second = capture(s);
+	CUgraphExec exec = instantiate(first);
+	CUgraphExecUpdateResultInfo info;
+
+	graph_drop(first);
+	launch(s, exec, 7);
+	launch(s, exec, 8);
+	GCPT_OK((int)cu.cuGraphExecUpdate(exec, second, &info));
+	graph_drop(second);
+	eager(s);
+	check(s, s->output, 8 + DELTA);
+	replay(s, exec);
+	exec_drop(exec);
+}
+
 static void life_inflight(struct scene *s)
 {
 	CUgraph graph = capture(s);
@@ -367,6 +385,7 @@ static const struct life lives[] = {
     {"clone", life_clone},
     {"child", life_child},
     {"update", life_update},
+    {"update in flight", life_update_inflight},
     {"in flight", life_inflight},
     {"output", life_output},
     {"invalidated", life_invalid},
