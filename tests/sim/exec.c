@@ -394,6 +394,7 @@ static void launch_end(struct sim_exec *exec, struct launch *launch)
 	sim_vc_set(&launch->vc, stream->lane, sim_lane_next(stream->lane));
 	sim_vc_copy(&stream->vc, &launch->vc);
 	sim_vc_copy(&exec->last_vc, &launch->vc);
+	sim_hold_launched(exec->hold, &launch->vc);
 	for (uint32_t i = 0; i < launch->lane_count; i++)
 		sim_lane_delete(launch->lanes[i]);
 }

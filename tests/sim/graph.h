@@ -28,6 +28,8 @@ struct sim_user_object *sim_user_memory(struct sim_alloc *alloc);
 /* What an executable graph and its launches in flight keep alive together. */
 struct sim_hold *sim_hold_new(struct sim_user_refs users); /* takes `users` */
 struct sim_hold *sim_hold_get(struct sim_hold *hold);
+/* A launch shares the hold; `vc` is its order. */
+void sim_hold_launched(struct sim_hold *hold, const struct sim_vc *vc);
 
 struct sim_node {
 	struct sim_object object;

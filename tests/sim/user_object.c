@@ -17,11 +17,13 @@ struct sim_user_object {
 	CUhostFn destroy; /* NULL: it is memory of a graph instead */
 	void *data;
 	uint64_t addr, buffer_id;
+	struct sim_vc vc; /* of launches that are done when it is destroyed */
 };
 
 struct sim_hold {
 	uint32_t refs;
 	struct sim_user_refs users;
+	struct sim_vc vc; /* of all launches that held it */
 };
 
 /* --- references
@@ -34,6 +36,8 @@ static void user_release(struct sim_user_object *user, uint32_t count)
 		return;
 	if (user->destroy) {
 		__atomic_fetch_sub(&sim.user_objects, 1, __ATOMIC_RELAXED);
+		/* Who hears of its end knows that the launches are done. */
+		sim_vc_join(&sim.host, &user->vc);
 		sim_host_post(user->destroy, user->data, NULL);
 	} else {
 		struct sim_alloc *alloc = sim_memory_find(user->addr);
@@ -41,6 +45,7 @@ static void user_release(struct sim_user_object *user, uint32_t count)
 		if (alloc && alloc->buffer_id == user->buffer_id)
 			sim_memory_free(alloc);
 	}
+	sim_vc_free(&user->vc);
 	sim_object_delete(user);
 }
 
@@ -118,10 +123,18 @@ struct sim_hold *sim_hold_get(struct sim_hold *hold)
 	return hold;
 }
 
+void sim_hold_launched(struct sim_hold *hold, const struct sim_vc *vc)
+{
+	sim_vc_join(&hold->vc, vc);
+}
+
 void sim_hold_put(struct sim_hold *hold)
 {
 	if (!hold || --hold->refs > 0)
 		return;
+	for (uint32_t i = 0; i < hold->users.count; i++)
+		sim_vc_join(&hold->users.at[i].user->vc, &hold->vc);
+	sim_vc_free(&hold->vc);
 	sim_user_refs_free(&hold->users);
 	free(hold);
 }
