@@ -231,7 +231,7 @@ def loop(bench):
         command += [bench.scale(10000, 3000) if not bench.sim else 200]
         plain = bench.run(command)
         pooled, driver = [], []
-        for _ in range(7 if not bench.sim else 2):  # in turn: the machine is noisy
+        for _ in range(bench.scale(7, 5) if not bench.sim else 2):  # in turn: the machine is noisy
             pooled.append(number(bench.run(command, bench.library).out, "bytes:"))
             driver.append(number(bench.run(command + ["--async"]).out, "bytes:"))
         good = median(pooled) <= median(driver)
