@@ -54,15 +54,18 @@ static void blocks_that_the_program_holds_outlive_the_graph(void **state)
 	must_free(pools, addr);
 }
 
-static void surrendered_memory_waits_for_a_fence(void **state)
+/* The program's own work on a block, freed within the capture or after it. */
+static void surrendered_after(bool within)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(300 * MIB);
+	uint64_t work = fake_submit();
 
-	(void)state;
+	if (within)
+		must_free(pools, addr);
 	end(0);
-	uint64_t work = fake_submit(); /* the program's own, on the block */
-	must_free(pools, addr);
+	if (!within)
+		must_free(pools, addr);
 	graph_destroy(graph);
 	gcp_tracker_collect(tracker);
 	for (int i = 0; i < 8; i++) {
@@ -71,6 +74,13 @@ static void surrendered_memory_waits_for_a_fence(void **state)
 			assert_true(fake_is_ordered(work));
 		must_free(pools, other);
 	}
+}
+
+static void surrendered_memory_waits_for_a_fence(void **state)
+{
+	(void)state;
+	surrendered_after(true);
+	surrendered_after(false);
 }
 
 static void graphs_that_come_and_go_take_no_more_memory(void **state)
