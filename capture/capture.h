@@ -86,6 +86,11 @@ void gcp_tracker_begin_prepare(struct gcp_tracker *tracker);
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream,
 			    enum gcp_capture_mode mode, int result);
 
+/* The thread is about to call the real end, or to destroy the stream: nothing
+ * more is hung on the capture's graph, which may be gone a moment later. Each is
+ * followed by end_done or stream_gone. */
+void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream);
+
 /* The real end returned, whatever it returned. */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
 

@@ -195,6 +195,20 @@ static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
 							   : GCP_REUSE_NOW;
 }
 
+/* Whether the capture is invalidated: its graph may be gone already. Only the
+ * thread itself can be asked for its per-thread default stream. */
+static bool is_lost(struct gcp_tracker *tracker, const struct gcp_capture *capture)
+{
+	struct gcp_capture_state state = {0};
+
+	if ((uintptr_t)capture->stream == 2 &&
+	    !pthread_equal(capture->thread, pthread_self()))
+		return false;
+	return tracker->driver.capture_state(capture->ctx, capture->stream, &state) ==
+		   0 &&
+	       !state.active;
+}
+
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
@@ -204,7 +218,10 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	errno = saved;
 	if (!membership)
 		return -ENOMEM;
-	result = graph_retain(tracker, graph_pool, capture->graph);
+	if (is_lost(tracker, capture))
+		result = 0; /* there will be no graph */
+	else
+		result = graph_retain(tracker, graph_pool, capture->graph);
 	if (result != 0) {
 		free(membership);
 		return result;

@@ -35,6 +35,8 @@ struct candidates {
 
 static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
 {
+	if (capture->ending)
+		return;
 	if (candidates->count == CANDIDATES_MAX)
 		candidates->overflow = true;
 	else

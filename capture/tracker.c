@@ -177,11 +177,24 @@ static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
 	if (capture && (gone || !capture_goes_on(tracker, capture))) {
 		barriers_of(capture, &barriers);
 		capture_finish(tracker, capture);
+	} else if (capture) {
+		capture->ending = false; /* it was refused */
 	}
 	pthread_mutex_unlock(&tracker->lock);
 	/* Before the hook returns, so before anyone can launch the graph. */
 	for (size_t i = 0; i < barriers.count; i++)
 		(void)gcp_pool_barrier(barriers.pools[i]);
+}
+
+void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	capture = capture_find(tracker, ctx, stream);
+	if (capture)
+		capture->ending = true;
+	pthread_mutex_unlock(&tracker->lock);
 }
 
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)

@@ -80,6 +80,7 @@ struct gcp_capture {
 	pthread_t thread; /* that began it */
 	enum gcp_capture_mode mode;
 	bool forked;  /* its order may not be one line any more */
+	bool ending;  /* CUDA may have ended it already: nobody joins */
 	bool by_hand; /* its order cannot be known: no proof */
 	SLIST_HEAD(, gcp_open_end) ends;
 	uint64_t last_group;

@@ -121,6 +121,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
 	ctx = gcp_stream_context(named);
+	gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
 	return result;
@@ -140,12 +141,17 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
-	CUresult result = real(stream);
+	CUresult result;
 
+	if (capturing)
+		gcp_tracker_end_prepare(gcp_process.tracker, ctx, stream);
+	result = real(stream);
 	if (result == CUDA_SUCCESS)
 		atomic_fetch_add(&gcp_thread_streams_gone, 1);
 	if (result == CUDA_SUCCESS && capturing)
 		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream);
+	else if (capturing)
+		gcp_tracker_end_done(gcp_process.tracker, ctx, stream);
 	return result;
 }
 

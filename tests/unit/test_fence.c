@@ -117,7 +117,7 @@ static void memory_grows_to_the_window_and_no_further(void **state)
 static void an_allocation_never_closes_a_page(void **state)
 {
 	struct gcp_config config = tight();
-	gcp_addr addrs[8];
+	gcp_addr addrs[16]; /* all of a segment */
 
 	(void)state;
 	config.page_blocks = 1000;
@@ -126,15 +126,15 @@ static void an_allocation_never_closes_a_page(void **state)
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
-	for (int i = 0; i < 8; i++)
-		addrs[i] = must_alloc(pool, 64 << 10);
+	for (int i = 0; i < 16; i++)
+		addrs[i] = must_alloc(pool, 1 * MIB);
 	for (int i = 0; i < 8; i++)
 		must_free(pools, addrs[i]); /* over the window, in an open page */
 	/* A kernel that may spin until another one, launched after the next
 	 * allocation, has run: it must not be put before that one. */
 	uint64_t spinning = fake_submit();
 	for (int i = 0; i < 30; i++)
-		must_alloc(pool, 64 << 10);
+		must_alloc(pool, 1 * MIB);
 	assert_int_equal(fake.records, 0);
 	assert_false(fake_is_ordered(spinning));
 	fake_finish(pools);
