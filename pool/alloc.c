@@ -407,8 +407,9 @@ static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block
 		pool->page_bytes = 0;
 	}
 	pool->page_bytes += block->size;
-	return pool->page_bytes >=
-	       pool->pools->config.window_bytes / GCP_PAGES_PER_WINDOW;
+	/* Larger blocks than threads cache: few fit the window, and half of it to
+	 * a page leaves each fence its work. */
+	return pool->page_bytes >= pool->pools->config.window_bytes / 2;
 }
 
 static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)

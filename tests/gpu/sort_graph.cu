@@ -104,6 +104,8 @@ static bool replay(cudaGraphExec_t exec, const arrays &a, cudaStream_t stream,
 		key = seed = seed * 1664525u + 1013904223u;
 	demand(cudaMemcpy(a.keys, keys.data(), count * 4, cudaMemcpyHostToDevice),
 	       "copy");
+	/* The stream does not wait for a copy out of pageable memory. */
+	demand(cudaDeviceSynchronize(), "keys");
 	demand(cudaGraphLaunch(exec, stream), "launch");
 	eager();
 	demand(cudaStreamSynchronize(stream), "wait");
