@@ -266,7 +266,8 @@ static int log_lines(char *last, size_t size)
 
 	while (file && fgets(line, sizeof(line), file)) {
 		count++;
-		snprintf(last, size, "%s", line);
+		line[size - 1] = 0;
+		memcpy(last, line, size);
 	}
 	if (file)
 		fclose(file);

@@ -215,7 +215,7 @@ CUresult cuEventSynchronize(CUevent hEvent)
 
 static CUresult event_elapsed(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
-	struct sim_event *start, *end;
+	struct sim_event *start = NULL, *end = NULL;
 
 	if (!pMilliseconds)
 		return CUDA_ERROR_INVALID_VALUE;
