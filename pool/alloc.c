@@ -234,7 +234,7 @@ static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_add
 
 	if (quota && reserved_on(pools, pool->device) + bytes > quota)
 		return GCP_CUDA_OUT_OF_MEMORY;
-	return GCP_CALL(pools, mem_alloc, pool->ctx, bytes, ret_addr);
+	return GCP_CALL(pool, mem_alloc, pool->ctx, bytes, ret_addr);
 }
 
 /* Adds a segment of `bytes` and takes the block from it. */
@@ -257,7 +257,7 @@ static int take_new(const struct request *request, enum gcp_kind kind, uint64_t 
 	}
 	pthread_mutex_unlock(&pool->lock);
 	if (result != 0)
-		(void)GCP_CALL(pool->pools, mem_free, pool->ctx, addr);
+		(void)GCP_CALL(pool, mem_free, pool->ctx, addr);
 	/* Added, but another thread was faster to take it: come again. */
 	return result;
 }

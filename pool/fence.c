@@ -91,7 +91,7 @@ static int fence_take(struct gcp_pool *pool, void **ret_fence)
 		*ret_fence = pages->spare[--pages->spare_count];
 		return 0;
 	}
-	return GCP_CALL(pool->pools, fence_create, pool->ctx, ret_fence);
+	return GCP_CALL(pool, fence_create, pool->ctx, ret_fence);
 }
 
 static bool is_held(struct gcp_pools *pools)
@@ -103,7 +103,7 @@ static bool is_held(struct gcp_pools *pools)
 static int close_synchronous(struct gcp_pool *pool)
 {
 	uint64_t page = gcp_pages_turn(pool);
-	int result = GCP_CALL(pool->pools, ctx_sync, pool->ctx);
+	int result = GCP_CALL(pool, ctx_sync, pool->ctx);
 
 	if (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST)
 		return -EBUSY;
@@ -146,7 +146,7 @@ static int close_locked(struct gcp_pool *pool)
 		return close_after_failure(pool, result);
 
 	uint64_t page = gcp_pages_turn(pool);
-	result = GCP_CALL(pool->pools, fence_record, pool->ctx, fence);
+	result = GCP_CALL(pool, fence_record, pool->ctx, fence);
 	if (result != 0) {
 		/* `page` has no fence of its own; the next one covers it. */
 		pages->spare[pages->spare_count++] = fence;
@@ -169,7 +169,7 @@ static int poll_locked(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced
 	if (depth >= pages->count)
 		depth = pages->count - 1;
 	struct gcp_closed_page closed = *queue_at(pages, depth);
-	int result = GCP_CALL(pool->pools, fence_query, closed.fence);
+	int result = GCP_CALL(pool, fence_query, closed.fence);
 
 	if (result == GCP_CUDA_NOT_READY)
 		return 0;
@@ -204,7 +204,7 @@ static int wait_locked(struct gcp_pool *pool, struct gcp_closed_page closed)
 
 	pages->waiters++;
 	pthread_mutex_unlock(&pool->pools->fence_lock);
-	result = GCP_CALL(pool->pools, fence_wait, closed.fence);
+	result = GCP_CALL(pool, fence_wait, closed.fence);
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	pages->waiters--;
 	if (result == 0)
@@ -249,7 +249,7 @@ static int order_locked(struct gcp_pool *pool, uint64_t page)
 	uint64_t covered = closed->page;
 	/* Where some context cannot be made to wait, nothing is ordered and the
 	 * heap grows; an error of this context shows when a fence is queried. */
-	if (GCP_CALL(pool->pools, fence_order, closed->fence) != 0)
+	if (GCP_CALL(pool, fence_order, closed->fence) != 0)
 		return -EBUSY;
 	if (atomic_load(&pool->pools->completed_only))
 		return 0; /* held back, but not ready for all there are */

@@ -22,7 +22,7 @@ void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list
 		TAILQ_REMOVE(list, segment, link);
 		/* An error is the device's, sticky, and the program's next call
 		 * reports it; the memory is not ours any more either way. */
-		(void)GCP_CALL(pools, mem_free, pool->ctx, segment->addr);
+		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
 		gcp_meta_give(&pools->segment_meta, segment);
 		count++;
 	}
@@ -53,14 +53,13 @@ static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only,
  * context as well: allocates and frees the least there is. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool)
 {
-	struct gcp_pools *pools = pool->pools;
 	gcp_addr addr;
-	int result = GCP_CALL(pools, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 
 	if (result != 0)
 		return result;
 	uint64_t page = gcp_pages_turn(pool);
-	result = GCP_CALL(pools, mem_free, pool->ctx, addr);
+	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
 	if (result == 0)
 		gcp_pages_completed_by_free(pool, page);
 	return result;
@@ -90,7 +89,7 @@ static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage
 		uint64_t start = pool->pools->driver.clock_ns();
 
 		pool->pools->driver.mem_trim(pool->ctx);
-		gcp_call_count(pool->pools, GCP_CALL_mem_trim, start);
+		gcp_call_count(pool, GCP_CALL_mem_trim, start);
 		return 0;
 	}
 	case GCP_RECLAIM_WAIT:

@@ -68,13 +68,12 @@ void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally)
 	memset(tally, 0, sizeof(*tally));
 }
 
-void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call,
-		    uint64_t start_ns)
+void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
 {
 	static_assert(GCP_CALL_COUNT <= 16, "pools->calls has a row for each call");
-	atomic_fetch_add_explicit(&pools->calls[call][0], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pools->calls[call][1],
-				  pools->driver.clock_ns() - start_ns,
+	atomic_fetch_add_explicit(&pool->calls[call][0], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&pool->calls[call][1],
+				  pool->pools->driver.clock_ns() - start_ns,
 				  memory_order_relaxed);
 }
 
@@ -120,6 +119,11 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 #define GCP_X(name, meaning) sum->name += stats->name;
 	GCP_COUNTERS(GCP_X)
 #undef GCP_X
+#define GCP_X(name)                                                                    \
+	sum->name.count += atomic_load(&pool->calls[GCP_CALL_##name][0]);              \
+	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][1]);
+	GCP_DRIVER_CALLS(GCP_X)
+#undef GCP_X
 	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
 	largest = gcp_heap_largest_free(&pool->common);
 	pthread_mutex_unlock(&pool->lock);
@@ -141,11 +145,6 @@ int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_s
 	}
 	if (!found)
 		return -ENOENT;
-#define GCP_X(name)                                                                    \
-	sum.name.count = atomic_load(&pools->calls[GCP_CALL_##name][0]);               \
-	sum.name.ns = atomic_load(&pools->calls[GCP_CALL_##name][1]);
-	GCP_DRIVER_CALLS(GCP_X)
-#undef GCP_X
 	sum.fences = sum.fence_record.count;
 	sum.barriers = sum.fence_order.count;
 	*ret_stats = sum;

@@ -284,6 +284,8 @@ struct gcp_pool {
 	struct gcp_tally_local tally;  /* of threads without a cache; lock */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
+	_Atomic uint64_t
+	    calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 };
 
 /* Which sizes the program's sizes are rounded up to. Constant after create. */
@@ -312,8 +314,6 @@ struct gcp_pools {
 	_Atomic uint32_t holds;      /* captures under way; written under fence_lock */
 	_Atomic bool closing;        /* a thread is in gcp_pages_close */
 	_Atomic bool completed_only; /* set once, for good; fence_lock */
-	_Atomic uint64_t
-	    calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 };
 
 /* --- meta.c, map.c, class.c -------------------------------------------------- */
@@ -509,14 +509,14 @@ void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally);
 enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
 #undef GCP_X
 
-/* CALL(pools, mem_free, ctx, addr): a driver call, counted and timed. */
-void gcp_call_count(struct gcp_pools *pools, enum gcp_driver_call call,
+void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
 		    uint64_t start_ns);
-#define GCP_CALL(pools, name, ...)                                                     \
+/* GCP_CALL(pool, mem_free, ctx, addr): a driver call, counted and timed. */
+#define GCP_CALL(pool, name, ...)                                                      \
 	({                                                                             \
-		uint64_t start_ = (pools)->driver.clock_ns();                          \
-		__auto_type result_ = (pools)->driver.name(__VA_ARGS__);               \
-		gcp_call_count((pools), GCP_CALL_##name, start_);                      \
+		uint64_t start_ = (pool)->pools->driver.clock_ns();                    \
+		__auto_type result_ = (pool)->pools->driver.name(__VA_ARGS__);         \
+		gcp_call_count((pool), GCP_CALL_##name, start_);                       \
 		result_;                                                               \
 	})
 

@@ -22,6 +22,7 @@ PROGRAMS = {
     "ipc": STYLES,
     "life": STYLES,
     "lifetimes": STYLES,
+    "sharing": STYLES,
     "loop": STYLES,
     "meminfo": STYLES,
     "oom": STYLES,

@@ -198,6 +198,17 @@ def lifetimes(bench):
     return rows
 
 
+def sharing(bench):
+    """Captures that share a graph pool, with checkpoint and restore."""
+    rows = []
+    for style in STYLES:
+        result = bench.run([bench.program(f"sharing-{style}")], bench.library)
+        rows.append(Row(f"captures share a pool, checkpoint and restore, {style}", "",
+                        result.out.strip().split(": ", 1)[-1], "0 wrong words, none refused",
+                        verdict(result.code == 0), "" if result.code == 0 else result.tail()))
+    return rows
+
+
 def forks(bench):
     """Several streams in one capture; two capturing threads and a third."""
     rows = []
