@@ -252,7 +252,8 @@ static void fences_do_not_run_out_under_those_who_wait(void **state)
 	uint64_t records = fake.records;
 	must_free(pools, must_alloc(pool, 3 << 20));
 	assert_true(fake.records > records);
-	assert_true(fake.memory_used <= 64 << 20);
+	/* The window, and a segment that each thread may be adding. */
+	assert_true(fake.memory_used <= (64 + 4 * 16) << 20);
 	fake_finish(pools);
 }
 
