@@ -106,13 +106,13 @@ static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
 	for (size_t i = 0; i < barriers->count; i++)
 		if (barriers->pools[i] == pool)
 			return;
-	if (barriers->count < BARRIERS_MAX)
-		barriers->pools[barriers->count++] = pool;
+	barriers->pools[barriers->count++] = pool;
 }
 
 /* Work that the program submitted itself, on any stream, may still touch
  * blocks that this capture was given after somebody had freed them. All that
- * is launched later, this graph too, has to wait for it. */
+ * is launched later, this graph too, has to wait for it. With room for no more,
+ * the rest is left for another turn. */
 static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 {
 	struct gcp_membership *membership;
@@ -120,7 +120,8 @@ static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 
 	SLIST_FOREACH (membership, &capture->memberships, link)
 		SLIST_FOREACH (entry, &membership->graph_pool->heaps, link)
-			if (gcp_heap_was_recycled(entry->heap))
+			if (barriers->count < BARRIERS_MAX &&
+			    gcp_heap_was_recycled(entry->heap))
 				barrier_add(barriers, entry->pool);
 }
 
@@ -165,9 +166,8 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	       (state.id == 0 || state.id == capture->id);
 }
 
-/* Ends the stream's capture if CUDA has ended it. */
-static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
-			 bool gone)
+/* One turn of stream_ended. True: there was not room for all its barriers. */
+static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream, bool gone)
 {
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
@@ -176,7 +176,8 @@ static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
 	capture = capture_find(tracker, ctx, stream);
 	if (capture && (gone || !capture_goes_on(tracker, capture))) {
 		barriers_of(capture, &barriers);
-		capture_finish(tracker, capture);
+		if (barriers.count < BARRIERS_MAX)
+			capture_finish(tracker, capture);
 	} else if (capture) {
 		capture->ending = false; /* it was refused */
 	}
@@ -184,6 +185,15 @@ static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
 	/* Before the hook returns, so before anyone can launch the graph. */
 	for (size_t i = 0; i < barriers.count; i++)
 		(void)gcp_pool_barrier(barriers.pools[i]);
+	return barriers.count == BARRIERS_MAX;
+}
+
+/* Ends the stream's capture if CUDA has ended it. */
+static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
+			 bool gone)
+{
+	while (stream_ends(tracker, ctx, stream, gone))
+		;
 }
 
 void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream)

@@ -56,6 +56,10 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 	gcp_addr addr;
 	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 
+	/* Full to the last unit: what is unused and done makes room. */
+	if (result == GCP_CUDA_OUT_OF_MEMORY &&
+	    give_back_unused(pool, true, GCP_UNIT) > 0)
+		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 	if (result != 0)
 		return result;
 	uint64_t page = gcp_pages_turn(pool);

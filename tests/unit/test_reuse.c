@@ -182,6 +182,35 @@ static void a_bystander_never_gets_what_captured_work_has_used(void **state)
 	graph_destroy(graph);
 }
 
+/* More contexts than barriers are set in one turn. */
+static void launches_wait_for_every_context_of_a_capture(void **state)
+{
+	enum { CONTEXTS = 40 };
+	uint64_t orders = fake.orders;
+	void *graph = begin(0);
+
+	(void)state;
+	for (uintptr_t i = 0; i < CONTEXTS; i++) {
+		void *ctx = (void *)(0x20000 + 0x10 * i);
+		struct gcp_pool *other;
+		gcp_addr addr;
+
+		assert_int_equal(gcp_pool_get(pools, ctx, 0, &other), 0);
+		for (int turn = 0; turn < 2; turn++) {
+			assert_int_equal(gcp_tracker_alloc(tracker, other, ctx, NULL,
+							   3 * MIB, &addr),
+					 0);
+			fake_submit();
+			must_free(pools, addr);
+		}
+	}
+	uint64_t frees = fake.frees;
+	end(0);
+	assert_int_equal(fake.orders - orders + fake.frees - frees, CONTEXTS);
+	assert_false(gcp_tracker_capturing(tracker));
+	graph_destroy(graph);
+}
+
 static void common_blocks_freed_in_a_capture_wait_for_its_end(void **state)
 {
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
@@ -361,6 +390,7 @@ int main(void)
 	    TEST(launches_wait_for_work_on_recycled_blocks),
 	    TEST(where_plain_CUDA_allows_allocation_reuse_waits_for_fences),
 	    TEST(a_bystander_never_gets_what_captured_work_has_used),
+	    TEST(launches_wait_for_every_context_of_a_capture),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 	    TEST(captures_share_a_pool_that_the_program_names),
 	    TEST(a_pool_that_reached_zero_can_be_used_again),
