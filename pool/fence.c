@@ -82,16 +82,32 @@ static void pages_completed(struct gcp_pages *pages, uint64_t page)
 	raise_to(&pages->ready, page);
 }
 
+/* A spare fence that nobody waits for any more: recorded again, it would make
+ * him wait for later work. -1: none. */
+static int spare_find(const struct gcp_pages *pages)
+{
+	for (int i = (int)pages->spare_count - 1; i >= 0 && pages->crowd == 0; i--) {
+		uint32_t slot = 0;
+
+		while (slot < GCP_WAITERS_MAX &&
+		       pages->awaited[slot] != pages->spare[i])
+			slot++;
+		if (slot == GCP_WAITERS_MAX)
+			return i;
+	}
+	return -1;
+}
+
 static int fence_take(struct gcp_pool *pool, void **ret_fence)
 {
 	struct gcp_pages *pages = &pool->pages;
+	int spare = spare_find(pages);
 
-	/* A fence that somebody still waits for must not be recorded again. */
-	if (pages->spare_count > 0 && pages->waiters == 0) {
-		*ret_fence = pages->spare[--pages->spare_count];
-		return 0;
-	}
-	return GCP_CALL(pool, fence_create, pool->ctx, ret_fence);
+	if (spare < 0)
+		return GCP_CALL(pool, fence_create, pool->ctx, ret_fence);
+	*ret_fence = pages->spare[spare];
+	pages->spare[spare] = pages->spare[--pages->spare_count];
+	return 0;
 }
 
 static bool is_held(struct gcp_pools *pools)
@@ -136,7 +152,7 @@ static int close_locked(struct gcp_pool *pool)
 	if (pages->synchronous)
 		return close_synchronous(pool);
 	bool no_fence = pages->count + pages->spare_count == GCP_FENCES_MAX &&
-			(pages->waiters > 0 || pages->spare_count == 0);
+			spare_find(pages) < 0;
 	if (pages->count == GCP_FENCE_QUEUE || no_fence)
 		return 0; /* the page stays open; a later fence covers it too */
 	result = fence_take(pool, &fence);
@@ -200,13 +216,22 @@ static bool is_completed(const struct gcp_pages *pages, uint64_t page)
 static int wait_locked(struct gcp_pool *pool, struct gcp_closed_page closed)
 {
 	struct gcp_pages *pages = &pool->pages;
+	uint32_t slot = 0;
 	int result;
 
-	pages->waiters++;
+	while (slot < GCP_WAITERS_MAX && pages->awaited[slot])
+		slot++;
+	if (slot < GCP_WAITERS_MAX)
+		pages->awaited[slot] = closed.fence;
+	else
+		pages->crowd++;
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	result = GCP_CALL(pool, fence_wait, closed.fence);
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	pages->waiters--;
+	if (slot < GCP_WAITERS_MAX)
+		pages->awaited[slot] = NULL;
+	else
+		pages->crowd--;
 	if (result == 0)
 		pages_completed(pages, closed.page);
 	return result;

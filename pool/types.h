@@ -42,6 +42,7 @@ enum {
 	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
 	GCP_FENCE_QUEUE = 512,   /* closed pages that wait for their fence */
 	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
+	GCP_WAITERS_MAX = 64,    /* hosts whose fences are noted while they wait */
 	GCP_TALLY_LAG = 2 << 20, /* bytes by which a thread's count may lag */
 };
 
@@ -222,7 +223,10 @@ struct gcp_pages {
 	uint32_t head, count;                          /* of queue; fence_lock */
 	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
 	uint32_t spare_count;
-	uint32_t waiters; /* hosts that wait for a fence without fence_lock */
+	/* Fences that hosts wait for without fence_lock; and how many more hosts
+	 * wait than there is room to note. Both: fence_lock. */
+	void *awaited[GCP_WAITERS_MAX];
+	uint32_t crowd;
 	bool synchronous; /* context fences do not work here; fence_lock */
 };
 
