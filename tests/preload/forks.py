@@ -20,15 +20,8 @@ TRIALS = [
 
 def main():
     checks = preload.Checks()
-    plain = preload.run([sys.argv[1]])
-    checks.that(plain.code == 2, f"plain CUDA did not refuse: {plain.code} {plain.out}")
-    for arguments, schedule in TRIALS:
-        name = f"{arguments} {schedule}"
-        command = [sys.argv[1], "--words", "2000", *arguments]
-        result = preload.run(command, preload.library(), schedule)
-        print(name, result.out.strip(), result.figures)
-        checks.that(result.code == 0, f"{name}: exit code {result.code}\n{result.err}")
-        checks.clean(result, name)
+    checks.refused(sys.argv[1])
+    checks.trials(sys.argv[1], TRIALS)
     checks.end()
 
 

@@ -19,15 +19,7 @@ TRIALS = [
 
 def main():
     checks = preload.Checks()
-    for arguments, schedule in TRIALS:
-        name = f"{arguments} {schedule}"
-        command = [sys.argv[1], "--words", "2000", *arguments]
-        result = preload.run(command, preload.library(), schedule)
-        print(name, result.out.strip(), result.figures)
-        checks.that(result.code == 0, f"{name}: exit code {result.code}\n{result.err}")
-        checks.clean(result, name)
-        left = result.figures.get("user_objects", 0)
-        checks.that(left == 0, f"{name}: {left} user objects left")
+    checks.trials(sys.argv[1], TRIALS)
     checks.end()
 
 

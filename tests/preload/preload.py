@@ -100,6 +100,24 @@ class Checks:
             count = result.figures.get(figure, 0)
             self.that(count == 0, f"{name}: {count} {figure}\n{result.err}")
 
+    def trials(self, program, table):
+        """Runs a program once for each (arguments, schedule): all must be right, and
+        no user object of a graph may be left."""
+        for arguments, schedule in table:
+            name = f"{arguments} {schedule}"
+            result = run([program, "--words", "2000", *arguments], library(), schedule)
+            print(name, result.out.strip(), result.figures)
+            self.that(result.code == 0,
+                      f"{name}: exit code {result.code}\n{result.out}{result.err}")
+            self.clean(result, name)
+            left = result.figures.get("user_objects", 0)
+            self.that(left == 0, f"{name}: {left} user objects left")
+
+    def refused(self, program):
+        """Plain CUDA cannot run it."""
+        plain = run([program])
+        self.that(plain.code == 2, f"plain CUDA did not refuse: {plain.code} {plain.out}")
+
     def end(self):
         print("wrong:", self.wrong) if self.wrong else print("all right")
         sys.exit(1 if self.wrong else 0)

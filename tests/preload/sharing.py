@@ -8,17 +8,16 @@ import sys
 
 import preload
 
+TRIALS = [
+    (["--rounds", "6"], schedule)
+    for schedule in ({"GCPSIM_SEED": "1"}, {"GCPSIM_SEED": "2"}, {"GCPSIM_SPEED": "never"},
+                     {"GCPSIM_SPEED": "idle"}, {"GCPSIM_SPEED": "2000"})
+]
+
 
 def main():
     checks = preload.Checks()
-    for schedule in ({"GCPSIM_SEED": "1"}, {"GCPSIM_SEED": "2"}, {"GCPSIM_SPEED": "never"},
-                     {"GCPSIM_SPEED": "idle"}, {"GCPSIM_SPEED": "2000"}):
-        command = [sys.argv[1], "--words", "2000", "--rounds", "6"]
-        result = preload.run(command, preload.library(), schedule)
-        print(schedule, result.out.strip(), result.figures)
-        checks.that(result.code == 0,
-                    f"{schedule}: exit code {result.code}\n{result.out}{result.err}")
-        checks.clean(result, f"{schedule}")
+    checks.trials(sys.argv[1], TRIALS)
     checks.end()
 
 

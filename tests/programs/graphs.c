@@ -34,6 +34,7 @@
 
 #include "api.h"
 #include "kernels.h"
+#include "lives.h"
 #include "pool.h"
 #include "util.h"
 
@@ -95,14 +96,6 @@ static CUgraph capture(struct worker *w)
 	return graph;
 }
 
-static CUgraphExec instantiate(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	GCPT_OK(gcpt_instantiate(&exec, graph));
-	return exec;
-}
-
 /* Takes blocks of the size of the temporaries, overwrites them on another
  * stream and gives them back at once. */
 static void eager(struct worker *w)
@@ -146,90 +139,72 @@ static void replay(struct worker *w, CUgraphExec exec)
 	}
 }
 
-static void exec_drop(CUgraphExec exec)
-{
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
-}
-
-static void graph_drop(CUgraph graph)
-{
-	GCPT_OK((int)cu.cuGraphDestroy(graph));
-}
-
 /* --- lives -------------------------------------------------------------------- */
 
 static void life_exec(struct worker *w)
 {
 	CUgraph graph = capture(w);
-	CUgraphExec exec = instantiate(graph);
+	CUgraphExec exec = gcpt_life(graph);
 
 	replay(w, exec);
-	exec_drop(exec);
-	graph_drop(graph);
+	gcpt_exec_drop(exec);
+	gcpt_graph_drop(graph);
 }
 
 static void life_destroyed(struct worker *w)
 {
 	CUgraph graph = capture(w);
-	CUgraphExec exec = instantiate(graph);
+	CUgraphExec exec = gcpt_life(graph);
 
-	graph_drop(graph);
+	gcpt_graph_drop(graph);
 	replay(w, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_clone(struct worker *w)
 {
-	CUgraph graph = capture(w), clone;
+	CUgraph clone = gcpt_graph_to_clone(capture(w));
 	CUgraphExec exec;
 
-	GCPT_OK((int)cu.cuGraphClone(&clone, graph));
-	graph_drop(graph);
 	eager(w);
-	exec = instantiate(clone);
-	graph_drop(clone);
+	exec = gcpt_life(clone);
+	gcpt_graph_drop(clone);
 	replay(w, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_child(struct worker *w)
 {
-	CUgraph graph = capture(w), outer;
+	CUgraph outer = gcpt_graph_to_child(capture(w));
 	CUgraphExec exec;
-	CUgraphNode node;
 
-	GCPT_OK((int)cu.cuGraphCreate(&outer, 0));
-	GCPT_OK((int)cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, graph));
-	graph_drop(graph);
 	eager(w);
-	exec = instantiate(outer);
-	graph_drop(outer);
+	exec = gcpt_life(outer);
+	gcpt_graph_drop(outer);
 	replay(w, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_update(struct worker *w)
 {
 	CUgraph first = capture(w), second = capture(w);
-	CUgraphExec exec = instantiate(first);
-	CUgraphExecUpdateResultInfo info;
+	CUgraphExec exec = gcpt_life(first);
 
-	graph_drop(first);
+	gcpt_graph_drop(first);
 	replay(w, exec);
-	GCPT_OK((int)cu.cuGraphExecUpdate(exec, second, &info));
-	graph_drop(second);
+	gcpt_exec_update(exec, second);
 	replay(w, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_inflight(struct worker *w)
 {
 	CUgraph graph = capture(w);
-	CUgraphExec exec = instantiate(graph);
+	CUgraphExec exec = gcpt_life(graph);
 
-	graph_drop(graph);
+	gcpt_graph_drop(graph);
 	launch(w, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 	eager(w);
 	check(w);
 }
@@ -262,10 +237,10 @@ static void life_output(struct worker *w)
 	GCPT_OK(gcpt_malloc(&p, n * 4));
 	GCPT_OK(gcpt_launch_copy(k, w->stream, p, w->input, n));
 	GCPT_OK(gcpt_capture_end(w->stream, &graph));
-	exec = instantiate(graph);
+	exec = gcpt_life(graph);
 	launch(w, exec);
-	exec_drop(exec);
-	graph_drop(graph);
+	gcpt_exec_drop(exec);
+	gcpt_graph_drop(graph);
 	eager(w);
 	GCPT_OK(gcpt_launch_check(k, w->stream, p, n, w->value, w->counter));
 	GCPT_OK(gcpt_free(p));

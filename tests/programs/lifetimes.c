@@ -17,6 +17,7 @@
 
 #include "api.h"
 #include "kernels.h"
+#include "lives.h"
 #include "pool.h"
 #include "util.h"
 
@@ -61,14 +62,6 @@ static CUgraph capture(struct scene *s)
 	return graph;
 }
 
-static CUgraphExec instantiate(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	GCPT_OK(gcpt_instantiate(&exec, graph));
-	return exec;
-}
-
 /* Overwrites whatever the common pool gives. */
 static void eager(struct scene *s)
 {
@@ -104,16 +97,6 @@ static void replay(struct scene *s, CUgraphExec exec)
 	}
 }
 
-static void exec_drop(CUgraphExec exec)
-{
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
-}
-
-static void graph_drop(CUgraph graph)
-{
-	GCPT_OK((int)cu.cuGraphDestroy(graph));
-}
-
 /* Whether the library is there and holds memory for graphs, as it must now. */
 static void private_demand(struct scene *s)
 {
@@ -129,23 +112,23 @@ static void private_demand(struct scene *s)
 static void life_exec(struct scene *s)
 {
 	CUgraph graph = capture(s);
-	CUgraphExec exec = instantiate(graph);
+	CUgraphExec exec = gcpt_life(graph);
 
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 	private_demand(s);
-	graph_drop(graph);
+	gcpt_graph_drop(graph);
 }
 
 static void life_destroyed(struct scene *s)
 {
 	CUgraph graph = capture(s);
-	CUgraphExec exec = instantiate(graph);
+	CUgraphExec exec = gcpt_life(graph);
 
-	graph_drop(graph);
+	gcpt_graph_drop(graph);
 	private_demand(s);
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_never_instantiated(struct scene *s)
@@ -153,86 +136,76 @@ static void life_never_instantiated(struct scene *s)
 	CUgraph graph = capture(s);
 
 	private_demand(s);
-	graph_drop(graph);
+	gcpt_graph_drop(graph);
 }
 
 static void life_clone(struct scene *s)
 {
-	CUgraph graph = capture(s), clone;
+	CUgraph clone = gcpt_graph_to_clone(capture(s));
 	CUgraphExec exec;
 
-	GCPT_OK((int)cu.cuGraphClone(&clone, graph));
-	graph_drop(graph);
 	private_demand(s);
-	exec = instantiate(clone);
-	graph_drop(clone);
+	exec = gcpt_life(clone);
+	gcpt_graph_drop(clone);
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_child(struct scene *s)
 {
-	CUgraph graph = capture(s), outer;
+	CUgraph outer = gcpt_graph_to_child(capture(s));
 	CUgraphExec exec;
-	CUgraphNode node;
 
-	GCPT_OK((int)cu.cuGraphCreate(&outer, 0));
-	GCPT_OK((int)cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, graph));
-	graph_drop(graph);
 	private_demand(s);
-	exec = instantiate(outer);
-	graph_drop(outer);
+	exec = gcpt_life(outer);
+	gcpt_graph_drop(outer);
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 /* The executable lets go of the first graph's memory and holds the second's. */
 static void life_update(struct scene *s)
 {
 	CUgraph first = capture(s), second;
-	CUgraphExec exec = instantiate(first);
+	CUgraphExec exec = gcpt_life(first);
 	uint64_t one = gcpt_private_bytes();
-	CUgraphExecUpdateResultInfo info;
 
-	graph_drop(first);
+	gcpt_graph_drop(first);
 	replay(s, exec);
 	second = capture(s);
-	GCPT_OK((int)cu.cuGraphExecUpdate(exec, second, &info));
-	graph_drop(second);
+	gcpt_exec_update(exec, second);
 	GCPT_OK(gcpt_sync());
 	s->kept += !gcpt_private_wait(one);
 	private_demand(s);
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 /* The executable is updated while launches of what it was are still running. */
 static void life_update_inflight(struct scene *s)
 {
 	CUgraph first = capture(s), second = capture(s);
-	CUgraphExec exec = instantiate(first);
-	CUgraphExecUpdateResultInfo info;
+	CUgraphExec exec = gcpt_life(first);
 
-	graph_drop(first);
+	gcpt_graph_drop(first);
 	launch(s, exec, 7);
 	launch(s, exec, 8);
-	GCPT_OK((int)cu.cuGraphExecUpdate(exec, second, &info));
-	graph_drop(second);
+	gcpt_exec_update(exec, second);
 	eager(s);
 	check(s, s->output, 8 + DELTA);
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 static void life_inflight(struct scene *s)
 {
 	CUgraph graph = capture(s);
-	CUgraphExec exec = instantiate(graph);
+	CUgraphExec exec = gcpt_life(graph);
 
-	graph_drop(graph);
+	gcpt_graph_drop(graph);
 	launch(s, exec, 5);
 	launch(s, exec, 6);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 	eager(s);
 	check(s, s->output, 6 + DELTA);
 }
@@ -248,10 +221,10 @@ static void life_output(struct scene *s)
 	GCPT_OK(gcpt_malloc(&p, s->words * 4));
 	GCPT_OK(gcpt_launch_copy(&s->kernels, s->stream, p, s->input, s->words));
 	GCPT_OK(gcpt_capture_end(s->stream, &graph));
-	exec = instantiate(graph);
+	exec = gcpt_life(graph);
 	launch(s, exec, 9);
-	graph_drop(graph);
-	exec_drop(exec);
+	gcpt_graph_drop(graph);
+	gcpt_exec_drop(exec);
 	GCPT_OK(gcpt_sync());
 	s->kept += !gcpt_private_wait(0); /* it belongs to the common pool now */
 	eager(s);
@@ -302,7 +275,7 @@ static void life_begin_fails(struct scene *s)
 	s->kept += !gcpt_capture_begin(s->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	gcpt_last_error();
 	if (!gcpt_capture_end(s->stream, &graph))
-		graph_drop(graph);
+		gcpt_graph_drop(graph);
 	gcpt_last_error();
 }
 
@@ -327,10 +300,10 @@ static void life_thread_gone(struct scene *s)
 	pthread_join(thread, NULL);
 	private_demand(s);
 	GCPT_OK(gcpt_capture_end(s->stream, &graph));
-	exec = instantiate(graph);
-	graph_drop(graph);
+	exec = gcpt_life(graph);
+	gcpt_graph_drop(graph);
 	replay(s, exec);
-	exec_drop(exec);
+	gcpt_exec_drop(exec);
 }
 
 /* A context of the program's own is destroyed while one of its streams captures. */

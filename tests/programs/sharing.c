@@ -17,6 +17,7 @@
 #include "api.h"
 #include "driver.h"
 #include "kernels.h"
+#include "lives.h"
 #include "pool.h"
 #include "util.h"
 
@@ -126,11 +127,6 @@ static void check(struct scene *s, void *output, uint32_t value)
 				  value + DELTA, s->counter));
 }
 
-static void exec_drop(CUgraphExec exec)
-{
-	GCPT_OK((int)cu.cuGraphExecDestroy(exec));
-}
-
 static struct gcpool_graph_pool info_of(uint64_t id)
 {
 	struct gcpool_graph_pool infos[64], none = {0};
@@ -166,9 +162,9 @@ static void round_of(struct scene *s, uint64_t id, uint32_t value)
 	demand(gcpt_free(output) != 0, 1, "a second free is refused");
 	gcpt_last_error();
 	GCPT_OK(gcpt_stream_sync(s->stream));
-	exec_drop(g1);
-	exec_drop(g2);
-	exec_drop(g3);
+	gcpt_exec_drop(g1);
+	gcpt_exec_drop(g2);
+	gcpt_exec_drop(g3);
 	GCPT_OK(gcpt_sync());
 	/* Only the handle's reference is left; dropped, the pool is empty. */
 	demand(pool.release(id), 0, "release");
