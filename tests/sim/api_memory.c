@@ -134,6 +134,11 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 /* --- host memory
  * ------------------------------------------------------------------------- */
 
+static bool host_fits(uint64_t bytes)
+{
+	return !sim.host_limit || sim_memory_live(-1, NULL) + bytes <= sim.host_limit;
+}
+
 static CUresult host_alloc(uint64_t bytes, enum sim_memory kind, unsigned flags,
 			   void **ret_p)
 {
@@ -145,6 +150,8 @@ static CUresult host_alloc(uint64_t bytes, enum sim_memory kind, unsigned flags,
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
 	bytes = (bytes + 511) / 512 * 512;
+	if (!host_fits(bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		 0);
 	if (p == MAP_FAILED)

@@ -164,6 +164,9 @@ static void load_numbers(void)
 	text = getenv("GCPSIM_MEMORY");
 	if (text && parse_bytes(text) >= SIM_CHUNK)
 		device_memory = parse_bytes(text);
+	text = getenv("GCPSIM_HOST_MEMORY");
+	if (text)
+		sim.host_limit = parse_bytes(text);
 	text = getenv("GCPSIM_DRIVER_VERSION");
 	if (text)
 		sim.driver_version = atoi(text);
@@ -393,10 +396,23 @@ uint64_t gcpsim_pending(void)
 
 void gcpsim_touch(uint64_t addr, size_t bytes, int writes)
 {
+	enum sim_mode mode = writes ? SIM_WRITE : SIM_READ;
+
 	sim_lock();
-	sim_hazard_host(addr, bytes, writes ? SIM_WRITE : SIM_READ,
+	sim_hazard_host(addr, bytes, mode,
 			writes ? "write from outside" : "read from outside");
+	sim_tags_host(addr, bytes, mode);
 	sim_unlock();
+}
+
+void gcpsim_host_writes(const void *p, size_t bytes)
+{
+	gcpsim_touch((uintptr_t)p, bytes, 1);
+}
+
+void gcpsim_host_reads(const void *p, size_t bytes)
+{
+	gcpsim_touch((uintptr_t)p, bytes, 0);
 }
 
 int gcpsim_peek(uint64_t addr, void *ret_data, size_t bytes)

@@ -16,6 +16,7 @@
  *                             that the device's clock moves on at each call
  *   GCPSIM_DEVICES=N          number of devices, 1..16 (default 1)
  *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
+ *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
  *                             came later does not exist
  *   GCPSIM_FAIL=NAME:N[+][:CODE],...   the Nth call of the driver function
@@ -87,7 +88,8 @@ GCPSIM_API uint64_t gcpsim_calls(const char *symbol);
 GCPSIM_API const char *gcpsim_entry(int index);
 
 /* Bytes of physical memory taken on the device, and bytes in allocations that
- * the program (or the library) holds there. */
+ * the program (or the library) holds there. Device -1: pinned memory of the
+ * host, cuMemHostAlloc's and cuMemAllocHost's. */
 GCPSIM_API uint64_t gcpsim_memory_used(int device);
 GCPSIM_API uint64_t gcpsim_memory_live(int device);
 GCPSIM_API uint64_t gcpsim_allocations(int device);
@@ -109,16 +111,22 @@ GCPSIM_API void gcpsim_drain(void);
 GCPSIM_API uint64_t gcpsim_clock(void);
 
 /* Changes a device's memory, as another process taking or leaving some would.
- * May be less than what is used. */
+ * May be less than what is used. Device -1: how much the host may pin. */
 GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
 
 /* As GCPSIM_FAIL, counted from now; NULL: no more failures. Returns 0, or -1
  * for a plan that makes no sense. */
 GCPSIM_API int gcpsim_fail(const char *plan);
 
-/* Tells the hazard checker that the host, or a device outside CUDA such as a
- * network card, touches these bytes now. */
+/* Tells both checkers that the host, or a device outside CUDA such as a network
+ * card, touches these bytes now. To be called just before the bytes are touched,
+ * and not inside a host function, which the device orders. A hazard if work that
+ * the host does not know to be done still writes there (or, if `writes`, still
+ * reads); a disorder at once if such a write has not run, and later when work
+ * that was to come before runs on what the host has written. */
 GCPSIM_API void gcpsim_touch(uint64_t addr, size_t bytes, int writes);
+GCPSIM_API void gcpsim_host_writes(const void *p, size_t bytes);
+GCPSIM_API void gcpsim_host_reads(const void *p, size_t bytes);
 
 /* Reads and writes device memory behind the program's back, without order and
  * without the hazard checker. 0, or -1 if it is not allocated. */

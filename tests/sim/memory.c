@@ -109,7 +109,9 @@ void sim_memory_set_limit(int device, uint64_t bytes)
 void gcpsim_set_memory(int device, uint64_t bytes)
 {
 	sim_lock();
-	if (device >= 0 && device < sim.devices)
+	if (device < 0)
+		sim.host_limit = bytes;
+	else if (device < sim.devices)
 		sim_memory_set_limit(device, bytes);
 	sim_unlock();
 }
@@ -422,13 +424,21 @@ struct sim_alloc *sim_memory_first(void)
 	return allocs;
 }
 
+/* Device -1: what the host has pinned. */
+static bool counts_on(const struct sim_alloc *alloc, int device)
+{
+	if (is_host(alloc))
+		return device < 0 && alloc->kind == SIM_MEMORY_PINNED;
+	return alloc->device == device && alloc->kind != SIM_MEMORY_RESERVED &&
+	       alloc->kind != SIM_MEMORY_IPC;
+}
+
 uint64_t sim_memory_live(int device, uint64_t *ret_count)
 {
 	uint64_t bytes = 0, count = 0;
 
 	for (const struct sim_alloc *alloc = allocs; alloc; alloc = alloc->next) {
-		if (is_host(alloc) || alloc->device != device ||
-		    alloc->kind == SIM_MEMORY_RESERVED || alloc->kind == SIM_MEMORY_IPC)
+		if (!counts_on(alloc, device))
 			continue;
 		bytes += alloc->bytes;
 		count++;
@@ -443,7 +453,10 @@ uint64_t gcpsim_memory_used(int device)
 	uint64_t used;
 
 	sim_lock();
-	used = device >= 0 && device < sim.devices ? devices[device].used : 0;
+	if (device < 0)
+		used = sim_memory_live(-1, NULL);
+	else
+		used = device < sim.devices ? devices[device].used : 0;
 	sim_unlock();
 	return used;
 }

@@ -277,6 +277,7 @@ struct sim_tags *sim_tags_submit(const struct sim_work *work, uint64_t tag);
 void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
 		  uint64_t tag);
 void sim_tags_free(struct sim_tags *tags); /* accepts NULL */
+void sim_tags_host(uint64_t addr, uint64_t bytes, enum sim_mode mode);
 void sim_tags_forget(uint64_t addr, uint64_t bytes);
 /* One line to stderr (the first few), and into gcpsim_last_report. */
 void sim_report(uint64_t *counter, const char *format, ...)
@@ -504,7 +505,8 @@ struct sim_process {
 	const char *report_path;
 	bool failures_planned;
 	/* Under the big lock. */
-	struct sim_vc host; /* what the host knows to be done */
+	struct sim_vc host;  /* what the host knows to be done */
+	uint64_t host_limit; /* bytes that may be pinned; 0: no limit */
 	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
 };
 extern struct sim_process sim;

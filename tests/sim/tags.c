@@ -220,6 +220,34 @@ void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
 				 work->access[i].bytes, tag);
 }
 
+/* The host acts now, after all that it was to come after: whatever was submitted
+ * to write there must have run. What it writes is the latest in both books, so
+ * that work which was to come before, and did not, finds the host's bytes. */
+void sim_tags_host(uint64_t addr, uint64_t bytes, enum sim_mode mode)
+{
+	static uint64_t acts; /* their numbers are no operation's */
+	uint64_t tag = 1ull << 63 | ++acts, n;
+	bool fine = true;
+
+	for (uint64_t at = addr; fine && at < addr + bytes; at += n) {
+		uint64_t m, must = book_get(&submitted, at, addr + bytes - at, &m);
+		uint64_t is = book_get(&executed, at, m, &n);
+
+		fine = is == must;
+		if (!fine)
+			sim_report(
+			    &sim.disorders,
+			    "disorder: the host finds bytes 0x%llx-0x%llx as "
+			    "operation %llu left them, not as operation %llu did",
+			    (unsigned long long)at, (unsigned long long)(at + n - 1),
+			    (unsigned long long)is, (unsigned long long)must);
+	}
+	if (mode != SIM_WRITE)
+		return;
+	book_set(&submitted, addr, bytes, tag);
+	book_set(&executed, addr, bytes, tag);
+}
+
 void sim_tags_free(struct sim_tags *tags)
 {
 	if (tags)

@@ -229,8 +229,91 @@ static void counts_copies_and_pinned_memory(void **state)
 	gcpsim_touch((uintptr_t)pinned, 4, 1);
 	assert_int_equal(gcpsim_hazards(), 2);
 	OK(cuCtxSynchronize());
-	gcpsim_touch((uintptr_t)pinned, 4, 1);
+	gcpsim_host_writes(pinned, 4);
 	assert_int_equal(gcpsim_hazards(), 2);
+}
+
+static void host_copy_pending(void **ret_pinned)
+{
+	OK(cuMemHostAlloc(ret_pinned, BYTES, 0));
+	gcpsim_host_writes(*ret_pinned, BYTES); /* nobody else has it yet */
+	OK(cuMemcpyHtoDAsync(p, *ret_pinned, BYTES, s));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+}
+
+/* By both means, the second when the copy runs. */
+static void finds_the_host_writing_what_a_copy_still_reads(void **state)
+{
+	void *pinned;
+
+	(void)state;
+	host_copy_pending(&pinned);
+	gcpsim_host_writes(pinned, 1);
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_int_equal(gcpsim_disorders(), 0);
+	OK(cuCtxSynchronize());
+	assert_int_equal(gcpsim_disorders(), 1);
+}
+
+static void finds_the_host_reading_what_a_copy_still_writes(void **state)
+{
+	void *pinned;
+
+	(void)state;
+	OK(cuMemHostAlloc(&pinned, BYTES, 0));
+	OK(cuMemcpyDtoHAsync(pinned, p, BYTES, s));
+	gcpsim_host_reads(pinned, BYTES);
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_int_equal(gcpsim_disorders(), 1);
+	assert_non_null(strstr(gcpsim_last_report(), "the host"));
+}
+
+static void is_silent_for_the_host_behind_a_wait(void **state)
+{
+	CUevent e = event_new();
+	void *pinned;
+
+	(void)state;
+	host_copy_pending(&pinned);
+	gcpsim_host_reads(pinned, BYTES); /* beside another reader */
+	OK(cuEventRecord(e, s));
+	OK(cuEventSynchronize(e));
+	gcpsim_host_writes(pinned, BYTES);
+	OK(cuMemcpyDtoHAsync(pinned, p, BYTES, t));
+	OK(cuStreamSynchronize(t));
+	gcpsim_host_reads(pinned, BYTES);
+	OK(cuMemcpyHtoDAsync(p, pinned, BYTES, t));
+	OK(cuMemFreeHost(pinned)); /* waits */
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+}
+
+/* A device-side order holds back only what goes through the device. */
+static void finds_the_host_behind_a_barrier_only(void **state)
+{
+	CUevent e = event_new();
+	void *pinned;
+
+	(void)state;
+	host_copy_pending(&pinned);
+	OK(cuCtxRecordEvent(scene_ctx, e));
+	OK(cuCtxWaitEvent(scene_ctx, e));
+	gcpsim_host_writes(pinned, BYTES);
+	assert_int_equal(gcpsim_hazards(), 1);
+}
+
+static void limits_what_the_host_may_pin(void **state)
+{
+	void *a, *b;
+
+	(void)state;
+	gcpsim_set_memory(-1, 8192);
+	OK(cuMemHostAlloc(&a, 8192, 0));
+	assert_int_equal(gcpsim_memory_used(-1), 8192);
+	assert_int_equal(cuMemHostAlloc(&b, 512, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemFreeHost(a));
+	OK(cuMemAllocHost(&b, 512));
+	assert_int_equal(gcpsim_allocations(-1), 1);
+	gcpsim_set_memory(-1, 0);
 }
 
 static void atomics_go_together(void **state)
@@ -436,6 +519,11 @@ int main(void)
 	    TEST(blocking_streams_do_not_order_each_other),
 	    TEST(a_destroyed_stream_still_counts),
 	    TEST(counts_copies_and_pinned_memory),
+	    TEST(finds_the_host_writing_what_a_copy_still_reads),
+	    TEST(finds_the_host_reading_what_a_copy_still_writes),
+	    TEST(is_silent_for_the_host_behind_a_wait),
+	    TEST(finds_the_host_behind_a_barrier_only),
+	    TEST(limits_what_the_host_may_pin),
 	    TEST(atomics_go_together),
 	    TEST(a_new_life_forgets_the_old),
 	    TEST(a_free_waits_for_its_own_context_only),
