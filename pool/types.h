@@ -4,7 +4,7 @@
  *
  * Where a rule of the design lives:
  *   when may a freed block be used again?     fence.c  (pages and fences)
- *   new memory, or a barrier?                 alloc.c  (gcp_alloc_slow)
+ *   new memory, or a barrier?                 grow.c   (gcp_alloc_slow)
  *   which free block serves a request?        heap.c   (best fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
@@ -480,10 +480,26 @@ uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size);
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 
-/* --- alloc.c, reclaim.c, stats.c, check.c -------------------------------------------
- */
+/* --- alloc.c, grow.c --------------------------------------------------------- */
+
+/* One allocation on its way. */
+struct gcp_request {
+	struct gcp_heap *heap;
+	uint64_t bytes;      /* asked for */
+	uint64_t size;       /* rounded up to a class or to units */
+	uint32_t size_class; /* or GCP_CLASS_NONE */
+};
 
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
+/* The calling thread's cache, if it may serve the request, else NULL. */
+struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
+/* A ready block from that cache, now USED, or NULL. */
+struct gcp_block *gcp_take_cached(const struct gcp_request *request);
+/* The rest of the way when the cache gave none. No lock held. */
+int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
+
+/* --- reclaim.c, stats.c, check.c -------------------------------------------
+ */
 
 /* Stages of giving back, cheapest first. */
 enum gcp_reclaim_stage {
