@@ -1,7 +1,7 @@
 /*
  * forks.c - the hooks that tell capture/ where a capture may fork or join, and
  * when the program takes a captured graph into its own hands. While no capture
- * is under way each costs one relaxed load. What may open a new branch is told
+ * is under way each costs a few loads. What may open a new branch is told
  * before the real call: afterwards another thread might still rely on the old
  * order.
  */
@@ -18,6 +18,8 @@ static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
 	CUstream named = gcp_stream_named(stream, per_thread);
 	CUresult result;
 
+	if (gcp_process_pooling())
+		gcp_stream_used(named);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return real(stream, event, flags);
 	gcp_thread_use_stream(named);
@@ -47,6 +49,8 @@ static void event_records(CUstream stream, bool per_thread, CUevent event)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
 
+	if (gcp_process_pooling())
+		gcp_stream_used(named);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return;
 	gcp_thread_use_stream(named);

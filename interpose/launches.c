@@ -1,16 +1,22 @@
 /*
  * launches.c - the hooks on kernel launches. They note the stream that a thread
  * works on while captures are under way, for memory that it allocates then may
- * belong to that stream's capture; else they cost one relaxed load.
+ * belong to that stream's capture; and they tell the pools which streams are in
+ * use, which costs two loads for one that was used of late.
  */
 #include "hooks.h"
 #include "life.h"
+#include "streams.h"
 
 static void launch_on(CUstream stream, bool per_thread)
 {
-	if (gcp_process_capturing())
-		gcp_thread_use_stream(!stream && per_thread ? CU_STREAM_PER_THREAD
-							    : stream);
+	CUstream named = gcp_stream_named(stream, per_thread);
+
+	if (!gcp_process_pooling())
+		return;
+	gcp_stream_used(named);
+	if (gcp_tracker_capturing(gcp_process.tracker))
+		gcp_thread_use_stream(named);
 }
 
 /* A kernel that lets others start before it has ended is not in one line with

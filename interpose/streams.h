@@ -7,12 +7,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "process.h"
 #include "resolve.h"
+#include "thread.h"
 
 /* With the per-thread default stream, the null handle means that one. */
 static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)
 {
 	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* Tells pool/ that the program works on a stream, named as above: a hint of how
+ * many there are. Only while pooling. */
+static inline void gcp_stream_used(CUstream stream)
+{
+	uintptr_t name = (uintptr_t)stream;
+
+	if (stream == CU_STREAM_LEGACY)
+		name = 0;
+	else if (stream == CU_STREAM_PER_THREAD)
+		name = (uintptr_t)&gcp_thread;
+	gcp_pools_stream_used(gcp_process.pools, name);
 }
 
 /* Whether a stream can take part in a capture: the legacy stream cannot. */

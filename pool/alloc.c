@@ -77,7 +77,8 @@ static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block
 	pool->page_bytes += block->size;
 	/* Larger blocks than threads cache: few fit the window, and half of it to
 	 * a page leaves each fence its work. */
-	return pool->page_bytes >= pool->pools->config.window_bytes / 2;
+	struct gcp_window window = gcp_window(pool);
+	return pool->page_bytes >= window.page_bytes;
 }
 
 static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)

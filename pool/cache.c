@@ -21,43 +21,25 @@ static __thread struct {
 	struct gcp_cache *caches[GCP_POOL_SLOTS];
 } mine __attribute__((tls_model("initial-exec")));
 
-/* --- windows --------------------------------------------------------------------- */
-
-/* How many blocks of `size` one thread lets circulate before it sets a
- * barrier: the window is shared by the threads that use the pool. */
-uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size)
-{
-	const struct gcp_config *config = &pool->pools->config;
-	uint32_t threads =
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-	uint64_t blocks = config->window_bytes / (size * (threads ? threads : 1));
-
-	if (blocks > config->window_blocks)
-		return config->window_blocks;
-	return blocks ? (uint32_t)blocks : 1;
-}
+/* --- pages ---------------------------------------------------------------------- */
 
 /* Counts a free into the thread's page. True: the page has taken enough to be
  * closed, so that a barrier at the end of the window waits for work of several
  * pages ago. */
 static bool page_count(struct gcp_cache *cache, const struct gcp_block *block)
 {
-	const struct gcp_config *config = &cache->pool->pools->config;
-
 	if (cache->page != block->page) {
-		uint32_t threads = atomic_load_explicit(&cache->pool->cache_count,
-							memory_order_relaxed);
+		struct gcp_window window = gcp_window_of_thread(cache->pool);
 
 		cache->page = block->page;
 		cache->page_blocks = 0;
 		cache->page_bytes = 0;
-		cache->page_bytes_full =
-		    config->window_bytes /
-		    (GCP_PAGES_PER_WINDOW * (threads ? threads : 1));
+		cache->page_blocks_full = window.page_blocks;
+		cache->page_bytes_full = window.page_bytes;
 	}
 	cache->page_blocks++;
 	cache->page_bytes += block->size;
-	return cache->page_blocks >= config->page_blocks ||
+	return cache->page_blocks >= cache->page_blocks_full ||
 	       cache->page_bytes >= cache->page_bytes_full;
 }
 
@@ -155,7 +137,9 @@ static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazin
 static void magazine_limit(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			   uint64_t size, struct gcp_block_list *list)
 {
-	magazine->limit = 2 * gcp_cache_window(cache->pool, size);
+	struct gcp_window window = gcp_window_of_thread(cache->pool);
+
+	magazine->limit = 2 * gcp_window_blocks(&window, size);
 	if (magazine->count > magazine->limit)
 		magazine_drain(cache, magazine, magazine->count / 2, list);
 }

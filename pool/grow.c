@@ -84,18 +84,18 @@ static struct gcp_block *take_anywhere(const struct gcp_request *request)
 static bool heap_is_over_window(const struct gcp_request *request,
 				uint64_t cached_bytes)
 {
-	const struct gcp_config *config = &request->heap->pool->pools->config;
+	struct gcp_window window = gcp_window(request->heap->pool);
 	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
 
 	if (request->size_class < slab_count &&
-	    request->heap->classes[request->size_class].count >= config->window_blocks)
+	    request->heap->classes[request->size_class].count >= window.blocks)
 		return true;
 	/* A loop over one large block would meet a barrier at every turn, and
 	 * each costs the device a few microseconds: two may take turns. */
-	uint64_t window = config->window_bytes;
-	if (request->size <= 4 * window && window < 2 * request->size)
-		window = 2 * request->size;
-	return request->heap->pending_bytes + cached_bytes + request->size > window;
+	if (request->size <= 4 * window.bytes && window.bytes < 2 * request->size)
+		window.bytes = 2 * request->size;
+	return request->heap->pending_bytes + cached_bytes + request->size >
+	       window.bytes;
 }
 
 static uint64_t older_of(uint64_t page, uint64_t other)
@@ -116,7 +116,8 @@ static uint64_t page_worth_a_barrier(const struct gcp_request *request)
 
 	if (cache)
 		cached_page = gcp_cache_next_page(cache, request->size_class, &count);
-	if (cached_page && count >= gcp_cache_window(pool, request->size))
+	struct gcp_window window = gcp_window_of_thread(pool);
+	if (cached_page && count >= gcp_window_blocks(&window, request->size))
 		return cached_page;
 
 	pthread_mutex_lock(&pool->lock);
@@ -296,8 +297,10 @@ static bool cache_is_full(const struct gcp_request *request)
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t count = 0;
 
-	return cache && gcp_cache_next_page(cache, request->size_class, &count) &&
-	       count >= gcp_cache_window(request->heap->pool, request->size);
+	if (!cache || !gcp_cache_next_page(cache, request->size_class, &count))
+		return false;
+	struct gcp_window window = gcp_window_of_thread(request->heap->pool);
+	return count >= gcp_window_blocks(&window, request->size);
 }
 
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)

@@ -143,6 +143,15 @@ void gcp_pools_thread_exit(struct gcp_pools *pools);
 void gcp_pools_fences_hold(struct gcp_pools *pools);
 void gcp_pools_fences_release(struct gcp_pools *pools);
 
+/* --- hints ------------------------------------------------------------------- */
+
+/* The program gave work to a stream: `stream` is any number that tells it from
+ * others. With one stream in use a barrier costs next to nothing, and less
+ * memory circulates before one is set; without hints many streams are assumed.
+ * Decides speed and memory, never safety. A relaxed load for a stream that was
+ * used of late. */
+void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream);
+
 /* --- private heaps (for capture/) ------------------------------------------ */
 
 /* A heap of its own segments, in this pool. Its blocks never reach the common

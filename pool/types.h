@@ -5,6 +5,7 @@
  * Where a rule of the design lives:
  *   when may a freed block be used again?     fence.c  (pages and fences)
  *   new memory, or a barrier?                 grow.c   (gcp_alloc_slow)
+ *   how much circulates before a barrier?     window.c
  *   which free block serves a request?        heap.c   (best fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
@@ -54,10 +55,6 @@ enum {
 	GCP_PAGE_NOW = 1,   /* freed in a capture, whose order is proof enough */
 	GCP_PAGE_FIRST = 2, /* the first page of a pool */
 };
-
-/* A page is closed when it has taken this part of the window: fewer fences
- * against barriers that wait for younger work. */
-enum { GCP_PAGES_PER_WINDOW = 4 };
 
 static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 {
@@ -261,12 +258,30 @@ struct gcp_cache {
 	uint64_t page;       /* the page that the two fields below count */
 	uint64_t page_bytes; /* freed by this thread into it */
 	uint32_t page_blocks;
-	uint64_t page_bytes_full; /* so many bytes are enough to close it */
+	uint32_t page_blocks_full; /* so much is enough to close it */
+	uint64_t page_bytes_full;
 	struct gcp_tally_local tally;
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_magazine magazines[]; /* [class] */
 };
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
+
+/* --- windows -------------------------------------------------------------------- */
+
+/* Streams that work went to: a bit for each, found by hashing. Hints. */
+struct gcp_streams {
+	_Atomic uint64_t now,
+	    before;     /* since the latest turn, and in the turn before */
+	uint32_t pages; /* closed, of all pools; fence_lock */
+};
+
+/* How much freed memory may wait for the device. */
+struct gcp_window {
+	uint64_t bytes;       /* more than that pending: a barrier, not new memory */
+	uint32_t blocks;      /* the same in blocks of one size */
+	uint64_t page_bytes;  /* a page that has taken so much is closed */
+	uint32_t page_blocks; /* or so many blocks of one thread */
+};
 
 /* --- pool and pools ------------------------------------------------------------- */
 
@@ -314,6 +329,7 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic first;
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
+	struct gcp_streams streams;
 	pthread_mutex_t fence_lock;
 	_Atomic uint32_t holds;      /* captures under way; written under fence_lock */
 	_Atomic bool closing;        /* a thread is in gcp_pages_close */
@@ -472,7 +488,17 @@ void gcp_cache_hand_over(struct gcp_cache *cache);
 void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */
 void gcp_caches_forget(struct gcp_pool *pool);
-uint32_t gcp_cache_window(const struct gcp_pool *pool, uint64_t size);
+
+/* --- window.c: any lock may be held --------------------------------------------- */
+
+/* What may wait in the whole pool, and the calling thread's share of it. */
+struct gcp_window gcp_window(const struct gcp_pool *pool);
+struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
+/* How many blocks of `size` that is: one at least. */
+uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
+/* A page was closed: streams that are not used any more are forgotten in time.
+ * fence_lock is held. */
+void gcp_streams_page_closed(struct gcp_pools *pools);
 
 /* --- private.c ---------------------------------------------------------------------
  */

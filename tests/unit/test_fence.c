@@ -114,6 +114,50 @@ static void memory_grows_to_the_window_and_no_further(void **state)
 	fake_finish(pools);
 }
 
+/* Blocks of 1 MiB in turn, on streams in turn, on a device that gets nothing done
+ * by itself. */
+static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
+{
+	for (int i = 0; i < turns; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), 1 * MIB);
+
+		fake_submit();
+		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % streams));
+		must_free(pools, addr);
+	}
+}
+
+static void one_stream_needs_little_memory_and_several_the_window(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	keep_streams_busy(pools, 1, 1000);
+	assert_true(fake.memory_used <= 32 * MIB);
+	assert_true(fake.orders <= 1000 / 8);
+	keep_streams_busy(pools, 4, 1000);
+	assert_true(fake.memory_used > 48 * MIB);
+	assert_true(fake.memory_used <= 80 * MIB);
+	/* The other three are forgotten. */
+	keep_streams_busy(pools, 1, 4000);
+	uint64_t orders = fake.orders;
+	keep_streams_busy(pools, 1, 64);
+	assert_true(fake.orders - orders >= 64 / 16 - 1);
+	fake_finish(pools);
+}
+
+static void streams_of_two_contexts_are_never_one(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *other;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	keep_streams_busy(pools, 1, 1000);
+	assert_true(fake.memory_used > 48 * MIB);
+	fake_finish(pools);
+}
+
 static void an_allocation_never_closes_a_page(void **state)
 {
 	struct gcp_config config = tight();
@@ -445,6 +489,9 @@ int main(void)
 				   setup),
 	    cmocka_unit_test_setup(completed_pages_need_no_barrier, setup),
 	    cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
+	    cmocka_unit_test_setup(
+		one_stream_needs_little_memory_and_several_the_window, setup),
+	    cmocka_unit_test_setup(streams_of_two_contexts_are_never_one, setup),
 	    cmocka_unit_test_setup(an_allocation_never_closes_a_page, setup),
 	    cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
 	    cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),

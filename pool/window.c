@@ -1,0 +1,109 @@
+/*
+ * window.c - how much freed memory may wait for the device before a barrier is
+ * set, and how much of it shares one fence.
+ *
+ * Asked by cache.c, alloc.c and grow.c with any lock held; takes none, calls no
+ * driver function. The answers decide speed and memory, never safety.
+ *
+ * A barrier holds all streams back until the work of its page is done. With
+ * several streams in use that costs the faster ones time, unless the page is so
+ * old that all are past it: the window is wide. With one stream later work waits
+ * for earlier work anyway: a barrier costs next to nothing, and there is no
+ * reason to let memory grow. Streams are counted as the hooks report them
+ * (gcp_pools_stream_used); what nobody reports counts as many.
+ */
+#include "types.h"
+
+enum {
+	/* A page takes this part of the window: fewer fences against barriers
+	 * that wait for younger work. */
+	PAGES_PER_WINDOW = 2,
+	/* One stream needs this part of the window that several do: as much as
+	 * makes barriers rare beside the kernels between them. */
+	WINDOWS_OF_ONE_STREAM = 4,
+	/* Streams that no work went to while so many pages were closed are not
+	 * in use any more. */
+	PAGES_OF_A_STREAM = 32,
+};
+
+/* --- streams -------------------------------------------------------------------- */
+
+void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
+{
+	uint64_t bit = 1ull << (stream * 0x9e3779b97f4a7c15ull >> 58);
+
+	/* Written only when there is something new: many threads launch. */
+	if (!(atomic_load_explicit(&pools->streams.now, memory_order_relaxed) & bit))
+		atomic_fetch_or_explicit(&pools->streams.now, bit,
+					 memory_order_relaxed);
+}
+
+void gcp_streams_page_closed(struct gcp_pools *pools)
+{
+	struct gcp_streams *streams = &pools->streams;
+
+	if (++streams->pages % PAGES_OF_A_STREAM != 0)
+		return;
+	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
+	atomic_store_explicit(&streams->before, now, memory_order_relaxed);
+}
+
+/* Whether all work of late went to one stream. */
+static bool is_one_stream(struct gcp_pools *pools)
+{
+	uint64_t seen =
+	    atomic_load_explicit(&pools->streams.now, memory_order_relaxed) |
+	    atomic_load_explicit(&pools->streams.before, memory_order_relaxed);
+	int live = 0;
+
+	if (__builtin_popcountll(seen) != 1)
+		return false;
+	/* The streams of two contexts may have the same name. */
+	for (struct gcp_pool *pool =
+		 atomic_load_explicit(&pools->first, memory_order_acquire);
+	     pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
+		live += atomic_load_explicit(&pool->live, memory_order_relaxed);
+	return live == 1;
+}
+
+/* --- windows -------------------------------------------------------------------- */
+
+struct gcp_window gcp_window(const struct gcp_pool *pool)
+{
+	const struct gcp_config *config = &pool->pools->config;
+	struct gcp_window window = {
+	    .bytes = config->window_bytes,
+	    .blocks = config->window_blocks,
+	    .page_bytes = config->window_bytes / PAGES_PER_WINDOW,
+	    .page_blocks = config->page_blocks,
+	};
+
+	if (is_one_stream(pool->pools)) {
+		window.bytes /= WINDOWS_OF_ONE_STREAM;
+		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
+		window.page_bytes = window.bytes;
+	}
+	return window;
+}
+
+struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)
+{
+	struct gcp_window window = gcp_window(pool);
+	uint32_t threads =
+	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
+
+	if (threads > 1) {
+		window.bytes /= threads;
+		window.page_bytes /= threads;
+	}
+	return window;
+}
+
+uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
+{
+	uint64_t blocks = window->bytes / size;
+
+	if (blocks > window->blocks)
+		return window->blocks;
+	return blocks ? (uint32_t)blocks : 1;
+}
