@@ -31,6 +31,7 @@ packages_missing() {
 	has_command meson || echo meson
 	has_command pkg-config || echo pkg-config
 	has_command python3 || echo python3
+	has_command xz || echo xz-utils
 	has_header stdio.h || echo libc6-dev
 	has_header cmocka.h || echo libcmocka-dev
 	has_header bsd/sys/tree.h || echo libbsd-dev

@@ -1,0 +1,452 @@
+/*
+ * replay.c - the allocation traces of real programs (traces/), replayed on the
+ * pool over a driver made of numbers: how much memory is reserved, how often
+ * the driver is asked.
+ *
+ *   replay TRACE...         prints the table, one row for each trace and lag
+ *   replay --check TRACE... fails where a row is worse than its promise below
+ *
+ * The model: time is the trace's clock; an event of the trace submits work, and
+ * a fence recorded then is done `lag` later; so memory's last use is the time
+ * of its free. A barrier costs the host nothing. Whoever waits for the device
+ * (a fence, the driver's free) moves the clock to the end of the latest work.
+ * The driver takes memory in pieces of 2 MiB. Each thread of the trace is a
+ * thread here; they take turns, so that runs repeat exactly.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../pool/pool.h"
+
+enum {
+	THREADS_MAX = 16,
+	EXTENTS_MAX = 1 << 16,
+	GRAIN = 2 << 20, /* bytes: what the driver's memory comes in */
+};
+
+static void die(const char *why)
+{
+	fprintf(stderr, "replay: %s\n", why);
+	exit(2);
+}
+
+/* --- the trace ------------------------------------------------------------------ */
+
+struct event {
+	uint64_t us;
+	uint32_t thread, id;
+	uint64_t bytes;
+	bool alloc; /* or a free */
+};
+
+static struct {
+	char name[32];
+	struct event *events;
+	size_t count, allocs;
+	uint32_t ids, threads;
+	uint64_t peak_live;
+} trace;
+
+static void trace_add(struct event event)
+{
+	if ((trace.count & (trace.count - 1)) == 0) {
+		size_t room = trace.count ? 2 * trace.count : 1;
+
+		trace.events = realloc(trace.events, room * sizeof(event));
+		if (!trace.events)
+			die("out of memory");
+	}
+	if (event.thread >= THREADS_MAX)
+		die("a trace has too many threads");
+	trace.events[trace.count++] = event;
+	trace.allocs += event.alloc;
+	if (trace.ids <= event.id)
+		trace.ids = event.id + 1;
+	if (trace.threads <= event.thread)
+		trace.threads = event.thread + 1;
+}
+
+/* Memory of the device only: lines with op `a` and `f`. */
+static void trace_read(const char *path)
+{
+	char command[4096], op[8];
+	const char *base = strrchr(path, '/');
+	struct event event;
+
+	trace.count = trace.allocs = trace.ids = trace.threads = 0;
+	snprintf(trace.name, sizeof(trace.name), "%s", base ? base + 1 : path);
+	trace.name[strcspn(trace.name, ".")] = '\0';
+	snprintf(command, sizeof(command), "xz -dc '%s'", path);
+	FILE *lines = popen(command, "r");
+	if (!lines)
+		die("cannot run xz");
+	while (fgets(command, sizeof(command), lines)) {
+		if (sscanf(command, "%lu %u %7s %u %lu", &event.us, &event.thread, op,
+			   &event.id, &event.bytes) != 5)
+			die("a line of the trace makes no sense");
+		event.alloc = strcmp(op, "a") == 0;
+		if (event.alloc || strcmp(op, "f") == 0)
+			trace_add(event);
+	}
+	if (pclose(lines) != 0 || trace.count == 0)
+		die("cannot read the trace");
+}
+
+/* --- the driver ------------------------------------------------------------------- */
+
+struct extent {
+	uint64_t addr, size;
+};
+
+static struct {
+	uint64_t lag, now, submitted;       /* ns */
+	struct extent extents[EXTENTS_MAX]; /* by address */
+	size_t extent_count;
+	uint64_t reserved, peak_reserved, waited; /* bytes, bytes, ns */
+	uint64_t waits;
+} device;
+
+static uint64_t device_idle_at(void)
+{
+	return device.submitted + device.lag;
+}
+
+static void device_wait(uint64_t until)
+{
+	if (device.now >= until)
+		return;
+	device.waited += until - device.now;
+	device.waits++;
+	device.now = until;
+}
+
+/* The lowest hole that is large enough. */
+static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	uint64_t size = (bytes + GRAIN - 1) / GRAIN * GRAIN, at = 1ull << 32;
+	size_t i = 0;
+
+	(void)ctx;
+	if (device.extent_count == EXTENTS_MAX)
+		die("too many driver allocations");
+	while (i < device.extent_count && device.extents[i].addr - at < size) {
+		at = device.extents[i].addr + device.extents[i].size;
+		i++;
+	}
+	memmove(&device.extents[i + 1], &device.extents[i],
+		(device.extent_count - i) * sizeof(device.extents[0]));
+	device.extents[i] = (struct extent){at, size};
+	device.extent_count++;
+	device.reserved += size;
+	if (device.peak_reserved < device.reserved)
+		device.peak_reserved = device.reserved;
+	*ret_addr = at;
+	return 0;
+}
+
+static int mem_free(void *ctx, gcp_addr addr)
+{
+	size_t i = 0;
+
+	(void)ctx;
+	device_wait(device_idle_at());
+	while (i < device.extent_count && device.extents[i].addr != addr)
+		i++;
+	if (i == device.extent_count)
+		die("the pool frees what it does not have");
+	device.reserved -= device.extents[i].size;
+	device.extent_count--;
+	memmove(&device.extents[i], &device.extents[i + 1],
+		(device.extent_count - i) * sizeof(device.extents[0]));
+	return 0;
+}
+
+static void mem_trim(void *ctx)
+{
+	(void)ctx;
+}
+
+/* A fence is the time at which it is done. */
+static int fence_create(void *ctx, void **ret_fence)
+{
+	(void)ctx;
+	*ret_fence = calloc(1, sizeof(uint64_t));
+	return *ret_fence ? 0 : -1;
+}
+
+static void fence_destroy(void *fence)
+{
+	free(fence);
+}
+
+static int fence_record(void *ctx, void *fence)
+{
+	(void)ctx;
+	*(uint64_t *)fence = device_idle_at();
+	return 0;
+}
+
+static int fence_order(void *fence)
+{
+	(void)fence;
+	return 0;
+}
+
+static int fence_query(void *fence)
+{
+	return device.now >= *(uint64_t *)fence ? 0 : GCP_CUDA_NOT_READY;
+}
+
+static int fence_wait(void *fence)
+{
+	device_wait(*(uint64_t *)fence);
+	return 0;
+}
+
+static int ctx_sync(void *ctx)
+{
+	(void)ctx;
+	device_wait(device_idle_at());
+	return 0;
+}
+
+static bool no_third_party(void)
+{
+	return false;
+}
+
+static uint64_t clock_ns(void)
+{
+	return device.now;
+}
+
+static const struct gcp_driver driver = {
+    .mem_alloc = mem_alloc,
+    .mem_free = mem_free,
+    .mem_trim = mem_trim,
+    .fence_create = fence_create,
+    .fence_destroy = fence_destroy,
+    .fence_record = fence_record,
+    .fence_order = fence_order,
+    .fence_query = fence_query,
+    .fence_wait = fence_wait,
+    .ctx_sync = ctx_sync,
+    .third_party_writers = no_third_party,
+    .clock_ns = clock_ns,
+};
+
+/* --- one replay --------------------------------------------------------------------
+ */
+
+static struct {
+	struct gcp_pools *pools;
+	struct gcp_pool *pool;
+	gcp_addr *addrs;   /* [id] */
+	size_t at, allocs; /* the next event; allocations so far */
+	uint64_t live, shift;
+	uint64_t early_misses, wall_ns;
+	pthread_mutex_t lock;
+	pthread_cond_t turn;
+} run = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
+
+static uint64_t wall_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct gcp_stats stats_now(void)
+{
+	struct gcp_stats stats = {0};
+
+	if (gcp_pools_stats(run.pools, 0, &stats) != 0)
+		die("no statistics");
+	return stats;
+}
+
+static void event_alloc(const struct event *event)
+{
+	if (run.allocs++ == trace.allocs / 10)
+		run.early_misses = stats_now().misses;
+	if (gcp_pool_alloc(run.pool, event->bytes, &run.addrs[event->id]) != 0)
+		die("an allocation failed");
+	run.live += event->bytes;
+	if (trace.peak_live < run.live)
+		trace.peak_live = run.live;
+}
+
+static void event_free(const struct event *event)
+{
+	if (gcp_pools_free(run.pools, run.addrs[event->id]) != 0)
+		die("a free failed");
+	run.live -= event->bytes;
+}
+
+/* The events up to the next one of another thread. */
+static void turn_take(uint32_t thread)
+{
+	uint64_t start = wall_ns();
+
+	while (run.at < trace.count && trace.events[run.at].thread == thread) {
+		const struct event *event = &trace.events[run.at++];
+
+		device.submitted = device.now = event->us * 1000 + device.waited;
+		if (event->alloc)
+			event_alloc(event);
+		else
+			event_free(event);
+	}
+	run.wall_ns += wall_ns() - start;
+}
+
+static void *thread_run(void *arg)
+{
+	uint32_t thread = (uint32_t)(uintptr_t)arg;
+
+	pthread_mutex_lock(&run.lock);
+	while (run.at < trace.count) {
+		turn_take(thread);
+		pthread_cond_broadcast(&run.turn);
+		while (run.at < trace.count && trace.events[run.at].thread != thread)
+			pthread_cond_wait(&run.turn, &run.lock);
+	}
+	pthread_cond_broadcast(&run.turn);
+	gcp_pools_thread_exit(run.pools);
+	pthread_mutex_unlock(&run.lock);
+	return NULL;
+}
+
+static void threads_run(void)
+{
+	pthread_t threads[THREADS_MAX];
+
+	for (uintptr_t i = 0; i < trace.threads; i++)
+		if (pthread_create(&threads[i], NULL, thread_run, (void *)i) != 0)
+			die("cannot make a thread");
+	for (uint32_t i = 0; i < trace.threads; i++)
+		pthread_join(threads[i], NULL);
+}
+
+struct row {
+	double ratio, hits, late_hits; /* percent of allocations */
+	double ns;                     /* per event */
+	double wait_ms;
+	struct gcp_stats stats;
+};
+
+static struct row replay(uint64_t lag_us)
+{
+	struct gcp_config config;
+	struct row row;
+
+	memset(&device, 0, sizeof(device));
+	device.lag = lag_us * 1000;
+	run.at = run.allocs = 0;
+	run.live = trace.peak_live = run.early_misses = run.wall_ns = 0;
+	run.addrs = calloc(trace.ids, sizeof(run.addrs[0]));
+	gcp_config_default(&config);
+	if (!run.addrs || gcp_pools_create(&config, &driver, &run.pools) != 0 ||
+	    gcp_pool_get(run.pools, &device, 0, &run.pool) != 0)
+		die("no pool");
+	threads_run();
+	const char *broken = gcp_pools_check(run.pools);
+	if (broken)
+		die(broken);
+	row.stats = stats_now();
+	row.ratio = (double)device.peak_reserved / (double)trace.peak_live;
+	row.hits = 100 - 100.0 * (double)row.stats.misses / (double)trace.allocs;
+	row.late_hits = 100 - 100.0 * (double)(row.stats.misses - run.early_misses) /
+				  (double)(trace.allocs - trace.allocs / 10);
+	row.ns = (double)run.wall_ns / (double)trace.count;
+	row.wait_ms = (double)device.waited / 1e6;
+	gcp_pools_destroy(run.pools);
+	free(run.addrs);
+	return row;
+}
+
+/* --- the table -------------------------------------------------------------------- */
+
+static void head_print(void)
+{
+	printf("%-8s %6s %9s %9s %8s %8s %8s %6s %6s %7s %7s %7s %6s\n", "trace",
+	       "lag us", "live MiB", "reserved", "ratio", "hits %", "late %", "allocs",
+	       "frees", "fences", "orders", "queries", "ns");
+	printf("%-8s %6s %9s %9s %8s %8s %8s %13s %23s %6s %8s\n", "", "", "peak",
+	       "peak MiB", "", "", "", "of driver", "per 1,000 frees", "event",
+	       "wait ms");
+}
+
+static void row_print(const struct row *row, uint64_t lag_us)
+{
+	const struct gcp_stats *stats = &row->stats;
+	double per = 1000.0 / (double)(trace.count - trace.allocs);
+
+	printf("%-8s %6lu %9.1f %9.1f %8.3f %8.2f %8.2f %6lu %6lu %7.1f %7.1f %7.1f "
+	       "%6.0f %8.1f\n",
+	       trace.name, lag_us, (double)trace.peak_live / (1 << 20),
+	       (double)device.peak_reserved / (1 << 20), row->ratio, row->hits,
+	       row->late_hits, stats->mem_alloc.count, stats->mem_free.count,
+	       (double)stats->fence_record.count * per,
+	       (double)stats->fence_order.count * per,
+	       (double)stats->fence_query.count * per, row->ns, row->wait_ms);
+}
+
+/* What has been reached, and must not get worse: peak reserved / peak live, and
+ * the percentage of hits after the first tenth of the trace. */
+static const struct promise {
+	const char *trace;
+	uint64_t lag_us;
+	double ratio, late_hits;
+} promises[] = {
+    {"gpt2", 0, 2.40, 99.5},     {"gpt2", 100, 2.40, 99.5},
+    {"gpt2", 5000, 2.40, 99.5},  {"resnet", 0, 1.65, 99.5},
+    {"resnet", 100, 1.65, 99.5}, {"resnet", 5000, 1.65, 99.5},
+    {"llama", 0, 2.20, 99.5},    {"llama", 100, 2.20, 99.5},
+    {"llama", 5000, 2.20, 99.5},
+};
+
+static bool row_keeps_promise(const struct row *row, uint64_t lag_us)
+{
+	for (size_t i = 0; i < sizeof(promises) / sizeof(promises[0]); i++) {
+		const struct promise *promise = &promises[i];
+
+		if (strcmp(promise->trace, trace.name) != 0 ||
+		    promise->lag_us != lag_us)
+			continue;
+		if (row->ratio <= promise->ratio &&
+		    row->late_hits >= promise->late_hits)
+			return true;
+		printf("%s at a lag of %lu us: promised are a ratio of %.3f and "
+		       "%.2f %% of hits\n",
+		       trace.name, lag_us, promise->ratio, promise->late_hits);
+		return false;
+	}
+	printf("%s at a lag of %lu us: nothing is promised\n", trace.name, lag_us);
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	static const uint64_t lags_us[] = {0, 100, 5000};
+	bool kept = true, check = argc > 1 && strcmp(argv[1], "--check") == 0;
+
+	if (argc < 2 + check)
+		die("usage: replay [--check] TRACE.xz...");
+	head_print();
+	for (int i = 1 + check; i < argc; i++) {
+		trace_read(argv[i]);
+		for (int lag = 0; lag < 3; lag++) {
+			struct row row = replay(lags_us[lag]);
+
+			row_print(&row, lags_us[lag]);
+			kept &= !check || row_keeps_promise(&row, lags_us[lag]);
+		}
+	}
+	free(trace.events);
+	return kept ? 0 : 1;
+}
