@@ -184,8 +184,10 @@ struct gcp_block *gcp_tree_best_fit(struct gcp_heap *heap, enum gcp_kind kind,
 	struct gcp_block key = {.size = size};
 	struct gcp_block *block = RB_NFIND(gcp_block_tree, &heap->free[kind], &key);
 
-	/* A huge block is never split: it serves only what nearly fills it. */
-	if (block && kind == GCP_KIND_HUGE && block->size - size > size / 8)
+	/* A huge block is never split: it serves only what nearly fills it. The
+	 * driver's granularity is never too much, or a new one would not do. */
+	if (block && kind == GCP_KIND_HUGE && block->size - size > size / 8 &&
+	    block->size - size >= GCP_CHUNK)
 		return NULL;
 	return block;
 }

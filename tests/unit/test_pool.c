@@ -198,6 +198,23 @@ static void a_huge_block_is_not_split_for_a_small_one(void **state)
 	fake_finish(pools);
 }
 
+/* What the driver's granularity adds is more than an eighth of this one. */
+static void a_huge_block_takes_what_the_driver_rounds_up_to(void **state)
+{
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	gcp_addr addr;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.segment_bytes = config.split_limit = 2 * MIB;
+	pools = fake_pools(&config);
+	addr = must_alloc(fake_pool(pools), 8 * MIB + 512);
+	assert_int_equal(fake.allocs, 1);
+	must_free(pools, addr);
+	fake_finish(pools);
+}
+
 static void unused_segments_go_back_when_trimmed(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
@@ -455,6 +472,8 @@ int main(void)
 	    cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
 	    cmocka_unit_test_setup(neighbours_merge_when_their_pages_are_ready, setup),
 	    cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
+	    cmocka_unit_test_setup(a_huge_block_takes_what_the_driver_rounds_up_to,
+				   setup),
 	    cmocka_unit_test_setup(unused_segments_go_back_when_trimmed, setup),
 	    cmocka_unit_test_setup(the_cache_limit_is_kept, setup),
 	    cmocka_unit_test_setup(a_full_device_gets_back_what_is_cached, setup),
