@@ -1,0 +1,155 @@
+/*
+ * blocks.c - the reference model of memory: what is live, where, how large,
+ * whose, and what it holds. Every allocation and free of the program goes
+ * through here, and what the library answers is compared with the model at once.
+ */
+#include "explore.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD_WORDS = 64, WIDE_MAX = 64 << 10 };
+
+static void regions_init(struct block *block)
+{
+	uint64_t words = block->bytes / 4, head = words, tail = 0;
+
+	/* Small blocks are used to the last word, large ones at both ends. */
+	if (words > 2 * HEAD_WORDS) {
+		head = block->bytes <= WIDE_MAX && block->bytes % 3 == 0 ? words / 2
+									 : HEAD_WORDS;
+		tail = head == HEAD_WORDS ? HEAD_WORDS : words - head;
+	}
+	block->regions[0] = (struct region){.words = (uint32_t)head};
+	block->regions[1] =
+	    (struct region){.offset = (words - tail) * 4, .words = (uint32_t)tail};
+}
+
+struct region *block_region(struct block *block, unsigned number)
+{
+	struct region *region = &block->regions[number % REGIONS];
+
+	return region->words ? region : &block->regions[0];
+}
+
+static bool overlap(const struct block *a, const struct block *b)
+{
+	return a->addr < b->addr + b->bytes && b->addr < a->addr + a->bytes;
+}
+
+static void place_check(struct world *w, const struct block *block)
+{
+	if (block->addr == 0 || block->addr % 512 != 0)
+		failure(w, "a block at 0x%llx is not aligned",
+			(unsigned long long)block->addr);
+	for (const struct block *other = w->blocks; other; other = other->next)
+		if (other != block && (other->live || other->holders) &&
+		    overlap(block, other))
+			failure(w,
+				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
+				"is %s",
+				(unsigned long long)block->addr,
+				(unsigned long long)block->bytes,
+				(unsigned long long)other->addr,
+				(unsigned long long)other->bytes,
+				other->live ? "live" : "a graph's");
+}
+
+/* What CUDA says about the block must be as if it were alone in the world. */
+static void view_check(struct world *w, const struct block *block)
+{
+	uint64_t at = block->addr + block->bytes / 2;
+	CUdeviceptr base = 0;
+	CUcontext ctx = NULL;
+	size_t size = 0;
+
+	if (!fine(w, cuMemGetAddressRange(&base, &size, at), "cuMemGetAddressRange"))
+		return;
+	if (base != block->addr || size != block->bytes)
+		failure(w, "the range of 0x%llx+%llu is said to be 0x%llx+%llu",
+			(unsigned long long)block->addr,
+			(unsigned long long)block->bytes, (unsigned long long)base,
+			(unsigned long long)size);
+	if (fine(w, cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at),
+		 "cuPointerGetAttribute") &&
+	    ctx != w->spaces[block->space].ctx)
+		failure(w, "the block 0x%llx is said to be another context's",
+			(unsigned long long)block->addr);
+}
+
+/* --- how much there is ---------------------------------------------------------- */
+
+static uint64_t cost(uint64_t bytes)
+{
+	return bytes > 1 << 20 ? (bytes + (2 << 20) - 1) >> 21 << 21
+			       : (bytes + 511) / 512 * 512;
+}
+
+/* Fragmentation may cost what each block in use pins, and no more. */
+static void out_of_memory_check(struct world *w, int device, uint64_t bytes)
+{
+	uint64_t pinned = w->setting->pinned, used = cost(bytes) + pinned;
+
+	if (w->setting->leak)
+		return; /* nothing is ever given back */
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->device == device && (block->live || block->holders))
+			used +=
+			    cost(block->bytes) > pinned ? cost(block->bytes) : pinned;
+	if (!w->setting->memory_small || used <= w->setting->memory)
+		failure(w, "out of memory for %llu bytes with %llu of %llu in use",
+			(unsigned long long)bytes,
+			(unsigned long long)(used - cost(bytes) - pinned),
+			(unsigned long long)w->setting->memory);
+}
+
+/* --- allocate and free -------------------------------------------------------------
+ */
+
+struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_result)
+{
+	struct world *w = t->world;
+	struct block *block;
+	CUdeviceptr addr = 0;
+
+	*ret_result = cuMemAlloc(&addr, bytes);
+	if (*ret_result == CUDA_ERROR_OUT_OF_MEMORY)
+		out_of_memory_check(w, w->spaces[t->space].device, bytes);
+	else
+		fine(w, *ret_result, "cuMemAlloc");
+	if (*ret_result != CUDA_SUCCESS)
+		return NULL;
+	block = calloc(1, sizeof(*block));
+	if (!block)
+		failure(w, "no memory for the explorer itself");
+	block->addr = addr;
+	block->bytes = bytes;
+	block->space = t->space;
+	block->device = w->spaces[t->space].device;
+	block->live = true;
+	block->next = w->blocks;
+	w->blocks = block;
+	regions_init(block);
+	place_check(w, block);
+	view_check(w, block);
+	return block;
+}
+
+bool block_free(struct thread *t, struct block *block)
+{
+	struct world *w = t->world;
+
+	if (!order_free(t, block))
+		return false;
+	if (!w->setting->leak && !FINE(t, cuMemFree(block->addr)))
+		return false;
+	block->live = false;
+	block->freed = true;
+	return true;
+}
+
+void block_lose(struct block *block)
+{
+	block->live = false;
+	block->holders = 0;
+}

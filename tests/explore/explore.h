@@ -1,0 +1,377 @@
+/*
+ * explore.h - the seeded explorer: types, and what its files offer each other.
+ *
+ * From one seed come a setting (devices, speed, options of the pool) and a
+ * history: a list of small operations that name things by slot number only. It
+ * is drawn first and played afterwards, each history in a forked child, as an
+ * ordinary CUDA program on the simulated device under the library.
+ *
+ * Any list of operations is a correct program. What an operation needs is made
+ * before it is done (order.c waits for events where two accesses to memory are
+ * not ordered yet), and what cannot be done is left out. So a history can lose
+ * operations while a failure is shrunk, and a fuzzer may make one out of bytes.
+ *
+ *   setting.c   what the environment says
+ *   generate.c  the history
+ *   order.c     vector clocks of the program: what it made sure of by itself
+ *   blocks.c    the model of memory: what is live, where, whose, and its contents
+ *   work.c      kernels, copies and sets on memory
+ *   things.c    streams, events, contexts, threads and calls that only look
+ *   capture.c   stream captures
+ *   graphs.c    graphs, executables and launches
+ *   play.c      plays a history, and ends it
+ *   oracle.c    what must hold after each step
+ *   trial.c     children, workers, faults and shrinking
+ *   main.c      the command line
+ *
+ * Threads: the program's threads are real ones, but only the one whose turn it
+ * is runs (play.c), so nothing here takes a lock.
+ */
+#ifndef EXPLORE_H
+#define EXPLORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda.h>
+
+#include "gcpsim.h"
+
+enum {
+	THREADS_MAX = 4,
+	SPACES_MAX = 5,   /* contexts */
+	STREAMS_MAX = 40, /* that a history makes, default ones included */
+	STREAM_SLOTS = 10,
+	EVENT_SLOTS = 8,
+	BLOCK_SLOTS = 48,
+	GRAPH_SLOTS = 6,
+	EXEC_SLOTS = 6,
+	CAPTURE_SLOTS = 3,
+	OPS_MAX = 400,
+	ITEMS_MAX = 160, /* of one graph */
+	HELD_MAX = 64,
+	REGIONS = 2,
+};
+
+/* --- randomness -------------------------------------------------------------- */
+
+struct draw {
+	uint64_t state;
+};
+
+static inline uint64_t draw_next(struct draw *draw)
+{
+	uint64_t z = draw->state += 0x9E3779B97F4A7C15ull; /* splitmix64 */
+
+	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+	z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+	return z ^ (z >> 31);
+}
+
+static inline uint64_t draw_below(struct draw *draw, uint64_t below)
+{
+	return draw_next(draw) % below;
+}
+
+/* --- the history ---------------------------------------------------------------- */
+
+/* X(name, weight, group): how often, and which operations come and go together. */
+#define EXPLORE_OPS(X)                                                                 \
+	X(ALLOC, 100, MEMORY)                                                          \
+	X(FREE, 90, MEMORY)                                                            \
+	X(FILL, 100, MEMORY)                                                           \
+	X(CHECK, 60, MEMORY)                                                           \
+	X(COPY, 30, COPIES)                                                            \
+	X(ADD, 20, COPIES)                                                             \
+	X(SET, 20, COPIES)                                                             \
+	X(READ_BACK, 8, COPIES)                                                        \
+	X(WRITE, 8, COPIES)                                                            \
+	X(SPIN, 10, STREAMS)                                                           \
+	X(STREAM_CREATE, 14, STREAMS)                                                  \
+	X(STREAM_DESTROY, 9, STREAMS)                                                  \
+	X(STREAM_SYNC, 6, WAITS)                                                       \
+	X(STREAM_QUERY, 6, WAITS)                                                      \
+	X(CTX_SYNC, 3, WAITS)                                                          \
+	X(EVENT_RECORD, 20, EVENTS)                                                    \
+	X(EVENT_WAIT, 20, EVENTS)                                                      \
+	X(EVENT_SYNC, 4, EVENTS)                                                       \
+	X(EVENT_DESTROY, 4, EVENTS)                                                    \
+	X(ADVANCE, 20, TIME)                                                           \
+	X(TRIM, 4, TRIMS)                                                              \
+	X(STATS, 4, TRIMS)                                                             \
+	X(MEM_INFO, 4, TRIMS)                                                          \
+	X(USE_SPACE, 8, SPACES)                                                        \
+	X(SPACE_CREATE, 3, SPACES)                                                     \
+	X(SPACE_DESTROY, 2, SPACES)                                                    \
+	X(SPACE_RESET, 1, SPACES)                                                      \
+	X(THREAD_END, 3, THREADS)
+
+enum op_kind {
+#define X(name, weight, group) OP_##name,
+	EXPLORE_OPS(X)
+#undef X
+	    OP_KINDS
+};
+
+/* One step of the program. What the letters mean stands where it is played. */
+struct op {
+	uint8_t kind;    /* enum op_kind */
+	uint8_t thread;  /* who does it */
+	uint8_t a, b, c; /* slots, taken modulo what there is */
+	uint8_t how;
+	uint32_t value;
+	uint64_t bytes;
+};
+
+struct history {
+	uint64_t seed;
+	uint32_t count;
+	struct op ops[OPS_MAX];
+};
+
+struct setting {
+	uint64_t seed;
+	unsigned threads;
+	int devices;
+	int driver_version;
+	uint64_t memory;   /* bytes, of each device */
+	bool memory_small; /* out-of-memory is to be expected */
+	uint64_t pinned;   /* bytes that one block may keep from being given back */
+	bool check_often;  /* all invariants after each step */
+	bool leak;         /* no free is done: the program alone must be in order */
+	bool plain;        /* without the library */
+};
+
+/* Draws the setting of a seed; the second one hands it to the environment,
+ * and says so if it is to. */
+void setting_draw(struct setting *ret_setting, uint64_t seed);
+void setting_apply(const struct setting *setting, bool show);
+void history_draw(struct history *ret_history, const struct setting *setting);
+/* The history that these bytes spell. */
+void history_decode(struct history *ret_history, const uint8_t *bytes, size_t count);
+void history_print(const struct history *history, const uint8_t *kept);
+
+/* --- what the program knows of order (order.c) ----------------------------------- */
+
+struct clock {
+	uint32_t at[STREAMS_MAX];
+};
+
+/* One access: the number `n` of a stream. n == 0: none. */
+struct mark {
+	uint32_t stream, n;
+};
+
+struct region {
+	uint64_t offset; /* bytes, in its block */
+	uint32_t words;
+	uint32_t known; /* words at its start that hold `value` */
+	uint32_t value;
+	struct mark writer;
+	struct clock readers; /* since then */
+};
+
+struct block {
+	uint64_t addr, bytes;
+	int space, device;
+	bool live;
+	bool freed;       /* by the program */
+	uint32_t holders; /* bodies of graphs that keep it after its end */
+	uint32_t capture; /* number of the capture that it was allocated in; 0: none */
+	struct region regions[REGIONS];
+	struct block *next; /* all that ever were */
+};
+
+enum stream_kind { STREAM_LEGACY, STREAM_PER_THREAD, STREAM_BLOCKING, STREAM_FREE };
+
+struct capture;
+
+struct stream {
+	enum stream_kind kind;
+	bool live;
+	int space;
+	int thread; /* of a per-thread one */
+	CUstream handle;
+	uint32_t number; /* its place in clocks */
+	uint32_t count;
+	struct clock clock;
+	struct capture *capture;
+	struct clock captured; /* within its capture */
+};
+
+struct event {
+	CUevent handle;
+	int space;
+	bool recorded;
+	struct clock clock;
+};
+
+/* --- graphs ------------------------------------------------------------------------
+ */
+
+enum item_kind { ITEM_FILL, ITEM_CHECK, ITEM_COPY, ITEM_ADD, ITEM_SET };
+
+/* Work on memory, done at once or captured. */
+struct item {
+	enum item_kind kind;
+	struct block *dst, *src; /* CHECK: src; the others: dst; COPY: both */
+	uint8_t dst_region, src_region;
+	uint32_t words, value;
+	uint32_t spin_ns;
+	struct mark mark; /* in its capture */
+};
+
+/* --- the program
+ * ---------------------------------------------------------------------- */
+
+struct space {
+	CUcontext ctx;
+	int device;
+	bool live, primary;
+	CUfunction functions[8];
+	struct block *counter; /* where check kernels count */
+};
+
+struct thread;
+
+struct world {
+	const struct setting *setting;
+	const struct history *history;
+	uint32_t step;
+	struct space spaces[SPACES_MAX];
+	struct stream streams[STREAMS_MAX];
+	uint32_t stream_count;
+	struct stream *stream_slots[STREAM_SLOTS];
+	struct event events[EVENT_SLOTS];
+	struct block *slots[BLOCK_SLOTS];
+	struct block *blocks; /* all */
+	struct clock host;
+	uint64_t invalidated; /* captures, by the program itself */
+	struct thread *threads;
+	bool ending;
+	bool forked;
+};
+
+/* The thread whose turn it is. */
+struct thread {
+	struct world *world;
+	unsigned number;
+	bool alive;
+	int space; /* current; -1: none */
+	const struct op *op;
+};
+
+/* --- order.c
+ * ------------------------------------------------------------------------------ */
+
+/* What work given to the stream now would be ordered after. */
+void order_base(struct world *w, const struct stream *s, struct clock *ret_clock);
+/* The stream's next number, after what order_base said. */
+struct mark order_step(struct world *w, struct stream *s);
+void clock_join(struct clock *clock, const struct clock *other);
+static inline bool clock_covers(const struct clock *clock, struct mark mark)
+{
+	return mark.n == 0 || clock->at[mark.stream] >= mark.n;
+}
+
+enum { WANT_READ, WANT_WRITE };
+/* Makes sure that work given to `s` now may touch the region. False: that is not
+ * possible at the moment. */
+bool order_region(struct thread *t, struct stream *s, const struct region *region,
+		  int want, unsigned how);
+/* The host waits until nothing can touch the region any more. */
+bool order_host(struct thread *t, const struct region *region, int want);
+void region_touch(struct region *region, struct mark mark, int want);
+/* All work on the block that is not of its own context comes before work of it. */
+bool order_free(struct thread *t, struct block *block);
+bool host_may_wait(const struct thread *t);
+bool host_wait_stream(struct thread *t, struct stream *s);
+bool host_wait_space(struct thread *t, int space);
+
+/* --- blocks.c
+ * --------------------------------------------------------------------------------- */
+
+/* The program allocates; NULL: it got none, *ret_result says why. */
+struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_result);
+bool block_free(struct thread *t, struct block *block);
+/* Its memory is gone with its context. */
+void block_lose(struct block *block);
+struct region *block_region(struct block *block, unsigned number);
+
+/* --- work.c
+ * ------------------------------------------------------------------------------------
+ */
+
+void work_play(struct thread *t, const struct op *op);
+/* Hands an item to the driver; order has been made. */
+CUresult item_submit(struct thread *t, struct stream *s, const struct item *item);
+void item_apply(struct world *w, const struct item *item);
+
+/* --- things.c
+ * ------------------------------------------------------------------------------------
+ */
+
+void things_play(struct thread *t, const struct op *op);
+bool space_open(struct thread *t, int slot, int device, bool primary);
+void space_forget(struct world *w, int slot);
+void space_use(struct thread *t, int slot);
+void stream_forget(struct world *w, struct stream *s);
+/* The stream of a slot number, 0 and 1 being the default ones; NULL: none. */
+struct stream *stream_pick(struct thread *t, unsigned slot);
+/* Makes what the stream needs current, and gives its handle. */
+CUstream stream_handle(struct thread *t, struct stream *s);
+
+/* --- play.c
+ * ----------------------------------------------------------------------------------------
+ */
+
+/* Plays in this process; does not return when something is wrong. */
+void play(const struct setting *setting, const struct history *history,
+	  const uint8_t *kept);
+
+/* --- oracle.c
+ * ----------------------------------------------------------------------------------------
+ */
+
+void oracle_init(void);
+void oracle_step(struct world *w);
+void oracle_end(struct world *w);
+/* What check kernels of the context counted; its work is done. */
+void oracle_counter(struct world *w, int space);
+/* The books of the library against the model, and its invariants. */
+void oracle_books(struct world *w);
+/* Ends the child: something is wrong. */
+void failure(struct world *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+/* False if the call failed as a planned fault made it; any other failure ends. */
+bool fine(struct world *w, CUresult result, const char *call);
+#define FINE(t, call) fine((t)->world, (call), #call)
+/* The same for a query: false, too, for "not ready". */
+bool fine_query(struct world *w, CUresult result);
+
+/* Functions of the library, NULL without it. */
+struct gcpool_stats;
+struct library {
+	int (*active)(void);
+	int (*get_stats)(int, struct gcpool_stats *, size_t);
+	uint64_t (*trim)(int, uint64_t);
+	const char *(*check)(void);
+};
+extern struct library library;
+
+/* --- trial.c
+ * --------------------------------------------------------------------------------------------
+ */
+
+/* What a child tells its parent, in shared memory. */
+struct outcome {
+	uint32_t step;
+	uint32_t failed;
+	uint32_t done;
+	char why[500];
+	uint64_t steps, skipped;
+};
+extern struct outcome *outcome;
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * generate.c - draws a history. It knows roughly which slots are in use, so that
+ * most operations find what they need; playing tolerates those that do not.
+ *
+ * Each history leaves out some groups of operations and prefers others (a swarm:
+ * what is rare in a mixture of everything is common in some histories), uses a
+ * handful of sizes, so that memory comes back, and lets one thread work for a
+ * while before the next one does.
+ */
+#include "explore.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum group {
+	GROUP_MEMORY,
+	GROUP_COPIES,
+	GROUP_STREAMS,
+	GROUP_WAITS,
+	GROUP_EVENTS,
+	GROUP_TIME,
+	GROUP_TRIMS,
+	GROUP_SPACES,
+	GROUP_THREADS,
+	GROUP_CAPTURES,
+	GROUP_GRAPHS,
+	GROUP_COUNT
+};
+
+static const struct {
+	const char *name;
+	unsigned weight;
+	enum group group;
+} kinds[OP_KINDS] = {
+#define X(name, weight, group) {#name, weight, GROUP_##group},
+    EXPLORE_OPS(X)
+#undef X
+};
+
+enum { SIZES = 5 };
+
+struct generator {
+	struct draw draw;
+	const struct setting *setting;
+	struct history *history;
+	uint64_t sizes[SIZES];
+	unsigned weights[OP_KINDS], weight;
+	unsigned slots, streams;
+	uint64_t used; /* bit per block slot */
+	unsigned thread;
+};
+
+static uint64_t below(struct generator *g, uint64_t n)
+{
+	return draw_below(&g->draw, n);
+}
+
+/* --- sizes -------------------------------------------------------------------- */
+
+static uint64_t size_draw(struct generator *g)
+{
+	switch (below(g, 10)) {
+	case 0:
+		return 1 + below(g, 512);
+	case 1:
+	case 2:
+	case 3:
+		return 1 + below(g, 40000);
+	case 4:
+	case 5:
+		return 1 + below(g, 1 << 20);
+	case 6:
+	case 7:
+		return 1 + below(g, 6 << 20);
+	case 8:
+		return 1 + below(g, 40ull << 20);
+	default:
+		return g->setting->memory_small ? 1 + below(g, 24ull << 20)
+						: 1 + below(g, 600ull << 20);
+	}
+}
+
+static uint64_t size_pick(struct generator *g)
+{
+	uint64_t size = g->sizes[below(g, SIZES)];
+
+	switch (below(g, 8)) {
+	case 0:
+		return size_draw(g);
+	case 1:
+		return size - below(g, size / 4 + 1);
+	default:
+		return size;
+	}
+}
+
+/* --- what is likely there ------------------------------------------------------------
+ */
+
+static uint8_t slot_used(struct generator *g)
+{
+	for (unsigned tries = 0; tries < 12; tries++) {
+		unsigned slot = (unsigned)below(g, g->slots);
+
+		if (g->used >> slot & 1)
+			return (uint8_t)slot;
+	}
+	return (uint8_t)below(g, g->slots);
+}
+
+static uint8_t slot_empty(struct generator *g)
+{
+	for (unsigned tries = 0; tries < 12; tries++) {
+		unsigned slot = (unsigned)below(g, g->slots);
+
+		if (!(g->used >> slot & 1))
+			return (uint8_t)slot;
+	}
+	return (uint8_t)below(g, g->slots);
+}
+
+static uint8_t stream_draw(struct generator *g)
+{
+	return (uint8_t)below(g, g->streams);
+}
+
+/* --- one operation
+ * ----------------------------------------------------------------------- */
+
+static enum op_kind kind_draw(struct generator *g)
+{
+	uint64_t at = below(g, g->weight);
+
+	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
+		if (at < g->weights[kind])
+			return (enum op_kind)kind;
+		at -= g->weights[kind];
+	}
+	return OP_ALLOC;
+}
+
+static struct op op_draw(struct generator *g, enum op_kind kind)
+{
+	struct op op = {.kind = (uint8_t)kind,
+			.thread = (uint8_t)g->thread,
+			.how = (uint8_t)below(g, 256),
+			.value = (uint32_t)draw_next(&g->draw)};
+
+	op.a = slot_used(g);
+	op.b = slot_used(g);
+	op.c = stream_draw(g);
+	op.bytes = below(g, 60000);
+	if (kind == OP_ALLOC) {
+		op.a = slot_empty(g);
+		op.bytes = size_pick(g);
+		g->used |= 1ull << op.a;
+	} else if (kind == OP_FREE) {
+		g->used &= ~(1ull << op.a);
+	}
+	return op;
+}
+
+static void op_add(struct generator *g, struct op op)
+{
+	if (g->history->count < OPS_MAX)
+		g->history->ops[g->history->count++] = op;
+}
+
+/* What programs do most: allocate, work on it, free it at once. */
+static void burst_draw(struct generator *g)
+{
+	struct op alloc = op_draw(g, OP_ALLOC), fill = op_draw(g, OP_FILL);
+	struct op check = op_draw(g, OP_CHECK), release = op_draw(g, OP_FREE);
+	uint8_t stream = stream_draw(g);
+
+	g->used &= ~(1ull << alloc.a);
+	fill.a = check.a = release.a = alloc.a;
+	fill.c = check.c = stream;
+	op_add(g, alloc);
+	op_add(g, fill);
+	if (below(g, 2))
+		op_add(g, check);
+	op_add(g, release);
+}
+
+/* --- the whole
+ * --------------------------------------------------------------------------------- */
+
+static void weights_draw(struct generator *g)
+{
+	static const unsigned factors[] = {0, 1, 1, 2, 5};
+	unsigned factor[GROUP_COUNT];
+
+	for (int i = 0; i < GROUP_COUNT; i++)
+		factor[i] = factors[below(g, 5)];
+	factor[GROUP_MEMORY] = 2;
+	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
+		g->weights[kind] = kinds[kind].weight * factor[kinds[kind].group];
+		g->weight += g->weights[kind];
+	}
+}
+
+void history_draw(struct history *ret_history, const struct setting *setting)
+{
+	struct generator g = {
+	    .draw = {setting->seed}, .setting = setting, .history = ret_history};
+	unsigned length, bursts;
+
+	draw_next(&g.draw);
+	memset(ret_history, 0, sizeof(*ret_history));
+	ret_history->seed = setting->seed;
+	weights_draw(&g);
+	for (unsigned i = 0; i < SIZES; i++)
+		g.sizes[i] = size_draw(&g);
+	g.slots = 4 + (unsigned)below(&g, BLOCK_SLOTS - 4);
+	g.streams = 2 + (unsigned)below(&g, STREAM_SLOTS - 2);
+	length = 30 + (unsigned)below(&g, 170);
+	bursts = (unsigned)below(&g, 30);
+	while (ret_history->count < length) {
+		if (below(&g, 10) == 0)
+			g.thread = (unsigned)below(&g, setting->threads);
+		if (below(&g, 100) < bursts)
+			burst_draw(&g);
+		else
+			op_add(&g, op_draw(&g, kind_draw(&g)));
+	}
+}
+
+/* --- other sources and ends
+ * ---------------------------------------------------------------------- */
+
+void history_decode(struct history *ret_history, const uint8_t *bytes, size_t count)
+{
+	enum { STRIDE = 10 };
+
+	memset(ret_history, 0, sizeof(*ret_history));
+	for (; count >= STRIDE && ret_history->count < OPS_MAX; count -= STRIDE) {
+		struct op *op = &ret_history->ops[ret_history->count++];
+
+		*op = (struct op){.kind = bytes[0] % OP_KINDS,
+				  .thread = bytes[1] % THREADS_MAX,
+				  .a = bytes[2],
+				  .b = bytes[3],
+				  .c = bytes[4],
+				  .how = bytes[5],
+				  .value = bytes[6]};
+		op->bytes = (uint64_t)bytes[7] << (bytes[8] % 22);
+		op->bytes += bytes[9];
+		bytes += STRIDE;
+	}
+}
+
+void history_print(const struct history *history, const uint8_t *kept)
+{
+	for (uint32_t i = 0; i < history->count; i++) {
+		const struct op *op = &history->ops[i];
+
+		if (kept && !kept[i])
+			continue;
+		printf("%4u thread %u %-15s a %-3u b %-3u c %-3u how %-3u value %-11u "
+		       "bytes %llu\n",
+		       i, op->thread, kinds[op->kind].name, op->a, op->b, op->c,
+		       op->how, op->value, (unsigned long long)op->bytes);
+	}
+}

@@ -1,0 +1,304 @@
+/*
+ * main.c - the command line of the explorer.
+ *
+ *   explore [--library FILE] [--from SEED | --commit DIR] [--count N] [--jobs N]
+ *           [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
+ *   explore --seed SEED [--ops 3,5-9,12] [--print]
+ *
+ *   --library FILE  under this library; without: on plain CUDA
+ *   --commit DIR    seeds from a number that the commit of the sources there gives
+ *   --seeds FILE    these first: one seed a line, then what it found
+ *   --plain, --leak the library off; and no free done: whether the program is
+ *                   correct by itself
+ *   --keep-going    all failures, not only the first
+ *
+ * Starts itself again with the library preloaded. One line for each failure, one
+ * for the whole; status 0: none, 1: some, 2: it could not run.
+ */
+#include "trial.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { JOBS_MAX = 64, SEEDS_MAX = 4096 };
+
+struct arguments {
+	struct trial trial;
+	const char *library, *ops, *seeds, *commit;
+	uint64_t from, count, seed;
+	unsigned jobs;
+	bool one, print, keep_going, shrink;
+};
+
+/* What all workers found together; shared. */
+struct total {
+	uint64_t histories, steps, failures, next;
+};
+static struct total *total;
+
+static struct arguments arguments = {.count = 1000, .jobs = 1, .from = 1};
+
+/* --- one history ---------------------------------------------------------------------
+ */
+
+/* "3,5-9" */
+static void ops_parse(const char *text, uint8_t *kept)
+{
+	memset(kept, 0, OPS_MAX);
+	while (text && *text) {
+		char *end;
+		unsigned long from = strtoul(text, &end, 10), to = from;
+
+		if (*end == '-')
+			to = strtoul(end + 1, &end, 10);
+		for (; from <= to && from < OPS_MAX; from++)
+			kept[from] = 1;
+		text = *end ? end + 1 : end;
+	}
+}
+
+static void ops_print(const uint8_t *kept, uint32_t count, char *ret_text, size_t size)
+{
+	size_t n = 0;
+
+	ret_text[0] = 0;
+	for (uint32_t i = 0; i < count && n + 24 < size; i++) {
+		uint32_t from = i;
+
+		if (!kept[i])
+			continue;
+		while (i + 1 < count && kept[i + 1])
+			i++;
+		n += (size_t)snprintf(ret_text + n, size - n, n ? ",%u" : "%u", from);
+		if (i > from)
+			n += (size_t)snprintf(ret_text + n, size - n, "-%u", i);
+	}
+}
+
+static void tell(const struct setting *setting, const struct history *history,
+		 uint8_t *kept)
+{
+	char text[2048];
+	uint32_t count = history->count;
+
+	if (arguments.shrink)
+		count = trial_shrink(&arguments.trial, setting, history, kept);
+	ops_print(kept, history->count, text, sizeof(text));
+	printf("explore%s%s --seed 0x%llx --ops %s: step %u of %u operations: %s\n",
+	       arguments.trial.plain ? " --plain" : "",
+	       arguments.trial.leak ? " --leak" : "", (unsigned long long)setting->seed,
+	       text, outcome->step, count, outcome->why);
+	fflush(stdout);
+}
+
+/* True: all was well. */
+static bool history_run(uint64_t seed)
+{
+	static struct history history;
+	struct setting setting;
+	uint8_t kept[OPS_MAX];
+	bool good;
+
+	setting_draw(&setting, seed);
+	history_draw(&history, &setting);
+	memset(kept, 1, sizeof(kept));
+	if (arguments.ops)
+		ops_parse(arguments.ops, kept);
+	if (arguments.print)
+		history_print(&history, kept);
+	good = trial_run(&arguments.trial, &setting, &history, kept);
+	__atomic_add_fetch(&total->histories, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&total->steps, outcome->steps, __ATOMIC_RELAXED);
+	if (good)
+		return true;
+	__atomic_add_fetch(&total->failures, 1, __ATOMIC_RELAXED);
+	tell(&setting, &history, kept);
+	return false;
+}
+
+/* --- many
+ * ---------------------------------------------------------------------------------- */
+
+static uint64_t seeds[SEEDS_MAX];
+static uint64_t seed_count;
+
+/* One number a line, the rest of the line says what for. */
+static void seeds_read(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	char line[512];
+
+	if (!file) {
+		fprintf(stderr, "explore: cannot read %s: %s\n", path, strerror(errno));
+		exit(2);
+	}
+	while (fgets(line, sizeof(line), file)) {
+		char *end;
+		uint64_t seed = strtoull(line, &end, 0);
+
+		if (end != line && seed_count < SEEDS_MAX)
+			seeds[seed_count++] = seed;
+	}
+	fclose(file);
+}
+
+/* A range of seeds of its own for each commit. Without git: from 1. */
+static uint64_t seed_of_commit(const char *dir)
+{
+	char command[4200], text[17] = "";
+	FILE *pipe;
+
+	snprintf(command, sizeof(command), "git -C '%s' rev-parse HEAD 2>/dev/null",
+		 dir);
+	unsetenv("LD_PRELOAD");
+	pipe = popen(command, "r");
+	if (pipe && !fgets(text, 14, pipe))
+		text[0] = 0;
+	if (pipe)
+		pclose(pipe);
+	return text[0] ? strtoull(text, NULL, 16) << 8 : 1;
+}
+
+static void worker(void)
+{
+	trial_init();
+	for (;;) {
+		uint64_t i = __atomic_fetch_add(&total->next, 1, __ATOMIC_RELAXED);
+		uint64_t seed;
+
+		if (i >= seed_count + arguments.count)
+			return;
+		if (!arguments.keep_going &&
+		    __atomic_load_n(&total->failures, __ATOMIC_RELAXED) > 0)
+			return;
+		seed = i < seed_count ? seeds[i] : arguments.from + i - seed_count;
+		history_run(seed);
+	}
+}
+
+static int run_all(void)
+{
+	struct timespec start, end;
+	double seconds;
+	int status;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	for (unsigned i = 0; i < arguments.jobs; i++)
+		if (fork() == 0) {
+			worker();
+			fflush(stdout);
+			_exit(0);
+		}
+	while (wait(&status) > 0)
+		if (status != 0)
+			total->failures++;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	seconds = (double)(end.tv_sec - start.tv_sec) +
+		  (double)(end.tv_nsec - start.tv_nsec) / 1e9;
+	printf("explore: %llu histories, %llu steps, %llu failures, %.1f s, seeds "
+	       "0x%llx to 0x%llx\n",
+	       (unsigned long long)total->histories, (unsigned long long)total->steps,
+	       (unsigned long long)total->failures, seconds,
+	       (unsigned long long)arguments.from,
+	       (unsigned long long)(arguments.from + arguments.count - 1));
+	return total->failures > 0;
+}
+
+/* --- the command line
+ * -------------------------------------------------------------------------- */
+
+static bool flag(const char *text)
+{
+	struct {
+		const char *name;
+		bool *value;
+	} flags[] = {
+	    {"--plain", &arguments.trial.plain},     {"--leak", &arguments.trial.leak},
+	    {"--verbose", &arguments.trial.verbose}, {"--shrink", &arguments.shrink},
+	    {"--keep-going", &arguments.keep_going}, {"--print", &arguments.print},
+	};
+
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
+		if (strcmp(text, flags[i].name) == 0)
+			return *flags[i].value = true;
+	return false;
+}
+
+static bool value(const char *name, const char *text)
+{
+	if (strcmp(name, "--library") == 0)
+		arguments.library = text;
+	else if (strcmp(name, "--ops") == 0)
+		arguments.ops = text;
+	else if (strcmp(name, "--seeds") == 0)
+		arguments.seeds = text;
+	else if (strcmp(name, "--from") == 0)
+		arguments.from = strtoull(text, NULL, 0);
+	else if (strcmp(name, "--commit") == 0)
+		arguments.commit = text;
+	else if (strcmp(name, "--count") == 0)
+		arguments.count = strtoull(text, NULL, 0);
+	else if (strcmp(name, "--jobs") == 0)
+		arguments.jobs = (unsigned)atoi(text);
+	else if (strcmp(name, "--seconds") == 0)
+		arguments.trial.seconds = (unsigned)atoi(text);
+	else if (strcmp(name, "--seed") == 0) {
+		arguments.seed = strtoull(text, NULL, 0);
+		arguments.one = true;
+	} else
+		return false;
+	return true;
+}
+
+static void arguments_read(int argc, char **argv)
+{
+	arguments.trial.seconds = 20;
+	for (int i = 1; i < argc; i++) {
+		if (flag(argv[i]))
+			continue;
+		if (i + 1 >= argc || !value(argv[i], argv[i + 1])) {
+			fprintf(stderr, "explore: what is %s? See main.c\n", argv[i]);
+			exit(2);
+		}
+		i++;
+	}
+	if (arguments.jobs < 1 || arguments.jobs > JOBS_MAX)
+		arguments.jobs = 1;
+}
+
+int main(int argc, char **argv)
+{
+	arguments_read(argc, argv);
+	if (arguments.library && !getenv("EXPLORE_STARTED")) {
+		setenv("EXPLORE_STARTED", "1", 1);
+		setenv("LD_PRELOAD", arguments.library, 1);
+		execv("/proc/self/exe", argv);
+		perror("explore: cannot start itself again");
+		return 2;
+	}
+	total = mmap(NULL, sizeof(*total), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (total == MAP_FAILED)
+		return 2;
+	if (arguments.one) {
+		trial_init();
+		if (history_run(arguments.seed)) {
+			printf("explore: seed 0x%llx: %llu steps, nothing found\n",
+			       (unsigned long long)arguments.seed,
+			       (unsigned long long)outcome->steps);
+			return 0;
+		}
+		return 1;
+	}
+	if (arguments.seeds)
+		seeds_read(arguments.seeds);
+	if (arguments.commit)
+		arguments.from = seed_of_commit(arguments.commit);
+	return run_all();
+}

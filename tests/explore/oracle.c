@@ -1,0 +1,167 @@
+/*
+ * oracle.c - what must hold after each step and at the end, and how a child says
+ * that it does not.
+ */
+#include "explore.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gcpool.h"
+
+struct library library;
+
+static void *find(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+void oracle_init(void)
+{
+	*(void **)&library.active = find("gcpool_active");
+	*(void **)&library.get_stats = find("gcpool_get_stats");
+	*(void **)&library.trim = find("gcpool_trim");
+	*(void **)&library.check = find("gcpool_explore_check");
+}
+
+/* --- saying that something is wrong
+ * ---------------------------------------------------- */
+
+void failure(struct world *w, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(outcome->why, sizeof(outcome->why), format, args);
+	va_end(args);
+	outcome->step = w->step;
+	outcome->failed = 1;
+	_exit(1);
+}
+
+bool fine(struct world *w, CUresult result, const char *call)
+{
+	const char *end = strchr(call, '(');
+
+	if (result == CUDA_SUCCESS)
+		return true;
+	failure(w, "%.*s gives %d", end ? (int)(end - call) : (int)strlen(call), call,
+		(int)result);
+}
+
+bool fine_query(struct world *w, CUresult result)
+{
+	return result != CUDA_ERROR_NOT_READY && fine(w, result, "query");
+}
+
+/* --- after each step
+ * ---------------------------------------------------------------------- */
+
+static void findings_check(struct world *w)
+{
+	if (gcpsim_hazards() + gcpsim_disorders() + gcpsim_faults() > 0)
+		failure(w, "%s", gcpsim_last_report());
+	if (gcpsim_misuses() > 0)
+		failure(w, "misuse: %s", gcpsim_last_report());
+	if (gcpsim_invalidated() != w->invalidated)
+		failure(w, "a capture was invalidated, and not by the program");
+}
+
+static void invariants_check(struct world *w)
+{
+	const char *broken = library.check ? library.check() : NULL;
+
+	if (broken)
+		failure(w, "invariant: %s", broken);
+}
+
+static void device_check(struct world *w, int device)
+{
+	struct gcpool_stats stats;
+	uint64_t count = 0, bytes = 0;
+
+	if (!library.get_stats || w->setting->leak ||
+	    library.get_stats(device, &stats, sizeof(stats)) != 0)
+		return;
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->device == device) {
+			bytes += block->bytes;
+			count++;
+		}
+	if (stats.allocation.current != count)
+		failure(w, "device %d: %llu blocks are live, the library says %llu",
+			device, (unsigned long long)count,
+			(unsigned long long)stats.allocation.current);
+	if (stats.requested_bytes.current != bytes)
+		failure(w, "device %d: %llu bytes are live, the library says %llu",
+			device, (unsigned long long)bytes,
+			(unsigned long long)stats.requested_bytes.current);
+	if (stats.reserved_bytes.current > gcpsim_memory_live(device) ||
+	    stats.allocated_bytes.current > stats.active_bytes.current ||
+	    stats.active_bytes.current > stats.reserved_bytes.current)
+		failure(w,
+			"device %d: allocated %llu, active %llu, reserved %llu, and "
+			"the driver gave %llu",
+			device, (unsigned long long)stats.allocated_bytes.current,
+			(unsigned long long)stats.active_bytes.current,
+			(unsigned long long)stats.reserved_bytes.current,
+			(unsigned long long)gcpsim_memory_live(device));
+}
+
+void oracle_books(struct world *w)
+{
+	if (!library.active || !library.active())
+		return;
+	invariants_check(w);
+	for (int i = 0; i < w->setting->devices; i++)
+		device_check(w, i);
+}
+
+void oracle_step(struct world *w)
+{
+	findings_check(w);
+	if (w->setting->check_often)
+		oracle_books(w);
+}
+
+void oracle_counter(struct world *w, int slot)
+{
+	const struct space *space = &w->spaces[slot];
+	uint64_t wrong = 0;
+
+	if (!space->live || !space->counter)
+		return;
+	gcpsim_peek(space->counter->addr, &wrong, 8);
+	if (wrong > 0)
+		failure(w, "kernels found %llu wrong words", (unsigned long long)wrong);
+}
+
+/* --- at the end
+ * ------------------------------------------------------------------------------ */
+
+/* Everything was freed: the driver gets all of it back. */
+void oracle_end(struct world *w)
+{
+	gcpsim_drain();
+	oracle_step(w);
+	oracle_books(w);
+	if (gcpsim_pending() > 0)
+		failure(w, "%llu operations never end",
+			(unsigned long long)gcpsim_pending());
+	if (gcpsim_user_objects() > 0)
+		failure(w, "%llu user objects are left",
+			(unsigned long long)gcpsim_user_objects());
+	for (int i = 0; library.trim && i < w->setting->devices; i++)
+		library.trim(i, 0);
+	oracle_step(w);
+	for (int i = 0; !w->setting->leak && i < w->setting->devices; i++)
+		if (gcpsim_allocations(i) > 0)
+			failure(w,
+				"device %d: %llu allocations of %llu bytes are never "
+				"given back",
+				i, (unsigned long long)gcpsim_allocations(i),
+				(unsigned long long)gcpsim_memory_live(i));
+}

@@ -1,0 +1,228 @@
+/*
+ * order.c - what the program knows of order, and makes sure of before it touches
+ * memory: one vector clock for each stream and one for the host.
+ *
+ * A third book beside the two of the simulated driver, and the careful one: it
+ * claims only the order that CUDA promises (streams, events, the legacy stream,
+ * waiting), never what the driver or the library happens to do. Above all a free
+ * orders nothing here but the freed memory itself.
+ */
+#include "explore.h"
+
+#include <string.h>
+
+void clock_join(struct clock *clock, const struct clock *other)
+{
+	for (unsigned i = 0; i < STREAMS_MAX; i++)
+		if (clock->at[i] < other->at[i])
+			clock->at[i] = other->at[i];
+}
+
+static bool is_blocking(const struct stream *s)
+{
+	return s->kind == STREAM_BLOCKING || s->kind == STREAM_PER_THREAD;
+}
+
+void order_base(struct world *w, const struct stream *s, struct clock *ret_clock)
+{
+	*ret_clock = s->clock;
+	clock_join(ret_clock, &w->host);
+	if (s->kind == STREAM_FREE)
+		return;
+	for (uint32_t i = 0; i < w->stream_count; i++) {
+		const struct stream *other = &w->streams[i];
+
+		if (!other->live || other->space != s->space)
+			continue;
+		if (s->kind == STREAM_LEGACY ? is_blocking(other)
+					     : other->kind == STREAM_LEGACY)
+			clock_join(ret_clock, &other->clock);
+	}
+}
+
+struct mark order_step(struct world *w, struct stream *s)
+{
+	struct clock clock;
+
+	order_base(w, s, &clock);
+	s->clock = clock;
+	s->clock.at[s->number] = ++s->count;
+	return (struct mark){s->number, s->count};
+}
+
+/* --- the host waits --------------------------------------------------------------- */
+
+/* CUDA forbids waiting while captures are under way that could be hurt. */
+bool host_may_wait(const struct thread *t)
+{
+	for (uint32_t i = 0; i < t->world->stream_count; i++)
+		if (t->world->streams[i].capture)
+			return false;
+	return true;
+}
+
+bool host_wait_stream(struct thread *t, struct stream *s)
+{
+	struct world *w = t->world;
+
+	if (!host_may_wait(t))
+		return false;
+	if (s->kind == STREAM_PER_THREAD && s->thread != (int)t->number)
+		return host_wait_space(t, s->space);
+	if (!FINE(t, cuStreamSynchronize(stream_handle(t, s))))
+		return false;
+	clock_join(&w->host, &s->clock);
+	if (s->kind != STREAM_LEGACY)
+		return true;
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].live && w->streams[i].space == s->space &&
+		    is_blocking(&w->streams[i]))
+			clock_join(&w->host, &w->streams[i].clock);
+	return true;
+}
+
+/* For all that the context has ever been given. */
+bool host_wait_space(struct thread *t, int space)
+{
+	struct world *w = t->world;
+
+	if (!host_may_wait(t))
+		return false;
+	if (!w->spaces[space].live)
+		return true;
+	space_use(t, space);
+	if (!FINE(t, cuCtxSynchronize()))
+		return false;
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].space == space)
+			w->host.at[i] = w->streams[i].count;
+	return true;
+}
+
+/* --- before memory is touched
+ * ---------------------------------------------------------- */
+
+/* A stream waits for all that another one was given. */
+static bool stream_follow(struct thread *t, struct stream *s, struct stream *before)
+{
+	struct world *w = t->world;
+	CUevent event;
+	bool good;
+
+	/* Only its own thread can name a per-thread stream. */
+	if (before->kind == STREAM_PER_THREAD && before->thread != (int)t->number)
+		return host_wait_space(t, before->space);
+	if (before->capture || s->capture)
+		return false;
+	space_use(t, before->space);
+	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
+		return false;
+	good = FINE(t, cuEventRecord(event, stream_handle(t, before))) &&
+	       FINE(t, cuStreamWaitEvent(stream_handle(t, s), event, 0));
+	if (good) {
+		struct clock clock;
+
+		order_base(w, before, &clock);
+		clock_join(&s->clock, &clock);
+	}
+	FINE(t, cuEventDestroy(event));
+	return good;
+}
+
+static bool order_mark(struct thread *t, struct stream *s, struct mark mark,
+		       unsigned how)
+{
+	struct stream *before = &t->world->streams[mark.stream];
+	struct clock clock;
+
+	order_base(t->world, s, &clock);
+	if (clock_covers(&clock, mark))
+		return true;
+	if (!before->live)
+		return host_wait_space(t, before->space);
+	switch (how % 8) {
+	case 0:
+		return host_wait_space(t, before->space);
+	case 1:
+		return host_wait_stream(t, before);
+	default:
+		return stream_follow(t, s, before);
+	}
+}
+
+bool order_region(struct thread *t, struct stream *s, const struct region *region,
+		  int want, unsigned how)
+{
+	if (!order_mark(t, s, region->writer, how))
+		return false;
+	for (uint32_t i = 0; want == WANT_WRITE && i < t->world->stream_count; i++)
+		if (!order_mark(t, s, (struct mark){i, region->readers.at[i]}, how))
+			return false;
+	return true;
+}
+
+static bool host_mark(struct thread *t, struct mark mark)
+{
+	struct stream *before = &t->world->streams[mark.stream];
+
+	if (clock_covers(&t->world->host, mark))
+		return true;
+	return before->live ? host_wait_stream(t, before)
+			    : host_wait_space(t, before->space);
+}
+
+bool order_host(struct thread *t, const struct region *region, int want)
+{
+	if (!host_mark(t, region->writer))
+		return false;
+	for (uint32_t i = 0; want == WANT_WRITE && i < t->world->stream_count; i++)
+		if (!host_mark(t, (struct mark){i, region->readers.at[i]}))
+			return false;
+	return true;
+}
+
+void region_touch(struct region *region, struct mark mark, int want)
+{
+	if (want == WANT_READ) {
+		region->readers.at[mark.stream] = mark.n;
+		return;
+	}
+	region->writer = mark;
+	memset(&region->readers, 0, sizeof(region->readers));
+}
+
+/* --- before memory is freed
+ * ----------------------------------------------------------------- */
+
+/* Whether work of the block's own context comes after: what a free of CUDA waits
+ * for. */
+static bool own_mark(struct thread *t, const struct block *block, struct mark mark)
+{
+	struct world *w = t->world;
+
+	if (clock_covers(&w->host, mark) ||
+	    w->streams[mark.stream].space == block->space)
+		return true;
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].live && w->streams[i].space == block->space &&
+		    clock_covers(&w->streams[i].clock, mark))
+			return true;
+	return host_mark(t, mark);
+}
+
+bool order_free(struct thread *t, struct block *block)
+{
+	for (unsigned r = 0; r < REGIONS; r++) {
+		const struct region *region = &block->regions[r];
+
+		if (!own_mark(t, block, region->writer))
+			return false;
+		for (uint32_t i = 0; i < t->world->stream_count; i++) {
+			struct mark mark = {i, region->readers.at[i]};
+
+			if (!own_mark(t, block, mark))
+				return false;
+		}
+	}
+	return true;
+}

@@ -1,0 +1,204 @@
+/*
+ * play.c - plays a history as a program: its threads, one at a time, its steps,
+ * and its end, where everything is given back.
+ */
+#include "explore.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- threads: one runs at a time ----------------------------------------------------
+ */
+
+static pthread_mutex_t baton_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t baton_moved = PTHREAD_COND_INITIALIZER;
+static struct thread threads[THREADS_MAX];
+static pthread_t handles[THREADS_MAX];
+
+/* What the thread is to do: an operation, or to end. */
+static const struct op ending;
+
+static void op_run(struct thread *t, const struct op *op);
+
+static void *thread_run(void *data)
+{
+	struct thread *t = data;
+
+	pthread_mutex_lock(&baton_lock);
+	for (;;) {
+		const struct op *op;
+
+		while (!t->op)
+			pthread_cond_wait(&baton_moved, &baton_lock);
+		op = t->op;
+		pthread_mutex_unlock(&baton_lock);
+		if (op == &ending)
+			return NULL;
+		op_run(t, op);
+		pthread_mutex_lock(&baton_lock);
+		t->op = NULL;
+		pthread_cond_broadcast(&baton_moved);
+	}
+}
+
+static void thread_start(struct thread *t)
+{
+	if (t->alive)
+		return;
+	t->alive = true;
+	t->space = -1;
+	t->op = NULL;
+	if (t->number > 0 &&
+	    pthread_create(&handles[t->number], NULL, thread_run, t) != 0)
+		failure(t->world, "no thread for the explorer itself");
+}
+
+static void thread_end(struct thread *t)
+{
+	struct world *w = t->world;
+
+	if (!t->alive || t->number == 0)
+		return;
+	pthread_mutex_lock(&baton_lock);
+	t->op = &ending;
+	pthread_cond_broadcast(&baton_moved);
+	pthread_mutex_unlock(&baton_lock);
+	pthread_join(handles[t->number], NULL);
+	t->alive = false;
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].kind == STREAM_PER_THREAD &&
+		    w->streams[i].thread == (int)t->number)
+			stream_forget(w, &w->streams[i]);
+}
+
+static void play_op(struct thread *t, const struct op *op)
+{
+	thread_start(t);
+	if (t->number == 0) {
+		op_run(t, op);
+		return;
+	}
+	pthread_mutex_lock(&baton_lock);
+	t->op = op;
+	pthread_cond_broadcast(&baton_moved);
+	while (t->op)
+		pthread_cond_wait(&baton_moved, &baton_lock);
+	pthread_mutex_unlock(&baton_lock);
+}
+
+/* --- one step
+ * ------------------------------------------------------------------------- */
+
+static void alloc_play(struct thread *t, const struct op *op)
+{
+	struct block **slot = &t->world->slots[op->a % BLOCK_SLOTS];
+	CUresult result;
+
+	if (!*slot)
+		*slot = block_create(t, op->bytes ? op->bytes : 1, &result);
+}
+
+static void free_play(struct thread *t, const struct op *op)
+{
+	struct block **slot = &t->world->slots[op->a % BLOCK_SLOTS];
+
+	if (*slot && block_free(t, *slot))
+		*slot = NULL;
+}
+
+static int space_first(const struct world *w)
+{
+	for (int i = 0; i < SPACES_MAX; i++)
+		if (w->spaces[i].live)
+			return i;
+	return -1;
+}
+
+static void op_run(struct thread *t, const struct op *op)
+{
+	if (t->space < 0) {
+		int space = space_first(t->world);
+
+		if (space < 0)
+			space_open(t, 0, 0, true);
+		else
+			space_use(t, space);
+	}
+	if (t->space < 0)
+		return; /* a planned fault was in the way */
+	switch ((enum op_kind)op->kind) {
+	case OP_ALLOC:
+		alloc_play(t, op);
+		break;
+	case OP_FREE:
+		free_play(t, op);
+		break;
+	case OP_FILL:
+	case OP_CHECK:
+	case OP_COPY:
+	case OP_ADD:
+	case OP_SET:
+	case OP_READ_BACK:
+	case OP_WRITE:
+		work_play(t, op);
+		break;
+	default:
+		things_play(t, op);
+		break;
+	}
+}
+
+/* --- the whole
+ * -------------------------------------------------------------------------- */
+
+static void end_play(struct world *w)
+{
+	struct thread *t = &w->threads[0];
+
+	w->ending = true;
+	for (int i = 0; i < SPACES_MAX; i++)
+		if (w->spaces[i].live)
+			host_wait_space(t, i);
+	for (int i = 0; i < SPACES_MAX; i++)
+		oracle_counter(w, i);
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->live)
+			block_free(t, block);
+	oracle_end(w);
+}
+
+void play(const struct setting *setting, const struct history *history,
+	  const uint8_t *kept)
+{
+	static struct world world;
+	struct world *w = &world;
+
+	w->setting = setting;
+	w->history = history;
+	w->threads = threads;
+	for (unsigned i = 0; i < THREADS_MAX; i++)
+		threads[i] = (struct thread){.world = w, .number = i, .space = -1};
+	thread_start(&threads[0]);
+	if (!FINE(&threads[0], cuInit(0)))
+		return;
+	oracle_init();
+	for (int i = 0; i < setting->devices; i++)
+		space_open(&threads[0], i, i, true);
+	for (w->step = 0; w->step < history->count; w->step++) {
+		const struct op *op = &history->ops[w->step];
+		struct thread *t = &threads[op->thread % THREADS_MAX];
+
+		outcome->step = w->step;
+		if (kept && !kept[w->step])
+			continue;
+		outcome->steps++;
+		if (op->kind == OP_THREAD_END)
+			thread_end(t);
+		else
+			play_op(t, op);
+		oracle_step(w);
+	}
+	end_play(w);
+}

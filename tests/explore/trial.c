@@ -1,0 +1,134 @@
+/*
+ * trial.c - each history in a child of its own, so that crashes and hangs are
+ * findings like others and nothing is left from one to the next. This process
+ * makes no CUDA call: the child starts as a program does.
+ */
+#include "trial.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct outcome *outcome;
+
+void trial_init(void)
+{
+	outcome = mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (outcome == MAP_FAILED) {
+		fputs("explore: no memory to share with children\n", stderr);
+		exit(2);
+	}
+}
+
+static void child(const struct trial *trial, const struct setting *setting,
+		  const struct history *history, const uint8_t *kept)
+{
+	struct setting mine = *setting;
+
+	mine.plain = trial->plain;
+	mine.leak = trial->leak;
+	if (mine.leak)
+		mine.memory = 32ull << 30;
+	setting_apply(&mine, trial->verbose);
+	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
+	alarm(trial->seconds);
+	play(&mine, history, kept);
+	outcome->done = 1;
+	/* Some programs end by exit, with all that runs there. */
+	if (setting->seed % 4 == 0)
+		exit(0);
+	_exit(0);
+}
+
+static void judge(int status)
+{
+	if (outcome->failed)
+		return;
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		snprintf(outcome->why, sizeof(outcome->why), "hangs");
+	else if (WIFSIGNALED(status))
+		snprintf(outcome->why, sizeof(outcome->why), "killed by signal %d%s",
+			 WTERMSIG(status), outcome->done ? " at its end" : "");
+	else if (status != 0 || !outcome->done)
+		snprintf(outcome->why, sizeof(outcome->why), "exit status %d",
+			 WEXITSTATUS(status));
+	else
+		return;
+	outcome->failed = 1;
+}
+
+bool trial_run(const struct trial *trial, const struct setting *setting,
+	       const struct history *history, const uint8_t *kept)
+{
+	int status = 0;
+	pid_t pid;
+
+	memset(outcome, 0, sizeof(*outcome));
+	pid = fork();
+	if (pid == 0)
+		child(trial, setting, history, kept);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+		fputs("explore: cannot fork\n", stderr);
+		exit(2);
+	}
+	judge(status);
+	return !outcome->failed;
+}
+
+/* --- shrinking ---------------------------------------------------------------------
+ */
+
+static uint32_t count_kept(const uint8_t *kept, uint32_t count)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		sum += kept[i];
+	return sum;
+}
+
+/* Drops the operations in [from, to) if it fails without them too. */
+static bool drop(const struct trial *trial, const struct setting *setting,
+		 const struct history *history, uint8_t *kept, uint32_t from,
+		 uint32_t to)
+{
+	uint8_t tried[OPS_MAX];
+
+	memcpy(tried, kept, sizeof(tried));
+	memset(tried + from, 0, to - from);
+	if (memcmp(tried, kept, sizeof(tried)) == 0 ||
+	    trial_run(trial, setting, history, tried))
+		return false;
+	memcpy(kept, tried, sizeof(tried));
+	return true;
+}
+
+uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
+		      const struct history *history, uint8_t *kept)
+{
+	uint32_t step = history->count, chunk = history->count / 2;
+	bool progress = true;
+
+	if (outcome->step < history->count)
+		step = outcome->step + 1;
+	drop(trial, setting, history, kept, step, history->count);
+	while (chunk > 0) {
+		progress = false;
+		for (uint32_t from = 0; from < history->count; from += chunk) {
+			uint32_t to = from + chunk;
+
+			if (to > history->count)
+				to = history->count;
+			progress |= drop(trial, setting, history, kept, from, to);
+		}
+		if (!progress || chunk > 1)
+			chunk = chunk == 1 ? 0 : chunk / 2;
+	}
+	trial_run(trial, setting, history, kept);
+	return count_kept(kept, history->count);
+}

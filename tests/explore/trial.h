@@ -1,0 +1,23 @@
+/*
+ * trial.h - histories in children of their own: see trial.c. For main.c.
+ */
+#ifndef EXPLORE_TRIAL_H
+#define EXPLORE_TRIAL_H
+
+#include "explore.h"
+
+struct trial {
+	bool plain, leak, verbose;
+	unsigned seconds; /* that a child may take */
+};
+
+void trial_init(void);
+/* Plays one history in a child; true: all was well. `kept`: NULL, or which of
+ * its operations are played. The outcome is in *outcome. */
+bool trial_run(const struct trial *trial, const struct setting *setting,
+	       const struct history *history, const uint8_t *kept);
+/* As few operations as possible that still fail. Returns how many. */
+uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
+		      const struct history *history, uint8_t *kept);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * work.c - work on memory: kernels, copies and sets, at once or captured.
+ *
+ * Each item first makes sure that it is in order with what touched the memory
+ * before, then goes to the driver, then into the model. Contents are known as
+ * "so many words from the start hold this value".
+ */
+#include "explore.h"
+
+#include <string.h>
+
+enum { SPIN_MAX = 20000 };
+
+/* As in tests/programs/kernels.h; gcpsim makes all of them from any image. */
+enum { FILL, CHECK, COPY, ADD, SPIN, FILL_SLOW, CHECK_SLOW };
+
+static CUresult launch(struct thread *t, struct stream *s, int function, void **params)
+{
+	CUstream handle = stream_handle(t, s);
+
+	return cuLaunchKernel(t->world->spaces[s->space].functions[function], 1, 1, 1,
+			      32, 1, 1, 0, handle, params, NULL);
+}
+
+static CUresult submit_copy(struct thread *t, struct stream *s, const struct item *item,
+			    uint64_t dst, uint64_t src)
+{
+	uint64_t words = item->words;
+	void *copy[] = {&dst, &src, &words};
+	struct world *w = t->world;
+
+	switch (item->value % 3) {
+	case 0:
+		return launch(t, s, COPY, copy);
+	case 1:
+		return cuMemcpyDtoDAsync(dst, src, words * 4, stream_handle(t, s));
+	default:
+		return cuMemcpyPeerAsync(dst, w->spaces[item->dst->space].ctx, src,
+					 w->spaces[item->src->space].ctx, words * 4,
+					 stream_handle(t, s));
+	}
+}
+
+CUresult item_submit(struct thread *t, struct stream *s, const struct item *item)
+{
+	const struct space *space = &t->world->spaces[s->space];
+	uint64_t words = item->words, wrong = space->counter ? space->counter->addr : 0;
+	uint64_t dst = 0, src = 0, spin = item->spin_ns;
+	uint32_t value = item->value;
+	void *fill[] = {&dst, &words, &value, &spin};
+	void *check[] = {&src, &words, &value, &wrong, &spin};
+
+	if (item->dst)
+		dst = item->dst->addr + item->dst->regions[item->dst_region].offset;
+	if (item->src)
+		src = item->src->addr + item->src->regions[item->src_region].offset;
+	switch (item->kind) {
+	case ITEM_FILL:
+		return launch(t, s, spin ? FILL_SLOW : FILL, fill);
+	case ITEM_CHECK:
+		return launch(t, s, spin ? CHECK_SLOW : CHECK, check);
+	case ITEM_ADD:
+		return launch(t, s, ADD, fill);
+	case ITEM_SET:
+		return cuMemsetD32Async(dst, value, words, stream_handle(t, s));
+	case ITEM_COPY:
+		break;
+	}
+	return submit_copy(t, s, item, dst, src);
+}
+
+void item_apply(struct world *w, const struct item *item)
+{
+	struct region *dst = item->dst ? &item->dst->regions[item->dst_region] : NULL;
+	const struct region *src =
+	    item->src ? &item->src->regions[item->src_region] : NULL;
+
+	(void)w;
+	switch (item->kind) {
+	case ITEM_FILL:
+	case ITEM_SET:
+		dst->known = item->words;
+		dst->value = item->value;
+		break;
+	case ITEM_ADD:
+		dst->known = dst->known < item->words ? dst->known : item->words;
+		dst->value += item->value;
+		break;
+	case ITEM_COPY:
+		dst->known = src->known < item->words ? src->known : item->words;
+		dst->value = src->value;
+		break;
+	case ITEM_CHECK:
+		break;
+	}
+}
+
+/* --- at once ---------------------------------------------------------------------- */
+
+static void item_touch(const struct item *item, struct mark mark)
+{
+	if (item->src)
+		region_touch(&item->src->regions[item->src_region], mark, WANT_READ);
+	if (item->dst)
+		region_touch(&item->dst->regions[item->dst_region], mark, WANT_WRITE);
+}
+
+static bool item_order(struct thread *t, struct stream *s, const struct item *item,
+		       unsigned how)
+{
+	if (item->src &&
+	    !order_region(t, s, &item->src->regions[item->src_region], WANT_READ, how))
+		return false;
+	return !item->dst || order_region(t, s, &item->dst->regions[item->dst_region],
+					  WANT_WRITE, how);
+}
+
+static void item_play(struct thread *t, struct stream *s, const struct item *item,
+		      unsigned how)
+{
+	if (!item_order(t, s, item, how))
+		return;
+	if (!fine(t->world, item_submit(t, s, item), "work"))
+		return;
+	item_touch(item, order_step(t->world, s));
+	item_apply(t->world, item);
+}
+
+/* --- host copies ---------------------------------------------------------------------
+ */
+
+static void read_back(struct thread *t, struct block *block, unsigned number)
+{
+	struct region *region = block_region(block, number);
+	struct stream *s = stream_pick(t, 0);
+	uint32_t words[64];
+	uint32_t count = region->known < 64 ? region->known : 64;
+
+	if (count == 0 || !s || !host_may_wait(t) ||
+	    !order_region(t, s, region, WANT_READ, number))
+		return;
+	stream_handle(t, s);
+	if (!FINE(t, cuMemcpyDtoH(words, block->addr + region->offset, count * 4)))
+		return;
+	region_touch(region, order_step(t->world, s), WANT_READ);
+	clock_join(&t->world->host, &s->clock);
+	for (uint32_t i = 0; i < count; i++)
+		if (words[i] != region->value)
+			failure(t->world, "word %u of 0x%llx is %u and should be %u", i,
+				(unsigned long long)block->addr, words[i],
+				region->value);
+}
+
+static void write_from_host(struct thread *t, struct block *block, const struct op *op)
+{
+	struct region *region = block_region(block, op->how);
+	struct stream *s = stream_pick(t, 0);
+	uint32_t words[64];
+	uint32_t count = region->words < 64 ? region->words : 64;
+
+	if (count == 0 || !s || !host_may_wait(t) ||
+	    !order_region(t, s, region, WANT_WRITE, op->how))
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		words[i] = op->value;
+	stream_handle(t, s);
+	if (!FINE(t, cuMemcpyHtoD(block->addr + region->offset, words, count * 4)))
+		return;
+	region_touch(region, order_step(t->world, s), WANT_WRITE);
+	region->known = count;
+	region->value = op->value;
+}
+
+/* --- operations
+ * ----------------------------------------------------------------------- */
+
+/* What an operation says, if it can be done. */
+static bool item_of(struct world *w, const struct op *op, struct item *ret_item)
+{
+	struct block *a = w->slots[op->a % BLOCK_SLOTS];
+	struct block *b = w->slots[op->b % BLOCK_SLOTS];
+	unsigned number = op->how & 1;
+	struct item item = {.value = op->value,
+			    .spin_ns = op->how & 2 ? op->bytes % SPIN_MAX : 0};
+	struct region *region;
+
+	if (!a)
+		return false;
+	region = block_region(a, number);
+	number = (unsigned)(region - a->regions);
+	item.words = region->words;
+	item.dst = a;
+	item.dst_region = (uint8_t)number;
+	switch ((enum op_kind)op->kind) {
+	case OP_FILL:
+		item.kind = ITEM_FILL;
+		break;
+	case OP_SET:
+		item.kind = ITEM_SET;
+		break;
+	case OP_ADD:
+		item.kind = ITEM_ADD;
+		break;
+	case OP_CHECK:
+		item.kind = ITEM_CHECK;
+		item.dst = NULL;
+		item.src = a;
+		item.src_region = (uint8_t)number;
+		break;
+	default:
+		item.kind = ITEM_COPY;
+		if (!b || a == b)
+			return false;
+		region = block_region(b, op->how >> 2);
+		item.src = b;
+		item.src_region = (uint8_t)(region - b->regions);
+		if (item.words > region->words)
+			item.words = region->words;
+		break;
+	}
+	*ret_item = item;
+	return item.words > 0;
+}
+
+static void item_op(struct thread *t, const struct op *op)
+{
+	struct item item;
+	struct stream *s;
+
+	if (!item_of(t->world, op, &item))
+		return;
+	s = stream_pick(t, op->c);
+	if (!s)
+		return;
+	if (item.kind == ITEM_CHECK) {
+		const struct region *region = &item.src->regions[item.src_region];
+
+		item.words = region->known;
+		item.value = region->value;
+		if (item.words == 0 || !t->world->spaces[s->space].counter)
+			return;
+	}
+	item_play(t, s, &item, op->how >> 3);
+}
+
+void work_play(struct thread *t, const struct op *op)
+{
+	struct block *block = t->world->slots[op->a % BLOCK_SLOTS];
+
+	if (op->kind == OP_READ_BACK) {
+		if (block)
+			read_back(t, block, op->how);
+	} else if (op->kind == OP_WRITE) {
+		if (block)
+			write_from_host(t, block, op);
+	} else {
+		item_op(t, op);
+	}
+}
