@@ -219,6 +219,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .third_party_writers = gcp_writers_present,
 	    .clock_ns = driver_clock_ns,
 	};
+	gcp_driver_fill_vmm(ret_driver);
 	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||
 	    !gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
 	    !gcp_real.cuEventQuery || !gcp_real.cuEventSynchronize)

@@ -13,6 +13,7 @@
 
 /* Fill the tables from gcp_real; after gcp_resolve_complete. */
 void gcp_driver_fill(struct gcp_driver *ret_driver);
+void gcp_driver_fill_vmm(struct gcp_driver *ret_driver); /* driver_vmm.c */
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
 
 /* A visit to the driver on our own account: `ctx` is current (NULL: whichever

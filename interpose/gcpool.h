@@ -105,6 +105,11 @@ struct gcpool_stats {
 	/* Fragmentation. */
 	uint64_t largest_free_bytes;     /* largest block that could be given at once */
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
+
+	/* Mapped segments (GCPOOL_BACKEND=vmm). */
+	uint64_t remaps; /* allocations served by mapping unused memory elsewhere */
+	struct gcpool_calls vm_reserve, vm_create, vm_release;
+	struct gcpool_calls vm_map, vm_open, vm_unmap;
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.

@@ -66,6 +66,10 @@ static enum gcp_state start_pooling(void)
 		return GCP_STATE_PASSIVE;
 	}
 	gcp_driver_fill(&driver);
+	if (gcp_process.options.pool.vmm && !driver.vm_reserve)
+		gcp_message(GCP_LEVEL_WARNING,
+			    "the CUDA driver has no virtual memory management, using "
+			    "ordinary segments");
 	gcp_driver_fill_capture(&capture_driver);
 	result =
 	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);

@@ -294,12 +294,17 @@
 	   void **parameters, void **extra),                                           \
 	  (config, function, parameters, extra))
 
+#define GCP_HOOKS_PEERS(X)                                                             \
+	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, GCP_OPTIONAL,         \
+	  (CUcontext peer, unsigned int flags), (peer, flags))
+
 #define GCP_DRIVER_HOOKS(X)                                                            \
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
 	GCP_HOOKS_CREATORS(X)                                                          \
 	GCP_HOOKS_RANGES(X)                                                            \
 	GCP_HOOKS_IPC(X)                                                               \
+	GCP_HOOKS_PEERS(X)                                                             \
 	GCP_HOOKS_CONTEXTS(X)                                                          \
 	GCP_HOOKS_STREAMS(X)                                                           \
 	GCP_HOOKS_FORKS(X)                                                             \
@@ -320,6 +325,33 @@
 	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 0,             \
 	  GCP_OPTIONAL, (CUdevice device, unsigned int *ret_flags, int *ret_active),   \
 	  (device, ret_flags, ret_active))                                             \
+	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 0, GCP_OPTIONAL,           \
+	  (int *ret_value, CUdevice_attribute attribute, CUdevice device),             \
+	  (ret_value, attribute, device))                                              \
+	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_OPTIONAL,                \
+	  (size_t *ret_bytes, CUdevice device), (ret_bytes, device))                   \
+	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, 0,      \
+	  GCP_OPTIONAL,                                                                \
+	  (size_t *ret_bytes, const CUmemAllocationProp *properties,                   \
+	   CUmemAllocationGranularity_flags which),                                    \
+	  (ret_bytes, properties, which))                                              \
+	X(cuMemAddressReserve, cuMemAddressReserve, 10020, 0, GCP_OPTIONAL,            \
+	  (CUdeviceptr *ret_ptr, size_t bytes, size_t alignment, CUdeviceptr wish,     \
+	   unsigned long long flags),                                                  \
+	  (ret_ptr, bytes, alignment, wish, flags))                                    \
+	X(cuMemAddressFree, cuMemAddressFree, 10020, 0, GCP_OPTIONAL,                  \
+	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
+	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_OPTIONAL,                          \
+	  (CUmemGenericAllocationHandle handle), (handle))                             \
+	X(cuMemMap, cuMemMap, 10020, 0, GCP_OPTIONAL,                                  \
+	  (CUdeviceptr ptr, size_t bytes, size_t offset,                               \
+	   CUmemGenericAllocationHandle handle, unsigned long long flags),             \
+	  (ptr, bytes, offset, handle, flags))                                         \
+	X(cuMemUnmap, cuMemUnmap, 10020, 0, GCP_OPTIONAL,                              \
+	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
+	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
+	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
+	  (ptr, bytes, access, count))                                                 \
 	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0, GCP_OPTIONAL,              \
 	  (CUmemoryPool *ret_pool, CUdevice device), (ret_pool, device))               \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0,              \

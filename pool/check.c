@@ -14,7 +14,7 @@
 	} while (0)
 
 struct sums {
-	uint64_t used, cached, pending, listed, free;
+	uint64_t used, cached, pending, listed, free, holes;
 	uint64_t used_blocks;
 };
 
@@ -32,6 +32,9 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->listed;
 	case GCP_BLOCK_FREE:
 		return &sums->free;
+	case GCP_BLOCK_HOLE:
+		return &sums->holes;
+	case GCP_BLOCK_MOVING: /* never while nobody holds vmm_lock */
 	case GCP_BLOCK_RETIRED:
 	case GCP_BLOCK_RUN:
 		break;
@@ -88,10 +91,39 @@ static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
 	return NULL;
 }
 
+static const char *hole_check(const struct gcp_block *hole)
+{
+	const struct gcp_block *upper = hole->upper;
+
+	MUST(hole->segment->chunks, "B6: a hole in a segment that is not mapped");
+	MUST(hole->addr % GCP_CHUNK == 0 && hole->size % GCP_CHUNK == 0,
+	     "B6: a hole is not made of whole chunks");
+	MUST(!upper || atomic_load(&upper->state) != GCP_BLOCK_HOLE,
+	     "B6: two holes are not merged");
+	return NULL;
+}
+
+/* Walks blocks and chunks side by side. */
+static const char *chunks_check(const struct gcp_segment *segment)
+{
+	const struct gcp_block *block = segment->first;
+
+	for (uint64_t i = 0; i < segment->size / GCP_CHUNK; i++) {
+		gcp_addr addr = segment->addr + i * GCP_CHUNK;
+
+		while (block->addr + block->size <= addr)
+			block = block->upper;
+		bool hole = atomic_load(&block->state) == GCP_BLOCK_HOLE;
+		MUST(hole == (segment->chunks[i] == 0),
+		     "S3: a chunk and its handle disagree");
+	}
+	return NULL;
+}
+
 static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segment,
 				 struct sums *sums)
 {
-	uint64_t at = segment->addr;
+	uint64_t at = segment->addr, holes = sums->holes;
 
 	for (struct gcp_block *block = segment->first; block; block = block->upper) {
 		const char *broken;
@@ -104,10 +136,15 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 		else
 			broken = block_check(pool, block, sums);
 		MUST(!broken, broken);
+		if (atomic_load(&block->state) == GCP_BLOCK_HOLE)
+			broken = hole_check(block);
+		MUST(!broken, broken);
 	}
 	MUST(at == segment->addr + segment->size,
 	     "S1: blocks do not fill their segment");
-	return NULL;
+	MUST(segment->mapped == segment->size - (sums->holes - holes),
+	     "S2: mapped bytes are miscounted");
+	return segment->chunks ? chunks_check(segment) : NULL;
 }
 
 static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
@@ -116,7 +153,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 	struct sums sums = {0};
-	uint64_t reserved = 0, waiting = 0;
+	uint64_t reserved = 0, waiting = 0, holes = 0;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -124,12 +161,15 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		MUST(!broken, broken);
 		MUST(atomic_load(&segment->heap) == heap,
 		     "H1: a segment names another heap");
-		reserved += segment->size;
+		reserved += segment->mapped;
 	}
 	MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
 	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
 		 reserved,
 	     "H2: bytes are lost or counted twice");
+	TAILQ_FOREACH (block, &heap->holes, link)
+		holes += block->size;
+	MUST(holes == sums.holes, "B6: a hole is in no list");
 	TAILQ_FOREACH (block, &heap->pending, link)
 		waiting += block->size;
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
@@ -217,11 +257,13 @@ const char *gcp_pools_check(struct gcp_pools *pools)
 
 	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next) {
 		(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
+		pthread_mutex_lock(&pools->vmm_lock);
 		pthread_mutex_lock(&pools->registry_lock);
 		pthread_mutex_lock(&pool->lock);
 		broken = pool_check(pool);
 		pthread_mutex_unlock(&pool->lock);
 		pthread_mutex_unlock(&pools->registry_lock);
+		pthread_mutex_unlock(&pools->vmm_lock);
 	}
 	return broken;
 }

@@ -43,6 +43,35 @@ struct gcp_driver {
 	 * device to give back what they cache. Best effort. */
 	void (*mem_trim)(void *ctx);
 
+	/* --- virtual memory --------------------------------------------------- */
+	/* Absent (NULL vm_reserve) where the driver has none. None of these waits
+	 * for the device, and none is ordered with its work by anything: whoever
+	 * unmaps knows that all work on the addresses is done. Sizes and addresses
+	 * are multiples of the granularity. Memory lives until it is released, also
+	 * when the context it was made for is gone. */
+
+	/* Whether the device has virtual memory; its granularity, and how much
+	 * memory there is, in bytes. */
+	bool (*vm_device)(int device, uint64_t *ret_granularity, uint64_t *ret_memory);
+
+	/* Sets addresses aside, with nothing behind them, and gives them back. */
+	int (*vm_reserve)(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr);
+	int (*vm_unreserve)(gcp_addr addr, uint64_t bytes);
+
+	/* Makes physical memory of device `device`, and gives it back. Released
+	 * memory that is still mapped goes when it is unmapped. */
+	int (*vm_create)(int device, uint64_t bytes, uint64_t *ret_handle);
+	int (*vm_release)(uint64_t handle);
+
+	/* Puts all of `handle`, which has `bytes`, behind addresses that have
+	 * nothing behind them. Nobody may touch them before vm_open. */
+	int (*vm_map)(gcp_addr addr, uint64_t bytes, uint64_t handle);
+	/* Gives `device`, and those that are its peers in this process, access to
+	 * mapped addresses. */
+	int (*vm_open)(int device, gcp_addr addr, uint64_t bytes);
+	/* Takes whole mappings away. */
+	int (*vm_unmap)(gcp_addr addr, uint64_t bytes);
+
 	/* --- fences --------------------------------------------------------- */
 	/* Absent (NULL fence_record) on drivers before 12.5: the pool then uses
 	 * ctx_sync instead, which is slower and equally safe. */

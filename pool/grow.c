@@ -15,7 +15,7 @@
  * long ago. The bound decides speed and memory, never safety. No page is closed
  * here: fence.c, NO NEW WAITS.
  */
-#include "types.h"
+#include "vmm.h"
 
 /* --- taking what is there --------------------------------------------------------- */
 
@@ -60,7 +60,7 @@ static struct gcp_block *take_from_heap(const struct gcp_request *request, bool 
 	gcp_tally_hand_over(pool, &mine);
 	block = gcp_heap_take(request->heap, request->size, request->size_class);
 	if (!block && request->heap->private &&
-	    gcp_heap_adopt(request->heap, gcp_heap_kind(pool->pools, request->size),
+	    gcp_heap_adopt(request->heap, gcp_heap_kind(pool, request->size),
 			   request_run(request)))
 		block =
 		    gcp_heap_take(request->heap, request->size, request->size_class);
@@ -191,12 +191,16 @@ static uint64_t reserved_on(struct gcp_pools *pools, int device)
 	return bytes;
 }
 
+bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
+{
+	uint64_t quota = pool->pools->config.quota;
+
+	return !quota || reserved_on(pool->pools, pool->device) + bytes <= quota;
+}
+
 static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
-	struct gcp_pools *pools = pool->pools;
-	uint64_t quota = pools->config.quota;
-
-	if (quota && reserved_on(pools, pool->device) + bytes > quota)
+	if (!gcp_quota_allows(pool, bytes))
 		return GCP_CUDA_OUT_OF_MEMORY;
 	return GCP_CALL(pool, mem_alloc, pool->ctx, bytes, ret_addr);
 }
@@ -226,10 +230,34 @@ static int take_new(const struct gcp_request *request, enum gcp_kind kind,
 	return result;
 }
 
+/* The same in a mapped segment: of unused memory from elsewhere, if there is. */
+static int grow_mapped(const struct gcp_request *request, enum gcp_kind kind,
+		       struct gcp_block **ret_block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	bool new;
+	int result;
+
+	/* What threads keep to themselves is worth less than it costs to map. */
+	if (!request->heap->private) {
+		gcp_caches_flush(pool);
+		*ret_block = take_from_heap(request, true);
+		if (*ret_block)
+			return 0;
+	}
+	result = gcp_vmm_provide(request->heap, kind, request_run(request), &new);
+	if (result == 0)
+		*ret_block = take_from_heap(request, !new);
+	return result;
+}
+
 /* Asks for a shared segment, then for no more than needed. */
 static int grow(const struct gcp_request *request, struct gcp_block **ret_block)
 {
-	enum gcp_kind kind = gcp_heap_kind(request->heap->pool->pools, request->size);
+	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
+
+	if (request->heap->pool->vmm)
+		return grow_mapped(request, kind, ret_block);
 	uint64_t bytes = segment_bytes(request, kind);
 	uint64_t least = gcp_round_up(request->size, GCP_CHUNK);
 	int result = take_new(request, kind, bytes, ret_block);

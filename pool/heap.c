@@ -42,19 +42,22 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 	TAILQ_INIT(&heap->segments);
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
+	TAILQ_INIT(&heap->holes);
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		TAILQ_INIT(&classes[i].list);
 }
 
-enum gcp_kind gcp_heap_kind(const struct gcp_pools *pools, uint64_t size)
+enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
-	const struct gcp_classes *classes = &pools->classes;
+	const struct gcp_classes *classes = &pool->pools->classes;
 
 	if (classes->slab_count > 0 && size <= classes->sizes[classes->slab_count - 1])
 		return GCP_KIND_SLAB;
+	if (pool->vmm)
+		return GCP_KIND_LARGE;
 	if (size <= classes->sizes[classes->count - 1])
 		return GCP_KIND_MEDIUM;
-	return size <= pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
+	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
@@ -99,20 +102,19 @@ void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
-	if (gcp_block_is_segment(block) && !heap->private)
-		heap->pool->unused_bytes += block->size;
+	if (!heap->private)
+		heap->pool->unused_bytes += gcp_block_unused(block);
 }
 
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
-	if (gcp_block_is_segment(block) && !heap->private)
-		heap->pool->unused_bytes -= block->size;
+	if (!heap->private)
+		heap->pool->unused_bytes -= gcp_block_unused(block);
 }
 
-/* `lower` takes in its upper neighbour; neither is in a tree. */
-static void block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
-			  struct gcp_block *upper)
+void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
+		       struct gcp_block *upper)
 {
 	assert(lower->addr + lower->size == upper->addr);
 	lower->size += upper->size;
@@ -128,43 +130,38 @@ static void block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
 	gcp_meta_give(&pools->block_meta, upper);
 }
 
-/* A block whose page is ready becomes free memory. */
-static void block_settle(struct gcp_heap *heap, struct gcp_block *block)
+void gcp_block_settle(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 
 	block->size_class = GCP_CLASS_NONE;
 	if (gcp_block_is_free(block->upper)) {
 		gcp_tree_remove(heap, block->upper);
-		block_swallow(pools, block, block->upper);
+		gcp_block_swallow(pools, block, block->upper);
 	}
 	if (gcp_block_is_free(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
 		gcp_tree_remove(heap, lower);
-		block_swallow(pools, lower, block);
+		gcp_block_swallow(pools, lower, block);
 		block = lower;
 	}
 	gcp_tree_insert(heap, block);
 }
 
-/* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
- * Without memory for a descriptor the block stays whole: larger, never wrong. */
-static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size)
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 {
-	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_pools *pools = block->segment->pool->pools;
 	struct gcp_block *rest;
 
-	if (block->size == size)
-		return;
 	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
 				block->page);
 	if (!rest)
-		return;
+		return NULL;
 	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
 		gcp_block_set_state(rest, GCP_BLOCK_RETIRED);
 		gcp_meta_give(&pools->block_meta, rest);
-		return;
+		return NULL;
 	}
 	rest->lower = block;
 	rest->recycled = block->recycled;
@@ -173,7 +170,18 @@ static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t
 		rest->upper->lower = rest;
 	block->upper = rest;
 	block->size = size;
-	gcp_tree_insert(heap, rest);
+	return rest;
+}
+
+/* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
+ * Without memory for a descriptor the block stays whole: larger, never wrong. */
+static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size)
+{
+	struct gcp_block *rest =
+	    block->size == size ? NULL : gcp_block_cut(block, size);
+
+	if (rest)
+		gcp_tree_insert(heap, rest);
 }
 
 /* --- taking and putting ----------------------------------------------------------- */
@@ -206,7 +214,7 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 					uint32_t size_class)
 {
-	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
+	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block = gcp_tree_best_fit(heap, kind, size);
 
 	if (!block)
@@ -329,7 +337,7 @@ static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
 {
 	if (block->size_class != GCP_CLASS_RUN)
 		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
-	block_settle(heap, block);
+	gcp_block_settle(heap, block);
 }
 
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
@@ -419,7 +427,7 @@ static uint64_t span_page(const struct gcp_block *block, uint64_t size)
 uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
 			       uint32_t size_class)
 {
-	enum gcp_kind kind = gcp_heap_kind(heap->pool->pools, size);
+	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
 	uint64_t oldest = 0;
 

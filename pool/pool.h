@@ -59,6 +59,8 @@ struct gcp_config {
 	uint64_t cache_limit;        /* most unused bytes kept per pool; 0: no limit */
 	uint64_t quota;              /* most reserved bytes per device; 0: no limit */
 	bool blocking_free;          /* a free waits for the device, as cudaFree does */
+	bool vmm;            /* segments are mapped by hand where the driver can:
+			      * unused memory anywhere serves any request */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
 };
 
@@ -117,6 +119,7 @@ struct gcp_block_info {
 	uint64_t size;         /* what it occupies */
 	gcp_addr segment_addr; /* the driver allocation that holds it */
 	uint64_t segment_size;
+	bool mapped; /* by hand, and not allocated by mem_alloc */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap; /* NULL: the common heap */
 };
@@ -233,6 +236,12 @@ uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes
 /* Bytes on `device` that are reserved and that no block of the program holds. */
 uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
 
+/* --- mapped segments -------------------------------------------------------- */
+
+/* Another device became a peer of `device`: vm_open is called again for all that
+ * is mapped there. 0, or the driver's error. */
+int gcp_pools_reopen(struct gcp_pools *pools, int device);
+
 /* --- statistics ------------------------------------------------------------ */
 
 /* Each gauge: now, the highest ever (since the last reset), the sum of all
@@ -260,6 +269,7 @@ struct gcp_gauge {
 	X(fences, "fences recorded")                                                   \
 	X(barriers, "barriers set: reuse ordered on the device, host not blocked")     \
 	X(waits, "times the host waited for a page")                                   \
+	X(remaps, "allocations served by mapping unused memory to other addresses")    \
 	X(trims, "segments given back to the driver")                                  \
 	X(held_frees, "frees that waited for the end of a capture")
 
@@ -268,8 +278,18 @@ struct gcp_gauge {
 	X(mem_alloc)                                                                   \
 	X(mem_free)                                                                    \
 	X(mem_trim)                                                                    \
+	X(vm_reserve)                                                                  \
+	X(vm_create)                                                                   \
+	X(vm_release)                                                                  \
+	X(vm_map)                                                                      \
+	X(vm_open)                                                                     \
+	X(vm_unmap)                                                                    \
 	X(fence_create)                                                                \
-	X(fence_record) X(fence_order) X(fence_query) X(fence_wait) X(ctx_sync)
+	X(fence_record)                                                                \
+	X(fence_order)                                                                 \
+	X(fence_query)                                                                 \
+	X(fence_wait)                                                                  \
+	X(ctx_sync)
 
 struct gcp_call_cost {
 	uint64_t count, ns;

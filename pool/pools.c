@@ -5,7 +5,7 @@
  * A pool's struct outlives its context and serves a later one: threads keep
  * pointers to it in their caches.
  */
-#include "types.h"
+#include "vmm.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -40,6 +40,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	gcp_meta_init(&pools->segment_meta, sizeof(struct gcp_segment));
 	gcp_meta_init(&pools->slab_meta, sizeof(struct gcp_slab));
 	TAILQ_INIT(&pools->caches);
+	pthread_mutex_init(&pools->vmm_lock, NULL);
 	pthread_mutex_init(&pools->registry_lock, NULL);
 	pthread_mutex_init(&pools->fence_lock, NULL);
 	pools->map = gcp_map_create();
@@ -83,6 +84,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pthread_mutex_init(&pool->lock, NULL);
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
+	TAILQ_INIT(&pool->lost);
 	atomic_store(&pool->pages.open, GCP_PAGE_FIRST);
 	atomic_store(&pool->pages.completed, GCP_PAGE_FIRST - 1);
 	atomic_store(&pool->pages.ready, GCP_PAGE_FIRST - 1);
@@ -119,6 +121,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	pool->ctx = ctx;
 	pool->device = device;
 	pool->pages.synchronous = !pools->driver.fence_record;
+	gcp_vmm_init(pool);
 	if (fresh) {
 		atomic_store(&pool->next, atomic_load(&pools->first));
 		atomic_store_explicit(&pools->first, pool, memory_order_release);
@@ -156,10 +159,12 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 
 	/* Held to the end: until then nobody may revive the pool, or carry
 	 * blocks from a cache to it. */
+	pthread_mutex_lock(&pools->vmm_lock);
 	pthread_mutex_lock(&pools->registry_lock);
 	pool = gcp_pool_find(pools, ctx);
 	if (!pool) {
 		pthread_mutex_unlock(&pools->registry_lock);
+		pthread_mutex_unlock(&pools->vmm_lock);
 		return;
 	}
 	atomic_store(&pool->live, false);
@@ -179,16 +184,24 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 		      -(int64_t)pool->stats.active_bytes.current);
 	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_vmm_release_lost(pool);
+	pthread_mutex_unlock(&pools->vmm_lock);
 }
 
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 {
 	struct gcp_pages *pages = &pool->pages;
-	struct gcp_segment *segment;
+	struct gcp_segment *segment, *next;
 
-	RB_FOREACH (segment, gcp_segment_tree, &pool->segments)
-		if (pool->live)
+	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
+	{
+		RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+		if (segment->chunks)
+			TAILQ_INSERT_TAIL(&pool->lost, segment, link);
+		else if (pool->live)
 			(void)pools->driver.mem_free(pool->ctx, segment->addr);
+	}
+	gcp_vmm_release_lost(pool);
 	for (uint32_t i = 0; i < pages->count; i++)
 		pools->driver.fence_destroy(
 		    pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);
@@ -268,6 +281,7 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .size = block->size,
 	    .segment_addr = block->segment->addr,
 	    .segment_size = block->segment->size,
+	    .mapped = block->segment->chunks != NULL,
 	    .pool = block->segment->pool,
 	    .heap = heap->private ? heap : NULL,
 	};

@@ -10,7 +10,7 @@
  * pages are pending may be given back too: it then costs what cudaFree costs.
  * Memory of live graphs is never given back.
  */
-#include "types.h"
+#include "vmm.h"
 
 void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list)
 {
@@ -46,6 +46,8 @@ static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only,
 	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
 	pthread_mutex_unlock(&pool->lock);
 	gcp_segments_give_back(pool, &list);
+	if (taken < bytes)
+		taken += gcp_vmm_give_back(pool, bytes - taken);
 	return taken;
 }
 

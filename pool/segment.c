@@ -23,6 +23,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	*segment = (struct gcp_segment){
 	    .addr = addr,
 	    .size = size,
+	    .mapped = size,
 	    .kind = kind,
 	    .pool = pool,
 	    .heap = heap,
@@ -97,11 +98,11 @@ static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 
 	TAILQ_REMOVE(&heap->segments, segment, link);
 	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
-	heap->reserved_bytes -= segment->size;
+	heap->reserved_bytes -= segment->mapped;
 	gcp_gauge_add(&pool->stats.segment, -1);
-	gcp_gauge_add(&pool->stats.reserved_bytes, -(int64_t)segment->size);
+	gcp_gauge_add(&pool->stats.reserved_bytes, -(int64_t)segment->mapped);
 	if (heap->private)
-		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->size);
+		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
 }
 
 static void block_retire(struct gcp_pools *pools, struct gcp_block *block)
@@ -122,7 +123,8 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 		struct gcp_block *block = segment->first;
 
-		if (gcp_block_is_segment(block) && gcp_block_is_free(block) &&
+		if (!segment->chunks && gcp_block_is_segment(block) &&
+		    gcp_block_is_free(block) &&
 		    (!completed_only || block->page <= completed)) {
 			gcp_tree_remove(heap, block);
 			block_retire(pool->pools, block);
@@ -162,7 +164,11 @@ void gcp_heap_forget(struct gcp_heap *heap)
 			block_retire(pools, block);
 		}
 		segment_unlink(heap, segment);
-		gcp_meta_give(&pools->segment_meta, segment);
+		/* What we mapped did not go with the context. */
+		if (segment->chunks)
+			TAILQ_INSERT_TAIL(&heap->pool->lost, segment, link);
+		else
+			gcp_meta_give(&pools->segment_meta, segment);
 	}
 	for (int kind = 0; kind < GCP_KINDS; kind++)
 		RB_INIT(&heap->free[kind]);
@@ -172,6 +178,7 @@ void gcp_heap_forget(struct gcp_heap *heap)
 	}
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
+	TAILQ_INIT(&heap->holes);
 	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = 0;
 	if (!heap->private)

@@ -70,7 +70,7 @@ void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally)
 
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
 {
-	static_assert(GCP_CALL_COUNT <= 16, "pools->calls has a row for each call");
+	static_assert(GCP_CALL_COUNT <= 24, "pools->calls has a row for each call");
 	atomic_fetch_add_explicit(&pool->calls[call][0], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&pool->calls[call][1],
 				  pool->pools->driver.clock_ns() - start_ns,

@@ -13,13 +13,15 @@
  *
  * Locks, in the order in which they may be taken (a thread that holds one may
  * take only those further down):
- *   1. pools->registry_lock   the lists of pools and of thread caches
- *   2. cache->lock            one thread's cache
- *   3. pool->lock             heaps, segments, slabs and blocks of a pool
- *   4. pools->fence_lock      pages, fences, holds; of all pools
- *   5. meta->lock             storage of descriptors
- * No lock but fence_lock is held over a call of the driver. fence_lock has to
- * be: setting a fence and beginning a capture exclude each other.
+ *   1. pools->vmm_lock        what is mapped where
+ *   2. pools->registry_lock   the lists of pools and of thread caches
+ *   3. cache->lock            one thread's cache
+ *   4. pool->lock             heaps, segments, slabs and blocks of a pool
+ *   5. pools->fence_lock      pages, fences, holds; of all pools
+ *   6. meta->lock             storage of descriptors
+ * No lock but fence_lock and vmm_lock is held over a call of the driver.
+ * fence_lock has to be: setting a fence and beginning a capture exclude each
+ * other. vmm_lock is held over calls that never wait for the device.
  */
 #ifndef GCP_POOL_TYPES_H
 #define GCP_POOL_TYPES_H
@@ -111,6 +113,8 @@ enum gcp_block_state {
 	GCP_BLOCK_LISTED,  /* a slab's block, in heap->classes[] */
 	GCP_BLOCK_FREE,    /* in a tree of the heap: ready, merged, best fit */
 	GCP_BLOCK_RUN,     /* cut up: a slab lives here */
+	GCP_BLOCK_HOLE,    /* in heap->holes: addresses with nothing behind them */
+	GCP_BLOCK_MOVING,  /* in the hands of vmm.c */
 };
 
 /* Invariants:
@@ -118,7 +122,8 @@ enum gcp_block_state {
  *  B2 the map finds a block at its addr, except a RUN (its slab's first block)
  *  B3 neighbours touch: lower->addr + lower->size == addr
  *  B4 two neighbours are never both FREE
- *  B5 a FREE block's page is ready */
+ *  B5 a FREE block's page is ready
+ *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs */
 struct gcp_block {
 	gcp_addr addr;
 	uint64_t size;      /* bytes occupied */
@@ -128,7 +133,7 @@ struct gcp_block {
 	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
 	struct gcp_block *lower, *upper; /* neighbours by address; pool->lock */
 	union {
-		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, CACHED */
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, CACHED, HOLE */
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
@@ -148,8 +153,11 @@ enum gcp_kind {
 	GCP_KINDS,
 };
 
-/* One allocation of the driver. All fields: pool->lock.
- *  S1 its blocks, from first by ->upper, cover [addr, addr + size) */
+/* One allocation of the driver, or a range of addresses that vmm.c maps memory
+ * behind, chunk by chunk. All fields but chunks: pool->lock.
+ *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
+ *  S2 mapped is size less the HOLEs in it
+ *  S3 a chunk has a handle if and only if it lies in no HOLE */
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
@@ -157,7 +165,9 @@ struct gcp_segment {
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
 	struct gcp_block *first;
-	TAILQ_ENTRY(gcp_segment) link; /* heap->segments */
+	uint64_t mapped;  /* bytes with memory behind them */
+	uint64_t *chunks; /* [chunk] handle or 0; vmm_lock. NULL: not mapped by us */
+	TAILQ_ENTRY(gcp_segment) link; /* heap->segments, pool->lost */
 	RB_ENTRY(gcp_segment) node;    /* pool->segments, by address */
 };
 TAILQ_HEAD(gcp_segment_list, gcp_segment);
@@ -177,7 +187,7 @@ struct gcp_class_list {
 };
 
 /* A book of segments and free blocks. All fields: pool->lock.
- *  H1 sum of its segments == reserved_bytes
+ *  H1 sum of what its segments have mapped == reserved_bytes
  *  H2 used + cached + pending + listed + free == reserved, in bytes */
 struct gcp_heap {
 	struct gcp_pool *pool;
@@ -192,6 +202,7 @@ struct gcp_heap {
 	struct gcp_class_list *classes; /* [class], up to slab_max */
 	struct gcp_block_list pending;  /* freed, page not ready; oldest first */
 	struct gcp_block_list deferred; /* freed in a capture; wait for settle */
+	struct gcp_block_list holes;    /* HOLE blocks, in no order */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
 	uint64_t used_blocks, used_bytes; /* private heaps only */
@@ -294,6 +305,9 @@ struct gcp_pool {
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
 	struct gcp_segment_tree segments;
+	struct gcp_segment_list lost; /* of a context that is gone; vmm_lock */
+	bool vmm;                     /* its segments are mapped by vmm.c */
+	uint64_t vmm_range;           /* bytes of addresses to set aside at once */
 	struct gcp_pages pages;
 	uint64_t page_bytes; /* freed past the caches into page_seen; lock */
 	uint64_t page_seen;
@@ -304,7 +318,7 @@ struct gcp_pool {
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
 	_Atomic uint64_t
-	    calls[16][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 };
 
 /* Which sizes the program's sizes are rounded up to. Constant after create. */
@@ -325,6 +339,7 @@ struct gcp_pools {
 	struct gcp_map *map;
 	struct gcp_meta block_meta, segment_meta, slab_meta;
 	_Atomic uint64_t last_heap_id;
+	pthread_mutex_t vmm_lock;
 	pthread_mutex_t registry_lock;
 	struct gcp_pool *_Atomic first;
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
@@ -413,7 +428,7 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
-enum gcp_kind gcp_heap_kind(const struct gcp_pools *pools, uint64_t size);
+enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
 /* A ready block of exactly `size`, now USED, or NULL. */
 struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
@@ -448,7 +463,17 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
-/* What heap.c and segment.c share. */
+/* What heap.c, segment.c and vmm_space.c share. */
+/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
+ * no list either. NULL: no memory for its descriptor, nothing is cut. */
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
+/* `lower` takes in its upper neighbour; neither is in a list. */
+void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
+		       struct gcp_block *upper);
+/* A block whose page is ready becomes free memory. */
+void gcp_block_settle(struct gcp_heap *heap, struct gcp_block *block);
+/* Bytes of a free block that could be given back. */
+uint64_t gcp_block_unused(const struct gcp_block *block);
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
@@ -541,6 +566,8 @@ uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list);
 /* Keeps the pool under cache_limit. No lock held. */
 void gcp_pool_limit(struct gcp_pool *pool);
+/* Whether the device's quota leaves room for `bytes` more. No lock held. */
+bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);
 

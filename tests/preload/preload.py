@@ -5,6 +5,7 @@ The build hands over, in the environment:
   GCPT_LIBRARY   libgcpool.so
   GCPT_PATH      directories of the simulated libcuda and libcudart
   GCPT_FIRST     a library to preload before ours (a sanitizer's), may be empty
+  GCPT_BACKEND   how the library gets memory (GCPOOL_BACKEND), may be absent
 """
 
 import difflib
@@ -40,6 +41,8 @@ def environment(library=None, extra=None):
     preload = ":".join(path for path in preload if path)
     if preload:
         env["LD_PRELOAD"] = preload
+    if library and os.environ.get("GCPT_BACKEND"):
+        env["GCPOOL_BACKEND"] = os.environ["GCPT_BACKEND"]
     env.update(extra or {})
     return env
 

@@ -1,0 +1,390 @@
+/*
+ * vmm.c - mapped segments: the second way to get memory from the driver, beside
+ * mem_alloc. Addresses are set aside in long ranges; memory is made in chunks of
+ * 2 MiB and mapped behind them, and unused chunks are mapped elsewhere as they
+ * are needed. So unused memory anywhere serves any request, however large.
+ *
+ * Called by grow.c when nothing that is free fits, and by reclaim.c. Holds
+ * vmm_lock over calls of the driver, which never wait for the device.
+ *
+ * THE RULE: unmapping is ordered by no queue. Only chunks whose page is completed
+ * are unmapped; that a barrier holds later work back is not enough. And nothing
+ * moves that a block of the program, or a private heap, still has.
+ *
+ * Memory that we map is not the context's: it does not go with it. When a context
+ * is gone, so is its work, and what was mapped for it is given back here.
+ */
+#include "vmm.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { RANGE_MIN = 64 << 20 }; /* bytes of addresses to set aside at once */
+
+void gcp_vmm_init(struct gcp_pool *pool)
+{
+	const struct gcp_pools *pools = pool->pools;
+	uint64_t granularity = 0, memory = 0;
+
+	pool->vmm = pools->config.vmm && pools->driver.vm_reserve &&
+		    pools->driver.vm_device(pool->device, &granularity, &memory) &&
+		    granularity > 0 && GCP_CHUNK % granularity == 0;
+	pool->vmm_range =
+	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
+}
+
+/* --- ranges of addresses -----------------------------------------------------------
+ */
+
+static uint64_t *chunks_create(uint64_t size)
+{
+	int saved = errno;
+	void *chunks =
+	    mmap(NULL, size / GCP_CHUNK * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	errno = saved;
+	return chunks == MAP_FAILED ? NULL : chunks;
+}
+
+static void chunks_destroy(uint64_t *chunks, uint64_t size)
+{
+	int saved = errno;
+
+	munmap(chunks, size / GCP_CHUNK * sizeof(uint64_t));
+	errno = saved;
+}
+
+/* Sets aside more addresses than asked for, if it can. */
+static int range_reserve(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+			 gcp_addr *ret_addr, uint64_t *ret_size)
+{
+	struct gcp_pool *pool = heap->pool;
+	uint64_t size = kind == GCP_KIND_SLAB ? pool->vmm_range / 8 : pool->vmm_range;
+	uint64_t least = gcp_round_up(bytes, GCP_CHUNK);
+	int result;
+
+	size = gcp_round_up(size, GCP_CHUNK);
+	if (heap->private || size < least)
+		size = least;
+	for (;;) {
+		result = GCP_CALL(pool, vm_reserve, size, GCP_CHUNK, ret_addr);
+		if (result == 0 || size == least)
+			break;
+		size = gcp_round_up(size / 2, GCP_CHUNK);
+		if (size < least)
+			size = least;
+	}
+	*ret_size = size;
+	return result;
+}
+
+static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
+{
+	struct gcp_pool *pool = heap->pool;
+	uint64_t size, *chunks;
+	gcp_addr addr;
+	int result = range_reserve(heap, kind, bytes, &addr, &size);
+
+	if (result != 0)
+		return result;
+	chunks = chunks_create(size);
+	result = -ENOMEM;
+	if (chunks) {
+		pthread_mutex_lock(&pool->lock);
+		result = gcp_space_add(heap, addr, size, kind, chunks);
+		pthread_mutex_unlock(&pool->lock);
+	}
+	if (result != 0) {
+		if (chunks)
+			chunks_destroy(chunks, size);
+		(void)pool->pools->driver.vm_unreserve(addr, size);
+	}
+	return result;
+}
+
+/* --- chunks -------------------------------------------------------------------------
+ */
+
+static uint64_t *chunk_of(const struct gcp_block *block)
+{
+	return &block->segment->chunks[gcp_space_chunk(block->segment, block->addr)];
+}
+
+static uint64_t chunk_count(const struct gcp_block *block)
+{
+	return block->size / GCP_CHUNK;
+}
+
+static void chunks_release(struct gcp_pool *pool, uint64_t *chunks, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++) {
+		if (chunks[i])
+			(void)GCP_CALL(pool, vm_release, chunks[i]);
+		chunks[i] = 0;
+	}
+}
+
+/* Makes new memory for the end of the target, behind what is donated. */
+static int chunks_make(struct gcp_pool *pool, const struct gcp_move *move)
+{
+	uint64_t *chunks = chunk_of(move->target), count = chunk_count(move->target);
+	uint64_t first = move->donated / GCP_CHUNK;
+
+	if (!gcp_quota_allows(pool, (count - first) * GCP_CHUNK))
+		return GCP_CUDA_OUT_OF_MEMORY;
+	for (uint64_t i = first; i < count; i++) {
+		int result =
+		    GCP_CALL(pool, vm_create, pool->device, GCP_CHUNK, &chunks[i]);
+		if (result != 0) {
+			chunks[i] = 0;
+			chunks_release(pool, &chunks[first], i - first);
+			return result;
+		}
+	}
+	return 0;
+}
+
+/* Unmaps the donors. Their chunks go to `to` or, if it is NULL, to the driver.
+ * Those that could not be unmapped stay with the move. */
+static int donors_unmap(struct gcp_pool *pool, struct gcp_move *move, uint64_t *to)
+{
+	struct gcp_block *donor, *next;
+	int result = 0;
+
+	for (donor = TAILQ_FIRST(&move->donors); donor && result == 0; donor = next) {
+		uint64_t *from = chunk_of(donor), count = chunk_count(donor);
+
+		next = TAILQ_NEXT(donor, link);
+		result = GCP_CALL(pool, vm_unmap, donor->addr, donor->size);
+		if (result != 0)
+			break;
+		if (to) {
+			memcpy(to, from, count * sizeof(*to));
+			memset(from, 0, count * sizeof(*from));
+			to += count;
+		} else {
+			chunks_release(pool, from, count);
+		}
+		pthread_mutex_lock(&pool->lock);
+		gcp_space_vacate(move, donor);
+		pthread_mutex_unlock(&pool->lock);
+	}
+	return result;
+}
+
+/* Puts the target's chunks behind its addresses. */
+static int target_map(struct gcp_pool *pool, const struct gcp_block *target)
+{
+	uint64_t *chunks = chunk_of(target), count = chunk_count(target), mapped = 0;
+	int result = 0;
+
+	while (result == 0 && mapped < count) {
+		result = GCP_CALL(pool, vm_map, target->addr + mapped * GCP_CHUNK,
+				  GCP_CHUNK, chunks[mapped]);
+		mapped += result == 0;
+	}
+	if (result == 0)
+		result =
+		    GCP_CALL(pool, vm_open, pool->device, target->addr, target->size);
+	if (result != 0 && mapped > 0)
+		(void)GCP_CALL(pool, vm_unmap, target->addr, mapped * GCP_CHUNK);
+	return result;
+}
+
+/* First what can fail for want of memory, then what cannot be undone. Whatever
+ * fails: chunks that have no place any more are given back. */
+static int move_run(struct gcp_pool *pool, struct gcp_move *move)
+{
+	struct gcp_block *target = move->target;
+	int result = chunks_make(pool, move);
+
+	if (result != 0)
+		return result;
+	result = donors_unmap(pool, move, chunk_of(target));
+	if (result == 0)
+		result = target_map(pool, target);
+	if (result != 0)
+		chunks_release(pool, chunk_of(target), chunk_count(target));
+	return result;
+}
+
+/* --- making room ---------------------------------------------------------------------
+ */
+
+/* pool->lock is held. 0: planned, or there is room already (no target). */
+static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		     struct gcp_move *move)
+{
+	struct gcp_pool *pool = heap->pool;
+	int result;
+
+	gcp_heap_advance(&pool->common);
+	if (gcp_tree_best_fit(heap, kind, bytes))
+		return 0;
+	gcp_slab_dissolve_unused(&pool->common);
+	if (gcp_tree_best_fit(heap, kind, bytes))
+		return 0;
+	result = gcp_space_place(heap, kind, bytes, move);
+	if (result == 0)
+		gcp_space_collect(pool, move->target->size, move);
+	return result;
+}
+
+static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+			  bool *ret_new)
+{
+	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
+	struct gcp_pool *pool = heap->pool;
+	int result;
+
+	pthread_mutex_lock(&pool->lock);
+	result = move_plan(heap, kind, bytes, &move);
+	pthread_mutex_unlock(&pool->lock);
+	if (result == -ENOSPC) {
+		result = range_add(heap, kind, bytes);
+		if (result != 0)
+			return result;
+		pthread_mutex_lock(&pool->lock);
+		result = move_plan(heap, kind, bytes, &move);
+		pthread_mutex_unlock(&pool->lock);
+	}
+	if (result != 0 || !move.target)
+		return result;
+	*ret_new = move.donated < move.target->size;
+	result = move_run(pool, &move);
+	pthread_mutex_lock(&pool->lock);
+	if (result == 0)
+		gcp_space_fill(&move);
+	else
+		gcp_space_abandon(pool, &move);
+	pool->stats.remaps += result == 0 && !*ret_new;
+	pthread_mutex_unlock(&pool->lock);
+	return result;
+}
+
+int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		    bool *ret_new)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	int result;
+
+	*ret_new = false;
+	pthread_mutex_lock(&pools->vmm_lock);
+	result = provide_locked(heap, kind, bytes, ret_new);
+	pthread_mutex_unlock(&pools->vmm_lock);
+	return result;
+}
+
+/* --- giving back
+ * ----------------------------------------------------------------------
+ */
+
+uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes)
+{
+	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
+	struct gcp_block *donor;
+	uint64_t given = 0, kept = 0;
+
+	if (!pool->vmm || bytes == 0)
+		return 0;
+	pthread_mutex_lock(&pool->pools->vmm_lock);
+	pthread_mutex_lock(&pool->lock);
+	gcp_space_collect(pool, bytes, &move);
+	pthread_mutex_unlock(&pool->lock);
+	given = move.donated;
+	(void)donors_unmap(pool, &move, NULL);
+	pthread_mutex_lock(&pool->lock);
+	TAILQ_FOREACH (donor, &move.donors, link)
+		kept += donor->size;
+	pool->stats.trims += given > kept;
+	gcp_space_abandon(pool, &move);
+	pthread_mutex_unlock(&pool->lock);
+	pthread_mutex_unlock(&pool->pools->vmm_lock);
+	return given - kept;
+}
+
+/* Errors do not matter here: what a dying context has taken along is gone. */
+static void segment_release(struct gcp_pool *pool, struct gcp_segment *segment)
+{
+	uint64_t count = segment->size / GCP_CHUNK, *chunks = segment->chunks;
+
+	for (uint64_t first = 0, end; first < count; first = end) {
+		for (end = first; end < count && chunks[end]; end++)
+			;
+		if (end > first)
+			(void)GCP_CALL(pool, vm_unmap,
+				       segment->addr + first * GCP_CHUNK,
+				       (end - first) * GCP_CHUNK);
+		chunks_release(pool, &chunks[first], end - first);
+		while (end < count && !chunks[end])
+			end++;
+	}
+	(void)pool->pools->driver.vm_unreserve(segment->addr, segment->size);
+	chunks_destroy(chunks, segment->size);
+}
+
+void gcp_vmm_release_lost(struct gcp_pool *pool)
+{
+	struct gcp_segment *segment;
+
+	while ((segment = TAILQ_FIRST(&pool->lost))) {
+		TAILQ_REMOVE(&pool->lost, segment, link);
+		segment_release(pool, segment);
+		gcp_meta_give(&pool->pools->segment_meta, segment);
+	}
+}
+
+/* --- peers
+ * ----------------------------------------------------------------------------
+ */
+
+/* The mapped segment at or above `addr`. */
+static struct gcp_segment *segment_from(struct gcp_pool *pool, gcp_addr addr)
+{
+	struct gcp_segment key = {.addr = addr}, *segment;
+
+	pthread_mutex_lock(&pool->lock);
+	segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
+	while (segment && !segment->chunks)
+		segment = RB_NEXT(gcp_segment_tree, &pool->segments, segment);
+	pthread_mutex_unlock(&pool->lock);
+	return segment;
+}
+
+static int segment_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
+{
+	uint64_t count = segment->size / GCP_CHUNK, *chunks = segment->chunks, end;
+	int result = 0;
+
+	for (uint64_t first = 0; first < count && result == 0; first = end + 1) {
+		for (end = first; end < count && chunks[end]; end++)
+			;
+		if (end > first)
+			result = GCP_CALL(pool, vm_open, pool->device,
+					  segment->addr + first * GCP_CHUNK,
+					  (end - first) * GCP_CHUNK);
+	}
+	return result;
+}
+
+int gcp_pools_reopen(struct gcp_pools *pools, int device)
+{
+	struct gcp_segment *segment;
+	int result = 0;
+
+	/* While it is held segments come and go nowhere, and nothing is mapped. */
+	pthread_mutex_lock(&pools->vmm_lock);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		gcp_addr at = 0;
+
+		if (!pool->live || pool->device != device)
+			continue;
+		while (result == 0 && (segment = segment_from(pool, at))) {
+			result = segment_reopen(pool, segment);
+			at = segment->addr + segment->size;
+		}
+	}
+	pthread_mutex_unlock(&pools->vmm_lock);
+	return result;
+}

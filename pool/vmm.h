@@ -1,0 +1,55 @@
+/*
+ * vmm.h - mapped segments: what grow.c, reclaim.c and pools.c want of vmm.c, and
+ * vmm.c of vmm_space.c.
+ */
+#ifndef GCP_POOL_VMM_H
+#define GCP_POOL_VMM_H
+
+#include "types.h"
+
+/* --- vmm.c: no lock is held ------------------------------------------------------- */
+
+/* Whether the pool maps its own segments. */
+void gcp_vmm_init(struct gcp_pool *pool);
+/* Puts a free block of at least `bytes` into `heap`, where none is: by mapping
+ * unused chunks to other addresses and, where those do not do, new memory
+ * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, a device error; -ENOMEM. */
+int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		    bool *ret_new);
+/* Gives unused chunks back whose pages are completed, until `bytes` are given
+ * back; returns the bytes. */
+uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes);
+/* Gives back what pool->lost has. vmm_lock is held. */
+void gcp_vmm_release_lost(struct gcp_pool *pool);
+
+/* --- vmm_space.c: vmm_lock and pool->lock are held ----------------------------------
+ */
+
+/* Room in the making: a part of a hole that memory is to be put behind, and
+ * unused chunks that it may come from. Their blocks are MOVING. */
+struct gcp_move {
+	struct gcp_heap *heap;        /* of the target */
+	struct gcp_block *target;     /* NULL: none, chunks are given back */
+	struct gcp_block_list donors; /* of the pool's common heap */
+	uint64_t donated;             /* bytes of donors */
+};
+
+/* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
+int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		  enum gcp_kind kind, uint64_t *chunks);
+/* Picks the part of a hole that needs the least memory to make room for `bytes`.
+ * -ENOSPC: no hole will do; -ENOMEM. */
+int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		    struct gcp_move *move);
+/* Picks unused chunks whose page is completed, until `bytes` are donated. */
+void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, struct gcp_move *move);
+/* The donor's chunks are gone: it is a hole, or a part of one. */
+void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor);
+/* The target has memory behind it: it is free. */
+void gcp_space_fill(struct gcp_move *move);
+/* What is left of the move goes back to what it was. */
+void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move);
+/* The index of an address in segment->chunks. */
+uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
+
+#endif

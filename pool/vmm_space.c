@@ -1,0 +1,325 @@
+/*
+ * vmm_space.c - the books of mapped segments: which addresses have memory behind
+ * them, where room could be made, and which chunks could be moved there.
+ *
+ * Called by vmm.c with vmm_lock and pool->lock held. Never calls the driver.
+ *
+ * A mapped segment is a long range of addresses, cut into blocks like any other.
+ * Its HOLEs have nothing behind them; all else has, in chunks of 2 MiB:
+ *
+ *      | used | free |     hole     | free |   used   | free |  hole ...
+ *      |  chunk  |  chunk  |        |   chunk  |   chunk  |
+ *
+ * To make room for a request a part of a hole gets memory, beginning where it
+ * borders on other blocks, so that the chunk that they share is shared by the
+ * request too. The memory comes from whole chunks that lie free elsewhere.
+ *
+ * Chunks of private heaps never move: graphs know their addresses.
+ */
+#include "vmm.h"
+
+uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr)
+{
+	assert(addr % GCP_CHUNK == segment->addr % GCP_CHUNK);
+	return (addr - segment->addr) / GCP_CHUNK;
+}
+
+/* --- holes -------------------------------------------------------------------------
+ */
+
+static bool is_hole(const struct gcp_block *block)
+{
+	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
+			    GCP_BLOCK_HOLE;
+}
+
+static void hole_insert(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+
+	block->page = GCP_PAGE_FRESH;
+	if (is_hole(block->upper)) {
+		TAILQ_REMOVE(&heap->holes, block->upper, link);
+		gcp_block_swallow(pools, block, block->upper);
+	}
+	if (is_hole(block->lower)) {
+		struct gcp_block *lower = block->lower;
+
+		TAILQ_REMOVE(&heap->holes, lower, link);
+		gcp_block_swallow(pools, lower, block);
+		block = lower;
+	}
+	gcp_block_set_state(block, GCP_BLOCK_HOLE);
+	TAILQ_INSERT_TAIL(&heap->holes, block, link);
+}
+
+static void mapped_change(struct gcp_heap *heap, struct gcp_segment *segment,
+			  int64_t change)
+{
+	struct gcp_stats *stats = &heap->pool->stats;
+
+	segment->mapped += (uint64_t)change;
+	heap->reserved_bytes += (uint64_t)change;
+	gcp_gauge_add(&stats->reserved_bytes, change);
+	if (heap->private)
+		gcp_gauge_add(&stats->private_bytes, change);
+}
+
+int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		  enum gcp_kind kind, uint64_t *chunks)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
+	struct gcp_block *hole;
+	int result = -ENOMEM;
+
+	if (!segment)
+		return -ENOMEM;
+	*segment = (struct gcp_segment){
+	    .addr = addr,
+	    .size = size,
+	    .chunks = chunks,
+	    .kind = kind,
+	    .pool = pool,
+	    .heap = heap,
+	};
+	hole = gcp_block_create(segment, addr, size, GCP_PAGE_FRESH);
+	if (hole)
+		result = gcp_map_set(pools->map, addr, hole);
+	if (result != 0) {
+		if (hole) {
+			gcp_block_set_state(hole, GCP_BLOCK_RETIRED);
+			gcp_meta_give(&pools->block_meta, hole);
+		}
+		gcp_meta_give(&pools->segment_meta, segment);
+		return result;
+	}
+	segment->first = hole;
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
+	gcp_gauge_add(&pool->stats.segment, 1);
+	hole_insert(heap, hole);
+	return 0;
+}
+
+/* --- where to make room --------------------------------------------------------- */
+
+struct place {
+	struct gcp_block *hole;
+	uint64_t size; /* bytes of the hole to be mapped */
+	bool upper;    /* its upper part */
+};
+
+static uint64_t free_bytes(const struct gcp_block *block)
+{
+	return gcp_block_is_free(block) ? block->size : 0;
+}
+
+/* What has to be mapped beside `beside` free bytes. */
+static uint64_t bytes_missing(uint64_t bytes, uint64_t beside)
+{
+	return beside >= bytes ? 0 : gcp_round_up(bytes - beside, GCP_CHUNK);
+}
+
+static bool place_is_better(const struct place *place, const struct place *than)
+{
+	if (!than->hole || place->size != than->size)
+		return !than->hole || place->size < than->size;
+	return place->hole->size < than->hole->size;
+}
+
+static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place *best)
+{
+	uint64_t lower = free_bytes(hole->lower), upper = free_bytes(hole->upper);
+	struct place place = {.hole = hole};
+
+	if (lower + hole->size + upper < bytes)
+		return;
+	place.upper = upper > lower;
+	place.size = bytes_missing(bytes, place.upper ? upper : lower);
+	if (place.size > hole->size)
+		place.size = hole->size; /* then both sides help */
+	if (place.size > 0 && place_is_better(&place, best))
+		*best = place;
+}
+
+/* Cuts the place out of its hole. NULL: no memory for a descriptor. */
+static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *place)
+{
+	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole;
+
+	TAILQ_REMOVE(&heap->holes, hole, link);
+	if (place->size < hole->size) {
+		rest = gcp_block_cut(hole, place->upper ? hole->size - place->size
+							: place->size);
+		if (!rest) {
+			TAILQ_INSERT_TAIL(&heap->holes, hole, link);
+			return NULL;
+		}
+		target = place->upper ? rest : hole;
+		rest = place->upper ? hole : rest;
+	}
+	gcp_block_set_state(target, GCP_BLOCK_MOVING);
+	if (rest)
+		hole_insert(heap, rest);
+	return target;
+}
+
+int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		    struct gcp_move *move)
+{
+	struct place best = {NULL};
+	struct gcp_block *hole;
+
+	TAILQ_FOREACH (hole, &heap->holes, link)
+		if (hole->segment->kind == kind)
+			place_consider(hole, bytes, &best);
+	if (!best.hole)
+		return -ENOSPC;
+	move->heap = heap;
+	move->target = place_take(heap, &best);
+	return move->target ? 0 : -ENOMEM;
+}
+
+/* --- which chunks can move ---------------------------------------------------------
+ */
+
+static gcp_addr whole_begin(const struct gcp_block *block)
+{
+	return gcp_round_up(block->addr, GCP_CHUNK);
+}
+
+/* Bytes of the whole chunks in a block. */
+static uint64_t whole_bytes(const struct gcp_block *block)
+{
+	gcp_addr begin = whole_begin(block);
+	gcp_addr end = (block->addr + block->size) / GCP_CHUNK * GCP_CHUNK;
+
+	return end > begin ? end - begin : 0;
+}
+
+uint64_t gcp_block_unused(const struct gcp_block *block)
+{
+	if (block->segment->chunks)
+		return whole_bytes(block);
+	return gcp_block_is_segment(block) ? block->size : 0;
+}
+
+/* Unmapping is ordered by no queue: only completed work is done with a chunk. */
+static bool may_donate(const struct gcp_block *block, uint64_t completed,
+		       const struct gcp_move *move)
+{
+	const struct gcp_block *target = move->target;
+
+	if (!block->segment->chunks || block->page > completed)
+		return false;
+	/* What the target will merge with stays. */
+	return !target || (block != target->lower && block != target->upper);
+}
+
+/* The smallest block that has `bytes` in whole chunks, or else the one that has
+ * most; NULL: none has any. */
+static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
+				    const struct gcp_move *move)
+{
+	uint64_t completed = atomic_load(&pool->pages.completed);
+	struct gcp_block key = {.size = GCP_CHUNK}, *block, *most = NULL;
+
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		struct gcp_block_tree *tree = &pool->common.free[kind];
+
+		for (block = RB_NFIND(gcp_block_tree, tree, &key); block;
+		     block = RB_NEXT(gcp_block_tree, tree, block)) {
+			uint64_t most_bytes = most ? whole_bytes(most) : 0;
+
+			if (!may_donate(block, completed, move))
+				continue;
+			if (most_bytes < bytes && whole_bytes(block) > most_bytes)
+				most = block;
+			else if (most && most_bytes >= bytes &&
+				 whole_bytes(block) >= bytes &&
+				 block->size < most->size)
+				most = block;
+		}
+	}
+	return most;
+}
+
+/* Cuts up to `bytes` of whole chunks out of a free block; the rest stays free. */
+static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *block,
+				   uint64_t bytes)
+{
+	gcp_addr begin = whole_begin(block);
+	struct gcp_block *below = NULL, *above = NULL;
+
+	if (bytes > whole_bytes(block))
+		bytes = whole_bytes(block);
+	gcp_tree_remove(heap, block);
+	if (block->addr < begin) {
+		below = block;
+		block = gcp_block_cut(below, begin - below->addr);
+		gcp_tree_insert(heap, below);
+		if (!block)
+			return NULL;
+	}
+	if (block->size > bytes) {
+		above = gcp_block_cut(block, bytes);
+		if (!above) {
+			gcp_block_settle(heap, block);
+			return NULL;
+		}
+	}
+	gcp_block_set_state(block, GCP_BLOCK_MOVING);
+	if (above)
+		gcp_tree_insert(heap, above);
+	return block;
+}
+
+void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, struct gcp_move *move)
+{
+	while (move->donated < bytes) {
+		uint64_t missing = bytes - move->donated;
+		struct gcp_block *donor = donor_find(pool, missing, move);
+
+		if (donor)
+			donor = donor_cut(&pool->common, donor, missing);
+		if (!donor)
+			return;
+		TAILQ_INSERT_TAIL(&move->donors, donor, link);
+		move->donated += donor->size;
+	}
+}
+
+/* --- the end of a move -------------------------------------------------------------
+ */
+
+void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor)
+{
+	struct gcp_heap *heap = atomic_load(&donor->segment->heap);
+
+	TAILQ_REMOVE(&move->donors, donor, link);
+	mapped_change(heap, donor->segment, -(int64_t)donor->size);
+	hole_insert(heap, donor);
+}
+
+void gcp_space_fill(struct gcp_move *move)
+{
+	mapped_change(move->heap, move->target->segment, (int64_t)move->target->size);
+	gcp_block_settle(move->heap, move->target);
+	move->target = NULL;
+}
+
+void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move)
+{
+	struct gcp_block *donor;
+
+	if (move->target)
+		hole_insert(move->heap, move->target);
+	move->target = NULL;
+	while ((donor = TAILQ_FIRST(&move->donors))) {
+		TAILQ_REMOVE(&move->donors, donor, link);
+		gcp_block_settle(&pool->common, donor);
+	}
+	move->donated = 0;
+}
