@@ -11,7 +11,8 @@
  * Such a block is either the graph's own or a bystander's. The graph's own is for
  * captured work: once freed it may be given out again by the order of the graph.
  * Where plain CUDA would have allowed the allocation (the mode of the capture or
- * of the thread is relaxed), or the thread has no part in the capture (3), the
+ * of the thread is relaxed, or it is another thread's and local to that: which
+ * stream a thread worked on says little), or the thread has no part in it (3), the
  * block may be for work that runs right now: then it comes from a second pool
  * that the graph holds as well, whose blocks wait for fences like common ones,
  * and that never gives out what captured work has used.
@@ -79,16 +80,28 @@ static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candi
 			candidate_add(candidates, capture);
 }
 
+/* Whether plain CUDA allows the calling thread to allocate during this capture. */
+static bool capture_allows(const struct gcp_capture *capture, int thread_mode)
+{
+	if (capture->mode == GCP_CAPTURE_RELAXED || thread_mode == GCP_CAPTURE_RELAXED)
+		return true;
+	if (pthread_equal(capture->thread, pthread_self()))
+		return false;
+	return capture->mode != GCP_CAPTURE_GLOBAL || thread_mode != GCP_CAPTURE_GLOBAL;
+}
+
 /* Whether plain CUDA would have allowed the allocation. A program that has named
  * a graph pool for its capture knows what it does. */
 static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
 {
+	int mode = tracker->driver.thread_mode();
+
 	if (candidates->count == 1 && candidates->captures[0]->shared)
 		return false;
 	for (size_t i = 0; i < candidates->count; i++)
-		if (candidates->captures[i]->mode == GCP_CAPTURE_RELAXED)
+		if (capture_allows(candidates->captures[i], mode))
 			return true;
-	return tracker->driver.thread_mode() == GCP_CAPTURE_RELAXED;
+	return false;
 }
 
 static bool is_member(const struct gcp_capture *capture,

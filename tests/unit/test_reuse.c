@@ -182,6 +182,30 @@ static void a_bystander_never_gets_what_captured_work_has_used(void **state)
 	graph_destroy(graph);
 }
 
+static void *take_on_captured_stream(void *arg)
+{
+	(void)arg;
+	elsewhere = capture_alloc_on(stream_handle(0), 3 * MIB);
+	return NULL;
+}
+
+/* It may have worked on that stream long ago: what it allocates is its own. */
+static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	pthread_t thread;
+
+	(void)state;
+	must_free(pools, addr); /* each replay of the graph will touch it */
+	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
+	pthread_join(thread, NULL);
+	assert_true(is_private(elsewhere));
+	assert_int_not_equal(elsewhere, addr);
+	end(0);
+	graph_destroy(graph);
+}
+
 /* More contexts than barriers are set in one turn. */
 static void launches_wait_for_every_context_of_a_capture(void **state)
 {
@@ -390,6 +414,7 @@ int main(void)
 	    TEST(launches_wait_for_work_on_recycled_blocks),
 	    TEST(where_plain_CUDA_allows_allocation_reuse_waits_for_fences),
 	    TEST(a_bystander_never_gets_what_captured_work_has_used),
+	    TEST(a_thread_that_a_capture_does_not_bind_is_a_bystander),
 	    TEST(launches_wait_for_every_context_of_a_capture),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 	    TEST(captures_share_a_pool_that_the_program_names),
