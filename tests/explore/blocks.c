@@ -37,14 +37,22 @@ static bool overlap(const struct block *a, const struct block *b)
 	return a->addr < b->addr + b->bytes && b->addr < a->addr + a->bytes;
 }
 
-static void place_check(struct world *w, const struct block *block)
+static bool is_kept(const struct world *w, const struct block *block)
 {
+	return !block->live && block->pool && w->pools[block->pool].refs > 0;
+}
+
+static void place_check(struct thread *t, const struct block *block)
+{
+	struct world *w = t->world;
+
 	if (block->addr == 0 || block->addr % 512 != 0)
 		failure(w, "a block at 0x%llx is not aligned",
 			(unsigned long long)block->addr);
 	for (const struct block *other = w->blocks; other; other = other->next)
-		if (other != block && (other->live || other->holders) &&
-		    overlap(block, other))
+		if (other != block && overlap(block, other) &&
+		    (other->live ||
+		     (is_kept(w, other) && !capture_may_recycle(t, other->pool))))
 			failure(w,
 				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
 				"is %s",
@@ -77,7 +85,7 @@ static void view_check(struct world *w, const struct block *block)
 			(unsigned long long)block->addr);
 }
 
-/* --- how much there is ---------------------------------------------------------- */
+/* --- how much there is --- */
 
 static uint64_t cost(uint64_t bytes)
 {
@@ -85,15 +93,24 @@ static uint64_t cost(uint64_t bytes)
 			       : (bytes + 511) / 512 * 512;
 }
 
+static bool may_be_kept(const struct world *w, const struct block *block)
+{
+	bool kept = false;
+
+	for (uint32_t i = 1; i <= w->pool_count; i++)
+		kept |= w->pools[i].refs > 0;
+	return block->in_capture && kept;
+}
+
 /* Fragmentation may cost what each block in use pins, and no more. */
 static void out_of_memory_check(struct world *w, int device, uint64_t bytes)
 {
 	uint64_t pinned = w->setting->pinned, used = cost(bytes) + pinned;
 
-	if (w->setting->leak)
+	if (w->setting->leak || w->left || !all_is_calm(w))
 		return; /* nothing is ever given back */
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->device == device && (block->live || block->holders))
+		if (block->device == device && (block->live || may_be_kept(w, block)))
 			used +=
 			    cost(block->bytes) > pinned ? cost(block->bytes) : pinned;
 	if (!w->setting->memory_small || used <= w->setting->memory)
@@ -106,13 +123,31 @@ static void out_of_memory_check(struct world *w, int device, uint64_t bytes)
 /* --- allocate and free -------------------------------------------------------------
  */
 
+/* Plain CUDA allocates during a capture only in this mode. */
+static CUstreamCaptureMode relax(const struct world *w)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (w->setting->plain)
+		cuThreadExchangeStreamCaptureMode(&mode);
+	return mode;
+}
+
+static void unrelax(const struct world *w, CUstreamCaptureMode mode)
+{
+	if (w->setting->plain)
+		cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_result)
 {
 	struct world *w = t->world;
+	CUstreamCaptureMode mode = relax(w);
 	struct block *block;
 	CUdeviceptr addr = 0;
 
 	*ret_result = cuMemAlloc(&addr, bytes);
+	unrelax(w, mode);
 	if (*ret_result == CUDA_ERROR_OUT_OF_MEMORY)
 		out_of_memory_check(w, w->spaces[t->space].device, bytes);
 	else
@@ -130,9 +165,20 @@ struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_resul
 	block->next = w->blocks;
 	w->blocks = block;
 	regions_init(block);
-	place_check(w, block);
+	capture_adopt(t, block);
+	place_check(t, block);
 	view_check(w, block);
 	return block;
+}
+
+/* Plain CUDA does not keep what a graph still needs. */
+static bool is_left(struct world *w, const struct block *block)
+{
+	bool left =
+	    w->setting->leak || (w->setting->plain && (block->pool || !all_is_calm(w)));
+
+	w->left |= left;
+	return left;
 }
 
 bool block_free(struct thread *t, struct block *block)
@@ -141,15 +187,14 @@ bool block_free(struct thread *t, struct block *block)
 
 	if (!order_free(t, block))
 		return false;
-	if (!w->setting->leak && !FINE(t, cuMemFree(block->addr)))
+	if (!is_left(w, block) && !FINE(t, cuMemFree(block->addr)))
 		return false;
 	block->live = false;
-	block->freed = true;
 	return true;
 }
 
 void block_lose(struct block *block)
 {
 	block->live = false;
-	block->holders = 0;
+	block->pool = 0;
 }

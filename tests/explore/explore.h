@@ -49,12 +49,15 @@ enum {
 	EXEC_SLOTS = 6,
 	CAPTURE_SLOTS = 3,
 	OPS_MAX = 400,
-	ITEMS_MAX = 160, /* of one graph */
-	HELD_MAX = 64,
+	ITEMS_MAX = 120, /* of one graph */
+	LOCALS_MAX = 48, /* regions that one capture knows the contents of */
+	POOLS_MAX = 64,  /* graph pools of a history; 0 is none */
+	POOLS_OF_BODY = 6,
+	NAMED_MAX = 3, /* graph pools that the program named itself */
 	REGIONS = 2,
 };
 
-/* --- randomness -------------------------------------------------------------- */
+/* --- randomness --- */
 
 struct draw {
 	uint64_t state;
@@ -74,7 +77,7 @@ static inline uint64_t draw_below(struct draw *draw, uint64_t below)
 	return draw_next(draw) % below;
 }
 
-/* --- the history ---------------------------------------------------------------- */
+/* --- the history --- */
 
 /* X(name, weight, group): how often, and which operations come and go together. */
 #define EXPLORE_OPS(X)                                                                 \
@@ -105,7 +108,24 @@ static inline uint64_t draw_below(struct draw *draw, uint64_t below)
 	X(SPACE_CREATE, 3, SPACES)                                                     \
 	X(SPACE_DESTROY, 2, SPACES)                                                    \
 	X(SPACE_RESET, 1, SPACES)                                                      \
-	X(THREAD_END, 3, THREADS)
+	X(THREAD_END, 3, THREADS)                                                      \
+	X(THREAD_MODE, 4, CAPTURES)                                                    \
+	X(CAPTURE_BEGIN, 14, CAPTURES)                                                 \
+	X(CAPTURE_INTO, 4, CAPTURES)                                                   \
+	X(CAPTURE_FORK, 16, CAPTURES)                                                  \
+	X(CAPTURE_END, 16, CAPTURES)                                                   \
+	X(CAPTURE_SPOIL, 1, CAPTURES)                                                  \
+	X(CAPTURE_ABANDON, 1, CAPTURES)                                                \
+	X(POOL_CREATE, 3, POOLS)                                                       \
+	X(POOL_USE, 6, POOLS)                                                          \
+	X(POOL_RELEASE, 3, POOLS)                                                      \
+	X(GRAPH_INSTANTIATE, 20, GRAPHS)                                               \
+	X(GRAPH_LAUNCH, 40, GRAPHS)                                                    \
+	X(GRAPH_UPDATE, 6, GRAPHS)                                                     \
+	X(GRAPH_CLONE, 5, GRAPHS)                                                      \
+	X(GRAPH_COMPOSE, 5, GRAPHS)                                                    \
+	X(GRAPH_DESTROY, 14, GRAPHS)                                                   \
+	X(EXEC_DESTROY, 12, GRAPHS)
 
 enum op_kind {
 #define X(name, weight, group) OP_##name,
@@ -135,7 +155,9 @@ struct setting {
 	unsigned threads;
 	int devices;
 	int driver_version;
-	uint64_t memory;   /* bytes, of each device */
+	uint64_t memory; /* bytes, of each device */
+	uint64_t cache_limit;
+	bool tight;        /* memory may be taken back from captures under way */
 	bool memory_small; /* out-of-memory is to be expected */
 	uint64_t pinned;   /* bytes that one block may keep from being given back */
 	bool check_often;  /* all invariants after each step */
@@ -152,7 +174,7 @@ void history_draw(struct history *ret_history, const struct setting *setting);
 void history_decode(struct history *ret_history, const uint8_t *bytes, size_t count);
 void history_print(const struct history *history, const uint8_t *kept);
 
-/* --- what the program knows of order (order.c) ----------------------------------- */
+/* --- what the program knows of order (order.c) --- */
 
 struct clock {
 	uint32_t at[STREAMS_MAX];
@@ -176,9 +198,11 @@ struct block {
 	uint64_t addr, bytes;
 	int space, device;
 	bool live;
-	bool freed;       /* by the program */
-	uint32_t holders; /* bodies of graphs that keep it after its end */
-	uint32_t capture; /* number of the capture that it was allocated in; 0: none */
+	uint32_t pool;   /* graph pool that keeps it after its end; 0: none */
+	uint32_t early;  /* not for work outside captures before all captures up to
+			  * this number are over */
+	bool in_capture; /* allocated during one: some graph may keep it */
+	bool bystander;  /* plain CUDA would have given it too */
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
 };
@@ -205,10 +229,10 @@ struct event {
 	int space;
 	bool recorded;
 	struct clock clock;
+	uint32_t captured; /* number of the capture that it was recorded in, or 0 */
 };
 
-/* --- graphs ------------------------------------------------------------------------
- */
+/* --- graphs --- */
 
 enum item_kind { ITEM_FILL, ITEM_CHECK, ITEM_COPY, ITEM_ADD, ITEM_SET };
 
@@ -222,8 +246,58 @@ struct item {
 	struct mark mark; /* in its capture */
 };
 
-/* --- the program
- * ---------------------------------------------------------------------- */
+/* What a graph does, and what it keeps. Shared by all that is made from it. */
+struct body {
+	uint32_t refs;
+	int space;
+	bool broken; /* can never run (again) */
+	uint32_t count;
+	struct item items[ITEMS_MAX];
+	uint32_t pools[POOLS_OF_BODY], pool_count;
+};
+
+/* Memory that stays a graph's. A launch may write into all of it. */
+struct graph_pool {
+	uint32_t refs; /* bodies */
+	uint64_t id;   /* the library's, of one that the program named; else 0 */
+	bool named;    /* the program holds a reference */
+	struct region launches;
+};
+
+/* What a capture knows of contents: they are made in it. */
+struct local {
+	const struct block *block;
+	uint8_t region;
+	uint32_t known, value;
+};
+
+struct capture {
+	bool live, spoiled;
+	uint32_t number;
+	CUstreamCaptureMode mode;
+	int thread, space;
+	struct stream *origin;
+	struct body *body;
+	struct graph *into;
+	uint32_t pool;
+	uint32_t first; /* of the body's items, what is captured here */
+	uint32_t counts[STREAMS_MAX];
+	struct local locals[LOCALS_MAX];
+	uint32_t local_count;
+};
+
+struct graph {
+	CUgraph handle;
+	struct body *body;
+	bool busy; /* captured into */
+};
+
+struct exec {
+	CUgraphExec handle;
+	struct body *body;
+};
+
+/* --- the program --- */
 
 struct space {
 	CUcontext ctx;
@@ -246,10 +320,18 @@ struct world {
 	struct event events[EVENT_SLOTS];
 	struct block *slots[BLOCK_SLOTS];
 	struct block *blocks; /* all */
+	struct capture captures[CAPTURE_SLOTS];
+	uint32_t capture_numbers;
+	struct graph_pool pools[POOLS_MAX];
+	uint32_t pool_count;
+	uint32_t named[NAMED_MAX];
+	struct graph graphs[GRAPH_SLOTS];
+	struct exec execs[EXEC_SLOTS];
 	struct clock host;
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;
 	bool ending;
+	bool left; /* memory that was not freed on purpose */
 	bool forked;
 };
 
@@ -259,11 +341,13 @@ struct thread {
 	unsigned number;
 	bool alive;
 	int space; /* current; -1: none */
+	CUstreamCaptureMode mode;
+	uint32_t pool;       /* that its captures go into; 0: each its own */
+	struct stream *last; /* that it gave work to */
 	const struct op *op;
 };
 
-/* --- order.c
- * ------------------------------------------------------------------------------ */
+/* --- order.c --- */
 
 /* What work given to the stream now would be ordered after. */
 void order_base(struct world *w, const struct stream *s, struct clock *ret_clock);
@@ -285,12 +369,18 @@ bool order_host(struct thread *t, const struct region *region, int want);
 void region_touch(struct region *region, struct mark mark, int want);
 /* All work on the block that is not of its own context comes before work of it. */
 bool order_free(struct thread *t, struct block *block);
-bool host_may_wait(const struct thread *t);
+/* What captures under way allow: waiting and the like by this thread; waiting for
+ * all of a context, or changing it; work on a context's legacy stream. */
+bool may_be_unsafe(const struct thread *t);
+bool space_is_calm(const struct world *w, int space);
+bool legacy_is_free(const struct world *w, int space);
+bool all_is_calm(const struct world *w);
+/* Whether this thread can say which stream it means. */
+bool can_name(const struct thread *t, const struct stream *s);
 bool host_wait_stream(struct thread *t, struct stream *s);
 bool host_wait_space(struct thread *t, int space);
 
-/* --- blocks.c
- * --------------------------------------------------------------------------------- */
+/* --- blocks.c --- */
 
 /* The program allocates; NULL: it got none, *ret_result says why. */
 struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_result);
@@ -299,18 +389,45 @@ bool block_free(struct thread *t, struct block *block);
 void block_lose(struct block *block);
 struct region *block_region(struct block *block, unsigned number);
 
-/* --- work.c
- * ------------------------------------------------------------------------------------
- */
+/* --- work.c --- */
 
 void work_play(struct thread *t, const struct op *op);
 /* Hands an item to the driver; order has been made. */
 CUresult item_submit(struct thread *t, struct stream *s, const struct item *item);
 void item_apply(struct world *w, const struct item *item);
 
-/* --- things.c
- * ------------------------------------------------------------------------------------
- */
+/* --- capture.c --- */
+
+void capture_play(struct thread *t, const struct op *op);
+void capture_item(struct thread *t, struct stream *s, struct item *item);
+bool capture_event_record(struct thread *t, struct event *event, struct stream *s);
+bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s);
+struct capture *capture_near(struct world *w, unsigned slot);
+struct capture *capture_number(struct world *w, uint32_t number);
+/* What a new block belongs to. */
+void capture_adopt(struct thread *t, struct block *block);
+/* Memory is taken back: bystanders that are freed are not kept any more. */
+void capture_bystanders_lose(struct world *w);
+/* Whether the library may give the thread memory that is kept in this pool. */
+bool capture_may_recycle(const struct thread *t, uint32_t pool);
+bool block_is_early(const struct world *w, const struct block *block);
+
+/* --- graphs.c --- */
+
+struct graph *graph_near(struct world *w, unsigned slot);
+void graphs_play(struct thread *t, const struct op *op);
+struct body *body_new(int space);
+struct body *body_copy(struct world *w, const struct body *body);
+void body_put(struct world *w, struct body *body); /* accepts NULL */
+bool body_join_pool(struct world *w, struct body *body, uint32_t pool);
+bool body_keeps(const struct body *body, const struct block *block);
+/* The slot's graph becomes this one. */
+void graph_set(struct thread *t, struct graph *graph, CUgraph handle,
+	       struct body *body);
+void graphs_end(struct thread *t);
+void graphs_forget_space(struct world *w, int space);
+
+/* --- things.c --- */
 
 void things_play(struct thread *t, const struct op *op);
 bool space_open(struct thread *t, int slot, int device, bool primary);
@@ -322,17 +439,13 @@ struct stream *stream_pick(struct thread *t, unsigned slot);
 /* Makes what the stream needs current, and gives its handle. */
 CUstream stream_handle(struct thread *t, struct stream *s);
 
-/* --- play.c
- * ----------------------------------------------------------------------------------------
- */
+/* --- play.c --- */
 
 /* Plays in this process; does not return when something is wrong. */
 void play(const struct setting *setting, const struct history *history,
 	  const uint8_t *kept);
 
-/* --- oracle.c
- * ----------------------------------------------------------------------------------------
- */
+/* --- oracle.c --- */
 
 void oracle_init(void);
 void oracle_step(struct world *w);
@@ -356,13 +469,14 @@ struct library {
 	int (*active)(void);
 	int (*get_stats)(int, struct gcpool_stats *, size_t);
 	uint64_t (*trim)(int, uint64_t);
+	int (*pool_create)(uint64_t *);
+	int (*pool_use)(uint64_t);
+	int (*pool_release)(uint64_t);
 	const char *(*check)(void);
 };
 extern struct library library;
 
-/* --- trial.c
- * --------------------------------------------------------------------------------------------
- */
+/* --- trial.c --- */
 
 /* What a child tells its parent, in shared memory. */
 struct outcome {

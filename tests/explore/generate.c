@@ -24,6 +24,7 @@ enum group {
 	GROUP_THREADS,
 	GROUP_CAPTURES,
 	GROUP_GRAPHS,
+	GROUP_POOLS,
 	GROUP_COUNT
 };
 
@@ -55,7 +56,7 @@ static uint64_t below(struct generator *g, uint64_t n)
 	return draw_below(&g->draw, n);
 }
 
-/* --- sizes -------------------------------------------------------------------- */
+/* --- sizes --- */
 
 static uint64_t size_draw(struct generator *g)
 {
@@ -124,8 +125,7 @@ static uint8_t stream_draw(struct generator *g)
 	return (uint8_t)below(g, g->streams);
 }
 
-/* --- one operation
- * ----------------------------------------------------------------------- */
+/* --- one operation --- */
 
 static enum op_kind kind_draw(struct generator *g)
 {
@@ -183,8 +183,39 @@ static void burst_draw(struct generator *g)
 	op_add(g, release);
 }
 
-/* --- the whole
- * --------------------------------------------------------------------------------- */
+/* A capture as programs make them, and what becomes of it. */
+static void capture_draw(struct generator *g)
+{
+	struct op begin = op_draw(g, OP_CAPTURE_BEGIN),
+		  end = op_draw(g, OP_CAPTURE_END);
+	struct op make = op_draw(g, OP_GRAPH_INSTANTIATE);
+	struct op launch = op_draw(g, OP_GRAPH_LAUNCH);
+	unsigned count = 1 + (unsigned)below(g, 10);
+
+	begin.c = (uint8_t)(1 + below(g, STREAM_SLOTS - 1));
+	end.a = (uint8_t)below(g, CAPTURE_SLOTS * 2);
+	make.a = end.b;
+	launch.b = make.b;
+	op_add(g, begin);
+	for (unsigned i = 0; i < count; i++) {
+		uint32_t from = g->history->count;
+
+		if (below(g, 3))
+			burst_draw(g);
+		else
+			op_add(g, op_draw(g, kind_draw(g)));
+		for (; from < g->history->count && below(g, 4); from++)
+			g->history->ops[from].c = begin.c;
+	}
+	op_add(g, end);
+	op_add(g, make);
+	for (unsigned i = (unsigned)below(g, 3); i < 3; i++) {
+		launch.c = stream_draw(g);
+		op_add(g, launch);
+	}
+}
+
+/* --- the whole --- */
 
 static void weights_draw(struct generator *g)
 {
@@ -204,7 +235,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 {
 	struct generator g = {
 	    .draw = {setting->seed}, .setting = setting, .history = ret_history};
-	unsigned length, bursts;
+	unsigned length, bursts, captures;
 
 	draw_next(&g.draw);
 	memset(ret_history, 0, sizeof(*ret_history));
@@ -214,20 +245,22 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		g.sizes[i] = size_draw(&g);
 	g.slots = 4 + (unsigned)below(&g, BLOCK_SLOTS - 4);
 	g.streams = 2 + (unsigned)below(&g, STREAM_SLOTS - 2);
-	length = 30 + (unsigned)below(&g, 170);
+	length = 30 + (unsigned)below(&g, below(&g, 2) ? 120 : 350);
 	bursts = (unsigned)below(&g, 30);
+	captures = below(&g, 2) ? (unsigned)below(&g, 12) : 0;
 	while (ret_history->count < length) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);
 		if (below(&g, 100) < bursts)
 			burst_draw(&g);
+		else if (below(&g, 100) < captures)
+			capture_draw(&g);
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}
 }
 
-/* --- other sources and ends
- * ---------------------------------------------------------------------- */
+/* --- other sources and ends --- */
 
 void history_decode(struct history *ret_history, const uint8_t *bytes, size_t count)
 {

@@ -3,7 +3,7 @@
  *
  *   explore [--library FILE] [--from SEED | --commit DIR] [--count N] [--jobs N]
  *           [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
- *   explore --seed SEED [--ops 3,5-9,12] [--print]
+ *   explore --seed SEED [--ops 3,5-9,12] [--repeat N] [--print]
  *
  *   --library FILE  under this library; without: on plain CUDA
  *   --commit DIR    seeds from a number that the commit of the sources there gives
@@ -31,7 +31,7 @@ enum { JOBS_MAX = 64, SEEDS_MAX = 4096 };
 struct arguments {
 	struct trial trial;
 	const char *library, *ops, *seeds, *commit;
-	uint64_t from, count, seed;
+	uint64_t from, count, seed, repeat;
 	unsigned jobs;
 	bool one, print, keep_going, shrink;
 };
@@ -42,7 +42,7 @@ struct total {
 };
 static struct total *total;
 
-static struct arguments arguments = {.count = 1000, .jobs = 1, .from = 1};
+static struct arguments arguments = {.count = 1000, .jobs = 1, .from = 1, .repeat = 1};
 
 /* --- one history ---------------------------------------------------------------------
  */
@@ -82,19 +82,36 @@ static void ops_print(const uint8_t *kept, uint32_t count, char *ret_text, size_
 }
 
 static void tell(const struct setting *setting, const struct history *history,
-		 uint8_t *kept)
+		 const uint8_t *kept, const struct outcome *of)
 {
 	char text[2048];
-	uint32_t count = history->count;
+	uint32_t count = 0;
 
-	if (arguments.shrink)
-		count = trial_shrink(&arguments.trial, setting, history, kept);
+	for (uint32_t i = 0; i < history->count; i++)
+		count += kept[i];
 	ops_print(kept, history->count, text, sizeof(text));
 	printf("explore%s%s --seed 0x%llx --ops %s: step %u of %u operations: %s\n",
 	       arguments.trial.plain ? " --plain" : "",
 	       arguments.trial.leak ? " --leak" : "", (unsigned long long)setting->seed,
-	       text, outcome->step, count, outcome->why);
+	       text, of->step, count, of->why);
 	fflush(stdout);
+}
+
+/* What failed once may not fail again: threads of the driver's are real. */
+static void tell_shrunk(const struct setting *setting, const struct history *history,
+			uint8_t *kept)
+{
+	struct outcome first = *outcome;
+
+	if (arguments.shrink)
+		trial_shrink(&arguments.trial, setting, history, kept);
+	if (arguments.shrink && outcome->failed) {
+		tell(setting, history, kept, outcome);
+		return;
+	}
+	memset(kept, 0, OPS_MAX);
+	memset(kept, 1, history->count);
+	tell(setting, history, kept, &first);
 }
 
 /* True: all was well. */
@@ -118,12 +135,11 @@ static bool history_run(uint64_t seed)
 	if (good)
 		return true;
 	__atomic_add_fetch(&total->failures, 1, __ATOMIC_RELAXED);
-	tell(&setting, &history, kept);
+	tell_shrunk(&setting, &history, kept);
 	return false;
 }
 
-/* --- many
- * ---------------------------------------------------------------------------------- */
+/* --- many --- */
 
 static uint64_t seeds[SEEDS_MAX];
 static uint64_t seed_count;
@@ -210,8 +226,7 @@ static int run_all(void)
 	return total->failures > 0;
 }
 
-/* --- the command line
- * -------------------------------------------------------------------------- */
+/* --- the command line --- */
 
 static bool flag(const char *text)
 {
@@ -246,6 +261,8 @@ static bool value(const char *name, const char *text)
 		arguments.count = strtoull(text, NULL, 0);
 	else if (strcmp(name, "--jobs") == 0)
 		arguments.jobs = (unsigned)atoi(text);
+	else if (strcmp(name, "--repeat") == 0)
+		arguments.repeat = strtoull(text, NULL, 0);
 	else if (strcmp(name, "--seconds") == 0)
 		arguments.trial.seconds = (unsigned)atoi(text);
 	else if (strcmp(name, "--seed") == 0) {
@@ -287,8 +304,12 @@ int main(int argc, char **argv)
 	if (total == MAP_FAILED)
 		return 2;
 	if (arguments.one) {
+		bool good = true;
+
 		trial_init();
-		if (history_run(arguments.seed)) {
+		for (uint64_t i = 0; i < arguments.repeat && good; i++)
+			good = history_run(arguments.seed);
+		if (good) {
 			printf("explore: seed 0x%llx: %llu steps, nothing found\n",
 			       (unsigned long long)arguments.seed,
 			       (unsigned long long)outcome->steps);

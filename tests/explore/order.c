@@ -50,25 +50,65 @@ struct mark order_step(struct world *w, struct stream *s)
 	return (struct mark){s->number, s->count};
 }
 
-/* --- the host waits --------------------------------------------------------------- */
+/* --- the host waits --- */
 
-/* CUDA forbids waiting while captures are under way that could be hurt. */
-bool host_may_wait(const struct thread *t)
+bool may_be_unsafe(const struct thread *t)
 {
-	for (uint32_t i = 0; i < t->world->stream_count; i++)
-		if (t->world->streams[i].capture)
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &t->world->captures[i];
+
+		if (!c->live || t->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+			continue;
+		if (c->thread == (int)t->number &&
+		    c->mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+			return false;
+		if (t->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+		    c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
+			return false;
+	}
+	return true;
+}
+
+bool space_is_calm(const struct world *w, int space)
+{
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].space == space && w->streams[i].capture)
 			return false;
 	return true;
+}
+
+bool legacy_is_free(const struct world *w, int space)
+{
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].space == space && w->streams[i].capture &&
+		    is_blocking(&w->streams[i]))
+			return false;
+	return true;
+}
+
+bool all_is_calm(const struct world *w)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live)
+			return false;
+	return true;
+}
+
+bool can_name(const struct thread *t, const struct stream *s)
+{
+	return s->kind != STREAM_PER_THREAD || s->thread == (int)t->number;
 }
 
 bool host_wait_stream(struct thread *t, struct stream *s)
 {
 	struct world *w = t->world;
 
-	if (!host_may_wait(t))
+	if (s->capture || !may_be_unsafe(t))
 		return false;
-	if (s->kind == STREAM_PER_THREAD && s->thread != (int)t->number)
+	if (!can_name(t, s))
 		return host_wait_space(t, s->space);
+	if (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space))
+		return false;
 	if (!FINE(t, cuStreamSynchronize(stream_handle(t, s))))
 		return false;
 	clock_join(&w->host, &s->clock);
@@ -86,10 +126,10 @@ bool host_wait_space(struct thread *t, int space)
 {
 	struct world *w = t->world;
 
-	if (!host_may_wait(t))
-		return false;
 	if (!w->spaces[space].live)
 		return true;
+	if (!may_be_unsafe(t) || !space_is_calm(w, space))
+		return false;
 	space_use(t, space);
 	if (!FINE(t, cuCtxSynchronize()))
 		return false;
@@ -99,8 +139,7 @@ bool host_wait_space(struct thread *t, int space)
 	return true;
 }
 
-/* --- before memory is touched
- * ---------------------------------------------------------- */
+/* --- before memory is touched --- */
 
 /* A stream waits for all that another one was given. */
 static bool stream_follow(struct thread *t, struct stream *s, struct stream *before)
@@ -110,9 +149,10 @@ static bool stream_follow(struct thread *t, struct stream *s, struct stream *bef
 	bool good;
 
 	/* Only its own thread can name a per-thread stream. */
-	if (before->kind == STREAM_PER_THREAD && before->thread != (int)t->number)
+	if (!can_name(t, before))
 		return host_wait_space(t, before->space);
-	if (before->capture || s->capture)
+	if (before->capture || s->capture ||
+	    (before->kind == STREAM_LEGACY && !legacy_is_free(w, before->space)))
 		return false;
 	space_use(t, before->space);
 	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
@@ -191,8 +231,7 @@ void region_touch(struct region *region, struct mark mark, int want)
 	memset(&region->readers, 0, sizeof(region->readers));
 }
 
-/* --- before memory is freed
- * ----------------------------------------------------------------- */
+/* --- before memory is freed --- */
 
 /* Whether work of the block's own context comes after: what a free of CUDA waits
  * for. */

@@ -50,6 +50,9 @@ static void thread_start(struct thread *t)
 	t->alive = true;
 	t->space = -1;
 	t->op = NULL;
+	t->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	t->pool = 0;
+	t->last = NULL;
 	if (t->number > 0 &&
 	    pthread_create(&handles[t->number], NULL, thread_run, t) != 0)
 		failure(t->world, "no thread for the explorer itself");
@@ -61,6 +64,13 @@ static void thread_end(struct thread *t)
 
 	if (!t->alive || t->number == 0)
 		return;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live && w->captures[i].thread == (int)t->number)
+			return;
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].capture && w->streams[i].thread == (int)t->number &&
+		    w->streams[i].kind == STREAM_PER_THREAD)
+			return;
 	pthread_mutex_lock(&baton_lock);
 	t->op = &ending;
 	pthread_cond_broadcast(&baton_moved);
@@ -88,8 +98,7 @@ static void play_op(struct thread *t, const struct op *op)
 	pthread_mutex_unlock(&baton_lock);
 }
 
-/* --- one step
- * ------------------------------------------------------------------------- */
+/* --- one step --- */
 
 static void alloc_play(struct thread *t, const struct op *op)
 {
@@ -144,20 +153,48 @@ static void op_run(struct thread *t, const struct op *op)
 	case OP_WRITE:
 		work_play(t, op);
 		break;
+	case OP_THREAD_MODE:
+	case OP_CAPTURE_BEGIN:
+	case OP_CAPTURE_INTO:
+	case OP_CAPTURE_FORK:
+	case OP_CAPTURE_END:
+	case OP_CAPTURE_SPOIL:
+	case OP_CAPTURE_ABANDON:
+	case OP_POOL_CREATE:
+	case OP_POOL_USE:
+	case OP_POOL_RELEASE:
+		capture_play(t, op);
+		break;
+	case OP_GRAPH_INSTANTIATE:
+	case OP_GRAPH_LAUNCH:
+	case OP_GRAPH_UPDATE:
+	case OP_GRAPH_CLONE:
+	case OP_GRAPH_COMPOSE:
+	case OP_GRAPH_DESTROY:
+	case OP_EXEC_DESTROY:
+		graphs_play(t, op);
+		break;
 	default:
 		things_play(t, op);
 		break;
 	}
 }
 
-/* --- the whole
- * -------------------------------------------------------------------------- */
+/* --- the whole --- */
 
 static void end_play(struct world *w)
 {
 	struct thread *t = &w->threads[0];
 
 	w->ending = true;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live) {
+			struct op end = {
+			    .kind = OP_CAPTURE_END, .how = 255, .a = (uint8_t)i};
+
+			play_op(&w->threads[w->captures[i].thread], &end);
+		}
+	graphs_end(t);
 	for (int i = 0; i < SPACES_MAX; i++)
 		if (w->spaces[i].live)
 			host_wait_space(t, i);
@@ -194,6 +231,9 @@ void play(const struct setting *setting, const struct history *history,
 		if (kept && !kept[w->step])
 			continue;
 		outcome->steps++;
+		/* Most captures can only be ended by who began them. */
+		if (op->kind == OP_CAPTURE_END && capture_near(w, op->a)->live)
+			t = &threads[capture_near(w, op->a)->thread];
 		if (op->kind == OP_THREAD_END)
 			thread_end(t);
 		else

@@ -28,8 +28,11 @@ void setting_draw(struct setting *ret_setting, uint64_t seed)
 	setting.driver_version = draw_below(&draw, 12) ? 13000 : 12040;
 	setting.memory_small = draw_below(&draw, 6) == 0;
 	setting.memory =
-	    setting.memory_small ? (40ull + draw_below(&draw, 100)) << 20 : 8ull << 30;
+	    setting.memory_small ? (40ull + draw_below(&draw, 100)) << 20 : 32ull << 30;
 	setting.pinned = setting.memory_small ? 2ull << (20 + draw_below(&draw, 3)) : 0;
+	if (draw_below(&draw, 6) == 0)
+		setting.cache_limit = 1ull << (20 + draw_below(&draw, 7));
+	setting.tight = setting.memory_small || setting.cache_limit;
 	setting.check_often = true;
 	*ret_setting = setting;
 }
@@ -99,7 +102,7 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 }
 
 /* Small windows and pages make reuse behind barriers common. */
-static void set_reuse(struct draw *draw)
+static void set_reuse(const struct setting *setting, struct draw *draw)
 {
 	if (draw_below(draw, 2))
 		set_number("GCPOOL_WINDOW",
@@ -111,8 +114,8 @@ static void set_reuse(struct draw *draw)
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_THREAD_CACHE",
 			   draw_below(draw, 2) ? 65536ull << draw_below(draw, 8) : 0);
-	if (draw_below(draw, 6) == 0)
-		set_number("GCPOOL_CACHE_LIMIT", 1ull << (20 + draw_below(draw, 7)));
+	if (setting->cache_limit)
+		set_number("GCPOOL_CACHE_LIMIT", setting->cache_limit);
 	if (draw_below(draw, 12) == 0)
 		set("GCPOOL_BLOCKING_FREE", "1");
 	if (draw_below(draw, 8) == 0)
@@ -126,7 +129,7 @@ void setting_apply(const struct setting *setting, bool show)
 	shown = show;
 	set_device(setting, &draw);
 	set_classes(setting, &draw);
-	set_reuse(&draw);
+	set_reuse(setting, &draw);
 	if (setting->plain)
 		set("GCPOOL_MODE", "off");
 	set("GCPOOL_STRICT", "1");

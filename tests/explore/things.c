@@ -12,7 +12,7 @@ static const char *const kernels[] = {"gcpt_fill",      "gcpt_check", "gcpt_copy
 /* Of older drivers; cuda.h shows the newest one only. */
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev);
 
-/* --- contexts ------------------------------------------------------------------- */
+/* --- contexts --- */
 
 void space_use(struct thread *t, int slot)
 {
@@ -97,6 +97,7 @@ void space_forget(struct world *w, int slot)
 	for (unsigned i = 0; i < THREADS_MAX; i++)
 		if (w->threads[i].space == slot)
 			w->threads[i].space = -1;
+	graphs_forget_space(w, slot);
 	w->spaces[slot] = (struct space){0};
 }
 
@@ -133,7 +134,7 @@ static void space_op(struct thread *t, const struct op *op)
 			space_use(t, slot);
 		return;
 	}
-	if (!host_may_wait(t))
+	if (!all_is_calm(w))
 		return;
 	if (op->kind == OP_SPACE_CREATE) {
 		if (!space->live)
@@ -149,8 +150,7 @@ static void space_op(struct thread *t, const struct op *op)
 			   slot < devices);
 }
 
-/* --- streams
- * --------------------------------------------------------------------------- */
+/* --- streams --- */
 
 static struct stream *stream_new(struct world *w, enum stream_kind kind, int space)
 {
@@ -253,10 +253,11 @@ static void stream_op(struct thread *t, const struct op *op)
 	if (op->kind == OP_STREAM_SYNC) {
 		host_wait_stream(t, s);
 	} else if (op->kind == OP_STREAM_QUERY) {
-		if (host_may_wait(t) &&
+		if (may_be_unsafe(t) &&
+		    (s->kind != STREAM_LEGACY || legacy_is_free(t->world, s->space)) &&
 		    fine_query(t->world, cuStreamQuery(stream_handle(t, s))))
 			clock_join(&t->world->host, &s->clock);
-	} else if (host_may_wait(t) || s->kind != STREAM_LEGACY) {
+	} else if (s->kind != STREAM_LEGACY || legacy_is_free(t->world, s->space)) {
 		CUfunction f = t->world->spaces[s->space].functions[4];
 
 		if (FINE(t, cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream_handle(t, s),
@@ -265,8 +266,7 @@ static void stream_op(struct thread *t, const struct op *op)
 	}
 }
 
-/* --- events
- * -------------------------------------------------------------------------------- */
+/* --- events --- */
 
 static void event_record(struct thread *t, struct event *event, struct stream *s)
 {
@@ -281,6 +281,7 @@ static void event_record(struct thread *t, struct event *event, struct stream *s
 		return;
 	order_base(t->world, s, &event->clock);
 	event->recorded = true;
+	event->captured = 0;
 }
 
 static void event_op(struct thread *t, const struct op *op)
@@ -294,14 +295,22 @@ static void event_op(struct thread *t, const struct op *op)
 		return;
 	}
 	if (op->kind == OP_EVENT_SYNC) {
-		if (event->recorded && host_may_wait(t) &&
+		if (event->recorded && !event->captured && may_be_unsafe(t) &&
 		    FINE(t, cuEventSynchronize(event->handle)))
 			clock_join(&t->world->host, &event->clock);
 		return;
 	}
 	s = stream_pick(t, op->c);
-	if (!s || s->capture || (s->kind == STREAM_LEGACY && !host_may_wait(t)))
+	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->world, s->space)))
 		return;
+	if (op->kind == OP_EVENT_RECORD && s->capture) {
+		capture_event_record(t, event, s);
+		return;
+	}
+	if (op->kind == OP_EVENT_WAIT && (s->capture || event->captured)) {
+		capture_event_wait(t, event, s);
+		return;
+	}
 	if (op->kind == OP_EVENT_RECORD)
 		event_record(t, event, s);
 	else if (event->recorded &&
@@ -309,8 +318,7 @@ static void event_op(struct thread *t, const struct op *op)
 		clock_join(&s->clock, &event->clock);
 }
 
-/* --- calls that only look
- * ---------------------------------------------------------------------- */
+/* --- calls that only look --- */
 
 static void mem_info(struct thread *t)
 {
@@ -332,6 +340,7 @@ static void look_op(struct thread *t, const struct op *op)
 		gcpsim_advance(op->bytes);
 		break;
 	case OP_TRIM:
+		capture_bystanders_lose(t->world);
 		if (library.trim)
 			library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
 		break;

@@ -33,7 +33,7 @@ static void child(const struct trial *trial, const struct setting *setting,
 	mine.plain = trial->plain;
 	mine.leak = trial->leak;
 	if (mine.leak)
-		mine.memory = 32ull << 30;
+		mine.memory = 64ull << 30;
 	setting_apply(&mine, trial->verbose);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
 	alarm(trial->seconds);

@@ -29,7 +29,7 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 	void *copy[] = {&dst, &src, &words};
 	struct world *w = t->world;
 
-	switch (item->value % 3) {
+	switch (s->capture ? item->value % 2 : item->value % 3) {
 	case 0:
 		return launch(t, s, COPY, copy);
 	case 1:
@@ -95,7 +95,7 @@ void item_apply(struct world *w, const struct item *item)
 	}
 }
 
-/* --- at once ---------------------------------------------------------------------- */
+/* --- at once --- */
 
 static void item_touch(const struct item *item, struct mark mark)
 {
@@ -122,6 +122,7 @@ static void item_play(struct thread *t, struct stream *s, const struct item *ite
 		return;
 	if (!fine(t->world, item_submit(t, s, item), "work"))
 		return;
+	t->last = s;
 	item_touch(item, order_step(t->world, s));
 	item_apply(t->world, item);
 }
@@ -136,7 +137,8 @@ static void read_back(struct thread *t, struct block *block, unsigned number)
 	uint32_t words[64];
 	uint32_t count = region->known < 64 ? region->known : 64;
 
-	if (count == 0 || !s || !host_may_wait(t) ||
+	if (count == 0 || !s || !legacy_is_free(t->world, s->space) ||
+	    block_is_early(t->world, block) || !may_be_unsafe(t) ||
 	    !order_region(t, s, region, WANT_READ, number))
 		return;
 	stream_handle(t, s);
@@ -158,7 +160,8 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 	uint32_t words[64];
 	uint32_t count = region->words < 64 ? region->words : 64;
 
-	if (count == 0 || !s || !host_may_wait(t) ||
+	if (count == 0 || !s || !legacy_is_free(t->world, s->space) ||
+	    block_is_early(t->world, block) ||
 	    !order_region(t, s, region, WANT_WRITE, op->how))
 		return;
 	for (uint32_t i = 0; i < count; i++)
@@ -171,8 +174,7 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 	region->value = op->value;
 }
 
-/* --- operations
- * ----------------------------------------------------------------------- */
+/* --- operations --- */
 
 /* What an operation says, if it can be done. */
 static bool item_of(struct world *w, const struct op *op, struct item *ret_item)
@@ -230,7 +232,14 @@ static void item_op(struct thread *t, const struct op *op)
 	if (!item_of(t->world, op, &item))
 		return;
 	s = stream_pick(t, op->c);
-	if (!s)
+	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->world, s->space)))
+		return;
+	if (s->capture) {
+		capture_item(t, s, &item);
+		return;
+	}
+	if ((item.dst && block_is_early(t->world, item.dst)) ||
+	    (item.src && block_is_early(t->world, item.src)))
 		return;
 	if (item.kind == ITEM_CHECK) {
 		const struct region *region = &item.src->regions[item.src_region];

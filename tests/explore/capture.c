@@ -1,0 +1,549 @@
+/*
+ * capture.c - stream captures as the program knows them: which are under way,
+ * what is captured in what order, and which memory belongs to them.
+ *
+ * The order within a capture is kept by clocks of its own. Two captured items
+ * that conflict are joined by an event, as two that are not captured are; that
+ * is also how streams come into a capture and back.
+ */
+#include "explore.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct capture *capture_number(struct world *w, uint32_t number)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live && w->captures[i].number == number)
+			return &w->captures[i];
+	return NULL;
+}
+
+/* --- whose memory --- */
+
+static struct capture *capture_of_thread(const struct thread *t, unsigned *ret_count)
+{
+	struct capture *found = NULL;
+
+	*ret_count = 0;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		struct capture *c = &t->world->captures[i];
+
+		if (!c->live || c->thread != (int)t->number)
+			continue;
+		found = c;
+		++*ret_count;
+	}
+	return found;
+}
+
+/* Where plain CUDA allows a thread that did not begin the capture to allocate, the
+ * block is for anything; unless the program named the pool, and so knows. */
+static bool may_belong(const struct thread *t, const struct capture *c)
+{
+	if (!c->live || c->thread == (int)t->number)
+		return c->live;
+	if (t->world->pools[c->pool].id && t->last)
+		return true;
+	return t->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+	       c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+/* Where it is not sure, the program does not count on it that a graph keeps the
+ * block, and counts on it that work at once may not use it yet. */
+void capture_adopt(struct thread *t, struct block *block)
+{
+	struct world *w = t->world;
+	unsigned count;
+	struct capture *c = capture_of_thread(t, &count);
+	bool relaxed = t->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+		       (c && c->mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+
+	block->in_capture = !all_is_calm(w);
+	if (count == 1)
+		block->pool = c->pool;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (may_belong(t, &w->captures[i]))
+			block->early = w->capture_numbers;
+	block->bystander = count == 1 && relaxed && w->pools[c->pool].id == 0;
+	if (block->bystander)
+		block->early = 0; /* plain CUDA gives it too, for any use */
+	if (block->bystander && w->setting->tight)
+		block->pool = 0; /* and takes it back when it is freed */
+}
+
+void capture_bystanders_lose(struct world *w)
+{
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->bystander && !all_is_calm(w))
+			block->pool = 0;
+}
+
+bool capture_may_recycle(const struct thread *t, uint32_t pool)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (may_belong(t, &t->world->captures[i]) &&
+		    t->world->captures[i].pool == pool)
+			return true;
+	return false;
+}
+
+bool block_is_early(const struct world *w, const struct block *block)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live && w->captures[i].number <= block->early)
+			return true;
+	return false;
+}
+
+/* --- order within a capture --- */
+
+static void stream_enter(struct stream *s, struct capture *c, const struct clock *clock)
+{
+	if (!s->capture)
+		memset(&s->captured, 0, sizeof(s->captured));
+	s->capture = c;
+	clock_join(&s->captured, clock);
+}
+
+/* `s` comes after all that `before` has captured; it may join by that. */
+static bool capture_follow(struct thread *t, struct stream *s, struct stream *before)
+{
+	CUevent event;
+	bool good;
+
+	if (!can_name(t, before) || !can_name(t, s) || s->kind == STREAM_LEGACY)
+		return false;
+	space_use(t, before->space);
+	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
+		return false;
+	good = FINE(t, cuEventRecord(event, stream_handle(t, before))) &&
+	       FINE(t, cuStreamWaitEvent(stream_handle(t, s), event, 0));
+	if (good)
+		stream_enter(s, before->capture, &before->captured);
+	FINE(t, cuEventDestroy(event));
+	return good;
+}
+
+bool capture_event_record(struct thread *t, struct event *event, struct stream *s)
+{
+	CUstream handle;
+
+	if (s->capture->spoiled || (event->handle && event->space != s->space))
+		return false;
+	handle = stream_handle(t, s);
+	if (!event->handle && !FINE(t, cuEventCreate(&event->handle, 0)))
+		return false;
+	event->space = s->space;
+	if (!FINE(t, cuEventRecord(event->handle, handle)))
+		return false;
+	event->recorded = true;
+	event->captured = s->capture->number;
+	event->clock = s->captured;
+	return true;
+}
+
+bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s)
+{
+	struct capture *c = capture_number(t->world, event->captured);
+
+	if (!event->recorded || !event->captured || !c || c->spoiled ||
+	    s->space != c->space || s->kind == STREAM_LEGACY ||
+	    (s->capture && s->capture != c))
+		return false;
+	if (!FINE(t, cuStreamWaitEvent(stream_handle(t, s), event->handle, 0)))
+		return false;
+	stream_enter(s, c, &event->clock);
+	return true;
+}
+
+static bool touches(const struct item *item, const struct block *block, unsigned region,
+		    bool writes)
+{
+	if (item->dst == block && item->dst_region == region)
+		return true;
+	return writes && item->src == block && item->src_region == region;
+}
+
+static bool conflicts(const struct item *old, const struct item *item)
+{
+	return (item->src && touches(old, item->src, item->src_region, false)) ||
+	       (item->dst && touches(old, item->dst, item->dst_region, true));
+}
+
+static bool captured_order(struct thread *t, struct stream *s, const struct item *item)
+{
+	struct capture *c = s->capture;
+
+	for (uint32_t i = c->first; i < c->body->count; i++) {
+		const struct item *old = &c->body->items[i];
+		struct stream *before = &t->world->streams[old->mark.stream];
+
+		if (!conflicts(old, item) || clock_covers(&s->captured, old->mark))
+			continue;
+		if (before->capture != c || !capture_follow(t, s, before))
+			return false;
+	}
+	return true;
+}
+
+/* --- contents within a capture --- */
+
+static struct local *local_find(struct capture *c, const struct block *block,
+				uint8_t region, bool make)
+{
+	for (uint32_t i = 0; i < c->local_count; i++)
+		if (c->locals[i].block == block && c->locals[i].region == region)
+			return &c->locals[i];
+	if (!make || c->local_count == LOCALS_MAX)
+		return NULL;
+	c->locals[c->local_count] = (struct local){.block = block, .region = region};
+	return &c->locals[c->local_count++];
+}
+
+static void local_apply(struct capture *c, const struct item *item)
+{
+	const struct local *from =
+	    item->src ? local_find(c, item->src, item->src_region, false) : NULL;
+	struct local source = from ? *from : (struct local){0};
+	struct local *to =
+	    item->dst ? local_find(c, item->dst, item->dst_region, true) : NULL;
+
+	if (!to)
+		return;
+	if (item->kind == ITEM_FILL || item->kind == ITEM_SET) {
+		to->known = item->words;
+		to->value = item->value;
+	} else if (item->kind == ITEM_COPY) {
+		to->known = source.known < item->words ? source.known : item->words;
+		to->value = source.value;
+	} else {
+		to->known = to->known < item->words ? to->known : item->words;
+		to->value += item->value;
+	}
+}
+
+/* What the graph finds in its own memory when it starts is anything, and what a
+ * check must find is only known if the graph made it. */
+static bool contents_are_known(struct capture *c, struct item *item)
+{
+	const struct local *src =
+	    item->src ? local_find(c, item->src, item->src_region, false) : NULL;
+	const struct local *dst =
+	    item->dst ? local_find(c, item->dst, item->dst_region, false) : NULL;
+
+	if (item->kind == ITEM_CHECK) {
+		if (!src || !src->known)
+			return false;
+		item->words = src->known;
+		item->value = src->value;
+		return true;
+	}
+	if (item->kind == ITEM_COPY && item->src->pool && !(src && src->known))
+		return false;
+	if (item->kind == ITEM_ADD && item->dst->pool && !(dst && dst->known))
+		return false;
+	/* Else it could not be told from what was never written. */
+	return dst || c->local_count < LOCALS_MAX;
+}
+
+void capture_item(struct thread *t, struct stream *s, struct item *item)
+{
+	struct capture *c = s->capture;
+	struct body *body = c->body;
+
+	if (c->spoiled || body->count == ITEMS_MAX || s->space != c->space ||
+	    (item->kind == ITEM_CHECK && !t->world->spaces[s->space].counter) ||
+	    !contents_are_known(c, item) || !captured_order(t, s, item))
+		return;
+	if (!fine(t->world, item_submit(t, s, item), "captured work"))
+		return;
+	t->last = s;
+	item->mark = (struct mark){s->number, ++c->counts[s->number]};
+	s->captured.at[s->number] = item->mark.n;
+	local_apply(c, item);
+	body->items[body->count++] = *item;
+}
+
+/* --- begin --- */
+
+static uint32_t pool_new(struct world *w)
+{
+	return w->pool_count + 1 < POOLS_MAX ? ++w->pool_count : 0;
+}
+
+static struct capture *capture_slot(struct world *w)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (!w->captures[i].live)
+			return &w->captures[i];
+	return NULL;
+}
+
+static void capture_open(struct thread *t, struct capture *c, struct stream *s,
+			 CUstreamCaptureMode mode, struct body *body, uint32_t pool)
+{
+	static const struct clock nothing;
+
+	*c = (struct capture){.live = true,
+			      .number = ++t->world->capture_numbers,
+			      .mode = mode,
+			      .thread = (int)t->number,
+			      .space = s->space,
+			      .origin = s,
+			      .body = body,
+			      .first = body->count,
+			      .pool = pool};
+	body_join_pool(t->world, body, pool);
+	stream_enter(s, c, &nothing);
+}
+
+static void capture_begin(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	struct capture *c = capture_slot(w);
+	struct stream *s = stream_pick(t, op->c);
+	CUstreamCaptureMode mode = op->how % 3;
+	uint32_t pool = t->pool;
+
+	if (!c || !s || s->capture || s->kind == STREAM_LEGACY)
+		return;
+	if (!pool)
+		pool = pool_new(w);
+	if (!pool || !FINE(t, cuStreamBeginCapture(stream_handle(t, s), mode)))
+		return;
+	capture_open(t, c, s, mode, body_new(s->space), pool);
+}
+
+/* Behind everything that the graph does already. */
+static void capture_into(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	struct graph *graph = graph_near(w, op->a);
+	struct capture *c = capture_slot(w);
+	CUstreamCaptureMode mode = op->how % 3;
+	CUgraphNode nodes[2 * ITEMS_MAX];
+	size_t count = 2 * ITEMS_MAX;
+	struct stream *s;
+	uint32_t pool = t->pool;
+
+	if (!graph->handle || graph->busy || graph->body->broken || !c ||
+	    graph->body->pool_count == POOLS_OF_BODY)
+		return;
+	s = stream_pick(t, op->c);
+	if (!s || s->capture || s->kind == STREAM_LEGACY ||
+	    s->space != graph->body->space ||
+	    !FINE(t, cuGraphGetNodes(graph->handle, nodes, &count)))
+		return;
+	if (!pool)
+		pool = pool_new(w);
+	if (!pool ||
+	    !FINE(t, cuStreamBeginCaptureToGraph(stream_handle(t, s), graph->handle,
+						 nodes, NULL, count, mode)))
+		return;
+	capture_open(t, c, s, mode, body_copy(w, graph->body), pool);
+	c->into = graph;
+	graph->busy = true;
+}
+
+static void capture_fork(struct thread *t, const struct op *op)
+{
+	struct capture *c = capture_near(t->world, op->a);
+	struct stream *s;
+
+	if (!c->live || c->spoiled)
+		return;
+	s = stream_pick(t, op->c);
+	if (s && !s->capture && s->space == c->space)
+		capture_follow(t, s, c->origin);
+}
+
+/* --- end --- */
+
+static void capture_close(struct world *w, struct capture *c)
+{
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].capture == c)
+			w->streams[i].capture = NULL;
+	for (unsigned i = 0; i < EVENT_SLOTS; i++)
+		if (w->events[i].captured == c->number)
+			w->events[i].recorded = false;
+	c->live = false;
+}
+
+/* Joins all streams to the origin; not all can be. */
+static bool capture_join(struct thread *t, struct capture *c)
+{
+	for (uint32_t i = 0; i < t->world->stream_count; i++) {
+		struct stream *s = &t->world->streams[i];
+
+		if (s->capture == c && s != c->origin &&
+		    !capture_follow(t, c->origin, s))
+			return false;
+	}
+	return true;
+}
+
+static struct graph *graph_slot(struct thread *t, struct capture *c, unsigned wanted)
+{
+	struct graph *graph = &t->world->graphs[wanted % GRAPH_SLOTS];
+
+	if (c->into)
+		return c->into;
+	for (unsigned i = 0; i < GRAPH_SLOTS && graph->busy; i++)
+		graph = &t->world->graphs[i];
+	return graph->busy ? NULL : graph;
+}
+
+static void capture_lost(struct world *w, struct capture *c)
+{
+	w->invalidated = gcpsim_invalidated();
+	capture_close(w, c);
+	capture_bystanders_lose(w);
+	if (c->into) { /* CUDA took that graph away as well */
+		body_put(w, c->into->body);
+		*c->into = (struct graph){0};
+	}
+	body_put(w, c->body);
+}
+
+static void capture_end(struct thread *t, struct capture *c, unsigned how,
+			unsigned slot)
+{
+	struct world *w = t->world;
+	struct graph *target;
+	CUgraph graph = NULL;
+	CUresult result;
+	bool joined;
+
+	if (!c->live || !can_name(t, c->origin) ||
+	    (c->thread != (int)t->number && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED))
+		return;
+	joined = !c->spoiled && how % 16 != 0 && capture_join(t, c);
+	result = cuStreamEndCapture(stream_handle(t, c->origin), &graph);
+	if (joined && !fine(w, result, "cuStreamEndCapture"))
+		return;
+	if (result != CUDA_SUCCESS) {
+		capture_lost(w, c);
+		return;
+	}
+	capture_close(w, c);
+	capture_bystanders_lose(w); /* a barrier is not possible, but waiting is */
+	target = graph_slot(t, c, slot);
+	if (c->into) {
+		c->into->busy = false;
+		body_put(w, c->into->body);
+		c->into->body = c->body;
+	} else if (target) {
+		graph_set(t, target, graph, c->body);
+	} else {
+		FINE(t, cuGraphDestroy(graph));
+		body_put(w, c->body);
+	}
+}
+
+/* The program's own mistake: the capture is lost, and its end says so. */
+static void capture_spoil(struct thread *t, struct capture *c)
+{
+	if (!c->live || c->spoiled || !can_name(t, c->origin))
+		return;
+	if (cuStreamSynchronize(stream_handle(t, c->origin)) == CUDA_SUCCESS)
+		failure(t->world, "the host could wait for a capturing stream");
+	c->spoiled = true;
+	t->world->invalidated = gcpsim_invalidated();
+}
+
+/* The stream goes, and the capture with it. */
+static void capture_abandon(struct thread *t, struct capture *c)
+{
+	struct stream *s = c->origin;
+
+	if (!c->live || s->kind == STREAM_PER_THREAD)
+		return;
+	if (!FINE(t, cuStreamDestroy(s->handle)))
+		return;
+	stream_forget(t->world, s);
+	capture_lost(t->world, c);
+}
+
+/* --- pools that the program names --- */
+
+static void pool_play(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	uint32_t *named = &w->named[op->a % NAMED_MAX];
+
+	if (!library.pool_create || w->setting->plain)
+		return;
+	if (op->kind == OP_POOL_USE) {
+		uint32_t pool = op->how & 1 ? *named : 0;
+		int result = library.pool_use(w->pools[pool].id);
+
+		if (result != 0 && result != -ENOENT)
+			failure(w, "gcpool_graph_pool_use gives %d", result);
+		if (result == 0)
+			t->pool = pool;
+	} else if (op->kind == OP_POOL_CREATE) {
+		uint32_t pool = *named ? 0 : pool_new(w);
+
+		if (pool && library.pool_create(&w->pools[pool].id) == 0) {
+			w->pools[pool].named = true;
+			*named = pool;
+		}
+	} else if (*named) {
+		if (library.pool_release(w->pools[*named].id) != 0)
+			failure(w, "gcpool_graph_pool_release fails");
+		w->pools[*named].named = false;
+		*named = 0;
+	}
+}
+
+/* --- operations --- */
+
+static void thread_mode(struct thread *t, unsigned how)
+{
+	CUstreamCaptureMode mode = how % 3;
+
+	if (FINE(t, cuThreadExchangeStreamCaptureMode(&mode)))
+		t->mode = how % 3;
+}
+
+struct capture *capture_near(struct world *w, unsigned slot)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[(slot + i) % CAPTURE_SLOTS].live)
+			return &w->captures[(slot + i) % CAPTURE_SLOTS];
+	return &w->captures[slot % CAPTURE_SLOTS];
+}
+
+void capture_play(struct thread *t, const struct op *op)
+{
+	struct capture *c = capture_near(t->world, op->a);
+
+	switch ((enum op_kind)op->kind) {
+	case OP_THREAD_MODE:
+		thread_mode(t, op->how);
+		break;
+	case OP_CAPTURE_BEGIN:
+		capture_begin(t, op);
+		break;
+	case OP_CAPTURE_INTO:
+		capture_into(t, op);
+		break;
+	case OP_CAPTURE_FORK:
+		capture_fork(t, op);
+		break;
+	case OP_CAPTURE_END:
+		capture_end(t, c, op->how, op->b);
+		break;
+	case OP_CAPTURE_SPOIL:
+		capture_spoil(t, c);
+		break;
+	case OP_CAPTURE_ABANDON:
+		capture_abandon(t, c);
+		break;
+	default:
+		pool_play(t, op);
+		break;
+	}
+}

@@ -1,0 +1,334 @@
+/*
+ * graphs.c - graphs, what is made from them, and launches.
+ *
+ * A body says what a graph does; executables and clones share it. Memory of a
+ * graph pool may be written by every launch of every graph of that pool, so
+ * launches and work on it are put in order as if it were so.
+ */
+#include "explore.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- bodies --- */
+
+struct body *body_new(int space)
+{
+	struct body *body = calloc(1, sizeof(*body));
+
+	if (!body)
+		abort();
+	body->refs = 1;
+	body->space = space;
+	return body;
+}
+
+struct body *body_copy(struct world *w, const struct body *body)
+{
+	struct body *copy = body_new(body->space);
+
+	*copy = *body;
+	copy->refs = 1;
+	for (uint32_t i = 0; i < copy->pool_count; i++)
+		w->pools[copy->pools[i]].refs++;
+	return copy;
+}
+
+bool body_join_pool(struct world *w, struct body *body, uint32_t pool)
+{
+	for (uint32_t i = 0; i < body->pool_count; i++)
+		if (body->pools[i] == pool)
+			return true;
+	if (body->pool_count == POOLS_OF_BODY)
+		return false;
+	body->pools[body->pool_count++] = pool;
+	w->pools[pool].refs++;
+	return true;
+}
+
+/* Nothing keeps the pool's memory any more: blocks that are freed are anyone's. */
+static void pool_put(struct world *w, uint32_t pool)
+{
+	if (--w->pools[pool].refs > 0)
+		return;
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->pool == pool)
+			block->pool = 0;
+}
+
+void body_put(struct world *w, struct body *body)
+{
+	if (!body || --body->refs > 0)
+		return;
+	for (uint32_t i = 0; i < body->pool_count; i++)
+		pool_put(w, body->pools[i]);
+	free(body);
+}
+
+bool body_keeps(const struct body *body, const struct block *block)
+{
+	for (uint32_t i = 0; i < body->pool_count; i++)
+		if (body->pools[i] == block->pool)
+			return true;
+	return false;
+}
+
+/* --- graphs --- */
+
+static void graph_drop(struct thread *t, struct graph *graph)
+{
+	if (!graph->handle || graph->busy || !FINE(t, cuGraphDestroy(graph->handle)))
+		return;
+	body_put(t->world, graph->body);
+	*graph = (struct graph){0};
+}
+
+void graph_set(struct thread *t, struct graph *graph, CUgraph handle, struct body *body)
+{
+	graph_drop(t, graph);
+	*graph = (struct graph){.handle = handle, .body = body};
+}
+
+static void graph_clone(struct thread *t, struct graph *from, struct graph *to)
+{
+	CUgraph clone;
+
+	if (!from->handle || from->busy || to->busy || from == to ||
+	    !FINE(t, cuGraphClone(&clone, from->handle)))
+		return;
+	from->body->refs++;
+	graph_set(t, to, clone, from->body);
+}
+
+static bool body_append(struct world *w, struct body *body, const struct body *child)
+{
+	if (body->count + child->count > ITEMS_MAX || child->broken ||
+	    body->space != child->space)
+		return false;
+	for (uint32_t i = 0; i < child->pool_count; i++)
+		if (!body_join_pool(w, body, child->pools[i]))
+			return false;
+	memcpy(body->items + body->count, child->items,
+	       child->count * sizeof(*child->items));
+	body->count += child->count;
+	return true;
+}
+
+/* A graph of two children, one after the other. */
+static void graph_compose(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	struct graph *parts[2] = {graph_near(w, op->a), graph_near(w, op->b)};
+	struct graph *to = &w->graphs[op->how % GRAPH_SLOTS];
+	struct body *body;
+	CUgraphNode node[2];
+	CUgraph graph;
+
+	if (!parts[0]->handle || !parts[1]->handle || parts[0]->busy ||
+	    parts[1]->busy || to->busy)
+		return;
+	body = body_new(parts[0]->body->space);
+	if (!body_append(w, body, parts[0]->body) ||
+	    !body_append(w, body, parts[1]->body)) {
+		body_put(w, body);
+		return;
+	}
+	FINE(t, cuGraphCreate(&graph, 0));
+	FINE(t, cuGraphAddChildGraphNode(&node[0], graph, NULL, 0, parts[0]->handle));
+	FINE(t, cuGraphAddChildGraphNode(&node[1], graph, node, 1, parts[1]->handle));
+	graph_set(t, to, graph, body);
+}
+
+/* --- executables --- */
+
+static void exec_drop(struct thread *t, struct exec *exec)
+{
+	if (!exec->handle || !may_be_unsafe(t) ||
+	    !FINE(t, cuGraphExecDestroy(exec->handle)))
+		return;
+	body_put(t->world, exec->body);
+	*exec = (struct exec){0};
+}
+
+static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
+{
+	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t))
+		return;
+	exec_drop(t, exec);
+	space_use(t, graph->body->space);
+	if (exec->handle ||
+	    !FINE(t, cuGraphInstantiateWithFlags(&exec->handle, graph->handle, 0)))
+		return;
+	exec->body = graph->body;
+	exec->body->refs++;
+}
+
+static void exec_update(struct thread *t, struct exec *exec, struct graph *graph)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUresult result;
+
+	if (!exec->handle || !graph->handle || graph->busy || !may_be_unsafe(t) ||
+	    graph->body->space != exec->body->space || graph->body->broken)
+		return;
+	space_use(t, graph->body->space);
+	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
+	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
+	    !fine(t->world, result, "cuGraphExecUpdate"))
+		return;
+	graph->body->refs++;
+	body_put(t->world, exec->body);
+	exec->body = graph->body;
+}
+
+/* --- launches --- */
+
+static bool is_there(const struct world *w, const struct body *body,
+		     const struct block *block)
+{
+	return !block || ((block->live || body_keeps(body, block)) &&
+			  w->spaces[block->space].live && !block_is_early(w, block));
+}
+
+static bool can_launch(const struct world *w, const struct body *body)
+{
+	for (uint32_t i = 0; i < body->count; i++)
+		if (!is_there(w, body, body->items[i].dst) ||
+		    !is_there(w, body, body->items[i].src))
+			return false;
+	return !body->broken;
+}
+
+/* Every region that the launch may touch: order made (mark NULL), or noted. */
+static bool launch_regions(struct thread *t, struct stream *s, struct body *body,
+			   const struct mark *mark, unsigned how)
+{
+	struct world *w = t->world;
+
+#define EACH(region, want)                                                             \
+	do {                                                                           \
+		if (mark)                                                              \
+			region_touch(region, *mark, want);                             \
+		else if (!order_region(t, s, region, want, how))                       \
+			return false;                                                  \
+	} while (0)
+
+	for (uint32_t i = 0; i < body->pool_count; i++)
+		EACH(&w->pools[body->pools[i]].launches, WANT_WRITE);
+	for (struct block *block = w->blocks; block; block = block->next)
+		for (unsigned r = 0;
+		     block->pool && body_keeps(body, block) && r < REGIONS; r++)
+			EACH(&block->regions[r], WANT_WRITE);
+	for (uint32_t i = 0; i < body->count; i++) {
+		const struct item *item = &body->items[i];
+
+		if (item->src && !body_keeps(body, item->src))
+			EACH(&item->src->regions[item->src_region], WANT_READ);
+		if (item->dst && !body_keeps(body, item->dst))
+			EACH(&item->dst->regions[item->dst_region], WANT_WRITE);
+	}
+#undef EACH
+	return true;
+}
+
+static void launch_contents(struct world *w, const struct body *body)
+{
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->pool && body_keeps(body, block))
+			block->regions[0].known = block->regions[1].known = 0;
+	for (uint32_t i = 0; i < body->count; i++)
+		item_apply(w, &body->items[i]);
+}
+
+static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)
+{
+	struct world *w = t->world;
+	struct body *body = exec->body;
+	struct stream *s;
+	struct mark mark;
+
+	if (!exec->handle || !can_launch(w, body))
+		return;
+	s = stream_pick(t, op->c);
+	if (!s || s->capture || s->space != body->space ||
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space)) ||
+	    !launch_regions(t, s, body, NULL, op->how))
+		return;
+	if (!FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s))))
+		return;
+	t->last = s;
+	mark = order_step(w, s);
+	launch_regions(t, s, body, &mark, 0);
+	launch_contents(w, body);
+}
+
+/* --- ends --- */
+
+void graphs_end(struct thread *t)
+{
+	for (unsigned i = 0; i < EXEC_SLOTS; i++)
+		exec_drop(t, &t->world->execs[i]);
+	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
+		graph_drop(t, &t->world->graphs[i]);
+	for (unsigned i = 0; i < NAMED_MAX; i++)
+		if (t->world->named[i])
+			library.pool_release(t->world->pools[t->world->named[i]].id);
+}
+
+void graphs_forget_space(struct world *w, int space)
+{
+	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
+		if (w->graphs[i].handle && w->graphs[i].body->space == space)
+			w->graphs[i].body->broken = true;
+	for (unsigned i = 0; i < EXEC_SLOTS; i++)
+		if (w->execs[i].handle && w->execs[i].body->space == space)
+			w->execs[i].body->broken = true;
+}
+
+/* The graph in this slot, or in the next one that has one. */
+struct graph *graph_near(struct world *w, unsigned slot)
+{
+	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
+		if (w->graphs[(slot + i) % GRAPH_SLOTS].handle)
+			return &w->graphs[(slot + i) % GRAPH_SLOTS];
+	return &w->graphs[slot % GRAPH_SLOTS];
+}
+
+static struct exec *exec_near(struct world *w, unsigned slot)
+{
+	for (unsigned i = 0; i < EXEC_SLOTS; i++)
+		if (w->execs[(slot + i) % EXEC_SLOTS].handle)
+			return &w->execs[(slot + i) % EXEC_SLOTS];
+	return &w->execs[slot % EXEC_SLOTS];
+}
+
+void graphs_play(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	struct graph *graph = graph_near(w, op->a);
+	struct exec *exec = exec_near(w, op->b);
+
+	switch ((enum op_kind)op->kind) {
+	case OP_GRAPH_INSTANTIATE:
+		graph_instantiate(t, graph, &w->execs[op->b % EXEC_SLOTS]);
+		break;
+	case OP_GRAPH_LAUNCH:
+		exec_launch(t, exec, op);
+		break;
+	case OP_GRAPH_UPDATE:
+		exec_update(t, exec, graph);
+		break;
+	case OP_GRAPH_CLONE:
+		graph_clone(t, graph, &w->graphs[op->b % GRAPH_SLOTS]);
+		break;
+	case OP_GRAPH_COMPOSE:
+		graph_compose(t, op);
+		break;
+	case OP_GRAPH_DESTROY:
+		graph_drop(t, graph);
+		break;
+	default:
+		exec_drop(t, exec);
+		break;
+	}
+}
