@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""mutants.py - plants known bugs in copies of the library's sources, and demands
+that the tests find each of them. A mutant that nothing finds is a hole in the
+tests.
+
+  mutants.py plant TABLE ROOT DIR     writes DIR/NAME.c for each mutant
+  mutants.py run TABLE BUILD [...]    runs each mutant's trial, prints a table;
+                                      exit code 1: one was not found
+
+    --only NAME...   these alone
+    --fast           leaves out those that the table calls slow
+    --every TEST...  instead of each one's own trial runs these tests on all of
+                     them, and says which tests find what (no demand)
+
+The table (mutants.txt) says of each mutant which rule it removes, where, how, and
+which trial finds it within how many seeds. Sources are found by their words, not
+by line or blanks; words that are not there exactly once are an error.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+KEYS = ("mutant", "rule", "file", "found by")
+TIMEOUT_S = 60
+SKIP = 77
+
+
+class Mutant:
+    def __init__(self, line):
+        self.line = line
+        self.fields = {}
+        self.hunk = []
+
+    def __getattr__(self, key):
+        try:
+            return self.fields[key.replace("_", " ")]
+        except KeyError:
+            raise AttributeError(key) from None
+
+    def trial(self):
+        """Test ("suite/name"), arguments of it, seeds, whether it takes long."""
+        words = self.found_by.split()
+        slow = "slow" in words
+        words = [word for word in words if word != "slow"]
+        seeds = 0
+        if "within" in words:
+            at = words.index("within")
+            seeds = int(words[at + 1])
+            words = words[:at]
+        return words[0], words[1:], seeds, slow
+
+    def text(self, sign):
+        """What stands in the source before ("-") or after ("+")."""
+        return "\n".join(line[1:] for line in self.hunk if line[0] in (" ", sign))
+
+
+def fail(words):
+    sys.exit(f"mutants: {words}")
+
+
+def table_read(path):
+    mutants = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file.read().split("\n"), 1):
+            key, _, value = line.partition(":")
+            if not line.strip() or line.startswith("#"):
+                continue
+            if line[0] in " -+\t":
+                mutants[-1].hunk.append(line)
+                continue
+            if key not in KEYS:
+                fail(f"{path}:{number}: what is {line!r}?")
+            if key == "mutant":
+                mutants.append(Mutant(number))
+            mutants[-1].fields[key] = value.strip()
+    names = [mutant.mutant for mutant in mutants]
+    for mutant in mutants:
+        if set(mutant.fields) != set(KEYS) or not mutant.hunk:
+            fail(f"{path}:{mutant.line}: something is missing")
+        if names.count(mutant.mutant) > 1:
+            fail(f"{path}:{mutant.line}: there are two of {mutant.mutant}")
+    return mutants
+
+
+# --- planting -------------------------------------------------------------------
+
+
+def planted(mutant, source):
+    words = mutant.text("-").split()
+    pattern = r"\s+".join(re.escape(word) for word in words)
+    found = list(re.finditer(pattern, source))
+    if len(found) != 1:
+        print(f"{mutant.mutant}: {mutant.file} has these words {len(found)} times, not once:\n"
+              + mutant.text("-"))
+        return None
+    start, end = found[0].span()
+    return (f'#line 1 "{mutant.file}"\n' + source[:start] + mutant.text("+").strip()
+            + source[end:])
+
+
+def write(path, text):
+    """Leaves a file alone that says the same already: nothing is built anew."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return
+    except FileNotFoundError:
+        pass
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def plant(arguments):
+    lost = 0
+    for mutant in table_read(arguments.table):
+        with open(os.path.join(arguments.root, mutant.file), encoding="utf-8") as file:
+            text = planted(mutant, file.read())
+        if text:
+            write(os.path.join(arguments.dir, mutant.mutant + ".c"), text)
+        else:
+            lost += 1
+    if lost:
+        fail(f"{lost} mutants do not fit the sources any more; mutants.txt must follow them")
+
+
+# --- trials ---------------------------------------------------------------------
+
+
+class Trials:
+    """The tests of the build, run with a mutant in the place of the library."""
+
+    def __init__(self, build):
+        self.build = os.path.abspath(build)
+        self.dir = os.path.join(self.build, "tests", "mutants")
+        with open(os.path.join(build, "meson-info", "intro-tests.json")) as file:
+            self.tests = {}
+            for test in json.load(file):
+                suite = test["suite"][0].split(":")[-1]
+                self.tests[f"{suite}/{test['name']}"] = test
+
+    def product(self, name, test):
+        file = name if test.startswith("unit/") else f"libgcpool-{name}.so"
+        return os.path.join(self.dir, file)
+
+    def built(self, mutant):
+        return os.path.exists(self.product(mutant.mutant, mutant.trial()[0]))
+
+    def run(self, name, test, arguments, seeds):
+        """(whether it failed, seconds, what it said)"""
+        if test == "explore":
+            return self.explore(name, seeds)
+        entry = self.tests.get(test)
+        if not entry:
+            fail(f"{name}: there is no test {test}")
+        command, env = list(entry["cmd"]), {**os.environ, **entry["env"]}
+        if test.startswith("unit/"):
+            command[0] = self.product(name, test)
+        else:
+            env["GCPT_LIBRARY"] = self.product(name, test)
+        command += arguments + (["1", str(seeds)] if seeds else [])
+        return self.started(command, env, entry["workdir"] or self.build)
+
+    def explore(self, name, seeds):
+        explorer = os.path.join(self.build, "tests", "explore", "explore")
+        command = [explorer, "--library", self.product(name, "explore"),
+                   "--from", "1", "--count", str(seeds or 1000)]
+        return self.started(command, os.environ, self.build)
+
+    def started(self, command, env, workdir):
+        start = time.monotonic()
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True,
+                                  errors="replace", timeout=TIMEOUT_S, cwd=workdir)
+            said, failed = done.stdout + done.stderr, done.returncode not in (0, 77)
+        except subprocess.TimeoutExpired:
+            said, failed = "it hangs", True
+        return failed, time.monotonic() - start, said
+
+
+def what_it_said(said):
+    """The test that failed first (cmocka), or the words that it failed with."""
+    for pattern in (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)", r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)"):
+        found = re.search(pattern, said, re.M)
+        if found:
+            return found.group(1)
+    lines = [line for line in said.strip().split("\n") if line]
+    return lines[-1] if lines else "nothing said"
+
+
+def seed_of(said):
+    found = re.search(r"\bseed[ =](0x[0-9a-f]+|\d+)", said)
+    return int(found.group(1), 0) if found else 0
+
+
+def judge(trials, mutant):
+    test, arguments, seeds, _ = mutant.trial()
+    failed, seconds, said = trials.run(mutant.mutant, test, arguments, seeds)
+    seed = seed_of(said) if seeds else 0
+    return failed, seconds, f"{seed} of {seeds}" if seeds else "1 run", what_it_said(said)
+
+
+def demand(trials, mutants):
+    survivors = []
+    print(f"{'mutant':42} {'found by':28} {'seeds':>12} {'s':>5}  what it said")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        verdicts = pool.map(lambda mutant: judge(trials, mutant), mutants)
+        for mutant, (failed, seconds, seeds, said) in zip(mutants, verdicts):
+            if not failed:
+                survivors.append(mutant)
+                said = "NOT FOUND: " + mutant.rule
+            print(f"{mutant.mutant:42} {mutant.trial()[0]:28} {seeds:>12} {seconds:5.1f}  "
+                  f"{said[:90]}", flush=True)
+    print(f"{len(mutants)} mutants, {len(mutants) - len(survivors)} found, "
+          f"{len(survivors)} not")
+    sys.exit(1 if survivors else 0)
+
+
+def survey(trials, mutants, tests):
+    """Only unit tests that the mutant was linked with can be run on it."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for mutant in mutants:
+            own = mutant.trial()[0]
+            chosen = [t for t in sorted(trials.tests) for prefix in tests
+                      if t.startswith(prefix) and (t == own or not t.startswith("unit/"))]
+            results = pool.map(lambda test: trials.run(mutant.mutant, test, [], 0), chosen)
+            found = [test for test, result in zip(chosen, results) if result[0]]
+            print(f"{mutant.mutant:42} {' '.join(found) or 'NOT FOUND'}", flush=True)
+
+
+def run(arguments):
+    mutants = table_read(arguments.table)
+    if arguments.only:
+        mutants = [mutant for mutant in mutants if mutant.mutant in arguments.only]
+    if arguments.fast:
+        mutants = [mutant for mutant in mutants if not mutant.trial()[3]]
+    trials = Trials(arguments.build)
+    unbuilt = [mutant.mutant for mutant in mutants if not trials.built(mutant)]
+    if unbuilt:
+        print(f"not built: {' '.join(unbuilt)}; ninja -C {arguments.build} mutants")
+        sys.exit(SKIP if len(unbuilt) == len(mutants) else 1)
+    if arguments.every:
+        survey(trials, mutants, arguments.every)
+    else:
+        demand(trials, mutants)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("plant")
+    command.add_argument("table")
+    command.add_argument("root")
+    command.add_argument("dir")
+    command.set_defaults(do=plant)
+    command = commands.add_parser("run")
+    command.add_argument("table")
+    command.add_argument("build")
+    command.add_argument("--only", nargs="+")
+    command.add_argument("--fast", action="store_true")
+    command.add_argument("--every", nargs="+")
+    command.set_defaults(do=run)
+    arguments = parser.parse_args()
+    arguments.do(arguments)
+
+
+if __name__ == "__main__":
+    main()
