@@ -16,6 +16,9 @@
 struct sums {
 	uint64_t used, cached, pending, listed, free, holes;
 	uint64_t used_blocks;
+	uint64_t pending_runs; /* of pending, those of slabs: nobody had them */
+	uint64_t segments, unused;
+	uint64_t reserved, private;
 };
 
 static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
@@ -42,6 +45,11 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 	return NULL;
 }
 
+static bool heap_is_private(const struct gcp_block *block)
+{
+	return atomic_load(&block->segment->heap)->private;
+}
+
 static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 			       struct sums *sums)
 {
@@ -66,6 +74,10 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 		     "B5: a free block is not ready");
 	}
 	*sum += block->size;
+	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
+		sums->unused += gcp_block_unused(block);
+	if (state == GCP_BLOCK_PENDING && block->size_class == GCP_CLASS_RUN)
+		sums->pending_runs += block->size;
 	return NULL;
 }
 
@@ -86,6 +98,7 @@ static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
 	MUST(total == slab->total, "L1: a slab has lost a block");
 	MUST(sums->listed - before == slab->listed * slab->first->size,
 	     "L1: a slab miscounts its listed blocks");
+	MUST(end <= slab->run->addr + slab->run->size, "L1: a slab runs over its end");
 	/* What no block covers is nobody's, and stays free. */
 	sums->free += slab->run->addr + slab->run->size - end;
 	return NULL;
@@ -162,6 +175,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		MUST(atomic_load(&segment->heap) == heap,
 		     "H1: a segment names another heap");
 		reserved += segment->mapped;
+		total->segments++;
 	}
 	MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
 	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
@@ -175,6 +189,11 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
 	MUST(!heap->private || heap->used_bytes == sums.used,
 	     "a private heap miscounts what the program holds");
+	total->unused += sums.unused;
+	total->reserved += reserved;
+	total->private += heap->private ? reserved : 0;
+	total->pending += sums.pending;
+	total->pending_runs += sums.pending_runs;
 	total->used += sums.used;
 	total->used_blocks += sums.used_blocks;
 	total->cached += sums.cached;
@@ -227,6 +246,27 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 	return NULL;
 }
 
+/* The statistics against what is there; held: used, cached or pending. */
+static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
+{
+	const struct gcp_stats *stats = &pool->stats;
+	uint64_t held = sums->used + sums->cached + sums->pending;
+
+	MUST(stats->allocated_bytes.current == sums->used,
+	     "allocated_bytes is not what the program holds");
+	MUST(stats->allocation.current == sums->used_blocks,
+	     "allocation is not the number of blocks that the program holds");
+	MUST(stats->active_bytes.current == held - sums->pending_runs,
+	     "active_bytes is not what is held or waits for its page");
+	MUST(stats->segment.current == sums->segments, "segments are miscounted");
+	MUST(stats->reserved_bytes.current == sums->reserved,
+	     "reserved_bytes is not the size of all segments");
+	MUST(stats->private_bytes.current == sums->private,
+	     "private_bytes is not the size of private segments");
+	MUST(pool->unused_bytes == sums->unused, "unused segments are miscounted");
+	return NULL;
+}
+
 static const char *pool_check(struct gcp_pool *pool)
 {
 	struct gcp_heap *heap;
@@ -244,11 +284,7 @@ static const char *pool_check(struct gcp_pool *pool)
 	broken = caches_check(pool, &cached);
 	MUST(!broken, broken);
 	MUST(cached == sums.cached, "C1: cached blocks are in no cache");
-	MUST(pool->stats.allocated_bytes.current == sums.used,
-	     "allocated_bytes is not what the program holds");
-	MUST(pool->stats.allocation.current == sums.used_blocks,
-	     "allocation is not the number of blocks that the program holds");
-	return NULL;
+	return stats_check(pool, &sums);
 }
 
 const char *gcp_pools_check(struct gcp_pools *pools)

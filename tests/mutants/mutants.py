@@ -9,8 +9,9 @@ tests.
 
     --only NAME...   these alone
     --fast           leaves out those that the table calls slow
-    --every TEST...  instead of each one's own trial runs these tests on all of
-                     them, and says which tests find what (no demand)
+    --every TEST...  instead of each one's own trials runs these tests on all of
+                     them, and says which find what (no demand); --seeds N: so
+                     many of the explorer
 
 The table (mutants.txt) says of each mutant which rule it removes, where, how, and
 which trial finds it within how many seeds. Sources are found by their words, not
@@ -43,17 +44,12 @@ class Mutant:
         except KeyError:
             raise AttributeError(key) from None
 
-    def trial(self):
-        """Test ("suite/name"), arguments of it, seeds, whether it takes long."""
-        words = self.found_by.split()
-        slow = "slow" in words
-        words = [word for word in words if word != "slow"]
-        seeds = 0
-        if "within" in words:
-            at = words.index("within")
-            seeds = int(words[at + 1])
-            words = words[:at]
-        return words[0], words[1:], seeds, slow
+    def trials(self):
+        """(test, seeds, whether it takes long) for each that must find it."""
+        for trial in self.found_by.split(","):
+            words = trial.split()
+            seeds = int(words[words.index("within") + 1]) if "within" in words else 0
+            yield words[0], seeds, "slow" in words
 
     def text(self, sign):
         """What stands in the source before ("-") or after ("+")."""
@@ -148,29 +144,24 @@ class Trials:
         file = name if test.startswith("unit/") else f"libgcpool-{name}.so"
         return os.path.join(self.dir, file)
 
-    def built(self, mutant):
-        return os.path.exists(self.product(mutant.mutant, mutant.trial()[0]))
-
-    def run(self, name, test, arguments, seeds):
+    def run(self, name, test, seeds):
         """(whether it failed, seconds, what it said)"""
+        product = self.product(name, test)
         if test == "explore":
-            return self.explore(name, seeds)
+            explorer = os.path.join(self.build, "tests", "explore", "explore")
+            command = [explorer, "--library", product, "--from", "1",
+                       "--count", str(seeds or 1000)]
+            return self.started(command, os.environ, self.build)
         entry = self.tests.get(test)
         if not entry:
             fail(f"{name}: there is no test {test}")
         command, env = list(entry["cmd"]), {**os.environ, **entry["env"]}
         if test.startswith("unit/"):
-            command[0] = self.product(name, test)
+            command[0] = product
         else:
-            env["GCPT_LIBRARY"] = self.product(name, test)
-        command += arguments + (["1", str(seeds)] if seeds else [])
+            env["GCPT_LIBRARY"] = product
+        command += ["1", str(seeds)] if seeds else []
         return self.started(command, env, entry["workdir"] or self.build)
-
-    def explore(self, name, seeds):
-        explorer = os.path.join(self.build, "tests", "explore", "explore")
-        command = [explorer, "--library", self.product(name, "explore"),
-                   "--from", "1", "--count", str(seeds or 1000)]
-        return self.started(command, os.environ, self.build)
 
     def started(self, command, env, workdir):
         start = time.monotonic()
@@ -179,13 +170,14 @@ class Trials:
                                   errors="replace", timeout=TIMEOUT_S, cwd=workdir)
             said, failed = done.stdout + done.stderr, done.returncode not in (0, 77)
         except subprocess.TimeoutExpired:
-            said, failed = "it hangs", True
+            said, failed = "it hangs", False  # slow is not found
         return failed, time.monotonic() - start, said
 
 
 def what_it_said(said):
     """The test that failed first (cmocka), or the words that it failed with."""
-    for pattern in (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)", r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)"):
+    for pattern in (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)",
+                    r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)"):
         found = re.search(pattern, said, re.M)
         if found:
             return found.group(1)
@@ -198,38 +190,41 @@ def seed_of(said):
     return int(found.group(1), 0) if found else 0
 
 
-def judge(trials, mutant):
-    test, arguments, seeds, _ = mutant.trial()
-    failed, seconds, said = trials.run(mutant.mutant, test, arguments, seeds)
-    seed = seed_of(said) if seeds else 0
-    return failed, seconds, f"{seed} of {seeds}" if seeds else "1 run", what_it_said(said)
+def judge(trials, mutant, test, seeds):
+    failed, seconds, said = trials.run(mutant.mutant, test, seeds)
+    seed = f"{seed_of(said)} of {seeds}" if seeds else "1 run"
+    return mutant, test, failed, seconds, seed, what_it_said(said)
 
 
-def demand(trials, mutants):
-    survivors = []
-    print(f"{'mutant':42} {'found by':28} {'seeds':>12} {'s':>5}  what it said")
+def demand(trials, planned):
+    survivors = 0
+    print(f"{'mutant':42} {'found by':24} {'seeds':>12} {'s':>5}  what it said")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        verdicts = pool.map(lambda mutant: judge(trials, mutant), mutants)
-        for mutant, (failed, seconds, seeds, said) in zip(mutants, verdicts):
+        for verdict in pool.map(lambda plan: judge(trials, *plan), planned):
+            mutant, test, failed, seconds, seed, said = verdict
             if not failed:
-                survivors.append(mutant)
+                survivors += 1
                 said = "NOT FOUND: " + mutant.rule
-            print(f"{mutant.mutant:42} {mutant.trial()[0]:28} {seeds:>12} {seconds:5.1f}  "
-                  f"{said[:90]}", flush=True)
-    print(f"{len(mutants)} mutants, {len(mutants) - len(survivors)} found, "
-          f"{len(survivors)} not")
+            print(f"{mutant.mutant:42} {test:24} {seed:>12} {seconds:5.1f}  {said[:90]}",
+                  flush=True)
+    names = {mutant.mutant for mutant, _, _ in planned}
+    print(f"{len(names)} mutants, {len(planned)} trials of them, {survivors} not found")
     sys.exit(1 if survivors else 0)
 
 
-def survey(trials, mutants, tests):
-    """Only unit tests that the mutant was linked with can be run on it."""
+def survey(trials, mutants, tests, seeds):
+    """Of the unit tests only those that the mutant was linked with can be run."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant in mutants:
-            own = mutant.trial()[0]
-            chosen = [t for t in sorted(trials.tests) for prefix in tests
-                      if t.startswith(prefix) and (t == own or not t.startswith("unit/"))]
-            results = pool.map(lambda test: trials.run(mutant.mutant, test, [], 0), chosen)
-            found = [test for test, result in zip(chosen, results) if result[0]]
+            own = [test for test, _, _ in mutant.trials()]
+            chosen = [test for test in [*sorted(trials.tests), "explore"]
+                      if test.startswith(tuple(tests))
+                      and (test in own or not test.startswith("unit/"))]
+            results = list(pool.map(lambda test: trials.run(
+                mutant.mutant, test, seeds if test == "explore" else 0), chosen))
+            found = [f"{test}:{seed_of(result[2])}:{what_it_said(result[2])[:60]}"
+                     if test == "explore" else test
+                     for test, result in zip(chosen, results) if result[0]]
             print(f"{mutant.mutant:42} {' '.join(found) or 'NOT FOUND'}", flush=True)
 
 
@@ -237,17 +232,18 @@ def run(arguments):
     mutants = table_read(arguments.table)
     if arguments.only:
         mutants = [mutant for mutant in mutants if mutant.mutant in arguments.only]
-    if arguments.fast:
-        mutants = [mutant for mutant in mutants if not mutant.trial()[3]]
     trials = Trials(arguments.build)
-    unbuilt = [mutant.mutant for mutant in mutants if not trials.built(mutant)]
+    planned = [(mutant, test, seeds) for mutant in mutants
+               for test, seeds, slow in mutant.trials() if not (slow and arguments.fast)]
+    unbuilt = [mutant.mutant for mutant, test, _ in planned
+               if not os.path.exists(trials.product(mutant.mutant, test))]
     if unbuilt:
         print(f"not built: {' '.join(unbuilt)}; ninja -C {arguments.build} mutants")
-        sys.exit(SKIP if len(unbuilt) == len(mutants) else 1)
+        sys.exit(SKIP if len(unbuilt) == len(planned) else 1)
     if arguments.every:
-        survey(trials, mutants, arguments.every)
+        survey(trials, mutants, arguments.every, arguments.seeds)
     else:
-        demand(trials, mutants)
+        demand(trials, planned)
 
 
 def main():
@@ -264,6 +260,7 @@ def main():
     command.add_argument("--only", nargs="+")
     command.add_argument("--fast", action="store_true")
     command.add_argument("--every", nargs="+")
+    command.add_argument("--seeds", type=int, default=500)
     command.set_defaults(do=run)
     arguments = parser.parse_args()
     arguments.do(arguments)

@@ -26,6 +26,7 @@
 	X(cuCtxGetCurrent)                                                             \
 	X(cuCtxPushCurrent)                                                            \
 	X(cuCtxPopCurrent)                                                             \
+	X(cuCtxEnablePeerAccess)                                                       \
 	X(cuCtxSynchronize)                                                            \
 	X(cuModuleLoadData)                                                            \
 	X(cuModuleUnload)                                                              \

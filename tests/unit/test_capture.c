@@ -268,6 +268,20 @@ static void a_thread_that_works_on_a_captured_stream_belongs_to_it(void **state)
 	graph_destroy(graph);
 }
 
+static void nobody_joins_a_capture_whose_end_is_under_way(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
+	/* CUDA may have ended it by now, and its graph may be gone. */
+	gcp_addr addr = alloc_from_other_thread();
+	assert_false(is_private(addr));
+	end(0);
+	must_free(pools, addr);
+	graph_destroy(graph);
+}
+
 static void several_captures_hold_a_block_together(void **state)
 {
 	void *first = begin(0), *second = begin(1);
@@ -301,6 +315,7 @@ int main(void)
 	    TEST(other_threads_join_a_global_capture),
 	    TEST(other_threads_are_free_of_local_captures),
 	    TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it),
+	    TEST(nobody_joins_a_capture_whose_end_is_under_way),
 	    TEST(several_captures_hold_a_block_together),
 	};
 

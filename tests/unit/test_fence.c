@@ -257,7 +257,7 @@ static void third_party_writers_get_only_completed_pages(void **state)
 	gcp_addr ordered = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit();
 	must_free(pools, ordered);
-	while (fake.orders == 0)
+	for (int i = 0; i < 100 && fake.orders == 0; i++)
 		must_free(pools, must_alloc(pool, 3 * MIB));
 	assert_true(fake_is_ordered(work));
 	fake.third_party = true;
@@ -270,6 +270,32 @@ static void third_party_writers_get_only_completed_pages(void **state)
 			assert_true(work <= fake.done);
 	}
 	assert_true(fake.waits > 0);
+	fake_finish(pools);
+}
+
+/* What is ordered in one context is waited for when the need shows in another. */
+static void third_party_writers_end_the_order_of_all_contexts(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *one = fake_pool(pools), *two;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 0, &two), 0);
+	gcp_addr waits = must_alloc(two, 3 * MIB);
+	fake_submit();
+	must_free(pools, waits);
+	gcp_addr first = must_alloc(one, 3 * MIB), second = must_alloc(one, 3 * MIB);
+	uint64_t work = fake_submit();
+	must_free(pools, first);
+	must_free(pools, second);
+	for (int i = 0; i < 100 && fake.orders == 0; i++)
+		must_alloc(one, 3 * MIB);
+	assert_true(work > fake.done);
+	fake.third_party = true;
+	for (int i = 0; i < 8; i++)
+		must_alloc(two, 3 * MIB);
+	assert_true(work <= fake.done);
 	fake_finish(pools);
 }
 
@@ -338,7 +364,7 @@ static void a_new_context_stands_behind_barriers_that_are_set(void **state)
 	gcp_addr addr = must_alloc(pool, 3 * MIB);
 	uint64_t work = fake_submit();
 	must_free(pools, addr);
-	while (fake.orders == 0)
+	for (int i = 0; i < 100 && fake.orders == 0; i++)
 		must_alloc(pool, 3 * MIB);
 	gcp_pools_context_joined(pools, (void *)0x2000, order_joined);
 	assert_int_equal(joined_with, 1);
@@ -497,6 +523,8 @@ int main(void)
 	    cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),
 	    cmocka_unit_test_setup(memory_is_found_while_held_by_a_real_free, setup),
 	    cmocka_unit_test_setup(third_party_writers_get_only_completed_pages, setup),
+	    cmocka_unit_test_setup(third_party_writers_end_the_order_of_all_contexts,
+				   setup),
 	    cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
 	    cmocka_unit_test_setup(merged_blocks_are_as_weak_as_their_weakest_part,
 				   setup),

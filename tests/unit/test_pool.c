@@ -194,6 +194,8 @@ static void a_huge_block_is_not_split_for_a_small_one(void **state)
 	fake.done = fake.submitted;
 	must_alloc(pool, 20 * MIB);
 	assert_int_equal(fake.allocs, 2);
+	/* Nor for one that would leave much of it without use. */
+	assert_int_not_equal(must_alloc(pool, 258 * MIB), huge);
 	assert_int_equal(must_alloc(pool, 290 * MIB), huge);
 	fake_finish(pools);
 }
@@ -384,6 +386,47 @@ static void a_peak_of_one_thread_is_exact(void **state)
 	fake_finish(pools);
 }
 
+static void every_allocation_is_a_hit_or_a_miss(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < 300; i++)
+		must_free(pools, must_alloc(pool, i % 3 ? 4096 : 3 * MIB));
+	struct gcp_stats stats = must_stats(pools);
+	assert_int_equal(stats.hits + stats.misses, 300);
+	assert_int_equal(stats.misses, fake.allocs);
+	fake_finish(pools);
+}
+
+/* What a thread has counted for itself and given back counts for the peak too. */
+static void a_peak_between_two_looks_is_seen(void **state)
+{
+	struct gcp_config config;
+	gcp_addr addrs[8];
+
+	(void)state;
+	gcp_config_default(&config);
+	config.page_blocks = 1;
+	config.cache_limit = 1ull << 40; /* each page that is closed asks for all */
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	for (int i = 0; i < 8; i++)
+		addrs[i] = must_alloc(pool, 4096);
+	for (int i = 0; i < 8; i++)
+		must_free(pools, addrs[i]);
+	gcp_pools_reset_peaks(pools, 0);
+	for (int i = 0; i < 4; i++) /* out of the thread's cache */
+		addrs[i] = must_alloc(pool, 4096);
+	for (int i = 0; i < 4; i++)
+		must_free(pools, addrs[i]);
+	assert_int_equal(must_stats(pools).allocation.peak, 4);
+	assert_int_equal(must_stats(pools).allocated_bytes.peak, 4 * 4096);
+	fake_finish(pools);
+}
+
 static void a_hit_calls_no_driver_function(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
@@ -483,6 +526,8 @@ int main(void)
 				   setup),
 	    cmocka_unit_test_setup(gauges_and_counters_are_exact, setup),
 	    cmocka_unit_test_setup(a_peak_of_one_thread_is_exact, setup),
+	    cmocka_unit_test_setup(every_allocation_is_a_hit_or_a_miss, setup),
+	    cmocka_unit_test_setup(a_peak_between_two_looks_is_seen, setup),
 	    cmocka_unit_test_setup(a_hit_calls_no_driver_function, setup),
 	    cmocka_unit_test_setup(every_driver_call_may_fail, setup),
 	};

@@ -76,6 +76,26 @@ static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 	graph_destroy(graph);
 }
 
+static void an_event_that_stays_forbids_reuse_when_another_goes(void **state)
+{
+	void *graph = begin(0), *stays = (void *)0x7777, *goes = (void *)0x7778;
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), stays);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), goes);
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_gone(tracker, goes);
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_gone(tracker, stays);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
 static void a_block_freed_before_a_fork_is_used_again_after_it(void **state)
 {
 	void *graph = begin(0);
@@ -148,7 +168,9 @@ static void where_plain_CUDA_allows_allocation_reuse_waits_for_fences(void **sta
 	(void)state;
 	fake_submit(); /* eager work, allowed and not yet done */
 	must_free(pools, addr);
-	assert_true(is_private(capture_alloc(3 * MIB)));
+	gcp_addr next = capture_alloc(3 * MIB);
+	assert_true(is_private(next));
+	assert_int_not_equal(next, addr);
 	assert_false(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
@@ -277,6 +299,26 @@ static void captures_share_a_pool_that_the_program_names(void **state)
 	assert_int_equal(private_bytes(), 0);
 }
 
+/* What is freed while both capture waits for the end of the later one, too. */
+static void a_capture_that_ends_leaves_the_pool_to_the_other(void **state)
+{
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	void *first = begin(0), *second = begin(1);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	must_free(pools, addr);
+	end(0);
+	for (int i = 0; i < 8; i++)
+		assert_int_not_equal(capture_alloc(3 * MIB), addr);
+	end(1);
+	graph_destroy(first);
+	graph_destroy(second);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+}
+
 static void a_pool_that_reached_zero_can_be_used_again(void **state)
 {
 	uint64_t id;
@@ -382,6 +424,27 @@ static void a_wrong_restore_changes_nothing(void **state)
 	gcp_graph_pool_release(tracker, other);
 }
 
+/* The context goes, and the heap begins a new life in its next one. */
+static void a_checkpoint_does_not_outlive_its_context(void **state)
+{
+	struct gcp_graph_pool_state *checkpoint;
+	uint64_t id;
+
+	(void)state;
+	gcp_graph_pool_create(tracker, &id);
+	gcp_graph_pool_use(tracker, id);
+	void *graph = begin(0);
+	capture_alloc(3 * MIB);
+	end(0);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	gcp_pool_drop(pools, FAKE_CTX);
+	fake.memory_used = 0; /* it went with the context */
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	gcp_graph_pool_state_destroy(checkpoint);
+	graph_destroy(graph);
+	gcp_graph_pool_release(tracker, id);
+}
+
 /* --- out of memory
  * ----------------------------------------------------------------------------------------
  */
@@ -408,6 +471,7 @@ int main(void)
 	    TEST(a_capture_of_one_line_reuses_at_once),
 	    TEST(a_capture_that_forked_does_not_reuse),
 	    TEST(a_fork_from_an_earlier_event_sees_no_reuse),
+	    TEST(an_event_that_stays_forbids_reuse_when_another_goes),
 	    TEST(a_block_freed_before_a_fork_is_used_again_after_it),
 	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
 	    TEST(a_capture_changed_by_hand_proves_nothing),
@@ -418,9 +482,11 @@ int main(void)
 	    TEST(launches_wait_for_every_context_of_a_capture),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 	    TEST(captures_share_a_pool_that_the_program_names),
+	    TEST(a_capture_that_ends_leaves_the_pool_to_the_other),
 	    TEST(a_pool_that_reached_zero_can_be_used_again),
 	    TEST(a_restored_pool_keeps_off_what_was_live),
 	    TEST(a_wrong_restore_changes_nothing),
+	    TEST(a_checkpoint_does_not_outlive_its_context),
 	    TEST(a_full_device_in_a_capture_gives_back_what_is_cached),
 	};
 
