@@ -29,6 +29,7 @@ PROGRAMS = {
     "pitch": STYLES,
     "solver": ["static", "shared"],
     "stress": STYLES,
+    "views": STYLES,
     "window": STYLES,
 }
 

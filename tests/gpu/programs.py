@@ -69,6 +69,10 @@ def contexts(bench):
     return transcript(bench, "contexts", styles=("static", "shared", "linked"))
 
 
+def views(bench):
+    return transcript(bench, "views")
+
+
 def solver(bench):
     return transcript(bench, "solver", styles=("static", "shared"), name="solver checksum")
 

@@ -1,0 +1,81 @@
+"""The conformance programs of tests/sim on this machine's driver: what they print
+must be what their golden files say, which the simulated driver is held to as well.
+scripts/record-golden writes those files."""
+
+import difflib
+import os
+import subprocess
+
+import build
+from bench import FAIL, Row, verdict
+
+# name: sources, beside conform_NAME.golden
+PROGRAMS = {
+    "legality": ["conform_legality.c", "conform_calls.c"],
+    "captures": ["conform_captures.c"],
+    "graphs": ["conform_graphs.c"],
+    "codes": ["conform_codes.c"],
+    "order": ["conform_order.c"],
+}
+NOTE = "golden.md"
+
+
+def place(bench):
+    return os.path.join(bench.root, "tests", "sim")
+
+
+def golden(bench, name):
+    return os.path.join(place(bench), f"conform_{name}.golden")
+
+
+def program_build(bench, name):
+    """Its path; None and what went wrong."""
+    target = bench.program(f"conform-{name}")
+    if bench.sim:
+        return os.path.join(bench.programs, "..", "sim", f"conform_{name}"), ""
+    os.makedirs(bench.programs, exist_ok=True)
+    links = build.link_flags(bench.toolkit)
+    command = ["gcc", *build.compile_flags(bench.toolkit)]
+    command += [os.path.join(place(bench), source) for source in PROGRAMS[name]]
+    command += ["-o", target, *[f for f in links if f.startswith("-L")], "-lcuda", *links]
+    done = bench.run(command)
+    return (None, done.tail()) if done.code else (target, "")
+
+
+def transcript(bench, name):
+    """What it prints; None and what went wrong."""
+    program, why = program_build(bench, name)
+    if not program:
+        return None, why
+    ptx = os.path.join(bench.root, "tests", "programs", "kernels.ptx")
+    extra = {"GCPSIM_QUIET": "1", "GCPSIM_SPEED": "1000"} if bench.sim else None
+    done = bench.run([program, ptx], extra=extra, timeout=300)
+    return (done.out, "") if done.code == 0 else (None, done.tail())
+
+
+def check(bench):
+    """A row for each program."""
+    rows = []
+    for name in PROGRAMS:
+        said, why = transcript(bench, name)
+        with open(golden(bench, name)) as file:
+            wanted = file.read()
+        lines = [text.splitlines() for text in (wanted, said or "")]
+        diff = list(difflib.unified_diff(*lines, "golden", "here", "", "", 0))
+        rows.append(Row(f"transcript, {name}", f"{len(lines[1])} lines", "",
+                        f"the {len(lines[0])} of the golden file",
+                        verdict(said == wanted) if said is not None else FAIL,
+                        "\n".join(diff) if said is not None else why))
+    return rows
+
+
+def driver_described():
+    """The device and the driver's version, of nvidia-smi; None: there is none."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=60)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.strip().splitlines()
+    return lines[0] if done.returncode == 0 and lines else None
