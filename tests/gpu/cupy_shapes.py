@@ -12,7 +12,7 @@ import cupy
 
 from yardstick import Library, Meter
 
-STEPS = 300
+STEPS = 200
 
 
 class Elementwise:

@@ -213,7 +213,7 @@ def framework_rows(work, runs):
 
 def frameworks(bench):
     """PyTorch and CuPy with their caches off, against their own caches."""
-    rows, lines, part = [], [], str(bench.scale(1, 0.25))
+    rows, lines, part = [], [], str(bench.scale(1, 0.4))
     torch = {name: value for name, value in TORCH.items()
              if "VMM" not in name or backend_known(bench)}
     for module, program, settings in (("torch", "torch_steps.py", torch),

@@ -133,7 +133,7 @@ class Generate:
         return [torch.stack(sums).sum()]
 
 
-WORK = {"gpt": (Gpt, 40), "conv": (Conv, 40), "generate": (Generate, 12)}
+WORK = {"gpt": (Gpt, 24), "conv": (Conv, 16), "generate": (Generate, 5)}
 
 
 def peaks(library):
