@@ -122,6 +122,12 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 		      void *stream, uint64_t bytes, gcp_addr *ret_addr);
 
+/* gcp_host_alloc while gcp_tracker_busy, likewise. A block that belongs to a capture
+ * is given to nobody else as long as a graph pool of that capture lives. */
+int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
+			   void *ctx, void *stream, uint64_t bytes, uint32_t flags,
+			   void **ret_p);
+
 /* Takes back the memory of graphs that are gone. Cheap when there is none. */
 void gcp_tracker_collect(struct gcp_tracker *tracker);
 

@@ -74,6 +74,17 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	return 0;
 }
 
+int gcp_graph_pool_host_keep(struct gcp_graph_pool *graph_pool, struct gcp_pools *pools,
+			     struct gcp_host_keep **ret_keep)
+{
+	int result = 0;
+
+	if (!graph_pool->host_keep)
+		result = gcp_host_keep_create(pools, &graph_pool->host_keep);
+	*ret_keep = graph_pool->host_keep;
+	return result;
+}
+
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
 {
 	struct gcp_graph_heap *entry;
@@ -103,7 +114,7 @@ void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t g
 		gcp_heap_release_deferred(entry->heap, group);
 }
 
-static void heaps_surrender(struct gcp_graph_pool *graph_pool)
+static void memory_surrender(struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
 
@@ -112,6 +123,8 @@ static void heaps_surrender(struct gcp_graph_pool *graph_pool)
 		gcp_heap_surrender(entry->heap);
 		free(entry);
 	}
+	gcp_host_keep_surrender(graph_pool->host_keep);
+	graph_pool->host_keep = NULL;
 }
 
 /* --- references
@@ -129,7 +142,7 @@ void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
 {
 	if (references(graph_pool) > 0)
 		return;
-	heaps_surrender(graph_pool);
+	memory_surrender(graph_pool);
 	if (graph_pool->named)
 		return; /* its id may be used again */
 	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
@@ -398,7 +411,7 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	}
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
-		heaps_surrender(graph_pool);
+		memory_surrender(graph_pool);
 		free(graph_pool);
 	}
 	free(tracker);

@@ -337,22 +337,34 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event)
 /* --- allocation
  * ---------------------------------------------------------------------------- */
 
-/* Chooses a heap and holds its graph pool, so that the allocation itself, which
- * may go to the driver, needs no lock. */
+/* Chooses a heap, or a keep for pinned memory, and holds its graph pool, so that the
+ * allocation itself, which may go to the driver, needs no lock. The one that is not
+ * wanted is NULL. */
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 			  void *stream, struct gcp_graph_pool **ret_graph_pool,
-			  struct gcp_heap **ret_heap)
+			  struct gcp_heap **ret_heap, struct gcp_host_keep **ret_keep)
 {
 	int result;
 
 	pthread_mutex_lock(&tracker->lock);
 	result = gcp_route(tracker, ctx, stream, ret_graph_pool);
-	if (result == 0 && *ret_graph_pool)
+	if (result == 0 && *ret_graph_pool && ret_heap)
 		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
+	if (result == 0 && *ret_graph_pool && ret_keep)
+		result =
+		    gcp_graph_pool_host_keep(*ret_graph_pool, tracker->pools, ret_keep);
 	if (result == 0 && *ret_graph_pool)
 		(*ret_graph_pool)->held++;
 	pthread_mutex_unlock(&tracker->lock);
 	return result;
+}
+
+static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+{
+	pthread_mutex_lock(&tracker->lock);
+	graph_pool->held--;
+	gcp_graph_pool_dropped(tracker, graph_pool);
+	pthread_mutex_unlock(&tracker->lock);
 }
 
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
@@ -364,16 +376,33 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, stream, &graph_pool, &heap);
+		result = route_and_hold(tracker, pool, ctx, stream, &graph_pool, &heap,
+					NULL);
 	if (result != 0)
 		return result;
 	if (!graph_pool)
 		return gcp_pool_alloc(pool, bytes, ret_addr);
 
 	result = gcp_heap_alloc(heap, bytes, ret_addr);
-	pthread_mutex_lock(&tracker->lock);
-	graph_pool->held--;
-	gcp_graph_pool_dropped(tracker, graph_pool);
-	pthread_mutex_unlock(&tracker->lock);
+	hold_end(tracker, graph_pool);
+	return result;
+}
+
+int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
+			   void *ctx, void *stream, uint64_t bytes, uint32_t flags,
+			   void **ret_p)
+{
+	struct gcp_graph_pool *graph_pool = NULL;
+	struct gcp_host_keep *keep = NULL;
+	int result = 0;
+
+	gcp_tracker_collect(tracker);
+	if (gcp_tracker_capturing(tracker))
+		result = route_and_hold(tracker, pool, ctx, stream, &graph_pool, NULL,
+					&keep);
+	if (result == 0)
+		result = gcp_host_alloc(pool, bytes, flags, keep, ret_p);
+	if (graph_pool && keep)
+		hold_end(tracker, graph_pool);
 	return result;
 }

@@ -28,7 +28,7 @@ struct gcp_graph_heap {
 
 /* Invariants:
  *  P1 references == captures + graphs + held
- *  P2 with no reference there is no heap
+ *  P2 with no reference there is no heap and no pinned memory
  * Lives as long as its id may be named: until the tracker's end for those that
  * the program made, until the last reference goes for others. */
 struct gcp_graph_pool {
@@ -40,6 +40,7 @@ struct gcp_graph_pool {
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
 	uint64_t last_capture_id;
 	SLIST_HEAD(, gcp_graph_heap) heaps;
+	struct gcp_host_keep *host_keep; /* pinned memory; NULL: none yet */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
@@ -121,6 +122,9 @@ struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap);
+/* The pool's pinned memory, made when needed. -ENOMEM, -ENOSYS. */
+int gcp_graph_pool_host_keep(struct gcp_graph_pool *graph_pool, struct gcp_pools *pools,
+			     struct gcp_host_keep **ret_keep);
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
 /* The capture holds a reference of its own, and its graph one. -ENOMEM. */
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,

@@ -18,6 +18,7 @@
 #include "report.h"
 #include "resolve.h"
 #include "thread.h"
+#include "world.h"
 
 enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
 
@@ -260,17 +261,16 @@ static void contexts_find_primaries(void)
 		primary_find(device);
 }
 
-int gcp_contexts_order(void *fence)
+int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 {
-	CUresult result = CUDA_SUCCESS;
-	int kept = 0;
+	int result = CUDA_SUCCESS, kept = 0;
 
 	pthread_mutex_lock(&contexts_lock);
 	contexts_find_primaries();
 	for (int i = 0; i < context_count && result == CUDA_SUCCESS; i++) {
 		if (contexts[i].kind == GCP_CONTEXT_GREEN)
-			continue; /* the primary's wait covers it */
-		result = gcp_real.cuCtxWaitEvent(contexts[i].handle, fence);
+			continue; /* what is done to the primary covers it */
+		result = visit(arg, contexts[i].handle);
 		if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
 			contexts[i].handle = NULL;
 			result = CUDA_SUCCESS;
@@ -284,6 +284,16 @@ int gcp_contexts_order(void *fence)
 	context_count = kept;
 	pthread_mutex_unlock(&contexts_lock);
 	return result;
+}
+
+static int contexts_order(void *fence, CUcontext ctx)
+{
+	return gcp_real.cuCtxWaitEvent(ctx, fence);
+}
+
+int gcp_contexts_order(void *fence)
+{
+	return gcp_contexts_each(contexts_order, fence);
 }
 
 bool gcp_contexts_overflown(void)
@@ -324,7 +334,9 @@ CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 	CUresult result;
 
 	pthread_mutex_lock(&contexts_lock);
+	gcp_world_context_ending(ctx);
 	result = real(ctx);
+	gcp_world_context_ended(ctx, result == CUDA_SUCCESS);
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
 	if (context)
 		contexts_remove(context);
@@ -341,6 +353,7 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 	CUresult result;
 
 	pthread_mutex_lock(&contexts_lock);
+	gcp_world_context_ending(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
 	if (context && context->attached > 0) {
@@ -349,6 +362,7 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 		contexts_remove(context);
 		ended = true;
 	}
+	gcp_world_context_ended(ctx, ended);
 	pthread_mutex_unlock(&contexts_lock);
 	if (ended)
 		contexts_forget(ctx);
@@ -383,21 +397,28 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
 {
 	struct gcp_context *context;
 	CUcontext ctx = NULL;
+	bool gone = false;
 	CUresult result;
 
 	pthread_mutex_lock(&contexts_lock);
-	result = real(device);
-	context = result == CUDA_SUCCESS ? primary_known(device) : NULL;
-	if (context && !primary_active(device)) {
+	context = primary_known(device);
+	if (context)
 		ctx = context->handle;
+	gcp_world_context_ending(ctx);
+	result = real(device);
+	if (context && result == CUDA_SUCCESS && !primary_active(device)) {
 		contexts_remove(context);
+		gone = true;
 	}
+	gcp_world_context_ended(ctx, gone);
 	pthread_mutex_unlock(&contexts_lock);
-	contexts_forget(ctx);
+	if (gone)
+		contexts_forget(ctx);
 	return result;
 }
 
 void gcp_contexts_after_fork(void)
 {
 	pthread_mutex_init(&contexts_lock, NULL);
+	gcp_world_after_fork();
 }

@@ -39,6 +39,10 @@ void gcp_contexts_attached(CUcontext ctx);
  * belong. False: in none, they pass through. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
+/* Calls visit(arg, ctx) for each live context but green ones, which their primary
+ * covers, until one gives an error. No context is destroyed meanwhile. */
+int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg);
+
 /* Holds back all later work of every live context until `fence` is done. */
 int gcp_contexts_order(void *fence);
 

@@ -1,16 +1,17 @@
 /*
  * creators.c - the hooks on functions that create memory of other kinds:
- * managed, stream-ordered, arrays, pinned, virtual memory. They pass through;
+ * managed, stream-ordered, arrays, virtual memory. They pass through;
  * when memory is out, the pools give theirs back, and the call gets a second
  * chance for as long as that helps. The last result is the program's.
  */
 #include "hooks.h"
 #include "life.h"
+#include "memory.h"
 #include "report.h"
 
-/* Whether there is something new to hope for. First the current device, then
- * any: pinned memory has no device, and cuMemCreate names its own. */
-static bool creators_reclaim(CUresult result)
+/* First the current device, then any: pinned memory has no device, and cuMemCreate
+ * names its own. Then pinned memory, which managed memory may be short of. */
+bool gcp_creators_reclaim(CUresult result)
 {
 	CUdevice device;
 
@@ -19,7 +20,8 @@ static bool creators_reclaim(CUresult result)
 	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
 	    gcp_pools_reclaim(gcp_process.pools, device) > 0)
 		return true;
-	return gcp_pools_reclaim(gcp_process.pools, -1) > 0;
+	return gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
+	       gcp_host_trim(gcp_process.pools, 0) > 0;
 }
 
 /* Which tally a call belongs to, and the bytes it asks for. */
@@ -29,8 +31,6 @@ static bool creators_reclaim(CUresult result)
 #define GCP_TALLY_OF_cuMemAllocFromPoolAsync      GCP_TALLY_mem_alloc_from_pool, bytes
 #define GCP_TALLY_OF_cuMemAllocFromPoolAsync_ptsz GCP_TALLY_mem_alloc_from_pool, bytes
 #define GCP_TALLY_OF_cuMemCreate                  GCP_TALLY_mem_create, bytes
-#define GCP_TALLY_OF_cuMemHostAlloc               GCP_TALLY_mem_host_alloc, bytes
-#define GCP_TALLY_OF_cuMemAllocHost_v2            GCP_TALLY_mem_host_alloc, bytes
 #define GCP_TALLY_OF_cuArrayCreate_v2             GCP_TALLY_array_create, 0
 #define GCP_TALLY_OF_cuArray3DCreate_v2           GCP_TALLY_array_create, 0
 #define GCP_TALLY_OF_cuMipmappedArrayCreate       GCP_TALLY_array_create, 0
@@ -52,7 +52,7 @@ static void creators_count(uint64_t start, CUresult result, enum gcp_tally tally
 		start = gcp_tally_clock();                                             \
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
-		while (creators_reclaim(result));                                      \
+		while (gcp_creators_reclaim(result));                                  \
 		creators_count(start, result, GCP_TALLY_OF_##name);                    \
 		return result;                                                         \
 	}

@@ -13,8 +13,10 @@
 
 #include "contexts.h"
 #include "driver.h"
+#include "numa.h"
 #include "process.h"
 #include "resolve.h"
+#include "world.h"
 #include "writers.h"
 
 _Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
@@ -199,6 +201,35 @@ static int driver_ctx_sync(void *ctx)
 	return result;
 }
 
+/* --- pinned memory ------------------------------------------------------------- */
+
+static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
+{
+	struct gcp_visit visit;
+	void *p = NULL;
+	CUresult result = gcp_visit_begin(&visit, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemHostAlloc(&p, bytes, flags);
+	gcp_visit_end(&visit);
+	if (result == CUDA_SUCCESS)
+		*ret_p = p;
+	return result;
+}
+
+static int driver_host_free(void *ctx, void *p)
+{
+	struct gcp_visit visit;
+	CUresult result = gcp_visit_begin(&visit, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemFreeHost(p);
+	gcp_visit_end(&visit);
+	return result;
+}
+
 /* --- the tables -------------------------------------------------------------- */
 
 static uint64_t driver_clock_ns(void)
@@ -230,4 +261,14 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	ret_driver->fence_order = driver_fence_order;
 	ret_driver->fence_query = driver_fence_query;
 	ret_driver->fence_wait = driver_fence_wait;
+	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)
+		return;
+	ret_driver->host_alloc = driver_host_alloc;
+	ret_driver->host_free = driver_host_free;
+	ret_driver->host_place = gcp_numa_place;
+	ret_driver->world_create = gcp_world_create;
+	ret_driver->world_destroy = gcp_world_destroy;
+	ret_driver->world_record = gcp_world_record;
+	ret_driver->world_query = gcp_world_query;
+	ret_driver->world_wait = gcp_world_wait;
 }

@@ -5,6 +5,7 @@
 #define GCP_INTERPOSE_MEMORY_H
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "../pool/pool.h"
@@ -22,6 +23,10 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr);
  * until no earlier work can touch the block around `ptr`. CUDA_SUCCESS also for
  * memory that is not ours. */
 CUresult gcp_memory_complete(CUdeviceptr ptr);
+
+/* A creator of memory returned `result`. Whether it failed for want of memory and
+ * something was given back, so that there is something new to hope for. */
+bool gcp_creators_reclaim(CUresult result);
 
 /* gcp_pools_free, for a thread whose end is watched from then on. */
 int gcp_memory_free(gcp_addr addr);

@@ -65,6 +65,21 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_REUSE",
      "completed: no reuse before the device is done; auto: so if RDMA is loaded",
      GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
+    {"GCPOOL_HOST", "pinned host memory is pooled, too", GCP_OPTION_BOOL,
+     FIELD(pool.host)},
+    {"GCPOOL_HOST_POW2", "pinned sizes up to this round up to a power of two",
+     GCP_OPTION_BYTES, FIELD(pool.host_pow2_max), .min = 512, .max = BYTES_MAX},
+    {"GCPOOL_HOST_STEPS", "larger pinned sizes: so many steps per power of two",
+     GCP_OPTION_COUNT, FIELD(pool.host_steps), .min = 1, .max = 64},
+    {"GCPOOL_HOST_PAGE", "frees of pinned memory that share a fence", GCP_OPTION_COUNT,
+     FIELD(pool.host_page_blocks), .min = 1, .max = 1 << 16},
+    {"GCPOOL_HOST_WINDOW",
+     "freed pinned bytes that may wait for the device; then a free waits",
+     GCP_OPTION_BYTES, FIELD(pool.host_window), .max = BYTES_MAX},
+    {"GCPOOL_HOST_CACHE_LIMIT", "most unused pinned memory kept", GCP_OPTION_BYTES,
+     FIELD(pool.host_cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_BYTES,
+     FIELD(pool.host_quota), .max = BYTES_MAX, .nothing = "no limit"},
     {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
      .choices = "off|error|warn|info|debug"},
     {"GCPOOL_LOG_FILE", "where it is said; %p is the process id", GCP_OPTION_TEXT,
@@ -341,6 +356,7 @@ static void config_fit(struct parse *parse)
 	gcp_config_default(&defaults);
 	defaults.blocking_free = config->blocking_free;
 	defaults.completed_only = config->completed_only;
+	defaults.host = config->host;
 	*config = defaults;
 }
 

@@ -64,6 +64,7 @@
 	X(mem_free_async, "cuMemFreeAsync")                                            \
 	X(mem_create, "cuMemCreate")                                                   \
 	X(mem_host_alloc, "cuMemHostAlloc and cuMemAllocHost")                         \
+	X(mem_host_free, "cuMemFreeHost")                                              \
 	X(array_create, "cuArrayCreate, 3D and mipmapped")                             \
 	X(mem_get_info, "cuMemGetInfo")
 

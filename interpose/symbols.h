@@ -96,10 +96,6 @@
 	  (CUmemGenericAllocationHandle *ret_handle, size_t bytes,                     \
 	   const CUmemAllocationProp *properties, unsigned long long flags),           \
 	  (ret_handle, bytes, properties, flags))                                      \
-	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0, GCP_OPTIONAL,                       \
-	  (void **ret_ptr, size_t bytes, unsigned int flags), (ret_ptr, bytes, flags)) \
-	X(cuMemAllocHost_v2, cuMemAllocHost, 3020, 0, GCP_OPTIONAL,                    \
-	  (void **ret_ptr, size_t bytes), (ret_ptr, bytes))                            \
 	X(cuArrayCreate_v2, cuArrayCreate, 3020, 0, GCP_OPTIONAL,                      \
 	  (CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *descriptor),               \
 	  (ret_array, descriptor))                                                     \
@@ -110,6 +106,14 @@
 	  (CUmipmappedArray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,     \
 	   unsigned int levels),                                                       \
 	  (ret_array, descriptor, levels))
+
+/* Pinned host memory. */
+#define GCP_HOOKS_HOST(X)                                                              \
+	X(cuMemHostAlloc, cuMemHostAlloc, 2020, 0, GCP_OPTIONAL,                       \
+	  (void **ret_ptr, size_t bytes, unsigned int flags), (ret_ptr, bytes, flags)) \
+	X(cuMemAllocHost_v2, cuMemAllocHost, 3020, 0, GCP_OPTIONAL,                    \
+	  (void **ret_ptr, size_t bytes), (ret_ptr, bytes))                            \
+	X(cuMemFreeHost, cuMemFreeHost, 2000, 0, GCP_OPTIONAL, (void *ptr), (ptr))
 
 #define GCP_HOOKS_RANGES(X)                                                            \
 	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, 0, GCP_OPTIONAL,        \
@@ -302,6 +306,7 @@
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
 	GCP_HOOKS_CREATORS(X)                                                          \
+	GCP_HOOKS_HOST(X)                                                              \
 	GCP_HOOKS_RANGES(X)                                                            \
 	GCP_HOOKS_IPC(X)                                                               \
 	GCP_HOOKS_PEERS(X)                                                             \

@@ -301,5 +301,5 @@ const char *gcp_pools_check(struct gcp_pools *pools)
 		pthread_mutex_unlock(&pools->registry_lock);
 		pthread_mutex_unlock(&pools->vmm_lock);
 	}
-	return broken;
+	return broken ? broken : gcp_host_check(pools);
 }

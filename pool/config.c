@@ -23,6 +23,11 @@ void gcp_config_default(struct gcp_config *config)
 	    .window_blocks = 256,
 	    .page_blocks = 32,
 	    .thread_cache_bytes = 32 << 20,
+	    .host = true,
+	    .host_pow2_max = 1 << 20,
+	    .host_steps = 8,
+	    .host_page_blocks = 16,
+	    .host_window = 256 << 20,
 	};
 }
 
@@ -63,6 +68,13 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 		why = "the split limit must not be below the segment size";
 	else if (config->window_blocks < 1 || config->page_blocks < 1)
 		why = "window and page must hold at least one block";
+	else if (config->host_pow2_max < GCP_UNIT ||
+		 (config->host_pow2_max & (config->host_pow2_max - 1)) != 0)
+		why = "pinned sizes round to powers of two up to a power of two";
+	else if (config->host_steps < 1 || config->host_steps > 64)
+		why = "there must be 1 to 64 steps per power of two of pinned sizes";
+	else if (config->host_page_blocks < 1)
+		why = "a page of pinned memory must hold at least one block";
 	if (!why)
 		return 0;
 	*ret_why = why;

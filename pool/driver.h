@@ -101,6 +101,32 @@ struct gcp_driver {
 	 * FORBIDDEN while any stream of `ctx` captures. */
 	int (*ctx_sync)(void *ctx);
 
+	/* --- pinned host memory ---------------------------------------------- */
+	/* All absent (NULL) where context fences are. */
+
+	/* cuMemHostAlloc in context `ctx`. */
+	int (*host_alloc)(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p);
+
+	/* Frees it. Returns only when all work submitted to `ctx` before the call
+	 * is done. */
+	int (*host_free)(void *ctx, void *p);
+
+	/* Where the operating system would put new memory of the calling thread:
+	 * equal numbers, equal places. Always 0 where there is one place only. */
+	uint32_t (*host_place)(void);
+
+	/* A fence in every context of the process, those made later excepted.
+	 * As the functions above: world_record is FORBIDDEN while any stream of
+	 * the process captures, and either records in all contexts or fails.
+	 * A context that is destroyed counts as done. */
+	int (*world_create)(void **ret_world);
+	void (*world_destroy)(void *world);
+	int (*world_record)(void *world);
+	int (*world_query)(void *world);
+	/* Blocks the host until the part in `ctx` (NULL: in all) is done. May be
+	 * called while others query. */
+	int (*world_wait)(void *world, void *ctx);
+
 	/* --- the world ------------------------------------------------------ */
 
 	/* Whether someone outside every context's queue may write into device

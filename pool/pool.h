@@ -62,6 +62,15 @@ struct gcp_config {
 	bool vmm;            /* segments are mapped by hand where the driver can:
 			      * unused memory anywhere serves any request */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
+	bool host;           /* pinned host memory is pooled */
+	uint64_t host_pow2_max;    /* pinned sizes up to this, a power of two
+				    * itself, round up to a power of two */
+	uint32_t host_steps;       /* larger ones: steps per power of two: 1..64 */
+	uint32_t host_page_blocks; /* frees of pinned memory that share a fence */
+	uint64_t host_window;      /* freed pinned bytes that may wait for the device; a
+				    * free beyond it waits, as plain CUDA's would */
+	uint64_t host_cache_limit; /* most unused pinned bytes kept; 0: no limit */
+	uint64_t host_quota;       /* most pinned bytes held; 0: no limit */
 };
 
 void gcp_config_default(struct gcp_config *config);
@@ -318,6 +327,107 @@ void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
 
 /* Highest device number with a pool, or -1. */
 int gcp_pools_device_max(struct gcp_pools *pools);
+
+/* --- pinned host memory ------------------------------------------------------ */
+
+/* Pools of pinned memory, host.c. A block belongs to the context that it was
+ * allocated in, and goes with it. The CPU may write into a block at once, and any
+ * context can address it, so a freed block is given out again only when all work
+ * that any context of the process had when it was freed is completed.
+ *
+ * These functions give -ENOSYS where pinned memory is not pooled: the driver has
+ * no context fences, or the configuration says so. The caller then uses the real
+ * function. */
+
+struct gcp_host_keep; /* blocks that graphs can address; see below */
+
+/* Gives at least `bytes` (> 0) of pinned memory of class `flags` (those of
+ * cuMemHostAlloc). It is kept by `keep` from then on, unless that is NULL.
+ * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota), after everything unused was
+ * given back; -ENOMEM; -ENOSYS; a sticky device error. */
+int gcp_host_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
+		   struct gcp_host_keep *keep, void **ret_p);
+
+/* Takes a block back. Beyond the window it waits until the oldest work that may
+ * still use freed blocks is done, never for more than plain CUDA would.
+ * 0; -ENOENT: not the start of a block of ours; -EINVAL: ours, but free already;
+ * > 0: freed, and a fence reported this sticky device error. */
+int gcp_host_free(struct gcp_pools *pools, void *p);
+
+/* What the program asked for, if `p` is the start of a block that it holds; else
+ * -ENOENT. */
+int gcp_host_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested);
+
+/* Blocks given out with a keep are given to nobody else while it lives, freed or
+ * not: a graph reads and writes them whenever it is launched, and host code fills
+ * them then, which no capture sees. -ENOMEM. */
+int gcp_host_keep_create(struct gcp_pools *pools, struct gcp_host_keep **ret_keep);
+/* Nothing can be launched any more that addresses its blocks: those that are free
+ * wait for a fence, those that the program holds follow when freed. `keep` is gone
+ * afterwards. Accepts NULL. */
+void gcp_host_keep_surrender(struct gcp_host_keep *keep);
+
+/* Gives unused pinned memory back to the driver until at most `keep_bytes` of it
+ * stay. May wait for the device. Returns the bytes given back. */
+uint64_t gcp_host_trim(struct gcp_pools *pools, uint64_t keep_bytes);
+
+/* Looks which pages of freed pinned memory are completed, closing the open one if
+ * nothing forbids it. Never waits. True: some are not yet. */
+bool gcp_host_poll(struct gcp_pools *pools);
+
+#define GCP_HOST_GAUGES(X)                                                             \
+	X(allocations, "pinned blocks taken from the driver")                          \
+	X(allocated_bytes, "bytes in them")                                            \
+	X(active_requests, "of these blocks, those held by the program")               \
+	X(active_bytes, "bytes in blocks held by the program")                         \
+	X(requested_bytes, "bytes the program asked for and holds")                    \
+	X(private_bytes, "of allocated_bytes, those kept for graphs")
+
+#define GCP_HOST_COUNTERS(X)                                                           \
+	X(hits, "allocations served without the driver")                               \
+	X(misses, "allocations that needed new memory from the driver")                \
+	X(alloc_retries, "driver allocations that failed and were tried again")        \
+	X(ooms, "allocations that failed for want of memory")                          \
+	X(pages, "pages closed, each with a fence in every context")                   \
+	X(waits, "frees that waited for the device")                                   \
+	X(trims, "blocks given back to the driver")                                    \
+	X(held_frees, "frees that waited for the end of a capture")
+
+/* Calls of the library into the driver. A fence here is one in every context. */
+#define GCP_HOST_CALLS(X)                                                              \
+	X(host_alloc)                                                                  \
+	X(host_free)                                                                   \
+	X(host_fence_record) X(host_fence_query) X(host_fence_wait)
+
+struct gcp_host_time {
+	uint64_t count, total_ns, max_ns, min_ns;
+};
+
+enum { GCP_HOST_POWERS = 64 };
+
+struct gcp_host_stats {
+#define GCP_X(name, meaning) struct gcp_gauge name;
+	GCP_HOST_GAUGES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning) uint64_t name;
+	GCP_HOST_COUNTERS(GCP_X)
+#undef GCP_X
+#define GCP_X(name) struct gcp_host_time name;
+	GCP_HOST_CALLS(GCP_X)
+#undef GCP_X
+	/* Blocks of [2^i, 2^(i+1)) bytes: taken from the driver; held. */
+	uint64_t bucket_allocation[GCP_HOST_POWERS];
+	uint64_t bucket_active[GCP_HOST_POWERS];
+};
+
+/* Exact, peaks too. -ENOSYS. */
+int gcp_host_stats(struct gcp_pools *pools, struct gcp_host_stats *ret_stats);
+/* Peaks become what is current; totals, counters and times become zero. */
+void gcp_host_reset_peaks(struct gcp_pools *pools);
+void gcp_host_reset_accumulated(struct gcp_pools *pools);
+
+/* As gcp_pools_check, which calls it. */
+const char *gcp_host_check(struct gcp_pools *pools);
 
 /* --- checking -------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  * A pool's struct outlives its context and serves a later one: threads keep
  * pointers to it in their caches.
  */
+#include "host_types.h"
 #include "vmm.h"
 
 #include <stdlib.h>
@@ -44,9 +45,11 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	pthread_mutex_init(&pools->registry_lock, NULL);
 	pthread_mutex_init(&pools->fence_lock, NULL);
 	pools->map = gcp_map_create();
-	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0) {
+	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
+	    gcp_host_create(pools) != 0) {
 		if (pools->map)
 			gcp_map_destroy(pools->map);
+		gcp_classes_finish(&pools->classes);
 		munmap(pools, sizeof(*pools));
 		return -ENOMEM;
 	}
@@ -170,6 +173,7 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	atomic_store(&pool->live, false);
 	gcp_caches_forget(pool);
 	gcp_pages_forget(pool);
+	gcp_host_drop(pool);
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_forget(&pool->common);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
@@ -224,6 +228,7 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 		TAILQ_REMOVE(&pools->caches, cache, link);
 		free(cache);
 	}
+	gcp_host_destroy(pools);
 	for (pool = pools->first; pool; pool = next) {
 		next = pool->next;
 		pool_destroy(pools, pool);

@@ -10,6 +10,7 @@
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
+ *   what of pinned host memory?               host_types.h
  *
  * Locks, in the order in which they may be taken (a thread that holds one may
  * take only those further down):
@@ -319,6 +320,8 @@ struct gcp_pool {
 	_Atomic bool live;
 	_Atomic uint64_t
 	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+	struct gcp_host_shelf *_Atomic host_shelves; /* host_types.h */
+	_Atomic uint64_t host_life;                  /* contexts that it has outlived */
 };
 
 /* Which sizes the program's sizes are rounded up to. Constant after create. */
@@ -349,6 +352,7 @@ struct gcp_pools {
 	_Atomic uint32_t holds;      /* captures under way; written under fence_lock */
 	_Atomic bool closing;        /* a thread is in gcp_pages_close */
 	_Atomic bool completed_only; /* set once, for good; fence_lock */
+	struct gcp_host *host;       /* pinned memory; NULL: not pooled */
 };
 
 /* --- meta.c, map.c, class.c -------------------------------------------------- */

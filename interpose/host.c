@@ -1,0 +1,130 @@
+/*
+ * host.c - the hooks that allocate and free pinned host memory.
+ *
+ * As memory.c: a hit asks CUDA for the current context and nothing else, and what is
+ * not ours or not sure goes to the real function. A block is one allocation of the
+ * driver, so what CUDA says of its flags and its device pointer is right by itself
+ * (cuMemHostGetFlags, cuMemHostGetDevicePointer and registering pass through).
+ */
+#include "driver.h"
+#include "hooks.h"
+#include "life.h"
+#include "memory.h"
+#include "report.h"
+
+#define GCP_HOST_FLAGS                                                                 \
+	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |                        \
+	 CU_MEMHOSTALLOC_WRITECOMBINED)
+
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_HOST_BYTES_MAX ((size_t)1 << 46)
+
+/* --- allocate ----------------------------------------------------------------- */
+
+struct host_request {
+	void **ret_ptr;
+	size_t bytes;
+	unsigned int flags;
+	bool plain; /* cuMemAllocHost, which has no flags */
+};
+
+static CUresult host_real(const struct host_request *request)
+{
+	return request->plain
+		   ? gcp_real.cuMemAllocHost_v2(request->ret_ptr, request->bytes)
+		   : gcp_real.cuMemHostAlloc(request->ret_ptr, request->bytes,
+					     request->flags);
+}
+
+/* With a second chance when memory is out, as creators.c. */
+static CUresult host_pass(const struct host_request *request)
+{
+	uint64_t start = gcp_tally_clock();
+	CUresult result;
+
+	do
+		result = host_real(request);
+	while (gcp_creators_reclaim(result));
+	gcp_tally_call(GCP_TALLY_mem_host_alloc, start, request->bytes, (int)result);
+	return result;
+}
+
+/* The pool could not, rounded up and with books to keep; what was asked for may still
+ * fit. It must not cost a capture. */
+static CUresult host_pass_relaxed(const struct host_request *request)
+{
+	struct gcp_visit visit;
+	CUresult result = gcp_visit_begin(&visit, NULL);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = host_pass(request);
+	gcp_visit_end(&visit);
+	return result;
+}
+
+static int host_take(struct gcp_pool *pool, const struct host_request *request,
+		     void **ret_ptr)
+{
+	if (gcp_tracker_busy(gcp_process.tracker))
+		return gcp_tracker_host_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
+					      gcp_thread_stream(), request->bytes,
+					      request->flags, ret_ptr);
+	return gcp_host_alloc(pool, request->bytes, request->flags, NULL, ret_ptr);
+}
+
+static CUresult host_alloc(const struct host_request *request)
+{
+	struct gcp_pool *pool = NULL;
+	void *ptr;
+	int result;
+
+	if (gcp_life_state() == GCP_STATE_PASSIVE)
+		return host_real(request);
+	if (gcp_process_pooling() && request->ret_ptr && request->bytes &&
+	    request->bytes <= GCP_HOST_BYTES_MAX && !(request->flags & ~GCP_HOST_FLAGS))
+		pool = gcp_life_pool();
+	if (!pool)
+		return host_pass(request);
+	result = host_take(pool, request, &ptr);
+	if (result == -ENOSYS)
+		return host_pass(request);
+	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
+		return host_pass_relaxed(request);
+	if (result == 0)
+		*request->ret_ptr = ptr;
+	return (CUresult)result;
+}
+
+CUresult gcp_hook_cuMemHostAlloc(void **ret_ptr, size_t bytes, unsigned int flags)
+{
+	struct host_request request = {
+	    .ret_ptr = ret_ptr, .bytes = bytes, .flags = flags};
+
+	return host_alloc(&request);
+}
+
+CUresult gcp_hook_cuMemAllocHost_v2(void **ret_ptr, size_t bytes)
+{
+	struct host_request request = {
+	    .ret_ptr = ret_ptr, .bytes = bytes, .plain = true};
+
+	return host_alloc(&request);
+}
+
+/* --- free --------------------------------------------------------------------- */
+
+CUresult gcp_hook_cuMemFreeHost(void *ptr)
+{
+	int result = -ENOENT;
+	uint64_t start;
+
+	if (ptr && gcp_process_pooling())
+		result = gcp_host_free(gcp_process.pools, ptr);
+	if (result != -ENOENT)
+		return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+	start = gcp_tally_clock();
+	result = (int)gcp_real.cuMemFreeHost(ptr);
+	gcp_tally_call(GCP_TALLY_mem_host_free, start, 0, result);
+	return (CUresult)result;
+}
