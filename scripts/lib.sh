@@ -69,6 +69,21 @@ tools_install() {
 	[ -z "$wanted" ] || packages_install $wanted
 }
 
+# Whether clang is here with libFuzzer, which Debian keeps in a package of its own.
+has_fuzzer() {
+	has_command clang && "$ROOT/tests/fuzz/check-libfuzzer" clang
+}
+
+# The fuzzers are skipped where clang cannot be had.
+fuzzer_install() {
+	has_fuzzer && return
+	has_command clang || (packages_install clang) || true
+	has_fuzzer && return
+	version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
+	[ -z "$version" ] || (packages_install "libclang-rt-$version-dev") || true
+	has_fuzzer || say "no clang with libFuzzer here: the fuzzers will be skipped"
+}
+
 # --- CUDA -----------------------------------------------------------------------
 
 cuda_usable() {

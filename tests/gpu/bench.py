@@ -45,6 +45,7 @@ class Bench:
         self.here = os.path.join(root, "tests", "gpu")
         self.toolkit = None  # set by build.find_toolkit
         self.library_path = []
+        self.options = {}  # GCPOOL_ variables of every run under the library
 
     def program(self, name):
         return os.path.join(self.programs, name)
@@ -56,6 +57,7 @@ class Bench:
         env = {k: v for k, v in os.environ.items() if not k.startswith("GCPOOL_")}
         if library:
             env["LD_PRELOAD"] = library
+            env.update(self.options)
         else:
             env.pop("LD_PRELOAD", None)
         if self.library_path:

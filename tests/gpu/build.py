@@ -95,7 +95,13 @@ def build_extra(bench):
     flags, links = compile_flags(bench.toolkit), link_flags(bench.toolkit)
     nvcc = shutil.which("nvcc") or os.path.join(bench.toolkit, "bin", "nvcc")
     here = bench.here
+    bench_source = os.path.join(bench.root, "tests", "bench")
+    cuda = [nvcc, "-O2", "-std=c++17", "-arch=native", os.path.join(bench_source, "peers_cuda.cu")]
     return {
+        "peers": [*cuda, os.path.join(bench_source, "peers.cpp"), "-o", bench.program("peers"),
+                  "-ldl"],
+        "peers-plain.so": [*cuda, "-shared", "-Xcompiler", "-fPIC", "-o",
+                           bench.program("peers-plain.so")],
         "probe": ["gcc", *flags, f"{here}/probe.c", "-o", bench.program("probe")]
         + [f for f in links if f.startswith(("-L", "-Wl"))]
         + ["-lcudart_static", *links],

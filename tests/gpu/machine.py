@@ -44,17 +44,42 @@ def table(rows):
     return "\n".join(text)
 
 
-def report(facts, rows, probes, seconds):
+def section(name, command, facts, rows, probes, seconds):
+    """What one group of checks found. Ends with an empty line."""
     bad = [row for row in rows if row.verdict == "FAIL"]
-    text = ["# What scripts/gpu-check found", ""]
-    text += [f"- {name}: {value}" for name, value in facts.items()]
-    text += [f"- {len(rows)} checks, {len(bad)} failed, {seconds:.0f} s", "", table(rows), ""]
+    text = [f"## {name}", "", f"- `{command}`"]
+    text += [f"- {what}: {value}" for what, value in facts.items()]
+    text += [f"- {len(rows)} checks, {len(bad)} failed, {seconds:.0f} s", "", table(rows), ""] \
+        if rows else [""]
     for row in rows:
         if row.details.strip() and row.verdict != "ok":
-            text += [f"## {row.check}: {row.verdict}", "", "```", row.details.strip()[:6000],
+            text += [f"### {row.check}: {row.verdict}", "", "```", row.details.strip()[:6000],
                      "```", ""]
     text += [row.appendix + "\n" for row in rows if row.appendix]
-    for name, words in probes.items():
+    for what, words in probes.items():
         if words.strip():
-            text += [f"## {name}", "", "```", words.strip()[:20000], "```", ""]
+            text += [f"### {what}", "", "```", words.strip()[:20000], "```", ""]
     return "\n".join(text)
+
+
+def sections_of(text, names):
+    """{name: text} of a report that was written before."""
+    found, name = {}, None
+    for line in text.splitlines():
+        if line.startswith("## "):
+            name = line[3:]
+        if name in names:
+            found[name] = found.get(name, "") + line + "\n"
+    return found
+
+
+def merge(path, title, names, fresh):
+    """Writes the report, with what it had of groups that did not run now."""
+    old = {}
+    if os.path.exists(path):
+        with open(path) as file:
+            old = sections_of(file.read(), names)
+    old.update(fresh)
+    with open(path, "w") as file:
+        file.write("\n".join([f"# {title}\n"] + [old[name].rstrip() + "\n" for name in names
+                                                  if name in old]))

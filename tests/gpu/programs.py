@@ -114,7 +114,7 @@ def legality_words(cell):
 
 def legality_table(plain, pooled):
     """Both as Markdown, to stand in the README."""
-    text = ["## What a call does during a capture", "",
+    text = ["### What a call does during a capture", "",
             "Plain CUDA / with the library. A number is the error; every capture that is"
             " not said to be lost ends well and its graph computes what it should.", ""]
     keys = list(pooled)
