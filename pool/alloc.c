@@ -6,7 +6,7 @@
  * only its cache's lock and calls no driver function. A free never waits
  * (unless blocking_free says so) and may close a page.
  */
-#include "types.h"
+#include "cache.h"
 
 /* --- allocate ------------------------------------------------------------------- */
 
@@ -67,34 +67,20 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 
 /* --- free ---------------------------------------------------------------- */
 
-/* pool->lock is held. True: the page has taken enough to be closed. */
-static bool pool_page_count(struct gcp_pool *pool, const struct gcp_block *block)
-{
-	if (pool->page_seen != block->page) {
-		pool->page_seen = block->page;
-		pool->page_bytes = 0;
-	}
-	pool->page_bytes += block->size;
-	/* Larger blocks than threads cache: few fit the window, and half of it to
-	 * a page leaves each fence its work. */
-	struct gcp_window window = gcp_window(pool);
-	return pool->page_bytes >= window.page_bytes;
-}
-
+/* True: the page should be closed. */
 static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 {
-	struct gcp_tally_local mine;
-	bool close;
+	int64_t size = (int64_t)block->size;
+	struct gcp_tally mine;
 
 	gcp_cache_take_tally(pool, &mine);
 	pthread_mutex_lock(&pool->lock);
 	gcp_tally_hand_over(pool, &mine);
-	close = pool_page_count(pool, block);
 	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
 	gcp_tally_hand_over(pool, &pool->tally);
 	gcp_heap_put(&pool->common, block);
 	pthread_mutex_unlock(&pool->lock);
-	return close;
+	return gcp_pages_fill(pool, size);
 }
 
 static void count_held_free(struct gcp_pool *pool)
@@ -106,8 +92,8 @@ static void count_held_free(struct gcp_pool *pool)
 
 static int free_common(struct gcp_pool *pool, struct gcp_block *block)
 {
+	uint64_t page = gcp_pages_tag_behind_rmw(pool);
 	struct gcp_cache *cache = NULL;
-	uint64_t page = gcp_pages_tag(pool);
 	bool close;
 
 	block->page = page;
@@ -122,7 +108,7 @@ static int free_common(struct gcp_pool *pool, struct gcp_block *block)
 	if (__builtin_expect(pool->pools->config.blocking_free, 0))
 		result = gcp_pages_complete(pool, page);
 	else if (__builtin_expect(close, 0))
-		result = gcp_pages_close(pool);
+		result = gcp_pages_close(pool, page);
 	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
 		gcp_pool_limit(pool);
 	return result == -EBUSY ? 0 : result;
@@ -136,7 +122,8 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 	if (!block)
 		return -ENOENT;
 	/* One of two threads that free the same block wins; and from here on
-	 * the block is ours alone. */
+	 * the block is ours alone. Sequentially consistent: free_common relies
+	 * on it. */
 	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
 		return -EINVAL;
 	if (__builtin_expect(block->addr != addr, 0)) {

@@ -3,48 +3,30 @@
  * that the common allocation and free touch no shared state.
  *
  * A cache belongs to one thread and one pool. Its lock is there for those who
- * empty it (memory is out, statistics, the pool is dropped); the owner finds
- * it free. Blocks wait in magazines, one for each class, oldest first; each
- * carries its page, so a cached block is no more ready than any other.
+ * empty it (memory is out, statistics, the pool is dropped); the owner passes
+ * freely. Blocks wait in magazines, one for each class (cache.h); each carries its
+ * page, so a cached block is no more ready than any other.
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
- * blocks (twice the window); what is beyond goes to the common heap. At thread
- * exit all of it does.
+ * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
+ * the common heap. At thread exit all of it does.
  */
-#include "types.h"
+#include "cache.h"
 
 #include <stdlib.h>
 
-/* The calling thread's caches. Valid for the pools whose id it names. */
-static __thread struct {
-	uint64_t pools_id;
-	struct gcp_cache *caches[GCP_POOL_SLOTS];
-} mine __attribute__((tls_model("initial-exec")));
+enum { BATCH_MAX = 1 << 14 };
 
-/* --- pages ---------------------------------------------------------------------- */
+__thread struct gcp_mine gcp_mine;
 
-/* Counts a free into the thread's page. True: the page has taken enough to be
- * closed, so that a barrier at the end of the window waits for work of several
- * pages ago. */
-static bool page_count(struct gcp_cache *cache, const struct gcp_block *block)
+/* --- life ------------------------------------------------------------------------ */
+
+static void magazine_init(struct gcp_magazine *magazine)
 {
-	if (cache->page != block->page) {
-		struct gcp_window window = gcp_window_of_thread(cache->pool);
-
-		cache->page = block->page;
-		cache->page_blocks = 0;
-		cache->page_bytes = 0;
-		cache->page_blocks_full = window.page_blocks;
-		cache->page_bytes_full = window.page_bytes;
-	}
-	cache->page_blocks++;
-	cache->page_bytes += block->size;
-	return cache->page_blocks >= cache->page_blocks_full ||
-	       cache->page_bytes >= cache->page_bytes_full;
+	*magazine = (struct gcp_magazine){0};
+	magazine->serve_last = &magazine->serve;
+	magazine->fill_last = &magazine->fill;
 }
-
-/* --- life ---------------------------------------------------------------------------
- */
 
 static struct gcp_cache *cache_create(struct gcp_pool *pool)
 {
@@ -55,9 +37,10 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
+	gcp_own_init(&cache->own);
 	cache->pool = pool;
 	for (uint32_t i = 0; i < count; i++)
-		TAILQ_INIT(&cache->magazines[i].list);
+		magazine_init(&cache->magazines[i]);
 	pthread_mutex_lock(&pools->registry_lock);
 	TAILQ_INSERT_TAIL(&pools->caches, cache, link);
 	pthread_mutex_unlock(&pools->registry_lock);
@@ -65,123 +48,219 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	return cache;
 }
 
-static struct gcp_cache *cache_find_or_create(struct gcp_pool *pool)
+struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 {
 	int saved = errno;
 
 	if (pool->pools->config.thread_cache_bytes == 0 || pool->slot < 0)
 		return NULL;
-	if (mine.pools_id != pool->pools->id) {
-		memset(&mine, 0, sizeof(mine));
-		mine.pools_id = pool->pools->id;
+	if (gcp_mine.pools_id != pool->pools->id) {
+		memset(&gcp_mine, 0, sizeof(gcp_mine));
+		gcp_mine.pools_id = pool->pools->id;
 	}
-	if (!mine.caches[pool->slot])
-		mine.caches[pool->slot] = cache_create(pool);
+	if (!gcp_mine.caches[pool->slot])
+		gcp_mine.caches[pool->slot] = cache_create(pool);
+	gcp_mine.cache = gcp_mine.caches[pool->slot];
+	gcp_mine.pool_key = gcp_mine.cache ? pool->key : 0;
 	errno = saved;
-	return mine.caches[pool->slot];
+	return gcp_mine.cache;
 }
 
-struct gcp_cache *gcp_cache_mine(struct gcp_pool *pool)
+/* The calling thread's cache of `pool`, if there is one. */
+static struct gcp_cache *cache_if_any(struct gcp_pool *pool)
 {
-	if (__builtin_expect(mine.pools_id == pool->pools->id && pool->slot >= 0 &&
-				 mine.caches[pool->slot],
-			     1))
-		return mine.caches[pool->slot];
-	return cache_find_or_create(pool);
+	if (gcp_mine.pools_id != pool->pools->id || pool->slot < 0)
+		return NULL;
+	return gcp_mine.caches[pool->slot];
 }
 
-/* --- take and put: the hot path
- * -------------------------------------------------------- */
+/* --- the books: cache->own is held ------------------------------------------------ */
 
-struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
-				 uint64_t requested)
+static int64_t cache_bytes(const struct gcp_cache *cache)
+{
+	return cache->held - cache->tally.delta[GCP_LEVEL_ALLOCATED];
+}
+
+static void floor_set(struct gcp_cache *cache)
+{
+	int64_t floor = cache->held - cache->limit;
+
+	cache->floor = floor > -GCP_TALLY_LAG ? floor : -GCP_TALLY_LAG;
+}
+
+/* Blocks came or went without being taken or put by the program. */
+static void held_add(struct gcp_cache *cache, int64_t bytes)
+{
+	cache->held += bytes;
+	floor_set(cache);
+}
+
+static void tally_move(struct gcp_cache *cache, struct gcp_tally *ret_tally)
+{
+	cache->held -= cache->tally.delta[GCP_LEVEL_ALLOCATED];
+	*ret_tally = cache->tally;
+	ret_tally->hits = ret_tally->up[GCP_LEVEL_BLOCKS];
+	memset(&cache->tally, 0, sizeof(cache->tally));
+	floor_set(cache);
+}
+
+/* The first free into a page: looks up the thread's share of it, once for all frees
+ * into it. A block counts for its size, and at least for its part in the number of
+ * blocks, so that one figure stands for both bounds. */
+void gcp_cache_turn_page(struct gcp_cache *cache, uint64_t page)
+{
+	const struct gcp_config *config = &cache->pool->pools->config;
+	struct gcp_window window = gcp_window_of_thread(cache->pool);
+
+	cache->page = page;
+	cache->page_part = (int64_t)window.page_bytes;
+	cache->page_left = cache->page_part;
+	cache->page_least = window.page_bytes / window.page_blocks +
+			    (window.page_bytes % window.page_blocks != 0);
+	cache->limit = config->thread_cache_bytes > INT64_MAX
+			   ? INT64_MAX
+			   : (int64_t)config->thread_cache_bytes;
+	floor_set(cache);
+}
+
+/* --- magazines: cache->own is held -------------------------------------------------
+ */
+
+static void fill_becomes_serve(struct gcp_magazine *magazine)
+{
+	uint16_t batch = magazine->batch;
+	struct gcp_block *fill = magazine->fill, **last = magazine->fill_last;
+	uint16_t count = magazine->fill_count;
+
+	magazine_init(magazine);
+	magazine->batch = batch;
+	if (!fill)
+		return;
+	magazine->serve = fill;
+	magazine->serve_last = last;
+	magazine->serve_count = count;
+}
+
+static void serve_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
+			struct gcp_chain *chain)
+{
+	if (!magazine->serve)
+		return;
+	held_add(cache, -(int64_t)(magazine->serve_count * magazine->serve->size));
+	gcp_chain_append(chain, magazine->serve, magazine->serve_last,
+			 magazine->serve_count);
+	magazine->serve = NULL;
+	magazine->serve_last = &magazine->serve;
+	magazine->serve_count = 0;
+}
+
+static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
+{
+	for (uint32_t i = 0; i < cache->pool->pools->classes.count; i++) {
+		struct gcp_magazine *magazine = &cache->magazines[i];
+
+		serve_drain(cache, magazine, chain);
+		fill_becomes_serve(magazine);
+		serve_drain(cache, magazine, chain);
+	}
+}
+
+/* `fill` is a batch long: looks how long a batch is by now, and lets the older one
+ * go if there are two. */
+static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
+			    struct gcp_chain *excess)
+{
+	struct gcp_window window = gcp_window_of_thread(cache->pool);
+	uint32_t batch = gcp_window_blocks(&window, magazine->fill->size);
+
+	magazine->batch = (uint16_t)(batch < BATCH_MAX ? batch : BATCH_MAX);
+	if (magazine->fill_count < magazine->batch)
+		return;
+	serve_drain(cache, magazine, excess);
+	fill_becomes_serve(magazine);
+}
+
+/* --- take and put: the slow halves --------------------------------------------------
+ */
+
+static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
+{
+	if (!chain->first)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_put_chain(&pool->common, chain);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* What others left for this class. */
+static void refill(struct gcp_cache *cache, struct gcp_magazine *magazine,
+		   uint32_t size_class)
+{
+	struct gcp_chain chain;
+
+	if (!gcp_depot_take(cache->pool, size_class, &chain))
+		return;
+	gcp_own_enter(&cache->own);
+	held_add(cache, (int64_t)(chain.count * chain.first->size));
+	magazine->serve = chain.first;
+	magazine->serve_last = chain.last;
+	magazine->serve_count = (uint16_t)chain.count;
+	gcp_own_leave(&cache->own);
+}
+
+struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
+				      uint64_t requested)
 {
 	struct gcp_magazine *magazine = &cache->magazines[size_class];
 	struct gcp_block *block;
+	bool full = false;
 
-	gcp_spin_lock(&cache->lock);
-	block = TAILQ_FIRST(&magazine->list);
-	if (!block || !gcp_page_ready(cache->pool, block->page)) {
-		gcp_spin_unlock(&cache->lock);
-		return NULL;
-	}
-	TAILQ_REMOVE(&magazine->list, block, link);
-	magazine->count--;
-	cache->bytes -= block->size;
-	block->requested = requested;
-	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
-	cache->tally.hits++;
-	bool full = gcp_tally_count(&cache->tally, 1, requested, block->size);
-	gcp_spin_unlock(&cache->lock);
-	if (__builtin_expect(full, 0))
+	gcp_own_enter(&cache->own);
+	if (!magazine->serve)
+		fill_becomes_serve(magazine);
+	bool empty = !magazine->serve;
+	gcp_own_leave(&cache->own);
+	if (empty)
+		refill(cache, magazine, size_class);
+
+	gcp_own_enter(&cache->own);
+	block = magazine->serve;
+	if (block && !gcp_page_ready(cache->pool, block->page))
+		block = NULL;
+	if (block)
+		full = gcp_cache_pop(cache, magazine, block, requested);
+	gcp_own_leave(&cache->own);
+	if (full)
 		gcp_cache_hand_over(cache);
 	return block;
 }
 
-/* Moves the older half of a magazine, or all of it, to `list`. */
-static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			   uint32_t keep, struct gcp_block_list *list)
+/* After a put that left something to do. True: the page should be closed. */
+bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 {
-	while (magazine->count > keep) {
-		struct gcp_block *block = TAILQ_FIRST(&magazine->list);
+	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	struct gcp_chain excess;
 
-		TAILQ_REMOVE(&magazine->list, block, link);
-		magazine->count--;
-		cache->bytes -= block->size;
-		TAILQ_INSERT_TAIL(list, block, link);
-	}
-}
+	gcp_chain_init(&excess);
+	gcp_own_enter(&cache->own);
+	bool share = cache->page_left <= 0; /* has been freed */
+	int64_t filled = cache->page_part - cache->page_left;
+	bool full = cache->tally.delta[GCP_LEVEL_ALLOCATED] < -GCP_TALLY_LAG;
+	bool everything = cache_bytes(cache) > cache->limit;
 
-/* A magazine has reached its limit: looks how wide the window is by now, and
- * drains half if that is still too much. */
-static void magazine_limit(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			   uint64_t size, struct gcp_block_list *list)
-{
-	struct gcp_window window = gcp_window_of_thread(cache->pool);
+	if (cache->page_left <= 0)
+		cache->page_left = cache->page_part;
+	if (everything)
+		cache_drain(cache, &excess);
+	else if (magazine->fill_count >= magazine->batch)
+		magazine_rotate(cache, magazine, &excess);
+	gcp_own_leave(&cache->own);
 
-	magazine->limit = 2 * gcp_window_blocks(&window, size);
-	if (magazine->count > magazine->limit)
-		magazine_drain(cache, magazine, magazine->count / 2, list);
-}
-
-static void magazines_drain_all(struct gcp_cache *cache, struct gcp_block_list *list)
-{
-	for (uint32_t i = 0; i < cache->pool->pools->classes.count; i++)
-		magazine_drain(cache, &cache->magazines[i], 0, list);
-}
-
-static void list_to_heap(struct gcp_pool *pool, struct gcp_block_list *list)
-{
-	if (TAILQ_EMPTY(list))
-		return;
-	pthread_mutex_lock(&pool->lock);
-	gcp_heap_put_list(&pool->common, list);
-	pthread_mutex_unlock(&pool->lock);
-}
-
-bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block)
-{
-	struct gcp_pool *pool = cache->pool;
-	struct gcp_magazine *magazine = &cache->magazines[block->size_class];
-	struct gcp_block_list excess = TAILQ_HEAD_INITIALIZER(excess);
-
-	gcp_spin_lock(&cache->lock);
-	bool close = page_count(cache, block);
-	bool full = gcp_tally_count(&cache->tally, -1, block->requested, block->size);
-
-	TAILQ_INSERT_TAIL(&magazine->list, block, link);
-	magazine->count++;
-	cache->bytes += block->size;
-	if (cache->bytes > pool->pools->config.thread_cache_bytes)
-		magazines_drain_all(cache, &excess);
-	else if (magazine->count > magazine->limit)
-		magazine_limit(cache, magazine, block->size, &excess);
-	gcp_spin_unlock(&cache->lock);
-
-	list_to_heap(pool, &excess);
-	if (__builtin_expect(full, 0))
+	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess)))
+		chain_to_heap(cache->pool, &excess);
+	if (full)
 		gcp_cache_hand_over(cache);
-	return close;
+	return share && gcp_pages_fill(cache->pool, filled);
 }
 
 uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
@@ -190,105 +269,123 @@ uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 	struct gcp_magazine *magazine = &cache->magazines[size_class];
 	struct gcp_block *block;
 
-	gcp_spin_lock(&cache->lock);
-	block = TAILQ_FIRST(&magazine->list);
+	gcp_own_enter(&cache->own);
+	block = magazine->serve ? magazine->serve : magazine->fill;
 	uint64_t page = block ? block->page : 0;
-	*ret_count = magazine->count;
-	gcp_spin_unlock(&cache->lock);
+	*ret_count = (uint32_t)magazine->serve_count + magazine->fill_count;
+	gcp_own_leave(&cache->own);
 	return page;
 }
 
-/* --- for others
- * ------------------------------------------------------------------------- */
+/* --- for others ------------------------------------------------------------------- */
 
-void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally_local *ret_tally)
+/* The calling thread's own cache, or, with registry_lock, another's. */
+static void cache_enter(struct gcp_cache *cache)
 {
-	struct gcp_cache *cache = NULL;
-
-	if (mine.pools_id == pool->pools->id && pool->slot >= 0)
-		cache = mine.caches[pool->slot];
-	memset(ret_tally, 0, sizeof(*ret_tally));
-	if (!cache)
-		return;
-	gcp_spin_lock(&cache->lock);
-	*ret_tally = cache->tally;
-	memset(&cache->tally, 0, sizeof(cache->tally));
-	gcp_spin_unlock(&cache->lock);
+	if (cache == cache_if_any(cache->pool))
+		gcp_own_enter(&cache->own);
+	else
+		gcp_own_visit(&cache->own);
 }
 
-/* Lock order: the cache's before the pool's. */
+static void cache_leave(struct gcp_cache *cache)
+{
+	if (cache == cache_if_any(cache->pool))
+		gcp_own_leave(&cache->own);
+	else
+		gcp_own_depart(&cache->own);
+}
+
+void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally)
+{
+	struct gcp_cache *cache = cache_if_any(pool);
+
+	if (!cache) {
+		memset(ret_tally, 0, sizeof(*ret_tally));
+		return;
+	}
+	gcp_own_enter(&cache->own);
+	tally_move(cache, ret_tally);
+	gcp_own_leave(&cache->own);
+}
+
 void gcp_cache_hand_over(struct gcp_cache *cache)
 {
-	gcp_spin_lock(&cache->lock);
-	struct gcp_tally_local tally = cache->tally;
-	memset(&cache->tally, 0, sizeof(cache->tally));
-	gcp_spin_unlock(&cache->lock);
+	struct gcp_tally tally;
+
+	cache_enter(cache);
+	tally_move(cache, &tally);
+	cache_leave(cache);
 
 	pthread_mutex_lock(&cache->pool->lock);
 	gcp_tally_hand_over(cache->pool, &tally);
 	pthread_mutex_unlock(&cache->pool->lock);
 }
 
-void gcp_caches_flush(struct gcp_pool *pool)
+static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_cache *cache;
 
-	pthread_mutex_lock(&pools->registry_lock);
-	TAILQ_FOREACH (cache, &pools->caches, link) {
+	gcp_chain_init(chain);
+	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
 		if (cache->pool != pool)
 			continue;
-		gcp_spin_lock(&cache->lock);
-		magazines_drain_all(cache, &list);
-		gcp_spin_unlock(&cache->lock);
+		cache_enter(cache);
+		cache_drain(cache, chain);
+		cache_leave(cache);
 	}
-	list_to_heap(pool, &list);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_depot_drain(pool, chain);
+}
+
+void gcp_caches_flush(struct gcp_pool *pool)
+{
+	struct gcp_chain chain;
+
+	pthread_mutex_lock(&pool->pools->registry_lock);
+	caches_drain(pool, &chain);
+	chain_to_heap(pool, &chain);
+	pthread_mutex_unlock(&pool->pools->registry_lock);
 }
 
 /* The blocks' descriptors are retired with their segments. registry_lock is
  * held. */
 void gcp_caches_forget(struct gcp_pool *pool)
 {
-	struct gcp_pools *pools = pool->pools;
+	struct gcp_chain chain;
 	struct gcp_cache *cache;
 
-	TAILQ_FOREACH (cache, &pools->caches, link) {
-		struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-
-		if (cache->pool != pool)
-			continue;
-		gcp_spin_lock(&cache->lock);
-		magazines_drain_all(cache, &list);
-		gcp_spin_unlock(&cache->lock);
-		gcp_cache_hand_over(cache);
-	}
+	caches_drain(pool, &chain);
+	TAILQ_FOREACH (cache, &pool->pools->caches, link)
+		if (cache->pool == pool)
+			gcp_cache_hand_over(cache);
 }
 
+/* The calling thread's. */
 static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 {
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_chain chain;
 
+	gcp_chain_init(&chain);
 	pthread_mutex_lock(&pools->registry_lock);
 	TAILQ_REMOVE(&pools->caches, cache, link);
-	gcp_spin_lock(&cache->lock);
-	magazines_drain_all(cache, &list);
-	gcp_spin_unlock(&cache->lock);
+	gcp_own_enter(&cache->own);
+	cache_drain(cache, &chain);
+	gcp_own_leave(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
 	gcp_cache_hand_over(cache);
-	list_to_heap(cache->pool, &list);
+	chain_to_heap(cache->pool, &chain);
 	pthread_mutex_unlock(&pools->registry_lock);
 	free(cache);
 }
 
 void gcp_pools_thread_exit(struct gcp_pools *pools)
 {
-	if (mine.pools_id != pools->id)
+	if (gcp_mine.pools_id != pools->id)
 		return;
 	for (int i = 0; i < GCP_POOL_SLOTS; i++) {
-		if (mine.caches[i])
-			cache_destroy(pools, mine.caches[i]);
-		mine.caches[i] = NULL;
+		if (gcp_mine.caches[i])
+			cache_destroy(pools, gcp_mine.caches[i]);
+		gcp_mine.caches[i] = NULL;
 	}
+	gcp_mine.pool_key = 0;
 }

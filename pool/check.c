@@ -219,31 +219,58 @@ static const char *pages_check(struct gcp_pool *pool)
 	return NULL;
 }
 
+/* Adds up a chain; false: it is not `count` blocks long. */
+static bool chain_bytes(const struct gcp_block *block, uint32_t count, int64_t *bytes)
+{
+	for (; block && count > 0; block = block->next, count--)
+		*bytes += (int64_t)block->size;
+	return !block && count == 0;
+}
+
+static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
+{
+	int64_t found = 0;
+
+	for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
+		const struct gcp_block *first = pool->depots[i].first;
+
+		for (; first; first = first->batch.next)
+			MUST(chain_bytes(first, first->batch.count, &found),
+			     "C2: a batch is not as long as it says");
+	}
+	MUST(found == atomic_load(&pool->depot_bytes),
+	     "a pool miscounts the bytes in its depots");
+	*bytes += (uint64_t)found;
+	return NULL;
+}
+
 static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 {
 	struct gcp_cache *cache;
 
 	*ret_bytes = 0;
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
-		uint64_t bytes = 0;
+		int64_t bytes = 0;
 
 		if (cache->pool != pool)
 			continue;
 		for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
-			struct gcp_block *block;
-			uint32_t count = 0;
+			const struct gcp_magazine *magazine = &cache->magazines[i];
 
-			TAILQ_FOREACH (block, &cache->magazines[i].list, link) {
-				bytes += block->size;
-				count++;
-			}
-			MUST(count == cache->magazines[i].count,
-			     "C1: a magazine miscounts its blocks");
+			MUST(chain_bytes(magazine->serve, magazine->serve_count,
+					 &bytes) &&
+				 chain_bytes(magazine->fill, magazine->fill_count,
+					     &bytes),
+			     "C2: a magazine miscounts its blocks");
 		}
-		MUST(bytes == cache->bytes, "C1: a cache miscounts its bytes");
-		*ret_bytes += bytes;
+		MUST(bytes == cache->held - cache->tally.delta[GCP_LEVEL_ALLOCATED],
+		     "C1: a cache miscounts its bytes");
+		for (int i = 0; i < GCP_LEVELS; i++)
+			MUST(cache->tally.delta[i] <= cache->tally.high[i],
+			     "T1: a thread has missed a peak");
+		*ret_bytes += (uint64_t)bytes;
 	}
-	return NULL;
+	return depots_check(pool, ret_bytes);
 }
 
 /* The statistics against what is there; held: used, cached or pending. */

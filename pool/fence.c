@@ -54,6 +54,7 @@ uint64_t gcp_pages_tag(struct gcp_pool *pool)
 
 uint64_t gcp_pages_turn(struct gcp_pool *pool)
 {
+	atomic_store_explicit(&pool->pages.filled, 0, memory_order_relaxed);
 	return atomic_fetch_add_explicit(&pool->pages.open, 1, memory_order_seq_cst);
 }
 
@@ -304,18 +305,39 @@ static int require_completion(struct gcp_pools *pools)
 
 /* --- for the rest of the room --------------------------------------------------- */
 
-int gcp_pages_close(struct gcp_pool *pool)
+bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes)
+{
+	struct gcp_window window = gcp_window(pool);
+	int64_t filled =
+	    atomic_fetch_add_explicit(&pool->pages.filled, bytes, memory_order_relaxed);
+
+	return filled + bytes >= (int64_t)window.page_bytes;
+}
+
+/* Somebody else closes a page just now: his fence covers ours as well, or the next
+ * one will. (pthread_mutex_trylock would say the same, but is not in libc.so.6
+ * before glibc 2.34.) But he may have been descheduled, and all that is freed
+ * meanwhile is of no use: a page that is twice as full as it should be is worth
+ * waiting for him. */
+static bool close_begin(struct gcp_pool *pool)
+{
+	if (!atomic_exchange(&pool->pools->closing, true))
+		return true;
+	struct gcp_window window = gcp_window(pool);
+	return atomic_load_explicit(&pool->pages.filled, memory_order_relaxed) >=
+	       2 * (int64_t)window.page_bytes;
+}
+
+int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 {
 	struct gcp_pools *pools = pool->pools;
 	int result = 0;
 
-	/* Somebody else closes a page just now: his fence covers ours as well,
-	 * or the next one will. (pthread_mutex_trylock would say the same, but is
-	 * not in libc.so.6 before glibc 2.34.) */
-	if (is_held(pools) || atomic_exchange(&pools->closing, true))
+	if (is_held(pools) || !close_begin(pool))
 		return 0;
 	pthread_mutex_lock(&pools->fence_lock);
-	result = close_locked(pool);
+	if (atomic_load_explicit(&pool->pages.open, memory_order_relaxed) == page)
+		result = close_locked(pool);
 	pthread_mutex_unlock(&pools->fence_lock);
 	atomic_store(&pools->closing, false);
 	return result == -EBUSY ? 0 : result;

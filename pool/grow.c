@@ -52,7 +52,7 @@ static void count_taken(const struct gcp_request *request, struct gcp_block *blo
 static struct gcp_block *take_from_heap(const struct gcp_request *request, bool hit)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	struct gcp_tally_local mine;
+	struct gcp_tally mine;
 	struct gcp_block *block;
 
 	gcp_cache_take_tally(pool, &mine);

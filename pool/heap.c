@@ -366,6 +366,18 @@ void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)
 	}
 }
 
+void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain)
+{
+	struct gcp_block *block = chain->first;
+
+	while (block) {
+		struct gcp_block *next = block->next;
+
+		gcp_heap_put(heap, block);
+		block = next;
+	}
+}
+
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 {
 	struct gcp_block *block;

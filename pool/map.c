@@ -2,10 +2,10 @@
  * map.c - from a device address to the block that starts there, in constant
  * time and without a lock.
  *
- * A tree of three levels over the address: root (32 GiB each), middle (2 MiB
- * each), leaf (one entry for each unit of 512 bytes). Tables come from mmap,
- * so a table costs memory only where blocks start, and are never unmapped, so
- * readers need no lock. Writers hold the pool->lock of the block's pool.
+ * A table of leaves, one for each 32 MiB of address; a leaf has one entry for each
+ * unit of 512 bytes. Both come from mmap, so they cost memory only where blocks
+ * start, and are never unmapped, so readers need no lock. Writers hold the
+ * pool->lock of the block's pool.
  */
 #include "types.h"
 
@@ -13,20 +13,18 @@
 
 enum {
 	UNIT_BITS = 9,
-	LEAF_BITS = 12,
-	MIDDLE_BITS = 14,
-	ROOT_BITS = 14, /* 49 bits of address: what GPUs since Pascal have */
+	LEAF_BITS = 16,
+	ROOT_BITS = 24, /* 49 bits of address: what GPUs since Pascal have */
 };
 static_assert(1 << UNIT_BITS == GCP_UNIT, "an entry for each unit");
 
 struct leaf {
 	struct gcp_block *_Atomic blocks[1 << LEAF_BITS];
-};
-struct middle {
-	struct leaf *_Atomic leaves[1 << MIDDLE_BITS];
+	struct leaf *next; /* map->all; constant once found there */
 };
 struct gcp_map {
-	struct middle *_Atomic middles[1 << ROOT_BITS];
+	struct leaf *_Atomic leaves[1 << ROOT_BITS];
+	struct leaf *_Atomic all;
 };
 
 static void *table_create(size_t bytes)
@@ -46,28 +44,18 @@ struct gcp_map *gcp_map_create(void)
 
 void gcp_map_destroy(struct gcp_map *map)
 {
-	for (size_t i = 0; i < 1 << ROOT_BITS; i++) {
-		struct middle *middle = atomic_load(&map->middles[i]);
+	struct leaf *leaf = atomic_load(&map->all), *next;
 
-		for (size_t j = 0; middle && j < 1 << MIDDLE_BITS; j++) {
-			struct leaf *leaf = atomic_load(&middle->leaves[j]);
-			if (leaf)
-				munmap(leaf, sizeof(*leaf));
-		}
-		if (middle)
-			munmap(middle, sizeof(*middle));
+	for (; leaf; leaf = next) {
+		next = leaf->next;
+		munmap(leaf, sizeof(*leaf));
 	}
 	munmap(map, sizeof(*map));
 }
 
 static size_t root_index(gcp_addr addr)
 {
-	return addr >> (UNIT_BITS + LEAF_BITS + MIDDLE_BITS);
-}
-
-static size_t middle_index(gcp_addr addr)
-{
-	return addr >> (UNIT_BITS + LEAF_BITS) & ((1 << MIDDLE_BITS) - 1);
+	return addr >> (UNIT_BITS + LEAF_BITS);
 }
 
 static size_t leaf_index(gcp_addr addr)
@@ -75,33 +63,32 @@ static size_t leaf_index(gcp_addr addr)
 	return addr >> UNIT_BITS & ((1 << LEAF_BITS) - 1);
 }
 
-/* The table that *slot points to, made if it is not there; two writers of
- * different pools may meet here. */
-static void *table_at(void *_Atomic *slot, size_t bytes)
+/* The leaf of *slot, made if it is not there; two writers of different pools may
+ * meet here. */
+static struct leaf *leaf_at(struct gcp_map *map, struct leaf *_Atomic *slot)
 {
-	void *table = atomic_load_explicit(slot, memory_order_acquire);
+	struct leaf *leaf = atomic_load_explicit(slot, memory_order_acquire);
 
-	if (table)
-		return table;
-	void *fresh = table_create(bytes);
+	if (leaf)
+		return leaf;
+	struct leaf *fresh = table_create(sizeof(*fresh));
 	if (!fresh)
 		return NULL;
-	if (atomic_compare_exchange_strong(slot, &table, fresh))
-		return fresh;
-	munmap(fresh, bytes);
-	return table;
+	if (!atomic_compare_exchange_strong(slot, &leaf, fresh)) {
+		munmap(fresh, sizeof(*fresh));
+		return leaf;
+	}
+	fresh->next = atomic_load(&map->all);
+	while (!atomic_compare_exchange_weak(&map->all, &fresh->next, fresh))
+		;
+	return fresh;
 }
 
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 {
 	if (root_index(addr) >= 1 << ROOT_BITS)
 		return -ERANGE;
-	struct middle *middle = table_at(
-	    (void *_Atomic *)&map->middles[root_index(addr)], sizeof(struct middle));
-	if (!middle)
-		return -ENOMEM;
-	struct leaf *leaf = table_at(
-	    (void *_Atomic *)&middle->leaves[middle_index(addr)], sizeof(struct leaf));
+	struct leaf *leaf = leaf_at(map, &map->leaves[root_index(addr)]);
 	if (!leaf)
 		return -ENOMEM;
 	atomic_store_explicit(&leaf->blocks[leaf_index(addr)], block,
@@ -113,12 +100,8 @@ static struct gcp_block *_Atomic *map_entry(const struct gcp_map *map, gcp_addr 
 {
 	if (root_index(addr) >= 1 << ROOT_BITS)
 		return NULL;
-	struct middle *middle =
-	    atomic_load_explicit(&map->middles[root_index(addr)], memory_order_acquire);
-	if (!middle)
-		return NULL;
-	struct leaf *leaf = atomic_load_explicit(&middle->leaves[middle_index(addr)],
-						 memory_order_acquire);
+	struct leaf *leaf =
+	    atomic_load_explicit(&map->leaves[root_index(addr)], memory_order_acquire);
 	return leaf ? &leaf->blocks[leaf_index(addr)] : NULL;
 }
 

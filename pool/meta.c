@@ -1,5 +1,5 @@
 /*
- * meta.c - storage for descriptors (blocks, segments, slabs), and the small lock.
+ * meta.c - storage for descriptors (blocks, segments, slabs).
  *
  * Not malloc: a descriptor that was given back must stay readable as one of
  * its own type, because another thread may still look at it (a racing double
@@ -8,15 +8,19 @@
  */
 #include "types.h"
 
-#include <sched.h>
 #include <sys/mman.h>
-#include <time.h>
 
-enum { META_CHUNK = 256 << 10 };
+enum { META_CHUNK = 256 << 10, META_LINE = 64 };
 
 void gcp_meta_init(struct gcp_meta *meta, size_t item_bytes)
 {
-	*meta = (struct gcp_meta){.link_at = (item_bytes + 7) & ~(size_t)7};
+	size_t link_at = (item_bytes + 7) & ~(size_t)7;
+	size_t step = link_at + sizeof(void *);
+
+	/* Larger ones begin at a cache line: a block's first is the hot one. */
+	if (step > META_LINE)
+		step = (step + META_LINE - 1) / META_LINE * META_LINE;
+	*meta = (struct gcp_meta){.link_at = link_at, .step = step};
 	pthread_mutex_init(&meta->lock, NULL);
 }
 
@@ -41,16 +45,15 @@ static bool meta_grow(struct gcp_meta *meta)
 
 void *gcp_meta_take(struct gcp_meta *meta)
 {
-	size_t item_bytes = meta->link_at + sizeof(void *);
 	void *item = NULL;
 
 	pthread_mutex_lock(&meta->lock);
 	if (meta->free_list) {
 		item = meta->free_list;
 		meta->free_list = *link_of(meta, item);
-	} else if ((size_t)(meta->end - meta->chunk) >= item_bytes || meta_grow(meta)) {
+	} else if ((size_t)(meta->end - meta->chunk) >= meta->step || meta_grow(meta)) {
 		item = meta->chunk;
-		meta->chunk += item_bytes;
+		meta->chunk += meta->step;
 	}
 	pthread_mutex_unlock(&meta->lock);
 	return item;
@@ -64,30 +67,4 @@ void gcp_meta_give(struct gcp_meta *meta, void *item)
 	*link_of(meta, item) = meta->free_list;
 	meta->free_list = item;
 	pthread_mutex_unlock(&meta->lock);
-}
-
-/* The owner holds the lock for some ten instructions; if it is not free within
- * a moment, its owner was descheduled, and sleeping lets him run whatever the
- * priorities of the two threads are. */
-void gcp_spin_wait(struct gcp_spin *spin)
-{
-	const struct timespec nap = {.tv_nsec = 50 * 1000};
-
-	for (int i = 0;; i++) {
-		if (atomic_load_explicit(&spin->taken, memory_order_relaxed) == 0 &&
-		    atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) ==
-			0)
-			return;
-		if (i < 100) {
-#if defined(__x86_64__)
-			__builtin_ia32_pause();
-#endif
-		} else if (i < 200) {
-			sched_yield();
-		} else {
-			int saved = errno;
-			nanosleep(&nap, NULL);
-			errno = saved;
-		}
-	}
 }

@@ -72,17 +72,25 @@ struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 
 static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
+	static _Atomic uint64_t last_key;
 	uint32_t count = pools->classes.slab_count;
 	struct gcp_pool *pool = pages_map(sizeof(*pool));
 	struct gcp_class_list *classes =
 	    pages_map((count ? count : 1) * sizeof(*classes));
+	struct gcp_depot *depots = pages_map(pools->classes.count * sizeof(*depots));
 
-	if (!pool || !classes) {
+	if (!pool || !classes || !depots) {
 		if (pool)
 			munmap(pool, sizeof(*pool));
+		if (classes)
+			munmap(classes, (count ? count : 1) * sizeof(*classes));
+		if (depots)
+			munmap(depots, pools->classes.count * sizeof(*depots));
 		return NULL;
 	}
+	pool->depots = depots;
 	pool->pools = pools;
+	pool->key = atomic_fetch_add(&last_key, 1) + 1;
 	pool->slot = -1;
 	pthread_mutex_init(&pool->lock, NULL);
 	TAILQ_INIT(&pool->private_heaps);
@@ -211,6 +219,7 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 		    pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);
 	for (uint32_t i = 0; i < pages->spare_count; i++)
 		pools->driver.fence_destroy(pages->spare[i]);
+	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
 	munmap(pool->common.classes,
 	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
 		   sizeof(struct gcp_class_list));

@@ -2,7 +2,7 @@
  * stats.c - counting.
  *
  * A pool's gauges are exact under pool->lock. What threads do in their caches
- * they count for themselves (struct gcp_tally_local) and hand over when it has
+ * they count for themselves (struct gcp_tally) and hand over when it has
  * changed by GCP_TALLY_LAG bytes, or when somebody asks. So current values are
  * exact whenever they are read, and so is a peak with one thread; with several
  * it may be off by at most that much for each.
@@ -20,49 +20,45 @@ void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change)
 		gauge->peak = gauge->current;
 }
 
-static void level_add(struct gcp_level *level, int sign, uint64_t amount)
+void gcp_tally_raise(struct gcp_tally *tally)
 {
-	level->delta += sign * (int64_t)amount;
-	if (sign > 0)
-		level->up += amount;
-	else
-		level->down += amount;
-	if (level->high < level->delta)
-		level->high = level->delta;
+	for (int i = 0; i < GCP_LEVELS; i++)
+		if (tally->high[i] < tally->delta[i])
+			tally->high[i] = tally->delta[i];
 }
 
-bool gcp_tally_count(struct gcp_tally_local *tally, int sign, uint64_t requested,
+void gcp_tally_count(struct gcp_tally *tally, int sign, uint64_t requested,
 		     uint64_t size)
 {
-	level_add(&tally->allocation, sign, 1);
-	level_add(&tally->requested_bytes, sign, requested);
-	level_add(&tally->allocated_bytes, sign, size);
-	return tally->allocated_bytes.delta > GCP_TALLY_LAG ||
-	       tally->allocated_bytes.delta < -GCP_TALLY_LAG;
+	if (sign < 0)
+		gcp_tally_put(tally, requested, size);
+	else if (gcp_tally_take(tally, requested, size))
+		gcp_tally_raise(tally);
 }
 
 /* `current` may go below zero for a moment: a thread hands its frees over
  * before another one its allocations. The sum is right when all have. */
-static bool gauge_take(struct gcp_gauge *gauge, const struct gcp_level *level)
+static bool gauge_take(struct gcp_gauge *gauge, const struct gcp_tally *tally,
+		       enum gcp_level level)
 {
-	int64_t high = (int64_t)gauge->current + level->high;
+	int64_t high = (int64_t)gauge->current + tally->high[level];
 	bool raised = high > (int64_t)gauge->peak;
 
 	if (raised)
 		gauge->peak = (uint64_t)high;
-	gauge->current += (uint64_t)level->delta;
-	gauge->allocated += level->up;
-	gauge->freed += level->down;
+	gauge->current += (uint64_t)tally->delta[level];
+	gauge->allocated += tally->up[level];
+	gauge->freed += tally->up[level] - (uint64_t)tally->delta[level];
 	return raised;
 }
 
-void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally)
+void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally *tally)
 {
 	struct gcp_stats *stats = &pool->stats;
 
-	gauge_take(&stats->allocation, &tally->allocation);
-	gauge_take(&stats->requested_bytes, &tally->requested_bytes);
-	if (gauge_take(&stats->allocated_bytes, &tally->allocated_bytes))
+	gauge_take(&stats->allocation, tally, GCP_LEVEL_BLOCKS);
+	gauge_take(&stats->requested_bytes, tally, GCP_LEVEL_REQUESTED);
+	if (gauge_take(&stats->allocated_bytes, tally, GCP_LEVEL_ALLOCATED))
 		stats->reserved_at_peak_bytes = stats->reserved_bytes.current;
 	stats->hits += tally->hits;
 	memset(tally, 0, sizeof(*tally));

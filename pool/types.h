@@ -16,10 +16,11 @@
  * take only those further down):
  *   1. pools->vmm_lock        what is mapped where
  *   2. pools->registry_lock   the lists of pools and of thread caches
- *   3. cache->lock            one thread's cache
+ *   3. cache->own             one thread's cache
  *   4. pool->lock             heaps, segments, slabs and blocks of a pool
  *   5. pools->fence_lock      pages, fences, holds; of all pools
  *   6. meta->lock             storage of descriptors
+ *      depot->lock            batches of blocks between threads
  * No lock but fence_lock and vmm_lock is held over a call of the driver.
  * fence_lock has to be: setting a fence and beginning a capture exclude each
  * other. vmm_lock is held over calls that never wait for the device.
@@ -35,7 +36,9 @@
 #include <sys/queue.h>
 #include <bsd/sys/tree.h>
 
+#include "lock.h"
 #include "pool.h"
+#include "tally.h"
 
 enum {
 	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
@@ -46,8 +49,7 @@ enum {
 	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
 	GCP_FENCE_QUEUE = 512,   /* closed pages that wait for their fence */
 	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
-	GCP_WAITERS_MAX = 64,    /* hosts whose fences are noted while they wait */
-	GCP_TALLY_LAG = 2 << 20, /* bytes by which a thread's count may lag */
+	GCP_WAITERS_MAX = 64, /* hosts whose fences are noted while they wait */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
@@ -64,26 +66,6 @@ static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 	return (n + step - 1) / step * step;
 }
 
-/* --- locks ---------------------------------------------------------------- */
-
-/* A lock that is nearly always free: one atomic exchange, one store. Held for
- * a few instructions, never over a call of the driver. */
-struct gcp_spin {
-	_Atomic uint32_t taken;
-};
-void gcp_spin_wait(struct gcp_spin *spin);
-
-static inline void gcp_spin_lock(struct gcp_spin *spin)
-{
-	if (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) != 0)
-		gcp_spin_wait(spin);
-}
-
-static inline void gcp_spin_unlock(struct gcp_spin *spin)
-{
-	atomic_store_explicit(&spin->taken, 0, memory_order_release);
-}
-
 /* --- descriptors ------------------------------------------------------------ */
 
 /* Storage for descriptors of one type. Memory is never unmapped, so a stale
@@ -91,6 +73,7 @@ static inline void gcp_spin_unlock(struct gcp_spin *spin)
 struct gcp_meta {
 	pthread_mutex_t lock;
 	size_t link_at; /* where behind an item the next free one is named */
+	size_t step;    /* from one item to the next */
 	void *free_list;
 	char *chunk, *end; /* uncut rest of the newest chunk */
 };
@@ -126,21 +109,28 @@ enum gcp_block_state {
  *  B5 a FREE block's page is ready
  *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs */
 struct gcp_block {
+	/* What an allocation that hits and a free touch: one cache line. */
 	gcp_addr addr;
 	uint64_t size;      /* bytes occupied */
 	uint64_t requested; /* bytes asked for; by the allocating thread */
 	uint64_t page;      /* of its latest free, or a GCP_PAGE_ */
 	struct gcp_segment *segment;
-	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
-	struct gcp_block *lower, *upper; /* neighbours by address; pool->lock */
-	union {
-		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, CACHED, HOLE */
-		RB_ENTRY(gcp_block) node;    /* FREE */
-	};
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
 	uint8_t recycled;      /* enum gcp_recycled; FREE, LISTED, PENDING blocks */
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a retired descriptor */
+	union {
+		struct gcp_block *next;      /* CACHED: in a chain */
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, HOLE */
+		RB_ENTRY(gcp_block) node;    /* FREE */
+	};
+	/* The rest: pool->lock, but batch. */
+	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
+	struct gcp_block *lower, *upper; /* neighbours by address */
+	struct {
+		struct gcp_block *next, **last;
+		uint32_t count;
+	} batch; /* the first block of one in a depot; depot->lock */
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
 RB_HEAD(gcp_block_tree, gcp_block);
@@ -227,7 +217,10 @@ struct gcp_pages {
 	_Atomic uint64_t open;      /* page that frees go into now */
 	_Atomic uint64_t ready;     /* max of ordered and completed */
 	_Atomic uint64_t completed; /* pages whose fence is done */
-	uint64_t ordered;           /* pages behind a barrier; fence_lock */
+	/* Bytes freed into the open page, as far as they were added up: decides
+	 * when it is closed, nothing else. */
+	_Atomic int64_t filled;
+	uint64_t ordered; /* pages behind a barrier; fence_lock */
 	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
 	uint32_t head, count;                          /* of queue; fence_lock */
 	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
@@ -239,44 +232,53 @@ struct gcp_pages {
 	bool synchronous; /* context fences do not work here; fence_lock */
 };
 
-/* --- statistics --------------------------------------------------------------- */
-
-/* What a thread counted and has not yet handed to its pool. */
-struct gcp_level {
-	int64_t delta, high; /* since the last hand-over; high: its maximum */
-	uint64_t up, down;
-};
-
-struct gcp_tally_local {
-	struct gcp_level allocation, requested_bytes, allocated_bytes;
-	uint64_t hits;
-};
-
 /* --- thread caches ------------------------------------------------------------ */
 
-struct gcp_magazine {
-	struct gcp_block_list list; /* CACHED blocks of one class, oldest first */
+/* CACHED blocks by ->next, oldest first. */
+struct gcp_chain {
+	struct gcp_block *first, **last; /* NULL; &first, if there is none */
 	uint32_t count;
-	uint32_t limit; /* more blocks than this are too many; cache.c */
+};
+
+/* The blocks of one class: cache.h.
+ *  C2 each chain is as long as its count says */
+struct gcp_magazine {
+	struct gcp_block *serve; /* taken from; older than fill */
+	struct gcp_block **serve_last;
+	struct gcp_block *fill; /* put onto */
+	struct gcp_block **fill_last;
+	uint16_t serve_count, fill_count;
+	uint16_t batch; /* so many in `fill` make a batch */
 };
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
- * it. All fields: lock.
- *  C1 bytes is the sum of the sizes of its blocks */
+ * it. All fields: own.
+ *  C1 held - tally.delta[GCP_LEVEL_ALLOCATED] is the sum of the sizes of its
+ *     blocks: what it takes and puts is counted once for both */
 struct gcp_cache {
-	struct gcp_spin lock;
+	struct gcp_own own;
 	struct gcp_pool *pool;
-	uint64_t bytes;
-	uint64_t page;       /* the page that the two fields below count */
-	uint64_t page_bytes; /* freed by this thread into it */
-	uint32_t page_blocks;
-	uint32_t page_blocks_full; /* so much is enough to close it */
-	uint64_t page_bytes_full;
-	struct gcp_tally_local tally;
+	uint64_t page;       /* the page that the next two fields are about */
+	int64_t page_left;   /* bytes that the thread may free into it before it
+			      * adds them up with others' */
+	uint64_t page_least; /* what a block counts there at least */
+	int64_t page_part;   /* page_left at first: the thread's share of a page */
+	int64_t held;
+	int64_t limit; /* bytes to hold at most */
+	int64_t floor; /* tally.delta[GCP_LEVEL_ALLOCATED] below this: too much is
+			* held, or was counted */
+	struct gcp_tally tally;
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_magazine magazines[]; /* [class] */
 };
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
+
+/* Batches of one class that threads which free more than they allocate left for
+ * those who allocate more: CACHED blocks, oldest first. All fields: lock. */
+struct gcp_depot {
+	struct gcp_spin lock;
+	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
+};
 
 /* --- windows -------------------------------------------------------------------- */
 
@@ -299,6 +301,7 @@ struct gcp_window {
 
 struct gcp_pool {
 	struct gcp_pools *pools;
+	uint64_t key;      /* of no other pool in this process's life */
 	void *_Atomic ctx; /* changes when the struct serves a later context */
 	int device;
 	int slot; /* in pools->slots, or -1 */
@@ -310,12 +313,12 @@ struct gcp_pool {
 	bool vmm;                     /* its segments are mapped by vmm.c */
 	uint64_t vmm_range;           /* bytes of addresses to set aside at once */
 	struct gcp_pages pages;
-	uint64_t page_bytes; /* freed past the caches into page_seen; lock */
-	uint64_t page_seen;
 	uint64_t unused_bytes;         /* in segments that hold no block; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
 	struct gcp_stats stats;        /* lock */
-	struct gcp_tally_local tally;  /* of threads without a cache; lock */
+	struct gcp_tally tally;        /* of threads without a cache; lock */
+	struct gcp_depot *depots;      /* [class] */
+	_Atomic int64_t depot_bytes;   /* in all of them */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
 	_Atomic uint64_t
@@ -386,6 +389,19 @@ static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t 
  * or that happened before his call, is behind that page's fence. */
 uint64_t gcp_pages_tag(struct gcp_pool *pool);
 
+/* The same for a caller who has just done an atomic read-modify-write, seq_cst. */
+static inline uint64_t gcp_pages_tag_behind_rmw(struct gcp_pool *pool)
+{
+#if defined(__x86_64__)
+	/* A locked instruction is a full barrier for all that stands before and
+	 * behind it (Intel SDM 3A, 9.2.3.9; AMD APM 2, 7.4.2). */
+	atomic_signal_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&pool->pages.open, memory_order_seq_cst);
+#else
+	return gcp_pages_tag(pool);
+#endif
+}
+
 /* Whether a block freed into `page` may be handed out. */
 static inline bool gcp_page_ready(const struct gcp_pool *pool, uint64_t page)
 {
@@ -400,8 +416,11 @@ static inline bool gcp_page_ready(const struct gcp_pool *pool, uint64_t page)
 /* Each takes fence_lock inside; no lock of the room may be held. Each gives 0
  * or, > 0, a sticky device error, or what is said here. */
 
-/* Closes the open page, unless a capture forbids it. Only inside a free. */
-int gcp_pages_close(struct gcp_pool *pool);
+/* Adds up what was freed into the open page. True: it should be closed. */
+bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes);
+/* Closes the open page, unless a capture forbids it, another thread closes one just
+ * now, or it is not `page` any more. Only inside a free. */
+int gcp_pages_close(struct gcp_pool *pool, uint64_t page);
 /* Looks, by one query, whether the page `depth` places behind the oldest closed
  * one is completed, and all older ones with it. Never waits. */
 int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
@@ -439,6 +458,7 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 /* Takes back a block that is nobody's; its page says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
+void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain);
 /* Moves pending blocks whose page is ready to where they can be taken. */
 void gcp_heap_advance(struct gcp_heap *heap);
 /* The oldest page that would have to be ready to serve `size`; 0: none. */
@@ -497,26 +517,33 @@ int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
 RB_PROTOTYPE(gcp_block_tree, gcp_block, node, gcp_block_order)
 RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
-/* --- cache.c --------------------------------------------------------------------- */
+/* --- cache.c, depot.c
+ * --------------------------------------------------------------------- */
 
-/* The calling thread's cache of `pool`, made when needed; NULL: it has none. */
-struct gcp_cache *gcp_cache_mine(struct gcp_pool *pool);
-struct gcp_block *gcp_cache_take(struct gcp_cache *cache, uint32_t size_class,
-				 uint64_t requested);
-/* Takes a block that is CACHED by the caller. True: the page should be closed. */
-bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block);
+/* Taking and putting: cache.h. */
 /* The page of the block that would be taken next, 0 if none, and how many wait. */
 uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 			     uint32_t *ret_count);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
-void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally_local *ret_tally);
+void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_hand_over(struct gcp_cache *cache);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */
 void gcp_caches_forget(struct gcp_pool *pool);
+
+/* Leaves a batch for other threads; false: there is no room for it. */
+bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);
+/* The oldest batch of a class; false: there is none. */
+bool gcp_depot_take(struct gcp_pool *pool, uint32_t size_class,
+		    struct gcp_chain *ret_chain);
+/* All batches, as one chain. */
+void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain);
+void gcp_chain_init(struct gcp_chain *chain);
+void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
+		      struct gcp_block **last, uint32_t count);
 
 /* --- window.c: any lock may be held --------------------------------------------- */
 
@@ -576,11 +603,8 @@ bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);
 
 void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change);
-/* Under the lock that guards `tally`. True: it should be handed over. */
-bool gcp_tally_count(struct gcp_tally_local *tally, int sign, uint64_t requested,
-		     uint64_t size);
 /* pool->lock. */
-void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally_local *tally);
+void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally *tally);
 
 #define GCP_X(name) GCP_CALL_##name,
 enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };

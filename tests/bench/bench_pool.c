@@ -1,11 +1,13 @@
 /*
- * bench_pool.c - nanoseconds for a malloc+free pair of the pool itself, over a
- * driver that costs nothing, on 1, 4 and 16 threads.
+ * bench_pool.c - what a malloc+free pair of the pool itself costs, over a driver
+ * that costs nothing and a device that is always done, on 1, 2, 4 and 16 threads;
+ * and how many driver calls it takes.
  *
  *   meson test -C build --benchmark --verbose
- *   bench_pool pairs N: N pairs of 1 MiB on one thread, for callgrind to count
+ *   bench_pool CASE THREADS PAIRS: only that, once, for callgrind to count
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,68 +103,170 @@ static void must(int result)
 	}
 }
 
-static void pairs_of_one_size(long pairs, uint64_t bytes)
+/* --- what threads do -------------------------------------------------------------- */
+
+struct job {
+	const char *name;
+	void (*body)(const struct job *job, int thread);
+	long pairs; /* of each thread */
+	uint64_t bytes;
+};
+
+static void one_size(const struct job *job, int thread)
 {
 	gcp_addr addr;
 
-	for (long i = 0; i < pairs; i++) {
-		must(gcp_pool_alloc(pool, bytes, &addr));
+	(void)thread;
+	for (long i = 0; i < job->pairs; i++) {
+		must(gcp_pool_alloc(pool, job->bytes, &addr));
 		must(gcp_pools_free(pools, addr));
 	}
 }
 
-static void pairs_of_mixed_sizes(long pairs, uint64_t max)
+static void mixed_sizes(const struct job *job, int thread)
 {
+	unsigned random = 12345u + (unsigned)thread;
 	gcp_addr live[64] = {0};
-	unsigned random = 12345;
 
-	for (long i = 0; i < pairs; i++) {
+	for (long i = 0; i < job->pairs; i++) {
 		gcp_addr *slot =
 		    &live[(random = random * 1103515245 + 12345) >> 16 & 63];
 
 		if (*slot)
 			must(gcp_pools_free(pools, *slot));
 		random = random * 1103515245 + 12345;
-		must(gcp_pool_alloc(pool, 1 + (uint64_t)(random >> 8) % max, slot));
+		must(gcp_pool_alloc(pool, 1 + (uint64_t)(random >> 8) % job->bytes,
+				    slot));
 	}
 	for (int i = 0; i < 64; i++)
 		if (live[i])
 			must(gcp_pools_free(pools, live[i]));
 }
 
-struct job {
-	void (*body)(long pairs, uint64_t bytes);
-	long pairs;
-	uint64_t bytes;
+/* Threads in pairs: the even one allocates, the odd one frees. */
+enum { RING = 256, THREADS_MAX = 16 };
+
+static struct ring {
+	_Alignas(128) _Atomic long head; /* allocated; written by the even one */
+	_Alignas(128) _Atomic long tail; /* freed; written by the odd one */
+	gcp_addr addrs[RING];
+} rings[THREADS_MAX / 2];
+
+static void wait_while(_Atomic long *mark, long value)
+{
+	for (int turn = 0; atomic_load_explicit(mark, memory_order_acquire) == value;
+	     turn++)
+		if (turn > 100)
+			sched_yield();
+}
+
+static void produce(const struct job *job, struct ring *ring)
+{
+	for (long i = 0; i < job->pairs; i++) {
+		wait_while(&ring->tail, i - RING);
+		must(gcp_pool_alloc(pool, job->bytes, &ring->addrs[i % RING]));
+		atomic_store_explicit(&ring->head, i + 1, memory_order_release);
+	}
+}
+
+static void consume(const struct job *job, struct ring *ring)
+{
+	for (long i = 0; i < job->pairs; i++) {
+		wait_while(&ring->head, i);
+		must(gcp_pools_free(pools, ring->addrs[i % RING]));
+		atomic_store_explicit(&ring->tail, i + 1, memory_order_release);
+	}
+}
+
+static void producer_or_consumer(const struct job *job, int thread)
+{
+	if (thread % 2 == 0)
+		produce(job, &rings[thread / 2]);
+	else
+		consume(job, &rings[thread / 2]);
+}
+
+/* --- measuring -------------------------------------------------------------------- */
+
+struct worker {
+	pthread_t id;
+	const struct job *job;
+	int thread;
 };
 
-static void *job_run(void *arg)
+static void *work(void *arg)
 {
-	struct job *job = arg;
+	const struct worker *worker = arg;
 
-	job->body(job->pairs, job->bytes);
+	worker->job->body(worker->job, worker->thread);
 	gcp_pools_thread_exit(pools);
 	return NULL;
 }
 
-/* Best of five: the machine is shared, and noise only adds. */
-static double measure(struct job job, int threads)
+struct cost {
+	double wall_ns, cpu_ns; /* per pair of one thread */
+};
+
+static uint64_t cpu_ns(void)
 {
-	double best = 1e30;
+	struct timespec now;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct cost run(const struct job *job, int threads)
+{
+	struct worker workers[THREADS_MAX];
+	uint64_t wall = clock_ns(), cpu = cpu_ns();
+	/* A pair of threads does one malloc and one free for each of its pairs. */
+	double pairs = (double)job->pairs *
+		       (job->body == producer_or_consumer ? threads / 2 : threads);
+
+	memset(rings, 0, sizeof(rings));
+	for (int i = 0; i < threads; i++) {
+		workers[i] = (struct worker){.job = job, .thread = i};
+		pthread_create(&workers[i].id, NULL, work, &workers[i]);
+	}
+	for (int i = 0; i < threads; i++)
+		pthread_join(workers[i].id, NULL);
+	return (struct cost){
+	    .wall_ns = (double)(clock_ns() - wall) / (double)job->pairs,
+	    .cpu_ns = (double)(cpu_ns() - cpu) / pairs,
+	};
+}
+
+/* Best of five: the machine is shared, and noise only adds. */
+static struct cost run_best(const struct job *job, int threads)
+{
+	struct cost best = {1e30, 1e30};
 
 	for (int repeat = 0; repeat < 5; repeat++) {
-		pthread_t ids[16];
-		uint64_t start = clock_ns();
+		struct cost cost = run(job, threads);
 
-		for (int i = 0; i < threads; i++)
-			pthread_create(&ids[i], NULL, job_run, &job);
-		for (int i = 0; i < threads; i++)
-			pthread_join(ids[i], NULL);
-		double ns = (double)(clock_ns() - start) / (double)job.pairs;
-		best = ns < best ? ns : best;
+		best.wall_ns =
+		    cost.wall_ns < best.wall_ns ? cost.wall_ns : best.wall_ns;
+		best.cpu_ns = cost.cpu_ns < best.cpu_ns ? cost.cpu_ns : best.cpu_ns;
 	}
 	return best;
 }
+
+/* --- the table -------------------------------------------------------------------- */
+
+static const struct job jobs[] = {
+    {"512", one_size, 1000000, 512},
+    {"64k", one_size, 1000000, 64 << 10},
+    {"1m", one_size, 1000000, 1 << 20},
+    {"5m", one_size, 300000, 5 << 20},
+    {"32m", one_size, 300000, 32 << 20},
+    {"mixed-64k", mixed_sizes, 500000, 64 << 10},
+    {"mixed-1m", mixed_sizes, 500000, 1 << 20},
+    {"mixed-16m", mixed_sizes, 200000, 16 << 20},
+    {"pass-512", producer_or_consumer, 500000, 512},
+    {"pass-64k", producer_or_consumer, 500000, 64 << 10},
+    {"pass-1m", producer_or_consumer, 500000, 1 << 20},
+};
+enum { JOBS = sizeof(jobs) / sizeof(jobs[0]) };
 
 static void pools_make(void)
 {
@@ -173,32 +277,61 @@ static void pools_make(void)
 	must(gcp_pool_get(pools, (void *)0x1000, 0, &pool));
 }
 
-int main(int argc, char **argv)
+/* Each row in pools of its own: what one leaves behind is not the next one's. */
+static void row(const struct job *job)
 {
-	static const struct {
-		const char *name;
-		struct job job;
-	} rows[] = {
-	    {"512 B", {pairs_of_one_size, 1000000, 512}},
-	    {"1 MiB", {pairs_of_one_size, 1000000, 1 << 20}},
-	    {"5 MiB", {pairs_of_one_size, 300000, 5 << 20}},
-	    {"mixed to 1 MiB, 64 live", {pairs_of_mixed_sizes, 500000, 1 << 20}},
-	    {"mixed to 16 MiB, 64 live", {pairs_of_mixed_sizes, 200000, 16 << 20}},
-	};
-	static const int threads[] = {1, 4, 16};
+	static const int threads[] = {1, 2, 4, 16};
+	struct gcp_stats stats;
 
 	pools_make();
-	if (argc == 3 && strcmp(argv[1], "pairs") == 0) {
-		pairs_of_one_size(atol(argv[2]), 1 << 20);
+	printf("%-10s", job->name);
+	for (int i = 0; i < 4; i++) {
+		if (threads[i] == 1 && job->body == producer_or_consumer) {
+			printf("      -     -");
+			continue;
+		}
+		struct cost cost = run_best(job, threads[i]);
+
+		printf(" %6.0f %5.0f", cost.wall_ns, cost.cpu_ns);
+	}
+	must(gcp_pools_stats(pools, 0, &stats));
+	double frees = (double)stats.allocation.freed / 1000;
+	printf("  %6.2f %6.2f %6.2f %6.2f %6.0f\n",
+	       (double)stats.fence_record.count / frees,
+	       (double)stats.fence_query.count / frees,
+	       (double)stats.fence_order.count / frees,
+	       (double)stats.mem_alloc.count / frees,
+	       (double)stats.reserved_bytes.peak / (1 << 20));
+	gcp_pools_destroy(pools);
+}
+
+static int run_one(const char *name, int threads, long pairs)
+{
+	for (int i = 0; i < JOBS; i++) {
+		struct job job = jobs[i];
+
+		if (strcmp(job.name, name) != 0)
+			continue;
+		job.pairs = pairs;
+		pools_make();
+		struct cost cost = run(&job, threads);
+		printf("%.0f ns, %.0f ns of CPU\n", cost.wall_ns, cost.cpu_ns);
 		return 0;
 	}
-	printf("ns for a malloc+free pair (wall time over pairs of one thread)\n");
-	printf("%-26s %10s %10s %10s\n", "", "1 thread", "4 threads", "16 threads");
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		printf("%-26s", rows[i].name);
-		for (int t = 0; t < 3; t++)
-			printf(" %10.0f", measure(rows[i].job, threads[t]));
-		printf("\n");
-	}
+	fprintf(stderr, "bench_pool: no case %s\n", name);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 4 && atoi(argv[2]) >= 1 && atoi(argv[2]) <= THREADS_MAX)
+		return run_one(argv[1], atoi(argv[2]), atol(argv[3]));
+	printf("malloc+free in the pool: wall time, and CPU time of all threads, in ns "
+	       "per pair;\ndriver calls per 1,000 frees; MiB reserved at most\n");
+	printf("%-10s %12s %12s %12s %12s  %6s %6s %6s %6s %6s\n", "", "1 thread",
+	       "2 threads", "4 threads", "16 threads", "fences", "polls", "order",
+	       "alloc", "MiB");
+	for (int i = 0; i < JOBS; i++)
+		row(&jobs[i]);
 	return 0;
 }
