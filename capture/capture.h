@@ -71,6 +71,8 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker); /* for tests */
  * begin, or a graph is gone and its memory waits to be taken back. One relaxed
  * load; false in programs that never capture. */
 bool gcp_tracker_busy(const struct gcp_tracker *tracker);
+/* Not 0 just then: for those who ask at each allocation. */
+const _Atomic uint32_t *gcp_tracker_attention(const struct gcp_tracker *tracker);
 
 /* Whether a capture is under way or about to begin. */
 bool gcp_tracker_capturing(const struct gcp_tracker *tracker);

@@ -31,6 +31,11 @@ bool gcp_tracker_busy(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->attention, memory_order_relaxed) > 0;
 }
 
+const _Atomic uint32_t *gcp_tracker_attention(const struct gcp_tracker *tracker)
+{
+	return &tracker->attention;
+}
+
 bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
 {
 	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;

@@ -83,6 +83,7 @@ static enum gcp_state start_pooling(void)
 			    -result);
 		return GCP_STATE_PASSIVE;
 	}
+	gcp_process.attention = gcp_tracker_attention(gcp_process.tracker);
 	exit_key_create();
 	return GCP_STATE_POOL;
 }
@@ -94,6 +95,7 @@ static void thread_exit(void *data)
 	(void)data;
 	gcp_thread.exit_registered = false;
 	gcp_thread.ctx = NULL;
+	gcp_thread.runtime_sure = 0;
 	if (gcp_process_pooling())
 		gcp_pools_thread_exit(gcp_process.pools);
 }
@@ -145,6 +147,7 @@ static void fork_child(void)
 		gcp_contexts_after_fork();
 	} else {
 		atomic_store(&gcp_process.state, GCP_STATE_PASSIVE);
+		atomic_fetch_add(&gcp_contexts_generation, 1); /* nobody is sure */
 	}
 }
 

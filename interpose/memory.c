@@ -65,14 +65,6 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 
 /* --- allocate ----------------------------------------------------------------- */
 
-int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr)
-{
-	if (gcp_tracker_busy(gcp_process.tracker))
-		return gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
-					 gcp_thread_stream(), bytes, ret_addr);
-	return gcp_pool_alloc(pool, bytes, ret_addr);
-}
-
 /* The pool could not: the host is out of memory. Plain memory will do, and must
  * not cost a capture. */
 static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
@@ -97,11 +89,12 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	    bytes > GCP_BYTES_MAX)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	pool = gcp_life_pool();
-	gcp_thread.runtime_sure = gcp_thread.runtime_inside && pool;
+	gcp_thread.runtime_sure =
+	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
 	if (!pool)
 		return gcp_memory_pass_alloc(ret_ptr, bytes);
 	result = gcp_memory_alloc(pool, bytes, &addr);
-	if (result < 0)
+	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes);
 	if (result == 0)
 		*ret_ptr = addr;

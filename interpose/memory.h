@@ -9,10 +9,19 @@
 #include <stddef.h>
 
 #include "../pool/pool.h"
+#include "process.h"
 #include "symbols.h"
+#include "thread.h"
 
 /* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
-int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr);
+static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
+				   gcp_addr *ret_addr)
+{
+	if (__builtin_expect(gcp_process_busy(), 0))
+		return gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
+					 gcp_thread_stream(), bytes, ret_addr);
+	return gcp_pool_alloc(pool, bytes, ret_addr);
+}
 
 /* The real functions, with their call counted (GCP_STATE_COUNT: and the
  * pointer remembered). */

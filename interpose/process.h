@@ -26,8 +26,9 @@ struct gcp_process {
 	_Atomic(enum gcp_state) state;
 	/* Valid once state left GCP_STATE_FRESH: */
 	struct gcp_options options;
-	struct gcp_pools *pools;     /* NULL unless GCP_STATE_POOL was reached */
-	struct gcp_tracker *tracker; /* the same */
+	struct gcp_pools *pools;           /* NULL unless GCP_STATE_POOL was reached */
+	struct gcp_tracker *tracker;       /* the same */
+	const _Atomic uint32_t *attention; /* the tracker's: gcp_process_busy */
 };
 
 extern struct gcp_process gcp_process;
@@ -45,6 +46,12 @@ static inline bool gcp_process_passive(void)
 static inline bool gcp_process_pooling(void)
 {
 	return gcp_process_state() == GCP_STATE_POOL;
+}
+
+/* gcp_tracker_busy for each allocation. Only while pooling. */
+static inline bool gcp_process_busy(void)
+{
+	return atomic_load_explicit(gcp_process.attention, memory_order_relaxed) > 0;
 }
 
 /* Whether a stream capture is under way or about to begin. */

@@ -66,49 +66,71 @@ static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 
 /* --- the short cut ---------------------------------------------------------------- */
 
-static bool runtime_sure(void)
+/* Sure is said only while pooling, and by a thread whose end is watched; a fork
+ * changes the generation. So this is all that has to be asked. */
+static inline bool runtime_sure(void)
 {
-	return gcp_thread.runtime_sure && gcp_process_pooling() &&
-	       gcp_thread.generation ==
-		   atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	return __builtin_expect(
+	    gcp_thread.runtime_sure ==
+		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire),
+	    1);
 }
+
+/* The short cuts. < 0: the real function is needed. */
+static inline int runtime_fast_cudaMalloc(void **ret_ptr, size_t bytes)
+{
+	struct gcp_pool *pool;
+	gcp_addr addr;
+
+	if (!ret_ptr || !bytes || !runtime_sure())
+		return -1;
+	pool = gcp_life_pool();
+	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
+		return -1;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return GCP_CUDART_SUCCESS;
+}
+
+/* A sticky device error has the same number in both layers, and whatever the
+ * program calls next reports it again. */
+static inline int runtime_fast_cudaFree(void *ptr)
+{
+	if (!ptr || !runtime_sure())
+		return -1;
+	return gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
+}
+
+static inline int runtime_fast_cudaSetDevice(int device)
+{
+	(void)device;
+	return -1;
+}
+
+/* --- the long way ------------------------------------------------------------------
+ */
 
 static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 			      size_t bytes)
 {
-	struct gcp_pool *pool = NULL;
-	gcp_addr addr;
 	int result;
 
-	if (ret_ptr && bytes && runtime_sure())
-		pool = gcp_life_pool();
-	if (pool && gcp_memory_alloc(pool, bytes, &addr) == 0) {
-		*ret_ptr = (void *)(uintptr_t)addr;
-		return GCP_CUDART_SUCCESS;
-	}
-	gcp_thread.runtime_sure = false;
+	gcp_thread.runtime_sure = 0;
 	gcp_thread.runtime_inside = true;
 	result = real->cudaMalloc(ret_ptr, bytes);
 	gcp_thread.runtime_inside = false;
 	if (result != GCP_CUDART_SUCCESS)
-		gcp_thread.runtime_sure = false;
+		gcp_thread.runtime_sure = 0;
 	return result;
 }
 
 static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
-	int result = -ENOENT;
-
-	if (ptr && runtime_sure())
-		result = gcp_memory_free((gcp_addr)(uintptr_t)ptr);
-	/* A sticky device error has the same number in both layers, and whatever
-	 * the program calls next reports it again. */
-	return result >= 0 ? result : real->cudaFree(ptr);
+	return real->cudaFree(ptr);
 }
 
 static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 {
-	gcp_thread.runtime_sure = false;
+	gcp_thread.runtime_sure = 0;
 	return real->cudaSetDevice(device);
 }
 
@@ -118,9 +140,12 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 	__asm__(".symver gcp_entry_" #tag "_" #name ", " #name "@" version);           \
 	__attribute__((visibility("default"))) int gcp_entry_##tag##_##name parameters \
 	{                                                                              \
+		int result = runtime_fast_##name arguments;                            \
+                                                                                       \
+		if (__builtin_expect(result >= 0, 1))                                  \
+			return result;                                                 \
 		const struct gcp_runtime *real =                                       \
 		    runtime_get(&tag, &tag##_filled, version);                         \
-                                                                                       \
 		return real ? runtime_##name(real, GCP_ARGUMENTS arguments)            \
 			    : GCP_CUDART_UNLOADING;                                    \
 	}

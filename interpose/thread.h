@@ -24,10 +24,11 @@ struct gcp_thread {
 	bool exit_registered; /* thread exit will be noticed */
 
 	/* runtime.c: the real cudaMalloc is on the stack, and an allocation
-	 * came back from it through the driver's hook; since then the thread's
+	 * came back from it through the driver's hook, which is sure since then, as
+	 * long as `generation` is the one noted (0: it is not), that the thread's
 	 * current context is the one that the runtime would use. */
 	bool runtime_inside;
-	bool runtime_sure;
+	uint64_t runtime_sure;
 
 	/* The stream that the thread gave work to while captures were under way,
 	 * and the count of destroyed streams then: a later one may be it. */

@@ -41,23 +41,32 @@ struct gcp_block *gcp_take_cached(const struct gcp_request *request)
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 {
 	struct gcp_request request;
-	struct gcp_block *block;
 
-	if (__builtin_expect(bytes == 0, 0))
+	if (bytes == 0)
 		return -EINVAL;
 	if (bytes > UINT64_MAX / 2) /* rounding up must not wrap */
 		return GCP_CUDA_OUT_OF_MEMORY;
 	request_init(&request, heap, bytes);
-	block = gcp_take_cached(&request);
-	if (__builtin_expect(!block, 0))
-		return gcp_alloc_slow(&request, ret_addr);
-	*ret_addr = block->addr;
-	return 0;
+	return gcp_alloc_slow(&request, ret_addr);
 }
 
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
-	return gcp_alloc_from(&pool->common, bytes, ret_addr);
+	const struct gcp_classes *classes = &pool->pools->classes;
+	struct gcp_block *block = NULL;
+
+	/* 0 is one of the large ones here. */
+	if (__builtin_expect(bytes - 1 < classes->largest, 1)) {
+		struct gcp_cache *cache = gcp_cache_mine(pool);
+
+		if (__builtin_expect(cache != NULL, 1))
+			block =
+			    gcp_cache_take(cache, gcp_class_of(classes, bytes), bytes);
+	}
+	if (__builtin_expect(!block, 0))
+		return gcp_alloc_from(&pool->common, bytes, ret_addr);
+	*ret_addr = block->addr;
+	return 0;
 }
 
 int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)

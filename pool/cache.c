@@ -17,7 +17,8 @@
 
 enum { BATCH_MAX = 1 << 14 };
 
-__thread struct gcp_mine gcp_mine;
+__thread struct gcp_mine gcp_mine
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* --- life ------------------------------------------------------------------------ */
 
@@ -113,7 +114,8 @@ void gcp_cache_turn_page(struct gcp_cache *cache, uint64_t page)
 	struct gcp_window window = gcp_window_of_thread(cache->pool);
 
 	cache->page = page;
-	cache->page_part = (int64_t)window.page_bytes;
+	cache->page_share = (int64_t)window.page_bytes;
+	cache->page_part = gcp_pages_room(cache->pool, cache->page_share);
 	cache->page_left = cache->page_part;
 	cache->page_least = window.page_bytes / window.page_blocks +
 			    (window.page_bytes % window.page_blocks != 0);
@@ -248,8 +250,8 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	bool full = cache->tally.delta[GCP_LEVEL_ALLOCATED] < -GCP_TALLY_LAG;
 	bool everything = cache_bytes(cache) > cache->limit;
 
-	if (cache->page_left <= 0)
-		cache->page_left = cache->page_part;
+	if (share)
+		cache->page_left = cache->page_part = cache->page_share;
 	if (everything)
 		cache_drain(cache, &excess);
 	else if (magazine->fill_count >= magazine->batch)
@@ -372,6 +374,10 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	cache_drain(cache, &chain);
 	gcp_own_leave(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
+	/* The next free closes the page if this fills it. */
+	if (cache->page ==
+	    atomic_load_explicit(&cache->pool->pages.open, memory_order_relaxed))
+		(void)gcp_pages_fill(cache->pool, cache->page_part - cache->page_left);
 	gcp_cache_hand_over(cache);
 	chain_to_heap(cache->pool, &chain);
 	pthread_mutex_unlock(&pools->registry_lock);

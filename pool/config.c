@@ -20,8 +20,8 @@ void gcp_config_default(struct gcp_config *config)
 	    .segment_bytes = 16 << 20,
 	    .split_limit = 256 << 20,
 	    .window_bytes = 64 << 20,
-	    .window_blocks = 256,
-	    .page_blocks = 32,
+	    .window_blocks = 1024,
+	    .page_blocks = 256,
 	    .thread_cache_bytes = 32 << 20,
 	    .host = true,
 	    .host_pow2_max = 1 << 20,
@@ -112,7 +112,8 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 	       classes->sizes[classes->slab_count] <= config->slab_max)
 		classes->slab_count++;
 
-	units = classes->sizes[classes->count - 1] / GCP_UNIT;
+	classes->largest = classes->sizes[classes->count - 1];
+	units = classes->largest / GCP_UNIT;
 	classes->of_units = malloc((units + 1) * sizeof(classes->of_units[0]));
 	if (!classes->of_units)
 		return -ENOMEM;

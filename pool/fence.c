@@ -305,6 +305,17 @@ static int require_completion(struct gcp_pools *pools)
 
 /* --- for the rest of the room --------------------------------------------------- */
 
+int64_t gcp_pages_room(struct gcp_pool *pool, int64_t bytes)
+{
+	struct gcp_window window = gcp_window(pool);
+	int64_t room = (int64_t)window.page_bytes -
+		       atomic_load_explicit(&pool->pages.filled, memory_order_relaxed);
+
+	if (room < 0)
+		room = 0;
+	return bytes < room ? bytes : room;
+}
+
 bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes)
 {
 	struct gcp_window window = gcp_window(pool);

@@ -262,7 +262,8 @@ struct gcp_cache {
 	int64_t page_left;   /* bytes that the thread may free into it before it
 			      * adds them up with others' */
 	uint64_t page_least; /* what a block counts there at least */
-	int64_t page_part;   /* page_left at first: the thread's share of a page */
+	int64_t page_share;  /* the thread's share of a page */
+	int64_t page_part;   /* page_left at first: page_share, or what was missing */
 	int64_t held;
 	int64_t limit; /* bytes to hold at most */
 	int64_t floor; /* tally.delta[GCP_LEVEL_ALLOCATED] below this: too much is
@@ -329,10 +330,11 @@ struct gcp_pool {
 
 /* Which sizes the program's sizes are rounded up to. Constant after create. */
 struct gcp_classes {
+	uint64_t largest; /* sizes[count - 1] */
 	uint32_t count;
 	uint32_t slab_count; /* classes [0, slab_count) are cut from slabs */
+	uint16_t *of_units;  /* [units of GCP_UNIT] -> class */
 	uint64_t sizes[GCP_CLASSES_MAX];
-	uint16_t *of_units; /* [units of GCP_UNIT] -> class */
 };
 
 struct gcp_map; /* map.c */
@@ -378,7 +380,7 @@ void gcp_classes_finish(struct gcp_classes *classes);
 /* The class that serves `bytes`, or GCP_CLASS_NONE. */
 static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t bytes)
 {
-	if (bytes > classes->sizes[classes->count - 1])
+	if (bytes > classes->largest)
 		return GCP_CLASS_NONE;
 	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
 }
@@ -416,6 +418,8 @@ static inline bool gcp_page_ready(const struct gcp_pool *pool, uint64_t page)
 /* Each takes fence_lock inside; no lock of the room may be held. Each gives 0
  * or, > 0, a sticky device error, or what is said here. */
 
+/* How much of `bytes` is missing till the open page is full. */
+int64_t gcp_pages_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open page. True: it should be closed. */
 bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes);
 /* Closes the open page, unless a capture forbids it, another thread closes one just
