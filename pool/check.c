@@ -5,7 +5,7 @@
  * locks itself; while threads allocate and free, only C1 and the lists are
  * meaningful at any moment, so tests call it when they are at rest.
  */
-#include "types.h"
+#include "cache.h"
 
 #define MUST(condition, sentence)                                                      \
 	do {                                                                           \

@@ -11,7 +11,7 @@
  * together hold no more than a part of the window, and nothing while one thread
  * alone uses the pool.
  */
-#include "types.h"
+#include "cache.h"
 
 void gcp_chain_init(struct gcp_chain *chain)
 {

@@ -15,6 +15,7 @@
  * long ago. The bound decides speed and memory, never safety. No page is closed
  * here: fence.c, NO NEW WAITS.
  */
+#include "cache.h"
 #include "vmm.h"
 
 /* --- taking what is there --------------------------------------------------------- */

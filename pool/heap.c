@@ -13,7 +13,7 @@
  *
  * Blocks of slab classes go through slab.c instead of `pending`.
  */
-#include "types.h"
+#include "cache.h"
 
 int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b)
 {

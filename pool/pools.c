@@ -5,6 +5,7 @@
  * A pool's struct outlives its context and serves a later one: threads keep
  * pointers to it in their caches.
  */
+#include "cache.h"
 #include "host_types.h"
 #include "vmm.h"
 

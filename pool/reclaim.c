@@ -10,6 +10,7 @@
  * pages are pending may be given back too: it then costs what cudaFree costs.
  * Memory of live graphs is never given back.
  */
+#include "cache.h"
 #include "vmm.h"
 
 void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list)

@@ -7,7 +7,7 @@
  * exact whenever they are read, and so is a peak with one thread; with several
  * it may be off by at most that much for each.
  */
-#include "types.h"
+#include "cache.h"
 
 void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change)
 {

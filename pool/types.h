@@ -232,54 +232,12 @@ struct gcp_pages {
 	bool synchronous; /* context fences do not work here; fence_lock */
 };
 
-/* --- thread caches ------------------------------------------------------------ */
+/* --- thread caches: cache.h ------------------------------------------------------ */
 
-/* CACHED blocks by ->next, oldest first. */
-struct gcp_chain {
-	struct gcp_block *first, **last; /* NULL; &first, if there is none */
-	uint32_t count;
-};
-
-/* The blocks of one class: cache.h.
- *  C2 each chain is as long as its count says */
-struct gcp_magazine {
-	struct gcp_block *serve; /* taken from; older than fill */
-	struct gcp_block **serve_last;
-	struct gcp_block *fill; /* put onto */
-	struct gcp_block **fill_last;
-	uint16_t serve_count, fill_count;
-	uint16_t batch; /* so many in `fill` make a batch */
-};
-
-/* What one thread keeps of one pool: no other thread touches it but to empty
- * it. All fields: own.
- *  C1 held - tally.delta[GCP_LEVEL_ALLOCATED] is the sum of the sizes of its
- *     blocks: what it takes and puts is counted once for both */
-struct gcp_cache {
-	struct gcp_own own;
-	struct gcp_pool *pool;
-	uint64_t page;       /* the page that the next two fields are about */
-	int64_t page_left;   /* bytes that the thread may free into it before it
-			      * adds them up with others' */
-	uint64_t page_least; /* what a block counts there at least */
-	int64_t page_share;  /* the thread's share of a page */
-	int64_t page_part;   /* page_left at first: page_share, or what was missing */
-	int64_t held;
-	int64_t limit; /* bytes to hold at most */
-	int64_t floor; /* tally.delta[GCP_LEVEL_ALLOCATED] below this: too much is
-			* held, or was counted */
-	struct gcp_tally tally;
-	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
-	struct gcp_magazine magazines[]; /* [class] */
-};
+struct gcp_cache;
+struct gcp_chain;
+struct gcp_depot;
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
-
-/* Batches of one class that threads which free more than they allocate left for
- * those who allocate more: CACHED blocks, oldest first. All fields: lock. */
-struct gcp_depot {
-	struct gcp_spin lock;
-	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
-};
 
 /* --- windows -------------------------------------------------------------------- */
 
@@ -520,34 +478,6 @@ int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b);
 int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
 RB_PROTOTYPE(gcp_block_tree, gcp_block, node, gcp_block_order)
 RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
-
-/* --- cache.c, depot.c
- * --------------------------------------------------------------------- */
-
-/* Taking and putting: cache.h. */
-/* The page of the block that would be taken next, 0 if none, and how many wait. */
-uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
-			     uint32_t *ret_count);
-/* What the calling thread counted and has not handed over yet: it is the
- * caller's now. */
-void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally);
-/* Hands what the thread counted to the pool. Takes pool->lock. */
-void gcp_cache_hand_over(struct gcp_cache *cache);
-/* Empties the caches of all threads into the pool's common heap. */
-void gcp_caches_flush(struct gcp_pool *pool);
-/* The same for a pool whose context is gone: blocks are forgotten. */
-void gcp_caches_forget(struct gcp_pool *pool);
-
-/* Leaves a batch for other threads; false: there is no room for it. */
-bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);
-/* The oldest batch of a class; false: there is none. */
-bool gcp_depot_take(struct gcp_pool *pool, uint32_t size_class,
-		    struct gcp_chain *ret_chain);
-/* All batches, as one chain. */
-void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain);
-void gcp_chain_init(struct gcp_chain *chain);
-void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
-		      struct gcp_block **last, uint32_t count);
 
 /* --- window.c: any lock may be held --------------------------------------------- */
 
