@@ -1,7 +1,7 @@
 /*
  * peers.cpp - what a malloc and its free cost with each allocator that people use,
  * in one process and one table: CUDA's own two, CUB's, PyTorch's, RMM's, and this
- * library through a static cudart and through a shared one.
+ * library through the driver API, a static cudart and a shared one.
  *
  *   LD_PRELOAD=libgcpool.so peers peers-plain.so [--quick] [peers-torch.so ...]
  *
@@ -25,9 +25,6 @@
 #include <thread>
 #include <vector>
 
-#include <cuda_runtime_api.h>
-
-#include "../../interpose/gcpool.h"
 #include "peers.h"
 
 /* --- what is compared ------------------------------------------------------------ */
@@ -59,98 +56,6 @@ struct contender {
 };
 
 static std::vector<contender> contenders;
-
-/* --- the library ------------------------------------------------------------------ */
-
-static int (*library_stats)(int, struct gcpool_stats *, size_t);
-static uint64_t (*library_trim)(int, uint64_t);
-static cudaError_t (*shared_malloc)(void **, size_t);
-static cudaError_t (*shared_free)(void *);
-
-static uint64_t library_allocations()
-{
-	struct gcpool_stats stats;
-
-	if (!library_stats || library_stats(0, &stats, sizeof(stats)) != 0)
-		return 0;
-	return stats.allocation.allocated;
-}
-
-static size_t library_reserved()
-{
-	struct gcpool_stats stats;
-
-	return library_stats(0, &stats, sizeof(stats)) == 0
-		   ? stats.reserved_bytes.current
-		   : 0;
-}
-
-static void library_reset()
-{
-	library_trim(0, 0);
-}
-
-static int static_alloc(void **ret_ptr, size_t bytes, void *)
-{
-	return cudaMalloc(ret_ptr, bytes);
-}
-
-static int static_free(void *ptr, size_t, void *)
-{
-	return cudaFree(ptr);
-}
-
-static int shared_alloc(void **ret_ptr, size_t bytes, void *)
-{
-	return shared_malloc(ret_ptr, bytes);
-}
-
-static int shared_free_it(void *ptr, size_t, void *)
-{
-	return shared_free(ptr);
-}
-
-static const struct peer library_static = {"libgcpool, static cudart", static_alloc,
-					   static_free, library_reserved,
-					   library_reset};
-static const struct peer library_shared = {"libgcpool, shared cudart", shared_alloc,
-					   shared_free_it, library_reserved,
-					   library_reset};
-
-/* Must be the first to open it: only then do its look-ups find the library. */
-static std::string shared_open()
-{
-	std::string name = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
-
-	if (CUDART_VERSION / 1000 == 11)
-		name += ".0";
-	if (dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL))
-		return name;
-	printf("libgcpool, shared cudart: %s\n\n", dlerror());
-	return "";
-}
-
-static void library_find(const std::string &cudart)
-{
-	Dl_info info;
-	void *library;
-
-	*(void **)&library_stats = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
-	*(void **)&library_trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
-	if (!library_stats || !library_trim || !dladdr((void *)library_stats, &info)) {
-		printf("libgcpool: not preloaded\n\n");
-		return;
-	}
-	library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-	contenders.push_back({&library_static, peers_cuda(), true});
-	if (!library || cudart.empty())
-		return;
-	/* The functions that a program linked with the shared cudart is bound to. */
-	*(void **)&shared_malloc = dlvsym(library, "cudaMalloc", cudart.c_str());
-	*(void **)&shared_free = dlvsym(library, "cudaFree", cudart.c_str());
-	if (shared_malloc && shared_free)
-		contenders.push_back({&library_shared, peers_cuda(), true});
-}
 
 /* --- one run ---------------------------------------------------------------------- */
 
@@ -422,9 +327,9 @@ static std::vector<std::string> dishonest; /* what went another way than it says
 /* Ours went to the library, and nobody else's did. */
 static void check_path(const contender &who, uint64_t before)
 {
-	uint64_t after = library_allocations();
+	uint64_t after = peers_library_allocations();
 
-	if (library_stats && (after != before) != who.ours) {
+	if ((after != before) != who.ours) {
 		dishonest.push_back(std::string(who.peer->name) + ": " +
 				    std::to_string(after - before) +
 				    " allocations went through the library");
@@ -465,7 +370,7 @@ static void compare(const workload &what, int repeats, int ms)
 
 	for (int repeat = 0; repeat < repeats; repeat++)
 		for (size_t i = 0; i < contenders.size(); i++) {
-			uint64_t before = library_allocations();
+			uint64_t before = peers_library_allocations();
 
 			for (int t = 0; t < COUNTS; t++) {
 				int threads = thread_counts[t];
@@ -533,15 +438,19 @@ int main(int argc, char **argv)
 	}
 	ticks_measure();
 	must(peers_cuda()->start(), "no device");
-	std::string cudart = shared_open();
+	if (!peers_library_cudart())
+		printf("libgcpool, shared cudart: not here\n\n");
 	open_plain(argv[1]);
 	open_others(argc, argv);
-	library_find(cudart);
+	for (const struct peer *peer = peers_of_library(); peer->name; peer++)
+		contenders.push_back({peer, peers_cuda(), true});
+	if (!contenders.back().ours)
+		printf("libgcpool: not preloaded\n\n");
 	printf(
 	    "| sizes | allocator | 1 thread | 4 threads | 16 threads | MiB reserved |\n"
 	    "|---|---|---|---|---|---|\n");
 	for (const workload &what : workloads)
-		compare(what, quick ? 3 : 5, quick ? 20 : 40);
+		compare(what, quick ? 3 : 5, quick ? 20 : 35);
 	for (const std::string &words : dishonest)
 		printf("\n%s\n", words.c_str());
 	return dishonest.empty() ? 0 : 1;

@@ -9,6 +9,7 @@
 #ifndef GCP_TESTS_BENCH_PEERS_H
 #define GCP_TESTS_BENCH_PEERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -40,6 +41,14 @@ struct peer {
  * with a peer without a name. */
 const struct peers_cuda *peers_cuda(void);
 const struct peer *peers_of_cuda(void);
+
+/* Of peers_library.cpp: opens the shared cudart, which must happen before another does
+ * with RTLD_DEEPBIND, for only then its look-ups find the library. False: there is
+ * none. Then the ways to the library, none if it is not preloaded; and how many
+ * allocations it has served. */
+bool peers_library_cudart(void);
+const struct peer *peers_of_library(void);
+unsigned long long peers_library_allocations(void);
 
 /* Of each other shared object. `plain` is for memory of CUDA's own. */
 const struct peer *peer_open(const struct peers_cuda *plain);

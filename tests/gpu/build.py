@@ -98,7 +98,8 @@ def build_extra(bench):
     bench_source = os.path.join(bench.root, "tests", "bench")
     cuda = [nvcc, "-O2", "-std=c++17", "-arch=native", os.path.join(bench_source, "peers_cuda.cu")]
     return {
-        "peers": [*cuda, os.path.join(bench_source, "peers.cpp"), "-o", bench.program("peers"),
+        "peers": [*cuda, os.path.join(bench_source, "peers.cpp"),
+                  os.path.join(bench_source, "peers_library.cpp"), "-o", bench.program("peers"),
                   "-ldl"],
         "peers-plain.so": [*cuda, "-shared", "-Xcompiler", "-fPIC", "-o",
                            bench.program("peers-plain.so")],

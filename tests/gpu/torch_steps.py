@@ -170,13 +170,15 @@ def run(kind, steps, library):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", type=float, default=1, help="of the usual number of steps")
+    parser.add_argument("--work", nargs="+", choices=WORK, default=list(WORK))
     arguments = parser.parse_args()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.zeros(1, device="cuda") @ torch.zeros(1, device="cuda")
     library, found = Library(), {}
-    for name, (kind, steps) in WORK.items():
+    for name in arguments.work:
+        kind, steps = WORK[name]
         found[name] = run(kind, max(2, int(steps * arguments.part)), library)
     print(json.dumps(found))
 
