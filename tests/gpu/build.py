@@ -28,6 +28,8 @@ PROGRAMS = {
     "oom": STYLES,
     "pitch": STYLES,
     "solver": ["static", "shared"],
+    "staging": STYLES,
+    "staging_graph": STYLES,
     "stress": STYLES,
     "views": STYLES,
     "window": STYLES,
@@ -82,7 +84,7 @@ def embed_kernels(bench):
 def build_one(bench, program, style, ptx):
     source = os.path.join(bench.root, "tests", "programs")
     files, libraries, defines = STYLES[style]
-    files = [program + ".c", "kernels.c", "pool.c", "util.c", *files]
+    files = [program + ".c", "kernels.c", "touch.c", "pool.c", "util.c", *files]
     command = ["gcc", *compile_flags(bench.toolkit), *defines]
     command += [os.path.join(source, name) for name in files] + [ptx]
     command += ["-o", bench.program(f"{program}-{style}")]
