@@ -127,7 +127,9 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 
 	gcp_options_default(ret_options);
 	/* Twice: what GCPOOL_STRICT says belongs into the complaints. */
-	for (int pass = 0; pass < 2; pass++)
+	for (int pass = 0; pass < 2; pass++) {
+		if (pass == 1 && ret_options->pool.vmm)
+			gcp_config_default_mapped(&ret_options->pool);
 		for (size_t i = 0; i < gcp_option_count; i++) {
 			const struct gcp_option *option = &gcp_option_table[i];
 			const char *value = variable_find(&parse, option->name);
@@ -136,6 +138,7 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 			    pass == 1)
 				value_complain(&parse, option, value);
 		}
+	}
 	config_fit(&parse);
 	unknown_complain(&parse);
 	return parse.wrong;

@@ -6,6 +6,7 @@
  * meaningful at any moment, so tests call it when they are at rest.
  */
 #include "cache.h"
+#include "vmm.h"
 
 #define MUST(condition, sentence)                                                      \
 	do {                                                                           \
@@ -14,7 +15,7 @@
 	} while (0)
 
 struct sums {
-	uint64_t used, cached, pending, listed, free, holes;
+	uint64_t used, cached, pending, listed, free, holes, leaving;
 	uint64_t used_blocks;
 	uint64_t pending_runs; /* of pending, those of slabs: nobody had them */
 	uint64_t segments, unused;
@@ -37,6 +38,8 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->free;
 	case GCP_BLOCK_HOLE:
 		return &sums->holes;
+	case GCP_BLOCK_LEAVING:
+		return &sums->leaving;
 	case GCP_BLOCK_MOVING: /* never while nobody holds vmm_lock */
 	case GCP_BLOCK_RETIRED:
 	case GCP_BLOCK_RUN:
@@ -126,9 +129,11 @@ static const char *chunks_check(const struct gcp_segment *segment)
 
 		while (block->addr + block->size <= addr)
 			block = block->upper;
-		bool hole = atomic_load(&block->state) == GCP_BLOCK_HOLE;
-		MUST(hole == (segment->chunks[i] == 0),
+		enum gcp_block_state state = atomic_load(&block->state);
+		MUST((state == GCP_BLOCK_HOLE) == (segment->chunks[i] == 0),
 		     "S3: a chunk and its handle disagree");
+		MUST((state == GCP_BLOCK_LEAVING) == (segment->chunks[i] == GCP_LEFT),
+		     "S3: a chunk and its leaving disagree");
 	}
 	return NULL;
 }
@@ -136,7 +141,7 @@ static const char *chunks_check(const struct gcp_segment *segment)
 static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segment,
 				 struct sums *sums)
 {
-	uint64_t at = segment->addr, holes = sums->holes;
+	uint64_t at = segment->addr, unmapped = sums->holes + sums->leaving;
 
 	for (struct gcp_block *block = segment->first; block; block = block->upper) {
 		const char *broken;
@@ -155,7 +160,8 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 	}
 	MUST(at == segment->addr + segment->size,
 	     "S1: blocks do not fill their segment");
-	MUST(segment->mapped == segment->size - (sums->holes - holes),
+	MUST(segment->mapped ==
+		 segment->size - (sums->holes + sums->leaving - unmapped),
 	     "S2: mapped bytes are miscounted");
 	return segment->chunks ? chunks_check(segment) : NULL;
 }
@@ -166,7 +172,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 	struct sums sums = {0};
-	uint64_t reserved = 0, waiting = 0, holes = 0;
+	uint64_t reserved = 0, waiting = 0, holes = 0, leaving = 0;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -184,6 +190,9 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	TAILQ_FOREACH (block, &heap->holes, link)
 		holes += block->size;
 	MUST(holes == sums.holes, "B6: a hole is in no list");
+	TAILQ_FOREACH (block, &heap->leaving, link)
+		leaving += block->size;
+	MUST(leaving == sums.leaving, "a leaving block is in no list");
 	TAILQ_FOREACH (block, &heap->pending, link)
 		waiting += block->size;
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");

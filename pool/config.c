@@ -31,6 +31,15 @@ void gcp_config_default(struct gcp_config *config)
 	};
 }
 
+/* Rounding costs more than memory moves: what is too large to be cut up small
+ * anyway has just the size that was asked for. */
+void gcp_config_default_mapped(struct gcp_config *config)
+{
+	gcp_config_default(config);
+	config->vmm = true;
+	config->class_max = config->slab_max = 16 << 10;
+}
+
 static const char *class_list_fault(const struct gcp_config *config)
 {
 	if (config->class_list_count > GCP_CLASS_LIST_MAX)

@@ -33,6 +33,8 @@
  * one that spins until the first has run (as collectives do), and a program
  * that is correct on plain CUDA would hang. Allocations only set barriers on
  * pages that are closed already; when memory is out they may close and wait.
+ * A page that an allocation closes to see whether it is done (`early`) is only
+ * asked: later work is not held back behind it before a free has closed another.
  *
  * On drivers without context fences a page is closed by waiting for the
  * context (`synchronous`).
@@ -172,6 +174,7 @@ static int close_locked(struct gcp_pool *pool)
 	}
 	pages->count++;
 	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){page, fence};
+	pages->freed = page;
 	return 0;
 }
 
@@ -271,7 +274,7 @@ static int order_locked(struct gcp_pool *pool, uint64_t page)
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_closed_page *closed = closed_page_covering(pages, page);
 
-	if (!closed || is_held(pool->pools))
+	if (!closed || closed->page > pages->freed || is_held(pool->pools))
 		return -EBUSY;
 	uint64_t covered = closed->page;
 	/* Where some context cannot be made to wait, nothing is ordered and the
@@ -354,6 +357,19 @@ int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 	return result == -EBUSY ? 0 : result;
 }
 
+int gcp_pages_close_early(struct gcp_pool *pool)
+{
+	int result = 0;
+
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	uint64_t freed = pool->pages.freed;
+	if (!pool->pages.synchronous)
+		result = close_locked(pool);
+	pool->pages.freed = freed;
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result == -EBUSY ? 0 : result;
+}
+
 int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
@@ -380,7 +396,8 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
 	pthread_mutex_lock(&pools->fence_lock);
 	result = require_completion(pools);
 	if (result == 0 && !gcp_page_ready(pool, page)) {
-		if (!closed_page_covering(&pool->pages, page))
+		if (!closed_page_covering(&pool->pages, page) ||
+		    page > pool->pages.freed)
 			result = -EBUSY; /* see NO NEW WAITS above */
 		else if (atomic_load(&pools->completed_only))
 			result = complete_locked(pool, page);

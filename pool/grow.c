@@ -231,21 +231,70 @@ static int take_new(const struct gcp_request *request, enum gcp_kind kind,
 	return result;
 }
 
-/* The same in a mapped segment: of unused memory from elsewhere, if there is. */
+/* The page up to which the pool's memory should be ready, so that no more than
+ * half a window waits; 0: the window is not full. */
+static uint64_t page_beyond_window(struct gcp_pool *pool)
+{
+	uint64_t most = gcp_window(pool).bytes, bytes = 0, page = 0;
+	struct gcp_block *block;
+
+	pthread_mutex_lock(&pool->lock);
+	if (pool->common.pending_bytes > most)
+		TAILQ_FOREACH_REVERSE(block, &pool->common.pending, gcp_block_list,
+				      link)
+		{
+			bytes += block->size;
+			page = block->page;
+			if (bytes > most / 2)
+				break;
+		}
+	pthread_mutex_unlock(&pool->lock);
+	return page;
+}
+
+/* Where memory is mapped by hand, what waits is made ready before memory that is
+ * ready is cut up further: the less is cut, the less has to be moved. */
+static int order_beyond_window(struct gcp_pool *pool)
+{
+	uint64_t page = page_beyond_window(pool);
+	int result = page ? gcp_pages_make_ready(pool, page) : 0;
+
+	return result == -EBUSY ? 0 : result;
+}
+
+/* Before memory is mapped, which costs more than all of this: what threads keep
+ * for themselves, and frees that wait for others to share their fence. */
+static int take_gathered(const struct gcp_request *request,
+			 struct gcp_block **ret_block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	int result = 0;
+
+	gcp_caches_flush(pool);
+	pthread_mutex_lock(&pool->lock);
+	struct gcp_block *last = TAILQ_LAST(&pool->common.pending, gcp_block_list);
+	bool open = last && last->page >= gcp_pages_tag(pool);
+	pthread_mutex_unlock(&pool->lock);
+	if (open)
+		result = gcp_pages_close_early(pool);
+	if (result == 0)
+		result = gcp_pages_poll_all(pool);
+	if (result == 0)
+		result = order_beyond_window(pool);
+	if (result == 0)
+		*ret_block = take_from_heap(request, true);
+	return result;
+}
+
+/* New memory in a mapped segment: unused memory from elsewhere, if there is. */
 static int grow_mapped(const struct gcp_request *request, enum gcp_kind kind,
 		       struct gcp_block **ret_block)
 {
-	struct gcp_pool *pool = request->heap->pool;
 	bool new;
-	int result;
+	int result = take_gathered(request, ret_block);
 
-	/* What threads keep to themselves is worth less than it costs to map. */
-	if (!request->heap->private) {
-		gcp_caches_flush(pool);
-		*ret_block = take_from_heap(request, true);
-		if (*ret_block)
-			return 0;
-	}
+	if (result != 0 || *ret_block)
+		return result;
 	result = gcp_vmm_provide(request->heap, kind, request_run(request), &new);
 	if (result == 0)
 		*ret_block = take_from_heap(request, !new);
@@ -332,6 +381,13 @@ static bool cache_is_full(const struct gcp_request *request)
 	return count >= gcp_window_blocks(&window, request->size);
 }
 
+static int gather_ready(struct gcp_pool *pool)
+{
+	int result = gcp_pages_poll_all(pool);
+
+	return result == 0 ? order_beyond_window(pool) : result;
+}
+
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 {
 	struct gcp_block *block = NULL;
@@ -341,6 +397,8 @@ int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 	 * to carry more and more over from the heap. */
 	if (cache_is_full(request))
 		result = take_after_poll(request, gcp_take_cached, &block);
+	if (result == 0 && !block && request->heap->pool->vmm)
+		result = gather_ready(request->heap->pool);
 	if (result == 0 && !block)
 		block = take_from_heap(request, true);
 	if (result == 0 && !block)

@@ -14,6 +14,7 @@
  * Blocks of slab classes go through slab.c instead of `pending`.
  */
 #include "cache.h"
+#include "vmm.h"
 
 int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b)
 {
@@ -43,6 +44,7 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->holes);
+	TAILQ_INIT(&heap->leaving);
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		TAILQ_INIT(&classes[i].list);
 }

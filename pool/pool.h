@@ -74,6 +74,8 @@ struct gcp_config {
 };
 
 void gcp_config_default(struct gcp_config *config);
+/* What suits mapped segments (vmm) better: only small sizes have classes. */
+void gcp_config_default_mapped(struct gcp_config *config);
 
 /* 0, or -EINVAL with *ret_why set to a static sentence. */
 int gcp_config_check(const struct gcp_config *config, const char **ret_why);

@@ -98,6 +98,8 @@ enum gcp_block_state {
 	GCP_BLOCK_FREE,    /* in a tree of the heap: ready, merged, best fit */
 	GCP_BLOCK_RUN,     /* cut up: a slab lives here */
 	GCP_BLOCK_HOLE,    /* in heap->holes: addresses with nothing behind them */
+	GCP_BLOCK_LEAVING, /* in heap->leaving: its memory is mapped elsewhere too,
+			    * and until its page is completed here as well */
 	GCP_BLOCK_MOVING,  /* in the hands of vmm.c */
 };
 
@@ -121,7 +123,7 @@ struct gcp_block {
 				* atomically, also in a retired descriptor */
 	union {
 		struct gcp_block *next;      /* CACHED: in a chain */
-		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, HOLE */
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, HOLE, LEAVING */
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
 	/* The rest: pool->lock, but batch. */
@@ -147,8 +149,8 @@ enum gcp_kind {
 /* One allocation of the driver, or a range of addresses that vmm.c maps memory
  * behind, chunk by chunk. All fields but chunks: pool->lock.
  *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
- *  S2 mapped is size less the HOLEs in it
- *  S3 a chunk has a handle if and only if it lies in no HOLE */
+ *  S2 mapped is size less the HOLEs and LEAVING blocks in it
+ *  S3 chunks has 0 in a HOLE, GCP_LEFT in a LEAVING block, else a handle */
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
@@ -156,8 +158,8 @@ struct gcp_segment {
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
 	struct gcp_block *first;
-	uint64_t mapped;  /* bytes with memory behind them */
-	uint64_t *chunks; /* [chunk] handle or 0; vmm_lock. NULL: not mapped by us */
+	uint64_t mapped;               /* bytes with memory behind them */
+	uint64_t *chunks;              /* [chunk] vmm_lock. NULL: not mapped by us */
 	TAILQ_ENTRY(gcp_segment) link; /* heap->segments, pool->lost */
 	RB_ENTRY(gcp_segment) node;    /* pool->segments, by address */
 };
@@ -194,6 +196,7 @@ struct gcp_heap {
 	struct gcp_block_list pending;  /* freed, page not ready; oldest first */
 	struct gcp_block_list deferred; /* freed in a capture; wait for settle */
 	struct gcp_block_list holes;    /* HOLE blocks, in no order */
+	struct gcp_block_list leaving;  /* LEAVING blocks, in no order */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
 	uint64_t used_blocks, used_bytes; /* private heaps only */
@@ -221,6 +224,7 @@ struct gcp_pages {
 	 * when it is closed, nothing else. */
 	_Atomic int64_t filled;
 	uint64_t ordered; /* pages behind a barrier; fence_lock */
+	uint64_t freed;   /* the latest page that a free closed; fence_lock */
 	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
 	uint32_t head, count;                          /* of queue; fence_lock */
 	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
@@ -383,6 +387,9 @@ bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes);
 /* Closes the open page, unless a capture forbids it, another thread closes one just
  * now, or it is not `page` any more. Only inside a free. */
 int gcp_pages_close(struct gcp_pool *pool, uint64_t page);
+/* Closes the open page inside an allocation, only to see whether it is done by
+ * now: no barrier is set on it before a free has closed a later one. */
+int gcp_pages_close_early(struct gcp_pool *pool);
 /* Looks, by one query, whether the page `depth` places behind the oldest closed
  * one is completed, and all older ones with it. Never waits. */
 int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
@@ -449,17 +456,7 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
-/* What heap.c, segment.c and vmm_space.c share. */
-/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
- * no list either. NULL: no memory for its descriptor, nothing is cut. */
-struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
-/* `lower` takes in its upper neighbour; neither is in a list. */
-void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
-		       struct gcp_block *upper);
-/* A block whose page is ready becomes free memory. */
-void gcp_block_settle(struct gcp_heap *heap, struct gcp_block *block);
-/* Bytes of a free block that could be given back. */
-uint64_t gcp_block_unused(const struct gcp_block *block);
+/* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */

@@ -7,9 +7,12 @@
  * Called by grow.c when nothing that is free fits, and by reclaim.c. Holds
  * vmm_lock over calls of the driver, which never wait for the device.
  *
- * THE RULE: unmapping is ordered by no queue. Only chunks whose page is completed
- * are unmapped; that a barrier holds later work back is not enough. And nothing
- * moves that a block of the program, or a private heap, still has.
+ * THE RULE: unmapping is ordered by no queue. Addresses are unmapped only when
+ * their page is completed; that a barrier holds later work back is not enough.
+ * A chunk whose page is only ordered can move all the same: it is mapped at its
+ * new place too, earlier work goes on at the old one, and that is unmapped when
+ * the page is completed. Until then nobody gets the old addresses.
+ * Nothing moves that a block of the program, or a private heap, still has.
  *
  * Memory that we map is not the context's: it does not go with it. When a context
  * is gone, so is its work, and what was mapped for it is given back here.
@@ -116,10 +119,16 @@ static uint64_t chunk_count(const struct gcp_block *block)
 	return block->size / GCP_CHUNK;
 }
 
+static void chunks_set(uint64_t *chunks, uint64_t count, uint64_t value)
+{
+	for (uint64_t i = 0; i < count; i++)
+		chunks[i] = value;
+}
+
 static void chunks_release(struct gcp_pool *pool, uint64_t *chunks, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++) {
-		if (chunks[i])
+		if (chunks[i] && chunks[i] != GCP_LEFT)
 			(void)GCP_CALL(pool, vm_release, chunks[i]);
 		chunks[i] = 0;
 	}
@@ -145,32 +154,61 @@ static int chunks_make(struct gcp_pool *pool, const struct gcp_move *move)
 	return 0;
 }
 
-/* Unmaps the donors. Their chunks go to `to` or, if it is NULL, to the driver.
- * Those that could not be unmapped stay with the move. */
-static int donors_unmap(struct gcp_pool *pool, struct gcp_move *move, uint64_t *to)
+static bool is_completed(struct gcp_pool *pool, const struct gcp_block *block)
 {
-	struct gcp_block *donor, *next;
-	int result = 0;
+	return block->page <= atomic_load(&pool->pages.completed);
+}
 
-	for (donor = TAILQ_FIRST(&move->donors); donor && result == 0; donor = next) {
+/* Unmaps the donors that may be. Their chunks go to `to` or, if it is NULL, to the
+ * driver. Those that could not be unmapped stay with the move. */
+static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *to)
+{
+	struct gcp_block *donor;
+
+	while ((donor = TAILQ_FIRST(&move->donors))) {
 		uint64_t *from = chunk_of(donor), count = chunk_count(donor);
+		bool unmapped = is_completed(pool, donor);
+		int result = 0;
 
-		next = TAILQ_NEXT(donor, link);
-		result = GCP_CALL(pool, vm_unmap, donor->addr, donor->size);
+		assert(to || unmapped);
+		if (unmapped)
+			result = GCP_CALL(pool, vm_unmap, donor->addr, donor->size);
 		if (result != 0)
-			break;
+			return result;
 		if (to) {
 			memcpy(to, from, count * sizeof(*to));
-			memset(from, 0, count * sizeof(*from));
 			to += count;
 		} else {
 			chunks_release(pool, from, count);
 		}
+		chunks_set(from, count, unmapped ? 0 : GCP_LEFT);
 		pthread_mutex_lock(&pool->lock);
-		gcp_space_vacate(move, donor);
+		gcp_space_vacate(move, donor, unmapped);
 		pthread_mutex_unlock(&pool->lock);
 	}
-	return result;
+	return 0;
+}
+
+/* Unmaps what chunks have left meanwhile. Nothing depends on it: an error shows
+ * elsewhere. */
+static void left_unmap(struct gcp_pool *pool)
+{
+	struct gcp_block *block;
+	int result = 0;
+
+	while (result == 0) {
+		pthread_mutex_lock(&pool->lock);
+		block = gcp_space_left(pool);
+		pthread_mutex_unlock(&pool->lock);
+		if (!block)
+			return;
+		result = GCP_CALL(pool, vm_unmap, block->addr, block->size);
+		if (result == 0)
+			chunks_set(chunk_of(block), chunk_count(block), 0);
+		pthread_mutex_lock(&pool->lock);
+		gcp_space_leave(block, result == 0);
+		pthread_mutex_unlock(&pool->lock);
+	}
 }
 
 /* Puts the target's chunks behind its addresses. */
@@ -201,7 +239,7 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 	if (result != 0)
 		return result;
-	result = donors_unmap(pool, move, chunk_of(target));
+	result = donors_empty(pool, move, chunk_of(target));
 	if (result == 0)
 		result = target_map(pool, target);
 	if (result != 0)
@@ -226,9 +264,12 @@ static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	if (gcp_tree_best_fit(heap, kind, bytes))
 		return 0;
 	result = gcp_space_place(heap, kind, bytes, move);
-	if (result == 0)
-		gcp_space_collect(pool, move->target->size, move);
-	return result;
+	if (result != 0)
+		return result;
+	uint64_t size = move->target->size;
+	gcp_space_collect(pool, size, atomic_load(&pool->pages.completed), move);
+	gcp_space_collect(pool, size, atomic_load(&pool->pages.ready), move);
+	return 0;
 }
 
 static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
@@ -238,6 +279,7 @@ static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t by
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
+	left_unmap(pool);
 	pthread_mutex_lock(&pool->lock);
 	result = move_plan(heap, kind, bytes, &move);
 	pthread_mutex_unlock(&pool->lock);
@@ -289,11 +331,12 @@ uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes)
 	if (!pool->vmm || bytes == 0)
 		return 0;
 	pthread_mutex_lock(&pool->pools->vmm_lock);
+	left_unmap(pool);
 	pthread_mutex_lock(&pool->lock);
-	gcp_space_collect(pool, bytes, &move);
+	gcp_space_collect(pool, bytes, atomic_load(&pool->pages.completed), &move);
 	pthread_mutex_unlock(&pool->lock);
 	given = move.donated;
-	(void)donors_unmap(pool, &move, NULL);
+	(void)donors_empty(pool, &move, NULL);
 	pthread_mutex_lock(&pool->lock);
 	TAILQ_FOREACH (donor, &move.donors, link)
 		kept += donor->size;

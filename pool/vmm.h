@@ -25,6 +25,9 @@ void gcp_vmm_release_lost(struct gcp_pool *pool);
 /* --- vmm_space.c: vmm_lock and pool->lock are held ----------------------------------
  */
 
+/* In segment->chunks: mapped here still, but somebody else's. */
+#define GCP_LEFT UINT64_MAX
+
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused chunks that it may come from. Their blocks are MOVING. */
 struct gcp_move {
@@ -32,6 +35,7 @@ struct gcp_move {
 	struct gcp_block *target;     /* NULL: none, chunks are given back */
 	struct gcp_block_list donors; /* of the pool's common heap */
 	uint64_t donated;             /* bytes of donors */
+	uint64_t page;                /* that the donated chunks had at most */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
@@ -41,15 +45,34 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
  * -ENOSPC: no hole will do; -ENOMEM. */
 int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    struct gcp_move *move);
-/* Picks unused chunks whose page is completed, until `bytes` are donated. */
-void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, struct gcp_move *move);
-/* The donor's chunks are gone: it is a hole, or a part of one. */
-void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor);
+/* Picks unused chunks whose page is `page` at most, until `bytes` are donated. */
+void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t page,
+		       struct gcp_move *move);
+/* The donor's chunks belong elsewhere now. It is a hole, or a part of one, if they
+ * are unmapped; else it is about to be. */
+void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
+/* A LEAVING block whose page is completed, MOVING now; NULL: there is none. */
+struct gcp_block *gcp_space_left(struct gcp_pool *pool);
+/* It is unmapped: a hole. Or it is not: it stays. */
+void gcp_space_leave(struct gcp_block *block, bool unmapped);
 /* The target has memory behind it: it is free. */
 void gcp_space_fill(struct gcp_move *move);
 /* What is left of the move goes back to what it was. */
 void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move);
 /* The index of an address in segment->chunks. */
 uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
+
+/* --- heap.c, vmm_space.c: pool->lock is held ---------------------------------- */
+
+/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
+ * no list either. NULL: no memory for its descriptor, nothing is cut. */
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
+/* `lower` takes in its upper neighbour; neither is in a list. */
+void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
+		       struct gcp_block *upper);
+/* A block whose page is ready becomes free memory. */
+void gcp_block_settle(struct gcp_heap *heap, struct gcp_block *block);
+/* Bytes of a free block that could be given back. */
+uint64_t gcp_block_unused(const struct gcp_block *block);
 
 #endif

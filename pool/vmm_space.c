@@ -206,13 +206,12 @@ uint64_t gcp_block_unused(const struct gcp_block *block)
 	return gcp_block_is_segment(block) ? block->size : 0;
 }
 
-/* Unmapping is ordered by no queue: only completed work is done with a chunk. */
-static bool may_donate(const struct gcp_block *block, uint64_t completed,
+static bool may_donate(const struct gcp_block *block, uint64_t page,
 		       const struct gcp_move *move)
 {
 	const struct gcp_block *target = move->target;
 
-	if (!block->segment->chunks || block->page > completed)
+	if (!block->segment->chunks || block->page > page)
 		return false;
 	/* What the target will merge with stays. */
 	return !target || (block != target->lower && block != target->upper);
@@ -221,9 +220,8 @@ static bool may_donate(const struct gcp_block *block, uint64_t completed,
 /* The smallest block that has `bytes` in whole chunks, or else the one that has
  * most; NULL: none has any. */
 static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
-				    const struct gcp_move *move)
+				    uint64_t page, const struct gcp_move *move)
 {
-	uint64_t completed = atomic_load(&pool->pages.completed);
 	struct gcp_block key = {.size = GCP_CHUNK}, *block, *most = NULL;
 
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
@@ -233,7 +231,7 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 		     block = RB_NEXT(gcp_block_tree, tree, block)) {
 			uint64_t most_bytes = most ? whole_bytes(most) : 0;
 
-			if (!may_donate(block, completed, move))
+			if (!may_donate(block, page, move))
 				continue;
 			if (most_bytes < bytes && whole_bytes(block) > most_bytes)
 				most = block;
@@ -276,11 +274,12 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 	return block;
 }
 
-void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, struct gcp_move *move)
+void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t page,
+		       struct gcp_move *move)
 {
 	while (move->donated < bytes) {
 		uint64_t missing = bytes - move->donated;
-		struct gcp_block *donor = donor_find(pool, missing, move);
+		struct gcp_block *donor = donor_find(pool, missing, page, move);
 
 		if (donor)
 			donor = donor_cut(&pool->common, donor, missing);
@@ -294,18 +293,48 @@ void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, struct gcp_move *m
 /* --- the end of a move -------------------------------------------------------------
  */
 
-void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor)
+void gcp_space_leave(struct gcp_block *block, bool unmapped)
+{
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+
+	if (unmapped) {
+		hole_insert(heap, block);
+		return;
+	}
+	gcp_block_set_state(block, GCP_BLOCK_LEAVING);
+	TAILQ_INSERT_TAIL(&heap->leaving, block, link);
+}
+
+void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor, bool unmapped)
 {
 	struct gcp_heap *heap = atomic_load(&donor->segment->heap);
 
 	TAILQ_REMOVE(&move->donors, donor, link);
 	mapped_change(heap, donor->segment, -(int64_t)donor->size);
-	hole_insert(heap, donor);
+	if (move->page < donor->page)
+		move->page = donor->page;
+	gcp_space_leave(donor, unmapped);
+}
+
+struct gcp_block *gcp_space_left(struct gcp_pool *pool)
+{
+	uint64_t completed = atomic_load(&pool->pages.completed);
+	struct gcp_block *block;
+
+	TAILQ_FOREACH (block, &pool->common.leaving, link) {
+		if (block->page > completed)
+			continue;
+		TAILQ_REMOVE(&pool->common.leaving, block, link);
+		gcp_block_set_state(block, GCP_BLOCK_MOVING);
+		return block;
+	}
+	return NULL;
 }
 
 void gcp_space_fill(struct gcp_move *move)
 {
 	mapped_change(move->heap, move->target->segment, (int64_t)move->target->size);
+	move->target->page = move->page;
 	gcp_block_settle(move->heap, move->target);
 	move->target = NULL;
 }

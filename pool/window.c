@@ -21,6 +21,8 @@ enum {
 	/* One stream needs this part of the window that several do: as much as
 	 * makes barriers rare beside the kernels between them. */
 	WINDOWS_OF_ONE_STREAM = 4,
+	/* A pool of mapped segments lets this part of its memory wait. */
+	WINDOWS_OF_A_MAPPED_POOL = 64,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */
 	PAGES_OF_A_STREAM = 32,
@@ -78,6 +80,12 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 	    .page_blocks = config->page_blocks,
 	};
 
+	/* Who maps memory by hand wants little of it: a part of what he has. */
+	uint64_t most = pool->common.reserved_bytes / WINDOWS_OF_A_MAPPED_POOL;
+	if (pool->vmm && window.bytes > most) {
+		window.bytes = most;
+		window.page_bytes = most / PAGES_PER_WINDOW;
+	}
 	if (is_one_stream(pool->pools)) {
 		window.bytes /= WINDOWS_OF_ONE_STREAM;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
