@@ -356,7 +356,10 @@ static void config_fit(struct parse *parse)
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
 	complain(parse, &text, "using the defaults of all sizes");
-	gcp_config_default(&defaults);
+	if (config->vmm)
+		gcp_config_default_mapped(&defaults);
+	else
+		gcp_config_default(&defaults);
 	defaults.blocking_free = config->blocking_free;
 	defaults.completed_only = config->completed_only;
 	defaults.host = config->host;

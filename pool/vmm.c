@@ -330,6 +330,8 @@ uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes)
 
 	if (!pool->vmm || bytes == 0)
 		return 0;
+	if (bytes <= UINT64_MAX - GCP_CHUNK)
+		bytes = gcp_round_up(bytes, GCP_CHUNK);
 	pthread_mutex_lock(&pool->pools->vmm_lock);
 	left_unmap(pool);
 	pthread_mutex_lock(&pool->lock);

@@ -253,6 +253,7 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 
 	if (bytes > whole_bytes(block))
 		bytes = whole_bytes(block);
+	assert(bytes > 0 && bytes % GCP_CHUNK == 0);
 	gcp_tree_remove(heap, block);
 	if (block->addr < begin) {
 		below = block;

@@ -21,10 +21,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 void fake_reset(void)
 {
 	fake = (struct fake){.memory_limit = 1ull << 40, .next_addr = 1};
+	fake_reset_vmm();
 }
 
-/* Whether this call is the one that is to fail. */
-static bool must_fail(void)
+void fake_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void fake_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+bool fake_must_fail(void)
 {
 	fake.calls++;
 	return fake.fail_at &&
@@ -38,7 +48,7 @@ static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	(void)ctx;
 	pthread_mutex_lock(&lock);
 	fake.allocs++;
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else if (fake.memory_used + bytes > fake.memory_limit)
 		result = GCP_CUDA_OUT_OF_MEMORY;
@@ -76,7 +86,7 @@ static int fake_fence_create(void *ctx, void **ret_fence)
 
 	(void)ctx;
 	pthread_mutex_lock(&lock);
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else
 		*ret_fence = calloc(1, sizeof(struct fence));
@@ -99,7 +109,7 @@ static int fake_fence_record(void *ctx, void *fence)
 	fake.records++;
 	if (fake.capturing)
 		fake.violations++;
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else if (fake.record_result)
 		result = fake.record_result;
@@ -118,7 +128,7 @@ static int fake_fence_order(void *fence)
 	fake.orders++;
 	if (fake.capturing)
 		fake.violations++;
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else if (fake.order_result)
 		result = fake.order_result;
@@ -138,7 +148,7 @@ static int fake_fence_query(void *fence)
 	result = f->covers <= fake.done ? 0 : GCP_CUDA_NOT_READY;
 	if (fake.fence_result)
 		result = fake.fence_result;
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	pthread_mutex_unlock(&lock);
 	return result;
@@ -151,7 +161,7 @@ static int fake_fence_wait(void *fence)
 
 	pthread_mutex_lock(&lock);
 	fake.waits++;
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else if (fake.done < f->covers)
 		fake.done = f->covers;
@@ -168,7 +178,7 @@ static int fake_ctx_sync(void *ctx)
 	fake.syncs++;
 	if (fake.capturing)
 		fake.violations++;
-	if (must_fail())
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else
 		fake.done = fake.submitted;
@@ -190,7 +200,7 @@ static uint64_t fake_clock(void)
 
 struct gcp_driver fake_driver(void)
 {
-	return (struct gcp_driver){
+	struct gcp_driver driver = {
 	    .mem_alloc = fake_mem_alloc,
 	    .mem_free = fake_mem_free,
 	    .mem_trim = fake_mem_trim,
@@ -204,6 +214,9 @@ struct gcp_driver fake_driver(void)
 	    .third_party_writers = fake_third_party,
 	    .clock_ns = fake_clock,
 	};
+
+	fake_fill_vmm(&driver);
+	return driver;
 }
 
 struct gcp_driver fake_driver_without_fences(void)

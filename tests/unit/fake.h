@@ -31,12 +31,24 @@ struct fake {
 	uint64_t fail_at, fail_code; /* the fail_at-th driver call fails */
 	uint64_t calls;
 	bool fail_on; /* and all later ones */
+	/* Virtual memory: calls, and what happens before addresses are unmapped. */
+	uint64_t creates, maps, unmaps;
+	void (*unmapping)(gcp_addr addr, uint64_t bytes);
 };
 extern struct fake fake;
 
 void fake_reset(void);
 struct gcp_driver fake_driver(void);
 struct gcp_driver fake_driver_without_fences(void);
+void fake_fill_vmm(struct gcp_driver *driver);
+void fake_reset_vmm(void);
+/* Which byte of physical memory is behind `addr`, which must be mapped and open:
+ * two addresses may share it. For other memory, `addr` itself. */
+uint64_t fake_physical(gcp_addr addr);
+/* Whether the call that asks is to fail; fake_lock is held. */
+bool fake_must_fail(void);
+void fake_lock(void);
+void fake_unlock(void);
 uint64_t fake_submit(void);
 /* Whether work submitted now cannot run while `work` still does. */
 bool fake_is_ordered(uint64_t work);

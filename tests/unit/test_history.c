@@ -5,6 +5,10 @@
  * of allocations, frees, work, completion, captures, trims. The model knows
  * which block is whose and which work touched it last, and judges every block
  * that is handed out. A failure prints its seed: `test_history SEED` runs it.
+ *
+ * With mapped segments (`vmm`) memory has two names: work touched addresses, which
+ * must stay mapped until it is done, and the physical memory behind them, which
+ * must not be given out before later work is ordered behind it.
  */
 #include "fake.h"
 
@@ -13,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIVE_MAX = 200, FREED_MAX = 4096, STEPS = 400 };
+enum { LIVE_MAX = 200, FREED_MAX = 1 << 16, STEPS = 400, CHUNK = 2 << 20 };
 
 struct range {
-	gcp_addr addr;
+	gcp_addr addr, physical;
 	uint64_t size, work;
 };
 
@@ -24,12 +28,14 @@ static struct {
 	uint64_t seed, random;
 	struct gcp_pools *pools;
 	struct gcp_pool *pool;
-	struct range live[LIVE_MAX], freed[FREED_MAX];
+	struct range live[LIVE_MAX], freed[FREED_MAX]; /* freed: within chunks */
 	int live_count, freed_count, holds;
 	bool hazard;
 	bool completed_only;
 	bool done; /* the history was played to its end */
 } world;
+
+static uint64_t moved; /* allocations served by mapping memory elsewhere */
 
 #ifdef GCP_HISTORY_FROM_BYTES /* tests/fuzz/fuzz_history.c */
 static const uint8_t *history_bytes;
@@ -71,9 +77,46 @@ static bool overlap(const struct range *a, const struct range *b)
 	return a->addr < b->addr + b->size && b->addr < a->addr + a->size;
 }
 
+static bool overlap_physical(const struct range *a, const struct range *b)
+{
+	return a->physical < b->physical + b->size &&
+	       b->physical < a->physical + a->size;
+}
+
+/* The part of `whole` from `offset` on that lies in one chunk. */
+static struct range piece_at(const struct range *whole, uint64_t offset)
+{
+	struct range piece = {.addr = whole->addr + offset, .work = whole->work};
+	uint64_t room = CHUNK - piece.addr % CHUNK, left = whole->size - offset;
+
+	piece.size = room < left ? room : left;
+	piece.physical = fake_physical(piece.addr);
+	return piece;
+}
+
 static bool is_safe(uint64_t work)
 {
 	return world.completed_only ? work <= fake.done : fake_is_ordered(work);
+}
+
+static bool is_done(uint64_t work)
+{
+	return work <= fake.done;
+}
+
+/* Whether work that touched the memory of `given` is not as `enough` wants it. */
+static bool touches(const struct range *given, bool (*enough)(uint64_t work))
+{
+	for (uint64_t at = 0; at < given->size;) {
+		struct range piece = piece_at(given, at);
+
+		for (int i = 0; i < world.freed_count; i++)
+			if (!enough(world.freed[i].work) &&
+			    overlap_physical(&piece, &world.freed[i]))
+				return true;
+		at += piece.size;
+	}
+	return false;
 }
 
 /* Judges a block that was just handed out; `complete`: also after all work on it
@@ -86,18 +129,37 @@ static void judge(const struct range *given)
 	for (int i = 0; i < world.live_count; i++)
 		if (overlap(given, &world.live[i]))
 			world.hazard = true;
-	for (int i = 0; i < world.freed_count; i++) {
-		if (overlap(given, &world.freed[i]) && !is_safe(world.freed[i].work))
-			world.hazard = true;
+	for (int i = 0; i < world.freed_count; i++)
 		if (world.freed[i].work > fake.done)
 			world.freed[kept++] = world.freed[i];
-	}
 	world.freed_count = kept;
+	if (touches(given, is_safe))
+		world.hazard = true;
 	if (!complete)
 		return;
 	assert_int_equal(gcp_pools_complete(world.pools, given->addr), 0);
+	if (touches(given, is_done))
+		world.hazard = true;
+}
+
+static void remember_freed(const struct range *range)
+{
+	for (uint64_t at = 0; at < range->size && world.freed_count < FREED_MAX;) {
+		world.freed[world.freed_count] = piece_at(range, at);
+		at += world.freed[world.freed_count++].size;
+	}
+}
+
+/* Unmapping waits for nothing: all work on the addresses must be done. */
+static void judge_unmapping(gcp_addr addr, uint64_t bytes)
+{
+	struct range gone = {.addr = addr, .size = bytes};
+
+	for (int i = 0; i < world.live_count; i++)
+		if (overlap(&gone, &world.live[i]))
+			world.hazard = true;
 	for (int i = 0; i < world.freed_count; i++)
-		if (overlap(given, &world.freed[i]) && world.freed[i].work > fake.done)
+		if (overlap(&gone, &world.freed[i]) && world.freed[i].work > fake.done)
 			world.hazard = true;
 }
 
@@ -147,10 +209,11 @@ static void step_free(void)
 	i = (int)draw((uint64_t)world.live_count);
 	if (draw(2))
 		world.live[i].work = fake_submit();
-	must_free(world.pools, world.live[i].addr);
-	if (world.freed_count < FREED_MAX && world.live[i].work)
-		world.freed[world.freed_count++] = world.live[i];
+	struct range range = world.live[i];
 	world.live[i] = world.live[--world.live_count];
+	if (range.work)
+		remember_freed(&range);
+	must_free(world.pools, range.addr);
 }
 
 static void step_hold(void)
@@ -216,7 +279,7 @@ static struct gcp_config draw_config(void)
 	return config;
 }
 
-static bool history_has_hazard(uint64_t seed)
+static bool history_has_hazard(uint64_t seed, bool mapped)
 {
 	struct gcp_config config;
 
@@ -225,6 +288,10 @@ static bool history_has_hazard(uint64_t seed)
 	world.seed = seed;
 	world.random = seed * 0x9e3779b97f4a7c15ull + 1;
 	config = draw_config();
+	if (mapped && draw(2)) /* with the sizes that suit it */
+		config.class_max = config.slab_max = 16 << 10;
+	config.vmm = mapped;
+	fake.unmapping = judge_unmapping;
 	world.completed_only = config.completed_only;
 	fake.memory_limit = draw(2) ? 1ull << 40 : (64 + draw(1000)) << 20;
 	world.pools = fake_pools(&config);
@@ -238,6 +305,7 @@ static bool history_has_hazard(uint64_t seed)
 	while (world.live_count > 0)
 		step_free();
 	/* Nothing leaks: all that was taken can be given back. */
+	moved += must_stats(world.pools).remaps;
 	gcp_pools_trim(world.pools, 0, 0);
 	assert_int_equal(fake.memory_used, 0);
 	fake_finish(world.pools);
@@ -252,10 +320,21 @@ static void random_histories_have_no_hazard(void **state)
 {
 	(void)state;
 	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
-		if (history_has_hazard(seed))
+		if (history_has_hazard(seed, false))
 			fail_msg(
 			    "hazard: a block was given out too early; seed %" PRIu64,
 			    seed);
+}
+
+static void random_histories_of_mapped_segments_have_none(void **state)
+{
+	(void)state;
+	for (uint64_t seed = first_seed; seed < first_seed + seeds; seed++)
+		if (history_has_hazard(seed, true))
+			fail_msg("hazard: mapped memory was given out or unmapped too "
+				 "early; seed %" PRIu64,
+				 seed);
+	assert_true(seeds < 1000 || moved > 0);
 }
 
 /* Whatever the failure was. */
@@ -271,6 +350,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(random_histories_have_no_hazard, say_seed),
+	    cmocka_unit_test_teardown(random_histories_of_mapped_segments_have_none,
+				      say_seed),
 	};
 
 	if (argc > 1) {

@@ -1,0 +1,212 @@
+/*
+ * fake_vmm.c - virtual memory of the driver of fake.h. Every rule of cuda.h is an
+ * assertion: nothing is mapped over something else, unmapped in part, or unmapped
+ * where nothing is.
+ */
+#include "fake.h"
+
+#include <string.h>
+
+enum { CHUNK = 2 << 20, CHUNKS = 1 << 17, HANDLES = 1 << 18 };
+
+static const gcp_addr base = 3ull << 47;
+static const uint64_t memory = 4ull << 30; /* what the device says it has */
+
+static struct {
+	struct {
+		uint32_t handle; /* 0: nothing */
+		bool reserved, open;
+	} at[CHUNKS];
+	uint32_t used; /* of `at`, from the start */
+	struct {
+		uint32_t maps;
+		bool live;
+	} handles[HANDLES];
+	uint32_t last_handle;
+} space;
+
+void fake_reset_vmm(void)
+{
+	memset(space.at, 0, space.used * sizeof(space.at[0]));
+	memset(space.handles, 0, (space.last_handle + 1) * sizeof(space.handles[0]));
+	space.used = space.last_handle = 0;
+}
+
+static uint32_t chunk_at(gcp_addr addr)
+{
+	assert_true(addr >= base && addr % CHUNK == 0);
+	assert_true((addr - base) / CHUNK < space.used);
+	return (uint32_t)((addr - base) / CHUNK);
+}
+
+static bool fake_vm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memory)
+{
+	(void)device;
+	*ret_granularity = CHUNK;
+	*ret_memory = memory;
+	return true;
+}
+
+static int fake_vm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
+{
+	uint32_t count = (uint32_t)(bytes / CHUNK);
+	int result = 0;
+
+	assert_int_equal(bytes % CHUNK, 0);
+	assert_int_equal(alignment, CHUNK);
+	fake_lock();
+	if (fake_must_fail())
+		result = (int)fake.fail_code;
+	else if (space.used + count > CHUNKS)
+		result = GCP_CUDA_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < count && result == 0; i++)
+		space.at[space.used + i].reserved = true;
+	if (result == 0) {
+		*ret_addr = base + (uint64_t)space.used * CHUNK;
+		space.used += count;
+	}
+	fake_unlock();
+	return result;
+}
+
+static int fake_vm_unreserve(gcp_addr addr, uint64_t bytes)
+{
+	uint32_t first = chunk_at(addr);
+
+	fake_lock();
+	for (uint32_t i = first; i < first + bytes / CHUNK; i++) {
+		assert_true(space.at[i].reserved);
+		assert_int_equal(space.at[i].handle, 0);
+		space.at[i].reserved = false;
+	}
+	fake_unlock();
+	return 0;
+}
+
+static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
+{
+	int result = 0;
+
+	(void)device;
+	assert_int_equal(bytes, CHUNK);
+	fake_lock();
+	fake.creates++;
+	if (fake_must_fail())
+		result = (int)fake.fail_code;
+	else if (fake.memory_used + bytes > fake.memory_limit)
+		result = GCP_CUDA_OUT_OF_MEMORY;
+	if (result == 0) {
+		assert_true(space.last_handle + 1 < HANDLES);
+		*ret_handle = ++space.last_handle;
+		space.handles[*ret_handle].live = true;
+		fake.memory_used += bytes;
+	}
+	fake_unlock();
+	return result;
+}
+
+/* Released memory goes when its last mapping does. */
+static void handle_drop(uint32_t handle)
+{
+	if (!space.handles[handle].live && space.handles[handle].maps == 0)
+		fake.memory_used -= CHUNK;
+}
+
+static int fake_vm_release(uint64_t handle)
+{
+	fake_lock();
+	assert_true(handle > 0 && handle <= space.last_handle);
+	assert_true(space.handles[handle].live);
+	space.handles[handle].live = false;
+	handle_drop((uint32_t)handle);
+	fake_unlock();
+	return 0;
+}
+
+static int fake_vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
+{
+	uint32_t i = chunk_at(addr);
+	int result = 0;
+
+	assert_int_equal(bytes, CHUNK);
+	fake_lock();
+	fake.maps++;
+	assert_true(handle > 0 && handle <= space.last_handle);
+	assert_true(space.handles[handle].live);
+	assert_true(space.at[i].reserved);
+	assert_int_equal(space.at[i].handle, 0);
+	if (fake_must_fail()) {
+		result = (int)fake.fail_code;
+	} else {
+		space.at[i].handle = (uint32_t)handle;
+		space.at[i].open = false;
+		space.handles[handle].maps++;
+	}
+	fake_unlock();
+	return result;
+}
+
+static int fake_vm_open(int device, gcp_addr addr, uint64_t bytes)
+{
+	uint32_t first = chunk_at(addr);
+	int result = 0;
+
+	(void)device;
+	fake_lock();
+	if (fake_must_fail())
+		result = (int)fake.fail_code;
+	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
+		assert_int_not_equal(space.at[i].handle, 0);
+		space.at[i].open = true;
+	}
+	fake_unlock();
+	return result;
+}
+
+static int fake_vm_unmap(gcp_addr addr, uint64_t bytes)
+{
+	uint32_t first = chunk_at(addr);
+	int result = 0;
+
+	if (fake.unmapping)
+		fake.unmapping(addr, bytes);
+	fake_lock();
+	fake.unmaps++;
+	if (fake_must_fail())
+		result = (int)fake.fail_code;
+	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
+		uint32_t handle = space.at[i].handle;
+
+		assert_int_not_equal(handle, 0);
+		space.at[i].handle = 0;
+		space.at[i].open = false;
+		space.handles[handle].maps--;
+		handle_drop(handle);
+	}
+	fake_unlock();
+	return result;
+}
+
+uint64_t fake_physical(gcp_addr addr)
+{
+	uint32_t i;
+
+	if (addr < base)
+		return addr;
+	i = chunk_at(addr / CHUNK * CHUNK);
+	assert_int_not_equal(space.at[i].handle, 0);
+	assert_true(space.at[i].open);
+	return base + (uint64_t)space.at[i].handle * CHUNK + addr % CHUNK;
+}
+
+void fake_fill_vmm(struct gcp_driver *driver)
+{
+	driver->vm_device = fake_vm_device;
+	driver->vm_reserve = fake_vm_reserve;
+	driver->vm_unreserve = fake_vm_unreserve;
+	driver->vm_create = fake_vm_create;
+	driver->vm_release = fake_vm_release;
+	driver->vm_map = fake_vm_map;
+	driver->vm_open = fake_vm_open;
+	driver->vm_unmap = fake_vm_unmap;
+}
