@@ -189,6 +189,25 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *
 	return 0;
 }
 
+/* Unmaps a block that chunks have left: all that is mapped of it. */
+static int block_unmap(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	uint64_t *chunks = chunk_of(block), count = chunk_count(block), end;
+	int result = 0;
+
+	for (uint64_t first = 0; first < count && result == 0; first = end + 1) {
+		for (end = first; end < count && chunks[end]; end++)
+			;
+		if (end == first)
+			continue;
+		result = GCP_CALL(pool, vm_unmap, block->addr + first * GCP_CHUNK,
+				  (end - first) * GCP_CHUNK);
+		if (result == 0)
+			chunks_set(&chunks[first], end - first, 0);
+	}
+	return result;
+}
+
 /* Unmaps what chunks have left meanwhile. Nothing depends on it: an error shows
  * elsewhere. */
 static void left_unmap(struct gcp_pool *pool)
@@ -202,16 +221,15 @@ static void left_unmap(struct gcp_pool *pool)
 		pthread_mutex_unlock(&pool->lock);
 		if (!block)
 			return;
-		result = GCP_CALL(pool, vm_unmap, block->addr, block->size);
-		if (result == 0)
-			chunks_set(chunk_of(block), chunk_count(block), 0);
+		result = block_unmap(pool, block);
 		pthread_mutex_lock(&pool->lock);
 		gcp_space_leave(block, result == 0);
 		pthread_mutex_unlock(&pool->lock);
 	}
 }
 
-/* Puts the target's chunks behind its addresses. */
+/* Puts the target's chunks behind its addresses. If that fails they are released,
+ * and what could not be unmapped again is GCP_LEFT. */
 static int target_map(struct gcp_pool *pool, const struct gcp_block *target)
 {
 	uint64_t *chunks = chunk_of(target), count = chunk_count(target), mapped = 0;
@@ -225,8 +243,11 @@ static int target_map(struct gcp_pool *pool, const struct gcp_block *target)
 	if (result == 0)
 		result =
 		    GCP_CALL(pool, vm_open, pool->device, target->addr, target->size);
-	if (result != 0 && mapped > 0)
-		(void)GCP_CALL(pool, vm_unmap, target->addr, mapped * GCP_CHUNK);
+	if (result == 0)
+		return 0;
+	chunks_release(pool, chunks, count);
+	chunks_set(chunks, mapped, GCP_LEFT);
+	(void)block_unmap(pool, target);
 	return result;
 }
 
@@ -241,9 +262,8 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 		return result;
 	result = donors_empty(pool, move, chunk_of(target));
 	if (result == 0)
-		result = target_map(pool, target);
-	if (result != 0)
-		chunks_release(pool, chunk_of(target), chunk_count(target));
+		return target_map(pool, target);
+	chunks_release(pool, chunk_of(target), chunk_count(target));
 	return result;
 }
 

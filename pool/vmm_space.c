@@ -340,12 +340,24 @@ void gcp_space_fill(struct gcp_move *move)
 	move->target = NULL;
 }
 
+/* Whether unmapping has failed: all of it is tried again later. */
+static bool is_mapped_somewhere(const struct gcp_block *block)
+{
+	uint64_t first = gcp_space_chunk(block->segment, block->addr);
+
+	for (uint64_t i = 0; i < block->size / GCP_CHUNK; i++)
+		if (block->segment->chunks[first + i])
+			return true;
+	return false;
+}
+
 void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move)
 {
 	struct gcp_block *donor;
 
 	if (move->target)
-		hole_insert(move->heap, move->target);
+		gcp_space_leave(move->target,
+				!is_mapped_somewhere(move->target));
 	move->target = NULL;
 	while ((donor = TAILQ_FIRST(&move->donors))) {
 		TAILQ_REMOVE(&move->donors, donor, link);

@@ -1,0 +1,359 @@
+/*
+ * test_vmm.c - mapped segments: what moves, what must not, and what is given back.
+ * The fake driver asserts that nothing is mapped twice or unmapped in part.
+ */
+#include "fake.h"
+
+#include <errno.h>
+
+#define MIB (1ull << 20)
+
+enum { BLOCKS = 8 };
+
+static struct gcp_config mapped_config(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default_mapped(&config);
+	config.window_bytes = 0;
+	config.page_blocks = 1;
+	config.thread_cache_bytes = 0;
+	return config;
+}
+
+static int reset(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+/* Addresses that work is still touching, by the test's word. */
+static struct {
+	gcp_addr addr;
+	uint64_t bytes, work;
+} touched[BLOCKS];
+static int touched_count;
+
+static void unmapping_must_be_done(gcp_addr addr, uint64_t bytes)
+{
+	for (int i = 0; i < touched_count; i++)
+		if (addr < touched[i].addr + touched[i].bytes &&
+		    touched[i].addr < addr + bytes)
+			assert_true(touched[i].work <= fake.done);
+}
+
+static void finish(struct gcp_pools *pools)
+{
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+/* BLOCKS blocks of 4 MiB side by side, of which every other is free, its work
+ * pending. */
+static void checkerboard(struct gcp_pools *pools, gcp_addr *blocks)
+{
+	touched_count = 0;
+	fake.unmapping = unmapping_must_be_done;
+	for (int i = 0; i < BLOCKS; i++)
+		blocks[i] = must_alloc(fake_pool(pools), 4 * MIB);
+	for (int i = 0; i < BLOCKS; i += 2) {
+		touched[touched_count].addr = blocks[i];
+		touched[touched_count].bytes = 4 * MIB;
+		touched[touched_count++].work = fake_submit();
+		must_free(pools, blocks[i]);
+	}
+	must_be_sound(pools);
+}
+
+static void unused_chunks_anywhere_serve_a_large_request(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS];
+
+	(void)state;
+	checkerboard(pools, blocks);
+	fake.done = fake.submitted;
+	uint64_t used = fake.memory_used;
+	must_alloc(fake_pool(pools), 16 * MIB);
+	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(must_stats(pools).remaps, 1);
+	assert_int_equal(must_stats(pools).reserved_bytes.current, used);
+	finish(pools);
+}
+
+static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS], large;
+
+	(void)state;
+	checkerboard(pools, blocks);
+	uint64_t used = fake.memory_used;
+	large = must_alloc(fake_pool(pools), 16 * MIB);
+	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(fake.unmaps, 0);
+	assert_true(fake.orders > 0);
+	for (uint64_t at = 0; at < 16 * MIB; at += 4 * MIB) /* behind the barrier */
+		assert_true(fake_is_ordered(touched[at / (4 * MIB)].work));
+	must_be_sound(pools);
+	/* Whoever stands in no queue waits for the work of its former owners. */
+	assert_int_equal(gcp_pools_complete(pools, large), 0);
+	assert_true(fake.done >= touched[touched_count - 1].work);
+	must_free(pools, blocks[1]);
+	gcp_pools_trim(pools, 0, 0);
+	assert_true(fake.unmaps > 1);
+	assert_int_equal(fake.memory_used, used - 4 * MIB);
+	finish(pools);
+}
+
+static void pending_memory_does_not_move(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools;
+	gcp_addr blocks[BLOCKS];
+
+	(void)state;
+	config.window_bytes = 1ull << 40; /* no barrier before so much is pending */
+	pools = fake_pools(&config);
+	gcp_addr keep =
+	    must_alloc(fake_pool(pools), 4096 * MIB); /* 1/64 of it may wait */
+	checkerboard(pools, blocks);
+	uint64_t used = fake.memory_used;
+	must_alloc(fake_pool(pools), 16 * MIB);
+	assert_int_equal(fake.memory_used, used + 16 * MIB);
+	assert_int_equal(fake.orders, 0);
+	must_free(pools, keep);
+	finish(pools);
+}
+
+static void memory_of_graphs_does_not_move(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_heap *heap;
+	gcp_addr a, b;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, &a), 0);
+	assert_int_equal(gcp_pools_free(pools, a), 0);
+	fake.done = fake.submitted;
+	b = must_alloc(fake_pool(pools), 8 * MIB);
+	assert_int_equal(fake.memory_used, 16 * MIB);
+	assert_int_equal(fake.unmaps, 0);
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(fake.memory_used, 16 * MIB);
+	/* Once it is nobody's graph's, it does. */
+	gcp_heap_surrender(heap);
+	must_free(pools, b);
+	fake.done = fake.submitted;
+	must_alloc(fake_pool(pools), 16 * MIB);
+	assert_int_equal(fake.memory_used, 16 * MIB);
+	finish(pools);
+}
+
+static void graphs_take_unused_memory_of_the_common_heap(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS], a;
+	struct gcp_heap *heap;
+
+	(void)state;
+	checkerboard(pools, blocks);
+	fake.done = fake.submitted;
+	uint64_t used = fake.memory_used;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 16 * MIB, &a), 0);
+	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(must_stats(pools).private_bytes.current, 16 * MIB);
+	must_be_sound(pools);
+	gcp_heap_surrender(heap);
+	assert_int_equal(must_stats(pools).private_bytes.current, 0);
+	finish(pools);
+}
+
+static void a_segment_in_use_gives_its_unused_chunks_back(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS];
+
+	(void)state;
+	checkerboard(pools, blocks);
+	fake.done = fake.submitted;
+	assert_int_equal(gcp_pools_trim(pools, 0, 0), 16 * MIB);
+	assert_int_equal(fake.memory_used, 16 * MIB);
+	assert_int_equal(must_stats(pools).reserved_bytes.current, 16 * MIB);
+	finish(pools);
+}
+
+static void a_full_device_is_full_to_the_last_chunk(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS], addr;
+
+	(void)state;
+	fake.memory_limit = 32 * MIB;
+	checkerboard(pools, blocks);
+	must_alloc(fake_pool(pools), 16 * MIB);
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 512, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	must_free(pools, blocks[1]);
+	must_alloc(fake_pool(pools), 4 * MIB);
+	finish(pools);
+}
+
+static void the_quota_holds_for_mapped_memory(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools;
+	gcp_addr addr;
+
+	(void)state;
+	config.quota = 10 * MIB;
+	pools = fake_pools(&config);
+	must_alloc(fake_pool(pools), 8 * MIB);
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 4 * MIB, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	must_alloc(fake_pool(pools), 2 * MIB);
+	finish(pools);
+}
+
+static void neighbours_share_a_chunk(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	for (int i = 0; i < 20; i++)
+		must_alloc(fake_pool(pools), 3 * MIB + 512);
+	assert_true(fake.memory_used <= 62 * MIB);
+	finish(pools);
+}
+
+static void a_context_that_goes_leaves_nothing_mapped(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS];
+	struct gcp_heap *heap;
+
+	(void)state;
+	checkerboard(pools, blocks);
+	must_alloc(fake_pool(pools), 16 * MIB); /* leaves addresses behind */
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, &blocks[0]), 0);
+	fake.unmapping = NULL; /* its work is gone with it */
+	gcp_pool_drop(pools, FAKE_CTX);
+	assert_int_equal(fake.memory_used, 0);
+	assert_int_equal(gcp_pools_free(pools, blocks[1]), -ENOENT);
+	gcp_heap_surrender(heap);
+	must_alloc(fake_pool(pools), 8 * MIB); /* a new context in the same place */
+	finish(pools);
+}
+
+static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools;
+
+	(void)state;
+	driver.vm_reserve = NULL;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	must_alloc(fake_pool(pools), 8 * MIB);
+	assert_true(fake.allocs > 0);
+	assert_int_equal(fake.creates, 0);
+	finish(pools);
+}
+
+static uint64_t opened;
+
+static int count_opened(int device, gcp_addr addr, uint64_t bytes)
+{
+	(void)device, (void)addr;
+	opened += bytes;
+	return 0;
+}
+
+static void a_new_peer_reaches_all_that_is_mapped(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_driver driver = fake_driver();
+	struct gcp_pools *pools;
+	gcp_addr blocks[BLOCKS];
+
+	(void)state;
+	driver.vm_open = count_opened;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	checkerboard(pools, blocks);
+	fake.done = fake.submitted;
+	must_alloc(fake_pool(pools), 512);
+	opened = 0;
+	assert_int_equal(gcp_pools_reopen(pools, 0), 0);
+	assert_int_equal(opened, fake.memory_used);
+	opened = 0;
+	assert_int_equal(gcp_pools_reopen(pools, 1), 0);
+	assert_int_equal(opened, 0);
+	finish(pools);
+}
+
+/* One history whose driver calls fail one by one, once or for good. */
+static bool survives_failure(uint64_t number, bool for_good)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr blocks[BLOCKS] = {0}, large = 0;
+
+	fake.fail_at = number;
+	fake.fail_code = for_good ? 700 : GCP_CUDA_OUT_OF_MEMORY;
+	fake.fail_on = for_good;
+	for (int i = 0; i < BLOCKS; i++)
+		(void)gcp_pool_alloc(fake_pool(pools), 4 * MIB, &blocks[i]);
+	for (int i = 0; i < BLOCKS; i += 2)
+		if (blocks[i])
+			(void)gcp_pools_free(pools, blocks[i]);
+	(void)gcp_pool_alloc(fake_pool(pools), 24 * MIB, &large);
+	must_be_sound(pools);
+	(void)gcp_pools_trim(pools, 0, 0);
+	must_be_sound(pools);
+	bool failed = fake.calls >= number;
+	fake.fail_at = 0;
+	finish(pools);
+	return failed;
+}
+
+static void each_failing_call_leaves_the_books_sound(void **state)
+{
+	(void)state;
+	for (int for_good = 0; for_good < 2; for_good++)
+		for (uint64_t number = 1; survives_failure(number, for_good); number++)
+			fake_reset();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+	    TEST(unused_chunks_anywhere_serve_a_large_request),
+	    TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done),
+	    TEST(pending_memory_does_not_move),
+	    TEST(memory_of_graphs_does_not_move),
+	    TEST(graphs_take_unused_memory_of_the_common_heap),
+	    TEST(a_segment_in_use_gives_its_unused_chunks_back),
+	    TEST(a_full_device_is_full_to_the_last_chunk),
+	    TEST(the_quota_holds_for_mapped_memory),
+	    TEST(neighbours_share_a_chunk),
+	    TEST(a_context_that_goes_leaves_nothing_mapped),
+	    TEST(a_device_without_virtual_memory_has_ordinary_segments),
+	    TEST(a_new_peer_reaches_all_that_is_mapped),
+	    TEST(each_failing_call_leaves_the_books_sound),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
