@@ -101,6 +101,25 @@ static int spare_find(const struct gcp_pages *pages)
 	return -1;
 }
 
+/* Makes room in a full queue: of the pages that are ordered every other fence is
+ * forgotten. They are known to be completed when the next one is. */
+static void queue_thin(struct gcp_pages *pages)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < pages->count; i++) {
+		struct gcp_closed_page closed = *queue_at(pages, i);
+		bool next_ordered = i + 1 < pages->count &&
+				    queue_at(pages, i + 1)->page <= pages->ordered;
+
+		if (i % 2 == 0 && next_ordered)
+			pages->spare[pages->spare_count++] = closed.fence;
+		else
+			*queue_at(pages, kept++) = closed;
+	}
+	pages->count = kept;
+}
+
 static int fence_take(struct gcp_pool *pool, void **ret_fence)
 {
 	struct gcp_pages *pages = &pool->pages;
@@ -154,6 +173,8 @@ static int close_locked(struct gcp_pool *pool)
 		return -EBUSY;
 	if (pages->synchronous)
 		return close_synchronous(pool);
+	if (pages->count == GCP_FENCE_QUEUE)
+		queue_thin(pages);
 	bool no_fence = pages->count + pages->spare_count == GCP_FENCES_MAX &&
 			spare_find(pages) < 0;
 	if (pages->count == GCP_FENCE_QUEUE || no_fence)

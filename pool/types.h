@@ -275,6 +275,7 @@ struct gcp_pool {
 	struct gcp_segment_list lost; /* of a context that is gone; vmm_lock */
 	bool vmm;                     /* its segments are mapped by vmm.c */
 	uint64_t vmm_range;           /* bytes of addresses to set aside at once */
+	_Atomic uint64_t vmm_mapped;  /* bytes; written under lock */
 	struct gcp_pages pages;
 	uint64_t unused_bytes;         /* in segments that hold no block; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */

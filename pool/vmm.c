@@ -32,6 +32,7 @@ void gcp_vmm_init(struct gcp_pool *pool)
 	pool->vmm = pools->config.vmm && pools->driver.vm_reserve &&
 		    pools->driver.vm_device(pool->device, &granularity, &memory) &&
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
+	atomic_store(&pool->vmm_mapped, 0);
 	pool->vmm_range =
 	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
 }

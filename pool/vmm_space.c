@@ -59,6 +59,8 @@ static void mapped_change(struct gcp_heap *heap, struct gcp_segment *segment,
 	struct gcp_stats *stats = &heap->pool->stats;
 
 	segment->mapped += (uint64_t)change;
+	atomic_fetch_add_explicit(&heap->pool->vmm_mapped, (uint64_t)change,
+				  memory_order_relaxed);
 	heap->reserved_bytes += (uint64_t)change;
 	gcp_gauge_add(&stats->reserved_bytes, change);
 	if (heap->private)
@@ -356,8 +358,7 @@ void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move)
 	struct gcp_block *donor;
 
 	if (move->target)
-		gcp_space_leave(move->target,
-				!is_mapped_somewhere(move->target));
+		gcp_space_leave(move->target, !is_mapped_somewhere(move->target));
 	move->target = NULL;
 	while ((donor = TAILQ_FIRST(&move->donors))) {
 		TAILQ_REMOVE(&move->donors, donor, link);

@@ -81,7 +81,10 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 	};
 
 	/* Who maps memory by hand wants little of it: a part of what he has. */
-	uint64_t most = pool->common.reserved_bytes / WINDOWS_OF_A_MAPPED_POOL;
+	uint64_t most = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) /
+			WINDOWS_OF_A_MAPPED_POOL;
+	if (most < GCP_CHUNK)
+		most = GCP_CHUNK;
 	if (pool->vmm && window.bytes > most) {
 		window.bytes = most;
 		window.page_bytes = most / PAGES_PER_WINDOW;
