@@ -272,6 +272,33 @@ static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
 	finish(pools);
 }
 
+/* fence.c, NO NEW WAITS: the page is closed only to be asked. */
+static void
+what_an_allocation_closes_is_no_barrier_before_a_free_closes_more(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools;
+	gcp_addr blocks[4];
+
+	(void)state;
+	config.window_bytes = 1 << 30;
+	pools = fake_pools(&config);
+	for (int i = 0; i < 4; i++)
+		blocks[i] = must_alloc(fake_pool(pools), 3 * MIB);
+	gcp_pools_fences_hold(pools); /* so that these stay in an open page */
+	must_free(pools, blocks[0]);
+	must_free(pools, blocks[2]);
+	gcp_pools_fences_release(pools);
+	/* A kernel that may spin until another one, launched after the next
+	 * allocations, has run: it must not be put before that one. */
+	uint64_t spinning = fake_submit();
+	for (int i = 0; i < 40; i++)
+		must_alloc(fake_pool(pools), 3 * MIB);
+	assert_true(fake.records > 0);
+	assert_false(fake_is_ordered(spinning));
+	finish(pools);
+}
+
 static uint64_t opened;
 
 static int count_opened(int device, gcp_addr addr, uint64_t bytes)
@@ -351,6 +378,7 @@ int main(void)
 	    TEST(neighbours_share_a_chunk),
 	    TEST(a_context_that_goes_leaves_nothing_mapped),
 	    TEST(a_device_without_virtual_memory_has_ordinary_segments),
+	    TEST(what_an_allocation_closes_is_no_barrier_before_a_free_closes_more),
 	    TEST(a_new_peer_reaches_all_that_is_mapped),
 	    TEST(each_failing_call_leaves_the_books_sound),
 	};
