@@ -328,11 +328,27 @@ static void contexts_forget(CUcontext ctx)
 	contexts_changed();
 }
 
+/* Before the real call, without the lock: another thread that trims or is short of
+ * memory must not meet handles that are gone. */
+static void contexts_leave(CUcontext ctx)
+{
+	if (ctx && gcp_process_pooling())
+		gcp_pool_leave(gcp_process.pools, ctx);
+}
+
+/* It did not end. */
+static void contexts_stay(CUcontext ctx)
+{
+	if (ctx && gcp_process_pooling())
+		gcp_pool_stay(gcp_process.pools, ctx);
+}
+
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
 	struct gcp_context *context;
 	CUresult result;
 
+	contexts_leave(ctx);
 	pthread_mutex_lock(&contexts_lock);
 	gcp_world_context_ending(ctx);
 	result = real(ctx);
@@ -343,6 +359,8 @@ CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 	pthread_mutex_unlock(&contexts_lock);
 	if (result == CUDA_SUCCESS)
 		contexts_forget(ctx);
+	else
+		contexts_stay(ctx);
 	return result;
 }
 
@@ -352,6 +370,7 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 	bool ended = false;
 	CUresult result;
 
+	contexts_leave(ctx);
 	pthread_mutex_lock(&contexts_lock);
 	gcp_world_context_ending(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
@@ -366,6 +385,8 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 	pthread_mutex_unlock(&contexts_lock);
 	if (ended)
 		contexts_forget(ctx);
+	else
+		contexts_stay(ctx);
 	return result;
 }
 
@@ -393,13 +414,26 @@ void gcp_contexts_primary(CUcontext ctx, CUdevice device)
 	pthread_mutex_unlock(&contexts_lock);
 }
 
-CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
+static CUcontext primary_handle(CUdevice device)
 {
 	struct gcp_context *context;
-	CUcontext ctx = NULL;
+	CUcontext ctx;
+
+	pthread_mutex_lock(&contexts_lock);
+	context = primary_known(device);
+	ctx = context ? context->handle : NULL;
+	pthread_mutex_unlock(&contexts_lock);
+	return ctx;
+}
+
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
+{
+	CUcontext ctx = NULL, left = primary_handle(device);
+	struct gcp_context *context;
 	bool gone = false;
 	CUresult result;
 
+	contexts_leave(left);
 	pthread_mutex_lock(&contexts_lock);
 	context = primary_known(device);
 	if (context)
@@ -414,6 +448,8 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
 	pthread_mutex_unlock(&contexts_lock);
 	if (gone)
 		contexts_forget(ctx);
+	if (!gone || left != ctx)
+		contexts_stay(left);
 	return result;
 }
 

@@ -318,8 +318,12 @@ static int require_completion(struct gcp_pools *pools)
 	if (atomic_load(&pools->completed_only) || !pools->driver.third_party_writers())
 		return 0;
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		int result =
-		    pool->live ? complete_locked(pool, pool->pages.ordered) : 0;
+		int result;
+
+		if (!gcp_pool_visit(pool))
+			continue;
+		result = complete_locked(pool, pool->pages.ordered);
+		gcp_pool_visit_end(pool);
 		if (result != 0)
 			return result;
 	}
@@ -497,7 +501,7 @@ void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 		struct gcp_pages *pages = &pool->pages;
 
 		/* The fences of all pages up to `ordered`: the last is enough. */
-		for (uint32_t i = pages->count; i-- > 0;) {
+		for (uint32_t i = pages->count; i-- > 0 && !pool->leaving;) {
 			if (queue_at(pages, i)->page <= pages->ordered) {
 				order(ctx, queue_at(pages, i)->fence);
 				break;

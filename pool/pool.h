@@ -99,6 +99,13 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 /* The pool of `ctx` if it exists, else NULL. */
 struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx);
 
+/* The context is about to be destroyed: from now on nobody gives back, waits for
+ * or orders anything in it on his own account, and who does has ended. Then either
+ * gcp_pool_drop or, where the context stays, gcp_pool_stay. Blocks until others
+ * that wait for the device in it have ended; no lock of the caller's. */
+void gcp_pool_leave(struct gcp_pools *pools, void *ctx);
+void gcp_pool_stay(struct gcp_pools *pools, void *ctx);
+
 /* The context is gone, and its memory with it: forgets all blocks, calls no
  * driver function. Later frees of its pointers are foreign (-ENOENT). */
 void gcp_pool_drop(struct gcp_pools *pools, void *ctx);

@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 static void *pages_map(size_t bytes)
 {
@@ -66,7 +67,9 @@ struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 	struct gcp_pool *pool =
 	    atomic_load_explicit(&pools->first, memory_order_acquire);
 
-	while (pool && (!pool->live || pool->ctx != ctx))
+	/* One that leaves is of a context that may be gone already: the handle
+	 * may be another one's by now. */
+	while (pool && (!pool->live || pool->leaving || pool->ctx != ctx))
 		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
 	return pool;
 }
@@ -131,10 +134,13 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	if (!pool)
 		return -ENOMEM;
 	pool->ctx = ctx;
-	pool->device = device;
+	/* Threads that saw it alive before may still look at one that is revived. */
+	pthread_mutex_lock(&pools->fence_lock);
 	pool->pages.synchronous = !pools->driver.fence_record;
-	gcp_vmm_init(pool);
+	pthread_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
+		pool->device = device; /* and revived for no other one */
+		gcp_vmm_init(pool);
 		atomic_store(&pool->next, atomic_load(&pools->first));
 		atomic_store_explicit(&pools->first, pool, memory_order_release);
 	}
@@ -164,6 +170,57 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 /* --- the end of a context
  * --------------------------------------------------------------- */
 
+/* Whether the caller may use the pool's context, of which he does not know whether
+ * anyone destroys it just now. Until gcp_pool_visit_end it stays. */
+bool gcp_pool_visit(struct gcp_pool *pool)
+{
+	atomic_fetch_add(&pool->visitors, 1);
+	if (atomic_load(&pool->live) && !atomic_load(&pool->leaving))
+		return true;
+	gcp_pool_visit_end(pool);
+	return false;
+}
+
+void gcp_pool_visit_end(struct gcp_pool *pool)
+{
+	atomic_fetch_sub(&pool->visitors, 1);
+}
+
+/* The pool of `ctx` that leaves, or NULL. */
+static struct gcp_pool *pool_find_leaving(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = atomic_load(&pools->first);
+
+	while (pool && (!pool->live || !pool->leaving || pool->ctx != ctx))
+		pool = atomic_load(&pool->next);
+	return pool;
+}
+
+void gcp_pool_leave(struct gcp_pools *pools, void *ctx)
+{
+	const struct timespec nap = {.tv_nsec = 50 * 1000};
+	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	int saved = errno;
+
+	if (!pool)
+		return;
+	atomic_store(&pool->leaving, true);
+	while (atomic_load(&pool->visitors) > 0)
+		nanosleep(&nap, NULL);
+	errno = saved;
+	/* Who walks over all pools' fences holds this lock. */
+	pthread_mutex_lock(&pools->fence_lock);
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pool_stay(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = pool_find_leaving(pools, ctx);
+
+	if (pool)
+		atomic_store(&pool->leaving, false);
+}
+
 void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
@@ -173,13 +230,16 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	 * blocks from a cache to it. */
 	pthread_mutex_lock(&pools->vmm_lock);
 	pthread_mutex_lock(&pools->registry_lock);
-	pool = gcp_pool_find(pools, ctx);
+	pool = pool_find_leaving(pools, ctx);
+	if (!pool)
+		pool = gcp_pool_find(pools, ctx);
 	if (!pool) {
 		pthread_mutex_unlock(&pools->registry_lock);
 		pthread_mutex_unlock(&pools->vmm_lock);
 		return;
 	}
 	atomic_store(&pool->live, false);
+	atomic_store(&pool->leaving, false);
 	gcp_caches_forget(pool);
 	gcp_pages_forget(pool);
 	gcp_host_drop(pool);

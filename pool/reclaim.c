@@ -114,10 +114,11 @@ uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 	uint64_t given = 0;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (!pool->live || (device >= 0 && pool->device != device))
+		if (given >= bytes || (device >= 0 && pool->device != device) ||
+		    !gcp_pool_visit(pool))
 			continue;
-		if (given < bytes)
-			given += pool_reclaim(pool, stage, bytes - given);
+		given += pool_reclaim(pool, stage, bytes - given);
+		gcp_pool_visit_end(pool);
 	}
 	return given;
 }
@@ -160,9 +161,12 @@ uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes
 {
 	uint64_t given = 0;
 
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (pool->live && (device < 0 || pool->device == device))
-			given += pool_trim(pool, keep_bytes);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if ((device >= 0 && pool->device != device) || !gcp_pool_visit(pool))
+			continue;
+		given += pool_trim(pool, keep_bytes);
+		gcp_pool_visit_end(pool);
+	}
 	return given;
 }
 

@@ -285,6 +285,8 @@ struct gcp_pool {
 	_Atomic int64_t depot_bytes;   /* in all of them */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
+	_Atomic bool leaving;      /* gcp_pool_leave waits until there are no */
+	_Atomic uint32_t visitors; /* users on their own account */
 	_Atomic uint64_t
 	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 	struct gcp_host_shelf *_Atomic host_shelves; /* host_types.h */
@@ -504,6 +506,8 @@ struct gcp_request {
 	uint32_t size_class; /* or GCP_CLASS_NONE */
 };
 
+bool gcp_pool_visit(struct gcp_pool *pool); /* pools.c; false: it is leaving */
+void gcp_pool_visit_end(struct gcp_pool *pool);
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);

@@ -158,6 +158,42 @@ static void pointers_of_a_dropped_context_are_foreign(void **state)
 	fake_finish(pools);
 }
 
+static uint64_t driver_calls(void)
+{
+	return fake.calls + fake.frees + fake.trims + fake.queries;
+}
+
+/* While a context is being destroyed its handles may be gone at any moment. */
+static void a_context_about_to_go_is_left_alone(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools), *next;
+	gcp_addr addr = must_alloc(pool, 5 * MIB), held = must_alloc(pool, 512);
+	uint64_t calls;
+
+	(void)state;
+	fake_submit();
+	must_free(pools, addr);
+	gcp_pool_leave(pools, FAKE_CTX);
+	calls = driver_calls();
+	assert_int_equal(gcp_pools_trim(pools, -1, 0), 0);
+	assert_int_equal(gcp_pools_reclaim(pools, 0), 0);
+	assert_int_equal(driver_calls(), calls);
+	gcp_pool_stay(pools, FAKE_CTX); /* it was refused */
+	assert_true(gcp_pools_trim(pools, -1, 0) > 0);
+
+	/* Its handle may be another context's before all is forgotten. */
+	gcp_pool_leave(pools, FAKE_CTX);
+	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &next), 0);
+	assert_ptr_not_equal(next, pool);
+	addr = must_alloc(next, 512);
+	gcp_pool_drop(pools, FAKE_CTX);
+	assert_false(gcp_pools_owns(pools, held));
+	must_free(pools, addr);
+	fake.memory_used -= 2 * MIB; /* of the first, gone with it */
+	fake_finish(pools);
+}
+
 /* --- segments
  * --------------------------------------------------------------------------- */
 
@@ -513,6 +549,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_double_free_is_told, setup),
 	    cmocka_unit_test_setup(foreign_and_interior_pointers_are_not_ours, setup),
 	    cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
+	    cmocka_unit_test_setup(a_context_about_to_go_is_left_alone, setup),
 	    cmocka_unit_test_setup(neighbours_merge_when_their_pages_are_ready, setup),
 	    cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
 	    cmocka_unit_test_setup(a_huge_block_takes_what_the_driver_rounds_up_to,

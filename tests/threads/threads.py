@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""threads.py PROGRAM [--seconds N]
+
+The program of threads.c under the library, on the simulated device, all built with
+ThreadSanitizer, for so many seconds, with one seed after another: no race, no wrong
+word, no hazard. $GCPT_LIBRARY and $GCPT_PATH as in tests/preload/preload.py."""
+
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "preload"))
+
+import preload
+
+SCHEDULES = [
+    {"GCPSIM_SPEED": "random"},
+    {"GCPSIM_SPEED": "never", "GCPOOL_WINDOW": "1M", "GCPOOL_PAGE": "2"},
+    {"GCPSIM_SPEED": "2000", "GCPOOL_THREAD_CACHE": "64K"},
+    {"GCPSIM_SPEED": "random", "GCPOOL_WINDOW": "0", "GCPOOL_CACHE_LIMIT": "8M"},
+    {"GCPSIM_SPEED": "idle", "GCPOOL_REUSE": "completed"},
+]
+
+
+def main():
+    program = sys.argv[1]
+    seconds = float(os.environ.get("GCPT_THREADS_SECONDS") or
+                    (sys.argv[3] if len(sys.argv) > 3 else 5))
+    if not os.path.exists(program) or not os.path.exists(preload.library()):
+        print("skipped: not built (ninja threads)")
+        sys.exit(preload.SKIP)
+    checks = preload.Checks()
+    start, seed = time.monotonic(), 0
+    while not checks.wrong and (seed < 2 or time.monotonic() - start < seconds):
+        seed += 1
+        extra = {**SCHEDULES[seed % len(SCHEDULES)], "GCPSIM_SEED": str(seed),
+                 "TSAN_OPTIONS": "halt_on_error=0 exitcode=66 second_deadlock_stack=1"}
+        command = [program, "--seed", str(seed), "--rounds", "60", "--lives", "3"]
+        result = preload.run(command, preload.library(), extra)
+        checks.that(result.code == 0, f"{extra}: exit code {result.code}\n{result.out}"
+                    f"{result.err[:6000]}")
+        checks.clean(result, str(extra))
+    print(f"threads: {seed} seeds, {time.monotonic() - start:.1f} s")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
