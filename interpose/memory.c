@@ -101,6 +101,24 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	return (CUresult)result;
 }
 
+/* The same for rows; the first ones of a device are also how the pitch is learnt. */
+static CUresult pitch_pass_relaxed(CUdeviceptr *ret_ptr, size_t *ret_pitch,
+				   size_t width, size_t height, unsigned int element)
+{
+	struct gcp_visit visit;
+	CUresult result;
+
+	do {
+		result = gcp_visit_begin(&visit, NULL);
+		if (result != CUDA_SUCCESS)
+			return result;
+		result = gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		gcp_visit_end(&visit);
+	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
+	return result;
+}
+
 /* Rows of the pitch that CUDA itself would choose, out of the pool. */
 CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 				     size_t width, size_t height, unsigned int element)
@@ -113,14 +131,15 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 	if (gcp_life_state() == GCP_STATE_POOL && ret_ptr && ret_pitch && width &&
 	    height)
 		pool = gcp_life_pool();
-	if (pool)
-		pitch = gcp_pitch_of(width, element);
+	if (!pool)
+		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	pitch = gcp_pitch_of(width, element);
 	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
 	    bytes > GCP_BYTES_MAX)
-		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		return pitch_pass_relaxed(ret_ptr, ret_pitch, width, height, element);
 	result = gcp_memory_alloc(pool, bytes, &addr);
 	if (result < 0)
-		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		return pitch_pass_relaxed(ret_ptr, ret_pitch, width, height, element);
 	if (result == 0)
 		*ret_ptr = addr;
 	*ret_pitch = pitch; /* CUDA says it even when memory is out */

@@ -16,16 +16,20 @@ enum { DEVICES_MAX = 256 };
 /* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
 static _Atomic(size_t) granularity[DEVICES_MAX];
 
-/* 0 also when memory is out, to try again another time. */
+/* 0 also when memory is out, to try again. */
 static size_t pitch_learn(void)
 {
 	size_t narrow = 0, wide = 0;
-	CUdeviceptr ptr;
+	CUdeviceptr ptr, second;
 
 	/* Other elements, other widths: one rounding must explain both. */
-	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS ||
-	    gcp_real.cuMemAllocPitch_v2(&ptr, &wide, narrow + 1, 1, 16) != CUDA_SUCCESS)
+	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS)
 		return 0;
+	if (gcp_real.cuMemAllocPitch_v2(&second, &wide, narrow + 1, 1, 16) !=
+	    CUDA_SUCCESS) {
+		gcp_real.cuMemFree_v2(ptr);
+		return 0;
+	}
 	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
 		return 1;
 	return narrow;
@@ -40,11 +44,13 @@ size_t gcp_pitch_of(size_t width, unsigned int element)
 	if (device >= DEVICES_MAX || (element != 4 && element != 8 && element != 16))
 		return 0;
 	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
-	if (step == 0) {
+	while (step == 0) {
 		if (gcp_visit_begin(&visit, NULL) != CUDA_SUCCESS)
 			return 0;
 		step = pitch_learn();
 		gcp_visit_end(&visit);
+		if (step == 0 && gcp_pools_reclaim(gcp_process.pools, (int)device) == 0)
+			return 0;
 		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
 	}
 	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
