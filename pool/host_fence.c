@@ -33,6 +33,7 @@
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
+       CUDA_TOO_OLD = 36, /* the driver is older than the function: cuda.h */
        LOAD_SHIFT = 40, /* load: blocks above, units of 512 bytes below */
 };
 
@@ -141,7 +142,8 @@ static int close_failed(struct gcp_host *host, int result)
 	if (result < 0 || (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST))
 		return -EBUSY; /* a capture that nobody told us of; or for now */
 	atomic_store(&host->off, true);
-	return result;
+	/* A driver that knows no context fence has found no error. */
+	return result == CUDA_TOO_OLD ? -EBUSY : result;
 }
 
 static int close_locked(struct gcp_host *host)
