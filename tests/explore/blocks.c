@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { HEAD_WORDS = 64, WIDE_MAX = 64 << 10 };
+enum { PITCH_SLACK = 4 << 20, HEAD_WORDS = 64, WIDE_MAX = 64 << 10 };
 
 static void regions_init(struct block *block)
 {
@@ -50,7 +51,7 @@ static void place_check(struct thread *t, const struct block *block)
 		failure(w, "a block at 0x%llx is not aligned",
 			(unsigned long long)block->addr);
 	for (const struct block *other = w->blocks; other; other = other->next)
-		if (other != block && overlap(block, other) &&
+		if (other != block && !other->host && overlap(block, other) &&
 		    (other->live ||
 		     (is_kept(w, other) && !capture_may_recycle(t, other->pool))))
 			failure(w,
@@ -80,7 +81,7 @@ static void view_check(struct world *w, const struct block *block)
 			(unsigned long long)size);
 	if (fine(w, cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at),
 		 "cuPointerGetAttribute") &&
-	    ctx != w->spaces[block->space].ctx)
+	    ctx != w->spaces[block->space].ctx && !w->setting->vmm)
 		failure(w, "the block 0x%llx is said to be another context's",
 			(unsigned long long)block->addr);
 }
@@ -103,21 +104,34 @@ static bool may_be_kept(const struct world *w, const struct block *block)
 }
 
 /* Fragmentation may cost what each block in use pins, and no more. */
-static void out_of_memory_check(struct world *w, int device, uint64_t bytes)
+static bool may_be_out(const struct world *w, int device, uint64_t bytes)
 {
 	uint64_t pinned = w->setting->pinned, used = cost(bytes) + pinned;
 
 	if (w->setting->leak || w->left || !all_is_calm(w))
-		return; /* nothing is ever given back */
+		return true; /* nothing is ever given back */
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->device == device && (block->live || may_be_kept(w, block)))
+		if (block->device == device && !block->host &&
+		    (block->live || may_be_kept(w, block)))
 			used +=
 			    cost(block->bytes) > pinned ? cost(block->bytes) : pinned;
-	if (!w->setting->memory_small || used <= w->setting->memory)
-		failure(w, "out of memory for %llu bytes with %llu of %llu in use",
+	return w->setting->memory_small && used > w->memory[device];
+}
+
+/* The end of a graph is told by a thread of the driver's, which a busy machine
+ * may keep waiting. */
+static bool try_again(struct world *w, int device, uint64_t bytes, CUresult result)
+{
+	static unsigned tries;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || may_be_out(w, device, bytes))
+		return false;
+	if (tries++ > 20)
+		failure(w, "out of memory for %llu of %llu bytes",
 			(unsigned long long)bytes,
-			(unsigned long long)(used - cost(bytes) - pinned),
-			(unsigned long long)w->setting->memory);
+			(unsigned long long)w->memory[device]);
+	usleep(20000);
+	return true;
 }
 
 /* --- allocate and free -------------------------------------------------------------
@@ -139,22 +153,11 @@ static void unrelax(const struct world *w, CUstreamCaptureMode mode)
 		cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_result)
+struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes)
 {
 	struct world *w = t->world;
-	CUstreamCaptureMode mode = relax(w);
-	struct block *block;
-	CUdeviceptr addr = 0;
+	struct block *block = calloc(1, sizeof(*block));
 
-	*ret_result = cuMemAlloc(&addr, bytes);
-	unrelax(w, mode);
-	if (*ret_result == CUDA_ERROR_OUT_OF_MEMORY)
-		out_of_memory_check(w, w->spaces[t->space].device, bytes);
-	else
-		fine(w, *ret_result, "cuMemAlloc");
-	if (*ret_result != CUDA_SUCCESS)
-		return NULL;
-	block = calloc(1, sizeof(*block));
 	if (!block)
 		failure(w, "no memory for the explorer itself");
 	block->addr = addr;
@@ -165,10 +168,58 @@ struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_resul
 	block->next = w->blocks;
 	w->blocks = block;
 	regions_init(block);
+	return block;
+}
+
+static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr addr,
+			       uint64_t bytes)
+{
+	struct world *w = t->world;
+	struct block *block;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		fine(w, result, "cuMemAlloc");
+	if (result != CUDA_SUCCESS)
+		return NULL;
+	block = block_adopt(t, addr, bytes);
 	capture_adopt(t, block);
 	place_check(t, block);
 	view_check(w, block);
 	return block;
+}
+
+struct block *block_create(struct thread *t, uint64_t bytes)
+{
+	CUstreamCaptureMode mode = relax(t->world);
+	CUdeviceptr addr = 0;
+	CUresult result;
+
+	do
+		result = cuMemAlloc(&addr, bytes);
+	while (try_again(t->world, t->world->spaces[t->space].device, bytes, result));
+	unrelax(t->world, mode);
+	return block_new(t, result, addr, bytes);
+}
+
+struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows)
+{
+	CUstreamCaptureMode mode = relax(t->world);
+	CUdeviceptr addr = 0;
+	size_t pitch = 0;
+	uint64_t bytes = (width + 511) / 512 * 512 * rows;
+	CUresult result;
+
+	/* Before rows come rows to learn the pitch from. */
+	t->world->pitched = true;
+	do
+		result = cuMemAllocPitch(&addr, &pitch, width, rows, 4);
+	while (try_again(t->world, t->world->spaces[t->space].device,
+			 bytes + PITCH_SLACK, result));
+	unrelax(t->world, mode);
+	if (result == CUDA_SUCCESS && (pitch < width || pitch % 512 != 0))
+		failure(t->world, "a pitch of %llu for rows of %llu",
+			(unsigned long long)pitch, (unsigned long long)width);
+	return block_new(t, result, addr, bytes);
 }
 
 /* Plain CUDA does not keep what a graph still needs. */
@@ -190,6 +241,23 @@ bool block_free(struct thread *t, struct block *block)
 	if (!is_left(w, block) && !FINE(t, cuMemFree(block->addr)))
 		return false;
 	block->live = false;
+	return true;
+}
+
+bool block_free_async(struct thread *t, struct block *block, struct stream *s)
+{
+	struct world *w = t->world;
+
+	if (s->capture || block->space != s->space ||
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space)) ||
+	    (w->setting->plain && !all_is_calm(w)) ||
+	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||
+	    !order_region(t, s, &block->regions[1], WANT_WRITE, 7))
+		return false;
+	if (!is_left(w, block) &&
+	    !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
+		return false;
+	block->live = false; /* nobody may count on any order by this */
 	return true;
 }
 

@@ -18,6 +18,7 @@
  *   work.c      kernels, copies and sets on memory
  *   things.c    streams, events, contexts, threads and calls that only look
  *   capture.c   stream captures
+ *   outside.c   the host, network cards, other processes
  *   graphs.c    graphs, executables and launches
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
@@ -45,6 +46,7 @@ enum {
 	STREAM_SLOTS = 10,
 	EVENT_SLOTS = 8,
 	BLOCK_SLOTS = 48,
+	PIN_SLOTS = 6,
 	GRAPH_SLOTS = 6,
 	EXEC_SLOTS = 6,
 	CAPTURE_SLOTS = 3,
@@ -108,6 +110,19 @@ static inline uint64_t draw_below(struct draw *draw, uint64_t below)
 	X(SPACE_CREATE, 3, SPACES)                                                     \
 	X(SPACE_DESTROY, 2, SPACES)                                                    \
 	X(SPACE_RESET, 1, SPACES)                                                      \
+	X(ALLOC_PITCH, 10, OTHERS)                                                     \
+	X(FREE_ASYNC, 20, OTHERS)                                                      \
+	X(HOST_FUNCTION, 5, OTHERS)                                                    \
+	X(SHRINK, 6, OTHERS)                                                           \
+	X(OUTSIDE_WRITE, 40, OUTSIDE)                                                  \
+	X(EXPORT, 20, OUTSIDE)                                                         \
+	X(FORK, 1, FORKS)                                                              \
+	X(PIN_ALLOC, 20, PINS)                                                         \
+	X(PIN_FREE, 16, PINS)                                                          \
+	X(PIN_WRITE, 20, PINS)                                                         \
+	X(PIN_READ, 14, PINS)                                                          \
+	X(PIN_UP, 20, PINS)                                                            \
+	X(PIN_DOWN, 20, PINS)                                                          \
 	X(THREAD_END, 3, THREADS)                                                      \
 	X(THREAD_MODE, 4, CAPTURES)                                                    \
 	X(CAPTURE_BEGIN, 14, CAPTURES)                                                 \
@@ -157,6 +172,8 @@ struct setting {
 	int driver_version;
 	uint64_t memory; /* bytes, of each device */
 	uint64_t cache_limit;
+	bool vmm;
+	bool completed;    /* somebody outside every queue may write */
 	bool tight;        /* memory may be taken back from captures under way */
 	bool memory_small; /* out-of-memory is to be expected */
 	uint64_t pinned;   /* bytes that one block may keep from being given back */
@@ -198,6 +215,7 @@ struct block {
 	uint64_t addr, bytes;
 	int space, device;
 	bool live;
+	bool host;       /* pinned */
 	uint32_t pool;   /* graph pool that keeps it after its end; 0: none */
 	uint32_t early;  /* not for work outside captures before all captures up to
 			  * this number are over */
@@ -319,6 +337,8 @@ struct world {
 	struct stream *stream_slots[STREAM_SLOTS];
 	struct event events[EVENT_SLOTS];
 	struct block *slots[BLOCK_SLOTS];
+	struct block *pins[PIN_SLOTS];
+	uint64_t memory[2];   /* of each device, now */
 	struct block *blocks; /* all */
 	struct capture captures[CAPTURE_SLOTS];
 	uint32_t capture_numbers;
@@ -331,6 +351,7 @@ struct world {
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;
 	bool ending;
+	bool pitched;
 	bool left; /* memory that was not freed on purpose */
 	bool forked;
 };
@@ -382,9 +403,15 @@ bool host_wait_space(struct thread *t, int space);
 
 /* --- blocks.c --- */
 
-/* The program allocates; NULL: it got none, *ret_result says why. */
-struct block *block_create(struct thread *t, uint64_t bytes, CUresult *ret_result);
+/* The program allocates; NULL: it got none. */
+struct block *block_create(struct thread *t, uint64_t bytes);
 bool block_free(struct thread *t, struct block *block);
+/* The same as `s` gets there. */
+bool block_free_async(struct thread *t, struct block *block, struct stream *s);
+/* Rows of memory, as CUDA lays them out. */
+struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows);
+/* Puts memory that the program has got into the model. */
+struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes);
 /* Its memory is gone with its context. */
 void block_lose(struct block *block);
 struct region *block_region(struct block *block, unsigned number);
@@ -426,6 +453,11 @@ void graph_set(struct thread *t, struct graph *graph, CUgraph handle,
 	       struct body *body);
 void graphs_end(struct thread *t);
 void graphs_forget_space(struct world *w, int space);
+
+/* --- outside.c --- */
+
+void outside_play(struct thread *t, const struct op *op);
+void pins_end(struct thread *t);
 
 /* --- things.c --- */
 

@@ -25,6 +25,10 @@ enum group {
 	GROUP_CAPTURES,
 	GROUP_GRAPHS,
 	GROUP_POOLS,
+	GROUP_OTHERS,
+	GROUP_OUTSIDE,
+	GROUP_FORKS,
+	GROUP_PINS,
 	GROUP_COUNT
 };
 
@@ -150,11 +154,13 @@ static struct op op_draw(struct generator *g, enum op_kind kind)
 	op.b = slot_used(g);
 	op.c = stream_draw(g);
 	op.bytes = below(g, 60000);
-	if (kind == OP_ALLOC) {
+	if (kind >= OP_PIN_ALLOC && kind <= OP_PIN_READ)
+		op.a = op.b;
+	if (kind == OP_ALLOC || kind == OP_ALLOC_PITCH) {
 		op.a = slot_empty(g);
 		op.bytes = size_pick(g);
 		g->used |= 1ull << op.a;
-	} else if (kind == OP_FREE) {
+	} else if (kind == OP_FREE || kind == OP_FREE_ASYNC) {
 		g->used &= ~(1ull << op.a);
 	}
 	return op;

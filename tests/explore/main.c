@@ -123,6 +123,8 @@ static bool history_run(uint64_t seed)
 	bool good;
 
 	setting_draw(&setting, seed);
+	if (getenv("EXPLORE_NOVMM"))
+		setting.vmm = false;
 	history_draw(&history, &setting);
 	memset(kept, 1, sizeof(kept));
 	if (arguments.ops)

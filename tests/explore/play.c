@@ -103,17 +103,25 @@ static void play_op(struct thread *t, const struct op *op)
 static void alloc_play(struct thread *t, const struct op *op)
 {
 	struct block **slot = &t->world->slots[op->a % BLOCK_SLOTS];
-	CUresult result;
 
-	if (!*slot)
-		*slot = block_create(t, op->bytes ? op->bytes : 1, &result);
+	if (*slot)
+		return;
+	*slot = op->kind == OP_ALLOC
+		    ? block_create(t, op->bytes ? op->bytes : 1)
+		    : block_create_pitch(t, op->bytes % 3000 + 1, op->value % 100 + 1);
 }
 
 static void free_play(struct thread *t, const struct op *op)
 {
 	struct block **slot = &t->world->slots[op->a % BLOCK_SLOTS];
+	struct stream *s = NULL;
 
-	if (*slot && block_free(t, *slot))
+	if (*slot && op->kind == OP_FREE_ASYNC) {
+		s = stream_pick(t, op->c);
+		if (!s)
+			return;
+	}
+	if (*slot && (s ? block_free_async(t, *slot, s) : block_free(t, *slot)))
 		*slot = NULL;
 }
 
@@ -139,9 +147,11 @@ static void op_run(struct thread *t, const struct op *op)
 		return; /* a planned fault was in the way */
 	switch ((enum op_kind)op->kind) {
 	case OP_ALLOC:
+	case OP_ALLOC_PITCH:
 		alloc_play(t, op);
 		break;
 	case OP_FREE:
+	case OP_FREE_ASYNC:
 		free_play(t, op);
 		break;
 	case OP_FILL:
@@ -151,7 +161,20 @@ static void op_run(struct thread *t, const struct op *op)
 	case OP_SET:
 	case OP_READ_BACK:
 	case OP_WRITE:
+	case OP_PIN_UP:
+	case OP_PIN_DOWN:
 		work_play(t, op);
+		break;
+	case OP_OUTSIDE_WRITE:
+	case OP_EXPORT:
+	case OP_FORK:
+	case OP_HOST_FUNCTION:
+	case OP_SHRINK:
+	case OP_PIN_ALLOC:
+	case OP_PIN_FREE:
+	case OP_PIN_WRITE:
+	case OP_PIN_READ:
+		outside_play(t, op);
 		break;
 	case OP_THREAD_MODE:
 	case OP_CAPTURE_BEGIN:
@@ -200,8 +223,9 @@ static void end_play(struct world *w)
 			host_wait_space(t, i);
 	for (int i = 0; i < SPACES_MAX; i++)
 		oracle_counter(w, i);
+	pins_end(t);
 	for (struct block *block = w->blocks; block; block = block->next)
-		if (block->live)
+		if (block->live && !block->host)
 			block_free(t, block);
 	oracle_end(w);
 }
@@ -215,6 +239,7 @@ void play(const struct setting *setting, const struct history *history,
 	w->setting = setting;
 	w->history = history;
 	w->threads = threads;
+	w->memory[0] = w->memory[1] = setting->memory;
 	for (unsigned i = 0; i < THREADS_MAX; i++)
 		threads[i] = (struct thread){.world = w, .number = i, .space = -1};
 	thread_start(&threads[0]);

@@ -33,6 +33,8 @@ void setting_draw(struct setting *ret_setting, uint64_t seed)
 	if (draw_below(&draw, 6) == 0)
 		setting.cache_limit = 1ull << (20 + draw_below(&draw, 7));
 	setting.tight = setting.memory_small || setting.cache_limit;
+	setting.vmm = draw_below(&draw, 4) == 0;
+	setting.completed = draw_below(&draw, 6) == 0;
 	setting.check_often = true;
 	*ret_setting = setting;
 }
@@ -118,8 +120,10 @@ static void set_reuse(const struct setting *setting, struct draw *draw)
 		set_number("GCPOOL_CACHE_LIMIT", setting->cache_limit);
 	if (draw_below(draw, 12) == 0)
 		set("GCPOOL_BLOCKING_FREE", "1");
-	if (draw_below(draw, 8) == 0)
+	if (setting->completed)
 		set("GCPOOL_REUSE", "completed");
+	if (setting->vmm)
+		set("GCPOOL_BACKEND", "vmm");
 }
 
 void setting_apply(const struct setting *setting, bool show)

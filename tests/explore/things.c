@@ -25,7 +25,6 @@ void space_use(struct thread *t, int slot)
 static bool space_load(struct thread *t, struct space *space)
 {
 	CUmodule module;
-	CUresult result;
 
 	if (!FINE(t, cuModuleLoadData(&module, "")))
 		return false;
@@ -33,7 +32,7 @@ static bool space_load(struct thread *t, struct space *space)
 		if (!FINE(t, cuModuleGetFunction(&space->functions[i], module,
 						 kernels[i])))
 			return false;
-	space->counter = block_create(t, 8, &result);
+	space->counter = block_create(t, 8);
 	if (!space->counter)
 		return false;
 	return FINE(t, cuMemsetD8(space->counter->addr, 0, 8)) &&
@@ -85,6 +84,9 @@ void space_forget(struct world *w, int slot)
 	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
 		if (w->slots[i] && w->slots[i]->space == slot)
 			w->slots[i] = NULL;
+	for (unsigned i = 0; i < PIN_SLOTS; i++)
+		if (w->pins[i] && w->pins[i]->space == slot)
+			w->pins[i] = NULL;
 	for (uint32_t i = 0; i < w->stream_count; i++) {
 		if (w->streams[i].space != slot)
 			continue;
@@ -326,7 +328,8 @@ static void mem_info(struct thread *t)
 
 	if (!FINE(t, cuMemGetInfo(&left, &total)))
 		return;
-	if (left > total || total != t->world->setting->memory)
+	if (left > total ||
+	    total != t->world->memory[t->world->spaces[t->space].device])
 		failure(t->world, "cuMemGetInfo says %llu of %llu",
 			(unsigned long long)left, (unsigned long long)total);
 }

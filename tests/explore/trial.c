@@ -11,7 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { SHRINK_SECONDS = 20 };
 
 struct outcome *outcome;
 
@@ -113,23 +116,30 @@ uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 		      const struct history *history, uint8_t *kept)
 {
 	uint32_t step = history->count, chunk = history->count / 2;
+	struct trial quick = *trial;
+	time_t until = time(NULL) + SHRINK_SECONDS;
 	bool progress = true;
+
+	if (quick.seconds > 2) /* what hangs, hangs each time */
+		quick.seconds = 2;
 
 	if (outcome->step < history->count)
 		step = outcome->step + 1;
-	drop(trial, setting, history, kept, step, history->count);
-	while (chunk > 0) {
+	drop(&quick, setting, history, kept, step, history->count);
+	while (chunk > 0 && time(NULL) < until) {
 		progress = false;
 		for (uint32_t from = 0; from < history->count; from += chunk) {
 			uint32_t to = from + chunk;
 
 			if (to > history->count)
 				to = history->count;
-			progress |= drop(trial, setting, history, kept, from, to);
+			if (time(NULL) < until)
+				progress |=
+				    drop(&quick, setting, history, kept, from, to);
 		}
 		if (!progress || chunk > 1)
 			chunk = chunk == 1 ? 0 : chunk / 2;
 	}
-	trial_run(trial, setting, history, kept);
+	trial_run(&quick, setting, history, kept);
 	return count_kept(kept, history->count);
 }

@@ -29,6 +29,12 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 	void *copy[] = {&dst, &src, &words};
 	struct world *w = t->world;
 
+	if (item->dst->host)
+		return cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, words * 4,
+					 stream_handle(t, s));
+	if (item->src->host)
+		return cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, words * 4,
+					 stream_handle(t, s));
 	switch (s->capture ? item->value % 2 : item->value % 3) {
 	case 0:
 		return launch(t, s, COPY, copy);
@@ -181,11 +187,18 @@ static bool item_of(struct world *w, const struct op *op, struct item *ret_item)
 {
 	struct block *a = w->slots[op->a % BLOCK_SLOTS];
 	struct block *b = w->slots[op->b % BLOCK_SLOTS];
+	struct block *pin = w->pins[op->b % PIN_SLOTS];
 	unsigned number = op->how & 1;
 	struct item item = {.value = op->value,
 			    .spin_ns = op->how & 2 ? op->bytes % SPIN_MAX : 0};
 	struct region *region;
 
+	if (op->kind == OP_PIN_DOWN) {
+		b = a;
+		a = pin;
+	} else if (op->kind == OP_PIN_UP) {
+		b = pin;
+	}
 	if (!a)
 		return false;
 	region = block_region(a, number);

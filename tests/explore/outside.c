@@ -1,0 +1,231 @@
+/*
+ * outside.c - what is in no stream: the host with its pinned memory, network cards,
+ * other processes, forks of this one, and a device that others take memory from.
+ *
+ * Who works outside every queue may do so only once all is done, on plain CUDA by
+ * waiting, and at once with memory that is fresh.
+ */
+#include "explore.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- pinned memory --- */
+
+static void pin_alloc(struct thread *t, struct block **slot, const struct op *op)
+{
+	struct block *block;
+	void *p = NULL;
+
+	if (*slot || !may_be_unsafe(t) ||
+	    !(op->how & 1 ? FINE(t, cuMemHostAlloc(&p, op->bytes + 1, 0))
+			  : FINE(t, cuMemAllocHost(&p, op->bytes + 1))))
+		return;
+	block = block_adopt(t, (uintptr_t)p, op->bytes + 1);
+	block->host = true;
+	*slot = block;
+}
+
+static void pin_free(struct thread *t, struct block **slot)
+{
+	struct block *block = *slot;
+
+	if (!block || !may_be_unsafe(t) || !order_free(t, block))
+		return;
+	if (!t->world->setting->leak &&
+	    !FINE(t, cuMemFreeHost((void *)(uintptr_t)block->addr)))
+		return;
+	t->world->left |= t->world->setting->leak;
+	block->live = false;
+	*slot = NULL;
+}
+
+static void pin_write(struct thread *t, struct block *block, const struct op *op)
+{
+	struct region *region = block_region(block, op->how);
+	uint32_t *words = (uint32_t *)(uintptr_t)(block->addr + region->offset);
+
+	if (!region->words || !order_host(t, region, WANT_WRITE))
+		return;
+	gcpsim_host_writes(words, region->words * 4);
+	for (uint32_t i = 0; i < region->words; i++)
+		words[i] = op->value;
+	region->known = region->words;
+	region->value = op->value;
+}
+
+static void pin_read(struct thread *t, struct block *block, const struct op *op)
+{
+	const struct region *region = block_region(block, op->how);
+	const uint32_t *words =
+	    (const uint32_t *)(uintptr_t)(block->addr + region->offset);
+
+	if (!region->known || !order_host(t, region, WANT_READ))
+		return;
+	gcpsim_host_reads(words, region->known * 4);
+	for (uint32_t i = 0; i < region->known; i++)
+		if (words[i] != region->value)
+			failure(t->world, "pinned word %u is %u and should be %u", i,
+				words[i], region->value);
+}
+
+static void pin_op(struct thread *t, const struct op *op)
+{
+	struct block **slot = &t->world->pins[op->a % PIN_SLOTS];
+
+	if (op->kind == OP_PIN_ALLOC)
+		pin_alloc(t, slot, op);
+	else if (op->kind == OP_PIN_FREE)
+		pin_free(t, slot);
+	else if (*slot && op->kind == OP_PIN_WRITE)
+		pin_write(t, *slot, op);
+	else if (*slot && op->kind == OP_PIN_READ)
+		pin_read(t, *slot, op);
+}
+
+void pins_end(struct thread *t)
+{
+	for (unsigned i = 0; i < PIN_SLOTS; i++)
+		pin_free(t, &t->world->pins[i]);
+}
+
+/* --- devices and processes that write by themselves --- */
+
+static bool all_is_done(struct thread *t, struct block *block)
+{
+	return order_host(t, &block->regions[0], WANT_WRITE) &&
+	       order_host(t, &block->regions[1], WANT_WRITE);
+}
+
+/* Somebody else fills the block now. */
+static void fill_from_outside(struct world *w, struct block *block, uint32_t value)
+{
+	for (unsigned r = 0; r < REGIONS; r++) {
+		struct region *region = &block->regions[r];
+		uint64_t at = block->addr + region->offset;
+
+		if (region->words == 0)
+			continue;
+		gcpsim_touch(at, region->words * 4, 1);
+		for (uint32_t i = 0; i < region->words; i++)
+			if (gcpsim_poke(at + i * 4, &value, 4) != 0)
+				failure(w, "there is no memory at 0x%llx",
+					(unsigned long long)at);
+		region->known = region->words;
+		region->value = value;
+	}
+}
+
+static void outside_op(struct thread *t, struct block *block, const struct op *op)
+{
+	struct world *w = t->world;
+	CUipcMemHandle handle;
+	CUresult result;
+
+	if (!block || block_is_early(w, block))
+		return;
+	if (op->kind == OP_EXPORT) {
+		/* Waits where it has to; in a capture it cannot. */
+		if (!all_is_calm(w) || !all_is_done(t, block))
+			return;
+		space_use(t, block->space);
+		result = cuIpcGetMemHandle(&handle, block->addr);
+		/* What is mapped by hand cannot be handed over so. */
+		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm)
+			return;
+		if (!fine(w, result, "cuIpcGetMemHandle"))
+			return;
+	} else if (!w->setting->completed || !all_is_done(t, block)) {
+		return; /* nothing told the library of such a device */
+	}
+	fill_from_outside(w, block, op->value);
+}
+
+/* --- forks --- */
+
+/* CUDA does not work in the child, and the library must not get in the way. */
+static int fork_child(const struct world *w)
+{
+	CUdeviceptr addr = 0;
+	CUcontext ctx = NULL;
+
+	alarm(5);
+	if (cuMemAlloc(&addr, 1000) != CUDA_ERROR_NOT_INITIALIZED)
+		return 2;
+	if (w->blocks && cuMemFree(w->blocks->addr) != CUDA_ERROR_NOT_INITIALIZED)
+		return 3;
+	if (cuCtxGetCurrent(&ctx) == CUDA_SUCCESS)
+		return 4;
+	if (library.trim && library.trim(0, 0) != 0)
+		return 5;
+	return library.active && library.active() ? 6 : 0;
+}
+
+static void fork_op(struct thread *t)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(fork_child(t->world));
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+		failure(t->world, "a forked child ends with status 0x%x", status);
+}
+
+/* --- host functions, less memory --- */
+
+static void host_function(void *data)
+{
+	__atomic_add_fetch((uint64_t *)data, 1, __ATOMIC_RELAXED);
+}
+
+static void host_function_op(struct thread *t, const struct op *op)
+{
+	static uint64_t calls;
+	struct stream *s = stream_pick(t, op->c);
+
+	if (!s || s->capture ||
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(t->world, s->space)))
+		return;
+	if (FINE(t, cuLaunchHostFunc(stream_handle(t, s), host_function, &calls)))
+		order_step(t->world, s);
+}
+
+/* Another process takes memory of the device, or leaves some. */
+static void shrink_op(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	int device = op->a % w->setting->devices;
+	uint64_t memory = w->setting->memory;
+
+	if (!w->setting->memory_small)
+		return;
+	if (op->how & 1)
+		memory -= memory / 2 * (op->how / 2) / 128;
+	w->memory[device] = memory;
+	gcpsim_set_memory(device, memory);
+}
+
+void outside_play(struct thread *t, const struct op *op)
+{
+	switch ((enum op_kind)op->kind) {
+	case OP_OUTSIDE_WRITE:
+	case OP_EXPORT:
+		outside_op(t, t->world->slots[op->a % BLOCK_SLOTS], op);
+		break;
+	case OP_FORK:
+		fork_op(t);
+		break;
+	case OP_HOST_FUNCTION:
+		host_function_op(t, op);
+		break;
+	case OP_SHRINK:
+		shrink_op(t, op);
+		break;
+	default:
+		pin_op(t, op);
+		break;
+	}
+}
