@@ -34,7 +34,7 @@ enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
        CUDA_TOO_OLD = 36, /* the driver is older than the function: cuda.h */
-       LOAD_SHIFT = 40, /* load: blocks above, units of 512 bytes below */
+       LOAD_SHIFT = 40,   /* load: blocks above, units of 512 bytes below */
 };
 
 uint64_t gcp_host_pages_tag(struct gcp_host *host)
