@@ -19,7 +19,7 @@
  * of main, also while a stream is being captured. None changes errno, the
  * current context or the last CUDA error.
  *
- * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools.
+ * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools, 5 pinned memory.
  */
 #ifndef GCPOOL_H
 #define GCPOOL_H
@@ -205,6 +205,59 @@ GCPOOL_API int gcpool_graph_pool_checkpoint(uint64_t id,
 GCPOOL_API int gcpool_graph_pool_restore(uint64_t id,
 					 const struct gcpool_checkpoint *checkpoint);
 GCPOOL_API void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint);
+
+/* --- 5 pinned memory --------------------------------------------------------- */
+
+/* Time of calls into the driver; the mean is total_ns / count. */
+struct gcpool_host_time {
+	uint64_t count;
+	uint64_t total_ns, max_ns, min_ns;
+};
+
+/* Pinned host memory of the whole process, all devices. Names are those of PyTorch's
+ * host_memory_stats where the meaning is the same. All figures are exact, also with
+ * several threads. Later versions add fields at the end, and only there. */
+struct gcpool_host_stats {
+	struct gcpool_gauge allocations;     /* blocks taken from the driver */
+	struct gcpool_gauge allocated_bytes; /* bytes in them */
+	struct gcpool_gauge active_requests; /* of these blocks, those held */
+	struct gcpool_gauge active_bytes;    /* bytes in blocks held */
+	struct gcpool_gauge requested_bytes; /* asked for, and held */
+	struct gcpool_gauge private_bytes;   /* allocated_bytes kept for graphs */
+
+	uint64_t hits;   /* allocations served without the driver */
+	uint64_t misses; /* allocations that needed the driver */
+	uint64_t
+	    alloc_retries;   /* driver allocations that failed and were tried again */
+	uint64_t ooms;       /* allocations that failed for want of memory */
+	uint64_t pages;      /* pages (frees that share a fence) closed */
+	uint64_t waits;      /* frees that waited for the device */
+	uint64_t trims;      /* blocks given back to the driver */
+	uint64_t held_frees; /* frees that waited for the end of a capture */
+
+	/* Calls that the library made; a fence is one in every context. */
+	struct gcpool_host_time host_alloc, host_free;
+	struct gcpool_host_time host_fence_record, host_fence_query, host_fence_wait;
+
+	/* Blocks of 2^i bytes or more, and less than 2^(i+1): all, and those held. */
+	uint64_t bucket_allocation[64];
+	uint64_t bucket_active[64];
+};
+
+/* As gcpool_get_stats.
+ * @return 0. -ENOENT: pinned memory is not pooled, or nothing was allocated yet.
+ * -EINVAL. */
+GCPOOL_API int gcpool_get_host_stats(struct gcpool_host_stats *stats, size_t size);
+
+/* Sets the peaks to what is current; sets totals, counters and times to zero.
+ * @return 0, or -ENOENT as above. */
+GCPOOL_API int gcpool_reset_host_peaks(void);
+GCPOOL_API int gcpool_reset_host_accumulated(void);
+
+/* Gives pinned memory that the program does not hold back to the driver, until at most
+ * `keep_bytes` of it stay. May wait for the device.
+ * @return the bytes given back. */
+GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
 
 #ifdef __cplusplus
 }

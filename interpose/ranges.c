@@ -16,6 +16,30 @@ static bool range_find(CUdeviceptr ptr, struct gcp_block_info *ret_info)
 	       gcp_pools_find(gcp_process.pools, ptr, ret_info) == 0;
 }
 
+/* Pinned memory: a block is an allocation of the driver, which says where it begins;
+ * only its size is rounded up. `base` is what the driver says. */
+static bool range_find_pinned(CUdeviceptr base, struct gcp_block_info *ret_info)
+{
+	uint64_t requested;
+
+	if (!gcp_process_pooling() ||
+	    gcp_host_find(gcp_process.pools, (void *)(uintptr_t)base, &requested) != 0)
+		return false;
+	*ret_info = (struct gcp_block_info){.addr = base, .requested = requested};
+	return true;
+}
+
+/* The same for an address inside. */
+static bool range_find_inside(CUdeviceptr ptr, struct gcp_block_info *ret_info)
+{
+	CUdeviceptr base = 0;
+
+	return gcp_process_pooling() && gcp_real.cuPointerGetAttribute &&
+	       gcp_real.cuPointerGetAttribute(
+		   &base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr) == CUDA_SUCCESS &&
+	       range_find_pinned(base, ret_info);
+}
+
 CUresult gcp_memory_complete(CUdeviceptr ptr)
 {
 	struct gcp_block_info info;
@@ -34,9 +58,20 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 					  CUdeviceptr ptr)
 {
 	struct gcp_block_info info;
+	CUdeviceptr base = 0;
+	CUresult result;
+	size_t bytes;
 
-	if (!range_find(ptr, &info))
-		return gcp_real.cuMemGetAddressRange_v2(ret_base, ret_bytes, ptr);
+	if (!range_find(ptr, &info)) {
+		if (!ret_base && !ret_bytes)
+			return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
+		result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
+		if (result != CUDA_SUCCESS)
+			return result;
+		if (!range_find_pinned(base, &info))
+			info =
+			    (struct gcp_block_info){.addr = base, .requested = bytes};
+	}
 	if (ret_base)
 		*ret_base = info.addr;
 	if (ret_bytes)
@@ -66,7 +101,7 @@ CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute att
 	if (result == CUDA_SUCCESS &&
 	    (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
 	     attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) &&
-	    range_find(ptr, &info))
+	    (range_find(ptr, &info) || range_find_inside(ptr, &info)))
 		range_correct(ret_value, attribute, &info);
 	return result;
 }
@@ -85,6 +120,9 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
+	for (unsigned int i = 0; !ours && result == CUDA_SUCCESS && i < count; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+			ours = range_find_inside(ptr, &info);
 	for (unsigned int i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
 		range_correct(values[i], attributes[i], &info);
 	return result;

@@ -109,6 +109,25 @@ static struct saved saved_of(const struct gcp_report *report,
 	return saved;
 }
 
+static bool host_stats(const struct gcp_report *report,
+		       struct gcp_host_stats *ret_stats)
+{
+	return report->pools && gcp_host_stats(report->pools, ret_stats) == 0;
+}
+
+static void host_reached(const struct gcp_report *report, struct gcp_call_cost *reached)
+{
+	struct gcp_host_stats host;
+
+	if (!host_stats(report, &host))
+		return;
+#define GCP_X(name)                                                                    \
+	reached->count += host.name.count;                                             \
+	reached->ns += host.name.total_ns;
+	GCP_HOST_CALLS(GCP_X)
+#undef GCP_X
+}
+
 /* All calls that reached the driver. In count mode those of the devices are
  * the program's, which are in the tallies already. */
 static struct gcp_call_cost reached_of(const struct gcp_report *report)
@@ -124,6 +143,7 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 	}
 	if (report->mode != GCP_MODE_POOL)
 		return reached;
+	host_reached(report, &reached);
 	for (int device = 0; device <= device_max(report); device++) {
 		if (device_stats(report, device, &stats) != 0)
 			continue;
@@ -162,6 +182,7 @@ static void tallies_text(const struct gcp_report *report, struct gcp_text *text)
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 {
 	struct gcp_call_cost reached = reached_of(report);
+	struct gcp_host_stats host;
 	struct gcp_stats stats;
 
 	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d, %.2f s\n",
@@ -174,6 +195,8 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 	for (int device = 0; device <= device_max(report); device++)
 		if (device_stats(report, device, &stats) == 0)
 			device_text(report, device, &stats, text);
+	if (host_stats(report, &host))
+		gcp_report_host_text(&host, text);
 	tallies_text(report, text);
 }
 
@@ -296,6 +319,7 @@ static void device_json(const struct gcp_report *report, int device,
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 {
 	struct gcp_call_cost reached = reached_of(report);
+	struct gcp_host_stats host;
 	struct gcp_tally_sum sum;
 	struct gcp_stats stats;
 	uint64_t ms = ms_since_start();
@@ -320,7 +344,12 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 			     i ? ", " : "", tallies[i].name, ULL(sum.count),
 			     ULL(sum.failed), ULL(sum.bytes), ULL(sum.ns));
 	}
-	gcp_text_add(text, "}, \"devices\": [");
+	gcp_text_add(text, "}");
+	if (host_stats(report, &host)) {
+		gcp_text_add(text, ", \"host\": ");
+		gcp_report_host_json(&host, text);
+	}
+	gcp_text_add(text, ", \"devices\": [");
 	for (int device = 0; device <= device_max(report); device++) {
 		if (device_stats(report, device, &stats) != 0)
 			continue;

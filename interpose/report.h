@@ -25,6 +25,12 @@
  *                      program and of the library
  *   calls              { NAME of GCP_TALLIES: {count, failed, bytes, ns} }; bytes
  *                      of those that succeeded
+ *   host               pinned memory (pool mode, if there was any):
+ *     GAUGE of pool.h's GCP_HOST_ tables  {current, peak, allocated, freed}
+ *     COUNTER            number
+ *     driver_calls       { CALL: {count, ns, mean_ns, min_ns, max_ns} }
+ *     bucket_allocation  { "BYTES": blocks of that to twice that size }
+ *     bucket_active      of these, those that the program holds
  *   devices            [ one object for each device used:
  *     device             its number
  *     GAUGE of pool.h    {current, peak, allocated, freed}
@@ -106,6 +112,10 @@ struct gcp_report {
 /* Appends the report to `text`; takes the locks of the statistics. */
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
+
+/* Of these, what is said of pinned memory. */
+void gcp_report_host_text(const struct gcp_host_stats *stats, struct gcp_text *text);
+void gcp_report_host_json(const struct gcp_host_stats *stats, struct gcp_text *text);
 
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
  * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called
