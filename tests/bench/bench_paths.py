@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""bench_paths.py POOL_BENCH LOOP_SHARED LOOP_STATIC
+
+What a malloc+free pair that hits costs a program: nanoseconds, and instructions,
+which do not depend on how busy the machine is. On the simulated device, through the
+runtime's symbol (shared cudart) and through the driver (static cudart, whose own cost
+is in it); and in the pool alone. Instructions are the difference of two runs of
+different length under callgrind, so that start and end do not count; "library" are
+those within libgcpool. Without valgrind they are left out.
+
+  meson test -C build --benchmark --verbose
+
+The build hands over GCPT_LIBRARY and GCPT_PATH, as to the tests."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+LONG, SHORT = 30000, 10000
+RUNS = 5
+SIZES = ("512", "64k", "1m")
+
+
+def environment(preload):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GCPOOL_", "GCPSIM_"))}
+    env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
+    env["GCPSIM_MEMORY"] = "512M"  # callgrind has little address space to give
+    if preload:
+        env["LD_PRELOAD"] = os.environ["GCPT_LIBRARY"]
+    return env
+
+
+def output(command, preload):
+    done = subprocess.run(
+        command, env=environment(preload), capture_output=True, text=True, timeout=300
+    )
+    if done.returncode != 0:
+        sys.exit(f"bench_paths: {' '.join(command)} failed: {done.stderr[-500:]}")
+    return done.stdout
+
+
+def loop(program, size, iterations):
+    return [program, "--no-kernel", "--size", size, "--iterations", str(iterations)]
+
+
+def pool(program, size, iterations):
+    return [program, size, "1", str(iterations)]
+
+
+def nanoseconds(command, preload):
+    """Best of some runs: the machine is shared, and noise only adds."""
+    found = [float(re.search(r"([0-9]+) ns", output(command, preload))[1]) for _ in range(RUNS)]
+    return min(found)
+
+
+def profile(command, preload):
+    """Instructions in all, and within the library."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "out")
+        output(["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"] + command, preload)
+        return instructions(out)
+
+
+def instructions(path):
+    """Adds up a callgrind file: cost lines count for the object of their function;
+    the line after `calls=` is of the callee, and counted there."""
+    names, total, library, inside, skip = {}, 0, 0, False, False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("ob="):
+                number, _, name = line[3:].strip().partition(" ")
+                name = names.setdefault(number, name)
+                inside = "libgcpool" in name
+            elif line.startswith("calls="):
+                skip = True
+            elif line[0] in "+-*0123456789":
+                cost = 0 if skip else int(line.split()[1])
+                skip = False
+                total += cost
+                library += cost if inside else 0
+    return total, library
+
+
+def count(make, program, size, preload):
+    if not shutil.which("valgrind"):
+        return None
+    long = profile(make(program, size, LONG), preload)
+    short = profile(make(program, size, SHORT), preload)
+    return [(a - b) / (LONG - SHORT) for a, b in zip(long, short)]
+
+
+def main():
+    bench, shared, static = sys.argv[1:]
+    rows = (
+        ("pool alone", pool, bench, False),
+        ("shared cudart, runtime symbol", loop, shared, True),
+        ("static cudart, driver", loop, static, True),
+    )
+    print("malloc+free that hits, one thread, per pair")
+    print(f"{'':32}{'bytes':>6}{'ns':>8}{'instructions':>14}{'library':>9}")
+    if not shutil.which("valgrind"):
+        print("(no valgrind here: instructions are not counted)")
+    for name, make, program, preload in rows:
+        for size in SIZES:
+            ns = nanoseconds(make(program, size, 1000000), preload)
+            found = count(make, program, size, preload)
+            tail = f"{found[0]:14.0f}{found[1]:9.0f}" if found else ""
+            print(f"{name:32}{size:>6}{ns:8.0f}{tail}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
