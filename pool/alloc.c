@@ -79,7 +79,7 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 /* True: the page should be closed. */
 static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 {
-	int64_t size = (int64_t)block->size;
+	uint64_t size = block->size;
 	struct gcp_tally mine;
 
 	gcp_cache_take_tally(pool, &mine);
@@ -89,7 +89,7 @@ static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 	gcp_tally_hand_over(pool, &pool->tally);
 	gcp_heap_put(&pool->common, block);
 	pthread_mutex_unlock(&pool->lock);
-	return gcp_pages_fill(pool, size);
+	return gcp_pages_fill_large(pool, size);
 }
 
 static void count_held_free(struct gcp_pool *pool)

@@ -353,6 +353,22 @@ bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes)
 	return filled + bytes >= (int64_t)window.page_bytes;
 }
 
+/* With one stream in use a fence for each would keep one block in circulation, at the
+ * price of a fence and a barrier at each turn: not too large ones take turns in twos,
+ * for half of it. */
+bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size)
+{
+	struct gcp_window window = gcp_window(pool);
+	uint64_t full = window.page_bytes;
+	uint64_t filled =
+	    size + (uint64_t)atomic_fetch_add_explicit(
+		       &pool->pages.filled, (int64_t)size, memory_order_relaxed);
+
+	if (window.one_stream && size <= 2 * window.bytes && full < 2 * size)
+		full = 2 * size;
+	return filled >= full;
+}
+
 /* Somebody else closes a page just now: his fence covers ours as well, or the next
  * one will. (pthread_mutex_trylock would say the same, but is not in libc.so.6
  * before glibc 2.34.) But he may have been descheduled, and all that is freed

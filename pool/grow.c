@@ -93,7 +93,8 @@ static bool heap_is_over_window(const struct gcp_request *request,
 		return true;
 	/* A loop over one large block would meet a barrier at every turn, and
 	 * each costs the device a few microseconds: two may take turns. */
-	if (request->size <= 4 * window.bytes && window.bytes < 2 * request->size)
+	uint64_t large = (window.one_stream ? 2 : 4) * window.bytes;
+	if (request->size <= large && window.bytes < 2 * request->size)
 		window.bytes = 2 * request->size;
 	return request->heap->pending_bytes + cached_bytes + request->size >
 	       window.bytes;
@@ -388,24 +389,42 @@ static int gather_ready(struct gcp_pool *pool)
 	return result == 0 ? order_beyond_window(pool) : result;
 }
 
+/* Whether to ask which pages are completed before a barrier is set. With one stream
+ * in use a barrier costs the device next to nothing, and the host less than asking in
+ * vain: once in a while is enough, so that fences can be used again. */
+static bool asks_first(struct gcp_pool *pool)
+{
+	enum { BARRIERS_BEFORE_ASKING = 8 };
+
+	return !gcp_window(pool).one_stream ||
+	       atomic_fetch_add_explicit(&pool->unasked, 1, memory_order_relaxed) %
+		       BARRIERS_BEFORE_ASKING ==
+		   0;
+}
+
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 {
+	bool ask = asks_first(request->heap->pool);
 	struct gcp_block *block = NULL;
 	int result = 0;
 
 	/* Enough of this class waits in the thread's cache: it is better than
 	 * to carry more and more over from the heap. */
 	if (cache_is_full(request))
-		result = take_after_poll(request, gcp_take_cached, &block);
+		result = ask ? take_after_poll(request, gcp_take_cached, &block)
+			     : take_behind_barrier(
+				   request, page_worth_a_barrier(request), &block);
 	if (result == 0 && !block && request->heap->pool->vmm)
 		result = gather_ready(request->heap->pool);
 	if (result == 0 && !block)
 		block = take_from_heap(request, true);
-	if (result == 0 && !block)
+	if (result == 0 && !block && ask)
 		result = take_after_poll(request, take_anywhere, &block);
 	if (result == 0 && !block)
 		result =
 		    take_behind_barrier(request, page_worth_a_barrier(request), &block);
+	if (result == 0 && !block && !ask)
+		result = take_after_poll(request, take_anywhere, &block);
 	/* New memory may go to other threads before we get at it, but not for
 	 * ever: then it is descriptors that are short. */
 	for (int round = 0; result == 0 && !block; round++) {

@@ -258,6 +258,7 @@ struct gcp_window {
 	uint32_t blocks;      /* the same in blocks of one size */
 	uint64_t page_bytes;  /* a page that has taken so much is closed */
 	uint32_t page_blocks; /* or so many blocks of one thread */
+	bool one_stream;      /* all work of late went to one stream */
 };
 
 /* --- pool and pools ------------------------------------------------------------- */
@@ -279,6 +280,7 @@ struct gcp_pool {
 	struct gcp_pages pages;
 	uint64_t unused_bytes;         /* in segments that hold no block; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
+	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
 	struct gcp_stats stats;        /* lock */
 	struct gcp_tally tally;        /* of threads without a cache; lock */
 	struct gcp_depot *depots;      /* [class] */
@@ -387,6 +389,8 @@ static inline bool gcp_page_ready(const struct gcp_pool *pool, uint64_t page)
 int64_t gcp_pages_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open page. True: it should be closed. */
 bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes);
+/* The same for one large block. */
+bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size);
 /* Closes the open page, unless a capture forbids it, another thread closes one just
  * now, or it is not `page` any more. Only inside a free. */
 int gcp_pages_close(struct gcp_pool *pool, uint64_t page);

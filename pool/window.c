@@ -93,6 +93,7 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 		window.bytes /= WINDOWS_OF_ONE_STREAM;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		window.page_bytes = window.bytes;
+		window.one_stream = true;
 	}
 	return window;
 }

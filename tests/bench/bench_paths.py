@@ -70,10 +70,12 @@ def instructions(path):
     names, total, library, inside, skip = {}, 0, 0, False, False
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            if line.startswith("ob="):
-                number, _, name = line[3:].strip().partition(" ")
+            if line.startswith(("ob=", "cob=")):
+                kind, _, object = line.strip().partition("=")
+                number, _, name = object.partition(" ")
                 name = names.setdefault(number, name)
-                inside = "libgcpool" in name
+                if kind == "ob":
+                    inside = "libgcpool" in name
             elif line.startswith("calls="):
                 skip = True
             elif line[0] in "+-*0123456789":
