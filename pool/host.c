@@ -125,10 +125,12 @@ static int take_after_reclaim(const struct request *request,
 	for (int round = 0; round < 2 && result == GCP_CUDA_OUT_OF_MEMORY; round++) {
 		atomic_fetch_add_explicit(&host->alloc_retries, 1,
 					  memory_order_relaxed);
-		if (round == 0)
+		if (round == 0) {
+			(void)gcp_host_pages_close(host);
 			(void)gcp_host_pages_poll_all(host);
-		else
+		} else {
 			(void)gcp_host_pages_complete(host);
+		}
 		*ret_block =
 		    gcp_host_bucket_take(request->bucket, request->bytes, &page);
 		if (*ret_block)
@@ -196,10 +198,8 @@ static int take_after_close(const struct request *request, uint64_t page,
 	struct gcp_host *host = request->host;
 	uint64_t start = host->pools->driver.clock_ns(), now = start;
 	uint64_t budget = spin_budget(request->bucket);
-	int result = 0;
+	int result = gcp_host_pages_close_for(host, page);
 
-	if (gcp_host_pages_tag(host) == page)
-		result = gcp_host_pages_close(host);
 	while (result == 0) {
 		result = gcp_host_pages_poll(host, page);
 		if (result == 0)

@@ -228,6 +228,20 @@ int gcp_host_pages_close(struct gcp_host *host)
 	return result == -EBUSY ? 0 : result;
 }
 
+int gcp_host_pages_close_for(struct gcp_host *host, uint64_t page)
+{
+	int result = 0;
+
+	if (atomic_load_explicit(&host->pools->holds, memory_order_relaxed) > 0)
+		return 0;
+	pthread_mutex_lock(&host->pools->fence_lock);
+	if (queue_find(&host->pages, page) == host->pages.count &&
+	    !gcp_host_page_ready(host, page))
+		result = close_locked(host);
+	pthread_mutex_unlock(&host->pools->fence_lock);
+	return result == -EBUSY ? 0 : result;
+}
+
 int gcp_host_pages_poll(struct gcp_host *host, uint64_t page)
 {
 	bool advanced;

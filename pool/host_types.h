@@ -217,6 +217,8 @@ bool gcp_host_pages_count(struct gcp_host *host, uint64_t bytes);
 uint64_t gcp_host_pages_pending(const struct gcp_host *host);
 /* Closes the open page unless a capture forbids it. 0, or a sticky error. */
 int gcp_host_pages_close(struct gcp_host *host);
+/* The same if no closed page covers `page` yet: it is open, or its fence failed. */
+int gcp_host_pages_close_for(struct gcp_host *host, uint64_t page);
 /* Looks whether `page` is completed; never waits. */
 int gcp_host_pages_poll(struct gcp_host *host, uint64_t page);
 /* Looks at all of them, from old to young. */

@@ -1,7 +1,7 @@
 /*
  * fake.c - the driver of fake.h, and what the unit tests share.
  */
-#include "fake.h"
+#include "fake_host.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -216,6 +216,7 @@ struct gcp_driver fake_driver(void)
 	};
 
 	fake_fill_vmm(&driver);
+	fake_fill_host(&driver);
 	return driver;
 }
 
@@ -228,6 +229,8 @@ struct gcp_driver fake_driver_without_fences(void)
 	driver.fence_order = NULL;
 	driver.fence_query = NULL;
 	driver.fence_wait = NULL;
+	driver.host_alloc = NULL;
+	driver.world_record = NULL;
 	return driver;
 }
 

@@ -1,0 +1,23 @@
+/*
+ * fake_host.h - the pinned memory of the driver of fake.h, and fences of the world:
+ * beside the context of fake.h there is a second one, whose work is counted apart.
+ */
+#ifndef GCP_TESTS_FAKE_HOST_H
+#define GCP_TESTS_FAKE_HOST_H
+
+#include "fake.h"
+
+struct fake_host {
+	uint64_t limit, used;                 /* bytes */
+	uint64_t blocks;                      /* live allocations */
+	uint64_t other_submitted, other_done; /* work of the second context */
+	uint64_t allocs, frees, records, queries, waits;
+	int record_result; /* what world_record gives, if not 0 */
+	uint32_t place;    /* what host_place gives */
+};
+extern struct fake_host fake_host;
+
+/* Fills the table, and forgets everything. */
+void fake_fill_host(struct gcp_driver *driver);
+
+#endif
