@@ -6,6 +6,7 @@
 #ifndef GCPT_MISUSE_H
 #define GCPT_MISUSE_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +31,14 @@ static inline CUcontext primary_context(void)
 	MUST(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
 	MUST(cu.cuCtxSetCurrent(ctx));
 	return ctx;
+}
+
+static inline void *pinned(size_t bytes)
+{
+	void *p;
+
+	MUST(cu.cuMemAllocHost(&p, bytes));
+	return p;
 }
 
 static inline CUdeviceptr allocated(size_t bytes)

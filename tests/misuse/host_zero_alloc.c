@@ -1,0 +1,10 @@
+/* Asks for no pinned memory at all. */
+#include "misuse.h"
+
+int main(void)
+{
+	void *p;
+
+	primary_context();
+	return (int)cu.cuMemAllocHost(&p, 0);
+}
