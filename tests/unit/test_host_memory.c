@@ -1,0 +1,313 @@
+/*
+ * test_host_memory.c - pinned host memory: when it is given back, what happens when
+ * memory is out or the driver fails, misuse, figures and threads.
+ */
+#include "host_scene.h"
+
+/* --- memory pressure --- */
+
+static void a_full_host_gets_back_what_is_unused(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	give(p);
+	fake_host.limit = 2 * MIB;
+	q = take(2 * MIB);
+	assert_int_equal(stats().alloc_retries, 1);
+	assert_int_equal(stats().ooms, 0);
+	give(q);
+}
+
+static void a_full_host_waits_for_what_is_pending(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	fake_submit();
+	fake_host.other_submitted++;
+	give(p);
+	fake_host.limit = 2 * MIB;
+	q = take(2 * MIB);
+	assert_int_equal(fake_host.other_done, 1);
+	give(q);
+}
+
+static void out_of_memory_is_told(void **state)
+{
+	void *p = NULL;
+
+	(void)state;
+	fake_host.limit = MIB;
+	assert_int_equal(gcp_host_alloc(pool, 2 * MIB, 0, NULL, &p),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_null(p);
+	assert_int_equal(stats().ooms, 1);
+	must_be_sound(pools);
+}
+
+static void the_quota_is_kept(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q;
+
+	(void)state;
+	config.host_quota = 4 * MIB;
+	open_with(&config);
+	p = take(2 * MIB);
+	assert_int_equal(gcp_host_alloc(pool, 3 * MIB, 0, NULL, &q),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	give(p);
+	q = take(3 * MIB); /* p makes room */
+	assert_true(fake_host.used <= 4 * MIB);
+	give(q);
+}
+
+static void the_cache_limit_is_kept(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[16];
+
+	(void)state;
+	config.host_cache_limit = 4 * MIB;
+	config.host_page_blocks = 1;
+	open_with(&config);
+	for (int i = 0; i < 16; i++)
+		blocks[i] = take(MIB);
+	for (int i = 0; i < 16; i++)
+		give(blocks[i]);
+	assert_true(fake_host.used <= 5 * MIB); /* the latest page may be open */
+	assert_true(stats().trims >= 11);
+}
+
+static void trim_keeps_what_is_held(void **state)
+{
+	void *p = take(MIB), *q = take(MIB);
+
+	(void)state;
+	give(q);
+	assert_int_equal(gcp_host_trim(pools, 0), MIB);
+	assert_int_equal(fake_host.used, MIB);
+	memset(p, 1, MIB);
+	give(p);
+	assert_int_equal(gcp_host_trim(pools, MIB), 0);
+}
+
+/* --- misuse --- */
+
+static void wrong_frees_are_told_apart(void **state)
+{
+	char *p = take(MIB);
+	int foreign;
+
+	(void)state;
+	assert_int_equal(gcp_host_free(pools, p + 512), -ENOENT);
+	assert_int_equal(gcp_host_free(pools, p + 1), -ENOENT);
+	assert_int_equal(gcp_host_free(pools, &foreign), -ENOENT);
+	give(p);
+	assert_int_equal(gcp_host_free(pools, p), -EINVAL);
+	assert_int_equal(gcp_pools_free(pools, (gcp_addr)(uintptr_t)p), -ENOENT);
+	must_be_sound(pools);
+}
+
+static void what_is_asked_for_is_known(void **state)
+{
+	char *p = take(1000);
+	uint64_t bytes;
+
+	(void)state;
+	assert_int_equal(gcp_host_find(pools, p, &bytes), 0);
+	assert_int_equal(bytes, 1000);
+	assert_int_equal(gcp_host_find(pools, p + 512, &bytes), -ENOENT);
+	give(p);
+	assert_int_equal(gcp_host_find(pools, p, &bytes), -ENOENT);
+}
+
+/* --- without fences --- */
+
+static void without_context_fences_nothing_is_pooled(void **state)
+{
+	struct gcp_driver driver = fake_driver_without_fences();
+	struct gcp_host_stats none;
+	struct gcp_config config;
+	void *p;
+
+	(void)state;
+	gcp_pools_destroy(pools);
+	gcp_config_default(&config);
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	pool = fake_pool(pools);
+	assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &p), -ENOSYS);
+	assert_int_equal(gcp_host_stats(pools, &none), -ENOSYS);
+}
+
+/* They were thought to work, and do not: the driver frees, and waits as it does. */
+static void where_fences_fail_the_driver_frees(void **state)
+{
+	void *p = take(MIB), *q = take(MIB), *none;
+
+	(void)state;
+	fake_host.record_result = 801;
+	/* One of these finds out. */
+	if (gcp_host_free(pools, p) == 0)
+		assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &none), 801);
+	assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
+	give(q);
+	assert_int_equal(fake_host.used, 0);
+	must_be_sound(pools);
+}
+
+static void a_capture_nobody_told_of_is_no_failure(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	fake_host.record_result = 900;
+	give(p);
+	q = take(MIB);
+	assert_ptr_not_equal(q, p);
+	fake_host.record_result = 0;
+	assert_ptr_equal(take(MIB), p);
+	give(p);
+	give(q);
+}
+
+/* Every driver call fails once: nothing is lost, nothing is given out twice. */
+static void any_failure_leaves_the_books_sound(void **state)
+{
+	(void)state;
+	for (uint64_t at = 1; at < 40; at++) {
+		void *held[6];
+		int count = 0;
+
+		fake.calls = 0;
+		fake.fail_at = at;
+		fake.fail_code = at % 2 ? GCP_CUDA_OUT_OF_MEMORY : 700;
+		for (int i = 0; i < 12; i++) {
+			void *p;
+
+			if (count < 6 &&
+			    gcp_host_alloc(pool, (uint64_t)(i + 1) * 64 * KIB, 0, NULL,
+					   &p) == 0)
+				held[count++] = p;
+			fake_submit();
+			if (count > 3)
+				(void)gcp_host_free(pools, held[--count]);
+			must_be_sound(pools);
+		}
+		fake.fail_at = 0;
+		while (count > 0)
+			(void)gcp_host_free(pools, held[--count]);
+		must_be_sound(pools);
+		fake_finish(pools);
+		assert_int_equal(fake_host.blocks, 0);
+		open_with(NULL);
+	}
+}
+
+/* --- statistics --- */
+
+static void the_figures_add_up(void **state)
+{
+	void *p = take(1000), *q = take(3 * MIB);
+	struct gcp_host_stats s = stats();
+
+	(void)state;
+	assert_int_equal(s.allocations.current, 2);
+	assert_int_equal(s.allocated_bytes.current, 1024 + 3 * MIB);
+	assert_int_equal(s.active_requests.current, 2);
+	assert_int_equal(s.requested_bytes.current, 1000 + 3 * MIB);
+	assert_int_equal(s.misses, 2);
+	assert_int_equal(s.host_alloc.count, 2);
+	assert_true(s.host_alloc.min_ns <= s.host_alloc.max_ns);
+	assert_int_equal(s.bucket_allocation[10], 1);
+	assert_int_equal(s.bucket_active[21], 1);
+	give(q);
+	give(p);
+	s = stats();
+	assert_int_equal(s.active_bytes.current, 0);
+	assert_int_equal(s.active_bytes.peak, 1024 + 3 * MIB);
+	assert_int_equal(s.active_bytes.allocated, s.active_bytes.freed);
+	gcp_host_reset_peaks(pools);
+	gcp_host_reset_accumulated(pools);
+	p = take(1000);
+	s = stats();
+	assert_int_equal(s.active_bytes.peak, 1024);
+	assert_int_equal(s.active_requests.allocated, 1);
+	assert_int_equal(s.hits, 1);
+	assert_int_equal(s.misses, 0);
+	assert_int_equal(s.host_alloc.count, 0);
+	assert_int_equal(s.allocations.current, 2);
+	give(p);
+}
+
+/* --- threads --- */
+
+enum { THREADS = 4, ROUNDS = 3000 };
+static _Atomic(unsigned char *) parcel;
+
+/* Each owner writes his own mark all over and finds it again. */
+static void *churn(void *arg)
+{
+	unsigned mark = (unsigned)(uintptr_t)arg + 1;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		uint64_t bytes = 512 << (i * 7 + mark) % 5;
+		unsigned char *p = take(bytes), *other;
+
+		memset(p, (int)mark, bytes);
+		if (i % 3 == 0)
+			fake_submit();
+		if (i % 16 == 0)
+			fake.done = fake.submitted;
+		for (uint64_t n = 0; n < bytes; n += 97)
+			assert_int_equal(p[n], mark);
+		if (i % 4 == 0) {
+			other = __atomic_exchange_n((unsigned char **)&parcel, p,
+						    __ATOMIC_ACQ_REL);
+			p = other;
+		}
+		if (p)
+			give(p);
+	}
+	return NULL;
+}
+
+static void threads_share_the_buckets(void **state)
+{
+	pthread_t threads[THREADS];
+
+	(void)state;
+	for (uintptr_t i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)i),
+				 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	if (parcel)
+		give(parcel);
+	parcel = NULL;
+	must_be_sound(pools);
+	assert_int_equal(stats().active_requests.current, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_full_host_gets_back_what_is_unused),
+	    TEST(a_full_host_waits_for_what_is_pending),
+	    TEST(out_of_memory_is_told),
+	    TEST(the_quota_is_kept),
+	    TEST(the_cache_limit_is_kept),
+	    TEST(trim_keeps_what_is_held),
+	    TEST(wrong_frees_are_told_apart),
+	    TEST(what_is_asked_for_is_known),
+	    TEST(without_context_fences_nothing_is_pooled),
+	    TEST(where_fences_fail_the_driver_frees),
+	    TEST(a_capture_nobody_told_of_is_no_failure),
+	    TEST(any_failure_leaves_the_books_sound),
+	    TEST(the_figures_add_up),
+	    TEST(threads_share_the_buckets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
