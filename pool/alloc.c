@@ -118,6 +118,8 @@ static int free_common(struct gcp_pool *pool, struct gcp_block *block)
 		result = gcp_pages_complete(pool, page);
 	else if (__builtin_expect(close, 0))
 		result = gcp_pages_close(pool, page);
+	if (__builtin_expect(close && result == 0, 0))
+		result = gcp_pool_regroup(pool);
 	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
 		gcp_pool_limit(pool);
 	return result == -EBUSY ? 0 : result;

@@ -194,8 +194,13 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	TAILQ_FOREACH (block, &heap->leaving, link)
 		leaving += block->size;
 	MUST(leaving == sums.leaving, "a leaving block is in no list");
-	TAILQ_FOREACH (block, &heap->pending, link)
+	TAILQ_FOREACH (block, &heap->pending, link) {
+		struct gcp_block *next = TAILQ_NEXT(block, link);
+
+		MUST(!next || next->page >= block->page,
+		     "H3: a younger page stands before an older one");
 		waiting += block->size;
+	}
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
 	MUST(!heap->private || heap->used_bytes == sums.used,
 	     "a private heap miscounts what the program holds");

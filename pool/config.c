@@ -18,7 +18,7 @@ void gcp_config_default(struct gcp_config *config)
 	    .class_max = 1 << 20,
 	    .slab_max = 32 << 10,
 	    .segment_bytes = 16 << 20,
-	    .split_limit = 256 << 20,
+	    .split_limit = 1 << 30,
 	    .window_bytes = 64 << 20,
 	    .window_blocks = 1024,
 	    .page_blocks = 256,

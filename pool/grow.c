@@ -88,6 +88,9 @@ static bool heap_is_over_window(const struct gcp_request *request,
 	struct gcp_window window = gcp_window(request->heap->pool);
 	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
 
+	if (window.one_stream && request->size > window.bytes / 4)
+		return true;
+
 	if (request->size_class < slab_count &&
 	    request->heap->classes[request->size_class].count >= window.blocks)
 		return true;
@@ -98,6 +101,36 @@ static bool heap_is_over_window(const struct gcp_request *request,
 		window.bytes = 2 * request->size;
 	return request->heap->pending_bytes + cached_bytes + request->size >
 	       window.bytes;
+}
+
+/* What lies free in between is better used than memory higher up: blocks that
+ * wait are made ready before one is taken, as far as that costs little. A query
+ * for each page that was closed; and a barrier, if those are cheap, when a
+ * window's worth waits. */
+static int settle_pending(const struct gcp_request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_window window = gcp_window(pool);
+	uint64_t open = atomic_load_explicit(&pool->pages.open, memory_order_relaxed);
+	uint64_t pending;
+
+	if (request->heap->private || pool->vmm ||
+	    request->size_class < pool->pools->classes.slab_count)
+		return 0;
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_advance(request->heap);
+	pending = request->heap->pending_bytes;
+	bool closed = pending >= window.page_bytes && pool->settled_page != open - 1;
+	if (closed)
+		pool->settled_page = open - 1;
+	pthread_mutex_unlock(&pool->lock);
+	if (!closed)
+		return 0;
+	int result = gcp_pages_poll_all(pool);
+	if (result != 0 || !window.one_stream || pending < window.bytes)
+		return result;
+	result = gcp_pages_make_ready(pool, open - 1);
+	return result == -EBUSY ? 0 : result;
 }
 
 static uint64_t older_of(uint64_t page, uint64_t other)
@@ -165,6 +198,12 @@ static int take_behind_barrier(const struct gcp_request *request, uint64_t page,
 
 /* --- new memory ---------------------------------------------------------- */
 
+enum {
+	/* So many segments at first; then none adds more than such a share. */
+	WHOLE_SEGMENTS = 8,
+	GROWTH_SHARE = 32,
+};
+
 /* How much to ask the driver for, so that small requests share segments. */
 static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind kind)
 {
@@ -174,8 +213,13 @@ static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind k
 		return GCP_CHUNK;
 	if (request->heap->private) /* many graphs, each with little */
 		return gcp_round_up(request->size, GCP_CHUNK);
-	if (kind == GCP_KIND_MEDIUM || request->size <= config->segment_bytes / 2)
-		return config->segment_bytes;
+	uint64_t reserved = atomic_load_explicit(&request->heap->pool->reserved_hint,
+						 memory_order_relaxed);
+	uint64_t shared = config->segment_bytes;
+	if (reserved >= WHOLE_SEGMENTS * shared && shared > reserved / GROWTH_SHARE)
+		shared = gcp_round_up(reserved / GROWTH_SHARE, GCP_CHUNK);
+	if (kind == GCP_KIND_MEDIUM || request->size <= shared / 2)
+		return shared;
 	return gcp_round_up(request->size, GCP_CHUNK);
 }
 
@@ -302,19 +346,40 @@ static int grow_mapped(const struct gcp_request *request, enum gcp_kind kind,
 	return result;
 }
 
-/* Asks for a shared segment, then for no more than needed. */
+/* The segment that is asked for: shared, and as large as what was given back. */
+static void segment_choose(const struct gcp_request *request, enum gcp_kind *ret_kind,
+			   uint64_t *ret_bytes)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	enum gcp_kind kind = gcp_heap_kind(pool, request->size);
+	uint64_t bytes = segment_bytes(request, kind), regrouped = 0;
+
+	if (kind >= GCP_KIND_LARGE && !request->heap->private) {
+		pthread_mutex_lock(&pool->lock);
+		regrouped = gcp_regroup_on_miss(pool, bytes);
+		pthread_mutex_unlock(&pool->lock);
+	}
+	*ret_kind = regrouped > bytes ? GCP_KIND_LARGE : kind;
+	*ret_bytes = regrouped > bytes ? regrouped : bytes;
+}
+
+/* Asks for that segment, then for no more than needed. */
 static int grow(const struct gcp_request *request, struct gcp_block **ret_block)
 {
-	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
+	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
+	enum gcp_kind kind;
+	int result;
 
 	if (request->heap->pool->vmm)
-		return grow_mapped(request, kind, ret_block);
-	uint64_t bytes = segment_bytes(request, kind);
-	uint64_t least = gcp_round_up(request->size, GCP_CHUNK);
-	int result = take_new(request, kind, bytes, ret_block);
-
-	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
+		return grow_mapped(request,
+				   gcp_heap_kind(request->heap->pool, request->size),
+				   ret_block);
+	segment_choose(request, &kind, &bytes);
+	result = take_new(request, kind, bytes, ret_block);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes) {
+		kind = gcp_heap_kind(request->heap->pool, request->size);
 		result = take_new(request, kind, least, ret_block);
+	}
 	return result;
 }
 
@@ -371,6 +436,22 @@ static int take_after_poll(const struct gcp_request *request,
 	return 0;
 }
 
+/* What threads keep for themselves may be the very room that is needed. */
+static int take_after_flush(const struct gcp_request *request,
+			    struct gcp_block **ret_block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+
+	if (request->heap->private || pool->vmm ||
+	    gcp_heap_kind(pool, request->size) == GCP_KIND_SLAB)
+		return 0;
+	gcp_caches_flush(pool);
+	*ret_block = take_from_heap(request, true);
+	if (*ret_block)
+		return 0;
+	return take_behind_barrier(request, page_worth_a_barrier(request), ret_block);
+}
+
 static bool cache_is_full(const struct gcp_request *request)
 {
 	struct gcp_cache *cache = gcp_request_cache(request);
@@ -417,6 +498,8 @@ int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 	if (result == 0 && !block && request->heap->pool->vmm)
 		result = gather_ready(request->heap->pool);
 	if (result == 0 && !block)
+		result = settle_pending(request);
+	if (result == 0 && !block)
 		block = take_from_heap(request, true);
 	if (result == 0 && !block && ask)
 		result = take_after_poll(request, take_anywhere, &block);
@@ -425,6 +508,8 @@ int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 		    take_behind_barrier(request, page_worth_a_barrier(request), &block);
 	if (result == 0 && !block && !ask)
 		result = take_after_poll(request, take_anywhere, &block);
+	if (result == 0 && !block)
+		result = take_after_flush(request, &block);
 	/* New memory may go to other threads before we get at it, but not for
 	 * ever: then it is descriptors that are short. */
 	for (int round = 0; result == 0 && !block; round++) {

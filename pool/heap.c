@@ -1,5 +1,5 @@
 /*
- * heap.c - segments, and the free blocks in them: best fit, split, merge.
+ * heap.c - segments, and the free blocks in them: fit, split, merge.
  *
  * Called with pool->lock held. Never calls the driver.
  *
@@ -9,12 +9,15 @@
  * merged block carries the youngest page of its parts: it is as weak as its
  * weakest part.
  *
- *      USED --free--> PENDING --page ready--> FREE --best fit, split--> USED
+ *      USED --free--> PENDING --page ready--> FREE --lowest fit, split--> USED
  *
  * Blocks of slab classes go through slab.c instead of `pending`.
  */
 #include "cache.h"
 #include "vmm.h"
+
+/* Free blocks that are looked at before one is taken. */
+enum { FITS_TO_SEE = 64 };
 
 int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b)
 {
@@ -100,19 +103,31 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 
 /* --- the trees of free blocks ------------------------------------------------- */
 
+/* Free memory of the common heap that could be given back, and of it the segments
+ * that regroup.c may take. */
+static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, int sign)
+{
+	pool->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
+	if (block->segment->kind == GCP_KIND_SLAB || pool->vmm ||
+	    !gcp_block_is_segment(block))
+		return;
+	pool->regroup.idle_bytes += (uint64_t)(sign * (int64_t)block->size);
+	pool->regroup.idle_segments += (uint32_t)sign;
+}
+
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
 	if (!heap->private)
-		heap->pool->unused_bytes += gcp_block_unused(block);
+		unused_count(heap->pool, block, 1);
 }
 
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
 	if (!heap->private)
-		heap->pool->unused_bytes -= gcp_block_unused(block);
+		unused_count(heap->pool, block, -1);
 }
 
 void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
@@ -202,6 +217,31 @@ struct gcp_block *gcp_tree_best_fit(struct gcp_heap *heap, enum gcp_kind kind,
 	return block;
 }
 
+static bool block_is_lower(const struct gcp_block *block, const struct gcp_block *than)
+{
+	if (block->segment != than->segment)
+		return block->segment->number < than->segment->number;
+	return block->addr < than->addr;
+}
+
+/* The block that lies lowest in the oldest segment, of those that fit. What is
+ * used crowds together, so what is free does too: whole segments fall empty, and
+ * large blocks find room. Looks at so many only, the smallest first: it decides
+ * memory, not what is right. */
+static struct gcp_block *lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
+				    uint64_t size)
+{
+	struct gcp_block *block = gcp_tree_best_fit(heap, kind, size);
+	struct gcp_block *lowest = block;
+
+	for (int i = 1; i < FITS_TO_SEE && block; i++) {
+		block = RB_NEXT(gcp_block_tree, &heap->free[kind], block);
+		if (block && block_is_lower(block, lowest))
+			lowest = block;
+	}
+	return lowest;
+}
+
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 {
 	struct gcp_block *block = gcp_tree_best_fit(heap, GCP_KIND_SLAB, bytes);
@@ -213,16 +253,45 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 	return block;
 }
 
+/* A segment that blocks of the other kind do not use, if blocks of this size could
+ * fill most of it. */
+static struct gcp_block *take_over_unused(struct gcp_heap *heap, enum gcp_kind kind,
+					  uint64_t size)
+{
+	enum gcp_kind other =
+	    kind == GCP_KIND_MEDIUM ? GCP_KIND_LARGE : GCP_KIND_MEDIUM;
+	struct gcp_block *block = gcp_tree_best_fit(heap, other, size);
+	uint64_t most = heap->pool->pools->config.segment_bytes;
+
+	while (block && block->size <= most &&
+	       (!gcp_block_is_segment(block) || block->size % size > block->size / 8))
+		block = RB_NEXT(gcp_block_tree, &heap->free[other], block);
+	if (!block || block->size > most)
+		return NULL;
+	gcp_tree_remove(heap, block);
+	block->segment->kind = kind;
+	gcp_tree_insert(heap, block);
+	return block;
+}
+
 static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 					uint32_t size_class)
 {
-	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
-	struct gcp_block *block = gcp_tree_best_fit(heap, kind, size);
+	struct gcp_block *block = NULL;
 
+	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
+
+	if (kind == GCP_KIND_HUGE)
+		block = gcp_tree_best_fit(heap, kind, size);
+	if (!block)
+		block = lowest_fit(heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind,
+				   size);
+	if (!block && kind != GCP_KIND_HUGE)
+		block = take_over_unused(heap, kind, size);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
-	if (kind != GCP_KIND_HUGE)
+	if (block->segment->kind != GCP_KIND_HUGE)
 		block_split(heap, block, size);
 	/* A block that could not be split is too large for its class. */
 	block->size_class = block->size == size ? (uint16_t)size_class : GCP_CLASS_NONE;
@@ -267,6 +336,8 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 		return NULL;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	if (heap->pool->regroup.busy_peak < heap->pool->stats.active_bytes.current)
+		heap->pool->regroup.busy_peak = heap->pool->stats.active_bytes.current;
 	return block;
 }
 
@@ -328,8 +399,16 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 
 static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
 {
+	struct gcp_block *older = TAILQ_LAST(&heap->pending, gcp_block_list);
+
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
-	TAILQ_INSERT_TAIL(&heap->pending, block, link);
+	/* What comes from a thread's cache may have waited there for long. */
+	while (older && older->page > block->page)
+		older = TAILQ_PREV(older, gcp_block_list, link);
+	if (older)
+		TAILQ_INSERT_AFTER(&heap->pending, older, block, link);
+	else
+		TAILQ_INSERT_HEAD(&heap->pending, block, link);
 	heap->pending_bytes += block->size;
 }
 
@@ -454,7 +533,8 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
 
 		if (oldest && block->page >= oldest)
 			break;
-		if (block->segment->kind == kind)
+		if (block->segment->kind == kind ||
+		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
 			page = span_page(block, size);
 		if (page && (!oldest || page < oldest))
 			oldest = page;

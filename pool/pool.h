@@ -50,7 +50,7 @@ struct gcp_config {
 	uint32_t class_list_count;               /* 0: computed from the above */
 	uint64_t slab_max;      /* classes up to this are cut from slabs */
 	uint64_t segment_bytes; /* driver allocation that medium blocks share */
-	uint64_t split_limit;   /* segments above this size are never split */
+	uint64_t split_limit;   /* what is larger has a segment of its own */
 	uint64_t window_bytes;  /* growth bound: freed bytes that may circulate,
 				 * still pending, before a barrier is set */
 	uint32_t window_blocks; /* the same in blocks, of one size */
@@ -289,6 +289,7 @@ struct gcp_gauge {
 	X(waits, "times the host waited for a page")                                   \
 	X(remaps, "allocations served by mapping unused memory to other addresses")    \
 	X(trims, "segments given back to the driver")                                  \
+	X(regroups, "times that idle segments were given back to come again as one")   \
 	X(held_frees, "frees that waited for the end of a capture")
 
 /* Calls of the library into the driver, with the time spent in them. */

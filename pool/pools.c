@@ -104,6 +104,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	atomic_store(&pool->pages.completed, GCP_PAGE_FIRST - 1);
 	atomic_store(&pool->pages.ready, GCP_PAGE_FIRST - 1);
 	gcp_heap_init(&pool->common, pool, classes, false);
+	gcp_regroup_forget(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
 		if (!atomic_load(&pools->slots[i])) {
 			atomic_store(&pools->slots[i], pool);

@@ -45,6 +45,7 @@ static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only,
 	gcp_slab_dissolve_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
+	pool->regroup.owed_bytes = 0; /* others need it */
 	pthread_mutex_unlock(&pool->lock);
 	gcp_segments_give_back(pool, &list);
 	if (taken < bytes)

@@ -9,6 +9,13 @@
 /* --- segments ------------------------------------------------------------------------
  */
 
+void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
+{
+	gcp_gauge_add(&pool->stats.reserved_bytes, change);
+	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
+			      memory_order_relaxed);
+}
+
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind)
 {
@@ -25,6 +32,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .size = size,
 	    .mapped = size,
 	    .kind = kind,
+	    .number = ++pool->last_segment,
 	    .pool = pool,
 	    .heap = heap,
 	};
@@ -39,7 +47,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
 	heap->reserved_bytes += size;
 	gcp_gauge_add(&pool->stats.segment, 1);
-	gcp_gauge_add(&pool->stats.reserved_bytes, (int64_t)size);
+	gcp_reserved_count(pool, (int64_t)size);
 	if (heap->private)
 		gcp_gauge_add(&pool->stats.private_bytes, (int64_t)size);
 	gcp_tree_insert(heap, block);
@@ -100,7 +108,7 @@ static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
 	heap->reserved_bytes -= segment->mapped;
 	gcp_gauge_add(&pool->stats.segment, -1);
-	gcp_gauge_add(&pool->stats.reserved_bytes, -(int64_t)segment->mapped);
+	gcp_reserved_count(pool, -(int64_t)segment->mapped);
 	if (heap->private)
 		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
 }
@@ -112,24 +120,54 @@ static void block_retire(struct gcp_pools *pools, struct gcp_block *block)
 	gcp_meta_give(&pools->block_meta, block);
 }
 
+static bool segment_is_unused(const struct gcp_segment *segment)
+{
+	return !segment->chunks && gcp_block_is_segment(segment->first) &&
+	       gcp_block_is_free(segment->first);
+}
+
+/* Onto `list`; its one block is free. */
+static void segment_give_up(struct gcp_heap *heap, struct gcp_segment *segment,
+			    struct gcp_segment_list *list)
+{
+	struct gcp_block *block = segment->first;
+
+	gcp_tree_remove(heap, block);
+	block_retire(heap->pool->pools, block);
+	segment_unlink(heap, segment);
+	TAILQ_INSERT_TAIL(list, segment, link);
+}
+
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 				uint64_t bytes, struct gcp_segment_list *list)
 {
-	struct gcp_pool *pool = heap->pool;
-	uint64_t completed = atomic_load(&pool->pages.completed), taken = 0;
+	uint64_t completed = atomic_load(&heap->pool->pages.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
 	while (segment && taken < bytes) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
-		struct gcp_block *block = segment->first;
 
-		if (!segment->chunks && gcp_block_is_segment(block) &&
-		    gcp_block_is_free(block) &&
-		    (!completed_only || block->page <= completed)) {
-			gcp_tree_remove(heap, block);
-			block_retire(pool->pools, block);
-			segment_unlink(heap, segment);
-			TAILQ_INSERT_TAIL(list, segment, link);
+		if (segment_is_unused(segment) &&
+		    (!completed_only || segment->first->page <= completed)) {
+			segment_give_up(heap, segment, list);
+			taken += segment->size;
+		}
+		segment = next;
+	}
+	return taken;
+}
+
+uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list)
+{
+	uint64_t completed = atomic_load(&heap->pool->pages.completed), taken = 0;
+	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+
+	while (segment) {
+		struct gcp_segment *next = TAILQ_NEXT(segment, link);
+
+		if (segment->kind != GCP_KIND_SLAB && segment_is_unused(segment) &&
+		    segment->first->page <= completed) {
+			segment_give_up(heap, segment, list);
 			taken += segment->size;
 		}
 		segment = next;
@@ -182,7 +220,10 @@ void gcp_heap_forget(struct gcp_heap *heap)
 	TAILQ_INIT(&heap->leaving);
 	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = 0;
-	if (!heap->private)
-		heap->pool->unused_bytes = 0;
+	if (!heap->private) {
+		heap->pool->unused_bytes = heap->pool->regroup.idle_bytes = 0;
+		heap->pool->regroup.idle_segments = 0;
+		gcp_regroup_forget(heap->pool);
+	}
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

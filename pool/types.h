@@ -8,6 +8,7 @@
  *   how much circulates before a barrier?     window.c
  *   which free block serves a request?        heap.c   (best fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
+ *   when does empty memory go back?           regroup.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               host_types.h
@@ -38,6 +39,7 @@
 
 #include "lock.h"
 #include "pool.h"
+#include "regroup.h"
 #include "tally.h"
 
 enum {
@@ -142,7 +144,7 @@ enum gcp_kind {
 	GCP_KIND_SLAB,   /* cut into slabs of classes up to slab_max */
 	GCP_KIND_MEDIUM, /* blocks up to class_max share segments */
 	GCP_KIND_LARGE,  /* split and merged */
-	GCP_KIND_HUGE,   /* one block, never split */
+	GCP_KIND_HUGE,   /* made for one block above split_limit, never split */
 	GCP_KINDS,
 };
 
@@ -155,6 +157,7 @@ struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
 	enum gcp_kind kind;
+	uint64_t number; /* counts the segments of its pool as they came */
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
 	struct gcp_block *first;
@@ -181,7 +184,8 @@ struct gcp_class_list {
 
 /* A book of segments and free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
- *  H2 used + cached + pending + listed + free == reserved, in bytes */
+ *  H2 used + cached + pending + listed + free == reserved, in bytes
+ *  H3 pending blocks stand in the order of their pages */
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
@@ -278,7 +282,11 @@ struct gcp_pool {
 	uint64_t vmm_range;           /* bytes of addresses to set aside at once */
 	_Atomic uint64_t vmm_mapped;  /* bytes; written under lock */
 	struct gcp_pages pages;
-	uint64_t unused_bytes;         /* in segments that hold no block; lock */
+	uint64_t unused_bytes; /* in segments that hold no block; lock */
+	uint64_t settled_page; /* closed when settle_pending last asked; lock */
+	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
+	struct gcp_regroup regroup;
+	uint64_t last_segment;         /* number of the newest segment; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
 	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
 	struct gcp_stats stats;        /* lock */
@@ -450,6 +458,8 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
  * `bytes` are taken, onto `list`; returns the bytes taken. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 				uint64_t bytes, struct gcp_segment_list *list);
+/* The same for all that are not for slabs and whose pages are completed. */
+uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list);
 void gcp_heap_forget(struct gcp_heap *heap);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
@@ -542,6 +552,8 @@ bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);
 
+/* The pool has got memory from the driver, or given back. pool->lock. */
+void gcp_reserved_count(struct gcp_pool *pool, int64_t change);
 void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change);
 /* pool->lock. */
 void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally *tally);

@@ -62,7 +62,7 @@ static void mapped_change(struct gcp_heap *heap, struct gcp_segment *segment,
 	atomic_fetch_add_explicit(&heap->pool->vmm_mapped, (uint64_t)change,
 				  memory_order_relaxed);
 	heap->reserved_bytes += (uint64_t)change;
-	gcp_gauge_add(&stats->reserved_bytes, change);
+	gcp_reserved_count(heap->pool, change);
 	if (heap->private)
 		gcp_gauge_add(&stats->private_bytes, change);
 }

@@ -23,6 +23,10 @@ enum {
 	WINDOWS_OF_ONE_STREAM = 4,
 	/* A pool of mapped segments lets this part of its memory wait. */
 	WINDOWS_OF_A_MAPPED_POOL = 64,
+	/* And no more than this part of what the pool has reserved, but for so
+	 * many bytes: what waits is memory that cannot be used. */
+	ONE_STREAM_PART = 64,
+	ONE_STREAM_LEAST = 8 << 20,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */
 	PAGES_OF_A_STREAM = 32,
@@ -90,7 +94,15 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 		window.page_bytes = most / PAGES_PER_WINDOW;
 	}
 	if (is_one_stream(pool->pools)) {
+		uint64_t part =
+		    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
+		    ONE_STREAM_PART;
+
 		window.bytes /= WINDOWS_OF_ONE_STREAM;
+		if (part < ONE_STREAM_LEAST)
+			part = ONE_STREAM_LEAST;
+		if (window.bytes > part)
+			window.bytes = part;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		window.page_bytes = window.bytes;
 		window.one_stream = true;

@@ -1,0 +1,192 @@
+/*
+ * regroup.c - gives segments that fell empty back to the driver, so that their
+ * memory comes again as one large segment; or does not come again at all.
+ *
+ * Called by free_common when it closed a page, with no lock held.
+ *
+ * A pool grows by what is asked for, and so ends up in many small segments: a
+ * block larger than each of them finds no room though most of them are empty.
+ * The driver cannot move or join them. But programs have tides: at the end of a
+ * step nearly all of a step's memory is free at once. Then
+ *
+ *      miss ----> scattered ----> much is idle ----> given back: owed
+ *      (grow.c)                   (a free)               |
+ *                 not scattered <---- next miss: one segment of all that is owed
+ *
+ * So a pool never reserves more than it did before, and a program that repeats
+ * itself soon stops missing, and from then on pays nothing. What is owed and has
+ * not been of use for a whole round is not taken again.
+ *
+ * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes
+ * back only inside calls that free, where plain CUDA would have waited as well;
+ * never because an allocation misses. And only for a small part of the time.
+ */
+#include "cache.h"
+
+enum {
+	/* Worth it when 1/SHARE of the reserved memory is idle; and 1/MORE_SHARE
+	 * again when the tide falls further. */
+	SHARE = 7,
+	MORE_SHARE = 64,
+	/* At most 1/COST_SHARE of the time goes into giving back, */
+	COST_SHARE = 32,
+	/* but for so much at once. */
+	COST_BURST_NS = 200 * 1000 * 1000,
+	/* Pages closed since the latest miss, after which no tide is expected. */
+	PAGES_OF_HOPE = 1024,
+	/* Of what is busy, so much lies idle between its blocks. */
+	BETWEEN_SHARE = 16,
+};
+
+/* Whether regrouping may help. pool->lock is held. */
+static void scattered_set(struct gcp_pool *pool, bool scattered)
+{
+	pool->regroup.pages = 0;
+	pool->regroup.flush_below = UINT64_MAX;
+	atomic_store_explicit(&pool->regroup.scattered, scattered,
+			      memory_order_relaxed);
+}
+
+/* pool->lock is held. */
+static bool is_worth_it(const struct gcp_pool *pool)
+{
+	uint64_t all = pool->stats.reserved_bytes.current + pool->regroup.owed_bytes;
+
+	if (pool->regroup.owed_bytes > 0)
+		return pool->regroup.idle_bytes > all / MORE_SHARE;
+	return pool->regroup.idle_segments > 1 &&
+	       pool->regroup.idle_bytes > all / SHARE;
+}
+
+/* Whether much is free that may be kept from falling idle by what threads cache.
+ * Each time that another part of it was freed: threads want to keep it. pool->lock
+ * is held. */
+static bool is_worth_a_flush(struct gcp_pool *pool)
+{
+	uint64_t reserved = pool->stats.reserved_bytes.current;
+	uint64_t used = pool->stats.allocated_bytes.current + pool->regroup.idle_bytes;
+
+	if (used + reserved / SHARE > reserved || used >= pool->regroup.flush_below)
+		return false;
+	pool->regroup.flush_below = used > reserved / 16 ? used - reserved / 16 : 0;
+	return true;
+}
+
+/* Whether the time that it costs has been saved. pool->lock is held. */
+static bool is_affordable(struct gcp_pool *pool, uint64_t now)
+{
+	uint64_t saved = (now - pool->regroup.looked_ns) / COST_SHARE;
+
+	pool->regroup.looked_ns = now;
+	pool->regroup.debt_ns -=
+	    saved < pool->regroup.debt_ns ? saved : pool->regroup.debt_ns;
+	return pool->regroup.debt_ns < COST_BURST_NS;
+}
+
+/* Takes the idle segments, all ready, out of the books. */
+static void unlink_idle(struct gcp_pool *pool, struct gcp_segment_list *list)
+{
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+	pool->regroup.owed_bytes += gcp_heap_unlink_idle(&pool->common, list);
+	pool->stats.regroups++;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+static int regroup(struct gcp_pool *pool)
+{
+	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
+	uint64_t start = pool->pools->driver.clock_ns();
+	int result = gcp_pages_complete(pool, gcp_pages_tag(pool));
+
+	if (result == 0) {
+		gcp_caches_flush(pool);
+		unlink_idle(pool, &list);
+		gcp_segments_give_back(pool, &list);
+	}
+	pthread_mutex_lock(&pool->lock);
+	pool->regroup.debt_ns += pool->pools->driver.clock_ns() - start;
+	pthread_mutex_unlock(&pool->lock);
+	return result == -EBUSY ? 0 : result;
+}
+
+int gcp_pool_regroup(struct gcp_pool *pool)
+{
+	int result = 0;
+	bool wanted, flush;
+
+	/* A steady program goes no further. */
+	if (!atomic_load_explicit(&pool->regroup.scattered, memory_order_relaxed))
+		return 0;
+	if (atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0)
+		return 0;
+	result = gcp_pages_poll_all(pool);
+	if (result != 0)
+		return result;
+	pthread_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+	flush = !is_worth_it(pool) && is_worth_a_flush(pool);
+	pthread_mutex_unlock(&pool->lock);
+	if (flush)
+		gcp_caches_flush(pool);
+	pthread_mutex_lock(&pool->lock);
+	if (++pool->regroup.pages == PAGES_OF_HOPE)
+		gcp_regroup_forget(pool);
+	wanted =
+	    is_worth_it(pool) && is_affordable(pool, pool->pools->driver.clock_ns());
+	pthread_mutex_unlock(&pool->lock);
+	/* One thread is enough. */
+	if (!wanted || atomic_exchange(&pool->regroup.under_way, true))
+		return 0;
+	result = regroup(pool);
+	atomic_store(&pool->regroup.under_way, false);
+	return result;
+}
+
+/* How much of what is owed should come again: what was busy at most, and some more
+ * for what lies between blocks. pool->lock is held. */
+static uint64_t still_wanted(const struct gcp_pool *pool)
+{
+	const struct gcp_regroup *regroup = &pool->regroup;
+	uint64_t reserved = pool->stats.reserved_bytes.current;
+	uint64_t busy = regroup->busy_peak > regroup->busy_peak_before
+			    ? regroup->busy_peak
+			    : regroup->busy_peak_before;
+
+	busy += busy / BETWEEN_SHARE;
+	if (busy <= reserved)
+		return 0;
+	return busy - reserved < regroup->owed_bytes ? busy - reserved
+						     : regroup->owed_bytes;
+}
+
+uint64_t gcp_regroup_on_miss(struct gcp_pool *pool, uint64_t bytes)
+{
+	const struct gcp_config *config = &pool->pools->config;
+	struct gcp_regroup *regroup = &pool->regroup;
+	uint64_t wanted = still_wanted(pool), most = config->split_limit;
+
+	if (regroup->owed_bytes == 0) {
+		scattered_set(pool, true);
+		return bytes;
+	}
+	if (config->cache_limit && most > config->cache_limit)
+		most = config->cache_limit;
+	regroup->owed_bytes = wanted > most ? wanted - most : 0;
+	if (wanted > most)
+		wanted = most;
+	if (regroup->owed_bytes == 0) {
+		regroup->busy_peak_before = regroup->busy_peak;
+		regroup->busy_peak = pool->stats.active_bytes.current;
+		scattered_set(pool, false);
+	}
+	/* A device may be filled with blocks of one size: none is lost. */
+	return wanted > bytes ? wanted / bytes * bytes : bytes;
+}
+
+void gcp_regroup_forget(struct gcp_pool *pool)
+{
+	pool->regroup.owed_bytes = pool->regroup.busy_peak =
+	    pool->regroup.busy_peak_before = 0;
+	scattered_set(pool, false);
+}
