@@ -10,6 +10,7 @@
 #include "hooks.h"
 #include "life.h"
 #include "memory.h"
+#include "poller.h"
 #include "report.h"
 
 #define GCP_HOST_FLAGS                                                                 \
@@ -119,8 +120,11 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	int result = -ENOENT;
 	uint64_t start;
 
-	if (ptr && gcp_process_pooling())
+	if (ptr && gcp_process_pooling()) {
 		result = gcp_host_free(gcp_process.pools, ptr);
+		if (__builtin_expect(gcp_process.options.host_thread, 0))
+			gcp_poller_start();
+	}
 	if (result != -ENOENT)
 		return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
 	start = gcp_tally_clock();

@@ -80,6 +80,8 @@ const struct gcp_option gcp_option_table[] = {
      FIELD(pool.host_cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
     {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_BYTES,
      FIELD(pool.host_quota), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_HOST_THREAD", "a thread looks whether freed pinned memory is ready",
+     GCP_OPTION_BOOL, FIELD(host_thread)},
     {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
      .choices = "off|error|warn|info|debug"},
     {"GCPOOL_LOG_FILE", "where it is said; %p is the process id", GCP_OPTION_TEXT,

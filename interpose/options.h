@@ -33,6 +33,7 @@ struct gcp_options {
 	char log_file[GCP_PATH_MAX]; /* empty: stderr */
 	enum gcp_stats_format stats;
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
+	bool host_thread;              /* poller.c */
 	bool strict;
 	bool help;
 };

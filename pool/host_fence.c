@@ -33,8 +33,9 @@
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
-       CUDA_TOO_OLD = 36, /* the driver is older than the function: cuda.h */
-       LOAD_SHIFT = 40,   /* load: blocks above, units of 512 bytes below */
+       CUDA_STICKY_FIRST = 700, /* of the device, which every later call reports */
+       CUDA_STICKY_LAST = 799,
+       LOAD_SHIFT = 40, /* load: blocks above, units of 512 bytes below */
 };
 
 uint64_t gcp_host_pages_tag(struct gcp_host *host)
@@ -142,8 +143,10 @@ static int close_failed(struct gcp_host *host, int result)
 	if (result < 0 || (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST))
 		return -EBUSY; /* a capture that nobody told us of; or for now */
 	atomic_store(&host->off, true);
-	/* A driver that knows no context fence has found no error. */
-	return result == CUDA_TOO_OLD ? -EBUSY : result;
+	/* A driver that knows no context fence, or cannot set one here, has found no
+	 * error that the program would have met. */
+	return result >= CUDA_STICKY_FIRST && result <= CUDA_STICKY_LAST ? result
+									 : -EBUSY;
 }
 
 static int close_locked(struct gcp_host *host)

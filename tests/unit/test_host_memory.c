@@ -148,9 +148,10 @@ static void where_fences_fail_the_driver_frees(void **state)
 
 	(void)state;
 	fake_host.record_result = 801;
-	/* One of these finds out. */
-	if (gcp_host_free(pools, p) == 0)
-		assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &none), 801);
+	/* One of these finds out, which is no error of the program's. */
+	give(p);
+	if (gcp_host_alloc(pool, MIB, 0, NULL, &none) == 0)
+		give(none);
 	assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
 	give(q);
 	assert_int_equal(fake_host.used, 0);
@@ -170,6 +171,19 @@ static void a_capture_nobody_told_of_is_no_failure(void **state)
 	assert_ptr_equal(take(MIB), p);
 	give(p);
 	give(q);
+}
+
+/* But what the device reports belongs to the program's call. */
+static void a_sticky_error_is_handed_on(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	fake_host.record_result = 719;
+	if (gcp_host_free(pools, p) == 0)
+		assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &q), 719);
+	assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &q), -ENOSYS);
+	gcp_host_trim(pools, 0);
 }
 
 /* Every driver call fails once: nothing is lost, nothing is given out twice. */
@@ -304,6 +318,7 @@ int main(void)
 	    TEST(without_context_fences_nothing_is_pooled),
 	    TEST(where_fences_fail_the_driver_frees),
 	    TEST(a_capture_nobody_told_of_is_no_failure),
+	    TEST(a_sticky_error_is_handed_on),
 	    TEST(any_failure_leaves_the_books_sound),
 	    TEST(the_figures_add_up),
 	    TEST(threads_share_the_buckets),

@@ -1,0 +1,84 @@
+/*
+ * poller.c - see poller.h. Off unless asked for.
+ *
+ * The thread closes the open page and asks for the fences of freed pinned memory every
+ * 100 us, and every 10 ms when nothing waits. It never touches blocks, those of graphs
+ * least of all: it only moves on the number up to which pages are completed.
+ *
+ * It is started by the first free, after CUDA, so that its end, which atexit brings,
+ * comes before that of CUDA: it makes no CUDA call once exit has run its handlers, and
+ * is joined. It takes no signals. In the child of a fork it does not exist, and the
+ * child, where everything passes through, does not miss it.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "elfwalk.h"
+#include "message.h"
+#include "poller.h"
+#include "process.h"
+
+enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000 };
+
+static struct {
+	atomic_bool begun; /* somebody starts it or has started it */
+	atomic_bool stop;
+	pthread_t thread;
+	pid_t process;
+	/* In libpthread before glibc 2.34, and therefore looked up. */
+	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	int (*join)(pthread_t, void **);
+} poller;
+
+static void *poller_run(void *unused)
+{
+	struct timespec nap = {0};
+
+	(void)unused;
+	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
+		nap.tv_nsec = gcp_host_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
+		nanosleep(&nap, NULL);
+	}
+	return NULL;
+}
+
+/* At exit, and not in a child that a fork has left with our handlers. */
+static void poller_end(void)
+{
+	if (poller.process != getpid())
+		return;
+	atomic_store_explicit(&poller.stop, true, memory_order_release);
+	poller.join(poller.thread, NULL);
+}
+
+static bool poller_create(void)
+{
+	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
+	bool created;
+
+	*(void **)&poller.create = gcp_elf_libc_symbol("pthread_create");
+	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_join");
+	if (!poller.create || !poller.join)
+		return false;
+	poller.process = getpid();
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	created = poller.create(&poller.thread, NULL, poller_run, NULL) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return created && atexit(poller_end) == 0;
+}
+
+void gcp_poller_start(void)
+{
+	if (atomic_load_explicit(&poller.begun, memory_order_relaxed) ||
+	    atomic_exchange(&poller.begun, true))
+		return;
+	if (!poller_create())
+		gcp_message(GCP_LEVEL_WARNING,
+			    "cannot start the thread of GCPOOL_HOST_THREAD, "
+			    "going on without it");
+}
