@@ -182,6 +182,8 @@ FORBIDDEN = {
     "interpose": ["getenv", "printf", "fprintf", "dprintf", "system", "popen", "abort",
                   "exit", "atexit", "signal", "sigaction", "pthread_create"],
 }
+# The one thread that the library may have, and only when asked to, ends before CUDA does.
+ALLOWED = {"interpose/poller.c": ["atexit"]}
 
 
 def code_of(text):
@@ -196,7 +198,7 @@ def check_names(tree):
         room = name.split("/")[0]
         code = code_of(tree.read(name)) if room in ROOMS else ""
         for function in FORBIDDEN.get(room, []):
-            if re.search(CALL % function, code):
+            if function not in ALLOWED.get(name, []) and re.search(CALL % function, code):
                 yield name, "calls %s, which has no place in %s/" % (function, room)
         if "__attribute__((constructor" in code:
             yield name, "runs at load"
