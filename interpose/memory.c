@@ -65,13 +65,16 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 
 /* --- allocate ----------------------------------------------------------------- */
 
-/* The pool could not: the host is out of memory. Plain memory will do, and must
- * not cost a capture. */
+/* The pool could not: the host is out of memory. Plain memory will do, but not for
+ * a capture: no graph would keep it, and to free it would destroy the capture. */
 static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	struct gcp_visit visit;
-	CUresult result = gcp_visit_begin(&visit, NULL);
+	CUresult result;
 
+	if (gcp_process_capturing())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gcp_visit_begin(&visit, NULL);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_memory_pass_alloc(ret_ptr, bytes);
@@ -108,6 +111,8 @@ static CUresult pitch_pass_relaxed(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 	struct gcp_visit visit;
 	CUresult result;
 
+	if (gcp_process_capturing())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	do {
 		result = gcp_visit_begin(&visit, NULL);
 		if (result != CUDA_SUCCESS)
