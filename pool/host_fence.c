@@ -140,7 +140,8 @@ static uint32_t queue_find(struct gcp_host_pages *pages, uint64_t page)
  * by the driver. */
 static int close_failed(struct gcp_host *host, int result)
 {
-	if (result < 0 || (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST))
+	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY ||
+	    (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST))
 		return -EBUSY; /* a capture that nobody told us of; or for now */
 	atomic_store(&host->off, true);
 	/* A driver that knows no context fence, or cannot set one here, has found no
