@@ -124,7 +124,8 @@ static bool try_again(struct world *w, int device, uint64_t bytes, CUresult resu
 {
 	static unsigned tries;
 
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || may_be_out(w, device, bytes))
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || w->setting->fault ||
+	    may_be_out(w, device, bytes))
 		return false;
 	if (tries++ > 20)
 		failure(w, "out of memory for %llu of %llu bytes",
@@ -238,8 +239,9 @@ bool block_free(struct thread *t, struct block *block)
 
 	if (!order_free(t, block))
 		return false;
+	/* A free that reports an error of the device may have freed all the same. */
 	if (!is_left(w, block) && !FINE(t, cuMemFree(block->addr)))
-		return false;
+		(void)cuMemFree(block->addr);
 	block->live = false;
 	return true;
 }
@@ -256,7 +258,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 		return false;
 	if (!is_left(w, block) &&
 	    !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
-		return false;
+		(void)cuMemFree(block->addr);
 	block->live = false; /* nobody may count on any order by this */
 	return true;
 }

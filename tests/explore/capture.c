@@ -60,7 +60,9 @@ void capture_adopt(struct thread *t, struct block *block)
 		       (c && c->mode == CU_STREAM_CAPTURE_MODE_RELAXED);
 
 	block->in_capture = !all_is_calm(w);
-	if (count == 1)
+	/* Short of memory for its books, the library may keep less for graphs. */
+	if (count == 1 &&
+	    !(w->setting->fault && strcmp(w->setting->fault->name, FAULT_MEMORY) == 0))
 		block->pool = c->pool;
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (may_belong(t, &w->captures[i]))

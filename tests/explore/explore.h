@@ -22,7 +22,8 @@
  *   graphs.c    graphs, executables and launches
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
- *   trial.c     children, workers, faults and shrinking
+ *   faults.c    calls of the library that fail
+ *   trial.c     children and shrinking
  *   main.c      the command line
  *
  * Threads: the program's threads are real ones, but only the one whose turn it
@@ -165,7 +166,10 @@ struct history {
 	struct op ops[OPS_MAX];
 };
 
+struct fault;
+
 struct setting {
+	const struct fault *fault; /* or NULL */
 	uint64_t seed;
 	unsigned threads;
 	int devices;
@@ -505,8 +509,31 @@ struct library {
 	int (*pool_use)(uint64_t);
 	int (*pool_release)(uint64_t);
 	const char *(*check)(void);
+	void (*fail_memory)(unsigned, int);
+	uint64_t (*memory_calls)(void);
 };
 extern struct library library;
+
+/* --- faults.c --- */
+
+/* What fails: the call number `at` of a function of the driver, and all later ones
+ * if onwards. name NULL: nothing. */
+struct fault {
+	const char *name;
+	unsigned at;
+	bool onwards, loses;
+	int code;
+};
+
+#define FAULT_LOOKUP "cuGetProcAddress_v2" /* from the start of the process */
+#define FAULT_MEMORY "malloc"              /* the library's own */
+enum { FAULT_CALLS_MAX = 40 };
+
+void fault_start(const struct fault *fault);
+void fault_arm(const struct fault *fault);
+void fault_disarm(void);
+uint64_t fault_count(unsigned call);
+const char *fault_name(unsigned call); /* NULL behind the last */
 
 /* --- trial.c --- */
 
@@ -516,7 +543,8 @@ struct outcome {
 	uint32_t failed;
 	uint32_t done;
 	char why[500];
-	uint64_t steps, skipped;
+	uint64_t steps;
+	uint64_t calls[FAULT_CALLS_MAX]; /* of the functions that can fail, faults.c */
 };
 extern struct outcome *outcome;
 

@@ -10,6 +10,8 @@
  *   --seeds FILE    these first: one seed a line, then what it found
  *   --plain, --leak the library off; and no free done: whether the program is
  *                   correct by itself
+ *   --faults        each history many times, each call of the library failing in turn
+ *   --fault X:3+:2  this one: the third call of X, and all later ones, gives code 2
  *   --keep-going    all failures, not only the first
  *
  * Starts itself again with the library preloaded. One line for each failure, one
@@ -33,7 +35,7 @@ struct arguments {
 	const char *library, *ops, *seeds, *commit;
 	uint64_t from, count, seed, repeat;
 	unsigned jobs;
-	bool one, print, keep_going, shrink;
+	bool one, print, keep_going, shrink, faults;
 };
 
 /* What all workers found together; shared. */
@@ -123,14 +125,21 @@ static bool history_run(uint64_t seed)
 	bool good;
 
 	setting_draw(&setting, seed);
-	if (getenv("EXPLORE_NOVMM"))
-		setting.vmm = false;
 	history_draw(&history, &setting);
 	memset(kept, 1, sizeof(kept));
 	if (arguments.ops)
 		ops_parse(arguments.ops, kept);
 	if (arguments.print)
 		history_print(&history, kept);
+	if (arguments.faults) {
+		uint64_t failures;
+		uint64_t runs =
+		    faults_run(&arguments.trial, &setting, &history, &failures);
+
+		__atomic_add_fetch(&total->histories, runs, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&total->failures, failures, __ATOMIC_RELAXED);
+		return failures == 0;
+	}
 	good = trial_run(&arguments.trial, &setting, &history, kept);
 	__atomic_add_fetch(&total->histories, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&total->steps, outcome->steps, __ATOMIC_RELAXED);
@@ -236,9 +245,13 @@ static bool flag(const char *text)
 		const char *name;
 		bool *value;
 	} flags[] = {
-	    {"--plain", &arguments.trial.plain},     {"--leak", &arguments.trial.leak},
-	    {"--verbose", &arguments.trial.verbose}, {"--shrink", &arguments.shrink},
-	    {"--keep-going", &arguments.keep_going}, {"--print", &arguments.print},
+	    {"--plain", &arguments.trial.plain},
+	    {"--leak", &arguments.trial.leak},
+	    {"--verbose", &arguments.trial.verbose},
+	    {"--shrink", &arguments.shrink},
+	    {"--faults", &arguments.faults},
+	    {"--keep-going", &arguments.keep_going},
+	    {"--print", &arguments.print},
 	};
 
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
@@ -267,6 +280,8 @@ static bool value(const char *name, const char *text)
 		arguments.repeat = strtoull(text, NULL, 0);
 	else if (strcmp(name, "--seconds") == 0)
 		arguments.trial.seconds = (unsigned)atoi(text);
+	else if (strcmp(name, "--fault") == 0)
+		return fault_parse(text, &arguments.trial.fault);
 	else if (strcmp(name, "--seed") == 0) {
 		arguments.seed = strtoull(text, NULL, 0);
 		arguments.one = true;

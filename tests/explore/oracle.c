@@ -30,6 +30,8 @@ void oracle_init(void)
 	*(void **)&library.pool_use = find("gcpool_graph_pool_use");
 	*(void **)&library.pool_release = find("gcpool_graph_pool_release");
 	*(void **)&library.check = find("gcpool_explore_check");
+	*(void **)&library.fail_memory = find("gcpool_explore_fail_memory");
+	*(void **)&library.memory_calls = find("gcpool_explore_memory_calls");
 }
 
 /* --- saying that something is wrong --- */
@@ -52,6 +54,8 @@ bool fine(struct world *w, CUresult result, const char *call)
 
 	if (result == CUDA_SUCCESS)
 		return true;
+	if (w->setting->fault && (int)result == w->setting->fault->code)
+		return false;
 	failure(w, "%.*s gives %d", end ? (int)(end - call) : (int)strlen(call), call,
 		(int)result);
 }
@@ -96,6 +100,14 @@ static void device_check(struct world *w, int device)
 			bytes += block->bytes;
 			count++;
 		}
+	if (w->setting->fault) {
+		/* What the library could not serve it left to CUDA. */
+		count =
+		    stats.allocation.current < count ? stats.allocation.current : count;
+		bytes = stats.requested_bytes.current < bytes
+			    ? stats.requested_bytes.current
+			    : bytes;
+	}
 	if (stats.allocation.current != count)
 		failure(w, "device %d: %llu blocks are live, the library says %llu",
 			device, (unsigned long long)count,
@@ -185,9 +197,10 @@ void oracle_end(struct world *w)
 	if (gcpsim_pending() > 0)
 		failure(w, "%llu operations never end",
 			(unsigned long long)gcpsim_pending());
+	w->left |= w->setting->fault && w->setting->fault->loses;
 	trim_all(w);
 	oracle_step(w);
-	if (gcpsim_user_objects() > 0)
+	if (!w->left && gcpsim_user_objects() > 0)
 		failure(w, "%llu user objects are left",
 			(unsigned long long)gcpsim_user_objects());
 	if (!w->left && allocations(w) > 0)

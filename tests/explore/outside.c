@@ -36,7 +36,7 @@ static void pin_free(struct thread *t, struct block **slot)
 		return;
 	if (!t->world->setting->leak &&
 	    !FINE(t, cuMemFreeHost((void *)(uintptr_t)block->addr)))
-		return;
+		(void)cuMemFreeHost((void *)(uintptr_t)block->addr);
 	t->world->left |= t->world->setting->leak;
 	block->live = false;
 	*slot = NULL;

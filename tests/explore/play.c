@@ -210,6 +210,7 @@ static void end_play(struct world *w)
 	struct thread *t = &w->threads[0];
 
 	w->ending = true;
+	fault_disarm();
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live) {
 			struct op end = {
@@ -248,6 +249,11 @@ void play(const struct setting *setting, const struct history *history,
 	oracle_init();
 	for (int i = 0; i < setting->devices; i++)
 		space_open(&threads[0], i, i, true);
+	if (setting->fault)
+		fault_arm(setting->fault);
+	else
+		for (unsigned i = 0; fault_name(i); i++)
+			outcome->calls[i] -= fault_count(i);
 	for (w->step = 0; w->step < history->count; w->step++) {
 		const struct op *op = &history->ops[w->step];
 		struct thread *t = &threads[op->thread % THREADS_MAX];
@@ -265,5 +271,7 @@ void play(const struct setting *setting, const struct history *history,
 			play_op(t, op);
 		oracle_step(w);
 	}
+	for (unsigned i = 0; !setting->fault && fault_name(i); i++)
+		outcome->calls[i] += fault_count(i);
 	end_play(w);
 }

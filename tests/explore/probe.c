@@ -1,12 +1,75 @@
 /*
  * probe.c - what the explorer's builds of the library have in addition: a door to
- * the checks of the invariants. Never part of libgcpool.so.
+ * the checks of the invariants, and memory of the host that can run out. Never
+ * part of libgcpool.so.
+ *
+ * The library is linked with --wrap for the functions below, so that its own calls
+ * come here and nobody else's do.
  */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include "../../interpose/process.h"
 
-__attribute__((visibility("default"))) const char *gcpool_explore_check(void);
+#define DOOR __attribute__((visibility("default")))
+
+DOOR const char *gcpool_explore_check(void);
+DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
+DOOR uint64_t gcpool_explore_memory_calls(void);
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
+
+static _Atomic uint64_t memory_calls, fail_at;
+static _Atomic int fail_onwards;
 
 const char *gcpool_explore_check(void)
 {
 	return gcp_process_pooling() ? gcp_pools_check(gcp_process.pools) : NULL;
+}
+
+/* The call number `at` from now on fails; 0: none. */
+void gcpool_explore_fail_memory(unsigned at, int onwards)
+{
+	atomic_store(&fail_onwards, onwards);
+	atomic_store(&fail_at, at ? atomic_load(&memory_calls) + at : 0);
+}
+
+uint64_t gcpool_explore_memory_calls(void)
+{
+	return atomic_load(&memory_calls);
+}
+
+static bool memory_fails(void)
+{
+	uint64_t number = atomic_fetch_add(&memory_calls, 1) + 1;
+	uint64_t at = atomic_load(&fail_at);
+	bool fails =
+	    at && (number == at || (number > at && atomic_load(&fail_onwards)));
+
+	if (fails)
+		errno = ENOMEM;
+	return fails;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+	return memory_fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+	return memory_fails() ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+{
+	return memory_fails() ? MAP_FAILED
+			      : __real_mmap(addr, length, prot, flags, fd, offset);
 }

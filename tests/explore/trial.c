@@ -37,7 +37,9 @@ static void child(const struct trial *trial, const struct setting *setting,
 	mine.leak = trial->leak;
 	if (mine.leak)
 		mine.memory = 64ull << 30;
+	mine.fault = trial->fault.name ? &trial->fault : NULL;
 	setting_apply(&mine, trial->verbose);
+	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
 	alarm(trial->seconds);
 	play(&mine, history, kept);

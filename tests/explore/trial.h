@@ -9,6 +9,7 @@
 struct trial {
 	bool plain, leak, verbose;
 	unsigned seconds; /* that a child may take */
+	struct fault fault;
 };
 
 void trial_init(void);
@@ -19,5 +20,11 @@ bool trial_run(const struct trial *trial, const struct setting *setting,
 /* As few operations as possible that still fail. Returns how many. */
 uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 		      const struct history *history, uint8_t *kept);
+
+/* faults.c: every call that can fail, in turn. Returns how many runs it took. */
+uint64_t faults_run(const struct trial *trial, const struct setting *setting,
+		    const struct history *history, uint64_t *ret_failures);
+/* NAME:AT[+]:CODE */
+bool fault_parse(const char *text, struct fault *ret_fault);
 
 #endif

@@ -1,0 +1,167 @@
+/*
+ * faults.c - the calls that the library makes, each failing in turn: the first,
+ * the second ... until a run sees no failure; once, and from then on.
+ *
+ * The program may get the failure's own code wherever it could have come from, or
+ * not notice. What it has must stay right: no hazard, nothing lost but what a
+ * failing call itself loses, no capture invalidated.
+ */
+#include "trial.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AT_MAX = 60, CODES_MAX = 2, NOT_READY = 600 };
+
+/* What fails, how, and whether memory or graphs may stay lost by it. */
+static const struct {
+	const char *name;
+	int codes[CODES_MAX];
+	bool loses;
+} calls[] = {
+    {"cuMemAlloc_v2", {2, 0}, false},
+    {"cuMemFree_v2", {719, 0}, true},
+    {"cuCtxRecordEvent", {719, 801}, false},
+    {"cuCtxWaitEvent", {719, 0}, false},
+    {"cuEventCreate", {2, 0}, false},
+    {"cuEventQuery", {NOT_READY, 719}, false},
+    {"cuEventSynchronize", {719, 0}, false},
+    {"cuCtxSynchronize", {719, 0}, false},
+    {"cuCtxPushCurrent_v2", {719, 0}, true},
+    {"cuStreamGetCaptureInfo_v3", {2, 0}, true},
+    {"cuUserObjectCreate", {2, 0}, true},
+    {"cuGraphRetainUserObject", {2, 0}, true},
+    {"cuGraphNodeGetDependencies_v2", {2, 0}, false},
+    {"cuMemPoolTrimTo", {2, 0}, false},
+    {"cuDeviceGraphMemTrim", {2, 0}, false},
+    {"cuMemHostAlloc", {2, 0}, false},
+    {"cuMemFreeHost", {719, 0}, true},
+    {"cuMemCreate", {2, 0}, false},
+    {"cuMemAddressReserve", {2, 0}, false},
+    {"cuMemMap", {2, 0}, true},
+    {"cuMemSetAccess", {2, 0}, true},
+    {"cuMemUnmap", {719, 0}, true},
+    {"cuMemRelease", {719, 0}, true},
+    {FAULT_LOOKUP, {500, 0}, false},
+    {FAULT_MEMORY, {2, 0}, true},
+};
+
+enum { CALLS = sizeof(calls) / sizeof(*calls) };
+_Static_assert((int)CALLS <= (int)FAULT_CALLS_MAX, "the outcome has a count for each");
+
+const char *fault_name(unsigned call)
+{
+	return call < CALLS ? calls[call].name : NULL;
+}
+
+void fault_start(const struct fault *fault)
+{
+	char plan[96];
+
+	if (!fault->name)
+		return;
+	snprintf(plan, sizeof(plan), "%s:%u%s:%d", fault->name, fault->at,
+		 fault->onwards ? "+" : "", fault->code);
+	if (strcmp(fault->name, FAULT_LOOKUP) == 0)
+		setenv("GCPSIM_FAIL", plan, 1); /* long before the first call */
+}
+
+void fault_arm(const struct fault *fault)
+{
+	char plan[96];
+
+	if (!fault->name || strcmp(fault->name, FAULT_LOOKUP) == 0)
+		return;
+	snprintf(plan, sizeof(plan), "%s:%u%s:%d", fault->name, fault->at,
+		 fault->onwards ? "+" : "", fault->code);
+	if (strcmp(fault->name, FAULT_MEMORY) != 0)
+		gcpsim_fail(plan);
+	else if (library.fail_memory)
+		library.fail_memory(fault->at, fault->onwards);
+}
+
+void fault_disarm(void)
+{
+	gcpsim_fail(NULL);
+	if (library.fail_memory)
+		library.fail_memory(0, 0);
+}
+
+uint64_t fault_count(unsigned call)
+{
+	const char *name = calls[call].name;
+
+	if (strcmp(name, FAULT_MEMORY) == 0)
+		return library.memory_calls ? library.memory_calls() : 0;
+	return gcpsim_calls(name);
+}
+
+static bool run_one(struct trial *trial, const struct setting *setting,
+		    const struct history *history, const struct fault *fault)
+{
+	trial->fault = *fault;
+	if (trial_run(trial, setting, history, NULL))
+		return true;
+	printf(
+	    "explore --seed 0x%llx --fault %s:%u%s:%d: step %u of %u operations: %s\n",
+	    (unsigned long long)setting->seed, fault->name, fault->at,
+	    fault->onwards ? "+" : "", fault->code, outcome->step, history->count,
+	    outcome->why);
+	fflush(stdout);
+	return false;
+}
+
+/* Every call in turn; returns the runs, *ret_failures of them failed. */
+uint64_t faults_run(const struct trial *trial, const struct setting *setting,
+		    const struct history *history, uint64_t *ret_failures)
+{
+	struct trial mine = *trial;
+	uint64_t counts[CALLS], runs = 0;
+
+	mine.fault = (struct fault){0};
+	*ret_failures = !trial_run(&mine, setting, history, NULL);
+	memcpy(counts, outcome->calls, sizeof(counts));
+	for (unsigned call = 0; call < CALLS; call++) {
+		uint64_t step = counts[call] / AT_MAX + 1;
+
+		for (uint64_t at = 1; at <= counts[call]; at += step)
+			for (unsigned how = 0; how < 2 * CODES_MAX; how++) {
+				struct fault fault = {.name = calls[call].name,
+						      .at = (unsigned)at,
+						      .onwards = how & 1,
+						      .code =
+							  calls[call].codes[how / 2],
+						      .loses = calls[call].loses};
+
+				/* Not ready for ever is no driver's answer. */
+				if (!fault.code ||
+				    (fault.onwards && fault.code == NOT_READY))
+					continue;
+				*ret_failures +=
+				    !run_one(&mine, setting, history, &fault);
+				runs++;
+			}
+	}
+	return runs;
+}
+
+/* "NAME:AT[+]:CODE" */
+bool fault_parse(const char *text, struct fault *ret_fault)
+{
+	for (unsigned call = 0; call < CALLS; call++) {
+		size_t length = strlen(calls[call].name);
+		char *end;
+
+		if (strncmp(text, calls[call].name, length) != 0 || text[length] != ':')
+			continue;
+		ret_fault->name = calls[call].name;
+		ret_fault->loses = calls[call].loses;
+		ret_fault->at = (unsigned)strtoul(text + length + 1, &end, 10);
+		ret_fault->onwards = *end == '+';
+		end += *end == '+';
+		ret_fault->code = *end == ':' ? atoi(end + 1) : calls[call].codes[0];
+		return true;
+	}
+	return false;
+}
