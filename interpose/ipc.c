@@ -82,6 +82,20 @@ static uint64_t handle_decode(CUipcMemHandle *handle)
 
 /* --- export --------------------------------------------------------------------- */
 
+/* CUDA makes no such handle for memory that is mapped by hand. */
+static void export_refused(CUdeviceptr ptr)
+{
+	static atomic_bool said;
+	struct gcp_block_info info;
+
+	if (gcp_process_pooling() &&
+	    gcp_pools_find(gcp_process.pools, ptr, &info) == 0 && info.mapped &&
+	    !atomic_exchange(&said, true))
+		gcp_message(GCP_LEVEL_ERROR,
+			    "CUDA exports no IPC handle of mapped memory, handing on "
+			    "its refusal; GCPOOL_BACKEND=segments exports it");
+}
+
 CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 {
 	CUresult result = gcp_memory_complete(ptr);
@@ -89,6 +103,8 @@ CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
+	if (result != CUDA_SUCCESS)
+		export_refused(ptr);
 	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
 	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0 ||
 	    info.addr == info.segment_addr)

@@ -79,29 +79,44 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 	return CUDA_SUCCESS;
 }
 
+/* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
+ * for what cudaMalloc gives them. */
 static void range_correct(void *value, CUpointer_attribute attribute,
 			  const struct gcp_block_info *info)
 {
+	if (value && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->mapped)
+		*(CUcontext *)value = info->ctx;
 	if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
 		*(CUdeviceptr *)value = info->addr;
 	else if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
 		*(size_t *)value = info->requested;
 }
 
+/* Which answers are ours to correct. */
+static bool range_corrects(CUpointer_attribute attribute)
+{
+	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT;
+}
+
 CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,
 					CUdeviceptr ptr)
 {
 	CUresult result = CUDA_SUCCESS;
-	struct gcp_block_info info;
+	struct gcp_block_info info = {0};
 
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		result = gcp_memory_complete(ptr);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
-	if (result == CUDA_SUCCESS &&
-	    (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
-	     attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) &&
-	    (range_find(ptr, &info) || range_find_inside(ptr, &info)))
+	if (!ret_value || !range_corrects(attribute) ||
+	    (!range_find(ptr, &info) &&
+	     (result != CUDA_SUCCESS || !range_find_inside(ptr, &info))))
+		return result;
+	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info.mapped)
+		result = CUDA_SUCCESS; /* even where CUDA has no answer */
+	if (result == CUDA_SUCCESS)
 		range_correct(ret_value, attribute, &info);
 	return result;
 }
@@ -110,7 +125,7 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 					 CUpointer_attribute *attributes, void **values,
 					 CUdeviceptr ptr)
 {
-	struct gcp_block_info info;
+	struct gcp_block_info info = {0};
 	CUresult result = CUDA_SUCCESS;
 	bool ours = attributes && values && range_find(ptr, &info);
 
@@ -150,4 +165,16 @@ CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr pt
 		return result;
 	return gcp_real.cuMemGetHandleForAddressRange(ret_handle, ptr, bytes, type,
 						      flags);
+}
+
+/* A chunk that holds a part of the block, and others': neither is the program's to
+ * share or to keep. The answer is that for memory of cudaMalloc. */
+CUresult gcp_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_handle,
+					      void *ptr)
+{
+	struct gcp_block_info info;
+
+	if (range_find((CUdeviceptr)(uintptr_t)ptr, &info))
+		return CUDA_ERROR_INVALID_VALUE;
+	return gcp_real.cuMemRetainAllocationHandle(ret_handle, ptr);
 }

@@ -133,7 +133,10 @@
 	  GCP_OPTIONAL,                                                                \
 	  (void *ret_handle, CUdeviceptr ptr, size_t bytes, int type,                  \
 	   unsigned long long flags),                                                  \
-	  (ret_handle, ptr, bytes, type, flags))
+	  (ret_handle, ptr, bytes, type, flags))                                       \
+	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0,          \
+	  GCP_OPTIONAL, (CUmemGenericAllocationHandle *ret_handle, void *ptr),         \
+	  (ret_handle, ptr))
 
 #define GCP_HOOKS_IPC(X)                                                               \
 	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, 0, GCP_OPTIONAL,                 \

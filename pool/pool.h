@@ -138,6 +138,7 @@ struct gcp_block_info {
 	gcp_addr segment_addr; /* the driver allocation that holds it */
 	uint64_t segment_size;
 	bool mapped; /* by hand, and not allocated by mem_alloc */
+	void *ctx;   /* of the pool */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap; /* NULL: the common heap */
 };

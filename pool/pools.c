@@ -358,6 +358,7 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .segment_addr = block->segment->addr,
 	    .segment_size = block->segment->size,
 	    .mapped = block->segment->chunks != NULL,
+	    .ctx = block->segment->pool->ctx,
 	    .pool = block->segment->pool,
 	    .heap = heap->private ? heap : NULL,
 	};

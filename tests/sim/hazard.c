@@ -254,6 +254,29 @@ static bool range_access(uint64_t addr, uint64_t bytes, const struct mark *mark,
 	return fine;
 }
 
+/* Mapped memory is judged twice: at its address, which says what an unmapping
+ * would disturb, and as the physical memory that several addresses may show. */
+static bool named_access(uint64_t addr, uint64_t bytes, const struct mark *mark,
+			 const struct sim_vc *vc, bool report)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+	bool fine = range_access(addr, bytes, mark, vc, report);
+
+	while (alloc && bytes > 0) {
+		uint64_t room = SIM_CHUNK - addr % SIM_CHUNK;
+		uint64_t n = room < bytes ? room : bytes;
+		uint64_t name = sim_physical_name(alloc, addr);
+
+		if (name && !range_access(name, n, mark, vc, report && fine))
+			fine = false;
+		addr += n;
+		bytes -= n;
+		if (addr >= alloc->addr + alloc->span)
+			break;
+	}
+	return fine;
+}
+
 void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 		       const struct sim_vc *vc, const struct sim_actor *actor)
 {
@@ -263,11 +286,11 @@ void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 	if (access->rows <= 1 || access->pitch == access->bytes) {
 		uint64_t rows = access->rows ? access->rows : 1;
 
-		range_access(access->addr, access->bytes * rows, &mark, vc, true);
+		named_access(access->addr, access->bytes * rows, &mark, vc, true);
 		return;
 	}
 	for (uint64_t row = 0; row < access->rows; row++)
-		if (!range_access(access->addr + row * access->pitch, access->bytes,
+		if (!named_access(access->addr + row * access->pitch, access->bytes,
 				  &mark, vc, fine))
 			fine = false;
 }

@@ -23,7 +23,7 @@ enum {
 	GRANULE = 512,
 	GRANULES = SIM_CHUNK / GRANULE,
 	SHARED_MAX = 1 << 20,   /* larger ones have chunks of their own */
-	SPAN_FACTOR = 8,        /* addresses per byte of memory */
+	SPAN_FACTOR = 16,       /* addresses per byte of memory */
 	RELEASE_MIN = 64 << 10, /* smaller frees leave their bytes behind */
 };
 
@@ -331,6 +331,7 @@ CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_a
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	alloc->mapped = sim_calloc(alloc->span / SIM_CHUNK * sizeof(*alloc->mapped));
+	alloc->open = sim_calloc(alloc->span / SIM_CHUNK * sizeof(*alloc->open));
 	alloc_link(alloc);
 	*ret_alloc = alloc;
 	return CUDA_SUCCESS;
@@ -416,6 +417,7 @@ void sim_memory_free(struct sim_alloc *alloc)
 	else
 		device_remove(alloc);
 	free(alloc->mapped);
+	free(alloc->open);
 	free(alloc);
 }
 
@@ -514,6 +516,22 @@ static bool all_mapped(const struct sim_alloc *alloc, uint64_t addr, uint64_t by
 	return true;
 }
 
+/* Mapped memory: each device that touches it must have been given access. */
+static bool all_open(const struct sim_alloc *alloc, uint64_t addr, uint64_t bytes,
+		     int device)
+{
+	uint64_t first = (addr - alloc->addr) / SIM_CHUNK;
+	uint64_t last = (addr + bytes - 1 - alloc->addr) / SIM_CHUNK;
+
+	if (alloc->kind != SIM_MEMORY_RESERVED || bytes == 0 ||
+	    addr + bytes > alloc->addr + alloc->bytes)
+		return true; /* or refused elsewhere */
+	for (uint64_t i = first; i <= last; i++)
+		if (!(alloc->open[i] & 1u << device))
+			return false;
+	return true;
+}
+
 static void *view(struct sim_alloc *alloc, uint64_t addr, uint64_t bytes, bool writes)
 {
 	const struct device *d;
@@ -541,6 +559,8 @@ void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 
 	if (alloc && !is_host(alloc) && alloc->device != ctx->device &&
 	    alloc->kind != SIM_MEMORY_RESERVED && !(ctx->peers & 1u << alloc->device))
+		return NULL;
+	if (alloc && !all_open(alloc, addr, bytes, ctx->device))
 		return NULL;
 	return view(alloc, addr, bytes, writes);
 }

@@ -43,7 +43,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		STORE(int, managed);
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		STORE(int, alloc->device);
+		STORE(int, sim_physical_device(alloc, ptr));
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:

@@ -311,6 +311,7 @@ struct sim_alloc {
 	bool of_graph; /* from an allocation node; goes with the graphs */
 	uint32_t ipc_opens;
 	struct sim_physical **mapped; /* RESERVED: per 2 MiB */
+	uint32_t *open;               /* the same: bit per device with access */
 	struct sim_alloc *prev, *next;
 };
 
@@ -325,6 +326,10 @@ struct sim_alloc *sim_memory_host(struct sim_ctx *ctx, void *p, uint64_t bytes,
 				  enum sim_memory kind, unsigned flags);
 void sim_memory_free(struct sim_alloc *alloc);
 void sim_memory_forget(uint64_t addr, uint64_t bytes);
+/* The same byte of physical memory has the same name at all addresses where it is
+ * mapped; 0: it has none. And the device that it is on. */
+uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr);
+int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr);
 /* The allocation that holds `addr`, or NULL. */
 struct sim_alloc *sim_memory_find(uint64_t addr);
 bool sim_memory_is_device(uint64_t addr); /* within the devices' addresses */

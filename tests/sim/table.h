@@ -172,6 +172,7 @@
 	F(cuMemRelease, 10020, cuMemRelease)                                           \
 	F(cuMemMap, 10020, cuMemMap)                                                   \
 	F(cuMemUnmap, 10020, cuMemUnmap)                                               \
+	F(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle)             \
 	F(cuMemAddressReserve, 10020, cuMemAddressReserve)                             \
 	F(cuMemAddressFree, 10020, cuMemAddressFree)                                   \
 	F(cuMemSetAccess, 10020, cuMemSetAccess)                                       \

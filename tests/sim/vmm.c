@@ -15,6 +15,7 @@ struct sim_physical {
 	struct sim_object object;
 	int device, fd;
 	uint64_t bytes;
+	uint64_t number; /* no other physical memory ever has it */
 	uint32_t maps;
 	bool released;
 };
@@ -34,6 +35,8 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity,
 	return CUDA_SUCCESS;
 }
 
+static uint64_t physical_numbers;
+
 static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **ret)
 {
 	struct sim_physical *physical;
@@ -51,9 +54,37 @@ static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **r
 	physical = sim_object_new(SIM_PHYSICAL, sizeof(*physical));
 	physical->device = device;
 	physical->fd = fd;
+	physical->number = ++physical_numbers;
 	physical->bytes = bytes;
 	*ret = physical;
 	return CUDA_SUCCESS;
+}
+
+/* Beyond all addresses. Memory of one chunk only has a name. */
+static uint64_t physical_name(const struct sim_physical *physical)
+{
+	return (1ull << 60) + physical->number * SIM_CHUNK;
+}
+
+uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr)
+{
+	const struct sim_physical *physical;
+
+	if (alloc->kind != SIM_MEMORY_RESERVED)
+		return 0;
+	physical = alloc->mapped[(addr - alloc->addr) / SIM_CHUNK];
+	if (!physical || physical->bytes != SIM_CHUNK)
+		return 0;
+	return physical_name(physical) + addr % SIM_CHUNK;
+}
+
+int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
+{
+	const struct sim_physical *physical = NULL;
+
+	if (alloc->kind == SIM_MEMORY_RESERVED)
+		physical = alloc->mapped[(addr - alloc->addr) / SIM_CHUNK];
+	return physical ? physical->device : alloc->device;
 }
 
 static void physical_drop(struct sim_physical *physical)
@@ -61,6 +92,7 @@ static void physical_drop(struct sim_physical *physical)
 	if (!physical->released || physical->maps > 0)
 		return;
 	sim_memory_account(physical->device, -(int64_t)physical->bytes);
+	sim_hazard_forget(physical_name(physical), SIM_CHUNK);
 	close(physical->fd);
 	sim_object_delete(physical);
 }
@@ -164,8 +196,10 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_memory_map(ptr, size, physical->fd, offset) != 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (uint64_t i = 0; i < size / SIM_CHUNK; i++)
+	for (uint64_t i = 0; i < size / SIM_CHUNK; i++) {
 		alloc->mapped[first + i] = physical;
+		alloc->open[first + i] = 0;
+	}
 	physical->maps += (uint32_t)(size / SIM_CHUNK);
 	sim_memory_forget(ptr, size);
 	return CUDA_SUCCESS;
@@ -197,15 +231,47 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return CUDA_SUCCESS;
 }
 
+/* The handle of what is mapped there, which the caller has to release. */
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	uint64_t at = (uintptr_t)addr;
+	struct sim_alloc *alloc;
+
+	SIM_LOCKED(cuMemRetainAllocationHandle);
+	alloc = sim_memory_find(at);
+	if (!handle || !alloc || alloc->kind != SIM_MEMORY_RESERVED ||
+	    !alloc->mapped[(at - alloc->addr) / SIM_CHUNK])
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_ERROR_NOT_SUPPORTED; /* nobody needs it here */
+}
+
+static void access_set(uint32_t *mask, int device, CUmemAccess_flags flags)
+{
+	*mask &= ~(1u << device);
+	if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		*mask |= 1u << device;
+}
+
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
 			size_t count)
 {
 	struct sim_alloc *alloc;
+	uint64_t first;
 
 	SIM_LOCKED(cuMemSetAccess);
 	alloc = reserved_find(ptr, size);
 	if (!alloc || !desc || count == 0)
 		return CUDA_ERROR_INVALID_VALUE;
+	first = (ptr - alloc->addr) / SIM_CHUNK;
+	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
+		if (!alloc->mapped[i])
+			return CUDA_ERROR_INVALID_VALUE;
+	for (size_t d = 0; d < count; d++) {
+		if (!sim_device_valid(desc[d].location.id))
+			return CUDA_ERROR_INVALID_DEVICE;
+		for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
+			access_set(&alloc->open[i], desc[d].location.id, desc[d].flags);
+	}
 	return CUDA_SUCCESS;
 }
 
