@@ -29,6 +29,7 @@ PROGRAMS = {
     "pitch": STYLES,
     "solver": ["static", "shared"],
     "staging": STYLES,
+    "staging_devices": STYLES,
     "staging_graph": STYLES,
     "stress": STYLES,
     "views": STYLES,

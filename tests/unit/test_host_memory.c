@@ -272,8 +272,11 @@ static void *churn(void *arg)
 		memset(p, (int)mark, bytes);
 		if (i % 3 == 0)
 			fake_submit();
-		if (i % 16 == 0)
+		if (i % 16 == 0) {
+			fake_lock();
 			fake.done = fake.submitted;
+			fake_unlock();
+		}
 		for (uint64_t n = 0; n < bytes; n += 97)
 			assert_int_equal(p[n], mark);
 		if (i % 4 == 0) {
