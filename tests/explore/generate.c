@@ -189,6 +189,56 @@ static void burst_draw(struct generator *g)
 	op_add(g, release);
 }
 
+static void burst_of(struct generator *g, uint64_t bytes, uint8_t stream)
+{
+	uint32_t from = g->history->count;
+
+	burst_draw(g);
+	for (; from < g->history->count; from++) {
+		struct op *op = &g->history->ops[from];
+
+		op->c = stream;
+		if (op->kind == OP_ALLOC)
+			op->bytes = bytes;
+	}
+}
+
+/* Two streams of one capture that do not wait for each other, with blocks of one
+ * size freed and allocated on both by turns: what one frees is not the other's. */
+static void forked_draw(struct generator *g)
+{
+	struct op begin = op_draw(g, OP_CAPTURE_BEGIN),
+		  end = op_draw(g, OP_CAPTURE_END);
+	struct op fork = op_draw(g, OP_CAPTURE_FORK);
+	struct op early = op_draw(g, OP_EVENT_RECORD);
+	struct op make = op_draw(g, OP_GRAPH_INSTANTIATE);
+	struct op launch = op_draw(g, OP_GRAPH_LAUNCH);
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	unsigned count = 2 + (unsigned)below(g, 6);
+
+	begin.c = (uint8_t)(1 + below(g, STREAM_SLOTS - 1));
+	fork.c = (uint8_t)(1 + below(g, STREAM_SLOTS - 1));
+	fork.a = end.a = (uint8_t)below(g, CAPTURE_SLOTS * 2);
+	make.a = end.b;
+	launch.b = make.b;
+	op_add(g, begin);
+	early.c = begin.c;
+	if (below(g, 2)) { /* from before what follows */
+		op_add(g, early);
+		fork.kind = OP_EVENT_WAIT;
+		fork.a = early.a;
+	}
+	for (unsigned i = (unsigned)below(g, 3); i > 0; i--)
+		burst_of(g, bytes, begin.c);
+	op_add(g, fork);
+	for (; count > 0; count--)
+		burst_of(g, bytes, below(g, 2) ? begin.c : fork.c);
+	op_add(g, end);
+	op_add(g, make);
+	op_add(g, launch);
+	op_add(g, launch);
+}
+
 /* A capture as programs make them, and what becomes of it. */
 static void capture_draw(struct generator *g)
 {
@@ -259,6 +309,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 			g.thread = (unsigned)below(&g, setting->threads);
 		if (below(&g, 100) < bursts)
 			burst_draw(&g);
+		else if (below(&g, 100) < captures / 2)
+			forked_draw(&g);
 		else if (below(&g, 100) < captures)
 			capture_draw(&g);
 		else
