@@ -427,10 +427,15 @@ static void a_peak_of_one_thread_is_exact(void **state)
 
 static void every_allocation_is_a_hit_or_a_miss(void **state)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
-	struct gcp_pool *pool = fake_pool(pools);
+	struct gcp_config config;
 
 	(void)state;
+	gcp_config_default(&config);
+	config.page_blocks = 1;
+	config.cache_limit = 1ull << 40; /* each page that is closed asks for all */
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
 	for (int i = 0; i < 300; i++)
 		must_free(pools, must_alloc(pool, i % 3 ? 4096 : 3 * MIB));
 	struct gcp_stats stats = must_stats(pools);
