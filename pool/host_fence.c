@@ -236,8 +236,6 @@ int gcp_host_pages_close_for(struct gcp_host *host, uint64_t page)
 {
 	int result = 0;
 
-	if (atomic_load_explicit(&host->pools->holds, memory_order_relaxed) > 0)
-		return 0;
 	pthread_mutex_lock(&host->pools->fence_lock);
 	if (queue_find(&host->pages, page) == host->pages.count &&
 	    !gcp_host_page_ready(host, page))
