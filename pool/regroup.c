@@ -35,7 +35,7 @@ enum {
 	/* Pages closed since the latest miss, after which no tide is expected. */
 	PAGES_OF_HOPE = 1024,
 	/* Of what is busy, so much lies idle between its blocks. */
-	BETWEEN_SHARE = 16,
+	BETWEEN_SHARE = 12,
 };
 
 /* Whether regrouping may help. pool->lock is held. */

@@ -25,7 +25,7 @@ enum {
 	WINDOWS_OF_A_MAPPED_POOL = 64,
 	/* And no more than this part of what the pool has reserved, but for so
 	 * many bytes: what waits is memory that cannot be used. */
-	ONE_STREAM_PART = 64,
+	ONE_STREAM_PART = 128,
 	ONE_STREAM_LEAST = 8 << 20,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */

@@ -1,0 +1,154 @@
+/*
+ * test_regroup.c - idle segments that go back to the driver, to come again as one;
+ * and where blocks are taken from, so that segments fall idle.
+ */
+#include "fake.h"
+
+#define MIB (1ull << 20)
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+/* A step of a program: `count` blocks that live at once, one size after another. */
+static void step(struct gcp_pools *pools, int count, uint64_t bytes)
+{
+	gcp_addr addrs[64];
+
+	for (int i = 0; i < count; i++)
+		addrs[i] = must_alloc(fake_pool(pools), bytes);
+	fake.done = fake_submit();
+	for (int i = 0; i < count; i++)
+		must_free(pools, addrs[i]);
+	fake.done = fake.submitted;
+}
+
+static void what_is_idle_comes_again_as_one_segment(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	step(pools, 16, 20 * MIB);
+	assert_true(must_stats(pools).regroups > 0);
+	assert_true(fake.memory_used < 16 * 20 * MIB);
+	/* No idle segment was as large. */
+	uint64_t before = fake.allocs;
+	gcp_addr first = must_alloc(fake_pool(pools), 100 * MIB);
+	gcp_addr second = must_alloc(fake_pool(pools), 100 * MIB);
+	assert_true(fake.allocs <= before + 2);
+	assert_true(fake.memory_used <= (16 * 20 + 16) * MIB);
+	must_be_sound(pools);
+	must_free(pools, first);
+	must_free(pools, second);
+	fake_finish(pools);
+}
+
+static void a_steady_program_pays_nothing(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	for (int i = 0; i < 20; i++)
+		step(pools, 16, 20 * MIB);
+	struct gcp_stats before = must_stats(pools);
+	uint64_t frees = fake.frees;
+
+	for (int i = 0; i < 100; i++)
+		step(pools, 16, 20 * MIB);
+	struct gcp_stats after = must_stats(pools);
+	assert_int_equal(after.regroups, before.regroups);
+	assert_int_equal(after.misses, before.misses);
+	assert_int_equal(fake.frees, frees);
+	fake_finish(pools);
+}
+
+static void nothing_goes_back_inside_an_allocation(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr addrs[16];
+
+	(void)state;
+	for (int round = 0; round < 10; round++) {
+		uint64_t frees = fake.frees, waits = fake.waits;
+
+		for (int i = 0; i < 16; i++)
+			addrs[i] = must_alloc(fake_pool(pools),
+					      (uint64_t)(9 + 3 * round + i) * MIB);
+		assert_int_equal(fake.frees, frees);
+		assert_int_equal(fake.waits, waits);
+		fake_submit();
+		for (int i = 0; i < 16; i++)
+			must_free(pools, addrs[i]);
+	}
+	assert_true(must_stats(pools).regroups > 0);
+	fake_finish(pools);
+}
+
+static void nothing_goes_back_while_a_stream_captures(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	gcp_pools_fences_hold(pools);
+	step(pools, 16, 20 * MIB);
+	assert_int_equal(must_stats(pools).regroups, 0);
+	assert_int_equal(fake.frees, 0);
+	gcp_pools_fences_release(pools);
+	fake_finish(pools);
+}
+
+static void no_segment_grows_beyond_the_split_limit(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.split_limit = 64 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_block_info info;
+
+	step(pools, 16, 20 * MIB);
+	gcp_addr addr = must_alloc(fake_pool(pools), 30 * MIB);
+	assert_int_equal(gcp_pools_find(pools, addr, &info), 0);
+	assert_true(info.segment_size <= 64 * MIB);
+	must_free(pools, addr);
+	fake_finish(pools);
+}
+
+static void blocks_are_taken_where_they_lie_lowest(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.blocking_free = true; /* what is freed is ready */
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr low = must_alloc(pool, 6 * MIB);
+
+	must_alloc(pool, 2 * MIB);
+	gcp_addr high = must_alloc(pool, 5 * MIB);
+	must_alloc(pool, 2 * MIB);
+	must_free(pools, low);
+	must_free(pools, high);
+	/* The other one would fit better. */
+	assert_int_equal(must_alloc(pool, 5 * MIB), low);
+	fake_finish(pools);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(what_is_idle_comes_again_as_one_segment, setup),
+	    cmocka_unit_test_setup(a_steady_program_pays_nothing, setup),
+	    cmocka_unit_test_setup(nothing_goes_back_inside_an_allocation, setup),
+	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
+	    cmocka_unit_test_setup(no_segment_grows_beyond_the_split_limit, setup),
+	    cmocka_unit_test_setup(blocks_are_taken_where_they_lie_lowest, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
