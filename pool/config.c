@@ -19,7 +19,7 @@ void gcp_config_default(struct gcp_config *config)
 	    .slab_max = 32 << 10,
 	    .segment_bytes = 16 << 20,
 	    .split_limit = 1 << 30,
-	    .window_bytes = 64 << 20,
+	    .window_bytes = 56 << 20,
 	    .window_blocks = 1024,
 	    .page_blocks = 256,
 	    .thread_cache_bytes = 32 << 20,

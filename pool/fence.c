@@ -364,7 +364,7 @@ bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size)
 	    size + (uint64_t)atomic_fetch_add_explicit(
 		       &pool->pages.filled, (int64_t)size, memory_order_relaxed);
 
-	if (window.one_stream && size <= 2 * window.bytes && full < 2 * size)
+	if (window.streams == 1 && size <= 2 * window.bytes && full < 2 * size)
 		full = 2 * size;
 	return filled >= full;
 }
@@ -415,6 +415,14 @@ int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	int result = poll_locked(pool, depth, ret_advanced);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_pages_poll_half(struct gcp_pool *pool, bool *ret_advanced)
+{
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	int result = poll_locked(pool, pool->pages.count / 2, ret_advanced);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

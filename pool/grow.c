@@ -88,7 +88,7 @@ static bool heap_is_over_window(const struct gcp_request *request,
 	struct gcp_window window = gcp_window(request->heap->pool);
 	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
 
-	if (window.one_stream && request->size > window.bytes / 4)
+	if (window.streams == 1 && request->size > window.bytes / 4)
 		return true;
 
 	if (request->size_class < slab_count &&
@@ -96,7 +96,7 @@ static bool heap_is_over_window(const struct gcp_request *request,
 		return true;
 	/* A loop over one large block would meet a barrier at every turn, and
 	 * each costs the device a few microseconds: two may take turns. */
-	uint64_t large = (window.one_stream ? 2 : 4) * window.bytes;
+	uint64_t large = (window.streams == 1 ? 2 : 4) * window.bytes;
 	if (request->size <= large && window.bytes < 2 * request->size)
 		window.bytes = 2 * request->size;
 	return request->heap->pending_bytes + cached_bytes + request->size >
@@ -127,7 +127,7 @@ static int settle_pending(const struct gcp_request *request)
 	if (!closed)
 		return 0;
 	int result = gcp_pages_poll_all(pool);
-	if (result != 0 || !window.one_stream || pending < window.bytes)
+	if (result != 0 || window.streams != 1 || pending < window.bytes)
 		return result;
 	result = gcp_pages_make_ready(pool, open - 1);
 	return result == -EBUSY ? 0 : result;
@@ -470,28 +470,40 @@ static int gather_ready(struct gcp_pool *pool)
 	return result == 0 ? order_beyond_window(pool) : result;
 }
 
-/* Whether to ask which pages are completed before a barrier is set. With one stream
- * in use a barrier costs the device next to nothing, and the host less than asking in
- * vain: once in a while is enough, so that fences can be used again. */
+/* Whether to ask which pages are completed before a barrier is set. Asking costs the
+ * host several times what a barrier costs it; and to the device a barrier is next to
+ * nothing when its page is as old as the window, or all work is on one stream. But
+ * where only completion counts a barrier waits, and one that makes several contexts
+ * wait is dear. */
 static bool asks_first(struct gcp_pool *pool)
 {
-	enum { BARRIERS_BEFORE_ASKING = 8 };
+	return gcp_window(pool).streams == 0 ||
+	       atomic_load_explicit(&pool->pools->completed_only, memory_order_relaxed);
+}
 
-	return !gcp_window(pool).one_stream ||
-	       atomic_fetch_add_explicit(&pool->unasked, 1, memory_order_relaxed) %
-		       BARRIERS_BEFORE_ASKING ==
-		   0;
+/* Who does not ask does so all the same once in a while, so that fences can be used
+ * again. */
+static int ask_at_times(struct gcp_pool *pool)
+{
+	enum { BARRIERS_BEFORE_ASKING = 8 };
+	bool advanced;
+
+	if (atomic_fetch_add_explicit(&pool->unasked, 1, memory_order_relaxed) %
+		BARRIERS_BEFORE_ASKING !=
+	    BARRIERS_BEFORE_ASKING - 1)
+		return 0;
+	return gcp_pages_poll_half(pool, &advanced);
 }
 
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 {
 	bool ask = asks_first(request->heap->pool);
 	struct gcp_block *block = NULL;
-	int result = 0;
+	int result = ask ? 0 : ask_at_times(request->heap->pool);
 
 	/* Enough of this class waits in the thread's cache: it is better than
 	 * to carry more and more over from the heap. */
-	if (cache_is_full(request))
+	if (result == 0 && cache_is_full(request))
 		result = ask ? take_after_poll(request, gcp_take_cached, &block)
 			     : take_behind_barrier(
 				   request, page_worth_a_barrier(request), &block);

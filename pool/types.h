@@ -44,6 +44,7 @@
 
 enum {
 	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
+	GCP_LINE = 128,          /* bytes: what one thread writes and all read apart */
 	GCP_CHUNK = 2 << 20,     /* bytes: the driver's granularity of memory */
 	GCP_CLASSES_MAX = 1024,  /* size classes, whatever the options say */
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
@@ -221,14 +222,14 @@ struct gcp_closed_page {
  *  F1 completed <= ready < open
  *  F2 queue is ascending, all of it > completed and < open */
 struct gcp_pages {
-	_Atomic uint64_t open;      /* page that frees go into now */
-	_Atomic uint64_t ready;     /* max of ordered and completed */
-	_Atomic uint64_t completed; /* pages whose fence is done */
+	_Alignas(GCP_LINE) _Atomic uint64_t open; /* page that frees go into now */
+	_Atomic uint64_t ready;                   /* max of ordered and completed */
+	_Atomic uint64_t completed;               /* pages whose fence is done */
 	/* Bytes freed into the open page, as far as they were added up: decides
 	 * when it is closed, nothing else. */
-	_Atomic int64_t filled;
-	uint64_t ordered; /* pages behind a barrier; fence_lock */
-	uint64_t freed;   /* the latest page that a free closed; fence_lock */
+	_Alignas(GCP_LINE) _Atomic int64_t filled;
+	_Alignas(GCP_LINE) uint64_t ordered; /* pages behind a barrier; fence_lock */
+	uint64_t freed; /* the latest page that a free closed; fence_lock */
 	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
 	uint32_t head, count;                          /* of queue; fence_lock */
 	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
@@ -262,7 +263,7 @@ struct gcp_window {
 	uint32_t blocks;      /* the same in blocks of one size */
 	uint64_t page_bytes;  /* a page that has taken so much is closed */
 	uint32_t page_blocks; /* or so many blocks of one thread */
-	bool one_stream;      /* all work of late went to one stream */
+	uint32_t streams;     /* in use of late; 0: not known, assume many */
 };
 
 /* --- pool and pools ------------------------------------------------------------- */
@@ -273,7 +274,7 @@ struct gcp_pool {
 	void *_Atomic ctx; /* changes when the struct serves a later context */
 	int device;
 	int slot; /* in pools->slots, or -1 */
-	pthread_mutex_t lock;
+	_Alignas(GCP_LINE) pthread_mutex_t lock;
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
 	struct gcp_segment_tree segments;
@@ -320,7 +321,7 @@ struct gcp_pools {
 	struct gcp_driver driver;
 	struct gcp_classes classes;
 	struct gcp_map *map;
-	struct gcp_meta block_meta, segment_meta, slab_meta;
+	_Alignas(GCP_LINE) struct gcp_meta block_meta, segment_meta, slab_meta;
 	_Atomic uint64_t last_heap_id;
 	pthread_mutex_t vmm_lock;
 	pthread_mutex_t registry_lock;
@@ -328,9 +329,10 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	pthread_mutex_t fence_lock;
-	_Atomic uint32_t holds;      /* captures under way; written under fence_lock */
-	_Atomic bool closing;        /* a thread is in gcp_pages_close */
+	_Alignas(GCP_LINE) pthread_mutex_t fence_lock;
+	_Atomic bool closing; /* a thread is in gcp_pages_close */
+	_Alignas(GCP_LINE) _Atomic uint32_t
+	    holds;                   /* captures under way; written under fence_lock */
 	_Atomic bool completed_only; /* set once, for good; fence_lock */
 	struct gcp_host *host;       /* pinned memory; NULL: not pooled */
 };
@@ -408,6 +410,8 @@ int gcp_pages_close_early(struct gcp_pool *pool);
 /* Looks, by one query, whether the page `depth` places behind the oldest closed
  * one is completed, and all older ones with it. Never waits. */
 int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
+/* The same for the page in the middle of the closed ones. */
+int gcp_pages_poll_half(struct gcp_pool *pool, bool *ret_advanced);
 /* Looks which pages are completed. */
 int gcp_pages_poll_all(struct gcp_pool *pool);
 /* Makes a closed page ready: by a barrier (the host does not wait) or, where

@@ -54,22 +54,21 @@ void gcp_streams_page_closed(struct gcp_pools *pools)
 	atomic_store_explicit(&streams->before, now, memory_order_relaxed);
 }
 
-/* Whether all work of late went to one stream. */
-static bool is_one_stream(struct gcp_pools *pools)
+/* How many streams work went to of late, in the only context there is; 0: that is
+ * not known, or there are several contexts. */
+static uint32_t streams_count(struct gcp_pools *pools)
 {
 	uint64_t seen =
 	    atomic_load_explicit(&pools->streams.now, memory_order_relaxed) |
 	    atomic_load_explicit(&pools->streams.before, memory_order_relaxed);
 	int live = 0;
 
-	if (__builtin_popcountll(seen) != 1)
-		return false;
 	/* The streams of two contexts may have the same name. */
 	for (struct gcp_pool *pool =
 		 atomic_load_explicit(&pools->first, memory_order_acquire);
 	     pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
 		live += atomic_load_explicit(&pool->live, memory_order_relaxed);
-	return live == 1;
+	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
 }
 
 /* --- windows -------------------------------------------------------------------- */
@@ -93,7 +92,8 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 		window.bytes = most;
 		window.page_bytes = most / PAGES_PER_WINDOW;
 	}
-	if (is_one_stream(pool->pools)) {
+	window.streams = streams_count(pool->pools);
+	if (window.streams == 1) {
 		uint64_t part =
 		    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
 		    ONE_STREAM_PART;
@@ -105,7 +105,6 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 			window.bytes = part;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		window.page_bytes = window.bytes;
-		window.one_stream = true;
 	}
 	return window;
 }
