@@ -74,7 +74,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 	errno = saved;
 	if (!capture)
 		return; /* fences stay held for good: slow, and safe */
-	(void)tracker->driver.capture_state(ctx, stream, &state);
+	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
 	*capture = (struct gcp_capture){
 	    .ctx = ctx,
 	    .stream = stream,
@@ -82,6 +82,8 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream
 	    .graph = state.graph,
 	    .thread = pthread_self(),
 	    .mode = mode,
+	    .forked = !known, /* its streams cannot be told from others */
+	    .by_hand = !known,
 	};
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
@@ -269,15 +271,21 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-void gcp_tracker_by_hand(struct gcp_tracker *tracker)
+/* The program may add work anywhere, or CUDA does not say where it did. */
+static void order_is_lost(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->by_hand = true;
 		capture_forks(capture);
 	}
+}
+
+void gcp_tracker_by_hand(struct gcp_tracker *tracker)
+{
+	pthread_mutex_lock(&tracker->lock);
+	order_is_lost(tracker);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -288,7 +296,11 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 
-	if (tracker->driver.capture_state(ctx, stream, &state) != 0 || !state.active)
+	if (tracker->driver.capture_state(ctx, stream, &state) != 0) {
+		order_is_lost(tracker);
+		return NULL;
+	}
+	if (!state.active)
 		return NULL;
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->id == state.id)
