@@ -133,9 +133,9 @@ static int vmm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 	return result;
 }
 
-static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
+/* Opens it to the devices of `mask`. */
+static CUresult vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 {
-	uint64_t mask = atomic_load(&peers[device]) | UINT64_C(1) << device;
 	CUmemAccessDesc access[DEVICES_MAX];
 	struct gcp_visit visit;
 	CUresult result;
@@ -152,6 +152,22 @@ static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
 	result = gcp_real.cuMemSetAccess(addr, bytes, access, count);
 	gcp_visit_end(&visit);
 	return result;
+}
+
+/* A peer could not be let in, and nobody has said so yet. */
+static atomic_bool peer_refused;
+
+/* A peer that cannot be let in must not cost the owner his memory. */
+static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
+{
+	uint64_t own = UINT64_C(1) << device, all = atomic_load(&peers[device]) | own;
+	CUresult result = vmm_open_to(all, addr, bytes);
+
+	if (result != CUDA_SUCCESS && all != own) {
+		atomic_store(&peer_refused, true);
+		result = vmm_open_to(own, addr, bytes);
+	}
+	return (int)result;
 }
 
 static int vmm_unmap(gcp_addr addr, uint64_t bytes)
@@ -209,8 +225,10 @@ CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	    !device_of(peer, &owner) || device == owner)
 		return result;
 	uint64_t bit = UINT64_C(1) << device;
-	if (!(atomic_fetch_or(&peers[owner], bit) & bit) && gcp_process_pooling() &&
-	    gcp_pools_reopen(gcp_process.pools, owner) != 0)
+	if (atomic_fetch_or(&peers[owner], bit) & bit || !gcp_process_pooling())
+		return result;
+	if (gcp_pools_reopen(gcp_process.pools, owner) != 0 ||
+	    atomic_exchange(&peer_refused, false))
 		gcp_message(GCP_LEVEL_ERROR,
 			    "device %d gets no access to the mapped memory of device "
 			    "%d, which fails if used; GCPOOL_BACKEND=segments has none",

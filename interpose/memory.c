@@ -161,15 +161,20 @@ int gcp_memory_free(gcp_addr addr)
 	return gcp_pools_free(gcp_process.pools, addr);
 }
 
+static CUresult memory_freed(CUdeviceptr ptr, int result)
+{
+	if (result == -ENOENT)
+		return gcp_memory_pass_free(ptr);
+	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+}
+
 CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 {
 	int result = -ENOENT;
 
 	if (ptr && gcp_process_pooling())
 		result = gcp_memory_free(ptr);
-	if (result == -ENOENT)
-		return gcp_memory_pass_free(ptr);
-	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+	return memory_freed(ptr, result);
 }
 
 /* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
@@ -197,8 +202,11 @@ static CUresult memory_free_async(CUresult (*real)(CUdeviceptr, CUstream),
 	CUresult result;
 	uint64_t start;
 
-	if (memory_frees_here(ptr, named))
-		return gcp_hook_cuMemFree_v2(ptr);
+	if (memory_frees_here(ptr, named)) {
+		if (!gcp_thread.exit_registered)
+			gcp_life_watch_thread();
+		return memory_freed(ptr, gcp_pools_free_async(gcp_process.pools, ptr));
+	}
 	start = gcp_tally_clock();
 	result = real(ptr, stream);
 	gcp_tally_call(GCP_TALLY_mem_free_async, start, 0, result);

@@ -99,7 +99,25 @@ static void count_held_free(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-static int free_common(struct gcp_pool *pool, struct gcp_block *block)
+/* What a free may do beyond taking the block: what plain CUDA would have waited for
+ * all work to do, and cudaFree does wait. */
+static int free_end(struct gcp_pool *pool, uint64_t page, bool close)
+{
+	int result = 0;
+
+	if (__builtin_expect(pool->pools->config.blocking_free, 0))
+		result = gcp_pages_complete(pool, page);
+	else if (__builtin_expect(close, 0))
+		result = gcp_pages_close(pool, page);
+	if (__builtin_expect(close && result == 0, 0))
+		result = gcp_pool_regroup(pool);
+	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
+		gcp_pool_limit(pool);
+	return result == -EBUSY ? 0 : result;
+}
+
+static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
+			      bool waits)
 {
 	uint64_t page = gcp_pages_tag_behind_rmw(pool);
 	struct gcp_cache *cache = NULL;
@@ -112,20 +130,12 @@ static int free_common(struct gcp_pool *pool, struct gcp_block *block)
 	if (block->size_class != GCP_CLASS_NONE)
 		cache = gcp_cache_mine(pool);
 	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
-
-	int result = 0;
-	if (__builtin_expect(pool->pools->config.blocking_free, 0))
-		result = gcp_pages_complete(pool, page);
-	else if (__builtin_expect(close, 0))
-		result = gcp_pages_close(pool, page);
-	if (__builtin_expect(close && result == 0, 0))
-		result = gcp_pool_regroup(pool);
-	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
-		gcp_pool_limit(pool);
-	return result == -EBUSY ? 0 : result;
+	if (waits)
+		return free_end(pool, page, close);
+	return close ? gcp_pages_close_early(pool) : 0;
 }
 
-int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
+static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 	uint8_t used = GCP_BLOCK_USED;
@@ -149,5 +159,15 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 		    &pool->common,
 		0))
 		return gcp_private_free(pool, block);
-	return free_common(pool, block);
+	return free_common(pool, block, waits);
+}
+
+int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
+{
+	return free_block(pools, addr, true);
+}
+
+int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr)
+{
+	return free_block(pools, addr, false);
 }

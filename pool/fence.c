@@ -500,6 +500,25 @@ void gcp_pages_forget(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 }
 
+/* The context whose pool was leaving does not end. What joined meanwhile did not
+ * stand behind the pool's barriers, and who demanded completion passed it by. */
+void gcp_pages_stay(struct gcp_pool *pool)
+{
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_pages *pages = &pool->pages;
+	uint64_t page;
+
+	pthread_mutex_lock(&pools->fence_lock);
+	page = pages->ordered;
+	if (!is_completed(pages, page) &&
+	    (atomic_load(&pools->completed_only) || is_held(pools) ||
+	     GCP_CALL(pool, fence_order, closed_page_covering(pages, page)->fence) !=
+		 0))
+		(void)complete_locked(pool, page); /* an error shows again */
+	atomic_store(&pool->leaving, false);
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
 /* --- public ---------------------------------------------------------------------- */
 
 void gcp_pools_fences_hold(struct gcp_pools *pools)

@@ -130,6 +130,10 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
  * sticky device error. */
 int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr);
 
+/* The same for a call that does not wait on plain CUDA (cuMemFreeAsync): neither
+ * does it wait here, nor does later work ever wait behind it. */
+int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr);
+
 /* The live block that holds `addr` (anywhere inside). -ENOENT if none. */
 struct gcp_block_info {
 	gcp_addr addr;         /* first byte of the block */

@@ -197,17 +197,19 @@ static struct gcp_pool *pool_find_leaving(struct gcp_pools *pools, void *ctx)
 	return pool;
 }
 
+/* All pools of `ctx`: while one leaves, a thread that allocates makes another, and
+ * if the context stays they both do. */
 void gcp_pool_leave(struct gcp_pools *pools, void *ctx)
 {
 	const struct timespec nap = {.tv_nsec = 50 * 1000};
-	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	struct gcp_pool *pool;
 	int saved = errno;
 
-	if (!pool)
-		return;
-	atomic_store(&pool->leaving, true);
-	while (atomic_load(&pool->visitors) > 0)
-		nanosleep(&nap, NULL);
+	while ((pool = gcp_pool_find(pools, ctx))) {
+		atomic_store(&pool->leaving, true);
+		while (atomic_load(&pool->visitors) > 0)
+			nanosleep(&nap, NULL);
+	}
 	errno = saved;
 	/* Who walks over all pools' fences holds this lock. */
 	pthread_mutex_lock(&pools->fence_lock);
@@ -216,29 +218,17 @@ void gcp_pool_leave(struct gcp_pools *pools, void *ctx)
 
 void gcp_pool_stay(struct gcp_pools *pools, void *ctx)
 {
-	struct gcp_pool *pool = pool_find_leaving(pools, ctx);
+	struct gcp_pool *pool;
 
-	if (pool)
-		atomic_store(&pool->leaving, false);
+	while ((pool = pool_find_leaving(pools, ctx)))
+		gcp_pages_stay(pool);
 }
 
-void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
+/* registry_lock and vmm_lock are held. */
+static void pool_drop(struct gcp_pool *pool)
 {
-	struct gcp_pool *pool;
 	struct gcp_heap *heap;
 
-	/* Held to the end: until then nobody may revive the pool, or carry
-	 * blocks from a cache to it. */
-	pthread_mutex_lock(&pools->vmm_lock);
-	pthread_mutex_lock(&pools->registry_lock);
-	pool = pool_find_leaving(pools, ctx);
-	if (!pool)
-		pool = gcp_pool_find(pools, ctx);
-	if (!pool) {
-		pthread_mutex_unlock(&pools->registry_lock);
-		pthread_mutex_unlock(&pools->vmm_lock);
-		return;
-	}
 	atomic_store(&pool->live, false);
 	atomic_store(&pool->leaving, false);
 	gcp_caches_forget(pool);
@@ -257,8 +247,27 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	gcp_gauge_add(&pool->stats.active_bytes,
 		      -(int64_t)pool->stats.active_bytes.current);
 	pthread_mutex_unlock(&pool->lock);
+}
+
+/* Those that leave, or, if nobody said that the context may end, the one it has. A
+ * pool that was made since belongs to a later context of the same handle. */
+void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool;
+
+	/* Held to the end: until then nobody may revive the pool, or carry
+	 * blocks from a cache to it. */
+	pthread_mutex_lock(&pools->vmm_lock);
+	pthread_mutex_lock(&pools->registry_lock);
+	pool = pool_find_leaving(pools, ctx);
+	if (!pool && (pool = gcp_pool_find(pools, ctx)))
+		pool_drop(pool);
+	else
+		for (; pool; pool = pool_find_leaving(pools, ctx))
+			pool_drop(pool);
 	pthread_mutex_unlock(&pools->registry_lock);
-	gcp_vmm_release_lost(pool);
+	for (pool = pools->first; pool; pool = pool->next)
+		gcp_vmm_release_lost(pool);
 	pthread_mutex_unlock(&pools->vmm_lock);
 }
 

@@ -234,6 +234,7 @@ void gcp_heap_surrender(struct gcp_heap *heap)
 				      memory_order_release);
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	TAILQ_CONCAT(&pool->common.holes, &heap->holes, link);
+	TAILQ_CONCAT(&pool->common.leaving, &heap->leaving, link);
 	free_blocks_move(heap, &pool->common, page);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
 	pthread_mutex_unlock(&pool->lock);

@@ -109,6 +109,9 @@ static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 	heap->reserved_bytes -= segment->mapped;
 	gcp_gauge_add(&pool->stats.segment, -1);
 	gcp_reserved_count(pool, -(int64_t)segment->mapped);
+	if (segment->chunks)
+		atomic_fetch_sub_explicit(&pool->vmm_mapped, segment->mapped,
+					  memory_order_relaxed);
 	if (heap->private)
 		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
 }

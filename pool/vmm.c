@@ -333,6 +333,9 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	int result;
 
 	*ret_new = false;
+	/* More than there is: nothing need be set aside or tried for that. */
+	if (bytes > heap->pool->vmm_range)
+		return GCP_CUDA_OUT_OF_MEMORY;
 	pthread_mutex_lock(&pools->vmm_lock);
 	result = provide_locked(heap, kind, bytes, ret_new);
 	pthread_mutex_unlock(&pools->vmm_lock);

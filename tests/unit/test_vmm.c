@@ -208,6 +208,22 @@ static void a_full_device_is_full_to_the_last_chunk(void **state)
 	finish(pools);
 }
 
+static void more_than_the_device_has_is_not_tried(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr addr;
+
+	(void)state;
+	must_alloc(fake_pool(pools), 4 * MIB);
+	uint64_t creates = fake.creates, segments = must_stats(pools).segment.current;
+	for (uint64_t size = 1; size < 5; size++)
+		assert_int_equal(gcp_pool_alloc(fake_pool(pools), size << 44, &addr),
+				 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake.creates, creates);
+	assert_int_equal(must_stats(pools).segment.current, segments);
+}
+
 static void the_quota_holds_for_mapped_memory(void **state)
 {
 	struct gcp_config config = mapped_config();
@@ -374,6 +390,7 @@ int main(void)
 	    TEST(graphs_take_unused_memory_of_the_common_heap),
 	    TEST(a_segment_in_use_gives_its_unused_chunks_back),
 	    TEST(a_full_device_is_full_to_the_last_chunk),
+	    TEST(more_than_the_device_has_is_not_tried),
 	    TEST(the_quota_holds_for_mapped_memory),
 	    TEST(neighbours_share_a_chunk),
 	    TEST(a_context_that_goes_leaves_nothing_mapped),
