@@ -237,7 +237,8 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 	return block;
 }
 
-/* After a put that left something to do. True: the page should be closed. */
+/* After a put that left something to do; others may have emptied the cache since.
+ * True: the page should be closed. */
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 {
 	struct gcp_magazine *magazine = &cache->magazines[size_class];
@@ -254,7 +255,7 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 		cache->page_left = cache->page_part = cache->page_share;
 	if (everything)
 		cache_drain(cache, &excess);
-	else if (magazine->fill_count >= magazine->batch)
+	else if (magazine->fill && magazine->fill_count >= magazine->batch)
 		magazine_rotate(cache, magazine, &excess);
 	gcp_own_leave(&cache->own);
 

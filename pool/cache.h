@@ -155,10 +155,12 @@ static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
 	return block;
 }
 
-/* Takes a block that is CACHED by the caller. True: its page should be closed. */
+/* Takes a block that is CACHED by the caller. True: its page should be closed. Once
+ * the cache is left, a flush by another thread may have merged the block away. */
 static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block)
 {
-	struct gcp_magazine *magazine = &cache->magazines[block->size_class];
+	uint32_t size_class = block->size_class;
+	struct gcp_magazine *magazine = &cache->magazines[size_class];
 	uint64_t size = block->size;
 
 	block->next = NULL;
@@ -174,8 +176,7 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 	bool much = cache->page_left <= 0 || magazine->fill_count >= magazine->batch ||
 		    cache->tally.delta[GCP_LEVEL_ALLOCATED] < cache->floor;
 	gcp_own_leave(&cache->own);
-	return __builtin_expect(much, 0) &&
-	       gcp_cache_put_slow(cache, block->size_class);
+	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, size_class);
 }
 
 #endif
