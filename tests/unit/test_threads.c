@@ -68,6 +68,42 @@ static void threads_allocate_and_free(void **state)
 	fake_finish(pools);
 }
 
+/* --- flushed at any moment ---------------------------------------------------------
+ */
+
+static atomic_int busy;
+
+/* A young cache looks at a magazine after each put; one thread takes away what the
+ * others hold between any two of their instructions. */
+static void *free_under_flushes(void *arg)
+{
+	gcp_addr live[LIVE];
+
+	if (!arg) {
+		while (atomic_load(&busy))
+			gcp_pools_trim(pools, 0, 0);
+		return NULL;
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < LIVE; i++)
+			live[i] = must_alloc(pool, 40000 + (uint64_t)i * 25000);
+		for (int i = 0; i < LIVE; i++)
+			must_free(pools, live[i]);
+		gcp_pools_thread_exit(pools);
+	}
+	atomic_fetch_sub(&busy, 1);
+	return NULL;
+}
+
+static void a_cache_may_be_flushed_between_any_two_steps_of_a_free(void **state)
+{
+	(void)state;
+	atomic_store(&busy, THREADS - 1);
+	run(free_under_flushes, THREADS);
+	assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
+	fake_finish(pools);
+}
+
 /* --- producers and consumers ----------------------------------------------------- */
 
 static _Atomic gcp_addr slots[64];
@@ -267,6 +303,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(threads_allocate_and_free, setup),
+	    cmocka_unit_test_setup(
+		a_cache_may_be_flushed_between_any_two_steps_of_a_free, setup),
 	    cmocka_unit_test_setup(any_thread_frees_what_another_allocated, setup),
 	    cmocka_unit_test_setup(of_racing_frees_of_one_block_one_succeeds, setup),
 	    cmocka_unit_test_setup(a_fence_and_a_capture_exclude_each_other, setup),
