@@ -302,6 +302,7 @@ static int order_locked(struct gcp_pool *pool, uint64_t page)
 	 * heap grows; an error of this context shows when a fence is queried. */
 	if (GCP_CALL(pool, fence_order, closed->fence) != 0)
 		return -EBUSY;
+	gcp_window_barrier_set(pool);
 	if (atomic_load(&pool->pools->completed_only))
 		return 0; /* held back, but not ready for all there are */
 	if (pages->ordered < covered)

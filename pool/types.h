@@ -296,6 +296,9 @@ struct gcp_pool {
 	_Atomic int64_t depot_bytes;   /* in all of them */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
+	_Atomic uint32_t widened;  /* times the window was doubled: window.c; written
+				    * under fence_lock */
+	uint64_t barrier_ns;       /* when the latest barrier was set; fence_lock */
 	_Atomic bool leaving;      /* gcp_pool_leave waits until there are no */
 	_Atomic uint32_t visitors; /* users on their own account */
 	_Atomic uint64_t
@@ -503,6 +506,8 @@ RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
 /* What may wait in the whole pool, and the calling thread's share of it. */
 struct gcp_window gcp_window(const struct gcp_pool *pool);
+/* A barrier was set just now. fence_lock is held. */
+void gcp_window_barrier_set(struct gcp_pool *pool);
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
 /* How many blocks of `size` that is: one at least. */
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);

@@ -27,6 +27,11 @@ enum {
 	 * many bytes: what waits is memory that cannot be used. */
 	ONE_STREAM_PART = 128,
 	ONE_STREAM_LEAST = 8 << 20,
+	/* With one stream the window is doubled when barriers come closer than
+	 * the first of these, and halved when further apart than the second. */
+	BARRIERS_CLOSE_NS = 40 * 1000,
+	BARRIERS_FAR_NS = 200 * 1000,
+	WIDENED_MOST = 3,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */
 	PAGES_OF_A_STREAM = 32,
@@ -98,15 +103,33 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 		    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
 		    ONE_STREAM_PART;
 
-		window.bytes /= WINDOWS_OF_ONE_STREAM;
 		if (part < ONE_STREAM_LEAST)
 			part = ONE_STREAM_LEAST;
+		if (part > window.bytes / WINDOWS_OF_ONE_STREAM)
+			part = window.bytes / WINDOWS_OF_ONE_STREAM;
+		part <<= atomic_load_explicit(&pool->widened, memory_order_relaxed);
 		if (window.bytes > part)
 			window.bytes = part;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		window.page_bytes = window.bytes;
 	}
 	return window;
+}
+
+/* With one stream, a loop that sets barriers in quick succession pays for them: its
+ * window is widened, up to that of several streams, until they are far enough apart. */
+void gcp_window_barrier_set(struct gcp_pool *pool)
+{
+	uint32_t widened = atomic_load_explicit(&pool->widened, memory_order_relaxed);
+	uint64_t now = pool->pools->driver.clock_ns();
+	uint64_t since = now - pool->barrier_ns;
+
+	pool->barrier_ns = now;
+	if (since < BARRIERS_CLOSE_NS && widened < WIDENED_MOST)
+		widened++;
+	else if (since > BARRIERS_FAR_NS && widened > 0)
+		widened--;
+	atomic_store_explicit(&pool->widened, widened, memory_order_relaxed);
 }
 
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)

@@ -50,6 +50,9 @@ bool fake_must_fail(void);
 void fake_lock(void);
 void fake_unlock(void);
 uint64_t fake_submit(void);
+
+/* Time passes. Otherwise each look at the clock is a nanosecond. */
+void fake_pass(uint64_t ns);
 /* Whether work submitted now cannot run while `work` still does. */
 bool fake_is_ordered(uint64_t work);
 

@@ -115,7 +115,7 @@ static void memory_grows_to_the_window_and_no_further(void **state)
 }
 
 /* Blocks of 1 MiB in turn, on streams in turn, on a device that gets nothing done
- * by itself. */
+ * by itself. A turn takes 20 us. */
 static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
 {
 	for (int i = 0; i < turns; i++) {
@@ -124,6 +124,7 @@ static void keep_streams_busy(struct gcp_pools *pools, int streams, int turns)
 		fake_submit();
 		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % streams));
 		must_free(pools, addr);
+		fake_pass(20 * 1000);
 	}
 }
 
@@ -140,6 +141,32 @@ static void one_stream_needs_little_memory_and_several_the_window(void **state)
 	assert_true(fake.memory_used <= 80 * MIB);
 	/* The other three are forgotten. */
 	keep_streams_busy(pools, 1, 4000);
+	gcp_pools_trim(pools, 0, 0);
+	keep_streams_busy(pools, 1, 1000);
+	assert_true(fake.memory_used <= 32 * MIB);
+	fake_finish(pools);
+}
+
+/* A loop so quick that barriers would cost it much has a wider window, until it is
+ * slower again. */
+static void barriers_in_quick_succession_widen_the_window(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), 4 * MIB);
+
+		fake_submit();
+		gcp_pools_stream_used(pools, 0x5000);
+		must_free(pools, addr);
+		fake_pass(3 * 1000);
+	}
+	assert_true(fake.memory_used > 32 * MIB);
+	assert_true(fake.memory_used <= 80 * MIB);
+	assert_true(fake.orders <= 1000 / 8);
+	keep_streams_busy(pools, 1, 1000);
+	fake.done = fake.submitted;
 	gcp_pools_trim(pools, 0, 0);
 	keep_streams_busy(pools, 1, 1000);
 	assert_true(fake.memory_used <= 32 * MIB);
@@ -517,6 +544,8 @@ int main(void)
 	    cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
 	    cmocka_unit_test_setup(
 		one_stream_needs_little_memory_and_several_the_window, setup),
+	    cmocka_unit_test_setup(barriers_in_quick_succession_widen_the_window,
+				   setup),
 	    cmocka_unit_test_setup(streams_of_two_contexts_are_never_one, setup),
 	    cmocka_unit_test_setup(an_allocation_never_closes_a_page, setup),
 	    cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
