@@ -263,7 +263,8 @@ static void contexts_find_primaries(void)
 
 int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 {
-	int result = CUDA_SUCCESS, kept = 0;
+	bool gone[CONTEXTS_MAX] = {false};
+	int result = CUDA_SUCCESS, kept = 0, reached = 0;
 
 	pthread_mutex_lock(&contexts_lock);
 	contexts_find_primaries();
@@ -271,14 +272,18 @@ int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 		if (contexts[i].kind == GCP_CONTEXT_GREEN)
 			continue; /* what is done to the primary covers it */
 		result = visit(arg, contexts[i].handle);
-		if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
-			contexts[i].handle = NULL;
+		reached += result == CUDA_SUCCESS;
+		gone[i] = result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		if (gone[i])
 			result = CUDA_SUCCESS;
-		}
 	}
+	/* If all were gone it would rather be the thread's current one, of which CUDA
+	 * says so whatever it is asked. */
 	for (int i = 0; i < context_count; i++)
-		if (contexts[i].handle)
+		if (!gone[i] || !reached)
 			contexts[kept++] = contexts[i];
+	if (result == CUDA_SUCCESS && context_count > 0 && !reached)
+		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (kept != context_count)
 		contexts_changed();
 	context_count = kept;

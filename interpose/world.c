@@ -151,8 +151,11 @@ int gcp_world_record(void *handle)
 	for (int i = 0; i < world->count; i++)
 		world->parts[i].recorded = false;
 	pthread_mutex_unlock(&world_lock);
-	result =
-	    gcp_contexts_overflown() ? -ENOMEM : gcp_contexts_each(record_one, world);
+	result = gcp_contexts_each(record_one, world);
+	/* No context was reached: it says nothing about any of them. */
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	    (result == 0 && gcp_contexts_overflown()))
+		result = -ENOMEM;
 	errno = saved;
 	return result;
 }

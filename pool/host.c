@@ -201,10 +201,10 @@ static int take_after_close(const struct request *request, uint64_t page,
 	int result = gcp_host_pages_close_for(host, page);
 
 	while (result == 0) {
-		result = gcp_host_pages_poll(host, page);
-		if (result == 0)
-			*ret_block = gcp_host_bucket_take(request->bucket,
-							  request->bytes, &page);
+		if (gcp_host_pages_poll(host, page) != 0)
+			break; /* whose error it is the driver knows, see below */
+		*ret_block =
+		    gcp_host_bucket_take(request->bucket, request->bytes, &page);
 		now = host->pools->driver.clock_ns();
 		if (*ret_block || now - start >= budget || page == 0)
 			break;
@@ -220,8 +220,10 @@ static int alloc_slow(const struct request *request, uint64_t page,
 	int result = 0;
 
 	if (page != 0 && page < gcp_host_pages_tag(host)) {
-		result = gcp_host_pages_poll(host, page);
-		if (result == 0)
+		/* A fence that cannot be asked is not completed. Its error may be
+		 * another context's: what the driver itself says, if asked for new
+		 * memory, is what plain CUDA would say. */
+		if (gcp_host_pages_poll(host, page) == 0)
 			*ret_block = gcp_host_bucket_take(request->bucket,
 							  request->bytes, &page);
 	}
@@ -329,15 +331,17 @@ static void free_by_driver(struct gcp_host_block *block)
 	struct gcp_host_bucket *bucket = block->bucket;
 	struct gcp_pool *pool = bucket->shelf->pool;
 	void *p = block->p;
-	bool alive;
+	bool there = gcp_pool_visit(pool), alive;
 
 	gcp_host_bucket_count_given(block);
 	gcp_spin_lock(&bucket->lock);
 	alive = block->life == atomic_load(&pool->host_life);
 	gcp_host_block_retire(block);
 	gcp_spin_unlock(&bucket->lock);
-	if (alive)
+	if (there && alive)
 		gcp_host_memory_free(pool, p);
+	if (there)
+		gcp_pool_visit_end(pool);
 	(void)gcp_host_give_back(pool->pools->host, UINT64_MAX);
 }
 

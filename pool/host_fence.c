@@ -150,6 +150,35 @@ static int close_failed(struct gcp_host *host, int result)
 									 : -EBUSY;
 }
 
+static int query_locked(struct gcp_host *host, uint32_t i, bool *ret_advanced);
+
+/* Makes room in a full queue: what is completed leaves it; else every other fence is
+ * forgotten, and its page is known to be completed when the next one is. */
+static void queue_thin(struct gcp_host *host)
+{
+	struct gcp_host_pages *pages = &host->pages;
+	uint64_t bytes = 0;
+	uint32_t kept = 0;
+	bool advanced;
+
+	(void)query_locked(host, 0, &advanced);
+	if (pages->count < GCP_HOST_QUEUE)
+		return;
+	for (uint32_t i = 0; i < pages->count; i++) {
+		struct gcp_host_closed closed = *queue_at(pages, i);
+
+		closed.bytes += bytes;
+		bytes = 0;
+		if (i % 2 == 0 && i + 1 < pages->count) {
+			fence_spare(pages, closed.fence);
+			bytes = closed.bytes;
+		} else {
+			*queue_at(pages, kept++) = closed;
+		}
+	}
+	pages->count = kept;
+}
+
 static int close_locked(struct gcp_host *host)
 {
 	struct gcp_host_pages *pages = &host->pages;
@@ -158,7 +187,7 @@ static int close_locked(struct gcp_host *host)
 	if (atomic_load_explicit(&host->pools->holds, memory_order_relaxed) > 0)
 		return -EBUSY;
 	if (pages->count == GCP_HOST_QUEUE)
-		return -EBUSY; /* it stays open; a later fence covers it too */
+		queue_thin(host);
 	fence = fence_take(host);
 	if (!fence)
 		return -EBUSY;
@@ -293,12 +322,8 @@ static int complete_locked(struct gcp_host *host)
 {
 	struct gcp_host_pages *pages = &host->pages;
 	uint64_t page = gcp_host_pages_tag(host);
-	int result = 0;
+	int result = close_locked(host);
 
-	if (pages->count == GCP_HOST_QUEUE)
-		result = wait_locked(host, queue_at(pages, 0)->fence, NULL);
-	if (result == 0)
-		result = close_locked(host);
 	while (result == 0 && !gcp_host_page_ready(host, page) && pages->count > 0) {
 		struct gcp_host_closed closed = *queue_at(pages, pages->count - 1);
 

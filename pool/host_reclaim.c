@@ -64,14 +64,19 @@ static void *bucket_shrink(struct gcp_host_bucket *bucket)
 
 static void give_back_bucket(struct gcp_host_bucket *bucket, void *arg)
 {
+	struct gcp_pool *pool = bucket->shelf->pool;
 	struct giving *giving = arg;
 	void *p;
 
-	while (giving->given < giving->wanted && bucket->shelf->pool->live &&
-	       (p = bucket_shrink(bucket))) {
+	/* Nobody destroys the context between a block's retreat and its end: the
+	 * address could be another's by then. */
+	if (!gcp_pool_visit(pool))
+		return;
+	while (giving->given < giving->wanted && (p = bucket_shrink(bucket))) {
 		giving->given += bucket->size;
-		gcp_host_memory_free(bucket->shelf->pool, p);
+		gcp_host_memory_free(pool, p);
 	}
+	gcp_pool_visit_end(pool);
 }
 
 uint64_t gcp_host_give_back(struct gcp_host *host, uint64_t bytes)
@@ -89,8 +94,10 @@ uint64_t gcp_host_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 
 	if (!host)
 		return 0;
-	unused = atomic_load(&host->allocated_bytes.current) -
-		 atomic_load(&host->active_bytes.current);
+	/* In this order: what is allocated meanwhile is not taken for unused. */
+	uint64_t active = atomic_load(&host->active_bytes.current);
+	uint64_t total = atomic_load(&host->allocated_bytes.current);
+	unused = total > active ? total - active : 0;
 	if (unused <= keep_bytes)
 		return 0;
 	(void)gcp_host_pages_poll_all(host);
