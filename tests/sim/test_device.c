@@ -220,6 +220,8 @@ static void mapped_memory_shows_the_same_bytes_twice(void **state)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemAccessDesc access = {.location = prop.location,
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr a, b;
 	uint32_t word;
@@ -231,6 +233,8 @@ static void mapped_memory_shows_the_same_bytes_twice(void **state)
 	assert_int_equal(cuMemsetD32(a, 5, 1), CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemMap(a, 2 * MIB, 0, handle, 0));
 	OK(cuMemMap(b, 2 * MIB, 0, handle, 0));
+	OK(cuMemSetAccess(a, 2 * MIB, &access, 1));
+	OK(cuMemSetAccess(b, 2 * MIB, &access, 1));
 	fill(a, 5, s);
 	OK(cuStreamSynchronize(s));
 	OK(cuMemcpyDtoH(&word, b, 4));
