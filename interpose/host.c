@@ -90,6 +90,10 @@ static CUresult host_alloc(const struct host_request *request)
 	result = host_take(pool, request, &ptr);
 	if (result == -ENOSYS)
 		return host_pass(request);
+	/* Plain memory would be gone at its free, and a graph may still address it. */
+	if ((result < 0 || result == GCP_CUDA_OUT_OF_MEMORY) &&
+	    gcp_tracker_capturing(gcp_process.tracker))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
 		return host_pass_relaxed(request);
 	if (result == 0)
