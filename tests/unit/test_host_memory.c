@@ -2,6 +2,7 @@
  * test_host_memory.c - pinned host memory: when it is given back, what happens when
  * memory is out or the driver fails, misuse, figures and threads.
  */
+#include "../../pool/host_types.h"
 #include "host_scene.h"
 
 /* --- memory pressure --- */
@@ -186,6 +187,66 @@ static void a_sticky_error_is_handed_on(void **state)
 	gcp_host_trim(pools, 0);
 }
 
+/* It may be another context's. What the driver says of new memory counts. */
+static void the_error_of_a_fence_that_is_asked_is_not_the_calls(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q = NULL;
+
+	(void)state;
+	config.host_page_blocks = 1;
+	open_with(&config);
+	p = take(MIB);
+	fake_submit();
+	give(p);
+	fake.calls = 0;
+	fake.fail_at = 1;
+	fake.fail_code = 700;
+	assert_int_equal(gcp_host_alloc(pool, MIB, 0, NULL, &q), 0);
+	assert_ptr_not_equal(q, p);
+	fake.fail_at = 0;
+	give(q);
+}
+
+/* Its memory goes with it, and the addresses may be another's then. */
+static void memory_of_a_context_that_may_be_ending_is_left_alone(void **state)
+{
+	void *p = take(MIB);
+
+	(void)state;
+	give(p);
+	fake.done = fake.submitted;
+	gcp_pool_leave(pools, FAKE_CTX);
+	assert_int_equal(gcp_host_trim(pools, 0), 0);
+	assert_int_equal(fake_host.frees, 0);
+	gcp_pool_stay(pools, FAKE_CTX);
+	assert_true(gcp_host_trim(pools, 0) >= MIB);
+	assert_int_equal(fake_host.frees, 1);
+}
+
+/* More pages than the queue holds, of a device that gets nothing done. */
+static void a_full_queue_of_fences_makes_room(void **state)
+{
+	enum { FREES = 3 * GCP_HOST_QUEUE };
+	struct gcp_config config = configured();
+	static void *blocks[FREES];
+
+	(void)state;
+	config.host_page_blocks = 1;
+	open_with(&config);
+	for (int i = 0; i < FREES; i++)
+		blocks[i] = take(4 * KIB);
+	for (int i = 0; i < FREES; i++) {
+		fake_submit();
+		give(blocks[i]);
+	}
+	assert_int_equal(fake_host.records, FREES);
+	assert_int_equal(fake_host.waits, 0);
+	must_be_sound(pools);
+	gcp_host_trim(pools, 0);
+	assert_int_equal(fake_host.blocks, 0);
+}
+
 /* Every driver call fails once: nothing is lost, nothing is given out twice. */
 static void any_failure_leaves_the_books_sound(void **state)
 {
@@ -322,6 +383,9 @@ int main(void)
 	    TEST(where_fences_fail_the_driver_frees),
 	    TEST(a_capture_nobody_told_of_is_no_failure),
 	    TEST(a_sticky_error_is_handed_on),
+	    TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls),
+	    TEST(memory_of_a_context_that_may_be_ending_is_left_alone),
+	    TEST(a_full_queue_of_fences_makes_room),
 	    TEST(any_failure_leaves_the_books_sound),
 	    TEST(the_figures_add_up),
 	    TEST(threads_share_the_buckets),
