@@ -94,12 +94,13 @@ static uint64_t cost(uint64_t bytes)
 			       : (bytes + 511) / 512 * 512;
 }
 
+/* By a graph, or because the program has a name for the pool. */
 static bool may_be_kept(const struct world *w, const struct block *block)
 {
 	bool kept = false;
 
 	for (uint32_t i = 1; i <= w->pool_count; i++)
-		kept |= w->pools[i].refs > 0;
+		kept |= w->pools[i].refs > 0 || w->pools[i].named;
 	return block->in_capture && kept;
 }
 
