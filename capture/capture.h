@@ -23,6 +23,7 @@
 
 struct gcp_tracker;
 struct gcp_graph_pool;
+struct gcp_capture;
 
 /* CUstreamCaptureMode. */
 enum gcp_capture_mode {
@@ -79,14 +80,19 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
 
 /* --- what the hooks report ------------------------------------------------------ */
 
-/* The thread is about to call the real begin: from here on no fence is set. */
-void gcp_tracker_begin_prepare(struct gcp_tracker *tracker);
+/* The thread is about to call the real begin: from here on no fence is set. All that
+ * the tracker needs to know of the capture is in *ret_capture already.
+ * -ENOMEM: it cannot be followed, and must not begin. */
+int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
+			      struct gcp_capture **ret_capture);
 
-/* The real begin returned `result` for `stream` of context `ctx`. Each prepare
- * is followed by exactly one of these, on the same thread. `stream` is the
- * stream itself: a per-thread default stream by its special handle, never 0. */
-void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			    enum gcp_capture_mode mode, int result);
+/* The real begin returned `result` for `stream` of context `ctx`. Each prepare that
+ * gave a capture is followed by exactly one of these, on the same thread, which takes
+ * it back. `stream` is the stream itself: a per-thread default stream by its special
+ * handle, never 0. */
+void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    void *ctx, void *stream, enum gcp_capture_mode mode,
+			    int result);
 
 /* The thread is about to call the real end, or to destroy the stream: nothing
  * more is hung on the capture's graph, which may be gone a moment later. Each is

@@ -184,15 +184,25 @@ void gcp_tracker_collect(struct gcp_tracker *tracker)
 	atomic_fetch_sub(&tracker->attention, count);
 }
 
+/* What the capture has in store, or new memory; NULL: there is none. */
+static void *spare_take(void *spare, size_t bytes)
+{
+	int saved = errno;
+	void *taken = spare ? spare : malloc(bytes);
+
+	errno = saved;
+	return taken;
+}
+
 /* Without a graph to hang it on, or if CUDA refuses, nobody will tell us when
  * the graph is gone: the reference then stays for good. */
 static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
-			void *graph)
+			struct gcp_capture *capture)
 {
-	int saved = errno;
-	struct gcp_note *note = malloc(sizeof(*note));
+	struct gcp_note *note = spare_take(capture->spare_note, sizeof(*note));
+	void *graph = capture->graph;
 
-	errno = saved;
+	capture->spare_note = NULL;
 	if (!note)
 		return -ENOMEM;
 	*note = (struct gcp_note){.tracker = tracker, .graph_pool = graph_pool};
@@ -228,16 +238,17 @@ static bool is_lost(struct gcp_tracker *tracker, const struct gcp_capture *captu
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
-	int saved = errno, result;
-	struct gcp_membership *membership = malloc(sizeof(*membership));
+	struct gcp_membership *membership =
+	    spare_take(capture->spare_membership, sizeof(*membership));
+	int result;
 
-	errno = saved;
+	capture->spare_membership = NULL;
 	if (!membership)
 		return -ENOMEM;
 	if (is_lost(tracker, capture))
 		result = 0; /* there will be no graph */
 	else
-		result = graph_retain(tracker, graph_pool, capture->graph);
+		result = graph_retain(tracker, graph_pool, capture);
 	if (result != 0) {
 		free(membership);
 		return result;
@@ -406,8 +417,7 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	while ((capture = TAILQ_FIRST(&tracker->captures))) {
 		TAILQ_REMOVE(&tracker->captures, capture, link);
 		gcp_graph_pool_leave_all(tracker, capture);
-		gcp_order_forget(capture);
-		free(capture);
+		gcp_capture_destroy(capture);
 	}
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);

@@ -65,7 +65,7 @@ static void add_of_stream(struct gcp_tracker *tracker, void *ctx, void *stream,
 	if (!state.active && !state.invalidated)
 		return;
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->id == state.id)
+		if (gcp_capture_may_be(capture, state.id))
 			candidate_add(candidates, capture);
 }
 

@@ -41,14 +41,58 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
 }
 
+/* --- the record of a capture
+ * ------------------------------------------------------------------------------- */
+
+struct gcp_capture *gcp_capture_create(void)
+{
+	int saved = errno;
+	struct gcp_capture *capture = calloc(1, sizeof(*capture));
+
+	if (capture) {
+		capture->spare_membership = malloc(sizeof(*capture->spare_membership));
+		capture->spare_note = malloc(sizeof(*capture->spare_note));
+	}
+	if (capture && (!capture->spare_membership || !capture->spare_note)) {
+		gcp_capture_destroy(capture);
+		capture = NULL;
+	}
+	errno = saved;
+	return capture;
+}
+
+void gcp_capture_destroy(struct gcp_capture *capture)
+{
+	if (!capture)
+		return;
+	gcp_order_forget(capture);
+	free(capture->spare_membership);
+	free(capture->spare_note);
+	free(capture);
+}
+
+/* Whether it is the one that CUDA calls `id`. In doubt it is: memory that too many
+ * hold stays longer, and that is all. */
+bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
+{
+	return capture->id == id || capture->id == 0 || id == 0;
+}
+
 /* --- begin ------------------------------------------------------------------------ */
 
-void gcp_tracker_begin_prepare(struct gcp_tracker *tracker)
+int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
+			      struct gcp_capture **ret_capture)
 {
+	struct gcp_capture *capture = gcp_capture_create();
+
+	if (!capture)
+		return -ENOMEM;
 	gcp_tracker_collect(tracker);
 	atomic_fetch_add(&tracker->attention, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
 	gcp_pools_fences_hold(tracker->pools);
+	*ret_capture = capture;
+	return 0;
 }
 
 /* A capture is over, or did not begin: fences may be set again. */
@@ -59,37 +103,30 @@ static void capturing_less(struct gcp_tracker *tracker)
 	atomic_fetch_sub(&tracker->attention, 1);
 }
 
-void gcp_tracker_begin_done(struct gcp_tracker *tracker, void *ctx, void *stream,
-			    enum gcp_capture_mode mode, int result)
+void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    void *ctx, void *stream, enum gcp_capture_mode mode,
+			    int result)
 {
 	struct gcp_capture_state state = {0};
-	struct gcp_capture *capture;
-	int saved = errno;
 
 	if (result != 0) {
+		gcp_capture_destroy(capture);
 		capturing_less(tracker);
 		return;
 	}
-	capture = calloc(1, sizeof(*capture));
-	errno = saved;
-	if (!capture)
-		return; /* fences stay held for good: slow, and safe */
 	bool known = tracker->driver.capture_state(ctx, stream, &state) == 0;
-	*capture = (struct gcp_capture){
-	    .ctx = ctx,
-	    .stream = stream,
-	    .id = state.id,
-	    .graph = state.graph,
-	    .thread = pthread_self(),
-	    .mode = mode,
-	    .forked = !known, /* its streams cannot be told from others */
-	    .by_hand = !known,
-	};
+	capture->ctx = ctx;
+	capture->stream = stream;
+	capture->id = state.id;
+	capture->graph = state.graph;
+	capture->thread = pthread_self();
+	capture->mode = mode;
+	/* Else its streams cannot be told from others. */
+	capture->forked = capture->by_hand = !known;
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
 	capture->shared = gcp_graph_pool_chosen(tracker);
-	/* Frees count from the begin on. Short of memory, the first allocation
-	 * tries again. */
+	/* Frees count from the begin on. */
 	if (capture->shared)
 		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
 	/* Begins and ends of one stream may alternate while we look; a capture
@@ -137,8 +174,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	capturing_less(tracker);
 	gcp_graph_pool_leave_all(tracker, capture);
-	gcp_order_forget(capture);
-	free(capture);
+	gcp_capture_destroy(capture);
 }
 
 static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
@@ -170,7 +206,7 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	if (tracker->driver.capture_state(capture->ctx, capture->stream, &state) != 0)
 		return false;
 	return (state.active || state.invalidated) &&
-	       (state.id == 0 || state.id == capture->id);
+	       gcp_capture_may_be(capture, state.id);
 }
 
 /* One turn of stream_ended. True: there was not room for all its barriers. */
@@ -302,6 +338,7 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	}
 	if (!state.active)
 		return NULL;
+	/* One without a number is lost to order anyway. */
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (capture->id == state.id)
 			return capture;

@@ -76,7 +76,7 @@ struct gcp_marker {
 /* A capture under way. */
 struct gcp_capture {
 	void *ctx, *stream;
-	uint64_t id;      /* CUDA's */
+	uint64_t id;      /* CUDA's; 0: CUDA would not say, so it may be any */
 	void *graph;      /* CUDA's; NULL if hidden */
 	pthread_t thread; /* that began it */
 	enum gcp_capture_mode mode;
@@ -89,6 +89,10 @@ struct gcp_capture {
 	struct gcp_marker markers[GCP_MARKERS_MAX]; /* oldest first */
 	struct gcp_graph_pool *shared;              /* named by the program, or NULL */
 	SLIST_HEAD(, gcp_membership) memberships;
+	/* What the first membership takes. Once a capture has begun it cannot be
+	 * refused any more, and one into a shared pool joins it there and then. */
+	struct gcp_membership *spare_membership;
+	struct gcp_note *spare_note;
 	TAILQ_ENTRY(gcp_capture) link;
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
@@ -112,6 +116,13 @@ struct gcp_tracker {
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
 };
+
+/* --- tracker.c ------------------------------------------------------------------- */
+
+/* NULL: no memory. The second accepts NULL; it has left its pools by then. */
+struct gcp_capture *gcp_capture_create(void);
+void gcp_capture_destroy(struct gcp_capture *capture);
+bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------------
  */

@@ -11,13 +11,15 @@
 /* --- begin -------------------------------------------------------------------- */
 
 struct gcp_begin {
-	bool prepared;
+	struct gcp_capture *capture; /* NULL: not ours to follow */
+	bool refused;                /* the host is out of memory */
 	CUcontext ctx;
 	CUstream stream;
 };
 
 /* A context must stand behind all barriers before it captures: afterwards it
- * cannot be made to wait. */
+ * cannot be made to wait. A capture that cannot be followed, because the host has no
+ * memory for our books, must not begin. */
 static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 {
 	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
@@ -26,17 +28,18 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 		return begin;
 	begin.ctx = gcp_stream_context(begin.stream);
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
-	gcp_tracker_begin_prepare(gcp_process.tracker);
-	begin.prepared = true;
+	begin.refused =
+	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
 	return begin;
 }
 
 static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode mode,
 			      CUresult result)
 {
-	if (begin->prepared)
-		gcp_tracker_begin_done(gcp_process.tracker, begin->ctx, begin->stream,
-				       (enum gcp_capture_mode)mode, (int)result);
+	if (begin->capture)
+		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
+				       begin->stream, (enum gcp_capture_mode)mode,
+				       (int)result);
 	return result;
 }
 
@@ -51,6 +54,8 @@ _Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
 #define GCP_BEGIN(stream, per_thread, mode, call)                                      \
 	struct gcp_begin begin = capture_prepare(stream, per_thread);                  \
                                                                                        \
+	if (begin.refused)                                                             \
+		return CUDA_ERROR_OUT_OF_MEMORY;                                       \
 	return capture_begun(&begin, mode, gcp_real.call)
 
 CUresult gcp_hook_cuStreamBeginCapture(CUstream stream)
@@ -91,6 +96,8 @@ CUresult gcp_hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
 {
 	struct gcp_begin begin = capture_prepare(stream, false);
 
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_begun_to_graph(
 	    capture_begun(&begin, mode,
 			  gcp_real.cuStreamBeginCaptureToGraph(
@@ -103,6 +110,8 @@ CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
 {
 	struct gcp_begin begin = capture_prepare(stream, true);
 
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	return capture_begun_to_graph(
 	    capture_begun(&begin, mode,
 			  gcp_real.cuStreamBeginCaptureToGraph_ptsz(

@@ -300,6 +300,22 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 	stream_enter(s, c, &nothing);
 }
 
+/* Into a new graph, or into this one. */
+static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode mode,
+		       const struct graph *into, const CUgraphNode *nodes, size_t count)
+{
+	const struct fault *fault = t->world->setting->fault;
+	CUstream handle = stream_handle(t, s);
+	CUresult result;
+
+	fault_capture_begins(fault);
+	result = into ? cuStreamBeginCaptureToGraph(handle, into->handle, nodes, NULL,
+						    count, mode)
+		      : cuStreamBeginCapture(handle, mode);
+	fault_capture_begun(fault);
+	return fine(t->world, result, "cuStreamBeginCapture");
+}
+
 static void capture_begin(struct thread *t, const struct op *op)
 {
 	struct world *w = t->world;
@@ -312,7 +328,7 @@ static void capture_begin(struct thread *t, const struct op *op)
 		return;
 	if (!pool)
 		pool = pool_new(w);
-	if (!pool || !FINE(t, cuStreamBeginCapture(stream_handle(t, s), mode)))
+	if (!pool || !begin_call(t, s, mode, NULL, NULL, 0))
 		return;
 	capture_open(t, c, s, mode, body_new(s->space), pool);
 }
@@ -339,9 +355,7 @@ static void capture_into(struct thread *t, const struct op *op)
 		return;
 	if (!pool)
 		pool = pool_new(w);
-	if (!pool ||
-	    !FINE(t, cuStreamBeginCaptureToGraph(stream_handle(t, s), graph->handle,
-						 nodes, NULL, count, mode)))
+	if (!pool || !begin_call(t, s, mode, graph, nodes, count))
 		return;
 	capture_open(t, c, s, mode, body_copy(w, graph->body), pool);
 	c->into = graph;

@@ -527,11 +527,15 @@ struct fault {
 
 #define FAULT_LOOKUP "cuGetProcAddress_v2" /* from the start of the process */
 #define FAULT_MEMORY "malloc"              /* the library's own */
+#define FAULT_BEGIN  "begin"               /* the same, while a capture begins */
 enum { FAULT_CALLS_MAX = 40 };
 
 void fault_start(const struct fault *fault);
 void fault_arm(const struct fault *fault);
 void fault_disarm(void);
+/* A capture is about to begin; it has begun, or not. */
+void fault_capture_begins(const struct fault *fault);
+void fault_capture_begun(const struct fault *fault);
 uint64_t fault_count(unsigned call);
 const char *fault_name(unsigned call); /* NULL behind the last */
 

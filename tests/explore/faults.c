@@ -45,6 +45,7 @@ static const struct {
     {"cuMemRelease", {719, 0}, true},
     {FAULT_LOOKUP, {500, 0}, false},
     {FAULT_MEMORY, {2, 0}, true},
+    {FAULT_BEGIN, {2, 0}, false},
 };
 
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
@@ -71,7 +72,8 @@ void fault_arm(const struct fault *fault)
 {
 	char plan[96];
 
-	if (!fault->name || strcmp(fault->name, FAULT_LOOKUP) == 0)
+	if (!fault->name || strcmp(fault->name, FAULT_LOOKUP) == 0 ||
+	    strcmp(fault->name, FAULT_BEGIN) == 0)
 		return;
 	snprintf(plan, sizeof(plan), "%s:%u%s:%d", fault->name, fault->at,
 		 fault->onwards ? "+" : "", fault->code);
@@ -88,10 +90,29 @@ void fault_disarm(void)
 		library.fail_memory(0, 0);
 }
 
+static unsigned begins;
+
+/* The library has memory for everything else than this capture. */
+void fault_capture_begins(const struct fault *fault)
+{
+	begins++;
+	if (fault && strcmp(fault->name, FAULT_BEGIN) == 0 && library.fail_memory &&
+	    (begins == fault->at || (begins > fault->at && fault->onwards)))
+		library.fail_memory(1, fault->onwards);
+}
+
+void fault_capture_begun(const struct fault *fault)
+{
+	if (fault && strcmp(fault->name, FAULT_BEGIN) == 0 && library.fail_memory)
+		library.fail_memory(0, 0);
+}
+
 uint64_t fault_count(unsigned call)
 {
 	const char *name = calls[call].name;
 
+	if (strcmp(name, FAULT_BEGIN) == 0)
+		return begins;
 	if (strcmp(name, FAULT_MEMORY) == 0)
 		return library.memory_calls ? library.memory_calls() : 0;
 	return gcpsim_calls(name);

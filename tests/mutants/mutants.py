@@ -147,10 +147,11 @@ class Trials:
     def run(self, name, test, seeds):
         """(whether it failed, seconds, what it said)"""
         product = self.product(name, test)
-        if test == "explore":
+        if test in ("explore", "faults"):
             explorer = os.path.join(self.build, "tests", "explore", "explore")
             command = [explorer, "--library", product, "--from", "1",
                        "--count", str(seeds or 1000)]
+            command += ["--faults"] if test == "faults" else []
             # See explore_env of tests/explore/meson.build.
             return self.started(command, {**os.environ, "MALLOC_PERTURB_": "0"}, self.build)
         entry = self.tests.get(test)

@@ -39,7 +39,7 @@ static struct {
 	int object_count;
 	enum gcp_capture_mode thread_mode;
 	uint64_t last_id;
-	int attach_result;
+	int attach_result, state_result;
 } cuda;
 
 static struct gcp_pools *pools;
@@ -55,8 +55,9 @@ static __attribute__((unused)) int state_of(void *ctx, void *stream,
 					    struct gcp_capture_state *ret_state)
 {
 	(void)ctx;
-	*ret_state = cuda.streams[(uintptr_t)stream - 0x100];
-	return 0;
+	if (cuda.state_result == 0)
+		*ret_state = cuda.streams[(uintptr_t)stream - 0x100];
+	return cuda.state_result;
 }
 
 static __attribute__((unused)) int nodes_copy(struct node **from, void **ret_nodes,
@@ -124,11 +125,12 @@ static __attribute__((unused)) void *begin_with(int i, enum gcp_capture_mode mod
 {
 	uint64_t id = ++cuda.last_id;
 	void *graph = (void *)(uintptr_t)(0x9000 + id);
+	struct gcp_capture *capture;
 
-	gcp_tracker_begin_prepare(tracker);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
 	fake.capturing++;
 	cuda.streams[i] = (struct gcp_capture_state){true, false, id, graph};
-	gcp_tracker_begin_done(tracker, FAKE_CTX, stream_handle(i), mode, 0);
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i), mode, 0);
 	return graph;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "fake_host.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,6 +41,44 @@ bool fake_must_fail(void)
 	return fake.fail_at &&
 	       (fake.fail_on ? fake.calls >= fake.fail_at : fake.calls == fake.fail_at);
 }
+
+/* --- memory of the host: the tests are linked with --wrap for these -------------- */
+
+static _Atomic(uint64_t) memory_calls, memory_fail_at;
+static atomic_bool memory_fail_on;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+
+void fake_fail_memory(unsigned at, bool onwards)
+{
+	memory_fail_on = onwards;
+	memory_fail_at = at ? memory_calls + at : 0;
+}
+
+static bool memory_fails(void)
+{
+	uint64_t number = ++memory_calls, at = memory_fail_at;
+	bool fails = at && (number == at || (number > at && memory_fail_on));
+
+	if (fails)
+		errno = ENOMEM;
+	return fails;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+	return memory_fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+	return memory_fails() ? NULL : __real_calloc(count, bytes);
+}
+
+/* --- the driver ------------------------------------------------------------------- */
 
 static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {

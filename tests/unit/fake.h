@@ -47,6 +47,9 @@ void fake_reset_vmm(void);
 uint64_t fake_physical(gcp_addr addr);
 /* Whether the call that asks is to fail; fake_lock is held. */
 bool fake_must_fail(void);
+/* The malloc or calloc number `at` from now on gives nothing, and all later ones if
+ * `onwards`; 0: none. */
+void fake_fail_memory(unsigned at, bool onwards);
 void fake_lock(void);
 void fake_unlock(void);
 uint64_t fake_submit(void);

@@ -124,12 +124,58 @@ static void a_graph_that_refuses_the_object_keeps_its_memory(void **state)
 
 static void a_begin_that_fails_leaves_nothing(void **state)
 {
+	struct gcp_capture *capture;
+
 	(void)state;
-	gcp_tracker_begin_prepare(tracker);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
 	assert_true(gcp_tracker_capturing(tracker));
-	gcp_tracker_begin_done(tracker, FAKE_CTX, stream_handle(0), GCP_CAPTURE_GLOBAL,
-			       900);
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
+			       GCP_CAPTURE_GLOBAL, 900);
 	assert_false(gcp_tracker_capturing(tracker));
+}
+
+static void a_capture_that_cannot_be_followed_does_not_begin(void **state)
+{
+	struct gcp_capture *capture = NULL;
+
+	(void)state;
+	for (unsigned at = 1; at <= 3; at++) {
+		fake_fail_memory(at, false);
+		assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), -ENOMEM);
+		fake_fail_memory(0, false);
+		assert_null(capture);
+		assert_false(gcp_tracker_capturing(tracker));
+	}
+	must_free(pools, must_alloc(pool, 3 * MIB)); /* fences are not held */
+	void *graph = begin(0);
+	assert_true(is_private(capture_alloc(4096)));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* What is freed counts from the begin on, whatever memory there is by then. */
+static void a_begun_capture_is_in_its_shared_pool_for_sure(void **state)
+{
+	struct gcp_capture *capture;
+	struct gcp_graph_pool_info info;
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	fake_fail_memory(1, true);
+	cuda.streams[0] = (struct gcp_capture_state){true, false, 1, &cuda};
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
+			       GCP_CAPTURE_GLOBAL, 0);
+	fake_fail_memory(0, false);
+	assert_int_equal(gcp_graph_pools_list(tracker, &info, 1), 1);
+	assert_int_equal(info.captures, 1);
+	assert_int_equal(info.graphs, 1);
+	fake.capturing++;
+	end(0);
+	graph_destroy(&cuda);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
 static void an_end_that_is_refused_ends_nothing(void **state)
@@ -268,6 +314,37 @@ static void a_thread_that_works_on_a_captured_stream_belongs_to_it(void **state)
 	graph_destroy(graph);
 }
 
+/* Where CUDA does not say which capture has begun, it may be any. */
+static void a_capture_without_a_number_may_be_any(void **state)
+{
+	struct gcp_capture *capture;
+	pthread_t thread;
+	gcp_addr addr;
+
+	(void)state;
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	cuda.state_result = 1;
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
+			       GCP_CAPTURE_RELAXED, 0);
+	cuda.state_result = 0;
+	fake.capturing++;
+	cuda.streams[0] = (struct gcp_capture_state){true, false, 7, &cuda};
+	cuda.streams[3] = cuda.streams[0]; /* joined by an event */
+	pthread_create(&thread, NULL, alloc_on_captured_stream, &addr);
+	pthread_join(thread, NULL);
+	assert_true(is_private(addr));
+	/* The wrong thread tried to end it. */
+	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(0));
+	assert_true(gcp_tracker_capturing(tracker));
+	end(0);
+	assert_false(gcp_tracker_capturing(tracker));
+	/* Its graph is not known, so nobody can tell us when it is gone. */
+	gcp_tracker_destroy(tracker);
+	must_free(pools, addr);
+	fake_finish(pools);
+	setup(NULL);
+}
+
 static void nobody_joins_a_capture_whose_end_is_under_way(void **state)
 {
 	void *graph = begin(0);
@@ -307,6 +384,9 @@ int main(void)
 	    TEST(graphs_that_come_and_go_take_no_more_memory),
 	    TEST(a_graph_that_refuses_the_object_keeps_its_memory),
 	    TEST(a_begin_that_fails_leaves_nothing),
+	    TEST(a_capture_that_cannot_be_followed_does_not_begin),
+	    TEST(a_begun_capture_is_in_its_shared_pool_for_sure),
+	    TEST(a_capture_without_a_number_may_be_any),
 	    TEST(an_end_that_is_refused_ends_nothing),
 	    TEST(an_invalidated_capture_goes_with_its_end),
 	    TEST(destroying_the_stream_abandons_the_capture),
