@@ -11,6 +11,7 @@
  * not ordered yet), and what cannot be done is left out. So a history can lose
  * operations while a failure is shrunk, and a fuzzer may make one out of bytes.
  *
+ *   bytes.c     choices, from a seed or from bytes
  *   setting.c   what the environment says
  *   generate.c  the history
  *   order.c     vector clocks of the program: what it made sure of by itself
@@ -38,6 +39,7 @@
 
 #include <cuda.h>
 
+#include "draw.h"
 #include "gcpsim.h"
 
 enum {
@@ -59,26 +61,6 @@ enum {
 	NAMED_MAX = 3, /* graph pools that the program named itself */
 	REGIONS = 2,
 };
-
-/* --- randomness --- */
-
-struct draw {
-	uint64_t state;
-};
-
-static inline uint64_t draw_next(struct draw *draw)
-{
-	uint64_t z = draw->state += 0x9E3779B97F4A7C15ull; /* splitmix64 */
-
-	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-	z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-	return z ^ (z >> 31);
-}
-
-static inline uint64_t draw_below(struct draw *draw, uint64_t below)
-{
-	return draw_next(draw) % below;
-}
 
 /* --- the history --- */
 
@@ -170,7 +152,8 @@ struct fault;
 
 struct setting {
 	const struct fault *fault; /* or NULL */
-	uint64_t seed;
+	struct source source;
+	uint64_t seed; /* the source's */
 	unsigned threads;
 	int devices;
 	int driver_version;
@@ -186,13 +169,11 @@ struct setting {
 	bool plain;        /* without the library */
 };
 
-/* Draws the setting of a seed; the second one hands it to the environment,
+/* Draws the setting of a source; the second one hands it to the environment,
  * and says so if it is to. */
-void setting_draw(struct setting *ret_setting, uint64_t seed);
+void setting_draw(struct setting *ret_setting, const struct source *source);
 void setting_apply(const struct setting *setting, bool show);
 void history_draw(struct history *ret_history, const struct setting *setting);
-/* The history that these bytes spell. */
-void history_decode(struct history *ret_history, const uint8_t *bytes, size_t count);
 void history_print(const struct history *history, const uint8_t *kept);
 
 /* --- what the program knows of order (order.c) --- */

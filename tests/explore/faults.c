@@ -124,11 +124,10 @@ static bool run_one(struct trial *trial, const struct setting *setting,
 	trial->fault = *fault;
 	if (trial_run(trial, setting, history, NULL))
 		return true;
-	printf(
-	    "explore --seed 0x%llx --fault %s:%u%s:%d: step %u of %u operations: %s\n",
-	    (unsigned long long)setting->seed, fault->name, fault->at,
-	    fault->onwards ? "+" : "", fault->code, outcome->step, history->count,
-	    outcome->why);
+	printf("explore %s --fault %s:%u%s:%d: step %u of %u operations: %s\n",
+	       source_name(&setting->source), fault->name, fault->at,
+	       fault->onwards ? "+" : "", fault->code, outcome->step, history->count,
+	       outcome->why);
 	fflush(stdout);
 	return false;
 }

@@ -145,11 +145,10 @@ static enum op_kind kind_draw(struct generator *g)
 
 static struct op op_draw(struct generator *g, enum op_kind kind)
 {
-	struct op op = {.kind = (uint8_t)kind,
-			.thread = (uint8_t)g->thread,
-			.how = (uint8_t)below(g, 256),
-			.value = (uint32_t)draw_next(&g->draw)};
+	struct op op = {.kind = (uint8_t)kind, .thread = (uint8_t)g->thread};
 
+	op.how = (uint8_t)below(g, 256);
+	op.value = (uint32_t)below(g, 1ull << 32);
 	op.a = slot_used(g);
 	op.b = slot_used(g);
 	op.c = stream_draw(g);
@@ -289,11 +288,11 @@ static void weights_draw(struct generator *g)
 
 void history_draw(struct history *ret_history, const struct setting *setting)
 {
-	struct generator g = {
-	    .draw = {setting->seed}, .setting = setting, .history = ret_history};
+	struct generator g = {.draw = draw_open(&setting->source, DRAW_HISTORY),
+			      .setting = setting,
+			      .history = ret_history};
 	unsigned length, bursts, captures;
 
-	draw_next(&g.draw);
 	memset(ret_history, 0, sizeof(*ret_history));
 	ret_history->seed = setting->seed;
 	weights_draw(&g);
@@ -304,7 +303,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	length = 30 + (unsigned)below(&g, below(&g, 2) ? 120 : 350);
 	bursts = (unsigned)below(&g, 30);
 	captures = below(&g, 2) ? (unsigned)below(&g, 12) : 0;
-	while (ret_history->count < length) {
+	while (ret_history->count < length && !draw_is_over(&g.draw)) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);
 		if (below(&g, 100) < bursts)
@@ -318,28 +317,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	}
 }
 
-/* --- other sources and ends --- */
-
-void history_decode(struct history *ret_history, const uint8_t *bytes, size_t count)
-{
-	enum { STRIDE = 10 };
-
-	memset(ret_history, 0, sizeof(*ret_history));
-	for (; count >= STRIDE && ret_history->count < OPS_MAX; count -= STRIDE) {
-		struct op *op = &ret_history->ops[ret_history->count++];
-
-		*op = (struct op){.kind = bytes[0] % OP_KINDS,
-				  .thread = bytes[1] % THREADS_MAX,
-				  .a = bytes[2],
-				  .b = bytes[3],
-				  .c = bytes[4],
-				  .how = bytes[5],
-				  .value = bytes[6]};
-		op->bytes = (uint64_t)bytes[7] << (bytes[8] % 22);
-		op->bytes += bytes[9];
-		bytes += STRIDE;
-	}
-}
+/* --- to be read --- */
 
 void history_print(const struct history *history, const uint8_t *kept)
 {

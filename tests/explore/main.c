@@ -3,11 +3,14 @@
  *
  *   explore [--library FILE] [--from SEED | --commit DIR] [--count N] [--jobs N]
  *           [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
- *   explore --seed SEED [--ops 3,5-9,12] [--repeat N] [--print]
+ *   explore --seed SEED | --bytes FILE [--ops 3,5-9,12] [--repeat N] [--print]
+ *   explore --save DIR [--from SEED] [--count N]
  *
  *   --library FILE  under this library; without: on plain CUDA
  *   --commit DIR    seeds from a number that the commit of the sources there gives
  *   --seeds FILE    these first: one seed a line, then what it found
+ *   --bytes FILE    the history that the bytes spell (draw.h), as a fuzzer makes it
+ *   --save DIR      plays nothing, but writes the histories down as bytes
  *   --plain, --leak the library off; and no free done: whether the program is
  *                   correct by itself
  *   --faults        each history many times, each call of the library failing in turn
@@ -32,8 +35,9 @@ enum { JOBS_MAX = 64, SEEDS_MAX = 4096 };
 
 struct arguments {
 	struct trial trial;
-	const char *library, *ops, *seeds, *commit;
-	uint64_t from, count, seed, repeat;
+	const char *library, *ops, *seeds, *commit, *save;
+	struct source source; /* of the one */
+	uint64_t from, count, repeat;
 	unsigned jobs;
 	bool one, print, keep_going, shrink, faults;
 };
@@ -92,9 +96,9 @@ static void tell(const struct setting *setting, const struct history *history,
 	for (uint32_t i = 0; i < history->count; i++)
 		count += kept[i];
 	ops_print(kept, history->count, text, sizeof(text));
-	printf("explore%s%s --seed 0x%llx --ops %s: step %u of %u operations: %s\n",
+	printf("explore%s%s %s --ops %s: step %u of %u operations: %s\n",
 	       arguments.trial.plain ? " --plain" : "",
-	       arguments.trial.leak ? " --leak" : "", (unsigned long long)setting->seed,
+	       arguments.trial.leak ? " --leak" : "", source_name(&setting->source),
 	       text, of->step, count, of->why);
 	fflush(stdout);
 }
@@ -117,14 +121,14 @@ static void tell_shrunk(const struct setting *setting, const struct history *his
 }
 
 /* True: all was well. */
-static bool history_run(uint64_t seed)
+static bool history_run(const struct source *source)
 {
 	static struct history history;
 	struct setting setting;
 	uint8_t kept[OPS_MAX];
 	bool good;
 
-	setting_draw(&setting, seed);
+	setting_draw(&setting, source);
 	history_draw(&history, &setting);
 	memset(kept, 1, sizeof(kept));
 	if (arguments.ops)
@@ -197,15 +201,16 @@ static void worker(void)
 	trial_init();
 	for (;;) {
 		uint64_t i = __atomic_fetch_add(&total->next, 1, __ATOMIC_RELAXED);
-		uint64_t seed;
+		struct source source;
 
 		if (i >= seed_count + arguments.count)
 			return;
 		if (!arguments.keep_going &&
 		    __atomic_load_n(&total->failures, __ATOMIC_RELAXED) > 0)
 			return;
-		seed = i < seed_count ? seeds[i] : arguments.from + i - seed_count;
-		history_run(seed);
+		source = source_of_seed(
+		    i < seed_count ? seeds[i] : arguments.from + i - seed_count);
+		history_run(&source);
 	}
 }
 
@@ -235,6 +240,20 @@ static int run_all(void)
 	       (unsigned long long)arguments.from,
 	       (unsigned long long)(arguments.from + arguments.count - 1));
 	return total->failures > 0;
+}
+
+static int save_all(void)
+{
+	for (uint64_t i = 0; i < arguments.count; i++) {
+		const char *wrong = source_save(arguments.from + i, arguments.save);
+
+		if (!wrong)
+			continue;
+		printf("explore: seed 0x%llx cannot be saved: %s\n",
+		       (unsigned long long)(arguments.from + i), wrong);
+		return 1;
+	}
+	return 0;
 }
 
 /* --- the command line --- */
@@ -282,9 +301,14 @@ static bool value(const char *name, const char *text)
 		arguments.trial.seconds = (unsigned)atoi(text);
 	else if (strcmp(name, "--fault") == 0)
 		return fault_parse(text, &arguments.trial.fault);
+	else if (strcmp(name, "--save") == 0)
+		arguments.save = text;
 	else if (strcmp(name, "--seed") == 0) {
-		arguments.seed = strtoull(text, NULL, 0);
+		arguments.source = source_of_seed(strtoull(text, NULL, 0));
 		arguments.one = true;
+	} else if (strcmp(name, "--bytes") == 0) {
+		arguments.one = true;
+		return source_read(&arguments.source, text);
 	} else
 		return false;
 	return true;
@@ -316,6 +340,8 @@ int main(int argc, char **argv)
 		perror("explore: cannot start itself again");
 		return 2;
 	}
+	if (arguments.save)
+		return save_all();
 	total = mmap(NULL, sizeof(*total), PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (total == MAP_FAILED)
@@ -325,10 +351,10 @@ int main(int argc, char **argv)
 
 		trial_init();
 		for (uint64_t i = 0; i < arguments.repeat && good; i++)
-			good = history_run(arguments.seed);
+			good = history_run(&arguments.source);
 		if (good) {
-			printf("explore: seed 0x%llx: %llu steps, nothing found\n",
-			       (unsigned long long)arguments.seed,
+			printf("explore: %s: %llu steps, nothing found\n",
+			       source_name(&arguments.source),
 			       (unsigned long long)outcome->steps);
 			return 0;
 		}

@@ -1,6 +1,6 @@
 /*
  * setting.c - what surrounds a history: the devices, their speed and the options
- * of the library, drawn from the seed and handed over in the environment.
+ * of the library, drawn from its source and handed over in the environment.
  *
  * Called in the child, before its first CUDA call: neither the library nor the
  * simulated driver has read anything by then.
@@ -10,18 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct draw draw_of(uint64_t seed)
+void setting_draw(struct setting *ret_setting, const struct source *source)
 {
-	struct draw draw = {seed * 0xD1342543DE82EF95ull + 17};
-
-	draw_next(&draw);
-	return draw;
-}
-
-void setting_draw(struct setting *ret_setting, uint64_t seed)
-{
-	struct draw draw = draw_of(seed);
-	struct setting setting = {.seed = seed};
+	struct draw draw = draw_open(source, DRAW_SETTING);
+	struct setting setting = {.source = *source, .seed = source->seed};
 
 	setting.threads = draw_below(&draw, 2) ? 1 : 1 + draw_below(&draw, THREADS_MAX);
 	setting.devices = draw_below(&draw, 4) ? 1 : 2;
@@ -128,7 +120,7 @@ static void set_reuse(const struct setting *setting, struct draw *draw)
 
 void setting_apply(const struct setting *setting, bool show)
 {
-	struct draw draw = draw_of(~setting->seed);
+	struct draw draw = draw_open(&setting->source, DRAW_ENVIRONMENT);
 
 	shown = show;
 	set_device(setting, &draw);

@@ -1,0 +1,76 @@
+/*
+ * draw.h - where a history's choices come from: random numbers of a seed, or bytes
+ * that spell them one by one. Past the last byte every choice is the first one, so
+ * any bytes at all are a history: a fuzzer changes them as it likes.
+ *
+ * The bytes begin with the seed of the simulated device, then come parts of fixed
+ * sizes for the setting and the environment (what is too much is left out), and the
+ * history takes the rest. A choice among `below` things takes as many bytes as
+ * below - 1 has, the low ones first.
+ */
+#ifndef EXPLORE_DRAW_H
+#define EXPLORE_DRAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum draw_part { DRAW_SETTING, DRAW_ENVIRONMENT, DRAW_HISTORY, DRAW_PARTS };
+
+/* Bytes that choices were written to. */
+struct record {
+	uint8_t *bytes;
+	size_t count, room; /* count > room: there was not room enough */
+};
+
+struct source {
+	uint64_t seed;
+	const uint8_t *bytes; /* NULL: the seed decides */
+	size_t count;
+	const char *path;       /* that they were read from, or NULL */
+	struct record *records; /* of each part, where choices are noted; or NULL */
+};
+
+struct draw {
+	uint64_t state;
+	const uint8_t *bytes; /* NULL: random numbers */
+	size_t left;
+	struct record *record;
+};
+
+/* The random numbers alone, for whoever draws much from one choice. */
+static inline uint64_t draw_next(struct draw *draw)
+{
+	uint64_t z = draw->state += 0x9E3779B97F4A7C15ull; /* splitmix64 */
+
+	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+	z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+	return z ^ (z >> 31);
+}
+
+/* One of 0 to below - 1. */
+uint64_t draw_below(struct draw *draw, uint64_t below);
+
+/* Whether the bytes have run out; never so for a seed. */
+static inline bool draw_is_over(const struct draw *draw)
+{
+	return draw->bytes && draw->left == 0;
+}
+
+struct draw draw_open(const struct source *source, enum draw_part part);
+
+static inline struct source source_of_seed(uint64_t seed)
+{
+	return (struct source){.seed = seed};
+}
+
+struct source source_of_bytes(const uint8_t *bytes, size_t count);
+/* False: it cannot be read; errno says why. What it holds stays for good. */
+bool source_read(struct source *ret_source, const char *path);
+/* "--seed 0x1" or "--bytes FILE", as the command line has it. */
+const char *source_name(const struct source *source);
+
+/* Writes DIR/SEED, the bytes of that seed's history. NULL, or what is wrong. */
+const char *source_save(uint64_t seed, const char *dir);
+
+#endif
