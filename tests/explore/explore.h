@@ -532,5 +532,7 @@ struct outcome {
 	uint64_t calls[FAULT_CALLS_MAX]; /* of the functions that can fail, faults.c */
 };
 extern struct outcome *outcome;
+/* Ends the child that plays. */
+void child_exit(int status) __attribute__((noreturn));
 
 #endif

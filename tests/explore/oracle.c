@@ -45,7 +45,7 @@ void failure(struct world *w, const char *format, ...)
 	va_end(args);
 	outcome->step = w->step;
 	outcome->failed = 1;
-	_exit(1);
+	child_exit(1);
 }
 
 bool fine(struct world *w, CUresult result, const char *call)

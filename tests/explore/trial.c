@@ -17,6 +17,7 @@
 enum { SHRINK_SECONDS = 20 };
 
 struct outcome *outcome;
+void (*trial_child_ends)(void);
 
 void trial_init(void)
 {
@@ -26,6 +27,23 @@ void trial_init(void)
 		fputs("explore: no memory to share with children\n", stderr);
 		exit(2);
 	}
+}
+
+void child_exit(int status)
+{
+	if (trial_child_ends)
+		trial_child_ends();
+	_exit(status);
+}
+
+/* A fuzzer's handlers are not for what happens here. */
+static void signals_reset(void)
+{
+	static const int signals[] = {SIGALRM, SIGSEGV, SIGBUS, SIGABRT,
+				      SIGILL,  SIGFPE,  SIGINT, SIGTERM};
+
+	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++)
+		signal(signals[i], SIG_DFL);
 }
 
 static void child(const struct trial *trial, const struct setting *setting,
@@ -41,14 +59,15 @@ static void child(const struct trial *trial, const struct setting *setting,
 	setting_apply(&mine, trial->verbose);
 	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
+	signals_reset();
 	alarm(trial->seconds);
 	play(&mine, history, kept);
 	outcome->done = 1;
 	/* Some programs end by exit, with all that runs there; for coverage, which
 	 * is written there, all do. */
-	if (setting->seed % 4 == 0 || getenv("EXPLORE_EXIT"))
+	if (!trial_child_ends && (setting->seed % 4 == 0 || getenv("EXPLORE_EXIT")))
 		exit(0);
-	_exit(0);
+	child_exit(0);
 }
 
 static void judge(int status)
