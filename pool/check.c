@@ -185,6 +185,10 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		total->segments++;
 	}
 	MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
+	for (int kind = 0; kind < GCP_KINDS; kind++)
+		MUST(gcp_tree_is_sound(heap, kind),
+		     "B7: a tree of free blocks does not know the largest, or its "
+		     "order");
 	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
 		 reserved,
 	     "H2: bytes are lost or counted twice");

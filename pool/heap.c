@@ -16,22 +16,11 @@
 #include "cache.h"
 #include "vmm.h"
 
-/* Free blocks that are looked at before one is taken. */
-enum { FITS_TO_SEE = 64 };
-
-int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b)
-{
-	if (a->size != b->size)
-		return a->size < b->size ? -1 : 1;
-	return (a->addr > b->addr) - (a->addr < b->addr);
-}
-
 int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
 {
 	return (a->addr > b->addr) - (a->addr < b->addr);
 }
 
-RB_GENERATE(gcp_block_tree, gcp_block, node, gcp_block_order)
 RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
@@ -101,34 +90,8 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	return block;
 }
 
-/* --- the trees of free blocks ------------------------------------------------- */
-
-/* Free memory of the common heap that could be given back, and of it the segments
- * that regroup.c may take. */
-static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, int sign)
-{
-	pool->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
-	if (block->segment->kind == GCP_KIND_SLAB || pool->vmm ||
-	    !gcp_block_is_segment(block))
-		return;
-	pool->regroup.idle_bytes += (uint64_t)(sign * (int64_t)block->size);
-	pool->regroup.idle_segments += (uint32_t)sign;
-}
-
-void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
-{
-	gcp_block_set_state(block, GCP_BLOCK_FREE);
-	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
-	if (!heap->private)
-		unused_count(heap->pool, block, 1);
-}
-
-void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
-{
-	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
-	if (!heap->private)
-		unused_count(heap->pool, block, -1);
-}
+/* --- merging and splitting ---------------------------------------------------------
+ */
 
 void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
 		       struct gcp_block *upper)
@@ -203,48 +166,24 @@ static void block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t
 
 /* --- taking and putting ----------------------------------------------------------- */
 
-struct gcp_block *gcp_tree_best_fit(struct gcp_heap *heap, enum gcp_kind kind,
-				    uint64_t size)
+/* A huge block is never split: it serves only what nearly fills it. The driver's
+ * granularity is never too much, or a new one would not do. */
+static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size)
 {
-	struct gcp_block key = {.size = size};
-	struct gcp_block *block = RB_NFIND(gcp_block_tree, &heap->free[kind], &key);
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_HUGE, size);
+	struct gcp_block *best = block;
 
-	/* A huge block is never split: it serves only what nearly fills it. The
-	 * driver's granularity is never too much, or a new one would not do. */
-	if (block && kind == GCP_KIND_HUGE && block->size - size > size / 8 &&
-	    block->size - size >= GCP_CHUNK)
+	for (; block; block = gcp_tree_next_fit(block, size))
+		if (block->size < best->size)
+			best = block;
+	if (best && best->size - size > size / 8 && best->size - size >= GCP_CHUNK)
 		return NULL;
-	return block;
-}
-
-static bool block_is_lower(const struct gcp_block *block, const struct gcp_block *than)
-{
-	if (block->segment != than->segment)
-		return block->segment->number < than->segment->number;
-	return block->addr < than->addr;
-}
-
-/* The block that lies lowest in the oldest segment, of those that fit. What is
- * used crowds together, so what is free does too: whole segments fall empty, and
- * large blocks find room. Looks at so many only, the smallest first: it decides
- * memory, not what is right. */
-static struct gcp_block *lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
-				    uint64_t size)
-{
-	struct gcp_block *block = gcp_tree_best_fit(heap, kind, size);
-	struct gcp_block *lowest = block;
-
-	for (int i = 1; i < FITS_TO_SEE && block; i++) {
-		block = RB_NEXT(gcp_block_tree, &heap->free[kind], block);
-		if (block && block_is_lower(block, lowest))
-			lowest = block;
-	}
-	return lowest;
+	return best;
 }
 
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 {
-	struct gcp_block *block = gcp_tree_best_fit(heap, GCP_KIND_SLAB, bytes);
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes);
 
 	if (!block)
 		return NULL;
@@ -260,13 +199,17 @@ static struct gcp_block *take_over_unused(struct gcp_heap *heap, enum gcp_kind k
 {
 	enum gcp_kind other =
 	    kind == GCP_KIND_MEDIUM ? GCP_KIND_LARGE : GCP_KIND_MEDIUM;
-	struct gcp_block *block = gcp_tree_best_fit(heap, other, size);
 	uint64_t most = heap->pool->pools->config.segment_bytes;
+	struct gcp_block *block = NULL, *next;
 
-	while (block && block->size <= most &&
-	       (!gcp_block_is_segment(block) || block->size % size > block->size / 8))
-		block = RB_NEXT(gcp_block_tree, &heap->free[other], block);
-	if (!block || block->size > most)
+	if (heap->private || heap->pool->regroup.idle_segments > 0)
+		for (next = gcp_tree_lowest_fit(heap, other, size); next;
+		     next = gcp_tree_next_fit(next, size))
+			if (gcp_block_is_segment(next) && next->size <= most &&
+			    next->size % size <= next->size / 8 &&
+			    (!block || next->size < block->size))
+				block = next;
+	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
 	block->segment->kind = kind;
@@ -282,10 +225,10 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 
 	if (kind == GCP_KIND_HUGE)
-		block = gcp_tree_best_fit(heap, kind, size);
+		block = huge_fit(heap, size);
 	if (!block)
-		block = lowest_fit(heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind,
-				   size);
+		block = gcp_tree_lowest_fit(
+		    heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind, size);
 	if (!block && kind != GCP_KIND_HUGE)
 		block = take_over_unused(heap, kind, size);
 	if (!block)
@@ -468,7 +411,7 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 	heap->pending_bytes = 0;
 	gcp_slab_collect(heap, list);
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		while ((block = RB_MIN(gcp_block_tree, &heap->free[kind]))) {
+		while ((block = gcp_tree_lowest_fit(heap, kind, GCP_UNIT))) {
 			gcp_tree_remove(heap, block);
 			gcp_block_set_state(block, GCP_BLOCK_PENDING);
 			gcp_gauge_add(&heap->pool->stats.active_bytes,
@@ -547,9 +490,10 @@ uint64_t gcp_heap_largest_free(struct gcp_heap *heap)
 	uint64_t largest = 0;
 
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		struct gcp_block *block = RB_MAX(gcp_block_tree, &heap->free[kind]);
-		if (block && block->size > largest)
-			largest = block->size;
+		uint64_t bytes = gcp_tree_largest(heap, kind);
+
+		if (bytes > largest)
+			largest = bytes;
 	}
 	return largest;
 }

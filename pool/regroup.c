@@ -30,8 +30,11 @@ enum {
 	MORE_SHARE = 64,
 	/* At most 1/COST_SHARE of the time goes into giving back, */
 	COST_SHARE = 32,
-	/* but for so much at once. */
-	COST_BURST_NS = 200 * 1000 * 1000,
+	/* but for so much at once: a program whose sizes never repeat has a tide
+	 * every few microseconds. */
+	COST_BURST_NS = 4 * 1000 * 1000,
+	/* of which waiting counts for a part. */
+	WAIT_SHARE = 8,
 	/* Pages closed since the latest miss, after which no tide is expected. */
 	PAGES_OF_HOPE = 1024,
 	/* Of what is busy, so much lies idle between its blocks. */
@@ -96,16 +99,19 @@ static void unlink_idle(struct gcp_pool *pool, struct gcp_segment_list *list)
 static int regroup(struct gcp_pool *pool)
 {
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
-	uint64_t start = pool->pools->driver.clock_ns();
+	uint64_t start = pool->pools->driver.clock_ns(), waited;
 	int result = gcp_pages_complete(pool, gcp_pages_tag(pool));
 
+	waited = pool->pools->driver.clock_ns() - start;
 	if (result == 0) {
 		gcp_caches_flush(pool);
 		unlink_idle(pool, &list);
 		gcp_segments_give_back(pool, &list);
 	}
 	pthread_mutex_lock(&pool->lock);
-	pool->regroup.debt_ns += pool->pools->driver.clock_ns() - start;
+	/* While the host waits the device works; to take it again costs as much. */
+	pool->regroup.debt_ns +=
+	    waited / WAIT_SHARE + 2 * (pool->pools->driver.clock_ns() - start - waited);
 	pthread_mutex_unlock(&pool->lock);
 	return result == -EBUSY ? 0 : result;
 }

@@ -61,19 +61,17 @@ give_segment:
 	return result;
 }
 
-/* An unused segment for `size` bytes that is not much larger than need be. */
-static struct gcp_block *unused_segment(struct gcp_heap *common, enum gcp_kind kind,
-					uint64_t size)
+/* The smallest segment of `size` to `most` bytes that is free as a whole. */
+static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kind,
+					uint64_t size, uint64_t most)
 {
-	struct gcp_pools *pools = common->pool->pools;
-	struct gcp_block *block = gcp_tree_best_fit(common, kind, size);
-	uint64_t most = 2 * size > pools->config.segment_bytes
-			    ? 2 * size
-			    : pools->config.segment_bytes;
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, kind, size), *best = NULL;
 
-	while (block && block->size <= most && !gcp_block_is_segment(block))
-		block = RB_NEXT(gcp_block_tree, &common->free[kind], block);
-	return block && block->size <= most ? block : NULL;
+	for (; block; block = gcp_tree_next_fit(block, size))
+		if (block->size <= most && gcp_block_is_segment(block) &&
+		    (!best || block->size < best->size))
+			best = block;
+	return best;
 }
 
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
@@ -82,9 +80,11 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	struct gcp_heap *common = &pool->common;
 	struct gcp_block *block;
 	struct gcp_segment *segment;
+	uint64_t most = pool->pools->config.segment_bytes;
 
 	gcp_heap_advance(common);
-	block = unused_segment(common, kind, size);
+	/* Not much larger than need be. */
+	block = unused_segment(common, kind, size, 2 * size > most ? 2 * size : most);
 	if (!block)
 		return false;
 	segment = block->segment;

@@ -6,7 +6,7 @@
  *   when may a freed block be used again?     fence.c  (pages and fences)
  *   new memory, or a barrier?                 grow.c   (gcp_alloc_slow)
  *   how much circulates before a barrier?     window.c
- *   which free block serves a request?        heap.c   (best fit), slab.c
+ *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           regroup.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
@@ -98,7 +98,7 @@ enum gcp_block_state {
 	GCP_BLOCK_CACHED,  /* in a thread's cache */
 	GCP_BLOCK_PENDING, /* in heap->pending or heap->deferred: page not ready */
 	GCP_BLOCK_LISTED,  /* a slab's block, in heap->classes[] */
-	GCP_BLOCK_FREE,    /* in a tree of the heap: ready, merged, best fit */
+	GCP_BLOCK_FREE,    /* in a tree of the heap: ready, merged */
 	GCP_BLOCK_RUN,     /* cut up: a slab lives here */
 	GCP_BLOCK_HOLE,    /* in heap->holes: addresses with nothing behind them */
 	GCP_BLOCK_LEAVING, /* in heap->leaving: its memory is mapped elsewhere too,
@@ -112,7 +112,8 @@ enum gcp_block_state {
  *  B3 neighbours touch: lower->addr + lower->size == addr
  *  B4 two neighbours are never both FREE
  *  B5 a FREE block's page is ready
- *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs */
+ *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs
+ *  B7 a FREE block's `largest` is the size of the largest in its subtree */
 struct gcp_block {
 	/* What an allocation that hits and a free touch: one cache line. */
 	gcp_addr addr;
@@ -132,10 +133,13 @@ struct gcp_block {
 	/* The rest: pool->lock, but batch. */
 	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
 	struct gcp_block *lower, *upper; /* neighbours by address */
-	struct {
-		struct gcp_block *next, **last;
-		uint32_t count;
-	} batch; /* the first block of one in a depot; depot->lock */
+	union {
+		uint64_t largest; /* FREE: bytes, of the blocks below it in its tree */
+		struct {
+			struct gcp_block *next, **last;
+			uint32_t count;
+		} batch; /* the first block of one in a depot; depot->lock */
+	};
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
 RB_HEAD(gcp_block_tree, gcp_block);
@@ -486,10 +490,18 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
+
+/* tree.c: FREE blocks. */
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block);
-struct gcp_block *gcp_tree_best_fit(struct gcp_heap *heap, enum gcp_kind kind,
-				    uint64_t size);
+/* The block of at least `size` that lies lowest in the oldest segment, and the one
+ * after such a block; NULL: there is none. */
+struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
+				      uint64_t size);
+struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
+uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
+/* B7, and the order. */
+bool gcp_tree_is_sound(struct gcp_heap *heap, enum gcp_kind kind);
 
 struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
@@ -497,9 +509,7 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_slab_dissolve_unused(struct gcp_heap *heap);
 uint64_t gcp_slab_bytes(uint64_t block_bytes);
 
-int gcp_block_order(const struct gcp_block *a, const struct gcp_block *b);
 int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
-RB_PROTOTYPE(gcp_block_tree, gcp_block, node, gcp_block_order)
 RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
 /* --- window.c: any lock may be held --------------------------------------------- */

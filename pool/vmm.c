@@ -279,10 +279,10 @@ static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	int result;
 
 	gcp_heap_advance(&pool->common);
-	if (gcp_tree_best_fit(heap, kind, bytes))
+	if (gcp_tree_lowest_fit(heap, kind, bytes))
 		return 0;
 	gcp_slab_dissolve_unused(&pool->common);
-	if (gcp_tree_best_fit(heap, kind, bytes))
+	if (gcp_tree_lowest_fit(heap, kind, bytes))
 		return 0;
 	result = gcp_space_place(heap, kind, bytes, move);
 	if (result != 0)

@@ -83,6 +83,7 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .size = size,
 	    .chunks = chunks,
 	    .kind = kind,
+	    .number = ++pool->last_segment,
 	    .pool = pool,
 	    .heap = heap,
 	};
@@ -224,13 +225,11 @@ static bool may_donate(const struct gcp_block *block, uint64_t page,
 static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 				    uint64_t page, const struct gcp_move *move)
 {
-	struct gcp_block key = {.size = GCP_CHUNK}, *block, *most = NULL;
+	struct gcp_block *block, *most = NULL;
 
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		struct gcp_block_tree *tree = &pool->common.free[kind];
-
-		for (block = RB_NFIND(gcp_block_tree, tree, &key); block;
-		     block = RB_NEXT(gcp_block_tree, tree, block)) {
+		block = gcp_tree_lowest_fit(&pool->common, kind, GCP_CHUNK);
+		for (; block; block = gcp_tree_next_fit(block, GCP_CHUNK)) {
 			uint64_t most_bytes = most ? whole_bytes(most) : 0;
 
 			if (!may_donate(block, page, move))

@@ -1,10 +1,11 @@
 /*
  * bench_pool.c - what a malloc+free pair of the pool itself costs, over a driver
- * that costs nothing and a device that is always done, on 1, 2, 4 and 16 threads;
- * and how many driver calls it takes.
+ * whose fences cost nothing and a device that is always done, on 1, 2, 4 and 16
+ * threads; and how many driver calls it takes.
  *
  *   meson test -C build --benchmark --verbose
- *   bench_pool CASE THREADS PAIRS: only that, once, for callgrind to count
+ *   bench_pool CASE THREADS PAIRS [BEFORE]: only that, once, for callgrind to count;
+ *                                 after BEFORE threads have left their mark
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,9 +21,27 @@ static _Atomic uint64_t next_addr = 1ull << 32;
 static struct gcp_pools *pools;
 static struct gcp_pool *pool;
 
+static uint64_t clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* What cudaMalloc and cudaFree cost at least. */
+static void driver_takes_its_time(void)
+{
+	uint64_t end = clock_ns() + 60 * 1000;
+
+	while (clock_ns() < end)
+		;
+}
+
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
 	(void)ctx;
+	driver_takes_its_time();
 	*ret_addr = atomic_fetch_add(&next_addr, (bytes + 0x1fffff) & ~0x1fffffull);
 	return 0;
 }
@@ -30,6 +49,7 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 static int mem_free(void *ctx, gcp_addr addr)
 {
 	(void)ctx, (void)addr;
+	driver_takes_its_time();
 	return 0;
 }
 
@@ -70,14 +90,6 @@ static int ctx_sync(void *ctx)
 static bool no_third_party(void)
 {
 	return false;
-}
-
-static uint64_t clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static const struct gcp_driver driver = {
@@ -137,6 +149,37 @@ static void mixed_sizes(const struct job *job, int thread)
 		random = random * 1103515245 + 12345;
 		must(gcp_pool_alloc(pool, 1 + (uint64_t)(random >> 8) % job->bytes,
 				    slot));
+	}
+	for (int i = 0; i < 64; i++)
+		if (live[i])
+			must(gcp_pools_free(pools, live[i]));
+}
+
+/* Between 512 bytes and the job's, each power of two as often: as in peers.cpp. */
+static uint64_t power_size(unsigned *random, uint64_t most)
+{
+	uint64_t power = 512;
+
+	*random = *random * 1664525u + 1013904223u;
+	for (unsigned top = (*random >> 8) % 14; top && power < most; top--)
+		power *= 2;
+	*random = *random * 1664525u + 1013904223u;
+	return power + (*random >> 8) % power;
+}
+
+static void mixed_powers(const struct job *job, int thread)
+{
+	unsigned random = 1u + (unsigned)thread;
+	gcp_addr live[64] = {0};
+
+	for (long i = 0; i < job->pairs; i++) {
+		gcp_addr *slot =
+		    &live[(random = random * 1664525u + 1013904223u) >> 8 & 63];
+		uint64_t bytes = power_size(&random, job->bytes);
+
+		if (*slot)
+			must(gcp_pools_free(pools, *slot));
+		must(gcp_pool_alloc(pool, bytes, slot));
 	}
 	for (int i = 0; i < 64; i++)
 		if (live[i])
@@ -262,6 +305,7 @@ static const struct job jobs[] = {
     {"mixed-64k", mixed_sizes, 500000, 64 << 10},
     {"mixed-1m", mixed_sizes, 500000, 1 << 20},
     {"mixed-16m", mixed_sizes, 200000, 16 << 20},
+    {"powers-8m", mixed_powers, 300000, 8 << 20},
     {"pass-512", producer_or_consumer, 500000, 512},
     {"pass-64k", producer_or_consumer, 500000, 64 << 10},
     {"pass-1m", producer_or_consumer, 500000, 1 << 20},
@@ -305,17 +349,30 @@ static void row(const struct job *job)
 	gcp_pools_destroy(pools);
 }
 
-static int run_one(const char *name, int threads, long pairs)
+/* `before`: so many threads had their turn before, and left the pool as large as
+ * they needed it. */
+static int run_one(const char *name, int threads, long pairs, int before)
 {
 	for (int i = 0; i < JOBS; i++) {
 		struct job job = jobs[i];
 
 		if (strcmp(job.name, name) != 0)
 			continue;
-		job.pairs = pairs;
 		pools_make();
+		job.pairs = 20000;
+		if (before > 0)
+			(void)run(&job, before);
+		job.pairs = pairs;
 		struct cost cost = run(&job, threads);
+		struct gcp_stats stats;
+
+		must(gcp_pools_stats(pools, 0, &stats));
 		printf("%.0f ns, %.0f ns of CPU\n", cost.wall_ns, cost.cpu_ns);
+		printf("driver: %lu allocations, %lu frees, %lu fences, %lu queries, "
+		       "%lu barriers; %lu MiB\n",
+		       stats.mem_alloc.count, stats.mem_free.count,
+		       stats.fence_record.count, stats.fence_query.count,
+		       stats.fence_order.count, stats.reserved_bytes.peak >> 20);
 		return 0;
 	}
 	fprintf(stderr, "bench_pool: no case %s\n", name);
@@ -324,8 +381,9 @@ static int run_one(const char *name, int threads, long pairs)
 
 int main(int argc, char **argv)
 {
-	if (argc == 4 && atoi(argv[2]) >= 1 && atoi(argv[2]) <= THREADS_MAX)
-		return run_one(argv[1], atoi(argv[2]), atol(argv[3]));
+	if (argc >= 4 && atoi(argv[2]) >= 1 && atoi(argv[2]) <= THREADS_MAX)
+		return run_one(argv[1], atoi(argv[2]), atol(argv[3]),
+			       argc > 4 ? atoi(argv[4]) % (THREADS_MAX + 1) : 0);
 	printf("malloc+free in the pool: wall time, and CPU time of all threads, in ns "
 	       "per pair;\ndriver calls per 1,000 frees; MiB reserved at most\n");
 	printf("%-10s %12s %12s %12s %12s  %6s %6s %6s %6s %6s\n", "", "1 thread",

@@ -6,6 +6,7 @@
  *   replay TRACE...         prints the table, one row for each trace and lag
  *   replay --check TRACE... fails where a row is worse than its promise below
  *   replay --mapped ...     the same with segments that are mapped by hand
+ *   replay --segments ...   prints, too, what is in the segments at the peak
  *
  * The model: time is the trace's clock; an event of the trace submits work, and
  * a fence recorded then is done `lag` later; so memory's last use is the time
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "replay_segments.h"
 #include "replay_space.h"
 
 enum {
@@ -106,7 +108,7 @@ static struct {
 	uint64_t lag, now, submitted;       /* ns */
 	struct extent extents[EXTENTS_MAX]; /* by address */
 	size_t extent_count;
-	uint64_t reserved, peak_reserved, waited; /* bytes, bytes, ns */
+	uint64_t reserved, peak_reserved, waited, spent; /* bytes, bytes, ns, ns */
 	uint64_t waits;
 } device;
 
@@ -124,6 +126,15 @@ static void device_wait(uint64_t until)
 	device.now = until;
 }
 
+/* What a call costs the host. */
+static void host_spend(uint64_t ns)
+{
+	device.now += ns;
+	device.spent += ns;
+}
+
+static void peak_look(uint64_t bytes); /* see run */
+
 /* The lowest hole that is large enough. */
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
@@ -131,6 +142,7 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	size_t i = 0;
 
 	(void)ctx;
+	host_spend(45 * 1000 + bytes / 8192);
 	if (device.extent_count == EXTENTS_MAX)
 		die("too many driver allocations");
 	while (i < device.extent_count && device.extents[i].addr - at < size) {
@@ -142,8 +154,10 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	device.extents[i] = (struct extent){at, size};
 	device.extent_count++;
 	device.reserved += size;
-	if (device.peak_reserved < device.reserved)
+	if (device.peak_reserved < device.reserved) {
 		device.peak_reserved = device.reserved;
+		peak_look(size);
+	}
 	*ret_addr = at;
 	return 0;
 }
@@ -154,6 +168,7 @@ static int mem_free(void *ctx, gcp_addr addr)
 
 	(void)ctx;
 	device_wait(device_idle_at());
+	host_spend(26 * 1000);
 	while (i < device.extent_count && device.extents[i].addr != addr)
 		i++;
 	if (i == device.extent_count)
@@ -253,6 +268,14 @@ static struct {
 	pthread_cond_t turn;
 } run = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
 
+static bool segments; /* --segments */
+
+static void peak_look(uint64_t bytes)
+{
+	if (segments)
+		segments_look(run.pool, bytes);
+}
+
 static uint64_t wall_ns(void)
 {
 	struct timespec now;
@@ -296,7 +319,8 @@ static void turn_take(uint32_t thread)
 	while (run.at < trace.count && trace.events[run.at].thread == thread) {
 		const struct event *event = &trace.events[run.at++];
 
-		device.submitted = device.now = event->us * 1000 + device.waited;
+		device.submitted = device.now =
+		    event->us * 1000 + device.waited + device.spent;
 		gcp_pools_stream_used(run.pools, 1);
 		if (event->alloc)
 			event_alloc(event);
@@ -463,13 +487,16 @@ static bool row_keeps_promise(const struct row *row, uint64_t lag_us)
 int main(int argc, char **argv)
 {
 	static const uint64_t lags_us[] = {0, 100, 5000};
-	bool kept = true, check = argc > 1 && strcmp(argv[1], "--check") == 0;
-	int first = 1 + check;
+	bool kept = true, check = false;
+	int first = 1;
 
-	mapped = first < argc && strcmp(argv[first], "--mapped") == 0;
-	first += mapped;
+	for (; first < argc && argv[first][0] == '-'; first++) {
+		check |= strcmp(argv[first], "--check") == 0;
+		mapped |= strcmp(argv[first], "--mapped") == 0;
+		segments |= strcmp(argv[first], "--segments") == 0;
+	}
 	if (first >= argc)
-		die("usage: replay [--check] [--mapped] TRACE.xz...");
+		die("usage: replay [--check] [--mapped] [--segments] TRACE.xz...");
 	head_print();
 	for (int i = first; i < argc; i++) {
 		trace_read(argv[i]);
@@ -477,6 +504,8 @@ int main(int argc, char **argv)
 			struct row row = replay(lags_us[lag]);
 
 			row_print(&row, lags_us[lag]);
+			if (segments)
+				segments_print();
 			if (check && mapped)
 				kept &= row_keeps_mapped_promise(&row, lags_us[lag]);
 			else if (check)
