@@ -10,6 +10,14 @@
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
 
+/* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
+void gcp_mutex_init(pthread_mutex_t *mutex)
+{
+	const pthread_mutex_t adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+
+	*mutex = adaptive;
+}
+
 /* --- waiting ------------------------------------------------------------------- */
 
 /* Whoever is waited for needs some ten instructions more; if he is not done within a

@@ -26,9 +26,14 @@
 #ifndef GCP_POOL_LOCK_H
 #define GCP_POOL_LOCK_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* A mutex under which some hundred instructions run: who finds it taken spins for a
+ * moment before he sleeps, for to be woken costs ten times as much as it is held. */
+void gcp_mutex_init(pthread_mutex_t *mutex);
 
 /* --- gcp_spin ------------------------------------------------------------------ */
 

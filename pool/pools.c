@@ -45,7 +45,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	TAILQ_INIT(&pools->caches);
 	pthread_mutex_init(&pools->vmm_lock, NULL);
 	pthread_mutex_init(&pools->registry_lock, NULL);
-	pthread_mutex_init(&pools->fence_lock, NULL);
+	gcp_mutex_init(&pools->fence_lock);
 	pools->map = gcp_map_create();
 	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
 	    gcp_host_create(pools) != 0) {
@@ -96,7 +96,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->pools = pools;
 	pool->key = atomic_fetch_add(&last_key, 1) + 1;
 	pool->slot = -1;
-	pthread_mutex_init(&pool->lock, NULL);
+	gcp_mutex_init(&pool->lock);
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->lost);
