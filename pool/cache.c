@@ -130,12 +130,13 @@ void gcp_cache_turn_page(struct gcp_cache *cache, uint64_t page)
 
 static void fill_becomes_serve(struct gcp_magazine *magazine)
 {
-	uint16_t batch = magazine->batch;
+	uint16_t batch = magazine->batch, misses = magazine->misses;
 	struct gcp_block *fill = magazine->fill, **last = magazine->fill_last;
 	uint16_t count = magazine->fill_count;
 
 	magazine_init(magazine);
 	magazine->batch = batch;
+	magazine->misses = misses;
 	if (!fill)
 		return;
 	magazine->serve = fill;
@@ -164,6 +165,7 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 		serve_drain(cache, magazine, chain);
 		fill_becomes_serve(magazine);
 		serve_drain(cache, magazine, chain);
+		magazine->misses = 0;
 	}
 }
 
@@ -175,6 +177,8 @@ static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazi
 	struct gcp_window window = gcp_window_of_thread(cache->pool);
 	uint32_t batch = gcp_window_blocks(&window, magazine->fill->size);
 
+	if (gcp_depot_is_open(cache->pool))
+		batch = gcp_cache_batch(cache, magazine->fill->size);
 	magazine->batch = (uint16_t)(batch < BATCH_MAX ? batch : BATCH_MAX);
 	if (magazine->fill_count < magazine->batch)
 		return;
@@ -194,20 +198,26 @@ static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* What others left for this class. */
-static void refill(struct gcp_cache *cache, struct gcp_magazine *magazine,
-		   uint32_t size_class)
+static bool serve_is_ready(const struct gcp_cache *cache,
+			   const struct gcp_magazine *magazine)
 {
-	struct gcp_chain chain;
+	return magazine->serve && gcp_page_ready(cache->pool, magazine->serve->page);
+}
 
-	if (!gcp_depot_take(cache->pool, size_class, &chain))
+/* What others left for this class, if it is older. cache->own is held. */
+static void serve_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
+			   uint32_t size_class)
+{
+	struct gcp_chain chain = {magazine->serve, magazine->serve_last,
+				  magazine->serve_count};
+	int64_t had = chain.first ? (int64_t)(chain.count * chain.first->size) : 0;
+
+	if (!gcp_depot_exchange(cache->pool, size_class, &chain))
 		return;
-	gcp_own_enter(&cache->own);
-	held_add(cache, (int64_t)(chain.count * chain.first->size));
+	held_add(cache, (int64_t)(chain.count * chain.first->size) - had);
 	magazine->serve = chain.first;
 	magazine->serve_last = chain.last;
 	magazine->serve_count = (uint16_t)chain.count;
-	gcp_own_leave(&cache->own);
 }
 
 struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
@@ -220,15 +230,9 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 	gcp_own_enter(&cache->own);
 	if (!magazine->serve)
 		fill_becomes_serve(magazine);
-	bool empty = !magazine->serve;
-	gcp_own_leave(&cache->own);
-	if (empty)
-		refill(cache, magazine, size_class);
-
-	gcp_own_enter(&cache->own);
-	block = magazine->serve;
-	if (block && !gcp_page_ready(cache->pool, block->page))
-		block = NULL;
+	if (!serve_is_ready(cache, magazine))
+		serve_exchange(cache, magazine, size_class);
+	block = serve_is_ready(cache, magazine) ? magazine->serve : NULL;
 	if (block)
 		full = gcp_cache_pop(cache, magazine, block, requested);
 	gcp_own_leave(&cache->own);
@@ -258,6 +262,8 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	else if (magazine->fill && magazine->fill_count >= magazine->batch)
 		magazine_rotate(cache, magazine, &excess);
 	gcp_own_leave(&cache->own);
+	if (everything)
+		gcp_window_pressed(cache->pool);
 
 	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess)))
 		chain_to_heap(cache->pool, &excess);
@@ -278,6 +284,63 @@ uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 	*ret_count = (uint32_t)magazine->serve_count + magazine->fill_count;
 	gcp_own_leave(&cache->own);
 	return page;
+}
+
+uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
+{
+	struct gcp_window window = gcp_window_of_thread(cache->pool);
+	uint64_t most = cache->pool->pools->config.thread_cache_bytes / 2 / size;
+	uint32_t blocks = gcp_window_blocks(&window, size);
+
+	if (blocks > most)
+		blocks = (uint32_t)most;
+	return blocks ? blocks : 1;
+}
+
+uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request)
+{
+	enum { STOCK_BYTES = 4 << 20, STOCK_BLOCKS = 16, MISSES_FIRST = 4 };
+	struct gcp_magazine *magazine = &cache->magazines[request->size_class];
+	struct gcp_pool *pool = cache->pool;
+	uint32_t blocks;
+
+	/* Where nobody is in a hurry they come one at a time, but for those of a
+	 * slab: the heap keeps what is free in one piece. So they do for a thread
+	 * that changes its sizes: it would not use the others before its cache is
+	 * full and goes to the heap. */
+	if (!gcp_depot_is_open(pool) ||
+	    (atomic_load_explicit(&pool->hurried, memory_order_relaxed) == 0 &&
+	     request->size_class >= pool->pools->classes.slab_count))
+		return 1;
+	gcp_own_enter(&cache->own);
+	bool seldom = magazine->misses < MISSES_FIRST;
+	magazine->misses += seldom;
+	gcp_own_leave(&cache->own);
+	if (seldom)
+		return 1;
+	blocks = gcp_cache_batch(cache, request->size);
+	if (blocks > STOCK_BLOCKS)
+		blocks = STOCK_BLOCKS;
+	if (blocks > STOCK_BYTES / request->size)
+		blocks = (uint32_t)(STOCK_BYTES / request->size);
+	return blocks ? blocks : 1;
+}
+
+void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain)
+{
+	struct gcp_magazine *magazine;
+
+	if (!chain->first)
+		return;
+	magazine = &cache->magazines[chain->first->size_class];
+	gcp_own_enter(&cache->own);
+	held_add(cache, (int64_t)(chain->count * chain->first->size));
+	*chain->last = magazine->serve;
+	if (!magazine->serve)
+		magazine->serve_last = chain->last;
+	magazine->serve = chain->first;
+	magazine->serve_count += (uint16_t)chain->count;
+	gcp_own_leave(&cache->own);
 }
 
 /* --- for others ------------------------------------------------------------------- */

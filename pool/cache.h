@@ -7,7 +7,8 @@
  * `serve`, from which allocations take, and `fill`, onto which frees put. When
  * `serve` is used up `fill` takes its place; when `fill` has grown to a batch and
  * `serve` is still there, that goes to others as a whole. So at most two batches
- * stay, and a chain moves in a few instructions, however long it is.
+ * stay, and a chain moves in a few instructions, however long it is. A `serve` whose
+ * page is not ready is exchanged for what others left earlier, if there is such.
  */
 #ifndef GCP_POOL_CACHE_H
 #define GCP_POOL_CACHE_H
@@ -28,7 +29,8 @@ struct gcp_magazine {
 	struct gcp_block *fill; /* put onto */
 	struct gcp_block **fill_last;
 	uint16_t serve_count, fill_count;
-	uint16_t batch; /* so many in `fill` make a batch */
+	uint16_t batch;  /* so many in `fill` make a batch */
+	uint16_t misses; /* times the heap was asked since the cache was emptied */
 };
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
@@ -45,9 +47,10 @@ struct gcp_cache {
 	int64_t page_share;  /* the thread's share of a page */
 	int64_t page_part;   /* page_left at first: page_share, or what was missing */
 	int64_t held;
-	int64_t limit; /* bytes to hold at most */
-	int64_t floor; /* tally.delta[GCP_LEVEL_ALLOCATED] below this: too much is
-			* held, or was counted */
+	int64_t limit;    /* bytes to hold at most */
+	uint32_t in_vain; /* slow takes till it is asked again what is completed */
+	int64_t floor;    /* tally.delta[GCP_LEVEL_ALLOCATED] below this: too much is
+			   * held, or was counted */
 	struct gcp_tally tally;
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_magazine magazines[]; /* [class] */
@@ -66,6 +69,14 @@ struct gcp_depot {
 /* The page of the block that would be taken next, 0 if none, and how many wait. */
 uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
 			     uint32_t *ret_count);
+/* So many blocks of one class are a batch, as many as may wait in the cache for the
+ * device: half of what it holds at most. */
+uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
+/* Adds CACHED blocks of one class, which are ready: the next to be taken. */
+void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain);
+/* How many blocks of a class it pays to take from the heap at once; they are the
+ * cache's batch, or fewer. */
+uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
 void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally);
@@ -76,11 +87,14 @@ void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */
 void gcp_caches_forget(struct gcp_pool *pool);
 
+/* Whether there is anybody to leave batches for. */
+bool gcp_depot_is_open(const struct gcp_pool *pool);
 /* Leaves a batch for other threads; false: there is no room for it. */
 bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);
-/* The oldest batch of a class; false: there is none. */
-bool gcp_depot_take(struct gcp_pool *pool, uint32_t size_class,
-		    struct gcp_chain *ret_chain);
+/* The oldest batch of a class, for `chain` if that is not empty. False: there is
+ * none, or none that is older; `chain` is as it was. */
+bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
+			struct gcp_chain *chain);
 /* All batches, as one chain. */
 void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain);
 void gcp_chain_init(struct gcp_chain *chain);

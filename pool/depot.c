@@ -1,17 +1,24 @@
 /*
  * depot.c - batches of freed blocks on their way from threads that free more than
- * they allocate to threads that allocate more, past the heap and its lock.
+ * they allocate to threads that allocate more, and from one that waits for a page to
+ * one that can use it, past the heap and its lock.
  *
- * Called by cache.c with no lock held. A batch is a chain of CACHED blocks of one
- * class, and its first block says how long it is: handing one over costs a few
- * instructions, whatever it holds. Blocks keep their pages, so one that was taken
- * is no more ready than it was.
+ * Called by cache.c, which may hold the lock of the thread's own cache. A batch is a
+ * chain of CACHED blocks of one class, and its first block says how long it is: handing
+ * one over costs a few instructions, whatever it holds. Blocks keep their pages, so one
+ * that was taken is no more ready than it was.
  *
  * A depot keeps memory from being merged and used for other sizes: all of a pool's
- * together hold no more than a part of the window, and nothing while one thread
- * alone uses the pool.
+ * together hold no more than half the window while nobody is in a hurry, and
+ * nothing while one thread alone uses the pool.
  */
 #include "cache.h"
+
+enum {
+	WINDOW_PART = 2,  /* depots hold this part of the window, */
+	HURRIED_PART = 8, /* or, where threads are in a hurry, all of it or this
+			   * part of what is reserved */
+};
 
 void gcp_chain_init(struct gcp_chain *chain)
 {
@@ -28,74 +35,93 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 	chain->count += count;
 }
 
-static bool depot_has_room(struct gcp_pool *pool, uint64_t bytes)
+bool gcp_depot_is_open(const struct gcp_pool *pool)
+{
+	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1;
+}
+
+static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
 {
 	struct gcp_window window = gcp_window(pool);
+	uint64_t reserved =
+	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+	uint64_t most = window.bytes / WINDOW_PART;
 
-	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 &&
-	       atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) +
-		       (int64_t)bytes <=
-		   (int64_t)window.bytes / 4;
+	if (atomic_load_explicit(&pool->hurried, memory_order_relaxed) > 0)
+		most = window.bytes > reserved / HURRIED_PART ? window.bytes
+							      : reserved / HURRIED_PART;
+	return gcp_depot_is_open(pool) &&
+	       atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes <=
+		   (int64_t)most;
+}
+
+/* depot->lock is held. */
+static void depot_append(struct gcp_depot *depot, const struct gcp_chain *chain)
+{
+	struct gcp_block *first = chain->first;
+
+	first->batch.next = NULL;
+	first->batch.last = chain->last;
+	first->batch.count = chain->count;
+	if (depot->first)
+		depot->last->batch.next = first;
+	else
+		depot->first = first;
+	depot->last = first;
+}
+
+static int64_t chain_bytes(const struct gcp_chain *chain)
+{
+	return chain->first ? (int64_t)(chain->count * chain->first->size) : 0;
 }
 
 bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain)
 {
 	struct gcp_block *first = chain->first;
 	struct gcp_depot *depot = &pool->depots[first->size_class];
-	uint64_t bytes = chain->count * first->size;
+	int64_t bytes = chain_bytes(chain);
 
 	if (!depot_has_room(pool, bytes))
 		return false;
-	atomic_fetch_add_explicit(&pool->depot_bytes, (int64_t)bytes,
-				  memory_order_relaxed);
-	first->batch.next = NULL;
-	first->batch.last = chain->last;
-	first->batch.count = chain->count;
+	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);
-	if (depot->first)
-		depot->last->batch.next = first;
-	else
-		depot->first = first;
-	depot->last = first;
+	depot_append(depot, chain);
 	gcp_spin_unlock(&depot->lock);
 	return true;
 }
 
-static struct gcp_block *depot_pop(struct gcp_depot *depot)
+bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
+			struct gcp_chain *chain)
 {
-	struct gcp_block *first;
-
-	gcp_spin_lock(&depot->lock);
-	first = depot->first;
-	if (first)
-		depot->first = first->batch.next;
-	gcp_spin_unlock(&depot->lock);
-	return first;
-}
-
-bool gcp_depot_take(struct gcp_pool *pool, uint32_t size_class,
-		    struct gcp_chain *ret_chain)
-{
+	struct gcp_depot *depot = &pool->depots[size_class];
 	struct gcp_block *first;
 
 	/* Nobody has left anything: the usual case. */
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return false;
-	first = depot_pop(&pool->depots[size_class]);
-	if (!first)
+	gcp_spin_lock(&depot->lock);
+	first = depot->first;
+	if (!first || (chain->first && first->page >= chain->first->page)) {
+		gcp_spin_unlock(&depot->lock);
 		return false;
-	atomic_fetch_sub_explicit(&pool->depot_bytes,
-				  (int64_t)(first->batch.count * first->size),
+	}
+	depot->first = first->batch.next;
+	if (chain->first)
+		depot_append(depot, chain);
+	gcp_spin_unlock(&depot->lock);
+	int64_t given = chain_bytes(chain);
+	*chain = (struct gcp_chain){first, first->batch.last, first->batch.count};
+	atomic_fetch_add_explicit(&pool->depot_bytes, given - chain_bytes(chain),
 				  memory_order_relaxed);
-	*ret_chain = (struct gcp_chain){first, first->batch.last, first->batch.count};
 	return true;
 }
 
 void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
-	struct gcp_chain batch;
+	for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
+		struct gcp_chain batch = {0};
 
-	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
-		while (gcp_depot_take(pool, i, &batch))
+		for (; gcp_depot_exchange(pool, i, &batch); batch.first = NULL)
 			gcp_chain_append(chain, batch.first, batch.last, batch.count);
+	}
 }

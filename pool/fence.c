@@ -187,6 +187,7 @@ static int close_locked(struct gcp_pool *pool)
 
 	uint64_t page = gcp_pages_turn(pool);
 	gcp_streams_page_closed(pool->pools);
+	gcp_window_page_closed(pool);
 	result = GCP_CALL(pool, fence_record, pool->ctx, fence);
 	if (result != 0) {
 		/* `page` has no fence of its own; the next one covers it. */

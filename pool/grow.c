@@ -50,12 +50,37 @@ static void count_taken(const struct gcp_request *request, struct gcp_block *blo
 	gcp_tally_hand_over(heap->pool, &heap->pool->tally);
 }
 
+/* What the heap has ready of the same class, for the next allocations of the thread:
+ * where many threads want its lock, each should want it rarely. pool->lock is held. */
+static void take_stock(const struct gcp_request *request, uint32_t wanted,
+		       struct gcp_chain *chain)
+{
+	while (chain->count + 1 < wanted) {
+		struct gcp_block *block =
+		    gcp_heap_take(request->heap, request->size, request->size_class);
+
+		if (!block)
+			return;
+		if (block->size_class != request->size_class) { /* could not be cut */
+			gcp_heap_put(request->heap, block);
+			return;
+		}
+		gcp_block_set_state(block, GCP_BLOCK_CACHED);
+		block->next = NULL;
+		gcp_chain_append(chain, block, &block->next, 1);
+	}
+}
+
 static struct gcp_block *take_from_heap(const struct gcp_request *request, bool hit)
 {
 	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_cache *cache = gcp_request_cache(request);
+	uint32_t wanted = cache ? gcp_cache_wants(cache, request) : 1;
+	struct gcp_chain stock;
 	struct gcp_tally mine;
 	struct gcp_block *block;
 
+	gcp_chain_init(&stock);
 	gcp_cache_take_tally(pool, &mine);
 	pthread_mutex_lock(&pool->lock);
 	gcp_tally_hand_over(pool, &mine);
@@ -65,9 +90,13 @@ static struct gcp_block *take_from_heap(const struct gcp_request *request, bool 
 			   request_run(request)))
 		block =
 		    gcp_heap_take(request->heap, request->size, request->size_class);
-	if (block)
+	if (block) {
 		count_taken(request, block, hit);
+		take_stock(request, wanted, &stock);
+	}
 	pthread_mutex_unlock(&pool->lock);
+	if (cache)
+		gcp_cache_stock(cache, &stock);
 	return block;
 }
 
@@ -419,17 +448,16 @@ static int grow_after_reclaim(const struct gcp_request *request,
 
 /* --- allocate ------------------------------------------------------------ */
 
-/* Asks for one page, and for more of them only if that did not help. */
+/* Asks for one page, and for more of them only if that did not help. Once the answer
+ * was no (*advanced), asking again is in vain. */
 static int take_after_poll(const struct gcp_request *request,
 			   struct gcp_block *(*take)(const struct gcp_request *request),
-			   struct gcp_block **ret_block)
+			   bool *advanced, struct gcp_block **ret_block)
 {
-	bool advanced = true;
+	for (uint32_t depth = 0; *advanced && !*ret_block; depth = 2 * depth + 1) {
+		int result = gcp_pages_poll(request->heap->pool, depth, advanced);
 
-	for (uint32_t depth = 0; !*ret_block; depth = 2 * depth + 1) {
-		int result = gcp_pages_poll(request->heap->pool, depth, &advanced);
-
-		if (result != 0 || !advanced)
+		if (result != 0 || !*advanced)
 			return result;
 		*ret_block = take(request);
 	}
@@ -452,7 +480,9 @@ static int take_after_flush(const struct gcp_request *request,
 	return take_behind_barrier(request, page_worth_a_barrier(request), ret_block);
 }
 
-static bool cache_is_full(const struct gcp_request *request)
+/* Whether enough of this class waits in the thread's cache to ask what of it is
+ * completed, or to set a barrier. */
+static bool cache_is_full(const struct gcp_request *request, bool ask)
 {
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t count = 0;
@@ -460,7 +490,33 @@ static bool cache_is_full(const struct gcp_request *request)
 	if (!cache || !gcp_cache_next_page(cache, request->size_class, &count))
 		return false;
 	struct gcp_window window = gcp_window_of_thread(request->heap->pool);
-	return count >= gcp_window_blocks(&window, request->size);
+	if (count < (ask ? gcp_cache_batch(cache, request->size)
+			 : gcp_window_blocks(&window, request->size)))
+		return false;
+	gcp_window_pressed(request->heap->pool);
+	return true;
+}
+
+/* Enough of this class waits in the thread's cache: it is better than to carry more
+ * and more over from the heap. */
+static int take_from_full_cache(const struct gcp_request *request, bool ask,
+				bool *advanced, struct gcp_block **ret_block)
+{
+	enum { TAKES_IN_VAIN = 8 };
+	struct gcp_cache *cache = gcp_request_cache(request);
+	int result;
+
+	if (!ask)
+		return take_behind_barrier(request, page_worth_a_barrier(request),
+					   ret_block);
+	if (cache->in_vain > 0) {
+		cache->in_vain--;
+		return 0;
+	}
+	result = take_after_poll(request, gcp_take_cached, advanced, ret_block);
+	if (!*advanced)
+		cache->in_vain = TAKES_IN_VAIN;
+	return result;
 }
 
 static int gather_ready(struct gcp_pool *pool)
@@ -472,12 +528,12 @@ static int gather_ready(struct gcp_pool *pool)
 
 /* Whether to ask which pages are completed before a barrier is set. Asking costs the
  * host several times what a barrier costs it; and to the device a barrier is next to
- * nothing when its page is as old as the window, or all work is on one stream. But
- * where only completion counts a barrier waits, and one that makes several contexts
- * wait is dear. */
+ * nothing when all work is on one stream. But with several streams each of them pays
+ * for a barrier at its next launch, where only completion counts a barrier waits, and
+ * one that makes several contexts wait is dear. */
 static bool asks_first(struct gcp_pool *pool)
 {
-	return gcp_window(pool).streams == 0 ||
+	return gcp_window(pool).streams != 1 ||
 	       atomic_load_explicit(&pool->pools->completed_only, memory_order_relaxed);
 }
 
@@ -498,15 +554,12 @@ static int ask_at_times(struct gcp_pool *pool)
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 {
 	bool ask = asks_first(request->heap->pool);
+	bool advanced = true;
 	struct gcp_block *block = NULL;
 	int result = ask ? 0 : ask_at_times(request->heap->pool);
 
-	/* Enough of this class waits in the thread's cache: it is better than
-	 * to carry more and more over from the heap. */
-	if (result == 0 && cache_is_full(request))
-		result = ask ? take_after_poll(request, gcp_take_cached, &block)
-			     : take_behind_barrier(
-				   request, page_worth_a_barrier(request), &block);
+	if (result == 0 && cache_is_full(request, ask))
+		result = take_from_full_cache(request, ask, &advanced, &block);
 	if (result == 0 && !block && request->heap->pool->vmm)
 		result = gather_ready(request->heap->pool);
 	if (result == 0 && !block)
@@ -514,12 +567,12 @@ int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 	if (result == 0 && !block)
 		block = take_from_heap(request, true);
 	if (result == 0 && !block && ask)
-		result = take_after_poll(request, take_anywhere, &block);
+		result = take_after_poll(request, take_anywhere, &advanced, &block);
 	if (result == 0 && !block)
 		result =
 		    take_behind_barrier(request, page_worth_a_barrier(request), &block);
 	if (result == 0 && !block && !ask)
-		result = take_after_poll(request, take_anywhere, &block);
+		result = take_after_poll(request, take_anywhere, &advanced, &block);
 	if (result == 0 && !block)
 		result = take_after_flush(request, &block);
 	/* New memory may go to other threads before we get at it, but not for

@@ -335,7 +335,7 @@ struct gcp_stats {
 
 /* Sum over the pools of `device`, exact at one moment. Peaks of what threads
  * count for themselves are exact with one thread, and may be off by at most
- * 2 MiB for each thread with several.
+ * 8 MiB for each thread with several.
  * -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
 void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GCP_TALLY_LAG = 2 << 20 }; /* bytes by which a thread's count may lag */
+enum { GCP_TALLY_LAG = 8 << 20 }; /* bytes by which a thread's count may lag */
 
 enum gcp_level {
 	GCP_LEVEL_BLOCKS,

@@ -41,6 +41,7 @@
 #include "pool.h"
 #include "regroup.h"
 #include "tally.h"
+#include "window.h"
 
 enum {
 	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
@@ -252,24 +253,6 @@ struct gcp_chain;
 struct gcp_depot;
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
 
-/* --- windows -------------------------------------------------------------------- */
-
-/* Streams that work went to: a bit for each, found by hashing. Hints. */
-struct gcp_streams {
-	_Atomic uint64_t now,
-	    before;     /* since the latest turn, and in the turn before */
-	uint32_t pages; /* closed, of all pools; fence_lock */
-};
-
-/* How much freed memory may wait for the device. */
-struct gcp_window {
-	uint64_t bytes;       /* more than that pending: a barrier, not new memory */
-	uint32_t blocks;      /* the same in blocks of one size */
-	uint64_t page_bytes;  /* a page that has taken so much is closed */
-	uint32_t page_blocks; /* or so many blocks of one thread */
-	uint32_t streams;     /* in use of late; 0: not known, assume many */
-};
-
 /* --- pool and pools ------------------------------------------------------------- */
 
 struct gcp_pool {
@@ -303,6 +286,11 @@ struct gcp_pool {
 	_Atomic uint32_t widened;  /* times the window was doubled: window.c; written
 				    * under fence_lock */
 	uint64_t barrier_ns;       /* when the latest barrier was set; fence_lock */
+	_Atomic uint32_t hurried;  /* times the window was doubled for threads in a
+				    * hurry: window.c; written under fence_lock */
+	_Atomic bool pressed;      /* a thread wanted the page that was closed last */
+	uint32_t quick_pages;      /* closed in quick succession; fence_lock */
+	uint64_t closed_ns;        /* when the latest page was closed; fence_lock */
 	_Atomic bool leaving;      /* gcp_pool_leave waits until there are no */
 	_Atomic uint32_t visitors; /* users on their own account */
 	_Atomic uint64_t
@@ -511,19 +499,6 @@ uint64_t gcp_slab_bytes(uint64_t block_bytes);
 
 int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
 RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
-
-/* --- window.c: any lock may be held --------------------------------------------- */
-
-/* What may wait in the whole pool, and the calling thread's share of it. */
-struct gcp_window gcp_window(const struct gcp_pool *pool);
-/* A barrier was set just now. fence_lock is held. */
-void gcp_window_barrier_set(struct gcp_pool *pool);
-struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
-/* How many blocks of `size` that is: one at least. */
-uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
-/* A page was closed: streams that are not used any more are forgotten in time.
- * fence_lock is held. */
-void gcp_streams_page_closed(struct gcp_pools *pools);
 
 /* --- private.c ---------------------------------------------------------------------
  */

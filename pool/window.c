@@ -11,6 +11,10 @@
  * for earlier work anyway: a barrier costs next to nothing, and there is no
  * reason to let memory grow. Streams are counted as the hooks report them
  * (gcp_pools_stream_used); what nobody reports counts as many.
+ *
+ * A page costs its fence and its barrier, half a microsecond of calls that the driver
+ * takes one at a time. Threads that use up pages faster than kernels could be launched
+ * in between would spend all their time there: their pages are made larger.
  */
 #include "types.h"
 
@@ -32,6 +36,13 @@ enum {
 	BARRIERS_CLOSE_NS = 40 * 1000,
 	BARRIERS_FAR_NS = 200 * 1000,
 	WIDENED_MOST = 3,
+	/* With several streams the window is doubled when pages that were waited
+	 * for are closed as fast as this, time and again, and halved when they are
+	 * as slow as that; both for a page of the ordinary size. To launch a kernel
+	 * takes 2 us, to fill a page with blocks of a class at least 28 of them. */
+	PAGES_QUICK_NS = 24 * 1000,
+	PAGES_SLOW_NS = 40 * 1000,
+	PAGES_QUICK_RUN = 4,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */
 	PAGES_OF_A_STREAM = 32,
@@ -112,8 +123,51 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 			window.bytes = part;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		window.page_bytes = window.bytes;
+	} else if (!pool->vmm) {
+		uint32_t hurried =
+		    atomic_load_explicit(&pool->hurried, memory_order_relaxed);
+
+		window.bytes <<= hurried;
+		window.page_bytes <<= hurried;
 	}
 	return window;
+}
+
+void gcp_window_pressed(struct gcp_pool *pool)
+{
+	if (!atomic_load_explicit(&pool->pressed, memory_order_relaxed))
+		atomic_store_explicit(&pool->pressed, true, memory_order_relaxed);
+}
+
+/* The more threads, the more the driver's calls stand in their way. */
+static uint32_t hurried_most(const struct gcp_pool *pool)
+{
+	uint32_t threads =
+	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
+	uint32_t most = threads < 2 ? 0 : threads < 4 ? 1 : threads < 8 ? 2 : 3;
+
+	return pool->pools->config.window_bytes <= UINT64_MAX >> most ? most : 0;
+}
+
+void gcp_window_page_closed(struct gcp_pool *pool)
+{
+	uint32_t hurried = atomic_load_explicit(&pool->hurried, memory_order_relaxed);
+	uint64_t now = pool->pools->driver.clock_ns();
+	uint64_t since = (now - pool->closed_ns) >> hurried;
+	bool pressed =
+	    atomic_exchange_explicit(&pool->pressed, false, memory_order_relaxed);
+
+	pool->closed_ns = now;
+	if (since >= PAGES_QUICK_NS) {
+		pool->quick_pages = 0;
+		if (since > PAGES_SLOW_NS && hurried > 0)
+			hurried--;
+	} else if (pressed && ++pool->quick_pages >= PAGES_QUICK_RUN) {
+		pool->quick_pages = 0;
+		if (hurried < hurried_most(pool))
+			hurried++;
+	}
+	atomic_store_explicit(&pool->hurried, hurried, memory_order_relaxed);
 }
 
 /* With one stream, a loop that sets barriers in quick succession pays for them: its
