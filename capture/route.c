@@ -155,10 +155,13 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 				       const struct candidates *candidates)
 {
-	struct gcp_graph_pool *graph_pool = pool_in_common(candidates);
+	struct gcp_graph_pool *graph_pool = NULL;
 
-	if (!graph_pool && candidates->count == 1 && !candidates->bystander)
+	/* The one that the program named, whatever else the capture holds. */
+	if (candidates->count == 1 && !candidates->bystander)
 		graph_pool = candidates->captures[0]->shared;
+	if (!graph_pool)
+		graph_pool = pool_in_common(candidates);
 	return graph_pool ? graph_pool
 			  : gcp_graph_pool_make(tracker, candidates->bystander);
 }

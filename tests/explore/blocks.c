@@ -126,7 +126,7 @@ static bool try_again(struct world *w, int device, uint64_t bytes, CUresult resu
 	static unsigned tries;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || w->setting->fault ||
-	    may_be_out(w, device, bytes))
+	    w->setting->quota || may_be_out(w, device, bytes))
 		return false;
 	if (tries++ > 20)
 		failure(w, "out of memory for %llu of %llu bytes",

@@ -9,12 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEED_BYTES = 8, FILE_MAX = 1 << 20 };
+enum { SEED_BYTES = 8, FILE_MAX = 1 << 20, MORE = 0x5eed };
 
-static const size_t part_bytes[DRAW_HISTORY] = {
-    [DRAW_SETTING] = 24,
-    [DRAW_ENVIRONMENT] = 64,
-};
+/* Of the parts before the history. */
+static size_t part_bytes(uint64_t seed, unsigned part)
+{
+	static const size_t bytes[DRAW_HISTORY] = {
+	    [DRAW_SETTING] = 24,
+	    [DRAW_ENVIRONMENT] = 64,
+	    [DRAW_MORE_SETTING] = 16,
+	    [DRAW_MORE_ENVIRONMENT] = 48,
+	};
+	bool more = part >= DRAW_MORE_SETTING;
+
+	return more && seed_generation(seed) == 0 ? 0 : bytes[part];
+}
 
 /* --- choices --- */
 
@@ -60,7 +69,11 @@ static uint64_t state_of(uint64_t seed, enum draw_part part)
 {
 	if (part == DRAW_HISTORY)
 		return seed;
-	return (part == DRAW_SETTING ? seed : ~seed) * 0xD1342543DE82EF95ull + 17;
+	if (part == DRAW_ENVIRONMENT || part == DRAW_MORE_ENVIRONMENT)
+		seed = ~seed;
+	if (part >= DRAW_MORE_SETTING)
+		seed ^= MORE;
+	return seed * 0xD1342543DE82EF95ull + 17;
 }
 
 struct draw draw_open(const struct source *source, enum draw_part part)
@@ -74,13 +87,13 @@ struct draw draw_open(const struct source *source, enum draw_part part)
 	if (!source->bytes)
 		return draw;
 	for (unsigned i = 0; i < part; i++)
-		from += part_bytes[i];
+		from += part_bytes(source->seed, i);
 	if (from > source->count)
 		from = source->count;
 	draw.bytes = source->bytes + from;
 	draw.left = source->count - from;
-	if (part != DRAW_HISTORY && draw.left > part_bytes[part])
-		draw.left = part_bytes[part];
+	if (part != DRAW_HISTORY && draw.left > part_bytes(source->seed, part))
+		draw.left = part_bytes(source->seed, part);
 	return draw;
 }
 
@@ -157,8 +170,10 @@ static size_t lay_out(uint64_t seed, uint8_t *bytes, struct record *records)
 
 	for (unsigned i = 0; i < SEED_BYTES; i++)
 		bytes[i] = (uint8_t)(seed >> 8 * i);
-	for (unsigned part = 0; part < DRAW_HISTORY; at += part_bytes[part++])
-		records[part] = (struct record){bytes + at, 0, part_bytes[part]};
+	for (unsigned part = 0; part < DRAW_HISTORY; part++) {
+		records[part] = (struct record){bytes + at, 0, part_bytes(seed, part)};
+		at += records[part].room;
+	}
 	records[DRAW_HISTORY] = (struct record){bytes + at, 0, FILE_MAX - at};
 	return at;
 }

@@ -8,7 +8,6 @@
  */
 #include "explore.h"
 
-#include <errno.h>
 #include <string.h>
 
 struct capture *capture_number(struct world *w, uint32_t number)
@@ -72,6 +71,7 @@ void capture_adopt(struct thread *t, struct block *block)
 		block->early = 0; /* plain CUDA gives it too, for any use */
 	if (block->bystander && w->setting->tight)
 		block->pool = 0; /* and takes it back when it is freed */
+	pools_adopt(t, block);
 }
 
 void capture_bystanders_lose(struct world *w)
@@ -482,38 +482,6 @@ static void capture_abandon(struct thread *t, struct capture *c)
 	capture_lost(t->world, c);
 }
 
-/* --- pools that the program names --- */
-
-static void pool_play(struct thread *t, const struct op *op)
-{
-	struct world *w = t->world;
-	uint32_t *named = &w->named[op->a % NAMED_MAX];
-
-	if (!library.pool_create || w->setting->plain)
-		return;
-	if (op->kind == OP_POOL_USE) {
-		uint32_t pool = op->how & 1 ? *named : 0;
-		int result = library.pool_use(w->pools[pool].id);
-
-		if (result != 0 && result != -ENOENT)
-			failure(w, "gcpool_graph_pool_use gives %d", result);
-		if (result == 0)
-			t->pool = pool;
-	} else if (op->kind == OP_POOL_CREATE) {
-		uint32_t pool = *named ? 0 : pool_new(w);
-
-		if (pool && library.pool_create(&w->pools[pool].id) == 0) {
-			w->pools[pool].named = true;
-			*named = pool;
-		}
-	} else if (*named) {
-		if (library.pool_release(w->pools[*named].id) != 0)
-			failure(w, "gcpool_graph_pool_release fails");
-		w->pools[*named].named = false;
-		*named = 0;
-	}
-}
-
 /* --- operations --- */
 
 static void thread_mode(struct thread *t, unsigned how)
@@ -555,11 +523,8 @@ void capture_play(struct thread *t, const struct op *op)
 	case OP_CAPTURE_SPOIL:
 		capture_spoil(t, c);
 		break;
-	case OP_CAPTURE_ABANDON:
-		capture_abandon(t, c);
-		break;
 	default:
-		pool_play(t, op);
+		capture_abandon(t, c);
 		break;
 	}
 }

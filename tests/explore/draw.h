@@ -15,7 +15,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum draw_part { DRAW_SETTING, DRAW_ENVIRONMENT, DRAW_HISTORY, DRAW_PARTS };
+enum draw_part {
+	DRAW_SETTING,
+	DRAW_ENVIRONMENT,
+	DRAW_MORE_SETTING, /* since generation 1 */
+	DRAW_MORE_ENVIRONMENT,
+	DRAW_HISTORY,
+	DRAW_PARTS
+};
+
+/* --- seeds ---
+ *
+ * The top four bits of a seed say which generation of the generator draws from it,
+ * so that seeds which have found something keep their histories when there is more
+ * to draw. 0: what there was on 2026-11-21 at noon; 1: and EXPLORE_OPS_1, and all
+ * options. */
+enum { GENERATION_SHIFT = 60, GENERATION = 1 };
+
+static inline unsigned seed_generation(uint64_t seed)
+{
+	return (unsigned)(seed >> GENERATION_SHIFT);
+}
 
 /* Bytes that choices were written to. */
 struct record {

@@ -21,6 +21,9 @@
  *   capture.c   stream captures
  *   outside.c   the host, network cards, other processes
  *   graphs.c    graphs, executables and launches
+ *   pools.c     graph pools that the program names
+ *   pins.c      pinned memory
+ *   crowd.c     much at once, and more than one thread at the same time
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
  *   faults.c    calls of the library that fail
@@ -28,7 +31,8 @@
  *   main.c      the command line
  *
  * Threads: the program's threads are real ones, but only the one whose turn it
- * is runs (play.c), so nothing here takes a lock.
+ * is runs (play.c), so nothing here takes a lock. Those of crowd.c run all at once
+ * and touch nothing of the model.
  */
 #ifndef EXPLORE_H
 #define EXPLORE_H
@@ -41,6 +45,7 @@
 
 #include "draw.h"
 #include "gcpsim.h"
+#include "ops.h"
 
 enum {
 	THREADS_MAX = 4,
@@ -53,7 +58,6 @@ enum {
 	GRAPH_SLOTS = 6,
 	EXEC_SLOTS = 6,
 	CAPTURE_SLOTS = 3,
-	OPS_MAX = 400,
 	ITEMS_MAX = 120, /* of one graph */
 	LOCALS_MAX = 48, /* regions that one capture knows the contents of */
 	POOLS_MAX = 64,  /* graph pools of a history; 0 is none */
@@ -61,120 +65,6 @@ enum {
 	NAMED_MAX = 3, /* graph pools that the program named itself */
 	REGIONS = 2,
 };
-
-/* --- the history --- */
-
-/* X(name, weight, group): how often, and which operations come and go together. */
-#define EXPLORE_OPS(X)                                                                 \
-	X(ALLOC, 100, MEMORY)                                                          \
-	X(FREE, 90, MEMORY)                                                            \
-	X(FILL, 100, MEMORY)                                                           \
-	X(CHECK, 60, MEMORY)                                                           \
-	X(COPY, 30, COPIES)                                                            \
-	X(ADD, 20, COPIES)                                                             \
-	X(SET, 20, COPIES)                                                             \
-	X(READ_BACK, 8, COPIES)                                                        \
-	X(WRITE, 8, COPIES)                                                            \
-	X(SPIN, 10, STREAMS)                                                           \
-	X(STREAM_CREATE, 14, STREAMS)                                                  \
-	X(STREAM_DESTROY, 9, STREAMS)                                                  \
-	X(STREAM_SYNC, 6, WAITS)                                                       \
-	X(STREAM_QUERY, 6, WAITS)                                                      \
-	X(CTX_SYNC, 3, WAITS)                                                          \
-	X(EVENT_RECORD, 20, EVENTS)                                                    \
-	X(EVENT_WAIT, 20, EVENTS)                                                      \
-	X(EVENT_SYNC, 4, EVENTS)                                                       \
-	X(EVENT_DESTROY, 4, EVENTS)                                                    \
-	X(ADVANCE, 20, TIME)                                                           \
-	X(TRIM, 4, TRIMS)                                                              \
-	X(STATS, 4, TRIMS)                                                             \
-	X(MEM_INFO, 4, TRIMS)                                                          \
-	X(USE_SPACE, 8, SPACES)                                                        \
-	X(SPACE_CREATE, 3, SPACES)                                                     \
-	X(SPACE_DESTROY, 2, SPACES)                                                    \
-	X(SPACE_RESET, 1, SPACES)                                                      \
-	X(ALLOC_PITCH, 10, OTHERS)                                                     \
-	X(FREE_ASYNC, 20, OTHERS)                                                      \
-	X(HOST_FUNCTION, 5, OTHERS)                                                    \
-	X(SHRINK, 6, OTHERS)                                                           \
-	X(OUTSIDE_WRITE, 40, OUTSIDE)                                                  \
-	X(EXPORT, 20, OUTSIDE)                                                         \
-	X(FORK, 1, FORKS)                                                              \
-	X(PIN_ALLOC, 20, PINS)                                                         \
-	X(PIN_FREE, 16, PINS)                                                          \
-	X(PIN_WRITE, 20, PINS)                                                         \
-	X(PIN_READ, 14, PINS)                                                          \
-	X(PIN_UP, 20, PINS)                                                            \
-	X(PIN_DOWN, 20, PINS)                                                          \
-	X(THREAD_END, 3, THREADS)                                                      \
-	X(THREAD_MODE, 4, CAPTURES)                                                    \
-	X(CAPTURE_BEGIN, 14, CAPTURES)                                                 \
-	X(CAPTURE_INTO, 4, CAPTURES)                                                   \
-	X(CAPTURE_FORK, 16, CAPTURES)                                                  \
-	X(CAPTURE_END, 16, CAPTURES)                                                   \
-	X(CAPTURE_SPOIL, 1, CAPTURES)                                                  \
-	X(CAPTURE_ABANDON, 1, CAPTURES)                                                \
-	X(POOL_CREATE, 3, POOLS)                                                       \
-	X(POOL_USE, 6, POOLS)                                                          \
-	X(POOL_RELEASE, 3, POOLS)                                                      \
-	X(GRAPH_INSTANTIATE, 20, GRAPHS)                                               \
-	X(GRAPH_LAUNCH, 40, GRAPHS)                                                    \
-	X(GRAPH_UPDATE, 6, GRAPHS)                                                     \
-	X(GRAPH_CLONE, 5, GRAPHS)                                                      \
-	X(GRAPH_COMPOSE, 5, GRAPHS)                                                    \
-	X(GRAPH_DESTROY, 14, GRAPHS)                                                   \
-	X(EXEC_DESTROY, 12, GRAPHS)
-
-enum op_kind {
-#define X(name, weight, group) OP_##name,
-	EXPLORE_OPS(X)
-#undef X
-	    OP_KINDS
-};
-
-/* One step of the program. What the letters mean stands where it is played. */
-struct op {
-	uint8_t kind;    /* enum op_kind */
-	uint8_t thread;  /* who does it */
-	uint8_t a, b, c; /* slots, taken modulo what there is */
-	uint8_t how;
-	uint32_t value;
-	uint64_t bytes;
-};
-
-struct history {
-	uint64_t seed;
-	uint32_t count;
-	struct op ops[OPS_MAX];
-};
-
-struct fault;
-
-struct setting {
-	const struct fault *fault; /* or NULL */
-	struct source source;
-	uint64_t seed; /* the source's */
-	unsigned threads;
-	int devices;
-	int driver_version;
-	uint64_t memory; /* bytes, of each device */
-	uint64_t cache_limit;
-	bool vmm;
-	bool completed;    /* somebody outside every queue may write */
-	bool tight;        /* memory may be taken back from captures under way */
-	bool memory_small; /* out-of-memory is to be expected */
-	uint64_t pinned;   /* bytes that one block may keep from being given back */
-	bool check_often;  /* all invariants after each step */
-	bool leak;         /* no free is done: the program alone must be in order */
-	bool plain;        /* without the library */
-};
-
-/* Draws the setting of a source; the second one hands it to the environment,
- * and says so if it is to. */
-void setting_draw(struct setting *ret_setting, const struct source *source);
-void setting_apply(const struct setting *setting, bool show);
-void history_draw(struct history *ret_history, const struct setting *setting);
-void history_print(const struct history *history, const uint8_t *kept);
 
 /* --- what the program knows of order (order.c) --- */
 
@@ -206,6 +96,9 @@ struct block {
 			  * this number are over */
 	bool in_capture; /* allocated during one: some graph may keep it */
 	bool bystander;  /* plain CUDA would have given it too */
+	bool foreign;    /* pinned by hand: the library does not know it */
+	uint32_t home;   /* graph pool that it was taken from; 0: none */
+	uint32_t flags;  /* of pinned memory */
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
 };
@@ -264,6 +157,7 @@ struct graph_pool {
 	uint32_t refs; /* bodies */
 	uint64_t id;   /* the library's, of one that the program named; else 0 */
 	bool named;    /* the program holds a reference */
+	bool unsure;   /* blocks may be in it that the program does not know of */
 	struct region launches;
 };
 
@@ -287,6 +181,13 @@ struct capture {
 	uint32_t counts[STREAMS_MAX];
 	struct local locals[LOCALS_MAX];
 	uint32_t local_count;
+};
+
+/* Which blocks of a named pool were live. */
+struct checkpoint {
+	struct gcpool_checkpoint *handle; /* NULL: none */
+	uint32_t count;
+	struct block **blocks;
 };
 
 struct graph {
@@ -330,6 +231,7 @@ struct world {
 	struct graph_pool pools[POOLS_MAX];
 	uint32_t pool_count;
 	uint32_t named[NAMED_MAX];
+	struct checkpoint checkpoints[NAMED_MAX]; /* of those */
 	struct graph graphs[GRAPH_SLOTS];
 	struct exec execs[EXEC_SLOTS];
 	struct clock host;
@@ -339,6 +241,9 @@ struct world {
 	bool pitched;
 	bool left; /* memory that was not freed on purpose */
 	bool forked;
+	bool filtered;       /* a filter of system calls is set */
+	bool crowded;        /* threads have run at the same time */
+	int primary_refs[2]; /* of each device's primary context, the program's */
 };
 
 /* The thread whose turn it is. */
@@ -442,7 +347,25 @@ void graphs_forget_space(struct world *w, int space);
 /* --- outside.c --- */
 
 void outside_play(struct thread *t, const struct op *op);
+
+/* --- pins.c --- */
+
+void pins_play(struct thread *t, const struct op *op);
 void pins_end(struct thread *t);
+
+/* --- pools.c --- */
+
+void pools_play(struct thread *t, const struct op *op);
+/* A block was allocated: which named pools may have it. */
+void pools_adopt(struct thread *t, struct block *block);
+/* Memory of a context is gone: what was noted of it is of no use. */
+void pools_forget(struct world *w);
+void pools_end(struct world *w);
+
+/* --- crowd.c --- */
+
+void crowd_play(struct thread *t, const struct op *op);
+void crowd_filter(struct world *w);
 
 /* --- things.c --- */
 
@@ -467,6 +390,8 @@ void play(const struct setting *setting, const struct history *history,
 void oracle_init(void);
 void oracle_step(struct world *w);
 void oracle_end(struct world *w);
+/* The library's pools are taken down: the driver must have all of it back. */
+void oracle_finish(struct world *w);
 /* What check kernels of the context counted; its work is done. */
 void oracle_counter(struct world *w, int space);
 /* The books of the library against the model, and its invariants. */
@@ -482,6 +407,8 @@ bool fine_query(struct world *w, CUresult result);
 
 /* Functions of the library, NULL without it. */
 struct gcpool_stats;
+struct gcpool_host_stats;
+struct gcpool_graph_pool;
 struct library {
 	int (*active)(void);
 	int (*get_stats)(int, struct gcpool_stats *, size_t);
@@ -489,9 +416,20 @@ struct library {
 	int (*pool_create)(uint64_t *);
 	int (*pool_use)(uint64_t);
 	int (*pool_release)(uint64_t);
+	int (*pool_retain)(uint64_t);
+	size_t (*pools)(struct gcpool_graph_pool *, size_t);
+	int (*checkpoint)(uint64_t, struct gcpool_checkpoint **);
+	int (*restore)(uint64_t, const struct gcpool_checkpoint *);
+	void (*checkpoint_free)(struct gcpool_checkpoint *);
+	int (*reset_peaks)(int);
+	int (*get_host_stats)(struct gcpool_host_stats *, size_t);
+	int (*reset_host_peaks)(void);
+	int (*reset_host_accumulated)(void);
+	uint64_t (*trim_host)(uint64_t);
 	const char *(*check)(void);
 	void (*fail_memory)(unsigned, int);
 	uint64_t (*memory_calls)(void);
+	void (*finish)(void);
 };
 extern struct library library;
 

@@ -29,6 +29,8 @@ enum group {
 	GROUP_OUTSIDE,
 	GROUP_FORKS,
 	GROUP_PINS,
+	GROUPS_FIRST, /* those of generation 0 */
+	GROUP_CROWDS = GROUPS_FIRST,
 	GROUP_COUNT
 };
 
@@ -36,9 +38,13 @@ static const struct {
 	const char *name;
 	unsigned weight;
 	enum group group;
+	unsigned generation; /* since */
 } kinds[OP_KINDS] = {
-#define X(name, weight, group) {#name, weight, GROUP_##group},
+#define X(name, weight, group) {#name, weight, GROUP_##group, 0},
     EXPLORE_OPS(X)
+#undef X
+#define X(name, weight, group) {#name, weight, GROUP_##group, 1},
+	EXPLORE_OPS_1(X)
 #undef X
 };
 
@@ -153,7 +159,8 @@ static struct op op_draw(struct generator *g, enum op_kind kind)
 	op.b = slot_used(g);
 	op.c = stream_draw(g);
 	op.bytes = below(g, 60000);
-	if (kind >= OP_PIN_ALLOC && kind <= OP_PIN_READ)
+	if ((kind >= OP_PIN_ALLOC && kind <= OP_PIN_READ) || kind == OP_HOST_LOOK ||
+	    kind == OP_PIN_REGISTER)
 		op.a = op.b;
 	if (kind == OP_ALLOC || kind == OP_ALLOC_PITCH) {
 		op.a = slot_empty(g);
@@ -270,18 +277,47 @@ static void capture_draw(struct generator *g)
 	}
 }
 
+/* Two captures into one named pool, a checkpoint after the first one, and the first
+ * graph once more after the second. */
+static void restore_draw(struct generator *g)
+{
+	static const enum op_kind kinds_of[] = {OP_POOL_CREATE, OP_POOL_USE};
+	struct op checkpoint = op_draw(g, OP_POOL_CHECKPOINT);
+	uint8_t slot = checkpoint.a;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct op op = op_draw(g, kinds_of[i]);
+
+		op.a = slot;
+		op.how |= 1;
+		op_add(g, op);
+	}
+	capture_draw(g);
+	op_add(g, checkpoint);
+	for (unsigned i = (unsigned)below(g, 4); i > 0; i--)
+		op_add(g, op_draw(g, below(g, 2) ? OP_FREE : OP_GRAPH_LAUNCH));
+	capture_draw(g);
+	op_add(g, op_draw(g, OP_GRAPH_LAUNCH));
+	checkpoint.kind = OP_POOL_RESTORE;
+	op_add(g, checkpoint);
+}
+
 /* --- the whole --- */
 
 static void weights_draw(struct generator *g)
 {
 	static const unsigned factors[] = {0, 1, 1, 2, 5};
-	unsigned factor[GROUP_COUNT];
+	unsigned factor[GROUP_COUNT] = {0};
+	unsigned generation = g->setting->generation;
 
-	for (int i = 0; i < GROUP_COUNT; i++)
+	for (int i = 0; i < (generation ? GROUP_COUNT : GROUPS_FIRST); i++)
 		factor[i] = factors[below(g, 5)];
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
-		g->weights[kind] = kinds[kind].weight * factor[kinds[kind].group];
+		g->weights[kind] = 0;
+		if (kinds[kind].generation <= generation)
+			g->weights[kind] =
+			    kinds[kind].weight * factor[kinds[kind].group];
 		g->weight += g->weights[kind];
 	}
 }
@@ -291,7 +327,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	struct generator g = {.draw = draw_open(&setting->source, DRAW_HISTORY),
 			      .setting = setting,
 			      .history = ret_history};
-	unsigned length, bursts, captures;
+	unsigned length, bursts, captures, restores = 0;
 
 	memset(ret_history, 0, sizeof(*ret_history));
 	ret_history->seed = setting->seed;
@@ -303,6 +339,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	length = 30 + (unsigned)below(&g, below(&g, 2) ? 120 : 350);
 	bursts = (unsigned)below(&g, 30);
 	captures = below(&g, 2) ? (unsigned)below(&g, 12) : 0;
+	if (setting->generation > 0 && below(&g, 3) == 0)
+		restores = (unsigned)below(&g, 6);
 	while (ret_history->count < length && !draw_is_over(&g.draw)) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);
@@ -312,12 +350,22 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 			forked_draw(&g);
 		else if (below(&g, 100) < captures)
 			capture_draw(&g);
+		else if (setting->generation > 0 && below(&g, 100) < restores)
+			restore_draw(&g);
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}
 }
 
 /* --- to be read --- */
+
+void history_calm(const struct history *history, uint8_t *ret_kept)
+{
+	memset(ret_kept, 1, OPS_MAX);
+	for (uint32_t i = 0; i < history->count; i++)
+		if (kinds[history->ops[i].kind].group == GROUP_CROWDS)
+			ret_kept[i] = 0;
+}
 
 void history_print(const struct history *history, const uint8_t *kept)
 {

@@ -270,9 +270,7 @@ void graphs_end(struct thread *t)
 		exec_drop(t, &t->world->execs[i]);
 	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
 		graph_drop(t, &t->world->graphs[i]);
-	for (unsigned i = 0; i < NAMED_MAX; i++)
-		if (t->world->named[i])
-			library.pool_release(t->world->pools[t->world->named[i]].id);
+	pools_end(t->world);
 }
 
 void graphs_forget_space(struct world *w, int space)

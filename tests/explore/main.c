@@ -2,12 +2,14 @@
  * main.c - the command line of the explorer.
  *
  *   explore [--library FILE] [--from SEED | --commit DIR] [--count N] [--jobs N]
- *           [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
+ *           [--new] [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going]
+ *           [--verbose]
  *   explore --seed SEED | --bytes FILE [--ops 3,5-9,12] [--repeat N] [--print]
  *   explore --save DIR [--from SEED] [--count N]
  *
  *   --library FILE  under this library; without: on plain CUDA
  *   --commit DIR    seeds from a number that the commit of the sources there gives
+ *   --new           seeds from --from on are drawn by the newest generation
  *   --seeds FILE    these first: one seed a line, then what it found
  *   --bytes FILE    the history that the bytes spell (draw.h), as a fuzzer makes it
  *   --save DIR      plays nothing, but writes the histories down as bytes
@@ -39,7 +41,7 @@ struct arguments {
 	struct source source; /* of the one */
 	uint64_t from, count, repeat;
 	unsigned jobs;
-	bool one, print, keep_going, shrink, faults;
+	bool one, print, keep_going, shrink, faults, new;
 };
 
 /* What all workers found together; shared. */
@@ -131,6 +133,8 @@ static bool history_run(const struct source *source)
 	setting_draw(&setting, source);
 	history_draw(&history, &setting);
 	memset(kept, 1, sizeof(kept));
+	if (arguments.trial.fault.name)
+		history_calm(&history, kept);
 	if (arguments.ops)
 		ops_parse(arguments.ops, kept);
 	if (arguments.print)
@@ -193,7 +197,8 @@ static uint64_t seed_of_commit(const char *dir)
 		text[0] = 0;
 	if (pipe)
 		pclose(pipe);
-	return text[0] ? strtoull(text, NULL, 16) << 8 : 1;
+	return (text[0] ? strtoull(text, NULL, 16) << 8 : 1) | (uint64_t)GENERATION
+								   << GENERATION_SHIFT;
 }
 
 static void worker(void)
@@ -271,6 +276,7 @@ static bool flag(const char *text)
 	    {"--faults", &arguments.faults},
 	    {"--keep-going", &arguments.keep_going},
 	    {"--print", &arguments.print},
+	    {"--new", &arguments.new},
 	};
 
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
@@ -364,5 +370,7 @@ int main(int argc, char **argv)
 		seeds_read(arguments.seeds);
 	if (arguments.commit)
 		arguments.from = seed_of_commit(arguments.commit);
+	if (arguments.new)
+		arguments.from |= (uint64_t)GENERATION << GENERATION_SHIFT;
 	return run_all();
 }

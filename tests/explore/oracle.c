@@ -29,6 +29,18 @@ void oracle_init(void)
 	*(void **)&library.pool_create = find("gcpool_graph_pool_create");
 	*(void **)&library.pool_use = find("gcpool_graph_pool_use");
 	*(void **)&library.pool_release = find("gcpool_graph_pool_release");
+	*(void **)&library.pool_retain = find("gcpool_graph_pool_retain");
+	*(void **)&library.pools = find("gcpool_graph_pools");
+	*(void **)&library.checkpoint = find("gcpool_graph_pool_checkpoint");
+	*(void **)&library.restore = find("gcpool_graph_pool_restore");
+	*(void **)&library.checkpoint_free = find("gcpool_graph_pool_checkpoint_free");
+	*(void **)&library.reset_peaks = find("gcpool_reset_peaks");
+	*(void **)&library.get_host_stats = find("gcpool_get_host_stats");
+	*(void **)&library.reset_host_peaks = find("gcpool_reset_host_peaks");
+	*(void **)&library.reset_host_accumulated =
+	    find("gcpool_reset_host_accumulated");
+	*(void **)&library.trim_host = find("gcpool_trim_host");
+	*(void **)&library.finish = find("gcpool_explore_finish");
 	*(void **)&library.check = find("gcpool_explore_check");
 	*(void **)&library.fail_memory = find("gcpool_explore_fail_memory");
 	*(void **)&library.memory_calls = find("gcpool_explore_memory_calls");
@@ -128,6 +140,42 @@ static void device_check(struct world *w, int device)
 			(unsigned long long)given);
 }
 
+/* Memory beyond a limit, and what met a failure, is plain CUDA's. */
+static void host_check(struct world *w)
+{
+	const struct setting *setting = w->setting;
+	bool all = !setting->fault && !setting->host_memory && !setting->host_quota &&
+		   setting->driver_version >= 12050;
+	struct gcpool_host_stats stats;
+	uint64_t count = 0, bytes = 0;
+
+	if (setting->leak || !library.get_host_stats ||
+	    library.get_host_stats(&stats, sizeof(stats)) != 0)
+		return;
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->host && !block->foreign) {
+			bytes += block->bytes;
+			count++;
+		}
+	if (stats.active_requests.current > count ||
+	    stats.requested_bytes.current > bytes ||
+	    (all && (stats.active_requests.current != count ||
+		     stats.requested_bytes.current != bytes)))
+		failure(w,
+			"%llu blocks, %llu bytes of pinned memory are live, the "
+			"library says %llu, %llu",
+			(unsigned long long)count, (unsigned long long)bytes,
+			(unsigned long long)stats.active_requests.current,
+			(unsigned long long)stats.requested_bytes.current);
+	if (stats.requested_bytes.current > stats.active_bytes.current ||
+	    stats.active_bytes.current > stats.allocated_bytes.current ||
+	    stats.allocated_bytes.current > gcpsim_memory_live(-1))
+		failure(w, "pinned: active %llu, allocated %llu, the driver gave %llu",
+			(unsigned long long)stats.active_bytes.current,
+			(unsigned long long)stats.allocated_bytes.current,
+			(unsigned long long)gcpsim_memory_live(-1));
+}
+
 void oracle_books(struct world *w)
 {
 	if (!library.active || !library.active())
@@ -135,6 +183,8 @@ void oracle_books(struct world *w)
 	invariants_check(w);
 	for (int i = 0; i < w->setting->devices; i++)
 		device_check(w, i);
+	if (w->setting->generation > 0)
+		host_check(w);
 }
 
 void oracle_step(struct world *w)
@@ -209,4 +259,27 @@ void oracle_end(struct world *w)
 			(unsigned long long)allocations(w),
 			(unsigned long long)gcpsim_memory_live(0),
 			(unsigned long long)gcpsim_memory_live(1));
+}
+
+void oracle_finish(struct world *w)
+{
+	if (!library.finish || !library.active || !library.active() ||
+	    w->setting->host_thread)
+		return;
+	gcpsim_drain();
+	/* What graphs leave behind speaks to the pools. */
+	for (int tries = 0; tries < 500 && gcpsim_user_objects() > 0; tries++)
+		usleep(1000);
+	if (gcpsim_user_objects() > 0)
+		return;
+	library.finish();
+	findings_check(w);
+	if (!w->left && (allocations(w) > 0 || gcpsim_memory_live(-1) > 0))
+		failure(w,
+			"%llu allocations of %llu and %llu bytes, %llu pinned, are not "
+			"in the books",
+			(unsigned long long)allocations(w),
+			(unsigned long long)gcpsim_memory_live(0),
+			(unsigned long long)gcpsim_memory_live(1),
+			(unsigned long long)gcpsim_memory_live(-1));
 }

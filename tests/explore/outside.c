@@ -1,95 +1,17 @@
 /*
- * outside.c - what is in no stream: the host with its pinned memory, network cards,
- * other processes, forks of this one, and a device that others take memory from.
+ * outside.c - what is in no stream: host functions, network cards, other processes,
+ * forks of this one, and a device that others take memory from.
  *
  * Who works outside every queue may do so only once all is done, on plain CUDA by
  * waiting, and at once with memory that is fresh.
  */
 #include "explore.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* --- pinned memory --- */
-
-static void pin_alloc(struct thread *t, struct block **slot, const struct op *op)
-{
-	struct block *block;
-	void *p = NULL;
-
-	if (*slot || !may_be_unsafe(t) ||
-	    !(op->how & 1 ? FINE(t, cuMemHostAlloc(&p, op->bytes + 1, 0))
-			  : FINE(t, cuMemAllocHost(&p, op->bytes + 1))))
-		return;
-	block = block_adopt(t, (uintptr_t)p, op->bytes + 1);
-	block->host = true;
-	*slot = block;
-}
-
-static void pin_free(struct thread *t, struct block **slot)
-{
-	struct block *block = *slot;
-
-	if (!block || !may_be_unsafe(t) || !order_free(t, block))
-		return;
-	if (!t->world->setting->leak &&
-	    !FINE(t, cuMemFreeHost((void *)(uintptr_t)block->addr)))
-		(void)cuMemFreeHost((void *)(uintptr_t)block->addr);
-	t->world->left |= t->world->setting->leak;
-	block->live = false;
-	*slot = NULL;
-}
-
-static void pin_write(struct thread *t, struct block *block, const struct op *op)
-{
-	struct region *region = block_region(block, op->how);
-	uint32_t *words = (uint32_t *)(uintptr_t)(block->addr + region->offset);
-
-	if (!region->words || !order_host(t, region, WANT_WRITE))
-		return;
-	gcpsim_host_writes(words, region->words * 4);
-	for (uint32_t i = 0; i < region->words; i++)
-		words[i] = op->value;
-	region->known = region->words;
-	region->value = op->value;
-}
-
-static void pin_read(struct thread *t, struct block *block, const struct op *op)
-{
-	const struct region *region = block_region(block, op->how);
-	const uint32_t *words =
-	    (const uint32_t *)(uintptr_t)(block->addr + region->offset);
-
-	if (!region->known || !order_host(t, region, WANT_READ))
-		return;
-	gcpsim_host_reads(words, region->known * 4);
-	for (uint32_t i = 0; i < region->known; i++)
-		if (words[i] != region->value)
-			failure(t->world, "pinned word %u is %u and should be %u", i,
-				words[i], region->value);
-}
-
-static void pin_op(struct thread *t, const struct op *op)
-{
-	struct block **slot = &t->world->pins[op->a % PIN_SLOTS];
-
-	if (op->kind == OP_PIN_ALLOC)
-		pin_alloc(t, slot, op);
-	else if (op->kind == OP_PIN_FREE)
-		pin_free(t, slot);
-	else if (*slot && op->kind == OP_PIN_WRITE)
-		pin_write(t, *slot, op);
-	else if (*slot && op->kind == OP_PIN_READ)
-		pin_read(t, *slot, op);
-}
-
-void pins_end(struct thread *t)
-{
-	for (unsigned i = 0; i < PIN_SLOTS; i++)
-		pin_free(t, &t->world->pins[i]);
-}
 
 /* --- devices and processes that write by themselves --- */
 
@@ -208,6 +130,21 @@ static void shrink_op(struct thread *t, const struct op *op)
 	gcpsim_set_memory(device, memory);
 }
 
+/* A library is loaded whose devices write by themselves. None of them does: nothing
+ * says since when the library knows. */
+static void verbs_op(struct thread *t)
+{
+	char path[512];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 20);
+
+	if (length < 0 || !all_is_calm(t->world))
+		return;
+	path[length] = 0;
+	strcpy(strrchr(path, '/') + 1, "libibverbs.so");
+	if (!dlopen(path, RTLD_NOW | RTLD_LOCAL))
+		failure(t->world, "cannot load %s: %s", path, dlerror());
+}
+
 void outside_play(struct thread *t, const struct op *op)
 {
 	switch ((enum op_kind)op->kind) {
@@ -225,7 +162,7 @@ void outside_play(struct thread *t, const struct op *op)
 		shrink_op(t, op);
 		break;
 	default:
-		pin_op(t, op);
+		verbs_op(t);
 		break;
 	}
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gcpool.h"
+
 /* --- threads: one runs at a time ----------------------------------------------------
  */
 
@@ -170,11 +172,22 @@ static void op_run(struct thread *t, const struct op *op)
 	case OP_FORK:
 	case OP_HOST_FUNCTION:
 	case OP_SHRINK:
+	case OP_VERBS:
+		outside_play(t, op);
+		break;
 	case OP_PIN_ALLOC:
 	case OP_PIN_FREE:
 	case OP_PIN_WRITE:
 	case OP_PIN_READ:
-		outside_play(t, op);
+	case OP_PIN_REGISTER:
+	case OP_HOST_LOOK:
+	case OP_HOST_TRIM:
+		pins_play(t, op);
+		break;
+	case OP_CROWD:
+	case OP_STORM:
+	case OP_FILTER:
+		crowd_play(t, op);
 		break;
 	case OP_THREAD_MODE:
 	case OP_CAPTURE_BEGIN:
@@ -183,10 +196,16 @@ static void op_run(struct thread *t, const struct op *op)
 	case OP_CAPTURE_END:
 	case OP_CAPTURE_SPOIL:
 	case OP_CAPTURE_ABANDON:
+		capture_play(t, op);
+		break;
 	case OP_POOL_CREATE:
 	case OP_POOL_USE:
 	case OP_POOL_RELEASE:
-		capture_play(t, op);
+	case OP_POOL_RETAIN:
+	case OP_POOL_LIST:
+	case OP_POOL_CHECKPOINT:
+	case OP_POOL_RESTORE:
+		pools_play(t, op);
 		break;
 	case OP_GRAPH_INSTANTIATE:
 	case OP_GRAPH_LAUNCH:
@@ -204,6 +223,19 @@ static void op_run(struct thread *t, const struct op *op)
 }
 
 /* --- the whole --- */
+
+/* The program ends with its memory in use: where all of that is the library's. */
+static bool may_abandon(const struct world *w)
+{
+	const struct setting *setting = w->setting;
+	struct gcpool_host_stats stats;
+
+	return setting->abandon && setting->driver_version >= 12050 &&
+	       !setting->fault && !setting->tight && !setting->leak &&
+	       !setting->plain && !setting->quota && !setting->host_memory &&
+	       !setting->host_quota && library.active && library.active() &&
+	       library.get_host_stats(&stats, sizeof(stats)) == 0;
+}
 
 static void end_play(struct world *w)
 {
@@ -224,20 +256,39 @@ static void end_play(struct world *w)
 			host_wait_space(t, i);
 	for (int i = 0; i < SPACES_MAX; i++)
 		oracle_counter(w, i);
+	if (may_abandon(w)) {
+		oracle_finish(w);
+		return;
+	}
 	pins_end(t);
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (block->live && !block->host)
 			block_free(t, block);
 	oracle_end(w);
+	if (w->setting->abandon)
+		oracle_finish(w);
+}
+
+/* From here on calls are counted, or one of them fails. */
+static void faults_begin(const struct setting *setting)
+{
+	if (setting->fault)
+		fault_arm(setting->fault);
+	else
+		for (unsigned i = 0; fault_name(i); i++)
+			outcome->calls[i] -= fault_count(i);
 }
 
 void play(const struct setting *setting, const struct history *history,
 	  const uint8_t *kept)
 {
+	static struct setting mine;
 	static struct world world;
 	struct world *w = &world;
+	bool early = setting->generation > 0 && setting->seed % 2;
 
-	w->setting = setting;
+	mine = *setting;
+	w->setting = &mine;
 	w->history = history;
 	w->threads = threads;
 	w->memory[0] = w->memory[1] = setting->memory;
@@ -247,13 +298,16 @@ void play(const struct setting *setting, const struct history *history,
 	if (!FINE(&threads[0], cuInit(0)))
 		return;
 	oracle_init();
+	if (setting->filter)
+		crowd_filter(w);
+	if (early)
+		faults_begin(setting);
 	for (int i = 0; i < setting->devices; i++)
 		space_open(&threads[0], i, i, true);
-	if (setting->fault)
-		fault_arm(setting->fault);
-	else
-		for (unsigned i = 0; fault_name(i); i++)
-			outcome->calls[i] -= fault_count(i);
+	/* Without memory for its pools the library leaves everything to CUDA. */
+	mine.plain |= setting->fault && library.active && !library.active();
+	if (!early)
+		faults_begin(setting);
 	for (w->step = 0; w->step < history->count; w->step++) {
 		const struct op *op = &history->ops[w->step];
 		struct thread *t = &threads[op->thread % THREADS_MAX];

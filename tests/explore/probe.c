@@ -16,6 +16,7 @@
 #define DOOR __attribute__((visibility("default")))
 
 DOOR const char *gcpool_explore_check(void);
+DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
 DOOR uint64_t gcpool_explore_memory_calls(void);
 DOOR void gcpool_explore_counters(uint8_t **ret_start, uint8_t **ret_stop);
@@ -33,6 +34,19 @@ static _Atomic int fail_onwards;
 const char *gcpool_explore_check(void)
 {
 	return gcp_process_pooling() ? gcp_pools_check(gcp_process.pools) : NULL;
+}
+
+/* Takes the pools down: what they have, whoever uses it, goes back to the driver, and
+ * the process goes on without them. No graph is left, and no other thread is inside. */
+void gcpool_explore_finish(void)
+{
+	if (!gcp_process_pooling())
+		return;
+	atomic_store(&gcp_process.state, GCP_STATE_PASSIVE);
+	gcp_tracker_destroy(gcp_process.tracker);
+	gcp_pools_destroy(gcp_process.pools);
+	gcp_process.tracker = NULL;
+	gcp_process.pools = NULL;
 }
 
 /* The call number `at` from now on fails; 0: none. */

@@ -10,6 +10,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static void draw_more(struct setting *setting)
+{
+	struct draw draw = draw_open(&setting->source, DRAW_MORE_SETTING);
+
+	if (draw_below(&draw, 10) == 0)
+		setting->quota = (40ull + draw_below(&draw, 100)) << 20;
+	setting->tight |= setting->quota > 0;
+	if (draw_below(&draw, 10) == 0)
+		setting->host_memory = (256ull + draw_below(&draw, 4096)) << 10;
+	if (draw_below(&draw, 10) == 0)
+		setting->host_quota = (64ull + draw_below(&draw, 4096)) << 10;
+	setting->host_thread = draw_below(&draw, 40) == 0;
+	setting->count = draw_below(&draw, 60) == 0;
+	setting->filter = draw_below(&draw, 30) == 0;
+	setting->abandon = draw_below(&draw, 3) == 0;
+}
+
 void setting_draw(struct setting *ret_setting, const struct source *source)
 {
 	struct draw draw = draw_open(source, DRAW_SETTING);
@@ -28,6 +45,9 @@ void setting_draw(struct setting *ret_setting, const struct source *source)
 	setting.vmm = draw_below(&draw, 4) == 0;
 	setting.completed = draw_below(&draw, 6) == 0;
 	setting.check_often = true;
+	setting.generation = seed_generation(source->seed);
+	if (setting.generation > 0)
+		draw_more(&setting);
 	*ret_setting = setting;
 }
 
@@ -118,6 +138,79 @@ static void set_reuse(const struct setting *setting, struct draw *draw)
 		set("GCPOOL_BACKEND", "vmm");
 }
 
+static void set_pinned(const struct setting *setting, struct draw *draw)
+{
+	if (draw_below(draw, 12) == 0)
+		set("GCPOOL_HOST", "0");
+	if (draw_below(draw, 4) == 0)
+		set_number("GCPOOL_HOST_POW2", 512ull << draw_below(draw, 16));
+	if (draw_below(draw, 4) == 0)
+		set_number("GCPOOL_HOST_STEPS", 1 + draw_below(draw, 64));
+	if (draw_below(draw, 3))
+		set_number("GCPOOL_HOST_PAGE",
+			   draw_below(draw, 3) ? 1 + draw_below(draw, 4) : 65536);
+	if (draw_below(draw, 3) == 0)
+		set_number("GCPOOL_HOST_WINDOW",
+			   draw_below(draw, 2) ? 4096ull << draw_below(draw, 8) : 0);
+	if (draw_below(draw, 4) == 0)
+		set_number("GCPOOL_HOST_CACHE_LIMIT",
+			   draw_below(draw, 2) ? 4096ull << draw_below(draw, 10) : 0);
+	if (setting->host_quota)
+		set_number("GCPOOL_HOST_QUOTA", setting->host_quota);
+	if (setting->host_memory)
+		set_number("GCPSIM_HOST_MEMORY", setting->host_memory);
+	if (setting->host_thread)
+		set("GCPOOL_HOST_THREAD", "1");
+}
+
+/* What says something says it to nobody here. */
+static void set_voice(struct draw *draw)
+{
+	if (draw_below(draw, 4))
+		return;
+	set("GCPOOL_LOG", draw_below(draw, 2) ? "debug" : "off");
+	set("GCPOOL_LOG_FILE", "/dev/null");
+	set("GCPOOL_STATS", draw_below(draw, 2) ? "text" : "json");
+	set("GCPOOL_STATS_FILE", "/dev/null");
+}
+
+/* The ends of what options allow, where there is memory enough for them; and options
+ * that do not go together, of which one line speaks. */
+static void set_extremes(const struct setting *setting, struct draw *draw)
+{
+	static const char *const ends[][2] = {
+	    {"GCPOOL_CLASS_STEPS", "64"},  {"GCPOOL_CLASS_STEPS", "1"},
+	    {"GCPOOL_PAGE", "65536"},      {"GCPOOL_WINDOW_BLOCKS", "1048576"},
+	    {"GCPOOL_WINDOW", "16T"},      {"GCPOOL_THREAD_CACHE", "16T"},
+	    {"GCPOOL_SPLIT_LIMIT", "16T"}, {"GCPOOL_SLAB_MAX", "256K"},
+	    {"GCPOOL_CACHE_LIMIT", "0"},   {"GCPOOL_HOST_STEPS", "64"},
+	    {"GCPOOL_HOST_POW2", "16T"},   {"GCPOOL_HOST_QUOTA", "0"},
+	};
+	const char *const *end = ends[draw_below(draw, 12)];
+
+	if (setting->tight || draw_below(draw, 3))
+		return;
+	if (draw_below(draw, 6) == 0) {
+		set("GCPOOL_LOG_FILE", "/dev/null");
+		set("GCPOOL_SEGMENT", "3M");
+		set("GCPOOL_CLASS_MIN", "64M");
+		set("GCPOOL_STRICT", "0");
+		return;
+	}
+	set(end[0], end[1]);
+}
+
+static void set_more(const struct setting *setting)
+{
+	struct draw draw = draw_open(&setting->source, DRAW_MORE_ENVIRONMENT);
+
+	set_pinned(setting, &draw);
+	set_voice(&draw);
+	set_extremes(setting, &draw);
+	if (setting->quota)
+		set_number("GCPOOL_QUOTA", setting->quota);
+}
+
 void setting_apply(const struct setting *setting, bool show)
 {
 	struct draw draw = draw_open(&setting->source, DRAW_ENVIRONMENT);
@@ -127,8 +220,10 @@ void setting_apply(const struct setting *setting, bool show)
 	set_classes(setting, &draw);
 	set_reuse(setting, &draw);
 	if (setting->plain)
-		set("GCPOOL_MODE", "off");
+		set("GCPOOL_MODE", setting->count ? "count" : "off");
 	set("GCPOOL_STRICT", "1");
+	if (setting->generation > 0)
+		set_more(setting);
 	if (show)
 		putchar('\n'), fflush(stdout);
 }

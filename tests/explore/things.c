@@ -11,6 +11,7 @@ static const char *const kernels[] = {"gcpt_fill",      "gcpt_check", "gcpt_copy
 
 /* Of older drivers; cuda.h shows the newest one only. */
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev);
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* attach and detach */
 
 /* --- contexts --- */
 
@@ -63,6 +64,7 @@ bool space_open(struct thread *t, int slot, int device, bool primary)
 	if (primary ? !FINE(t, cuDevicePrimaryCtxRetain(&space->ctx, device))
 		    : !FINE(t, cuCtxCreate_v2(&space->ctx, 0, device)))
 		return false;
+	w->primary_refs[device] += primary;
 	if (!primary) {
 		FINE(t, cuCtxPopCurrent(&popped));
 		t->space = -1;
@@ -100,10 +102,24 @@ void space_forget(struct world *w, int slot)
 		if (w->threads[i].space == slot)
 			w->threads[i].space = -1;
 	graphs_forget_space(w, slot);
+	pools_forget(w);
 	w->spaces[slot] = (struct space){0};
 }
 
-static bool space_end(struct thread *t, int slot, bool idle)
+/* By its last reference. */
+static bool primary_release(struct thread *t, int device)
+{
+	int *refs = &t->world->primary_refs[device];
+
+	while (*refs > 0) {
+		if (!FINE(t, cuDevicePrimaryCtxRelease(device)))
+			return false;
+		--*refs;
+	}
+	return true;
+}
+
+static bool space_end(struct thread *t, int slot, bool idle, bool release)
 {
 	struct world *w = t->world;
 	struct space *space = &w->spaces[slot];
@@ -116,13 +132,29 @@ static bool space_end(struct thread *t, int slot, bool idle)
 	if (idle)
 		oracle_counter(w, slot);
 	if (space->primary) {
-		if (!FINE(t, cuDevicePrimaryCtxReset(space->device)))
+		if (release ? !primary_release(t, space->device)
+			    : !FINE(t, cuDevicePrimaryCtxReset(space->device)))
 			return false;
 	} else if (!FINE(t, cuCtxDestroy(space->ctx))) {
 		return false;
 	}
 	space_forget(w, slot);
 	return true;
+}
+
+/* What could be its end, and is not. */
+static void space_hold(struct thread *t, int slot)
+{
+	const struct space *space = &t->world->spaces[slot];
+	CUcontext ctx;
+
+	space_use(t, slot);
+	if (space->primary) {
+		if (FINE(t, cuDevicePrimaryCtxRetain(&ctx, space->device)))
+			FINE(t, cuDevicePrimaryCtxRelease(space->device));
+	} else if (FINE(t, cuCtxAttach(&ctx, 0))) {
+		FINE(t, cuCtxDetach(ctx));
+	}
 }
 
 static void space_op(struct thread *t, const struct op *op)
@@ -138,14 +170,19 @@ static void space_op(struct thread *t, const struct op *op)
 	}
 	if (!all_is_calm(w))
 		return;
+	if (op->kind == OP_SPACE_HOLD) {
+		if (space->live)
+			space_hold(t, slot);
+		return;
+	}
 	if (op->kind == OP_SPACE_CREATE) {
 		if (!space->live)
 			space_open(t, slot, slot < devices ? slot : op->b % devices,
 				   slot < devices);
 		return;
 	}
-	if (!space->live || space->primary != (op->kind == OP_SPACE_RESET) ||
-	    !space_end(t, slot, op->how & 2))
+	if (!space->live || space->primary != (op->kind != OP_SPACE_DESTROY) ||
+	    !space_end(t, slot, op->how & 2, op->kind == OP_SPACE_RELEASE))
 		return;
 	if (slot == 0 || op->how & 1)
 		space_open(t, slot, slot < devices ? slot : op->b % devices,
@@ -347,6 +384,10 @@ static void look_op(struct thread *t, const struct op *op)
 		if (library.trim)
 			library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
 		break;
+	case OP_RESET_PEAKS:
+		if (library.reset_peaks && library.active())
+			library.reset_peaks(device);
+		break;
 	case OP_MEM_INFO:
 		mem_info(t);
 		break;
@@ -379,6 +420,8 @@ void things_play(struct thread *t, const struct op *op)
 	case OP_SPACE_CREATE:
 	case OP_SPACE_DESTROY:
 	case OP_SPACE_RESET:
+	case OP_SPACE_HOLD:
+	case OP_SPACE_RELEASE:
 		space_op(t, op);
 		break;
 	default:

@@ -51,7 +51,8 @@ static void child(const struct trial *trial, const struct setting *setting,
 {
 	struct setting mine = *setting;
 
-	mine.plain = trial->plain;
+	mine.count &= !trial->plain;
+	mine.plain = trial->plain || mine.count;
 	mine.leak = trial->leak;
 	if (mine.leak)
 		mine.memory = 64ull << 30;

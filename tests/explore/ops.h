@@ -1,0 +1,156 @@
+/*
+ * ops.h - what is drawn from a seed: operations, histories and settings. Included
+ * by explore.h only.
+ */
+#ifndef EXPLORE_OPS_H
+#define EXPLORE_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "draw.h"
+
+/* --- the history --- */
+
+/* X(name, weight, group): how often, and which operations come and go together. */
+#define EXPLORE_OPS(X)                                                                 \
+	X(ALLOC, 100, MEMORY)                                                          \
+	X(FREE, 90, MEMORY)                                                            \
+	X(FILL, 100, MEMORY)                                                           \
+	X(CHECK, 60, MEMORY)                                                           \
+	X(COPY, 30, COPIES)                                                            \
+	X(ADD, 20, COPIES)                                                             \
+	X(SET, 20, COPIES)                                                             \
+	X(READ_BACK, 8, COPIES)                                                        \
+	X(WRITE, 8, COPIES)                                                            \
+	X(SPIN, 10, STREAMS)                                                           \
+	X(STREAM_CREATE, 14, STREAMS)                                                  \
+	X(STREAM_DESTROY, 9, STREAMS)                                                  \
+	X(STREAM_SYNC, 6, WAITS)                                                       \
+	X(STREAM_QUERY, 6, WAITS)                                                      \
+	X(CTX_SYNC, 3, WAITS)                                                          \
+	X(EVENT_RECORD, 20, EVENTS)                                                    \
+	X(EVENT_WAIT, 20, EVENTS)                                                      \
+	X(EVENT_SYNC, 4, EVENTS)                                                       \
+	X(EVENT_DESTROY, 4, EVENTS)                                                    \
+	X(ADVANCE, 20, TIME)                                                           \
+	X(TRIM, 4, TRIMS)                                                              \
+	X(STATS, 4, TRIMS)                                                             \
+	X(MEM_INFO, 4, TRIMS)                                                          \
+	X(USE_SPACE, 8, SPACES)                                                        \
+	X(SPACE_CREATE, 3, SPACES)                                                     \
+	X(SPACE_DESTROY, 2, SPACES)                                                    \
+	X(SPACE_RESET, 1, SPACES)                                                      \
+	X(ALLOC_PITCH, 10, OTHERS)                                                     \
+	X(FREE_ASYNC, 20, OTHERS)                                                      \
+	X(HOST_FUNCTION, 5, OTHERS)                                                    \
+	X(SHRINK, 6, OTHERS)                                                           \
+	X(OUTSIDE_WRITE, 40, OUTSIDE)                                                  \
+	X(EXPORT, 20, OUTSIDE)                                                         \
+	X(FORK, 1, FORKS)                                                              \
+	X(PIN_ALLOC, 20, PINS)                                                         \
+	X(PIN_FREE, 16, PINS)                                                          \
+	X(PIN_WRITE, 20, PINS)                                                         \
+	X(PIN_READ, 14, PINS)                                                          \
+	X(PIN_UP, 20, PINS)                                                            \
+	X(PIN_DOWN, 20, PINS)                                                          \
+	X(THREAD_END, 3, THREADS)                                                      \
+	X(THREAD_MODE, 4, CAPTURES)                                                    \
+	X(CAPTURE_BEGIN, 14, CAPTURES)                                                 \
+	X(CAPTURE_INTO, 4, CAPTURES)                                                   \
+	X(CAPTURE_FORK, 16, CAPTURES)                                                  \
+	X(CAPTURE_END, 16, CAPTURES)                                                   \
+	X(CAPTURE_SPOIL, 1, CAPTURES)                                                  \
+	X(CAPTURE_ABANDON, 1, CAPTURES)                                                \
+	X(POOL_CREATE, 3, POOLS)                                                       \
+	X(POOL_USE, 6, POOLS)                                                          \
+	X(POOL_RELEASE, 3, POOLS)                                                      \
+	X(GRAPH_INSTANTIATE, 20, GRAPHS)                                               \
+	X(GRAPH_LAUNCH, 40, GRAPHS)                                                    \
+	X(GRAPH_UPDATE, 6, GRAPHS)                                                     \
+	X(GRAPH_CLONE, 5, GRAPHS)                                                      \
+	X(GRAPH_COMPOSE, 5, GRAPHS)                                                    \
+	X(GRAPH_DESTROY, 14, GRAPHS)                                                   \
+	X(EXEC_DESTROY, 12, GRAPHS)
+
+/* Added since: histories of earlier generations have none of these. */
+#define EXPLORE_OPS_1(X)                                                               \
+	X(POOL_RETAIN, 3, POOLS)                                                       \
+	X(POOL_LIST, 4, POOLS)                                                         \
+	X(POOL_CHECKPOINT, 8, POOLS)                                                   \
+	X(POOL_RESTORE, 8, POOLS)                                                      \
+	X(HOST_LOOK, 10, PINS)                                                         \
+	X(HOST_TRIM, 4, PINS)                                                          \
+	X(PIN_REGISTER, 4, PINS)                                                       \
+	X(RESET_PEAKS, 2, TRIMS)                                                       \
+	X(SPACE_HOLD, 4, SPACES)                                                       \
+	X(SPACE_RELEASE, 1, SPACES)                                                    \
+	X(CROWD, 2, CROWDS)                                                            \
+	X(STORM, 2, CROWDS)                                                            \
+	X(FILTER, 1, CROWDS)                                                           \
+	X(VERBS, 1, OUTSIDE)
+
+enum op_kind {
+#define X(name, weight, group) OP_##name,
+	EXPLORE_OPS(X) EXPLORE_OPS_1(X)
+#undef X
+	    OP_KINDS
+};
+
+enum { OPS_MAX = 400 };
+
+/* One step of the program. What the letters mean stands where it is played. */
+struct op {
+	uint8_t kind;    /* enum op_kind */
+	uint8_t thread;  /* who does it */
+	uint8_t a, b, c; /* slots, taken modulo what there is */
+	uint8_t how;
+	uint32_t value;
+	uint64_t bytes;
+};
+
+struct history {
+	uint64_t seed;
+	uint32_t count;
+	struct op ops[OPS_MAX];
+};
+
+struct fault;
+
+struct setting {
+	const struct fault *fault; /* or NULL */
+	struct source source;
+	uint64_t seed;       /* the source's */
+	unsigned generation; /* of the seed */
+	unsigned threads;
+	int devices;
+	int driver_version;
+	uint64_t memory; /* bytes, of each device */
+	uint64_t cache_limit;
+	bool vmm;
+	bool completed;       /* somebody outside every queue may write */
+	bool tight;           /* memory may be taken back from captures under way */
+	bool memory_small;    /* out-of-memory is to be expected */
+	uint64_t pinned;      /* bytes that one block may keep from being given back */
+	uint64_t quota;       /* bytes of a device; 0: no limit */
+	uint64_t host_memory; /* bytes that may be pinned; 0: no limit */
+	uint64_t host_quota;
+	bool host_thread; /* a thread of the library's looks at fences */
+	bool count;       /* the library only counts */
+	bool filter;      /* the kernel refuses what the library would like */
+	bool abandon;     /* the program ends with memory in use */
+	bool check_often; /* all invariants after each step */
+	bool leak;        /* no free is done: the program alone must be in order */
+	bool plain;       /* without the library */
+};
+
+/* Draws the setting of a source; the second one hands it to the environment,
+ * and says so if it is to. */
+void setting_draw(struct setting *ret_setting, const struct source *source);
+void setting_apply(const struct setting *setting, bool show);
+void history_draw(struct history *ret_history, const struct setting *setting);
+/* Which operations are left where each call is counted: none of many at once. */
+void history_calm(const struct history *history, uint8_t *ret_kept);
+void history_print(const struct history *history, const uint8_t *kept);
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * pools.c - graph pools that the program names: made, used, listed, retained and
+ * released; checkpoints of them, and restoring.
+ *
+ * A program restores only what it knows all of: where it cannot say whether a block
+ * came from the pool (`unsure`) it leaves restoring alone. Before it restores it
+ * waits for everything, since a block that lives again may lie where others lay.
+ */
+#include "explore.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "gcpool.h"
+
+enum { LISTED_MAX = 80 };
+
+static struct graph_pool *pool_named(struct world *w, unsigned slot)
+{
+	return &w->pools[w->named[slot]];
+}
+
+/* --- which blocks are whose --- */
+
+void pools_adopt(struct thread *t, struct block *block)
+{
+	struct world *w = t->world;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &w->captures[i];
+
+		if (!c->live || w->pools[c->pool].id == 0)
+			continue;
+		if (block->pool == c->pool && !c->spoiled && !w->setting->fault)
+			block->home = c->pool;
+		else
+			w->pools[c->pool].unsure = true;
+	}
+}
+
+static void checkpoint_drop(struct checkpoint *checkpoint)
+{
+	if (checkpoint->handle)
+		library.checkpoint_free(checkpoint->handle);
+	free(checkpoint->blocks);
+	*checkpoint = (struct checkpoint){0};
+}
+
+void pools_forget(struct world *w)
+{
+	for (unsigned i = 0; i < NAMED_MAX; i++)
+		checkpoint_drop(&w->checkpoints[i]);
+}
+
+void pools_end(struct world *w)
+{
+	pools_forget(w);
+	for (unsigned i = 0; i < NAMED_MAX; i++)
+		if (w->named[i])
+			library.pool_release(pool_named(w, i)->id);
+}
+
+static bool is_capturing(const struct world *w, uint32_t pool)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live && w->captures[i].pool == pool)
+			return true;
+	return false;
+}
+
+/* --- create, use, retain, release --- */
+
+static void pool_create(struct world *w, unsigned slot)
+{
+	uint32_t pool =
+	    w->named[slot] || w->pool_count + 1 == POOLS_MAX ? 0 : w->pool_count + 1;
+
+	if (!pool || library.pool_create(&w->pools[pool].id) != 0)
+		return;
+	w->pool_count = pool;
+	w->pools[pool].named = true;
+	w->named[slot] = pool;
+}
+
+static void pool_use(struct thread *t, unsigned slot, unsigned how)
+{
+	uint32_t pool = how & 1 ? t->world->named[slot] : 0;
+	int result = library.pool_use(t->world->pools[pool].id);
+
+	if (result != 0 && result != -ENOENT)
+		failure(t->world, "gcpool_graph_pool_use gives %d", result);
+	if (result == 0)
+		t->pool = pool;
+}
+
+static void pool_release(struct world *w, unsigned slot)
+{
+	if (library.pool_release(pool_named(w, slot)->id) != 0)
+		failure(w, "gcpool_graph_pool_release fails");
+	pool_named(w, slot)->named = false;
+	w->named[slot] = 0;
+	checkpoint_drop(&w->checkpoints[slot]);
+}
+
+/* A second reference, and no more of it. */
+static void pool_retain(struct world *w, unsigned slot)
+{
+	uint64_t id = pool_named(w, slot)->id;
+
+	if (library.pool_retain(id) != 0 || library.pool_release(id) != 0)
+		failure(w, "a graph pool cannot be retained");
+	if (library.pool_retain(~id) != -ENOENT)
+		failure(w, "a graph pool that does not exist can be retained");
+}
+
+/* --- the list --- */
+
+static void listed_check(struct world *w, uint32_t pool,
+			 const struct gcpool_graph_pool *listed)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->home == pool)
+			bytes += block->bytes;
+	if (listed->references < 1 + listed->captures + listed->graphs ||
+	    listed->allocated_bytes < bytes ||
+	    listed->reserved_bytes < listed->allocated_bytes)
+		failure(w,
+			"graph pool %llu: %llu references, %llu of %llu bytes; the "
+			"program has %llu",
+			(unsigned long long)listed->id,
+			(unsigned long long)listed->references,
+			(unsigned long long)listed->allocated_bytes,
+			(unsigned long long)listed->reserved_bytes,
+			(unsigned long long)bytes);
+}
+
+static void pool_list(struct world *w, unsigned slot, unsigned how)
+{
+	static struct gcpool_graph_pool listed[LISTED_MAX];
+	size_t count = library.pools(listed, how & 1 ? LISTED_MAX : how % 4);
+	const struct gcpool_graph_pool *found = NULL;
+
+	if (!(how & 1) || count > LISTED_MAX)
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (listed[i].id == pool_named(w, slot)->id)
+			found = &listed[i];
+	if (!found)
+		failure(w, "a graph pool of the program is not listed");
+	if (!pool_named(w, slot)->unsure)
+		listed_check(w, w->named[slot], found);
+}
+
+/* --- checkpoint and restore --- */
+
+static void pool_checkpoint(struct world *w, unsigned slot)
+{
+	struct checkpoint *checkpoint = &w->checkpoints[slot];
+	uint32_t pool = w->named[slot];
+	struct gcpool_checkpoint *handle = NULL;
+	int result = library.checkpoint(w->pools[pool].id, &handle);
+	int wanted = is_capturing(w, pool) ? -EBUSY : 0;
+
+	if (result != wanted && !w->setting->fault)
+		failure(w, "gcpool_graph_pool_checkpoint gives %d", result);
+	if (result != 0)
+		return;
+	checkpoint_drop(checkpoint);
+	checkpoint->handle = handle;
+	for (struct block *block = w->blocks; block; block = block->next)
+		checkpoint->count += block->live && block->home == pool;
+	checkpoint->blocks = calloc(checkpoint->count + 1, sizeof(struct block *));
+	if (!checkpoint->blocks)
+		failure(w, "no memory for the explorer itself");
+	checkpoint->count = 0;
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->home == pool)
+			checkpoint->blocks[checkpoint->count++] = block;
+}
+
+static void slot_clear(struct world *w, const struct block *block)
+{
+	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
+		if (w->slots[i] == block)
+			w->slots[i] = NULL;
+}
+
+static void slot_fill(struct world *w, struct block *block)
+{
+	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
+		if (!w->slots[i]) {
+			w->slots[i] = block;
+			return;
+		}
+}
+
+/* Those of the checkpoint live again, what they hold is not known; others do not. */
+static void blocks_restore(struct world *w, uint32_t pool,
+			   const struct checkpoint *checkpoint)
+{
+	for (struct block *block = w->blocks; block; block = block->next) {
+		if (!block->live || block->home != pool)
+			continue;
+		block->live = false;
+		slot_clear(w, block);
+	}
+	for (uint32_t i = 0; i < checkpoint->count; i++) {
+		struct block *block = checkpoint->blocks[i];
+
+		block->live = true;
+		block->pool = w->pools[pool].refs > 0 ? pool : 0;
+		block->regions[0].known = block->regions[1].known = 0;
+		slot_fill(w, block);
+	}
+}
+
+static void pool_restore(struct thread *t, unsigned slot)
+{
+	struct world *w = t->world;
+	const struct checkpoint *checkpoint = &w->checkpoints[slot];
+	uint32_t pool = w->named[slot];
+	int result, wanted = is_capturing(w, pool) ? -EBUSY : 0;
+
+	if (library.restore(w->pools[pool].id, NULL) != -ESTALE)
+		failure(w, "no checkpoint can be restored");
+	if (!checkpoint->handle || w->pools[pool].unsure || w->setting->fault)
+		return;
+	if (wanted == 0 && (!all_is_calm(w) || !may_be_unsafe(t)))
+		return;
+	for (int i = 0; i < SPACES_MAX && wanted == 0; i++)
+		if (!host_wait_space(t, i))
+			return;
+	result = library.restore(w->pools[pool].id, checkpoint->handle);
+	if (result != wanted)
+		failure(w, "gcpool_graph_pool_restore gives %d", result);
+	if (result == 0)
+		blocks_restore(w, pool, checkpoint);
+}
+
+void pools_play(struct thread *t, const struct op *op)
+{
+	struct world *w = t->world;
+	unsigned slot = op->a % NAMED_MAX;
+
+	if (!library.pool_create || w->setting->plain)
+		return;
+	if (op->kind == OP_POOL_USE)
+		pool_use(t, slot, op->how);
+	else if (op->kind == OP_POOL_CREATE)
+		pool_create(w, slot);
+	else if (!w->named[slot])
+		return;
+	else if (op->kind == OP_POOL_RELEASE)
+		pool_release(w, slot);
+	else if (op->kind == OP_POOL_RETAIN)
+		pool_retain(w, slot);
+	else if (op->kind == OP_POOL_LIST)
+		pool_list(w, slot, op->how);
+	else if (op->kind == OP_POOL_CHECKPOINT)
+		pool_checkpoint(w, slot);
+	else
+		pool_restore(t, slot);
+}

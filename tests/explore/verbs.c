@@ -1,0 +1,10 @@
+/*
+ * verbs.c - stands for libibverbs: by its name the library knows that a network card
+ * may write into memory. Loaded by the explorer in the middle of a history.
+ */
+__attribute__((visibility("default"))) int verbs_of_nobody(void);
+
+int verbs_of_nobody(void)
+{
+	return 0;
+}
