@@ -135,6 +135,60 @@ static int space_first(const struct world *w)
 	return -1;
 }
 
+/* Who plays what; things.c the rest. */
+static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = {
+    [OP_ALLOC] = alloc_play,
+    [OP_ALLOC_PITCH] = alloc_play,
+    [OP_FREE] = free_play,
+    [OP_FREE_ASYNC] = free_play,
+    [OP_FILL] = work_play,
+    [OP_CHECK] = work_play,
+    [OP_COPY] = work_play,
+    [OP_ADD] = work_play,
+    [OP_SET] = work_play,
+    [OP_READ_BACK] = work_play,
+    [OP_WRITE] = work_play,
+    [OP_PIN_UP] = work_play,
+    [OP_PIN_DOWN] = work_play,
+    [OP_OUTSIDE_WRITE] = outside_play,
+    [OP_EXPORT] = outside_play,
+    [OP_FORK] = outside_play,
+    [OP_HOST_FUNCTION] = outside_play,
+    [OP_SHRINK] = outside_play,
+    [OP_VERBS] = outside_play,
+    [OP_PIN_ALLOC] = pins_play,
+    [OP_PIN_FREE] = pins_play,
+    [OP_PIN_WRITE] = pins_play,
+    [OP_PIN_READ] = pins_play,
+    [OP_PIN_REGISTER] = pins_play,
+    [OP_HOST_LOOK] = pins_play,
+    [OP_HOST_TRIM] = pins_play,
+    [OP_CROWD] = crowd_play,
+    [OP_STORM] = crowd_play,
+    [OP_FILTER] = crowd_play,
+    [OP_THREAD_MODE] = capture_play,
+    [OP_CAPTURE_BEGIN] = capture_play,
+    [OP_CAPTURE_INTO] = capture_play,
+    [OP_CAPTURE_FORK] = capture_play,
+    [OP_CAPTURE_END] = capture_play,
+    [OP_CAPTURE_SPOIL] = capture_play,
+    [OP_CAPTURE_ABANDON] = capture_play,
+    [OP_POOL_CREATE] = pools_play,
+    [OP_POOL_USE] = pools_play,
+    [OP_POOL_RELEASE] = pools_play,
+    [OP_POOL_RETAIN] = pools_play,
+    [OP_POOL_LIST] = pools_play,
+    [OP_POOL_CHECKPOINT] = pools_play,
+    [OP_POOL_RESTORE] = pools_play,
+    [OP_GRAPH_INSTANTIATE] = graphs_play,
+    [OP_GRAPH_LAUNCH] = graphs_play,
+    [OP_GRAPH_UPDATE] = graphs_play,
+    [OP_GRAPH_CLONE] = graphs_play,
+    [OP_GRAPH_COMPOSE] = graphs_play,
+    [OP_GRAPH_DESTROY] = graphs_play,
+    [OP_EXEC_DESTROY] = graphs_play,
+};
+
 static void op_run(struct thread *t, const struct op *op)
 {
 	if (t->space < 0) {
@@ -147,79 +201,10 @@ static void op_run(struct thread *t, const struct op *op)
 	}
 	if (t->space < 0)
 		return; /* a planned fault was in the way */
-	switch ((enum op_kind)op->kind) {
-	case OP_ALLOC:
-	case OP_ALLOC_PITCH:
-		alloc_play(t, op);
-		break;
-	case OP_FREE:
-	case OP_FREE_ASYNC:
-		free_play(t, op);
-		break;
-	case OP_FILL:
-	case OP_CHECK:
-	case OP_COPY:
-	case OP_ADD:
-	case OP_SET:
-	case OP_READ_BACK:
-	case OP_WRITE:
-	case OP_PIN_UP:
-	case OP_PIN_DOWN:
-		work_play(t, op);
-		break;
-	case OP_OUTSIDE_WRITE:
-	case OP_EXPORT:
-	case OP_FORK:
-	case OP_HOST_FUNCTION:
-	case OP_SHRINK:
-	case OP_VERBS:
-		outside_play(t, op);
-		break;
-	case OP_PIN_ALLOC:
-	case OP_PIN_FREE:
-	case OP_PIN_WRITE:
-	case OP_PIN_READ:
-	case OP_PIN_REGISTER:
-	case OP_HOST_LOOK:
-	case OP_HOST_TRIM:
-		pins_play(t, op);
-		break;
-	case OP_CROWD:
-	case OP_STORM:
-	case OP_FILTER:
-		crowd_play(t, op);
-		break;
-	case OP_THREAD_MODE:
-	case OP_CAPTURE_BEGIN:
-	case OP_CAPTURE_INTO:
-	case OP_CAPTURE_FORK:
-	case OP_CAPTURE_END:
-	case OP_CAPTURE_SPOIL:
-	case OP_CAPTURE_ABANDON:
-		capture_play(t, op);
-		break;
-	case OP_POOL_CREATE:
-	case OP_POOL_USE:
-	case OP_POOL_RELEASE:
-	case OP_POOL_RETAIN:
-	case OP_POOL_LIST:
-	case OP_POOL_CHECKPOINT:
-	case OP_POOL_RESTORE:
-		pools_play(t, op);
-		break;
-	case OP_GRAPH_INSTANTIATE:
-	case OP_GRAPH_LAUNCH:
-	case OP_GRAPH_UPDATE:
-	case OP_GRAPH_CLONE:
-	case OP_GRAPH_COMPOSE:
-	case OP_GRAPH_DESTROY:
-	case OP_EXEC_DESTROY:
-		graphs_play(t, op);
-		break;
-	default:
+	if (players[op->kind])
+		players[op->kind](t, op);
+	else
 		things_play(t, op);
-		break;
-	}
 }
 
 /* --- the whole --- */
