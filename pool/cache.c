@@ -169,18 +169,19 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 	}
 }
 
-/* `fill` is a batch long: looks how long a batch is by now, and lets the older one
- * go if there are two. */
+/* `fill` is a batch long, or the cache holds too much: looks how long a batch is by
+ * now, and lets the older one go if there are two. */
 static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			    struct gcp_chain *excess)
+			    bool over, struct gcp_chain *excess)
 {
 	struct gcp_window window = gcp_window_of_thread(cache->pool);
+	uint32_t count = magazine->fill_count + (over ? magazine->serve_count : 0u);
 	uint32_t batch = gcp_window_blocks(&window, magazine->fill->size);
 
 	if (gcp_depot_is_open(cache->pool))
 		batch = gcp_cache_batch(cache, magazine->fill->size);
 	magazine->batch = (uint16_t)(batch < BATCH_MAX ? batch : BATCH_MAX);
-	if (magazine->fill_count < magazine->batch)
+	if (count < magazine->batch)
 		return;
 	serve_drain(cache, magazine, excess);
 	fill_becomes_serve(magazine);
@@ -253,16 +254,17 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	bool share = cache->page_left <= 0; /* has been freed */
 	int64_t filled = cache->page_part - cache->page_left;
 	bool full = cache->tally.delta[GCP_LEVEL_ALLOCATED] < -GCP_TALLY_LAG;
-	bool everything = cache_bytes(cache) > cache->limit;
+	bool over = cache_bytes(cache) > cache->limit;
 
 	if (share)
 		cache->page_left = cache->page_part = cache->page_share;
+	if (magazine->fill && (over || magazine->fill_count >= magazine->batch))
+		magazine_rotate(cache, magazine, over, &excess);
+	bool everything = cache_bytes(cache) > cache->limit;
 	if (everything)
 		cache_drain(cache, &excess);
-	else if (magazine->fill && magazine->fill_count >= magazine->batch)
-		magazine_rotate(cache, magazine, &excess);
 	gcp_own_leave(&cache->own);
-	if (everything)
+	if (over)
 		gcp_window_pressed(cache->pool);
 
 	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess)))

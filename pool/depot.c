@@ -37,7 +37,8 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
-	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1;
+	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
+	       atomic_load_explicit(&pool->hurried, memory_order_relaxed) > 0;
 }
 
 static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)

@@ -175,17 +175,21 @@ static uint64_t page_worth_a_barrier(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = gcp_request_cache(request);
-	uint64_t cached_page = 0, page = 0;
+	uint64_t cached_page = 0, cached_bytes = 0, page = 0;
 	uint32_t count = 0;
 
-	if (cache)
+	if (cache) {
 		cached_page = gcp_cache_next_page(cache, request->size_class, &count);
+		cached_bytes = count * request->size +
+			       (uint64_t)atomic_load_explicit(&pool->depot_bytes,
+							      memory_order_relaxed);
+	}
 	struct gcp_window window = gcp_window_of_thread(pool);
 	if (cached_page && count >= gcp_window_blocks(&window, request->size))
 		return cached_page;
 
 	pthread_mutex_lock(&pool->lock);
-	if (heap_is_over_window(request, count * request->size))
+	if (heap_is_over_window(request, cached_bytes))
 		page = older_of(cached_page,
 				gcp_heap_fitting_page(request->heap, request->size,
 						      request->size_class));

@@ -144,7 +144,7 @@ static uint32_t hurried_most(const struct gcp_pool *pool)
 {
 	uint32_t threads =
 	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-	uint32_t most = threads < 2 ? 0 : threads < 4 ? 1 : threads < 8 ? 2 : 3;
+	uint32_t most = threads < 4 ? 2 : 3;
 
 	return pool->pools->config.window_bytes <= UINT64_MAX >> most ? most : 0;
 }
