@@ -74,17 +74,27 @@ static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kin
 	return best;
 }
 
+/* How large a segment for `size` may be: what is not split is of use only where it is
+ * nearly filled (heap.c, huge_fit). */
+static uint64_t adopted_most(const struct gcp_pool *pool, enum gcp_kind kind,
+			     uint64_t size)
+{
+	uint64_t most = pool->pools->config.segment_bytes;
+
+	if (kind == GCP_KIND_HUGE)
+		return size + (size / 8 < GCP_CHUNK ? GCP_CHUNK - 1 : size / 8);
+	return 2 * size > most ? 2 * size : most;
+}
+
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_heap *common = &pool->common;
 	struct gcp_block *block;
 	struct gcp_segment *segment;
-	uint64_t most = pool->pools->config.segment_bytes;
 
 	gcp_heap_advance(common);
-	/* Not much larger than need be. */
-	block = unused_segment(common, kind, size, 2 * size > most ? 2 * size : most);
+	block = unused_segment(common, kind, size, adopted_most(pool, kind, size));
 	if (!block)
 		return false;
 	segment = block->segment;

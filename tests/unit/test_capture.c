@@ -374,6 +374,51 @@ static void several_captures_hold_a_block_together(void **state)
 	assert_int_equal(private_bytes(), 0);
 }
 
+/* Of all that the capture holds: what it shared with another one is not the
+ * program's. */
+static void a_named_pool_serves_its_capture_after_a_shared_block(void **state)
+{
+	void *first = begin(0), *second;
+	struct gcp_graph_pool_info info[3];
+	uint64_t id, bytes = 0;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	second = begin(1);
+	must_free(pools, capture_alloc(3 * MIB));
+	end(0);
+	gcp_addr addr = capture_alloc(5 * MIB);
+	size_t count = gcp_graph_pools_list(tracker, info, 3);
+	for (size_t i = 0; i < count; i++)
+		bytes += info[i].id == id ? info[i].allocated_bytes : 0;
+	assert_true(bytes >= 5 * MIB);
+	end(1);
+	must_free(pools, addr);
+	graph_destroy(first);
+	graph_destroy(second);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+}
+
+/* A huge segment is never split, so it is of no use to a block much smaller. */
+static void a_capture_takes_over_no_huge_segment_that_it_cannot_use(void **state)
+{
+	const uint64_t larger = 1536 * MIB, smaller = 1100 * MIB;
+	gcp_addr addr;
+	void *graph;
+
+	(void)state;
+	must_free(pools, must_alloc(pool, larger));
+	fake.done = fake.submitted;
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	graph = begin(0);
+	addr = capture_alloc(smaller);
+	assert_int_equal(private_bytes(), smaller);
+	end(0);
+	must_free(pools, addr);
+	graph_destroy(graph);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,6 +442,8 @@ int main(void)
 	    TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it),
 	    TEST(nobody_joins_a_capture_whose_end_is_under_way),
 	    TEST(several_captures_hold_a_block_together),
+	    TEST(a_named_pool_serves_its_capture_after_a_shared_block),
+	    TEST(a_capture_takes_over_no_huge_segment_that_it_cannot_use),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
