@@ -9,13 +9,22 @@
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
- * the common heap. At thread exit all of it does.
+ * the common heap. At thread exit all of it does. All caches together are bounded by
+ * what the pool grows: before it does, they are emptied (gcp_caches_may_help).
  */
 #include "cache.h"
 
 #include <stdlib.h>
 
-enum { BATCH_MAX = 1 << 14 };
+enum {
+	BATCH_MAX = 1 << 14,
+	/* All caches are emptied before the pool grows for small blocks, if there
+	 * are so many threads; and again when it has grown by so much, or at once if
+	 * so much was in them. */
+	FLUSH_THREADS = 16,
+	FLUSH_GROWTH = 64 << 20,
+	FLUSH_WORTH = 32 << 20,
+};
 
 __thread struct gcp_mine gcp_mine
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -390,8 +399,10 @@ void gcp_cache_hand_over(struct gcp_cache *cache)
 	pthread_mutex_unlock(&cache->pool->lock);
 }
 
-static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
+/* Returns the bytes that were in them. */
+static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
+	int64_t bytes = atomic_load(&pool->depot_bytes);
 	struct gcp_cache *cache;
 
 	gcp_chain_init(chain);
@@ -399,10 +410,35 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 		if (cache->pool != pool)
 			continue;
 		cache_enter(cache);
+		bytes += cache_bytes(cache);
 		cache_drain(cache, chain);
 		cache_leave(cache);
 	}
 	gcp_depot_drain(pool, chain);
+	return bytes;
+}
+
+/* What the pool may grow by before caches are emptied again: `flushed` bytes were in
+ * them this time. */
+static void flush_later(struct gcp_pool *pool, int64_t flushed)
+{
+	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+
+	if (flushed < FLUSH_WORTH)
+		at += at / 8 > FLUSH_GROWTH ? at / 8 : FLUSH_GROWTH;
+	atomic_store_explicit(&pool->flush_at, at, memory_order_relaxed);
+}
+
+/* For a few small blocks that is too dear, and few threads have no more of them. But
+ * many that are idle must not keep much from those that work. */
+bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
+{
+	if (kind != GCP_KIND_SLAB)
+		return true;
+	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) >=
+		   FLUSH_THREADS &&
+	       atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
+		   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
 }
 
 void gcp_caches_flush(struct gcp_pool *pool)
@@ -410,8 +446,9 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	struct gcp_chain chain;
 
 	pthread_mutex_lock(&pool->pools->registry_lock);
-	caches_drain(pool, &chain);
+	int64_t flushed = caches_drain(pool, &chain);
 	chain_to_heap(pool, &chain);
+	flush_later(pool, flushed);
 	pthread_mutex_unlock(&pool->pools->registry_lock);
 }
 
@@ -422,7 +459,7 @@ void gcp_caches_forget(struct gcp_pool *pool)
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
 
-	caches_drain(pool, &chain);
+	(void)caches_drain(pool, &chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_hand_over(cache);

@@ -82,6 +82,8 @@ uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *requ
 void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_hand_over(struct gcp_cache *cache);
+/* Whether to empty all caches before the pool grows by a segment of that kind. */
+bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */

@@ -475,7 +475,7 @@ static int take_after_flush(const struct gcp_request *request,
 	struct gcp_pool *pool = request->heap->pool;
 
 	if (request->heap->private || pool->vmm ||
-	    gcp_heap_kind(pool, request->size) == GCP_KIND_SLAB)
+	    !gcp_caches_may_help(pool, gcp_heap_kind(pool, request->size)))
 		return 0;
 	gcp_caches_flush(pool);
 	*ret_block = take_from_heap(request, true);

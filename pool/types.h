@@ -281,6 +281,7 @@ struct gcp_pool {
 	struct gcp_tally tally;        /* of threads without a cache; lock */
 	struct gcp_depot *depots;      /* [class] */
 	_Atomic int64_t depot_bytes;   /* in all of them */
+	_Atomic uint64_t flush_at;     /* bytes reserved: gcp_caches_may_help */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
 	_Atomic uint32_t widened;  /* times the window was doubled: window.c; written
@@ -289,6 +290,7 @@ struct gcp_pool {
 	_Atomic uint32_t hurried;  /* times the window was doubled for threads in a
 				    * hurry: window.c; written under fence_lock */
 	_Atomic bool pressed;      /* a thread wanted the page that was closed last */
+	uint64_t quick_completed;  /* pages, when last doubled; fence_lock */
 	uint32_t quick_pages;      /* closed in quick succession; fence_lock */
 	uint64_t closed_ns;        /* when the latest page was closed; fence_lock */
 	_Atomic bool leaving;      /* gcp_pool_leave waits until there are no */

@@ -163,9 +163,16 @@ void gcp_window_page_closed(struct gcp_pool *pool)
 		if (since > PAGES_SLOW_NS && hurried > 0)
 			hurried--;
 	} else if (pressed && ++pool->quick_pages >= PAGES_QUICK_RUN) {
+		uint64_t completed =
+		    atomic_load_explicit(&pool->pages.completed, memory_order_relaxed);
+
+		/* A device that gets nothing done would only be waited for with
+		 * more memory in hand. */
 		pool->quick_pages = 0;
-		if (hurried < hurried_most(pool))
+		if (hurried < hurried_most(pool) && completed > pool->quick_completed) {
+			pool->quick_completed = completed;
 			hurried++;
+		}
 	}
 	atomic_store_explicit(&pool->hurried, hurried, memory_order_relaxed);
 }

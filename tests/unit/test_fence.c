@@ -173,6 +173,31 @@ static void barriers_in_quick_succession_widen_the_window(void **state)
 	fake_finish(pools);
 }
 
+static uint64_t fences_of_turns(struct gcp_pools *pools, int turns, uint64_t ns)
+{
+	uint64_t before = fake.records;
+
+	for (; turns > 0; turns--, fake_pass(ns))
+		must_free(pools, must_alloc(fake_pool(pools), 1 * MIB));
+	return fake.records - before;
+}
+
+/* Nobody launches a kernel in 100 ns. */
+static void a_loop_in_a_hurry_needs_fewer_fences(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	fences_of_turns(pools, 4000, 100);
+	assert_true(fences_of_turns(pools, 10000, 100) <= 10000 / 100);
+	/* At the pace of launches memory is what counts. */
+	fences_of_turns(pools, 4000, 3000);
+	gcp_pools_trim(pools, 0, 0);
+	assert_true(fences_of_turns(pools, 10000, 3000) >= 10000 / 30);
+	assert_true(fake.memory_used <= 64 * MIB);
+	fake_finish(pools);
+}
+
 static void streams_of_two_contexts_are_never_one(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
@@ -544,6 +569,7 @@ int main(void)
 	    cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
 	    cmocka_unit_test_setup(
 		one_stream_needs_little_memory_and_several_the_window, setup),
+	    cmocka_unit_test_setup(a_loop_in_a_hurry_needs_fewer_fences, setup),
 	    cmocka_unit_test_setup(barriers_in_quick_succession_widen_the_window,
 				   setup),
 	    cmocka_unit_test_setup(streams_of_two_contexts_are_never_one, setup),

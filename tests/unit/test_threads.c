@@ -299,6 +299,59 @@ static void fences_do_not_run_out_under_those_who_wait(void **state)
 	fake_finish(pools);
 }
 
+/* --- threads that idle ---------------------------------------------------------------
+ */
+
+enum { IDLERS = 64, SMALL = 16 << 10, SMALL_COUNT = 512 };
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t turned;
+	int turn; /* whose */
+} idlers = {.lock = PTHREAD_MUTEX_INITIALIZER, .turned = PTHREAD_COND_INITIALIZER};
+
+static void idlers_wait(int turn)
+{
+	pthread_mutex_lock(&idlers.lock);
+	while (idlers.turn != turn)
+		pthread_cond_wait(&idlers.turned, &idlers.lock);
+	pthread_mutex_unlock(&idlers.lock);
+}
+
+static void *work_and_idle(void *arg)
+{
+	static gcp_addr live[SMALL_COUNT];
+	int me = (int)(intptr_t)arg;
+
+	idlers_wait(me);
+	for (int i = 0; i < SMALL_COUNT; i++)
+		live[i] = must_alloc(pool, SMALL);
+	for (int i = 0; i < SMALL_COUNT; i++)
+		must_free(pools, live[i]);
+	pthread_mutex_lock(&idlers.lock);
+	idlers.turn++;
+	pthread_cond_broadcast(&idlers.turned);
+	pthread_mutex_unlock(&idlers.lock);
+	idlers_wait(IDLERS);
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+/* One after the other needs 8 MiB of small blocks and is idle from then on. */
+static void idle_threads_keep_little_from_those_that_work(void **state)
+{
+	pthread_t threads[IDLERS];
+
+	(void)state;
+	for (int i = 0; i < IDLERS; i++)
+		pthread_create(&threads[i], NULL, work_and_idle, (void *)(intptr_t)i);
+	for (int i = 0; i < IDLERS; i++)
+		pthread_join(threads[i], NULL);
+	/* What fifteen may keep without more ado, and growth between two looks. */
+	assert_true(must_stats(pools).reserved_bytes.peak <= (15 * 8 + 64 + 8) << 20);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -311,6 +364,8 @@ int main(void)
 	    cmocka_unit_test_setup(a_context_that_goes_takes_nothing_of_another_along,
 				   setup),
 	    cmocka_unit_test_setup(fences_do_not_run_out_under_those_who_wait, setup),
+	    cmocka_unit_test_setup(idle_threads_keep_little_from_those_that_work,
+				   setup),
 	    cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
 	};
 
