@@ -4,7 +4,7 @@
  * part of libgcpool.so.
  *
  * The library is linked with --wrap for the functions below, so that its own calls
- * come here and nobody else's do.
+ * come here and nobody else's do. (With 64-bit file offsets mmap is mmap64.)
  */
 #include <errno.h>
 #include <stddef.h>
@@ -23,10 +23,12 @@ DOOR void gcpool_explore_counters(uint8_t **ret_start, uint8_t **ret_stop);
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
-void *__real_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
+void *__real_mmap64(void *addr, size_t length, int prot, int flags, int fd,
+		    off_t offset);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
+		    off_t offset);
 
 static _Atomic uint64_t memory_calls, fail_at;
 static _Atomic int fail_onwards;
@@ -95,8 +97,9 @@ void *__wrap_calloc(size_t count, size_t bytes)
 	return memory_fails() ? NULL : __real_calloc(count, bytes);
 }
 
-void *__wrap_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
+void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
+		    off_t offset)
 {
 	return memory_fails() ? MAP_FAILED
-			      : __real_mmap(addr, length, prot, flags, fd, offset);
+			      : __real_mmap64(addr, length, prot, flags, fd, offset);
 }

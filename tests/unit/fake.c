@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 struct fake fake;
@@ -42,19 +43,25 @@ bool fake_must_fail(void)
 	       (fake.fail_on ? fake.calls >= fake.fail_at : fake.calls == fake.fail_at);
 }
 
-/* --- memory of the host: the tests are linked with --wrap for these -------------- */
+/* --- memory of the host: the tests are linked with --wrap for these (mmap is
+ * mmap64 to whoever is compiled with 64-bit file offsets) -------------- */
 
 static _Atomic(uint64_t) memory_calls, memory_fail_at;
-static atomic_bool memory_fail_on;
+static atomic_bool memory_fail_on, memory_failed;
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
+void *__real_mmap64(void *addr, size_t length, int prot, int flags, int fd,
+		    off_t offset);
+void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
+		    off_t offset);
 
 void fake_fail_memory(unsigned at, bool onwards)
 {
 	memory_fail_on = onwards;
+	memory_failed = false;
 	memory_fail_at = at ? memory_calls + at : 0;
 }
 
@@ -63,9 +70,16 @@ static bool memory_fails(void)
 	uint64_t number = ++memory_calls, at = memory_fail_at;
 	bool fails = at && (number == at || (number > at && memory_fail_on));
 
-	if (fails)
+	if (fails) {
 		errno = ENOMEM;
+		memory_failed = true;
+	}
 	return fails;
+}
+
+bool fake_memory_failed(void)
+{
+	return memory_failed;
 }
 
 void *__wrap_malloc(size_t bytes)
@@ -76,6 +90,13 @@ void *__wrap_malloc(size_t bytes)
 void *__wrap_calloc(size_t count, size_t bytes)
 {
 	return memory_fails() ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
+		    off_t offset)
+{
+	return memory_fails() ? MAP_FAILED
+			      : __real_mmap64(addr, length, prot, flags, fd, offset);
 }
 
 /* --- the driver ------------------------------------------------------------------- */
@@ -105,6 +126,7 @@ static int fake_mem_free(void *ctx, gcp_addr addr)
 	(void)ctx;
 	pthread_mutex_lock(&lock);
 	fake.frees++;
+	fake_pass(fake.free_ns);
 	assert_int_not_equal(sizes[addr >> 32], 0);
 	fake.memory_used -= sizes[addr >> 32];
 	sizes[addr >> 32] = 0;
@@ -128,7 +150,7 @@ static int fake_fence_create(void *ctx, void **ret_fence)
 	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else
-		*ret_fence = calloc(1, sizeof(struct fence));
+		*ret_fence = __real_calloc(1, sizeof(struct fence));
 	pthread_mutex_unlock(&lock);
 	return result;
 }

@@ -27,6 +27,7 @@ struct fake {
 	uint64_t allocs, frees, records, orders, queries, waits, syncs, trims;
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */
+	uint64_t free_ns;                /* that mem_free takes */
 	bool third_party;
 	uint64_t fail_at, fail_code; /* the fail_at-th driver call fails */
 	uint64_t calls;
@@ -47,9 +48,10 @@ void fake_reset_vmm(void);
 uint64_t fake_physical(gcp_addr addr);
 /* Whether the call that asks is to fail; fake_lock is held. */
 bool fake_must_fail(void);
-/* The malloc or calloc number `at` from now on gives nothing, and all later ones if
- * `onwards`; 0: none. */
+/* The malloc, calloc or mmap number `at` from now on gives nothing, and all later ones
+ * if `onwards`; 0: none. */
 void fake_fail_memory(unsigned at, bool onwards);
+bool fake_memory_failed(void); /* since then */
 void fake_lock(void);
 void fake_unlock(void);
 uint64_t fake_submit(void);

@@ -18,6 +18,8 @@ struct header {
 
 enum { HEADER = 512 };
 
+void *__real_calloc(size_t count, size_t bytes); /* never out of memory: fake.c */
+
 static int fake_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
 	struct header *header;
@@ -69,7 +71,7 @@ static int fake_world_create(void **ret_world)
 	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	else
-		*ret_world = calloc(1, sizeof(struct world));
+		*ret_world = __real_calloc(1, sizeof(struct world));
 	fake_unlock();
 	return result;
 }
@@ -119,6 +121,8 @@ static int fake_world_wait(void *handle, void *ctx)
 {
 	const struct world *world = handle;
 
+	if (fake_host.waiting)
+		fake_host.waiting();
 	fake_lock();
 	fake_host.waits++;
 	if (fake.done < world->covers)

@@ -12,8 +12,9 @@ struct fake_host {
 	uint64_t blocks;                      /* live allocations */
 	uint64_t other_submitted, other_done; /* work of the second context */
 	uint64_t allocs, frees, records, queries, waits;
-	int record_result; /* what world_record gives, if not 0 */
-	uint32_t place;    /* what host_place gives */
+	int record_result;     /* what world_record gives, if not 0 */
+	uint32_t place;        /* what host_place gives */
+	void (*waiting)(void); /* what happens while the host waits for a fence */
 };
 extern struct fake_host fake_host;
 

@@ -34,6 +34,84 @@ static void a_full_host_waits_for_what_is_pending(void **state)
 	give(q);
 }
 
+/* Each freed behind work of its own. */
+static void a_full_host_waits_for_the_newest(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q;
+
+	(void)state;
+	config.host_page_blocks = 1;
+	open_with(&config);
+	p = take(MIB);
+	q = take(MIB);
+	fake_submit();
+	give(p);
+	fake_submit();
+	give(q);
+	fake_host.limit = 2 * MIB;
+	p = take(MIB);
+	q = take(MIB);
+	assert_int_equal(fake.done, 2);
+	give(p);
+	give(q);
+}
+
+static void *meanwhile;
+
+/* Another thread frees, when the device is done. */
+static void free_meanwhile(void)
+{
+	fake_host.waiting = NULL;
+	fake.done = fake.submitted;
+	give(meanwhile);
+	fake_submit();
+	give(take(2 * MIB));
+}
+
+static void a_fence_is_not_used_again_while_somebody_waits_for_it(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[4];
+
+	(void)state;
+	config.host_page_blocks = 1;
+	config.host_window = MIB;
+	open_with(&config);
+	for (int i = 0; i < 4; i++)
+		blocks[i] = take(MIB);
+	meanwhile = blocks[2];
+	fake_submit();
+	give(blocks[0]);
+	fake_host.waiting = free_meanwhile;
+	fake_submit();
+	give(blocks[1]); /* waits for the oldest */
+	assert_null(fake_host.waiting);
+	int spare = 0;
+	for (struct gcp_host_fence *fence = pools->host->pages.spare;
+	     fence && spare < 10; fence = fence->next)
+		spare++;
+	if (spare == 10) /* round and round: nobody could end */
+		pools->host->pages.spare = NULL;
+	assert_true(spare < 10);
+	fake.done = fake.submitted;
+	give(blocks[3]);
+	assert_int_equal(gcp_host_trim(pools, 0), fake_host.used);
+	/* Two pages, two fences. */
+	blocks[0] = take(MIB);
+	blocks[1] = take(MIB / 2);
+	fake_submit();
+	give(blocks[0]);
+	fake_submit();
+	give(blocks[1]);
+	fake.done = fake.submitted - 1;
+	uint64_t allocs = fake_host.allocs;
+	assert_ptr_equal(take(MIB), blocks[0]);
+	assert_int_equal(fake_host.allocs, allocs);
+	give(blocks[0]);
+	fake.done = fake.submitted;
+}
+
 static void out_of_memory_is_told(void **state)
 {
 	void *p = NULL;
@@ -373,6 +451,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_full_host_gets_back_what_is_unused),
 	    TEST(a_full_host_waits_for_what_is_pending),
+	    TEST(a_full_host_waits_for_the_newest),
+	    TEST(a_fence_is_not_used_again_while_somebody_waits_for_it),
 	    TEST(out_of_memory_is_told),
 	    TEST(the_quota_is_kept),
 	    TEST(the_cache_limit_is_kept),

@@ -4,6 +4,8 @@
  */
 #include "fake.h"
 
+#include "../../pool/types.h"
+
 #define MIB (1ull << 20)
 
 static int setup(void **state)
@@ -62,6 +64,22 @@ static void a_steady_program_pays_nothing(void **state)
 	assert_int_equal(after.regroups, before.regroups);
 	assert_int_equal(after.misses, before.misses);
 	assert_int_equal(fake.frees, frees);
+	assert_false(atomic_load(&fake_pool(pools)->regroup.scattered));
+	fake_finish(pools);
+}
+
+/* A driver whose frees take long, under a program with a tide of its own each time. */
+static void regrouping_takes_a_small_part_of_the_time(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+
+	(void)state;
+	fake.free_ns = 100 * 1000 * 1000;
+	for (int round = 0; round < 100; round++)
+		step(pools, 8, (uint64_t)(9 + round * 7 % 40) * MIB);
+	/* A burst, and a thirty-second part of it after that. */
+	assert_true(must_stats(pools).regroups > 0);
+	assert_true(fake.frees * fake.free_ns < 1000 * 1000 * 1000);
 	fake_finish(pools);
 }
 
@@ -144,6 +162,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(what_is_idle_comes_again_as_one_segment, setup),
 	    cmocka_unit_test_setup(a_steady_program_pays_nothing, setup),
+	    cmocka_unit_test_setup(regrouping_takes_a_small_part_of_the_time, setup),
 	    cmocka_unit_test_setup(nothing_goes_back_inside_an_allocation, setup),
 	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
 	    cmocka_unit_test_setup(no_segment_grows_beyond_the_split_limit, setup),

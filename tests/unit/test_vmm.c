@@ -76,7 +76,9 @@ static void unused_chunks_anywhere_serve_a_large_request(void **state)
 	checkerboard(pools, blocks);
 	fake.done = fake.submitted;
 	uint64_t used = fake.memory_used;
-	must_alloc(fake_pool(pools), 16 * MIB);
+	gcp_addr large = must_alloc(fake_pool(pools), 16 * MIB);
+	for (uint64_t at = 0; at < 16 * MIB; at += 2 * MIB) /* mapped and open */
+		assert_int_not_equal(fake_physical(large + at), 0);
 	assert_int_equal(fake.memory_used, used);
 	assert_int_equal(must_stats(pools).remaps, 1);
 	assert_int_equal(must_stats(pools).reserved_bytes.current, used);
@@ -106,6 +108,44 @@ static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
 	gcp_pools_trim(pools, 0, 0);
 	assert_true(fake.unmaps > 1);
 	assert_int_equal(fake.memory_used, used - 4 * MIB);
+	finish(pools);
+}
+
+/* What a barrier has made ready may still be in use. */
+static void ordered_memory_is_not_given_back(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools;
+	gcp_addr blocks[BLOCKS];
+
+	(void)state;
+	config.cache_limit = 2 * MIB;
+	pools = fake_pools(&config);
+	checkerboard(pools, blocks);
+	must_alloc(fake_pool(pools), 4 * MIB); /* behind a barrier */
+	assert_true(fake.orders > 0);
+	uint64_t used = fake.memory_used;
+	must_free(pools, blocks[1]); /* more is unused than the limit allows */
+	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(fake.unmaps, 0);
+	finish(pools);
+}
+
+static void the_window_of_mapped_memory_is_small(void **state)
+{
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	pools = fake_pools(&config);
+	gcp_addr keep = must_alloc(fake_pool(pools), 256 * MIB);
+	for (int i = 0; i < 64; i++) {
+		fake_submit();
+		must_free(pools, must_alloc(fake_pool(pools), 4 * MIB));
+	}
+	assert_true(fake.memory_used <= (256 + 24) * MIB);
+	must_free(pools, keep);
 	finish(pools);
 }
 
@@ -385,6 +425,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, reset)
 	    TEST(unused_chunks_anywhere_serve_a_large_request),
 	    TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done),
+	    TEST(ordered_memory_is_not_given_back),
+	    TEST(the_window_of_mapped_memory_is_small),
 	    TEST(pending_memory_does_not_move),
 	    TEST(memory_of_graphs_does_not_move),
 	    TEST(graphs_take_unused_memory_of_the_common_heap),

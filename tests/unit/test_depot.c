@@ -1,0 +1,281 @@
+/*
+ * test_depot.c - what threads share: batches of freed blocks, the window, and the
+ * two small locks. Looks behind pool.h, where the rules are.
+ */
+#include "fake.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "../../pool/cache.h"
+#include "../../pool/lock.h"
+
+enum { COUNT = 64, BATCH = 8, SIZE = 10240 };
+
+static struct gcp_pools *pools;
+static struct gcp_pool *pool;
+
+static void open_with_window(uint64_t window_bytes)
+{
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.window_bytes = window_bytes;
+	config.window_blocks = BATCH;
+	config.blocking_free = true; /* what is freed is ready */
+	fake_reset();
+	pools = fake_pools(&config);
+	pool = fake_pool(pools);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	open_with_window(64 << 20);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	gcp_pools_thread_exit(pools);
+	fake_finish(pools);
+	return 0;
+}
+
+/* --- batches -----------------------------------------------------------------------
+ */
+
+static gcp_addr blocks[COUNT];
+static pthread_barrier_t here, there;
+
+/* Another thread, which lives until it is let go, frees them all. */
+static void *free_all(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < COUNT; i++)
+		must_free(pools, blocks[i]);
+	pthread_barrier_wait(&here);
+	pthread_barrier_wait(&there);
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+static pthread_t freed_by_another(void)
+{
+	pthread_t thread;
+
+	pthread_barrier_init(&here, NULL, 2);
+	pthread_barrier_init(&there, NULL, 2);
+	for (int i = 0; i < COUNT; i++)
+		blocks[i] = must_alloc(pool, SIZE);
+	pthread_create(&thread, NULL, free_all, NULL);
+	pthread_barrier_wait(&here);
+	must_be_sound(pools);
+	return thread;
+}
+
+static void let_go(pthread_t thread)
+{
+	pthread_barrier_wait(&there);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&here);
+	pthread_barrier_destroy(&there);
+}
+
+static int64_t in_depots(void)
+{
+	return atomic_load(&pool->depot_bytes);
+}
+
+/* At the head of a batch. */
+static bool is_in_depot(gcp_addr addr)
+{
+	const struct gcp_block *first =
+	    pool->depots[gcp_class_of(&pools->classes, SIZE)].first;
+
+	return first && first->addr == addr;
+}
+
+static void what_another_thread_freed_comes_in_batches(void **state)
+{
+	pthread_t thread = freed_by_another();
+	int64_t waiting = in_depots();
+	gcp_addr again[COUNT];
+
+	(void)state;
+	assert_true(waiting >= (COUNT / BATCH - 3) * BATCH * SIZE);
+	assert_int_equal(waiting % (BATCH * SIZE), 0);
+	for (int i = 0; i < waiting / SIZE; i++) {
+		again[i] = must_alloc(pool, SIZE);
+		assert_false(is_in_depot(again[i]));
+		for (int j = 0; j < i; j++)
+			assert_int_not_equal(again[i], again[j]);
+		must_be_sound(pools);
+	}
+	assert_int_equal(in_depots(), 0);
+	for (int i = 0; i < waiting / SIZE; i++)
+		must_free(pools, again[i]);
+	let_go(thread);
+}
+
+static void the_depot_is_bounded(void **state)
+{
+	(void)state;
+	teardown(NULL);
+	open_with_window(1 << 20);
+	pthread_t thread = freed_by_another();
+	assert_true(in_depots() > 0);
+	assert_true(in_depots() <= (1 << 20) / 4);
+	let_go(thread);
+}
+
+static void a_trim_empties_the_depot(void **state)
+{
+	pthread_t thread = freed_by_another();
+
+	(void)state;
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(in_depots(), 0);
+	assert_int_equal(fake.memory_used, 0);
+	let_go(thread);
+}
+
+static void a_thread_alone_leaves_nothing_for_others(void **state)
+{
+	(void)state;
+	for (int i = 0; i < COUNT; i++)
+		blocks[i] = must_alloc(pool, SIZE);
+	for (int i = 0; i < COUNT; i++)
+		must_free(pools, blocks[i]);
+	assert_int_equal(in_depots(), 0);
+}
+
+static void threads_share_the_window(void **state)
+{
+	pthread_t thread = freed_by_another();
+
+	(void)state;
+	assert_int_equal(atomic_load(&pool->cache_count), 2);
+	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes / 2);
+	let_go(thread);
+	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes);
+}
+
+static void what_threads_keep_is_used_before_memory_grows(void **state)
+{
+	gcp_addr small[32];
+	uint64_t allocs;
+
+	(void)state;
+	for (int i = 0; i < 32; i++) /* a segment, all of it */
+		small[i] = must_alloc(pool, 512 << 10);
+	allocs = fake.allocs;
+	for (int i = 0; i < 4; i++)
+		must_free(pools, small[i]);
+	must_free(pools, must_alloc(pool, 1 << 20));
+	assert_int_equal(fake.allocs, allocs);
+	for (int i = 4; i < 32; i++)
+		must_free(pools, small[i]);
+}
+
+/* --- locks -------------------------------------------------------------------------
+ */
+
+enum { TURNS = 3000 };
+
+static struct gcp_own own;
+static struct gcp_spin spin;
+static struct {
+	int a, b;
+} owners, visitors, shared;
+static _Atomic int wrong;
+static atomic_bool visits_over;
+
+/* Whoever comes in between finds the two unequal. */
+static void step(int *a, int *b, int turn)
+{
+	++*a;
+	if (turn % 16 == 0)
+		sched_yield();
+	++*b;
+}
+
+static void *visit(void *arg)
+{
+	(void)arg;
+	for (int turn = 0; turn < TURNS; turn++) {
+		gcp_own_visit(&own);
+		if (owners.a != owners.b)
+			atomic_fetch_add(&wrong, 1);
+		step(&visitors.a, &visitors.b, turn);
+		gcp_own_depart(&own);
+	}
+	atomic_store(&visits_over, true);
+	return NULL;
+}
+
+static void owner_and_visitor_exclude_each_other(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	gcp_own_init(&own);
+	atomic_store(&wrong, 0);
+	pthread_create(&thread, NULL, visit, NULL);
+	for (int turn = 0; !atomic_load(&visits_over); turn++) {
+		gcp_own_enter(&own);
+		if (visitors.a != visitors.b)
+			atomic_fetch_add(&wrong, 1);
+		step(&owners.a, &owners.b, turn);
+		gcp_own_leave(&own);
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(wrong, 0);
+}
+
+static void *spin_about(void *arg)
+{
+	(void)arg;
+	for (int turn = 0; turn < 10 * TURNS; turn++) {
+		gcp_spin_lock(&spin);
+		if (shared.a != shared.b)
+			atomic_fetch_add(&wrong, 1);
+		step(&shared.a, &shared.b, turn);
+		gcp_spin_unlock(&spin);
+	}
+	return NULL;
+}
+
+static void a_spin_lock_has_one_holder(void **state)
+{
+	pthread_t threads[3];
+
+	(void)state;
+	atomic_store(&wrong, 0);
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, spin_about, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(wrong, 0);
+	assert_int_equal(shared.a, 3 * 10 * TURNS);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(what_another_thread_freed_comes_in_batches),
+	    TEST(the_depot_is_bounded),
+	    TEST(a_trim_empties_the_depot),
+	    TEST(a_thread_alone_leaves_nothing_for_others),
+	    TEST(threads_share_the_window),
+	    TEST(what_threads_keep_is_used_before_memory_grows),
+	    cmocka_unit_test(owner_and_visitor_exclude_each_other),
+	    cmocka_unit_test(a_spin_lock_has_one_holder),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

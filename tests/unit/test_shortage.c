@@ -1,0 +1,137 @@
+/*
+ * test_shortage.c - the host runs out of memory, at each call of malloc, calloc and
+ * mmap in turn, once and from then on: the program's call gives an error or works, the
+ * books stay sound, and what the driver gave is accounted for or given back.
+ */
+#include "capture_fake.h"
+
+enum { CALLS_MAX = 200 };
+
+/* Takes a block if there is memory for it. */
+static gcp_addr take(void *stream, uint64_t bytes)
+{
+	gcp_addr addr = 0;
+	int result = gcp_tracker_alloc(tracker, pool, FAKE_CTX, stream, bytes, &addr);
+
+	assert_true(result == 0 || result == -ENOMEM ||
+		    result == GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(result == 0, addr != 0);
+	return addr;
+}
+
+static void give(gcp_addr addr)
+{
+	if (addr)
+		must_free(pools, addr);
+}
+
+static void accounts_must_fit(void)
+{
+	must_be_sound(pools);
+	assert_int_equal(must_stats(pools).reserved_bytes.current, fake.memory_used);
+}
+
+static void eager_work(void)
+{
+	gcp_addr a = take(NULL, 3000), b = take(NULL, 300 << 10),
+		 c = take(NULL, 9 * MIB);
+
+	accounts_must_fit();
+	fake_submit();
+	give(b);
+	b = take(NULL, 200 * MIB);
+	give(c);
+	give(a);
+	give(b);
+	accounts_must_fit();
+}
+
+static void captured_work(void)
+{
+	struct gcp_capture *capture;
+	gcp_addr a = 0, b = 0;
+
+	if (gcp_tracker_begin_prepare(tracker, &capture) != 0)
+		return;
+	fake.capturing++;
+	cuda.streams[0] =
+	    (struct gcp_capture_state){true, false, ++cuda.last_id, &cuda};
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(0),
+			       GCP_CAPTURE_GLOBAL, 0);
+	a = take(stream_handle(0), 3000);
+	assert_true(!a || is_private(a));
+	kernel(0);
+	give(a);
+	wait_for(1, 0);
+	b = take(stream_handle(1), 3 * MIB);
+	assert_true(!b || is_private(b));
+	accounts_must_fit();
+	memset(&cuda.streams[1], 0, sizeof(cuda.streams[1]));
+	end(0);
+	give(b);
+	graph_destroy(&cuda);
+	accounts_must_fit();
+}
+
+/* True: a call has failed. */
+static bool failing_at(unsigned at, bool onwards, void (*work)(void))
+{
+	bool failed;
+
+	setup(NULL);
+	fake_fail_memory(at, onwards);
+	work();
+	failed = fake_memory_failed();
+	fake_fail_memory(0, false);
+	/* And all is well when there is memory again. */
+	work();
+	fake.done = fake.submitted;
+	gcp_tracker_collect(tracker);
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(fake.memory_used, 0);
+	teardown(NULL);
+	return failed;
+}
+
+static void each_fails_in_turn(void (*work)(void))
+{
+	unsigned at = 1;
+
+	for (int onwards = 0; onwards < 2; onwards++)
+		for (at = 1; failing_at(at, onwards, work); at++)
+			assert_true(at < CALLS_MAX);
+	assert_true(at > 1);
+}
+
+static void the_host_runs_out_of_memory(void **state)
+{
+	(void)state;
+	each_fails_in_turn(eager_work);
+}
+
+static void the_host_runs_out_of_memory_in_a_capture(void **state)
+{
+	(void)state;
+	each_fails_in_turn(captured_work);
+}
+
+/* A shared segment does not fit on the device; what is asked for does. */
+static void a_device_with_little_room_gives_what_is_needed(void **state)
+{
+	(void)state;
+	fake.memory_limit = 6 * MIB;
+	gcp_addr small = must_alloc(pool, 300 << 10), large = must_alloc(pool, 3 * MIB);
+	give(small);
+	give(large);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_host_runs_out_of_memory),
+	    cmocka_unit_test(the_host_runs_out_of_memory_in_a_capture),
+	    TEST(a_device_with_little_room_gives_what_is_needed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
