@@ -60,6 +60,21 @@ void failure(struct world *w, const char *format, ...)
 	child_exit(1);
 }
 
+/* What a planned fault may lead to, and the program has been told, or would have been
+ * by plain CUDA; from there on it is another program. */
+static bool is_told(const struct world *w, CUresult result)
+{
+	const char *name = w->setting->fault ? w->setting->fault->name : "";
+
+	/* Without memory for its books the library leaves a context to plain CUDA,
+	 * which refuses this during captures. */
+	if (strcmp(name, FAULT_MEMORY) == 0)
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	/* A peer that could not be let in: one line says so. */
+	return strcmp(name, "cuMemSetAccess") == 0 && w->setting->devices > 1 &&
+	       result == CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 bool fine(struct world *w, CUresult result, const char *call)
 {
 	const char *end = strchr(call, '(');
@@ -68,10 +83,7 @@ bool fine(struct world *w, CUresult result, const char *call)
 		return true;
 	if (w->setting->fault && (int)result == w->setting->fault->code)
 		return false;
-	/* Without memory for its books the library leaves a context to plain CUDA,
-	 * which refuses this during captures: from here on it is another program. */
-	if (w->setting->fault && strcmp(w->setting->fault->name, FAULT_MEMORY) == 0 &&
-	    result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+	if (is_told(w, result)) {
 		outcome->done = 1;
 		child_exit(0);
 	}
