@@ -10,7 +10,7 @@ import sys
 
 import preload
 
-ARGUMENTS = "--threads 3 --streams 3 --rounds 300 --max 16m --keep 16".split()
+ARGUMENTS = "--threads 3 --streams 3 --rounds 300 --max 32m --keep 16".split()
 
 SCHEDULES = [
     {"GCPSIM_SEED": "1", "GCPSIM_SPEED": "random"},
