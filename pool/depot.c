@@ -15,6 +15,7 @@
 #include "cache.h"
 
 enum {
+	CHAINS_TO_PASS = 32,
 	WINDOW_PART = 2,  /* depots hold this part of the window, */
 	HURRIED_PART = 8, /* or, where threads are in a hurry, all of it or this
 			   * part of what is reserved */
@@ -56,19 +57,30 @@ static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
 		   (int64_t)most;
 }
 
-/* depot->lock is held. */
-static void depot_append(struct gcp_depot *depot, const struct gcp_chain *chain)
+/* Keeps the oldest first, as far as that costs little: a chain that was exchanged for
+ * an older one may be younger than some that come later. depot->lock is held. */
+static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
 {
-	struct gcp_block *first = chain->first;
+	struct gcp_block *first = chain->first, *older = depot->last;
 
-	first->batch.next = NULL;
 	first->batch.last = chain->last;
 	first->batch.count = chain->count;
-	if (depot->first)
-		depot->last->batch.next = first;
+	if (!depot->first || first->page < depot->first->page)
+		older = NULL;
+	else if (first->page < older->page)
+		older = depot->first;
+	for (int i = 0; older && older != depot->last && i < CHAINS_TO_PASS; i++) {
+		if (older->batch.next->page > first->page)
+			break;
+		older = older->batch.next;
+	}
+	first->batch.next = older ? older->batch.next : depot->first;
+	if (!first->batch.next)
+		depot->last = first;
+	if (older)
+		older->batch.next = first;
 	else
 		depot->first = first;
-	depot->last = first;
 }
 
 static int64_t chain_bytes(const struct gcp_chain *chain)
@@ -86,7 +98,7 @@ bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain)
 		return false;
 	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);
-	depot_append(depot, chain);
+	depot_insert(depot, chain);
 	gcp_spin_unlock(&depot->lock);
 	return true;
 }
@@ -108,7 +120,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	}
 	depot->first = first->batch.next;
 	if (chain->first)
-		depot_append(depot, chain);
+		depot_insert(depot, chain);
 	gcp_spin_unlock(&depot->lock);
 	int64_t given = chain_bytes(chain);
 	*chain = (struct gcp_chain){first, first->batch.last, first->batch.count};

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""bench_paths.py POOL_BENCH LOOP_SHARED LOOP_STATIC
+"""bench_paths.py POOL_BENCH LOOP_SHARED LOOP_STATIC LOOP_LINKED NULL_DRIVER
 
 What a malloc+free pair that hits costs a program: nanoseconds, and instructions,
 which do not depend on how busy the machine is. On the simulated device, through the
-runtime's symbol (shared cudart) and through the driver (static cudart, whose own cost
-is in it); and in the pool alone. Instructions are the difference of two runs of
+runtime's symbol (shared cudart), through the driver's (linked with libcuda), and through
+a static cudart, whose own cost is told by a driver that costs nothing (bench_null.c);
+and in the pool alone. Instructions are the difference of two runs of
 different length under callgrind, so that start and end do not count; "library" are
 those within libgcpool. Without valgrind they are left out.
 
@@ -29,7 +30,7 @@ def environment(preload):
     env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
     env["GCPSIM_MEMORY"] = "512M"  # callgrind has little address space to give
     if preload:
-        env["LD_PRELOAD"] = os.environ["GCPT_LIBRARY"]
+        env["LD_PRELOAD"] = preload
     return env
 
 
@@ -94,13 +95,22 @@ def count(make, program, size, preload):
     return [(a - b) / (LONG - SHORT) for a, b in zip(long, short)]
 
 
+def show(name, size, figures):
+    tail = f"{figures[1]:14.0f}{figures[2]:9.0f}" if len(figures) > 1 else ""
+    print(f"{name:32}{size:>6}{figures[0]:8.0f}{tail}", flush=True)
+
+
 def main():
-    bench, shared, static = sys.argv[1:]
+    bench, shared, static, linked, null = sys.argv[1:]
+    library = os.environ["GCPT_LIBRARY"]
     rows = (
-        ("pool alone", pool, bench, False),
-        ("shared cudart, runtime symbol", loop, shared, True),
-        ("static cudart, driver", loop, static, True),
+        ("pool alone", pool, bench, None),
+        ("shared cudart, runtime symbol", loop, shared, library),
+        ("driver API", loop, linked, library),
+        ("static cudart", loop, static, library),
+        ("static cudart, driver for free", loop, static, null),
     )
+    found = {}
     print("malloc+free that hits, one thread, per pair")
     print(f"{'':32}{'bytes':>6}{'ns':>8}{'instructions':>14}{'library':>9}")
     if not shutil.which("valgrind"):
@@ -108,9 +118,12 @@ def main():
     for name, make, program, preload in rows:
         for size in SIZES:
             ns = nanoseconds(make(program, size, 1000000), preload)
-            found = count(make, program, size, preload)
-            tail = f"{found[0]:14.0f}{found[1]:9.0f}" if found else ""
-            print(f"{name:32}{size:>6}{ns:8.0f}{tail}", flush=True)
+            counted = count(make, program, size, preload)
+            found[name, size] = [ns] + (counted or [])
+            show(name, size, found[name, size])
+    for size in SIZES:
+        both = zip(found["static cudart", size], found["static cudart, driver for free", size])
+        show("on top of static cudart's own", size, [a - b for a, b in both])
 
 
 if __name__ == "__main__":
