@@ -130,6 +130,59 @@ static void what_another_thread_freed_comes_in_batches(void **state)
 		must_free(pools, again[i]);
 }
 
+static void put_batch(struct gcp_block *block, uint64_t page)
+{
+	struct gcp_chain chain;
+
+	*block = (struct gcp_block){
+	    .page = page,
+	    .size = SIZE,
+	    .size_class = (uint16_t)gcp_class_of(&pools->classes, SIZE),
+	};
+	gcp_chain_init(&chain);
+	gcp_chain_append(&chain, block, &block->next, 1);
+	assert_true(gcp_depot_put(pool, &chain));
+}
+
+/* The page of the batch that `chain` is exchanged for; 0: of none. */
+static uint64_t exchange(struct gcp_chain *chain)
+{
+	uint32_t size_class = gcp_class_of(&pools->classes, SIZE);
+
+	return gcp_depot_exchange(pool, size_class, chain) ? chain->first->page : 0;
+}
+
+static void the_oldest_batch_is_taken_first(void **state)
+{
+	static const uint64_t pages[] = {30, 50, 20, 40, 10};
+	struct gcp_block made[5];
+	struct gcp_chain chain = {0};
+
+	(void)state;
+	freed_by_another();
+	gcp_caches_flush(pool);
+	for (int i = 0; i < 5; i++)
+		put_batch(&made[i], pages[i]);
+	assert_int_equal(exchange(&chain), 10);
+	assert_int_equal(exchange(&chain), 0); /* there are younger ones only */
+	chain = (struct gcp_chain){0};
+	assert_int_equal(exchange(&chain), 20);
+	chain = (struct gcp_chain){0};
+	for (uint64_t page = 30; page <= 50; page += 10, chain = (struct gcp_chain){0})
+		assert_int_equal(exchange(&chain), page);
+	assert_int_equal(in_depots(), 0);
+	/* A young one waits at its place when it was exchanged. */
+	put_batch(&made[0], 10);
+	put_batch(&made[1], 30);
+	made[2].page = 20;
+	chain = (struct gcp_chain){&made[2], &made[2].next, 1};
+	assert_int_equal(exchange(&chain), 10);
+	for (uint64_t page = 20; page <= 30; page += 10) {
+		chain = (struct gcp_chain){0};
+		assert_int_equal(exchange(&chain), page);
+	}
+}
+
 static void the_depot_is_bounded(void **state)
 {
 	(void)state;
@@ -276,6 +329,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(what_another_thread_freed_comes_in_batches),
+	    TEST(the_oldest_batch_is_taken_first),
 	    TEST(the_depot_is_bounded),
 	    TEST(a_trim_empties_the_depot),
 	    TEST(a_thread_alone_leaves_nothing_for_others),
