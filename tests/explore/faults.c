@@ -122,17 +122,30 @@ uint64_t fault_count(unsigned call)
 	return gcpsim_calls(name);
 }
 
-static bool run_one(struct trial *trial, const struct setting *setting,
-		    const struct history *history, const uint8_t *kept,
-		    const struct fault *fault)
+/* One history, and what of it is played how. */
+struct run {
+	struct trial trial;
+	const struct setting *setting;
+	const struct history *history;
+	uint8_t kept[OPS_MAX];
+	struct played *played;
+};
+
+static bool run_one(struct run *run, const struct fault *fault)
 {
-	trial->fault = *fault;
-	if (trial_run(trial, setting, history, kept))
+	bool good;
+
+	run->trial.fault = *fault;
+	good = trial_run(&run->trial, run->setting, run->history, run->kept);
+	run->played->histories++;
+	run->played->steps += outcome->steps;
+	if (good)
 		return true;
+	run->played->failures++;
 	printf("explore %s --fault %s:%u%s:%d: step %u of %u operations: %s\n",
-	       source_name(&setting->source), fault->name, fault->at,
-	       fault->onwards ? "+" : "", fault->code, outcome->step, history->count,
-	       outcome->why);
+	       source_name(&run->setting->source), fault->name ? fault->name : "none",
+	       fault->at, fault->onwards ? "+" : "", fault->code, outcome->step,
+	       run->history->count, outcome->why);
 	fflush(stdout);
 	return false;
 }
@@ -146,42 +159,42 @@ static bool is_told(const struct setting *setting, const char *name)
 		strcmp(name, "cuCtxPushCurrent_v2") == 0);
 }
 
-/* Every call in turn; returns the runs, *ret_failures of them failed. */
-uint64_t faults_run(const struct trial *trial, const struct setting *setting,
-		    const struct history *history, uint64_t *ret_failures)
+/* The `at`-th call in each way. */
+static void run_ways(struct run *run, unsigned call, uint64_t at)
 {
-	struct trial mine = *trial;
-	uint64_t counts[CALLS], runs = 0;
-	uint8_t kept[OPS_MAX];
+	for (unsigned how = 0; how < 2 * CODES_MAX; how++) {
+		struct fault fault = {.name = calls[call].name,
+				      .at = (unsigned)at,
+				      .onwards = how & 1,
+				      .code = calls[call].codes[how / 2],
+				      .loses = calls[call].loses};
 
-	history_calm(history, kept);
-	mine.fault = (struct fault){0};
-	*ret_failures = !trial_run(&mine, setting, history, kept);
+		/* Not ready for ever is no driver's answer. */
+		if (fault.code && !(fault.onwards && fault.code == NOT_READY))
+			run_one(run, &fault);
+	}
+}
+
+void faults_run(const struct trial *trial, const struct setting *setting,
+		const struct history *history, struct played *played)
+{
+	struct run run = {
+	    .trial = *trial, .setting = setting, .history = history, .played = played};
+	const struct fault none = {0};
+	uint64_t counts[CALLS];
+
+	history_calm(history, run.kept);
+	run_one(&run, &none);
 	memcpy(counts, outcome->calls, sizeof(counts));
 	for (unsigned call = 0; call < CALLS; call++) {
 		uint64_t step = counts[call] / AT_MAX + 1;
 
 		if (is_told(setting, calls[call].name))
 			continue;
-		for (uint64_t at = 1; at <= counts[call]; at += step)
-			for (unsigned how = 0; how < 2 * CODES_MAX; how++) {
-				struct fault fault = {.name = calls[call].name,
-						      .at = (unsigned)at,
-						      .onwards = how & 1,
-						      .code =
-							  calls[call].codes[how / 2],
-						      .loses = calls[call].loses};
-
-				/* Not ready for ever is no driver's answer. */
-				if (!fault.code ||
-				    (fault.onwards && fault.code == NOT_READY))
-					continue;
-				*ret_failures +=
-				    !run_one(&mine, setting, history, kept, &fault);
-				runs++;
-			}
+		for (uint64_t at = 1 + setting->seed % step; at <= counts[call];
+		     at += step)
+			run_ways(&run, call, at);
 	}
-	return runs;
 }
 
 /* "NAME:AT[+]:CODE" */

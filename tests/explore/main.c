@@ -46,7 +46,8 @@ struct arguments {
 
 /* What all workers found together; shared. */
 struct total {
-	uint64_t histories, steps, failures, next;
+	struct played played;
+	uint64_t next;
 };
 static struct total *total;
 
@@ -89,81 +90,84 @@ static void ops_print(const uint8_t *kept, uint32_t count, char *ret_text, size_
 	}
 }
 
-static void tell(const struct setting *setting, const struct history *history,
-		 const uint8_t *kept, const struct outcome *of)
+static void tell(const struct trial *trial, const struct setting *setting,
+		 const struct history *history, const uint8_t *kept,
+		 const struct outcome *of)
 {
-	char text[2048];
+	const struct fault *fault = &trial->fault;
+	char text[2048], failing[96] = "";
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < history->count; i++)
 		count += kept[i];
 	ops_print(kept, history->count, text, sizeof(text));
-	printf("explore%s%s %s --ops %s: step %u of %u operations: %s\n",
-	       arguments.trial.plain ? " --plain" : "",
-	       arguments.trial.leak ? " --leak" : "", source_name(&setting->source),
-	       text, of->step, count, of->why);
+	if (fault->name)
+		snprintf(failing, sizeof(failing), " --fault %s:%u%s:%d", fault->name,
+			 fault->at, fault->onwards ? "+" : "", fault->code);
+	printf("explore%s%s %s%s --ops %s: step %u of %u operations: %s\n",
+	       trial->plain ? " --plain" : "", trial->leak ? " --leak" : "",
+	       source_name(&setting->source), failing, text, of->step, count, of->why);
 	fflush(stdout);
 }
 
 /* What failed once may not fail again: threads of the driver's are real. */
-static void tell_shrunk(const struct setting *setting, const struct history *history,
-			uint8_t *kept)
+static void tell_shrunk(const struct trial *trial, const struct setting *setting,
+			const struct history *history, uint8_t *kept)
 {
 	struct outcome first = *outcome;
 
 	if (arguments.shrink)
-		trial_shrink(&arguments.trial, setting, history, kept);
+		trial_shrink(trial, setting, history, kept);
 	if (arguments.shrink && outcome->failed) {
-		tell(setting, history, kept, outcome);
+		tell(trial, setting, history, kept, outcome);
 		return;
 	}
 	memset(kept, 0, OPS_MAX);
 	memset(kept, 1, history->count);
-	tell(setting, history, kept, &first);
+	tell(trial, setting, history, kept, &first);
 }
 
 /* True: all was well. */
-static bool history_run(const struct source *source)
+static bool history_run(const struct trial *trial, const struct source *source)
 {
 	static struct history history;
+	struct played played = {0};
 	struct setting setting;
 	uint8_t kept[OPS_MAX];
-	bool good;
 
 	setting_draw(&setting, source);
 	history_draw(&history, &setting);
 	memset(kept, 1, sizeof(kept));
-	if (arguments.trial.fault.name)
+	if (trial->fault.name)
 		history_calm(&history, kept);
 	if (arguments.ops)
 		ops_parse(arguments.ops, kept);
 	if (arguments.print)
 		history_print(&history, kept);
 	if (arguments.faults) {
-		uint64_t failures;
-		uint64_t runs =
-		    faults_run(&arguments.trial, &setting, &history, &failures);
-
-		__atomic_add_fetch(&total->histories, runs, __ATOMIC_RELAXED);
-		__atomic_add_fetch(&total->failures, failures, __ATOMIC_RELAXED);
-		return failures == 0;
+		faults_run(trial, &setting, &history, &played);
+	} else if (!trial_run(trial, &setting, &history, kept)) {
+		played = (struct played){1, outcome->steps, 1};
+		tell_shrunk(trial, &setting, &history, kept);
+	} else {
+		played = (struct played){1, outcome->steps, 0};
 	}
-	good = trial_run(&arguments.trial, &setting, &history, kept);
-	__atomic_add_fetch(&total->histories, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&total->steps, outcome->steps, __ATOMIC_RELAXED);
-	if (good)
-		return true;
-	__atomic_add_fetch(&total->failures, 1, __ATOMIC_RELAXED);
-	tell_shrunk(&setting, &history, kept);
-	return false;
+	__atomic_add_fetch(&total->played.histories, played.histories,
+			   __ATOMIC_RELAXED);
+	__atomic_add_fetch(&total->played.steps, played.steps, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&total->played.failures, played.failures, __ATOMIC_RELAXED);
+	return played.failures == 0;
 }
 
 /* --- many --- */
 
-static uint64_t seeds[SEEDS_MAX];
+static struct kept_seed {
+	uint64_t seed;
+	struct fault fault; /* that it needs, or none */
+} seeds[SEEDS_MAX];
 static uint64_t seed_count;
 
-/* One number a line, the rest of the line says what for. */
+/* One number a line, the rest of the line says what for, "(--fault X)" with what. */
 static void seeds_read(const char *path)
 {
 	FILE *file = fopen(path, "r");
@@ -177,8 +181,16 @@ static void seeds_read(const char *path)
 		char *end;
 		uint64_t seed = strtoull(line, &end, 0);
 
-		if (end != line && seed_count < SEEDS_MAX)
-			seeds[seed_count++] = seed;
+		const char *fault = strstr(line, "(--fault ");
+		struct kept_seed kept = {.seed = seed};
+
+		if (end == line || seed_count == SEEDS_MAX)
+			continue;
+		if (fault && !fault_parse(fault + strlen("(--fault "), &kept.fault)) {
+			fprintf(stderr, "explore: what fails in %s", line);
+			exit(2);
+		}
+		seeds[seed_count++] = kept;
 	}
 	fclose(file);
 }
@@ -206,16 +218,18 @@ static void worker(void)
 	trial_init();
 	for (;;) {
 		uint64_t i = __atomic_fetch_add(&total->next, 1, __ATOMIC_RELAXED);
+		struct trial trial = arguments.trial;
 		struct source source;
 
 		if (i >= seed_count + arguments.count)
 			return;
 		if (!arguments.keep_going &&
-		    __atomic_load_n(&total->failures, __ATOMIC_RELAXED) > 0)
+		    __atomic_load_n(&total->played.failures, __ATOMIC_RELAXED) > 0)
 			return;
+		trial.fault = i < seed_count ? seeds[i].fault : arguments.trial.fault;
 		source = source_of_seed(
-		    i < seed_count ? seeds[i] : arguments.from + i - seed_count);
-		history_run(&source);
+		    i < seed_count ? seeds[i].seed : arguments.from + i - seed_count);
+		history_run(&trial, &source);
 	}
 }
 
@@ -234,17 +248,18 @@ static int run_all(void)
 		}
 	while (wait(&status) > 0)
 		if (status != 0)
-			total->failures++;
+			total->played.failures++;
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	seconds = (double)(end.tv_sec - start.tv_sec) +
 		  (double)(end.tv_nsec - start.tv_nsec) / 1e9;
 	printf("explore: %llu histories, %llu steps, %llu failures, %.1f s, seeds "
 	       "0x%llx to 0x%llx\n",
-	       (unsigned long long)total->histories, (unsigned long long)total->steps,
-	       (unsigned long long)total->failures, seconds,
+	       (unsigned long long)total->played.histories,
+	       (unsigned long long)total->played.steps,
+	       (unsigned long long)total->played.failures, seconds,
 	       (unsigned long long)arguments.from,
 	       (unsigned long long)(arguments.from + arguments.count - 1));
-	return total->failures > 0;
+	return total->played.failures > 0;
 }
 
 static int save_all(void)
@@ -357,7 +372,7 @@ int main(int argc, char **argv)
 
 		trial_init();
 		for (uint64_t i = 0; i < arguments.repeat && good; i++)
-			good = history_run(&arguments.source);
+			good = history_run(&arguments.trial, &arguments.source);
 		if (good) {
 			printf("explore: %s: %llu steps, nothing found\n",
 			       source_name(&arguments.source),

@@ -23,9 +23,14 @@ bool trial_run(const struct trial *trial, const struct setting *setting,
 uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 		      const struct history *history, uint8_t *kept);
 
-/* faults.c: every call that can fail, in turn. Returns how many runs it took. */
-uint64_t faults_run(const struct trial *trial, const struct setting *setting,
-		    const struct history *history, uint64_t *ret_failures);
+/* What was played, and how much of it failed. */
+struct played {
+	uint64_t histories, steps, failures;
+};
+
+/* faults.c: every call that can fail, in turn; adds to *played. */
+void faults_run(const struct trial *trial, const struct setting *setting,
+		const struct history *history, struct played *played);
 /* NAME:AT[+]:CODE */
 bool fault_parse(const char *text, struct fault *ret_fault);
 
