@@ -260,7 +260,6 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 		return;
 	if (!fine(t->world, item_submit(t, s, item), "captured work"))
 		return;
-	t->last = s;
 	item->mark = (struct mark){s->number, ++c->counts[s->number]};
 	s->captured.at[s->number] = item->mark.n;
 	local_apply(c, item);

@@ -254,7 +254,7 @@ struct thread {
 	int space; /* current; -1: none */
 	CUstreamCaptureMode mode;
 	uint32_t pool;       /* that its captures go into; 0: each its own */
-	struct stream *last; /* that it gave work to */
+	struct stream *last; /* that it named */
 	const struct op *op;
 };
 

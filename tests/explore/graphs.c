@@ -256,7 +256,6 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 		return;
 	if (!FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s))))
 		return;
-	t->last = s;
 	mark = order_step(w, s);
 	launch_regions(t, s, body, &mark, 0);
 	launch_contents(w, body);

@@ -262,6 +262,7 @@ struct stream *stream_pick(struct thread *t, unsigned slot)
 CUstream stream_handle(struct thread *t, struct stream *s)
 {
 	space_use(t, s->space);
+	t->last = s; /* events, too, tell the library which stream is worked on */
 	if (s->kind == STREAM_LEGACY)
 		return s->count & 1 ? CU_STREAM_LEGACY : NULL;
 	return s->kind == STREAM_PER_THREAD ? CU_STREAM_PER_THREAD : s->handle;

@@ -128,7 +128,6 @@ static void item_play(struct thread *t, struct stream *s, const struct item *ite
 		return;
 	if (!fine(t->world, item_submit(t, s, item), "work"))
 		return;
-	t->last = s;
 	item_touch(item, order_step(t->world, s));
 	item_apply(t->world, item);
 }
