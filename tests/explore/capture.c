@@ -63,9 +63,13 @@ void capture_adopt(struct thread *t, struct block *block)
 	if (count == 1 &&
 	    !(w->setting->fault && strcmp(w->setting->fault->name, FAULT_MEMORY) == 0))
 		block->pool = c->pool;
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (may_belong(t, &w->captures[i]))
-			block->early = w->capture_numbers;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		if (!may_belong(t, &w->captures[i]))
+			continue;
+		block->early = w->capture_numbers;
+		if (w->pools[w->captures[i].pool].id)
+			block->lodger = w->captures[i].pool;
+	}
 	block->bystander = count == 1 && relaxed && w->pools[c->pool].id == 0;
 	if (block->bystander)
 		block->early = 0; /* plain CUDA gives it too, for any use */

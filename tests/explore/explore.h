@@ -97,6 +97,7 @@ struct block {
 	bool in_capture; /* allocated during one: some graph may keep it */
 	bool bystander;  /* plain CUDA would have given it too */
 	bool foreign;    /* pinned by hand: the library does not know it */
+	uint32_t lodger; /* named graph pool whose graphs may write it; 0: none */
 	uint32_t home;   /* graph pool that it was taken from; 0: none */
 	uint32_t flags;  /* of pinned memory */
 	struct region regions[REGIONS];
@@ -338,6 +339,8 @@ struct body *body_copy(struct world *w, const struct body *body);
 void body_put(struct world *w, struct body *body); /* accepts NULL */
 bool body_join_pool(struct world *w, struct body *body, uint32_t pool);
 bool body_keeps(const struct body *body, const struct block *block);
+/* Whether what the graph's pools have freed may lie in the block. */
+bool body_may_write(const struct body *body, const struct block *block);
 /* The slot's graph becomes this one. */
 void graph_set(struct thread *t, struct graph *graph, CUgraph handle,
 	       struct body *body);

@@ -73,6 +73,14 @@ bool body_keeps(const struct body *body, const struct block *block)
 	return false;
 }
 
+bool body_may_write(const struct body *body, const struct block *block)
+{
+	for (uint32_t i = 0; i < body->pool_count && block->lodger; i++)
+		if (body->pools[i] == block->lodger)
+			return true;
+	return block->pool && body_keeps(body, block);
+}
+
 /* --- graphs --- */
 
 static void graph_drop(struct thread *t, struct graph *graph)
@@ -216,8 +224,7 @@ static bool launch_regions(struct thread *t, struct stream *s, struct body *body
 	for (uint32_t i = 0; i < body->pool_count; i++)
 		EACH(&w->pools[body->pools[i]].launches, WANT_WRITE);
 	for (struct block *block = w->blocks; block; block = block->next)
-		for (unsigned r = 0;
-		     block->pool && body_keeps(body, block) && r < REGIONS; r++)
+		for (unsigned r = 0; body_may_write(body, block) && r < REGIONS; r++)
 			EACH(&block->regions[r], WANT_WRITE);
 	for (uint32_t i = 0; i < body->count; i++) {
 		const struct item *item = &body->items[i];
@@ -234,7 +241,7 @@ static bool launch_regions(struct thread *t, struct stream *s, struct body *body
 static void launch_contents(struct world *w, const struct body *body)
 {
 	for (struct block *block = w->blocks; block; block = block->next)
-		if (block->pool && body_keeps(body, block))
+		if (body_may_write(body, block))
 			block->regions[0].known = block->regions[1].known = 0;
 	for (uint32_t i = 0; i < body->count; i++)
 		item_apply(w, &body->items[i]);
