@@ -88,8 +88,9 @@ static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
 	gcp_tally_hand_over(pool, &pool->tally);
 	gcp_heap_put(&pool->common, block);
+	bool due = gcp_regroup_is_due(pool, size);
 	pthread_mutex_unlock(&pool->lock);
-	return gcp_pages_fill_large(pool, size);
+	return gcp_pages_fill_large(pool, size) || due;
 }
 
 static void count_held_free(struct gcp_pool *pool)

@@ -231,29 +231,21 @@ static int take_behind_barrier(const struct gcp_request *request, uint64_t page,
 
 /* --- new memory ---------------------------------------------------------- */
 
-enum {
-	/* So many segments at first; then none adds more than such a share. */
-	WHOLE_SEGMENTS = 8,
-	GROWTH_SHARE = 32,
-};
-
 /* How much to ask the driver for, so that small requests share segments. */
 static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind kind)
 {
-	const struct gcp_config *config = &request->heap->pool->pools->config;
+	uint64_t shared;
 
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
 	if (request->heap->private) /* many graphs, each with little */
 		return gcp_round_up(request->size, GCP_CHUNK);
-	uint64_t reserved = atomic_load_explicit(&request->heap->pool->reserved_hint,
-						 memory_order_relaxed);
-	uint64_t shared = config->segment_bytes;
-	if (reserved >= WHOLE_SEGMENTS * shared && shared > reserved / GROWTH_SHARE)
-		shared = gcp_round_up(reserved / GROWTH_SHARE, GCP_CHUNK);
-	if (kind == GCP_KIND_MEDIUM || request->size <= shared / 2)
-		return shared;
-	return gcp_round_up(request->size, GCP_CHUNK);
+	shared = gcp_segment_shared_bytes(request->heap->pool);
+	/* A device may be filled with blocks of one size: none is lost. */
+	return gcp_round_up(request->size <= shared / 2
+				? shared / request->size * request->size
+				: request->size,
+			    GCP_CHUNK);
 }
 
 static uint64_t reserved_on(struct gcp_pools *pools, int device)

@@ -49,8 +49,6 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 		return GCP_KIND_SLAB;
 	if (pool->vmm)
 		return GCP_KIND_LARGE;
-	if (size <= classes->sizes[classes->count - 1])
-		return GCP_KIND_MEDIUM;
 	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
@@ -192,29 +190,15 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 	return block;
 }
 
-/* A segment that blocks of the other kind do not use, if blocks of this size could
- * fill most of it. */
-static struct gcp_block *take_over_unused(struct gcp_heap *heap, enum gcp_kind kind,
-					  uint64_t size)
+/* Whether an idle segment that was made for blocks of the classes would be spoiled by
+ * one so large that the rest of it could not hold another: on a full device what is
+ * left over would be missing. */
+static bool is_spoiled(const struct gcp_heap *heap, const struct gcp_block *block,
+		       uint64_t size)
 {
-	enum gcp_kind other =
-	    kind == GCP_KIND_MEDIUM ? GCP_KIND_LARGE : GCP_KIND_MEDIUM;
-	uint64_t most = heap->pool->pools->config.segment_bytes;
-	struct gcp_block *block = NULL, *next;
-
-	if (heap->private || heap->pool->regroup.idle_segments > 0)
-		for (next = gcp_tree_lowest_fit(heap, other, size); next;
-		     next = gcp_tree_next_fit(next, size))
-			if (gcp_block_is_segment(next) && next->size <= most &&
-			    next->size % size <= next->size / 8 &&
-			    (!block || next->size < block->size))
-				block = next;
-	if (!block)
-		return NULL;
-	gcp_tree_remove(heap, block);
-	block->segment->kind = kind;
-	gcp_tree_insert(heap, block);
-	return block;
+	return block->segment->classed && !heap->private &&
+	       size > heap->pool->pools->classes.largest &&
+	       gcp_block_is_segment(block) && block->size % size > block->size / 8;
 }
 
 static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
@@ -222,18 +206,18 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 {
 	struct gcp_block *block = NULL;
 
-	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
-
-	if (kind == GCP_KIND_HUGE)
+	if (gcp_heap_kind(heap->pool, size) == GCP_KIND_HUGE)
 		block = huge_fit(heap, size);
 	if (!block)
-		block = gcp_tree_lowest_fit(
-		    heap, kind == GCP_KIND_HUGE ? GCP_KIND_LARGE : kind, size);
-	if (!block && kind != GCP_KIND_HUGE)
-		block = take_over_unused(heap, kind, size);
+		block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
+	while (block && is_spoiled(heap, block, size))
+		block = gcp_tree_next_fit(block, size);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
+	if (gcp_block_is_segment(block))
+		block->segment->classed = size <= heap->pool->pools->classes.largest &&
+					  !block->segment->chunks;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block_split(heap, block, size);
 	/* A block that could not be split is too large for its class. */

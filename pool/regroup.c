@@ -28,6 +28,8 @@ enum {
 	 * again when the tide falls further. */
 	SHARE = 7,
 	MORE_SHARE = 64,
+	/* Looks when such a share has been freed since it looked last. */
+	LOOK_SHARE = 16,
 	/* At most 1/COST_SHARE of the time goes into giving back, */
 	COST_SHARE = 32,
 	/* but for so much at once: a program whose sizes never repeat has a tide
@@ -114,6 +116,20 @@ static int regroup(struct gcp_pool *pool)
 	    waited / WAIT_SHARE + 2 * (pool->pools->driver.clock_ns() - start - waited);
 	pthread_mutex_unlock(&pool->lock);
 	return result == -EBUSY ? 0 : result;
+}
+
+bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
+{
+	struct gcp_regroup *regroup = &pool->regroup;
+
+	if (!atomic_load_explicit(&regroup->scattered, memory_order_relaxed) ||
+	    regroup->debt_ns >= COST_BURST_NS)
+		return false;
+	regroup->freed_bytes += freed;
+	if (regroup->freed_bytes < pool->stats.reserved_bytes.current / LOOK_SHARE)
+		return false;
+	regroup->freed_bytes = 0;
+	return true;
 }
 
 int gcp_pool_regroup(struct gcp_pool *pool)

@@ -14,6 +14,7 @@ struct gcp_regroup {
 	_Atomic bool scattered;    /* an allocation missed: regrouping may help */
 	_Atomic bool under_way;    /* a thread is at it */
 	uint32_t pages;            /* closed since the latest miss */
+	uint64_t freed_bytes;      /* in large blocks, since it looked last */
 	uint32_t idle_segments;    /* segments, none for slabs, that hold no block */
 	uint64_t idle_bytes;       /* in them */
 	uint64_t owed_bytes;       /* given back, to come again as one segment */
@@ -23,6 +24,10 @@ struct gcp_regroup {
 	uint64_t looked_ns;        /* when debt_ns was last reckoned */
 	uint64_t debt_ns;          /* time that it cost and that is not saved yet */
 };
+
+/* A large block was freed. True: the page should be closed, for a look at what is
+ * idle. pool->lock is held. */
+bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed);
 
 /* Gives idle segments back if that helps the next miss. Only inside a free, no
  * lock held. 0, or a sticky device error. */

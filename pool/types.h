@@ -145,12 +145,11 @@ struct gcp_block {
 TAILQ_HEAD(gcp_block_list, gcp_block);
 RB_HEAD(gcp_block_tree, gcp_block);
 
-/* Four kinds of segments, so that small blocks never pin large memory. */
+/* Kinds of segments: small blocks never pin large memory. */
 enum gcp_kind {
-	GCP_KIND_SLAB,   /* cut into slabs of classes up to slab_max */
-	GCP_KIND_MEDIUM, /* blocks up to class_max share segments */
-	GCP_KIND_LARGE,  /* split and merged */
-	GCP_KIND_HUGE,   /* made for one block above split_limit, never split */
+	GCP_KIND_SLAB,  /* cut into slabs of classes up to slab_max */
+	GCP_KIND_LARGE, /* split and merged */
+	GCP_KIND_HUGE,  /* made for one block above split_limit, never split */
 	GCP_KINDS,
 };
 
@@ -163,6 +162,7 @@ struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
 	enum gcp_kind kind;
+	bool classed;    /* its first block, when it was idle, was of a class */
 	uint64_t number; /* counts the segments of its pool as they came */
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
@@ -454,6 +454,9 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
 /* Adds a driver allocation as one free block. -ENOMEM, -ERANGE: not added. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
+/* How large a segment should be that requests share which are small beside it. Any
+ * lock, or none, may be held. */
+uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);

@@ -58,7 +58,7 @@ static double mib(uint64_t bytes)
 
 static void seen_print(const struct seen *one)
 {
-	static const char *const kinds[] = {"slab", "medium", "large", "huge"};
+	static const char *const kinds[] = {"slab", "large", "huge"};
 
 	printf("  %6lu %-6s %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %7u\n", one->number,
 	       kinds[one->kind], mib(one->size), mib(one->bytes[GCP_BLOCK_USED]),
@@ -80,11 +80,8 @@ void segments_print(void)
 		if (seen[i].kind != GCP_KIND_SLAB)
 			seen_print(&seen[i]);
 	}
-	printf(
-	    "  slab %.1f, medium %.1f (%.1f free), large %.1f (%.1f free), huge %.1f "
-	    "(%.1f free)\n",
-	    mib(sizes[GCP_KIND_SLAB]), mib(sizes[GCP_KIND_MEDIUM]),
-	    mib(free[GCP_KIND_MEDIUM]), mib(sizes[GCP_KIND_LARGE]),
-	    mib(free[GCP_KIND_LARGE]), mib(sizes[GCP_KIND_HUGE]),
-	    mib(free[GCP_KIND_HUGE]));
+	printf("  slab %.1f, large %.1f (%.1f free), huge %.1f (%.1f free)\n",
+	       mib(sizes[GCP_KIND_SLAB]), mib(sizes[GCP_KIND_LARGE]),
+	       mib(free[GCP_KIND_LARGE]), mib(sizes[GCP_KIND_HUGE]),
+	       mib(free[GCP_KIND_HUGE]));
 }

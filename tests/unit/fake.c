@@ -106,6 +106,7 @@ static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	int result = 0;
 
 	(void)ctx;
+	fake_pass(fake.memory_ns);
 	pthread_mutex_lock(&lock);
 	fake.allocs++;
 	if (fake_must_fail())
@@ -124,6 +125,7 @@ static int fake_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 static int fake_mem_free(void *ctx, gcp_addr addr)
 {
 	(void)ctx;
+	fake_pass(fake.memory_ns);
 	pthread_mutex_lock(&lock);
 	fake.frees++;
 	fake_pass(fake.free_ns);

@@ -157,6 +157,85 @@ static void blocks_are_taken_where_they_lie_lowest(void **state)
 	fake_finish(pools);
 }
 
+/* Blocks of 4 KiB and 200 KiB that stay, made between large ones that do not. */
+static void small_blocks_do_not_pin_large_segments(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr large[32];
+
+	(void)state;
+	for (int i = 0; i < 32; i++) {
+		large[i] = must_alloc(pool, 20 * MIB);
+		must_alloc(pool, 4 << 10);
+		must_alloc(pool, 200 << 10);
+	}
+	assert_true(fake.memory_used >= 32 * 20 * MIB);
+	for (int i = 0; i < 32; i++)
+		must_free(pools, large[i]);
+	gcp_pools_trim(pools, 0, 0);
+	assert_true(fake.memory_used <= 32 * MIB);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
+/* What was made for blocks of the classes serves larger ones too, but not if that
+ * would waste it: new memory can be had, and it can be given back for that. */
+static void idle_segments_of_the_classes_are_not_spoiled(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.blocking_free = true;
+	config.thread_cache_bytes = 0;
+	fake.memory_limit = 40 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[32];
+
+	fake.memory_ns = 20 * 1000 * 1000; /* too dear to be given back twice */
+	for (int round = 0; round < 2; round++) {
+		(void)gcp_pools_reclaim(pools, 0);
+		for (int i = 0; i < 32; i++)
+			addrs[i] = must_alloc(pool, 1 * MIB);
+		for (int i = 0; i < 32; i++)
+			must_free(pools, addrs[i]);
+	}
+	assert_true(fake.memory_used >= 32 * MIB);
+	/* Two would fit into the two segments that there are. */
+	for (int i = 0; i < 4; i++)
+		must_alloc(pool, 10 * MIB);
+	fake_finish(pools);
+}
+
+static void a_program_whose_sizes_never_repeat_pays_little(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	gcp_addr live[64] = {0};
+	unsigned random = 1;
+
+	(void)state;
+	fake.memory_ns = 60 * 1000;
+	for (int i = 0; i < 50000; i++) {
+		gcp_addr *slot =
+		    &live[(random = random * 1664525u + 1013904223u) >> 8 & 63];
+		uint64_t size =
+		    512ull << ((random = random * 1664525u + 1013904223u) >> 8) % 14;
+
+		if (*slot)
+			must_free(pools, *slot);
+		random = random * 1664525u + 1013904223u;
+		*slot = must_alloc(fake_pool(pools), size + (random >> 8) % size);
+		fake.done = fake_submit();
+		fake_pass(500);
+	}
+	/* That was 25 ms of work; frees took less than 4 ms. */
+	assert_true(fake.frees < 60);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -167,6 +246,10 @@ int main(void)
 	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
 	    cmocka_unit_test_setup(no_segment_grows_beyond_the_split_limit, setup),
 	    cmocka_unit_test_setup(blocks_are_taken_where_they_lie_lowest, setup),
+	    cmocka_unit_test_setup(a_program_whose_sizes_never_repeat_pays_little,
+				   setup),
+	    cmocka_unit_test_setup(small_blocks_do_not_pin_large_segments, setup),
+	    cmocka_unit_test_setup(idle_segments_of_the_classes_are_not_spoiled, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
