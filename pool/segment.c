@@ -16,7 +16,7 @@ enum {
 	GROWTH_SHARE = 12,
 	/* A large pool grows by such a share at least: many segments made for one block
 	 * each lose more. */
-	LEAST_SHARE = 64,
+	LEAST_SHARE = 48,
 };
 
 uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
