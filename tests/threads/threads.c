@@ -5,6 +5,7 @@
  *
  * Each thread draws from its own seed: allocations, work and frees on its streams;
  * blocks handed over, with an event, to another thread that uses and frees them;
+ * pinned memory that is written, copied and freed at once;
  * captures of its own (thread-local or relaxed, forked or not), whose graphs it
  * launches; trims, statistics, questions about addresses. Threads end and others
  * begin. Another thread makes contexts of its own and destroys them.
@@ -123,6 +124,28 @@ static void round_parcel(struct worker *w)
 		parcel_open(w, other);
 }
 
+/* --- pinned memory --------------------------------------------------------------- */
+
+/* The CPU writes, the device copies, and the block is freed at once. */
+static void round_stage(struct worker *w)
+{
+	CUstream stream = w->streams[pick(w, STREAMS)];
+	struct parcel block = {.words = pick_words(w),
+			       .value = (uint32_t)gcpt_random(&w->random)};
+	uint32_t *staged;
+	void *p;
+
+	GCPT_OK(gcpt_malloc_host(&p, block.words * 4));
+	staged = p;
+	for (size_t i = 0; i < block.words; i++)
+		staged[i] = block.value;
+	GCPT_OK(gcpt_malloc(&block.p, block.words * 4));
+	GCPT_OK(gcpt_copy_async(block.p, staged, block.words * 4, stream));
+	GCPT_OK(gcpt_free_host(p));
+	check(w, &block, stream);
+	GCPT_OK(gcpt_free(block.p));
+}
+
 /* --- captures ------------------------------------------------------------------- */
 
 static void capture_body(struct worker *w, CUstream side, CUevent fork, CUevent join)
@@ -229,7 +252,7 @@ static void *worker_run(void *arg)
 	GCPT_OK(gcpt_malloc(&w->counter, sizeof(w->wrong)));
 	GCPT_OK(gcpt_copy(w->counter, &w->wrong, sizeof(w->wrong)));
 	for (unsigned i = 0; i < w->rounds; i++) {
-		uint64_t kind = pick(w, 32);
+		uint64_t kind = pick(w, 36);
 
 		if (kind < 16)
 			round_once(w);
@@ -239,8 +262,10 @@ static void *worker_run(void *arg)
 			round_parcel(w);
 		else if (kind < 30)
 			round_capture(w);
-		else
+		else if (kind < 32)
 			round_ask(w);
+		else
+			round_stage(w);
 	}
 	worker_finish(w);
 	return NULL;
