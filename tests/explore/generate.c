@@ -209,6 +209,30 @@ static void burst_of(struct generator *g, uint64_t bytes, uint8_t stream)
 	}
 }
 
+/* Blocks that are taken before a fork, and used on its new stream only: they must not
+ * be what the old one has freed since the place where the new one starts. */
+static void held_draw(struct generator *g, struct op fork, uint64_t bytes)
+{
+	unsigned held = (unsigned)below(g, 3);
+	struct op ops[2];
+
+	for (unsigned i = 0; i < held; i++) {
+		ops[i] = op_draw(g, OP_ALLOC);
+		ops[i].bytes = bytes;
+		op_add(g, ops[i]);
+	}
+	op_add(g, fork);
+	for (unsigned i = 0; i < held; i++) {
+		struct op fill = op_draw(g, OP_FILL), release = op_draw(g, OP_FREE);
+
+		fill.a = release.a = ops[i].a;
+		fill.c = fork.c;
+		op_add(g, fill);
+		op_add(g, release);
+		g->used &= ~(1ull << ops[i].a);
+	}
+}
+
 /* Two streams of one capture that do not wait for each other, with blocks of one
  * size freed and allocated on both by turns: what one frees is not the other's. */
 static void forked_draw(struct generator *g)
@@ -236,7 +260,7 @@ static void forked_draw(struct generator *g)
 	}
 	for (unsigned i = (unsigned)below(g, 3); i > 0; i--)
 		burst_of(g, bytes, begin.c);
-	op_add(g, fork);
+	held_draw(g, fork, bytes);
 	for (; count > 0; count--)
 		burst_of(g, bytes, below(g, 2) ? begin.c : fork.c);
 	op_add(g, end);
