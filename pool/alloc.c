@@ -112,6 +112,8 @@ static int free_end(struct gcp_pool *pool, uint64_t page, bool close)
 		result = gcp_pages_close(pool, page);
 	if (__builtin_expect(close && result == 0, 0))
 		result = gcp_pool_regroup(pool);
+	if (__builtin_expect(close && result == 0, 0))
+		gcp_pool_decay(pool);
 	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
 		gcp_pool_limit(pool);
 	return result == -EBUSY ? 0 : result;

@@ -23,6 +23,7 @@ void gcp_config_default(struct gcp_config *config)
 	    .window_blocks = 1024,
 	    .page_blocks = 256,
 	    .thread_cache_bytes = 32 << 20,
+	    .decay_ms = 10 * 1000,
 	    .host = true,
 	    .host_pow2_max = 1 << 20,
 	    .host_steps = 8,

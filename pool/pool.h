@@ -49,7 +49,7 @@ struct gcp_config {
 	uint64_t class_list[GCP_CLASS_LIST_MAX]; /* explicit classes, ascending */
 	uint32_t class_list_count;               /* 0: computed from the above */
 	uint64_t slab_max;      /* classes up to this are cut from slabs */
-	uint64_t segment_bytes; /* driver allocation that medium blocks share */
+	uint64_t segment_bytes; /* driver allocation that smaller blocks share */
 	uint64_t split_limit;   /* what is larger has a segment of its own */
 	uint64_t window_bytes;  /* growth bound: freed bytes that may circulate,
 				 * still pending, before a barrier is set */
@@ -57,6 +57,8 @@ struct gcp_config {
 	uint32_t page_blocks;   /* a page is closed after so many frees of one thread */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
 	uint64_t cache_limit;        /* most unused bytes kept per pool; 0: no limit */
+	uint32_t decay_ms;           /* milliseconds that memory stays idle before it
+				      * goes back; 0: for ever */
 	uint64_t quota;              /* most reserved bytes per device; 0: no limit */
 	bool blocking_free;          /* a free waits for the device, as cudaFree does */
 	bool vmm;            /* segments are mapped by hand where the driver can:

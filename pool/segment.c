@@ -214,6 +214,31 @@ uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *li
 	return taken;
 }
 
+bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns)
+{
+	return segment_is_unused(segment) &&
+	       segment->pool->decay.turn > segment->idle_turn + turns;
+}
+
+uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
+				 struct gcp_segment_list *list)
+{
+	uint64_t completed = atomic_load(&heap->pool->pages.completed), taken = 0;
+	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+
+	while (segment) {
+		struct gcp_segment *next = TAILQ_NEXT(segment, link);
+
+		if (gcp_segment_is_overdue(segment, turns) &&
+		    segment->first->page <= completed) {
+			segment_give_up(heap, segment, list);
+			taken += segment->size;
+		}
+		segment = next;
+	}
+	return taken;
+}
+
 static void slab_retire(struct gcp_pools *pools, struct gcp_slab *slab)
 {
 	struct gcp_block *block = slab->first, *upper;

@@ -55,10 +55,14 @@ static void tell_above(struct gcp_block *block)
 /* --- in and out ------------------------------------------------------------------- */
 
 /* Free memory of the common heap that could be given back, and of it the segments
- * that regroup.c may take. */
+ * that regroup.c may take; and when a segment was last of use, for decay.c. */
 static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, int sign)
 {
 	pool->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
+	if (pool->decay.low_bytes > pool->unused_bytes)
+		pool->decay.low_bytes = pool->unused_bytes;
+	if (gcp_block_is_segment(block))
+		block->segment->idle_turn = pool->decay.turn;
 	if (block->segment->kind == GCP_KIND_SLAB || pool->vmm ||
 	    !gcp_block_is_segment(block))
 		return;

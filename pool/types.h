@@ -8,7 +8,7 @@
  *   how much circulates before a barrier?     window.c
  *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
- *   when does empty memory go back?           regroup.c, reclaim.c
+ *   when does empty memory go back?           regroup.c, decay.c, reclaim.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               host_types.h
@@ -37,6 +37,7 @@
 #include <sys/queue.h>
 #include <bsd/sys/tree.h>
 
+#include "decay.h"
 #include "lock.h"
 #include "pool.h"
 #include "regroup.h"
@@ -162,8 +163,9 @@ struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
 	enum gcp_kind kind;
-	bool classed;    /* its first block, when it was idle, was of a class */
-	uint64_t number; /* counts the segments of its pool as they came */
+	uint64_t idle_turn; /* of decay.c, when it last fell idle */
+	bool classed;       /* its first block, when it was idle, was of a class */
+	uint64_t number;    /* counts the segments of its pool as they came */
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
 	struct gcp_block *first;
@@ -274,6 +276,7 @@ struct gcp_pool {
 	uint64_t settled_page; /* closed when settle_pending last asked; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_regroup regroup;
+	struct gcp_decay decay;
 	uint64_t last_segment;         /* number of the newest segment; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
 	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
@@ -466,6 +469,11 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 				uint64_t bytes, struct gcp_segment_list *list);
 /* The same for all that are not for slabs and whose pages are completed. */
 uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list);
+/* The same for all that are overdue. */
+uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
+				 struct gcp_segment_list *list);
+/* Whether it has been idle for so many whole turns of decay.c. */
+bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns);
 void gcp_heap_forget(struct gcp_heap *heap);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);

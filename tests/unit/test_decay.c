@@ -1,0 +1,206 @@
+/*
+ * test_decay.c - memory that nothing has used for a while goes back; and what a
+ * program uses again stays.
+ */
+#include "fake.h"
+#include "../../pool/types.h"
+
+#define MIB (1ull << 20)
+#define MS  (1000ull * 1000)
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+/* Memory that is idle for a second goes back; each free closes a page. */
+static struct gcp_config decaying(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	config.decay_ms = 1000;
+	config.page_blocks = 1;
+	return config;
+}
+
+static void spike(struct gcp_pools *pools)
+{
+	gcp_addr addrs[16];
+
+	for (int i = 0; i < 16; i++)
+		addrs[i] = must_alloc(fake_pool(pools), 20 * MIB);
+	/* As in a program that has found its size: nothing to be regrouped. */
+	gcp_regroup_forget(fake_pool(pools));
+	for (int i = 0; i < 16; i++)
+		must_free(pools, addrs[i]);
+}
+
+/* A small block every 10 ms, on a device that is done at once. */
+static void idle(struct gcp_pools *pools, int ms)
+{
+	for (int i = 0; i < ms; i += 10) {
+		gcp_addr addr = must_alloc(fake_pool(pools), 64 << 10);
+
+		fake.done = fake_submit();
+		must_free(pools, addr);
+		fake_pass(10 * MS);
+	}
+}
+
+static void what_a_spike_left_goes_back(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	idle(pools, 100);
+	spike(pools);
+	idle(pools, 950);
+	assert_true(fake.memory_used >= 16 * 20 * MIB);
+	idle(pools, 600);
+	assert_true(fake.memory_used <= 32 * MIB);
+	assert_int_equal(fake.waits, 0);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
+static void what_comes_again_in_time_stays(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	spike(pools);
+	idle(pools, 900);
+	uint64_t allocs = fake.allocs, frees = fake.frees;
+
+	for (int i = 0; i < 20; i++) {
+		spike(pools);
+		idle(pools, 900);
+	}
+	assert_int_equal(fake.allocs, allocs);
+	assert_int_equal(fake.frees, frees);
+	assert_int_equal(must_stats(pools).trims, 0);
+	fake_finish(pools);
+}
+
+/* A program that was silent for long and goes on as before. */
+static void a_pause_costs_nothing(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		spike(pools);
+		fake.done = fake.submitted;
+		fake_pass(600 * 1000 * MS);
+	}
+	assert_int_equal(fake.frees, 0);
+	fake_finish(pools);
+}
+
+static void nothing_goes_back_unless_asked_for(void **state)
+{
+	struct gcp_config config = decaying();
+
+	(void)state;
+	config.decay_ms = 0;
+	struct gcp_pools *pools = fake_pools(&config);
+
+	spike(pools);
+	idle(pools, 20000);
+	assert_int_equal(fake.frees, 0);
+	fake_finish(pools);
+}
+
+/* The driver's free would wait for a device that always has work: that is put off, but
+ * not for ever. */
+static void a_busy_program_waits_at_most_once_in_the_while(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+	uint64_t gone = 0;
+
+	(void)state;
+	spike(pools);
+	for (int i = 0; i < 400; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), 64 << 10);
+
+		fake.done = fake_submit() - 1; /* not the latest work */
+		must_free(pools, addr);
+		fake_pass(10 * MS);
+		if (gone == 0 && fake.frees > 0)
+			gone = (uint64_t)i * 10;
+	}
+	assert_true(gone >= 2000);
+	assert_true(gone <= 3000);
+	assert_true(fake.memory_used <= 32 * MIB);
+	assert_int_equal(fake.waits, 0);
+	fake_finish(pools);
+}
+
+static void nothing_goes_back_while_a_stream_captures(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	spike(pools);
+	idle(pools, 100);
+	gcp_pools_fences_hold(pools);
+	idle(pools, 5000);
+	assert_int_equal(fake.frees, 0);
+	gcp_pools_fences_release(pools);
+	fake_finish(pools);
+}
+
+static void unused_chunks_go_back(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	config.decay_ms = 1000;
+	config.page_blocks = 1;
+	fake_reset_vmm();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	spike(pools);
+	idle(pools, 900);
+	assert_true(fake.memory_used >= 16 * 20 * MIB);
+	idle(pools, 1500); /* a page of such blocks takes 160 ms */
+	assert_true(fake.memory_used <= 32 * MIB);
+	/* What comes again stays. */
+	spike(pools);
+	idle(pools, 900);
+	spike(pools);
+	uint64_t creates = fake.creates;
+
+	for (int i = 0; i < 5; i++) {
+		idle(pools, 900);
+		spike(pools);
+	}
+	assert_int_equal(fake.creates, creates);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(what_a_spike_left_goes_back, setup),
+	    cmocka_unit_test_setup(what_comes_again_in_time_stays, setup),
+	    cmocka_unit_test_setup(a_pause_costs_nothing, setup),
+	    cmocka_unit_test_setup(nothing_goes_back_unless_asked_for, setup),
+	    cmocka_unit_test_setup(a_busy_program_waits_at_most_once_in_the_while,
+				   setup),
+	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
+	    cmocka_unit_test_setup(unused_chunks_go_back, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
