@@ -144,7 +144,7 @@ static void fill_becomes_serve(struct gcp_magazine *magazine)
 	uint16_t count = magazine->fill_count;
 
 	magazine_init(magazine);
-	magazine->batch = batch;
+	magazine->limit = magazine->batch = batch;
 	magazine->misses = misses;
 	if (!fill)
 		return;
@@ -178,22 +178,46 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 	}
 }
 
-/* `fill` is a batch long, or the cache holds too much: looks how long a batch is by
- * now, and lets the older one go if there are two. */
+/* How many blocks go to others at once, of a thread that keeps `most` of them twice. */
+static uint32_t batch_of(uint32_t most)
+{
+	enum { BATCH_LEAST = 8, BATCHES = 4 };
+
+	if (most > BATCH_MAX)
+		return BATCH_MAX;
+	if (most > BATCH_LEAST * BATCHES)
+		return most / BATCHES;
+	return most > BATCH_LEAST ? BATCH_LEAST : most;
+}
+
+/* `fill` may have grown to a batch, or the cache holds too much: looks how long a batch
+ * is by now, and lets the older blocks go if the thread has not taken any since, or
+ * holds all it may. What it does take it had better have freed itself: from another
+ * thread it would come with cold cache lines. */
 static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    bool over, struct gcp_chain *excess)
 {
 	struct gcp_window window = gcp_window_of_thread(cache->pool);
-	uint32_t count = magazine->fill_count + (over ? magazine->serve_count : 0u);
-	uint32_t batch = gcp_window_blocks(&window, magazine->fill->size);
+	uint32_t most = gcp_window_blocks(&window, magazine->fill->size);
+	uint32_t count = (uint32_t)magazine->fill_count + magazine->serve_count;
+	uint32_t batch;
 
 	if (gcp_depot_is_open(cache->pool))
-		batch = gcp_cache_batch(cache, magazine->fill->size);
-	magazine->batch = (uint16_t)(batch < BATCH_MAX ? batch : BATCH_MAX);
-	if (count < magazine->batch)
-		return;
-	serve_drain(cache, magazine, excess);
-	fill_becomes_serve(magazine);
+		most = gcp_cache_batch(cache, magazine->fill->size);
+	if (most > BATCH_MAX)
+		most = BATCH_MAX;
+	batch = batch_of(most);
+	if (magazine->serve &&
+	    (count >= 2 * most || (magazine->fill_count >= batch &&
+				   (over || magazine->serve_count == magazine->seen))))
+		serve_drain(cache, magazine, excess);
+	if (!magazine->serve && magazine->fill_count >= batch)
+		fill_becomes_serve(magazine);
+	magazine->seen = magazine->serve_count;
+	magazine->batch = (uint16_t)batch;
+	magazine->limit =
+	    (uint16_t)(magazine->fill_count < batch ? batch
+						    : magazine->fill_count + batch);
 }
 
 /* --- take and put: the slow halves --------------------------------------------------
@@ -238,6 +262,7 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 	bool full = false;
 
 	gcp_own_enter(&cache->own);
+	magazine->seen = UINT16_MAX;
 	if (!magazine->serve)
 		fill_becomes_serve(magazine);
 	if (!serve_is_ready(cache, magazine))
@@ -267,17 +292,17 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 
 	if (share)
 		cache->page_left = cache->page_part = cache->page_share;
-	if (magazine->fill && (over || magazine->fill_count >= magazine->batch))
+	if (magazine->fill && (over || magazine->fill_count >= magazine->limit))
 		magazine_rotate(cache, magazine, over, &excess);
 	bool everything = cache_bytes(cache) > cache->limit;
 	if (everything)
 		cache_drain(cache, &excess);
 	gcp_own_leave(&cache->own);
-	if (over)
-		gcp_window_pressed(cache->pool);
-
-	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess)))
+	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess))) {
+		if (everything || gcp_depot_is_open(cache->pool))
+			gcp_window_pressed(cache->pool);
 		chain_to_heap(cache->pool, &excess);
+	}
 	if (full)
 		gcp_cache_hand_over(cache);
 	return share && gcp_pages_fill(cache->pool, filled);
@@ -423,22 +448,30 @@ static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 static void flush_later(struct gcp_pool *pool, int64_t flushed)
 {
 	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+	uint64_t later = at + (at / 8 > FLUSH_GROWTH ? at / 8 : FLUSH_GROWTH);
 
-	if (flushed < FLUSH_WORTH)
-		at += at / 8 > FLUSH_GROWTH ? at / 8 : FLUSH_GROWTH;
-	atomic_store_explicit(&pool->flush_at, at, memory_order_relaxed);
+	atomic_store_explicit(&pool->flush_at, flushed < FLUSH_WORTH ? later : at,
+			      memory_order_relaxed);
+	atomic_store_explicit(&pool->flush_in_hurry_at, later, memory_order_relaxed);
 }
 
 /* For a few small blocks that is too dear, and few threads have no more of them. But
- * many that are idle must not keep much from those that work. */
+ * many that are idle must not keep much from those that work. Threads in a hurry
+ * would take from each other again and again what each needs: the pool may grow. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 {
-	if (kind != GCP_KIND_SLAB)
-		return true;
-	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) >=
-		   FLUSH_THREADS &&
-	       atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
-		   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
+	uint64_t reserved =
+	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+	uint32_t threads =
+	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
+
+	if (kind == GCP_KIND_SLAB)
+		return threads >= FLUSH_THREADS &&
+		       reserved >=
+			   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
+	return atomic_load_explicit(&pool->hurried, memory_order_relaxed) == 0 ||
+	       reserved >=
+		   atomic_load_explicit(&pool->flush_in_hurry_at, memory_order_relaxed);
 }
 
 void gcp_caches_flush(struct gcp_pool *pool)

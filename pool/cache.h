@@ -29,7 +29,10 @@ struct gcp_magazine {
 	struct gcp_block *fill; /* put onto */
 	struct gcp_block **fill_last;
 	uint16_t serve_count, fill_count;
-	uint16_t batch;  /* so many in `fill` make a batch */
+	uint16_t limit;  /* of fill_count: then gcp_cache_put_slow looks */
+	uint16_t batch;  /* so many are left for others at once, or 0 */
+	uint16_t seen;   /* serve_count when that was done last; UINT16_MAX: some
+			  * were wanted since */
 	uint16_t misses; /* times the heap was asked since the cache was emptied */
 };
 
@@ -189,7 +192,7 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 	*magazine->fill_last = block;
 	magazine->fill_last = &block->next;
 	magazine->fill_count++;
-	bool much = cache->page_left <= 0 || magazine->fill_count >= magazine->batch ||
+	bool much = cache->page_left <= 0 || magazine->fill_count >= magazine->limit ||
 		    cache->tally.delta[GCP_LEVEL_ALLOCATED] < cache->floor;
 	gcp_own_leave(&cache->own);
 	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, size_class);

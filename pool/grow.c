@@ -524,12 +524,12 @@ static int gather_ready(struct gcp_pool *pool)
 
 /* Whether to ask which pages are completed before a barrier is set. Asking costs the
  * host several times what a barrier costs it; and to the device a barrier is next to
- * nothing when all work is on one stream. But with several streams each of them pays
- * for a barrier at its next launch, where only completion counts a barrier waits, and
- * one that makes several contexts wait is dear. */
+ * nothing when its page is as old as the window, or all work is on one stream. But
+ * where only completion counts a barrier waits, and one that makes several contexts
+ * wait is dear. */
 static bool asks_first(struct gcp_pool *pool)
 {
-	return gcp_window(pool).streams != 1 ||
+	return gcp_window(pool).streams == 0 ||
 	       atomic_load_explicit(&pool->pools->completed_only, memory_order_relaxed);
 }
 

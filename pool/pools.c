@@ -102,7 +102,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	TAILQ_INIT(&pool->lost);
 	atomic_store(&pool->pages.open, GCP_PAGE_FIRST);
 	atomic_store(&pool->pages.completed, GCP_PAGE_FIRST - 1);
-	pool->quick_completed = GCP_PAGE_FIRST;
+	pool->dear_completed = GCP_PAGE_FIRST;
 	atomic_store(&pool->pages.ready, GCP_PAGE_FIRST - 1);
 	gcp_heap_init(&pool->common, pool, classes, false);
 	gcp_regroup_forget(pool);

@@ -277,27 +277,28 @@ struct gcp_pool {
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_regroup regroup;
 	struct gcp_decay decay;
-	uint64_t last_segment;         /* number of the newest segment; lock */
-	_Atomic uint32_t cache_count;  /* threads that cache from here */
-	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
-	struct gcp_stats stats;        /* lock */
-	struct gcp_tally tally;        /* of threads without a cache; lock */
-	struct gcp_depot *depots;      /* [class] */
-	_Atomic int64_t depot_bytes;   /* in all of them */
-	_Atomic uint64_t flush_at;     /* bytes reserved: gcp_caches_may_help */
-	struct gcp_pool *_Atomic next; /* pools->first; never removed */
+	uint64_t last_segment;        /* number of the newest segment; lock */
+	_Atomic uint32_t cache_count; /* threads that cache from here */
+	_Atomic uint32_t unasked;     /* turns of asks_first in grow.c */
+	struct gcp_stats stats;       /* lock */
+	struct gcp_tally tally;       /* of threads without a cache; lock */
+	struct gcp_depot *depots;     /* [class] */
+	_Atomic int64_t depot_bytes;  /* in all of them */
+	_Atomic uint64_t flush_at, flush_in_hurry_at; /* bytes reserved: cache.c */
+	struct gcp_pool *_Atomic next;                /* pools->first; never removed */
 	_Atomic bool live;
-	_Atomic uint32_t widened;  /* times the window was doubled: window.c; written
-				    * under fence_lock */
-	uint64_t barrier_ns;       /* when the latest barrier was set; fence_lock */
-	_Atomic uint32_t hurried;  /* times the window was doubled for threads in a
-				    * hurry: window.c; written under fence_lock */
-	_Atomic bool pressed;      /* a thread wanted the page that was closed last */
-	uint64_t quick_completed;  /* pages, when last doubled; fence_lock */
-	uint32_t quick_pages;      /* closed in quick succession; fence_lock */
-	uint64_t closed_ns;        /* when the latest page was closed; fence_lock */
-	_Atomic bool leaving;      /* gcp_pool_leave waits until there are no */
-	_Atomic uint32_t visitors; /* users on their own account */
+	_Atomic uint32_t widened; /* times the window was doubled: window.c; written
+				   * under fence_lock */
+	uint64_t barrier_ns;      /* when the latest barrier was set; fence_lock */
+	_Atomic uint32_t hurried; /* times the window was doubled for threads in a
+				   * hurry: window.c; written under fence_lock */
+	_Atomic bool pressed;     /* a thread wanted the page that was closed last */
+	uint64_t dear_completed;  /* pages, when last doubled; fence_lock */
+	uint32_t dear_pages;      /* in a row; fence_lock */
+	uint64_t closed_ns, closed_cost; /* when the latest page was closed, and what
+					  * fences had cost by then; fence_lock */
+	_Atomic bool leaving;            /* gcp_pool_leave waits until there are no */
+	_Atomic uint32_t visitors;       /* users on their own account */
 	_Atomic uint64_t
 	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
 	struct gcp_host_shelf *_Atomic host_shelves; /* host_types.h */

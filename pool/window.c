@@ -13,8 +13,10 @@
  * (gcp_pools_stream_used); what nobody reports counts as many.
  *
  * A page costs its fence and its barrier, half a microsecond of calls that the driver
- * takes one at a time. Threads that use up pages faster than kernels could be launched
- * in between would spend all their time there: their pages are made larger.
+ * takes one at a time, and many where threads stand in line for it. Threads that use up
+ * pages as fast as the driver closes them would spend all their time there: their pages
+ * are made larger. One thread that launches a kernel for each block pays one part in a
+ * hundred.
  */
 #include "types.h"
 
@@ -37,12 +39,18 @@ enum {
 	BARRIERS_FAR_NS = 200 * 1000,
 	WIDENED_MOST = 3,
 	/* With several streams the window is doubled when pages that were waited
-	 * for are closed as fast as this, time and again, and halved when they are
-	 * as slow as that; both for a page of the ordinary size. To launch a kernel
-	 * takes 2 us, to fill a page with blocks of a class at least 28 of them. */
+	 * for cost, time and again, more than this part of the time in calls of the
+	 * driver, and halved when they cost less than that part. */
+	PAGES_DEAR_PART = 16,
+	PAGES_CHEAP_PART = 48,
+	PAGES_DEAR_RUN = 4,
+	/* Or when they follow each other faster than kernels could be launched in
+	 * between, which takes 2 us for each: 28 blocks are the fewest of a page.
+	 * For a page of the ordinary size. */
 	PAGES_QUICK_NS = 24 * 1000,
 	PAGES_SLOW_NS = 40 * 1000,
-	PAGES_QUICK_RUN = 4,
+	HURRIED_MOST = 3,
+	HURRIED_ALONE = 2,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */
 	PAGES_OF_A_STREAM = 32,
@@ -139,38 +147,63 @@ void gcp_window_pressed(struct gcp_pool *pool)
 		atomic_store_explicit(&pool->pressed, true, memory_order_relaxed);
 }
 
-/* The more threads, the more the driver's calls stand in their way. */
+/* The more threads, the more the driver's calls stand in their way. But a page of
+ * which the caches cannot hold their shares would send blocks from thread to
+ * thread, with cold cache lines; a thread alone leaves them for itself. */
 static uint32_t hurried_most(const struct gcp_pool *pool)
 {
+	const struct gcp_config *config = &pool->pools->config;
 	uint32_t threads =
 	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-	uint32_t most = threads < 4 ? 2 : 3;
+	uint64_t share = config->window_bytes / PAGES_PER_WINDOW / (threads + !threads);
+	uint32_t most = 0;
 
-	return pool->pools->config.window_bytes <= UINT64_MAX >> most ? most : 0;
+	if (threads < 2)
+		most = HURRIED_ALONE;
+	while (most < HURRIED_MOST && threads > 1 &&
+	       share << (most + 1) <= config->thread_cache_bytes)
+		most++;
+	return config->window_bytes <= UINT64_MAX >> most ? most : 0;
+}
+
+/* What the driver's calls for fences have cost so far. */
+static uint64_t fences_ns(const struct gcp_pool *pool)
+{
+	static const enum gcp_driver_call calls[] = {
+	    GCP_CALL_fence_record, GCP_CALL_fence_query, GCP_CALL_fence_order};
+	uint64_t ns = 0;
+
+	for (int i = 0; i < 3; i++)
+		ns += atomic_load_explicit(&pool->calls[calls[i]][1],
+					   memory_order_relaxed);
+	return ns;
 }
 
 void gcp_window_page_closed(struct gcp_pool *pool)
 {
 	uint32_t hurried = atomic_load_explicit(&pool->hurried, memory_order_relaxed);
-	uint64_t now = pool->pools->driver.clock_ns();
-	uint64_t since = (now - pool->closed_ns) >> hurried;
+	uint64_t now = pool->pools->driver.clock_ns(), cost = fences_ns(pool);
+	uint64_t since = now - pool->closed_ns, part = cost - pool->closed_cost;
 	bool pressed =
 	    atomic_exchange_explicit(&pool->pressed, false, memory_order_relaxed);
 
 	pool->closed_ns = now;
-	if (since >= PAGES_QUICK_NS) {
-		pool->quick_pages = 0;
-		if (since > PAGES_SLOW_NS && hurried > 0)
+	pool->closed_cost = cost;
+	bool quick = since >> hurried < PAGES_QUICK_NS;
+	if (part * PAGES_DEAR_PART < since && !quick) {
+		pool->dear_pages = 0;
+		if (part * PAGES_CHEAP_PART < since && hurried > 0 &&
+		    since >> hurried > PAGES_SLOW_NS)
 			hurried--;
-	} else if (pressed && ++pool->quick_pages >= PAGES_QUICK_RUN) {
+	} else if (pressed && ++pool->dear_pages >= PAGES_DEAR_RUN) {
 		uint64_t completed =
 		    atomic_load_explicit(&pool->pages.completed, memory_order_relaxed);
 
 		/* A device that gets nothing done would only be waited for with
 		 * more memory in hand. */
-		pool->quick_pages = 0;
-		if (hurried < hurried_most(pool) && completed > pool->quick_completed) {
-			pool->quick_completed = completed;
+		pool->dear_pages = 0;
+		if (hurried < hurried_most(pool) && completed > pool->dear_completed) {
+			pool->dear_completed = completed;
 			hurried++;
 		}
 	}

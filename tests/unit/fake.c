@@ -168,6 +168,7 @@ static int fake_fence_record(void *ctx, void *fence)
 	int result = 0;
 
 	(void)ctx;
+	fake_pass(fake.fence_ns);
 	pthread_mutex_lock(&lock);
 	fake.records++;
 	if (fake.capturing)

@@ -29,6 +29,7 @@ struct fake {
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */
 	uint64_t free_ns;                /* that mem_free takes */
+	uint64_t fence_ns;               /* that fence_record takes */
 	bool third_party;
 	uint64_t fail_at, fail_code; /* the fail_at-th driver call fails */
 	uint64_t calls;
