@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "pitch.h"
 #include "report.h"
+#include "streams.h"
 
 /* Larger requests cannot succeed; the real function says so. */
 #define GCP_BYTES_MAX ((size_t)1 << 46)
@@ -177,36 +178,94 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 	return memory_freed(ptr, result);
 }
 
-/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
- * 580, measured); while the stream captures it refuses it with INVALID_VALUE.
- * A block of ours goes to the open page, whose fence covers this stream as it
- * covers all others; the refusal is left to CUDA. */
-static bool memory_frees_here(CUdeviceptr ptr, CUstream stream)
+/* The context of `stream` has other streams than the block's, and the block's page
+ * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
+ * for there is no page of that other context to free the block into. */
+static CUresult memory_wait_stream(CUstream stream)
+{
+	struct gcp_visit visit;
+	CUresult result = gcp_visit_begin(&visit, NULL);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuStreamSynchronize ? gcp_real.cuStreamSynchronize(stream)
+					      : CUDA_ERROR_NOT_SUPPORTED;
+	gcp_visit_end(&visit);
+	return result;
+}
+
+/* Makes `stream` done with a block of `owner`, unless the page that the block is
+ * freed into covers it: that of the same context, or of a green one's primary. */
+static CUresult memory_leave_stream(CUstream stream, void *owner)
+{
+	CUcontext ctx = NULL, home = NULL;
+	CUresult result;
+	int device;
+
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		result = gcp_real.cuCtxGetCurrent(&ctx);
+	else if (gcp_real.cuStreamGetCtx)
+		result = gcp_real.cuStreamGetCtx(stream, &ctx);
+	else
+		return memory_wait_stream(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
+		return CUDA_SUCCESS;
+	return memory_wait_stream(stream);
+}
+
+/* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,
+ * measured). */
+static CUresult memory_refuse_captured(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result;
 	cuuint64_t id;
 
-	if (!ptr || !gcp_process_pooling() || !gcp_pools_owns(gcp_process.pools, ptr))
-		return false;
 	if (!gcp_tracker_capturing(gcp_process.tracker) ||
 	    !gcp_real.cuStreamGetCaptureInfo)
-		return true;
-	return gcp_real.cuStreamGetCaptureInfo(stream, &status, &id) == CUDA_SUCCESS &&
-	       status == CU_STREAM_CAPTURE_STATUS_NONE;
+		return CUDA_SUCCESS;
+	result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
+ * 580, measured). A block of ours goes to the open page, whose fence covers this
+ * stream as it covers all others of its context. The real function must not see
+ * it, live or not: where a block begins a driver allocation, that would go. */
+static CUresult memory_free_here(CUdeviceptr ptr, CUstream stream, void *owner)
+{
+	CUresult result = memory_refuse_captured(stream);
+
+	if (result == CUDA_SUCCESS)
+		result = memory_leave_stream(stream, owner);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!gcp_thread.exit_registered)
+		gcp_life_watch_thread();
+	return memory_freed(ptr, gcp_pools_free_async(gcp_process.pools, ptr));
 }
 
 static CUresult memory_free_async(CUresult (*real)(CUdeviceptr, CUstream),
 				  CUdeviceptr ptr, CUstream stream, bool per_thread)
 {
-	CUstream named = !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
+	int known = -ENOENT;
+	void *owner = NULL;
 	CUresult result;
 	uint64_t start;
 
-	if (memory_frees_here(ptr, named)) {
-		if (!gcp_thread.exit_registered)
-			gcp_life_watch_thread();
-		return memory_freed(ptr, gcp_pools_free_async(gcp_process.pools, ptr));
-	}
+	if (ptr && gcp_process_pooling())
+		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
+	if (known == 0)
+		return memory_free_here(ptr, gcp_stream_named(stream, per_thread),
+					owner);
+	if (known != -ENOENT)
+		return CUDA_ERROR_INVALID_VALUE;
 	start = gcp_tally_clock();
 	result = real(ptr, stream);
 	gcp_tally_call(GCP_TALLY_mem_free_async, start, 0, result);

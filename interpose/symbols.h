@@ -393,6 +393,8 @@
 	  (node, ret_nodes, ret_edges, ret_count))                                     \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_OPTIONAL,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
+	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
+	  (CUstream stream), (stream))                                                 \
 	X(cuUserObjectCreate, cuUserObjectCreate, 11030, 0, GCP_OPTIONAL,              \
 	  (CUuserObject *ret_object, void *ptr, CUhostFn destroy,                      \
 	   unsigned int references, unsigned int flags),                               \

@@ -151,8 +151,9 @@ struct gcp_block_info {
 int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 		   struct gcp_block_info *ret_info);
 
-/* Whether `addr` is the start of a live block. Lock-free, constant time. */
-bool gcp_pools_owns(struct gcp_pools *pools, gcp_addr addr);
+/* The context whose memory the block at `addr` is. -ENOENT: not the start of a block
+ * of ours; -EINVAL: ours, but free. Lock-free, constant time. */
+int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx);
 
 /* Waits until nothing submitted before the block was handed out can still
  * touch it: what is outside every context's queue (another process, a network

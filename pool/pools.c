@@ -322,12 +322,16 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 /* --- asking about addresses
  * ----------------------------------------------------------------- */
 
-bool gcp_pools_owns(struct gcp_pools *pools, gcp_addr addr)
+int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 
-	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-			    GCP_BLOCK_USED;
+	if (!block)
+		return -ENOENT;
+	if (atomic_load_explicit(&block->state, memory_order_acquire) != GCP_BLOCK_USED)
+		return -EINVAL;
+	*ret_ctx = block->segment->pool->ctx;
+	return 0;
 }
 
 /* The block of `segment` that holds `addr`. pool->lock is held. */

@@ -1,0 +1,192 @@
+/*
+ * corners.c - situations that ordinary programs rarely meet, each written for the
+ * simulated device, where it shows whether what plain CUDA promises is kept.
+ *
+ *   corners SCENE    plays one; 0: all is as on plain CUDA
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda.h>
+
+#include "gcpsim.h"
+
+#define MIB ((size_t)1 << 20)
+
+#define OK(call)                                                                       \
+	do {                                                                           \
+		CUresult code_ = (call);                                               \
+		if (code_) {                                                           \
+			printf("line %d: %s: error %d\n", __LINE__, #call,             \
+			       (int)code_);                                            \
+			exit(2);                                                       \
+		}                                                                      \
+	} while (0)
+
+static bool wrong;
+
+static void must(bool good, const char *what)
+{
+	if (!good)
+		printf("WRONG: %s\n", what);
+	wrong |= !good;
+}
+
+static CUcontext primary(void)
+{
+	CUcontext ctx;
+
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	OK(cuCtxSetCurrent(ctx));
+	return ctx;
+}
+
+static CUcontext context_new(CUstream *ret_stream)
+{
+	CUcontext ctx;
+
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	OK(cuStreamCreate(ret_stream, CU_STREAM_NON_BLOCKING));
+	return ctx;
+}
+
+static CUdeviceptr allocated(size_t bytes)
+{
+	CUdeviceptr p;
+
+	OK(cuMemAlloc(&p, bytes));
+	return p;
+}
+
+/* --- cuMemFreeAsync ------------------------------------------------------------- */
+
+/* The other context's stream works on the block and frees it in its order. */
+static void free_on_a_stream_of_another_context(void)
+{
+	CUstream mine, others;
+	CUcontext other = context_new(&others), here = context_new(&mine);
+	CUdeviceptr p = allocated(MIB), next;
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, others));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	for (int i = 0; i < 400; i++) {
+		next = allocated(MIB);
+		OK(cuMemsetD8Async(next, 2, MIB, mine));
+		OK(cuMemFree(next));
+		if (i % 50 == 49)
+			OK(cuCtxSynchronize());
+	}
+	must(gcpsim_hazards() == 0, "the block was used again too early");
+}
+
+/* The same by way of a context's default stream. */
+static void free_on_a_default_stream_of_another_context(void)
+{
+	CUstream mine, others;
+	CUcontext other = context_new(&others), here = context_new(&mine);
+	CUdeviceptr p = allocated(MIB), next;
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, CU_STREAM_LEGACY));
+	OK(cuMemFreeAsync(p, NULL));
+	OK(cuCtxSetCurrent(here));
+	for (int i = 0; i < 400; i++) {
+		next = allocated(MIB);
+		OK(cuMemsetD8Async(next, 2, MIB, mine));
+		OK(cuMemFree(next));
+		if (i % 50 == 49)
+			OK(cuCtxSynchronize());
+	}
+	must(gcpsim_hazards() == 0, "the block was used again too early");
+}
+
+/* In its own context it waits for nothing, as on plain CUDA. */
+static void free_on_a_stream_of_its_context(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFreeAsync(p, stream));
+	must(gcpsim_pending() > 0, "the call waited");
+}
+
+/* A capture elsewhere does not hear of it (plain CUDA refuses). */
+static void free_on_a_stream_of_another_context_beside_a_capture(void)
+{
+	CUstream mine, others, third;
+	CUcontext other = context_new(&others), here = context_new(&mine);
+	CUdeviceptr p = allocated(MIB), next;
+	CUgraph graph;
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuStreamBeginCapture(mine, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, others));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	OK(cuStreamEndCapture(mine, &graph));
+	OK(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 400; i++) {
+		next = allocated(MIB);
+		OK(cuMemsetD8Async(next, 2, MIB, third));
+		OK(cuMemFree(next));
+	}
+	must(gcpsim_hazards() == 0, "the block was used again too early");
+	must(gcpsim_invalidated() == 0, "a capture was destroyed");
+}
+
+static void free_on_no_stream(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	OK(cuStreamDestroy(stream));
+	must(cuMemFreeAsync(p, stream) != CUDA_SUCCESS, "a dead stream was accepted");
+	OK(cuMemFree(p));
+}
+
+/* --- the run ---------------------------------------------------------------------- */
+
+#define SCENE(name)                                                                    \
+	{                                                                              \
+#name, name                                                            \
+	}
+
+static const struct {
+	const char *name;
+	void (*play)(void);
+} scenes[] = {
+    SCENE(free_on_a_stream_of_another_context),
+    SCENE(free_on_a_default_stream_of_another_context),
+    SCENE(free_on_a_stream_of_its_context),
+    SCENE(free_on_a_stream_of_another_context_beside_a_capture),
+    SCENE(free_on_no_stream),
+};
+
+int main(int argc, char **argv)
+{
+	OK(cuInit(0));
+	for (size_t i = 0; i < sizeof(scenes) / sizeof(*scenes); i++) {
+		if (argc == 2 && !strcmp(argv[1], scenes[i].name)) {
+			scenes[i].play();
+			return wrong;
+		}
+	}
+	return 2;
+}
