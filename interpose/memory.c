@@ -299,6 +299,7 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (gcp_process_pooling() && gcp_life_pool()) {
+		gcp_tracker_collect(gcp_process.tracker);
 		reclaimable =
 		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device);
 		available = reclaimable < total - available

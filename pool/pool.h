@@ -259,7 +259,8 @@ uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
  * given back. */
 uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes);
 
-/* Bytes on `device` that are reserved and that no block of the program holds. */
+/* Bytes on `device` that are reserved and that neither a block of the program nor the
+ * private heap of a graph holds. */
 uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
 
 /* --- mapped segments -------------------------------------------------------- */

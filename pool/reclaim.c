@@ -135,15 +135,19 @@ uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
 	return given;
 }
 
-/* Bytes of the pool that are reserved and that no block of the program holds. */
+/* Bytes of the pool that are reserved and that no block of the program holds: all of
+ * them could go back, for a live graph keeps also what is free in its heap. */
 static uint64_t pool_unheld(struct gcp_pool *pool)
 {
-	uint64_t allocated = gcp_pool_allocated(pool), reserved;
+	uint64_t kept = gcp_pool_allocated(pool), reserved;
+	struct gcp_heap *heap;
 
 	pthread_mutex_lock(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		kept += heap->reserved_bytes - heap->used_bytes;
 	pthread_mutex_unlock(&pool->lock);
-	return reserved > allocated ? reserved - allocated : 0;
+	return reserved > kept ? reserved - kept : 0;
 }
 
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes)

@@ -161,6 +161,35 @@ static void free_on_no_stream(void)
 	OK(cuMemFree(p));
 }
 
+/* --- how much is free ------------------------------------------------------------ */
+
+/* What cuMemGetInfo calls free can be had. */
+static void free_memory_beside_a_graph(void)
+{
+	size_t unused, total, bytes = 128 * MIB;
+	CUgraphExec exec;
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	p = allocated(bytes);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuMemGetInfo(&unused, &total));
+	must(total - unused >= bytes, "the graph's memory counts as free");
+	must(!cuMemAlloc(&p, unused - 4 * MIB), "what is free cannot be had");
+	cuMemFree(p);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	OK(cuMemGetInfo(&unused, &total));
+	must(total - unused < bytes, "memory of a graph that is gone is not free");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 #define SCENE(name)                                                                    \
@@ -177,6 +206,7 @@ static const struct {
     SCENE(free_on_a_stream_of_its_context),
     SCENE(free_on_a_stream_of_another_context_beside_a_capture),
     SCENE(free_on_no_stream),
+    SCENE(free_memory_beside_a_graph),
 };
 
 int main(int argc, char **argv)
