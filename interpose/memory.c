@@ -105,14 +105,32 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	return (CUresult)result;
 }
 
-/* The same for rows; the first ones of a device are also how the pitch is learnt. */
-static CUresult pitch_pass_relaxed(CUdeviceptr *ret_ptr, size_t *ret_pitch,
-				   size_t width, size_t height, unsigned int element)
+/* Whether memory of now would belong to a capture: a small block tells. */
+static bool pitch_is_captured(struct gcp_pool *pool)
+{
+	struct gcp_block_info info;
+	bool captured;
+	gcp_addr addr;
+
+	if (!gcp_process_capturing())
+		return false;
+	if (gcp_memory_alloc(pool, 1, &addr) != 0)
+		return true;
+	captured = gcp_pools_find(gcp_process.pools, addr, &info) != 0 || info.heap;
+	gcp_memory_free(addr);
+	return captured;
+}
+
+/* The same for rows; the first ones of a device are also how the pitch is learnt.
+ * CUDA gives no memory for an element that it does not know. */
+static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
+				   size_t *ret_pitch, size_t width, size_t height,
+				   unsigned int element)
 {
 	struct gcp_visit visit;
 	CUresult result;
 
-	if (gcp_process_capturing())
+	if (gcp_pitch_known(element) && pitch_is_captured(pool))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	do {
 		result = gcp_visit_begin(&visit, NULL);
@@ -142,10 +160,12 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 	pitch = gcp_pitch_of(width, element);
 	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
 	    bytes > GCP_BYTES_MAX)
-		return pitch_pass_relaxed(ret_ptr, ret_pitch, width, height, element);
+		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
+					  element);
 	result = gcp_memory_alloc(pool, bytes, &addr);
 	if (result < 0)
-		return pitch_pass_relaxed(ret_ptr, ret_pitch, width, height, element);
+		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
+					  element);
 	if (result == 0)
 		*ret_ptr = addr;
 	*ret_pitch = pitch; /* CUDA says it even when memory is out */

@@ -41,7 +41,7 @@ size_t gcp_pitch_of(size_t width, unsigned int element)
 	struct gcp_visit visit;
 	size_t step, pitch;
 
-	if (device >= DEVICES_MAX || (element != 4 && element != 8 && element != 16))
+	if (device >= DEVICES_MAX || !gcp_pitch_known(element))
 		return 0;
 	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
 	while (step == 0) {

@@ -4,9 +4,16 @@
 #ifndef GCP_INTERPOSE_PITCH_H
 #define GCP_INTERPOSE_PITCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "symbols.h"
+
+/* Whether CUDA takes elements of so many bytes. */
+static inline bool gcp_pitch_known(unsigned int element)
+{
+	return element == 4 || element == 8 || element == 16;
+}
 
 /* The pitch that CUDA would choose on the current device for rows of `width`
  * bytes; 0 if it is not known, or if CUDA would refuse `element`. */

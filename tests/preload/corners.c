@@ -190,6 +190,69 @@ static void free_memory_beside_a_graph(void)
 	must(total - unused < bytes, "memory of a graph that is gone is not free");
 }
 
+/* --- pitched memory -------------------------------------------------------------- */
+
+/* What CUDA says of a wrong element does not depend on captures. */
+static void pitch_of_a_wrong_element_in_a_capture(void)
+{
+	static const CUstreamCaptureMode modes[] = {
+	    CU_STREAM_CAPTURE_MODE_GLOBAL,
+	    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+	    CU_STREAM_CAPTURE_MODE_RELAXED,
+	};
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+	size_t pitch;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	allocated(4096);
+	for (int i = 0; i < 3; i++) {
+		OK(cuStreamBeginCapture(stream, modes[i]));
+		must(cuMemAllocPitch(&p, &pitch, 1000, 10, 3) ==
+			 CUDA_ERROR_INVALID_VALUE,
+		     "another code");
+		OK(cuStreamEndCapture(stream, &graph));
+		OK(cuGraphDestroy(graph));
+	}
+	must(gcpsim_invalidated() == 0, "a capture was destroyed");
+}
+
+static void *pitch_elsewhere(void *arg)
+{
+	CUdeviceptr p;
+	size_t pitch;
+
+	OK(cuCtxSetCurrent(arg));
+	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
+	OK(cuMemFree(p));
+	return NULL;
+}
+
+/* The pitch cannot be learnt just now: a thread that does not capture gets what
+ * CUDA gives, and one that does gets nothing, for no graph would keep it. */
+static void unknown_pitch_beside_a_capture(void)
+{
+	CUcontext ctx = primary();
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+	pthread_t thread;
+	size_t pitch;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	allocated(4096);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	gcpsim_fail("cuMemAllocPitch_v2:1");
+	must(cuMemAllocPitch(&p, &pitch, 1000, 10, 4) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "a capture was given memory that its graph does not keep");
+	gcpsim_fail("cuMemAllocPitch_v2:1");
+	pthread_create(&thread, NULL, pitch_elsewhere, ctx);
+	pthread_join(thread, NULL);
+	OK(cuStreamEndCapture(stream, &graph));
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 #define SCENE(name)                                                                    \
@@ -207,6 +270,8 @@ static const struct {
     SCENE(free_on_a_stream_of_another_context_beside_a_capture),
     SCENE(free_on_no_stream),
     SCENE(free_memory_beside_a_graph),
+    SCENE(pitch_of_a_wrong_element_in_a_capture),
+    SCENE(unknown_pitch_beside_a_capture),
 };
 
 int main(int argc, char **argv)
