@@ -40,6 +40,13 @@ struct gcp_capture_state {
 	void *graph;      /* the graph being built; NULL if the driver hides it */
 };
 
+/* What hangs on a graph: part of the caller's own, who keeps it until one of these
+ * is called. */
+struct gcp_attachment {
+	void (*destroy)(struct gcp_attachment *attachment);
+	void (*discard)(struct gcp_attachment *attachment);
+};
+
 struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
 	int (*capture_state)(void *ctx, void *stream,
@@ -57,10 +64,11 @@ struct gcp_capture_driver {
 	int (*thread_mode)(void);
 
 	/* Hangs a user object with one reference on the graph: CUDA calls
-	 * destroy(arg), once, when the graph and all made from it are gone and
-	 * no launch is in flight. `destroy` runs on a thread of the driver's
-	 * and may not call CUDA. If it fails, destroy is never called. */
-	int (*graph_attach)(void *graph, void (*destroy)(void *arg), void *arg);
+	 * destroy, once, when the graph and all made from it are gone and no launch
+	 * is in flight. If it fails, discard is called instead, now or later. Either
+	 * runs on a thread of the driver's and may not call CUDA. 0 or a CUresult;
+	 * takes no memory of the host. */
+	int (*graph_attach)(void *graph, struct gcp_attachment *attachment);
 };
 
 /* -ENOMEM. Keeps `pools` for good. */

@@ -150,15 +150,20 @@ void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
 }
 
 /* Runs on a thread of the driver's: no lock, no CUDA, no free memory. */
-static void graph_is_gone(void *arg)
+static void graph_is_gone(struct gcp_attachment *attachment)
 {
-	struct gcp_note *note = arg;
+	struct gcp_note *note = (struct gcp_note *)attachment;
 	struct gcp_tracker *tracker = note->tracker;
 
 	note->next = atomic_load(&tracker->notes);
 	while (!atomic_compare_exchange_weak(&tracker->notes, &note->next, note))
 		;
 	atomic_fetch_add(&tracker->attention, 1);
+}
+
+static void graph_refused(struct gcp_attachment *attachment)
+{
+	free((struct gcp_note *)attachment);
 }
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
@@ -205,9 +210,15 @@ static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	capture->spare_note = NULL;
 	if (!note)
 		return -ENOMEM;
-	*note = (struct gcp_note){.tracker = tracker, .graph_pool = graph_pool};
+	*note = (struct gcp_note){
+	    .attachment = {graph_is_gone, graph_refused},
+	    .tracker = tracker,
+	    .graph_pool = graph_pool,
+	};
 	graph_pool->graphs++;
-	if (!graph || tracker->driver.graph_attach(graph, graph_is_gone, note) != 0)
+	if (graph)
+		(void)tracker->driver.graph_attach(graph, &note->attachment);
+	else
 		free(note);
 	return 0;
 }

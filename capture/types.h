@@ -99,6 +99,7 @@ TAILQ_HEAD(gcp_capture_list, gcp_capture);
 
 /* What a user object carries: the graph is gone when CUDA destroys it. */
 struct gcp_note {
+	struct gcp_attachment attachment; /* first */
 	struct gcp_tracker *tracker;
 	struct gcp_graph_pool *graph_pool;
 	struct gcp_note *next;

@@ -134,46 +134,36 @@ static int driver_thread_mode(void)
 	return result;
 }
 
-/* Releasing a user object that found no graph runs its destructor too, and that
- * one must not reach the caller, who was told of the failure. */
-struct gcp_attachment {
-	void (*destroy)(void *arg);
-	void *arg;
-};
-
 static void attachment_end(void *data)
 {
 	struct gcp_attachment *attachment = data;
 
-	if (attachment->destroy)
-		attachment->destroy(attachment->arg);
-	free(attachment);
+	attachment->destroy(attachment);
 }
 
-static int driver_graph_attach(void *graph, void (*destroy)(void *arg), void *arg)
+/* Releasing a user object that found no graph runs its destructor too, then or on
+ * another thread a little later: it is that which discards the attachment. */
+static int driver_graph_attach(void *graph, struct gcp_attachment *attachment)
 {
-	struct gcp_attachment *attachment;
 	CUuserObject object = NULL;
 	struct gcp_visit visit;
 	CUresult result;
 
 	if (!gcp_real.cuUserObjectCreate || !gcp_real.cuGraphRetainUserObject ||
-	    !gcp_real.cuUserObjectRelease)
+	    !gcp_real.cuUserObjectRelease) {
+		attachment->discard(attachment);
 		return CUDA_ERROR_NOT_SUPPORTED;
-	attachment = malloc(sizeof(*attachment));
-	if (!attachment)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*attachment = (struct gcp_attachment){.destroy = destroy, .arg = arg};
+	}
 	gcp_visit_begin(&visit, NULL);
 	result = gcp_real.cuUserObjectCreate(&object, attachment, attachment_end, 1,
 					     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 	if (result != CUDA_SUCCESS) {
-		free(attachment);
+		attachment->discard(attachment);
 	} else {
 		result = gcp_real.cuGraphRetainUserObject(graph, object, 1,
 							  CU_GRAPH_USER_OBJECT_MOVE);
 		if (result != CUDA_SUCCESS) {
-			attachment->destroy = NULL;
+			attachment->destroy = attachment->discard;
 			gcp_real.cuUserObjectRelease(object, 1);
 		}
 	}

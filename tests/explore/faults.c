@@ -48,7 +48,7 @@ static const struct {
     {"cuDevicePrimaryCtxRelease_v2", {719, 0}, true},
     {"cuMemHostRegister_v2", {2, 0}, true},
     {FAULT_LOOKUP, {500, 0}, false},
-    {FAULT_MEMORY, {2, 0}, true},
+    {FAULT_MEMORY, {2, 0}, false},
     {FAULT_BEGIN, {2, 0}, false},
 };
 

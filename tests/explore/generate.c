@@ -260,7 +260,10 @@ static void forked_draw(struct generator *g)
 	}
 	for (unsigned i = (unsigned)below(g, 3); i > 0; i--)
 		burst_of(g, bytes, begin.c);
-	held_draw(g, fork, bytes);
+	if (g->setting->generation > 0)
+		held_draw(g, fork, bytes);
+	else
+		op_add(g, fork);
 	for (; count > 0; count--)
 		burst_of(g, bytes, below(g, 2) ? begin.c : fork.c);
 	op_add(g, end);

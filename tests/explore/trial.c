@@ -5,6 +5,7 @@
  */
 #include "trial.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,17 @@ static void judge(int status)
 	outcome->failed = 1;
 }
 
+/* A fuzzer's timer may strike meanwhile. */
+static bool child_wait(pid_t pid, int *ret_status)
+{
+	pid_t got;
+
+	do
+		got = waitpid(pid, ret_status, 0);
+	while (got < 0 && errno == EINTR);
+	return got == pid;
+}
+
 bool trial_run(const struct trial *trial, const struct setting *setting,
 	       const struct history *history, const uint8_t *kept)
 {
@@ -98,7 +110,7 @@ bool trial_run(const struct trial *trial, const struct setting *setting,
 	pid = fork();
 	if (pid == 0)
 		child(trial, setting, history, kept);
-	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+	if (pid < 0 || !child_wait(pid, &status)) {
 		fputs("explore: cannot fork\n", stderr);
 		exit(2);
 	}

@@ -149,7 +149,7 @@ class Trials:
         product = self.product(name, test)
         if test in ("explore", "faults"):
             explorer = os.path.join(self.build, "tests", "explore", "explore")
-            command = [explorer, "--library", product, "--from", "1",
+            command = [explorer, "--library", product, "--new", "--from", "1",
                        "--count", str(seeds or 1000)]
             command += ["--faults"] if test == "faults" else []
             # See explore_env of tests/explore/meson.build.
@@ -189,7 +189,8 @@ def what_it_said(said):
 
 def seed_of(said):
     found = re.search(r"\bseed[ =](0x[0-9a-f]+|\d+)", said)
-    return int(found.group(1), 0) if found else 0
+    number = int(found.group(1), 0) if found else 0
+    return number & (1 << 60) - 1  # without its generation (tests/explore/draw.h)
 
 
 def judge(trials, mutant, test, seeds):

@@ -20,8 +20,7 @@
 enum { STREAMS = 8, OBJECTS = 64 };
 
 struct object {
-	void (*destroy)(void *arg);
-	void *arg;
+	struct gcp_attachment *attachment;
 	void *graph;
 };
 
@@ -102,13 +101,14 @@ static __attribute__((unused)) int thread_mode(void)
 	return cuda.thread_mode;
 }
 
-static __attribute__((unused)) int attach(void *graph, void (*destroy)(void *arg),
-					  void *arg)
+static __attribute__((unused)) int attach(void *graph,
+					  struct gcp_attachment *attachment)
 {
 	if (cuda.attach_result != 0)
-		return cuda.attach_result;
-	cuda.objects[cuda.object_count++] = (struct object){destroy, arg, graph};
-	return 0;
+		attachment->discard(attachment);
+	else
+		cuda.objects[cuda.object_count++] = (struct object){attachment, graph};
+	return cuda.attach_result;
 }
 
 static __attribute__((unused)) void graph_destroy(void *graph)
@@ -117,7 +117,7 @@ static __attribute__((unused)) void graph_destroy(void *graph)
 		if (cuda.objects[i].graph != graph)
 			continue;
 		cuda.objects[i].graph = NULL;
-		cuda.objects[i].destroy(cuda.objects[i].arg);
+		cuda.objects[i].attachment->destroy(cuda.objects[i].attachment);
 	}
 }
 
