@@ -32,6 +32,8 @@ const int sim_fn_since[SIM_FN_COUNT] = {
 #undef SIM_S
 };
 
+static __thread struct sim_thread *self __attribute__((tls_model("initial-exec")));
+
 /* --- the lock ------------------------------------------------------------------ */
 
 void sim_lock(void)
@@ -41,12 +43,12 @@ void sim_lock(void)
 
 void sim_unlock(void)
 {
+	if (self && self->posted > 0)
+		sim_host_settle(self);
 	pthread_mutex_unlock(&sim_big_lock);
 }
 
 /* --- threads ------------------------------------------------------------------- */
-
-static __thread struct sim_thread *self __attribute__((tls_model("initial-exec")));
 
 static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;

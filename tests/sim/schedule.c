@@ -312,7 +312,8 @@ static void host_thread_start(void)
 	host_thread_runs = true;
 }
 
-/* Up to 20 ms: long enough for runs to repeat, short enough for a function
+/* At the end of a call, when the queues are whole: others come in meanwhile.
+ * Up to 20 ms: long enough for runs to repeat, short enough for a function
  * that needs something the caller holds. */
 static void host_wait_briefly(uint64_t job)
 {
@@ -346,7 +347,16 @@ void sim_host_post(void (*fn)(void *data), void *data, struct sim_op *op)
 		host_thread_start();
 	pthread_cond_signal(&jobs_there);
 	if (!sim_thread_self()->in_callback)
-		host_wait_briefly(jobs_posted);
+		sim_thread_self()->posted = jobs_posted;
+}
+
+void sim_host_settle(struct sim_thread *thread)
+{
+	uint64_t job = thread->posted;
+
+	thread->posted = 0;
+	if (job > 0)
+		host_wait_briefly(job);
 }
 
 /* --- time

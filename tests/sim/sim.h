@@ -237,8 +237,12 @@ void sim_schedule_lock_init(void);
 /* What keeps the user objects of an executable graph (user_object.c). */
 void sim_hold_put(struct sim_hold *hold);
 
+struct sim_thread;
+
 /* Runs fn(data) on the driver's thread; `op`, if any, is done afterwards. */
 void sim_host_post(void (*fn)(void *data), void *data, struct sim_op *op);
+/* The end of a call: what it posted is waited for, a moment. */
+void sim_host_settle(struct sim_thread *thread);
 
 /* Executes work; > 0: the sticky error that it caused. (work.c) */
 CUresult sim_work_run(struct sim_ctx *ctx, const struct sim_work *work);
@@ -497,6 +501,7 @@ struct sim_thread {
 	CUstreamCaptureMode mode;
 	uint64_t id;
 	bool in_callback;
+	uint64_t posted; /* the latest job that it gave the driver's thread, or 0 */
 	uint64_t calls[SIM_FN_COUNT]; /* written by this thread alone */
 	struct sim_thread *next;
 };
