@@ -267,6 +267,18 @@ void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc)
 			vc_of_one(child, vc);
 }
 
+/* What destroyed streams have left, as far as it is done: while the host waited another
+ * thread may have destroyed one. */
+static void gone_settle(struct sim_ctx *ctx)
+{
+	struct sim_ops left = {0};
+
+	for (uint32_t i = 0; i < ctx->gone.count; i++)
+		sim_ops_add(&left, ctx->gone.at[i]);
+	sim_ops_free(&ctx->gone);
+	ctx->gone = left;
+}
+
 CUresult sim_ctx_wait(struct sim_ctx *ctx)
 {
 	struct sim_ops ops = {0};
@@ -277,7 +289,7 @@ CUresult sim_ctx_wait(struct sim_ctx *ctx)
 	sim_ops_wait(&ops);
 	sim_vc_join(&sim.host, &vc);
 	sim_vc_free(&vc);
-	sim_ops_free(&ctx->gone);
+	gone_settle(ctx);
 	return sim_ctx_memory(ctx)->error;
 }
 
