@@ -94,11 +94,11 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 void gcp_pools_destroy(struct gcp_pools *pools);
 
 /* The pool of context `ctx` on device `device`, made at the first call.
- * Lock-free when it exists. -ENOMEM. */
+ * Lock-free when it exists. Waits while the context may be ending. -ENOMEM. */
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool);
 
-/* The pool of `ctx` if it exists, else NULL. */
+/* The pool of `ctx` if it exists and does not leave, else NULL. */
 struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx);
 
 /* The context is about to be destroyed: from now on nobody gives back, waits for

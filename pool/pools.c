@@ -151,18 +151,43 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	return 0;
 }
 
+/* The pool of `ctx`, also if it leaves. registry_lock is held, so it stays. */
+static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = atomic_load(&pools->first);
+
+	while (pool && (!pool->live || pool->ctx != ctx))
+		pool = atomic_load(&pool->next);
+	return pool;
+}
+
+static void nap(void)
+{
+	const struct timespec little = {.tv_nsec = 50 * 1000};
+	int saved = errno;
+
+	nanosleep(&little, NULL);
+	errno = saved;
+}
+
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool)
 {
 	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
 	int result = 0;
 
-	if (!pool) {
+	while (!pool && result == 0) {
 		pthread_mutex_lock(&pools->registry_lock);
-		pool = gcp_pool_find(pools, ctx);
+		pool = pool_of(pools, ctx);
 		if (!pool)
 			result = pool_make(pools, ctx, device, &pool);
 		pthread_mutex_unlock(&pools->registry_lock);
+		/* Whether it is the one to have is not known before its context
+		 * has ended or stays. */
+		if (pool && atomic_load(&pool->leaving)) {
+			pool = NULL;
+			nap();
+		}
 	}
 	if (result == 0)
 		*ret_pool = pool;
@@ -188,30 +213,27 @@ void gcp_pool_visit_end(struct gcp_pool *pool)
 	atomic_fetch_sub(&pool->visitors, 1);
 }
 
-/* The pool of `ctx` that leaves, or NULL. */
-static struct gcp_pool *pool_find_leaving(struct gcp_pools *pools, void *ctx)
+bool gcp_pool_visit_patiently(struct gcp_pool *pool)
 {
-	struct gcp_pool *pool = atomic_load(&pools->first);
+	bool visiting = gcp_pool_visit(pool);
 
-	while (pool && (!pool->live || !pool->leaving || pool->ctx != ctx))
-		pool = atomic_load(&pool->next);
-	return pool;
+	for (int i = 0; i < GCP_PATIENCE && !visiting && atomic_load(&pool->live);
+	     i++) {
+		nap();
+		visiting = gcp_pool_visit(pool);
+	}
+	return visiting;
 }
 
-/* All pools of `ctx`: while one leaves, a thread that allocates makes another, and
- * if the context stays they both do. */
 void gcp_pool_leave(struct gcp_pools *pools, void *ctx)
 {
-	const struct timespec nap = {.tv_nsec = 50 * 1000};
-	struct gcp_pool *pool;
-	int saved = errno;
+	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
 
-	while ((pool = gcp_pool_find(pools, ctx))) {
+	if (pool) {
 		atomic_store(&pool->leaving, true);
 		while (atomic_load(&pool->visitors) > 0)
-			nanosleep(&nap, NULL);
+			nap();
 	}
-	errno = saved;
 	/* Who walks over all pools' fences holds this lock. */
 	pthread_mutex_lock(&pools->fence_lock);
 	pthread_mutex_unlock(&pools->fence_lock);
@@ -221,7 +243,10 @@ void gcp_pool_stay(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
-	while ((pool = pool_find_leaving(pools, ctx)))
+	pthread_mutex_lock(&pools->registry_lock);
+	pool = pool_of(pools, ctx);
+	pthread_mutex_unlock(&pools->registry_lock);
+	if (pool && atomic_load(&pool->leaving))
 		gcp_pages_stay(pool);
 }
 
@@ -250,8 +275,6 @@ static void pool_drop(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* Those that leave, or, if nobody said that the context may end, the one it has. A
- * pool that was made since belongs to a later context of the same handle. */
 void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
@@ -260,12 +283,8 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	 * blocks from a cache to it. */
 	pthread_mutex_lock(&pools->vmm_lock);
 	pthread_mutex_lock(&pools->registry_lock);
-	pool = pool_find_leaving(pools, ctx);
-	if (!pool && (pool = gcp_pool_find(pools, ctx)))
+	while ((pool = pool_of(pools, ctx)))
 		pool_drop(pool);
-	else
-		for (; pool; pool = pool_find_leaving(pools, ctx))
-			pool_drop(pool);
 	pthread_mutex_unlock(&pools->registry_lock);
 	for (pool = pools->first; pool; pool = pool->next)
 		gcp_vmm_release_lost(pool);

@@ -116,7 +116,7 @@ uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (given >= bytes || (device >= 0 && pool->device != device) ||
-		    !gcp_pool_visit(pool))
+		    !gcp_pool_visit_patiently(pool))
 			continue;
 		given += pool_reclaim(pool, stage, bytes - given);
 		gcp_pool_visit_end(pool);

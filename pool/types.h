@@ -54,6 +54,7 @@ enum {
 	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
 	GCP_FENCE_QUEUE = 512,   /* closed pages that wait for their fence */
 	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
+	GCP_PATIENCE = 4000,                  /* naps of 50 us and more */
 	GCP_WAITERS_MAX = 64, /* hosts whose fences are noted while they wait */
 };
 
@@ -532,6 +533,10 @@ struct gcp_request {
 
 bool gcp_pool_visit(struct gcp_pool *pool); /* pools.c; false: it is leaving */
 void gcp_pool_visit_end(struct gcp_pool *pool);
+/* The same for who is out of memory: one whose context may stay is waited for. Not
+ * for ever: it may be waiting for what the caller does next. No lock held, and no
+ * other visit under way. */
+bool gcp_pool_visit_patiently(struct gcp_pool *pool);
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);

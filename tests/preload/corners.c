@@ -253,6 +253,66 @@ static void unknown_pitch_beside_a_capture(void)
 	OK(cuStreamEndCapture(stream, &graph));
 }
 
+/* --- contexts that stay ----------------------------------------------------------- */
+
+static atomic_bool enough;
+
+static void *retain_and_release(void *arg)
+{
+	CUcontext ctx;
+
+	(void)arg;
+	while (!enough) {
+		OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+		OK(cuDevicePrimaryCtxRelease(0));
+	}
+	return NULL;
+}
+
+static void *allocate_once(void *arg)
+{
+	OK(cuCtxSetCurrent(arg));
+	OK(cuMemFree(allocated(MIB)));
+	return NULL;
+}
+
+/* One thread retains and releases the primary context, never the last time; others
+ * that come and go find the memory of those before. */
+static void threads_beside_a_release(void)
+{
+	CUcontext ctx = primary();
+	pthread_t releaser, thread;
+
+	pthread_create(&releaser, NULL, retain_and_release, NULL);
+	for (int i = 0; i < 1000; i++) {
+		pthread_create(&thread, NULL, allocate_once, ctx);
+		pthread_join(thread, NULL);
+	}
+	enough = true;
+	pthread_join(releaser, NULL);
+	must(gcpsim_memory_used(0) <= 64 * MIB, "memory was taken for each");
+}
+
+/* Memory that only fits when what is unused has gone back. */
+static void full_device_beside_a_release(void)
+{
+	pthread_t releaser;
+	unsigned refused = 0;
+	CUdeviceptr p;
+
+	primary();
+	pthread_create(&releaser, NULL, retain_and_release, NULL);
+	for (int i = 0; i < 1000; i++) {
+		if (cuMemAlloc(&p, (i % 2 ? 160 : 100) * MIB))
+			refused++;
+		else
+			OK(cuMemFree(p));
+	}
+	enough = true;
+	pthread_join(releaser, NULL);
+	must(refused == 0, "there was memory, and the library said there was none");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 #define SCENE(name)                                                                    \
@@ -272,6 +332,8 @@ static const struct {
     SCENE(free_memory_beside_a_graph),
     SCENE(pitch_of_a_wrong_element_in_a_capture),
     SCENE(unknown_pitch_beside_a_capture),
+    SCENE(threads_beside_a_release),
+    SCENE(full_device_beside_a_release),
 };
 
 int main(int argc, char **argv)

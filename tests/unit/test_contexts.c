@@ -3,6 +3,8 @@
  * right whether the context ends or stays. And calls that do not wait on plain CUDA.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include "../../pool/types.h"
 #include "fake.h"
@@ -48,55 +50,107 @@ static void order_one(struct gcp_pools *pools, struct gcp_pool *pool)
 	assert_int_equal(fake.orders, 1);
 }
 
-/* Another thread allocates while the context may be ending: all that it was given goes
- * with the context when that ends later. */
-static void every_pool_of_a_context_ends_with_it(void **state)
-{
+struct asker {
 	struct gcp_pools *pools;
-	struct gcp_pool *first, *second, *later;
-	struct gcp_config config;
-	gcp_addr a, b, c;
+	struct gcp_pool *pool;
+	_Atomic bool answered;
+	pthread_t thread;
+};
+
+static void *ask(void *arg)
+{
+	struct asker *asker = arg;
+
+	if (gcp_pool_get(asker->pools, FAKE_CTX, 0, &asker->pool) != 0)
+		asker->pool = NULL;
+	asker->answered = true;
+	return NULL;
+}
+
+/* Another thread asks for the pool while the context may be ending. */
+static void ask_meanwhile(struct asker *asker, struct gcp_pools *pools)
+{
+	asker->pools = pools;
+	asker->answered = false;
+	pthread_create(&asker->thread, NULL, ask, asker);
+	usleep(20000);
+	assert_false(asker->answered);
+}
+
+static uint64_t pool_count(struct gcp_pools *pools)
+{
+	uint64_t count = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		count++;
+	return count;
+}
+
+/* A context has one pool, also when it may have ended a hundred times. */
+static void a_context_that_stays_keeps_its_pool(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	struct asker asker;
 
 	(void)state;
-	gcp_config_default(&config);
-	pools = fake_pools(&config);
-	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &first), 0);
-	a = must_alloc(first, 4 * MIB);
-	gcp_pool_leave(pools, FAKE_CTX);
-	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &second), 0);
-	b = must_alloc(second, 4 * MIB);
-	gcp_pool_stay(pools, FAKE_CTX);
-	must_free(pools, a);
-	must_free(pools, b);
-	fake.done = fake.submitted;
-
-	gcp_pool_leave(pools, FAKE_CTX);
-	gcp_pool_drop(pools, FAKE_CTX);
-	assert_false(first->live);
-	assert_false(second->live);
-	uint64_t before = fake.allocs;
-	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &later), 0);
-	c = must_alloc(later, 4 * MIB);
-	assert_int_equal(fake.allocs, before + 1);
-	must_free(pools, c);
+	for (int i = 0; i < 10; i++) {
+		gcp_pool_leave(pools, FAKE_CTX);
+		ask_meanwhile(&asker, pools);
+		gcp_pool_stay(pools, FAKE_CTX);
+		pthread_join(asker.thread, NULL);
+		assert_ptr_equal(asker.pool, pool);
+	}
+	assert_int_equal(pool_count(pools), 1);
 	assert_null(gcp_pools_check(pools));
 }
 
-/* A pool made for a new context of the same handle is not dropped with the old. */
-static void the_next_context_keeps_its_pool(void **state)
+/* Who asks meanwhile gets the pool of the next context, if that one ends. */
+static void a_context_that_ends_takes_its_pool_along(void **state)
 {
 	struct gcp_pools *pools = small_window();
-	struct gcp_pool *old = fake_pool(pools), *next;
+	struct gcp_pool *pool = fake_pool(pools);
+	struct asker asker;
+	gcp_addr addr = must_alloc(pool, 4 * MIB), next;
 
 	(void)state;
-	must_alloc(old, MIB);
 	gcp_pool_leave(pools, FAKE_CTX);
-	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &next), 0);
-	assert_ptr_not_equal(old, next);
+	ask_meanwhile(&asker, pools);
 	gcp_pool_drop(pools, FAKE_CTX);
-	assert_false(old->live);
-	assert_true(next->live);
-	assert_ptr_equal(gcp_pool_find(pools, FAKE_CTX), next);
+	pthread_join(asker.thread, NULL);
+	assert_int_equal(gcp_pools_free(pools, addr), -ENOENT);
+	assert_true(asker.pool->live);
+	uint64_t before = fake.allocs;
+	next = must_alloc(asker.pool, 4 * MIB);
+	assert_int_equal(fake.allocs, before + 1);
+	must_free(pools, next);
+	assert_null(gcp_pools_check(pools));
+}
+
+static void *stay_later(void *arg)
+{
+	usleep(20000);
+	gcp_pool_stay(arg, FAKE_CTX);
+	return NULL;
+}
+
+/* Memory of a context that may be ending, and stays, is not missing when memory is
+ * out. */
+static void a_full_device_waits_for_a_context_that_stays(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	pthread_t thread;
+
+	(void)state;
+	fake.memory_limit = 300 * MIB;
+	must_free(pools, must_alloc(pool, 200 * MIB));
+	fake.done = fake.submitted;
+	gcp_pool_leave(pools, FAKE_CTX);
+	pthread_create(&thread, NULL, stay_later, pools);
+	must_free(pools, must_alloc(pool, 250 * MIB));
+	pthread_join(thread, NULL);
+	assert_null(gcp_pools_check(pools));
 }
 
 /* A context that joins while another may be ending is not put behind that one's
@@ -193,8 +247,9 @@ static void an_asynchronous_free_never_blocks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(every_pool_of_a_context_ends_with_it),
-	    TEST(the_next_context_keeps_its_pool),
+	    TEST(a_context_that_stays_keeps_its_pool),
+	    TEST(a_context_that_ends_takes_its_pool_along),
+	    TEST(a_full_device_waits_for_a_context_that_stays),
 	    TEST(barriers_are_set_again_when_a_context_stays),
 	    TEST(pages_are_completed_when_a_context_stays_in_a_capture),
 	    TEST(pages_are_completed_when_a_context_stays_and_others_write),
