@@ -538,21 +538,31 @@ void gcp_pools_fences_release(struct gcp_pools *pools)
 	pthread_mutex_unlock(&pools->fence_lock);
 }
 
+/* Puts `ctx` behind the pool's barriers. Where it cannot be made to wait, or a capture
+ * forbids that, the host waits. fence_lock is held, and let go of meanwhile. */
+static void join_locked(struct gcp_pool *pool, void *ctx,
+			int (*order)(void *ctx, void *fence))
+{
+	struct gcp_pages *pages = &pool->pages;
+	uint32_t i = pages->count;
+
+	/* The fences of all pages up to `ordered`: the last is enough. */
+	while (i > 0 && queue_at(pages, i - 1)->page > pages->ordered)
+		i--;
+	if (i == 0 || !gcp_pool_visit(pool))
+		return; /* leaving: gcp_pages_stay makes up for it */
+	struct gcp_closed_page closed = *queue_at(pages, i - 1);
+	if (is_held(pool->pools) || order(ctx, closed.fence) != 0)
+		(void)wait_locked(pool, closed); /* an error shows again */
+	gcp_pool_visit_end(pool);
+}
+
 void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 			      int (*order)(void *ctx, void *fence))
 {
 	pthread_mutex_lock(&pools->fence_lock);
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		struct gcp_pages *pages = &pool->pages;
-
-		/* The fences of all pages up to `ordered`: the last is enough. */
-		for (uint32_t i = pages->count; i-- > 0 && !pool->leaving;) {
-			if (queue_at(pages, i)->page <= pages->ordered) {
-				order(ctx, queue_at(pages, i)->fence);
-				break;
-			}
-		}
-	}
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		join_locked(pool, ctx, order);
 	pthread_mutex_unlock(&pools->fence_lock);
 }
 

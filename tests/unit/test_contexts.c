@@ -13,6 +13,13 @@
 
 static int joins;
 
+static int cannot_join(void *ctx, void *fence)
+{
+	(void)ctx, (void)fence;
+	joins++;
+	return 709;
+}
+
 static int join(void *ctx, void *fence)
 {
 	(void)ctx, (void)fence;
@@ -187,6 +194,36 @@ static void pages_are_completed_when_a_context_stays_in_a_capture(void **state)
 	assert_true(pool->pages.completed >= pool->pages.ordered);
 }
 
+/* A context that comes during a capture must not be made to wait: that would kill the
+ * capture. What was ordered is completed instead. */
+static void barriers_are_waited_for_when_a_context_joins_in_a_capture(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	order_one(pools, pool);
+	gcp_pools_fences_hold(pools);
+	gcp_pools_context_joined(pools, (void *)0x2000, join);
+	gcp_pools_fences_release(pools);
+	assert_int_equal(joins, 0);
+	assert_true(pool->pages.completed >= pool->pages.ordered);
+	assert_null(gcp_pools_check(pools));
+}
+
+static void barriers_are_waited_for_when_a_context_cannot_join(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	order_one(pools, pool);
+	gcp_pools_context_joined(pools, (void *)0x2000, cannot_join);
+	assert_int_equal(joins, 1);
+	assert_true(pool->pages.completed >= pool->pages.ordered);
+	assert_null(gcp_pools_check(pools));
+}
+
 /* Somebody who obeys no queue appears meanwhile: what was ordered must be done. */
 static void pages_are_completed_when_a_context_stays_and_others_write(void **state)
 {
@@ -253,6 +290,8 @@ int main(void)
 	    TEST(barriers_are_set_again_when_a_context_stays),
 	    TEST(pages_are_completed_when_a_context_stays_in_a_capture),
 	    TEST(pages_are_completed_when_a_context_stays_and_others_write),
+	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),
+	    TEST(barriers_are_waited_for_when_a_context_cannot_join),
 	    TEST(nothing_waits_behind_an_asynchronous_free),
 	    TEST(an_asynchronous_free_never_blocks),
 	};
