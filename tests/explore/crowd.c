@@ -19,7 +19,7 @@
 
 #include "gcpool.h"
 
-enum { MEMBERS_MAX = 4, HELD_MAX = 8, ROUNDS = 60 };
+enum { MEMBERS_MAX = 4, HELD_MAX = 8, ROUNDS = 40 };
 
 /* Where the kernel refuses suddenly, each look into a thread's cache takes 10 ms. */
 enum { FILTERED_STEPS = 6 };

@@ -209,6 +209,8 @@ static void set_more(const struct setting *setting)
 	set_extremes(setting, &draw);
 	if (setting->quota)
 		set_number("GCPOOL_QUOTA", setting->quota);
+	if (draw_below(&draw, 6) == 0)
+		set_number("GCPOOL_DECAY", draw_below(&draw, 3));
 }
 
 void setting_apply(const struct setting *setting, bool show)
