@@ -154,6 +154,16 @@ static void blocks_are_taken_where_they_lie_lowest(void **state)
 	must_free(pools, high);
 	/* The other one would fit better. */
 	assert_int_equal(must_alloc(pool, 5 * MIB), low);
+
+	gcp_addr blocks[8]; /* and within a segment */
+	for (int i = 0; i < 8; i++)
+		blocks[i] = must_alloc(pool, 3 * MIB);
+	int first = 0;
+	while (blocks[first] >> 32 != blocks[first + 2] >> 32)
+		assert_true(++first < 6);
+	must_free(pools, blocks[first + 2]);
+	must_free(pools, blocks[first]);
+	assert_int_equal(must_alloc(pool, 2 * MIB + 4096), blocks[first]);
 	fake_finish(pools);
 }
 
