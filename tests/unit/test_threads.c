@@ -347,8 +347,8 @@ static void idle_threads_keep_little_from_those_that_work(void **state)
 		pthread_create(&threads[i], NULL, work_and_idle, (void *)(intptr_t)i);
 	for (int i = 0; i < IDLERS; i++)
 		pthread_join(threads[i], NULL);
-	/* What fifteen may keep without more ado, and growth between two looks. */
-	assert_true(must_stats(pools).reserved_bytes.peak <= (15 * 8 + 64 + 8) << 20);
+	/* What fifteen may keep without more ado. */
+	assert_true(must_stats(pools).reserved_bytes.peak <= (15 * 8) << 20);
 	fake_finish(pools);
 }
 
