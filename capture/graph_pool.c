@@ -67,7 +67,6 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 		return result;
 	}
 	entry->pool = pool;
-	gcp_heap_set_owner(entry->heap, graph_pool);
 	gcp_heap_set_reuse(entry->heap, graph_pool->reuse);
 	SLIST_INSERT_HEAD(&graph_pool->heaps, entry, link);
 	*ret_heap = entry->heap;

@@ -236,10 +236,6 @@ int gcp_pool_barrier(struct gcp_pool *pool);
  * `heap` is gone afterwards. */
 void gcp_heap_surrender(struct gcp_heap *heap);
 
-/* Marks set on private heaps by capture/; opaque to the pool. */
-void gcp_heap_set_owner(struct gcp_heap *heap, void *owner);
-void *gcp_heap_owner(struct gcp_heap *heap);
-
 struct gcp_heap_usage {
 	uint64_t reserved_bytes;
 	uint64_t allocated_bytes; /* held by the program */

@@ -85,16 +85,6 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 	pthread_mutex_unlock(&heap->pool->lock);
 }
 
-void gcp_heap_set_owner(struct gcp_heap *heap, void *owner)
-{
-	heap->owner = owner;
-}
-
-void *gcp_heap_owner(struct gcp_heap *heap)
-{
-	return heap->owner;
-}
-
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
 	pthread_mutex_lock(&heap->pool->lock);

@@ -202,7 +202,6 @@ struct gcp_heap {
 	bool recycled; /* a recycled block was given out; gcp_heap_was_recycled */
 	uint64_t last_free_page; /* private heaps: page open at the latest free */
 	enum gcp_reuse reuse;    /* private heaps only */
-	void *owner;             /* capture/'s */
 	struct gcp_segment_list segments;
 	struct gcp_block_tree free[GCP_KINDS];
 	struct gcp_class_list *classes; /* [class], up to slab_max */
