@@ -291,6 +291,18 @@ int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 	return result;
 }
 
+bool gcp_contexts_are_several(void)
+{
+	int count = 0;
+
+	pthread_mutex_lock(&contexts_lock);
+	contexts_find_primaries();
+	for (int i = 0; i < context_count; i++)
+		count += contexts[i].kind != GCP_CONTEXT_GREEN;
+	pthread_mutex_unlock(&contexts_lock);
+	return count > 1 || gcp_contexts_overflown();
+}
+
 static int contexts_order(void *fence, CUcontext ctx)
 {
 	return gcp_real.cuCtxWaitEvent(ctx, fence);

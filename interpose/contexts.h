@@ -43,6 +43,9 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
  * covers, until one gives an error. No context is destroyed meanwhile. */
 int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg);
 
+/* Whether more than one context is live, green ones not counted. */
+bool gcp_contexts_are_several(void);
+
 /* Holds back all later work of every live context until `fence` is done. */
 int gcp_contexts_order(void *fence);
 

@@ -90,6 +90,10 @@ struct gcp_driver {
 	 * FORBIDDEN while any stream of the process captures. */
 	int (*fence_order)(void *fence);
 
+	/* Whether the process has several contexts, so that fence_order would make
+	 * one wait for another. NULL: never. */
+	bool (*contexts_are_several)(void);
+
 	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error.
 	 * Called while no capture can begin. */
 	int (*fence_query)(void *fence);

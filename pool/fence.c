@@ -35,6 +35,11 @@
  * pages that are closed already; when memory is out they may close and wait.
  * A page that an allocation closes to see whether it is done (`early`) is only
  * asked: later work is not held back behind it before a free has closed another.
+ * And plain cudaFree waits for its own context only: meanwhile work of another can
+ * begin (of the same it cannot: measured), and may be what the kernel waits for, as
+ * in collectives over several devices. So with several contexts no barrier is set
+ * for reuse: blocks wait until their page is completed, the pool grows, and when
+ * very much waits a free waits, too, for pages of long ago.
  *
  * On drivers without context fences a page is closed by waiting for the
  * context (`synchronous`).
@@ -291,12 +296,17 @@ static int complete_locked(struct gcp_pool *pool, uint64_t page)
 	return closed ? wait_locked(pool, *closed) : -EBUSY;
 }
 
-static int order_locked(struct gcp_pool *pool, uint64_t page)
+/* For reuse; or, where that is right, for all that is captured from now on. */
+static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 {
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_closed_page *closed = closed_page_covering(pages, page);
 
 	if (!closed || closed->page > pages->freed || is_held(pool->pools))
+		return -EBUSY;
+	pages->apart = reuse && pool->pools->driver.contexts_are_several &&
+		       pool->pools->driver.contexts_are_several();
+	if (pages->apart)
 		return -EBUSY;
 	uint64_t covered = closed->page;
 	/* Where some context cannot be made to wait, nothing is ordered and the
@@ -385,6 +395,17 @@ static bool close_begin(struct gcp_pool *pool)
 	       2 * (int64_t)window.page_bytes;
 }
 
+/* Plain CUDA would have waited for all pages. Lets go of fence_lock meanwhile. */
+static int catch_up_locked(struct gcp_pool *pool)
+{
+	struct gcp_pages *pages = &pool->pages;
+	uint32_t most = gcp_window_pages(pool);
+
+	if (!pages->apart || pages->count <= most)
+		return 0;
+	return wait_locked(pool, *queue_at(pages, pages->count - 1 - most));
+}
+
 int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 {
 	struct gcp_pools *pools = pool->pools;
@@ -395,8 +416,10 @@ int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 	pthread_mutex_lock(&pools->fence_lock);
 	if (atomic_load_explicit(&pool->pages.open, memory_order_relaxed) == page)
 		result = close_locked(pool);
-	pthread_mutex_unlock(&pools->fence_lock);
 	atomic_store(&pools->closing, false);
+	if (result == 0)
+		result = catch_up_locked(pool);
+	pthread_mutex_unlock(&pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
@@ -453,7 +476,7 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
 		else if (atomic_load(&pools->completed_only))
 			result = complete_locked(pool, page);
 		else
-			result = order_locked(pool, page);
+			result = order_locked(pool, page, true);
 	}
 	pthread_mutex_unlock(&pools->fence_lock);
 	return result;
@@ -469,7 +492,7 @@ int gcp_pages_barrier(struct gcp_pool *pool)
 	if (result == 0)
 		result = close_locked(pool);
 	if (result == 0 && !is_completed(&pool->pages, page))
-		result = order_locked(pool, page);
+		result = order_locked(pool, page, false);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

@@ -246,6 +246,7 @@ struct gcp_pages {
 	void *awaited[GCP_WAITERS_MAX];
 	uint32_t crowd;
 	bool synchronous; /* context fences do not work here; fence_lock */
+	bool apart;       /* no barrier may be set for reuse: NO NEW WAITS; the same */
 };
 
 /* --- thread caches: cache.h ------------------------------------------------------ */

@@ -51,6 +51,9 @@ enum {
 	PAGES_SLOW_NS = 40 * 1000,
 	HURRIED_MOST = 3,
 	HURRIED_ALONE = 2,
+	/* Where no barrier may be set this part of what is reserved may wait, then
+	 * a free does. */
+	APART_PART = 4,
 	/* Streams that no work went to while so many pages were closed are not
 	 * in use any more. */
 	PAGES_OF_A_STREAM = 32,
@@ -224,6 +227,19 @@ void gcp_window_barrier_set(struct gcp_pool *pool)
 	else if (since > BARRIERS_FAR_NS && widened > 0)
 		widened--;
 	atomic_store_explicit(&pool->widened, widened, memory_order_relaxed);
+}
+
+uint32_t gcp_window_pages(const struct gcp_pool *pool)
+{
+	uint64_t page = gcp_window(pool).page_bytes;
+	uint64_t part =
+	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
+	    APART_PART;
+	uint64_t pages = page ? part / page : 0;
+
+	if (pages < 2 * PAGES_PER_WINDOW)
+		return 2 * PAGES_PER_WINDOW;
+	return pages < GCP_FENCE_QUEUE / 2 ? (uint32_t)pages : GCP_FENCE_QUEUE / 2;
 }
 
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)

@@ -26,6 +26,7 @@ PROGRAMS = {
     "loop": STYLES,
     "meminfo": STYLES,
     "oom": STYLES,
+    "partners": STYLES,
     "pitch": STYLES,
     "solver": ["static", "shared"],
     "staging": STYLES,

@@ -49,6 +49,7 @@
 	X(cuStreamCreate)                                                              \
 	X(cuStreamDestroy)                                                             \
 	X(cuStreamSynchronize)                                                         \
+	X(cuStreamQuery)                                                               \
 	X(cuStreamWaitEvent)                                                           \
 	X(cuEventCreate)                                                               \
 	X(cuEventRecord)                                                               \

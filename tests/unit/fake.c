@@ -202,6 +202,11 @@ static int fake_fence_order(void *fence)
 	return result;
 }
 
+static bool fake_contexts_are_several(void)
+{
+	return fake.several;
+}
+
 static int fake_fence_query(void *fence)
 {
 	struct fence *f = fence;
@@ -277,6 +282,7 @@ struct gcp_driver fake_driver(void)
 	    .fence_destroy = fake_fence_destroy,
 	    .fence_record = fake_fence_record,
 	    .fence_order = fake_fence_order,
+	    .contexts_are_several = fake_contexts_are_several,
 	    .fence_query = fake_fence_query,
 	    .fence_wait = fake_fence_wait,
 	    .ctx_sync = fake_ctx_sync,

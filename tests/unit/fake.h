@@ -30,8 +30,8 @@ struct fake {
 	int record_result, order_result; /* the same */
 	uint64_t free_ns;                /* that mem_free takes */
 	uint64_t fence_ns;               /* that fence_record takes */
-	bool third_party;
-	uint64_t fail_at, fail_code; /* the fail_at-th driver call fails */
+	bool third_party, several;       /* contexts */
+	uint64_t fail_at, fail_code;     /* the fail_at-th driver call fails */
 	uint64_t calls;
 	bool fail_on; /* and all later ones */
 	/* Virtual memory: calls, and what happens before addresses are unmapped. */

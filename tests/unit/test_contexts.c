@@ -261,6 +261,50 @@ static void nothing_waits_behind_an_asynchronous_free(void **state)
 	assert_int_equal(fake.orders, 1);
 }
 
+/* A free waits for its own context only: nothing of another is held back. */
+static void no_context_waits_for_another(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 16 * MIB), next;
+
+	(void)state;
+	fake.several = true;
+	fake_submit();
+	must_free(pools, addr);
+	next = must_alloc(pool, 16 * MIB);
+	assert_int_not_equal(next, addr);
+	assert_int_equal(fake.orders, 0);
+	/* What is completed is anyone's. */
+	fake.done = fake.submitted;
+	assert_int_equal(must_alloc(pool, 16 * MIB), addr);
+	/* And alone again, it may wait for itself. */
+	fake.several = false;
+	fake_submit();
+	must_free(pools, next);
+	assert_int_equal(must_alloc(pool, 16 * MIB), next);
+	assert_int_equal(fake.orders, 1);
+}
+
+/* Without barriers it is the frees that bound what waits. */
+static void frees_bound_what_waits_where_no_barrier_may_be_set(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.several = true;
+	for (int i = 0; i < 100; i++) {
+		gcp_addr addr = must_alloc(pool, 16 * MIB);
+
+		fake_submit();
+		must_free(pools, addr);
+	}
+	assert_int_equal(fake.orders, 0);
+	assert_true(fake.waits > 0);
+	assert_true(fake.memory_used <= 8 * 16 * MIB);
+}
+
 static void an_asynchronous_free_never_blocks(void **state)
 {
 	struct gcp_config config;
@@ -293,6 +337,8 @@ int main(void)
 	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),
 	    TEST(barriers_are_waited_for_when_a_context_cannot_join),
 	    TEST(nothing_waits_behind_an_asynchronous_free),
+	    TEST(no_context_waits_for_another),
+	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
 	    TEST(an_asynchronous_free_never_blocks),
 	};
 
