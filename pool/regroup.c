@@ -24,6 +24,8 @@
 #include "cache.h"
 
 enum {
+	/* Nothing is given back of a pool of no more than so many windows. */
+	SMALL_WINDOWS = 2,
 	/* Worth it when 1/SHARE of the reserved memory is idle; and 1/MORE_SHARE
 	 * again when the tide falls further. */
 	SHARE = 7,
@@ -43,6 +45,15 @@ enum {
 	BETWEEN_SHARE = 12,
 };
 
+/* A pool hardly larger than what may wait for the device falls idle at each turn of a
+ * loop: what it gave back would come again at the next turn, for a hundred times the
+ * price of that. pool->lock is held. */
+static bool is_small(const struct gcp_pool *pool, uint64_t windows)
+{
+	return pool->stats.reserved_bytes.current / windows <=
+	       pool->pools->config.window_bytes;
+}
+
 /* Whether regrouping may help. pool->lock is held. */
 static void scattered_set(struct gcp_pool *pool, bool scattered)
 {
@@ -59,7 +70,7 @@ static bool is_worth_it(const struct gcp_pool *pool)
 
 	if (pool->regroup.owed_bytes > 0)
 		return pool->regroup.idle_bytes > all / MORE_SHARE;
-	return pool->regroup.idle_segments > 1 &&
+	return pool->regroup.idle_segments > 1 && !is_small(pool, SMALL_WINDOWS) &&
 	       pool->regroup.idle_bytes > all / SHARE;
 }
 
@@ -126,7 +137,8 @@ bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
 	    regroup->debt_ns >= COST_BURST_NS)
 		return false;
 	regroup->freed_bytes += freed;
-	if (regroup->freed_bytes < pool->stats.reserved_bytes.current / LOOK_SHARE)
+	if (is_small(pool, 1) ||
+	    regroup->freed_bytes < pool->stats.reserved_bytes.current / LOOK_SHARE)
 		return false;
 	regroup->freed_bytes = 0;
 	return true;

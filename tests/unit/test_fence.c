@@ -177,7 +177,7 @@ static uint64_t fences_of_turns(struct gcp_pools *pools, int turns, uint64_t ns)
 {
 	uint64_t before = fake.records;
 
-	for (; turns > 0; turns--, fake_pass(ns))
+	for (; turns > 0; turns--, fake_pass(ns), fake.done = fake_submit() - 1)
 		must_free(pools, must_alloc(fake_pool(pools), 1 * MIB));
 	return fake.records - before;
 }

@@ -246,6 +246,32 @@ static void a_program_whose_sizes_never_repeat_pays_little(void **state)
 	fake_finish(pools);
 }
 
+/* malloc, kernel, free: what waits for the device falls idle all the time. */
+static void a_loop_over_one_size_gives_nothing_back(void **state)
+{
+	static const uint64_t sizes[] = {1 * MIB, 4 * MIB, 5 * MIB, 20 * MIB};
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		fake_reset();
+		struct gcp_pools *pools = fake_pools(NULL);
+
+		for (int turn = 0; turn < 2000; turn++) {
+			gcp_addr addr = must_alloc(fake_pool(pools), sizes[i]);
+			uint64_t work = fake_submit();
+
+			gcp_pools_stream_used(pools, 0x5000);
+			must_free(pools, addr);
+			fake.done = work - 1;
+			fake_pass(3 * 1000);
+		}
+		assert_int_equal(fake.frees, 0);
+		assert_true(fake.allocs <= 8);
+		assert_true(fake.memory_used <= 80 * MIB);
+		fake_finish(pools);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -258,6 +284,7 @@ int main(void)
 	    cmocka_unit_test_setup(blocks_are_taken_where_they_lie_lowest, setup),
 	    cmocka_unit_test_setup(a_program_whose_sizes_never_repeat_pays_little,
 				   setup),
+	    cmocka_unit_test_setup(a_loop_over_one_size_gives_nothing_back, setup),
 	    cmocka_unit_test_setup(small_blocks_do_not_pin_large_segments, setup),
 	    cmocka_unit_test_setup(idle_segments_of_the_classes_are_not_spoiled, setup),
 	};
