@@ -53,11 +53,7 @@ CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *gr
 
 CUresult gcp_hook_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
-	CUresult result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
-
-	if (result == CUDA_SUCCESS && ret_ctx)
-		gcp_contexts_primary(*ret_ctx, device);
-	return result;
+	return gcp_contexts_retain_primary(ret_ctx, device);
 }
 
 /* --- made current ------------------------------------------------------------- */

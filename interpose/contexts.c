@@ -3,13 +3,17 @@
  * taken with locks of pool/ held (gcp_contexts_order) and therefore never held
  * while calling into pool/ or capture/.
  *
- * The real calls that end a context run under the lock, so that no barrier
- * touches a context that is being destroyed, and so that our own retain and
- * release of a primary context cannot be the one that ends it unnoticed.
+ * The real calls that may end a context run without the lock, for they may wait for
+ * work that itself waits for a thread of the program. As long as one is under way
+ * no barrier is set, neither in a context that may be gone nor without one that
+ * stays. Calls that retain, release or reset the primary context of one device
+ * exclude each other, so that what is asked after one is about its outcome, and
+ * so that our own retain and release cannot be the one that ends it unnoticed.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "contexts.h"
 #include "driver.h"
@@ -28,6 +32,7 @@ struct gcp_context {
 	int device;    /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
 	int attached;  /* cuCtxAttach calls that cuCtxDetach has not undone */
 	bool unjoined; /* found at a barrier; older barriers still to be set */
+	int ending;    /* threads whose real call may end it, or has just ended it */
 };
 
 _Atomic(uint64_t) gcp_contexts_generation = 1;
@@ -38,6 +43,10 @@ static int context_count;
 static int device_count = -1; /* unknown yet */
 static atomic_bool overflown;
 static atomic_int unjoined_count;
+static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
+static bool primary_moving[DEVICES_MAX]; /* a thread retains or releases it */
+static int ending_count;                 /* threads whose real call may end a context */
+static struct timespec ending_since;     /* when the first of them began */
 
 /* The context that this thread was last seen with, and when. */
 static __thread struct {
@@ -109,7 +118,10 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 		     last_seen.generation == contexts_now()))
 		return;
 	pthread_mutex_lock(&contexts_lock);
-	context = contexts_find(ctx);
+	/* The handle of one that is not forgotten yet: it is a new context's now. */
+	while ((context = contexts_find(ctx)) && context->ending &&
+	       kind != GCP_CONTEXT_UNKNOWN)
+		pthread_cond_wait(&contexts_moved, &contexts_lock);
 	if (!context) {
 		context = contexts_add(ctx, kind);
 		fresh = true;
@@ -180,14 +192,20 @@ static struct gcp_context *primary_known(CUdevice device)
 	return NULL;
 }
 
+static bool primary_moves(CUdevice device)
+{
+	return device >= 0 && device < DEVICES_MAX && primary_moving[device];
+}
+
 /* The active primary context of `device`, put on the list if it was not there:
- * NULL if there is none. Under the lock and in a visit. */
+ * NULL if there is none, or if it is not known because somebody retains or releases
+ * it just now. Under the lock and in a visit. */
 static struct gcp_context *primary_find(CUdevice device)
 {
 	struct gcp_context *context = primary_known(device);
 	CUcontext ctx = NULL;
 
-	if (context)
+	if (context || primary_moves(device))
 		return context;
 	if (!primary_active(device) || !gcp_real.cuDevicePrimaryCtxRetain ||
 	    gcp_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
@@ -220,6 +238,8 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 		*ret_home = ctx;
 		return true;
 	}
+	while (!primary_known(*ret_device) && primary_moves(*ret_device))
+		pthread_cond_wait(&contexts_moved, &contexts_lock);
 	primary = primary_find(*ret_device);
 	context = contexts_find(ctx);
 	if (!context)
@@ -252,22 +272,62 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 
 /* --- barriers ----------------------------------------------------------------- */
 
-static void contexts_find_primaries(void)
+/* False: one of them cannot be asked for now. */
+static bool contexts_find_primaries(void)
 {
 	if (device_count < 0 &&
 	    gcp_real.cuDeviceGetCount(&device_count) != CUDA_SUCCESS)
 		device_count = -1;
 	for (int device = 0; device < device_count; device++)
-		primary_find(device);
+		if (!primary_find(device) && primary_moves(device))
+			return false;
+	return true;
 }
 
-int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
+/* Whether no context may be ending. One that stays, as at most releases of a primary
+ * context, is over in a moment: worth a little patience. Lets go of the lock. */
+static bool contexts_settled(void)
+{
+	const struct timespec nap = {.tv_nsec = 20 * 1000};
+	struct timespec now;
+	int saved = errno;
+
+	for (int i = 0; i < 50 && ending_count > 0; i++) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if ((now.tv_sec - ending_since.tv_sec) * 1000000000 + now.tv_nsec -
+			ending_since.tv_nsec >
+		    1000000)
+			break;
+		pthread_mutex_unlock(&contexts_lock);
+		nanosleep(&nap, NULL);
+		pthread_mutex_lock(&contexts_lock);
+	}
+	errno = saved;
+	return ending_count == 0;
+}
+
+/* Forgets those that are gone. */
+static void contexts_sweep(const bool *gone)
+{
+	int kept = 0;
+
+	for (int i = 0; i < context_count; i++) {
+		if (!gone[i])
+			contexts[kept++] = contexts[i];
+		else if (contexts[i].unjoined)
+			atomic_fetch_sub(&unjoined_count, 1);
+	}
+	if (kept != context_count)
+		contexts_changed();
+	context_count = kept;
+}
+
+/* Under the lock. */
+static int contexts_visit(int (*visit)(void *arg, CUcontext ctx), void *arg)
 {
 	bool gone[CONTEXTS_MAX] = {false};
-	int result = CUDA_SUCCESS, kept = 0, reached = 0;
+	int result = CUDA_SUCCESS, reached = 0;
 
-	pthread_mutex_lock(&contexts_lock);
-	contexts_find_primaries();
 	for (int i = 0; i < context_count && result == CUDA_SUCCESS; i++) {
 		if (contexts[i].kind == GCP_CONTEXT_GREEN)
 			continue; /* what is done to the primary covers it */
@@ -279,14 +339,20 @@ int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 	}
 	/* If all were gone it would rather be the thread's current one, of which CUDA
 	 * says so whatever it is asked. */
-	for (int i = 0; i < context_count; i++)
-		if (!gone[i] || !reached)
-			contexts[kept++] = contexts[i];
-	if (result == CUDA_SUCCESS && context_count > 0 && !reached)
+	if (reached)
+		contexts_sweep(gone);
+	else if (result == CUDA_SUCCESS && context_count > 0)
 		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	if (kept != context_count)
-		contexts_changed();
-	context_count = kept;
+	return result;
+}
+
+int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
+{
+	int result = -EBUSY;
+
+	pthread_mutex_lock(&contexts_lock);
+	if (contexts_settled() && contexts_find_primaries())
+		result = contexts_visit(visit, arg);
 	pthread_mutex_unlock(&contexts_lock);
 	return result;
 }
@@ -360,24 +426,50 @@ static void contexts_stay(CUcontext ctx)
 		gcp_pool_stay(gcp_process.pools, ctx);
 }
 
-CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
+/* A real call that may end `ctx` (NULL: one that is not known) begins. */
+static void ending_begin(CUcontext ctx)
 {
 	struct gcp_context *context;
-	CUresult result;
 
 	contexts_leave(ctx);
 	pthread_mutex_lock(&contexts_lock);
-	gcp_world_context_ending(ctx);
-	result = real(ctx);
-	gcp_world_context_ended(ctx, result == CUDA_SUCCESS);
-	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
+	context = contexts_find(ctx);
 	if (context)
-		contexts_remove(context);
+		context->ending++;
+	if (ending_count++ == 0)
+		clock_gettime(CLOCK_MONOTONIC, &ending_since);
 	pthread_mutex_unlock(&contexts_lock);
-	if (result == CUDA_SUCCESS)
+	gcp_world_context_ending(ctx);
+}
+
+/* It returned. All is forgotten before the handle can be taken for a new one's. */
+static void ending_done(CUcontext ctx, bool gone)
+{
+	struct gcp_context *context;
+
+	gcp_world_context_ended(ctx, gone);
+	if (gone)
 		contexts_forget(ctx);
-	else
-		contexts_stay(ctx);
+	pthread_mutex_lock(&contexts_lock);
+	context = contexts_find(ctx);
+	if (context && gone)
+		contexts_remove(context);
+	else if (context && context->ending > 0)
+		context->ending--;
+	ending_count--;
+	pthread_cond_broadcast(&contexts_moved);
+	pthread_mutex_unlock(&contexts_lock);
+	if (!gone)
+		contexts_stay(ctx); /* sets barriers */
+}
+
+CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
+{
+	CUresult result;
+
+	ending_begin(ctx);
+	result = real(ctx);
+	ending_done(ctx, result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -387,23 +479,15 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 	bool ended = false;
 	CUresult result;
 
-	contexts_leave(ctx);
-	pthread_mutex_lock(&contexts_lock);
-	gcp_world_context_ending(ctx);
+	ending_begin(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
+	pthread_mutex_lock(&contexts_lock);
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
-	if (context && context->attached > 0) {
+	ended = context && context->attached == 0;
+	if (context && !ended)
 		context->attached--;
-	} else if (context) {
-		contexts_remove(context);
-		ended = true;
-	}
-	gcp_world_context_ended(ctx, ended);
 	pthread_mutex_unlock(&contexts_lock);
-	if (ended)
-		contexts_forget(ctx);
-	else
-		contexts_stay(ctx);
+	ending_done(ctx, ended);
 	return result;
 }
 
@@ -419,7 +503,30 @@ void gcp_contexts_attached(CUcontext ctx)
 	pthread_mutex_unlock(&contexts_lock);
 }
 
-void gcp_contexts_primary(CUcontext ctx, CUdevice device)
+/* --- retain, release and reset of primary contexts ------------------------------- */
+
+static void primary_claim(CUdevice device)
+{
+	if (device < 0 || device >= DEVICES_MAX)
+		return; /* the real call refuses it */
+	pthread_mutex_lock(&contexts_lock);
+	while (primary_moving[device])
+		pthread_cond_wait(&contexts_moved, &contexts_lock);
+	primary_moving[device] = true;
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+static void primary_let_go(CUdevice device)
+{
+	if (device < 0 || device >= DEVICES_MAX)
+		return;
+	pthread_mutex_lock(&contexts_lock);
+	primary_moving[device] = false;
+	pthread_cond_broadcast(&contexts_moved);
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+static void primary_seen(CUcontext ctx, CUdevice device)
 {
 	struct gcp_context *context;
 
@@ -429,6 +536,18 @@ void gcp_contexts_primary(CUcontext ctx, CUdevice device)
 	if (context)
 		context->device = device;
 	pthread_mutex_unlock(&contexts_lock);
+}
+
+CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
+{
+	CUresult result;
+
+	primary_claim(device);
+	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
+	if (result == CUDA_SUCCESS && ret_ctx)
+		primary_seen(*ret_ctx, device);
+	primary_let_go(device);
+	return result;
 }
 
 static CUcontext primary_handle(CUdevice device)
@@ -445,33 +564,23 @@ static CUcontext primary_handle(CUdevice device)
 
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
 {
-	CUcontext ctx = NULL, left = primary_handle(device);
-	struct gcp_context *context;
-	bool gone = false;
 	CUresult result;
+	CUcontext ctx;
 
-	contexts_leave(left);
-	pthread_mutex_lock(&contexts_lock);
-	context = primary_known(device);
-	if (context)
-		ctx = context->handle;
-	gcp_world_context_ending(ctx);
+	primary_claim(device);
+	ctx = primary_handle(device);
+	ending_begin(ctx);
 	result = real(device);
-	if (context && result == CUDA_SUCCESS && !primary_active(device)) {
-		contexts_remove(context);
-		gone = true;
-	}
-	gcp_world_context_ended(ctx, gone);
-	pthread_mutex_unlock(&contexts_lock);
-	if (gone)
-		contexts_forget(ctx);
-	if (!gone || left != ctx)
-		contexts_stay(left);
+	ending_done(ctx, ctx && result == CUDA_SUCCESS && !primary_active(device));
+	primary_let_go(device);
 	return result;
 }
 
 void gcp_contexts_after_fork(void)
 {
 	pthread_mutex_init(&contexts_lock, NULL);
+	pthread_cond_init(&contexts_moved, NULL);
+	memset(primary_moving, 0, sizeof(primary_moving));
+	ending_count = 0;
 	gcp_world_after_fork();
 }

@@ -31,8 +31,7 @@ extern _Atomic(uint64_t) gcp_contexts_generation;
  * new one is put behind all barriers before the call returns. */
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind);
 
-/* The same for the primary context of `device`, and for cuCtxAttach. */
-void gcp_contexts_primary(CUcontext ctx, CUdevice device);
+/* The same for cuCtxAttach. */
 void gcp_contexts_attached(CUcontext ctx);
 
 /* The context in whose pool allocations under the current context `ctx`
@@ -40,7 +39,8 @@ void gcp_contexts_attached(CUcontext ctx);
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
 /* Calls visit(arg, ctx) for each live context but green ones, which their primary
- * covers, until one gives an error. No context is destroyed meanwhile. */
+ * covers, until one gives an error. No context is destroyed meanwhile. -EBUSY: one may
+ * be ending just now, and none was visited. */
 int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg);
 
 /* Whether more than one context is live, green ones not counted. */
@@ -48,6 +48,9 @@ bool gcp_contexts_are_several(void);
 
 /* Holds back all later work of every live context until `fence` is done. */
 int gcp_contexts_order(void *fence);
+
+/* Calls the real function; the context is known when it returns. */
+CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);
 
 /* Call the real function, and forget the context if that destroyed it. */
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);

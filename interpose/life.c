@@ -141,10 +141,10 @@ struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
  * not allocated yet, the child is as good as new but for locks. */
 static void fork_child(void)
 {
+	gcp_contexts_after_fork();
 	if (gcp_process_state() == GCP_STATE_FRESH) {
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();
-		gcp_contexts_after_fork();
 	} else {
 		atomic_store(&gcp_process.state, GCP_STATE_PASSIVE);
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* nobody is sure */

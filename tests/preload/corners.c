@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cuda.h>
 
@@ -313,6 +314,100 @@ static void full_device_beside_a_release(void)
 	must(refused == 0, "there was memory, and the library said there was none");
 }
 
+/* --- contexts that end --------------------------------------------------------------
+ */
+
+static atomic_bool waited_in_vain;
+
+/* Work that waits for the program's main thread. */
+static void wait_for_enough(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 10000 && !enough; i++)
+		usleep(1000);
+	waited_in_vain = !enough;
+}
+
+static void *destroy(void *arg)
+{
+	OK(cuCtxDestroy(arg));
+	return NULL;
+}
+
+/* While one context is being destroyed, which waits for its work, and that for us,
+ * another one goes on: with barriers, pinned memory and all. */
+static void destruction_that_waits_for_another_context(void)
+{
+	CUstream mine, others;
+	CUcontext other = context_new(&others), here;
+	uint64_t barriers;
+	pthread_t thread;
+	CUdeviceptr p;
+	void *pinned;
+
+	(void)allocated(MIB);
+	here = context_new(&mine);
+	OK(cuMemAllocHost(&pinned, 4096));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuLaunchHostFunc(others, wait_for_enough, NULL));
+	pthread_create(&thread, NULL, destroy, other);
+	usleep(100000);
+	barriers = gcpsim_calls("cuCtxWaitEvent");
+	for (int i = 0; i < 200; i++) {
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, 1, MIB, mine));
+		OK(cuMemFree(p));
+		OK(cuMemFreeHost(pinned));
+		OK(cuMemAllocHost(&pinned, 4096));
+		OK(cuCtxSetCurrent(here));
+	}
+	must(gcpsim_calls("cuCtxWaitEvent") == barriers,
+	     "a context that is being destroyed was touched");
+	enough = true;
+	pthread_join(thread, NULL);
+	must(!waited_in_vain, "the end of one context stopped the other");
+	must(gcpsim_hazards() == 0, "memory was used again too early");
+	/* And afterwards all is as before. */
+	for (int i = 0; i < 200; i++) {
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, 1, MIB, mine));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_memory_used(0) < 1000 * MIB, "memory is not used again");
+}
+
+static void *live_and_let_go(void *arg)
+{
+	CUcontext ctx;
+	CUdeviceptr p;
+
+	(void)arg;
+	for (int i = 0; i < 500; i++) {
+		OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+		OK(cuCtxSetCurrent(ctx));
+		p = allocated(MIB);
+		OK(cuMemsetD8(p, 1, MIB));
+		OK(cuCtxSynchronize());
+		OK(cuMemFree(p));
+		OK(cuCtxSetCurrent(NULL));
+		OK(cuDevicePrimaryCtxRelease(0));
+	}
+	return NULL;
+}
+
+/* The primary context ends whenever none of the threads holds it, and comes again,
+ * mostly with the same handle. */
+static void primary_context_that_comes_and_goes(void)
+{
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, live_and_let_go, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 #define SCENE(name)                                                                    \
@@ -334,6 +429,8 @@ static const struct {
     SCENE(unknown_pitch_beside_a_capture),
     SCENE(threads_beside_a_release),
     SCENE(full_device_beside_a_release),
+    SCENE(destruction_that_waits_for_another_context),
+    SCENE(primary_context_that_comes_and_goes),
 };
 
 int main(int argc, char **argv)
