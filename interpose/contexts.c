@@ -359,14 +359,15 @@ int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 
 bool gcp_contexts_are_several(void)
 {
+	bool known;
 	int count = 0;
 
 	pthread_mutex_lock(&contexts_lock);
-	contexts_find_primaries();
+	known = contexts_find_primaries();
 	for (int i = 0; i < context_count; i++)
 		count += contexts[i].kind != GCP_CONTEXT_GREEN;
 	pthread_mutex_unlock(&contexts_lock);
-	return count > 1 || gcp_contexts_overflown();
+	return !known || count > 1 || gcp_contexts_overflown();
 }
 
 static int contexts_order(void *fence, CUcontext ctx)

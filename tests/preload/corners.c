@@ -340,7 +340,7 @@ static void destruction_that_waits_for_another_context(void)
 {
 	CUstream mine, others;
 	CUcontext other = context_new(&others), here;
-	uint64_t barriers;
+	uint64_t fences;
 	pthread_t thread;
 	CUdeviceptr p;
 	void *pinned;
@@ -352,17 +352,20 @@ static void destruction_that_waits_for_another_context(void)
 	OK(cuLaunchHostFunc(others, wait_for_enough, NULL));
 	pthread_create(&thread, NULL, destroy, other);
 	usleep(100000);
-	barriers = gcpsim_calls("cuCtxWaitEvent");
+	fences = gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent");
+	for (int i = 0; i < 200; i++) {
+		OK(cuMemFreeHost(pinned));
+		OK(cuMemAllocHost(&pinned, 4096));
+	}
+	must(gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent") ==
+		 fences,
+	     "a context that is being destroyed was touched");
 	for (int i = 0; i < 200; i++) {
 		p = allocated(MIB);
 		OK(cuMemsetD8Async(p, 1, MIB, mine));
 		OK(cuMemFree(p));
-		OK(cuMemFreeHost(pinned));
-		OK(cuMemAllocHost(&pinned, 4096));
 		OK(cuCtxSetCurrent(here));
 	}
-	must(gcpsim_calls("cuCtxWaitEvent") == barriers,
-	     "a context that is being destroyed was touched");
 	enough = true;
 	pthread_join(thread, NULL);
 	must(!waited_in_vain, "the end of one context stopped the other");
