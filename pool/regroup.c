@@ -47,10 +47,11 @@ enum {
 
 /* A pool hardly larger than what may wait for the device falls idle at each turn of a
  * loop: what it gave back would come again at the next turn, for a hundred times the
- * price of that. pool->lock is held. */
+ * price of that. Any lock, or none, may be held. */
 static bool is_small(const struct gcp_pool *pool, uint64_t windows)
 {
-	return pool->stats.reserved_bytes.current / windows <=
+	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
+		   windows <=
 	       pool->pools->config.window_bytes;
 }
 
@@ -150,7 +151,8 @@ int gcp_pool_regroup(struct gcp_pool *pool)
 	bool wanted, flush;
 
 	/* A steady program goes no further. */
-	if (!atomic_load_explicit(&pool->regroup.scattered, memory_order_relaxed))
+	if (!atomic_load_explicit(&pool->regroup.scattered, memory_order_relaxed) ||
+	    is_small(pool, 1))
 		return 0;
 	if (atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0)
 		return 0;

@@ -49,8 +49,7 @@ enum {
 	 * For a page of the ordinary size. */
 	PAGES_QUICK_NS = 24 * 1000,
 	PAGES_SLOW_NS = 40 * 1000,
-	HURRIED_MOST = 3,
-	HURRIED_ALONE = 2,
+	HURRIED_MOST = 2,
 	/* Where no barrier may be set this part of what is reserved may wait, then
 	 * a free does. */
 	APART_PART = 4,
@@ -162,7 +161,7 @@ static uint32_t hurried_most(const struct gcp_pool *pool)
 	uint32_t most = 0;
 
 	if (threads < 2)
-		most = HURRIED_ALONE;
+		most = HURRIED_MOST;
 	while (most < HURRIED_MOST && threads > 1 &&
 	       share << (most + 1) <= config->thread_cache_bytes)
 		most++;
@@ -193,7 +192,10 @@ void gcp_window_page_closed(struct gcp_pool *pool)
 	pool->closed_ns = now;
 	pool->closed_cost = cost;
 	bool quick = since >> hurried < PAGES_QUICK_NS;
-	if (part * PAGES_DEAR_PART < since && !quick) {
+	/* Nobody stands in line with a thread alone. */
+	bool dear = part * PAGES_DEAR_PART >= since &&
+		    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1;
+	if (!quick && !dear) {
 		pool->dear_pages = 0;
 		if (part * PAGES_CHEAP_PART < since && hurried > 0 &&
 		    since >> hurried > PAGES_SLOW_NS)

@@ -1,0 +1,64 @@
+/*
+ * test_window.c - how much memory is in circulation between a program that launches
+ * kernels on blocks, which it frees at once, and a device that is behind.
+ */
+#include "fake.h"
+
+#include "../../pool/types.h"
+
+#define MIB (1ull << 20)
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+/* malloc, kernel, free, over the streams in turn; the device is some kernels behind. */
+static void launch(struct gcp_pools *pools, int streams, uint64_t behind, uint64_t ns)
+{
+	for (int i = 0; i < 5000; i++, fake_pass(ns)) {
+		gcp_addr addr = must_alloc(fake_pool(pools), 1 * MIB);
+		uint64_t work = fake_submit();
+
+		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % streams));
+		must_free(pools, addr);
+		if (work > behind)
+			fake.done = work - behind;
+	}
+}
+
+/* On one stream the host is far ahead of the kernels, on 16 it launches no faster than
+ * they are done. Calls for fences may be as dear as they like. */
+static void launches_from_one_thread_need_no_more_than_the_window(void **state)
+{
+	static const struct {
+		int streams;
+		uint64_t behind, ns;
+	} programs[] = {{1, 1000, 20000}, {4, 1000, 5000}, {16, 10, 2500}};
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		for (uint64_t fence_ns = 200; fence_ns < 100000; fence_ns *= 10) {
+			fake_reset();
+			fake.fence_ns = fence_ns;
+			struct gcp_pools *pools = fake_pools(NULL);
+
+			launch(pools, programs[i].streams, programs[i].behind,
+			       programs[i].ns);
+			assert_true(fake.memory_used <= (1 + 64) * MIB);
+			assert_int_equal(fake.frees, 0);
+			fake_finish(pools);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(
+		launches_from_one_thread_need_no_more_than_the_window, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
