@@ -50,9 +50,13 @@ enum {
  * price of that. Any lock, or none, may be held. */
 static bool is_small(const struct gcp_pool *pool, uint64_t windows)
 {
+	uint64_t window = gcp_window(pool).bytes; /* wider in a hurry */
+
+	if (window < pool->pools->config.window_bytes)
+		window = pool->pools->config.window_bytes;
 	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
 		   windows <=
-	       pool->pools->config.window_bytes;
+	       window;
 }
 
 /* Whether regrouping may help. pool->lock is held. */
