@@ -145,10 +145,13 @@ static CUresult host_alloc(uint64_t bytes, enum sim_memory kind, unsigned flags,
 	struct sim_ctx *ctx;
 	void *p;
 
-	if (!ret_p || bytes == 0)
+	if (!ret_p)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
+	*ret_p = NULL;
+	if (bytes == 0)
+		return CUDA_SUCCESS;
 	bytes = (bytes + 511) / 512 * 512;
 	if (!host_fits(bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -245,8 +248,10 @@ CUresult cuMemHostUnregister(void *p)
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(sim_capture_unsafe());
 	alloc = host_find(p, SIM_MEMORY_REGISTERED);
-	return alloc ? free_now(alloc, "cuMemHostUnregister")
-		     : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	if (alloc)
+		return free_now(alloc, "cuMemHostUnregister");
+	return host_find(p, SIM_MEMORY_PINNED) ? CUDA_ERROR_INVALID_VALUE
+					       : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)

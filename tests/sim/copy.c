@@ -94,6 +94,8 @@ static CUresult copy(const struct copy *c)
 		return CUDA_SUCCESS;
 	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch), &dst_tracked));
 	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch), &src_tracked));
+	if (!c->async && (sim_memory_is_closed(c->dst) || sim_memory_is_closed(c->src)))
+		return CUDA_ERROR_INVALID_VALUE;
 	work.copy.dst = c->dst;
 	work.copy.src = c->src;
 	work.copy.bytes = c->bytes;

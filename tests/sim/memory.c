@@ -565,6 +565,14 @@ void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 	return view(alloc, addr, bytes, writes);
 }
 
+bool sim_memory_is_closed(uint64_t addr)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+
+	return alloc && alloc->kind == SIM_MEMORY_RESERVED &&
+	       alloc->open[(addr - alloc->addr) / SIM_CHUNK] == 0;
+}
+
 int sim_memory_map(uint64_t addr, uint64_t bytes, int fd, uint64_t offset)
 {
 	const struct device *d = &devices[device_of(addr)];

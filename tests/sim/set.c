@@ -45,6 +45,8 @@ static CUresult set(const struct set *s)
 	if (!stream->capture &&
 	    !sim_memory_host_view(s->dst, (s->rows - 1) * s->pitch + bytes, false))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!s->async && sim_memory_is_closed(s->dst))
+		return CUDA_ERROR_INVALID_VALUE;
 	sim_set_work(&work, s->dst, s->pitch, s->value, s->width, s->count, s->rows);
 	return sim_stream_submit(stream, &work, NULL);
 }

@@ -344,6 +344,8 @@ void *sim_memory_host_view(uint64_t addr, uint64_t bytes, bool writes);
 /* The same for an operation of `ctx`, which needs peer access. */
 void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 			     bool writes);
+/* Memory that is mapped by hand and not, or not yet, open to any device. */
+bool sim_memory_is_closed(uint64_t addr);
 bool sim_memory_account(int device, int64_t bytes); /* false: does not fit */
 void sim_memory_set_limit(int device, uint64_t bytes);
 void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total);

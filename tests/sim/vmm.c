@@ -17,7 +17,7 @@ struct sim_physical {
 	uint64_t bytes;
 	uint64_t number; /* no other physical memory ever has it */
 	uint32_t maps;
-	bool released;
+	uint32_t handles; /* that the program has */
 };
 
 /* --- physical memory
@@ -56,6 +56,7 @@ static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **r
 	physical->fd = fd;
 	physical->number = ++physical_numbers;
 	physical->bytes = bytes;
+	physical->handles = 1;
 	*ret = physical;
 	return CUDA_SUCCESS;
 }
@@ -89,7 +90,7 @@ int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
 
 static void physical_drop(struct sim_physical *physical)
 {
-	if (!physical->released || physical->maps > 0)
+	if (physical->handles > 0 || physical->maps > 0)
 		return;
 	sim_memory_account(physical->device, -(int64_t)physical->bytes);
 	sim_hazard_forget(physical_name(physical), SIM_CHUNK);
@@ -120,9 +121,9 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 	SIM_LOCKED(cuMemRelease);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
-	if (!physical || physical->released)
+	if (!physical || physical->handles == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	physical->released = true;
+	physical->handles--;
 	physical_drop(physical);
 	return CUDA_SUCCESS;
 }
@@ -188,7 +189,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	SIM_LOCKED(cuMemMap);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	alloc = reserved_find(ptr, size);
-	if (!physical || physical->released || !alloc || flags != 0 ||
+	if (!physical || physical->handles == 0 || !alloc || flags != 0 ||
 	    offset % SIM_CHUNK || offset + size > physical->bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	first = (ptr - alloc->addr) / SIM_CHUNK;
@@ -235,6 +236,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	uint64_t at = (uintptr_t)addr;
+	struct sim_physical *physical;
 	struct sim_alloc *alloc;
 
 	SIM_LOCKED(cuMemRetainAllocationHandle);
@@ -242,7 +244,10 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 	if (!handle || !alloc || alloc->kind != SIM_MEMORY_RESERVED ||
 	    !alloc->mapped[(at - alloc->addr) / SIM_CHUNK])
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_NOT_SUPPORTED; /* nobody needs it here */
+	physical = alloc->mapped[(at - alloc->addr) / SIM_CHUNK];
+	physical->handles++;
+	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+	return CUDA_SUCCESS;
 }
 
 static void access_set(uint32_t *mask, int device, CUmemAccess_flags flags)
