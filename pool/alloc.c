@@ -3,8 +3,9 @@
  * cache, and the way of a free. What finds none there goes on in grow.c.
  *
  * No lock of the room is held by whoever calls. An allocation that hits takes
- * only its cache's lock and calls no driver function. A free never waits
- * (unless blocking_free says so) and may close a page.
+ * only its cache's lock and calls no driver function. A free may close a page, and
+ * then wait, as plain CUDA does at each: for blocking_free, to regroup or give back
+ * what decays, and where no barrier may be set (fence.c).
  */
 #include "cache.h"
 

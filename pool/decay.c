@@ -21,13 +21,19 @@
 
 enum { NS_PER_MS = 1000 * 1000 };
 
+/* Who began the turn may have looked at the clock later than we did. */
+static bool turn_is_over(uint64_t now, uint64_t turned, uint64_t turn_ns)
+{
+	return turned == 0 || (int64_t)(now - turned) >= (int64_t)turn_ns;
+}
+
 /* Begins a turn if the time has come. pool->lock is held. */
 static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t turn_ns)
 {
 	struct gcp_decay *decay = &pool->decay;
 	uint64_t turned = atomic_load_explicit(&decay->turned_ns, memory_order_relaxed);
 
-	if (turned != 0 && now - turned < turn_ns)
+	if (!turn_is_over(now, turned, turn_ns))
 		return false; /* another thread was faster */
 	atomic_store_explicit(&decay->turned_ns, now, memory_order_relaxed);
 	/* Never more than one, however long nobody looked: what was used since then
@@ -94,9 +100,11 @@ void gcp_pool_decay(struct gcp_pool *pool)
 		return;
 	now = pool->pools->driver.clock_ns();
 	turned = atomic_load_explicit(&pool->decay.turned_ns, memory_order_relaxed);
-	if (turned != 0 && now - turned < turn_ns)
+	if (!turn_is_over(now, turned, turn_ns))
 		return;
 	pthread_mutex_lock(&pool->lock);
+	/* A thread that lives from its own cache does not do that. */
+	gcp_heap_advance(&pool->common);
 	if (turn_begin(pool, now, turn_ns)) {
 		due = any_is_overdue(pool, GCP_DECAY_TURNS);
 		long_due = any_is_overdue(pool, 2 * GCP_DECAY_TURNS);

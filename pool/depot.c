@@ -10,7 +10,7 @@
  *
  * A depot keeps memory from being merged and used for other sizes: all of a pool's
  * together hold no more than half the window while nobody is in a hurry, and
- * nothing while one thread alone uses the pool.
+ * nothing while one thread alone uses the pool and is in no hurry.
  */
 #include "cache.h"
 

@@ -121,6 +121,8 @@ static void queue_thin(struct gcp_pages *pages)
 			pages->spare[pages->spare_count++] = closed.fence;
 		else
 			*queue_at(pages, kept++) = closed;
+		if (i % 2 == 0 && next_ordered)
+			queue_at(pages, i + 1)->bytes += closed.bytes;
 	}
 	pages->count = kept;
 }
@@ -190,6 +192,7 @@ static int close_locked(struct gcp_pool *pool)
 	if (result != 0)
 		return close_after_failure(pool, result);
 
+	int64_t filled = atomic_load_explicit(&pages->filled, memory_order_relaxed);
 	uint64_t page = gcp_pages_turn(pool);
 	gcp_streams_page_closed(pool->pools);
 	gcp_window_page_closed(pool);
@@ -200,7 +203,8 @@ static int close_locked(struct gcp_pool *pool)
 		return close_after_failure(pool, result);
 	}
 	pages->count++;
-	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){page, fence};
+	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){
+	    .page = page, .fence = fence, .bytes = filled > 0 ? (uint64_t)filled : 0};
 	pages->freed = page;
 	return 0;
 }
@@ -304,9 +308,10 @@ static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 
 	if (!closed || closed->page > pages->freed || is_held(pool->pools))
 		return -EBUSY;
-	pages->apart = reuse && pool->pools->driver.contexts_are_several &&
-		       pool->pools->driver.contexts_are_several();
-	if (pages->apart)
+	if (reuse)
+		pages->apart = pool->pools->driver.contexts_are_several &&
+			       pool->pools->driver.contexts_are_several();
+	if (reuse && pages->apart)
 		return -EBUSY;
 	uint64_t covered = closed->page;
 	/* Where some context cannot be made to wait, nothing is ordered and the
@@ -345,42 +350,6 @@ static int require_completion(struct gcp_pools *pools)
 
 /* --- for the rest of the room --------------------------------------------------- */
 
-int64_t gcp_pages_room(struct gcp_pool *pool, int64_t bytes)
-{
-	struct gcp_window window = gcp_window(pool);
-	int64_t room = (int64_t)window.page_bytes -
-		       atomic_load_explicit(&pool->pages.filled, memory_order_relaxed);
-
-	if (room < 0)
-		room = 0;
-	return bytes < room ? bytes : room;
-}
-
-bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes)
-{
-	struct gcp_window window = gcp_window(pool);
-	int64_t filled =
-	    atomic_fetch_add_explicit(&pool->pages.filled, bytes, memory_order_relaxed);
-
-	return filled + bytes >= (int64_t)window.page_bytes;
-}
-
-/* With one stream in use a fence for each would keep one block in circulation, at the
- * price of a fence and a barrier at each turn: not too large ones take turns in twos,
- * for half of it. */
-bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size)
-{
-	struct gcp_window window = gcp_window(pool);
-	uint64_t full = window.page_bytes;
-	uint64_t filled =
-	    size + (uint64_t)atomic_fetch_add_explicit(
-		       &pool->pages.filled, (int64_t)size, memory_order_relaxed);
-
-	if (window.streams == 1 && size <= 2 * window.bytes && full < 2 * size)
-		full = 2 * size;
-	return filled >= full;
-}
-
 /* Somebody else closes a page just now: his fence covers ours as well, or the next
  * one will. (pthread_mutex_trylock would say the same, but is not in libc.so.6
  * before glibc 2.34.) But he may have been descheduled, and all that is freed
@@ -395,15 +364,20 @@ static bool close_begin(struct gcp_pool *pool)
 	       2 * (int64_t)window.page_bytes;
 }
 
-/* Plain CUDA would have waited for all pages. Lets go of fence_lock meanwhile. */
+/* Where no barrier may be set: waits until no more is pending than may be. Plain CUDA
+ * would have waited for all of it. Lets go of fence_lock meanwhile. */
 static int catch_up_locked(struct gcp_pool *pool)
 {
 	struct gcp_pages *pages = &pool->pages;
-	uint32_t most = gcp_window_pages(pool);
+	uint64_t most = gcp_window_apart(pool), bytes = 0;
+	uint32_t i = pages->count;
 
-	if (!pages->apart || pages->count <= most)
+	if (!pages->apart)
 		return 0;
-	return wait_locked(pool, *queue_at(pages, pages->count - 1 - most));
+	/* The youngest pages of so many bytes may wait; two of them in any case. */
+	while (i > 0 && (pages->count - i < 2 || bytes < most))
+		bytes += queue_at(pages, --i)->bytes;
+	return i > 0 ? wait_locked(pool, *queue_at(pages, i - 1)) : 0;
 }
 
 int gcp_pages_close(struct gcp_pool *pool, uint64_t page)

@@ -2,7 +2,7 @@
  * regroup.c - gives segments that fell empty back to the driver, so that their
  * memory comes again as one large segment; or does not come again at all.
  *
- * Called by free_common when it closed a page, with no lock held.
+ * Called by free_end when it closed a page, with no lock held.
  *
  * A pool grows by what is asked for, and so ends up in many small segments: a
  * block larger than each of them finds no room though most of them are empty.

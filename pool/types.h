@@ -168,7 +168,8 @@ struct gcp_segment {
 	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
 	struct gcp_pool *pool;
-	_Atomic(struct gcp_heap *) heap; /* changes once: private to common */
+	_Atomic(struct gcp_heap *)
+	    heap; /* private ones become common, and unused ones private */
 	struct gcp_block *first;
 	uint64_t mapped;               /* bytes with memory behind them */
 	uint64_t *chunks;              /* [chunk] vmm_lock. NULL: not mapped by us */
@@ -221,6 +222,7 @@ TAILQ_HEAD(gcp_heap_list, gcp_heap);
 struct gcp_closed_page {
 	uint64_t page;
 	void *fence;
+	uint64_t bytes; /* freed into it, as far as they were added up */
 };
 
 /* The pages of a pool. Numbers only grow. A block freed into page p may be

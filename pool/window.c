@@ -2,8 +2,8 @@
  * window.c - how much freed memory may wait for the device before a barrier is
  * set, and how much of it shares one fence.
  *
- * Asked by cache.c, alloc.c and grow.c with any lock held; takes none, calls no
- * driver function. The answers decide speed and memory, never safety.
+ * Asked by cache.c, alloc.c and grow.c with any lock held; takes none, and calls no
+ * driver function but the clock. The answers decide speed and memory, never safety.
  *
  * A barrier holds all streams back until the work of its page is done. With
  * several streams in use that costs the faster ones time, unless the page is so
@@ -231,17 +231,14 @@ void gcp_window_barrier_set(struct gcp_pool *pool)
 	atomic_store_explicit(&pool->widened, widened, memory_order_relaxed);
 }
 
-uint32_t gcp_window_pages(const struct gcp_pool *pool)
+uint64_t gcp_window_apart(const struct gcp_pool *pool)
 {
-	uint64_t page = gcp_window(pool).page_bytes;
+	uint64_t most = 2 * gcp_window(pool).bytes;
 	uint64_t part =
 	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
 	    APART_PART;
-	uint64_t pages = page ? part / page : 0;
 
-	if (pages < 2 * PAGES_PER_WINDOW)
-		return 2 * PAGES_PER_WINDOW;
-	return pages < GCP_FENCE_QUEUE / 2 ? (uint32_t)pages : GCP_FENCE_QUEUE / 2;
+	return part > most ? part : most;
 }
 
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)
@@ -264,4 +261,43 @@ uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
 	if (blocks > window->blocks)
 		return window->blocks;
 	return blocks ? (uint32_t)blocks : 1;
+}
+
+/* --- when a page is full -----------------------------------------------------------
+ */
+
+int64_t gcp_pages_room(struct gcp_pool *pool, int64_t bytes)
+{
+	struct gcp_window window = gcp_window(pool);
+	int64_t room = (int64_t)window.page_bytes -
+		       atomic_load_explicit(&pool->pages.filled, memory_order_relaxed);
+
+	if (room < 0)
+		room = 0;
+	return bytes < room ? bytes : room;
+}
+
+bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes)
+{
+	struct gcp_window window = gcp_window(pool);
+	int64_t filled =
+	    atomic_fetch_add_explicit(&pool->pages.filled, bytes, memory_order_relaxed);
+
+	return filled + bytes >= (int64_t)window.page_bytes;
+}
+
+/* With one stream in use a fence for each would keep one block in circulation, at the
+ * price of a fence and a barrier at each turn: not too large ones take turns in twos,
+ * for half of it. */
+bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size)
+{
+	struct gcp_window window = gcp_window(pool);
+	uint64_t full = window.page_bytes;
+	uint64_t filled =
+	    size + (uint64_t)atomic_fetch_add_explicit(
+		       &pool->pages.filled, (int64_t)size, memory_order_relaxed);
+
+	if (window.streams == 1 && size <= 2 * window.bytes && full < 2 * size)
+		full = 2 * size;
+	return filled >= full;
 }

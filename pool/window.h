@@ -32,8 +32,8 @@ struct gcp_window {
 /* What may wait in the whole pool, and the calling thread's share of it. */
 struct gcp_window gcp_window(const struct gcp_pool *pool);
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool);
-/* How many closed pages may wait where no barrier may be set. */
-uint32_t gcp_window_pages(const struct gcp_pool *pool);
+/* How many bytes in closed pages may wait where no barrier may be set. */
+uint64_t gcp_window_apart(const struct gcp_pool *pool);
 /* A barrier was set, a page was closed just now. fence_lock is held. */
 void gcp_window_barrier_set(struct gcp_pool *pool);
 void gcp_window_page_closed(struct gcp_pool *pool);

@@ -305,6 +305,28 @@ static void frees_bound_what_waits_where_no_barrier_may_be_set(void **state)
 	assert_true(fake.memory_used <= 8 * 16 * MIB);
 }
 
+/* However large they are: a page may hold one block only. */
+static void large_blocks_are_bounded_where_no_barrier_may_be_set(void **state)
+{
+	struct gcp_config config;
+
+	gcp_config_default(&config);
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.several = true;
+	(void)must_alloc(pool, 1024 * MIB);
+	for (int i = 0; i < 100; i++) {
+		gcp_addr addr = must_alloc(pool, 256 * MIB);
+
+		fake_submit();
+		must_free(pools, addr);
+	}
+	assert_int_equal(fake.orders, 0);
+	assert_true(fake.memory_used <= 2048 * MIB);
+}
+
 static void an_asynchronous_free_never_blocks(void **state)
 {
 	struct gcp_config config;
@@ -339,6 +361,7 @@ int main(void)
 	    TEST(nothing_waits_behind_an_asynchronous_free),
 	    TEST(no_context_waits_for_another),
 	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
+	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
 	    TEST(an_asynchronous_free_never_blocks),
 	};
 

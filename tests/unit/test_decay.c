@@ -103,6 +103,77 @@ static void a_pause_costs_nothing(void **state)
 	fake_finish(pools);
 }
 
+/* A thread that finds all it needs in its own cache does not look at the heap, where a
+ * large block has become ready meanwhile. */
+static void what_no_thread_looks_at_goes_back(void **state)
+{
+	struct gcp_config config = decaying();
+
+	(void)state;
+	config.page_blocks = 256;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr;
+
+	for (int i = 0; i < 5000; i++) {
+		addr = must_alloc(pool, 512);
+		fake.done = fake_submit();
+		must_free(pools, addr);
+	}
+	addr = must_alloc(pool, 2000 * MIB);
+	gcp_regroup_forget(pool);
+	must_free(pools, addr);
+	for (int i = 0; i < 50000; i++) {
+		addr = must_alloc(pool, 512);
+		fake.done = fake_submit();
+		must_free(pools, addr);
+		fake_pass(MS);
+	}
+	assert_true(fake.memory_used <= 32 * MIB);
+	fake_finish(pools);
+}
+
+static uint64_t (*quiet_clock)(void);
+static struct gcp_pool *racing_pool;
+
+/* Between one thread's look at the clock and its lock another begins the turn. */
+static uint64_t racing_clock(void)
+{
+	uint64_t now = quiet_clock();
+	struct gcp_pool *pool = racing_pool;
+
+	racing_pool = NULL;
+	if (pool) {
+		fake_pass(1000);
+		gcp_pool_decay(pool);
+	}
+	return now;
+}
+
+static void two_threads_begin_a_turn_once(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake_pass(10 * MS);
+	spike(pools);
+	fake.done = fake.submitted;
+	gcp_pool_decay(pool);
+	quiet_clock = pools->driver.clock_ns;
+	pools->driver.clock_ns = racing_clock;
+	for (int i = 0; i < 4; i++) {
+		uint64_t turn = pool->decay.turn;
+
+		fake_pass(251 * MS);
+		racing_pool = pool;
+		gcp_pool_decay(pool);
+		assert_int_equal(pool->decay.turn, turn + 1);
+	}
+	fake_finish(pools);
+}
+
 static void nothing_goes_back_unless_asked_for(void **state)
 {
 	struct gcp_config config = decaying();
@@ -195,6 +266,8 @@ int main(void)
 	    cmocka_unit_test_setup(what_a_spike_left_goes_back, setup),
 	    cmocka_unit_test_setup(what_comes_again_in_time_stays, setup),
 	    cmocka_unit_test_setup(a_pause_costs_nothing, setup),
+	    cmocka_unit_test_setup(what_no_thread_looks_at_goes_back, setup),
+	    cmocka_unit_test_setup(two_threads_begin_a_turn_once, setup),
 	    cmocka_unit_test_setup(nothing_goes_back_unless_asked_for, setup),
 	    cmocka_unit_test_setup(a_busy_program_waits_at_most_once_in_the_while,
 				   setup),
