@@ -113,7 +113,7 @@ static bool may_be_out(const struct world *w, int device, uint64_t bytes)
 		return true; /* nothing is ever given back */
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->device == device && !block->host &&
-		    (block->live || may_be_kept(w, block)))
+		    (block->live || block->passing || may_be_kept(w, block)))
 			used +=
 			    cost(block->bytes) > pinned ? cost(block->bytes) : pinned;
 	return w->setting->memory_small && used > w->memory[device];
@@ -261,6 +261,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	    !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		(void)cuMemFree(block->addr);
 	block->live = false; /* nobody may count on any order by this */
+	block->passing = w->setting->plain;
 	return true;
 }
 

@@ -90,6 +90,7 @@ struct block {
 	uint64_t addr, bytes;
 	int space, device;
 	bool live;
+	bool passing;    /* plain CUDA may not have it back yet: freed on a stream */
 	bool host;       /* pinned */
 	uint32_t pool;   /* graph pool that keeps it after its end; 0: none */
 	uint32_t early;  /* not for work outside captures before all captures up to

@@ -345,6 +345,28 @@ static void an_asynchronous_free_never_blocks(void **state)
 	assert_int_equal(gcp_pools_free_async(pools, addr), -EINVAL);
 }
 
+/* Graphs may run on memory of a graph pool at any time, whoever has a block of it. */
+static void complete_waits_for_graphs(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_heap *heap;
+	gcp_addr addr;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &addr), 0);
+	uint64_t graph = fake_submit();
+	assert_int_equal(gcp_pools_complete(pools, addr), 0);
+	assert_true(graph <= fake.done);
+	/* What cannot be waited for during a capture is as before. */
+	gcp_pools_fences_hold(pools);
+	assert_int_equal(gcp_pools_complete(pools, addr), 0);
+	gcp_pools_fences_release(pools);
+	must_free(pools, addr);
+	gcp_heap_surrender(heap);
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, reset)
 
 int main(void)
@@ -363,6 +385,7 @@ int main(void)
 	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
 	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
 	    TEST(an_asynchronous_free_never_blocks),
+	    TEST(complete_waits_for_graphs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -374,29 +374,6 @@ static void complete_waits_for_an_ordered_block(void **state)
 	fake_finish(pools);
 }
 
-/* Graphs may run on memory of a graph pool at any time, whoever has a block of it. */
-static void complete_waits_for_graphs(void **state)
-{
-	struct gcp_config config = tight();
-	struct gcp_pools *pools = fake_pools(&config);
-	struct gcp_heap *heap;
-	gcp_addr addr;
-
-	(void)state;
-	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &addr), 0);
-	uint64_t graph = fake_submit();
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	assert_true(graph <= fake.done);
-	/* What cannot be waited for during a capture is as before. */
-	gcp_pools_fences_hold(pools);
-	assert_int_equal(gcp_pools_complete(pools, addr), 0);
-	gcp_pools_fences_release(pools);
-	must_free(pools, addr);
-	gcp_heap_surrender(heap);
-	fake_finish(pools);
-}
-
 static void merged_blocks_are_as_weak_as_their_weakest_part(void **state)
 {
 	struct gcp_config config = tight();
@@ -604,7 +581,6 @@ int main(void)
 	    cmocka_unit_test_setup(third_party_writers_end_the_order_of_all_contexts,
 				   setup),
 	    cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
-	    cmocka_unit_test_setup(complete_waits_for_graphs, setup),
 	    cmocka_unit_test_setup(merged_blocks_are_as_weak_as_their_weakest_part,
 				   setup),
 	    cmocka_unit_test_setup(a_new_context_stands_behind_barriers_that_are_set,
