@@ -65,21 +65,13 @@ static CUdeviceptr allocated(size_t bytes)
 
 /* --- cuMemFreeAsync ------------------------------------------------------------- */
 
-/* The other context's stream works on the block and frees it in its order. */
-static void free_on_a_stream_of_another_context(void)
+/* A block of which work is pending elsewhere, whatever is allocated meanwhile. */
+static void must_not_come_too_early(CUstream stream)
 {
-	CUstream mine, others;
-	CUcontext other = context_new(&others), here = context_new(&mine);
-	CUdeviceptr p = allocated(MIB), next;
-
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemsetD8Async(p, 1, MIB, others));
-	OK(cuMemFreeAsync(p, others));
-	OK(cuCtxSetCurrent(here));
 	for (int i = 0; i < 400; i++) {
-		next = allocated(MIB);
-		OK(cuMemsetD8Async(next, 2, MIB, mine));
+		CUdeviceptr next = allocated(MIB);
+
+		OK(cuMemsetD8Async(next, 2, MIB, stream));
 		OK(cuMemFree(next));
 		if (i % 50 == 49)
 			OK(cuCtxSynchronize());
@@ -87,26 +79,34 @@ static void free_on_a_stream_of_another_context(void)
 	must(gcpsim_hazards() == 0, "the block was used again too early");
 }
 
+/* The other context's stream works on the block and frees it in its order. */
+static void free_on_a_stream_of_another_context(void)
+{
+	CUstream mine, others;
+	CUcontext other = context_new(&others), here = context_new(&mine);
+	CUdeviceptr p = allocated(MIB);
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, others));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	must_not_come_too_early(mine);
+}
+
 /* The same by way of a context's default stream. */
 static void free_on_a_default_stream_of_another_context(void)
 {
 	CUstream mine, others;
 	CUcontext other = context_new(&others), here = context_new(&mine);
-	CUdeviceptr p = allocated(MIB), next;
+	CUdeviceptr p = allocated(MIB);
 
 	gcpsim_set_speed(GCPSIM_NEVER);
 	OK(cuCtxSetCurrent(other));
 	OK(cuMemsetD8Async(p, 1, MIB, CU_STREAM_LEGACY));
 	OK(cuMemFreeAsync(p, NULL));
 	OK(cuCtxSetCurrent(here));
-	for (int i = 0; i < 400; i++) {
-		next = allocated(MIB);
-		OK(cuMemsetD8Async(next, 2, MIB, mine));
-		OK(cuMemFree(next));
-		if (i % 50 == 49)
-			OK(cuCtxSynchronize());
-	}
-	must(gcpsim_hazards() == 0, "the block was used again too early");
+	must_not_come_too_early(mine);
 }
 
 /* In its own context it waits for nothing, as on plain CUDA. */
