@@ -40,7 +40,10 @@ static bool overlap(const struct block *a, const struct block *b)
 
 static bool is_kept(const struct world *w, const struct block *block)
 {
-	return !block->live && block->pool && w->pools[block->pool].refs > 0;
+	for (uint32_t i = 1; i <= w->pool_count && !block->live; i++)
+		if (block->pools & pool_bit(i) && w->pools[i].refs > 0)
+			return true;
+	return false;
 }
 
 static void place_check(struct thread *t, const struct block *block)
@@ -53,7 +56,7 @@ static void place_check(struct thread *t, const struct block *block)
 	for (const struct block *other = w->blocks; other; other = other->next)
 		if (other != block && !other->host && overlap(block, other) &&
 		    (other->live ||
-		     (is_kept(w, other) && !capture_may_recycle(t, other->pool))))
+		     (is_kept(w, other) && !capture_may_recycle(t, other->pools))))
 			failure(w,
 				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
 				"is %s",
@@ -227,8 +230,8 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 /* Plain CUDA does not keep what a graph still needs. */
 static bool is_left(struct world *w, const struct block *block)
 {
-	bool left =
-	    w->setting->leak || (w->setting->plain && (block->pool || !all_is_calm(w)));
+	bool left = w->setting->leak ||
+		    (w->setting->plain && (block->pools || !all_is_calm(w)));
 
 	w->left |= left;
 	return left;
@@ -268,5 +271,5 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 void block_lose(struct block *block)
 {
 	block->live = false;
-	block->pool = 0;
+	block->pools = 0;
 }

@@ -18,90 +18,6 @@ struct capture *capture_number(struct world *w, uint32_t number)
 	return NULL;
 }
 
-/* --- whose memory --- */
-
-static struct capture *capture_of_thread(const struct thread *t, unsigned *ret_count)
-{
-	struct capture *found = NULL;
-
-	*ret_count = 0;
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
-		struct capture *c = &t->world->captures[i];
-
-		if (!c->live || c->thread != (int)t->number)
-			continue;
-		found = c;
-		++*ret_count;
-	}
-	return found;
-}
-
-/* Where plain CUDA allows a thread that did not begin the capture to allocate, the
- * block is for anything; unless the program named the pool, and so knows. */
-static bool may_belong(const struct thread *t, const struct capture *c)
-{
-	if (!c->live || c->thread == (int)t->number)
-		return c->live;
-	if (t->world->pools[c->pool].id && t->last)
-		return true;
-	return t->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-	       c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-}
-
-/* Where it is not sure, the program does not count on it that a graph keeps the
- * block, and counts on it that work at once may not use it yet. */
-void capture_adopt(struct thread *t, struct block *block)
-{
-	struct world *w = t->world;
-	unsigned count;
-	struct capture *c = capture_of_thread(t, &count);
-	bool relaxed = t->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
-		       (c && c->mode == CU_STREAM_CAPTURE_MODE_RELAXED);
-
-	block->in_capture = !all_is_calm(w);
-	/* Short of memory for its books, the library may keep less for graphs. */
-	if (count == 1 &&
-	    !(w->setting->fault && strcmp(w->setting->fault->name, FAULT_MEMORY) == 0))
-		block->pool = c->pool;
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
-		if (!may_belong(t, &w->captures[i]))
-			continue;
-		block->early = w->capture_numbers;
-		if (w->pools[w->captures[i].pool].id)
-			block->lodger = w->captures[i].pool;
-	}
-	block->bystander = count == 1 && relaxed && w->pools[c->pool].id == 0;
-	if (block->bystander)
-		block->early = 0; /* plain CUDA gives it too, for any use */
-	if (block->bystander && w->setting->tight)
-		block->pool = 0; /* and takes it back when it is freed */
-	pools_adopt(t, block);
-}
-
-void capture_bystanders_lose(struct world *w)
-{
-	for (struct block *block = w->blocks; block; block = block->next)
-		if (block->bystander && !all_is_calm(w))
-			block->pool = 0;
-}
-
-bool capture_may_recycle(const struct thread *t, uint32_t pool)
-{
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (may_belong(t, &t->world->captures[i]) &&
-		    t->world->captures[i].pool == pool)
-			return true;
-	return false;
-}
-
-bool block_is_early(const struct world *w, const struct block *block)
-{
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (w->captures[i].live && w->captures[i].number <= block->early)
-			return true;
-	return false;
-}
-
 /* --- order within a capture --- */
 
 static void stream_enter(struct stream *s, struct capture *c, const struct clock *clock)
@@ -245,9 +161,9 @@ static bool contents_are_known(struct capture *c, struct item *item)
 		item->value = src->value;
 		return true;
 	}
-	if (item->kind == ITEM_COPY && item->src->pool && !(src && src->known))
+	if (item->kind == ITEM_COPY && item->src->pools && !(src && src->known))
 		return false;
-	if (item->kind == ITEM_ADD && item->dst->pool && !(dst && dst->known))
+	if (item->kind == ITEM_ADD && item->dst->pools && !(dst && dst->known))
 		return false;
 	/* Else it could not be told from what was never written. */
 	return dst || c->local_count < LOCALS_MAX;
@@ -481,6 +397,7 @@ static void capture_abandon(struct thread *t, struct capture *c)
 		return;
 	if (!FINE(t, cuStreamDestroy(s->handle)))
 		return;
+	t->world->streams_gone++;
 	stream_forget(t->world, s);
 	capture_lost(t->world, c);
 }

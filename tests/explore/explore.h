@@ -13,17 +13,20 @@
  *
  *   bytes.c     choices, from a seed or from bytes
  *   setting.c   what the environment says
- *   generate.c  the history
+ *   generate.c  the history; generate.h for its files
+ *   scenes.c    what takes several steps to happen
  *   order.c     vector clocks of the program: what it made sure of by itself
  *   blocks.c    the model of memory: what is live, where, whose, and its contents
  *   work.c      kernels, copies and sets on memory
  *   things.c    streams, events, contexts, threads and calls that only look
  *   capture.c   stream captures
+ *   share.c     whose memory is meanwhile
  *   outside.c   the host, network cards, other processes
  *   graphs.c    graphs, executables and launches
  *   pools.c     graph pools that the program names
  *   pins.c      pinned memory
  *   crowd.c     much at once, and more than one thread at the same time
+ *   misuse.c    mistakes that CUDA answers with a code
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
  *   faults.c    calls of the library that fail
@@ -60,7 +63,7 @@ enum {
 	CAPTURE_SLOTS = 3,
 	ITEMS_MAX = 120, /* of one graph */
 	LOCALS_MAX = 48, /* regions that one capture knows the contents of */
-	POOLS_MAX = 64,  /* graph pools of a history; 0 is none */
+	POOLS_MAX = 64,  /* graph pools of a history; 0 is none; bits of a word */
 	POOLS_OF_BODY = 6,
 	NAMED_MAX = 3, /* graph pools that the program named itself */
 	REGIONS = 2,
@@ -92,11 +95,11 @@ struct block {
 	bool live;
 	bool passing;    /* plain CUDA may not have it back yet: freed on a stream */
 	bool host;       /* pinned */
-	uint32_t pool;   /* graph pool that keeps it after its end; 0: none */
+	uint64_t pools;  /* bit per graph pool that keeps it after its end */
 	uint32_t early;  /* not for work outside captures before all captures up to
 			  * this number are over */
 	bool in_capture; /* allocated during one: some graph may keep it */
-	bool bystander;  /* plain CUDA would have given it too */
+	bool bystander;  /* once it is free, no graph may count on it */
 	bool foreign;    /* pinned by hand: the library does not know it */
 	uint32_t lodger; /* named graph pool whose graphs may write it; 0: none */
 	uint32_t home;   /* graph pool that it was taken from; 0: none */
@@ -241,7 +244,8 @@ struct world {
 	struct thread *threads;
 	bool ending;
 	bool pitched;
-	bool left; /* memory that was not freed on purpose */
+	bool left;             /* memory that was not freed on purpose */
+	uint32_t streams_gone; /* destroyed */
 	bool forked;
 	bool filtered;       /* a filter of system calls is set */
 	bool crowded;        /* threads have run at the same time */
@@ -255,8 +259,10 @@ struct thread {
 	bool alive;
 	int space; /* current; -1: none */
 	CUstreamCaptureMode mode;
-	uint32_t pool;       /* that its captures go into; 0: each its own */
-	struct stream *last; /* that it named */
+	uint32_t pool;         /* that its captures go into; 0: each its own */
+	struct stream *last;   /* that it named */
+	struct stream *worked; /* that it launched a kernel on, when */
+	uint32_t gone;         /* ... so many streams had been destroyed */
 	const struct op *op;
 };
 
@@ -323,12 +329,15 @@ bool capture_event_record(struct thread *t, struct event *event, struct stream *
 bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s);
 struct capture *capture_near(struct world *w, unsigned slot);
 struct capture *capture_number(struct world *w, uint32_t number);
+
+/* --- share.c --- */
+
 /* What a new block belongs to. */
 void capture_adopt(struct thread *t, struct block *block);
 /* Memory is taken back: bystanders that are freed are not kept any more. */
 void capture_bystanders_lose(struct world *w);
-/* Whether the library may give the thread memory that is kept in this pool. */
-bool capture_may_recycle(const struct thread *t, uint32_t pool);
+/* Whether the library may give the thread memory that is kept in these pools. */
+bool capture_may_recycle(const struct thread *t, uint64_t pools);
 bool block_is_early(const struct world *w, const struct block *block);
 
 /* --- graphs.c --- */
@@ -339,6 +348,10 @@ struct body *body_new(int space);
 struct body *body_copy(struct world *w, const struct body *body);
 void body_put(struct world *w, struct body *body); /* accepts NULL */
 bool body_join_pool(struct world *w, struct body *body, uint32_t pool);
+static inline uint64_t pool_bit(uint32_t pool)
+{
+	return pool ? 1ull << pool : 0;
+}
 bool body_keeps(const struct body *body, const struct block *block);
 /* Whether what the graph's pools have freed may lie in the block. */
 bool body_may_write(const struct body *body, const struct block *block);
@@ -360,8 +373,9 @@ void pins_end(struct thread *t);
 /* --- pools.c --- */
 
 void pools_play(struct thread *t, const struct op *op);
-/* A block was allocated: which named pools may have it. */
-void pools_adopt(struct thread *t, struct block *block);
+/* A block was allocated, by a thread with one capture or not: which named pools may
+ * have it. */
+void pools_adopt(struct thread *t, struct block *block, bool alone);
 /* Memory of a context is gone: what was noted of it is of no use. */
 void pools_forget(struct world *w);
 void pools_end(struct world *w);
@@ -370,6 +384,10 @@ void pools_end(struct world *w);
 
 void crowd_play(struct thread *t, const struct op *op);
 void crowd_filter(struct world *w);
+
+/* --- misuse.c --- */
+
+void misuse_play(struct thread *t, const struct op *op);
 
 /* --- things.c --- */
 

@@ -7,7 +7,7 @@
  * handful of sizes, so that memory comes back, and lets one thread work for a
  * while before the next one does.
  */
-#include "explore.h"
+#include "generate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,8 +31,13 @@ enum group {
 	GROUP_PINS,
 	GROUPS_FIRST, /* those of generation 0 */
 	GROUP_CROWDS = GROUPS_FIRST,
+	GROUPS_SECOND, /* of generation 1 */
+	GROUP_MISUSES = GROUPS_SECOND,
 	GROUP_COUNT
 };
+
+/* How many groups each generation knows. */
+static const int groups_of[] = {GROUPS_FIRST, GROUPS_SECOND, GROUP_COUNT};
 
 static const struct {
 	const char *name;
@@ -46,25 +51,10 @@ static const struct {
 #define X(name, weight, group) {#name, weight, GROUP_##group, 1},
 	EXPLORE_OPS_1(X)
 #undef X
+#define X(name, weight, group) {#name, weight, GROUP_##group, 2},
+	    EXPLORE_OPS_2(X)
+#undef X
 };
-
-enum { SIZES = 5 };
-
-struct generator {
-	struct draw draw;
-	const struct setting *setting;
-	struct history *history;
-	uint64_t sizes[SIZES];
-	unsigned weights[OP_KINDS], weight;
-	unsigned slots, streams;
-	uint64_t used; /* bit per block slot */
-	unsigned thread;
-};
-
-static uint64_t below(struct generator *g, uint64_t n)
-{
-	return draw_below(&g->draw, n);
-}
 
 /* --- sizes --- */
 
@@ -130,7 +120,7 @@ static uint8_t slot_empty(struct generator *g)
 	return (uint8_t)below(g, g->slots);
 }
 
-static uint8_t stream_draw(struct generator *g)
+uint8_t stream_draw(struct generator *g)
 {
 	return (uint8_t)below(g, g->streams);
 }
@@ -149,7 +139,7 @@ static enum op_kind kind_draw(struct generator *g)
 	return OP_ALLOC;
 }
 
-static struct op op_draw(struct generator *g, enum op_kind kind)
+struct op op_draw(struct generator *g, enum op_kind kind)
 {
 	struct op op = {.kind = (uint8_t)kind, .thread = (uint8_t)g->thread};
 
@@ -172,7 +162,7 @@ static struct op op_draw(struct generator *g, enum op_kind kind)
 	return op;
 }
 
-static void op_add(struct generator *g, struct op op)
+void op_add(struct generator *g, struct op op)
 {
 	if (g->history->count < OPS_MAX)
 		g->history->ops[g->history->count++] = op;
@@ -195,7 +185,7 @@ static void burst_draw(struct generator *g)
 	op_add(g, release);
 }
 
-static void burst_of(struct generator *g, uint64_t bytes, uint8_t stream)
+void burst_of(struct generator *g, uint64_t bytes, uint8_t stream)
 {
 	uint32_t from = g->history->count;
 
@@ -337,7 +327,7 @@ static void weights_draw(struct generator *g)
 	unsigned factor[GROUP_COUNT] = {0};
 	unsigned generation = g->setting->generation;
 
-	for (int i = 0; i < (generation ? GROUP_COUNT : GROUPS_FIRST); i++)
+	for (int i = 0; i < groups_of[generation > 2 ? 2 : generation]; i++)
 		factor[i] = factors[below(g, 5)];
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
@@ -354,7 +344,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	struct generator g = {.draw = draw_open(&setting->source, DRAW_HISTORY),
 			      .setting = setting,
 			      .history = ret_history};
-	unsigned length, bursts, captures, restores = 0;
+	unsigned length, bursts, captures, restores = 0, scenes = 0;
 
 	memset(ret_history, 0, sizeof(*ret_history));
 	ret_history->seed = setting->seed;
@@ -368,6 +358,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	captures = below(&g, 2) ? (unsigned)below(&g, 12) : 0;
 	if (setting->generation > 0 && below(&g, 3) == 0)
 		restores = (unsigned)below(&g, 6);
+	if (setting->generation > 1 && below(&g, 2) == 0)
+		scenes = (unsigned)below(&g, 12);
 	while (ret_history->count < length && !draw_is_over(&g.draw)) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);
@@ -379,6 +371,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 			capture_draw(&g);
 		else if (setting->generation > 0 && below(&g, 100) < restores)
 			restore_draw(&g);
+		else if (setting->generation > 1 && below(&g, 100) < scenes)
+			scene_draw(&g);
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}

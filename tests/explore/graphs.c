@@ -52,8 +52,7 @@ static void pool_put(struct world *w, uint32_t pool)
 	if (--w->pools[pool].refs > 0)
 		return;
 	for (struct block *block = w->blocks; block; block = block->next)
-		if (block->pool == pool)
-			block->pool = 0;
+		block->pools &= ~pool_bit(pool);
 }
 
 void body_put(struct world *w, struct body *body)
@@ -68,7 +67,7 @@ void body_put(struct world *w, struct body *body)
 bool body_keeps(const struct body *body, const struct block *block)
 {
 	for (uint32_t i = 0; i < body->pool_count; i++)
-		if (body->pools[i] == block->pool)
+		if (block->pools & pool_bit(body->pools[i]))
 			return true;
 	return false;
 }
@@ -78,7 +77,7 @@ bool body_may_write(const struct body *body, const struct block *block)
 	for (uint32_t i = 0; i < body->pool_count && block->lodger; i++)
 		if (body->pools[i] == block->lodger)
 			return true;
-	return block->pool && body_keeps(body, block);
+	return body_keeps(body, block);
 }
 
 /* --- graphs --- */

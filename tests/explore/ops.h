@@ -90,9 +90,11 @@
 	X(FILTER, 1, CROWDS)                                                           \
 	X(VERBS, 1, OUTSIDE)
 
+#define EXPLORE_OPS_2(X) X(MISUSE, 4, MISUSES)
+
 enum op_kind {
 #define X(name, weight, group) OP_##name,
-	EXPLORE_OPS(X) EXPLORE_OPS_1(X)
+	EXPLORE_OPS(X) EXPLORE_OPS_1(X) EXPLORE_OPS_2(X)
 #undef X
 	    OP_KINDS
 };
@@ -105,6 +107,7 @@ struct op {
 	uint8_t thread;  /* who does it */
 	uint8_t a, b, c; /* slots, taken modulo what there is */
 	uint8_t how;
+	uint8_t none[2]; /* no padding: histories are compared by their bytes */
 	uint32_t value;
 	uint64_t bytes;
 };

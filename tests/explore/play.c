@@ -54,7 +54,7 @@ static void thread_start(struct thread *t)
 	t->op = NULL;
 	t->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 	t->pool = 0;
-	t->last = NULL;
+	t->last = t->worked = NULL;
 	if (t->number > 0 &&
 	    pthread_create(&handles[t->number], NULL, thread_run, t) != 0)
 		failure(t->world, "no thread for the explorer itself");
@@ -166,6 +166,7 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_CROWD] = crowd_play,
     [OP_STORM] = crowd_play,
     [OP_FILTER] = crowd_play,
+    [OP_MISUSE] = misuse_play,
     [OP_THREAD_MODE] = capture_play,
     [OP_CAPTURE_BEGIN] = capture_play,
     [OP_CAPTURE_INTO] = capture_play,

@@ -22,7 +22,7 @@ static struct graph_pool *pool_named(struct world *w, unsigned slot)
 
 /* --- which blocks are whose --- */
 
-void pools_adopt(struct thread *t, struct block *block)
+void pools_adopt(struct thread *t, struct block *block, bool alone)
 {
 	struct world *w = t->world;
 
@@ -31,7 +31,8 @@ void pools_adopt(struct thread *t, struct block *block)
 
 		if (!c->live || w->pools[c->pool].id == 0)
 			continue;
-		if (block->pool == c->pool && !c->spoiled && !w->setting->fault)
+		if (alone && block->pools == pool_bit(c->pool) && !c->spoiled &&
+		    !w->setting->fault)
 			block->home = c->pool;
 		else
 			w->pools[c->pool].unsure = true;
@@ -210,7 +211,7 @@ static void blocks_restore(struct world *w, uint32_t pool,
 		struct block *block = checkpoint->blocks[i];
 
 		block->live = true;
-		block->pool = w->pools[pool].refs > 0 ? pool : 0;
+		block->pools = w->pools[pool].refs > 0 ? pool_bit(pool) : 0;
 		block->regions[0].known = block->regions[1].known = 0;
 		slot_fill(w, block);
 	}

@@ -281,8 +281,10 @@ static void stream_op(struct thread *t, const struct op *op)
 			stream_create(t, slot, op->how);
 		return;
 	case OP_STREAM_DESTROY:
-		if (s && !s->capture && FINE(t, cuStreamDestroy(s->handle)))
+		if (s && !s->capture && FINE(t, cuStreamDestroy(s->handle))) {
+			t->world->streams_gone++;
 			stream_forget(t->world, s);
+		}
 		return;
 	default:
 		break;

@@ -18,6 +18,8 @@ static CUresult launch(struct thread *t, struct stream *s, int function, void **
 {
 	CUstream handle = stream_handle(t, s);
 
+	t->worked = all_is_calm(t->world) ? NULL : s;
+	t->gone = t->world->streams_gone;
 	return cuLaunchKernel(t->world->spaces[s->space].functions[function], 1, 1, 1,
 			      32, 1, 1, 0, handle, params, NULL);
 }

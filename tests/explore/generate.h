@@ -1,0 +1,41 @@
+/*
+ * generate.h - what draws a history, for its two files: generate.c and scenes.c.
+ */
+#ifndef EXPLORE_GENERATE_H
+#define EXPLORE_GENERATE_H
+
+#include "explore.h"
+
+enum { SIZES = 5 };
+
+struct generator {
+	struct draw draw;
+	const struct setting *setting;
+	struct history *history;
+	uint64_t sizes[SIZES];
+	unsigned weights[OP_KINDS], weight;
+	unsigned slots, streams;
+	uint64_t used; /* bit per block slot */
+	unsigned thread;
+};
+
+static inline uint64_t below(struct generator *g, uint64_t n)
+{
+	return draw_below(&g->draw, n);
+}
+
+/* --- generate.c --- */
+
+uint8_t stream_draw(struct generator *g);
+/* One operation of this kind; it is not in the history yet. */
+struct op op_draw(struct generator *g, enum op_kind kind);
+void op_add(struct generator *g, struct op op);
+/* A block of so many bytes, work on it on the stream, and its free. */
+void burst_of(struct generator *g, uint64_t bytes, uint8_t stream);
+
+/* --- scenes.c --- */
+
+/* A play of some length in which one rule of the library matters. */
+void scene_draw(struct generator *g);
+
+#endif

@@ -1,0 +1,160 @@
+/*
+ * share.c - whose memory is while captures are under way: which graphs the program
+ * counts on to keep a block, and which it has to expect in it.
+ */
+#include "explore.h"
+
+#include <string.h>
+
+/* Where plain CUDA allows a thread that did not begin the capture to allocate, the
+ * block is for anything; unless the program named the pool, and so knows. */
+static bool may_belong(const struct thread *t, const struct capture *c)
+{
+	if (!c->live || c->thread == (int)t->number)
+		return c->live;
+	if (t->world->pools[c->pool].id && t->last)
+		return true;
+	return t->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+	       c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+static bool is_global(const struct thread *t, const struct capture *c)
+{
+	return t->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+	       c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+/* Of a stream that the thread worked on last, if it is sure of that. */
+static const struct capture *capture_of_work(const struct thread *t)
+{
+	const struct world *w = t->world;
+
+	if (!t->worked || t->worked != t->last || t->gone != w->streams_gone ||
+	    t->worked->kind == STREAM_PER_THREAD || w->setting->fault)
+		return NULL;
+	return t->worked->capture;
+}
+
+/* Whose a new block of the thread's is, as the README has it: its own captures', else
+ * that of the stream that it works on, else those that make plain CUDA refuse it. */
+enum share { SHARE_NONE, SHARE_OWN, SHARE_WORK, SHARE_FORBIDDING };
+
+static enum share share_of(const struct thread *t, unsigned *ret_own)
+{
+	enum share share = SHARE_NONE;
+
+	*ret_own = 0;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &t->world->captures[i];
+
+		*ret_own += c->live && c->thread == (int)t->number;
+		if (c->live && is_global(t, c))
+			share = SHARE_FORBIDDING;
+	}
+	if (capture_of_work(t))
+		share = SHARE_WORK;
+	return *ret_own ? SHARE_OWN : share;
+}
+
+static bool is_sharer(const struct thread *t, const struct capture *c, enum share share)
+{
+	switch (share) {
+	case SHARE_OWN:
+		return c->thread == (int)t->number;
+	case SHARE_WORK:
+		return c == capture_of_work(t);
+	case SHARE_FORBIDDING:
+		return is_global(t, c);
+	case SHARE_NONE:
+		break;
+	}
+	return false;
+}
+
+/* The pools that keep a new block. Who shares a capture that goes into a named pool
+ * is not in that pool. Short of memory for its books, the library may keep less. */
+static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
+{
+	const struct world *w = t->world;
+	const struct fault *fault = w->setting->fault;
+	uint64_t pools = 0;
+
+	if (fault && strcmp(fault->name, FAULT_MEMORY) == 0)
+		return 0;
+	if (fault && (share != SHARE_OWN || own > 1))
+		return 0;
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &w->captures[i];
+		bool named = w->pools[c->pool].id && (share != SHARE_OWN || own > 1);
+
+		if (c->live && is_sharer(t, c, share) && !named)
+			pools |= pool_bit(c->pool);
+	}
+	return pools;
+}
+
+/* Where plain CUDA would have allowed it, or would have allowed it to nobody. */
+static bool is_bystander(const struct thread *t, enum share share, unsigned own)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &t->world->captures[i];
+
+		if (!c->live || !is_sharer(t, c, share))
+			continue;
+		if (own == 1 && t->world->pools[c->pool].id)
+			return false;
+		if (t->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+		    c->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+			return true;
+	}
+	return share == SHARE_WORK || share == SHARE_FORBIDDING;
+}
+
+/* Where it is not sure, the program does not count on it that a graph keeps the
+ * block, and counts on it that work at once may not use it yet. */
+void capture_adopt(struct thread *t, struct block *block)
+{
+	struct world *w = t->world;
+	unsigned own;
+	enum share share = share_of(t, &own);
+
+	block->in_capture = !all_is_calm(w);
+	block->pools = pools_of(t, share, own);
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		if (!may_belong(t, &w->captures[i]))
+			continue;
+		block->early = w->capture_numbers;
+		if (w->pools[w->captures[i].pool].id)
+			block->lodger = w->captures[i].pool;
+	}
+	block->bystander = is_bystander(t, share, own);
+	if (block->bystander && own == 1)
+		block->early = 0; /* plain CUDA gives it too, for any use */
+	if (block->bystander && w->setting->tight)
+		block->pools = 0; /* and takes it back when it is freed */
+	pools_adopt(t, block, own == 1);
+}
+
+void capture_bystanders_lose(struct world *w)
+{
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->bystander && !all_is_calm(w))
+			block->pools = 0;
+}
+
+bool capture_may_recycle(const struct thread *t, uint64_t pools)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (may_belong(t, &t->world->captures[i]) &&
+		    pools & pool_bit(t->world->captures[i].pool))
+			return true;
+	return false;
+}
+
+bool block_is_early(const struct world *w, const struct block *block)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live && w->captures[i].number <= block->early)
+			return true;
+	return false;
+}
