@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../../pool/cache.h"
 #include "../../pool/lock.h"
@@ -299,6 +300,62 @@ static void owner_and_visitor_exclude_each_other(void **state)
 	assert_int_equal(wrong, 0);
 }
 
+/* Each of these says that it comes, and then that it is in. */
+static _Atomic int stage;
+
+static void *come_as_visitor(void *arg)
+{
+	(void)arg;
+	atomic_store(&stage, 1);
+	gcp_own_visit(&own);
+	atomic_store(&stage, 2);
+	gcp_own_depart(&own);
+	return NULL;
+}
+
+static void *come_as_owner(void *arg)
+{
+	(void)arg;
+	atomic_store(&stage, 1);
+	gcp_own_enter(&own);
+	atomic_store(&stage, 2);
+	gcp_own_leave(&own);
+	return NULL;
+}
+
+/* Whoever does not wait is in long before the nap is over. */
+static void must_stay_outside(void *(*come)(void *), void (*let_in)(struct gcp_own *))
+{
+	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+	pthread_t thread;
+
+	atomic_store(&stage, 0);
+	pthread_create(&thread, NULL, come, NULL);
+	while (atomic_load(&stage) == 0)
+		sched_yield();
+	nanosleep(&nap, NULL);
+	assert_int_equal(atomic_load(&stage), 1);
+	let_in(&own);
+	pthread_join(thread, NULL);
+	assert_int_equal(atomic_load(&stage), 2);
+}
+
+static void a_visitor_waits_for_the_owner(void **state)
+{
+	(void)state;
+	gcp_own_init(&own);
+	gcp_own_enter(&own);
+	must_stay_outside(come_as_visitor, gcp_own_leave);
+}
+
+static void the_owner_waits_for_a_visitor(void **state)
+{
+	(void)state;
+	gcp_own_init(&own);
+	gcp_own_visit(&own);
+	must_stay_outside(come_as_owner, gcp_own_depart);
+}
+
 static void *spin_about(void *arg)
 {
 	(void)arg;
@@ -339,6 +396,8 @@ int main(void)
 	    TEST(threads_share_the_window),
 	    TEST(what_threads_keep_is_used_before_memory_grows),
 	    cmocka_unit_test(owner_and_visitor_exclude_each_other),
+	    cmocka_unit_test(a_visitor_waits_for_the_owner),
+	    cmocka_unit_test(the_owner_waits_for_a_visitor),
 	    cmocka_unit_test(a_spin_lock_has_one_holder),
 	};
 
