@@ -17,6 +17,11 @@ PROGRAMS = {
     "codes": ["conform_codes.c"],
     "order": ["conform_order.c"],
     "memory": ["conform_memory.c"],
+    "conditional": ["conform_conditional.c"],
+    "edited": ["conform_edited.c"],
+    "contexts": ["conform_contexts.c"],
+    "fences": ["conform_fences.c"],
+    "sharing": ["conform_sharing.c"],
 }
 NOTE = "golden.md"
 

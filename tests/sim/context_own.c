@@ -311,6 +311,38 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
 	return CUDA_SUCCESS;
 }
 
+/* Groups of at least `minCount` multiprocessors, in eights. */
+CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups,
+				     const CUdevResource *input,
+				     CUdevResource *remaining, unsigned int useFlags,
+				     unsigned int minCount)
+{
+	unsigned size = (minCount + 7) / 8 * 8, groups;
+
+	SIM_LOCKED(cuDevSmResourceSplitByCount);
+	(void)useFlags;
+	if (!nbGroups || !input || input->type != CU_DEV_RESOURCE_TYPE_SM)
+		return CUDA_ERROR_INVALID_VALUE;
+	size = size ? size : 8;
+	groups = input->sm.smCount / size;
+	if (groups == 0)
+		return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+	if (!result) {
+		*nbGroups = groups;
+		return CUDA_SUCCESS;
+	}
+	*nbGroups = *nbGroups < groups ? *nbGroups : groups;
+	for (unsigned i = 0; i < *nbGroups; i++) {
+		result[i] = *input;
+		result[i].sm.smCount = size;
+	}
+	if (remaining) {
+		*remaining = *input;
+		remaining->sm.smCount -= *nbGroups * size;
+	}
+	return CUDA_SUCCESS;
+}
+
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources,
 				   unsigned int nbResources)
 {

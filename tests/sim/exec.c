@@ -25,9 +25,14 @@ struct sim_exec {
 
 static void users_gather(struct sim_user_refs *users, struct sim_graph *graph)
 {
-	for (uint32_t i = 0; i < graph->nodes.count; i++)
-		if (graph->nodes.at[i]->child)
-			users_gather(users, graph->nodes.at[i]->child);
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		const struct sim_node *node = graph->nodes.at[i];
+
+		if (node->child)
+			users_gather(users, node->child);
+		for (uint32_t j = 0; j < node->body_count; j++)
+			users_gather(users, node->bodies[j]);
+	}
 	sim_user_refs_share(users, &graph->users);
 	sim_user_refs_free(&graph->users);
 }
@@ -171,6 +176,11 @@ static bool same_shape(const struct sim_graph *a, const struct sim_graph *b)
 				return false;
 		if (x->child && !same_shape(x->child, y->child))
 			return false;
+		if (x->body_count != y->body_count)
+			return false;
+		for (uint32_t j = 0; j < x->body_count; j++)
+			if (!same_shape(x->bodies[j], y->bodies[j]))
+				return false;
 	}
 	return true;
 }
@@ -304,7 +314,7 @@ static void child_submit(struct sim_node *node, struct launch *top,
 
 	inner.before = *before;
 	sim_vc_copy(&inner.vc, &node->vc);
-	graph_submit(node->child, top, &inner);
+	graph_submit(sim_node_inner(node), top, &inner);
 	sim_vc_join(&node->vc, &inner.leaves_vc);
 	sim_vc_set(&node->vc, node->lane, sim_lane_next(node->lane));
 	node->op = sim_op_submit(node->ctx, &nothing,
@@ -322,7 +332,7 @@ static void node_submit(struct sim_node *node, struct launch *top,
 	node_order(node, launch, &before);
 	node->lane = launch_lane(top, launch, node);
 	node->lane_continued = false;
-	if (node->child) {
+	if (sim_node_inner(node)) {
 		child_submit(node, top, &before);
 	} else {
 		node_declare(node, launch);

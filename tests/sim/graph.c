@@ -127,6 +127,7 @@ static void node_delete(struct sim_node *node)
 {
 	if (node->child)
 		sim_graph_delete(node->child);
+	sim_bodies_delete(node);
 	sim_work_finish(&node->work);
 	sim_nodes_clear(&node->before);
 	sim_nodes_clear(&node->after);
@@ -148,6 +149,7 @@ void sim_graph_delete(struct sim_graph *graph)
 		node_delete(graph->nodes.at[i]);
 	sim_nodes_clear(&graph->nodes);
 	sim_user_refs_free(&graph->users);
+	sim_conditions_free(graph);
 	sim_object_delete(graph);
 }
 
@@ -156,6 +158,7 @@ static void node_copy(struct sim_node *node, struct sim_node *from)
 	sim_work_copy(&node->work, &from->work);
 	node->event = from->event;
 	node->original = from;
+	sim_bodies_copy(node, from);
 	if (from->child) {
 		node->child = sim_graph_clone(from->child);
 		node->child->parent = node;

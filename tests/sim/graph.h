@@ -7,6 +7,7 @@
 
 #include "sim.h"
 
+struct sim_condition;
 struct sim_user_object;
 
 /* References to user objects, one entry per object. */
@@ -38,6 +39,10 @@ struct sim_node {
 	struct sim_ctx *ctx; /* where its work runs */
 	struct sim_work work;
 	struct sim_graph *child;   /* CHILD: a clone of its own */
+	struct sim_graph **bodies; /* CONDITIONAL */
+	uint32_t body_count;
+	unsigned condition; /* what its handle begins with */
+	CUgraphConditionalNodeType condition_type;
 	struct sim_event *event;   /* EVENT_RECORD, WAIT_EVENT */
 	struct sim_node *original; /* in a clone: what it was made from */
 	struct sim_nodes before, after;
@@ -54,7 +59,8 @@ struct sim_graph {
 	struct sim_object object;
 	struct sim_nodes nodes; /* in order of creation */
 	struct sim_user_refs users;
-	struct sim_node *parent;          /* it is the child graph of this node */
+	struct sim_condition *conditions; /* handles */
+	struct sim_node *parent;          /* it is this node's child or body */
 	bool capturing;                   /* a capture adds to it */
 	const struct sim_graph *original; /* a clone of this one */
 };
@@ -83,6 +89,11 @@ bool sim_nodes_reach(const struct sim_nodes *ends, const struct sim_node *node);
 struct sim_node *sim_exec_node(CUgraphExec handle, const struct sim_node *node);
 bool sim_nodes_of_graph(const struct sim_graph *graph, const CUgraphNode *nodes,
 			size_t count);
+/* Which graph runs in a node's place; NULL: none does. */
+struct sim_graph *sim_node_inner(const struct sim_node *node);
+void sim_bodies_copy(struct sim_node *node, const struct sim_node *from);
+void sim_bodies_delete(struct sim_node *node);
+void sim_conditions_free(struct sim_graph *graph);
 CUgraphNodeType sim_node_type_of(const struct sim_work *work);
 
 #endif

@@ -82,6 +82,7 @@
 	F(cuCtxRecordEvent, 12050, cuCtxRecordEvent)                                   \
 	F(cuCtxWaitEvent, 12050, cuCtxWaitEvent)                                       \
 	F(cuDeviceGetDevResource, 12040, cuDeviceGetDevResource)                       \
+	F(cuDevSmResourceSplitByCount, 12040, cuDevSmResourceSplitByCount)             \
 	F(cuDevResourceGenerateDesc, 12040, cuDevResourceGenerateDesc)                 \
 	F(cuGreenCtxCreate, 12040, cuGreenCtxCreate)                                   \
 	F(cuGreenCtxDestroy, 12040, cuGreenCtxDestroy)                                 \

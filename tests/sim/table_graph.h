@@ -59,6 +59,9 @@
 	F(cuGraphAddHostNode, 10000, cuGraphAddHostNode)                               \
 	F(cuGraphAddEventRecordNode, 11010, cuGraphAddEventRecordNode)                 \
 	F(cuGraphAddEventWaitNode, 11010, cuGraphAddEventWaitNode)                     \
+	F(cuGraphAddNode, 12020, cuGraphAddNode)                                       \
+	F(cuGraphAddNode, 12030, cuGraphAddNode_v2)                                    \
+	F(cuGraphConditionalHandleCreate, 12030, cuGraphConditionalHandleCreate)       \
 	F(cuGraphInstantiate, 10000, cuGraphInstantiate)                               \
 	F(cuGraphInstantiate, 11000, cuGraphInstantiate_v2)                            \
 	F(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags)             \

@@ -1,0 +1,524 @@
+/*
+ * conform_edited.c - graphs that are changed by hand after their capture, or during
+ * it; clones, child graphs, updates and uploads, and when destructors of user objects
+ * run: the transcript.
+ */
+#include "conform_apart.h"
+
+enum { SPIN_NS = 200000000 };
+
+static CUgraphNode nodes[8];
+static CUgraphExecUpdateResultInfo info;
+
+/* Two fills, one behind the other, and its object. */
+static CUgraph two_fills(bool with_object)
+{
+	size_t count = 8;
+
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	if (with_object)
+		attach(captured_graph(s));
+	MUST(conform_fill(p, 4, 1, s));
+	MUST(conform_fill(p, 4, 2, s));
+	MUST(end(s));
+	MUST(cuGraphGetNodes(graph, nodes, &count));
+	return graph;
+}
+
+static long long edges_of(CUgraph g)
+{
+	size_t count = 0;
+	CUresult result = cuGraphGetEdges(g, NULL, NULL, NULL, &count);
+
+	return result ? -(long long)result : (long long)count;
+}
+
+/* --- edges and nodes ----------------------------------------------------------------
+ */
+
+static CUresult edge(CUgraph g, int from, int to)
+{
+	return cuGraphAddDependencies(g, &nodes[from], &nodes[to], NULL, 1);
+}
+
+static CUresult no_edge(CUgraph g, int from, int to)
+{
+	return cuGraphRemoveDependencies(g, &nodes[from], &nodes[to], NULL, 1);
+}
+
+static void edges(void)
+{
+	CUgraph g, other;
+	CUgraphExec exec;
+
+	MUST(cuGraphCreate(&g, 0));
+	MUST(cuGraphCreate(&other, 0));
+	for (int i = 0; i < 3; i++)
+		MUST(cuGraphAddEmptyNode(&nodes[i], g, NULL, 0));
+	MUST(cuGraphAddEmptyNode(&nodes[3], other, NULL, 0));
+	TELL(edge(g, 0, 1));
+	TELL(edge(g, 0, 1));
+	TELL(edges_of(g));
+	TELL(edge(g, 1, 1));
+	TELL(edges_of(g));
+	TELL(edge(g, 0, 3));
+	TELL(edge(other, 0, 1));
+	TELL(no_edge(g, 1, 2));
+	TELL(no_edge(other, 0, 1));
+	TELL(edge(g, 1, 2));
+	TELL(edges_of(g));
+	TELL(edge(g, 2, 0)); /* a circle */
+	TELL(edges_of(g));
+	TELL(cuGraphInstantiate(&exec, g, 0));
+	TELL(no_edge(g, 0, 1));
+	TELL(edges_of(g));
+	TELL(cuGraphAddDependencies(g, NULL, NULL, NULL, 0));
+	TELL(cuGraphAddDependencies(g, NULL, NULL, NULL, 1));
+}
+
+/* Two edges in one call, of which the second is wrong. */
+static void edges_in_part(void)
+{
+	CUgraphNode from[2], to[2];
+	CUgraph g;
+
+	g = two_fills(false);
+	MUST(cuGraphAddEmptyNode(&nodes[2], g, NULL, 0));
+	from[0] = nodes[1], to[0] = nodes[2];
+	from[1] = nodes[0], to[1] = nodes[1]; /* is there already */
+	TELL(edges_of(g));
+	TELL(cuGraphAddDependencies(g, from, to, NULL, 2));
+	TELL(edges_of(g));
+	from[0] = nodes[0], to[0] = nodes[1];
+	from[1] = nodes[0], to[1] = nodes[2]; /* is not there */
+	TELL(cuGraphRemoveDependencies(g, from, to, NULL, 2));
+	TELL(edges_of(g));
+}
+
+static void nodes_destroyed(void)
+{
+	CUgraphExec exec;
+	CUgraph g;
+
+	g = two_fills(true);
+	MUST(cuGraphAddEmptyNode(&nodes[2], g, &nodes[1], 1));
+	TELL(edges_of(g));
+	TELL(cuGraphDestroyNode(nodes[1]));
+	TELL(edges_of(g));
+	TELL(nodes_of(g));
+	TELL(gone());
+	TELL(cuGraphInstantiate(&exec, g, 0));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuGraphDestroyNode(nodes[0]));
+	TELL(cuGraphDestroyNode(nodes[2]));
+	TELL(nodes_of(g));
+	TELL(cuStreamSynchronize(s));
+	TELL(word_at(p));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s));
+	TELL(cuGraphDestroy(g));
+	TELL(gone());
+	TELL(cuGraphExecDestroy(exec));
+	TELL(gone());
+}
+
+/* --- while it is being captured ------------------------------------------------------
+ */
+
+static void start_captured(void)
+{
+	size_t count = 8;
+
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	MUST(conform_fill(p, 4, 1, s));
+	MUST(conform_fill(p, 4, 2, s));
+	MUST(cuGraphGetNodes(captured_graph(s), nodes, &count));
+}
+
+static void nodes_added_meanwhile(void)
+{
+	CUgraph g;
+
+	start_captured();
+	g = captured_graph(s);
+	TELL(cuGraphAddEmptyNode(&nodes[2], g, NULL, 0));
+	TELL(edge(g, 2, 1));
+	TELL(no_edge(g, 0, 1));
+	TELL(edges_of(g));
+	TELL(status_of(s));
+	TELL(end(s));
+	TELL(nodes_of(graph));
+}
+
+static void node_destroyed_meanwhile(void)
+{
+	start_captured();
+	TELL(cuGraphDestroyNode(nodes[0]));
+	TELL(status_of(s));
+	TELL(end(s));
+}
+
+static void used_meanwhile(void)
+{
+	CUgraphExec exec;
+	CUgraph g;
+
+	start_captured();
+	attach(captured_graph(s));
+	TELL(cuGraphInstantiate(&exec, captured_graph(s), 0));
+	TELL(cuGraphClone(&g, captured_graph(s)));
+	TELL(status_of(s));
+	TELL(end(s));
+	TELL(cuGraphDestroy(graph));
+	TELL(gone());
+	start_captured();
+	MUST(cuGraphCreate(&g, 0));
+	TELL(cuGraphAddChildGraphNode(&nodes[2], g, NULL, 0, captured_graph(s)));
+	TELL(status_of(s));
+	TELL(end(s));
+}
+
+static void destroyed_meanwhile(void)
+{
+	start_captured();
+	attach(captured_graph(s));
+	TELL(cuGraphDestroy(captured_graph(s)));
+	TELL(gone());
+	TELL(status_of(s));
+}
+
+static void launched_meanwhile(void)
+{
+	CUgraphExec exec;
+
+	two_fills(false);
+	MUST(cuGraphInstantiate(&exec, graph, 0));
+	TELL(cuGraphUpload(exec, s));
+	TELL(cuGraphUpload(exec, t));
+	TELL(cuGraphLaunch(exec, s));
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuGraphUpload(exec, s));
+	TELL(status_of(s));
+	TELL(end(s));
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuGraphLaunch(exec, s)); /* becomes a child graph? */
+	TELL(status_of(s));
+	TELL(end(s));
+	TELL(graph ? nodes_of(graph) : 0);
+	begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	TELL(cuGraphLaunch(exec, t));
+	TELL(cuGraphExecUpdate(exec, captured_graph(s), &info));
+	TELL(cuGraphExecDestroy(exec));
+	TELL(status_of(s));
+	TELL(end(s));
+}
+
+/* --- memory nodes -------------------------------------------------------------------
+ */
+
+static void memory_nodes(void)
+{
+	CUgraphExec exec, second;
+	CUgraph g, h;
+	CUdeviceptr q;
+	size_t count = 8;
+
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	MUST(cuMemAllocAsync(&q, 4096, s));
+	MUST(conform_fill(q, 4, 1, s));
+	MUST(cuMemFreeAsync(q, s));
+	MUST(end(s));
+	g = graph;
+	MUST(cuGraphGetNodes(g, nodes, &count));
+	TELL(cuGraphClone(&h, g));
+	MUST(cuGraphCreate(&h, 0));
+	TELL(cuGraphAddChildGraphNode(&nodes[4], h, NULL, 0, g));
+	TELL(edge(g, 0, 2));
+	TELL(no_edge(g, 0, 1));
+	TELL(cuGraphDestroyNode(nodes[1]));
+	TELL(cuGraphDestroyNode(nodes[2]));
+	TELL(cuGraphDestroyNode(nodes[0]));
+	TELL(nodes_of(g));
+	TELL(cuGraphInstantiate(&exec, g, 0));
+	TELL(cuGraphInstantiate(&second, g, 0));
+	TELL(cuGraphExecUpdate(exec, g, &info));
+	TELL(info.result);
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s));
+	TELL(cuGraphDestroy(g));
+	TELL(cuGraphExecDestroy(exec));
+}
+
+/* --- clones and children
+ * --------------------------------------------------------------
+ */
+
+static void clones(void)
+{
+	CUgraph g, first, second;
+	CUgraphNode found, again;
+	CUuserObject user;
+
+	g = two_fills(true);
+	TELL(cuGraphClone(&first, g));
+	TELL(cuGraphClone(&second, first));
+	TELL(cuGraphNodeFindInClone(&found, nodes[1], first));
+	TELL(found != nodes[1]);
+	TELL(cuGraphNodeFindInClone(&again, found, second));
+	TELL(cuGraphNodeFindInClone(&again, nodes[1], second));
+	TELL(cuGraphNodeFindInClone(&again, nodes[1], g));
+	TELL(cuGraphDestroyNode(found));
+	TELL(cuGraphNodeFindInClone(&again, nodes[1], first));
+	TELL(cuGraphDestroy(g));
+	TELL(cuGraphDestroy(second));
+	TELL(gone());
+	TELL(cuGraphDestroy(first));
+	TELL(gone());
+	MUST(cuUserObjectCreate(&user, NULL, apart_destroy, 1,
+				CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	g = two_fills(false);
+	TELL(cuGraphReleaseUserObject(g, user, 1));
+	TELL(cuGraphRetainUserObject(g, user, 3, 0));
+	TELL(cuGraphRetainUserObject(g, user, 1, 2));
+	TELL(cuGraphRetainUserObject(g, user, 0, 0));
+	TELL(cuUserObjectRelease(user, 1));
+	TELL(gone());
+	MUST(cuGraphClone(&first, g));
+	TELL(cuGraphReleaseUserObject(g, user, 3));
+	TELL(gone());
+	TELL(cuGraphReleaseUserObject(first, user, 2));
+	TELL(cuGraphReleaseUserObject(first, user, 1));
+	TELL(gone());
+}
+
+static void children(void)
+{
+	CUgraph g, parent, embedded;
+	CUgraphExec exec;
+	CUgraphNode child;
+
+	g = two_fills(true);
+	MUST(cuGraphCreate(&parent, 0));
+	TELL(cuGraphAddChildGraphNode(&child, parent, NULL, 0, g));
+	TELL(cuGraphDestroy(g));
+	TELL(cuGraphChildGraphNodeGetGraph(child, &embedded));
+	TELL(nodes_of(embedded));
+	TELL(cuGraphDestroyNode(child));
+	TELL(gone());
+	g = two_fills(false);
+	TELL(cuGraphAddChildGraphNode(&child, parent, NULL, 0, g));
+	TELL(cuGraphChildGraphNodeGetGraph(child, &embedded));
+	TELL(embedded != g);
+	attach(embedded);
+	TELL(cuGraphDestroyNode(nodes[0])); /* the original's, not the copy's */
+	TELL(nodes_of(embedded));
+	TELL(cuGraphInstantiate(&exec, parent, 0));
+	TELL(cuGraphDestroyNode(child));
+	TELL(gone());
+	MUST(conform_spin(SPIN_NS, s));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuGraphExecDestroy(exec));
+	TELL(gone());
+	TELL(cuStreamSynchronize(s));
+	TELL(gone());
+	TELL(cuGraphAddChildGraphNode(&child, parent, NULL, 0, parent));
+	TELL(nodes_of(parent));
+}
+
+static void child_destroyed(void)
+{
+	CUgraph parent, embedded;
+	CUgraphNode child;
+
+	MUST(cuGraphCreate(&parent, 0));
+	MUST(cuGraphAddChildGraphNode(&child, parent, NULL, 0, two_fills(false)));
+	MUST(cuGraphChildGraphNodeGetGraph(child, &embedded));
+	TELL(cuGraphDestroy(embedded));
+}
+
+static void child_instantiated(void)
+{
+	CUgraph parent, embedded;
+	CUgraphNode child;
+	CUgraphExec exec;
+
+	MUST(cuGraphCreate(&parent, 0));
+	MUST(cuGraphAddChildGraphNode(&child, parent, NULL, 0, two_fills(true)));
+	MUST(cuGraphDestroy(graph));
+	MUST(cuGraphChildGraphNodeGetGraph(child, &embedded));
+	TELL(cuGraphInstantiate(&exec, embedded, 0));
+	TELL(cuGraphDestroy(parent));
+	TELL(gone());
+	TELL(cuGraphExecDestroy(exec));
+	TELL(gone());
+}
+
+/* --- updates ------------------------------------------------------------------------
+ */
+
+static CUgraph captured(CUresult (*work)(void))
+{
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	attach(captured_graph(s));
+	MUST(work());
+	MUST(end(s));
+	return graph;
+}
+
+static CUresult one_fill(void)
+{
+	return conform_fill(p, 4, 7, s);
+}
+
+static CUresult another_fill(void)
+{
+	return conform_fill(p + 64, 8, 8, s);
+}
+
+static CUresult one_set(void)
+{
+	return cuMemsetD32Async(p, 9, 4, s);
+}
+
+static CUresult longer_set(void)
+{
+	return cuMemsetD32Async(p, 10, 8, s);
+}
+
+static CUresult one_spin(void)
+{
+	return conform_spin(1000, s);
+}
+
+static CUresult fill_and_fill(void)
+{
+	MUST(one_fill());
+	return one_fill();
+}
+
+static CUresult fill_beside_fill(void)
+{
+	CUevent fork = new_event(), join = new_event();
+
+	MUST(cuEventRecord(fork, s));
+	MUST(cuStreamWaitEvent(t, fork, 0));
+	MUST(one_fill());
+	MUST(conform_fill(p + 64, 4, 7, t));
+	MUST(cuEventRecord(join, t));
+	return cuStreamWaitEvent(s, join, 0);
+}
+
+static CUresult none(void)
+{
+	return CUDA_SUCCESS;
+}
+
+static void update(const char *title, CUresult (*old)(void), CUresult (*new)(void))
+{
+	CUgraph g = captured(old), h = captured(new);
+	CUgraphExec exec;
+
+	printf("%s\n", title);
+	MUST(cuGraphInstantiate(&exec, g, 0));
+	TELL(cuGraphExecUpdate(exec, h, &info));
+	TELL(info.result);
+	TELL(cuGraphDestroy(g));
+	TELL(gone());
+	TELL(cuGraphDestroy(h));
+	TELL(gone());
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s));
+	TELL(cuGraphExecDestroy(exec));
+	TELL(gone());
+}
+
+#define UPDATE(old, new) update(#old " to " #new, old, new)
+
+static void updates(void)
+{
+	UPDATE(one_fill, another_fill);
+	UPDATE(one_fill, one_spin);
+	UPDATE(one_fill, one_set);
+	UPDATE(one_set, longer_set);
+	UPDATE(one_fill, fill_and_fill);
+	UPDATE(fill_and_fill, one_fill);
+	UPDATE(fill_and_fill, fill_beside_fill);
+	UPDATE(one_fill, none);
+	UPDATE(none, none);
+}
+
+static void updated_while_launched(void)
+{
+	CUgraph g = captured(one_fill), h = captured(another_fill);
+	CUgraphExec exec;
+
+	MUST(cuGraphInstantiate(&exec, g, 0));
+	MUST(cuGraphDestroy(g));
+	MUST(conform_spin(SPIN_NS, s));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuGraphExecUpdate(exec, h, &info));
+	TELL(cuGraphDestroy(h));
+	TELL(gone());
+	TELL(cuStreamSynchronize(s));
+	TELL(gone());
+	TELL(cuGraphExecDestroy(exec));
+	TELL(gone());
+}
+
+static void updated_by_itself(void)
+{
+	CUgraph g = captured(one_fill);
+	CUgraphExec exec;
+
+	MUST(cuGraphInstantiate(&exec, g, 0));
+	TELL(cuGraphExecUpdate(exec, g, &info));
+	TELL(gone());
+	attach(g);
+	TELL(cuGraphDestroy(g));
+	TELL(gone());
+	TELL(cuGraphExecDestroy(exec));
+	TELL(gone());
+}
+
+static void destroyed_while_launched_twice(void)
+{
+	CUgraph g = captured(one_fill);
+	CUgraphExec exec, second;
+
+	MUST(cuGraphInstantiate(&exec, g, 0));
+	MUST(cuGraphInstantiate(&second, g, 0));
+	MUST(cuGraphDestroy(g));
+	MUST(conform_spin(SPIN_NS, s));
+	MUST(conform_spin(2 * SPIN_NS, t));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuGraphLaunch(second, t));
+	TELL(cuGraphExecDestroy(exec));
+	TELL(cuGraphExecDestroy(second));
+	TELL(gone());
+	TELL(cuStreamSynchronize(s));
+	TELL(cuStreamSynchronize(t));
+	TELL(gone());
+}
+
+int main(int argc, char **argv)
+{
+	apart_init(argc, argv);
+	APART(edges);
+	APART(edges_in_part);
+	APART(nodes_destroyed);
+	APART(nodes_added_meanwhile);
+	APART(node_destroyed_meanwhile);
+	APART(used_meanwhile);
+	APART(destroyed_meanwhile);
+	APART(launched_meanwhile);
+	APART(memory_nodes);
+	APART(clones);
+	APART(children);
+	APART(child_destroyed);
+	APART(child_instantiated);
+	APART(updates);
+	APART(updated_while_launched);
+	APART(updated_by_itself);
+	APART(destroyed_while_launched_twice);
+	return 0;
+}

@@ -1,0 +1,482 @@
+/*
+ * conform_fences.c - events with flags, events of whole contexts and when they may be
+ * recorded, and green contexts: the transcript.
+ */
+#include "conform_apart.h"
+
+enum { SPIN_NS = 100000000 };
+
+static CUcontext own;
+static CUstream u; /* of `own` */
+
+/* Makes `own`, and leaves the primary context current. */
+static void new_own(void)
+{
+	MUST(cuCtxCreate(&own, NULL, 0, conform_device));
+	u = new_stream(CU_STREAM_NON_BLOCKING);
+	MUST(cuCtxSetCurrent(conform_ctx));
+}
+
+static CUevent event_of(CUcontext ctx)
+{
+	CUcontext ignored;
+	CUevent event;
+
+	MUST(cuCtxPushCurrent(ctx));
+	event = new_event();
+	MUST(cuCtxPopCurrent(&ignored));
+	return event;
+}
+
+/* --- flags ------------------------------------------------------------------------ */
+
+static void flags_of_events(void)
+{
+	CUevent event = NULL, made = new_event();
+
+	for (unsigned flags = 0; flags < 9; flags++) {
+		tell("flags", flags);
+		TELL(cuEventCreate(&event, flags));
+		TELL(cuEventRecordWithFlags(made, s, flags));
+		TELL(cuStreamWaitEvent(t, made, flags));
+	}
+	TELL(cuEventCreate(NULL, 0));
+	TELL(cuEventRecord(NULL, s));
+	TELL(cuStreamWaitEvent(s, NULL, 0));
+}
+
+static void external_events(void)
+{
+	CUevent outside = new_event(), timed;
+	CUgraphNodeType type;
+	CUgraphNode nodes[4];
+	size_t count = 4;
+
+	MUST(cuEventCreate(&timed, CU_EVENT_DEFAULT));
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuEventRecordWithFlags(outside, s, CU_EVENT_RECORD_EXTERNAL));
+	TELL(cuEventQuery(outside));
+	TELL(cuStreamWaitEvent(s, outside, CU_EVENT_WAIT_EXTERNAL));
+	TELL(cuEventRecordWithFlags(timed, s, CU_EVENT_RECORD_EXTERNAL));
+	TELL(status_of(s));
+	TELL(end(s));
+	TELL(cuGraphGetNodes(graph, nodes, &count));
+	TELL(count);
+	for (size_t i = 0; i < count; i++) {
+		MUST(cuGraphNodeGetType(nodes[i], &type));
+		TELL(type);
+	}
+}
+
+/* --- events of contexts -------------------------------------------------------------
+ */
+
+static void fences(void)
+{
+	CUevent event, others, timed, waiting;
+
+	new_own();
+	event = new_event();
+	others = event_of(own);
+	MUST(cuEventCreate(&timed, CU_EVENT_DEFAULT));
+	MUST(cuEventCreate(&waiting, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING));
+	TELL(cuCtxRecordEvent(conform_ctx, event));
+	TELL(cuCtxRecordEvent(conform_ctx, others));
+	TELL(cuCtxRecordEvent(own, event));
+	TELL(cuCtxRecordEvent(own, others));
+	TELL(cuCtxRecordEvent(conform_ctx, timed));
+	TELL(cuCtxRecordEvent(conform_ctx, waiting));
+	TELL(cuCtxRecordEvent(conform_ctx, NULL));
+	TELL(cuCtxWaitEvent(conform_ctx, event));
+	TELL(cuCtxWaitEvent(conform_ctx, others));
+	TELL(cuCtxWaitEvent(own, event));
+	TELL(cuCtxWaitEvent(conform_ctx, new_event()));
+	TELL(cuCtxWaitEvent(conform_ctx, NULL));
+	TELL(cuEventRecord(others, s));
+	TELL(cuEventRecord(event, u));
+	TELL(cuStreamWaitEvent(s, others, 0));
+	TELL(cuStreamWaitEvent(u, event, 0));
+	TELL(cuEventSynchronize(event));
+	TELL(cuEventSynchronize(others));
+	MUST(conform_spin(SPIN_NS, s));
+	TELL(cuCtxRecordEvent(conform_ctx, event));
+	TELL(cuCtxRecordEvent(own, others));
+	TELL(cuEventQuery(event));
+	TELL(cuEventSynchronize(others));
+	TELL(cuEventSynchronize(event));
+	TELL(cuEventQuery(event));
+	TELL(cuEventDestroy(event));
+	MUST(cuCtxSetCurrent(NULL));
+	TELL(cuCtxRecordEvent(own, others));
+	TELL(cuCtxWaitEvent(conform_ctx, others));
+}
+
+/* A capture in `stream`, and fences in the other context and in its own. */
+static void fenced_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+	CUevent event = new_event(), others = event_of(own), fork = NULL;
+
+	tell("mode", mode);
+	MUST(cuEventRecord(event, s));
+	MUST(cuCtxRecordEvent(own, others));
+	begin(stream, mode);
+	TELL(cuCtxWaitEvent(own, others));
+	TELL(cuCtxRecordEvent(own, others));
+	TELL(status_of(stream));
+	end(stream);
+	begin(stream, mode);
+	TELL(cuCtxRecordEvent(conform_ctx, event));
+	TELL(status_of(stream));
+	end(stream);
+	begin(stream, mode);
+	TELL(cuCtxWaitEvent(conform_ctx, event));
+	TELL(status_of(stream));
+	end(stream);
+	fork = stream == s ? new_event() : event_of(own);
+	begin(stream, mode);
+	MUST(cuEventRecord(fork, stream));
+	TELL(cuCtxWaitEvent(stream == s ? own : conform_ctx, fork));
+	TELL(status_of(stream));
+	end(stream);
+}
+
+static void fences_beside_captures(void)
+{
+	new_own();
+	for (int mode = 0; mode < 3; mode++) {
+		puts("a capture in the primary context");
+		fenced_capture(s, (CUstreamCaptureMode)mode);
+		puts("a capture in a context of one's own");
+		fenced_capture(u, (CUstreamCaptureMode)mode);
+	}
+}
+
+/* What waits for a whole context, with a capture in another one. */
+static void waits_beside_captures(void)
+{
+	CUdeviceptr q;
+
+	new_own();
+	for (int mode = 0; mode < 3; mode++) {
+		tell("mode", mode);
+		begin(u, (CUstreamCaptureMode)mode);
+		TELL(cuCtxSynchronize());
+		TELL(status_of(u));
+		end(u);
+		begin(u, (CUstreamCaptureMode)mode);
+		TELL(cuMemAlloc(&q, 4096));
+		TELL(status_of(u));
+		end(u);
+		begin(u, (CUstreamCaptureMode)mode);
+		TELL(cuStreamSynchronize(s));
+		TELL(cuStreamSynchronize(CU_STREAM_LEGACY));
+		TELL(status_of(u));
+		end(u);
+	}
+}
+
+/* --- green contexts ------------------------------------------------------------------
+ */
+
+static CUgreenCtx green;
+static CUcontext as_ctx; /* the same as an ordinary context */
+static CUdevResource all, some;
+static CUdevResourceDesc description;
+
+static void describe(void)
+{
+	unsigned groups = 1;
+
+	MUST(cuDeviceGetDevResource(conform_device, &all, CU_DEV_RESOURCE_TYPE_SM));
+	MUST(cuDevSmResourceSplitByCount(&some, &groups, &all, NULL, 0, 8));
+	MUST(cuDevResourceGenerateDesc(&description, &some, 1));
+}
+
+static void new_green(void)
+{
+	describe();
+	MUST(cuGreenCtxCreate(&green, description, conform_device,
+			      CU_GREEN_CTX_DEFAULT_STREAM));
+	MUST(cuCtxFromGreenCtx(&as_ctx, green));
+	MUST(cuGreenCtxStreamCreate(&u, green, CU_STREAM_NON_BLOCKING, 0));
+}
+
+static void resources(void)
+{
+	CUdevResource left;
+	unsigned groups = 0;
+
+	for (int type = 0; type < 4; type++) {
+		tell("type", type);
+		TELL(cuDeviceGetDevResource(conform_device, &all,
+					    (CUdevResourceType)type));
+	}
+	TELL(cuDeviceGetDevResource(99, &all, CU_DEV_RESOURCE_TYPE_SM));
+	TELL(cuDeviceGetDevResource(conform_device, NULL, CU_DEV_RESOURCE_TYPE_SM));
+	MUST(cuDeviceGetDevResource(conform_device, &all, CU_DEV_RESOURCE_TYPE_SM));
+	TELL(all.type);
+	TELL(all.sm.smCount > 16);
+	TELL(cuDevSmResourceSplitByCount(NULL, &groups, &all, NULL, 0, 8));
+	TELL(groups > 1);
+	groups = 1;
+	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, &left, 0, 8));
+	TELL(groups);
+	TELL(some.sm.smCount);
+	TELL(some.sm.smCount + left.sm.smCount == all.sm.smCount);
+	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, &left, 0, 4096));
+	TELL(cuDevSmResourceSplitByCount(&some, NULL, &all, &left, 0, 8));
+	groups = 1;
+	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, NULL, 0, 8));
+	TELL(cuDevResourceGenerateDesc(&description, &some, 1));
+	TELL(cuDevResourceGenerateDesc(&description, &some, 0));
+	TELL(cuDevResourceGenerateDesc(NULL, &some, 1));
+	TELL(cuDevResourceGenerateDesc(&description, NULL, 1));
+}
+
+static void green_made(void)
+{
+	describe();
+	TELL(cuGreenCtxCreate(&green, description, conform_device, 0));
+	TELL(cuGreenCtxCreate(&green, description, 99, CU_GREEN_CTX_DEFAULT_STREAM));
+	TELL(cuGreenCtxCreate(NULL, description, conform_device,
+			      CU_GREEN_CTX_DEFAULT_STREAM));
+	TELL(cuGreenCtxCreate(&green, description, conform_device,
+			      CU_GREEN_CTX_DEFAULT_STREAM));
+	TELL(cuCtxFromGreenCtx(&as_ctx, green));
+	TELL(as_ctx != conform_ctx);
+	TELL(cuCtxFromGreenCtx(NULL, green));
+	TELL(cuCtxFromGreenCtx(&as_ctx, NULL));
+	TELL(cuGreenCtxStreamCreate(&u, green, 0, 0));
+	TELL(cuGreenCtxStreamCreate(&u, green, CU_STREAM_NON_BLOCKING, 0));
+	TELL(cuGreenCtxStreamCreate(NULL, green, CU_STREAM_NON_BLOCKING, 0));
+	TELL(cuGreenCtxStreamCreate(&u, NULL, CU_STREAM_NON_BLOCKING, 0));
+	TELL(cuGreenCtxDestroy(NULL));
+	TELL(cuGreenCtxDestroy(green));
+}
+
+static void asked_of_a_stream(CUstream stream)
+{
+	CUgreenCtx its_green = (CUgreenCtx)1;
+	CUcontext its = (CUcontext)1;
+
+	TELL(cuStreamGetCtx(stream, &its));
+	TELL(its == as_ctx);
+	TELL(its == conform_ctx);
+	its = (CUcontext)1;
+	TELL(cuStreamGetCtx_v2(stream, &its, &its_green));
+	TELL(its == as_ctx);
+	TELL(its == conform_ctx);
+	TELL(its == NULL);
+	TELL(its_green == green);
+	TELL(its_green == NULL);
+}
+
+static void green_streams(void)
+{
+	CUstream plain;
+
+	new_green();
+	asked_of_a_stream(u);
+	asked_of_a_stream(s);
+	TELL(conform_fill(p, 4, 3, u));
+	TELL(cuStreamSynchronize(u));
+	TELL(word_at(p));
+	TELL(cuCtxSetCurrent(as_ctx));
+	TELL(cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));
+	asked_of_a_stream(plain);
+	TELL(cuStreamCreate(&plain, CU_STREAM_DEFAULT));
+	TELL(conform_fill(p, 4, 4, plain));
+	TELL(conform_fill(p, 4, 5, NULL));
+	TELL(cuStreamSynchronize(plain));
+	TELL(cuStreamSynchronize(NULL));
+	TELL(cuCtxSynchronize());
+	TELL(word_at(p));
+}
+
+static void green_memory(void)
+{
+	CUcontext ctx = NULL;
+	CUdeviceptr q, base;
+	size_t size;
+	void *host;
+
+	new_green();
+	TELL(cuCtxSetCurrent(as_ctx));
+	TELL(cuCtxGetCurrent(&ctx));
+	TELL(ctx == as_ctx);
+	TELL(cuMemAlloc(&q, 4096));
+	TELL(cuMemGetAddressRange(&base, &size, q));
+	TELL(size);
+	TELL(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, q));
+	TELL(ctx == as_ctx);
+	TELL(ctx == conform_ctx);
+	TELL(cuMemHostAlloc(&host, 4096, 0));
+	TELL(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT,
+				   (CUdeviceptr)(uintptr_t)host));
+	TELL(ctx == as_ctx);
+	TELL(ctx == conform_ctx);
+	TELL(cuMemFree(p)); /* the primary context's */
+	MUST(cuCtxSetCurrent(conform_ctx));
+	TELL(cuGreenCtxDestroy(green));
+	TELL(cuMemGetAddressRange(&base, &size, q));
+	TELL(cuMemFree(q));
+	TELL(cuMemFreeHost(host));
+}
+
+static void green_fences(void)
+{
+	CUevent of_primary, of_green;
+
+	new_green();
+	of_primary = new_event();
+	MUST(cuCtxSetCurrent(as_ctx));
+	of_green = new_event();
+	MUST(cuCtxSetCurrent(conform_ctx));
+	TELL(cuGreenCtxRecordEvent(green, of_green));
+	TELL(cuGreenCtxRecordEvent(green, of_primary));
+	TELL(cuCtxRecordEvent(as_ctx, of_green));
+	TELL(cuCtxRecordEvent(as_ctx, of_primary));
+	TELL(cuCtxRecordEvent(conform_ctx, of_green));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
+	TELL(cuEventRecord(of_primary, u));
+	TELL(cuEventRecord(of_green, s));
+	TELL(cuGreenCtxWaitEvent(green, of_green));
+	TELL(cuGreenCtxWaitEvent(green, of_primary));
+	TELL(cuCtxWaitEvent(as_ctx, of_green));
+	TELL(cuCtxWaitEvent(conform_ctx, of_green));
+	MUST(cuCtxSynchronize());
+	MUST(conform_spin(SPIN_NS, s));
+	TELL(cuGreenCtxRecordEvent(green, of_green));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
+	TELL(cuEventQuery(of_primary));
+	TELL(cuEventSynchronize(of_green));
+	TELL(cuEventQuery(of_primary)); /* the green one did not cover it */
+	TELL(cuEventSynchronize(of_primary));
+	MUST(conform_spin(SPIN_NS, u));
+	TELL(cuGreenCtxRecordEvent(green, of_green));
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
+	TELL(cuEventQuery(of_green));
+	TELL(cuEventQuery(of_primary));
+	TELL(cuCtxSynchronize());
+	TELL(cuEventQuery(of_green));
+}
+
+static void green_captures(void)
+{
+	CUevent of_primary, of_green;
+
+	new_green();
+	of_primary = new_event();
+	MUST(cuCtxSetCurrent(as_ctx));
+	of_green = new_event();
+	MUST(cuCtxSetCurrent(conform_ctx));
+	puts("a capture in a green stream");
+	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuGreenCtxRecordEvent(green, of_green));
+	TELL(status_of(u));
+	end(u);
+	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuCtxRecordEvent(conform_ctx, of_primary));
+	TELL(status_of(u));
+	end(u);
+	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuCtxSynchronize());
+	TELL(status_of(u));
+	end(u);
+	puts("a capture in a stream of the primary context");
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	TELL(cuGreenCtxRecordEvent(green, of_green));
+	TELL(status_of(s));
+	TELL(cuGreenCtxWaitEvent(green, of_green));
+	TELL(status_of(s));
+	end(s);
+	begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+	MUST(cuCtxSetCurrent(as_ctx));
+	TELL(cuCtxSynchronize());
+	MUST(cuCtxSetCurrent(conform_ctx));
+	TELL(status_of(s));
+	end(s);
+}
+
+static void green_outlives(void)
+{
+	unsigned flags;
+	int active = 9;
+
+	new_green();
+	TELL(cuDevicePrimaryCtxRelease(conform_device));
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
+	TELL(active);
+	TELL(cuMemAlloc(&p, 4096));
+	TELL(cuStreamQuery(u));
+	TELL(cuGreenCtxDestroy(green));
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
+	TELL(active);
+}
+
+static void green_destroyed_as_an_ordinary_one(void)
+{
+	new_green();
+	TELL(cuCtxDestroy(as_ctx));
+	TELL(cuStreamQuery(u));
+}
+
+static void green_destroyed_with_a_capture(void)
+{
+	new_green();
+	begin(u, CU_STREAM_CAPTURE_MODE_RELAXED);
+	attach(captured_graph(u));
+	TELL(cuGreenCtxDestroy(green));
+	TELL(gone());
+	TELL(cuCtxSynchronize());
+	TELL(status_of(u));
+	TELL(end(u));
+	TELL(gone());
+}
+
+static void green_destroyed_while_current(void)
+{
+	CUcontext ctx = NULL;
+
+	new_green();
+	MUST(cuCtxSetCurrent(as_ctx));
+	TELL(cuGreenCtxDestroy(green));
+	TELL(cuCtxGetCurrent(&ctx));
+	TELL(ctx == as_ctx);
+	TELL(cuMemAlloc(&p, 4096));
+	TELL(cuCtxSynchronize());
+	MUST(cuCtxSetCurrent(conform_ctx));
+	TELL(cuStreamQuery(u));
+}
+
+static void green_of_a_reset(void)
+{
+	new_green();
+	TELL(cuDevicePrimaryCtxReset(conform_device));
+	TELL(cuDevicePrimaryCtxRetain(&conform_ctx, conform_device));
+	TELL(cuCtxSetCurrent(as_ctx));
+	TELL(cuMemAlloc(&p, 4096));
+	TELL(cuGreenCtxDestroy(green));
+}
+
+int main(int argc, char **argv)
+{
+	apart_init(argc, argv);
+	APART(flags_of_events);
+	APART(external_events);
+	APART(fences);
+	APART(fences_beside_captures);
+	APART(waits_beside_captures);
+	APART(resources);
+	APART(green_made);
+	APART(green_streams);
+	APART(green_memory);
+	APART(green_fences);
+	APART(green_captures);
+	APART(green_outlives);
+	APART(green_destroyed_as_an_ordinary_one);
+	APART(green_destroyed_with_a_capture);
+	APART(green_destroyed_while_current);
+	APART(green_of_a_reset);
+	return 0;
+}

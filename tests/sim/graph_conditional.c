@@ -1,0 +1,186 @@
+/*
+ * graph_conditional.c - conditional nodes: handles, and nodes whose bodies run or not.
+ *
+ * A simulated kernel cannot set a condition, so a condition is what its handle has
+ * begun with, and the body of a WHILE node runs once at most. Entry points, under the
+ * big lock; exec.c runs what sim_node_inner says.
+ */
+#include "graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A graph's, in order of creation. */
+struct sim_condition {
+	cuuint64_t handle;
+	unsigned value;
+	bool used; /* a node has it */
+	struct sim_condition *next;
+};
+
+static cuuint64_t last_handle;
+
+void sim_conditions_free(struct sim_graph *graph)
+{
+	while (graph->conditions) {
+		struct sim_condition *next = graph->conditions->next;
+
+		free(graph->conditions);
+		graph->conditions = next;
+	}
+}
+
+void sim_bodies_delete(struct sim_node *node)
+{
+	for (uint32_t i = 0; i < node->body_count; i++)
+		sim_graph_delete(node->bodies[i]);
+	free(node->bodies);
+	node->bodies = NULL;
+	node->body_count = 0;
+}
+
+static void bodies_new(struct sim_node *node, uint32_t count)
+{
+	node->bodies = sim_calloc(count * sizeof(*node->bodies));
+	node->body_count = count;
+}
+
+void sim_bodies_copy(struct sim_node *node, const struct sim_node *from)
+{
+	node->condition = from->condition;
+	node->condition_type = from->condition_type;
+	if (from->body_count == 0)
+		return;
+	bodies_new(node, from->body_count);
+	for (uint32_t i = 0; i < from->body_count; i++) {
+		node->bodies[i] = sim_graph_clone(from->bodies[i]);
+		node->bodies[i]->parent = node;
+	}
+}
+
+struct sim_graph *sim_node_inner(const struct sim_node *node)
+{
+	uint32_t body = node->condition;
+
+	if (node->body_count == 0)
+		return node->child;
+	if (node->condition_type != CU_GRAPH_COND_TYPE_SWITCH)
+		body = node->condition ? 0 : 1;
+	return body < node->body_count ? node->bodies[body] : NULL;
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
+					CUgraph hGraph, CUcontext ctx,
+					unsigned int defaultLaunchValue,
+					unsigned int flags)
+{
+	struct sim_condition *condition;
+	struct sim_graph *graph;
+	struct sim_ctx *its_ctx;
+
+	SIM_LOCKED(cuGraphConditionalHandleCreate);
+	graph = sim_object_check(hGraph, SIM_GRAPH);
+	if (!pHandle_out || !graph || (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (ctx)
+		SIM_TRY(sim_ctx_check(ctx, &its_ctx));
+	else
+		SIM_TRY(sim_ctx_current(&its_ctx));
+	condition = sim_calloc(sizeof(*condition));
+	condition->handle = ++last_handle;
+	condition->value =
+	    flags & CU_GRAPH_COND_ASSIGN_DEFAULT ? defaultLaunchValue : 0;
+	condition->next = graph->conditions;
+	graph->conditions = condition;
+	*pHandle_out = condition->handle;
+	return CUDA_SUCCESS;
+}
+
+static struct sim_condition *condition_find(const struct sim_graph *graph,
+					    cuuint64_t handle)
+{
+	struct sim_condition *condition = graph->conditions;
+
+	while (condition && condition->handle != handle)
+		condition = condition->next;
+	return condition;
+}
+
+static bool size_allowed(const CUDA_CONDITIONAL_NODE_PARAMS *params)
+{
+	switch (params->type) {
+	case CU_GRAPH_COND_TYPE_IF:
+		return params->size == 1 || params->size == 2;
+	case CU_GRAPH_COND_TYPE_WHILE:
+		return params->size == 1;
+	case CU_GRAPH_COND_TYPE_SWITCH:
+		return params->size > 0;
+	}
+	return false;
+}
+
+static CUresult conditional_add(CUgraphNode *phGraphNode, CUgraph hGraph,
+				const CUgraphNode *dependencies, size_t count,
+				CUDA_CONDITIONAL_NODE_PARAMS *params)
+{
+	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
+	struct sim_condition *condition;
+	struct sim_node *node;
+	struct sim_ctx *ctx;
+
+	if (!phGraphNode || !graph || !sim_nodes_of_graph(graph, dependencies, count) ||
+	    !size_allowed(params))
+		return CUDA_ERROR_INVALID_VALUE;
+	condition = condition_find(graph, params->handle);
+	if (!condition || condition->used)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params->ctx)
+		SIM_TRY(sim_ctx_check(params->ctx, &ctx));
+	else
+		SIM_TRY(sim_ctx_current(&ctx));
+	node = sim_node_new(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL, ctx);
+	for (size_t i = 0; i < count; i++)
+		sim_node_depend(node, (struct sim_node *)dependencies[i]);
+	condition->used = true;
+	node->condition = condition->value;
+	node->condition_type = params->type;
+	bodies_new(node, params->size);
+	for (uint32_t i = 0; i < params->size; i++) {
+		node->bodies[i] = sim_graph_new();
+		node->bodies[i]->parent = node;
+	}
+	params->phGraph_out = (CUgraph *)node->bodies;
+	*phGraphNode = (CUgraphNode)node;
+	return CUDA_SUCCESS;
+}
+
+/* Of the many sorts of nodes only those that cannot be added otherwise. */
+static CUresult any_add(CUgraphNode *phGraphNode, CUgraph hGraph,
+			const CUgraphNode *dependencies, size_t count,
+			CUgraphNodeParams *params)
+{
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return conditional_add(phGraphNode, hGraph, dependencies, count,
+			       &params->conditional);
+}
+
+CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+			const CUgraphNode *dependencies, size_t numDependencies,
+			CUgraphNodeParams *nodeParams)
+{
+	SIM_LOCKED(cuGraphAddNode);
+	return any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+			   const CUgraphNode *dependencies,
+			   const CUgraphEdgeData *dependencyData,
+			   size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	SIM_LOCKED(cuGraphAddNode_v2);
+	(void)dependencyData;
+	return any_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+}
