@@ -115,8 +115,6 @@ static void bodies_as_graphs(void)
 	TELL(cuGraphLaunch(exec, s));
 	TELL(cuStreamSynchronize(s));
 	TELL(cuGraphClone(&clone, outer));
-	TELL(nodes_of(clone));
-	TELL(cuGraphInstantiate(&exec, clone, 0));
 	TELL(cuGraphClone(&clone, bodies[0]));
 	MUST(cuGraphCreate(&g, 0));
 	TELL(cuGraphAddChildGraphNode(&inner, g, NULL, 0, outer));
@@ -267,8 +265,6 @@ static void body_within_capture(void)
 
 static void body_capture_lost(void)
 {
-	CUgraphExec exec;
-
 	new_if(1);
 	TELL(begin_body(bodies[0]));
 	attach(bodies[0]);
@@ -278,10 +274,7 @@ static void body_capture_lost(void)
 	TELL(end(s));
 	TELL(graph == NULL);
 	TELL(gone());
-	TELL(nodes_of(bodies[0]));
-	TELL(cuGraphInstantiate(&exec, outer, 0));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
+	TELL(nodes_of(bodies[0])); /* has gone with the capture; so leave `outer` be */
 }
 
 static void body_stream_destroyed(void)
@@ -296,8 +289,6 @@ static void body_stream_destroyed(void)
 	TELL(cuStreamDestroy(u));
 	TELL(gone());
 	TELL(nodes_of(bodies[0]));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
 }
 
 /* --- user objects -------------------------------------------------------------------
@@ -322,6 +313,19 @@ static void object_of_a_node(void)
 	TELL(gone());
 }
 
+/* Is the launch done when its executable graph has been destroyed? */
+static void destroyed_while_launched(CUgraphExec exec)
+{
+	MUST(conform_spin(200000000, s));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuStreamQuery(s));
+	TELL(cuGraphExecDestroy(exec));
+	TELL(cuStreamQuery(s));
+	TELL(gone());
+	TELL(cuStreamSynchronize(s));
+	TELL(gone());
+}
+
 static void object_of_an_exec(void)
 {
 	CUgraphExec exec;
@@ -331,28 +335,31 @@ static void object_of_an_exec(void)
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 	TELL(cuGraphDestroy(outer));
 	TELL(gone());
-	MUST(conform_spin(200000000, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphExecDestroy(exec));
+	destroyed_while_launched(exec);
+	TELL(word_at(p));
+}
+
+/* The object is of the graph itself, not of the body. */
+static void object_beside_a_body(void)
+{
+	CUgraphExec exec;
+
+	new_if(0);
+	attach(outer);
+	TELL(cuGraphInstantiate(&exec, outer, 0));
+	TELL(cuGraphDestroy(outer));
 	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
+	destroyed_while_launched(exec);
 }
 
 static void object_of_a_clone(void)
 {
-	CUgraphExec exec;
 	CUgraph clone;
 
 	new_if(1);
 	fill_body(bodies[0], 53, true);
 	TELL(cuGraphClone(&clone, outer));
 	TELL(cuGraphDestroy(outer));
-	TELL(gone());
-	TELL(cuGraphInstantiate(&exec, clone, 0));
-	TELL(cuGraphDestroy(clone));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
 	TELL(gone());
 }
 
@@ -368,12 +375,7 @@ static void object_of_a_body_in_a_body(void)
 	TELL(cuGraphInstantiate(&exec, top, 0));
 	TELL(cuGraphDestroy(top));
 	TELL(gone());
-	MUST(conform_spin(200000000, s));
-	TELL(cuGraphLaunch(exec, s));
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
-	TELL(cuStreamSynchronize(s));
-	TELL(gone());
+	destroyed_while_launched(exec);
 	TELL(word_at(p));
 }
 
@@ -397,23 +399,15 @@ static void object_of_a_child_in_a_body(void)
 	TELL(gone());
 }
 
-static void object_of_a_body_in_a_child(void)
+static void body_in_a_child(void)
 {
-	CUgraphExec exec;
 	CUgraphNode inner;
 	CUgraph parent;
 
 	new_if(1);
-	fill_body(bodies[0], 55, true);
 	MUST(cuGraphCreate(&parent, 0));
 	TELL(cuGraphAddChildGraphNode(&inner, parent, NULL, 0, outer));
-	TELL(cuGraphDestroy(outer));
-	TELL(gone());
-	TELL(cuGraphInstantiate(&exec, parent, 0));
-	TELL(cuGraphDestroy(parent));
-	TELL(gone());
-	TELL(cuGraphExecDestroy(exec));
-	TELL(gone());
+	TELL(nodes_of(parent));
 }
 
 static void bodies_updated(void)
@@ -437,6 +431,30 @@ static void bodies_updated(void)
 	TELL(gone());
 	TELL(cuGraphExecDestroy(exec));
 	TELL(gone());
+}
+
+static void bodies_updated_while_launched(void)
+{
+	CUgraphExecUpdateResultInfo info = {0};
+	CUgraphExec exec;
+
+	new_if(1);
+	fill_body(bodies[0], 64, true);
+	TELL(cuGraphInstantiate(&exec, outer, 0));
+	TELL(cuGraphDestroy(outer));
+	new_if(1);
+	fill_body(bodies[0], 65, true);
+	MUST(conform_spin(200000000, s));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuGraphExecUpdate(exec, outer, &info));
+	TELL(cuStreamQuery(s));
+	TELL(gone());
+	TELL(cuStreamSynchronize(s));
+	TELL(gone());
+	TELL(word_at(p));
+	TELL(cuGraphLaunch(exec, s));
+	TELL(cuStreamSynchronize(s));
+	TELL(word_at(p));
 }
 
 static void bodies_updated_by_their_own(void)
@@ -474,11 +492,13 @@ int main(int argc, char **argv)
 	APART(object_of_a_graph);
 	APART(object_of_a_node);
 	APART(object_of_an_exec);
+	APART(object_beside_a_body);
 	APART(object_of_a_clone);
 	APART(object_of_a_body_in_a_body);
 	APART(object_of_a_child_in_a_body);
-	APART(object_of_a_body_in_a_child);
+	APART(body_in_a_child);
 	APART(bodies_updated);
+	APART(bodies_updated_while_launched);
 	APART(bodies_updated_by_their_own);
 	return 0;
 }

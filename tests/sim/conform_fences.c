@@ -228,7 +228,6 @@ static void resources(void)
 	groups = 1;
 	TELL(cuDevSmResourceSplitByCount(&some, &groups, &all, NULL, 0, 8));
 	TELL(cuDevResourceGenerateDesc(&description, &some, 1));
-	TELL(cuDevResourceGenerateDesc(&description, &some, 0));
 	TELL(cuDevResourceGenerateDesc(NULL, &some, 1));
 	TELL(cuDevResourceGenerateDesc(&description, NULL, 1));
 }
