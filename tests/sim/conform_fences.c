@@ -413,6 +413,22 @@ static void green_outlives(void)
 	TELL(active);
 }
 
+static void green_without_the_primary(void)
+{
+	unsigned flags;
+	int active = 9;
+
+	describe();
+	MUST(cuDevicePrimaryCtxRelease(conform_device));
+	TELL(cuGreenCtxCreate(&green, description, conform_device,
+			      CU_GREEN_CTX_DEFAULT_STREAM));
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
+	TELL(active);
+	TELL(cuDevicePrimaryCtxRelease(conform_device));
+	TELL(cuDevicePrimaryCtxGetState(conform_device, &flags, &active));
+	TELL(active);
+}
+
 static void green_destroyed_as_an_ordinary_one(void)
 {
 	new_green();
@@ -473,6 +489,7 @@ int main(int argc, char **argv)
 	APART(green_fences);
 	APART(green_captures);
 	APART(green_outlives);
+	APART(green_without_the_primary);
 	APART(green_destroyed_as_an_ordinary_one);
 	APART(green_destroyed_with_a_capture);
 	APART(green_destroyed_while_current);
