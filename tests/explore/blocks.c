@@ -187,6 +187,7 @@ static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr ad
 	if (result != CUDA_SUCCESS)
 		return NULL;
 	block = block_adopt(t, addr, bytes);
+	w->allocations[block->device]++;
 	capture_adopt(t, block);
 	place_check(t, block);
 	view_check(w, block);
@@ -247,6 +248,7 @@ bool block_free(struct thread *t, struct block *block)
 	if (!is_left(w, block) && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
 	block->live = false;
+	block->died = w->step;
 	return true;
 }
 
@@ -254,7 +256,9 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 {
 	struct world *w = t->world;
 
-	if (s->capture || block->space != s->space ||
+	if (s->capture ||
+	    (block->space != s->space &&
+	     (w->setting->generation < 2 || !can_name(t, s) || w->setting->fault)) ||
 	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space)) ||
 	    (w->setting->plain && !all_is_calm(w)) ||
 	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||
@@ -264,6 +268,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	    !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		(void)cuMemFree(block->addr);
 	block->live = false; /* nobody may count on any order by this */
+	block->died = w->step;
 	block->passing = w->setting->plain;
 	return true;
 }

@@ -22,8 +22,10 @@ struct capture *capture_number(struct world *w, uint32_t number)
 
 static void stream_enter(struct stream *s, struct capture *c, const struct clock *clock)
 {
-	if (!s->capture)
+	if (!s->capture) {
 		memset(&s->captured, 0, sizeof(s->captured));
+		s->line = s->number;
+	}
 	s->capture = c;
 	clock_join(&s->captured, clock);
 }
@@ -93,17 +95,29 @@ static bool conflicts(const struct item *old, const struct item *item)
 	       (item->dst && touches(old, item->dst, item->dst_region, true));
 }
 
+/* Who captures on this line now; NULL: a stream that has turned back since, and what
+ * it left there is out of reach. */
+static struct stream *stream_of_line(struct world *w, const struct capture *c,
+				     uint32_t line)
+{
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].capture == c && w->streams[i].line == line)
+			return &w->streams[i];
+	return NULL;
+}
+
 static bool captured_order(struct thread *t, struct stream *s, const struct item *item)
 {
 	struct capture *c = s->capture;
 
 	for (uint32_t i = c->first; i < c->body->count; i++) {
 		const struct item *old = &c->body->items[i];
-		struct stream *before = &t->world->streams[old->mark.stream];
+		struct stream *before;
 
 		if (!conflicts(old, item) || clock_covers(&s->captured, old->mark))
 			continue;
-		if (before->capture != c || !capture_follow(t, s, before))
+		before = stream_of_line(t->world, c, old->mark.stream);
+		if (!before || !capture_follow(t, s, before))
 			return false;
 	}
 	return true;
@@ -180,8 +194,8 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 		return;
 	if (!fine(t->world, item_submit(t, s, item), "captured work"))
 		return;
-	item->mark = (struct mark){s->number, ++c->counts[s->number]};
-	s->captured.at[s->number] = item->mark.n;
+	item->mark = (struct mark){s->line, ++c->counts[s->line]};
+	s->captured.at[s->line] = item->mark.n;
 	local_apply(c, item);
 	body->items[body->count++] = *item;
 }
@@ -363,6 +377,8 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 		return;
 	}
 	capture_close(w, c);
+	if (c->body->made == 0)
+		c->body->made = w->step;
 	capture_bystanders_lose(w); /* a barrier is not possible, but waiting is */
 	target = graph_slot(t, c, slot);
 	if (c->into) {
@@ -402,6 +418,43 @@ static void capture_abandon(struct thread *t, struct capture *c)
 	capture_lost(t->world, c);
 }
 
+/* By hand: what is captured next on the first stream depends on nothing. */
+static void capture_rewind(struct thread *t, struct capture *c)
+{
+	static const struct clock nothing;
+	struct stream *s = c->origin;
+
+	if (!c->live || c->spoiled || !can_name(t, s) || c->rewinds == REWINDS_MAX)
+		return;
+	if (!FINE(t, cuStreamUpdateCaptureDependencies_v2(
+			 stream_handle(t, s), NULL, NULL, 0,
+			 CU_STREAM_SET_CAPTURE_DEPENDENCIES)))
+		return;
+	s->captured = nothing;
+	s->line = STREAMS_MAX + c->rewinds++;
+}
+
+/* Calls that CUDA refuses, and nothing changes by them: an end without a place for the
+ * graph, a begin where something is captured already, one on a stream that cannot. */
+static void capture_refuse(struct thread *t, const struct capture *c, unsigned how)
+{
+	CUstreamCaptureMode mode = how % 3;
+	CUresult result;
+
+	if (t->world->setting->fault || t->world->setting->plain)
+		return;
+	if (how & 4 && legacy_is_free(t->world, t->space))
+		result = cuStreamBeginCapture(CU_STREAM_LEGACY, mode);
+	else if (!c->live || c->spoiled || !can_name(t, c->origin))
+		return;
+	else if (how & 8)
+		result = cuStreamBeginCapture(stream_handle(t, c->origin), mode);
+	else
+		result = cuStreamEndCapture(stream_handle(t, c->origin), NULL);
+	if (result == CUDA_SUCCESS)
+		failure(t->world, "a capture was begun or ended that cannot be");
+}
+
 /* --- operations --- */
 
 static void thread_mode(struct thread *t, unsigned how)
@@ -425,6 +478,12 @@ void capture_play(struct thread *t, const struct op *op)
 	struct capture *c = capture_near(t->world, op->a);
 
 	switch ((enum op_kind)op->kind) {
+	case OP_CAPTURE_REWIND:
+		capture_rewind(t, c);
+		break;
+	case OP_CAPTURE_REFUSE:
+		capture_refuse(t, c, op->how);
+		break;
 	case OP_THREAD_MODE:
 		thread_mode(t, op->how);
 		break;

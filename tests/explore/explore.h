@@ -55,6 +55,8 @@ enum {
 	SPACES_MAX = 5,   /* contexts */
 	STREAMS_MAX = 40, /* that a history makes, default ones included */
 	STREAM_SLOTS = 10,
+	REWINDS_MAX = 4, /* of one capture */
+	LINES_MAX = STREAMS_MAX + REWINDS_MAX,
 	EVENT_SLOTS = 8,
 	BLOCK_SLOTS = 48,
 	PIN_SLOTS = 6,
@@ -72,7 +74,7 @@ enum {
 /* --- what the program knows of order (order.c) --- */
 
 struct clock {
-	uint32_t at[STREAMS_MAX];
+	uint32_t at[LINES_MAX];
 };
 
 /* One access: the number `n` of a stream. n == 0: none. */
@@ -93,6 +95,7 @@ struct block {
 	uint64_t addr, bytes;
 	int space, device;
 	bool live;
+	uint32_t died;   /* step */
 	bool passing;    /* plain CUDA may not have it back yet: freed on a stream */
 	bool host;       /* pinned */
 	uint64_t pools;  /* bit per graph pool that keeps it after its end */
@@ -123,6 +126,7 @@ struct stream {
 	struct clock clock;
 	struct capture *capture;
 	struct clock captured; /* within its capture */
+	uint32_t line;         /* in those: its number, or one of its capture's */
 };
 
 struct event {
@@ -151,7 +155,8 @@ struct item {
 struct body {
 	uint32_t refs;
 	int space;
-	bool broken; /* can never run (again) */
+	bool broken;   /* can never run (again) */
+	uint32_t made; /* step: the end of its first capture */
 	uint32_t count;
 	struct item items[ITEMS_MAX];
 	uint32_t pools[POOLS_OF_BODY], pool_count;
@@ -183,7 +188,8 @@ struct capture {
 	struct graph *into;
 	uint32_t pool;
 	uint32_t first; /* of the body's items, what is captured here */
-	uint32_t counts[STREAMS_MAX];
+	uint32_t counts[LINES_MAX];
+	uint32_t rewinds;
 	struct local locals[LOCALS_MAX];
 	uint32_t local_count;
 };
@@ -229,8 +235,9 @@ struct world {
 	struct event events[EVENT_SLOTS];
 	struct block *slots[BLOCK_SLOTS];
 	struct block *pins[PIN_SLOTS];
-	uint64_t memory[2];   /* of each device, now */
-	struct block *blocks; /* all */
+	uint64_t memory[2];      /* of each device, now */
+	uint64_t allocations[2]; /* there, that went well */
+	struct block *blocks;    /* all */
 	struct capture captures[CAPTURE_SLOTS];
 	uint32_t capture_numbers;
 	struct graph_pool pools[POOLS_MAX];

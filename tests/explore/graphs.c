@@ -118,6 +118,8 @@ static bool body_append(struct world *w, struct body *body, const struct body *c
 	memcpy(body->items + body->count, child->items,
 	       child->count * sizeof(*child->items));
 	body->count += child->count;
+	if (body->made > child->made || body->made == 0)
+		body->made = child->made;
 	return true;
 }
 
@@ -206,6 +208,24 @@ static bool can_launch(const struct world *w, const struct body *body)
 	return !body->broken;
 }
 
+static bool body_uses(const struct body *body, const struct block *block)
+{
+	for (uint32_t i = 0; i < body->count; i++)
+		if (body->items[i].dst == block || body->items[i].src == block)
+			return true;
+	return false;
+}
+
+/* Memory that the graph may write. What was freed before its capture ended is the
+ * library's to put in order. */
+static bool body_reaches(const struct world *w, const struct body *body,
+			 const struct block *block)
+{
+	return body_may_write(body, block) &&
+	       (w->setting->generation < 2 || block->live ||
+		block->died >= body->made || body_uses(body, block));
+}
+
 /* Every region that the launch may touch: order made (mark NULL), or noted. */
 static bool launch_regions(struct thread *t, struct stream *s, struct body *body,
 			   const struct mark *mark, unsigned how)
@@ -223,7 +243,7 @@ static bool launch_regions(struct thread *t, struct stream *s, struct body *body
 	for (uint32_t i = 0; i < body->pool_count; i++)
 		EACH(&w->pools[body->pools[i]].launches, WANT_WRITE);
 	for (struct block *block = w->blocks; block; block = block->next)
-		for (unsigned r = 0; body_may_write(body, block) && r < REGIONS; r++)
+		for (unsigned r = 0; r < REGIONS && body_reaches(w, body, block); r++)
 			EACH(&block->regions[r], WANT_WRITE);
 	for (uint32_t i = 0; i < body->count; i++) {
 		const struct item *item = &body->items[i];

@@ -90,7 +90,10 @@
 	X(FILTER, 1, CROWDS)                                                           \
 	X(VERBS, 1, OUTSIDE)
 
-#define EXPLORE_OPS_2(X) X(MISUSE, 4, MISUSES)
+#define EXPLORE_OPS_2(X)                                                               \
+	X(MISUSE, 4, MISUSES)                                                          \
+	X(CAPTURE_REWIND, 2, CAPTURES)                                                 \
+	X(CAPTURE_REFUSE, 2, CAPTURES)
 
 enum op_kind {
 #define X(name, weight, group) OP_##name,

@@ -147,6 +147,15 @@ static void device_check(struct world *w, int device)
 		failure(w, "device %d: %llu bytes are live, the library says %llu",
 			device, (unsigned long long)bytes,
 			(unsigned long long)stats.requested_bytes.current);
+	if (w->setting->quota && stats.reserved_bytes.current > w->setting->quota)
+		failure(w, "device %d: %llu bytes are taken, the quota is %llu", device,
+			(unsigned long long)stats.reserved_bytes.current,
+			(unsigned long long)w->setting->quota);
+	if (!w->setting->fault && stats.hits + stats.misses < w->allocations[device])
+		failure(w, "device %d: %llu hits and %llu misses, of %llu allocations",
+			device, (unsigned long long)stats.hits,
+			(unsigned long long)stats.misses,
+			(unsigned long long)w->allocations[device]);
 	if (stats.reserved_bytes.current > given ||
 	    stats.allocated_bytes.current > stats.active_bytes.current ||
 	    stats.active_bytes.current > stats.reserved_bytes.current)

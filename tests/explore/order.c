@@ -13,7 +13,7 @@
 
 void clock_join(struct clock *clock, const struct clock *other)
 {
-	for (unsigned i = 0; i < STREAMS_MAX; i++)
+	for (unsigned i = 0; i < LINES_MAX; i++)
 		if (clock->at[i] < other->at[i])
 			clock->at[i] = other->at[i];
 }

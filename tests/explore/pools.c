@@ -205,6 +205,7 @@ static void blocks_restore(struct world *w, uint32_t pool,
 		if (!block->live || block->home != pool)
 			continue;
 		block->live = false;
+		block->died = w->step;
 		slot_clear(w, block);
 	}
 	for (uint32_t i = 0; i < checkpoint->count; i++) {

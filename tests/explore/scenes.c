@@ -151,9 +151,259 @@ static void both_draw(struct generator *g)
 	run_graph(g, last);
 }
 
+/* --- what is in order with what -----------------------------------------------------
+ */
+
+static struct op alloc_of(struct generator *g, uint64_t bytes)
+{
+	struct op op = op_draw(g, OP_ALLOC);
+
+	op.bytes = bytes;
+	return op;
+}
+
+/* A kernel that takes its time. */
+static struct op slow_fill(struct generator *g, uint8_t slot, uint8_t stream)
+{
+	struct op op = on_block(g, OP_FILL, slot, stream);
+
+	op.how |= 2;
+	op.how &= 0xfe;
+	op.bytes = 19000;
+	return op;
+}
+
+static void pool_set(struct generator *g, unsigned thread, unsigned slot, bool named)
+{
+	struct op create = op_draw(g, OP_POOL_CREATE), use = op_draw(g, OP_POOL_USE);
+
+	create.a = use.a = (uint8_t)slot;
+	use.how = named;
+	if (named)
+		say(g, thread, create);
+	say(g, thread, use);
+}
+
+/* A side stream lags behind with a block that is freed; a third one joins, and by it
+ * something can be proved, but not that. */
+static void lag_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	uint8_t main = stream_of_all(g), side = stream_of_all(g);
+	struct op fork = op_draw(g, OP_CAPTURE_FORK), lagging = alloc_of(g, bytes);
+	struct op again;
+
+	fork.a = 0;
+	fork.c = side;
+	op_add(g, begin_draw(g, GLOBAL, main));
+	burst_of(g, 700, main);
+	op_add(g, fork);
+	burst_of(g, 700, main);
+	op_add(g, lagging);
+	op_add(g, slow_fill(g, lagging.a, side));
+	op_add(g, on_block(g, OP_FREE, lagging.a, side));
+	g->used &= ~(1ull << lagging.a);
+	burst_of(g, 700, main);
+	fork.c = stream_of_all(g);
+	op_add(g, fork);
+	again = alloc_of(g, bytes);
+	op_add(g, again);
+	op_add(g, on_block(g, OP_FILL, again.a, below(g, 2) ? main : fork.c));
+	if (below(g, 2))
+		op_add(g, on_block(g, OP_FREE, again.a, main));
+	op_add(g, end_draw(g, 0, 0));
+	run_graph(g, 0);
+}
+
+/* The first stream turns back to where nothing was captured. */
+static void rewind_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	uint8_t main = stream_of_all(g);
+	struct op rewind = op_draw(g, OP_CAPTURE_REWIND), block = alloc_of(g, bytes);
+	bool early = below(g, 2); /* freed before that */
+
+	rewind.a = 0;
+	op_add(g, begin_draw(g, GLOBAL, main));
+	op_add(g, block);
+	op_add(g, slow_fill(g, block.a, main));
+	if (early)
+		op_add(g, on_block(g, OP_FREE, block.a, main));
+	op_add(g, rewind);
+	if (!early)
+		op_add(g, on_block(g, OP_FREE, block.a, main));
+	for (unsigned i = 1 + (unsigned)below(g, 3); i > 0; i--)
+		burst_of(g, i == 1 ? bytes : 700, main);
+	op_add(g, end_draw(g, 0, 0));
+	run_graph(g, 0);
+}
+
+/* Work of the program's own on memory of a named pool, which the next capture into the
+ * pool is given: launches come behind that work, and so does whoever gets the memory
+ * when the pool is gone. */
+static void lent_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	unsigned slot = (unsigned)below(g, NAMED_MAX);
+	uint8_t main = stream_of_all(g), apart = stream_of_all(g);
+	struct op block = alloc_of(g, bytes), release = op_draw(g, OP_POOL_RELEASE);
+	struct op drop = op_draw(g, OP_GRAPH_DESTROY), drop_exec = drop;
+	bool inside = below(g, 2); /* freed in the second capture */
+
+	pool_set(g, g->thread, slot, true);
+	op_add(g, begin_draw(g, GLOBAL, main));
+	op_add(g, block);
+	op_add(g, on_block(g, OP_FILL, block.a, main));
+	op_add(g, end_draw(g, 0, 0));
+	op_add(g, slow_fill(g, block.a, apart));
+	if (!inside)
+		op_add(g, on_block(g, OP_FREE, block.a, apart));
+	op_add(g, begin_draw(g, GLOBAL, main));
+	if (inside)
+		op_add(g, on_block(g, OP_FREE, block.a, apart));
+	if (below(g, 3)) {
+		burst_of(g, bytes, main);
+		op_add(g, end_draw(g, 0, 1));
+		run_graph(g, 1);
+	} else { /* nothing of it is left but the memory */
+		op_add(g, end_draw(g, 0, 1));
+		release.a = (uint8_t)slot;
+		op_add(g, release);
+		drop_exec.kind = OP_EXEC_DESTROY;
+		for (drop.a = 0; drop.a < 2; drop.a++) {
+			drop_exec.b = drop.a;
+			op_add(g, drop);
+			op_add(g, drop_exec);
+		}
+	}
+	pool_set(g, g->thread, slot, false);
+	aftermath(g, bytes);
+}
+
+/* Two captures into one pool: what one has put off until its end is not ready at the
+ * other one's. */
+static void shared_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	struct cast cast = cast_draw(g);
+	unsigned slot = (unsigned)below(g, NAMED_MAX);
+	uint8_t main = stream_of_all(g), side = stream_of_all(g);
+	struct op fork = op_draw(g, OP_CAPTURE_FORK), block;
+
+	pool_set(g, cast.other, slot, true);
+	pool_set(g, cast.me, slot, true);
+	say(g, cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+	say(g, cast.me, begin_draw(g, THREAD_LOCAL, main));
+	fork.a = 1;
+	fork.c = side;
+	say(g, cast.me, fork);
+	block = alloc_of(g, bytes);
+	say(g, cast.me, block);
+	say(g, cast.me, slow_fill(g, block.a, side));
+	say(g, cast.me, on_block(g, OP_FREE, block.a, side));
+	g->used &= ~(1ull << block.a);
+	say(g, cast.other, end_draw(g, 0, 2));
+	block = alloc_of(g, bytes);
+	say(g, cast.me, block);
+	say(g, cast.me, on_block(g, OP_FILL, block.a, main));
+	say(g, cast.me, end_draw(g, 1, 1));
+	run_graph(g, 1);
+	pool_set(g, cast.me, slot, false);
+	pool_set(g, cast.other, slot, false);
+}
+
+/* Memory that is held back behind a barrier at most, for whoever knows no barrier. */
+static void ordered_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	uint8_t stream = stream_draw(g);
+	struct op block;
+
+	for (unsigned i = 2 + (unsigned)below(g, 6); i > 0; i--) {
+		block = alloc_of(g, bytes);
+		op_add(g, block);
+		op_add(g, slow_fill(g, block.a, stream));
+		op_add(g, on_block(g, OP_FREE, block.a, stream));
+		g->used &= ~(1ull << block.a);
+	}
+	block = alloc_of(g, bytes);
+	op_add(g, block);
+	op_add(g, on_block(g, below(g, 2) ? OP_EXPORT : OP_OUTSIDE_WRITE, block.a,
+			   stream));
+}
+
+/* The same, and a new context works on it at once. */
+static void newcomer_draw(struct generator *g)
+{
+	struct op create = op_draw(g, OP_SPACE_CREATE), use = op_draw(g, OP_USE_SPACE);
+	struct op destroy = op_draw(g, OP_SPACE_DESTROY), fill;
+
+	destroy.how &= 0xfe;
+	for (create.a = 1; create.a < SPACES_MAX; create.a++) {
+		destroy.a = create.a;
+		op_add(g, destroy);
+	}
+	create.a = use.a = (uint8_t)(2 + below(g, SPACES_MAX - 2));
+	ordered_draw(g);
+	fill = on_block(g, OP_FILL, 0, 0);
+	fill.a = g->history->ops[g->history->count - 1].a;
+	if (g->history->count < OPS_MAX) /* neither exported nor written */
+		g->history->count--;
+	op_add(g, create);
+	op_add(g, use);
+	op_add(g, fill);
+}
+
+/* The host writes into fresh pinned memory, while copies from what was there run. */
+static void pinned_draw(struct generator *g)
+{
+	struct op take = op_draw(g, OP_PIN_ALLOC), give = op_draw(g, OP_PIN_FREE);
+	struct op copy = op_draw(g, OP_PIN_UP), write = op_draw(g, OP_PIN_WRITE);
+	struct op block = alloc_of(g, 1 << 20);
+
+	take.how = 0;
+	give.a = write.a = copy.b = take.a;
+	copy.a = block.a;
+	op_add(g, give);
+	op_add(g, block);
+	for (unsigned i = 2 + (unsigned)below(g, 4); i > 0; i--) {
+		op_add(g, take);
+		op_add(g, write);
+		op_add(g, slow_fill(g, block.a, copy.c));
+		op_add(g, copy);
+		op_add(g, give);
+		if (below(g, 3) == 0)
+			op_add(g, op_draw(g, OP_ADVANCE));
+	}
+	op_add(g, take);
+	op_add(g, write);
+}
+
+/* A stream of another context frees a block behind work of its own. */
+static void strange_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	struct op create = op_draw(g, OP_SPACE_CREATE), use = op_draw(g, OP_USE_SPACE);
+	struct op block = alloc_of(g, bytes);
+
+	create.a = (uint8_t)(2 + below(g, SPACES_MAX - 2));
+	use.a = 0;
+	op_add(g, use);
+	op_add(g, block);
+	op_add(g, create); /* and uses it */
+	use.a = create.a;
+	op_add(g, use);
+	op_add(g, slow_fill(g, block.a, 1));
+	op_add(g, on_block(g, OP_FREE_ASYNC, block.a, 1));
+	g->used &= ~(1ull << block.a);
+	use.a = 0;
+	op_add(g, use);
+	aftermath(g, bytes);
+}
+
 static void (*const scenes[])(struct generator *g) = {
-    beside_draw,
-    both_draw,
+    beside_draw, both_draw,    lag_draw,      rewind_draw, lent_draw,
+    shared_draw, ordered_draw, newcomer_draw, pinned_draw, strange_draw,
 };
 
 void scene_draw(struct generator *g)
