@@ -194,9 +194,51 @@ static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr ad
 	return block;
 }
 
+/* Calls of the driver that an allocation may have made, before and after. */
+struct calls {
+	uint64_t waits, fences, trims;
+};
+
+static struct calls calls_now(void)
+{
+	return (struct calls){gcpsim_calls("cuCtxWaitEvent"),
+			      gcpsim_calls("cuCtxRecordEvent"),
+			      gcpsim_calls("cuMemPoolTrimTo")};
+}
+
+static bool spaces_are_several(const struct world *w)
+{
+	unsigned live = 0;
+
+	for (int i = 0; i < SPACES_MAX; i++)
+		live += w->spaces[i].live;
+	return live > 1;
+}
+
+/* No allocation makes later work wait for what plain CUDA would not wait for: with
+ * several contexts for nothing at all, and never for a fence of its own. And memory
+ * is out only when the driver has none in its caches. */
+static void calls_check(struct world *w, struct calls before, CUresult result)
+{
+	const struct setting *setting = w->setting;
+	struct calls after = calls_now();
+
+	if (setting->plain || setting->fault || w->ending || w->crowded)
+		return;
+	if (spaces_are_several(w) && after.waits != before.waits)
+		failure(w, "an allocation makes one context wait for another");
+	if (!setting->tight && !setting->vmm && !setting->quota &&
+	    after.fences != before.fences)
+		failure(w, "an allocation sets a fence");
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && setting->memory_small &&
+	    !setting->quota && after.trims == before.trims)
+		failure(w, "memory is out, and the driver's caches are full");
+}
+
 struct block *block_create(struct thread *t, uint64_t bytes)
 {
 	CUstreamCaptureMode mode = relax(t->world);
+	struct calls before = calls_now();
 	CUdeviceptr addr = 0;
 	CUresult result;
 
@@ -204,6 +246,7 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 		result = cuMemAlloc(&addr, bytes);
 	while (try_again(t->world, t->world->spaces[t->space].device, bytes, result));
 	unrelax(t->world, mode);
+	calls_check(t->world, before, result);
 	return block_new(t, result, addr, bytes);
 }
 
@@ -238,6 +281,19 @@ static bool is_left(struct world *w, const struct block *block)
 	return left;
 }
 
+/* If the program asked for that, a free waits for all work of the context. */
+static void blocking_check(struct world *w, const struct block *block)
+{
+	const char *blocking = getenv("GCPOOL_BLOCKING_FREE");
+
+	if (blocking && *blocking == '1' && w->setting->generation > 1 &&
+	    !w->setting->plain && !w->setting->leak && !w->setting->fault &&
+	    !block->in_capture && all_is_calm(w) && !spaces_are_several(w) &&
+	    gcpsim_pending() > 0)
+		failure(w, "a free did not wait for %llu operations",
+			(unsigned long long)gcpsim_pending());
+}
+
 bool block_free(struct thread *t, struct block *block)
 {
 	struct world *w = t->world;
@@ -249,6 +305,8 @@ bool block_free(struct thread *t, struct block *block)
 		(void)cuMemFree(block->addr);
 	block->live = false;
 	block->died = w->step;
+	w->frees++;
+	blocking_check(w, block);
 	return true;
 }
 
@@ -269,6 +327,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 		(void)cuMemFree(block->addr);
 	block->live = false; /* nobody may count on any order by this */
 	block->died = w->step;
+	w->frees++;
 	block->passing = w->setting->plain;
 	return true;
 }

@@ -144,6 +144,7 @@ static void crowd(struct thread *t, const struct op *op)
 	if (!all_is_calm(w) || w->setting->leak)
 		return;
 	w->crowded = true;
+	w->frees++;
 	for (unsigned i = 0; i < count; i++) {
 		members[i] = (struct member){
 		    .world = w, .space = &w->spaces[t->space], .draw = {op->value + i}};
@@ -161,6 +162,23 @@ static void crowd(struct thread *t, const struct op *op)
 /* --- one after the other -------------------------------------------------------------
  */
 
+/* One block more than the books will show afterwards. */
+static void peak_raise(struct world *w, int device, uint64_t bytes)
+{
+	uint64_t blocks = 1;
+
+	w->frees++;
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && !block->host && block->device == device) {
+			bytes += block->bytes;
+			blocks++;
+		}
+	if (w->peak_blocks[device] < blocks)
+		w->peak_blocks[device] = blocks;
+	if (w->peak_bytes[device] < bytes)
+		w->peak_bytes[device] = bytes;
+}
+
 static bool storm_turn(struct thread *t, bool pinned, uint64_t bytes)
 {
 	CUdeviceptr addr = 0;
@@ -170,6 +188,8 @@ static bool storm_turn(struct thread *t, bool pinned, uint64_t bytes)
 	if (result == CUDA_ERROR_OUT_OF_MEMORY ||
 	    !fine(t->world, result, "an allocation of many"))
 		return false;
+	if (!pinned)
+		peak_raise(t->world, t->world->spaces[t->space].device, bytes);
 	result = pinned ? cuMemFreeHost(p) : cuMemFree(addr);
 	if (!fine(t->world, result, "a free of many"))
 		(void)(pinned ? cuMemFreeHost(p) : cuMemFree(addr));

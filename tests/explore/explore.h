@@ -235,9 +235,13 @@ struct world {
 	struct event events[EVENT_SLOTS];
 	struct block *slots[BLOCK_SLOTS];
 	struct block *pins[PIN_SLOTS];
-	uint64_t memory[2];      /* of each device, now */
-	uint64_t allocations[2]; /* there, that went well */
-	struct block *blocks;    /* all */
+	uint64_t memory[2];                     /* of each device, now */
+	uint64_t allocations[2];                /* there, that went well */
+	uint64_t frees;                         /* of the program's */
+	uint64_t peak_blocks[2], peak_bytes[2]; /* live there, since they were reset */
+	bool writers; /* devices that write by themselves were there before any free */
+	struct gcpool_checkpoint *past; /* of a pool that is gone */
+	struct block *blocks;           /* all */
 	struct capture captures[CAPTURE_SLOTS];
 	uint32_t capture_numbers;
 	struct graph_pool pools[POOLS_MAX];

@@ -116,6 +116,27 @@ static void invariants_check(struct world *w)
 		failure(w, "invariant: %s", broken);
 }
 
+/* With one thread they are exact. */
+static void peaks_check(struct world *w, int device, const struct gcpool_stats *stats,
+			uint64_t blocks, uint64_t bytes)
+{
+	if (w->peak_blocks[device] < blocks)
+		w->peak_blocks[device] = blocks;
+	if (w->peak_bytes[device] < bytes)
+		w->peak_bytes[device] = bytes;
+	if (w->setting->threads > 1 || w->crowded || w->setting->fault)
+		return;
+	if (stats->allocation.peak < w->peak_blocks[device] ||
+	    stats->requested_bytes.peak < w->peak_bytes[device])
+		failure(w,
+			"device %d: peaks of %llu blocks and %llu bytes are called "
+			"%llu and %llu",
+			device, (unsigned long long)w->peak_blocks[device],
+			(unsigned long long)w->peak_bytes[device],
+			(unsigned long long)stats->allocation.peak,
+			(unsigned long long)stats->requested_bytes.peak);
+}
+
 static void device_check(struct world *w, int device)
 {
 	struct gcpool_stats stats;
@@ -131,6 +152,7 @@ static void device_check(struct world *w, int device)
 			bytes += block->bytes;
 			count++;
 		}
+	peaks_check(w, device, &stats, count, bytes);
 	if (w->setting->fault) {
 		/* What the library could not serve it left to CUDA. */
 		count =

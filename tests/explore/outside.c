@@ -50,7 +50,10 @@ static void outside_op(struct thread *t, struct block *block, const struct op *o
 		return;
 	if (op->kind == OP_EXPORT) {
 		/* Waits where it has to; in a capture it cannot. */
-		if (!all_is_calm(w) || !all_is_done(t, block))
+		if (!all_is_calm(w) &&
+		    (w->setting->generation < 2 || !may_be_unsafe(t)))
+			return;
+		if (!all_is_done(t, block))
 			return;
 		space_use(t, block->space);
 		result = cuIpcGetMemHandle(&handle, block->addr);
@@ -59,7 +62,7 @@ static void outside_op(struct thread *t, struct block *block, const struct op *o
 			return;
 		if (!fine(w, result, "cuIpcGetMemHandle"))
 			return;
-	} else if (!w->setting->completed || !all_is_done(t, block)) {
+	} else if ((!w->setting->completed && !w->writers) || !all_is_done(t, block)) {
 		return; /* nothing told the library of such a device */
 	}
 	fill_from_outside(w, block, op->value);
@@ -130,8 +133,8 @@ static void shrink_op(struct thread *t, const struct op *op)
 	gcpsim_set_memory(device, memory);
 }
 
-/* A library is loaded whose devices write by themselves. None of them does: nothing
- * says since when the library knows. */
+/* A library is loaded whose devices write by themselves. They do if it was there before
+ * anything was freed: else nothing says since when our library knows. */
 static void verbs_op(struct thread *t)
 {
 	char path[512];
@@ -143,6 +146,7 @@ static void verbs_op(struct thread *t)
 	strcpy(strrchr(path, '/') + 1, "libibverbs.so");
 	if (!dlopen(path, RTLD_NOW | RTLD_LOCAL))
 		failure(t->world, "cannot load %s: %s", path, dlerror());
+	t->world->writers |= t->world->frees == 0 && t->world->setting->generation > 1;
 }
 
 void outside_play(struct thread *t, const struct op *op)

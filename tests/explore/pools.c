@@ -100,6 +100,10 @@ static void pool_release(struct world *w, unsigned slot)
 		failure(w, "gcpool_graph_pool_release fails");
 	pool_named(w, slot)->named = false;
 	w->named[slot] = 0;
+	if (w->past)
+		library.checkpoint_free(w->past);
+	w->past = w->checkpoints[slot].handle;
+	w->checkpoints[slot].handle = NULL;
 	checkpoint_drop(&w->checkpoints[slot]);
 }
 
@@ -227,6 +231,8 @@ static void pool_restore(struct thread *t, unsigned slot)
 
 	if (library.restore(w->pools[pool].id, NULL) != -ESTALE)
 		failure(w, "no checkpoint can be restored");
+	if (w->past && library.restore(w->pools[pool].id, w->past) == 0)
+		failure(w, "a checkpoint of a pool that is gone can be restored");
 	if (!checkpoint->handle || w->pools[pool].unsure || w->setting->fault)
 		return;
 	if (wanted == 0 && (!all_is_calm(w) || !may_be_unsafe(t)))

@@ -374,6 +374,13 @@ static void mem_info(struct thread *t)
 			(unsigned long long)left, (unsigned long long)total);
 }
 
+/* The books are looked at before: peaks are of what was live since. */
+static void peaks_reset(struct world *w, int device)
+{
+	if (library.reset_peaks(device) == 0)
+		w->peak_blocks[device] = w->peak_bytes[device] = 0;
+}
+
 static void look_op(struct thread *t, const struct op *op)
 {
 	int device = op->a % t->world->setting->devices;
@@ -389,7 +396,7 @@ static void look_op(struct thread *t, const struct op *op)
 		break;
 	case OP_RESET_PEAKS:
 		if (library.reset_peaks && library.active())
-			library.reset_peaks(device);
+			peaks_reset(t->world, device);
 		break;
 	case OP_MEM_INFO:
 		mem_info(t);
