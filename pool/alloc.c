@@ -114,9 +114,10 @@ static int free_end(struct gcp_pool *pool, uint64_t page, bool close)
 	if (__builtin_expect(close && result == 0, 0))
 		result = gcp_pool_regroup(pool);
 	if (__builtin_expect(close && result == 0, 0))
-		gcp_pool_decay(pool);
-	if (__builtin_expect(close && pool->pools->config.cache_limit, 0))
-		gcp_pool_limit(pool);
+		result = gcp_pool_decay(pool);
+	if (__builtin_expect(close && result <= 0 && pool->pools->config.cache_limit,
+			     0))
+		result = gcp_pool_limit(pool);
 	return result == -EBUSY ? 0 : result;
 }
 

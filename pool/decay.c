@@ -71,12 +71,13 @@ static bool all_is_done(const struct gcp_pool *pool)
 	       atomic_load(&pool->pages.open);
 }
 
-static void segments_decay(struct gcp_pool *pool, bool all)
+static int segments_decay(struct gcp_pool *pool, bool all)
 {
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
+	int result = gcp_pages_poll_all(pool);
 
-	if (gcp_pages_poll_all(pool) != 0 || (!all && !all_is_done(pool)))
-		return;
+	if (result != 0 || (!all && !all_is_done(pool)))
+		return result;
 	/* The program is not as it was: what threads keep may be left over, too. It
 	 * goes when it has been idle as long. */
 	gcp_caches_flush(pool);
@@ -86,22 +87,24 @@ static void segments_decay(struct gcp_pool *pool, bool all)
 	gcp_heap_advance(&pool->common);
 	pthread_mutex_unlock(&pool->lock);
 	gcp_segments_give_back(pool, &list);
+	return 0;
 }
 
-void gcp_pool_decay(struct gcp_pool *pool)
+int gcp_pool_decay(struct gcp_pool *pool)
 {
 	uint64_t turn_ns =
 	    (uint64_t)pool->pools->config.decay_ms * NS_PER_MS / GCP_DECAY_TURNS;
 	bool due = false, long_due = false;
 	uint64_t now, turned, chunks = 0;
+	int result = 0;
 
 	if (turn_ns == 0 ||
 	    atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0)
-		return;
+		return 0;
 	now = pool->pools->driver.clock_ns();
 	turned = atomic_load_explicit(&pool->decay.turned_ns, memory_order_relaxed);
 	if (!turn_is_over(now, turned, turn_ns))
-		return;
+		return 0;
 	pthread_mutex_lock(&pool->lock);
 	/* A thread that lives from its own cache does not do that. */
 	gcp_heap_advance(&pool->common);
@@ -112,7 +115,8 @@ void gcp_pool_decay(struct gcp_pool *pool)
 	}
 	pthread_mutex_unlock(&pool->lock);
 	if (due)
-		segments_decay(pool, long_due);
-	if (chunks > 0)
+		result = segments_decay(pool, long_due);
+	if (result == 0 && chunks > 0)
 		(void)gcp_vmm_give_back(pool, chunks);
+	return result;
 }

@@ -21,7 +21,7 @@ struct gcp_decay {
 };
 
 /* Gives memory back that nothing has used for config.decay_ms. Only inside a free that
- * closed a page, no lock held. */
-void gcp_pool_decay(struct gcp_pool *pool);
+ * closed a page, no lock held. 0, or a sticky device error. */
+int gcp_pool_decay(struct gcp_pool *pool);
 
 #endif

@@ -186,15 +186,18 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 }
 
 /* Called after a free that may have left more cached than the limit allows. */
-void gcp_pool_limit(struct gcp_pool *pool)
+int gcp_pool_limit(struct gcp_pool *pool)
 {
 	uint64_t limit = pool->pools->config.cache_limit, unused;
+	int result = gcp_pages_poll_all(pool);
 
-	(void)gcp_pages_poll_all(pool);
+	if (result != 0)
+		return result;
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	unused = pool->unused_bytes;
 	pthread_mutex_unlock(&pool->lock);
 	if (unused > limit)
 		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unused - limit);
+	return 0;
 }

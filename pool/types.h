@@ -562,8 +562,8 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool);
 uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 			   enum gcp_reclaim_stage stage, uint64_t bytes);
 void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list);
-/* Keeps the pool under cache_limit. No lock held. */
-void gcp_pool_limit(struct gcp_pool *pool);
+/* Keeps the pool under cache_limit. No lock held. 0, or a sticky device error. */
+int gcp_pool_limit(struct gcp_pool *pool);
 /* Whether the device's quota leaves room for `bytes` more. No lock held. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 /* Bytes that the program holds, counts of all threads gathered. */

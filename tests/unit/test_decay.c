@@ -229,6 +229,51 @@ static void nothing_goes_back_while_a_stream_captures(void **state)
 	fake_finish(pools);
 }
 
+/* An error of the device is found by whoever asks first, and the program hears of it,
+ * as it would from the cudaFree that it called. */
+static void what_decay_finds_broken_is_reported(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	spike(pools);
+	idle(pools, 500);
+	fake.fence_result = 700;
+	fake_pass(2000 * MS);
+	int result = 0;
+
+	for (int i = 0; i < 10 && result == 0; i++) {
+		fake_pass(300 * MS);
+		gcp_addr addr = 0;
+
+		/* A hit asks the driver nothing. */
+		assert_int_equal(gcp_pool_alloc(fake_pool(pools), 64 << 10, &addr), 0);
+		result = gcp_pools_free(pools, addr);
+	}
+	assert_int_equal(result, 700);
+	fake.fence_result = 0;
+	fake_finish(pools);
+}
+
+static void the_limit_reports_what_it_finds_broken(void **state)
+{
+	struct gcp_config config = decaying();
+
+	(void)state;
+	config.decay_ms = 0;
+	config.cache_limit = 32 * MIB;
+	config.window_bytes = 0;
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr addr = must_alloc(fake_pool(pools), 20 * MIB);
+
+	gcp_regroup_forget(fake_pool(pools));
+	fake.fence_result = 700;
+	assert_int_equal(gcp_pools_free(pools, addr), 700);
+	fake.fence_result = 0;
+	fake_finish(pools);
+}
+
 static void unused_chunks_go_back(void **state)
 {
 	struct gcp_config config;
@@ -272,6 +317,8 @@ int main(void)
 	    cmocka_unit_test_setup(a_busy_program_waits_at_most_once_in_the_while,
 				   setup),
 	    cmocka_unit_test_setup(nothing_goes_back_while_a_stream_captures, setup),
+	    cmocka_unit_test_setup(what_decay_finds_broken_is_reported, setup),
+	    cmocka_unit_test_setup(the_limit_reports_what_it_finds_broken, setup),
 	    cmocka_unit_test_setup(unused_chunks_go_back, setup),
 	};
 
