@@ -78,7 +78,7 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 /* --- free ---------------------------------------------------------------- */
 
 /* True: the page should be closed. */
-static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
+static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block, bool waits)
 {
 	uint64_t size = block->size;
 	struct gcp_tally mine;
@@ -89,7 +89,7 @@ static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block)
 	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
 	gcp_tally_hand_over(pool, &pool->tally);
 	gcp_heap_put(&pool->common, block);
-	bool due = gcp_regroup_is_due(pool, size);
+	bool due = gcp_regroup_is_due(pool, size, waits);
 	pthread_mutex_unlock(&pool->lock);
 	return gcp_pages_fill_large(pool, size) || due;
 }
@@ -134,7 +134,7 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 		count_held_free(pool);
 	if (block->size_class != GCP_CLASS_NONE)
 		cache = gcp_cache_mine(pool);
-	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
+	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block, waits);
 	if (waits)
 		return free_end(pool, page, close);
 	return close ? gcp_pages_close_early(pool) : 0;

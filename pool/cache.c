@@ -455,6 +455,12 @@ static void flush_later(struct gcp_pool *pool, int64_t flushed)
 	atomic_store_explicit(&pool->flush_in_hurry_at, later, memory_order_relaxed);
 }
 
+void gcp_caches_flush_soon(struct gcp_pool *pool)
+{
+	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
+	atomic_store_explicit(&pool->flush_in_hurry_at, 0, memory_order_relaxed);
+}
+
 /* For a few small blocks that is too dear, and few threads have no more of them. But
  * many that are idle must not keep much from those that work. Threads in a hurry
  * would take from each other again and again what each needs: the pool may grow. */

@@ -120,3 +120,9 @@ int gcp_pool_decay(struct gcp_pool *pool)
 		(void)gcp_vmm_give_back(pool, chunks);
 	return result;
 }
+
+void gcp_decay_forget(struct gcp_pool *pool)
+{
+	pool->decay.low_bytes = 0;
+	memset(pool->decay.lows, 0, sizeof(pool->decay.lows));
+}

@@ -24,4 +24,7 @@ struct gcp_decay {
  * closed a page, no lock held. 0, or a sticky device error. */
 int gcp_pool_decay(struct gcp_pool *pool);
 
+/* What was idle in an earlier life says nothing. pool->lock is held. */
+void gcp_decay_forget(struct gcp_pool *pool);
+
 #endif

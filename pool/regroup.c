@@ -134,7 +134,7 @@ static int regroup(struct gcp_pool *pool)
 	return result == -EBUSY ? 0 : result;
 }
 
-bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
+bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed, bool may_look)
 {
 	struct gcp_regroup *regroup = &pool->regroup;
 
@@ -142,7 +142,7 @@ bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
 	    regroup->debt_ns >= COST_BURST_NS)
 		return false;
 	regroup->freed_bytes += freed;
-	if (is_small(pool, 1) ||
+	if (!may_look || is_small(pool, 1) ||
 	    regroup->freed_bytes < pool->stats.reserved_bytes.current / LOOK_SHARE)
 		return false;
 	regroup->freed_bytes = 0;

@@ -4,7 +4,7 @@
  *
  * Called with pool->lock held. Never calls the driver.
  */
-#include "types.h"
+#include "cache.h"
 
 /* --- segments ------------------------------------------------------------------------
  */
@@ -288,6 +288,8 @@ void gcp_heap_forget(struct gcp_heap *heap)
 		heap->pool->unused_bytes = heap->pool->regroup.idle_bytes = 0;
 		heap->pool->regroup.idle_segments = 0;
 		gcp_regroup_forget(heap->pool);
+		gcp_decay_forget(heap->pool);
+		gcp_caches_flush_soon(heap->pool);
 	}
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

@@ -4,7 +4,7 @@
  */
 #include "fake.h"
 
-#include "../../pool/types.h"
+#include "../../pool/cache.h"
 
 #define MIB (1ull << 20)
 
@@ -272,6 +272,52 @@ static void a_loop_over_one_size_gives_nothing_back(void **state)
 	}
 }
 
+/* cuMemFreeAsync does not look at what is idle; the next free that does counts what it
+ * freed. */
+static void asynchronous_frees_count_for_the_next_look(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[16], little = must_alloc(pool, 1 * MIB);
+
+	for (int i = 0; i < 16; i++)
+		addrs[i] = must_alloc(pool, 20 * MIB);
+	fake.done = fake_submit();
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(gcp_pools_free_async(pools, addrs[i]), 0);
+	assert_int_equal(pool->regroup.freed_bytes, 16 * 20 * MIB);
+	assert_int_equal(must_stats(pools).regroups, 0);
+	must_free(pools, little);
+	assert_int_equal(must_stats(pools).regroups, 1);
+	fake_finish(pools);
+}
+
+/* When caches were emptied last, and what lay idle, says nothing of a new context. */
+static void a_new_context_starts_afresh(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	step(pools, 16, 20 * MIB);
+	gcp_pools_trim(pools, 0, 0);
+	assert_true(pool->flush_in_hurry_at > 0);
+	pool->decay.low_bytes = pool->decay.lows[0] = 1;
+	gcp_pool_drop(pools, FAKE_CTX);
+	assert_ptr_equal(fake_pool(pools), pool);
+	assert_int_equal(pool->flush_at, 0);
+	assert_int_equal(pool->flush_in_hurry_at, 0);
+	assert_int_equal(pool->decay.low_bytes, 0);
+	for (int i = 0; i < GCP_DECAY_TURNS; i++)
+		assert_int_equal(pool->decay.lows[i], 0);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,6 +333,8 @@ int main(void)
 	    cmocka_unit_test_setup(a_loop_over_one_size_gives_nothing_back, setup),
 	    cmocka_unit_test_setup(small_blocks_do_not_pin_large_segments, setup),
 	    cmocka_unit_test_setup(idle_segments_of_the_classes_are_not_spoiled, setup),
+	    cmocka_unit_test_setup(asynchronous_frees_count_for_the_next_look, setup),
+	    cmocka_unit_test_setup(a_new_context_starts_afresh, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
