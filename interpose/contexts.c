@@ -107,7 +107,28 @@ static void contexts_join(CUcontext ctx)
 		gcp_pools_context_joined(gcp_process.pools, ctx, contexts_wait);
 }
 
-static void contexts_join_late(void);
+/* Those that gcp_contexts_order found, when pool/ held its locks. */
+static void contexts_join_late(void)
+{
+	CUcontext ctx;
+
+	if (!atomic_load_explicit(&unjoined_count, memory_order_acquire))
+		return;
+	do {
+		ctx = NULL;
+		pthread_mutex_lock(&contexts_lock);
+		for (int i = 0; i < context_count && !ctx; i++) {
+			if (!contexts[i].unjoined)
+				continue;
+			contexts[i].unjoined = false;
+			ctx = contexts[i].handle;
+			atomic_fetch_sub(&unjoined_count, 1);
+		}
+		pthread_mutex_unlock(&contexts_lock);
+		if (ctx)
+			contexts_join(ctx);
+	} while (ctx);
+}
 
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 {
@@ -137,29 +158,6 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	if (fresh && kind != GCP_CONTEXT_GREEN)
 		contexts_join(ctx);
 	contexts_join_late();
-}
-
-/* Those that gcp_contexts_order found, when pool/ held its locks. */
-static void contexts_join_late(void)
-{
-	CUcontext ctx;
-
-	if (!atomic_load_explicit(&unjoined_count, memory_order_acquire))
-		return;
-	do {
-		ctx = NULL;
-		pthread_mutex_lock(&contexts_lock);
-		for (int i = 0; i < context_count && !ctx; i++) {
-			if (!contexts[i].unjoined)
-				continue;
-			contexts[i].unjoined = false;
-			ctx = contexts[i].handle;
-			atomic_fetch_sub(&unjoined_count, 1);
-		}
-		pthread_mutex_unlock(&contexts_lock);
-		if (ctx)
-			contexts_join(ctx);
-	} while (ctx);
 }
 
 /* --- primary contexts --------------------------------------------------------- */
@@ -357,17 +355,14 @@ int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
 	return result;
 }
 
-bool gcp_contexts_are_several(void)
+/* As far as is known: there may be primary ones that nobody told us of. */
+static bool contexts_are_several(void)
 {
-	bool known;
 	int count = 0;
 
-	pthread_mutex_lock(&contexts_lock);
-	known = contexts_find_primaries();
 	for (int i = 0; i < context_count; i++)
 		count += contexts[i].kind != GCP_CONTEXT_GREEN;
-	pthread_mutex_unlock(&contexts_lock);
-	return !known || count > 1 || gcp_contexts_overflown();
+	return count > 1 || gcp_contexts_overflown();
 }
 
 static int contexts_order(void *fence, CUcontext ctx)
@@ -375,9 +370,27 @@ static int contexts_order(void *fence, CUcontext ctx)
 	return gcp_real.cuCtxWaitEvent(ctx, fence);
 }
 
-int gcp_contexts_order(void *fence)
+/* No context may be ending. */
+static int contexts_order_now(void *fence, bool alone)
 {
-	return gcp_contexts_each(contexts_order, fence);
+	bool known = contexts_find_primaries();
+
+	if (alone && (!known || contexts_are_several()))
+		return -EXDEV;
+	return known ? contexts_visit(contexts_order, fence) : -EBUSY;
+}
+
+int gcp_contexts_order(void *fence, bool alone)
+{
+	int result = -EBUSY;
+
+	pthread_mutex_lock(&contexts_lock);
+	if (alone && contexts_are_several())
+		result = -EXDEV;
+	else if (contexts_settled())
+		result = contexts_order_now(fence, alone);
+	pthread_mutex_unlock(&contexts_lock);
+	return result;
 }
 
 bool gcp_contexts_overflown(void)

@@ -43,11 +43,10 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
  * be ending just now, and none was visited. */
 int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg);
 
-/* Whether more than one context is live, green ones not counted. */
-bool gcp_contexts_are_several(void);
-
-/* Holds back all later work of every live context until `fence` is done. */
-int gcp_contexts_order(void *fence);
+/* Holds back all later work of every live context until `fence` is done. alone: only
+ * if no more than one is live, green ones not counted; else -EXDEV. -EBUSY: one may be
+ * ending just now. */
+int gcp_contexts_order(void *fence, bool alone);
 
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);

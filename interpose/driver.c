@@ -149,22 +149,13 @@ static int driver_fence_record(void *ctx, void *fence)
 	return result;
 }
 
-static int driver_fence_order(void *fence)
+static int driver_fence_order(void *fence, bool alone)
 {
 	int saved = errno;
-	int result = gcp_contexts_order(fence);
+	int result = gcp_contexts_order(fence, alone);
 
 	errno = saved;
 	return result;
-}
-
-static bool driver_contexts_are_several(void)
-{
-	int saved = errno;
-	bool several = gcp_contexts_are_several();
-
-	errno = saved;
-	return several;
 }
 
 /* pool/ asks under the lock that a capture takes before it begins: when none
@@ -268,7 +259,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	ret_driver->fence_destroy = driver_fence_destroy;
 	ret_driver->fence_record = driver_fence_record;
 	ret_driver->fence_order = driver_fence_order;
-	ret_driver->contexts_are_several = driver_contexts_are_several;
 	ret_driver->fence_query = driver_fence_query;
 	ret_driver->fence_wait = driver_fence_wait;
 	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)

@@ -87,12 +87,10 @@ struct gcp_driver {
 
 	/* Holds back ALL later work of EVERY live context of this process until
 	 * the fence is done. Does not block the host.
+	 * alone: only if the process has no more than one context; if one would have
+	 * to wait for another: -EXDEV, and none waits.
 	 * FORBIDDEN while any stream of the process captures. */
-	int (*fence_order)(void *fence);
-
-	/* Whether the process has several contexts, so that fence_order would make
-	 * one wait for another. NULL: never. */
-	bool (*contexts_are_several)(void);
+	int (*fence_order)(void *fence, bool alone);
 
 	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error.
 	 * Called while no capture can begin. */

@@ -300,6 +300,17 @@ static int complete_locked(struct gcp_pool *pool, uint64_t page)
 	return closed ? wait_locked(pool, *closed) : -EBUSY;
 }
 
+/* Sets a barrier. alone: not where a context would wait for another's work. */
+static int fence_order(struct gcp_pool *pool, void *fence, bool alone)
+{
+	uint64_t start = pool->pools->driver.clock_ns();
+	int result = pool->pools->driver.fence_order(fence, alone);
+
+	if (result != -EXDEV)
+		gcp_call_count(pool, GCP_CALL_fence_order, start);
+	return result;
+}
+
 /* For reuse; or, where that is right, for all that is captured from now on. */
 static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 {
@@ -308,15 +319,13 @@ static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 
 	if (!closed || closed->page > pages->freed || is_held(pool->pools))
 		return -EBUSY;
-	if (reuse)
-		pages->apart = pool->pools->driver.contexts_are_several &&
-			       pool->pools->driver.contexts_are_several();
-	if (reuse && pages->apart)
-		return -EBUSY;
 	uint64_t covered = closed->page;
+	int result = fence_order(pool, closed->fence, reuse);
+	if (reuse)
+		pages->apart = result == -EXDEV;
 	/* Where some context cannot be made to wait, nothing is ordered and the
 	 * heap grows; an error of this context shows when a fence is queried. */
-	if (GCP_CALL(pool, fence_order, closed->fence) != 0)
+	if (result != 0)
 		return -EBUSY;
 	gcp_window_barrier_set(pool);
 	if (atomic_load(&pool->pools->completed_only))
@@ -511,8 +520,7 @@ void gcp_pages_stay(struct gcp_pool *pool)
 	page = pages->ordered;
 	if (!is_completed(pages, page) &&
 	    (atomic_load(&pools->completed_only) || is_held(pools) ||
-	     GCP_CALL(pool, fence_order, closed_page_covering(pages, page)->fence) !=
-		 0))
+	     fence_order(pool, closed_page_covering(pages, page)->fence, false) != 0))
 		(void)complete_locked(pool, page); /* an error shows again */
 	atomic_store(&pool->leaving, false);
 	pthread_mutex_unlock(&pools->fence_lock);

@@ -67,6 +67,12 @@ static int fence_done(void *fence)
 	return 0;
 }
 
+static int fence_order(void *fence, bool alone)
+{
+	(void)fence, (void)alone;
+	return 0;
+}
+
 static int ctx_sync(void *ctx)
 {
 	(void)ctx;
@@ -85,7 +91,7 @@ static const struct gcp_driver driver = {
     .fence_create = fence_create,
     .fence_destroy = fence_destroy,
     .fence_record = fence_of,
-    .fence_order = fence_done,
+    .fence_order = fence_order,
     .fence_query = fence_done,
     .fence_wait = fence_done,
     .ctx_sync = ctx_sync,

@@ -90,9 +90,9 @@ static int fence_query(void *arg)
 	return bench_clock_ns() < atomic_load(&fence->done_at) ? GCP_CUDA_NOT_READY : 0;
 }
 
-static int fence_order(void *fence)
+static int fence_order(void *fence, bool alone)
 {
-	(void)fence;
+	(void)fence, (void)alone;
 	burn(ORDER_NS);
 	return 0;
 }

@@ -213,9 +213,9 @@ static int fence_record(void *ctx, void *fence)
 	return 0;
 }
 
-static int fence_order(void *fence)
+static int fence_order(void *fence, bool alone)
 {
-	(void)fence;
+	(void)fence, (void)alone;
 	return 0;
 }
 

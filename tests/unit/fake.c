@@ -183,11 +183,13 @@ static int fake_fence_record(void *ctx, void *fence)
 	return result;
 }
 
-static int fake_fence_order(void *fence)
+static int fake_fence_order(void *fence, bool alone)
 {
 	struct fence *f = fence;
 	int result = 0;
 
+	if (alone && fake.several)
+		return -EXDEV;
 	pthread_mutex_lock(&lock);
 	fake.orders++;
 	if (fake.capturing)
@@ -200,11 +202,6 @@ static int fake_fence_order(void *fence)
 		fake.barrier = f->covers;
 	pthread_mutex_unlock(&lock);
 	return result;
-}
-
-static bool fake_contexts_are_several(void)
-{
-	return fake.several;
 }
 
 static int fake_fence_query(void *fence)
@@ -282,7 +279,6 @@ struct gcp_driver fake_driver(void)
 	    .fence_destroy = fake_fence_destroy,
 	    .fence_record = fake_fence_record,
 	    .fence_order = fake_fence_order,
-	    .contexts_are_several = fake_contexts_are_several,
 	    .fence_query = fake_fence_query,
 	    .fence_wait = fake_fence_wait,
 	    .ctx_sync = fake_ctx_sync,
