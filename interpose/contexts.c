@@ -107,27 +107,33 @@ static void contexts_join(CUcontext ctx)
 		gcp_pools_context_joined(gcp_process.pools, ctx, contexts_wait);
 }
 
-/* Those that gcp_contexts_order found, when pool/ held its locks. */
+/* One of those that gcp_contexts_order found, when pool/ held its locks; NULL: no
+ * more. `joined` has been put behind the barriers meanwhile: not before that may
+ * another thread that works in it go on. */
+static CUcontext contexts_unjoined(CUcontext joined)
+{
+	CUcontext next = NULL;
+
+	pthread_mutex_lock(&contexts_lock);
+	for (int i = 0; i < context_count; i++) {
+		if (contexts[i].unjoined && contexts[i].handle == joined) {
+			contexts[i].unjoined = false;
+			atomic_fetch_sub(&unjoined_count, 1);
+		} else if (contexts[i].unjoined && !next) {
+			next = contexts[i].handle;
+		}
+	}
+	pthread_mutex_unlock(&contexts_lock);
+	return next;
+}
+
 static void contexts_join_late(void)
 {
-	CUcontext ctx;
+	CUcontext ctx = NULL;
 
-	if (!atomic_load_explicit(&unjoined_count, memory_order_acquire))
-		return;
-	do {
-		ctx = NULL;
-		pthread_mutex_lock(&contexts_lock);
-		for (int i = 0; i < context_count && !ctx; i++) {
-			if (!contexts[i].unjoined)
-				continue;
-			contexts[i].unjoined = false;
-			ctx = contexts[i].handle;
-			atomic_fetch_sub(&unjoined_count, 1);
-		}
-		pthread_mutex_unlock(&contexts_lock);
-		if (ctx)
+	if (atomic_load_explicit(&unjoined_count, memory_order_acquire))
+		while ((ctx = contexts_unjoined(ctx)))
 			contexts_join(ctx);
-	} while (ctx);
 }
 
 void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
@@ -425,27 +431,14 @@ static void contexts_forget(CUcontext ctx)
 	contexts_changed();
 }
 
-/* Before the real call, without the lock: another thread that trims or is short of
- * memory must not meet handles that are gone. */
-static void contexts_leave(CUcontext ctx)
-{
-	if (ctx && gcp_process_pooling())
-		gcp_pool_leave(gcp_process.pools, ctx);
-}
-
-/* It did not end. */
-static void contexts_stay(CUcontext ctx)
-{
-	if (ctx && gcp_process_pooling())
-		gcp_pool_stay(gcp_process.pools, ctx);
-}
-
-/* A real call that may end `ctx` (NULL: one that is not known) begins. */
+/* A real call that may end `ctx` (NULL: one that is not known) begins. Another thread
+ * that trims or is short of memory must not meet handles that are gone. */
 static void ending_begin(CUcontext ctx)
 {
 	struct gcp_context *context;
 
-	contexts_leave(ctx);
+	if (ctx && gcp_process_pooling())
+		gcp_pool_leave(gcp_process.pools, ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
 	if (context)
@@ -473,8 +466,8 @@ static void ending_done(CUcontext ctx, bool gone)
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
 	pthread_mutex_unlock(&contexts_lock);
-	if (!gone)
-		contexts_stay(ctx); /* sets barriers */
+	if (!gone && ctx && gcp_process_pooling())
+		gcp_pool_stay(gcp_process.pools, ctx); /* sets barriers */
 }
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
