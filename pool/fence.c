@@ -543,45 +543,49 @@ void gcp_pools_fences_release(struct gcp_pools *pools)
 	pthread_mutex_unlock(&pools->fence_lock);
 }
 
-/* Puts `ctx` behind the pool's barriers. Where it cannot be made to wait, or a capture
- * forbids that, the host waits. fence_lock is held, and let go of meanwhile. */
-static void join_locked(struct gcp_pool *pool, void *ctx,
-			int (*order)(void *ctx, void *fence))
+/* The youngest closed page that is ordered and, as far as is known, not completed;
+ * NULL: there is none. fence_lock is held. */
+static struct gcp_closed_page *closed_page_ordered(struct gcp_pages *pages)
 {
-	struct gcp_pages *pages = &pool->pages;
 	uint32_t i = pages->count;
 
-	/* The fences of all pages up to `ordered`: the last is enough. */
 	while (i > 0 && queue_at(pages, i - 1)->page > pages->ordered)
 		i--;
-	if (i == 0 || !gcp_pool_visit(pool))
-		return; /* leaving: gcp_pages_stay makes up for it */
-	struct gcp_closed_page closed = *queue_at(pages, i - 1);
-	if (is_held(pool->pools) || order(ctx, closed.fence) != 0)
-		(void)wait_locked(pool, closed); /* an error shows again */
+	return i > 0 ? queue_at(pages, i - 1) : NULL;
+}
+
+static bool is_any_ordered(struct gcp_pool *pool)
+{
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	bool any = closed_page_ordered(&pool->pages) != NULL;
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return any;
+}
+
+/* Puts `ctx` behind the pool's barriers. Where it cannot be made to wait, or a capture
+ * forbids that, the host waits. */
+static void pool_joined(struct gcp_pool *pool, void *ctx,
+			int (*order)(void *ctx, void *fence))
+{
+	/* Fences of a context that may be ending must not be touched. Most calls that
+	 * leave it alive are over in a moment, and memory that is only ordered may be
+	 * used here the next moment: worth some patience, but no more, for what is
+	 * done in this context may be what the other's work waits for. One that takes
+	 * so long ends, and its memory with it; if not, gcp_pages_stay makes up for
+	 * it. */
+	if (!is_any_ordered(pool) || !gcp_pool_visit_patiently(pool))
+		return;
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	struct gcp_closed_page *closed = closed_page_ordered(&pool->pages);
+	if (closed && (is_held(pool->pools) || order(ctx, closed->fence) != 0))
+		(void)wait_locked(pool, *closed); /* an error shows again */
+	pthread_mutex_unlock(&pool->pools->fence_lock);
 	gcp_pool_visit_end(pool);
 }
 
 void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 			      int (*order)(void *ctx, void *fence))
 {
-	pthread_mutex_lock(&pools->fence_lock);
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		join_locked(pool, ctx, order);
-	pthread_mutex_unlock(&pools->fence_lock);
-}
-
-int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
-{
-	struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	if (!block || atomic_load(&block->state) != GCP_BLOCK_USED)
-		return -ENOENT;
-	struct gcp_pool *pool = block->segment->pool;
-	/* The heap itself may go at any time, with its graphs. */
-	if (atomic_load(&block->segment->heap) == &pool->common)
-		return gcp_pages_complete(pool, block->page);
-	/* Graphs may have run on memory of a graph pool since it was freed. */
-	int result = gcp_pages_complete(pool, gcp_pages_tag(pool));
-	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+		pool_joined(pool, ctx, order);
 }

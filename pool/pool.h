@@ -114,7 +114,9 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx);
 
 /* A context came to life: it must stand behind every barrier that is set and
  * not yet done. Calls `order(ctx, fence)`, which makes the context wait and gives 0.
- * Where it does not, or a capture forbids the call, the host waits instead. */
+ * Where it does not, or a capture forbids the call, the host waits instead. For a pool
+ * with such a barrier that leaves, it is waited a while whether it stays. No lock held.
+ */
 void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 			      int (*order)(void *ctx, void *fence));
 

@@ -416,3 +416,18 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 	}
 	return -ENOENT;
 }
+
+int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (!block || atomic_load(&block->state) != GCP_BLOCK_USED)
+		return -ENOENT;
+	struct gcp_pool *pool = block->segment->pool;
+	/* The heap itself may go at any time, with its graphs. */
+	if (atomic_load(&block->segment->heap) == &pool->common)
+		return gcp_pages_complete(pool, block->page);
+	/* Graphs may have run on memory of a graph pool since it was freed. */
+	int result = gcp_pages_complete(pool, gcp_pages_tag(pool));
+	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+}

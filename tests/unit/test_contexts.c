@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../pool/types.h"
@@ -160,8 +161,45 @@ static void a_full_device_waits_for_a_context_that_stays(void **state)
 	assert_null(gcp_pools_check(pools));
 }
 
-/* A context that joins while another may be ending is not put behind that one's
- * barriers; they are set again when it stays. */
+/* A context that joins while another may be ending waits a while, and stands behind
+ * that one's barriers if it stays. */
+static void who_joins_waits_for_a_context_that_stays(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	pthread_t thread;
+
+	(void)state;
+	order_one(pools, pool);
+	gcp_pool_leave(pools, FAKE_CTX);
+	pthread_create(&thread, NULL, stay_later, pools);
+	gcp_pools_context_joined(pools, (void *)0x2000, join);
+	assert_int_equal(joins, 1);
+	pthread_join(thread, NULL);
+}
+
+/* But not where nothing is behind a barrier. */
+static void who_joins_waits_for_barriers_only(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	struct timespec start, end;
+
+	(void)state;
+	must_free(pools, must_alloc(pool, 16 * MIB));
+	gcp_pool_leave(pools, FAKE_CTX);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	gcp_pools_context_joined(pools, (void *)0x2000, join);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	assert_int_equal(joins, 0);
+	assert_true((end.tv_sec - start.tv_sec) * 1000 +
+			(end.tv_nsec - start.tv_nsec) / 1000000 <
+		    100);
+	gcp_pool_stay(pools, FAKE_CTX);
+}
+
+/* Who has waited in vain is not put behind them; they are set again when the context
+ * stays all the same. */
 static void barriers_are_set_again_when_a_context_stays(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -377,6 +415,8 @@ int main(void)
 	    TEST(a_context_that_stays_keeps_its_pool),
 	    TEST(a_context_that_ends_takes_its_pool_along),
 	    TEST(a_full_device_waits_for_a_context_that_stays),
+	    TEST(who_joins_waits_for_a_context_that_stays),
+	    TEST(who_joins_waits_for_barriers_only),
 	    TEST(barriers_are_set_again_when_a_context_stays),
 	    TEST(pages_are_completed_when_a_context_stays_in_a_capture),
 	    TEST(pages_are_completed_when_a_context_stays_and_others_write),
