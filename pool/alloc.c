@@ -137,7 +137,7 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block, waits);
 	if (waits)
 		return free_end(pool, page, close);
-	return close ? gcp_pages_close_early(pool) : 0;
+	return close ? gcp_pages_close_early(pool, true) : 0;
 }
 
 static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)

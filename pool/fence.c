@@ -62,6 +62,7 @@ uint64_t gcp_pages_tag(struct gcp_pool *pool)
 uint64_t gcp_pages_turn(struct gcp_pool *pool)
 {
 	atomic_store_explicit(&pool->pages.filled, 0, memory_order_relaxed);
+	atomic_store_explicit(&pool->pages.early, 0, memory_order_relaxed);
 	return atomic_fetch_add_explicit(&pool->pages.open, 1, memory_order_seq_cst);
 }
 
@@ -170,6 +171,13 @@ static int close_after_failure(struct gcp_pool *pool, int failure)
 	return result;
 }
 
+/* Bytes freed into the open page itself. */
+static int64_t filled_now(const struct gcp_pages *pages)
+{
+	return atomic_load_explicit(&pages->filled, memory_order_relaxed) -
+	       atomic_load_explicit(&pages->early, memory_order_relaxed);
+}
+
 static int close_locked(struct gcp_pool *pool)
 {
 	struct gcp_pages *pages = &pool->pages;
@@ -192,7 +200,7 @@ static int close_locked(struct gcp_pool *pool)
 	if (result != 0)
 		return close_after_failure(pool, result);
 
-	int64_t filled = atomic_load_explicit(&pages->filled, memory_order_relaxed);
+	int64_t filled = filled_now(pages);
 	uint64_t page = gcp_pages_turn(pool);
 	gcp_streams_page_closed(pool->pools);
 	gcp_window_page_closed(pool);
@@ -406,15 +414,31 @@ int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 	return result == -EBUSY ? 0 : result;
 }
 
-int gcp_pages_close_early(struct gcp_pool *pool)
+/* What was freed into it counts towards the page that a free closes next. Else, where
+ * each allocation closes one, no free ever would, and no barrier be set. */
+static int close_early_locked(struct gcp_pool *pool)
 {
+	struct gcp_pages *pages = &pool->pages;
+	uint64_t freed = pages->freed, open = atomic_load(&pages->open);
+	int64_t filled = atomic_load_explicit(&pages->filled, memory_order_relaxed);
+	int result = pages->synchronous ? 0 : close_locked(pool);
+
+	pages->freed = freed;
+	if (atomic_load(&pages->open) == open)
+		return result;
+	atomic_fetch_add_explicit(&pages->filled, filled, memory_order_relaxed);
+	atomic_store_explicit(&pages->early, filled, memory_order_relaxed);
+	return result;
+}
+
+int gcp_pages_close_early(struct gcp_pool *pool, bool full)
+{
+	int64_t least = full ? (int64_t)gcp_window(pool).page_bytes : INT64_MIN;
 	int result = 0;
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	uint64_t freed = pool->pages.freed;
-	if (!pool->pages.synchronous)
-		result = close_locked(pool);
-	pool->pages.freed = freed;
+	if (filled_now(&pool->pages) >= least)
+		result = close_early_locked(pool);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
@@ -527,21 +551,6 @@ void gcp_pages_stay(struct gcp_pool *pool)
 }
 
 /* --- public ---------------------------------------------------------------------- */
-
-void gcp_pools_fences_hold(struct gcp_pools *pools)
-{
-	pthread_mutex_lock(&pools->fence_lock);
-	atomic_fetch_add(&pools->holds, 1);
-	pthread_mutex_unlock(&pools->fence_lock);
-}
-
-void gcp_pools_fences_release(struct gcp_pools *pools)
-{
-	pthread_mutex_lock(&pools->fence_lock);
-	assert(atomic_load(&pools->holds) > 0);
-	atomic_fetch_sub(&pools->holds, 1);
-	pthread_mutex_unlock(&pools->fence_lock);
-}
 
 /* The youngest closed page that is ordered and, as far as is known, not completed;
  * NULL: there is none. fence_lock is held. */

@@ -346,7 +346,7 @@ static int take_gathered(const struct gcp_request *request,
 	bool open = last && last->page >= gcp_pages_tag(pool);
 	pthread_mutex_unlock(&pool->lock);
 	if (open)
-		result = gcp_pages_close_early(pool);
+		result = gcp_pages_close_early(pool, false);
 	if (result == 0)
 		result = gcp_pages_poll_all(pool);
 	if (result == 0)

@@ -338,6 +338,23 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 	munmap(pools, sizeof(*pools));
 }
 
+/* --- captures ---------------------------------------------------------------- */
+
+void gcp_pools_fences_hold(struct gcp_pools *pools)
+{
+	pthread_mutex_lock(&pools->fence_lock);
+	atomic_fetch_add(&pools->holds, 1);
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pools_fences_release(struct gcp_pools *pools)
+{
+	pthread_mutex_lock(&pools->fence_lock);
+	assert(atomic_load(&pools->holds) > 0);
+	atomic_fetch_sub(&pools->holds, 1);
+	pthread_mutex_unlock(&pools->fence_lock);
+}
+
 /* --- asking about addresses
  * ----------------------------------------------------------------- */
 

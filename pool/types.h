@@ -234,9 +234,11 @@ struct gcp_pages {
 	_Alignas(GCP_LINE) _Atomic uint64_t open; /* page that frees go into now */
 	_Atomic uint64_t ready;                   /* max of ordered and completed */
 	_Atomic uint64_t completed;               /* pages whose fence is done */
-	/* Bytes freed into the open page, as far as they were added up: decides
-	 * when it is closed, nothing else. */
+	/* Bytes freed since a free closed a page, as far as they were added up; and
+	 * those of them that went into pages which were closed early. Decide when the
+	 * open page is closed, nothing else. */
 	_Alignas(GCP_LINE) _Atomic int64_t filled;
+	_Atomic int64_t early; /* written under fence_lock, or with a new page */
 	_Alignas(GCP_LINE) uint64_t ordered; /* pages behind a barrier; fence_lock */
 	uint64_t freed; /* the latest page that a free closed; fence_lock */
 	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
@@ -409,8 +411,9 @@ bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size);
  * now, or it is not `page` any more. Only inside a free. */
 int gcp_pages_close(struct gcp_pool *pool, uint64_t page);
 /* Closes the open page inside an allocation, only to see whether it is done by
- * now: no barrier is set on it before a free has closed a later one. */
-int gcp_pages_close_early(struct gcp_pool *pool);
+ * now: no barrier is set on it before a free has closed a later one. full: only if so
+ * much was freed into it that a free would close it. */
+int gcp_pages_close_early(struct gcp_pool *pool, bool full);
 /* Looks, by one query, whether the page `depth` places behind the oldest closed
  * one is completed, and all older ones with it. Never waits. */
 int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
