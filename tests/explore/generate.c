@@ -360,6 +360,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		restores = (unsigned)below(&g, 6);
 	if (setting->generation > 1 && below(&g, 2) == 0)
 		scenes = (unsigned)below(&g, 12);
+	if (setting->generation > 1 && below(&g, 20) == 0)
+		op_add(&g, op_draw(&g, OP_VERBS)); /* before anything is freed */
 	while (ret_history->count < length && !draw_is_over(&g.draw)) {
 		if (below(&g, 10) == 0)
 			g.thread = (unsigned)below(&g, setting->threads);

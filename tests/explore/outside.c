@@ -21,6 +21,19 @@ static bool all_is_done(struct thread *t, struct block *block)
 	       order_host(t, &block->regions[1], WANT_WRITE);
 }
 
+/* And graphs of its pools: who names a pool for several captures knows that each of
+ * them may write what the others were given. */
+static bool graphs_are_done(struct thread *t, const struct block *block)
+{
+	struct world *w = t->world;
+
+	for (uint32_t i = 1; i <= w->pool_count; i++)
+		if ((block->pools | pool_bit(block->lodger)) & pool_bit(i) &&
+		    !order_host(t, &w->pools[i].launches, WANT_WRITE))
+			return false;
+	return true;
+}
+
 /* Somebody else fills the block now. */
 static void fill_from_outside(struct world *w, struct block *block, uint32_t value)
 {
@@ -56,13 +69,19 @@ static void outside_op(struct thread *t, struct block *block, const struct op *o
 		if (!all_is_done(t, block))
 			return;
 		space_use(t, block->space);
+		capture_bystanders_lose(w); /* a free of CUDA's is how one can wait */
 		result = cuIpcGetMemHandle(&handle, block->addr);
 		/* What is mapped by hand cannot be handed over so. */
 		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm)
 			return;
+		/* Nor is there a way to wait during captures without any memory. */
+		if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->tight &&
+		    !all_is_calm(w))
+			return;
 		if (!fine(w, result, "cuIpcGetMemHandle"))
 			return;
-	} else if ((!w->setting->completed && !w->writers) || !all_is_done(t, block)) {
+	} else if ((!w->setting->completed && !w->writers) || !all_is_done(t, block) ||
+		   !graphs_are_done(t, block)) {
 		return; /* nothing told the library of such a device */
 	}
 	fill_from_outside(w, block, op->value);

@@ -249,7 +249,17 @@ static void lent_draw(struct generator *g)
 	struct op block = alloc_of(g, bytes), release = op_draw(g, OP_POOL_RELEASE);
 	struct op drop = op_draw(g, OP_GRAPH_DESTROY), drop_exec = drop;
 	bool inside = below(g, 2); /* freed in the second capture */
+	struct cast cast = cast_draw(g);
+	bool beside = below(g, 3) == 0; /* no barrier can be set at its end */
 
+	if (below(g, 2)) { /* and a common one, pending until then */
+		struct op common = alloc_of(g, bytes);
+
+		op_add(g, common);
+		op_add(g, slow_fill(g, common.a, apart));
+		op_add(g, on_block(g, OP_FREE, common.a, apart));
+		g->used &= ~(1ull << common.a);
+	}
 	pool_set(g, g->thread, slot, true);
 	op_add(g, begin_draw(g, GLOBAL, main));
 	op_add(g, block);
@@ -261,6 +271,8 @@ static void lent_draw(struct generator *g)
 	op_add(g, begin_draw(g, GLOBAL, main));
 	if (inside)
 		op_add(g, on_block(g, OP_FREE, block.a, apart));
+	if (beside)
+		say(g, cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
 	if (below(g, 3)) {
 		burst_of(g, bytes, main);
 		op_add(g, end_draw(g, 0, 1));
@@ -277,7 +289,46 @@ static void lent_draw(struct generator *g)
 		}
 	}
 	pool_set(g, g->thread, slot, false);
+	if (beside)
+		say(g, cast.other, end_draw(g, 1, 2));
+	if (below(g, 2)) {
+		struct op fresh = alloc_of(g, bytes);
+
+		op_add(g, fresh);
+		op_add(g, on_block(g, OP_OUTSIDE_WRITE, fresh.a, apart));
+	}
 	aftermath(g, bytes);
+}
+
+/* Another process is handed a block of a named pool, where a graph works that used the
+ * memory before. */
+static void handed_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	unsigned slot = (unsigned)below(g, NAMED_MAX);
+	uint8_t main = stream_of_all(g);
+	struct op block = alloc_of(g, bytes), fresh;
+	struct cast cast = cast_draw(g);
+	bool captures = below(g, 2);
+
+	pool_set(g, g->thread, slot, true);
+	op_add(g, begin_draw(g, GLOBAL, main));
+	op_add(g, block);
+	op_add(g, slow_fill(g, block.a, main));
+	op_add(g, on_block(g, OP_FREE, block.a, main));
+	g->used &= ~(1ull << block.a);
+	op_add(g, end_draw(g, 0, 0));
+	run_graph(g, 0);
+	op_add(g, begin_draw(g, GLOBAL, main));
+	fresh = alloc_of(g, bytes);
+	op_add(g, fresh);
+	op_add(g, end_draw(g, 0, 1));
+	pool_set(g, g->thread, slot, false);
+	if (captures)
+		say(g, cast.other, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+	op_add(g, on_block(g, OP_EXPORT, fresh.a, main));
+	if (captures)
+		say(g, cast.other, end_draw(g, 0, 2));
 }
 
 /* Two captures into one pool: what one has put off until its end is not ready at the
@@ -332,26 +383,33 @@ static void ordered_draw(struct generator *g)
 			   stream));
 }
 
-/* The same, and a new context works on it at once. */
+/* The same, and a new context works on it at once; perhaps while another thread
+ * captures. */
 static void newcomer_draw(struct generator *g)
 {
 	struct op create = op_draw(g, OP_SPACE_CREATE), use = op_draw(g, OP_USE_SPACE);
 	struct op destroy = op_draw(g, OP_SPACE_DESTROY), fill;
+	struct cast cast = cast_draw(g);
+	bool captures = below(g, 2);
 
 	destroy.how &= 0xfe;
-	for (create.a = 1; create.a < SPACES_MAX; create.a++) {
-		destroy.a = create.a;
+	for (destroy.a = 1; destroy.a < SPACES_MAX; destroy.a++)
 		op_add(g, destroy);
-	}
 	create.a = use.a = (uint8_t)(2 + below(g, SPACES_MAX - 2));
 	ordered_draw(g);
 	fill = on_block(g, OP_FILL, 0, 0);
 	fill.a = g->history->ops[g->history->count - 1].a;
 	if (g->history->count < OPS_MAX) /* neither exported nor written */
 		g->history->count--;
-	op_add(g, create);
-	op_add(g, use);
-	op_add(g, fill);
+	if (captures) {
+		mode_set(g, cast.other, THREAD_LOCAL);
+		say(g, cast.me, begin_draw(g, THREAD_LOCAL, stream_of_all(g)));
+	}
+	say(g, cast.other, create);
+	say(g, cast.other, use);
+	say(g, cast.other, fill);
+	if (captures)
+		say(g, cast.me, end_draw(g, 0, 0));
 }
 
 /* The host writes into fresh pinned memory, while copies from what was there run. */
@@ -359,19 +417,26 @@ static void pinned_draw(struct generator *g)
 {
 	struct op take = op_draw(g, OP_PIN_ALLOC), give = op_draw(g, OP_PIN_FREE);
 	struct op copy = op_draw(g, OP_PIN_UP), write = op_draw(g, OP_PIN_WRITE);
-	struct op block = alloc_of(g, 1 << 20);
+	struct op block = alloc_of(g, 1 << 20), drop = op_draw(g, OP_GRAPH_DESTROY);
+	bool graphs = below(g, 2);
 
-	take.how = 0;
+	take.how = drop.a = 0;
 	give.a = write.a = copy.b = take.a;
 	copy.a = block.a;
 	op_add(g, give);
 	op_add(g, block);
 	for (unsigned i = 2 + (unsigned)below(g, 4); i > 0; i--) {
+		if (graphs)
+			op_add(g, begin_draw(g, RELAXED, stream_of_all(g)));
 		op_add(g, take);
+		if (graphs)
+			op_add(g, end_draw(g, 0, 0));
 		op_add(g, write);
 		op_add(g, slow_fill(g, block.a, copy.c));
 		op_add(g, copy);
 		op_add(g, give);
+		if (graphs)
+			op_add(g, drop);
 		if (below(g, 3) == 0)
 			op_add(g, op_draw(g, OP_ADVANCE));
 	}
@@ -402,8 +467,8 @@ static void strange_draw(struct generator *g)
 }
 
 static void (*const scenes[])(struct generator *g) = {
-    beside_draw, both_draw,    lag_draw,      rewind_draw, lent_draw,
-    shared_draw, ordered_draw, newcomer_draw, pinned_draw, strange_draw,
+    beside_draw, both_draw,    lag_draw,      rewind_draw, lent_draw,    shared_draw,
+    handed_draw, ordered_draw, newcomer_draw, pinned_draw, strange_draw,
 };
 
 void scene_draw(struct generator *g)

@@ -157,6 +157,15 @@ static void space_hold(struct thread *t, int slot)
 	}
 }
 
+static bool captures_itself(const struct thread *t)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (t->world->captures[i].live &&
+		    t->world->captures[i].thread == (int)t->number)
+			return true;
+	return false;
+}
+
 static void space_op(struct thread *t, const struct op *op)
 {
 	struct world *w = t->world;
@@ -168,7 +177,9 @@ static void space_op(struct thread *t, const struct op *op)
 			space_use(t, slot);
 		return;
 	}
-	if (!all_is_calm(w))
+	if (!all_is_calm(w) &&
+	    (op->kind != OP_SPACE_CREATE || w->setting->generation < 2 ||
+	     !may_be_unsafe(t) || captures_itself(t)))
 		return;
 	if (op->kind == OP_SPACE_HOLD) {
 		if (space->live)
