@@ -440,11 +440,14 @@ int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 
 	if (!block || atomic_load(&block->state) != GCP_BLOCK_USED)
 		return -ENOENT;
-	struct gcp_pool *pool = block->segment->pool;
-	/* The heap itself may go at any time, with its graphs. */
-	if (atomic_load(&block->segment->heap) == &pool->common)
-		return gcp_pages_complete(pool, block->page);
+	struct gcp_segment *segment = block->segment;
+	struct gcp_pool *pool = segment->pool;
 	/* Graphs may have run on memory of a graph pool since it was freed. */
-	int result = gcp_pages_complete(pool, gcp_pages_tag(pool));
+	uint64_t page = gcp_pages_tag(pool);
+	/* The heap itself may go at any time, with its graphs. */
+	if (atomic_load(&segment->heap) == &pool->common)
+		page = block->page > segment->private_page ? block->page
+							   : segment->private_page;
+	int result = gcp_pages_complete(pool, page);
 	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
 }

@@ -219,9 +219,14 @@ void gcp_heap_surrender(struct gcp_heap *heap)
 	uint64_t page = heap->last_free_page;
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
-	TAILQ_FOREACH (segment, &heap->segments, link)
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		/* Live blocks, too, may be on memory that a capture gave out again
+		 * before such work was done. */
+		if (segment->private_page < page)
+			segment->private_page = page;
 		atomic_store_explicit(&segment->heap, &pool->common,
 				      memory_order_release);
+	}
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	TAILQ_CONCAT(&pool->common.holes, &heap->holes, link);
 	TAILQ_CONCAT(&pool->common.leaving, &heap->leaving, link);

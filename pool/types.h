@@ -63,7 +63,7 @@ static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
 /* Pages that are always ready. */
 enum {
 	GCP_PAGE_FRESH = 0, /* nobody had the block, or all who had are done */
-	GCP_PAGE_NOW = 1,   /* freed in a capture, whose order is proof enough */
+	GCP_PAGE_NOW = 1,   /* for captures only: their order is proof enough */
 	GCP_PAGE_FIRST = 2, /* the first page of a pool */
 };
 
@@ -167,6 +167,10 @@ struct gcp_segment {
 	uint64_t idle_turn; /* of decay.c, when it last fell idle */
 	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
+	/* Behind it is all work on blocks that were freed in it while it was private.
+	 * Written before heap becomes common; who holds a block in it may read it
+	 * afterwards without a lock. */
+	uint64_t private_page;
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *)
 	    heap; /* private ones become common, and unused ones private */
