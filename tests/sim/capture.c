@@ -66,7 +66,11 @@ void sim_capture_stream_gone(struct sim_stream *stream)
 	if (!c)
 		return;
 	if (c->origin == stream) {
-		sim_graph_delete(capture_close(c));
+		struct sim_graph *graph = capture_close(c);
+
+		/* What a green context takes with it is never heard of again. */
+		if (!(stream->ctx->parent && stream->object.orphan))
+			sim_graph_delete(graph);
 		return;
 	}
 	for (uint32_t i = 0; i < stream->frontier.count; i++)
@@ -104,15 +108,11 @@ CUresult sim_capture_conflict(struct sim_ctx *ctx)
 
 	if (!captures)
 		return CUDA_SUCCESS;
-	for (struct sim_ctx *other = sim_ctx_first(); other; other = other->next) {
-		if (other != ctx && other->parent != ctx)
+	for (struct sim_stream *s = ctx->streams; s; s = s->next) {
+		if (!s->capture)
 			continue;
-		for (struct sim_stream *s = other->streams; s; s = s->next) {
-			if (!s->capture)
-				continue;
-			invalidate(s->capture);
-			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-		}
+		invalidate(s->capture);
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
 	return result;
 }
@@ -337,7 +337,9 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 	SIM_LOCKED(cuStreamBeginCaptureToGraph);
 	(void)dependencyData;
 	graph = sim_object_check(hGraph, SIM_GRAPH);
-	if (!graph || graph->capturing || (numDependencies && !dependencies) ||
+	if (graph && graph->capturing)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (!graph || (numDependencies && !dependencies) ||
 	    !sim_nodes_of_graph(graph, dependencies, numDependencies))
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(begin_check(hStream, mode, &stream));

@@ -89,10 +89,14 @@ void sim_ctx_empty(struct sim_ctx *ctx)
 	sim_ctx_wait(ctx);
 	ctx_delete_children(ctx);
 	ctx_free_memory(ctx);
-	while (ctx->events)
+	while (ctx->events) {
+		ctx->events->object.orphan = true;
 		sim_event_delete(ctx->events);
-	while (ctx->streams)
+	}
+	while (ctx->streams) {
+		ctx->streams->object.orphan = true;
 		sim_stream_delete(ctx->streams);
+	}
 	ctx->legacy = NULL;
 	sim_op_put(ctx->barrier);
 	ctx->barrier = NULL;
@@ -155,12 +159,11 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
 	return CUDA_SUCCESS;
 }
 
-/* Whether `handle` may be made current: errors of the context do not matter. */
+/* Whether `handle` may be made current: errors of the context do not matter, nor
+ * whether a primary one is active. */
 static bool can_be_current(CUcontext handle)
 {
-	const struct sim_ctx *ctx = sim_object_check(handle, SIM_CTX);
-
-	return ctx && SIM_LOAD(ctx->active);
+	return sim_object_check(handle, SIM_CTX) != NULL;
 }
 
 CUresult cuCtxSetCurrent(CUcontext ctx)
@@ -186,7 +189,7 @@ static CUresult ctx_push(CUcontext ctx)
 	struct sim_thread *self = sim_thread_self();
 
 	if (!ctx)
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!can_be_current(ctx))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (self->depth == SIM_CTX_DEPTH_MAX)
@@ -301,7 +304,6 @@ static CUresult ctx_synchronize(CUcontext handle)
 		SIM_TRY(sim_ctx_check(handle, &ctx));
 	else
 		SIM_TRY(sim_ctx_current(&ctx));
-	SIM_TRY(sim_capture_unsafe());
 	SIM_TRY(sim_capture_conflict(ctx));
 	return sim_ctx_wait(ctx);
 }
@@ -342,6 +344,12 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+void sim_primary_settle(struct sim_ctx *ctx)
+{
+	if (ctx->retains == 0 && ctx->greens == 0 && ctx->active)
+		sim_ctx_empty(ctx);
+}
+
 static CUresult primary_release(CUdevice dev)
 {
 	struct sim_ctx *ctx;
@@ -351,8 +359,8 @@ static CUresult primary_release(CUdevice dev)
 	ctx = primaries[dev];
 	if (!ctx || ctx->retains == 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (--ctx->retains == 0 && ctx->active)
-		sim_ctx_empty(ctx);
+	ctx->retains--;
+	sim_primary_settle(ctx);
 	return CUDA_SUCCESS;
 }
 
@@ -372,6 +380,8 @@ static CUresult primary_reset(CUdevice dev)
 {
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (primaries[dev] && primaries[dev]->greens > 0)
+		return CUDA_ERROR_NOT_PERMITTED;
 	if (primaries[dev] && primaries[dev]->active)
 		sim_ctx_empty(primaries[dev]);
 	return CUDA_SUCCESS;

@@ -55,6 +55,8 @@ static CUresult ctx_destroy(CUcontext handle)
 	struct sim_thread *self = sim_thread_self();
 	struct sim_ctx *ctx = sim_object_check(handle, SIM_CTX);
 
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!ctx || ctx->primary || ctx->parent)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (self->depth > 0 && self->stack[self->depth - 1] == ctx)
@@ -104,19 +106,17 @@ CUresult cuCtxDetach(CUcontext handle)
 /* --- asking
  * ------------------------------------------------------------------------------ */
 
-/* Also of a context with a sticky error. */
+/* Also of a context with a sticky error, and of one that is no more. */
 CUresult cuCtxGetDevice(CUdevice *device)
 {
-	struct sim_ctx *ctx = NULL;
-	CUresult result;
+	const struct sim_thread *self = sim_thread_self();
 
 	SIM_ENTER(cuCtxGetDevice);
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = sim_ctx_current(&ctx);
-	if (!ctx)
-		return result;
-	*device = ctx->device;
+	if (self->depth == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*device = self->stack[self->depth - 1]->device;
 	return CUDA_SUCCESS;
 }
 
@@ -303,8 +303,10 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
 	SIM_LOCKED(cuDeviceGetDevResource);
 	if (!sim_device_valid(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!resource || type != CU_DEV_RESOURCE_TYPE_SM)
+	if (!resource)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_DEV_RESOURCE_TYPE_SM)
+		return CUDA_ERROR_INVALID_RESOURCE_TYPE;
 	memset(resource, 0, sizeof(*resource));
 	resource->type = type;
 	resource->sm.smCount = 132;
@@ -371,6 +373,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
 	if (!parent)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*phCtx = (CUgreenCtx)sim_ctx_new(dev, 0, parent);
+	parent->greens++;
 	return CUDA_SUCCESS;
 }
 
@@ -382,11 +385,14 @@ static CUresult green_check(CUgreenCtx handle, struct sim_ctx **ret_ctx)
 
 CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
-	struct sim_ctx *ctx;
+	struct sim_ctx *ctx, *parent;
 
 	SIM_LOCKED(cuGreenCtxDestroy);
 	SIM_TRY(green_check(hCtx, &ctx));
+	parent = ctx->parent;
 	sim_ctx_delete(ctx);
+	parent->greens--;
+	sim_primary_settle(parent);
 	return CUDA_SUCCESS;
 }
 

@@ -249,6 +249,17 @@ void *sim_object_check(const void *handle, enum sim_kind kind)
 	return NULL;
 }
 
+CUresult sim_object_gone(const void *handle, enum sim_kind kind)
+{
+	const struct sim_object *object = handle;
+
+	if ((uintptr_t)handle < 4096 || (uintptr_t)handle % 8 != 0)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (SIM_LOAD(object->magic) == (MAGIC_DEAD | (uint32_t)kind) && object->orphan)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* --- memory of the simulator ---------------------------------------------------- */
 
 void *sim_calloc(size_t bytes)

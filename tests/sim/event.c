@@ -53,7 +53,7 @@ static CUresult event_destroy(CUevent hEvent)
 	struct sim_event *event = sim_object_check(hEvent, SIM_EVENT);
 
 	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(hEvent, SIM_EVENT);
 	sim_event_delete(event);
 	return CUDA_SUCCESS;
 }
@@ -105,10 +105,12 @@ static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 	struct sim_vc vc = {0};
 
 	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(hEvent, SIM_EVENT);
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(stream->ctx))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (!stream->capture && external)
+		return CUDA_ERROR_ILLEGAL_STATE;
 	if (stream->capture && external)
 		return sim_capture_event_node(stream, event,
 					      CU_GRAPH_NODE_TYPE_EVENT_RECORD);
@@ -165,7 +167,7 @@ static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
 	struct sim_ctx *ctx;
 
 	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(hEvent, SIM_EVENT);
 	if (event->capture_id)
 		return sim_capture_event_used(event);
 	SIM_TRY(sim_capture_unsafe());
@@ -254,7 +256,9 @@ CUresult sim_ctx_record(struct sim_ctx *ctx, CUevent handle)
 	struct sim_ops ops = {0};
 	struct sim_vc vc = {0};
 
-	if (!event || sim_ctx_memory(event->ctx) != sim_ctx_memory(ctx))
+	if (!event)
+		return sim_object_gone(handle, SIM_EVENT);
+	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(ctx))
 		return CUDA_ERROR_INVALID_HANDLE;
 	SIM_TRY(sim_capture_conflict(ctx));
 	sim_ctx_ops(ctx, &ops);
@@ -274,10 +278,10 @@ CUresult sim_ctx_order(struct sim_ctx *ctx, CUevent handle)
 	struct sim_op *barrier;
 
 	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(handle, SIM_EVENT);
 	SIM_TRY(sim_capture_conflict(ctx));
 	if (event->capture_id)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		return sim_capture_event_used(event);
 	if (!event->recorded)
 		return CUDA_SUCCESS;
 	sim_vc_join(&ctx->barrier_vc, &event->vc);

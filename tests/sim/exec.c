@@ -13,6 +13,8 @@
 
 struct sim_exec {
 	struct sim_object object;
+	struct sim_graph *source; /* counts it, while source_id is its id */
+	uint32_t source_id;
 	struct sim_graph *graph;
 	struct sim_hold *hold;
 	unsigned long long flags;
@@ -46,19 +48,57 @@ static void exec_load(struct sim_exec *exec, const struct sim_graph *graph)
 	exec->hold = sim_hold_new(users);
 }
 
+/* Takes away, as long as there are any, nodes that come after none that is left. */
+static bool has_circle(const struct sim_graph *graph)
+{
+	struct sim_nodes ready = {0};
+	uint32_t left = graph->nodes.count;
+
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		graph->nodes.at[i]->index = graph->nodes.at[i]->before.count;
+		if (graph->nodes.at[i]->index == 0)
+			sim_nodes_add(&ready, graph->nodes.at[i]);
+	}
+	for (; ready.count > 0; left--) {
+		const struct sim_node *node = ready.at[--ready.count];
+
+		for (uint32_t i = 0; i < node->after.count; i++)
+			if (--node->after.at[i]->index == 0)
+				sim_nodes_add(&ready, node->after.at[i]);
+	}
+	sim_nodes_clear(&ready);
+	return left > 0;
+}
+
+/* Its graph may have another executable. */
+static void source_leave(const struct sim_exec *exec)
+{
+	struct sim_graph *graph = exec->source;
+
+	if (graph->object.id == exec->source_id)
+		graph->execs--;
+}
+
 static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
 			    unsigned long long flags)
 {
-	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
+	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
 	struct sim_exec *exec;
 
 	if (!phGraphExec || !graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (graph->parent || (graph->execs > 0 && sim_graph_is_single(graph)))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (has_circle(graph) || !sim_conditions_allowed(graph))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	SIM_TRY(sim_capture_unsafe());
 	exec = sim_object_new(SIM_EXEC, sizeof(*exec));
 	exec->flags = flags;
+	exec->source = graph;
+	exec->source_id = graph->object.id;
+	graph->execs++;
 	exec_load(exec, graph);
 	*phGraphExec = (CUgraphExec)exec;
 	return CUDA_SUCCESS;
@@ -147,6 +187,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_capture_unsafe());
+	source_leave(exec);
 	sim_graph_delete(exec->graph);
 	sim_hold_put(exec->hold);
 	sim_op_put(exec->last);
@@ -158,31 +199,55 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 /* --- updating
  * -------------------------------------------------------------------------- */
 
-static bool same_shape(const struct sim_graph *a, const struct sim_graph *b)
+static bool same_edges(const struct sim_node *x, const struct sim_node *y)
 {
-	if (a->nodes.count != b->nodes.count)
+	if (x->before.count != y->before.count)
 		return false;
+	for (uint32_t j = 0; j < x->before.count; j++)
+		if (x->before.at[j]->index != y->before.at[j]->index)
+			return false;
+	return true;
+}
+
+static CUgraphExecUpdateResult compare(const struct sim_graph *a,
+				       const struct sim_graph *b);
+
+static CUgraphExecUpdateResult compare_inner(const struct sim_node *x,
+					     const struct sim_node *y)
+{
+	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+
+	if (x->body_count != y->body_count)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	if (x->child)
+		result = compare(x->child, y->child);
+	for (uint32_t i = 0; !result && i < x->body_count; i++)
+		result = compare(x->bodies[i], y->bodies[i]);
+	return result;
+}
+
+static CUgraphExecUpdateResult compare(const struct sim_graph *a,
+				       const struct sim_graph *b)
+{
+	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+
+	if (a->nodes.count != b->nodes.count)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 	for (uint32_t i = 0; i < a->nodes.count; i++) {
 		a->nodes.at[i]->index = i;
 		b->nodes.at[i]->index = i;
 	}
-	for (uint32_t i = 0; i < a->nodes.count; i++) {
+	for (uint32_t i = 0; !result && i < a->nodes.count; i++) {
 		const struct sim_node *x = a->nodes.at[i], *y = b->nodes.at[i];
 
-		if (x->type != y->type || x->before.count != y->before.count)
-			return false;
-		for (uint32_t j = 0; j < x->before.count; j++)
-			if (x->before.at[j]->index != y->before.at[j]->index)
-				return false;
-		if (x->child && !same_shape(x->child, y->child))
-			return false;
-		if (x->body_count != y->body_count)
-			return false;
-		for (uint32_t j = 0; j < x->body_count; j++)
-			if (!same_shape(x->bodies[j], y->bodies[j]))
-				return false;
+		if (!same_edges(x, y))
+			result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+		else if (x->type != y->type)
+			result = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+		else
+			result = compare_inner(x, y);
 	}
-	return true;
+	return result;
 }
 
 static CUresult exec_update(CUgraphExec hGraphExec, CUgraph hGraph,
@@ -195,11 +260,9 @@ static CUresult exec_update(CUgraphExec hGraphExec, CUgraph hGraph,
 
 	if (!exec || !graph)
 		return CUDA_ERROR_INVALID_VALUE;
-	*ret_result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
-	if (!same_shape(exec->graph, graph)) {
-		*ret_result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	*ret_result = compare(exec->graph, graph);
+	if (*ret_result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
 		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-	}
 	old_graph = exec->graph;
 	old_hold = exec->hold;
 	exec_load(exec, graph);

@@ -138,6 +138,23 @@ static void node_delete(struct sim_node *node)
 /* --- graphs
  * --------------------------------------------------------------------------- */
 
+bool sim_graph_has_memory(const struct sim_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->nodes.count; i++)
+		if (graph->nodes.at[i]->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+		    graph->nodes.at[i]->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+			return true;
+	return false;
+}
+
+bool sim_graph_is_single(const struct sim_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->nodes.count; i++)
+		if (graph->nodes.at[i]->body_count > 0)
+			return true;
+	return sim_graph_has_memory(graph);
+}
+
 struct sim_graph *sim_graph_new(void)
 {
 	return sim_object_new(SIM_GRAPH, sizeof(struct sim_graph));
@@ -205,7 +222,9 @@ CUresult cuGraphDestroy(CUgraph hGraph)
 
 	SIM_LOCKED(cuGraphDestroy);
 	graph = sim_object_check(hGraph, SIM_GRAPH);
-	if (!graph || graph->parent || graph->capturing)
+	if (graph && graph->capturing)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (!graph || graph->parent)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_graph_delete(graph);
 	return CUDA_SUCCESS;
@@ -219,6 +238,8 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	graph = sim_object_check(originalGraph, SIM_GRAPH);
 	if (!phGraphClone || !graph)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (graph->parent || sim_graph_is_single(graph))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	*phGraphClone = (CUgraph)sim_graph_clone(graph);
 	return CUDA_SUCCESS;
 }
@@ -389,8 +410,15 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 	return CUDA_SUCCESS;
 }
 
-/* --- entry points: changing the shape
- * ----------------------------------------------------------- */
+/* --- entry points: changing the shape ------------------------------------------- */
+
+static bool edge_exists(const struct sim_node *from, const struct sim_node *to)
+{
+	for (uint32_t i = 0; i < to->before.count; i++)
+		if (to->before.at[i] == from)
+			return true;
+	return false;
+}
 
 static CUresult edges_check(const struct sim_graph *graph, const CUgraphNode *from,
 			    const CUgraphNode *to, size_t count)
@@ -405,13 +433,14 @@ static CUresult edges_add(CUgraph hGraph, const CUgraphNode *from,
 			  const CUgraphNode *to, size_t count)
 {
 	SIM_TRY(edges_check(sim_object_check(hGraph, SIM_GRAPH), from, to, count));
+	/* What comes before a wrong one stays. A circle is found when instantiating. */
 	for (size_t i = 0; i < count; i++) {
 		struct sim_node *target = (struct sim_node *)to[i];
-		struct sim_nodes source = {(struct sim_node **)&from[i], 1, 1};
+		struct sim_node *source = (struct sim_node *)from[i];
 
-		if (sim_nodes_reach(&source, target))
-			return CUDA_ERROR_INVALID_VALUE; /* a circle */
-		sim_node_depend(target, (struct sim_node *)from[i]);
+		if (source == target || edge_exists(source, target))
+			return CUDA_ERROR_INVALID_VALUE;
+		sim_node_depend(target, source);
 	}
 	return CUDA_SUCCESS;
 }
@@ -436,11 +465,17 @@ CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
 static CUresult edges_remove(CUgraph hGraph, const CUgraphNode *from,
 			     const CUgraphNode *to, size_t count)
 {
-	SIM_TRY(edges_check(sim_object_check(hGraph, SIM_GRAPH), from, to, count));
+	const struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
+
+	SIM_TRY(edges_check(graph, from, to, count));
+	if (sim_graph_has_memory(graph))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	for (size_t i = 0; i < count; i++) {
 		struct sim_node *source = (struct sim_node *)from[i];
 		struct sim_node *target = (struct sim_node *)to[i];
 
+		if (!edge_exists(source, target))
+			return CUDA_ERROR_INVALID_VALUE;
 		nodes_remove(&target->before, source);
 		nodes_remove(&source->after, target);
 	}
@@ -470,8 +505,12 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode)
 
 	SIM_LOCKED(cuGraphDestroyNode);
 	node = sim_object_check(hNode, SIM_NODE);
-	if (!node || node->graph->capturing)
+	if (!node)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (node->graph->capturing)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	if (sim_graph_has_memory(node->graph))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	for (uint32_t i = 0; i < node->before.count; i++)
 		nodes_remove(&node->before.at[i]->after, node);
 	for (uint32_t i = 0; i < node->after.count; i++)

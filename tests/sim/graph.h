@@ -62,6 +62,7 @@ struct sim_graph {
 	struct sim_condition *conditions; /* handles */
 	struct sim_node *parent;          /* it is this node's child or body */
 	bool capturing;                   /* a capture adds to it */
+	uint32_t execs;                   /* that were made from it and live */
 	const struct sim_graph *original; /* a clone of this one */
 };
 
@@ -93,7 +94,13 @@ bool sim_nodes_of_graph(const struct sim_graph *graph, const CUgraphNode *nodes,
 struct sim_graph *sim_node_inner(const struct sim_node *node);
 void sim_bodies_copy(struct sim_node *node, const struct sim_node *from);
 void sim_bodies_delete(struct sim_node *node);
+/* Whether each handle has its node, and each body only what may be in one. */
+bool sim_conditions_allowed(const struct sim_graph *graph);
 void sim_conditions_free(struct sim_graph *graph);
+/* Whether it has nodes that allocate or free, or conditional ones: such a graph can
+ * neither be copied nor have two executables at a time. */
+bool sim_graph_is_single(const struct sim_graph *graph);
+bool sim_graph_has_memory(const struct sim_graph *graph);
 CUgraphNodeType sim_node_type_of(const struct sim_work *work);
 
 #endif

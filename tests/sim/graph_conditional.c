@@ -69,6 +69,44 @@ struct sim_graph *sim_node_inner(const struct sim_node *node)
 	return body < node->body_count ? node->bodies[body] : NULL;
 }
 
+/* Whether a body has only what may be in one. */
+static bool body_allowed(const struct sim_graph *body)
+{
+	for (uint32_t i = 0; i < body->nodes.count; i++) {
+		const struct sim_node *node = body->nodes.at[i];
+
+		switch ((int)node->type) {
+		case CU_GRAPH_NODE_TYPE_KERNEL:
+		case CU_GRAPH_NODE_TYPE_MEMCPY:
+		case CU_GRAPH_NODE_TYPE_MEMSET:
+		case CU_GRAPH_NODE_TYPE_EMPTY:
+		case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+			break;
+		case CU_GRAPH_NODE_TYPE_GRAPH:
+			if (!body_allowed(node->child))
+				return false;
+			break;
+		default:
+			return false;
+		}
+	}
+	return sim_conditions_allowed(body);
+}
+
+bool sim_conditions_allowed(const struct sim_graph *graph)
+{
+	const struct sim_condition *condition = graph->conditions;
+
+	for (; condition; condition = condition->next)
+		if (!condition->used)
+			return false;
+	for (uint32_t i = 0; i < graph->nodes.count; i++)
+		for (uint32_t j = 0; j < graph->nodes.at[i]->body_count; j++)
+			if (!body_allowed(graph->nodes.at[i]->bodies[j]))
+				return false;
+	return true;
+}
+
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
 					CUgraph hGraph, CUcontext ctx,
 					unsigned int defaultLaunchValue,
@@ -82,10 +120,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
 	graph = sim_object_check(hGraph, SIM_GRAPH);
 	if (!pHandle_out || !graph || (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (ctx)
-		SIM_TRY(sim_ctx_check(ctx, &its_ctx));
-	else
-		SIM_TRY(sim_ctx_current(&its_ctx));
+	SIM_TRY(sim_ctx_check(ctx, &its_ctx));
 	condition = sim_calloc(sizeof(*condition));
 	condition->handle = ++last_handle;
 	condition->value =

@@ -81,8 +81,10 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 	SIM_LOCKED(cuGraphAddChildGraphNode);
 	child = sim_object_check(childGraph, SIM_GRAPH);
-	if (!child || child->capturing)
+	if (!child)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_graph_is_single(child))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	SIM_TRY(sim_ctx_current(&ctx));
 	SIM_TRY(node_add(phGraphNode, hGraph, dependencies, numDependencies,
 			 CU_GRAPH_NODE_TYPE_GRAPH, ctx, &node));

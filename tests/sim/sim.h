@@ -83,6 +83,7 @@ enum sim_kind {
 struct sim_object {
 	uint32_t magic; /* kind, and whether alive */
 	uint32_t id;    /* counts up for each kind; printed in reports */
+	bool orphan;    /* went with its context */
 	struct sim_object *next_free;
 	struct sim_object *next; /* all that ever were, so that none looks leaked */
 };
@@ -91,6 +92,8 @@ void *sim_object_new(enum sim_kind kind, size_t bytes);
 void sim_object_delete(void *object);
 /* The object if `handle` is a live one of this kind, else NULL. */
 void *sim_object_check(const void *handle, enum sim_kind kind);
+/* What to say of one that is none: whether its context took it along. */
+CUresult sim_object_gone(const void *handle, enum sim_kind kind);
 
 /* --- vector clocks ------------------------------------------------------------ */
 
@@ -363,7 +366,8 @@ struct sim_ctx {
 	unsigned flags, api_version;
 	bool primary, active;
 	uint32_t retains;
-	CUresult error;             /* sticky */
+	uint32_t greens; /* of a primary one: green contexts, each keeps it active */
+	CUresult error;  /* sticky */
 	struct sim_ctx *parent;     /* of a green context: the primary one */
 	struct sim_stream *streams; /* all alive, the legacy one included */
 	struct sim_stream *legacy;
@@ -420,6 +424,8 @@ struct sim_ctx *sim_ctx_first(void);
 struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent);
 /* Waits for its work, then ends all that it holds. */
 void sim_ctx_empty(struct sim_ctx *ctx);
+/* Ends a primary context that nobody retains any more. */
+void sim_primary_settle(struct sim_ctx *ctx);
 void sim_ctx_delete(struct sim_ctx *ctx);
 bool sim_device_valid(int device);
 /* The calling thread's context, checked: 201, 709 or its sticky error. */

@@ -89,7 +89,7 @@ CUresult sim_stream_get(CUstream handle, struct sim_stream **ret_stream)
 	}
 	stream = sim_object_check(handle, SIM_STREAM);
 	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(handle, SIM_STREAM);
 	SIM_TRY(sim_ctx_check((CUcontext)stream->ctx, &ctx));
 	*ret_stream = stream;
 	return CUDA_SUCCESS;
@@ -248,7 +248,7 @@ static CUresult stream_destroy(CUstream hStream)
 	struct sim_stream *stream = sim_object_check(hStream, SIM_STREAM);
 
 	if (!stream || stream->legacy || stream->owner)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(hStream, SIM_STREAM);
 	sim_stream_delete(stream);
 	return CUDA_SUCCESS;
 }
@@ -340,7 +340,9 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	event = sim_object_check(hEvent, SIM_EVENT);
 	if (!event)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return sim_object_gone(hEvent, SIM_EVENT);
+	if (!stream->capture && (Flags & CU_EVENT_WAIT_EXTERNAL))
+		return CUDA_ERROR_ILLEGAL_STATE;
 	if (stream->capture && (Flags & CU_EVENT_WAIT_EXTERNAL))
 		return sim_capture_event_node(stream, event,
 					      CU_GRAPH_NODE_TYPE_WAIT_EVENT);

@@ -4,6 +4,7 @@
  */
 #include "sim.h"
 
+/* The older form knows no green contexts but as ordinary ones. */
 static CUresult stream_ctx(CUstream hStream, CUcontext *pctx, CUgreenCtx *pGreenCtx)
 {
 	struct sim_stream *stream;
@@ -11,9 +12,12 @@ static CUresult stream_ctx(CUstream hStream, CUcontext *pctx, CUgreenCtx *pGreen
 	if (!pctx)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_stream_get(hStream, &stream));
+	if (!pGreenCtx) {
+		*pctx = (CUcontext)stream->ctx;
+		return CUDA_SUCCESS;
+	}
 	*pctx = (CUcontext)sim_ctx_memory(stream->ctx);
-	if (pGreenCtx)
-		*pGreenCtx = stream->ctx->parent ? (CUgreenCtx)stream->ctx : NULL;
+	*pGreenCtx = stream->ctx->parent ? (CUgreenCtx)stream->ctx : NULL;
 	return CUDA_SUCCESS;
 }
 
