@@ -117,17 +117,18 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
 	const struct sim_alloc *alloc;
+	uint64_t base, bytes;
 	struct sim_ctx *ctx;
 
 	SIM_LOCKED(cuMemGetAddressRange_v2);
 	SIM_TRY(sim_ctx_current(&ctx));
 	alloc = sim_memory_find(dptr);
-	if (!alloc || dptr >= alloc->addr + alloc->bytes)
+	if (!alloc || !sim_memory_piece(alloc, dptr, &base, &bytes))
 		return CUDA_ERROR_NOT_FOUND;
 	if (pbase)
-		*pbase = alloc->addr;
+		*pbase = base;
 	if (psize)
-		*psize = alloc->bytes;
+		*psize = bytes;
 	return CUDA_SUCCESS;
 }
 

@@ -326,18 +326,6 @@ static void dead_context_made_current(void)
 	TELL(cuCtxSetCurrent(NULL));
 }
 
-static void dead_context_destroyed(void)
-{
-	bury();
-	TELL(cuCtxDestroy(own));
-}
-
-static void dead_context_recorded(void)
-{
-	bury();
-	TELL(cuCtxRecordEvent(own, new_event()));
-}
-
 static void null_context_recorded(void)
 {
 	CUevent done = new_event();
@@ -384,8 +372,6 @@ int main(int argc, char **argv)
 	APART(primary_released_elsewhere);
 	APART(primary_reset_elsewhere);
 	APART(dead_context_made_current);
-	APART(dead_context_destroyed);
-	APART(dead_context_recorded);
 	APART(null_context_recorded);
 	APART(dead_event_queried);
 	APART(dead_event_waited_for);

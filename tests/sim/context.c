@@ -323,24 +323,26 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 /* --- the primary context
  * ------------------------------------------------------------------ */
 
+struct sim_ctx *sim_primary_open(int device)
+{
+	if (!primaries[device]) {
+		primaries[device] = sim_ctx_new(device, 0, NULL);
+		primaries[device]->primary = true;
+	}
+	if (!primaries[device]->active)
+		ctx_open(primaries[device]);
+	return primaries[device];
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-	struct sim_ctx *ctx;
-
 	SIM_LOCKED(cuDevicePrimaryCtxRetain);
 	if (!pctx)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!primaries[dev]) {
-		primaries[dev] = sim_ctx_new(dev, 0, NULL);
-		primaries[dev]->primary = true;
-	}
-	ctx = primaries[dev];
-	if (!ctx->active)
-		ctx_open(ctx);
-	ctx->retains++;
-	*pctx = (CUcontext)ctx;
+	*pctx = (CUcontext)sim_primary_open(dev);
+	primaries[dev]->retains++;
 	return CUDA_SUCCESS;
 }
 
@@ -357,6 +359,8 @@ static CUresult primary_release(CUdevice dev)
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	ctx = primaries[dev];
+	if (ctx && ctx->retains == 0 && ctx->greens > 0)
+		return CUDA_ERROR_NOT_PERMITTED;
 	if (!ctx || ctx->retains == 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	ctx->retains--;

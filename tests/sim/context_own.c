@@ -363,15 +363,11 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
 	struct sim_ctx *parent;
 
 	SIM_LOCKED(cuGreenCtxCreate);
-	parent = sim_ctx_first();
 	if (!phCtx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	while (parent && !(parent->primary && parent->device == dev && parent->active))
-		parent = parent->next;
-	if (!parent)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	parent = sim_primary_open(dev);
 	*phCtx = (CUgreenCtx)sim_ctx_new(dev, 0, parent);
 	parent->greens++;
 	return CUDA_SUCCESS;

@@ -177,6 +177,22 @@ struct sim_node *sim_exec_node(CUgraphExec handle, const struct sim_node *node)
 	return NULL;
 }
 
+/* A graph with conditional nodes is not taken from under its launches. */
+static void conditional_wait(struct sim_exec *exec)
+{
+	struct sim_op *last = exec->last;
+	bool conditional = false;
+
+	for (uint32_t i = 0; i < exec->graph->nodes.count; i++)
+		conditional |= exec->graph->nodes.at[i]->body_count > 0;
+	if (!conditional || !last)
+		return;
+	sim_op_get(last);
+	sim_op_wait(last);
+	sim_op_put(last);
+	sim_vc_join(&sim.host, &exec->last_vc);
+}
+
 /* Launches in flight go on; their hold keeps what they need. */
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
@@ -187,6 +203,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_capture_unsafe());
+	conditional_wait(exec);
 	source_leave(exec);
 	sim_graph_delete(exec->graph);
 	sim_hold_put(exec->hold);

@@ -11,14 +11,16 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* What the 64 bytes of a handle hold. */
 struct handle {
-	char magic[8];
+	char magic[4];
+	int32_t table_fd; /* of the exporter's table */
 	uint64_t offset, bytes, buffer_id;
 	int32_t pid, fd, device;
-	uint32_t zero;
+	uint32_t place;    /* in it */
 	uint64_t checksum; /* of all before */
 	uint64_t more_zero;
 };
@@ -35,10 +37,67 @@ static uint64_t checksum(const struct handle *handle)
 	return sum;
 }
 
+/* --- the table ---------------------------------------------------------------------
+ */
+
+/* What this process exports and has not freed, by place: buffer ids, for other
+ * processes to see. Places are not used twice; the first one is never used. */
+enum { TABLE = 1 << 16 };
+static struct {
+	int fd;
+	pid_t pid; /* whose: a child makes its own */
+	uint64_t *at;
+	uint32_t used;
+} table;
+
+static bool table_open(void)
+{
+	size_t bytes = TABLE * sizeof(*table.at);
+
+	if (table.at && table.pid == getpid())
+		return true;
+	table.fd = memfd_create("gcpsim-exports", MFD_CLOEXEC);
+	if (table.fd < 0 || ftruncate(table.fd, (off_t)bytes) != 0)
+		return false;
+	table.at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, table.fd, 0);
+	if (table.at == MAP_FAILED)
+		table.at = NULL;
+	table.pid = getpid();
+	table.used = 1;
+	return table.at != NULL;
+}
+
+void sim_ipc_forget(const struct sim_alloc *alloc)
+{
+	if (alloc->ipc_place && table.pid == getpid())
+		__atomic_store_n(&table.at[alloc->ipc_place], 0, __ATOMIC_RELEASE);
+}
+
+/* Whether the exporter still has it. */
+static bool is_exported(const struct handle *handle)
+{
+	uint64_t buffer_id = 0;
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->table_fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	if (pread(fd, &buffer_id, sizeof(buffer_id),
+		  handle->place * sizeof(buffer_id)) != sizeof(buffer_id))
+		buffer_id = 0;
+	close(fd);
+	return buffer_id == handle->buffer_id;
+}
+
+/* --- entry points ------------------------------------------------------------------
+ */
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-	struct handle handle = {.magic = "GCPSIM1"};
-	const struct sim_alloc *alloc;
+	struct handle handle = {.magic = "SIM"};
+	struct sim_alloc *alloc;
 	struct sim_ctx *ctx;
 
 	SIM_LOCKED(cuIpcGetMemHandle);
@@ -48,6 +107,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	alloc = sim_memory_find(dptr);
 	if (!alloc || alloc->kind != SIM_MEMORY_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!table_open() || (!alloc->ipc_place && table.used == TABLE))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	if (!alloc->ipc_place)
+		alloc->ipc_place = table.used++;
+	__atomic_store_n(&table.at[alloc->ipc_place], alloc->buffer_id,
+			 __ATOMIC_RELEASE);
+	handle.table_fd = table.fd;
+	handle.place = alloc->ipc_place;
 	handle.fd = sim_memory_fd(alloc->device, alloc->addr, &handle.offset);
 	handle.bytes = alloc->bytes;
 	handle.buffer_id = alloc->buffer_id;
@@ -84,6 +151,7 @@ static CUresult map_foreign(const struct handle *handle, struct sim_ctx *ctx,
 		return CUDA_ERROR_MAP_FAILED;
 	}
 	alloc->ipc_opens = 1;
+	alloc->ipc_skip = (uint32_t)skip;
 	alloc->buffer_id = handle->checksum;
 	*ret_ptr = alloc->addr + skip;
 	return CUDA_SUCCESS;
@@ -95,11 +163,11 @@ static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Fl
 	struct sim_ctx *ctx;
 
 	memcpy(&handle, &raw, sizeof(handle));
-	if (!pdptr || (Flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+	if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_ctx_current(&ctx));
-	if (memcmp(handle.magic, "GCPSIM1", 8) != 0 ||
-	    handle.checksum != checksum(&handle) || handle.zero || handle.more_zero)
+	if (memcmp(handle.magic, "SIM", 4) != 0 ||
+	    handle.checksum != checksum(&handle) || handle.more_zero)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (handle.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -110,6 +178,8 @@ static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Fl
 		*pdptr = a->addr + handle.offset % 4096;
 		return CUDA_SUCCESS;
 	}
+	if (!is_exported(&handle))
+		return CUDA_ERROR_INVALID_VALUE;
 	return map_foreign(&handle, sim_ctx_memory(ctx), pdptr);
 }
 
@@ -135,7 +205,8 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	SIM_LOCKED(cuIpcCloseMemHandle);
 	SIM_TRY(sim_ctx_current(&ctx));
 	alloc = sim_memory_find(dptr);
-	if (!alloc || alloc->kind != SIM_MEMORY_IPC)
+	if (!alloc || alloc->kind != SIM_MEMORY_IPC ||
+	    dptr != alloc->addr + alloc->ipc_skip)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (--alloc->ipc_opens == 0)
 		sim_memory_free(alloc);

@@ -412,6 +412,7 @@ void sim_memory_free(struct sim_alloc *alloc)
 	if (alloc->kind != SIM_MEMORY_HIDDEN)
 		sim_memory_forget(alloc->addr, alloc->span);
 	alloc_unlink(alloc);
+	sim_ipc_forget(alloc);
 	if (is_host(alloc))
 		host_remove(alloc);
 	else

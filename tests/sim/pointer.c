@@ -26,18 +26,17 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 
 	switch (which) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		STORE(CUcontext, alloc->ctx);
+		STORE(CUcontext, pooled ? NULL : alloc->ctx);
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		STORE(unsigned,
 		      is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		STORE(CUdeviceptr, ptr);
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		if (!is_host(alloc) && !managed)
-			return CUDA_ERROR_INVALID_VALUE;
-		STORE(uintptr_t, ptr);
+		*(uintptr_t *)data = is_host(alloc) || managed ? ptr : 0;
+		return *(uintptr_t *)data ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		STORE(int, 0);
+		STORE(int, managed || alloc->sync_memops);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		STORE(unsigned long long, alloc->buffer_id);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -51,7 +50,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		STORE(size_t, alloc->bytes);
 	case CU_POINTER_ATTRIBUTE_MAPPED:
-		STORE(int, alloc->kind != SIM_MEMORY_RESERVED);
+		STORE(int, 1);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		STORE(unsigned long long, 0);
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -67,11 +66,12 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	}
 }
 
-static const struct sim_alloc *find_exact(CUdeviceptr ptr)
+static struct sim_alloc *find_exact(CUdeviceptr ptr)
 {
-	const struct sim_alloc *alloc = sim_memory_find(ptr);
+	struct sim_alloc *alloc = sim_memory_find(ptr);
+	uint64_t base, bytes;
 
-	return alloc && ptr < alloc->addr + alloc->bytes ? alloc : NULL;
+	return alloc && sim_memory_piece(alloc, ptr, &base, &bytes) ? alloc : NULL;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdeviceptr ptr)
@@ -85,10 +85,20 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdevicept
 	return attribute(data, which, ptr, alloc);
 }
 
-/* For memory that CUDA does not know, the answers are zero and no error. */
-static void attribute_unknown(void *data, CUpointer_attribute which)
+/* For memory that CUDA does not know, the answers are zero and no error; of an
+ * address that is reserved it knows the range. */
+static void attribute_unknown(void *data, CUpointer_attribute which, CUdeviceptr ptr)
 {
+	const struct sim_alloc *reserved = sim_memory_find(ptr);
+
 	switch (which) {
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		if (reserved)
+			*(size_t *)data = reserved->bytes;
+		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)data = CU_DEVICE_INVALID;
 		break;
@@ -120,9 +130,13 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes,
 	for (unsigned i = 0; i < numAttributes; i++) {
 		if (!data[i])
 			return CUDA_ERROR_INVALID_VALUE;
-		if (!alloc ||
-		    attribute(data[i], attributes[i], ptr, alloc) != CUDA_SUCCESS)
-			attribute_unknown(data[i], attributes[i]);
+		if ((int)attributes[i] < CU_POINTER_ATTRIBUTE_CONTEXT ||
+		    attributes[i] > CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (alloc)
+			(void)attribute(data[i], attributes[i], ptr, alloc);
+		else
+			attribute_unknown(data[i], attributes[i], ptr);
 	}
 	return CUDA_SUCCESS;
 }
@@ -130,8 +144,12 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes,
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which,
 			       CUdeviceptr ptr)
 {
+	struct sim_alloc *alloc;
+
 	SIM_LOCKED(cuPointerSetAttribute);
-	if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !find_exact(ptr))
+	alloc = find_exact(ptr);
+	if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc)
 		return CUDA_ERROR_INVALID_VALUE;
+	alloc->sync_memops = *(const unsigned *)value != 0;
 	return CUDA_SUCCESS;
 }

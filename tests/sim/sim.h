@@ -316,7 +316,10 @@ struct sim_alloc {
 	bool touched;  /* may hold data in the memfd */
 	bool dying;    /* a stream-ordered free is under way */
 	bool of_graph; /* from an allocation node; goes with the graphs */
+	bool sync_memops;
 	uint32_t ipc_opens;
+	uint32_t ipc_skip;  /* of an imported one: what it is about begins there */
+	uint32_t ipc_place; /* of an exported one, in ipc.c's table */
 	struct sim_physical **mapped; /* RESERVED: per 2 MiB */
 	uint32_t *open;               /* the same: bit per device with access */
 	struct sim_alloc *prev, *next;
@@ -337,6 +340,11 @@ void sim_memory_forget(uint64_t addr, uint64_t bytes);
  * mapped; 0: it has none. And the device that it is on. */
 uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr);
 int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr);
+/* What CUDA takes for one allocation at `addr` within `alloc`: of memory that is mapped
+ * by hand what one piece of physical memory covers. False: nothing is there. */
+bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
+		      uint64_t *ret_bytes);
+void sim_ipc_forget(const struct sim_alloc *alloc); /* its handles are no good */
 /* The allocation that holds `addr`, or NULL. */
 struct sim_alloc *sim_memory_find(uint64_t addr);
 bool sim_memory_is_device(uint64_t addr); /* within the devices' addresses */
@@ -424,6 +432,7 @@ struct sim_ctx *sim_ctx_first(void);
 struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent);
 /* Waits for its work, then ends all that it holds. */
 void sim_ctx_empty(struct sim_ctx *ctx);
+struct sim_ctx *sim_primary_open(int device); /* the active primary context */
 /* Ends a primary context that nobody retains any more. */
 void sim_primary_settle(struct sim_ctx *ctx);
 void sim_ctx_delete(struct sim_ctx *ctx);

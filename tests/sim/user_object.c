@@ -74,12 +74,12 @@ void sim_user_refs_add(struct sim_user_refs *refs, struct sim_user_object *user,
 	refs->at[refs->count++].refs = count;
 }
 
-/* One reference more for each object in `from`, however often it is there. */
+/* As many references more for each object in `from` as it has. */
 void sim_user_refs_share(struct sim_user_refs *refs, const struct sim_user_refs *from)
 {
 	for (uint32_t i = 0; i < from->count; i++) {
-		from->at[i].user->refs++;
-		sim_user_refs_add(refs, from->at[i].user, 1);
+		from->at[i].user->refs += from->at[i].refs;
+		sim_user_refs_add(refs, from->at[i].user, from->at[i].refs);
 	}
 }
 

@@ -88,6 +88,28 @@ int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
 	return physical ? physical->device : alloc->device;
 }
 
+bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
+		      uint64_t *ret_bytes)
+{
+	uint64_t at = (addr - alloc->addr) / SIM_CHUNK, first = at, end = at + 1;
+
+	*ret_base = alloc->addr;
+	*ret_bytes = alloc->bytes;
+	if (addr >= alloc->addr + alloc->bytes)
+		return false;
+	if (alloc->kind != SIM_MEMORY_RESERVED)
+		return true;
+	if (!alloc->mapped[at])
+		return false;
+	while (first > 0 && alloc->mapped[first - 1] == alloc->mapped[at])
+		first--;
+	while (end < alloc->span / SIM_CHUNK && alloc->mapped[end] == alloc->mapped[at])
+		end++;
+	*ret_base = alloc->addr + first * SIM_CHUNK;
+	*ret_bytes = (end - first) * SIM_CHUNK;
+	return true;
+}
+
 static void physical_drop(struct sim_physical *physical)
 {
 	if (physical->handles > 0 || physical->maps > 0)
