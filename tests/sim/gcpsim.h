@@ -19,6 +19,7 @@
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
  *                             came later does not exist
+ *   GCPSIM_HIDE=NAME[,NAME]   see gcpsim_hide
  *   GCPSIM_FAIL=NAME:N[+][:CODE],...   the Nth call of the driver function
  *                             NAME fails, with + all later ones too (default
  *                             code: 2, out of memory)
@@ -117,6 +118,11 @@ GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
 /* As GCPSIM_FAIL, counted from now; NULL: no more failures. Returns 0, or -1
  * for a plan that makes no sense. */
 GCPSIM_API int gcpsim_fail(const char *plan);
+
+/* The driver is older than it says, by these functions ("NAME[,NAME]", without a suffix
+ * all versions of it), and by all that its version does not have yet: nobody finds
+ * them any more. Before anyone has looked for a function. 0, or -1 if it cannot be. */
+GCPSIM_API int gcpsim_hide(const char *names);
 
 /* Tells both checkers that the host, or a device outside CUDA such as a network
  * card, touches these bytes now. To be called just before the bytes are touched,

@@ -14,12 +14,15 @@
 struct row {
 	const char *name;
 	int since;
+	enum sim_fn fn;
 	void *legacy, *per_thread; /* per_thread: NULL if it has no twin */
 };
 
 static const struct row rows[] = {
-#define SIM_F(name, since, symbol)      {#name, since, (void *)symbol, NULL},
-#define SIM_S(name, since, symbol, per) {#name, since, (void *)symbol, (void *)per},
+#define SIM_F(name, since, symbol)                                                     \
+	{#name, since, SIM_FN_##symbol, (void *)symbol, NULL},
+#define SIM_S(name, since, symbol, per)                                                \
+	{#name, since, SIM_FN_##symbol, (void *)symbol, (void *)per},
     SIM_TABLE(SIM_F, SIM_S)
 #undef SIM_F
 #undef SIM_S
@@ -52,7 +55,7 @@ static const struct row *row_find(const char *name, int version, bool *ret_known
 	for (int i = 0; i < ROWS; i++) {
 		if (strcmp(rows[i].name, name) != 0)
 			continue;
-		if (rows[i].since > sim.driver_version)
+		if (rows[i].since > sim.driver_version || sim_hidden[rows[i].fn])
 			continue;
 		*ret_known = true;
 		if (rows[i].since <= version && (!best || rows[i].since >= best->since))

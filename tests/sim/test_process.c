@@ -38,6 +38,38 @@ static int scene_old_driver(void)
 	return 0;
 }
 
+/* One function less, and a driver's version that has others not yet. */
+static int scene_hidden(void)
+{
+	CUdriverProcAddressQueryResult found;
+	CUresult (*wait)(CUcontext, CUevent);
+	void *pfn;
+
+	start();
+	*(void **)&wait = dlsym(RTLD_DEFAULT, "cuCtxWaitEvent");
+	assert_non_null(wait);
+	assert_int_equal(gcpsim_hide("cuCtxWaitEvent,cuMemFreeAsync"), 0);
+	assert_null(dlsym(RTLD_DEFAULT, "cuCtxWaitEvent"));
+	assert_null(dlsym(RTLD_DEFAULT, "cuMemFreeAsync"));
+	assert_null(dlsym(RTLD_DEFAULT, "cuMemFreeAsync_ptsz"));
+	assert_non_null(dlsym(RTLD_DEFAULT, "cuCtxRecordEvent"));
+	assert_non_null(dlsym(RTLD_DEFAULT, "cuMemFree_v2"));
+	OK(cuGetProcAddress("cuCtxWaitEvent", &pfn, 13000, 0, &found));
+	assert_int_equal(found, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+	assert_int_equal(gcpsim_misuses(), 0);
+	wait(scene_ctx, event_new());
+	assert_int_equal(gcpsim_misuses(), 1);
+	return 0;
+}
+
+static int scene_hidden_by_version(void)
+{
+	start();
+	assert_null(dlsym(RTLD_DEFAULT, "cuCtxRecordEvent"));
+	assert_non_null(dlsym(RTLD_DEFAULT, "cuGreenCtxCreate"));
+	return 0;
+}
+
 static int scene_hazard(void)
 {
 	start();
@@ -117,6 +149,10 @@ static int scene_import(const char *hex)
 
 static int scene_run(int argc, char **argv)
 {
+	if (!strcmp(argv[1], "hidden"))
+		return scene_hidden();
+	if (!strcmp(argv[1], "hidden_by_version"))
+		return scene_hidden_by_version();
 	if (!strcmp(argv[1], "old_driver"))
 		return scene_old_driver();
 	if (!strcmp(argv[1], "hazard"))
@@ -155,6 +191,15 @@ static void an_old_driver_lacks_what_came_later(void **state)
 	(void)state;
 	assert_int_equal(
 	    scene_status("old_driver", NULL, "GCPSIM_DRIVER_VERSION", "12000"), 0);
+}
+
+static void an_older_driver_has_no_such_function(void **state)
+{
+	(void)state;
+	assert_int_equal(scene_status("hidden", NULL, NULL, NULL), 0);
+	setenv("GCPSIM_DRIVER_VERSION", "12040", 1);
+	assert_int_equal(scene_status("hidden_by_version", NULL, "GCPSIM_HIDE", ""), 0);
+	unsetenv("GCPSIM_DRIVER_VERSION");
 }
 
 static void a_hazard_can_fail_the_process(void **state)
@@ -309,6 +354,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(an_old_driver_lacks_what_came_later),
+	    TEST(an_older_driver_has_no_such_function),
 	    TEST(a_hazard_can_fail_the_process),
 	    TEST(a_report_is_written_at_exit),
 	    TEST(the_environment_plans_failures),
