@@ -15,14 +15,17 @@ enum { SEED_BYTES = 8, FILE_MAX = 1 << 20, MORE = 0x5eed };
 static size_t part_bytes(uint64_t seed, unsigned part)
 {
 	static const size_t bytes[DRAW_HISTORY] = {
-	    [DRAW_SETTING] = 24,
-	    [DRAW_ENVIRONMENT] = 64,
-	    [DRAW_MORE_SETTING] = 16,
-	    [DRAW_MORE_ENVIRONMENT] = 48,
+	    [DRAW_SETTING] = 24,      [DRAW_ENVIRONMENT] = 64,
+	    [DRAW_MORE_SETTING] = 16, [DRAW_MORE_ENVIRONMENT] = 48,
+	    [DRAW_DRIVER] = 8,
 	};
-	bool more = part >= DRAW_MORE_SETTING;
+	static const unsigned since[DRAW_HISTORY] = {
+	    [DRAW_MORE_SETTING] = 1,
+	    [DRAW_MORE_ENVIRONMENT] = 1,
+	    [DRAW_DRIVER] = 3,
+	};
 
-	return more && seed_generation(seed) == 0 ? 0 : bytes[part];
+	return seed_generation(seed) < since[part] ? 0 : bytes[part];
 }
 
 /* --- choices --- */
@@ -73,6 +76,8 @@ static uint64_t state_of(uint64_t seed, enum draw_part part)
 		seed = ~seed;
 	if (part >= DRAW_MORE_SETTING)
 		seed ^= MORE;
+	if (part == DRAW_DRIVER)
+		seed += MORE;
 	return seed * 0xD1342543DE82EF95ull + 17;
 }
 

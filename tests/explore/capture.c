@@ -230,6 +230,7 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 			      .first = body->count,
 			      .pool = pool};
 	body_join_pool(t->world, body, pool);
+	t->world->left |= t->world->setting->keeps;
 	stream_enter(s, c, &nothing);
 }
 

@@ -131,7 +131,11 @@ struct setting {
 	unsigned threads;
 	int devices;
 	int driver_version;
-	uint64_t memory; /* bytes, of each device */
+	const char *hidden; /* functions that the driver does not have, or NULL */
+	bool absent;        /* nor any that are newer than its version */
+	bool keeps;         /* it cannot tell the end of a graph */
+	bool fences;        /* it has those of whole contexts */
+	uint64_t memory;    /* bytes, of each device */
 	uint64_t cache_limit;
 	bool vmm;
 	bool completed;       /* somebody outside every queue may write */
@@ -154,6 +158,8 @@ struct setting {
  * and says so if it is to. */
 void setting_draw(struct setting *ret_setting, const struct source *source);
 void setting_apply(const struct setting *setting, bool show);
+/* Whether the program may call this function of the driver. */
+bool setting_has(const struct setting *setting, const char *function);
 void history_draw(struct history *ret_history, const struct setting *setting);
 /* Which operations are left where each call is counted: none of many at once. */
 void history_calm(const struct history *history, uint8_t *ret_kept);

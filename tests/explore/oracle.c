@@ -195,7 +195,7 @@ static void host_check(struct world *w)
 {
 	const struct setting *setting = w->setting;
 	bool all = !setting->fault && !setting->host_memory && !setting->host_quota &&
-		   setting->driver_version >= 12050;
+		   setting->fences;
 	struct gcpool_host_stats stats;
 	uint64_t count = 0, bytes = 0;
 

@@ -192,8 +192,26 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_EXEC_DESTROY] = graphs_play,
 };
 
+/* What the driver must have for it, where that is in doubt. */
+static bool is_possible(const struct setting *setting, enum op_kind kind)
+{
+	static const char *const needs[OP_KINDS] = {
+	    [OP_ALLOC_PITCH] = "cuMemAllocPitch",
+	    [OP_FREE_ASYNC] = "cuMemFreeAsync",
+	    [OP_EXPORT] = "cuIpcGetMemHandle",
+	    [OP_MEM_INFO] = "cuMemGetInfo",
+	    [OP_CROWD] = "cuMemGetInfo",
+	    [OP_CAPTURE_INTO] = "cuStreamBeginCaptureToGraph",
+	};
+
+	return setting->generation < 3 || !needs[kind] ||
+	       setting_has(setting, needs[kind]);
+}
+
 static void op_run(struct thread *t, const struct op *op)
 {
+	if (!is_possible(t->world->setting, (enum op_kind)op->kind))
+		return;
 	if (t->space < 0) {
 		int space = space_first(t->world);
 
@@ -218,10 +236,10 @@ static bool may_abandon(const struct world *w)
 	const struct setting *setting = w->setting;
 	struct gcpool_host_stats stats;
 
-	return setting->abandon && setting->driver_version >= 12050 &&
-	       !setting->fault && !setting->tight && !setting->leak &&
-	       !setting->plain && !setting->quota && !setting->host_memory &&
-	       !setting->host_quota && library.active && library.active() &&
+	return setting->abandon && setting->fences && !setting->fault &&
+	       !setting->tight && !setting->leak && !setting->plain &&
+	       !setting->quota && !setting->host_memory && !setting->host_quota &&
+	       library.active && library.active() &&
 	       library.get_host_stats(&stats, sizeof(stats)) == 0;
 }
 
@@ -283,6 +301,8 @@ void play(const struct setting *setting, const struct history *history,
 	for (unsigned i = 0; i < THREADS_MAX; i++)
 		threads[i] = (struct thread){.world = w, .number = i, .space = -1};
 	thread_start(&threads[0]);
+	if ((setting->hidden || setting->absent) && gcpsim_hide(setting->hidden) != 0)
+		failure(w, "nothing can be hidden");
 	if (!FINE(&threads[0], cuInit(0)))
 		return;
 	oracle_init();
