@@ -114,6 +114,16 @@ static void *row_ask(const struct gcp_row *row)
 	return result == CUDA_SUCCESS ? found : NULL;
 }
 
+/* Whether it is the exported symbol of any row: asked for a form that it does not have,
+ * the driver answers with an older one, of other parameters. */
+static bool is_exported(void *const *exported, const void *given)
+{
+	for (int i = 0; i < ROW_COUNT; i++)
+		if (exported[i] == given)
+			return true;
+	return false;
+}
+
 static bool resolve_locked(void)
 {
 	void *exported[ROW_COUNT], *given;
@@ -130,7 +140,8 @@ static bool resolve_locked(void)
 		map_add(exported[i], rows[i].entry);
 	for (int i = 0; i < ROW_COUNT; i++) {
 		given = row_ask(&rows[i]);
-		if (!*rows[i].slot && gcp_resolve_hook(given) == given)
+		if (!*rows[i].slot && !is_exported(exported, given) &&
+		    gcp_resolve_hook(given) == given)
 			*rows[i].slot = given;
 		if (*rows[i].slot)
 			map_add(given, rows[i].entry);

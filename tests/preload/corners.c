@@ -411,6 +411,30 @@ static void primary_context_that_comes_and_goes(void)
 	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
 }
 
+/* --- older drivers --- */
+
+/* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
+ * whoever asks for a newer form: it says nothing of the order in the graph. */
+static void reuse_in_a_capture_of_unknown_order(void)
+{
+	CUdeviceptr first, second;
+	CUstream main_stream, side;
+	CUevent early;
+
+	primary();
+	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&early, CU_EVENT_DISABLE_TIMING));
+	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuEventRecord(early, main_stream));
+	first = allocated(MIB);
+	OK(cuMemsetD8Async(first, 1, MIB, main_stream));
+	OK(cuMemFree(first));
+	second = allocated(MIB);
+	must(first != second, "the side stream may use it before the main one does");
+	OK(cuStreamWaitEvent(side, early, 0));
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 #define SCENE(name)                                                                    \
@@ -434,6 +458,7 @@ static const struct {
     SCENE(full_device_beside_a_release),
     SCENE(destruction_that_waits_for_another_context),
     SCENE(primary_context_that_comes_and_goes),
+    SCENE(reuse_in_a_capture_of_unknown_order),
 };
 
 int main(int argc, char **argv)
