@@ -331,7 +331,7 @@
 	X(cuDeviceGetCount, cuDeviceGetCount, 2000, 0, GCP_REQUIRED, (int *ret_count), \
 	  (ret_count))                                                                 \
 	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, 0,             \
-	  GCP_OPTIONAL, (CUdevice device, unsigned int *ret_flags, int *ret_active),   \
+	  GCP_REQUIRED, (CUdevice device, unsigned int *ret_flags, int *ret_active),   \
 	  (device, ret_flags, ret_active))                                             \
 	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 0, GCP_OPTIONAL,           \
 	  (int *ret_value, CUdevice_attribute attribute, CUdevice device),             \
@@ -379,7 +379,7 @@
 	X(cuCtxWaitEvent, cuCtxWaitEvent, 12050, 0, GCP_OPTIONAL,                      \
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, \
-	  0, GCP_OPTIONAL, (CUstreamCaptureMode *mode), (mode))                        \
+	  0, GCP_REQUIRED, (CUstreamCaptureMode *mode), (mode))                        \
 	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 0, GCP_OPTIONAL,      \
 	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id),    \
 	  (stream, ret_status, ret_id))                                                \

@@ -4,6 +4,7 @@
  *
  *   corners SCENE    plays one; 0: all is as on plain CUDA
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -435,6 +436,42 @@ static void reuse_in_a_capture_of_unknown_order(void)
 	OK(cuStreamWaitEvent(side, early, 0));
 }
 
+/* Nobody can say whether the release was the last one. */
+static void blocks_of_a_primary_context_of_unknown_state(void)
+{
+	CUdeviceptr first, second;
+	CUcontext ctx = primary(), again;
+
+	first = allocated(MIB);
+	second = allocated(MIB);
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(again == ctx, "another context");
+	OK(cuMemsetD8(second, 1, MIB));
+	OK(cuMemFree(first));
+	OK(cuMemsetD8(second, 2, MIB));
+	OK(cuMemFree(second));
+	must(gcpsim_faults() == 0, "memory of a living context was given back");
+}
+
+/* Whatever the library did meanwhile would be the end of the capture. */
+static void trim_beside_a_capture_without_modes(void)
+{
+	uint64_t (*trim)(int, uint64_t);
+	CUstream stream;
+	CUgraph graph;
+
+	primary();
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuCtxSynchronize());
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	if (trim)
+		trim(0, 0);
+	OK(cuStreamEndCapture(stream, &graph));
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 #define SCENE(name)                                                                    \
@@ -459,6 +496,8 @@ static const struct {
     SCENE(destruction_that_waits_for_another_context),
     SCENE(primary_context_that_comes_and_goes),
     SCENE(reuse_in_a_capture_of_unknown_order),
+    SCENE(blocks_of_a_primary_context_of_unknown_state),
+    SCENE(trim_beside_a_capture_without_modes),
 };
 
 int main(int argc, char **argv)
