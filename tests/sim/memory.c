@@ -302,8 +302,10 @@ CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory k
 		if (kind != SIM_MEMORY_IPC)
 			alloc->physical =
 			    (bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
+		/* What another process owns takes nothing, even of a full device. */
 		placed =
-		    d->used + alloc->physical <= d->limit && place_chunks(d, alloc);
+		    (alloc->physical == 0 || d->used + alloc->physical <= d->limit) &&
+		    place_chunks(d, alloc);
 		if (placed)
 			d->used += alloc->physical;
 	}
