@@ -298,8 +298,12 @@ bool block_free(struct thread *t, struct block *block)
 {
 	struct world *w = t->world;
 
-	if (!order_free(t, block))
+	if (!order_free(t, block) || !neighbour_closes(t, block))
 		return false;
+	if (block->borrowed) {
+		block->live = false;
+		return true;
+	}
 	/* A free that reports an error of the device may have freed all the same. */
 	if (!is_left(w, block) && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
@@ -314,13 +318,14 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 {
 	struct world *w = t->world;
 
-	if (s->capture ||
+	if (s->capture || block->borrowed ||
 	    (block->space != s->space &&
 	     (w->setting->generation < 2 || !can_name(t, s) || w->setting->fault)) ||
 	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space)) ||
 	    (w->setting->plain && !all_is_calm(w)) ||
 	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||
-	    !order_region(t, s, &block->regions[1], WANT_WRITE, 7))
+	    !order_region(t, s, &block->regions[1], WANT_WRITE, 7) ||
+	    !neighbour_closes(t, block))
 		return false;
 	if (!is_left(w, block) &&
 	    !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
@@ -330,6 +335,13 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	w->frees++;
 	block->passing = w->setting->plain;
 	return true;
+}
+
+void block_unslot(struct world *w, const struct block *block)
+{
+	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
+		if (w->slots[i] == block)
+			w->slots[i] = NULL;
 }
 
 void block_lose(struct block *block)

@@ -25,6 +25,7 @@
  *   graphs.c    graphs, executables and launches
  *   pools.c     graph pools that the program names
  *   pins.c      pinned memory
+ *   neighbour.c another process, which opens what this one exports
  *   crowd.c     much at once, and more than one thread at the same time
  *   misuse.c    mistakes that CUDA answers with a code
  *   play.c      plays a history, and ends it
@@ -104,6 +105,7 @@ struct block {
 	bool in_capture; /* allocated during one: some graph may keep it */
 	bool bystander;  /* once it is free, no graph may count on it */
 	bool foreign;    /* pinned by hand: the library does not know it */
+	bool borrowed;   /* another process's, opened here */
 	uint32_t lodger; /* named graph pool whose graphs may write it; 0: none */
 	uint32_t home;   /* graph pool that it was taken from; 0: none */
 	uint32_t flags;  /* of pinned memory */
@@ -323,6 +325,7 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes);
 /* Its memory is gone with its context. */
 void block_lose(struct block *block);
+void block_unslot(struct world *w, const struct block *block);
 struct region *block_region(struct block *block, unsigned number);
 
 /* --- work.c --- */
@@ -380,6 +383,15 @@ void outside_play(struct thread *t, const struct op *op);
 
 void pins_play(struct thread *t, const struct op *op);
 void pins_end(struct thread *t);
+
+/* --- neighbour.c --- */
+
+void neighbour_play(struct thread *t, const struct op *op);
+/* The other process does not use the block any more, nor, if it is its own, this one.
+ * False: that is not possible at the moment. Then all of a context (-1: of all). */
+bool neighbour_closes(struct thread *t, const struct block *block);
+bool neighbour_closes_all(struct thread *t, int space);
+void neighbour_end(struct world *w);
 
 /* --- pools.c --- */
 

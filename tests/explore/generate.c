@@ -33,11 +33,13 @@ enum group {
 	GROUP_CROWDS = GROUPS_FIRST,
 	GROUPS_SECOND, /* of generation 1 */
 	GROUP_MISUSES = GROUPS_SECOND,
+	GROUPS_THIRD, /* of generation 2 */
+	GROUP_NEIGHBOURS = GROUPS_THIRD,
 	GROUP_COUNT
 };
 
-/* How many groups each generation knows. */
-static const int groups_of[] = {GROUPS_FIRST, GROUPS_SECOND, GROUP_COUNT};
+/* How many groups each generation draws a factor for. */
+static const int groups_of[] = {GROUPS_FIRST, GROUPS_SECOND, GROUPS_THIRD};
 
 static const struct {
 	const char *name;
@@ -53,6 +55,9 @@ static const struct {
 #undef X
 #define X(name, weight, group) {#name, weight, GROUP_##group, 2},
 	    EXPLORE_OPS_2(X)
+#undef X
+#define X(name, weight, group) {#name, weight, GROUP_##group, 3},
+		EXPLORE_OPS_3(X)
 #undef X
 };
 
@@ -329,6 +334,9 @@ static void weights_draw(struct generator *g)
 
 	for (int i = 0; i < groups_of[generation > 2 ? 2 : generation]; i++)
 		factor[i] = factors[below(g, 5)];
+	/* Another process takes its time to start. */
+	if (generation > 2 && below(g, 8) == 0)
+		factor[GROUP_NEIGHBOURS] = 4;
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
 		g->weights[kind] = 0;

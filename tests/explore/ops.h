@@ -95,9 +95,15 @@
 	X(CAPTURE_REWIND, 2, CAPTURES)                                                 \
 	X(CAPTURE_REFUSE, 2, CAPTURES)
 
+#define EXPLORE_OPS_3(X)                                                               \
+	X(NEIGHBOUR_OPEN, 30, NEIGHBOURS)                                              \
+	X(NEIGHBOUR_WORK, 30, NEIGHBOURS)                                              \
+	X(NEIGHBOUR_CLOSE, 8, NEIGHBOURS)                                              \
+	X(NEIGHBOUR_LEND, 10, NEIGHBOURS)
+
 enum op_kind {
 #define X(name, weight, group) OP_##name,
-	EXPLORE_OPS(X) EXPLORE_OPS_1(X) EXPLORE_OPS_2(X)
+	EXPLORE_OPS(X) EXPLORE_OPS_1(X) EXPLORE_OPS_2(X) EXPLORE_OPS_3(X)
 #undef X
 	    OP_KINDS
 };

@@ -148,7 +148,8 @@ static void device_check(struct world *w, int device)
 	    library.get_stats(device, &stats, sizeof(stats)) != 0)
 		return;
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && !block->host && block->device == device) {
+		if (block->live && !block->host && !block->borrowed &&
+		    block->device == device) {
 			bytes += block->bytes;
 			count++;
 		}

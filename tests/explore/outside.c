@@ -59,7 +59,7 @@ static void outside_op(struct thread *t, struct block *block, const struct op *o
 	CUipcMemHandle handle;
 	CUresult result;
 
-	if (!block || block_is_early(w, block))
+	if (!block || block->borrowed || block_is_early(w, block))
 		return;
 	if (op->kind == OP_EXPORT) {
 		/* Waits where it has to; in a capture it cannot. */

@@ -163,6 +163,10 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_PIN_REGISTER] = pins_play,
     [OP_HOST_LOOK] = pins_play,
     [OP_HOST_TRIM] = pins_play,
+    [OP_NEIGHBOUR_OPEN] = neighbour_play,
+    [OP_NEIGHBOUR_WORK] = neighbour_play,
+    [OP_NEIGHBOUR_CLOSE] = neighbour_play,
+    [OP_NEIGHBOUR_LEND] = neighbour_play,
     [OP_CROWD] = crowd_play,
     [OP_STORM] = crowd_play,
     [OP_FILTER] = crowd_play,
@@ -199,6 +203,7 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	    [OP_ALLOC_PITCH] = "cuMemAllocPitch",
 	    [OP_FREE_ASYNC] = "cuMemFreeAsync",
 	    [OP_EXPORT] = "cuIpcGetMemHandle",
+	    [OP_NEIGHBOUR_OPEN] = "cuIpcGetMemHandle",
 	    [OP_MEM_INFO] = "cuMemGetInfo",
 	    [OP_CROWD] = "cuMemGetInfo",
 	    [OP_CAPTURE_INTO] = "cuStreamBeginCaptureToGraph",
@@ -262,6 +267,8 @@ static void end_play(struct world *w)
 			host_wait_space(t, i);
 	for (int i = 0; i < SPACES_MAX; i++)
 		oracle_counter(w, i);
+	neighbour_closes_all(t, -1);
+	neighbour_end(w);
 	if (may_abandon(w)) {
 		oracle_finish(w);
 		return;
@@ -312,8 +319,10 @@ void play(const struct setting *setting, const struct history *history,
 		faults_begin(setting);
 	for (int i = 0; i < setting->devices; i++)
 		space_open(&threads[0], i, i, true);
-	/* Without memory for its pools the library leaves everything to CUDA. */
-	mine.plain |= setting->fault && library.active && !library.active();
+	/* Without memory for its pools, or a function that it cannot do without, the
+	 * library leaves everything to CUDA. */
+	mine.plain |=
+	    (setting->fault || setting->hidden) && library.active && !library.active();
 	if (!early)
 		faults_begin(setting);
 	for (w->step = 0; w->step < history->count; w->step++) {

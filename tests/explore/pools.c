@@ -185,13 +185,6 @@ static void pool_checkpoint(struct world *w, unsigned slot)
 			checkpoint->blocks[checkpoint->count++] = block;
 }
 
-static void slot_clear(struct world *w, const struct block *block)
-{
-	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
-		if (w->slots[i] == block)
-			w->slots[i] = NULL;
-}
-
 static void slot_fill(struct world *w, struct block *block)
 {
 	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
@@ -210,7 +203,7 @@ static void blocks_restore(struct world *w, uint32_t pool,
 			continue;
 		block->live = false;
 		block->died = w->step;
-		slot_clear(w, block);
+		block_unslot(w, block);
 	}
 	for (uint32_t i = 0; i < checkpoint->count; i++) {
 		struct block *block = checkpoint->blocks[i];
@@ -240,6 +233,8 @@ static void pool_restore(struct thread *t, unsigned slot)
 	for (int i = 0; i < SPACES_MAX && wanted == 0; i++)
 		if (!host_wait_space(t, i))
 			return;
+	if (wanted == 0 && !neighbour_closes_all(t, -1))
+		return;
 	result = library.restore(w->pools[pool].id, checkpoint->handle);
 	if (result != wanted)
 		failure(w, "gcpool_graph_pool_restore gives %d", result);

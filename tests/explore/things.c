@@ -127,7 +127,7 @@ static bool space_end(struct thread *t, int slot, bool idle, bool release)
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (block->space == slot && !order_free(t, block))
 			return false;
-	if (idle && !host_wait_space(t, slot))
+	if (!neighbour_closes_all(t, slot) || (idle && !host_wait_space(t, slot)))
 		return false;
 	if (idle)
 		oracle_counter(w, slot);
