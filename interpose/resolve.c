@@ -155,7 +155,9 @@ bool gcp_resolve_complete(void)
 	for (int i = 0; i < ROW_COUNT; i++)
 		if (rows[i].required && !*rows[i].slot)
 			return false;
-	return true;
+	/* In one of its forms: else nobody knows whose memory is a graph's. */
+	return gcp_real.cuStreamGetCaptureInfo || gcp_real.cuStreamGetCaptureInfo_v2 ||
+	       gcp_real.cuStreamGetCaptureInfo_v3;
 }
 
 static const struct gcp_row *row_find(const char *name)

@@ -454,6 +454,23 @@ static void blocks_of_a_primary_context_of_unknown_state(void)
 	must(gcpsim_faults() == 0, "memory of a living context was given back");
 }
 
+/* Whose memory is a graph's is not to be found out: nothing of it may be the pool's. */
+static void captures_that_nobody_can_ask_about(void)
+{
+	int (*active)(void);
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuMemFree(allocated(MIB)));
+	*(void **)&active = dlsym(RTLD_DEFAULT, "gcpool_active");
+	must(!active || !active(), "the library works all the same");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	     "plain CUDA refuses it");
+}
+
 /* Whatever the library did meanwhile would be the end of the capture. */
 static void trim_beside_a_capture_without_modes(void)
 {
@@ -497,6 +514,7 @@ static const struct {
     SCENE(primary_context_that_comes_and_goes),
     SCENE(reuse_in_a_capture_of_unknown_order),
     SCENE(blocks_of_a_primary_context_of_unknown_state),
+    SCENE(captures_that_nobody_can_ask_about),
     SCENE(trim_beside_a_capture_without_modes),
 };
 
