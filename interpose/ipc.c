@@ -206,9 +206,14 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 			 CUdeviceptr *ret_ptr, CUipcMemHandle handle,
 			 unsigned int flags)
 {
+	CUipcMemHandle given = handle;
 	uint64_t offset = handle_decode(&handle);
-	CUresult result = real(ret_ptr, handle, flags);
+	CUresult result;
 
+	/* Decided now, since the pointer that comes of it passes us at its close. */
+	if (offset > 0 && gcp_life_state() == GCP_STATE_PASSIVE)
+		return real(ret_ptr, given, flags);
+	result = real(ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
 	if (!opened_add(*ret_ptr, offset)) {

@@ -8,6 +8,7 @@
  *
  *   --size BYTES   of each block
  *   --child-plain  the child runs without LD_PRELOAD
+ *   --child-off    the child runs with GCPOOL_MODE=off
  *
  * Exit code 0: data right on both sides. 3: the child could not open the
  * handle (the program says which error), and the parent's data are untouched.
@@ -71,7 +72,7 @@ static int child(int fd)
 }
 
 /* Starts this program again as the child: CUDA does not live through fork. */
-static pid_t child_start(char **argv, bool plain, int *ret_fd)
+static pid_t child_start(char **argv, bool plain, bool off, int *ret_fd)
 {
 	int ends[2];
 	char number[16];
@@ -86,6 +87,8 @@ static pid_t child_start(char **argv, bool plain, int *ret_fd)
 	if (!pid) {
 		if (plain)
 			unsetenv("LD_PRELOAD");
+		if (off)
+			setenv("GCPOOL_MODE", "off", 1);
 		close(ends[1]);
 		snprintf(number, sizeof(number), "%d", ends[0]);
 		execl("/proc/self/exe", argv[0], "--child", number, (char *)NULL);
@@ -123,7 +126,8 @@ int main(int argc, char **argv)
 
 	if (fd)
 		return child(fd);
-	pid = child_start(argv, gcpt_flag(argc, argv, "--child-plain"), &fd);
+	pid = child_start(argv, gcpt_flag(argc, argv, "--child-plain"),
+			  gcpt_flag(argc, argv, "--child-off"), &fd);
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&k));
 	for (uint32_t i = 0; i < BLOCKS; i++) {
