@@ -288,7 +288,7 @@ bool neighbour_closes(struct thread *t, const struct block *block)
 		if (!FINE(t, cuIpcCloseMemHandle(block->addr)))
 			return false;
 	}
-	demand(t->world, &end, "close a block");
+	demand(t->world, &end, block->borrowed ? "free a block" : "close a block");
 	neighbour.blocks[slot] = NULL;
 	return true;
 }
