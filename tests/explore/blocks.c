@@ -302,6 +302,7 @@ bool block_free(struct thread *t, struct block *block)
 		return false;
 	if (block->borrowed) {
 		block->live = false;
+		block->died = w->step;
 		return true;
 	}
 	/* A free that reports an error of the device may have freed all the same. */

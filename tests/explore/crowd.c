@@ -169,7 +169,8 @@ static void peak_raise(struct world *w, int device, uint64_t bytes)
 
 	w->frees++;
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && !block->host && block->device == device) {
+		if (block->live && !block->host && !block->borrowed &&
+		    block->device == device) {
 			bytes += block->bytes;
 			blocks++;
 		}

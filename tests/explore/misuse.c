@@ -33,7 +33,7 @@ static struct block *dead_find(struct world *w, bool host, unsigned older)
 
 	for (struct block *block = w->blocks; block; block = block->next) {
 		if (block->live || block->host != host || block->foreign ||
-		    is_used(w, block->addr))
+		    block->borrowed || is_used(w, block->addr))
 			continue;
 		found = block;
 		if (older-- == 0)
@@ -50,6 +50,8 @@ static void free_again(struct thread *t, unsigned older, bool on_stream)
 	const struct block *block = dead_find(w, false, older);
 	struct stream *s = on_stream ? stream_pick(t, 1) : NULL;
 
+	if (on_stream && !setting_has(w->setting, "cuMemFreeAsync"))
+		return;
 	if (!block || w->pitched || (on_stream && !s))
 		return;
 	if (s)

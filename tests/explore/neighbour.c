@@ -304,6 +304,7 @@ bool neighbour_closes_all(struct thread *t, int space)
 			return false;
 		if (block->borrowed) {
 			block->live = false;
+			block->died = t->world->step;
 			block_unslot(t->world, block);
 		}
 	}

@@ -207,6 +207,7 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	    [OP_MEM_INFO] = "cuMemGetInfo",
 	    [OP_CROWD] = "cuMemGetInfo",
 	    [OP_CAPTURE_INTO] = "cuStreamBeginCaptureToGraph",
+	    [OP_CAPTURE_REWIND] = "cuStreamUpdateCaptureDependencies",
 	};
 
 	return setting->generation < 3 || !needs[kind] ||

@@ -45,7 +45,7 @@ static const struct {
     {"cuStreamGetCaptureInfo", 0},
     {"cuGraphNodeGetDependencies_v2", 12030},
     {"cuGraphNodeGetDependencies", 0},
-    {"cuStreamUpdateCaptureDependencies", 0},
+    {"cuStreamUpdateCaptureDependencies", 12030},
     {"cuUserObjectCreate", 0},
     {"cuUserObjectRelease", 0},
     {"cuGraphRetainUserObject", 0},
