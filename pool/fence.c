@@ -226,6 +226,8 @@ static int poll_locked(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced
 	*ret_advanced = false;
 	if (pages->count == 0)
 		return 0;
+	if (depth == GCP_POLL_HALF)
+		depth = pages->count / 2;
 	if (depth >= pages->count)
 		depth = pages->count - 1;
 	struct gcp_closed_page closed = *queue_at(pages, depth);
@@ -289,7 +291,11 @@ static int close_for_completion(struct gcp_pool *pool)
 
 	if (pages->count == GCP_FENCE_QUEUE)
 		result = wait_locked(pool, *queue_at(pages, pages->count - 1));
-	return result == 0 ? close_locked(pool) : result;
+	uint64_t freed = pages->freed;
+	if (result == 0)
+		result = close_locked(pool);
+	pages->freed = freed; /* only he who closes it waits for it */
+	return result;
 }
 
 static int complete_locked(struct gcp_pool *pool, uint64_t page)
@@ -319,12 +325,15 @@ static int fence_order(struct gcp_pool *pool, void *fence, bool alone)
 	return result;
 }
 
-/* For reuse; or, where that is right, for all that is captured from now on. */
+/* For reuse; or, where that is right, for all that is captured from now on. Where only
+ * completion counts, waits. */
 static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 {
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_closed_page *closed = closed_page_covering(pages, page);
 
+	if (atomic_load(&pool->pools->completed_only))
+		return complete_locked(pool, page);
 	if (!closed || closed->page > pages->freed || is_held(pool->pools))
 		return -EBUSY;
 	uint64_t covered = closed->page;
@@ -336,8 +345,6 @@ static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 	if (result != 0)
 		return -EBUSY;
 	gcp_window_barrier_set(pool);
-	if (atomic_load(&pool->pools->completed_only))
-		return 0; /* held back, but not ready for all there are */
 	if (pages->ordered < covered)
 		pages->ordered = covered;
 	raise_to(&pages->ready, covered);
@@ -451,14 +458,6 @@ int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 	return result;
 }
 
-int gcp_pages_poll_half(struct gcp_pool *pool, bool *ret_advanced)
-{
-	pthread_mutex_lock(&pool->pools->fence_lock);
-	int result = poll_locked(pool, pool->pages.count / 2, ret_advanced);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
-	return result;
-}
-
 int gcp_pages_poll_all(struct gcp_pool *pool)
 {
 	bool advanced = true;
@@ -480,8 +479,6 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
 		if (!closed_page_covering(&pool->pages, page) ||
 		    page > pool->pages.freed)
 			result = -EBUSY; /* see NO NEW WAITS above */
-		else if (atomic_load(&pools->completed_only))
-			result = complete_locked(pool, page);
 		else
 			result = order_locked(pool, page, true);
 	}
@@ -496,7 +493,7 @@ int gcp_pages_barrier(struct gcp_pool *pool)
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	uint64_t page = gcp_pages_tag(pool);
 	result = require_completion(pool->pools);
-	if (result == 0)
+	if (result == 0 && !atomic_load(&pool->pools->completed_only))
 		result = close_locked(pool);
 	if (result == 0 && !is_completed(&pool->pages, page))
 		result = order_locked(pool, page, false);

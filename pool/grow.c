@@ -544,7 +544,7 @@ static int ask_at_times(struct gcp_pool *pool)
 		BARRIERS_BEFORE_ASKING !=
 	    BARRIERS_BEFORE_ASKING - 1)
 		return 0;
-	return gcp_pages_poll_half(pool, &advanced);
+	return gcp_pages_poll(pool, GCP_POLL_HALF, &advanced);
 }
 
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)

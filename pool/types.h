@@ -55,7 +55,8 @@ enum {
 	GCP_FENCE_QUEUE = 512,   /* closed pages that wait for their fence */
 	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
 	GCP_PATIENCE = 4000,                  /* naps of 50 us and more */
-	GCP_WAITERS_MAX = 64, /* hosts whose fences are noted while they wait */
+	GCP_WAITERS_MAX = 64,      /* hosts whose fences are noted while they wait */
+	GCP_POLL_HALF = INT32_MAX, /* see gcp_pages_poll */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
@@ -167,9 +168,8 @@ struct gcp_segment {
 	uint64_t idle_turn; /* of decay.c, when it last fell idle */
 	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
-	/* Behind it is all work on blocks that were freed in it while it was private.
-	 * Written before heap becomes common; who holds a block in it may read it
-	 * afterwards without a lock. */
+	/* All work on blocks freed while it was private is behind it. Written before
+	 * heap becomes common; then read without a lock by who holds a block in it. */
 	uint64_t private_page;
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *)
@@ -244,7 +244,7 @@ struct gcp_pages {
 	_Alignas(GCP_LINE) _Atomic int64_t filled;
 	_Atomic int64_t early; /* written under fence_lock, or with a new page */
 	_Alignas(GCP_LINE) uint64_t ordered; /* pages behind a barrier; fence_lock */
-	uint64_t freed; /* the latest page that a free closed; fence_lock */
+	uint64_t freed; /* the latest that a free or a barrier closed; fence_lock */
 	struct gcp_closed_page queue[GCP_FENCE_QUEUE]; /* fence_lock */
 	uint32_t head, count;                          /* of queue; fence_lock */
 	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
@@ -419,10 +419,9 @@ int gcp_pages_close(struct gcp_pool *pool, uint64_t page);
  * much was freed into it that a free would close it. */
 int gcp_pages_close_early(struct gcp_pool *pool, bool full);
 /* Looks, by one query, whether the page `depth` places behind the oldest closed
- * one is completed, and all older ones with it. Never waits. */
+ * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
+ * with it. Never waits. */
 int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
-/* The same for the page in the middle of the closed ones. */
-int gcp_pages_poll_half(struct gcp_pool *pool, bool *ret_advanced);
 /* Looks which pages are completed. */
 int gcp_pages_poll_all(struct gcp_pool *pool);
 /* Makes a closed page ready: by a barrier (the host does not wait) or, where
@@ -432,7 +431,8 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page);
 /* Waits until the page is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_pages_complete(struct gcp_pool *pool, uint64_t page);
-/* Holds all later work back behind all work so far; 0, -EBUSY, an error. */
+/* Holds all later work back behind all work so far; where only completion counts,
+ * waits for it. 0, -EBUSY, an error. */
 int gcp_pages_barrier(struct gcp_pool *pool);
 /* The driver freed memory of this context, which waits for all work submitted
  * before: pages up to `page`, tagged before that call, are complete. */
