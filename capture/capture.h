@@ -102,9 +102,8 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    void *ctx, void *stream, enum gcp_capture_mode mode,
 			    int result);
 
-/* The thread is about to call the real end, or to destroy the stream: nothing
- * more is hung on the capture's graph, which may be gone a moment later. Each is
- * followed by end_done or stream_gone. */
+/* The thread is about to call the real end: nothing more is hung on the capture's
+ * graph, which may be gone a moment later. Followed by end_done. */
 void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream);
 
 /* The real end returned, whatever it returned. */
@@ -125,24 +124,46 @@ void gcp_tracker_forked(struct gcp_tracker *tracker);
 /* It has been made to wait: it may have joined a capture. */
 void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream);
 
+/* Whether captures are under way or not: the driver need not survive a question about
+ * a stream that is gone.
+ *
+ * A stream is about to be destroyed: it is not asked about any more. If the real
+ * call fails after all, only some knowledge is lost. */
+void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream);
+/* A call that may end a context is about to be made: until it is over no stream is
+ * asked about. Each is followed by the second, on the same thread; `gone`: it has, or
+ * may have, ended `ctx` (NULL: one that is not known). */
+void gcp_tracker_context_ending(struct gcp_tracker *tracker);
+void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone);
+
 /* A stream or a context was destroyed, with whatever captured in it. The
- * context's call comes before gcp_pool_drop. */
+ * context's call comes before gcp_pool_drop. A stream that was not destroyed after
+ * all is reported by end_done instead. */
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream);
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
 /* --- allocation ------------------------------------------------------------------- */
 
+/* The stream that a thread last gave work to, and how many streams had gone by then:
+ * once there are more it may be one of them, and says nothing. */
+struct gcp_stream_hint {
+	void *stream; /* NULL: not known */
+	uint64_t gone;
+};
+
+/* Streams, and contexts with theirs, that have gone until now. */
+uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker);
+
 /* gcp_pool_alloc while gcp_tracker_busy: gives the block to the capture that
- * it belongs to, or to the common heap if to none. `stream` is the one that
- * the calling thread last gave work to, NULL if not known. */
+ * it belongs to, or to the common heap if to none. */
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
-		      void *stream, uint64_t bytes, gcp_addr *ret_addr);
+		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr);
 
 /* gcp_host_alloc while gcp_tracker_busy, likewise. A block that belongs to a capture
  * is given to nobody else as long as a graph pool of that capture lives. */
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
-			   void *ctx, void *stream, uint64_t bytes, uint32_t flags,
-			   void **ret_p);
+			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
+			   uint32_t flags, void **ret_p);
 
 /* Takes back the memory of graphs that are gone. Cheap when there is none. */
 void gcp_tracker_collect(struct gcp_tracker *tracker);

@@ -118,6 +118,15 @@ void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 		capture->by_hand = true;
 }
 
+void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
+{
+	struct gcp_open_end *end;
+
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!ctx || end->ctx == ctx)
+			capture->by_hand = true;
+}
+
 void gcp_order_forget(struct gcp_capture *capture)
 {
 	struct gcp_open_end *end;
@@ -133,6 +142,8 @@ static bool ends_refresh(struct gcp_tracker *tracker, struct gcp_capture *captur
 {
 	struct gcp_open_end *end;
 
+	if (tracker->contexts_ending > 0)
+		return false;
 	SLIST_FOREACH (end, &capture->ends, link)
 		if (!end->is_event && (!end_is_here(capture, end->handle) ||
 				       !end_read(tracker, end->ctx, end->handle, end)))

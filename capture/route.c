@@ -54,13 +54,16 @@ static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candid
 }
 
 /* A stream may have joined a capture that was begun on another one. */
-static void add_of_stream(struct gcp_tracker *tracker, void *ctx, void *stream,
-			  struct candidates *candidates)
+static void add_of_stream(struct gcp_tracker *tracker, void *ctx,
+			  struct gcp_stream_hint hint, struct candidates *candidates)
 {
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 
-	if (!stream || tracker->driver.capture_state(ctx, stream, &state) != 0)
+	if (!hint.stream || hint.gone != gcp_tracker_streams_gone(tracker) ||
+	    tracker->contexts_ending > 0)
+		return;
+	if (tracker->driver.capture_state(ctx, hint.stream, &state) != 0)
 		return;
 	if (!state.active && !state.invalidated)
 		return;
@@ -166,7 +169,7 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 			  : gcp_graph_pool_make(tracker, candidates->bystander);
 }
 
-int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
+int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
 	      struct gcp_graph_pool **ret_graph_pool)
 {
 	struct candidates candidates = {0};
@@ -176,7 +179,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
 	*ret_graph_pool = NULL;
 	add_of_thread(tracker, &candidates);
 	if (candidates.count == 0)
-		add_of_stream(tracker, ctx, stream, &candidates);
+		add_of_stream(tracker, ctx, hint, &candidates);
 	candidates.bystander =
 	    candidates.count == 0 || is_allowed(tracker, &candidates);
 	if (candidates.count == 0)

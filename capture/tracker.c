@@ -41,6 +41,11 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
 }
 
+uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
+}
+
 /* --- the record of a capture
  * ------------------------------------------------------------------------------- */
 
@@ -256,17 +261,46 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
 	gcp_tracker_collect(tracker);
 }
 
-void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream)
+void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
 	struct gcp_capture *capture;
 
-	if (!gcp_tracker_capturing(tracker))
-		return;
-	stream_ended(tracker, ctx, stream, true);
 	pthread_mutex_lock(&tracker->lock);
+	atomic_fetch_add(&tracker->streams_gone, 1);
+	capture = capture_find(tracker, ctx, stream);
+	if (capture)
+		capture->ending = true;
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		gcp_order_stream_gone(capture, stream);
 	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_context_ending(struct gcp_tracker *tracker)
+{
+	pthread_mutex_lock(&tracker->lock);
+	tracker->contexts_ending++;
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone)
+{
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	tracker->contexts_ending--;
+	if (gone) {
+		atomic_fetch_add(&tracker->streams_gone, 1);
+		TAILQ_FOREACH (capture, &tracker->captures, link)
+			gcp_order_context_gone(capture, ctx);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	if (!gcp_tracker_capturing(tracker))
+		return;
+	stream_ended(tracker, ctx, stream, true);
 }
 
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
@@ -395,13 +429,14 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event)
  * allocation itself, which may go to the driver, needs no lock. The one that is not
  * wanted is NULL. */
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
-			  void *stream, struct gcp_graph_pool **ret_graph_pool,
+			  struct gcp_stream_hint hint,
+			  struct gcp_graph_pool **ret_graph_pool,
 			  struct gcp_heap **ret_heap, struct gcp_host_keep **ret_keep)
 {
 	int result;
 
 	pthread_mutex_lock(&tracker->lock);
-	result = gcp_route(tracker, ctx, stream, ret_graph_pool);
+	result = gcp_route(tracker, ctx, hint, ret_graph_pool);
 	if (result == 0 && *ret_graph_pool && ret_heap)
 		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
 	if (result == 0 && *ret_graph_pool && ret_keep)
@@ -422,7 +457,7 @@ static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_p
 }
 
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
-		      void *stream, uint64_t bytes, gcp_addr *ret_addr)
+		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr)
 {
 	struct gcp_graph_pool *graph_pool = NULL;
 	struct gcp_heap *heap = NULL;
@@ -430,8 +465,8 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, stream, &graph_pool, &heap,
-					NULL);
+		result =
+		    route_and_hold(tracker, pool, ctx, hint, &graph_pool, &heap, NULL);
 	if (result != 0)
 		return result;
 	if (!graph_pool)
@@ -443,8 +478,8 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 }
 
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
-			   void *ctx, void *stream, uint64_t bytes, uint32_t flags,
-			   void **ret_p)
+			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
+			   uint32_t flags, void **ret_p)
 {
 	struct gcp_graph_pool *graph_pool = NULL;
 	struct gcp_host_keep *keep = NULL;
@@ -452,8 +487,8 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, stream, &graph_pool, NULL,
-					&keep);
+		result =
+		    route_and_hold(tracker, pool, ctx, hint, &graph_pool, NULL, &keep);
 	if (result == 0)
 		result = gcp_host_alloc(pool, bytes, flags, keep, ret_p);
 	if (graph_pool && keep)

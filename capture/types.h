@@ -112,7 +112,11 @@ struct gcp_tracker {
 	    attention; /* captures under way or about to begin, plus notes */
 	_Atomic uint32_t capturing;     /* the captures among them */
 	struct gcp_note *_Atomic notes; /* graphs that are gone; pushed without lock */
+	/* Written under the lock, before the real call that ends a stream: who finds
+	 * it unchanged under the lock may ask about a stream that was there then. */
+	_Atomic uint64_t streams_gone;
 	pthread_mutex_t lock;
+	uint32_t contexts_ending; /* calls under way that may end a context */
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
@@ -157,8 +161,10 @@ void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t g
  */
 
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream);
-/* A stream is gone that may have taken part: with its work the order is lost. */
+/* A stream is going that may have taken part, or a context (NULL: any) has gone with
+ * its streams: with their work the order is lost, and they are not asked any more. */
 void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
+void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
 void gcp_order_event_recorded(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			      void *ctx, void *stream, void *event);
 /* False: it was no open end of this capture. */
@@ -174,7 +180,7 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 /* The graph pool that an allocation of the calling thread belongs to; NULL: to
  * none. -ENOMEM. */
-int gcp_route(struct gcp_tracker *tracker, void *ctx, void *stream,
+int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
 	      struct gcp_graph_pool **ret_graph_pool);
 
 /* The graph pool that the calling thread has chosen, or NULL. */

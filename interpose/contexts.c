@@ -426,18 +426,20 @@ static void contexts_forget(CUcontext ctx)
 		gcp_tally_context_gone(ctx);
 	}
 	gcp_ipc_context_gone(ctx);
-	/* Its streams went with it: none may be taken for one of now. */
-	atomic_fetch_add(&gcp_thread_streams_gone, 1);
 	contexts_changed();
 }
 
 /* A real call that may end `ctx` (NULL: one that is not known) begins. Another thread
- * that trims or is short of memory must not meet handles that are gone. */
-static void ending_begin(CUcontext ctx)
+ * that trims, is short of memory or asks about a stream must not meet handles that are
+ * gone. Returns what ending_done is to be told. */
+static bool ending_begin(CUcontext ctx)
 {
+	bool told = gcp_process_pooling();
 	struct gcp_context *context;
 
-	if (ctx && gcp_process_pooling())
+	if (told)
+		gcp_tracker_context_ending(gcp_process.tracker);
+	if (told && ctx)
 		gcp_pool_leave(gcp_process.pools, ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
@@ -447,16 +449,19 @@ static void ending_begin(CUcontext ctx)
 		clock_gettime(CLOCK_MONOTONIC, &ending_since);
 	pthread_mutex_unlock(&contexts_lock);
 	gcp_world_context_ending(ctx);
+	return told;
 }
 
 /* It returned. All is forgotten before the handle can be taken for a new one's. */
-static void ending_done(CUcontext ctx, bool gone)
+static void ending_done(CUcontext ctx, bool told, bool gone)
 {
 	struct gcp_context *context;
 
 	gcp_world_context_ended(ctx, gone);
 	if (gone)
 		contexts_forget(ctx);
+	if (told)
+		gcp_tracker_context_ended(gcp_process.tracker, ctx, gone || !ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
 	if (context && gone)
@@ -472,21 +477,20 @@ static void ending_done(CUcontext ctx, bool gone)
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
+	bool told = ending_begin(ctx);
 	CUresult result;
 
-	ending_begin(ctx);
 	result = real(ctx);
-	ending_done(ctx, result == CUDA_SUCCESS);
+	ending_done(ctx, told, result == CUDA_SUCCESS);
 	return result;
 }
 
 CUresult gcp_contexts_detach(CUcontext ctx)
 {
 	struct gcp_context *context;
-	bool ended = false;
+	bool ended = false, told = ending_begin(ctx);
 	CUresult result;
 
-	ending_begin(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
@@ -494,7 +498,7 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 	if (context && !ended)
 		context->attached--;
 	pthread_mutex_unlock(&contexts_lock);
-	ending_done(ctx, ended);
+	ending_done(ctx, told, ended);
 	return result;
 }
 
@@ -573,12 +577,14 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
 {
 	CUresult result;
 	CUcontext ctx;
+	bool told;
 
 	primary_claim(device);
 	ctx = primary_handle(device);
-	ending_begin(ctx);
+	told = ending_begin(ctx);
 	result = real(device);
-	ending_done(ctx, ctx && result == CUDA_SUCCESS && !primary_active(device));
+	ending_done(ctx, told,
+		    ctx && result == CUDA_SUCCESS && !primary_active(device));
 	primary_let_go(device);
 	return result;
 }

@@ -22,7 +22,7 @@ static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
 		gcp_stream_used(named);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return real(stream, event, flags);
-	gcp_thread_use_stream(named);
+	gcp_stream_note(named);
 	gcp_tracker_forked(gcp_process.tracker);
 	result = real(stream, event, flags);
 	if (result == CUDA_SUCCESS)
@@ -53,7 +53,7 @@ static void event_records(CUstream stream, bool per_thread, CUevent event)
 		gcp_stream_used(named);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return;
-	gcp_thread_use_stream(named);
+	gcp_stream_note(named);
 	gcp_tracker_event_recorded(gcp_process.tracker, gcp_stream_context(named),
 				   named, event);
 }

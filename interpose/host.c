@@ -69,7 +69,7 @@ static int host_take(struct gcp_pool *pool, const struct host_request *request,
 {
 	if (gcp_tracker_busy(gcp_process.tracker))
 		return gcp_tracker_host_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
-					      gcp_thread_stream(), request->bytes,
+					      gcp_thread.stream, request->bytes,
 					      request->flags, ret_ptr);
 	return gcp_host_alloc(pool, request->bytes, request->flags, NULL, ret_ptr);
 }

@@ -16,7 +16,7 @@ static void launch_on(CUstream stream, bool per_thread)
 		return;
 	gcp_stream_used(named);
 	if (gcp_tracker_capturing(gcp_process.tracker))
-		gcp_thread_use_stream(named);
+		gcp_stream_note(named);
 }
 
 /* A kernel that lets others start before it has ended is not in one line with

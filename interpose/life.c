@@ -20,8 +20,6 @@ struct gcp_process gcp_process;
 __thread struct gcp_thread gcp_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-_Atomic(uint64_t) gcp_thread_streams_gone;
-
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Thread exit: pthread_key_create and pthread_setspecific, which are in

@@ -19,7 +19,7 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 {
 	if (__builtin_expect(gcp_process_busy(), 0))
 		return gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
-					 gcp_thread_stream(), bytes, ret_addr);
+					 gcp_thread.stream, bytes, ret_addr);
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 

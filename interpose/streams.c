@@ -152,11 +152,9 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
 	CUresult result;
 
-	if (capturing)
-		gcp_tracker_end_prepare(gcp_process.tracker, ctx, stream);
+	if (stream && gcp_process_pooling())
+		gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
 	result = real(stream);
-	if (result == CUDA_SUCCESS)
-		atomic_fetch_add(&gcp_thread_streams_gone, 1);
 	if (result == CUDA_SUCCESS && capturing)
 		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream);
 	else if (capturing)

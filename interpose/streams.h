@@ -30,6 +30,13 @@ static inline void gcp_stream_used(CUstream stream)
 	gcp_pools_stream_used(gcp_process.pools, name);
 }
 
+/* Before the calling thread gives work to it. Only while pooling. */
+static inline void gcp_stream_note(CUstream stream)
+{
+	gcp_thread.stream.stream = stream;
+	gcp_thread.stream.gone = gcp_tracker_streams_gone(gcp_process.tracker);
+}
+
 /* Whether a stream can take part in a capture: the legacy stream cannot. */
 static inline bool gcp_stream_capturable(CUstream stream)
 {

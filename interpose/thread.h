@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../capture/capture.h"
 #include "symbols.h"
 
 struct gcp_pool;
@@ -30,28 +31,11 @@ struct gcp_thread {
 	bool runtime_inside;
 	uint64_t runtime_sure;
 
-	/* The stream that the thread gave work to while captures were under way,
-	 * and the count of destroyed streams then: a later one may be it. */
-	CUstream stream;
-	uint64_t stream_count;
+	/* Of work given while captures were under way. */
+	struct gcp_stream_hint stream;
 };
 
 extern __thread struct gcp_thread gcp_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
-
-/* How many streams were destroyed in this process. */
-extern _Atomic(uint64_t) gcp_thread_streams_gone;
-
-static inline CUstream gcp_thread_stream(void)
-{
-	return gcp_thread.stream_count == gcp_thread_streams_gone ? gcp_thread.stream
-								  : NULL;
-}
-
-static inline void gcp_thread_use_stream(CUstream stream)
-{
-	gcp_thread.stream = stream;
-	gcp_thread.stream_count = gcp_thread_streams_gone;
-}
 
 #endif

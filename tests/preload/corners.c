@@ -5,47 +5,8 @@
  *   corners SCENE    plays one; 0: all is as on plain CUDA
  */
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include <cuda.h>
-
-#include "gcpsim.h"
-
-#define MIB ((size_t)1 << 20)
-
-#define OK(call)                                                                       \
-	do {                                                                           \
-		CUresult code_ = (call);                                               \
-		if (code_) {                                                           \
-			printf("line %d: %s: error %d\n", __LINE__, #call,             \
-			       (int)code_);                                            \
-			exit(2);                                                       \
-		}                                                                      \
-	} while (0)
-
-static bool wrong;
-
-static void must(bool good, const char *what)
-{
-	if (!good)
-		printf("WRONG: %s\n", what);
-	wrong |= !good;
-}
-
-static CUcontext primary(void)
-{
-	CUcontext ctx;
-
-	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
-	OK(cuCtxSetCurrent(ctx));
-	return ctx;
-}
+#include "corners.h"
 
 static CUcontext context_new(CUstream *ret_stream)
 {
@@ -54,14 +15,6 @@ static CUcontext context_new(CUstream *ret_stream)
 	OK(cuCtxCreate(&ctx, NULL, 0, 0));
 	OK(cuStreamCreate(ret_stream, CU_STREAM_NON_BLOCKING));
 	return ctx;
-}
-
-static CUdeviceptr allocated(size_t bytes)
-{
-	CUdeviceptr p;
-
-	OK(cuMemAlloc(&p, bytes));
-	return p;
 }
 
 /* --- cuMemFreeAsync ------------------------------------------------------------- */
@@ -491,15 +444,7 @@ static void trim_beside_a_capture_without_modes(void)
 
 /* --- the run ---------------------------------------------------------------------- */
 
-#define SCENE(name)                                                                    \
-	{                                                                              \
-#name, name                                                            \
-	}
-
-static const struct {
-	const char *name;
-	void (*play)(void);
-} scenes[] = {
+static const struct scene scenes[] = {
     SCENE(free_on_a_stream_of_another_context),
     SCENE(free_on_a_default_stream_of_another_context),
     SCENE(free_on_a_stream_of_its_context),
@@ -520,12 +465,5 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	OK(cuInit(0));
-	for (size_t i = 0; i < sizeof(scenes) / sizeof(*scenes); i++) {
-		if (argc == 2 && !strcmp(argv[1], scenes[i].name)) {
-			scenes[i].play();
-			return wrong;
-		}
-	}
-	return 2;
+	return scene_play(scenes, sizeof(scenes) / sizeof(*scenes), argc, argv);
 }

@@ -39,6 +39,8 @@ static struct {
 	enum gcp_capture_mode thread_mode;
 	uint64_t last_id;
 	int attach_result, state_result;
+	unsigned destroyed; /* streams by bit */
+	int asked_too_late; /* about one of these */
 } cuda;
 
 static struct gcp_pools *pools;
@@ -50,12 +52,20 @@ static __attribute__((unused)) void *stream_handle(int i)
 	return (void *)(uintptr_t)(0x100 + i);
 }
 
+static int stream_number(void *stream)
+{
+	int i = (int)((uintptr_t)stream - 0x100);
+
+	cuda.asked_too_late += (cuda.destroyed & 1u << i) != 0;
+	return i;
+}
+
 static __attribute__((unused)) int state_of(void *ctx, void *stream,
 					    struct gcp_capture_state *ret_state)
 {
 	(void)ctx;
 	if (cuda.state_result == 0)
-		*ret_state = cuda.streams[(uintptr_t)stream - 0x100];
+		*ret_state = cuda.streams[stream_number(stream)];
 	return cuda.state_result;
 }
 
@@ -77,7 +87,7 @@ static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 					       void **ret_nodes, size_t *count)
 {
 	(void)ctx;
-	return nodes_copy(cuda.ends[(uintptr_t)stream - 0x100], ret_nodes, count);
+	return nodes_copy(cuda.ends[stream_number(stream)], ret_nodes, count);
 }
 
 static __attribute__((unused)) int node_dependencies(void *node, void **ret_nodes,
@@ -146,12 +156,19 @@ static __attribute__((unused)) void end(int i)
 	gcp_tracker_end_done(tracker, FAKE_CTX, stream_handle(i));
 }
 
+/* A thread that has given work to the stream by now. */
+static __attribute__((unused)) struct gcp_stream_hint hint_of(void *stream)
+{
+	return (struct gcp_stream_hint){stream, gcp_tracker_streams_gone(tracker)};
+}
+
 static __attribute__((unused)) gcp_addr capture_alloc_on(void *stream, uint64_t bytes)
 {
 	gcp_addr addr = 0;
 
 	assert_int_equal(
-	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, stream, bytes, &addr), 0);
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint_of(stream), bytes, &addr),
+	    0);
 	return addr;
 }
 
@@ -202,6 +219,7 @@ static __attribute__((unused)) int teardown(void **state)
 	assert_int_equal(gcp_graph_pools_list(tracker, NULL, 0), 0);
 	assert_false(gcp_tracker_busy(tracker));
 	assert_int_equal(fake.violations, 0);
+	assert_int_equal(cuda.asked_too_late, 0);
 	gcp_tracker_destroy(tracker);
 	fake_finish(pools);
 	return 0;

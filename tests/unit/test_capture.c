@@ -346,6 +346,116 @@ static void a_capture_without_a_number_may_be_any(void **state)
 	setup(NULL);
 }
 
+/* --- streams that go
+ * ------------------------------------------------------------------------------------
+ */
+
+static struct gcp_stream_hint noted;
+
+static void *alloc_as_noted(void *arg)
+{
+	gcp_addr addr = 0;
+
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, noted, 3 * MIB, &addr), 0);
+	*(bool *)arg = is_private(addr);
+	must_free(pools, addr);
+	return NULL;
+}
+
+/* Another thread allocates, which gave work to stream 3 when `noted` was. */
+static bool allocates_as_noted(void)
+{
+	pthread_t thread;
+	bool is = false;
+
+	pthread_create(&thread, NULL, alloc_as_noted, &is);
+	pthread_join(thread, NULL);
+	return is;
+}
+
+static void a_stream_about_to_be_destroyed_is_not_asked(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+
+	(void)state;
+	cuda.streams[3] = cuda.streams[0]; /* joined by an event */
+	noted = hint_of(stream_handle(3));
+	assert_true(allocates_as_noted());
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(3));
+	cuda.destroyed = 1u << 3;
+	assert_false(allocates_as_noted());
+	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(3));
+	assert_false(allocates_as_noted());
+	end(0);
+	graph_destroy(graph);
+}
+
+/* Nor about what its next work would depend on. */
+static void a_stream_about_to_be_destroyed_proves_nothing(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	wait_for(3, 0);
+	must_free(pools, addr);
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(3));
+	cuda.destroyed = 1u << 3;
+	gcp_addr next = capture_alloc(3 * MIB);
+	assert_int_not_equal(next, addr);
+	must_free(pools, next);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* A call that may end a context, and all its streams, but does not. */
+static void no_stream_is_asked_while_a_context_may_be_ending(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+
+	(void)state;
+	cuda.streams[3] = cuda.streams[0];
+	noted = hint_of(stream_handle(3));
+	gcp_tracker_context_ending(tracker);
+	cuda.destroyed = 1u << 3;
+	assert_false(allocates_as_noted());
+	cuda.destroyed = 0;
+	gcp_tracker_context_ended(tracker, FAKE_CTX, false);
+	assert_true(allocates_as_noted());
+	end(0);
+	graph_destroy(graph);
+}
+
+static void no_stream_is_asked_of_a_context_that_has_gone(void **state)
+{
+	void *const other = (void *)0x20000;
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	noted = hint_of(stream_handle(3));
+	gcp_tracker_forked(tracker);
+	cuda.streams[3] = cuda.streams[0];
+	gcp_tracker_joined(tracker, other, stream_handle(3));
+	must_free(pools, addr);
+	gcp_tracker_context_ending(tracker);
+	cuda.destroyed = 1u << 3;
+	assert_false(allocates_as_noted());
+	gcp_tracker_context_gone(tracker, other);
+	gcp_tracker_context_ended(tracker, other, true);
+	assert_false(allocates_as_noted());
+	must_free(pools, capture_alloc(3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* --- several captures
+ * ------------------------------------------------------------------------------------
+ */
+
 static void nobody_joins_a_capture_whose_end_is_under_way(void **state)
 {
 	void *graph = begin(0);
@@ -441,6 +551,10 @@ int main(void)
 	    TEST(other_threads_join_a_global_capture),
 	    TEST(other_threads_are_free_of_local_captures),
 	    TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it),
+	    TEST(a_stream_about_to_be_destroyed_is_not_asked),
+	    TEST(a_stream_about_to_be_destroyed_proves_nothing),
+	    TEST(no_stream_is_asked_while_a_context_may_be_ending),
+	    TEST(no_stream_is_asked_of_a_context_that_has_gone),
 	    TEST(nobody_joins_a_capture_whose_end_is_under_way),
 	    TEST(several_captures_hold_a_block_together),
 	    TEST(a_named_pool_serves_its_capture_after_a_shared_block),

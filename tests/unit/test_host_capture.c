@@ -8,8 +8,9 @@ static void *capture_take(uint64_t bytes)
 {
 	void *p = NULL;
 
-	assert_int_equal(
-	    gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, NULL, bytes, 0, &p), 0);
+	assert_int_equal(gcp_tracker_host_alloc(tracker, pool, FAKE_CTX, hint_of(NULL),
+						bytes, 0, &p),
+			 0);
 	return p;
 }
 

@@ -243,8 +243,9 @@ static void launches_wait_for_every_context_of_a_capture(void **state)
 
 		assert_int_equal(gcp_pool_get(pools, ctx, 0, &other), 0);
 		for (int turn = 0; turn < 2; turn++) {
-			assert_int_equal(gcp_tracker_alloc(tracker, other, ctx, NULL,
-							   3 * MIB, &addr),
+			assert_int_equal(gcp_tracker_alloc(tracker, other, ctx,
+							   hint_of(NULL), 3 * MIB,
+							   &addr),
 					 0);
 			fake_submit();
 			must_free(pools, addr);
@@ -460,7 +461,7 @@ static void a_full_device_in_a_capture_gives_back_what_is_cached(void **state)
 	void *graph = begin(0);
 	addr = capture_alloc(90 * MIB);
 	assert_int_equal(
-	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, NULL, 90 * MIB, &addr),
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint_of(NULL), 90 * MIB, &addr),
 	    GCP_CUDA_OUT_OF_MEMORY);
 	end(0);
 	graph_destroy(graph);

@@ -11,7 +11,8 @@ enum { CALLS_MAX = 200 };
 static gcp_addr take(void *stream, uint64_t bytes)
 {
 	gcp_addr addr = 0;
-	int result = gcp_tracker_alloc(tracker, pool, FAKE_CTX, stream, bytes, &addr);
+	int result =
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint_of(stream), bytes, &addr);
 
 	assert_true(result == 0 || result == -ENOMEM ||
 		    result == GCP_CUDA_OUT_OF_MEMORY);

@@ -1,0 +1,102 @@
+/*
+ * ends.c - what ends while other threads work: rare situations, as corners.c.
+ *
+ *   ends SCENE    plays one; 0: all is as on plain CUDA
+ */
+#include "corners.h"
+
+/* --- streams ---------------------------------------------------------------------- */
+
+static _Atomic(CUstream) to_use; /* handed to the worker */
+static atomic_bool used, over;
+
+/* Gives work to each stream that it is handed, and allocates a few times then (what is
+ * freed beside a capture may have to wait for its end). */
+static void *work_and_allocate(void *arg)
+{
+	CUevent event;
+
+	OK(cuCtxSetCurrent(arg));
+	OK(cuEventCreate(&event, 0));
+	OK(cuEventRecord(event, NULL));
+	while (!over) {
+		CUstream stream = atomic_exchange(&to_use, NULL);
+
+		if (!stream) {
+			sched_yield();
+			continue;
+		}
+		OK(cuStreamWaitEvent(stream, event, 0));
+		used = true;
+		for (int i = 0; i < 100; i++)
+			OK(cuMemFree(allocated(512)));
+	}
+	OK(cuEventDestroy(event));
+	return NULL;
+}
+
+/* Once a thread is done with a stream another one may destroy it, whatever the first
+ * does meanwhile; it may allocate beside this capture on plain CUDA. */
+static void stream_destroyed_after_another_thread_has_used_it(void)
+{
+	CUcontext ctx = primary();
+	CUstream captured, stream;
+	pthread_t worker;
+	CUgraph graph;
+
+	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	pthread_create(&worker, NULL, work_and_allocate, ctx);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	for (int i = 0; i < 5000 && gcpsim_misuses() == 0; i++) {
+		OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		used = false;
+		to_use = stream;
+		while (!used)
+			; /* not to miss the worker at work */
+		OK(cuStreamDestroy(stream));
+	}
+	over = true;
+	pthread_join(worker, NULL);
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* The same when the stream goes with its context. */
+static void context_destroyed_after_another_thread_has_used_its_stream(void)
+{
+	CUcontext ctx = primary(), other;
+	CUstream captured, stream;
+	pthread_t worker;
+	CUgraph graph;
+
+	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	pthread_create(&worker, NULL, work_and_allocate, ctx);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	for (int i = 0; i < 500 && gcpsim_misuses() == 0; i++) {
+		OK(cuCtxCreate(&other, NULL, 0, 0));
+		OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		used = false;
+		to_use = stream;
+		while (!used)
+			sched_yield();
+		OK(cuCtxDestroy(other));
+	}
+	over = true;
+	pthread_join(worker, NULL);
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* --- the run ---------------------------------------------------------------------- */
+
+static const struct scene scenes[] = {
+    SCENE(stream_destroyed_after_another_thread_has_used_it),
+    SCENE(context_destroyed_after_another_thread_has_used_its_stream),
+};
+
+int main(int argc, char **argv)
+{
+	return scene_play(scenes, sizeof(scenes) / sizeof(*scenes), argc, argv);
+}
