@@ -38,7 +38,7 @@ static bool overlap(const struct block *a, const struct block *b)
 	return a->addr < b->addr + b->bytes && b->addr < a->addr + a->bytes;
 }
 
-static bool is_kept(const struct world *w, const struct block *block)
+bool block_is_kept(const struct world *w, const struct block *block)
 {
 	for (uint32_t i = 1; i <= w->pool_count && !block->live; i++)
 		if (block->pools & pool_bit(i) && w->pools[i].refs > 0)
@@ -55,8 +55,8 @@ static void place_check(struct thread *t, const struct block *block)
 			(unsigned long long)block->addr);
 	for (const struct block *other = w->blocks; other; other = other->next)
 		if (other != block && !other->host && overlap(block, other) &&
-		    (other->live ||
-		     (is_kept(w, other) && !capture_may_recycle(t, other->pools))))
+		    (other->live || (block_is_kept(w, other) &&
+				     !capture_may_recycle(t, other->pools))))
 			failure(w,
 				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
 				"is %s",

@@ -327,6 +327,8 @@ struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes);
 void block_lose(struct block *block);
 void block_unslot(struct world *w, const struct block *block);
 struct region *block_region(struct block *block, unsigned number);
+/* It was freed, and a graph may use it. */
+bool block_is_kept(const struct world *w, const struct block *block);
 
 /* --- work.c --- */
 

@@ -300,6 +300,39 @@ static void lent_draw(struct generator *g)
 	aftermath(g, bytes);
 }
 
+/* A checkpoint of a pool that is gone, and a pool that may lie where it lay. */
+static void past_draw(struct generator *g)
+{
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	unsigned slot = (unsigned)below(g, NAMED_MAX);
+	uint8_t main = stream_of_all(g);
+	struct op checkpoint = op_draw(g, OP_POOL_CHECKPOINT), block;
+	struct op release = checkpoint, restore = checkpoint;
+	struct op drop = op_draw(g, OP_GRAPH_DESTROY);
+
+	checkpoint.a = release.a = restore.a = (uint8_t)slot;
+	release.kind = OP_POOL_RELEASE;
+	restore.kind = OP_POOL_RESTORE;
+	for (unsigned i = 0; i < 2; i++) {
+		pool_set(g, g->thread, slot, true);
+		op_add(g, begin_draw(g, GLOBAL, main));
+		block = alloc_of(g, bytes);
+		op_add(g, block);
+		op_add(g, on_block(g, OP_FREE, block.a, main));
+		g->used &= ~(1ull << block.a);
+		op_add(g, end_draw(g, 0, 0));
+		if (i == 1)
+			break;
+		op_add(g, checkpoint);
+		drop.a = 0;
+		op_add(g, drop);
+		op_add(g, release);
+		op_add(g, op_draw(g, OP_STATS));
+	}
+	op_add(g, restore);
+	pool_set(g, g->thread, slot, false);
+}
+
 /* Another process is handed a block of a named pool, where a graph works that used the
  * memory before. */
 static void handed_draw(struct generator *g)
@@ -370,7 +403,7 @@ static void ordered_draw(struct generator *g)
 	uint8_t stream = stream_draw(g);
 	struct op block;
 
-	for (unsigned i = 2 + (unsigned)below(g, 6); i > 0; i--) {
+	for (unsigned i = 2 + (unsigned)below(g, 14); i > 0; i--) {
 		block = alloc_of(g, bytes);
 		op_add(g, block);
 		op_add(g, slow_fill(g, block.a, stream));
@@ -467,8 +500,8 @@ static void strange_draw(struct generator *g)
 }
 
 static void (*const scenes[])(struct generator *g) = {
-    beside_draw, both_draw,    lag_draw,      rewind_draw, lent_draw,    shared_draw,
-    handed_draw, ordered_draw, newcomer_draw, pinned_draw, strange_draw,
+    past_draw,   beside_draw, both_draw,    lag_draw,      rewind_draw, lent_draw,
+    shared_draw, handed_draw, ordered_draw, newcomer_draw, pinned_draw, strange_draw,
 };
 
 void scene_draw(struct generator *g)

@@ -373,6 +373,32 @@ static void event_op(struct thread *t, const struct op *op)
 
 /* --- calls that only look --- */
 
+static bool is_alone(const struct world *w, const struct block *block)
+{
+	for (const struct block *other = w->blocks; other; other = other->next) {
+		if (other == block && !block->live)
+			return true; /* one of several there is counted */
+		if (other != block && (other->live || block_is_kept(w, other)) &&
+		    block->addr < other->addr + other->bytes &&
+		    other->addr < block->addr + block->bytes)
+			return block->live;
+	}
+	return true;
+}
+
+/* What is in use, and what graphs keep although it was freed. */
+static uint64_t bytes_taken(const struct world *w, int device)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->device == device && !block->host && !block->borrowed &&
+		    (block->live || (block_is_kept(w, block) && !block->bystander)) &&
+		    is_alone(w, block))
+			bytes += block->bytes;
+	return bytes;
+}
+
 static void mem_info(struct thread *t)
 {
 	size_t left = 0, total = 0;
@@ -383,6 +409,14 @@ static void mem_info(struct thread *t)
 	    total != t->world->memory[t->world->spaces[t->space].device])
 		failure(t->world, "cuMemGetInfo says %llu of %llu",
 			(unsigned long long)left, (unsigned long long)total);
+	if (t->world->setting->memory_small || t->world->setting->fault ||
+	    t->world->setting->leak)
+		return;
+	if (left > total - bytes_taken(t->world, t->world->spaces[t->space].device))
+		failure(t->world, "cuMemGetInfo says %llu of %llu, and %llu are taken",
+			(unsigned long long)left, (unsigned long long)total,
+			(unsigned long long)bytes_taken(
+			    t->world, t->world->spaces[t->space].device));
 }
 
 /* The books are looked at before: peaks are of what was live since. */
