@@ -188,7 +188,8 @@ int gcp_pool_barrier(struct gcp_pool *pool)
 {
 	int result = gcp_pages_barrier(pool);
 
-	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+	/* Whatever was in its way: the launch must not come before that work. */
+	return result != 0 ? gcp_pool_complete_by_free(pool) : 0;
 }
 
 /* Takes every free block of the heap out of its books and puts it into the
