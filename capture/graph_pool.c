@@ -6,9 +6,10 @@
  * that allocates from a graph pool hangs a user object on its graph. Graphs
  * share it with everything made from them (executables, clones, parents), and
  * CUDA destroys it when the last of them is gone and no launch is in flight.
- * (Measured on driver 580, also for captures into existing graphs and into the
- * bodies of conditional nodes; not where a context is destroyed with a capture in
- * it: there the memory has gone with the context, and a reference stays.)
+ * (Measured on driver 580, also for captures into existing graphs and into the bodies
+ * of conditional nodes; not for executables whose context is destroyed, nor for a
+ * capture in a green context that is: there the memory has gone with the context, or
+ * is lost with the graph, and a reference stays. conform_*.golden in tests/sim.)
  * The destructor runs on a thread of the driver's and may not call CUDA, so it
  * leaves a note; gcp_tracker_collect reads the notes.
  *

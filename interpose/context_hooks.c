@@ -4,6 +4,7 @@
  * costs a comparison.
  */
 #include "contexts.h"
+#include "driver.h"
 #include "hooks.h"
 #include "resolve.h"
 
@@ -109,6 +110,53 @@ CUresult gcp_hook_cuCtxDestroy(CUcontext ctx)
 CUresult gcp_hook_cuCtxDestroy_v2(CUcontext ctx)
 {
 	return gcp_contexts_destroy(gcp_real.cuCtxDestroy_v2, ctx);
+}
+
+/* A green context keeps its primary one active, also when nobody else retains that
+ * any more: the last one may take it along. (Measured, driver 580.) */
+static __thread struct {
+	struct CUgreenCtx_st *green;
+	CUdevice device;
+} leaving __attribute__((tls_model("initial-exec")));
+
+static CUresult green_destroy(CUdevice device)
+{
+	(void)device;
+	return gcp_real.cuGreenCtxDestroy(leaving.green);
+}
+
+static CUresult green_end(CUcontext ctx)
+{
+	(void)ctx;
+	return gcp_contexts_end_primary(green_destroy, leaving.device);
+}
+
+/* Its own handle as an ordinary context, and its device. */
+static bool green_identify(struct CUgreenCtx_st *green, CUcontext *ret_ctx,
+			   CUdevice *ret_device)
+{
+	struct gcp_visit visit;
+	CUresult result;
+
+	if (!gcp_real.cuCtxFromGreenCtx ||
+	    gcp_real.cuCtxFromGreenCtx(ret_ctx, green) != CUDA_SUCCESS ||
+	    gcp_visit_begin(&visit, *ret_ctx) != CUDA_SUCCESS)
+		return false;
+	result = gcp_real.cuCtxGetDevice(ret_device);
+	gcp_visit_end(&visit);
+	return result == CUDA_SUCCESS;
+}
+
+CUresult gcp_hook_cuGreenCtxDestroy(struct CUgreenCtx_st *green)
+{
+	CUdevice device;
+	CUcontext ctx;
+
+	if (!green_identify(green, &ctx, &device))
+		return gcp_real.cuGreenCtxDestroy(green);
+	leaving.green = green;
+	leaving.device = device;
+	return gcp_contexts_destroy(green_end, ctx);
 }
 
 CUresult gcp_hook_cuDevicePrimaryCtxRelease(CUdevice device)

@@ -179,6 +179,8 @@
 	  (CUcontext ctx), (ctx))                                                      \
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_OPTIONAL,                \
 	  (CUcontext *ret_ctx, struct CUgreenCtx_st * green), (ret_ctx, green))        \
+	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0, GCP_OPTIONAL,                \
+	  (struct CUgreenCtx_st * green), (green))                                     \
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_OPTIONAL,   \
 	  (CUcontext *ret_ctx, CUdevice device), (ret_ctx, device))                    \
 	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0, GCP_OPTIONAL, \

@@ -365,6 +365,45 @@ static void primary_context_that_comes_and_goes(void)
 	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
 }
 
+/* --- green contexts --- */
+
+static CUgreenCtx green_new(void)
+{
+	CUdevResourceDesc description;
+	CUdevResource all;
+	CUgreenCtx green;
+
+	OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&description, &all, 1));
+	OK(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	return green;
+}
+
+/* The last green context ends the primary one, memory and all. */
+static void green_context_that_ends_the_primary(void)
+{
+	CUcontext ctx = primary();
+	CUgreenCtx green = green_new(), other = green_new();
+	CUdeviceptr p = allocated(MIB);
+
+	OK(cuMemFree(p));
+	must(cuDevicePrimaryCtxReset(0) == CUDA_ERROR_NOT_PERMITTED, "it was reset");
+	OK(cuDevicePrimaryCtxRelease(0));
+	p = allocated(MIB);
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuGreenCtxDestroy(other));
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuMemFree(p));
+	OK(cuGreenCtxDestroy(green));
+	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_CONTEXT_IS_DESTROYED, "it lives on");
+	must(primary() == ctx, "another primary context");
+	p = allocated(MIB);
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuCtxSynchronize());
+	OK(cuMemFree(p));
+	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
+}
+
 /* --- older drivers --- */
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
@@ -457,6 +496,7 @@ static const struct scene scenes[] = {
     SCENE(full_device_beside_a_release),
     SCENE(destruction_that_waits_for_another_context),
     SCENE(primary_context_that_comes_and_goes),
+    SCENE(green_context_that_ends_the_primary),
     SCENE(reuse_in_a_capture_of_unknown_order),
     SCENE(blocks_of_a_primary_context_of_unknown_state),
     SCENE(captures_that_nobody_can_ask_about),
