@@ -274,8 +274,7 @@ static void clones(void)
 	TELL(gone());
 	TELL(cuGraphDestroy(first));
 	TELL(gone());
-	MUST(cuUserObjectCreate(&user, NULL, apart_destroy, 1,
-				CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	user = new_object();
 	g = two_fills(false);
 	TELL(cuGraphRetainUserObject(g, user, 3, 0));
 	TELL(cuGraphRetainUserObject(g, user, 1, 2));
