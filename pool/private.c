@@ -189,7 +189,22 @@ int gcp_pool_barrier(struct gcp_pool *pool)
 	int result = gcp_pages_barrier(pool);
 
 	/* Whatever was in its way: the launch must not come before that work. */
-	return result != 0 ? gcp_pool_complete_by_free(pool) : 0;
+	if (result != 0)
+		result = gcp_pool_complete_by_free(pool);
+	if (result != 0)
+		atomic_store(&pool->barrier_due, true);
+	return result;
+}
+
+void gcp_pools_barriers_due(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!atomic_load(&pool->barrier_due) || !gcp_pool_visit(pool))
+			continue;
+		if (atomic_exchange(&pool->barrier_due, false))
+			(void)gcp_pool_barrier(pool); /* an error shows again */
+		gcp_pool_visit_end(pool);
+	}
 }
 
 /* Takes every free block of the heap out of its books and puts it into the

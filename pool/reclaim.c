@@ -53,6 +53,23 @@ static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only,
 	return taken;
 }
 
+/* Freeing pinned memory waits for the context as well, and needs nothing of the
+ * device. */
+static int complete_by_host_free(struct gcp_pool *pool)
+{
+	const struct gcp_driver *driver = &pool->pools->driver;
+	void *p;
+	int result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &p);
+
+	if (result != 0)
+		return result;
+	uint64_t page = gcp_pages_turn(pool);
+	result = driver->host_free(pool->ctx, p);
+	if (result == 0)
+		gcp_pages_completed_by_free(pool, page);
+	return result;
+}
+
 /* A capture forbids fences, but a real free is legal then and waits for the
  * context as well: allocates and frees the least there is. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool)
@@ -64,6 +81,8 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 	if (result == GCP_CUDA_OUT_OF_MEMORY &&
 	    give_back_unused(pool, true, GCP_UNIT) > 0)
 		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
+		return complete_by_host_free(pool);
 	if (result != 0)
 		return result;
 	uint64_t page = gcp_pages_turn(pool);

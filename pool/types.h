@@ -281,8 +281,9 @@ struct gcp_pool {
 	uint64_t vmm_range;           /* bytes of addresses to set aside at once */
 	_Atomic uint64_t vmm_mapped;  /* bytes; written under lock */
 	struct gcp_pages pages;
-	uint64_t unused_bytes; /* in segments that hold no block; lock */
-	uint64_t settled_page; /* closed when settle_pending last asked; lock */
+	uint64_t unused_bytes;    /* in segments that hold no block; lock */
+	uint64_t settled_page;    /* closed when settle_pending last asked; lock */
+	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_regroup regroup;
 	struct gcp_decay decay;
@@ -447,8 +448,7 @@ void gcp_pages_stay(struct gcp_pool *pool);
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t page);
 
-/* --- heap.c, segment.c, slab.c: pool->lock is held
- * ------------------------------------------ */
+/* --- heap.c, segment.c, slab.c: pool->lock is held --- */
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
@@ -524,8 +524,7 @@ uint64_t gcp_slab_bytes(uint64_t block_bytes);
 int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
 RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
-/* --- private.c ---------------------------------------------------------------------
- */
+/* --- private.c --- */
 
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
@@ -554,8 +553,7 @@ struct gcp_block *gcp_take_cached(const struct gcp_request *request);
 /* The rest of the way when the cache gave none. No lock held. */
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
 
-/* --- reclaim.c, stats.c, check.c -------------------------------------------
- */
+/* --- reclaim.c, stats.c, check.c --- */
 
 /* Stages of giving back, cheapest first. */
 enum gcp_reclaim_stage {

@@ -5,6 +5,7 @@
  */
 #include "../../pool/types.h"
 #include "capture_fake.h"
+#include "fake_host.h"
 
 /* A block of a named graph pool that was freed while `*ret_work` ran on it, and that a
  * second capture was then given. */
@@ -82,6 +83,63 @@ static void what_a_graph_recycled_is_done_where_others_write(void **state)
 	must_free(pools, addr);
 }
 
+static void *begin_beside(void *graph)
+{
+	*(void **)graph = begin_with(3, GCP_CAPTURE_THREAD_LOCAL);
+	return NULL;
+}
+
+/* A capture that is given again what eager work, `*ret_work`, still runs on, while
+ * another thread captures, too, and the device is full. */
+static gcp_addr recycled_beside(uint64_t *ret_work, void *ret_graphs[2])
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, begin_beside, &ret_graphs[1]),
+			 0);
+	pthread_join(thread, NULL);
+	ret_graphs[0] = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	*ret_work = fake_submit();
+	must_free(pools, addr);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	fake.memory_limit = fake.memory_used;
+	end(0);
+	return addr;
+}
+
+static void a_capture_that_ends_beside_another_waits_on_a_full_device(void **state)
+{
+	uint64_t work;
+	void *graphs[2];
+	gcp_addr addr = recycled_beside(&work, graphs);
+
+	(void)state;
+	assert_true(fake_is_ordered(work));
+	assert_int_equal(fake_host.blocks, 0);
+	must_free(pools, addr);
+	end(3);
+	graph_destroy(graphs[0]);
+	graph_destroy(graphs[1]);
+}
+
+/* Neither device nor host have anything left to wait by. */
+static void a_barrier_that_cannot_be_set_is_set_later(void **state)
+{
+	uint64_t work;
+	void *graphs[2];
+
+	(void)state;
+	fake_host.limit = 0;
+	gcp_addr addr = recycled_beside(&work, graphs);
+	assert_false(fake_is_ordered(work));
+	end(3);
+	assert_true(fake_is_ordered(work));
+	must_free(pools, addr);
+	graph_destroy(graphs[0]);
+	graph_destroy(graphs[1]);
+}
+
 static struct {
 	int (*wait)(void *fence);
 	struct gcp_pool *pool;
@@ -128,6 +186,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_block_that_outlived_its_graphs_is_exported_when_done),
 	    TEST(what_a_graph_recycled_is_done_where_others_write),
+	    TEST(a_capture_that_ends_beside_another_waits_on_a_full_device),
+	    TEST(a_barrier_that_cannot_be_set_is_set_later),
 	    cmocka_unit_test(who_waits_for_work_holds_nobody_back),
 	    TEST(it_is_exported_while_another_capture_is_under_way_too),
 	};
