@@ -63,7 +63,9 @@ uint64_t gcp_pages_turn(struct gcp_pool *pool)
 {
 	atomic_store_explicit(&pool->pages.filled, 0, memory_order_relaxed);
 	atomic_store_explicit(&pool->pages.early, 0, memory_order_relaxed);
-	return atomic_fetch_add_explicit(&pool->pages.open, 1, memory_order_seq_cst);
+	uint64_t page = atomic_fetch_add(&pool->pages.open, 1);
+	atomic_thread_fence(memory_order_seq_cst); /* ARM: before the driver looks */
+	return page;
 }
 
 /* --- the queue of closed pages: fence_lock is held --------------------------- */

@@ -193,6 +193,7 @@ static int close_locked(struct gcp_host *host)
 		return -EBUSY;
 	uint64_t page =
 	    atomic_fetch_add_explicit(&pages->open, 1, memory_order_seq_cst);
+	atomic_thread_fence(memory_order_seq_cst); /* as gcp_pages_turn */
 	uint64_t bytes = load_bytes(atomic_exchange(&pages->load, 0));
 	int result = GCP_HOST_CALL(host, host_fence_record, world_record, fence->world);
 
