@@ -112,6 +112,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	/* Nobody has left anything: the usual case. */
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return false;
+	int64_t given = chain_bytes(chain); /* once it is there others may take it */
 	gcp_spin_lock(&depot->lock);
 	first = depot->first;
 	if (!first || (chain->first && first->page >= chain->first->page)) {
@@ -122,7 +123,6 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	if (chain->first)
 		depot_insert(depot, chain);
 	gcp_spin_unlock(&depot->lock);
-	int64_t given = chain_bytes(chain);
 	*chain = (struct gcp_chain){first, first->batch.last, first->batch.count};
 	atomic_fetch_add_explicit(&pool->depot_bytes, given - chain_bytes(chain),
 				  memory_order_relaxed);

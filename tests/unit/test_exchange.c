@@ -1,0 +1,99 @@
+/*
+ * test_exchange.c - a thread that gives a batch to a depot is stopped just behind the
+ * depot's lock, and another one takes the batch apart meanwhile.
+ */
+#include "../../pool/cache.h"
+#include "fake.h"
+
+#include <pthread.h>
+
+static void depot_left(void);
+
+static void stopped_unlock(struct gcp_spin *lock)
+{
+	gcp_spin_unlock(lock);
+	depot_left();
+}
+
+/* This program has depots of its own. */
+#define gcp_spin_unlock stopped_unlock
+#include "../../pool/depot.c"
+#undef gcp_spin_unlock
+
+enum { BLOCKS = 4, BYTES = 64 << 10 };
+
+static struct gcp_pools *pools;
+static struct gcp_pool *pool;
+static bool armed;
+
+static void *take_it_all(void *arg)
+{
+	gcp_addr addrs[BLOCKS];
+
+	for (int i = 0; i < BLOCKS; i++)
+		addrs[i] = must_alloc(pool, BYTES);
+	for (int i = 0; i < BLOCKS; i++)
+		must_free(pools, addrs[i]);
+	assert_int_equal(gcp_pages_complete(pool, gcp_pages_tag(pool)), 0);
+	gcp_pools_thread_exit(pools);
+	return arg;
+}
+
+static void depot_left(void)
+{
+	pthread_t thread;
+
+	if (!armed)
+		return;
+	armed = false;
+	assert_int_equal(pthread_create(&thread, NULL, take_it_all, NULL), 0);
+	pthread_join(thread, NULL);
+}
+
+/* Blocks of the program, as if they were freed just now. */
+static struct gcp_chain chain_of(const gcp_addr *addrs)
+{
+	struct gcp_chain chain;
+
+	gcp_chain_init(&chain);
+	for (int i = 0; i < BLOCKS; i++) {
+		struct gcp_block *block = gcp_map_find(pools->map, addrs[i]);
+
+		block->page = gcp_pages_tag(pool);
+		block->next = NULL;
+		gcp_block_set_state(block, GCP_BLOCK_CACHED);
+		gcp_chain_append(&chain, block, &block->next, 1);
+	}
+	assert_int_equal(gcp_pages_complete(pool, gcp_pages_tag(pool)), 0);
+	return chain;
+}
+
+static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
+{
+	gcp_addr addrs[2 * BLOCKS];
+
+	(void)state;
+	fake_reset();
+	pools = fake_pools(NULL);
+	pool = fake_pool(pools);
+	for (int i = 0; i < 2 * BLOCKS; i++)
+		addrs[i] = must_alloc(pool, BYTES);
+	atomic_store(&pool->hurried, 1);
+	struct gcp_chain older = chain_of(addrs);
+	assert_true(gcp_depot_put(pool, &older));
+	struct gcp_chain chain = chain_of(addrs + BLOCKS);
+	armed = true;
+	assert_true(
+	    gcp_depot_exchange(pool, gcp_class_of(&pools->classes, BYTES), &chain));
+	assert_false(armed);
+	assert_int_equal(pool->depot_bytes, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_batch_given_to_a_depot_is_looked_at_no_more),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
