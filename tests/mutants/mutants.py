@@ -147,11 +147,14 @@ class Trials:
     def run(self, name, test, seeds):
         """(whether it failed, seconds, what it said)"""
         product = self.product(name, test)
-        if test in ("explore", "faults"):
+        kind, _, generation = test.partition("-")
+        if kind in ("explore", "faults"):
             explorer = os.path.join(self.build, "tests", "explore", "explore")
-            command = [explorer, "--library", product, "--new", "--from", "1",
+            first = str(int(generation or "0") << 60 | 1)
+            command = [explorer, "--library", product, "--from", first,
                        "--count", str(seeds or 1000)]
-            command += ["--faults"] if test == "faults" else []
+            command += [] if generation else ["--new"]
+            command += ["--faults"] if kind == "faults" else []
             # See explore_env of tests/explore/meson.build.
             return self.started(command, {**os.environ, "MALLOC_PERTURB_": "0"}, self.build)
         entry = self.tests.get(test)
