@@ -339,10 +339,9 @@ struct gcp_stats {
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
 };
 
-/* Sum over the pools of `device`, exact at one moment. Peaks of what threads
- * count for themselves are exact with one thread, and may be off by at most
- * 8 MiB for each thread with several.
- * -ENOENT: no pool there. */
+/* Sum over the pools of `device`, exact while no thread allocates or frees. Peaks of
+ * what threads count for themselves are exact with one thread, and may be off by at
+ * most 8 MiB for each thread with several. -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
 void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
 

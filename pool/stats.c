@@ -86,13 +86,20 @@ static void pool_gather(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pools->registry_lock);
 }
 
+/* A thread may hand over a free while the allocation, another thread's, is still in a
+ * tally that was gathered before it: below zero for a moment. */
+static uint64_t current_of(const struct gcp_gauge *gauge)
+{
+	return (int64_t)gauge->current > 0 ? gauge->current : 0;
+}
+
 uint64_t gcp_pool_allocated(struct gcp_pool *pool)
 {
 	uint64_t bytes;
 
 	pool_gather(pool);
 	pthread_mutex_lock(&pool->lock);
-	bytes = pool->stats.allocated_bytes.current;
+	bytes = current_of(&pool->stats.allocated_bytes);
 	pthread_mutex_unlock(&pool->lock);
 	return bytes;
 }
@@ -106,7 +113,7 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 #define GCP_X(name, meaning)                                                           \
-	sum->name.current += stats->name.current;                                      \
+	sum->name.current += current_of(&stats->name);                                 \
 	sum->name.peak += stats->name.peak;                                            \
 	sum->name.allocated += stats->name.allocated;                                  \
 	sum->name.freed += stats->name.freed;

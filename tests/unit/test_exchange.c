@@ -1,6 +1,7 @@
 /*
  * test_exchange.c - a thread that gives a batch to a depot is stopped just behind the
- * depot's lock, and another one takes the batch apart meanwhile.
+ * depot's lock, and another one takes the batch apart meanwhile. And counts of threads
+ * that are handed over in another order than they came about.
  */
 #include "../../pool/cache.h"
 #include "fake.h"
@@ -89,10 +90,34 @@ static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
 	assert_int_equal(pool->depot_bytes, 0);
 }
 
+/* One thread allocates, another frees; only the latter has handed its counts over. */
+static void a_free_counted_before_its_allocation_shows_no_huge_number(void **state)
+{
+	struct gcp_tally tally = {0};
+
+	(void)state;
+	fake_reset();
+	pools = fake_pools(NULL);
+	pool = fake_pool(pools);
+	must_free(pools, must_alloc(pool, BYTES));
+	for (int i = 0; i < 2; i++) {
+		gcp_tally_count(&tally, i == 0 ? -1 : 1, BYTES, BYTES);
+		pthread_mutex_lock(&pool->lock);
+		gcp_tally_hand_over(pool, &tally);
+		pthread_mutex_unlock(&pool->lock);
+		assert_int_equal(must_stats(pools).allocation.current, 0);
+		assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
+		assert_int_equal(gcp_pools_reclaimable(pools, 0),
+				 must_stats(pools).reserved_bytes.current);
+	}
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_batch_given_to_a_depot_is_looked_at_no_more),
+	    cmocka_unit_test(a_free_counted_before_its_allocation_shows_no_huge_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
