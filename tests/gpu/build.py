@@ -19,6 +19,7 @@ PROGRAMS = {
     "errors": STYLES,
     "forks": STYLES,
     "graphs": STYLES,
+    "greens": ["linked", "dlsym"],
     "ipc": STYLES,
     "life": STYLES,
     "lifetimes": STYLES,

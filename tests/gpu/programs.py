@@ -69,6 +69,10 @@ def contexts(bench):
     return transcript(bench, "contexts", styles=("static", "shared", "linked"))
 
 
+def greens(bench):
+    return transcript(bench, "greens", styles=("linked", "dlsym"))
+
+
 def views(bench):
     return transcript(bench, "views")
 

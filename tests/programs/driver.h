@@ -20,6 +20,12 @@
 	X(cuDevicePrimaryCtxRetain)                                                    \
 	X(cuDevicePrimaryCtxRelease)                                                   \
 	X(cuDevicePrimaryCtxReset)                                                     \
+	X(cuDevicePrimaryCtxGetState)                                                  \
+	X(cuDeviceGetDevResource)                                                      \
+	X(cuDevResourceGenerateDesc)                                                   \
+	X(cuGreenCtxCreate)                                                            \
+	X(cuGreenCtxDestroy)                                                           \
+	X(cuCtxFromGreenCtx)                                                           \
 	X(cuCtxCreate)                                                                 \
 	X(cuCtxDestroy)                                                                \
 	X(cuCtxSetCurrent)                                                             \
