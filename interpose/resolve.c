@@ -57,18 +57,26 @@ static struct gcp_elf libcuda;
 /* libcuda may look up its own functions while we ask it for them. */
 static __thread bool resolving __attribute__((tls_model("initial-exec")));
 
-static bool resolve_locked(void);
+static void resolve_locked(const struct gcp_elf *found);
 
 bool gcp_resolve_now(void)
 {
+	struct gcp_elf found;
 	bool done;
 
 	if (resolving)
 		return false;
+	/* Without the lock: the loader has one of its own, and holds it while the
+	 * constructors of a library run, which may come here. */
+	resolving = true;
+	done = gcp_elf_find("libcuda.so.1", &found) && gcp_elf_pin(&found);
+	resolving = false;
+	if (!done)
+		return false;
 	pthread_mutex_lock(&resolve_lock);
 	resolving = true;
-	done = atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed) ||
-	       resolve_locked();
+	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed))
+		resolve_locked(&found);
 	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
 	resolving = false;
 	pthread_mutex_unlock(&resolve_lock);
@@ -124,12 +132,11 @@ static bool is_exported(void *const *exported, const void *given)
 	return false;
 }
 
-static bool resolve_locked(void)
+static void resolve_locked(const struct gcp_elf *found)
 {
 	void *exported[ROW_COUNT], *given;
 
-	if (!gcp_elf_find("libcuda.so.1", &libcuda) || !gcp_elf_pin(&libcuda))
-		return false;
+	libcuda = *found;
 	for (int i = 0; i < ROW_COUNT; i++) {
 		exported[i] = gcp_elf_symbol(&libcuda, rows[i].name);
 		*rows[i].slot = exported[i];
@@ -147,7 +154,6 @@ static bool resolve_locked(void)
 			map_add(given, rows[i].entry);
 	}
 	gcp_life_watch_forks();
-	return true;
 }
 
 bool gcp_resolve_complete(void)

@@ -35,31 +35,32 @@ struct gcp_runtime {
 
 static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool runtime_fill(struct gcp_runtime *runtime, const char *version)
+static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 {
-	struct gcp_elf elf;
-
-	if (!gcp_elf_find(version, &elf) || !gcp_elf_pin(&elf))
-		return false;
-	*(void **)&runtime->cudaMalloc = gcp_elf_symbol(&elf, "cudaMalloc");
-	*(void **)&runtime->cudaFree = gcp_elf_symbol(&elf, "cudaFree");
-	*(void **)&runtime->cudaSetDevice = gcp_elf_symbol(&elf, "cudaSetDevice");
+	*(void **)&runtime->cudaMalloc = gcp_elf_symbol(elf, "cudaMalloc");
+	*(void **)&runtime->cudaFree = gcp_elf_symbol(elf, "cudaFree");
+	*(void **)&runtime->cudaSetDevice = gcp_elf_symbol(elf, "cudaSetDevice");
 	return runtime->cudaMalloc && runtime->cudaFree && runtime->cudaSetDevice;
 }
 
-/* Filled once, under runtime_lock; NULL: there is no such cudart. */
+/* Filled once, under runtime_lock; NULL: there is no such cudart. The loader is asked
+ * without that lock: it has one of its own, and holds it while the constructors of a
+ * library run, which may come here. */
 static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 					     atomic_bool *filled, const char *version)
 {
+	struct gcp_elf elf;
 	int saved = errno;
 
 	if (atomic_load_explicit(filled, memory_order_acquire))
 		return runtime;
-	pthread_mutex_lock(&runtime_lock);
-	if (!atomic_load_explicit(filled, memory_order_relaxed) &&
-	    runtime_fill(runtime, version))
-		atomic_store_explicit(filled, true, memory_order_release);
-	pthread_mutex_unlock(&runtime_lock);
+	if (gcp_elf_find(version, &elf) && gcp_elf_pin(&elf)) {
+		pthread_mutex_lock(&runtime_lock);
+		if (!atomic_load_explicit(filled, memory_order_relaxed) &&
+		    runtime_fill(runtime, &elf))
+			atomic_store_explicit(filled, true, memory_order_release);
+		pthread_mutex_unlock(&runtime_lock);
+	}
 	errno = saved;
 	return atomic_load(filled) ? runtime : NULL;
 }
