@@ -198,18 +198,40 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 	return memory_freed(ptr, result);
 }
 
+/* In a visit to the context. An event recorded now: the stream alone may be idle, and
+ * its next work, as this free, have to come after that of the default stream. */
+static CUresult memory_wait_event(CUstream stream)
+{
+	CUevent event = NULL;
+	CUresult result;
+
+	if (!gcp_real.cuEventCreate || !gcp_real.cuEventRecord ||
+	    !gcp_real.cuEventSynchronize || !gcp_real.cuEventDestroy_v2)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventRecord(event, stream);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuEventSynchronize(event);
+	gcp_real.cuEventDestroy_v2(event);
+	/* Of a context that this driver cannot tell us. */
+	if (result == CUDA_ERROR_INVALID_HANDLE && gcp_real.cuStreamSynchronize)
+		result = gcp_real.cuStreamSynchronize(stream);
+	return result;
+}
+
 /* The context of `stream` has other streams than the block's, and the block's page
  * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
  * for there is no page of that other context to free the block into. */
-static CUresult memory_wait_stream(CUstream stream)
+static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
 {
 	struct gcp_visit visit;
-	CUresult result = gcp_visit_begin(&visit, NULL);
+	CUresult result = gcp_visit_begin(&visit, ctx);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuStreamSynchronize ? gcp_real.cuStreamSynchronize(stream)
-					      : CUDA_ERROR_NOT_SUPPORTED;
+	result = memory_wait_event(stream);
 	gcp_visit_end(&visit);
 	return result;
 }
@@ -227,14 +249,14 @@ static CUresult memory_leave_stream(CUstream stream, void *owner)
 	else if (gcp_real.cuStreamGetCtx)
 		result = gcp_real.cuStreamGetCtx(stream, &ctx);
 	else
-		return memory_wait_stream(stream);
+		return memory_wait_stream(NULL, stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
 		return CUDA_SUCCESS;
-	return memory_wait_stream(stream);
+	return memory_wait_stream(ctx, stream);
 }
 
 /* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,

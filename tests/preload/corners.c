@@ -63,6 +63,26 @@ static void free_on_a_default_stream_of_another_context(void)
 	must_not_come_too_early(mine);
 }
 
+/* The stream is idle, but what it is given, the free too, comes after its context's
+ * default stream. */
+static void free_on_an_idle_stream_of_another_context(void)
+{
+	CUcontext other, here;
+	CUstream mine, others;
+	CUdeviceptr p;
+
+	other = context_new(&others);
+	OK(cuStreamCreate(&others, CU_STREAM_DEFAULT));
+	here = context_new(&mine);
+	p = allocated(MIB);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, CU_STREAM_LEGACY));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	must_not_come_too_early(mine);
+}
+
 /* In its own context it waits for nothing, as on plain CUDA. */
 static void free_on_a_stream_of_its_context(void)
 {
@@ -486,6 +506,7 @@ static void trim_beside_a_capture_without_modes(void)
 static const struct scene scenes[] = {
     SCENE(free_on_a_stream_of_another_context),
     SCENE(free_on_a_default_stream_of_another_context),
+    SCENE(free_on_an_idle_stream_of_another_context),
     SCENE(free_on_a_stream_of_its_context),
     SCENE(free_on_a_stream_of_another_context_beside_a_capture),
     SCENE(free_on_no_stream),
