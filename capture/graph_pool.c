@@ -143,6 +143,7 @@ void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
 	if (references(graph_pool) > 0)
 		return;
 	memory_surrender(graph_pool);
+	graph_pool->lives++;
 	if (graph_pool->named)
 		return; /* its id may be used again */
 	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);

@@ -10,7 +10,7 @@ struct heap_entry {
 };
 
 struct gcp_graph_pool_state {
-	uint64_t id;
+	uint64_t id, lives;
 	size_t count;
 	struct heap_entry heaps[];
 };
@@ -47,6 +47,7 @@ static int checkpoint(struct gcp_graph_pool *graph_pool,
 	if (!state)
 		return -ENOMEM;
 	state->id = graph_pool->id;
+	state->lives = graph_pool->lives;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		struct heap_entry *slot = &state->heaps[state->count];
 		int result = gcp_heap_checkpoint(entry->heap, &slot->state);
@@ -99,7 +100,7 @@ static bool is_current(const struct gcp_graph_pool *graph_pool,
 	struct gcp_graph_heap *entry;
 	size_t found = 0;
 
-	if (state->id != graph_pool->id)
+	if (state->id != graph_pool->id || state->lives != graph_pool->lives)
 		return false;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
 		const struct gcp_heap_state *heap_state = state_of(state, entry->heap);

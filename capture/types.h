@@ -39,6 +39,7 @@ struct gcp_graph_pool {
 					  * program, or for one allocation */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
 	uint64_t last_capture_id;
+	uint64_t lives; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	struct gcp_host_keep *host_keep; /* pinned memory; NULL: none yet */
 	TAILQ_ENTRY(gcp_graph_pool) link;

@@ -426,6 +426,28 @@ static void a_wrong_restore_changes_nothing(void **state)
 	gcp_graph_pool_release(tracker, other);
 }
 
+/* Nothing was live, so no heap tells one life from the next. */
+static void an_empty_checkpoint_does_not_outlive_its_pool(void **state)
+{
+	struct gcp_graph_pool_state *checkpoint;
+	void *owner;
+	uint64_t id;
+
+	(void)state;
+	gcp_graph_pool_create(tracker, &id);
+	gcp_graph_pool_use(tracker, id);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), 0);
+	gcp_graph_pool_release(tracker, id);
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	end(0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
+	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
+	gcp_graph_pool_state_destroy(checkpoint);
+	graph_destroy(graph);
+}
+
 /* The context goes, and the heap begins a new life in its next one. */
 static void a_checkpoint_does_not_outlive_its_context(void **state)
 {
@@ -488,6 +510,7 @@ int main(void)
 	    TEST(a_pool_that_reached_zero_can_be_used_again),
 	    TEST(a_restored_pool_keeps_off_what_was_live),
 	    TEST(a_wrong_restore_changes_nothing),
+	    TEST(an_empty_checkpoint_does_not_outlive_its_pool),
 	    TEST(a_checkpoint_does_not_outlive_its_context),
 	    TEST(a_full_device_in_a_capture_gives_back_what_is_cached),
 	};
