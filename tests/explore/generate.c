@@ -393,6 +393,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 void history_calm(const struct history *history, uint8_t *ret_kept)
 {
 	memset(ret_kept, 1, OPS_MAX);
+	if (seed_generation(history->seed) > 2)
+		return;
 	for (uint32_t i = 0; i < history->count; i++)
 		if (kinds[history->ops[i].kind].group == GROUP_CROWDS)
 			ret_kept[i] = 0;

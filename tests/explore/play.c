@@ -302,6 +302,9 @@ void play(const struct setting *setting, const struct history *history,
 	bool early = setting->generation > 0 && setting->seed % 2;
 
 	mine = *setting;
+	/* Short of memory the library takes back what it could keep for graphs. */
+	mine.tight |=
+	    setting->fault && setting->fault->code == CUDA_ERROR_OUT_OF_MEMORY;
 	w->setting = &mine;
 	w->history = history;
 	w->threads = threads;
