@@ -11,8 +11,11 @@
 #include "process.h"
 #include "writers.h"
 
-static const char *const libraries[] = {"libibverbs.so", "libgdrapi.so",
-					"libfabric.so"};
+/* Before ".so", or before "-" and a hash: so a Python package names those that it
+ * brings along. libcufile lets storage write. */
+static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
+					"libcufile",  "libmlx5",   "libcxi",
+					"libpsm2"};
 
 static atomic_bool found;
 static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
@@ -22,6 +25,18 @@ struct gcp_look {
 	bool full; /* look at all names, not only at the count */
 	bool found;
 };
+
+static bool is_writer(const char *name)
+{
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
+		size_t length = strlen(libraries[i]);
+
+		if (strncmp(name, libraries[i], length) == 0 &&
+		    (name[length] == '.' || name[length] == '-'))
+			return true;
+	}
+	return false;
+}
 
 static int writers_visit(struct dl_phdr_info *info, size_t size, void *data)
 {
@@ -34,10 +49,7 @@ static int writers_visit(struct dl_phdr_info *info, size_t size, void *data)
 	if (!look->full && look->adds == atomic_load(&adds_seen))
 		return 1;
 	look->full = true;
-	name = slash ? slash + 1 : name;
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
-		if (strncmp(name, libraries[i], strlen(libraries[i])) == 0)
-			look->found = true;
+	look->found = is_writer(slash ? slash + 1 : name);
 	return look->found;
 }
 

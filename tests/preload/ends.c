@@ -1,8 +1,11 @@
 /*
- * ends.c - what ends while other threads work: rare situations, as corners.c.
+ * ends.c - what ends while other threads work, and who else writes: rare situations,
+ * as corners.c.
  *
  *   ends SCENE    plays one; 0: all is as on plain CUDA
  */
+#include <dlfcn.h>
+
 #include "corners.h"
 
 /* --- streams ---------------------------------------------------------------------- */
@@ -89,11 +92,49 @@ static void context_destroyed_after_another_thread_has_used_its_stream(void)
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
+/* --- devices that write by themselves ----------------------------------------------
+ */
+
+/* A device that is in no stream's order writes into memory as soon as it has it. */
+static void written_by_a_device_of(const char *library)
+{
+	char path[4096];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	CUstream stream;
+
+	path[length > 0 ? length : 0] = 0;
+	strcpy(strrchr(path, '/') + 1, library);
+	must(dlopen(path, RTLD_NOW) != NULL, "the library is there");
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 300; i++) {
+		CUdeviceptr p = allocated(4 * MIB);
+
+		gcpsim_touch(p, 4 * MIB, 1);
+		OK(cuMemsetD8Async(p, 1, 4 * MIB, stream));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_hazards() == 0, "it writes into memory that work still uses");
+}
+
+/* As Python packages rename what they bring along. */
+static void network_card_of_a_bundled_library(void)
+{
+	written_by_a_device_of("libibverbs-1de1263b.so");
+}
+
+static void storage_that_writes_by_itself(void)
+{
+	written_by_a_device_of("libcufile.so");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scene scenes[] = {
     SCENE(stream_destroyed_after_another_thread_has_used_it),
     SCENE(context_destroyed_after_another_thread_has_used_its_stream),
+    SCENE(network_card_of_a_bundled_library),
+    SCENE(storage_that_writes_by_itself),
 };
 
 int main(int argc, char **argv)
