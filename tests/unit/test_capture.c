@@ -452,6 +452,29 @@ static void no_stream_is_asked_of_a_context_that_has_gone(void **state)
 	graph_destroy(graph);
 }
 
+static void a_context_that_has_gone_proves_nothing(void **state)
+{
+	void *const other = (void *)0x20000;
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	gcp_tracker_forked(tracker);
+	cuda.streams[3] = cuda.streams[0];
+	gcp_tracker_joined(tracker, other, stream_handle(3));
+	must_free(pools, addr);
+	gcp_tracker_context_ending(tracker);
+	gcp_tracker_context_gone(tracker, other);
+	cuda.destroyed = 1u << 3;
+	gcp_tracker_context_ended(tracker, other, true);
+	gcp_addr next = capture_alloc(3 * MIB);
+	assert_int_not_equal(next, addr);
+	must_free(pools, next);
+	end(0);
+	graph_destroy(graph);
+}
+
 /* --- several captures
  * ------------------------------------------------------------------------------------
  */
@@ -555,6 +578,7 @@ int main(void)
 	    TEST(a_stream_about_to_be_destroyed_proves_nothing),
 	    TEST(no_stream_is_asked_while_a_context_may_be_ending),
 	    TEST(no_stream_is_asked_of_a_context_that_has_gone),
+	    TEST(a_context_that_has_gone_proves_nothing),
 	    TEST(nobody_joins_a_capture_whose_end_is_under_way),
 	    TEST(several_captures_hold_a_block_together),
 	    TEST(a_named_pool_serves_its_capture_after_a_shared_block),
