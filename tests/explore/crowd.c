@@ -158,6 +158,7 @@ static void crowd(struct thread *t, const struct op *op)
 		pthread_join(members[i].handle, NULL);
 	for (unsigned i = 0; i < count; i++)
 		w->left |= members[i].left;
+	w->streams_gone += count; /* theirs */
 	for (unsigned i = 0; i < count; i++)
 		if (members[i].call)
 			failure(w, "in a crowd %.40s gives %d", members[i].call,
