@@ -2,10 +2,12 @@
  * launches.c - the hooks on kernel launches. They note the stream that a thread
  * works on while captures are under way, for memory that it allocates then may
  * belong to that stream's capture; and they tell the pools which streams are in
- * use, which costs two loads for one that was used of late.
+ * use, which costs two loads for one that was used of late. One that fails for want of
+ * memory gets a second chance, as creators.c.
  */
 #include "hooks.h"
 #include "life.h"
+#include "memory.h"
 #include "streams.h"
 
 static void launch_on(CUstream stream, bool per_thread)
@@ -35,16 +37,30 @@ static void launch_orders(const struct CUlaunchConfig_st *config)
 	}
 }
 
+/* A kernel's local memory is taken at its launch, which fails if the pools have all of
+ * it: then they give theirs back. Not beside a capture, and not for errors that stay.
+ */
+static bool launch_reclaims(CUresult result)
+{
+	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
+	       !gcp_process_capturing() && gcp_creators_reclaim(result);
+}
+
 CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
 				 unsigned int grid_y, unsigned int grid_z,
 				 unsigned int block_x, unsigned int block_y,
 				 unsigned int block_z, unsigned int shared_bytes,
 				 CUstream stream, void **parameters, void **extra)
 {
+	CUresult result;
+
 	launch_on(stream, false);
-	return gcp_real.cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x,
-				       block_y, block_z, shared_bytes, stream,
-				       parameters, extra);
+	do
+		result = gcp_real.cuLaunchKernel(
+		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+		    shared_bytes, stream, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
 }
 
 CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
@@ -53,29 +69,45 @@ CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
 				      unsigned int block_z, unsigned int shared_bytes,
 				      CUstream stream, void **parameters, void **extra)
 {
+	CUresult result;
+
 	launch_on(stream, true);
-	return gcp_real.cuLaunchKernel_ptsz(function, grid_x, grid_y, grid_z, block_x,
-					    block_y, block_z, shared_bytes, stream,
-					    parameters, extra);
+	do
+		result = gcp_real.cuLaunchKernel_ptsz(
+		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+		    shared_bytes, stream, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
 }
 
 CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
 				   CUfunction function, void **parameters, void **extra)
 {
+	CUresult result;
+
 	if (config) {
 		launch_on(config->hStream, false);
 		launch_orders(config);
 	}
-	return gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
+	do
+		result = gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
 }
 
 CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 					CUfunction function, void **parameters,
 					void **extra)
 {
+	CUresult result;
+
 	if (config) {
 		launch_on(config->hStream, true);
 		launch_orders(config);
 	}
-	return gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
+	do
+		result =
+		    gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
 }

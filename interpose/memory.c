@@ -45,9 +45,14 @@ static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint6
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	uint64_t start = gcp_tally_clock();
-	CUresult result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
-	uint64_t ns = gcp_tally_clock() - start;
+	CUresult result;
+	uint64_t ns;
 
+	/* With a second chance when memory is out, as creators.c. */
+	do
+		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
+	while (gcp_creators_reclaim(result));
+	ns = gcp_tally_clock() - start;
 	gcp_tally_call(GCP_TALLY_mem_alloc, start, bytes, result);
 	memory_counted(result, ret_ptr ? *ret_ptr : 0, bytes, ns);
 	return result;

@@ -8,6 +8,7 @@
 
 #include "driver.h"
 #include "life.h"
+#include "memory.h"
 #include "pitch.h"
 #include "report.h"
 
@@ -67,8 +68,10 @@ CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 	CUresult result;
 	size_t bytes;
 
-	result =
-	    gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height, element);
+	do
+		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
+						     element);
+	while (gcp_creators_reclaim(result));
 	ns = gcp_tally_clock() - start;
 	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
 	gcp_tally_call(GCP_TALLY_mem_alloc_pitch, start, bytes, result);

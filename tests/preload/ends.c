@@ -128,12 +128,35 @@ static void storage_that_writes_by_itself(void)
 	written_by_a_device_of("libcufile.so");
 }
 
+/* --- launches
+ * ------------------------------------------------------------------------- */
+
+/* Fails for want of memory that the pool only keeps, as a kernel of much local memory.
+ */
+static void launch_on_a_device_full_of_cache(void)
+{
+	unsigned long long ns = 1;
+	void *parameters[] = {&ns};
+	CUfunction function;
+	CUmodule module;
+
+	primary();
+	OK(cuModuleLoadData(&module, ""));
+	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
+	OK(cuMemFree(allocated(64 * MIB)));
+	OK(cuCtxSynchronize());
+	must(gcpsim_fail("cuLaunchKernel:1") == 0, "the plan makes sense");
+	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+	must(gcpsim_memory_live(0) == 0, "the pool gave back what it could");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scene scenes[] = {
     SCENE(stream_destroyed_after_another_thread_has_used_it),
     SCENE(context_destroyed_after_another_thread_has_used_its_stream),
     SCENE(network_card_of_a_bundled_library),
+    SCENE(launch_on_a_device_full_of_cache),
     SCENE(storage_that_writes_by_itself),
 };
 
