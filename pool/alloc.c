@@ -78,7 +78,8 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 /* --- free ---------------------------------------------------------------- */
 
 /* True: the page should be closed. */
-static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block, bool waits)
+static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
+						   struct gcp_block *block)
 {
 	uint64_t size = block->size;
 	struct gcp_tally mine;
@@ -89,7 +90,7 @@ static bool free_to_heap(struct gcp_pool *pool, struct gcp_block *block, bool wa
 	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
 	gcp_tally_hand_over(pool, &pool->tally);
 	gcp_heap_put(&pool->common, block);
-	bool due = gcp_regroup_is_due(pool, size, waits);
+	bool due = gcp_regroup_is_due(pool, size);
 	pthread_mutex_unlock(&pool->lock);
 	return gcp_pages_fill_large(pool, size) || due;
 }
@@ -102,21 +103,24 @@ static void count_held_free(struct gcp_pool *pool)
 }
 
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
- * all work to do, and cudaFree does wait. */
-static int free_end(struct gcp_pool *pool, uint64_t page, bool close)
+ * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
+ * it that a page is closed. */
+static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t page,
+					      bool close, bool waits)
 {
 	int result = 0;
 
-	if (__builtin_expect(pool->pools->config.blocking_free, 0))
+	if (!waits)
+		return close ? gcp_pages_close_early(pool, true) : 0;
+	if (pool->pools->config.blocking_free)
 		result = gcp_pages_complete(pool, page);
-	else if (__builtin_expect(close, 0))
+	else
 		result = gcp_pages_close(pool, page);
-	if (__builtin_expect(close && result == 0, 0))
+	if (close && result == 0)
 		result = gcp_pool_regroup(pool);
-	if (__builtin_expect(close && result == 0, 0))
+	if (close && result == 0)
 		result = gcp_pool_decay(pool);
-	if (__builtin_expect(close && result <= 0 && pool->pools->config.cache_limit,
-			     0))
+	if (close && result <= 0 && pool->pools->config.cache_limit)
 		result = gcp_pool_limit(pool);
 	return result == -EBUSY ? 0 : result;
 }
@@ -134,10 +138,10 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 		count_held_free(pool);
 	if (block->size_class != GCP_CLASS_NONE)
 		cache = gcp_cache_mine(pool);
-	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block, waits);
-	if (waits)
-		return free_end(pool, page, close);
-	return close ? gcp_pages_close_early(pool, true) : 0;
+	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
+	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))
+		return free_end(pool, page, close, waits);
+	return 0;
 }
 
 static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)

@@ -134,7 +134,7 @@ static int regroup(struct gcp_pool *pool)
 	return result == -EBUSY ? 0 : result;
 }
 
-bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed, bool may_look)
+bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
 {
 	struct gcp_regroup *regroup = &pool->regroup;
 
@@ -142,11 +142,8 @@ bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed, bool may_look)
 	    regroup->debt_ns >= COST_BURST_NS)
 		return false;
 	regroup->freed_bytes += freed;
-	if (!may_look || is_small(pool, 1) ||
-	    regroup->freed_bytes < pool->stats.reserved_bytes.current / LOOK_SHARE)
-		return false;
-	regroup->freed_bytes = 0;
-	return true;
+	return !is_small(pool, 1) &&
+	       regroup->freed_bytes >= pool->stats.reserved_bytes.current / LOOK_SHARE;
 }
 
 int gcp_pool_regroup(struct gcp_pool *pool)
@@ -164,6 +161,7 @@ int gcp_pool_regroup(struct gcp_pool *pool)
 	if (result != 0)
 		return result;
 	pthread_mutex_lock(&pool->lock);
+	pool->regroup.freed_bytes = 0;
 	gcp_heap_advance(&pool->common);
 	flush = !is_worth_it(pool) && is_worth_a_flush(pool);
 	pthread_mutex_unlock(&pool->lock);

@@ -25,9 +25,9 @@ struct gcp_regroup {
 	uint64_t debt_ns;          /* time that it cost and that is not saved yet */
 };
 
-/* A large block was freed, by a call that `may_look`. True: the page should be closed,
- * for a look at what is idle. pool->lock is held. */
-bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed, bool may_look);
+/* A large block was freed. True: the page should be closed, for a look at what is
+ * idle, if the call may look. pool->lock is held. */
+bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed);
 
 /* Gives idle segments back if that helps the next miss. Only inside a free, no
  * lock held. 0, or a sticky device error. */
