@@ -7,6 +7,8 @@
  * made peers are noted here, and get access to all that is mapped, now and later.
  * Access is never taken away again.
  */
+#include <errno.h>
+
 #include "driver.h"
 #include "hooks.h"
 #include "life.h"
@@ -154,20 +156,18 @@ static CUresult vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 	return result;
 }
 
-/* A peer could not be let in, and nobody has said so yet. */
-static atomic_bool peer_refused;
-
-/* A peer that cannot be let in must not cost the owner his memory. */
+/* A peer that cannot be let in must not cost the owner what he holds. New memory that
+ * a peer cannot reach is of no use: pool/ takes ordinary memory instead, of which the
+ * driver itself sees to it that peers reach it. */
 static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
 {
 	uint64_t own = UINT64_C(1) << device, all = atomic_load(&peers[device]) | own;
 	CUresult result = vmm_open_to(all, addr, bytes);
 
-	if (result != CUDA_SUCCESS && all != own) {
-		atomic_store(&peer_refused, true);
-		result = vmm_open_to(own, addr, bytes);
-	}
-	return (int)result;
+	if (result == CUDA_SUCCESS || all == own)
+		return (int)result;
+	result = vmm_open_to(own, addr, bytes);
+	return result == CUDA_SUCCESS ? -EACCES : (int)result;
 }
 
 static int vmm_unmap(gcp_addr addr, uint64_t bytes)
@@ -227,11 +227,11 @@ CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	uint64_t bit = UINT64_C(1) << device;
 	if (atomic_fetch_or(&peers[owner], bit) & bit || !gcp_process_pooling())
 		return result;
-	if (gcp_pools_reopen(gcp_process.pools, owner) != 0 ||
-	    atomic_exchange(&peer_refused, false))
+	if (gcp_pools_reopen(gcp_process.pools, owner) != 0)
 		gcp_message(GCP_LEVEL_ERROR,
-			    "device %d gets no access to the mapped memory of device "
-			    "%d, which fails if used; GCPOOL_BACKEND=segments has none",
+			    "device %d gets no access to memory that device %d has "
+			    "mapped already, which fails if used; "
+			    "GCPOOL_BACKEND=segments maps none",
 			    device, owner);
 	return result;
 }

@@ -67,7 +67,7 @@ struct gcp_driver {
 	 * nothing behind them. Nobody may touch them before vm_open. */
 	int (*vm_map)(gcp_addr addr, uint64_t bytes, uint64_t handle);
 	/* Gives `device`, and those that are its peers in this process, access to
-	 * mapped addresses. */
+	 * mapped addresses. -EACCES: only `device` has it, a peer is refused. */
 	int (*vm_open)(int device, gcp_addr addr, uint64_t bytes);
 	/* Takes whole mappings away. */
 	int (*vm_unmap)(gcp_addr addr, uint64_t bytes);

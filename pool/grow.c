@@ -356,7 +356,9 @@ static int take_gathered(const struct gcp_request *request,
 	return result;
 }
 
-/* New memory in a mapped segment: unused memory from elsewhere, if there is. */
+/* New memory in a mapped segment: unused memory from elsewhere, if there is. Where a
+ * peer of the device cannot reach that, an ordinary segment: as plain CUDA's, it is
+ * open to all peers, or refused with the driver's code. */
 static int grow_mapped(const struct gcp_request *request, enum gcp_kind kind,
 		       struct gcp_block **ret_block)
 {
@@ -368,6 +370,10 @@ static int grow_mapped(const struct gcp_request *request, enum gcp_kind kind,
 	result = gcp_vmm_provide(request->heap, kind, request_run(request), &new);
 	if (result == 0)
 		*ret_block = take_from_heap(request, !new);
+	if (result == -EACCES)
+		result =
+		    take_new(request, kind,
+			     gcp_round_up(request_run(request), GCP_CHUNK), ret_block);
 	return result;
 }
 

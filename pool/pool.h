@@ -268,7 +268,7 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
 /* --- mapped segments -------------------------------------------------------- */
 
 /* Another device became a peer of `device`: vm_open is called again for all that
- * is mapped there. 0, or the driver's error. */
+ * is mapped there. 0, or an error of one of these calls. */
 int gcp_pools_reopen(struct gcp_pools *pools, int device);
 
 /* --- statistics ------------------------------------------------------------ */

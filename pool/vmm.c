@@ -426,13 +426,16 @@ static int segment_reopen(struct gcp_pool *pool, const struct gcp_segment *segme
 	uint64_t count = segment->size / GCP_CHUNK, *chunks = segment->chunks, end;
 	int result = 0;
 
-	for (uint64_t first = 0; first < count && result == 0; first = end + 1) {
+	for (uint64_t first = 0; first < count; first = end + 1) {
+		int opened = 0;
+
 		for (end = first; end < count && chunks[end]; end++)
 			;
 		if (end > first)
-			result = GCP_CALL(pool, vm_open, pool->device,
+			opened = GCP_CALL(pool, vm_open, pool->device,
 					  segment->addr + first * GCP_CHUNK,
 					  (end - first) * GCP_CHUNK);
+		result = result == 0 ? opened : result;
 	}
 	return result;
 }
@@ -449,8 +452,10 @@ int gcp_pools_reopen(struct gcp_pools *pools, int device)
 
 		if (!pool->live || pool->device != device)
 			continue;
-		while (result == 0 && (segment = segment_from(pool, at))) {
-			result = segment_reopen(pool, segment);
+		while ((segment = segment_from(pool, at))) {
+			int opened = segment_reopen(pool, segment);
+
+			result = result == 0 ? opened : result;
 			at = segment->addr + segment->size;
 		}
 	}

@@ -3,6 +3,7 @@
  * The fake driver asserts that nothing is mapped twice or unmapped in part.
  */
 #include "fake.h"
+#include "../../pool/types.h"
 
 #include <errno.h>
 
@@ -387,6 +388,85 @@ static int count_opened(int device, gcp_addr addr, uint64_t bytes)
 	return 0;
 }
 
+static int (*open_all)(int device, gcp_addr addr, uint64_t bytes);
+
+/* A peer is refused; the device itself is not. */
+static int refuse_peers(int device, gcp_addr addr, uint64_t bytes)
+{
+	assert_int_equal(open_all(device, addr, bytes), 0);
+	opened += bytes;
+	return -EACCES;
+}
+
+/* Memory that a peer of the device would meet an error on is given to nobody. */
+static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_driver driver = fake_driver();
+	struct gcp_block_info info;
+	struct gcp_pools *pools;
+	gcp_addr blocks[3];
+
+	(void)state;
+	open_all = driver.vm_open;
+	driver.vm_open = refuse_peers;
+	opened = 0;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	for (int i = 0; i < 3; i++) {
+		blocks[i] = must_alloc(fake_pool(pools), i ? 4 * MIB : 512);
+		assert_int_equal(gcp_pools_find(pools, blocks[i], &info), 0);
+		assert_false(info.mapped);
+		must_be_sound(pools);
+	}
+	assert_int_equal(opened, 10 * MIB);
+	assert_int_equal(fake.memory_used, 10 * MIB);
+	for (int i = 0; i < 3; i++)
+		must_free(pools, blocks[i]);
+	fake.done = fake.submitted;
+	gcp_pools_trim(pools, 0, 0);
+	assert_int_equal(fake.memory_used, 0);
+	finish(pools);
+}
+
+/* And a full device says so. */
+static void a_device_too_full_for_ordinary_memory_is_full(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_driver driver = fake_driver();
+	struct gcp_pools *pools;
+	gcp_addr addr;
+
+	(void)state;
+	open_all = driver.vm_open;
+	driver.vm_open = refuse_peers;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	fake.memory_limit = 8 * MIB;
+	must_alloc(fake_pool(pools), 4 * MIB);
+	assert_int_equal(gcp_pool_alloc(fake_pool(pools), 6 * MIB, &addr),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	must_alloc(fake_pool(pools), 4 * MIB);
+	finish(pools);
+}
+
+/* What is mapped already is opened as far as that goes. */
+static void a_refusal_does_not_keep_a_peer_from_the_rest(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_driver driver = fake_driver();
+	struct gcp_pools *pools;
+
+	(void)state;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	must_alloc(fake_pool(pools), 512); /* in a range of its own */
+	must_alloc(fake_pool(pools), 4 * MIB);
+	open_all = driver.vm_open;
+	pools->driver.vm_open = refuse_peers;
+	opened = 0;
+	assert_int_equal(gcp_pools_reopen(pools, 0), -EACCES);
+	assert_int_equal(opened, 6 * MIB);
+	finish(pools);
+}
+
 static void a_new_peer_reaches_all_that_is_mapped(void **state)
 {
 	struct gcp_config config = mapped_config();
@@ -462,6 +542,9 @@ int main(void)
 	    TEST(a_context_that_goes_leaves_nothing_mapped),
 	    TEST(a_device_without_virtual_memory_has_ordinary_segments),
 	    TEST(what_an_allocation_closes_is_no_barrier_before_a_free_closes_more),
+	    TEST(what_a_peer_cannot_reach_is_ordinary_memory),
+	    TEST(a_device_too_full_for_ordinary_memory_is_full),
+	    TEST(a_refusal_does_not_keep_a_peer_from_the_rest),
 	    TEST(a_new_peer_reaches_all_that_is_mapped),
 	    TEST(each_failing_call_leaves_the_books_sound),
 	};
