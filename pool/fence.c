@@ -316,7 +316,6 @@ static int complete_locked(struct gcp_pool *pool, uint64_t page)
 	return closed ? wait_locked(pool, *closed) : -EBUSY;
 }
 
-/* Sets a barrier. alone: not where a context would wait for another's work. */
 static int fence_order(struct gcp_pool *pool, void *fence, bool alone)
 {
 	uint64_t start = pool->pools->driver.clock_ns();
@@ -327,9 +326,9 @@ static int fence_order(struct gcp_pool *pool, void *fence, bool alone)
 	return result;
 }
 
-/* For reuse; or, where that is right, for all that is captured from now on. Where only
- * completion counts, waits. */
-static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
+/* Where only completion counts, waits. alone: -EXDEV where a context would wait for
+ * another's work. */
+static int order_locked(struct gcp_pool *pool, uint64_t page, bool alone)
 {
 	struct gcp_pages *pages = &pool->pages;
 	struct gcp_closed_page *closed = closed_page_covering(pages, page);
@@ -339,13 +338,13 @@ static int order_locked(struct gcp_pool *pool, uint64_t page, bool reuse)
 	if (!closed || closed->page > pages->freed || is_held(pool->pools))
 		return -EBUSY;
 	uint64_t covered = closed->page;
-	int result = fence_order(pool, closed->fence, reuse);
-	if (reuse)
+	int result = fence_order(pool, closed->fence, alone);
+	if (alone)
 		pages->apart = result == -EXDEV;
 	/* Where some context cannot be made to wait, nothing is ordered and the
 	 * heap grows; an error of this context shows when a fence is queried. */
 	if (result != 0)
-		return -EBUSY;
+		return result == -EXDEV ? result : -EBUSY;
 	gcp_window_barrier_set(pool);
 	if (pages->ordered < covered)
 		pages->ordered = covered;
@@ -485,20 +484,22 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
 			result = order_locked(pool, page, true);
 	}
 	pthread_mutex_unlock(&pools->fence_lock);
-	return result;
+	return result == -EXDEV ? -EBUSY : result;
 }
 
-int gcp_pages_barrier(struct gcp_pool *pool)
+int gcp_pages_barrier(struct gcp_pool *pool, uint64_t page, bool alone)
 {
+	struct gcp_pages *pages = &pool->pages;
 	int result;
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	uint64_t page = gcp_pages_tag(pool);
 	result = require_completion(pool->pools);
-	if (result == 0 && !atomic_load(&pool->pools->completed_only))
+	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+	if (result == 0 && !atomic_load(&pool->pools->completed_only) &&
+	    !is_completed(pages, page) && (!closed || closed->page > pages->freed))
 		result = close_locked(pool);
-	if (result == 0 && !is_completed(&pool->pages, page))
-		result = order_locked(pool, page, false);
+	if (result == 0 && !is_completed(pages, page))
+		result = order_locked(pool, page, alone);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

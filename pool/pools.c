@@ -161,7 +161,7 @@ static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
 	return pool;
 }
 
-static void nap(void)
+void gcp_nap(void)
 {
 	const struct timespec little = {.tv_nsec = 50 * 1000};
 	int saved = errno;
@@ -186,7 +186,7 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 * has ended or stays. */
 		if (pool && atomic_load(&pool->leaving)) {
 			pool = NULL;
-			nap();
+			gcp_nap();
 		}
 	}
 	if (result == 0)
@@ -219,7 +219,7 @@ bool gcp_pool_visit_patiently(struct gcp_pool *pool)
 
 	for (int i = 0; i < GCP_PATIENCE && !visiting && atomic_load(&pool->live);
 	     i++) {
-		nap();
+		gcp_nap();
 		visiting = gcp_pool_visit(pool);
 	}
 	return visiting;
@@ -232,7 +232,7 @@ void gcp_pool_leave(struct gcp_pools *pools, void *ctx)
 	if (pool) {
 		atomic_store(&pool->leaving, true);
 		while (atomic_load(&pool->visitors) > 0)
-			nap();
+			gcp_nap();
 	}
 	/* Who walks over all pools' fences holds this lock. */
 	pthread_mutex_lock(&pools->fence_lock);

@@ -184,10 +184,38 @@ bool gcp_heap_was_recycled(struct gcp_heap *heap)
 	return recycled;
 }
 
+/* Whether the work of a closed page is done, or will be in a moment. */
+static bool is_done_soon(struct gcp_pool *pool, uint64_t page)
+{
+	enum { NAPS = 20 };
+	bool done = false;
+
+	for (int i = 0; i < NAPS && !done && gcp_pool_visit(pool); i++) {
+		if (i > 0)
+			gcp_nap();
+		(void)gcp_pages_poll_all(pool); /* an error shows again */
+		done = page <= atomic_load(&pool->pages.completed);
+		gcp_pool_visit_end(pool);
+	}
+	return done;
+}
+
+/* With several contexts none is set for reuse (fence.c, NO NEW WAITS), but here there
+ * is no choice: blocks of which no fence knows have been given out, because no fence
+ * can be set in a capture; a capture that waited for them would have to keep all that
+ * it ever used apart; and the graph may be launched, and its memory be used, in any
+ * context. So one may wait for another, but only after a moment in which that work is
+ * not done: what waits for other threads on other devices has had their help by then.
+ */
 int gcp_pool_barrier(struct gcp_pool *pool)
 {
-	int result = gcp_pages_barrier(pool);
+	uint64_t page = gcp_pages_tag(pool);
+	int result = gcp_pages_barrier(pool, page, true);
 
+	if (result == -EXDEV && is_done_soon(pool, page))
+		return 0;
+	if (result == -EXDEV)
+		result = gcp_pages_barrier(pool, page, false);
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
 		result = gcp_pool_complete_by_free(pool);

@@ -432,14 +432,13 @@ int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page);
 /* Waits until the page is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_pages_complete(struct gcp_pool *pool, uint64_t page);
-/* Holds all later work back behind all work so far; where only completion counts,
- * waits for it. 0, -EBUSY, an error. */
-int gcp_pages_barrier(struct gcp_pool *pool);
+/* Holds all later work back behind that of `page`, closing it if it is open; where only
+ * completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY. */
+int gcp_pages_barrier(struct gcp_pool *pool, uint64_t page, bool alone);
 /* The driver freed memory of this context, which waits for all work submitted
  * before: pages up to `page`, tagged before that call, are complete. */
 void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page);
-/* Closes the open page without a fence; returns its number. */
-uint64_t gcp_pages_turn(struct gcp_pool *pool);
+uint64_t gcp_pages_turn(struct gcp_pool *pool); /* closes it without a fence */
 void gcp_pages_forget(struct gcp_pool *pool);
 /* Ends `leaving` for a pool whose context stays. */
 void gcp_pages_stay(struct gcp_pool *pool);
@@ -539,7 +538,8 @@ struct gcp_request {
 	uint32_t size_class; /* or GCP_CLASS_NONE */
 };
 
-bool gcp_pool_visit(struct gcp_pool *pool); /* pools.c; false: it is leaving */
+void gcp_nap(void);                         /* pools.c: 50 us or a little more */
+bool gcp_pool_visit(struct gcp_pool *pool); /* false: it is leaving */
 void gcp_pool_visit_end(struct gcp_pool *pool);
 /* The same for who is out of memory: one whose context may stay is waited for. Not
  * for ever: it may be waiting for what the caller does next. No lock held, and no

@@ -274,7 +274,7 @@ static void pages_are_completed_when_a_context_stays_and_others_write(void **sta
 	fake.third_party = true;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x3000, 0, &other), 0);
 	must_free(pools, must_alloc(other, 4 * MIB));
-	assert_int_equal(gcp_pages_barrier(other), 0);
+	assert_int_equal(gcp_pages_barrier(other, gcp_pages_tag(other), true), 0);
 	assert_true(pools->completed_only);
 	gcp_pool_stay(pools, FAKE_CTX);
 	assert_true(pool->pages.completed >= pool->pages.ordered);
@@ -322,6 +322,58 @@ static void no_context_waits_for_another(void **state)
 	must_free(pools, next);
 	assert_int_equal(must_alloc(pool, 16 * MIB), next);
 	assert_int_equal(fake.orders, 1);
+}
+
+/* At the end of a capture work that is done, or soon will be, holds nobody back. */
+static void a_capture_ends_without_a_barrier_where_work_is_done(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.several = true;
+	fake.done = fake_submit();
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	assert_int_equal(fake.orders, 0);
+	assert_int_equal(fake.records, 1);
+	assert_true(pool->pages.completed == pool->pages.open - 1);
+	fake_finish(pools);
+}
+
+/* But the graph must not overtake what goes on. */
+static void a_capture_ends_with_a_barrier_where_work_goes_on(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t work = fake_submit(), later;
+
+	(void)state;
+	fake.several = true;
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(fake.records, 1);
+	assert_int_equal(fake.waits, 0);
+	assert_true(fake_is_ordered(work));
+	/* What came meanwhile has nothing to do with it. */
+	later = fake_submit();
+	assert_false(fake_is_ordered(later));
+	fake_finish(pools);
+}
+
+/* A page that a free has not closed is no reason to wait on the host. */
+static void a_capture_ends_behind_an_asynchronous_free(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 16 * MIB);
+
+	(void)state;
+	uint64_t work = fake_submit();
+	assert_int_equal(gcp_pools_free_async(pools, addr), 0);
+	assert_int_equal(gcp_pages_barrier(pool, gcp_pages_tag(pool) - 1, true), 0);
+	assert_true(fake_is_ordered(work));
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(fake.waits, 0);
 }
 
 /* Without barriers it is the frees that bound what waits. */
@@ -424,6 +476,9 @@ int main(void)
 	    TEST(barriers_are_waited_for_when_a_context_cannot_join),
 	    TEST(nothing_waits_behind_an_asynchronous_free),
 	    TEST(no_context_waits_for_another),
+	    TEST(a_capture_ends_without_a_barrier_where_work_is_done),
+	    TEST(a_capture_ends_with_a_barrier_where_work_goes_on),
+	    TEST(a_capture_ends_behind_an_asynchronous_free),
 	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
 	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
 	    TEST(an_asynchronous_free_never_blocks),
