@@ -228,7 +228,11 @@ static CUresult memory_wait_event(CUstream stream)
 
 /* The context of `stream` has other streams than the block's, and the block's page
  * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
- * for there is no page of that other context to free the block into. */
+ * for there is no page of that other context to free the block into. Two ways without
+ * a wait were weighed: to make a stream of the block's own context wait for this one
+ * would make each synchronisation there wait for it as well; and to hold the block
+ * until an event on this stream is done needs books of blocks that are in no page,
+ * which outlive either context in the right order. */
 static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
 {
 	struct gcp_visit visit;

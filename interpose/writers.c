@@ -2,6 +2,12 @@
  * writers.c - see writers.h. Called by pool/ before it reuses memory behind a
  * barrier: a barrier holds back streams, and these libraries let a device write
  * that is in no stream.
+ *
+ * It is asked at barriers, not when memory that one has made ready is handed out: a
+ * library that is loaded after the barrier, and before its work is done, may be given a
+ * block of it. Asking takes the loader's lock, which the way of a hit has no room for;
+ * and what threads have cached, or the heap has merged, cannot be taken back to pending
+ * by a later answer. GCPOOL_REUSE=completed leaves no such moment.
  */
 #include <link.h>
 #include <stdatomic.h>
