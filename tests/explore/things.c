@@ -373,12 +373,16 @@ static void event_op(struct thread *t, const struct op *op)
 
 /* --- calls that only look --- */
 
+/* Of several blocks in one place one is counted: that which lives, and restoring lets
+ * old ones live again; else the newest. */
 static bool is_alone(const struct world *w, const struct block *block)
 {
+	bool newer = true;
+
 	for (const struct block *other = w->blocks; other; other = other->next) {
-		if (other == block && !block->live)
-			return true; /* one of several there is counted */
-		if (other != block && (other->live || block_is_kept(w, other)) &&
+		newer &= other != block;
+		if (other != block &&
+		    (other->live || (newer && block_is_kept(w, other))) &&
 		    block->addr < other->addr + other->bytes &&
 		    other->addr < block->addr + block->bytes)
 			return block->live;
