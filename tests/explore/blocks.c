@@ -119,7 +119,8 @@ static bool may_be_out(const struct world *w, int device, uint64_t bytes)
 		    (block->live || block->passing || may_be_kept(w, block)))
 			used +=
 			    cost(block->bytes) > pinned ? cost(block->bytes) : pinned;
-	return w->setting->memory_small && used > w->memory[device];
+	/* The driver hands out whole pages of 2 MiB. */
+	return w->setting->memory_small && used > w->memory[device] >> 21 << 21;
 }
 
 /* The end of a graph is told by a thread of the driver's, which a busy machine
