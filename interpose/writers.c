@@ -9,19 +9,31 @@
  * and what threads have cached, or the heap has merged, cannot be taken back to pending
  * by a later answer. GCPOOL_REUSE=completed leaves no such moment.
  */
+#include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "contexts.h"
 #include "process.h"
 #include "writers.h"
 
-/* Before ".so", or before "-" and a hash: so a Python package names those that it
- * brings along. libcufile lets storage write. */
-static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
-					"libcufile",  "libmlx5",   "libcxi",
-					"libpsm2"};
+/* Named before ".so", or before "-" and a hash: so a Python package names those that
+ * it brings along. Every PyTorch loads libcufile: storage writes by itself only where
+ * there is a driver of the kernel for it. (Where one lets devices reach each other
+ * without that driver, the README's Limits say what to set.) */
+static const struct {
+	const char *name, *driver;
+} libraries[] = {
+    {"libibverbs", NULL},
+    {"libgdrapi", NULL},
+    {"libfabric", NULL},
+    {"libmlx5", NULL},
+    {"libcxi", NULL},
+    {"libpsm2", NULL},
+    {"libcufile", "/proc/driver/nvidia-fs"},
+};
 
 static atomic_bool found;
 static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
@@ -32,14 +44,23 @@ struct gcp_look {
 	bool found;
 };
 
+static bool is_there(const char *path)
+{
+	int saved = errno;
+	bool there = access(path, F_OK) == 0;
+
+	errno = saved;
+	return there;
+}
+
 static bool is_writer(const char *name)
 {
 	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
-		size_t length = strlen(libraries[i]);
+		size_t length = strlen(libraries[i].name);
 
-		if (strncmp(name, libraries[i], length) == 0 &&
+		if (strncmp(name, libraries[i].name, length) == 0 &&
 		    (name[length] == '.' || name[length] == '-'))
-			return true;
+			return !libraries[i].driver || is_there(libraries[i].driver);
 	}
 	return false;
 }

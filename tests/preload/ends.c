@@ -5,6 +5,8 @@
  *   ends SCENE    plays one; 0: all is as on plain CUDA
  */
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 
 #include "corners.h"
 
@@ -95,22 +97,40 @@ static void context_destroyed_after_another_thread_has_used_its_stream(void)
 /* --- devices that write by themselves ----------------------------------------------
  */
 
-/* A device that is in no stream's order writes into memory as soon as it has it. */
-static void written_by_a_device_of(const char *library)
+static bool storage_has_driver;
+
+/* The library asks this one. */
+__attribute__((visibility("default"))) int access(const char *path, int mode)
+{
+	if (strcmp(path, "/proc/driver/nvidia-fs") != 0)
+		return faccessat(AT_FDCWD, path, mode, 0);
+	errno = ENOENT;
+	return storage_has_driver ? 0 : -1;
+}
+
+static void load_beside(const char *library)
 {
 	char path[4096];
 	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	CUstream stream;
 
 	path[length > 0 ? length : 0] = 0;
 	strcpy(strrchr(path, '/') + 1, library);
 	must(dlopen(path, RTLD_NOW) != NULL, "the library is there");
+}
+
+/* A device that is in no stream's order writes into memory as soon as it has it. */
+static void work_beside(const char *library, bool writes)
+{
+	CUstream stream;
+
+	load_beside(library);
 	primary();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 0; i < 300; i++) {
 		CUdeviceptr p = allocated(4 * MIB);
 
-		gcpsim_touch(p, 4 * MIB, 1);
+		if (writes)
+			gcpsim_touch(p, 4 * MIB, 1);
 		OK(cuMemsetD8Async(p, 1, 4 * MIB, stream));
 		OK(cuMemFree(p));
 	}
@@ -120,12 +140,20 @@ static void written_by_a_device_of(const char *library)
 /* As Python packages rename what they bring along. */
 static void network_card_of_a_bundled_library(void)
 {
-	written_by_a_device_of("libibverbs-1de1263b.so");
+	work_beside("libibverbs-1de1263b.so", true);
 }
 
 static void storage_that_writes_by_itself(void)
 {
-	written_by_a_device_of("libcufile.so");
+	storage_has_driver = true;
+	work_beside("libcufile.so", true);
+}
+
+/* PyTorch loads the library everywhere: that alone costs nobody the barriers. */
+static void storage_that_is_read_through_the_host(void)
+{
+	work_beside("libcufile.so", false);
+	must(gcpsim_calls("cuCtxWaitEvent") > 0, "memory is reused behind barriers");
 }
 
 /* --- launches
@@ -158,6 +186,7 @@ static const struct scene scenes[] = {
     SCENE(network_card_of_a_bundled_library),
     SCENE(launch_on_a_device_full_of_cache),
     SCENE(storage_that_writes_by_itself),
+    SCENE(storage_that_is_read_through_the_host),
 };
 
 int main(int argc, char **argv)
