@@ -321,15 +321,19 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
  * ----------------------------------------------------------------------------- */
 
 /* From here on what is freed waits for a proof, or for the capture's end. */
-static void capture_forks(struct gcp_capture *capture)
+static void capture_defers(struct gcp_capture *capture)
 {
 	struct gcp_membership *membership;
 
-	if (capture->forked)
-		return;
 	capture->forked = true;
 	SLIST_FOREACH (membership, &capture->memberships, link)
 		gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
+}
+
+static void capture_forks(struct gcp_capture *capture)
+{
+	if (!capture->forked)
+		capture_defers(capture);
 }
 
 void gcp_tracker_forked(struct gcp_tracker *tracker)
@@ -342,14 +346,15 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* The program may add work anywhere, or CUDA does not say where it did. */
+/* The program may add work anywhere, or CUDA does not say where it did. What was proved
+ * before holds no more either: the next work may follow nothing. */
 static void order_is_lost(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
 		capture->by_hand = true;
-		capture_forks(capture);
+		capture_defers(capture);
 	}
 }
 

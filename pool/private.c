@@ -57,18 +57,18 @@ static void defer_recycled(struct gcp_heap *heap)
 	}
 }
 
-/* Blocks freed between two captures: what the new one does with them runs
- * behind the barrier at its end (gcp_heap_was_recycled). */
-static void pending_is_ready(struct gcp_heap *heap)
+/* A capture begins. What it does with blocks freed before runs behind the barrier at
+ * its end (gcp_heap_was_recycled): so the page need not be ready, if the order of the
+ * capture is one line; and if it is, a graph of the pool may have been launched since. */
+static void past_begins(struct gcp_heap *heap, bool ready)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
 	TAILQ_FOREACH (block, &list, link) {
-		if (gcp_page_ready(heap->pool, block->page))
-			continue;
-		block->page = GCP_PAGE_NOW;
+		if (ready && !gcp_page_ready(heap->pool, block->page))
+			block->page = GCP_PAGE_NOW;
 		block->recycled = GCP_RECYCLED_BEFORE;
 	}
 	gcp_heap_put_list(heap, &list);
@@ -77,10 +77,11 @@ static void pending_is_ready(struct gcp_heap *heap)
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 {
 	pthread_mutex_lock(&heap->pool->lock);
-	if (heap->reuse == GCP_REUSE_NOW && reuse == GCP_REUSE_LATER)
+	/* Also those that a proof released, where the order is lost afterwards. */
+	if (heap->reuse != GCP_REUSE_FENCED && reuse == GCP_REUSE_LATER)
 		defer_recycled(heap);
-	if (heap->reuse == GCP_REUSE_FENCED && reuse == GCP_REUSE_NOW)
-		pending_is_ready(heap);
+	if (heap->reuse == GCP_REUSE_FENCED && reuse != GCP_REUSE_FENCED)
+		past_begins(heap, reuse == GCP_REUSE_NOW);
 	heap->reuse = reuse;
 	pthread_mutex_unlock(&heap->pool->lock);
 }

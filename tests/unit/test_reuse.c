@@ -4,6 +4,8 @@
  */
 #include "capture_fake.h"
 
+#include "../../pool/types.h"
+
 /* --- reuse inside a capture
  * ------------------------------------------------------------------------ */
 
@@ -141,6 +143,23 @@ static void a_capture_changed_by_hand_proves_nothing(void **state)
 	gcp_tracker_by_hand(tracker);
 	must_free(pools, addr);
 	wait_for(1, 0);
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* The stream may be turned back to before the kernel that used the block. */
+static void what_was_proved_before_a_change_by_hand_holds_no_more(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	must_free(pools, addr);
+	wait_for(1, 0); /* both streams follow the kernel */
+	capture_alloc(700);
+	gcp_tracker_by_hand(tracker);
 	assert_false(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
@@ -298,6 +317,31 @@ static void captures_share_a_pool_that_the_program_names(void **state)
 	assert_true(private_bytes() > 0);
 	graph_destroy(second);
 	assert_int_equal(private_bytes(), 0);
+}
+
+/* A graph of the pool writes memory that a later capture got: what the program does
+ * with it comes after the launches until then. */
+static void memory_of_a_launched_graph_comes_behind_the_launch(void **state)
+{
+	uint64_t id, launch;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	void *first = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	end(0);
+	must_free(pools, addr);
+	/* That free is long ago when the graph is launched. */
+	assert_int_equal(gcp_pages_complete(pool, gcp_pages_tag(pool)), 0);
+	launch = fake_submit();
+	void *second = begin(0);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	assert_true(fake_is_ordered(launch));
+	graph_destroy(first);
+	graph_destroy(second);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
 /* What is freed while both capture waits for the end of the later one, too. */
@@ -499,6 +543,7 @@ int main(void)
 	    TEST(a_block_freed_before_a_fork_is_used_again_after_it),
 	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
 	    TEST(a_capture_changed_by_hand_proves_nothing),
+	    TEST(what_was_proved_before_a_change_by_hand_holds_no_more),
 	    TEST(launches_wait_for_work_on_recycled_blocks),
 	    TEST(where_plain_CUDA_allows_allocation_reuse_waits_for_fences),
 	    TEST(a_bystander_never_gets_what_captured_work_has_used),
@@ -506,6 +551,7 @@ int main(void)
 	    TEST(launches_wait_for_every_context_of_a_capture),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 	    TEST(captures_share_a_pool_that_the_program_names),
+	    TEST(memory_of_a_launched_graph_comes_behind_the_launch),
 	    TEST(a_capture_that_ends_leaves_the_pool_to_the_other),
 	    TEST(a_pool_that_reached_zero_can_be_used_again),
 	    TEST(a_restored_pool_keeps_off_what_was_live),
