@@ -248,27 +248,6 @@ static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind k
 			    GCP_CHUNK);
 }
 
-static uint64_t reserved_on(struct gcp_pools *pools, int device)
-{
-	uint64_t bytes = 0;
-
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (!pool->live || pool->device != device)
-			continue;
-		pthread_mutex_lock(&pool->lock);
-		bytes += pool->stats.reserved_bytes.current;
-		pthread_mutex_unlock(&pool->lock);
-	}
-	return bytes;
-}
-
-bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
-{
-	uint64_t quota = pool->pools->config.quota;
-
-	return !quota || reserved_on(pool->pools, pool->device) + bytes <= quota;
-}
-
 static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
 	if (!gcp_quota_allows(pool, bytes))
@@ -276,9 +255,11 @@ static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_add
 	return GCP_CALL(pool, mem_alloc, pool->ctx, bytes, ret_addr);
 }
 
-/* Adds a segment of `bytes` and takes the block from it. */
-static int take_new(const struct gcp_request *request, enum gcp_kind kind,
-		    uint64_t bytes, struct gcp_block **ret_block)
+/* Adds a segment of `bytes` and takes the block from it. *ret_refused: the driver's
+ * memory that found no room in the books. */
+static int take_segment(const struct gcp_request *request, enum gcp_kind kind,
+			uint64_t bytes, struct gcp_block **ret_block,
+			gcp_addr *ret_refused)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	gcp_addr addr;
@@ -295,9 +276,26 @@ static int take_new(const struct gcp_request *request, enum gcp_kind kind,
 			count_taken(request, *ret_block, false);
 	}
 	pthread_mutex_unlock(&pool->lock);
-	if (result != 0)
-		(void)GCP_CALL(pool, mem_free, pool->ctx, addr);
+	*ret_refused = result != 0 ? addr : 0;
 	/* Added, but another thread was faster to take it: come again. */
+	return result;
+}
+
+/* Under a quota one thread at a time asks for memory and books it. */
+static int take_new(const struct gcp_request *request, enum gcp_kind kind,
+		    uint64_t bytes, struct gcp_block **ret_block)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	bool quota = pool->pools->config.quota > 0;
+	gcp_addr refused = 0;
+
+	if (quota)
+		pthread_mutex_lock(&pool->pools->vmm_lock);
+	int result = take_segment(request, kind, bytes, ret_block, &refused);
+	if (quota)
+		pthread_mutex_unlock(&pool->pools->vmm_lock);
+	if (refused)
+		(void)GCP_CALL(pool, mem_free, pool->ctx, refused);
 	return result;
 }
 

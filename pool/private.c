@@ -59,7 +59,8 @@ static void defer_recycled(struct gcp_heap *heap)
 
 /* A capture begins. What it does with blocks freed before runs behind the barrier at
  * its end (gcp_heap_was_recycled): so the page need not be ready, if the order of the
- * capture is one line; and if it is, a graph of the pool may have been launched since. */
+ * capture is one line; and if it is, a graph of the pool may have been launched since.
+ */
 static void past_begins(struct gcp_heap *heap, bool ready)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);

@@ -178,3 +178,26 @@ int gcp_pools_device_max(struct gcp_pools *pools)
 			max = pool->device;
 	return max;
 }
+
+/* --- quota ------------------------------------------------------------------------ */
+
+static uint64_t reserved_on(struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!pool->live || pool->device != device)
+			continue;
+		pthread_mutex_lock(&pool->lock);
+		bytes += pool->stats.reserved_bytes.current;
+		pthread_mutex_unlock(&pool->lock);
+	}
+	return bytes;
+}
+
+bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
+{
+	uint64_t quota = pool->pools->config.quota;
+
+	return !quota || reserved_on(pool->pools, pool->device) + bytes <= quota;
+}

@@ -15,7 +15,7 @@
  *
  * Locks, in the order in which they may be taken (a thread that holds one may
  * take only those further down):
- *   1. pools->vmm_lock        what is mapped where
+ *   1. pools->vmm_lock        what is mapped where; what a quota leaves
  *   2. pools->registry_lock   the lists of pools and of thread caches
  *   3. cache->own             one thread's cache
  *   4. pool->lock             heaps, segments, slabs and blocks of a pool

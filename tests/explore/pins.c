@@ -5,6 +5,7 @@
 #include "explore.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "gcpool.h"
@@ -18,6 +19,7 @@ enum { PIN_SLACK = 64 << 10, REGISTERED = 64 << 10 };
  * can be waited for. What graphs keep is not known. */
 static bool may_be_out(const struct world *w, uint64_t bytes)
 {
+	const struct fault *fault = w->setting->fault;
 	uint64_t used = bytes;
 
 	if (w->setting->host_quota && !all_is_calm(w))
@@ -26,6 +28,8 @@ static bool may_be_out(const struct world *w, uint64_t bytes)
 		return false;
 	if (!all_is_calm(w) || w->pool_count > 0 || w->left)
 		return true;
+	if (fault && strcmp(fault->name, "cuMemFreeHost") == 0)
+		return true; /* what is free cannot go back */
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->live && block->host && !block->foreign)
 			used += 2 * block->bytes + PIN_SLACK;
@@ -34,8 +38,10 @@ static bool may_be_out(const struct world *w, uint64_t bytes)
 
 static bool got(struct thread *t, CUresult result, uint64_t bytes)
 {
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_out(t->world, bytes))
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_out(t->world, bytes)) {
+		capture_bystanders_lose(t->world); /* all that can go back went back */
 		return false;
+	}
 	return fine(t->world, result, "cuMemHostAlloc");
 }
 

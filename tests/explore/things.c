@@ -138,6 +138,7 @@ static bool space_end(struct thread *t, int slot, bool idle, bool release)
 	} else if (!FINE(t, cuCtxDestroy(space->ctx))) {
 		return false;
 	}
+	w->streams_gone++; /* those of the context */
 	space_forget(w, slot);
 	return true;
 }
@@ -273,6 +274,8 @@ struct stream *stream_pick(struct thread *t, unsigned slot)
 CUstream stream_handle(struct thread *t, struct stream *s)
 {
 	space_use(t, s->space);
+	if (t->worked != s)
+		t->worked = NULL;
 	t->last = s; /* events, too, tell the library which stream is worked on */
 	if (s->kind == STREAM_LEGACY)
 		return s->count & 1 ? CU_STREAM_LEGACY : NULL;

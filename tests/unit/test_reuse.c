@@ -2,9 +2,8 @@
  * test_reuse.c - reuse inside captures, pools that captures share, and
  * checkpoints.
  */
-#include "capture_fake.h"
-
 #include "../../pool/types.h"
+#include "capture_fake.h"
 
 /* --- reuse inside a capture
  * ------------------------------------------------------------------------ */
