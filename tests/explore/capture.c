@@ -183,6 +183,15 @@ static bool contents_are_known(struct capture *c, struct item *item)
 	return dst || c->local_count < LOCALS_MAX;
 }
 
+/* It may lie where the capture had others before, and only the line that was turned
+ * back since came after them. */
+static bool is_of_another_line(const struct world *w, const struct capture *c,
+			       const struct block *block)
+{
+	return block && block->in_capture && block->early >= c->number &&
+	       block->rewinds != w->rewinds;
+}
+
 void capture_item(struct thread *t, struct stream *s, struct item *item)
 {
 	struct capture *c = s->capture;
@@ -190,6 +199,8 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 
 	if (c->spoiled || body->count == ITEMS_MAX || s->space != c->space ||
 	    (item->kind == ITEM_CHECK && !t->world->spaces[s->space].counter) ||
+	    is_of_another_line(t->world, c, item->src) ||
+	    is_of_another_line(t->world, c, item->dst) ||
 	    !contents_are_known(c, item) || !captured_order(t, s, item))
 		return;
 	if (!fine(t->world, item_submit(t, s, item), "captured work"))
@@ -433,6 +444,7 @@ static void capture_rewind(struct thread *t, struct capture *c)
 		return;
 	s->captured = nothing;
 	s->line = STREAMS_MAX + c->rewinds++;
+	t->world->rewinds++;
 }
 
 /* Calls that CUDA refuses, and nothing changes by them: an end without a place for the

@@ -96,19 +96,20 @@ struct block {
 	uint64_t addr, bytes;
 	int space, device;
 	bool live;
-	uint32_t died;   /* step */
-	bool passing;    /* plain CUDA may not have it back yet: freed on a stream */
-	bool host;       /* pinned */
-	uint64_t pools;  /* bit per graph pool that keeps it after its end */
-	uint32_t early;  /* not for work outside captures before all captures up to
-			  * this number are over */
-	bool in_capture; /* allocated during one: some graph may keep it */
-	bool bystander;  /* once it is free, no graph may count on it */
-	bool foreign;    /* pinned by hand: the library does not know it */
-	bool borrowed;   /* another process's, opened here */
-	uint32_t lodger; /* named graph pool whose graphs may write it; 0: none */
-	uint32_t home;   /* graph pool that it was taken from; 0: none */
-	uint32_t flags;  /* of pinned memory */
+	uint32_t died;    /* step */
+	bool passing;     /* plain CUDA may not have it back yet: freed on a stream */
+	bool host;        /* pinned */
+	uint64_t pools;   /* bit per graph pool that keeps it after its end */
+	uint32_t early;   /* not for work outside captures before all captures up to
+			   * this number are over */
+	bool in_capture;  /* allocated during one: some graph may keep it */
+	uint32_t rewinds; /* that captures had seen before it was allocated */
+	bool bystander;   /* once it is free, no graph may count on it */
+	bool foreign;     /* pinned by hand: the library does not know it */
+	bool borrowed;    /* another process's, opened here */
+	uint32_t lodger;  /* named graph pool whose graphs may write it; 0: none */
+	uint32_t home;    /* graph pool that it was taken from; 0: none */
+	uint32_t flags;   /* of pinned memory */
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
 };
@@ -259,6 +260,7 @@ struct world {
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
 	uint32_t streams_gone; /* destroyed */
+	uint32_t rewinds;      /* of all captures */
 	bool forked;
 	bool filtered;       /* a filter of system calls is set */
 	bool crowded;        /* threads have run at the same time */

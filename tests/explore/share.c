@@ -119,6 +119,7 @@ void capture_adopt(struct thread *t, struct block *block)
 	enum share share = share_of(t, &own);
 
 	block->in_capture = !all_is_calm(w);
+	block->rewinds = w->rewinds;
 	block->pools = pools_of(t, share, own);
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
 		if (!may_belong(t, &w->captures[i]))
