@@ -577,18 +577,18 @@ static void pool_joined(struct gcp_pool *pool, void *ctx,
 			int (*order)(void *ctx, void *fence))
 {
 	/* Fences of a context that may be ending must not be touched. Most calls that
-	 * leave it alive are over in a moment, and memory that is only ordered may be
-	 * used here the next moment: worth some patience, but no more, for what is
-	 * done in this context may be what the other's work waits for. One that takes
-	 * so long ends, and its memory with it; if not, gcp_pages_stay makes up for
-	 * it. */
+	 * leave it alive are over in a moment: worth some patience, but no more, for
+	 * its work may wait for this context's. If it stays, gcp_pages_stay follows. */
 	if (!is_any_ordered(pool) || !gcp_pool_visit_patiently(pool))
 		return;
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	struct gcp_closed_page *closed = closed_page_ordered(&pool->pages);
+	int result = 0;
 	if (closed && (is_held(pool->pools) || order(ctx, closed->fence) != 0))
-		(void)wait_locked(pool, *closed); /* an error shows again */
+		result = wait_locked(pool, *closed);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
+	if (result != 0)
+		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
 	gcp_pool_visit_end(pool);
 }
 

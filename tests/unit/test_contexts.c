@@ -216,6 +216,23 @@ static void barriers_are_set_again_when_a_context_stays(void **state)
 	assert_int_equal(joins, 1);
 }
 
+/* Else what is done in the new context could come before that work. */
+static void who_joins_waits_by_a_free_where_waiting_fails(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	order_one(pools, pool);
+	gcp_pools_fences_hold(pools); /* a capture: only the host can wait */
+	fake.fail_at = fake.calls + 1;
+	fake.fail_code = 719;
+	gcp_pools_context_joined(pools, (void *)0x2000, join);
+	gcp_pools_fences_release(pools);
+	assert_int_equal(joins, 0);
+	assert_int_equal(fake.done, fake.submitted);
+}
+
 /* Where a capture forbids the barrier, the pages are waited for. */
 static void pages_are_completed_when_a_context_stays_in_a_capture(void **state)
 {
@@ -470,6 +487,7 @@ int main(void)
 	    TEST(who_joins_waits_for_a_context_that_stays),
 	    TEST(who_joins_waits_for_barriers_only),
 	    TEST(barriers_are_set_again_when_a_context_stays),
+	    TEST(who_joins_waits_by_a_free_where_waiting_fails),
 	    TEST(pages_are_completed_when_a_context_stays_in_a_capture),
 	    TEST(pages_are_completed_when_a_context_stays_and_others_write),
 	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),
