@@ -1,9 +1,13 @@
 /*
  * test_shortage.c - the host runs out of memory, at each call of malloc, calloc and
  * mmap in turn, once and from then on: the program's call gives an error or works, the
- * books stay sound, and what the driver gave is accounted for or given back.
+ * books stay sound, and what the driver gave is accounted for or given back. And a
+ * device, or a quota, that has no room for all.
  */
 #include "capture_fake.h"
+
+#include <pthread.h>
+#include <time.h>
 
 enum { CALLS_MAX = 200 };
 
@@ -126,12 +130,53 @@ static void a_device_with_little_room_gives_what_is_needed(void **state)
 	give(large);
 }
 
+static struct gcp_driver real;
+
+/* So long that another thread would ask meanwhile. */
+static int slow_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+
+	nanosleep(&nap, NULL);
+	return real.mem_alloc(ctx, bytes, ret_addr);
+}
+
+static void *ask(void *arg)
+{
+	gcp_addr addr;
+
+	(void)gcp_pool_alloc(pool, 64 << 20, &addr);
+	return arg;
+}
+
+static void two_threads_do_not_share_what_a_quota_leaves_for_one(void **state)
+{
+	struct gcp_config config;
+	struct gcp_driver driver;
+	pthread_t threads[2];
+
+	(void)state;
+	fake_reset();
+	gcp_config_default(&config);
+	config.quota = 64 << 20;
+	real = driver = fake_driver();
+	driver.mem_alloc = slow_alloc;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	pool = fake_pool(pools);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, ask, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(must_stats(pools).reserved_bytes.current, config.quota);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_host_runs_out_of_memory),
 	    cmocka_unit_test(the_host_runs_out_of_memory_in_a_capture),
 	    TEST(a_device_with_little_room_gives_what_is_needed),
+	    cmocka_unit_test(two_threads_do_not_share_what_a_quota_leaves_for_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
