@@ -134,6 +134,13 @@ static int regroup(struct gcp_pool *pool)
 	return result == -EBUSY ? 0 : result;
 }
 
+static bool is_look_due(const struct gcp_pool *pool)
+{
+	return !is_small(pool, 1) &&
+	       pool->regroup.freed_bytes >=
+		   pool->stats.reserved_bytes.current / LOOK_SHARE;
+}
+
 bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
 {
 	struct gcp_regroup *regroup = &pool->regroup;
@@ -142,8 +149,7 @@ bool gcp_regroup_is_due(struct gcp_pool *pool, uint64_t freed)
 	    regroup->debt_ns >= COST_BURST_NS)
 		return false;
 	regroup->freed_bytes += freed;
-	return !is_small(pool, 1) &&
-	       regroup->freed_bytes >= pool->stats.reserved_bytes.current / LOOK_SHARE;
+	return is_look_due(pool);
 }
 
 int gcp_pool_regroup(struct gcp_pool *pool)
@@ -161,7 +167,8 @@ int gcp_pool_regroup(struct gcp_pool *pool)
 	if (result != 0)
 		return result;
 	pthread_mutex_lock(&pool->lock);
-	pool->regroup.freed_bytes = 0;
+	if (is_look_due(pool))
+		pool->regroup.freed_bytes = 0;
 	gcp_heap_advance(&pool->common);
 	flush = !is_worth_it(pool) && is_worth_a_flush(pool);
 	pthread_mutex_unlock(&pool->lock);
