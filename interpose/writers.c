@@ -23,17 +23,11 @@
  * it brings along. Every PyTorch loads libcufile: storage writes by itself only where
  * there is a driver of the kernel for it. (Where one lets devices reach each other
  * without that driver, the README's Limits say what to set.) */
-static const struct {
-	const char *name, *driver;
-} libraries[] = {
-    {"libibverbs", NULL},
-    {"libgdrapi", NULL},
-    {"libfabric", NULL},
-    {"libmlx5", NULL},
-    {"libcxi", NULL},
-    {"libpsm2", NULL},
-    {"libcufile", "/proc/driver/nvidia-fs"},
-};
+static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
+					"libmlx5",    "libcxi",    "libpsm2"};
+static const char storage[] = "libcufile";
+static const char *const storage_drivers[] = {"/proc/driver/nvidia-fs",
+					      "/dev/nvidia-fs0"};
 
 static atomic_bool found;
 static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
@@ -44,25 +38,31 @@ struct gcp_look {
 	bool found;
 };
 
-static bool is_there(const char *path)
+static bool is_library(const char *name, const char *of)
 {
-	int saved = errno;
-	bool there = access(path, F_OK) == 0;
+	size_t length = strlen(of);
 
+	return strncmp(name, of, length) == 0 &&
+	       (name[length] == '.' || name[length] == '-');
+}
+
+static bool storage_has_driver(void)
+{
+	bool there = false;
+	int saved = errno;
+
+	for (size_t i = 0; i < sizeof(storage_drivers) / sizeof(*storage_drivers); i++)
+		there |= access(storage_drivers[i], F_OK) == 0;
 	errno = saved;
 	return there;
 }
 
 static bool is_writer(const char *name)
 {
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
-		size_t length = strlen(libraries[i].name);
-
-		if (strncmp(name, libraries[i].name, length) == 0 &&
-		    (name[length] == '.' || name[length] == '-'))
-			return !libraries[i].driver || is_there(libraries[i].driver);
-	}
-	return false;
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
+		if (is_library(name, libraries[i]))
+			return true;
+	return is_library(name, storage) && storage_has_driver();
 }
 
 static int writers_visit(struct dl_phdr_info *info, size_t size, void *data)
