@@ -33,8 +33,8 @@ static void must_not_come_too_early(CUstream stream)
 	must(gcpsim_hazards() == 0, "the block was used again too early");
 }
 
-/* The other context's stream works on the block and frees it in its order. */
-static void free_on_a_stream_of_another_context(void)
+/* Another context works on the block, and frees it in the order of that work. */
+static void free_where_another_context_works(bool on_default_stream)
 {
 	CUstream mine, others;
 	CUcontext other = context_new(&others), here = context_new(&mine);
@@ -42,25 +42,20 @@ static void free_on_a_stream_of_another_context(void)
 
 	gcpsim_set_speed(GCPSIM_NEVER);
 	OK(cuCtxSetCurrent(other));
-	OK(cuMemsetD8Async(p, 1, MIB, others));
-	OK(cuMemFreeAsync(p, others));
+	OK(cuMemsetD8Async(p, 1, MIB, on_default_stream ? CU_STREAM_LEGACY : others));
+	OK(cuMemFreeAsync(p, on_default_stream ? NULL : others));
 	OK(cuCtxSetCurrent(here));
 	must_not_come_too_early(mine);
 }
 
-/* The same by way of a context's default stream. */
+static void free_on_a_stream_of_another_context(void)
+{
+	free_where_another_context_works(false);
+}
+
 static void free_on_a_default_stream_of_another_context(void)
 {
-	CUstream mine, others;
-	CUcontext other = context_new(&others), here = context_new(&mine);
-	CUdeviceptr p = allocated(MIB);
-
-	gcpsim_set_speed(GCPSIM_NEVER);
-	OK(cuCtxSetCurrent(other));
-	OK(cuMemsetD8Async(p, 1, MIB, CU_STREAM_LEGACY));
-	OK(cuMemFreeAsync(p, NULL));
-	OK(cuCtxSetCurrent(here));
-	must_not_come_too_early(mine);
+	free_where_another_context_works(true);
 }
 
 /* The stream is idle, but what it is given, the free too, comes after its context's
