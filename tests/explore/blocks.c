@@ -337,6 +337,8 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	block->died = w->step;
 	w->frees++;
 	block->passing = w->setting->plain;
+	if (block->passing) /* the end of its context has to wait for CUDA's free */
+		region_touch(&block->regions[0], order_step(w, s), WANT_WRITE);
 	return true;
 }
 
