@@ -257,13 +257,28 @@ static bool launch_regions(struct thread *t, struct stream *s, struct body *body
 	return true;
 }
 
+/* A block of before a checkpoint lives again, and the graph knows it and the one that
+ * came after it at its address. */
+static void content_is_lost_with(struct world *w, const struct block *written)
+{
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->addr < written->addr + written->bytes &&
+		    written->addr < block->addr + block->bytes)
+			block->regions[0].known = block->regions[1].known = 0;
+}
+
 static void launch_contents(struct world *w, const struct body *body)
 {
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (body_may_write(body, block))
 			block->regions[0].known = block->regions[1].known = 0;
-	for (uint32_t i = 0; i < body->count; i++)
+	for (uint32_t i = 0; i < body->count; i++) {
+		const struct block *written = body->items[i].dst;
+
 		item_apply(w, &body->items[i]);
+		if (written && !written->live)
+			content_is_lost_with(w, written);
+	}
 }
 
 static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)
