@@ -255,10 +255,8 @@ static CUresult memory_leave_stream(CUstream stream, void *owner)
 
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
 		result = gcp_real.cuCtxGetCurrent(&ctx);
-	else if (gcp_real.cuStreamGetCtx)
-		result = gcp_real.cuStreamGetCtx(stream, &ctx);
 	else
-		return memory_wait_stream(NULL, stream);
+		result = gcp_real.cuStreamGetCtx(stream, &ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!ctx)

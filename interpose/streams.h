@@ -51,7 +51,6 @@ static inline CUcontext gcp_stream_context(CUstream stream)
 	CUcontext ctx = NULL;
 
 	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
-	    gcp_real.cuStreamGetCtx &&
 	    gcp_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
 		return ctx;
 	return gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;

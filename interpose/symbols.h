@@ -393,7 +393,7 @@
 	  (CUgraphNode node, CUgraphNode *ret_nodes,                                   \
 	   struct CUgraphEdgeData_st *ret_edges, size_t *ret_count),                   \
 	  (node, ret_nodes, ret_edges, ret_count))                                     \
-	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_OPTIONAL,                       \
+	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
 	  (CUstream stream), (stream))                                                 \

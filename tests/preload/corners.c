@@ -496,6 +496,23 @@ static void trim_beside_a_capture_without_modes(void)
 	OK(cuStreamEndCapture(stream, &graph));
 }
 
+/* Who captures, and whose memory a stream may free, is told by the context of a stream:
+ * a driver that does not tell it is left alone. */
+static void streams_whose_context_nobody_tells(void)
+{
+	CUstream captured, others;
+	CUcontext other = context_new(&others), here = context_new(&captured);
+	CUdeviceptr p = allocated(MIB);
+
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuCtxSetCurrent(other));
+	OK(cuStreamDestroy(captured));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scene scenes[] = {
@@ -517,6 +534,7 @@ static const struct scene scenes[] = {
     SCENE(blocks_of_a_primary_context_of_unknown_state),
     SCENE(captures_that_nobody_can_ask_about),
     SCENE(trim_beside_a_capture_without_modes),
+    SCENE(streams_whose_context_nobody_tells),
 };
 
 int main(int argc, char **argv)
