@@ -231,6 +231,19 @@ static void lend(struct thread *t, struct block *block)
 
 /* --- what this process opens --- */
 
+/* CUDA lets one context of a device open what another process has. */
+static bool another_context_borrows(const struct world *w, int space)
+{
+	for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++) {
+		const struct block *block = neighbour.blocks[i];
+
+		if (block && block->borrowed && block->space != space &&
+		    block->device == w->spaces[space].device)
+			return true;
+	}
+	return false;
+}
+
 static void borrow(struct thread *t, struct block **slot_of_block, const struct op *op)
 {
 	struct world *w = t->world;
@@ -241,7 +254,8 @@ static void borrow(struct thread *t, struct block **slot_of_block, const struct 
 	struct answer answer;
 	CUdeviceptr ptr = 0;
 
-	if (*slot_of_block || slot < 0 || !may_be_unsafe(t) || !start(w))
+	if (*slot_of_block || slot < 0 || !may_be_unsafe(t) ||
+	    another_context_borrows(w, t->space) || !start(w))
 		return;
 	make.slot = (uint32_t)slot;
 	answer = ask(w, &make);

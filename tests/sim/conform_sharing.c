@@ -392,6 +392,47 @@ static void import_and_free(void)
 	give();
 }
 
+static void export_two(void)
+{
+	CUdeviceptr other;
+
+	MUST(cuMemAlloc(&other, 64 << 20));
+	MUST(cuIpcGetMemHandle(&handle, p));
+	give();
+	MUST(cuIpcGetMemHandle(&handle, other));
+	give();
+	take();
+}
+
+#define OPEN(q) cuIpcOpenMemHandle(q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+
+/* Two contexts of one device, and the exporter's two allocations. */
+static void import_in_two_contexts(void)
+{
+	CUdeviceptr q = 0, second = 0;
+	CUipcMemHandle first;
+	CUcontext other;
+
+	take();
+	TELL(OPEN(&q));
+	MUST(cuCtxCreate(&other, NULL, 0, 0));
+	TELL(OPEN(&second));
+	first = handle;
+	take();
+	TELL(OPEN(&second));
+	TELL(cuIpcCloseMemHandle(q));
+	TELL(cuIpcCloseMemHandle(q));
+	handle = first;
+	TELL(OPEN(&q));
+	MUST(cuCtxSetCurrent(conform_ctx));
+	TELL(OPEN(&second));
+	TELL(cuCtxDestroy(other));
+	TELL(cuIpcCloseMemHandle(q));
+	TELL(OPEN(&q));
+	TELL(cuIpcCloseMemHandle(q));
+	give();
+}
+
 /* Opening and closing while a capture is under way. */
 static void import_in_captures(void)
 {
@@ -477,6 +518,7 @@ int main(int argc, char **argv)
 	APART(nothing_opened);
 	with_another("a block in two processes", export_a_block, import_a_block);
 	with_another("imports in captures", export_one, import_in_captures);
+	with_another("imports in two contexts", export_two, import_in_two_contexts);
 	with_another("an import that is freed", export_one, import_and_free);
 	APART(lookups);
 	return 0;

@@ -151,10 +151,21 @@ static CUresult map_foreign(const struct handle *handle, struct sim_ctx *ctx,
 		return CUDA_ERROR_MAP_FAILED;
 	}
 	alloc->ipc_opens = 1;
+	alloc->ipc_pid = handle->pid;
 	alloc->ipc_skip = (uint32_t)skip;
 	alloc->buffer_id = handle->checksum;
 	*ret_ptr = alloc->addr + skip;
 	return CUDA_SUCCESS;
+}
+
+/* Of what another process has, one context of a device opens something at a time. */
+static bool is_for_another(const struct handle *handle, struct sim_ctx *ctx)
+{
+	for (const struct sim_alloc *a = sim_memory_first(); a; a = a->next)
+		if (a->kind == SIM_MEMORY_IPC && a->ipc_pid == handle->pid &&
+		    a->ctx->device == ctx->device && a->ctx != sim_ctx_memory(ctx))
+			return true;
+	return false;
 }
 
 static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Flags)
@@ -171,6 +182,8 @@ static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Fl
 		return CUDA_ERROR_INVALID_VALUE;
 	if (handle.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (is_for_another(&handle, ctx))
+		return CUDA_ERROR_INVALID_HANDLE;
 	for (struct sim_alloc *a = sim_memory_first(); a; a = a->next) {
 		if (a->kind != SIM_MEMORY_IPC || a->buffer_id != handle.checksum)
 			continue;

@@ -319,6 +319,7 @@ struct sim_alloc {
 	bool sync_memops;
 	uint32_t ipc_opens;
 	uint32_t ipc_skip;  /* of an imported one: what it is about begins there */
+	int ipc_pid;        /* of an imported one: whose it is */
 	uint32_t ipc_place; /* of an exported one, in ipc.c's table */
 	struct sim_physical **mapped; /* RESERVED: per 2 MiB */
 	uint32_t *open;               /* the same: bit per device with access */
