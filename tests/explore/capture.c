@@ -430,6 +430,33 @@ static void capture_abandon(struct thread *t, struct capture *c)
 	capture_lost(t->world, c);
 }
 
+/* Whether a context that ends here takes all of the capture along. */
+static bool is_all_in(const struct world *w, const struct capture *c, int space)
+{
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].capture == c && w->streams[i].space != space)
+			return false;
+	return c->origin->space == space && !c->into;
+}
+
+bool captures_may_go(const struct thread *t, int space)
+{
+	const struct world *w = t->world;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live && (w->captures[i].thread != (int)t->number ||
+					    !is_all_in(w, &w->captures[i], space)))
+			return false;
+	return true;
+}
+
+void captures_go(struct world *w)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (w->captures[i].live)
+			capture_lost(w, &w->captures[i]);
+}
+
 /* By hand: what is captured next on the first stream depends on nothing. */
 static void capture_rewind(struct thread *t, struct capture *c)
 {

@@ -32,7 +32,7 @@ enum draw_part {
  * to draw. 0: what there was on 2026-11-21 at noon; 1: and EXPLORE_OPS_1, and all
  * options; 2: and EXPLORE_OPS_2, and scenes; 3: and EXPLORE_OPS_3, and drivers that
  * lack functions. */
-enum { GENERATION_SHIFT = 60, GENERATION = 3 };
+enum { GENERATION_SHIFT = 60, GENERATION = 4 };
 
 static inline unsigned seed_generation(uint64_t seed)
 {

@@ -345,6 +345,9 @@ void capture_play(struct thread *t, const struct op *op);
 void capture_item(struct thread *t, struct stream *s, struct item *item);
 bool capture_event_record(struct thread *t, struct event *event, struct stream *s);
 bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s);
+/* All captures are this thread's, and would be lost with this context. */
+bool captures_may_go(const struct thread *t, int space);
+void captures_go(struct world *w); /* they are */
 struct capture *capture_near(struct world *w, unsigned slot);
 struct capture *capture_number(struct world *w, uint32_t number);
 

@@ -499,12 +499,38 @@ static void strange_draw(struct generator *g)
 	aftermath(g, bytes);
 }
 
+/* A context ends while it captures, and what it held comes back to others. */
+static void lost_draw(struct generator *g)
+{
+	static const enum op_kind ends[] = {OP_SPACE_DESTROY, OP_SPACE_RESET,
+					    OP_SPACE_RELEASE};
+	struct op create = op_draw(g, OP_SPACE_CREATE);
+	struct op use = op_draw(g, OP_USE_SPACE), stream = op_draw(g, OP_STREAM_CREATE);
+	struct op end = op_draw(g, ends[below(g, 3)]);
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+
+	use.a = end.a = create.a;
+	end.how &= (uint8_t)~2u; /* nothing can be waited for */
+	op_add(g, create);
+	op_add(g, use);
+	stream.a = stream_of_all(g);
+	op_add(g, stream);
+	burst_of(g, bytes, stream.a);
+	op_add(g, begin_draw(g, (unsigned)below(g, 3), stream.a));
+	burst_of(g, bytes, stream.a);
+	op_add(g, end);
+	aftermath(g, bytes);
+}
+
 static void (*const scenes[])(struct generator *g) = {
-    past_draw,   beside_draw, both_draw,    lag_draw,      rewind_draw, lent_draw,
-    shared_draw, handed_draw, ordered_draw, newcomer_draw, pinned_draw, strange_draw,
+    past_draw,   beside_draw,  both_draw,   lag_draw,     rewind_draw,
+    lent_draw,   shared_draw,  handed_draw, ordered_draw, newcomer_draw,
+    pinned_draw, strange_draw, lost_draw, /* since generation 4 */
 };
 
 void scene_draw(struct generator *g)
 {
-	scenes[below(g, sizeof(scenes) / sizeof(*scenes))](g);
+	uint64_t count = sizeof(scenes) / sizeof(*scenes);
+
+	scenes[below(g, g->setting->generation > 3 ? count : count - 1)](g);
 }

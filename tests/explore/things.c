@@ -139,6 +139,7 @@ static bool space_end(struct thread *t, int slot, bool idle, bool release)
 		return false;
 	}
 	w->streams_gone++; /* those of the context */
+	captures_go(w);
 	space_forget(w, slot);
 	return true;
 }
@@ -167,6 +168,16 @@ static bool captures_itself(const struct thread *t)
 	return false;
 }
 
+/* While captures are under way. */
+static bool fits_captures(const struct thread *t, enum op_kind kind, int slot)
+{
+	unsigned generation = t->world->setting->generation;
+
+	if (kind == OP_SPACE_CREATE)
+		return generation > 1 && may_be_unsafe(t) && !captures_itself(t);
+	return kind != OP_SPACE_HOLD && generation > 3 && captures_may_go(t, slot);
+}
+
 static void space_op(struct thread *t, const struct op *op)
 {
 	struct world *w = t->world;
@@ -178,9 +189,7 @@ static void space_op(struct thread *t, const struct op *op)
 			space_use(t, slot);
 		return;
 	}
-	if (!all_is_calm(w) &&
-	    (op->kind != OP_SPACE_CREATE || w->setting->generation < 2 ||
-	     !may_be_unsafe(t) || captures_itself(t)))
+	if (!all_is_calm(w) && !fits_captures(t, op->kind, slot))
 		return;
 	if (op->kind == OP_SPACE_HOLD) {
 		if (space->live)
