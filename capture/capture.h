@@ -114,9 +114,12 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
  * The program asked for, or changes, a capture's graph or dependencies: it may
  * add work anywhere. Before the real call. */
 void gcp_tracker_by_hand(struct gcp_tracker *tracker);
-/* An event is about to be recorded on `stream`: work may later start there. */
-void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *ctx, void *stream,
-				void *event);
+/* An event is about to be recorded on `stream`: work may later start there. Gives a
+ * number for what follows: it was recorded (`done`), or the call has failed. */
+uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
+				     void *stream, void *event);
+void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
+				uint64_t record, bool done);
 /* The event was destroyed: nothing starts there any more. */
 void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event);
 /* A stream is about to be made to wait for an event: a capture may fork. */

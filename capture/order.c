@@ -46,12 +46,9 @@ static struct gcp_open_end *end_find(struct gcp_capture *capture, const void *ha
 static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx,
 				    void *handle, bool is_event)
 {
-	struct gcp_open_end *end = end_find(capture, handle, is_event);
 	int saved = errno;
+	struct gcp_open_end *end = calloc(1, sizeof(*end));
 
-	if (end)
-		return end;
-	end = calloc(1, sizeof(*end));
 	errno = saved;
 	if (!end) {
 		capture->by_hand = true;
@@ -84,38 +81,69 @@ void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *strea
 {
 	if (!end_is_here(capture, stream))
 		capture->by_hand = true;
-	end_add(capture, ctx, stream, false);
+	if (!end_find(capture, stream, false))
+		end_add(capture, ctx, stream, false);
 }
 
-void gcp_order_event_recorded(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			      void *ctx, void *stream, void *event)
+/* --- events
+ * ---------------------------------------------------------------------------
+ * Until the call that records one anew has succeeded, it stands for the old place and
+ * for the new one. With two such calls at once nobody knows which was the last. */
+
+void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			       void *ctx, void *stream, void *event, uint64_t record)
 {
 	struct gcp_open_end *end = end_add(capture, ctx, event, true);
 
-	if (end && !end_read(tracker, ctx, stream, end))
+	if (!end)
+		return;
+	end->record = record;
+	if (!end_read(tracker, ctx, stream, end))
 		capture->by_hand = true;
 }
 
-static bool end_remove(struct gcp_capture *capture, const void *handle, bool is_event)
+static void end_remove(struct gcp_capture *capture, struct gcp_open_end *end)
 {
-	struct gcp_open_end *end = end_find(capture, handle, is_event);
-
-	if (!end)
-		return false;
 	SLIST_REMOVE(&capture->ends, end, gcp_open_end, link);
 	free(end);
-	return true;
+}
+
+void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
+			      uint64_t record, bool sure)
+{
+	struct gcp_open_end *end, *next;
+
+	for (end = SLIST_FIRST(&capture->ends); end; end = next) {
+		next = SLIST_NEXT(end, link);
+		if (!end->is_event || end->handle != event)
+			continue;
+		if (end->record == record)
+			end->sure = sure;
+		if (sure ? end->sure && end->record < record : end->record == record)
+			end_remove(capture, end);
+	}
 }
 
 bool gcp_order_event_gone(struct gcp_capture *capture, const void *event)
 {
-	return end_remove(capture, event, true);
+	struct gcp_open_end *end;
+	bool any = false;
+
+	while ((end = end_find(capture, event, true))) {
+		end_remove(capture, end);
+		any = true;
+	}
+	return any;
 }
 
 void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 {
-	if (end_remove(capture, stream, false))
-		capture->by_hand = true;
+	struct gcp_open_end *end = end_find(capture, stream, false);
+
+	if (!end)
+		return;
+	end_remove(capture, end);
+	capture->by_hand = true;
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)

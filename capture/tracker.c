@@ -353,7 +353,9 @@ static void order_is_lost(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		capture->by_hand = true;
+		if (capture->lost)
+			continue; /* nothing was proved since */
+		capture->lost = capture->by_hand = true;
 		capture_defers(capture);
 	}
 }
@@ -400,20 +402,31 @@ void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream)
 
 /* A stream may be made to wait for the event later, and then starts here:
  * before what is freed and given out again from now on. */
-void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *ctx, void *stream,
-				void *event)
+uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
+				     void *stream, void *event)
+{
+	struct gcp_capture *capture;
+	uint64_t record;
+
+	pthread_mutex_lock(&tracker->lock);
+	record = ++tracker->records;
+	capture = capture_of_stream(tracker, ctx, stream);
+	if (capture) {
+		capture_forks(capture);
+		gcp_order_event_recording(tracker, capture, ctx, stream, event, record);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return record;
+}
+
+void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
+				uint64_t record, bool done)
 {
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	/* Recorded anew, it stands for nothing that it stood for before. */
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		gcp_order_event_gone(capture, event);
-	capture = capture_of_stream(tracker, ctx, stream);
-	if (capture) {
-		capture_forks(capture);
-		gcp_order_event_recorded(tracker, capture, ctx, stream, event);
-	}
+		gcp_order_event_recorded(capture, event, record, done);
 	pthread_mutex_unlock(&tracker->lock);
 }
 

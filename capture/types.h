@@ -62,6 +62,8 @@ enum {
 struct gcp_open_end {
 	void *ctx, *handle;
 	bool is_event;
+	uint64_t record; /* of an event: number of the call that recorded it here */
+	bool sure;       /* that call has succeeded */
 	size_t count;
 	void *nodes[GCP_END_NODES_MAX];
 	SLIST_ENTRY(gcp_open_end) link;
@@ -84,6 +86,7 @@ struct gcp_capture {
 	bool forked;  /* its order may not be one line any more */
 	bool ending;  /* CUDA may have ended it already: nobody joins */
 	bool by_hand; /* its order cannot be known: no proof */
+	bool lost;    /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
 	uint64_t last_group;
 	size_t marker_count;
@@ -121,6 +124,7 @@ struct gcp_tracker {
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
+	uint64_t records; /* of events, while captures were under way */
 };
 
 /* --- tracker.c ------------------------------------------------------------------- */
@@ -166,8 +170,12 @@ void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *strea
  * its streams: with their work the order is lost, and they are not asked any more. */
 void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
-void gcp_order_event_recorded(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			      void *ctx, void *stream, void *event);
+void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			       void *ctx, void *stream, void *event, uint64_t record);
+/* It stands for its last place only; if the call failed (`sure` false), for all that it
+ * stood for before. */
+void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
+			      uint64_t record, bool sure);
 /* False: it was no open end of this capture. */
 bool gcp_order_event_gone(struct gcp_capture *capture, const void *event);
 void gcp_order_forget(struct gcp_capture *capture);

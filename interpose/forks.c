@@ -45,43 +45,71 @@ CUresult gcp_hook_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event,
 /* --- events ------------------------------------------------------------------------
  */
 
-static void event_records(CUstream stream, bool per_thread, CUevent event)
+/* The number of the call; 0: no capture is to know of it. */
+static uint64_t event_records(CUstream stream, bool per_thread, CUevent event)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
 
 	if (gcp_process_pooling())
 		gcp_stream_used(named);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
-		return;
+		return 0;
 	gcp_stream_note(named);
-	gcp_tracker_event_recorded(gcp_process.tracker, gcp_stream_context(named),
-				   named, event);
+	return gcp_tracker_event_recording(gcp_process.tracker,
+					   gcp_stream_context(named), named, event);
+}
+
+static CUresult event_recorded(CUresult result, CUevent event, uint64_t record)
+{
+	if (record > 0)
+		gcp_tracker_event_recorded(gcp_process.tracker, event, record,
+					   result == CUDA_SUCCESS);
+	return result;
 }
 
 CUresult gcp_hook_cuEventRecord(CUevent event, CUstream stream)
 {
-	event_records(stream, false, event);
-	return gcp_real.cuEventRecord(event, stream);
+	uint64_t record = event_records(stream, false, event);
+
+	return event_recorded(gcp_real.cuEventRecord(event, stream), event, record);
 }
 
 CUresult gcp_hook_cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-	event_records(stream, true, event);
-	return gcp_real.cuEventRecord_ptsz(event, stream);
+	uint64_t record = event_records(stream, true, event);
+
+	return event_recorded(gcp_real.cuEventRecord_ptsz(event, stream), event,
+			      record);
+}
+
+/* Recorded for others than the graph, it becomes a node, and stands for what it stood
+ * for before as well: that is more than we keep account of. */
+static uint64_t event_records_with(CUstream stream, bool per_thread, CUevent event,
+				   unsigned int flags)
+{
+	if (!(flags & CU_EVENT_RECORD_EXTERNAL))
+		return event_records(stream, per_thread, event);
+	if (gcp_process_capturing())
+		gcp_tracker_by_hand(gcp_process.tracker);
+	return 0;
 }
 
 CUresult gcp_hook_cuEventRecordWithFlags(CUevent event, CUstream stream,
 					 unsigned int flags)
 {
-	event_records(stream, false, event);
-	return gcp_real.cuEventRecordWithFlags(event, stream, flags);
+	uint64_t record = event_records_with(stream, false, event, flags);
+
+	return event_recorded(gcp_real.cuEventRecordWithFlags(event, stream, flags),
+			      event, record);
 }
 
 CUresult gcp_hook_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
 					      unsigned int flags)
 {
-	event_records(stream, true, event);
-	return gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags);
+	uint64_t record = event_records_with(stream, true, event, flags);
+
+	return event_recorded(
+	    gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags), event, record);
 }
 
 static CUresult event_destroyed(CUresult result, CUevent event)

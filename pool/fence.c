@@ -534,20 +534,20 @@ void gcp_pages_forget(struct gcp_pool *pool)
 
 /* The context whose pool was leaving does not end. What joined meanwhile did not
  * stand behind the pool's barriers, and who demanded completion passed it by. */
-void gcp_pages_stay(struct gcp_pool *pool)
+int gcp_pages_stay(struct gcp_pool *pool)
 {
-	struct gcp_pools *pools = pool->pools;
 	struct gcp_pages *pages = &pool->pages;
-	uint64_t page;
+	int result = 0;
 
-	pthread_mutex_lock(&pools->fence_lock);
-	page = pages->ordered;
-	if (!is_completed(pages, page) &&
-	    (atomic_load(&pools->completed_only) || is_held(pools) ||
-	     fence_order(pool, closed_page_covering(pages, page)->fence, false) != 0))
-		(void)complete_locked(pool, page); /* an error shows again */
-	atomic_store(&pool->leaving, false);
-	pthread_mutex_unlock(&pools->fence_lock);
+	pthread_mutex_lock(&pool->pools->fence_lock);
+	if (!is_completed(pages, pages->ordered) &&
+	    (atomic_load(&pool->pools->completed_only) || is_held(pool->pools) ||
+	     fence_order(pool, closed_page_covering(pages, pages->ordered)->fence,
+			 false)))
+		result = complete_locked(pool, pages->ordered);
+	atomic_store(&pool->leaving, result != 0);
+	pthread_mutex_unlock(&pool->pools->fence_lock);
+	return result;
 }
 
 /* --- public ---------------------------------------------------------------------- */

@@ -246,8 +246,10 @@ void gcp_pool_stay(struct gcp_pools *pools, void *ctx)
 	pthread_mutex_lock(&pools->registry_lock);
 	pool = pool_of(pools, ctx);
 	pthread_mutex_unlock(&pools->registry_lock);
-	if (pool && atomic_load(&pool->leaving))
-		gcp_pages_stay(pool);
+	if (!pool || !atomic_load(&pool->leaving) || gcp_pages_stay(pool) == 0)
+		return;
+	(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+	atomic_store(&pool->leaving, false);
 }
 
 /* registry_lock and vmm_lock are held. */

@@ -440,8 +440,8 @@ int gcp_pages_barrier(struct gcp_pool *pool, uint64_t page, bool alone);
 void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page);
 uint64_t gcp_pages_turn(struct gcp_pool *pool); /* closes it without a fence */
 void gcp_pages_forget(struct gcp_pool *pool);
-/* Ends `leaving` for a pool whose context stays. */
-void gcp_pages_stay(struct gcp_pool *pool);
+/* Ends `leaving` for a pool whose context stays; an error, and it goes on. */
+int gcp_pages_stay(struct gcp_pool *pool);
 
 /* A descriptor that is in no list; NULL: no memory. */
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,

@@ -513,6 +513,61 @@ static void streams_whose_context_nobody_tells(void)
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
+/* --- events of a capture
+ * --------------------------------------------------------------- A block is freed
+ * after the work that an event stands for, and the event is recorded anew, in a way
+ * that leaves it where it was. */
+
+static void forks_from_the_old_place(void (*record)(CUevent event, CUstream stream))
+{
+	CUevent event, passing;
+	CUstream main, side;
+	CUdeviceptr p, q;
+	CUgraph graph;
+
+	context_new(&main);
+	OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventCreate(&passing, CU_EVENT_DISABLE_TIMING));
+	q = allocated(MIB);
+	OK(cuStreamBeginCapture(main, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(3 * MIB);
+	OK(cuMemsetD8Async(q, 1, MIB, main));
+	OK(cuEventRecord(event, main));
+	OK(cuMemsetD8Async(p, 1, 3 * MIB, main));
+	OK(cuMemFree(p));
+	allocated(3 * MIB); /* time to write down what was freed */
+	record(event, main);
+	OK(cuEventRecord(passing, main));
+	OK(cuEventDestroy(passing)); /* and to look for a proof */
+	must(allocated(3 * MIB) != p, "the block is used again beside its work");
+	OK(cuStreamWaitEvent(side, event, 0));
+	OK(cuEventRecord(event, side));
+	OK(cuStreamWaitEvent(main, event, 0));
+	OK(cuStreamEndCapture(main, &graph));
+}
+
+static void record_for_others(CUevent event, CUstream stream)
+{
+	OK(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+}
+
+static void record_in_vain(CUevent event, CUstream stream)
+{
+	must(cuEventRecordWithFlags(event, stream, 0x80) == CUDA_ERROR_INVALID_VALUE,
+	     "flags that there are not");
+}
+
+static void event_recorded_for_others_in_a_capture(void)
+{
+	forks_from_the_old_place(record_for_others);
+}
+
+static void event_recorded_in_vain_in_a_capture(void)
+{
+	forks_from_the_old_place(record_in_vain);
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scene scenes[] = {
@@ -535,6 +590,8 @@ static const struct scene scenes[] = {
     SCENE(captures_that_nobody_can_ask_about),
     SCENE(trim_beside_a_capture_without_modes),
     SCENE(streams_whose_context_nobody_tells),
+    SCENE(event_recorded_for_others_in_a_capture),
+    SCENE(event_recorded_in_vain_in_a_capture),
 };
 
 int main(int argc, char **argv)

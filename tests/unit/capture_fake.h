@@ -225,6 +225,22 @@ static __attribute__((unused)) int teardown(void **state)
 	return 0;
 }
 
+static __attribute__((unused)) void event_record(int stream, void *event)
+{
+	uint64_t record = gcp_tracker_event_recording(tracker, FAKE_CTX,
+						      stream_handle(stream), event);
+
+	gcp_tracker_event_recorded(tracker, event, record, true);
+}
+
+static __attribute__((unused)) bool is_given_again(gcp_addr addr, uint64_t bytes)
+{
+	for (int i = 0; i < 8; i++)
+		if (capture_alloc(bytes) == addr)
+			return true;
+	return false;
+}
+
 /* Makes stream `to` wait for stream `from` through an event that is gone at
  * once, as frameworks do. */
 static __attribute__((unused)) void wait_for(int to, int from)
@@ -232,7 +248,7 @@ static __attribute__((unused)) void wait_for(int to, int from)
 	void *event = (void *)(uintptr_t)(0x7000 + from);
 	size_t at = 0, i = 0;
 
-	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(from), event);
+	event_record(from, event);
 	gcp_tracker_forked(tracker);
 	cuda.streams[to] = cuda.streams[from];
 	while (cuda.ends[to][at])

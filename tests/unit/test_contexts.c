@@ -233,6 +233,25 @@ static void who_joins_waits_by_a_free_where_waiting_fails(void **state)
 	assert_int_equal(fake.done, fake.submitted);
 }
 
+/* It has joined in vain while the other was leaving, which then stays. */
+static void who_joined_waits_by_a_free_where_waiting_fails(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	order_one(pools, pool);
+	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pools_fences_hold(pools);
+	gcp_pools_context_joined(pools, (void *)0x2000, join);
+	assert_int_equal(joins, 0);
+	fake.fail_at = fake.calls + 1;
+	fake.fail_code = 719;
+	gcp_pool_stay(pools, FAKE_CTX);
+	gcp_pools_fences_release(pools);
+	assert_int_equal(fake.done, fake.submitted);
+}
+
 /* Where a capture forbids the barrier, the pages are waited for. */
 static void pages_are_completed_when_a_context_stays_in_a_capture(void **state)
 {
@@ -488,6 +507,7 @@ int main(void)
 	    TEST(who_joins_waits_for_barriers_only),
 	    TEST(barriers_are_set_again_when_a_context_stays),
 	    TEST(who_joins_waits_by_a_free_where_waiting_fails),
+	    TEST(who_joined_waits_by_a_free_where_waiting_fails),
 	    TEST(pages_are_completed_when_a_context_stays_in_a_capture),
 	    TEST(pages_are_completed_when_a_context_stays_and_others_write),
 	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),

@@ -51,14 +51,6 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 	graph_destroy(graph);
 }
 
-static bool is_given_again(gcp_addr addr, uint64_t bytes)
-{
-	for (int i = 0; i < 8; i++)
-		if (capture_alloc(bytes) == addr)
-			return true;
-	return false;
-}
-
 static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
@@ -66,7 +58,7 @@ static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 
 	(void)state;
 	kernel(0);
-	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), event);
+	event_record(0, event);
 	kernel(0); /* uses the block */
 	must_free(pools, addr);
 	/* Somebody may still wait for the event and start before that kernel. */
@@ -84,10 +76,10 @@ static void an_event_that_stays_forbids_reuse_when_another_goes(void **state)
 
 	(void)state;
 	kernel(0);
-	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), stays);
+	event_record(0, stays);
 	kernel(0); /* uses the block */
 	must_free(pools, addr);
-	gcp_tracker_event_recorded(tracker, FAKE_CTX, stream_handle(0), goes);
+	event_record(0, goes);
 	assert_false(is_given_again(addr, 3 * MIB));
 	gcp_tracker_event_gone(tracker, goes);
 	assert_false(is_given_again(addr, 3 * MIB));

@@ -1,0 +1,54 @@
+/*
+ * test_events.c - which places an event stands for while a capture is under way.
+ */
+#include "capture_fake.h"
+
+/* When an event goes the graph is searched. */
+static void look(void)
+{
+	event_record(0, (void *)0x7778);
+	gcp_tracker_event_gone(tracker, (void *)0x7778);
+}
+
+/* The call that records it anew may fail, and another thread may make one as well. */
+static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **state)
+{
+	void *graph = begin(0), *event = (void *)0x7777;
+	gcp_addr addr = capture_alloc(3 * MIB);
+	uint64_t first, second;
+
+	(void)state;
+	kernel(0);
+	event_record(0, event);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	first = gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_recorded(tracker, event, first, false);
+	look();
+	assert_false(is_given_again(addr, 3 * MIB));
+	event_record(0, event);
+	look();
+	assert_true(is_given_again(addr, 3 * MIB));
+	must_free(pools, addr);
+	first = gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
+	kernel(0); /* uses it too, for all we know */
+	second =
+	    gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
+	gcp_tracker_event_recorded(tracker, event, second, true);
+	gcp_tracker_event_recorded(tracker, event, first, true); /* the last one? */
+	look();
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_gone(tracker, event);
+	end(0);
+	graph_destroy(graph);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(an_event_stands_for_its_old_place_until_it_has_a_new_one),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
