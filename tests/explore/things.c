@@ -333,12 +333,23 @@ static void stream_op(struct thread *t, const struct op *op)
 
 /* --- events --- */
 
+/* It stands for what it stood for before, in a capture too. */
+static void event_record_in_vain(struct thread *t, const struct event *event,
+				 CUstream stream)
+{
+	if (t->world->setting->generation > 3 && !t->world->setting->fault &&
+	    cuEventRecord(event->handle, stream) != CUDA_ERROR_INVALID_HANDLE)
+		failure(t->world, "an event was recorded in another context");
+}
+
 static void event_record(struct thread *t, struct event *event, struct stream *s)
 {
 	CUstream handle = stream_handle(t, s);
 
-	if (event->handle && event->space != s->space)
+	if (event->handle && event->space != s->space) {
+		event_record_in_vain(t, event, handle);
 		return;
+	}
 	if (!event->handle && !FINE(t, cuEventCreate(&event->handle, 0)))
 		return;
 	event->space = s->space;
