@@ -103,7 +103,7 @@ static int take_new(const struct request *request, struct gcp_host_block **ret_b
 	result =
 	    gcp_host_block_create(bucket, p, request->life, request->bytes, ret_block);
 	if (result != 0) {
-		gcp_host_memory_free(request->pool, p);
+		(void)gcp_host_memory_free(request->pool, p);
 		return result;
 	}
 	gcp_spin_lock(&bucket->lock);
@@ -192,8 +192,8 @@ static void spin_over(struct gcp_host_bucket *bucket, bool in_vain, uint64_t ns)
 
 /* Closes the page of the block that would be next, and looks whether it is done.
  * No new wait: see host_fence.c. */
-static int take_after_close(const struct request *request, uint64_t page,
-			    struct gcp_host_block **ret_block)
+static void take_after_close(const struct request *request, uint64_t page,
+			     struct gcp_host_block **ret_block)
 {
 	struct gcp_host *host = request->host;
 	uint64_t start = host->pools->driver.clock_ns(), now = start;
@@ -202,7 +202,7 @@ static int take_after_close(const struct request *request, uint64_t page,
 
 	while (result == 0) {
 		if (gcp_host_pages_poll(host, page) != 0)
-			break; /* whose error it is the driver knows, see below */
+			break;
 		*ret_block =
 		    gcp_host_bucket_take(request->bucket, request->bytes, &page);
 		now = host->pools->driver.clock_ns();
@@ -210,7 +210,6 @@ static int take_after_close(const struct request *request, uint64_t page,
 			break;
 	}
 	spin_over(request->bucket, !*ret_block, now - start);
-	return result;
 }
 
 static int alloc_slow(const struct request *request, uint64_t page,
@@ -219,17 +218,16 @@ static int alloc_slow(const struct request *request, uint64_t page,
 	struct gcp_host *host = request->host;
 	int result = 0;
 
-	if (page != 0 && page < gcp_host_pages_tag(host)) {
-		/* A fence that cannot be asked is not completed. Its error may be
-		 * another context's: what the driver itself says, if asked for new
-		 * memory, is what plain CUDA would say. */
-		if (gcp_host_pages_poll(host, page) == 0)
-			*ret_block = gcp_host_bucket_take(request->bucket,
-							  request->bytes, &page);
-	}
-	if (result == 0 && !*ret_block && page != 0 && !is_growth_worth_it(request))
-		result = take_after_close(request, page, ret_block);
-	if (result == 0 && !*ret_block) {
+	/* A fence that cannot be asked is not completed, nor one that cannot be set.
+	 * Its error may be another context's: what the driver itself says, if asked
+	 * for new memory, is what plain CUDA would say. */
+	if (page != 0 && page < gcp_host_pages_tag(host) &&
+	    gcp_host_pages_poll(host, page) == 0)
+		*ret_block =
+		    gcp_host_bucket_take(request->bucket, request->bytes, &page);
+	if (!*ret_block && page != 0 && !is_growth_worth_it(request))
+		take_after_close(request, page, ret_block);
+	if (!*ret_block) {
 		result = take_new(request, ret_block);
 		if (result == GCP_CUDA_OUT_OF_MEMORY)
 			result = take_after_reclaim(request, ret_block);
@@ -311,12 +309,15 @@ static int free_closes(struct gcp_host *host, struct gcp_pool *pool)
 	const struct gcp_config *config = &host->pools->config;
 	bool held = atomic_load(&host->pools->holds) > 0;
 	bool advanced;
-	int result;
+	int result = 0;
 
 	if (held)
 		return 0;
-	result = gcp_host_pages_close(host);
-	if (result == 0 && config->blocking_free)
+	/* Whose error it is the driver knows: it frees, and says what plain CUDA
+	 * would. */
+	if (gcp_host_pages_close(host) != 0)
+		return gcp_host_give_back_own(pool, UINT64_MAX);
+	if (config->blocking_free)
 		result = gcp_host_pages_wait_oldest(host, pool->ctx, &advanced);
 	if (result == 0 && gcp_host_pages_pending(host) > config->host_window)
 		result = keep_to_window(host, pool);
@@ -326,12 +327,13 @@ static int free_closes(struct gcp_host *host, struct gcp_pool *pool)
 }
 
 /* Fences do not work here any more: the driver frees, and waits as it does. */
-static void free_by_driver(struct gcp_host_block *block)
+static int free_by_driver(struct gcp_host_block *block)
 {
 	struct gcp_host_bucket *bucket = block->bucket;
 	struct gcp_pool *pool = bucket->shelf->pool;
 	void *p = block->p;
 	bool there = gcp_pool_visit(pool), alive;
+	int result = 0;
 
 	gcp_host_bucket_count_given(block);
 	gcp_spin_lock(&bucket->lock);
@@ -339,10 +341,11 @@ static void free_by_driver(struct gcp_host_block *block)
 	gcp_host_block_retire(block);
 	gcp_spin_unlock(&bucket->lock);
 	if (there && alive)
-		gcp_host_memory_free(pool, p);
+		result = gcp_host_memory_free(pool, p);
 	if (there)
 		gcp_pool_visit_end(pool);
-	(void)gcp_host_give_back(pool->pools->host, UINT64_MAX);
+	(void)gcp_host_give_back_own(pool, UINT64_MAX);
+	return result;
 }
 
 static int free_common(struct gcp_host *host, struct gcp_host_block *block)
@@ -353,8 +356,7 @@ static int free_common(struct gcp_host *host, struct gcp_host_block *block)
 	block->page = gcp_host_pages_tag(host);
 	if (__builtin_expect(atomic_load_explicit(&host->off, memory_order_relaxed),
 			     0)) {
-		free_by_driver(block);
-		return 0;
+		return free_by_driver(block);
 	}
 	if (__builtin_expect(
 		atomic_load_explicit(&host->pools->holds, memory_order_relaxed) > 0, 0))

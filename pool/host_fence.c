@@ -33,8 +33,6 @@
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
-       CUDA_STICKY_FIRST = 700, /* of the device, which every later call reports */
-       CUDA_STICKY_LAST = 799,
        LOAD_SHIFT = 40, /* load: blocks above, units of 512 bytes below */
 };
 
@@ -137,17 +135,14 @@ static uint32_t queue_find(struct gcp_host_pages *pages, uint64_t page)
 }
 
 /* Fences do not work here: nothing is pooled from now on, and what was is freed
- * by the driver. */
+ * by the driver. Until a context ends, which may be the one that cannot be asked. */
 static int close_failed(struct gcp_host *host, int result)
 {
 	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY ||
 	    (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST))
 		return -EBUSY; /* a capture that nobody told us of; or for now */
 	atomic_store(&host->off, true);
-	/* A driver that knows no context fence, or cannot set one here, has found no
-	 * error that the program would have met. */
-	return result >= CUDA_STICKY_FIRST && result <= CUDA_STICKY_LAST ? result
-									 : -EBUSY;
+	return result;
 }
 
 static int query_locked(struct gcp_host *host, uint32_t i, bool *ret_advanced);
@@ -307,13 +302,14 @@ int gcp_host_pages_wait_oldest(struct gcp_host *host, void *ctx, bool *ret_advan
 
 	*ret_advanced = false;
 	pthread_mutex_lock(&host->pools->fence_lock);
+	/* The errors of other contexts are not the caller's; that of `ctx` is. */
 	if (host->pages.count > 0)
-		result = query_locked(host, 0, ret_advanced);
-	if (result == 0 && !*ret_advanced && host->pages.count > 0) {
+		(void)query_locked(host, 0, ret_advanced);
+	if (!*ret_advanced && host->pages.count > 0) {
 		result = wait_locked(host, queue_at(&host->pages, 0)->fence, ctx);
 		atomic_fetch_add_explicit(&host->waits, 1, memory_order_relaxed);
 		if (result == 0 && host->pages.count > 0)
-			result = query_locked(host, 0, ret_advanced);
+			(void)query_locked(host, 0, ret_advanced);
 	}
 	pthread_mutex_unlock(&host->pools->fence_lock);
 	return result;

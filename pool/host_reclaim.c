@@ -9,21 +9,22 @@
 
 #include <sys/mman.h>
 
-void gcp_host_memory_free(struct gcp_pool *pool, void *p)
+int gcp_host_memory_free(struct gcp_pool *pool, void *p)
 {
 	struct gcp_host *host = pool->pools->host;
+	int result = GCP_HOST_CALL(host, host_free, host_free, pool->ctx, p);
 
-	/* An error is the device's, sticky, and the program's next call reports it;
-	 * the memory is not ours any more either way. */
-	(void)GCP_HOST_CALL(host, host_free, host_free, pool->ctx, p);
 	atomic_fetch_add_explicit(&host->trims, 1, memory_order_relaxed);
+	return result;
 }
 
 /* --- giving back
  * ------------------------------------------------------------------------ */
 
 struct giving {
-	uint64_t wanted, given; /* bytes */
+	const struct gcp_pool *own; /* NULL: of every context */
+	uint64_t wanted, given;     /* bytes */
+	int result;                 /* the first error of the driver's free */
 };
 
 /* Of ready ones the longest unused, and then what is completed by now. Where fences
@@ -66,15 +67,20 @@ static void give_back_bucket(struct gcp_host_bucket *bucket, void *arg)
 {
 	struct gcp_pool *pool = bucket->shelf->pool;
 	struct giving *giving = arg;
+	int result;
 	void *p;
 
+	if (giving->own && giving->own != pool)
+		return;
 	/* Nobody destroys the context between a block's retreat and its end: the
 	 * address could be another's by then. */
 	if (!gcp_pool_visit(pool))
 		return;
 	while (giving->given < giving->wanted && (p = bucket_shrink(bucket))) {
 		giving->given += bucket->size;
-		gcp_host_memory_free(pool, p);
+		result = gcp_host_memory_free(pool, p);
+		if (giving->result == 0)
+			giving->result = result;
 	}
 	gcp_pool_visit_end(pool);
 }
@@ -85,6 +91,14 @@ uint64_t gcp_host_give_back(struct gcp_host *host, uint64_t bytes)
 
 	gcp_host_buckets_visit(host->pools, give_back_bucket, &giving);
 	return giving.given;
+}
+
+int gcp_host_give_back_own(struct gcp_pool *pool, uint64_t bytes)
+{
+	struct giving giving = {.own = pool, .wanted = bytes};
+
+	gcp_host_buckets_visit(pool->pools, give_back_bucket, &giving);
+	return giving.result;
 }
 
 uint64_t gcp_host_trim(struct gcp_pools *pools, uint64_t keep_bytes)
@@ -156,6 +170,7 @@ void gcp_host_drop(struct gcp_pool *pool)
 	atomic_fetch_add(&pool->host_life, 1);
 	if (!host)
 		return;
+	atomic_store(&host->off, false); /* a fence that fails still says so */
 	pthread_mutex_lock(&host->lock);
 	for (struct gcp_host_shelf *shelf = pool->host_shelves; shelf;
 	     shelf = shelf->next)

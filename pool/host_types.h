@@ -137,7 +137,7 @@ struct gcp_host {
 	struct gcp_meta block_meta, fence_meta;
 	uint32_t class_count, pow2_count;
 	pthread_mutex_t lock;
-	_Atomic bool off; /* fences fail here: nothing is pooled any more */
+	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	struct gcp_host_pages pages;
 	/* Statistics. Gauges and counters: atomic; times: time_lock. */
 #define GCP_X(name, meaning) struct gcp_host_gauge name;
@@ -215,16 +215,17 @@ static inline bool gcp_host_page_ready(const struct gcp_host *host, uint64_t pag
 bool gcp_host_pages_count(struct gcp_host *host, uint64_t bytes);
 /* Bytes that were freed and whose page was not completed when last looked. */
 uint64_t gcp_host_pages_pending(const struct gcp_host *host);
-/* Closes the open page unless a capture forbids it. 0, or a sticky error. */
+/* Closes the open page unless a capture forbids it. 0; the error for which fences
+ * are off from now on, which may be any context's and is not the program's. */
 int gcp_host_pages_close(struct gcp_host *host);
 /* The same if no closed page covers `page` yet: it is open, or its fence failed. */
 int gcp_host_pages_close_for(struct gcp_host *host, uint64_t page);
-/* Looks whether `page` is completed; never waits. */
+/* Looks whether `page` is completed; never waits. An error: as above. */
 int gcp_host_pages_poll(struct gcp_host *host, uint64_t page);
 /* Looks at all of them, from old to young. */
 int gcp_host_pages_poll_all(struct gcp_host *host);
 /* Waits until the oldest closed page is done in `ctx`, then looks at the others.
- * *ret_advanced: a page was completed. */
+ * *ret_advanced: a page was completed. 0, or the error of `ctx`. */
 int gcp_host_pages_wait_oldest(struct gcp_host *host, void *ctx, bool *ret_advanced);
 /* Waits until all that was freed so far is completed, in every context. -EBUSY: a
  * capture forbids it. Where memory is out, or the program asks. */
@@ -246,8 +247,12 @@ void gcp_host_keep_forget(struct gcp_host_block *block);
 /* Gives completed blocks back until `bytes` are. Waits only as the driver's own
  * free does. */
 uint64_t gcp_host_give_back(struct gcp_host *host, uint64_t bytes);
-/* The real free of a block that is in no book any more. */
-void gcp_host_memory_free(struct gcp_pool *pool, void *p);
+/* The same of this context alone, for its frees: they wait for no other. 0, or what
+ * the driver's free says, as plain CUDA's. */
+int gcp_host_give_back_own(struct gcp_pool *pool, uint64_t bytes);
+/* The real free of a block that is in no book any more. 0, or what the driver says;
+ * the memory is not ours any more either way. */
+int gcp_host_memory_free(struct gcp_pool *pool, void *p);
 
 /* --- host_stats.c --------------------------------------------------------------------
  */

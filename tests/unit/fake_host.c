@@ -55,7 +55,7 @@ static int fake_host_free(void *ctx, void *p)
 	fake.done = fake.submitted; /* but not the other context's */
 	free(header);
 	fake_unlock();
-	return 0;
+	return fake_host.free_result;
 }
 
 static uint32_t fake_host_place(void)
@@ -111,6 +111,8 @@ static int fake_world_query(void *handle)
 	    world->covers <= fake.done && world->other_covers <= fake_host.other_done
 		? 0
 		: GCP_CUDA_NOT_READY;
+	if (fake_host.query_result)
+		result = fake_host.query_result;
 	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	fake_unlock();
