@@ -303,22 +303,22 @@ static void keep_to_limit(struct gcp_host *host)
 		gcp_host_give_back(host, total - active - limit);
 }
 
-/* The page should be closed. */
-static int free_closes(struct gcp_host *host, struct gcp_pool *pool)
+/* The block was freed into `page`, which should be closed. */
+static int free_closes(struct gcp_host *host, struct gcp_pool *pool, uint64_t page)
 {
 	const struct gcp_config *config = &host->pools->config;
 	bool held = atomic_load(&host->pools->holds) > 0;
-	bool advanced;
 	int result = 0;
 
 	if (held)
 		return 0;
 	/* Whose error it is the driver knows: it frees, and says what plain CUDA
 	 * would. */
-	if (gcp_host_pages_close(host) != 0)
+	if (config->blocking_free ? gcp_host_pages_close_for(host, page) != 0
+				  : gcp_host_pages_close(host) != 0)
 		return gcp_host_give_back_own(pool, UINT64_MAX);
 	if (config->blocking_free)
-		result = gcp_host_pages_wait_oldest(host, pool->ctx, &advanced);
+		result = gcp_host_pages_wait_for(host, page, pool->ctx);
 	if (result == 0 && gcp_host_pages_pending(host) > config->host_window)
 		result = keep_to_window(host, pool);
 	if (config->host_cache_limit)
@@ -351,9 +351,9 @@ static int free_by_driver(struct gcp_host_block *block)
 static int free_common(struct gcp_host *host, struct gcp_host_block *block)
 {
 	struct gcp_pool *pool = block->bucket->shelf->pool;
-	uint64_t size = block->size;
+	uint64_t page = gcp_host_pages_tag(host), size = block->size;
 
-	block->page = gcp_host_pages_tag(host);
+	block->page = page;
 	if (__builtin_expect(atomic_load_explicit(&host->off, memory_order_relaxed),
 			     0)) {
 		return free_by_driver(block);
@@ -365,7 +365,7 @@ static int free_common(struct gcp_host *host, struct gcp_host_block *block)
 	if (__builtin_expect(gcp_host_pages_count(host, size) ||
 				 host->pools->config.blocking_free,
 			     0))
-		return free_closes(host, pool);
+		return free_closes(host, pool, page);
 	return 0;
 }
 

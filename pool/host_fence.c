@@ -296,21 +296,44 @@ int gcp_host_pages_poll_all(struct gcp_host *host)
 	return result;
 }
 
-int gcp_host_pages_wait_oldest(struct gcp_host *host, void *ctx, bool *ret_advanced)
+/* The errors of other contexts are not the caller's; that of `ctx` is. */
+static int wait_in(struct gcp_host *host, uint64_t page, void *ctx, bool *ret_advanced)
 {
+	struct gcp_host_pages *pages = &host->pages;
+	uint32_t i = queue_find(pages, page);
 	int result = 0;
 
 	*ret_advanced = false;
+	if (i < pages->count)
+		(void)query_locked(host, i, ret_advanced);
+	if (i >= pages->count || *ret_advanced)
+		return 0;
+	result = wait_locked(host, queue_at(pages, i)->fence, ctx);
+	atomic_fetch_add_explicit(&host->waits, 1, memory_order_relaxed);
+	i = queue_find(pages, page);
+	if (result == 0 && i < pages->count)
+		(void)query_locked(host, i, ret_advanced);
+	return result;
+}
+
+int gcp_host_pages_wait_oldest(struct gcp_host *host, void *ctx, bool *ret_advanced)
+{
+	int result;
+
 	pthread_mutex_lock(&host->pools->fence_lock);
-	/* The errors of other contexts are not the caller's; that of `ctx` is. */
-	if (host->pages.count > 0)
-		(void)query_locked(host, 0, ret_advanced);
-	if (!*ret_advanced && host->pages.count > 0) {
-		result = wait_locked(host, queue_at(&host->pages, 0)->fence, ctx);
-		atomic_fetch_add_explicit(&host->waits, 1, memory_order_relaxed);
-		if (result == 0 && host->pages.count > 0)
-			(void)query_locked(host, 0, ret_advanced);
-	}
+	result = wait_in(host, 0, ctx, ret_advanced);
+	pthread_mutex_unlock(&host->pools->fence_lock);
+	return result;
+}
+
+int gcp_host_pages_wait_for(struct gcp_host *host, uint64_t page, void *ctx)
+{
+	bool advanced;
+	int result = 0;
+
+	pthread_mutex_lock(&host->pools->fence_lock);
+	if (!gcp_host_page_ready(host, page))
+		result = wait_in(host, page, ctx, &advanced);
 	pthread_mutex_unlock(&host->pools->fence_lock);
 	return result;
 }

@@ -227,6 +227,8 @@ int gcp_host_pages_poll_all(struct gcp_host *host);
 /* Waits until the oldest closed page is done in `ctx`, then looks at the others.
  * *ret_advanced: a page was completed. 0, or the error of `ctx`. */
 int gcp_host_pages_wait_oldest(struct gcp_host *host, void *ctx, bool *ret_advanced);
+/* The same for the fence that covers `page`, if there is one. */
+int gcp_host_pages_wait_for(struct gcp_host *host, uint64_t page, void *ctx);
 /* Waits until all that was freed so far is completed, in every context. -EBUSY: a
  * capture forbids it. Where memory is out, or the program asks. */
 int gcp_host_pages_complete(struct gcp_host *host);

@@ -128,6 +128,28 @@ static void a_free_does_not_wait_for_other_contexts(void **state)
 	assert_int_equal(fake_host.other_done, 0);
 }
 
+/* As plain CUDA does: for the block's own context and no other, whose work may keep
+ * older pages open. */
+static void a_free_that_blocks_waits_for_its_own_page(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q;
+
+	(void)state;
+	config.blocking_free = true;
+	open_with(&config);
+	p = take(4 * KIB);
+	q = take(4 * KIB);
+	fake_host.other_submitted++;
+	fake_submit();
+	give(p);
+	assert_int_equal(fake.done, fake.submitted);
+	fake_submit();
+	give(q);
+	assert_int_equal(fake.done, fake.submitted);
+	assert_int_equal(fake_host.other_done, 0);
+}
+
 static void no_fence_while_a_capture_is_under_way(void **state)
 {
 	void *p = take(MIB), *q;
@@ -294,6 +316,7 @@ int main(void)
 	    TEST(an_allocation_never_waits),
 	    TEST(a_free_beyond_the_window_waits_for_the_oldest),
 	    TEST(a_free_does_not_wait_for_other_contexts),
+	    TEST(a_free_that_blocks_waits_for_its_own_page),
 	    TEST(no_fence_while_a_capture_is_under_way),
 	    TEST(a_block_keeps_its_flags),
 	    TEST(a_block_stays_on_its_node),
