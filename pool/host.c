@@ -291,7 +291,8 @@ static int keep_to_window(struct gcp_host *host, struct gcp_pool *pool)
 	return result;
 }
 
-static void keep_to_limit(struct gcp_host *host)
+/* By what this context has: a free waits for no other, and the driver's would. */
+static void keep_to_limit(struct gcp_host *host, struct gcp_pool *pool)
 {
 	uint64_t limit = host->pools->config.host_cache_limit;
 	uint64_t total, active;
@@ -300,7 +301,7 @@ static void keep_to_limit(struct gcp_host *host)
 	active = atomic_load(&host->active_bytes.current);
 	total = atomic_load(&host->allocated_bytes.current);
 	if (total > active + limit)
-		gcp_host_give_back(host, total - active - limit);
+		(void)gcp_host_give_back_own(pool, total - active - limit);
 }
 
 /* The block was freed into `page`, which should be closed. */
@@ -322,7 +323,7 @@ static int free_closes(struct gcp_host *host, struct gcp_pool *pool, uint64_t pa
 	if (result == 0 && gcp_host_pages_pending(host) > config->host_window)
 		result = keep_to_window(host, pool);
 	if (config->host_cache_limit)
-		keep_to_limit(host);
+		keep_to_limit(host, pool);
 	return result;
 }
 

@@ -47,9 +47,9 @@ static int fake_host_free(void *ctx, void *p)
 {
 	struct header *header = (void *)((char *)p - HEADER);
 
-	(void)ctx;
 	fake_lock();
 	fake_host.frees++;
+	fake_host.other_frees += ctx != FAKE_CTX;
 	fake_host.used -= header->bytes;
 	fake_host.blocks--;
 	fake.done = fake.submitted; /* but not the other context's */

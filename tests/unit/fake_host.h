@@ -12,10 +12,11 @@ struct fake_host {
 	uint64_t blocks;                      /* live allocations */
 	uint64_t other_submitted, other_done; /* work of the second context */
 	uint64_t allocs, frees, records, queries, waits;
-	int record_result;     /* what world_record gives, if not 0 */
-	int query_result;      /* the same of world_query */
-	int free_result;       /* what host_free gives, which frees all the same */
-	uint32_t place;        /* what host_place gives */
+	int record_result;    /* what world_record gives, if not 0 */
+	int query_result;     /* the same of world_query */
+	int free_result;      /* what host_free gives, which frees all the same */
+	uint32_t place;       /* what host_place gives */
+	uint64_t other_frees; /* calls of host_free for another context than FAKE_CTX */
 	void (*waiting)(void); /* what happens while the host waits for a fence */
 };
 extern struct fake_host fake_host;

@@ -159,6 +159,26 @@ static void the_cache_limit_is_kept(void **state)
 	assert_true(stats().trims >= 11);
 }
 
+/* The driver's free would wait for its work. */
+static void the_cache_limit_takes_nothing_of_other_contexts(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_pool *other;
+	void *p, *q;
+
+	(void)state;
+	config.host_cache_limit = MIB;
+	config.host_page_blocks = 1;
+	open_with(&config);
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	p = take_as(other, MIB, 0);
+	q = take(MIB);
+	give(p);
+	give(q);
+	assert_int_equal(fake_host.other_frees, 0);
+	assert_int_equal(fake_host.used, MIB);
+}
+
 static void trim_keeps_what_is_held(void **state)
 {
 	void *p = take(MIB), *q = take(MIB);
@@ -535,6 +555,7 @@ int main(void)
 	    TEST(out_of_memory_is_told),
 	    TEST(the_quota_is_kept),
 	    TEST(the_cache_limit_is_kept),
+	    TEST(the_cache_limit_takes_nothing_of_other_contexts),
 	    TEST(trim_keeps_what_is_held),
 	    TEST(wrong_frees_are_told_apart),
 	    TEST(what_is_asked_for_is_known),
