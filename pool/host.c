@@ -114,7 +114,8 @@ static int take_new(const struct request *request, struct gcp_host_block **ret_b
 	return 0;
 }
 
-/* Memory is out: gives back what is completed, then waits for all there is. */
+/* Memory is out: gives back what is completed, then waits for all there is, if there
+ * is anything. */
 static int take_after_reclaim(const struct request *request,
 			      struct gcp_host_block **ret_block)
 {
@@ -123,6 +124,8 @@ static int take_after_reclaim(const struct request *request,
 	uint64_t page;
 
 	for (int round = 0; round < 2 && result == GCP_CUDA_OUT_OF_MEMORY; round++) {
+		if (round == 1 && !gcp_host_is_any_unused(host))
+			break;
 		atomic_fetch_add_explicit(&host->alloc_retries, 1,
 					  memory_order_relaxed);
 		if (round == 0) {

@@ -18,6 +18,28 @@ int gcp_host_memory_free(struct gcp_pool *pool, void *p)
 	return result;
 }
 
+/* --- what there is to wait for
+ * ---------------------------------------------------------- */
+
+static void look_for_unused(struct gcp_host_bucket *bucket, void *arg)
+{
+	bool *any = arg;
+
+	gcp_spin_lock(&bucket->lock);
+	*any |= !TAILQ_EMPTY(&bucket->pending) || !TAILQ_EMPTY(&bucket->ready);
+	gcp_spin_unlock(&bucket->lock);
+}
+
+/* In the books: a fence that failed leaves blocks that no page counts. And what is
+ * ready by now was pending a moment ago, when it could not be given back. */
+bool gcp_host_is_any_unused(struct gcp_host *host)
+{
+	bool any = false;
+
+	gcp_host_buckets_visit(host->pools, look_for_unused, &any);
+	return any;
+}
+
 /* --- giving back
  * ------------------------------------------------------------------------ */
 
@@ -116,7 +138,8 @@ uint64_t gcp_host_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 		return 0;
 	(void)gcp_host_pages_poll_all(host);
 	given = gcp_host_give_back(host, unused - keep_bytes);
-	if (given < unused - keep_bytes && gcp_host_pages_complete(host) == 0)
+	if (given < unused - keep_bytes && gcp_host_is_any_unused(host) &&
+	    gcp_host_pages_complete(host) == 0)
 		given += gcp_host_give_back(host, unused - keep_bytes - given);
 	return given;
 }

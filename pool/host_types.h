@@ -246,6 +246,8 @@ void gcp_host_keep_forget(struct gcp_host_block *block);
 /* --- host_reclaim.c ------------------------------------------------------------------
  */
 
+/* Whether blocks are unused, ready or not. */
+bool gcp_host_is_any_unused(struct gcp_host *host);
 /* Gives completed blocks back until `bytes` are. Waits only as the driver's own
  * free does. */
 uint64_t gcp_host_give_back(struct gcp_host *host, uint64_t bytes);

@@ -34,6 +34,43 @@ static void a_full_host_waits_for_what_is_pending(void **state)
 	give(q);
 }
 
+static void a_full_host_waits_for_nothing_if_nothing_is_pending(void **state)
+{
+	void *held = take(MIB), *freed = take(MIB), *none;
+
+	(void)state;
+	give(freed); /* and is done */
+	fake_host.limit = fake_host.used;
+	assert_int_equal(gcp_host_alloc(pool, 4 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_host.used, MIB);
+	fake_host.other_submitted++;
+	assert_int_equal(gcp_host_alloc(pool, 4 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_host.waits, 0);
+	assert_int_equal(gcp_host_trim(pools, 0), 0);
+	assert_int_equal(fake_host.other_done, 0);
+	give(held);
+}
+
+/* No page counts what is freed when a fence fails; it is waited for all the same. */
+static void a_full_host_waits_for_what_no_fence_covers_yet(void **state)
+{
+	void *p, *q;
+
+	(void)state;
+	p = take(MIB);
+	fake_host.record_result = 900;
+	fake_host.other_submitted++;
+	give(p);
+	(void)gcp_host_poll(pools);
+	fake_host.record_result = 0;
+	fake_host.limit = 2 * MIB;
+	q = take(2 * MIB);
+	assert_int_equal(fake_host.other_done, 1);
+	give(q);
+}
+
 /* Each freed behind work of its own. */
 static void a_full_host_waits_for_the_newest(void **state)
 {
@@ -550,6 +587,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_full_host_gets_back_what_is_unused),
 	    TEST(a_full_host_waits_for_what_is_pending),
+	    TEST(a_full_host_waits_for_nothing_if_nothing_is_pending),
+	    TEST(a_full_host_waits_for_what_no_fence_covers_yet),
 	    TEST(a_full_host_waits_for_the_newest),
 	    TEST(a_fence_is_not_used_again_while_somebody_waits_for_it),
 	    TEST(out_of_memory_is_told),
