@@ -48,6 +48,7 @@ int gcp_host_create(struct gcp_pools *pools)
 	gcp_meta_init(&host->block_meta, sizeof(struct gcp_host_block));
 	gcp_meta_init(&host->fence_meta, sizeof(struct gcp_host_fence));
 	pthread_mutex_init(&host->lock, NULL);
+	pthread_mutex_init(&host->quota_lock, NULL);
 	host->pow2_count = gcp_host_class_of(host, config->host_pow2_max) + 1;
 	host->class_count = gcp_host_class_of(host, 1ull << POWER_MAX) + 1;
 	assert(host->class_count <= GCP_HOST_CLASSES_MAX);
@@ -77,24 +78,26 @@ struct request {
 	uint64_t life; /* of the pool, when the request came */
 };
 
-static bool is_over_quota(const struct request *request)
+/* By how much a new block beside `held` bytes would be beyond the quota. */
+static uint64_t beyond_quota(const struct request *request,
+			     const struct gcp_host_gauge *held)
 {
 	uint64_t quota = request->host->pools->config.host_quota;
+	uint64_t total = atomic_load(&held->current) + request->bucket->size;
 
-	return quota && atomic_load(&request->host->allocated_bytes.current) +
-				request->bucket->size >
-			    quota;
+	return quota && total > quota ? total - quota : 0;
 }
 
-static int take_new(const struct request *request, struct gcp_host_block **ret_block)
+/* *ret_refused: the driver's memory that found no room in the books. */
+static int take_from_driver(const struct request *request,
+			    struct gcp_host_block **ret_block, void **ret_refused)
 {
 	struct gcp_host *host = request->host;
 	struct gcp_host_bucket *bucket = request->bucket;
-	uint64_t start = host->pools->driver.clock_ns();
 	void *p;
 	int result;
 
-	if (is_over_quota(request))
+	if (beyond_quota(request, &host->allocated_bytes) > 0)
 		return GCP_CUDA_OUT_OF_MEMORY;
 	result = GCP_HOST_CALL(host, host_alloc, host_alloc, request->pool->ctx,
 			       bucket->size, bucket->shelf->flags, &p);
@@ -102,16 +105,52 @@ static int take_new(const struct request *request, struct gcp_host_block **ret_b
 		return result;
 	result =
 	    gcp_host_block_create(bucket, p, request->life, request->bytes, ret_block);
-	if (result != 0) {
-		(void)gcp_host_memory_free(request->pool, p);
+	*ret_refused = result != 0 ? p : NULL;
+	return result;
+}
+
+/* Under a quota one thread at a time asks for memory and books it. */
+static int take_new(const struct request *request, struct gcp_host_block **ret_block)
+{
+	struct gcp_host *host = request->host;
+	struct gcp_host_bucket *bucket = request->bucket;
+	bool quota = host->pools->config.host_quota > 0;
+	uint64_t start = host->pools->driver.clock_ns();
+	void *refused = NULL;
+	int result;
+
+	if (quota)
+		pthread_mutex_lock(&host->quota_lock);
+	result = take_from_driver(request, ret_block, &refused);
+	if (quota)
+		pthread_mutex_unlock(&host->quota_lock);
+	if (refused)
+		(void)gcp_host_memory_free(request->pool, refused);
+	if (result != 0)
 		return result;
-	}
 	gcp_spin_lock(&bucket->lock);
 	bucket->alloc_ns = host->pools->driver.clock_ns() - start;
 	bucket->spent_ns = 0;
 	gcp_spin_unlock(&bucket->lock);
 	atomic_fetch_add_explicit(&host->misses, 1, memory_order_relaxed);
 	return 0;
+}
+
+/* All that is unused; over the quota, only so much that there is room, and of this
+ * context first. */
+static void make_room(const struct request *request)
+{
+	struct gcp_host *host = request->host;
+	uint64_t over = beyond_quota(request, &host->allocated_bytes);
+
+	if (over > 0) {
+		(void)gcp_host_give_back_own(request->pool, over);
+		over = beyond_quota(request, &host->allocated_bytes);
+	} else {
+		over = UINT64_MAX;
+	}
+	if (over > 0)
+		(void)gcp_host_give_back(host, over);
 }
 
 /* Memory is out: gives back what is completed, then waits for all there is, if there
@@ -123,7 +162,10 @@ static int take_after_reclaim(const struct request *request,
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 	uint64_t page;
 
-	for (int round = 0; round < 2 && result == GCP_CUDA_OUT_OF_MEMORY; round++) {
+	/* Nothing helps if what the program holds fills the quota. */
+	for (int round = 0; round < 2 && result == GCP_CUDA_OUT_OF_MEMORY &&
+			    beyond_quota(request, &host->active_bytes) == 0;
+	     round++) {
 		if (round == 1 && !gcp_host_is_any_unused(host))
 			break;
 		atomic_fetch_add_explicit(&host->alloc_retries, 1,
@@ -138,7 +180,7 @@ static int take_after_reclaim(const struct request *request,
 		    gcp_host_bucket_take(request->bucket, request->bytes, &page);
 		if (*ret_block)
 			return 0;
-		gcp_host_give_back(host, UINT64_MAX);
+		make_room(request);
 		result = take_new(request, ret_block);
 	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)

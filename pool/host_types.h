@@ -18,6 +18,7 @@
  * Locks, after those of types.h:
  *   registry_lock   comes before these
  *   host->lock      making shelves; keeps and what they hold
+ *   quota_lock      what a quota leaves, over the driver's call; with none of the above
  *   bucket->lock    a bucket's lists and counts; a few instructions
  *   fence_lock      pages and fences; never with one of the two above
  */
@@ -136,7 +137,7 @@ struct gcp_host {
 	struct gcp_map *map;
 	struct gcp_meta block_meta, fence_meta;
 	uint32_t class_count, pow2_count;
-	pthread_mutex_t lock;
+	pthread_mutex_t lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	struct gcp_host_pages pages;
 	/* Statistics. Gauges and counters: atomic; times: time_lock. */

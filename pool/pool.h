@@ -365,8 +365,8 @@ struct gcp_host_keep; /* blocks that graphs can address; see below */
 
 /* Gives at least `bytes` (> 0) of pinned memory of class `flags` (those of
  * cuMemHostAlloc). It is kept by `keep` from then on, unless that is NULL.
- * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota), after everything unused was
- * given back; -ENOMEM; -ENOSYS; a sticky device error. */
+ * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota), after everything unused that helps
+ * was given back; -ENOMEM; -ENOSYS; a sticky device error. */
 int gcp_host_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 		   struct gcp_host_keep *keep, void **ret_p);
 

@@ -5,6 +5,8 @@
 #include "../../pool/host_types.h"
 #include "host_scene.h"
 
+#include <time.h>
+
 /* --- memory pressure --- */
 
 static void a_full_host_gets_back_what_is_unused(void **state)
@@ -177,6 +179,73 @@ static void the_quota_is_kept(void **state)
 	q = take(3 * MIB); /* p makes room */
 	assert_true(fake_host.used <= 4 * MIB);
 	give(q);
+}
+
+/* What is unused goes back only as far as that makes room, and nobody waits in vain. */
+static void the_quota_drains_and_waits_no_more_than_helps(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[4], *q = NULL;
+
+	(void)state;
+	config.host_quota = 4 * MIB;
+	open_with(&config);
+	for (int i = 0; i < 4; i++)
+		blocks[i] = take(MIB);
+	give(blocks[0]);
+	give(blocks[1]);
+	fake_host.other_submitted++;
+	assert_int_equal(gcp_host_alloc(pool, 3 * MIB, 0, NULL, &q),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_host.frees, 0);
+	assert_int_equal(fake_host.waits, 0);
+	fake_host.other_done++;
+	q = take(MIB / 2);
+	assert_int_equal(fake_host.frees, 1);
+	assert_int_equal(fake_host.used, 3 * MIB + MIB / 2);
+	give(q);
+	give(blocks[2]);
+	give(blocks[3]);
+}
+
+static struct gcp_driver real;
+
+/* So long that another thread would ask meanwhile. */
+static int slow_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
+{
+	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+
+	nanosleep(&nap, NULL);
+	return real.host_alloc(ctx, bytes, flags, ret_p);
+}
+
+static void *ask(void *arg)
+{
+	void *p;
+
+	if (gcp_host_alloc(pool, MIB, 0, NULL, &p) == 0)
+		give(p);
+	return arg;
+}
+
+static void two_threads_do_not_share_what_the_quota_leaves_for_one(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_driver driver;
+	pthread_t threads[2];
+
+	(void)state;
+	fake_reset();
+	config.host_quota = MIB;
+	real = driver = fake_driver();
+	driver.host_alloc = slow_alloc;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	pool = fake_pool(pools);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, ask, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(stats().allocated_bytes.peak, MIB);
 }
 
 static void the_cache_limit_is_kept(void **state)
@@ -432,6 +501,8 @@ int main(void)
 	    TEST(a_fence_is_not_used_again_while_somebody_waits_for_it),
 	    TEST(out_of_memory_is_told),
 	    TEST(the_quota_is_kept),
+	    TEST(the_quota_drains_and_waits_no_more_than_helps),
+	    TEST(two_threads_do_not_share_what_the_quota_leaves_for_one),
 	    TEST(the_cache_limit_is_kept),
 	    TEST(the_cache_limit_takes_nothing_of_other_contexts),
 	    TEST(trim_keeps_what_is_held),
