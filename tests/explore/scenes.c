@@ -525,12 +525,12 @@ static void lost_draw(struct generator *g)
 static void (*const scenes[])(struct generator *g) = {
     past_draw,   beside_draw,  both_draw,   lag_draw,     rewind_draw,
     lent_draw,   shared_draw,  handed_draw, ordered_draw, newcomer_draw,
-    pinned_draw, strange_draw, lost_draw, /* since generation 4 */
+    pinned_draw, strange_draw, lost_draw,
 };
+enum { SCENES = sizeof(scenes) / sizeof(*scenes), SCENES_OF_GENERATION_3 = 12 };
 
 void scene_draw(struct generator *g)
 {
-	uint64_t count = sizeof(scenes) / sizeof(*scenes);
-
-	scenes[below(g, g->setting->generation > 3 ? count : count - 1)](g);
+	scenes[below(g, g->setting->generation > 3 ? SCENES : SCENES_OF_GENERATION_3)](
+	    g);
 }
