@@ -90,9 +90,11 @@ static CUresult host_alloc(const struct host_request *request)
 	result = host_take(pool, request, &ptr);
 	if (result == -ENOSYS)
 		return host_pass(request);
-	/* Plain memory would be gone at its free, and a graph may still address it. */
+	/* Plain memory would be gone at its free, and a graph may still address it. And
+	 * no quota counts it. */
 	if ((result < 0 || result == GCP_CUDA_OUT_OF_MEMORY) &&
-	    gcp_tracker_capturing(gcp_process.tracker))
+	    (gcp_tracker_capturing(gcp_process.tracker) ||
+	     gcp_process.options.pool.host_quota > 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
 		return host_pass_relaxed(request);
