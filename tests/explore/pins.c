@@ -20,11 +20,14 @@ enum { PIN_SLACK = 64 << 10, REGISTERED = 64 << 10 };
 static bool may_be_out(const struct world *w, uint64_t bytes)
 {
 	const struct fault *fault = w->setting->fault;
-	uint64_t used = bytes;
+	uint64_t most = w->setting->host_memory ? w->setting->host_memory : UINT64_MAX;
+	uint64_t quota = w->setting->host_quota, used = bytes;
 
-	if (w->setting->host_quota && !all_is_calm(w))
-		return true; /* nothing of it may be left to CUDA */
-	if (w->setting->host_memory == 0)
+	if (quota) {
+		most = quota < most ? quota : most;
+		used = 2 * bytes + PIN_SLACK; /* CUDA is not asked for less */
+	}
+	if (most == UINT64_MAX)
 		return false;
 	if (!all_is_calm(w) || w->pool_count > 0 || w->left)
 		return true;
@@ -33,7 +36,7 @@ static bool may_be_out(const struct world *w, uint64_t bytes)
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->live && block->host && !block->foreign)
 			used += 2 * block->bytes + PIN_SLACK;
-	return used > w->setting->host_memory;
+	return used > most;
 }
 
 static bool got(struct thread *t, CUresult result, uint64_t bytes)
