@@ -320,6 +320,7 @@ bool block_free(struct thread *t, struct block *block)
 bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 {
 	struct world *w = t->world;
+	bool left;
 
 	if (s->capture || block->borrowed ||
 	    (block->space != s->space &&
@@ -330,14 +331,14 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	    !order_region(t, s, &block->regions[1], WANT_WRITE, 7) ||
 	    !neighbour_closes(t, block))
 		return false;
-	if (!is_left(w, block) &&
-	    !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
+	left = is_left(w, block);
+	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		(void)cuMemFree(block->addr);
 	block->live = false; /* nobody may count on any order by this */
 	block->died = w->step;
 	w->frees++;
 	block->passing = w->setting->plain;
-	if (block->passing) /* the end of its context has to wait for CUDA's free */
+	if (block->passing && !left) /* its context's end waits for CUDA's free */
 		region_touch(&block->regions[0], order_step(w, s), WANT_WRITE);
 	return true;
 }
