@@ -233,7 +233,8 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_heap_state *state)
  * work; and where contexts are several a few milliseconds at most, for none of them
  * to be held back if the work is done then. 0, or a sticky device error.
  * GCP_CUDA_OUT_OF_MEMORY: neither device nor host have the least memory that waiting
- * takes; gcp_pools_barriers_due makes up for it. */
+ * takes; gcp_pools_barriers_due makes up for it. A context that is gone is passed by,
+ * and one that may be ending; if that one stays, gcp_pool_stay makes up for it. */
 int gcp_pool_barrier(struct gcp_pool *pool);
 /* Sets the barriers that could not be set. Called when a capture has ended. */
 void gcp_pools_barriers_due(struct gcp_pools *pools);

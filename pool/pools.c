@@ -246,10 +246,14 @@ void gcp_pool_stay(struct gcp_pools *pools, void *ctx)
 	pthread_mutex_lock(&pools->registry_lock);
 	pool = pool_of(pools, ctx);
 	pthread_mutex_unlock(&pools->registry_lock);
-	if (!pool || !atomic_load(&pool->leaving) || gcp_pages_stay(pool) == 0)
+	if (!pool || !atomic_load(&pool->leaving))
 		return;
-	(void)gcp_pool_complete_by_free(pool); /* an error shows again */
-	atomic_store(&pool->leaving, false);
+	if (gcp_pages_stay(pool) != 0) {
+		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+		atomic_store(&pool->leaving, false);
+	}
+	if (atomic_exchange(&pool->barrier_due, false))
+		(void)gcp_pool_barrier(pool);
 }
 
 /* registry_lock and vmm_lock are held. */

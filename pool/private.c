@@ -209,7 +209,7 @@ static bool is_done_soon(struct gcp_pool *pool, uint64_t page)
  * context. So one may wait for another, but only after a moment in which that work is
  * not done: what waits for other threads on other devices has had their help by then.
  */
-int gcp_pool_barrier(struct gcp_pool *pool)
+static int barrier_set(struct gcp_pool *pool)
 {
 	uint64_t page = gcp_pages_tag(pool);
 	int result = gcp_pages_barrier(pool, page, true);
@@ -226,13 +226,29 @@ int gcp_pool_barrier(struct gcp_pool *pool)
 	return result;
 }
 
+/* A graph pool may hold memory of several contexts, each of which may be gone, or be
+ * ending in another thread: if it stays after all, gcp_pool_stay makes up for it. */
+int gcp_pool_barrier(struct gcp_pool *pool)
+{
+	int result;
+
+	if (!gcp_pool_visit_patiently(pool)) {
+		if (atomic_load(&pool->live))
+			atomic_store(&pool->barrier_due, true);
+		return 0;
+	}
+	result = barrier_set(pool);
+	gcp_pool_visit_end(pool);
+	return result;
+}
+
 void gcp_pools_barriers_due(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (!atomic_load(&pool->barrier_due) || !gcp_pool_visit(pool))
 			continue;
 		if (atomic_exchange(&pool->barrier_due, false))
-			(void)gcp_pool_barrier(pool); /* an error shows again */
+			(void)barrier_set(pool); /* an error shows again */
 		gcp_pool_visit_end(pool);
 	}
 }

@@ -282,6 +282,7 @@ void gcp_heap_forget(struct gcp_heap *heap)
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->holes);
 	TAILQ_INIT(&heap->leaving);
+	heap->recycled = false;
 	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = 0;
 	if (!heap->private) {

@@ -100,6 +100,35 @@ static void context_destroyed_after_another_thread_has_used_its_stream(void)
 	streams_end(true, 500);
 }
 
+/* --- contexts ----------------------------------------------------------------------
+ * One ends while it captures into a pool that the program has named. */
+static void context_with_memory_of_a_named_pool_ends(void)
+{
+	int (*create)(uint64_t *), (*use)(uint64_t);
+	CUcontext ctx = primary(), other;
+	CUstream inner, outer;
+	CUgraph graph;
+	uint64_t id;
+
+	*(void **)&create = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_create");
+	*(void **)&use = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_use");
+	OK(cuStreamCreate(&outer, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuStreamCreate(&inner, CU_STREAM_NON_BLOCKING));
+	OK(cuMemFree(allocated(MIB)));
+	if (create && use) {
+		must(create(&id) == 0 && use(id) == 0, "a pool is named");
+		OK(cuStreamBeginCapture(inner, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuMemFree(allocated(MIB)));
+		allocated(MIB); /* the same, which the capture's end has to order */
+	}
+	OK(cuCtxDestroy(other));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamEndCapture(outer, &graph));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
 /* --- devices that write by themselves ----------------------------------------------
  */
 
@@ -189,6 +218,7 @@ static void launch_on_a_device_full_of_cache(void)
 static const struct scene scenes[] = {
     SCENE(stream_destroyed_after_another_thread_has_used_it),
     SCENE(context_destroyed_after_another_thread_has_used_its_stream),
+    SCENE(context_with_memory_of_a_named_pool_ends),
     SCENE(network_card_of_a_bundled_library),
     SCENE(launch_on_a_device_full_of_cache),
     SCENE(storage_that_writes_by_itself),

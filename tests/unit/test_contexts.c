@@ -396,6 +396,40 @@ static void a_capture_ends_with_a_barrier_where_work_goes_on(void **state)
 	fake_finish(pools);
 }
 
+/* A graph pool may have memory of contexts that are gone. */
+static void a_capture_ends_beside_a_context_that_is_gone(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	int calls;
+
+	(void)state;
+	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_drop(pools, FAKE_CTX);
+	calls = fake.calls;
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	assert_int_equal(fake.calls, calls);
+}
+
+/* Or of one that another thread may be ending: nothing is asked of it. */
+static void a_capture_ends_beside_a_context_that_stays(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t work = fake_submit();
+	int calls;
+
+	(void)state;
+	fake.several = true;
+	gcp_pool_leave(pools, FAKE_CTX);
+	calls = fake.calls;
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	assert_int_equal(fake.calls, calls);
+	gcp_pool_stay(pools, FAKE_CTX);
+	assert_true(fake_is_ordered(work));
+	fake_finish(pools);
+}
+
 /* A page that a free has not closed is no reason to wait on the host. */
 static void a_capture_ends_behind_an_asynchronous_free(void **state)
 {
@@ -516,6 +550,8 @@ int main(void)
 	    TEST(no_context_waits_for_another),
 	    TEST(a_capture_ends_without_a_barrier_where_work_is_done),
 	    TEST(a_capture_ends_with_a_barrier_where_work_goes_on),
+	    TEST(a_capture_ends_beside_a_context_that_is_gone),
+	    TEST(a_capture_ends_beside_a_context_that_stays),
 	    TEST(a_capture_ends_behind_an_asynchronous_free),
 	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
 	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
