@@ -268,6 +268,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	membership->graph_pool = graph_pool;
 	SLIST_INSERT_HEAD(&capture->memberships, membership, link);
 	graph_pool->captures++;
+	graph_pool->shared |= graph_pool->captures > 1;
 	graph_pool->last_capture_id = capture->id;
 	gcp_graph_pool_set_reuse(graph_pool, reuse_in(graph_pool, capture));
 	return 0;
@@ -279,6 +280,7 @@ static void membership_end(struct gcp_graph_pool *graph_pool)
 
 	if (graph_pool->captures > 0)
 		return;
+	graph_pool->shared = false;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_settle(entry->heap);

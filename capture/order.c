@@ -335,7 +335,8 @@ static void markers_prove(struct gcp_tracker *tracker, struct gcp_capture *captu
 }
 
 /* The graph pool of the capture's own, if it is the only one and nobody shares
- * it: memory shared with other captures has open ends that are not ours. */
+ * it: memory shared with other captures has open ends that are not ours, and when those
+ * are over, graphs that write it whenever they are launched. */
 static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 {
 	struct gcp_graph_pool *own = NULL;
@@ -344,7 +345,7 @@ static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 	SLIST_FOREACH (membership, &capture->memberships, link) {
 		if (membership->graph_pool->bystander)
 			continue;
-		if (own || membership->graph_pool->captures > 1)
+		if (own || membership->graph_pool->shared)
 			return NULL;
 		own = membership->graph_pool;
 	}

@@ -35,6 +35,7 @@ struct gcp_graph_pool {
 	uint64_t id;
 	bool named;     /* made by the program through gcpool.h */
 	bool bystander; /* of work that need not be captured; route.c */
+	bool shared;    /* by captures at the same time, of which one goes on */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
 					  * program, or for one allocation */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */

@@ -1,5 +1,6 @@
 /*
- * test_events.c - which places an event stands for while a capture is under way.
+ * test_events.c - which places an event stands for while a capture is under way, and
+ * whose order proves nothing.
  */
 #include "capture_fake.h"
 
@@ -44,10 +45,31 @@ static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **stat
 	graph_destroy(graph);
 }
 
+/* The other one's graph may be launched beside all that this one leads to. */
+static void what_captures_shared_waits_for_the_last_of_them(void **state)
+{
+	void *first = begin(0), *second = begin(1);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	kernel(1);
+	must_free(pools, addr);
+	end(1);
+	wait_for(2, 0);
+	wait_for(0, 2);
+	look();
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(first);
+	graph_destroy(second);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(an_event_stands_for_its_old_place_until_it_has_a_new_one),
+	    TEST(what_captures_shared_waits_for_the_last_of_them),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
