@@ -227,16 +227,17 @@ static int barrier_set(struct gcp_pool *pool)
 }
 
 /* A graph pool may hold memory of several contexts, each of which may be gone, or be
- * ending in another thread: if it stays after all, gcp_pool_stay makes up for it. */
+ * ending in another thread: if it stays after all, gcp_pool_stay makes up for it. It
+ * stays before it looks whether a barrier is due, so that is said before we look
+ * whether it stays: one of us sees the other. */
 int gcp_pool_barrier(struct gcp_pool *pool)
 {
 	int result;
 
-	if (!gcp_pool_visit_patiently(pool)) {
-		if (atomic_load(&pool->live))
-			atomic_store(&pool->barrier_due, true);
+	atomic_store(&pool->barrier_due, true);
+	if (!gcp_pool_visit_patiently(pool))
 		return 0;
-	}
+	atomic_store(&pool->barrier_due, false);
 	result = barrier_set(pool);
 	gcp_pool_visit_end(pool);
 	return result;
