@@ -170,6 +170,9 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 
 /* Takes back the memory of graphs that are gone. Cheap when there is none. */
 void gcp_tracker_collect(struct gcp_tracker *tracker);
+/* The same when memory is out: waits a moment for graphs that may be going, for the
+ * driver says so some time after their last launch. False: nothing came back. */
+bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
 
 /* --- graph pools that the program shares between captures ---------------------------
  */

@@ -114,6 +114,11 @@ void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t g
 		gcp_heap_release_deferred(entry->heap, group);
 }
 
+static bool has_memory(const struct gcp_graph_pool *graph_pool)
+{
+	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->host_keep;
+}
+
 static void memory_surrender(struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
@@ -142,6 +147,7 @@ void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
 {
 	if (references(graph_pool) > 0)
 		return;
+	tracker->surrendered += has_memory(graph_pool);
 	memory_surrender(graph_pool);
 	graph_pool->lives++;
 	if (graph_pool->named)
@@ -198,6 +204,39 @@ static void *spare_take(void *spare, size_t bytes)
 
 	errno = saved;
 	return taken;
+}
+
+/* Whether only graphs keep some memory. */
+static bool is_any_with_graphs(struct gcp_tracker *tracker)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (graph_pool->graphs > 0 && has_memory(graph_pool) &&
+		    graph_pool->graphs == references(graph_pool))
+			return true;
+	return false;
+}
+
+bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
+{
+	enum { NAPS = 20 };
+	uint64_t before;
+	bool hope = true, came = false;
+
+	pthread_mutex_lock(&tracker->lock);
+	before = tracker->surrendered;
+	pthread_mutex_unlock(&tracker->lock);
+	for (int i = 0; i < NAPS && hope && !came; i++) {
+		if (i > 0)
+			gcp_nap();
+		gcp_tracker_collect(tracker);
+		pthread_mutex_lock(&tracker->lock);
+		came = tracker->surrendered > before;
+		hope = is_any_with_graphs(tracker);
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	return came;
 }
 
 /* Without a graph to hang it on, or if CUDA refuses, nobody will tell us when

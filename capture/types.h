@@ -125,7 +125,8 @@ struct gcp_tracker {
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
-	uint64_t records; /* of events, while captures were under way */
+	uint64_t records;     /* of events, while captures were under way */
+	uint64_t surrendered; /* memory of graph pools, how often */
 };
 
 /* --- tracker.c ------------------------------------------------------------------- */

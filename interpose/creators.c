@@ -10,7 +10,8 @@
 #include "report.h"
 
 /* First the current device, then any: pinned memory has no device, and cuMemCreate
- * names its own. Then pinned memory, which managed memory may be short of. */
+ * names its own. Then pinned memory, which managed memory may be short of; and then
+ * what graphs have held that are gone since. */
 bool gcp_creators_reclaim(CUresult result)
 {
 	CUdevice device;
@@ -20,8 +21,11 @@ bool gcp_creators_reclaim(CUresult result)
 	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
 	    gcp_pools_reclaim(gcp_process.pools, device) > 0)
 		return true;
-	return gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
-	       gcp_host_trim(gcp_process.pools, 0) > 0;
+	if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
+	    gcp_host_trim(gcp_process.pools, 0) > 0)
+		return true;
+	return gcp_tracker_reclaim(gcp_process.tracker) &&
+	       gcp_pools_reclaim(gcp_process.pools, -1) > 0;
 }
 
 /* Which tally a call belongs to, and the bytes it asks for. */

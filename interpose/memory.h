@@ -13,14 +13,26 @@
 #include "symbols.h"
 #include "thread.h"
 
-/* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
-static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
-				   gcp_addr *ret_addr)
+static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
+				 gcp_addr *ret_addr)
 {
 	if (__builtin_expect(gcp_process_busy(), 0))
 		return gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
 					 gcp_thread.stream, bytes, ret_addr);
 	return gcp_pool_alloc(pool, bytes, ret_addr);
+}
+
+/* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
+static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
+				   gcp_addr *ret_addr)
+{
+	int result;
+
+	do
+		result = gcp_memory_try(pool, bytes, ret_addr);
+	while (__builtin_expect(result == GCP_CUDA_OUT_OF_MEMORY, 0) &&
+	       gcp_tracker_reclaim(gcp_process.tracker));
+	return result;
 }
 
 /* The real functions, with their call counted (GCP_STATE_COUNT: and the

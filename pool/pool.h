@@ -452,6 +452,9 @@ void gcp_host_reset_accumulated(struct gcp_pools *pools);
 /* As gcp_pools_check, which calls it. */
 const char *gcp_host_check(struct gcp_pools *pools);
 
+/* Sleeps for 50 us or a little more. Leaves errno alone. */
+void gcp_nap(void);
+
 /* --- checking -------------------------------------------------------------- */
 
 /* Checks every invariant of every structure (types.h numbers them). Returns

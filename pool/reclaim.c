@@ -92,14 +92,44 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 	return result;
 }
 
+static uint64_t youngest_page(const struct gcp_block_list *list, uint64_t page)
+{
+	const struct gcp_block *block;
+
+	TAILQ_FOREACH (block, list, link)
+		page = block->page > page ? block->page : page;
+	return page;
+}
+
+/* The page behind which all is done that free memory waits for; one that is completed:
+ * nothing waits. pool->lock is held. */
+static uint64_t awaited_page(struct gcp_pool *pool)
+{
+	struct gcp_heap *common = &pool->common, *heap;
+	uint64_t page = atomic_load(&pool->pages.ready); /* free, and held back */
+
+	/* What was freed there may be waiting for launches of a graph that is gone. */
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		page = heap->last_free_page > page ? heap->last_free_page : page;
+	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
+		page = youngest_page(&common->classes[i].list, page);
+	page = youngest_page(&common->leaving, page);
+	return youngest_page(&common->pending, page);
+}
+
+/* Where nothing is pending there is nothing to wait for: plain CUDA does not wait when
+ * an allocation fails, and work under way may wait for what comes after it. */
 static void complete_all(struct gcp_pool *pool)
 {
-	uint64_t page = gcp_pages_tag(pool);
 	int result;
 
 	pthread_mutex_lock(&pool->lock);
-	pool->stats.waits++;
+	uint64_t page = awaited_page(pool);
+	bool waits = page > atomic_load(&pool->pages.completed);
+	pool->stats.waits += waits;
 	pthread_mutex_unlock(&pool->lock);
+	if (!waits)
+		return;
 	result = gcp_pages_complete(pool, page);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);

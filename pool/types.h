@@ -538,7 +538,6 @@ struct gcp_request {
 	uint32_t size_class; /* or GCP_CLASS_NONE */
 };
 
-void gcp_nap(void);                         /* pools.c: 50 us or a little more */
 bool gcp_pool_visit(struct gcp_pool *pool); /* false: it is leaving */
 void gcp_pool_visit_end(struct gcp_pool *pool);
 /* The same for who is out of memory: one whose context may stay is waited for. Not

@@ -1,5 +1,6 @@
 /*
- * quotas.c - what an unmodified program meets when a quota is used up.
+ * quotas.c - what an unmodified program meets when a quota is used up, or the device
+ * is full.
  *
  *   quotas SCENE    plays one; 0: all is as it should be
  */
@@ -34,9 +35,69 @@ static void device_memory_beyond_its_quota(void)
 	OK(cuMemAlloc(&q, 64 * MIB));
 }
 
+/* A capture that plain CUDA allows, and most of the device for its graph, which is
+ * launched and gone at once. Nobody has waited for anything. */
+static void graph_comes_and_goes(CUstream stream)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	p = allocated(600 * MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphExecDestroy(exec));
+	OK(cuMemFree(p));
+}
+
+static void memory_of_a_graph_that_is_just_gone(void)
+{
+	CUstream stream;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	graph_comes_and_goes(stream);
+	(void)allocated(600 * MIB);
+}
+
+static void memory_of_a_gone_graph_for_other_kinds_of_memory(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	graph_comes_and_goes(stream);
+	OK(cuMemAllocAsync(&p, 600 * MIB, stream));
+}
+
+/* Whoever tries how much there is does not want to wait for what runs. */
+static void a_failing_allocation_waits_for_nothing(void)
+{
+	CUdeviceptr p, in_use;
+	CUstream stream;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	in_use = allocated(MIB);
+	OK(cuMemsetD8Async(in_use, 1, MIB, stream));
+	must(cuMemAlloc(&p, 4096 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more memory than there is");
+	must(cuMemAllocAsync(&p, 4096 * MIB, stream) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more memory than there is");
+	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
+}
+
 static const struct scene scenes[] = {
     SCENE(pinned_memory_beyond_its_quota),
     SCENE(device_memory_beyond_its_quota),
+    SCENE(memory_of_a_graph_that_is_just_gone),
+    SCENE(memory_of_a_gone_graph_for_other_kinds_of_memory),
+    SCENE(a_failing_allocation_waits_for_nothing),
 };
 
 int main(int argc, char **argv)

@@ -170,9 +170,25 @@ static void two_threads_do_not_share_what_a_quota_leaves_for_one(void **state)
 	assert_int_equal(must_stats(pools).reserved_bytes.current, config.quota);
 }
 
+/* The device is full, and all that is left is a small block beside others in use. */
+static void a_small_block_that_waits_is_waited_for(void **state)
+{
+	gcp_addr last = 0, addr = must_alloc(pool, 700);
+
+	(void)state;
+	fake.memory_limit = fake.memory_used;
+	while (gcp_pool_alloc(pool, 700, &addr) == 0)
+		last = addr;
+	fake_submit();
+	must_free(pools, last);
+	assert_int_equal(must_alloc(pool, 700), last);
+	must_be_sound(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(a_small_block_that_waits_is_waited_for),
 	    cmocka_unit_test(the_host_runs_out_of_memory),
 	    cmocka_unit_test(the_host_runs_out_of_memory_in_a_capture),
 	    TEST(a_device_with_little_room_gives_what_is_needed),
