@@ -89,8 +89,6 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 {
 	struct gcp_graph_heap *entry;
 
-	if (graph_pool->bystander)
-		return; /* its blocks wait for their fences, always */
 	graph_pool->reuse = reuse;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_set_reuse(entry->heap, reuse);
@@ -264,12 +262,13 @@ static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 }
 
 /* In a capture that another one shares the pool with, or that has forked, a
- * freed block's place in the order is not known. */
+ * freed block's place in the order is not known; and that of a bystander's never is. */
 static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
 			       const struct gcp_capture *capture)
 {
-	return capture->forked || graph_pool->captures > 1 ? GCP_REUSE_LATER
-							   : GCP_REUSE_NOW;
+	return graph_pool->bystander || capture->forked || graph_pool->captures > 1
+		   ? GCP_REUSE_LATER
+		   : GCP_REUSE_NOW;
 }
 
 /* Whether the capture is invalidated: its graph may be gone already. Only the
@@ -278,8 +277,7 @@ static bool is_lost(struct gcp_tracker *tracker, const struct gcp_capture *captu
 {
 	struct gcp_capture_state state = {0};
 
-	if ((uintptr_t)capture->stream == 2 &&
-	    !pthread_equal(capture->thread, pthread_self()))
+	if ((uintptr_t)capture->stream == 2 && capture->thread != gcp_thread_number())
 		return false;
 	return tracker->driver.capture_state(capture->ctx, capture->stream, &state) ==
 		   0 &&

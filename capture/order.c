@@ -74,7 +74,7 @@ static bool end_read(struct gcp_tracker *tracker, void *ctx, void *stream,
  * thread: only the thread that began the capture can be asked for his. */
 static bool end_is_here(const struct gcp_capture *capture, const void *stream)
 {
-	return (uintptr_t)stream != 2 || pthread_equal(capture->thread, pthread_self());
+	return (uintptr_t)stream != 2 || capture->thread == gcp_thread_number();
 }
 
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)

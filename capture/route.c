@@ -11,11 +11,11 @@
  * Such a block is either the graph's own or a bystander's. The graph's own is for
  * captured work: once freed it may be given out again by the order of the graph.
  * Where plain CUDA would have allowed the allocation (the mode of the capture or
- * of the thread is relaxed, or it is another thread's and local to that: which
- * stream a thread worked on says little), or the thread has no part in it (3), the
+ * of the thread is relaxed), or only the stream that a thread worked on speaks for
+ * captured work (2), or against it (1), or the thread has no part in it (3), the
  * block may be for work that runs right now: then it comes from a second pool
- * that the graph holds as well, whose blocks wait for fences like common ones,
- * and that never gives out what captured work has used.
+ * that the graph holds as well, and that gives out nothing twice, for captured work
+ * may have used it. Only where the program has named the pool is it taken at its word.
  *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
@@ -49,21 +49,38 @@ static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candid
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (pthread_equal(capture->thread, pthread_self()))
+		if (capture->thread == gcp_thread_number())
 			candidate_add(candidates, capture);
+}
+
+/* False: the thread's last stream is not known, or CUDA does not say. */
+static bool hint_ask(struct gcp_tracker *tracker, void *ctx,
+		     struct gcp_stream_hint hint, struct gcp_capture_state *ret_state)
+{
+	*ret_state = (struct gcp_capture_state){0};
+	return hint.stream && hint.gone == gcp_tracker_streams_gone(tracker) &&
+	       tracker->contexts_ending == 0 &&
+	       tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0;
+}
+
+/* Whether what the calling thread did last was not captured. */
+static bool works_elsewhere(struct gcp_tracker *tracker, void *ctx,
+			    struct gcp_stream_hint hint)
+{
+	struct gcp_capture_state state;
+
+	return hint_ask(tracker, ctx, hint, &state) && !state.active &&
+	       !state.invalidated;
 }
 
 /* A stream may have joined a capture that was begun on another one. */
 static void add_of_stream(struct gcp_tracker *tracker, void *ctx,
 			  struct gcp_stream_hint hint, struct candidates *candidates)
 {
-	struct gcp_capture_state state = {0};
+	struct gcp_capture_state state;
 	struct gcp_capture *capture;
 
-	if (!hint.stream || hint.gone != gcp_tracker_streams_gone(tracker) ||
-	    tracker->contexts_ending > 0)
-		return;
-	if (tracker->driver.capture_state(ctx, hint.stream, &state) != 0)
+	if (!hint_ask(tracker, ctx, hint, &state))
 		return;
 	if (!state.active && !state.invalidated)
 		return;
@@ -88,19 +105,22 @@ static bool capture_allows(const struct gcp_capture *capture, int thread_mode)
 {
 	if (capture->mode == GCP_CAPTURE_RELAXED || thread_mode == GCP_CAPTURE_RELAXED)
 		return true;
-	if (pthread_equal(capture->thread, pthread_self()))
+	if (capture->thread == gcp_thread_number())
 		return false;
 	return capture->mode != GCP_CAPTURE_GLOBAL || thread_mode != GCP_CAPTURE_GLOBAL;
 }
 
-/* Whether plain CUDA would have allowed the allocation. A program that has named
- * a graph pool for its capture knows what it does. */
+/* A program that has named a graph pool for its capture knows what it does. */
+static bool is_named(const struct candidates *candidates)
+{
+	return candidates->count == 1 && candidates->captures[0]->shared;
+}
+
+/* Whether plain CUDA would have allowed the allocation. */
 static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *candidates)
 {
 	int mode = tracker->driver.thread_mode();
 
-	if (candidates->count == 1 && candidates->captures[0]->shared)
-		return false;
 	for (size_t i = 0; i < candidates->count; i++)
 		if (capture_allows(candidates->captures[i], mode))
 			return true;
@@ -178,10 +198,11 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 
 	*ret_graph_pool = NULL;
 	add_of_thread(tracker, &candidates);
+	bool captures = candidates.count > 0 && !works_elsewhere(tracker, ctx, hint);
 	if (candidates.count == 0)
 		add_of_stream(tracker, ctx, hint, &candidates);
 	candidates.bystander =
-	    candidates.count == 0 || is_allowed(tracker, &candidates);
+	    !is_named(&candidates) && (!captures || is_allowed(tracker, &candidates));
 	if (candidates.count == 0)
 		add_forbidding(tracker, &candidates);
 	if (candidates.count == 0)

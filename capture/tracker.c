@@ -46,6 +46,16 @@ uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
 }
 
+uint64_t gcp_thread_number(void)
+{
+	static _Atomic uint64_t last;
+	static __thread uint64_t number __attribute__((tls_model("initial-exec")));
+
+	if (number == 0)
+		number = atomic_fetch_add(&last, 1) + 1;
+	return number;
+}
+
 /* --- the record of a capture
  * ------------------------------------------------------------------------------- */
 
@@ -124,7 +134,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->stream = stream;
 	capture->id = state.id;
 	capture->graph = state.graph;
-	capture->thread = pthread_self();
+	capture->thread = gcp_thread_number();
 	capture->mode = mode;
 	/* Else its streams cannot be told from others. */
 	capture->forked = capture->by_hand = !known;
@@ -188,7 +198,7 @@ static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *st
 
 	return capture->ctx == ctx && capture->stream == stream &&
 	       ((uintptr_t)stream != per_thread ||
-		pthread_equal(capture->thread, pthread_self()));
+		capture->thread == gcp_thread_number());
 }
 
 static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,

@@ -80,9 +80,9 @@ struct gcp_marker {
 /* A capture under way. */
 struct gcp_capture {
 	void *ctx, *stream;
-	uint64_t id;      /* CUDA's; 0: CUDA would not say, so it may be any */
-	void *graph;      /* CUDA's; NULL if hidden */
-	pthread_t thread; /* that began it */
+	uint64_t id;     /* CUDA's; 0: CUDA would not say, so it may be any */
+	void *graph;     /* CUDA's; NULL if hidden */
+	uint64_t thread; /* that began it: gcp_thread_number */
 	enum gcp_capture_mode mode;
 	bool forked;  /* its order may not be one line any more */
 	bool ending;  /* CUDA may have ended it already: nobody joins */
@@ -130,6 +130,10 @@ struct gcp_tracker {
 };
 
 /* --- tracker.c ------------------------------------------------------------------- */
+
+/* The calling thread's, from 1 on. Unlike a pthread_t it is never another thread's: a
+ * capture may outlive the thread that began it. */
+uint64_t gcp_thread_number(void);
 
 /* NULL: no memory. The second accepts NULL; it has left its pools by then. */
 struct gcp_capture *gcp_capture_create(void);

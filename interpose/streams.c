@@ -40,6 +40,8 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
 				       begin->stream, (enum gcp_capture_mode)mode,
 				       (int)result);
+	if (begin->capture && result == CUDA_SUCCESS)
+		gcp_stream_note(begin->stream); /* what comes next is captured */
 	return result;
 }
 

@@ -360,7 +360,6 @@ static void capture_lost(struct world *w, struct capture *c)
 {
 	w->invalidated = gcpsim_invalidated();
 	capture_close(w, c);
-	capture_bystanders_lose(w);
 	if (c->into) { /* CUDA took that graph away as well */
 		body_put(w, c->into->body);
 		*c->into = (struct graph){0};
@@ -391,7 +390,6 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 	capture_close(w, c);
 	if (c->body->made == 0)
 		c->body->made = w->step;
-	capture_bystanders_lose(w); /* a barrier is not possible, but waiting is */
 	target = graph_slot(t, c, slot);
 	if (c->into) {
 		c->into->busy = false;

@@ -104,7 +104,7 @@ struct block {
 			   * this number are over */
 	bool in_capture;  /* allocated during one: some graph may keep it */
 	uint32_t rewinds; /* that captures had seen before it was allocated */
-	bool bystander;   /* once it is free, no graph may count on it */
+	bool bystander;   /* for any work, as far as the program knows */
 	bool foreign;     /* pinned by hand: the library does not know it */
 	bool borrowed;    /* another process's, opened here */
 	uint32_t lodger;  /* named graph pool whose graphs may write it; 0: none */
@@ -355,8 +355,6 @@ struct capture *capture_number(struct world *w, uint32_t number);
 
 /* What a new block belongs to. */
 void capture_adopt(struct thread *t, struct block *block);
-/* Memory is taken back: bystanders that are freed are not kept any more. */
-void capture_bystanders_lose(struct world *w);
 /* Whether the library may give the thread memory that is kept in these pools. */
 bool capture_may_recycle(const struct thread *t, uint64_t pools);
 bool block_is_early(const struct world *w, const struct block *block);

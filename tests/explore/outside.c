@@ -69,7 +69,6 @@ static void outside_op(struct thread *t, struct block *block, const struct op *o
 		if (!all_is_done(t, block))
 			return;
 		space_use(t, block->space);
-		capture_bystanders_lose(w); /* a free of CUDA's is how one can wait */
 		result = cuIpcGetMemHandle(&handle, block->addr);
 		/* What is mapped by hand cannot be handed over so. */
 		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm)

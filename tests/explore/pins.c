@@ -41,10 +41,8 @@ static bool may_be_out(const struct world *w, uint64_t bytes)
 
 static bool got(struct thread *t, CUresult result, uint64_t bytes)
 {
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_out(t->world, bytes)) {
-		capture_bystanders_lose(t->world); /* all that can go back went back */
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_out(t->world, bytes))
 		return false;
-	}
 	return fine(t->world, result, "cuMemHostAlloc");
 }
 

@@ -131,16 +131,7 @@ void capture_adopt(struct thread *t, struct block *block)
 	block->bystander = is_bystander(t, share, own);
 	if (block->bystander && own == 1)
 		block->early = 0; /* plain CUDA gives it too, for any use */
-	if (block->bystander && w->setting->tight)
-		block->pools = 0; /* and takes it back when it is freed */
 	pools_adopt(t, block, own == 1);
-}
-
-void capture_bystanders_lose(struct world *w)
-{
-	for (struct block *block = w->blocks; block; block = block->next)
-		if (block->bystander && !all_is_calm(w))
-			block->pools = 0;
 }
 
 bool capture_may_recycle(const struct thread *t, uint64_t pools)

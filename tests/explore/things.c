@@ -420,8 +420,7 @@ static uint64_t bytes_taken(const struct world *w, int device)
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->device == device && !block->host && !block->borrowed &&
-		    (block->live || (block_is_kept(w, block) && !block->bystander)) &&
-		    is_alone(w, block))
+		    (block->live || block_is_kept(w, block)) && is_alone(w, block))
 			bytes += block->bytes;
 	return bytes;
 }
@@ -462,7 +461,6 @@ static void look_op(struct thread *t, const struct op *op)
 		gcpsim_advance(op->bytes);
 		break;
 	case OP_TRIM:
-		capture_bystanders_lose(t->world);
 		if (library.trim)
 			library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
 		break;

@@ -170,74 +170,6 @@ static void launches_wait_for_work_on_recycled_blocks(void **state)
 	graph_destroy(graph);
 }
 
-static void where_plain_CUDA_allows_allocation_reuse_waits_for_fences(void **state)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
-	gcp_addr addr = capture_alloc(3 * MIB);
-
-	(void)state;
-	fake_submit(); /* eager work, allowed and not yet done */
-	must_free(pools, addr);
-	gcp_addr next = capture_alloc(3 * MIB);
-	assert_true(is_private(next));
-	assert_int_not_equal(next, addr);
-	assert_false(is_given_again(addr, 3 * MIB));
-	end(0);
-	graph_destroy(graph);
-}
-
-static gcp_addr elsewhere;
-
-static void *take_elsewhere(void *arg)
-{
-	(void)arg;
-	elsewhere = capture_alloc(3 * MIB);
-	return NULL;
-}
-
-static void a_bystander_never_gets_what_captured_work_has_used(void **state)
-{
-	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	pthread_t thread;
-
-	(void)state;
-	must_free(pools, addr); /* each replay of the graph will touch it */
-	for (int i = 0; i < 20; i++) {
-		pthread_create(&thread, NULL, take_elsewhere, NULL);
-		pthread_join(thread, NULL);
-		assert_true(is_private(elsewhere));
-		assert_int_not_equal(elsewhere, addr);
-	}
-	assert_int_equal(capture_alloc(3 * MIB), addr);
-	end(0);
-	graph_destroy(graph);
-}
-
-static void *take_on_captured_stream(void *arg)
-{
-	(void)arg;
-	elsewhere = capture_alloc_on(stream_handle(0), 3 * MIB);
-	return NULL;
-}
-
-/* It may have worked on that stream long ago: what it allocates is its own. */
-static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
-{
-	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	pthread_t thread;
-
-	(void)state;
-	must_free(pools, addr); /* each replay of the graph will touch it */
-	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
-	pthread_join(thread, NULL);
-	assert_true(is_private(elsewhere));
-	assert_int_not_equal(elsewhere, addr);
-	end(0);
-	graph_destroy(graph);
-}
-
 /* More contexts than barriers are set in one turn. */
 static void launches_wait_for_every_context_of_a_capture(void **state)
 {
@@ -536,9 +468,6 @@ int main(void)
 	    TEST(a_capture_changed_by_hand_proves_nothing),
 	    TEST(what_was_proved_before_a_change_by_hand_holds_no_more),
 	    TEST(launches_wait_for_work_on_recycled_blocks),
-	    TEST(where_plain_CUDA_allows_allocation_reuse_waits_for_fences),
-	    TEST(a_bystander_never_gets_what_captured_work_has_used),
-	    TEST(a_thread_that_a_capture_does_not_bind_is_a_bystander),
 	    TEST(launches_wait_for_every_context_of_a_capture),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),
 	    TEST(captures_share_a_pool_that_the_program_names),

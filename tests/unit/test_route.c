@@ -1,0 +1,170 @@
+/*
+ * test_route.c - whose an allocation is while captures are under way: the graph's own,
+ * which its order may give out again, or a bystander's, which nobody gets twice.
+ */
+#include "capture_fake.h"
+
+static void where_plain_CUDA_allows_allocation_nothing_is_given_twice(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	fake_submit(); /* eager work, allowed and not yet done */
+	must_free(pools, addr);
+	gcp_addr next = capture_alloc(3 * MIB);
+	assert_true(is_private(next));
+	assert_int_not_equal(next, addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static gcp_addr elsewhere;
+
+static void *take_elsewhere(void *arg)
+{
+	(void)arg;
+	elsewhere = capture_alloc(3 * MIB);
+	return NULL;
+}
+
+static void a_bystander_never_gets_what_captured_work_has_used(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	pthread_t thread;
+
+	(void)state;
+	must_free(pools, addr); /* each replay of the graph will touch it */
+	for (int i = 0; i < 20; i++) {
+		pthread_create(&thread, NULL, take_elsewhere, NULL);
+		pthread_join(thread, NULL);
+		assert_true(is_private(elsewhere));
+		assert_int_not_equal(elsewhere, addr);
+	}
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void *take_on_captured_stream(void *arg)
+{
+	(void)arg;
+	elsewhere = capture_alloc_on(stream_handle(0), 3 * MIB);
+	return NULL;
+}
+
+/* It may have worked on that stream long ago: what it allocates is its own. */
+static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	pthread_t thread;
+
+	(void)state;
+	must_free(pools, addr); /* each replay of the graph will touch it */
+	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
+	pthread_join(thread, NULL);
+	assert_true(is_private(elsewhere));
+	assert_int_not_equal(elsewhere, addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* It works for the capture, and may do other work with what it allocates next. */
+static void the_stream_that_a_thread_worked_on_gives_it_nothing_twice(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	pthread_t thread;
+
+	(void)state;
+	must_free(pools, addr); /* each replay of the graph will touch it */
+	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
+	pthread_join(thread, NULL);
+	assert_true(is_private(elsewhere));
+	assert_int_not_equal(elsewhere, addr);
+	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void who_works_beside_his_own_capture_gets_nothing_twice(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
+
+	(void)state;
+	assert_true(is_private(addr));
+	fake_submit(); /* on a stream that does not capture */
+	must_free(pools, addr);
+	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* A page that is completed during the capture says nothing of its later launches. */
+static void a_bystander_gets_nothing_twice_although_all_work_is_done(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	gcp_addr addr = capture_alloc(3 * MIB), other = capture_alloc(3 * MIB);
+
+	(void)state;
+	must_free(pools, addr);
+	assert_int_equal(gcp_pools_complete(pools, other), 0); /* by a free of CUDA's */
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void *begin_and_leave(void *arg)
+{
+	*(void **)arg = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
+	return NULL;
+}
+
+static void *take_twice(void *arg)
+{
+	gcp_addr *ret_first = arg;
+
+	*ret_first = capture_alloc(3 * MIB);
+	fake_submit();
+	must_free(pools, *ret_first);
+	elsewhere = capture_alloc(3 * MIB);
+	return NULL;
+}
+
+/* Its pthread_t is given to the next thread. */
+static void a_capture_may_outlive_the_thread_that_began_it(void **state)
+{
+	pthread_t first, second;
+	gcp_addr addr;
+	void *graph;
+
+	(void)state;
+	pthread_create(&first, NULL, begin_and_leave, &graph);
+	pthread_join(first, NULL);
+	pthread_create(&second, NULL, take_twice, &addr);
+	pthread_join(second, NULL);
+	assert_int_not_equal(elsewhere, addr);
+	assert_false(is_private(elsewhere));
+	end(0);
+	graph_destroy(graph);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice),
+	    TEST(a_bystander_never_gets_what_captured_work_has_used),
+	    TEST(a_thread_that_a_capture_does_not_bind_is_a_bystander),
+	    TEST(the_stream_that_a_thread_worked_on_gives_it_nothing_twice),
+	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
+	    TEST(a_bystander_gets_nothing_twice_although_all_work_is_done),
+	    TEST(a_capture_may_outlive_the_thread_that_began_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
