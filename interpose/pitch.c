@@ -50,7 +50,7 @@ size_t gcp_pitch_of(size_t width, unsigned int element)
 			return 0;
 		step = pitch_learn();
 		gcp_visit_end(&visit);
-		if (step == 0 && gcp_pools_reclaim(gcp_process.pools, (int)device) == 0)
+		if (step == 0 && !gcp_creators_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
 			return 0;
 		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
 	}

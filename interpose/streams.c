@@ -41,7 +41,7 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 				       begin->stream, (enum gcp_capture_mode)mode,
 				       (int)result);
 	if (begin->capture && result == CUDA_SUCCESS)
-		gcp_stream_note(begin->stream); /* what comes next is captured */
+		gcp_stream_note(NULL); /* what it did before says nothing now */
 	return result;
 }
 

@@ -24,15 +24,19 @@ static bool is_global(const struct thread *t, const struct capture *c)
 	       c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-/* Of a stream that the thread worked on last, if it is sure of that. */
-static const struct capture *capture_of_work(const struct thread *t)
+/* Of the stream that the thread worked on last. Events and the beginnings of captures,
+ * too, tell the library which that is, or that it is none. */
+static bool is_sure_of_work(const struct thread *t)
 {
 	const struct world *w = t->world;
 
-	if (!t->worked || t->worked != t->last || t->gone != w->streams_gone ||
-	    t->worked->kind == STREAM_PER_THREAD || w->setting->fault)
-		return NULL;
-	return t->worked->capture;
+	return t->worked && t->worked == t->last && t->gone == w->streams_gone &&
+	       t->worked->kind != STREAM_PER_THREAD && !w->setting->fault;
+}
+
+static const struct capture *capture_of_work(const struct thread *t)
+{
+	return is_sure_of_work(t) ? t->worked->capture : NULL;
 }
 
 /* Whose a new block of the thread's is, as the README has it: its own captures', else
@@ -48,7 +52,7 @@ static enum share share_of(const struct thread *t, unsigned *ret_own)
 		const struct capture *c = &t->world->captures[i];
 
 		*ret_own += c->live && c->thread == (int)t->number;
-		if (c->live && is_global(t, c))
+		if (c->live && is_global(t, c) && (!t->last || is_sure_of_work(t)))
 			share = SHARE_FORBIDDING;
 	}
 	if (capture_of_work(t))
