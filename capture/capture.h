@@ -93,6 +93,8 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
  * -ENOMEM: it cannot be followed, and must not begin. */
 int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 			      struct gcp_capture **ret_capture);
+/* Between prepare and done: it goes into a graph that exists already. */
+void gcp_capture_into_graph(struct gcp_capture *capture);
 
 /* The real begin returned `result` for `stream` of context `ctx`. Each prepare that
  * gave a capture is followed by exactly one of these, on the same thread, which takes

@@ -89,6 +89,8 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 {
 	struct gcp_graph_heap *entry;
 
+	if (graph_pool->into && reuse != GCP_REUSE_FENCED)
+		reuse = GCP_REUSE_NEVER;
 	graph_pool->reuse = reuse;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_set_reuse(entry->heap, reuse);
@@ -306,6 +308,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	SLIST_INSERT_HEAD(&capture->memberships, membership, link);
 	graph_pool->captures++;
 	graph_pool->shared |= graph_pool->captures > 1;
+	graph_pool->into |= capture->into;
 	graph_pool->last_capture_id = capture->id;
 	gcp_graph_pool_set_reuse(graph_pool, reuse_in(graph_pool, capture));
 	return 0;
@@ -317,7 +320,7 @@ static void membership_end(struct gcp_graph_pool *graph_pool)
 
 	if (graph_pool->captures > 0)
 		return;
-	graph_pool->shared = false;
+	graph_pool->shared = graph_pool->into = false;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		gcp_heap_settle(entry->heap);

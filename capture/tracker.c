@@ -110,6 +110,11 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	return 0;
 }
 
+void gcp_capture_into_graph(struct gcp_capture *capture)
+{
+	capture->into = true;
+}
+
 /* A capture is over, or did not begin: fences may be set again. */
 static void capturing_less(struct gcp_tracker *tracker)
 {

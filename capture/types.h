@@ -36,6 +36,7 @@ struct gcp_graph_pool {
 	bool named;     /* made by the program through gcpool.h */
 	bool bystander; /* of work that need not be captured; route.c */
 	bool shared;    /* by captures at the same time, of which one goes on */
+	bool into;      /* one of them goes into a graph that was there */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
 					  * program, or for one allocation */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
@@ -87,6 +88,7 @@ struct gcp_capture {
 	bool forked;  /* its order may not be one line any more */
 	bool ending;  /* CUDA may have ended it already: nobody joins */
 	bool by_hand; /* its order cannot be known: no proof */
+	bool into;    /* a graph that was there: it may follow nothing in it */
 	bool lost;    /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
 	uint64_t last_group;

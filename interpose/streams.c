@@ -83,6 +83,17 @@ CUresult gcp_hook_cuStreamBeginCapture_v2_ptsz(CUstream stream,
 	GCP_BEGIN(stream, true, mode, cuStreamBeginCapture_v2_ptsz(stream, mode));
 }
 
+/* Where in the graph it begins is the program's to say: maybe beside work that has used
+ * what has been freed since. */
+static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thread)
+{
+	struct gcp_begin begin = capture_prepare(stream, per_thread);
+
+	if (begin.capture)
+		gcp_capture_into_graph(begin.capture);
+	return begin;
+}
+
 /* The program holds the graph that it captures into, and may add work to it. */
 static CUresult capture_begun_to_graph(CUresult result)
 {
@@ -96,7 +107,7 @@ CUresult gcp_hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
 					      const struct CUgraphEdgeData_st *edges,
 					      size_t count, CUstreamCaptureMode mode)
 {
-	struct gcp_begin begin = capture_prepare(stream, false);
+	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
 
 	if (begin.refused)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -110,7 +121,7 @@ CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
     CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
     const struct CUgraphEdgeData_st *edges, size_t count, CUstreamCaptureMode mode)
 {
-	struct gcp_begin begin = capture_prepare(stream, true);
+	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
 
 	if (begin.refused)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -196,6 +196,7 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 enum gcp_reuse {
 	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
 	GCP_REUSE_LATER,  /* not before gcp_heap_settle: the capture has forked */
+	GCP_REUSE_NEVER,  /* nor what was freed before: the graph may have used it */
 	GCP_REUSE_FENCED, /* like the common heap: the page must be ready */
 };
 /* Leaving NOW for LATER, blocks freed so far wait for gcp_heap_settle too: a

@@ -57,6 +57,19 @@ static void defer_recycled(struct gcp_heap *heap)
 	}
 }
 
+/* Blocks freed before as well. */
+static void defer_all(struct gcp_heap *heap)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	gcp_heap_collect(heap, &list);
+	while ((block = TAILQ_FIRST(&list))) {
+		TAILQ_REMOVE(&list, block, link);
+		defer(heap, block);
+	}
+}
+
 /* A capture begins. What it does with blocks freed before runs behind the barrier at
  * its end (gcp_heap_was_recycled): so the page need not be ready, if the order of the
  * capture is one line; and if it is, a graph of the pool may have been launched since.
@@ -83,6 +96,8 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 		defer_recycled(heap);
 	if (heap->reuse == GCP_REUSE_FENCED && reuse != GCP_REUSE_FENCED)
 		past_begins(heap, reuse == GCP_REUSE_NOW);
+	if (reuse == GCP_REUSE_NEVER)
+		defer_all(heap);
 	heap->reuse = reuse;
 	pthread_mutex_unlock(&heap->pool->lock);
 }
@@ -118,7 +133,7 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	}
 	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
 	gcp_tally_hand_over(pool, &pool->tally);
-	if (reuse == GCP_REUSE_LATER)
+	if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		defer(heap, block);
 	else
 		gcp_heap_put(heap, block);

@@ -110,11 +110,16 @@ static bool captured_order(struct thread *t, struct stream *s, const struct item
 {
 	struct capture *c = s->capture;
 
-	for (uint32_t i = c->first; i < c->body->count; i++) {
+	/* What the graph had before comes first, unless a stream was turned back. */
+	for (uint32_t i = c->rewinds ? 0 : c->first; i < c->body->count; i++) {
 		const struct item *old = &c->body->items[i];
 		struct stream *before;
 
-		if (!conflicts(old, item) || clock_covers(&s->captured, old->mark))
+		if (!conflicts(old, item))
+			continue;
+		if (i < c->first)
+			return false; /* no order to be had */
+		if (clock_covers(&s->captured, old->mark))
 			continue;
 		before = stream_of_line(t->world, c, old->mark.stream);
 		if (!before || !capture_follow(t, s, before))

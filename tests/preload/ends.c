@@ -100,24 +100,34 @@ static void context_destroyed_after_another_thread_has_used_its_stream(void)
 	streams_end(true, 500);
 }
 
-/* --- contexts ----------------------------------------------------------------------
- * One ends while it captures into a pool that the program has named. */
-static void context_with_memory_of_a_named_pool_ends(void)
+/* Captures of this thread go into a pool that the program has named. False: there is
+ * no library. */
+static bool pool_named(void)
 {
 	int (*create)(uint64_t *), (*use)(uint64_t);
-	CUcontext ctx = primary(), other;
-	CUstream inner, outer;
-	CUgraph graph;
 	uint64_t id;
 
 	*(void **)&create = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_create");
 	*(void **)&use = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_use");
+	if (!create || !use)
+		return false;
+	must(create(&id) == 0 && use(id) == 0, "a pool is named");
+	return true;
+}
+
+/* --- contexts ----------------------------------------------------------------------
+ * One ends while it captures into a pool that the program has named. */
+static void context_with_memory_of_a_named_pool_ends(void)
+{
+	CUcontext ctx = primary(), other;
+	CUstream inner, outer;
+	CUgraph graph;
+
 	OK(cuStreamCreate(&outer, CU_STREAM_NON_BLOCKING));
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	OK(cuStreamCreate(&inner, CU_STREAM_NON_BLOCKING));
 	OK(cuMemFree(allocated(MIB)));
-	if (create && use) {
-		must(create(&id) == 0 && use(id) == 0, "a pool is named");
+	if (pool_named()) {
 		OK(cuStreamBeginCapture(inner, CU_STREAM_CAPTURE_MODE_RELAXED));
 		OK(cuMemFree(allocated(MIB)));
 		allocated(MIB); /* the same, which the capture's end has to order */
@@ -127,6 +137,36 @@ static void context_with_memory_of_a_named_pool_ends(void)
 	OK(cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuStreamEndCapture(outer, &graph));
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* --- graphs ------------------------------------------------------------------------
+ * Two captures make two branches of one, and the first has freed its memory. */
+static void branches_of_a_graph_with_a_named_pool(void)
+{
+	CUgraphExec exec;
+	CUstream stream;
+	CUgraph graph;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemFree(allocated(MIB)));
+	if (!pool_named())
+		return;
+	OK(cuGraphCreate(&graph, 0));
+	for (unsigned char branch = 0; branch < 2; branch++) {
+		CUdeviceptr p;
+
+		OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
+					       CU_STREAM_CAPTURE_MODE_GLOBAL));
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, branch, MIB, stream));
+		OK(cuMemFree(p));
+		OK(cuStreamEndCapture(stream, &graph));
+	}
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	must(gcpsim_hazards() == 0, "the branches share memory");
 }
 
 /* --- devices that write by themselves ----------------------------------------------
@@ -219,6 +259,7 @@ static const struct scene scenes[] = {
     SCENE(stream_destroyed_after_another_thread_has_used_it),
     SCENE(context_destroyed_after_another_thread_has_used_its_stream),
     SCENE(context_with_memory_of_a_named_pool_ends),
+    SCENE(branches_of_a_graph_with_a_named_pool),
     SCENE(network_card_of_a_bundled_library),
     SCENE(launch_on_a_device_full_of_cache),
     SCENE(storage_that_writes_by_itself),

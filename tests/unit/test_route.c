@@ -119,6 +119,46 @@ static void a_bystander_gets_nothing_twice_although_all_work_is_done(void **stat
 	graph_destroy(graph);
 }
 
+static void *begin_into_graph(int i)
+{
+	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
+	struct gcp_capture *capture;
+
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	gcp_capture_into_graph(capture);
+	fake.capturing++;
+	cuda.streams[i] = (struct gcp_capture_state){true, false, cuda.last_id, graph};
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(i),
+			       GCP_CAPTURE_GLOBAL, 0);
+	return graph;
+}
+
+/* Which may run beside what the program captures into it now. */
+static void a_capture_into_a_graph_gets_nothing_that_the_graph_has_used(void **state)
+{
+	gcp_addr addr, small;
+	void *graph, *again;
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	graph = begin(0);
+	addr = capture_alloc(3 * MIB);
+	small = capture_alloc(700);
+	must_free(pools, addr);
+	must_free(pools, small);
+	end(0);
+	again = begin_into_graph(0);
+	assert_false(is_given_again(addr, 3 * MIB));
+	assert_false(is_given_again(small, 700));
+	must_be_sound(pools);
+	end(0);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	graph_destroy(graph);
+	graph_destroy(again);
+}
+
 static void *begin_and_leave(void *arg)
 {
 	*(void **)arg = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
@@ -163,6 +203,7 @@ int main(void)
 	    TEST(the_stream_that_a_thread_worked_on_gives_it_nothing_twice),
 	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
 	    TEST(a_bystander_gets_nothing_twice_although_all_work_is_done),
+	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
 	};
 
