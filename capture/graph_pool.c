@@ -314,11 +314,13 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	return 0;
 }
 
+/* What was freed beside the captures stays with the graphs, to the end: there is no
+ * fence behind it, and a bystander that was waiting for the driver may allocate yet. */
 static void membership_end(struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
 
-	if (graph_pool->captures > 0)
+	if (graph_pool->captures > 0 || graph_pool->bystander)
 		return;
 	graph_pool->shared = graph_pool->into = false;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);

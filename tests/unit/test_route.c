@@ -2,6 +2,8 @@
  * test_route.c - whose an allocation is while captures are under way: the graph's own,
  * which its order may give out again, or a bystander's, which nobody gets twice.
  */
+#include "../../capture/types.h"
+#include "../../pool/types.h"
 #include "capture_fake.h"
 
 static void where_plain_CUDA_allows_allocation_nothing_is_given_twice(void **state)
@@ -119,6 +121,23 @@ static void a_bystander_gets_nothing_twice_although_all_work_is_done(void **stat
 	graph_destroy(graph);
 }
 
+/* Its allocation was on its way to the driver when the capture ended. */
+static void a_bystander_that_comes_late_gets_nothing_twice(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	gcp_addr addr = capture_alloc(3 * MIB), late;
+	struct gcp_graph_pool *graph_pool = TAILQ_FIRST(&tracker->graph_pools);
+	struct gcp_heap *heap = SLIST_FIRST(&graph_pool->heaps)->heap;
+
+	(void)state;
+	fake_submit();
+	must_free(pools, addr);
+	end(0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &late), 0);
+	assert_int_not_equal(late, addr);
+	graph_destroy(graph);
+}
+
 static void *begin_into_graph(int i)
 {
 	void *graph = (void *)(uintptr_t)(0x9000 + ++cuda.last_id);
@@ -203,6 +222,7 @@ int main(void)
 	    TEST(the_stream_that_a_thread_worked_on_gives_it_nothing_twice),
 	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
 	    TEST(a_bystander_gets_nothing_twice_although_all_work_is_done),
+	    TEST(a_bystander_that_comes_late_gets_nothing_twice),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
 	};
