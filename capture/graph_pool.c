@@ -221,18 +221,17 @@ static bool is_any_with_graphs(struct gcp_tracker *tracker)
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 {
 	enum { NAPS = 20 };
-	uint64_t before;
+	/* Until the thread asked last: another may have collected since. */
+	static __thread uint64_t seen __attribute__((tls_model("initial-exec")));
 	bool hope = true, came = false;
 
-	pthread_mutex_lock(&tracker->lock);
-	before = tracker->surrendered;
-	pthread_mutex_unlock(&tracker->lock);
 	for (int i = 0; i < NAPS && hope && !came; i++) {
 		if (i > 0)
 			gcp_nap();
 		gcp_tracker_collect(tracker);
 		pthread_mutex_lock(&tracker->lock);
-		came = tracker->surrendered > before;
+		came = tracker->surrendered != seen;
+		seen = tracker->surrendered;
 		hope = is_any_with_graphs(tracker);
 		pthread_mutex_unlock(&tracker->lock);
 	}

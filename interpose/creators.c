@@ -24,8 +24,11 @@ bool gcp_creators_reclaim(CUresult result)
 	if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
 	    gcp_host_trim(gcp_process.pools, 0) > 0)
 		return true;
-	return gcp_tracker_reclaim(gcp_process.tracker) &&
-	       gcp_pools_reclaim(gcp_process.pools, -1) > 0;
+	while (gcp_tracker_reclaim(gcp_process.tracker))
+		if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
+		    gcp_host_trim(gcp_process.pools, 0) > 0)
+			return true;
+	return false;
 }
 
 /* Which tally a call belongs to, and the bytes it asks for. */

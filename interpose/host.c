@@ -87,7 +87,10 @@ static CUresult host_alloc(const struct host_request *request)
 		pool = gcp_life_pool();
 	if (!pool)
 		return host_pass(request);
-	result = host_take(pool, request, &ptr);
+	do
+		result = host_take(pool, request, &ptr);
+	while (result == GCP_CUDA_OUT_OF_MEMORY &&
+	       gcp_tracker_reclaim(gcp_process.tracker));
 	if (result == -ENOSYS)
 		return host_pass(request);
 	/* Plain memory would be gone at its free, and a graph may still address it. And

@@ -29,6 +29,7 @@ void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list
 	}
 	pthread_mutex_lock(&pool->lock);
 	pool->stats.trims += count;
+	pool->giving -= count;
 	pthread_mutex_unlock(&pool->lock);
 }
 
@@ -92,6 +93,14 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 	return result;
 }
 
+static bool is_giving(struct gcp_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	bool giving = pool->giving > 0;
+	pthread_mutex_unlock(&pool->lock);
+	return giving;
+}
+
 static uint64_t youngest_page(const struct gcp_block_list *list, uint64_t page)
 {
 	const struct gcp_block *block;
@@ -118,13 +127,14 @@ static uint64_t awaited_page(struct gcp_pool *pool)
 }
 
 /* Where nothing is pending there is nothing to wait for: plain CUDA does not wait when
- * an allocation fails, and work under way may wait for what comes after it. */
+ * an allocation fails, and work under way may wait for what comes after it. What others
+ * give back just now is pending: their free waits for all work. */
 static void complete_all(struct gcp_pool *pool)
 {
 	int result;
 
 	pthread_mutex_lock(&pool->lock);
-	uint64_t page = awaited_page(pool);
+	uint64_t page = pool->giving > 0 ? gcp_pages_tag(pool) : awaited_page(pool);
 	bool waits = page > atomic_load(&pool->pages.completed);
 	pool->stats.waits += waits;
 	pthread_mutex_unlock(&pool->lock);
@@ -133,6 +143,8 @@ static void complete_all(struct gcp_pool *pool)
 	result = gcp_pages_complete(pool, page);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
+	for (int i = 0; i < GCP_PATIENCE && is_giving(pool); i++)
+		gcp_nap();
 }
 
 static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage,

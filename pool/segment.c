@@ -175,6 +175,7 @@ static void segment_give_up(struct gcp_heap *heap, struct gcp_segment *segment,
 	block_retire(heap->pool->pools, block);
 	segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(list, segment, link);
+	heap->pool->giving++;
 }
 
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,

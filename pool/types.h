@@ -284,6 +284,7 @@ struct gcp_pool {
 	uint64_t unused_bytes;    /* in segments that hold no block; lock */
 	uint64_t settled_page;    /* closed when settle_pending last asked; lock */
 	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
+	uint64_t giving;          /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_regroup regroup;
 	struct gcp_decay decay;

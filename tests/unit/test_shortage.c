@@ -4,6 +4,7 @@
  * books stay sound, and what the driver gave is accounted for or given back. And a
  * device, or a quota, that has no room for all.
  */
+#include "../../pool/types.h"
 #include "capture_fake.h"
 
 #include <pthread.h>
@@ -185,10 +186,28 @@ static void a_small_block_that_waits_is_waited_for(void **state)
 	must_be_sound(pools);
 }
 
+/* Another thread is about to give it back, behind all work. */
+static void what_others_give_back_is_waited_for(void **state)
+{
+	gcp_addr addr;
+
+	(void)state;
+	(void)must_alloc(pool, 3 * MIB);
+	fake.memory_limit = fake.memory_used;
+	fake_submit();
+	assert_int_equal(gcp_pool_alloc(pool, 90 * MIB, &addr), GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(must_stats(pools).waits, 0);
+	pool->giving = 1;
+	assert_int_equal(gcp_pool_alloc(pool, 90 * MIB, &addr), GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(must_stats(pools).waits, 1);
+	pool->giving = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(a_small_block_that_waits_is_waited_for),
+	    TEST(what_others_give_back_is_waited_for),
 	    cmocka_unit_test(the_host_runs_out_of_memory),
 	    cmocka_unit_test(the_host_runs_out_of_memory_in_a_capture),
 	    TEST(a_device_with_little_room_gives_what_is_needed),
