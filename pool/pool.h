@@ -195,7 +195,7 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
 	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
-	GCP_REUSE_LATER,  /* not before gcp_heap_settle: the capture has forked */
+	GCP_REUSE_LATER,  /* not before gcp_heap_settle: the order is not known */
 	GCP_REUSE_NEVER,  /* nor what was freed before: the graph may have used it */
 	GCP_REUSE_FENCED, /* like the common heap: the page must be ready */
 };

@@ -41,8 +41,8 @@ static void defer(struct gcp_heap *heap, struct gcp_block *block)
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
 }
 
-/* Blocks that this capture has freed so far. */
-static void defer_recycled(struct gcp_heap *heap)
+/* Free blocks wait, too: those that captures under way have freed, or all. */
+static void defer_free(struct gcp_heap *heap, bool all)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
@@ -50,23 +50,10 @@ static void defer_recycled(struct gcp_heap *heap)
 	gcp_heap_collect(heap, &list);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
-		if (block->recycled == GCP_RECYCLED_NOW)
+		if (all || block->recycled == GCP_RECYCLED_NOW)
 			defer(heap, block);
 		else
 			gcp_heap_put(heap, block);
-	}
-}
-
-/* Blocks freed before as well. */
-static void defer_all(struct gcp_heap *heap)
-{
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-	struct gcp_block *block;
-
-	gcp_heap_collect(heap, &list);
-	while ((block = TAILQ_FIRST(&list))) {
-		TAILQ_REMOVE(&list, block, link);
-		defer(heap, block);
 	}
 }
 
@@ -93,11 +80,11 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 	pthread_mutex_lock(&heap->pool->lock);
 	/* Also those that a proof released, where the order is lost afterwards. */
 	if (heap->reuse != GCP_REUSE_FENCED && reuse == GCP_REUSE_LATER)
-		defer_recycled(heap);
+		defer_free(heap, false);
 	if (heap->reuse == GCP_REUSE_FENCED && reuse != GCP_REUSE_FENCED)
 		past_begins(heap, reuse == GCP_REUSE_NOW);
 	if (reuse == GCP_REUSE_NEVER)
-		defer_all(heap);
+		defer_free(heap, true);
 	heap->reuse = reuse;
 	pthread_mutex_unlock(&heap->pool->lock);
 }

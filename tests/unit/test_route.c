@@ -57,19 +57,33 @@ static void *take_on_captured_stream(void *arg)
 	return NULL;
 }
 
-/* It may have worked on that stream long ago: what it allocates is its own. */
-static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
+/* Each replay of the graph will touch it. */
+static gcp_addr freed_by_the_capture(void)
 {
-	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
 	gcp_addr addr = capture_alloc(3 * MIB);
+
+	must_free(pools, addr);
+	return addr;
+}
+
+static void work_on_captured_stream_gives_another(gcp_addr addr)
+{
 	pthread_t thread;
 
-	(void)state;
-	must_free(pools, addr); /* each replay of the graph will touch it */
 	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
 	pthread_join(thread, NULL);
 	assert_true(is_private(elsewhere));
 	assert_int_not_equal(elsewhere, addr);
+}
+
+/* It may have worked on that stream long ago: what it allocates is its own. */
+static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
+	gcp_addr addr = freed_by_the_capture();
+
+	(void)state;
+	work_on_captured_stream_gives_another(addr);
 	end(0);
 	graph_destroy(graph);
 }
@@ -78,15 +92,10 @@ static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
 static void the_stream_that_a_thread_worked_on_gives_it_nothing_twice(void **state)
 {
 	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(3 * MIB);
-	pthread_t thread;
+	gcp_addr addr = freed_by_the_capture();
 
 	(void)state;
-	must_free(pools, addr); /* each replay of the graph will touch it */
-	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
-	pthread_join(thread, NULL);
-	assert_true(is_private(elsewhere));
-	assert_int_not_equal(elsewhere, addr);
+	work_on_captured_stream_gives_another(addr);
 	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
 	end(0);
 	graph_destroy(graph);
@@ -136,6 +145,22 @@ static void a_bystander_that_comes_late_gets_nothing_twice(void **state)
 	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &late), 0);
 	assert_int_not_equal(late, addr);
 	graph_destroy(graph);
+}
+
+/* Between a thread's failure and its question another one has collected. */
+static void what_a_gone_graph_held_is_told_to_each_thread_once(void **state)
+{
+	void *graph;
+
+	(void)state;
+	(void)gcp_tracker_reclaim(tracker); /* the one of the test before said more */
+	graph = begin(0);
+	must_free(pools, capture_alloc(3 * MIB));
+	end(0);
+	graph_destroy(graph);
+	gcp_tracker_collect(tracker);
+	assert_true(gcp_tracker_reclaim(tracker));
+	assert_false(gcp_tracker_reclaim(tracker));
 }
 
 static void *begin_into_graph(int i)
@@ -223,6 +248,7 @@ int main(void)
 	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
 	    TEST(a_bystander_gets_nothing_twice_although_all_work_is_done),
 	    TEST(a_bystander_that_comes_late_gets_nothing_twice),
+	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
 	};
