@@ -24,6 +24,7 @@
 #include "dlsym.h"
 #include "elfwalk.h"
 #include "resolve.h"
+#include "unknown_capture.h"
 
 void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
 
@@ -53,12 +54,38 @@ static void *dlsym_ask(void *handle, const char *name)
 	return real(handle, name);
 }
 
+/* A function of libcuda that begins a capture and has no hook: its stub. What is not
+ * there, or not libcuda's, is not ours to answer. */
+static int dlsym_unknown(void *handle, const char *name, void **ret_answer)
+{
+	void *real = NULL;
+
+	if (!gcp_resolve())
+		return 0;
+	if (handle != RTLD_NEXT)
+		real = dlsym_ask(handle, name);
+	if (!real && (handle == RTLD_NEXT || handle == RTLD_DEFAULT))
+		real = gcp_resolve_symbol(name);
+	if (!real || !gcp_resolve_in_driver(real))
+		return 0;
+	*ret_answer = gcp_unknown_capture_wrap(name, real);
+	return 1;
+}
+
 int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		     void **ret_answer)
 {
 	int saved = errno;
 	void *real = NULL;
+	int answered = 0;
 
+	if (!gcp_resolve_hooked(name) && gcp_unknown_capture_is(name) &&
+	    !gcp_resolve_in_driver(caller))
+		answered = dlsym_unknown(handle, name, ret_answer);
+	if (answered) {
+		errno = saved;
+		return 1;
+	}
 	/* libcuda may ask from its constructor: it cannot be called then. */
 	if (!gcp_resolve_hooked(name) || gcp_resolve_in_driver(caller) ||
 	    !gcp_resolve() || !gcp_resolve_real(name)) {

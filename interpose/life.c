@@ -14,6 +14,7 @@
 #include "message.h"
 #include "report.h"
 #include "resolve.h"
+#include "unknown_capture.h"
 
 struct gcp_process gcp_process;
 
@@ -45,7 +46,8 @@ enum gcp_state gcp_life_start(void)
 			state = GCP_STATE_COUNT;
 		else
 			state = GCP_STATE_PASSIVE;
-		atomic_store_explicit(&gcp_process.state, state, memory_order_release);
+		atomic_store(&gcp_process.state, state);
+		gcp_unknown_capture_hold();
 	}
 	pthread_mutex_unlock(&start_lock);
 	return state;
@@ -122,7 +124,7 @@ struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
 	int device = -1;
 
 	gcp_life_watch_thread();
-	if (!gcp_contexts_home(ctx, &home, &device) ||
+	if (gcp_unknown_capture_seen() || !gcp_contexts_home(ctx, &home, &device) ||
 	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
 		pool = NULL;
 	gcp_thread.ctx = ctx;
@@ -140,6 +142,7 @@ struct gcp_pool *gcp_life_pool_find(CUcontext ctx)
 static void fork_child(void)
 {
 	gcp_contexts_after_fork();
+	gcp_unknown_capture_after_fork();
 	if (gcp_process_state() == GCP_STATE_FRESH) {
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();

@@ -6,6 +6,15 @@
  */
 #include "hooks.h"
 #include "resolve.h"
+#include "unknown_capture.h"
+
+/* What the program gets in the place of the function that the driver gave. */
+static void *lookup_answer(const char *symbol, void *real)
+{
+	void *hook = gcp_resolve_hook(real);
+
+	return hook != real ? hook : gcp_unknown_capture_wrap(symbol, real);
+}
 
 CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int version,
 				   cuuint64_t flags)
@@ -13,7 +22,7 @@ CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int versio
 	CUresult result = gcp_real.cuGetProcAddress(symbol, ret_fn, version, flags);
 
 	if (result == CUDA_SUCCESS && ret_fn)
-		*ret_fn = gcp_resolve_hook(*ret_fn);
+		*ret_fn = lookup_answer(symbol, *ret_fn);
 	return result;
 }
 
@@ -24,6 +33,6 @@ CUresult gcp_hook_cuGetProcAddress_v2(const char *symbol, void **ret_fn, int ver
 	    gcp_real.cuGetProcAddress_v2(symbol, ret_fn, version, flags, ret_status);
 
 	if (result == CUDA_SUCCESS && ret_fn)
-		*ret_fn = gcp_resolve_hook(*ret_fn);
+		*ret_fn = lookup_answer(symbol, *ret_fn);
 	return result;
 }

@@ -188,6 +188,11 @@ void *gcp_resolve_real(const char *name)
 	return row ? *row->slot : NULL;
 }
 
+void *gcp_resolve_symbol(const char *name)
+{
+	return gcp_elf_symbol(&libcuda, name);
+}
+
 void *gcp_resolve_hook(void *fn)
 {
 	size_t slot = map_slot(fn);

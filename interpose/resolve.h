@@ -42,8 +42,11 @@ bool gcp_resolve_complete(void);
 /* Whether `name` is exactly the name of a hooked driver function. */
 bool gcp_resolve_hooked(const char *name);
 
-/* The real function of that name, or NULL. */
+/* The real function of that name if it is hooked, or NULL. */
 void *gcp_resolve_real(const char *name);
+
+/* Any function that libcuda exports, or NULL. Once gcp_resolve() is true. */
+void *gcp_resolve_symbol(const char *name);
 
 /* The hook of the real function `fn`; `fn` itself if it is not hooked. */
 void *gcp_resolve_hook(void *fn);

@@ -131,6 +131,37 @@ CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
 			      stream, graph, dependencies, edges, count, mode)));
 }
 
+CUresult gcp_hook_cuStreamBeginRecaptureToGraph(CUstream stream,
+						CUstreamCaptureMode mode, CUgraph graph,
+						gcp_recapture_callback *callback,
+						void *user_data)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginRecaptureToGraph(stream, mode, graph,
+								 callback, user_data)));
+}
+
+CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
+						     CUstreamCaptureMode mode,
+						     CUgraph graph,
+						     gcp_recapture_callback *callback,
+						     void *user_data)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginRecaptureToGraph_ptsz(
+			      stream, mode, graph, callback, user_data)));
+}
+
 /* --- end ---------------------------------------------------------------------- */
 
 static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,

@@ -46,6 +46,9 @@
 #define GCP_REQUIRED 1
 #define GCP_OPTIONAL 0
 
+/* What a recapture calls for parameters that differ; handed on as it is. */
+typedef CUresult gcp_recapture_callback(void *);
+
 /* clang-format off */
 
 /* --- hooked ---------------------------------------------------------------- */
@@ -213,6 +216,16 @@
 	   const struct CUgraphEdgeData_st *edges, size_t count,                       \
 	   CUstreamCaptureMode mode),                                                  \
 	  (stream, graph, dependencies, edges, count, mode))                           \
+	X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030, 0,      \
+	  GCP_OPTIONAL,                                                                \
+	  (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,                   \
+	   gcp_recapture_callback * callback, void *user_data),                        \
+	  (stream, mode, graph, callback, user_data))                                  \
+	X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, 13030, 2, \
+	  GCP_OPTIONAL,                                                                \
+	  (CUstream stream, CUstreamCaptureMode mode, CUgraph graph,                   \
+	   gcp_recapture_callback * callback, void *user_data),                        \
+	  (stream, mode, graph, callback, user_data))                                  \
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0, GCP_OPTIONAL,              \
 	  (CUstream stream, CUgraph *ret_graph), (stream, ret_graph))                  \
 	X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, 2, GCP_OPTIONAL,         \

@@ -359,6 +359,42 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 					   dependencyData, numDependencies, mode);
 }
 
+/* --- functions of later drivers ------------------------------------------------------
+ */
+
+/* CUDA 13.3, as far as its documentation says; never compared with a driver. Whether
+ * the nodes are the ones that the graph has is not checked. */
+CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode,
+				       CUgraph hGraph, void *callbackFunc,
+				       void *userData)
+{
+	(void)callbackFunc;
+	(void)userData;
+	return cuStreamBeginCaptureToGraph(hStream, hGraph, NULL, NULL, 0, mode);
+}
+
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode,
+					    CUgraph hGraph, void *callbackFunc,
+					    void *userData)
+{
+	return cuStreamBeginRecaptureToGraph(SIM_PTSZ(hStream), mode, hGraph,
+					     callbackFunc, userData);
+}
+
+/* Its first parameter shows that the way to it keeps all registers. */
+CUresult cuStreamBeginCaptureInvented(double half, CUstream hStream,
+				      CUstreamCaptureMode mode)
+{
+	SIM_LOCKED(cuStreamBeginCaptureInvented);
+	return half == 0.5 ? begin_new(hStream, mode) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuStreamBeginCaptureInvented_ptsz(double half, CUstream hStream,
+					   CUstreamCaptureMode mode)
+{
+	return cuStreamBeginCaptureInvented(half, SIM_PTSZ(hStream), mode);
+}
+
 static bool reached(const struct sim_stream *origin, const struct sim_nodes *nodes)
 {
 	for (uint32_t i = 0; i < nodes->count; i++)

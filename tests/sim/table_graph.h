@@ -6,6 +6,21 @@
 #ifndef SIM_TABLE_GRAPH_H
 #define SIM_TABLE_GRAPH_H
 
+/* Functions that cuda.h of CUDA 13.0 does not have. The first is CUDA 13.3's; no
+ * driver has the second: it stands for what a later driver may bring. */
+#pragma GCC visibility push(default)
+CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode,
+				       CUgraph hGraph, void *callbackFunc,
+				       void *userData);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode,
+					    CUgraph hGraph, void *callbackFunc,
+					    void *userData);
+CUresult cuStreamBeginCaptureInvented(double half, CUstream hStream,
+				      CUstreamCaptureMode mode);
+CUresult cuStreamBeginCaptureInvented_ptsz(double half, CUstream hStream,
+					   CUstreamCaptureMode mode);
+#pragma GCC visibility pop
+
 #define SIM_TABLE_CAPTURE(F, S)                                                        \
 	F(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode) \
 	S(cuStreamBeginCapture, 10000, cuStreamBeginCapture,                           \
@@ -14,6 +29,10 @@
 	  cuStreamBeginCapture_v2_ptsz)                                                \
 	S(cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph,             \
 	  cuStreamBeginCaptureToGraph_ptsz)                                            \
+	S(cuStreamBeginRecaptureToGraph, 13000, cuStreamBeginRecaptureToGraph,         \
+	  cuStreamBeginRecaptureToGraph_ptsz)                                          \
+	S(cuStreamBeginCaptureInvented, 13000, cuStreamBeginCaptureInvented,           \
+	  cuStreamBeginCaptureInvented_ptsz)                                           \
 	S(cuStreamEndCapture, 10000, cuStreamEndCapture, cuStreamEndCapture_ptsz)      \
 	S(cuStreamIsCapturing, 10000, cuStreamIsCapturing, cuStreamIsCapturing_ptsz)   \
 	S(cuStreamGetCaptureInfo, 10010, cuStreamGetCaptureInfo,                       \

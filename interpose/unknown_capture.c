@@ -1,0 +1,114 @@
+/*
+ * unknown_capture.c - see unknown_capture.h. Called by the look-up hooks, maybe before
+ * cuInit, and by the stubs of unknown_capture_stubs.S. Makes no CUDA call.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "contexts.h"
+#include "life.h"
+#include "message.h"
+#include "unknown_capture.h"
+
+enum {
+	STUBS = 32,      /* as many as unknown_capture_stubs.S has */
+	STUB_BYTES = 16, /* from one to the next, there as well */
+};
+
+extern char gcp_unknown_capture_stubs[] __attribute__((visibility("hidden")));
+
+static pthread_mutex_t stubs_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t aside_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	void *_Atomic real; /* written once, under stubs_lock */
+	const char *name;   /* for the message; a copy in `names` */
+} stubs[STUBS];
+static char names[STUBS][64];
+static uint32_t stub_count; /* stubs_lock */
+static atomic_bool seen;
+
+bool gcp_unknown_capture_is(const char *name)
+{
+	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
+		return false;
+	return strstr(name, "BeginCapture") || strstr(name, "Recapture");
+}
+
+bool gcp_unknown_capture_seen(void)
+{
+	return atomic_load_explicit(&seen, memory_order_relaxed);
+}
+
+/* The hold is never released: no fence is recorded any more. */
+void gcp_unknown_capture_hold(void)
+{
+	if (gcp_unknown_capture_seen() && gcp_process_pooling())
+		gcp_pools_fences_hold(gcp_process.pools);
+}
+
+/* The stub returns to the real function when no fence can be recorded any more, also
+ * where another thread steps aside just now. */
+static void step_aside(const char *name)
+{
+	if (gcp_process_passive())
+		return;
+	pthread_mutex_lock(&aside_lock);
+	if (!atomic_exchange(&seen, true)) {
+		gcp_unknown_capture_hold();
+		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
+		gcp_message(GCP_LEVEL_WARNING,
+			    "%s begins a capture in a way that this version does not "
+			    "know: from now on every allocation goes to CUDA",
+			    name);
+	}
+	pthread_mutex_unlock(&aside_lock);
+}
+
+void *gcp_unknown_capture_called(uint32_t stub)
+{
+	int saved = errno;
+
+	step_aside(stubs[stub].name);
+	errno = saved;
+	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
+}
+
+/* The stub of `real`, made when needed; STUBS: none is left. stubs_lock is held. */
+static uint32_t stub_find(const char *name, void *real)
+{
+	uint32_t i = 0;
+
+	while (i < stub_count && atomic_load(&stubs[i].real) != real)
+		i++;
+	if (i == stub_count && stub_count < STUBS) {
+		strncpy(names[i], name, sizeof(names[i]) - 1);
+		stubs[i].name = names[i];
+		atomic_store_explicit(&stubs[i].real, real, memory_order_release);
+		stub_count++;
+	}
+	return i;
+}
+
+void *gcp_unknown_capture_wrap(const char *name, void *real)
+{
+	uint32_t stub;
+
+	if (!real || !gcp_unknown_capture_is(name))
+		return real;
+	pthread_mutex_lock(&stubs_lock);
+	stub = stub_find(name, real);
+	pthread_mutex_unlock(&stubs_lock);
+	if (stub == STUBS) {
+		step_aside(name);
+		return real;
+	}
+	return gcp_unknown_capture_stubs + stub * STUB_BYTES;
+}
+
+void gcp_unknown_capture_after_fork(void)
+{
+	pthread_mutex_init(&stubs_lock, NULL);
+	pthread_mutex_init(&aside_lock, NULL);
+}

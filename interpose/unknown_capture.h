@@ -1,0 +1,46 @@
+/*
+ * unknown_capture.h - functions of a newer driver that begin a capture in a way that
+ * this library does not know.
+ *
+ * A fence that is recorded while a stream captures destroys the capture, and memory
+ * that the capture addresses must not be given to another owner. Both rules need the
+ * begin of every capture. So a look-up of a function whose name says that it begins a
+ * capture, and that symbols.h lacks, is answered with a stub. When the program calls
+ * the stub, the library steps aside before the real function runs: from then on no
+ * fence is recorded, every allocation goes to CUDA, and what plain CUDA does in such a
+ * capture is what happens. Blocks that the program holds stay valid and are taken
+ * back when they are freed; freed memory is not reused, but is given back to the driver
+ * when an allocation runs out of memory.
+ *
+ * A program that is linked with such a function of libcuda, instead of asking for it
+ * by name, is out of reach.
+ */
+#ifndef GCP_INTERPOSE_UNKNOWN_CAPTURE_H
+#define GCP_INTERPOSE_UNKNOWN_CAPTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether the name is one of the driver's and says that it begins a capture. Any
+ * thread, any time; touches nothing. */
+bool gcp_unknown_capture_is(const char *name);
+
+/* What a look-up of `name` gives in the place of `real`, which no hook stands for: a
+ * stub, or `real` for every other name and for NULL. The same function gets the same
+ * stub each time. When no stub is left the library steps aside at once. Any thread. */
+void *gcp_unknown_capture_wrap(const char *name, void *real);
+
+/* Whether the library has stepped aside. One relaxed load. */
+bool gcp_unknown_capture_seen(void);
+
+/* The pools have just been made: keeps them from recording fences if the library had
+ * stepped aside before. */
+void gcp_unknown_capture_hold(void);
+
+/* Called by the stubs: steps aside, and gives the real function. */
+void *gcp_unknown_capture_called(uint32_t stub);
+
+/* In the child of a fork. */
+void gcp_unknown_capture_after_fork(void);
+
+#endif

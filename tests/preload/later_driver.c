@@ -1,0 +1,192 @@
+/*
+ * later_driver.c - what an unmodified program meets on a driver that is newer than the
+ * library: captures that begin in other ways.
+ *
+ *   later_driver SCENE    plays one; 0: all is as it should be
+ */
+#include <dlfcn.h>
+
+#include "corners.h"
+
+typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode);
+typedef CUresult recapture_fn(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+			      void *callback, void *user_data);
+
+enum { TURNS = 2000, HELD = 64 };
+
+static CUdeviceptr held[HELD]; /* blocks of the pool, from before the capture */
+
+/* Frees beside a capture that binds the other thread only, as plain CUDA allows. */
+static void *frees_often(void *ctx)
+{
+	OK(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < HELD && held[i]; i++) {
+		OK(cuMemFree(held[i]));
+		held[i] = 0;
+	}
+	for (int i = 0; i < TURNS; i++)
+		OK(cuMemFree(allocated(MIB)));
+	return NULL;
+}
+
+static void another_thread_frees(CUcontext ctx)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, frees_often, ctx);
+	pthread_join(thread, NULL);
+}
+
+static CUstream stream_make(void)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static void ends_well(CUstream stream)
+{
+	CUgraph graph;
+
+	must(cuStreamEndCapture(stream, &graph) == 0, "the capture was destroyed");
+	OK(cuGraphDestroy(graph));
+}
+
+/* The capture begins by `begin`, while blocks of before are held. */
+static void capture_by(begin_fn *begin)
+{
+	CUcontext ctx = primary();
+	CUstream stream = stream_make();
+	CUdeviceptr before = allocated(MIB);
+
+	another_thread_frees(ctx);
+	for (int i = 0; i < HELD; i++)
+		held[i] = allocated(MIB);
+	OK(begin(0.5, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(cuMemsetD8Async(before, 1, MIB, stream));
+	another_thread_frees(ctx);
+	ends_well(stream);
+	OK(cuMemFree(before));
+	OK(cuMemFree(allocated(MIB)));
+}
+
+static begin_fn *asked_of_the_driver(void)
+{
+	CUdriverProcAddressQueryResult status;
+	void *found = NULL;
+
+	OK(cuGetProcAddress("cuStreamBeginCaptureInvented", &found, 13000, 0, &status));
+	return (begin_fn *)found;
+}
+
+static void unknown_begin_asked_of_the_driver(void)
+{
+	capture_by(asked_of_the_driver());
+}
+
+static void unknown_begin_found_in_the_library(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+	(void)primary(); /* the driver is known by now */
+	capture_by((begin_fn *)dlsym(library, "cuStreamBeginCaptureInvented"));
+}
+
+static void unknown_begin_found_anywhere(void)
+{
+	(void)primary();
+	capture_by((begin_fn *)dlsym(RTLD_DEFAULT, "cuStreamBeginCaptureInvented"));
+}
+
+/* Asked for, as a runtime asks for all that it may need, and never called: nothing
+ * changes. */
+static void unknown_begin_that_is_never_called(void)
+{
+	CUdeviceptr p;
+
+	must(asked_of_the_driver() != NULL, "a function that is there");
+	(void)primary();
+	p = allocated(MIB);
+	OK(cuMemFree(p));
+	must(allocated(MIB) == p, "the pool is out of use");
+}
+
+/* The first thing that the program does. */
+static void unknown_begin_before_all_else(void)
+{
+	CUcontext ctx = primary();
+	CUstream stream = stream_make();
+
+	OK(asked_of_the_driver()(0.5, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	another_thread_frees(ctx);
+	ends_well(stream);
+}
+
+/* Plain CUDA refuses it and destroys the capture; so does the library by now. */
+static void allocation_in_an_unknown_capture(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+
+	(void)primary();
+	stream = stream_make();
+	OK(cuMemFree(allocated(MIB)));
+	OK(asked_of_the_driver()(0.5, stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	     "memory that no graph keeps");
+	must(cuStreamEndCapture(stream, &graph) ==
+		 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+	     "a capture that plain CUDA destroys");
+}
+
+/* What a thread of the program freed before the library stepped aside is there for
+ * the driver when it runs out. */
+static void device_full_of_what_was_cached(void)
+{
+	CUstream stream;
+	CUgraph graph;
+
+	(void)primary();
+	stream = stream_make();
+	OK(cuMemFree(allocated(600 * MIB)));
+	OK(asked_of_the_driver()(0.5, stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuMemFree(allocated(700 * MIB)));
+}
+
+static void recapture_into_a_graph(void)
+{
+	CUcontext ctx = primary();
+	CUdriverProcAddressQueryResult status;
+	CUstream stream = stream_make();
+	void *found = NULL;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	OK(cuGetProcAddress("cuStreamBeginRecaptureToGraph", &found, 13000, 0,
+			    &status));
+	OK(cuGraphCreate(&graph, 0));
+	OK(((recapture_fn *)found)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, graph, NULL,
+				   NULL));
+	p = allocated(MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFree(p));
+	another_thread_frees(ctx);
+	must(cuStreamEndCapture(stream, &graph) == 0, "the capture was destroyed");
+	must(allocated(MIB) != p, "memory that the graph addresses");
+	OK(cuGraphDestroy(graph));
+}
+
+static const struct scene scenes[] = {
+    SCENE(unknown_begin_asked_of_the_driver), SCENE(unknown_begin_found_in_the_library),
+    SCENE(unknown_begin_found_anywhere),      SCENE(unknown_begin_that_is_never_called),
+    SCENE(unknown_begin_before_all_else),     SCENE(allocation_in_an_unknown_capture),
+    SCENE(device_full_of_what_was_cached),    SCENE(recapture_into_a_graph),
+};
+
+int main(int argc, char **argv)
+{
+	return scene_play(scenes, sizeof(scenes) / sizeof(*scenes), argc, argv);
+}

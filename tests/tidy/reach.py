@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""reach.py ROOT FUNCTION... - how much code a call can reach: for each function the
+number of functions and files of the three rooms that a static walk over direct calls
+finds from it. Compiles every file of the library once with gcc -fcallgraph-info, at
+-O0, so that nothing is inlined away; calls through pointers are not followed.
+
+  python3 tests/tidy/reach.py . gcp_pool_alloc gcp_pools_free
+
+CUDA_HOME names the CUDA Toolkit (default /usr/local/cuda). A function may be given as
+NAME=ALIAS[,ALIAS...]: the first alias that exists is taken, so that one command line
+measures trees with different names."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOMS = ("pool", "capture", "interpose")
+
+
+def sources(root):
+    for room in ROOMS:
+        for place, _, names in os.walk(os.path.join(root, room)):
+            for name in sorted(names):
+                if name.endswith(".c"):
+                    yield os.path.join(place, name)
+
+
+def compiled(root, path, out):
+    cuda = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
+    obj = os.path.join(out, path.replace("/", "_") + ".o")
+    subprocess.run(
+        ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O0", "-w", "-fcallgraph-info", "-isystem", cuda,
+         "-iquote", os.path.dirname(path), "-I", root, "-c", path, "-o", obj],
+        check=True, cwd=out)
+    return obj[:-2] + ".ci"
+
+
+def graph(root):
+    """edges: function -> functions; home: function -> file. A static function is named
+    with its file."""
+    edges, home = {}, {}
+    with tempfile.TemporaryDirectory() as out:
+        for path in sources(root):
+            with open(compiled(root, path, out), encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            base = os.path.relpath(path, root)
+            for name, label in re.findall(r'node: \{ title: "([^"]+)" label: "([^"]*)"', text):
+                if "shape : ellipse" not in text[text.find('"%s"' % name):][:400].split("}")[0]:
+                    home[name] = base
+            for source, target in re.findall(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', text):
+                edges.setdefault(source, set()).add(target)
+    return edges, home
+
+
+def reached(edges, home, start):
+    seen, todo = set(), [start]
+    while todo:
+        name = todo.pop()
+        if name in seen or name not in home:
+            continue
+        seen.add(name)
+        todo.extend(edges.get(name, ()))
+    return seen
+
+
+def resolve(home, word):
+    for name in word.split("=")[-1].split(","):
+        for known in home:
+            if known == name or known.endswith(":" + name):
+                return known
+    return None
+
+
+def main():
+    root = os.path.abspath(sys.argv[1])
+    edges, home = graph(root)
+    for word in sys.argv[2:]:
+        start = resolve(home, word)
+        if not start:
+            print("%-28s not found" % word.split("=")[0])
+            continue
+        seen = reached(edges, home, start)
+        print("%-28s %4d functions in %3d files" % (
+            word.split("=")[0], len(seen), len({home[name] for name in seen})))
+
+
+if __name__ == "__main__":
+    main()
