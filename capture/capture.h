@@ -111,6 +111,11 @@ void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *strea
 /* The real end returned, whatever it returned. */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
 
+/* Now, for a call that destroys an event or a stream, before the real call: as soon as
+ * that has destroyed it, another thread may be given the same handle, and what is
+ * reported of the old one must not touch the new one. */
+uint64_t gcp_tracker_moment(struct gcp_tracker *tracker);
+
 /* While captures are under way (else these need not be called):
  *
  * The program asked for, or changes, a capture's graph or dependencies: it may
@@ -122,8 +127,9 @@ uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
 				     void *stream, void *event);
 void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
 				uint64_t record, bool done);
-/* The event was destroyed: nothing starts there any more. */
-void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event);
+/* The event was destroyed by a call that began at `moment`: nothing starts any more at
+ * what it was recorded for before. */
+void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t moment);
 /* A stream is about to be made to wait for an event: a capture may fork. */
 void gcp_tracker_forked(struct gcp_tracker *tracker);
 /* It has been made to wait: it may have joined a capture. */
@@ -141,10 +147,11 @@ void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *str
 void gcp_tracker_context_ending(struct gcp_tracker *tracker);
 void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone);
 
-/* A stream or a context was destroyed, with whatever captured in it. The
- * context's call comes before gcp_pool_drop. A stream that was not destroyed after
- * all is reported by end_done instead. */
-void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream);
+/* A stream or a context was destroyed, with whatever captured in it; the stream by a
+ * call that began at `moment`. The context's call comes before gcp_pool_drop. A stream
+ * that was not destroyed after all is reported by end_done instead. */
+void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
+			     uint64_t moment);
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
 /* --- allocation ------------------------------------------------------------------- */

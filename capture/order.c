@@ -124,12 +124,16 @@ void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 	}
 }
 
-bool gcp_order_event_gone(struct gcp_capture *capture, const void *event)
+bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
+			  uint64_t moment)
 {
-	struct gcp_open_end *end;
+	struct gcp_open_end *end, *next;
 	bool any = false;
 
-	while ((end = end_find(capture, event, true))) {
+	for (end = SLIST_FIRST(&capture->ends); end; end = next) {
+		next = SLIST_NEXT(end, link);
+		if (!end->is_event || end->handle != event || end->record > moment)
+			continue;
 		end_remove(capture, end);
 		any = true;
 	}

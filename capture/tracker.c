@@ -145,6 +145,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->forked = capture->by_hand = !known;
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
+	capture->begun = ++tracker->moment;
 	capture->shared = gcp_graph_pool_chosen(tracker);
 	/* Frees count from the begin on. */
 	if (capture->shared)
@@ -229,15 +230,17 @@ static bool capture_goes_on(struct gcp_tracker *tracker,
 	       gcp_capture_may_be(capture, state.id);
 }
 
-/* One turn of stream_ended. True: there was not room for all its barriers. */
-static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream, bool gone)
+/* One turn of stream_ended; up to the moment `gone` the stream was another one, which
+ * was destroyed. True: there was not room for all its barriers. */
+static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
+			uint64_t gone)
 {
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture && (gone || !capture_goes_on(tracker, capture))) {
+	if (capture && (capture->begun <= gone || !capture_goes_on(tracker, capture))) {
 		barriers_of(capture, &barriers);
 		if (barriers.count < BARRIERS_MAX)
 			capture_finish(tracker, capture);
@@ -254,10 +257,18 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream, bo
 
 /* Ends the stream's capture if CUDA has ended it. */
 static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
-			 bool gone)
+			 uint64_t gone)
 {
 	while (stream_ends(tracker, ctx, stream, gone))
 		;
+}
+
+uint64_t gcp_tracker_moment(struct gcp_tracker *tracker)
+{
+	pthread_mutex_lock(&tracker->lock);
+	uint64_t moment = tracker->moment;
+	pthread_mutex_unlock(&tracker->lock);
+	return moment;
 }
 
 void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -273,7 +284,7 @@ void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *strea
 
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
-	stream_ended(tracker, ctx, stream, false);
+	stream_ended(tracker, ctx, stream, 0);
 	gcp_tracker_collect(tracker);
 }
 
@@ -312,11 +323,12 @@ void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream)
+void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
+			     uint64_t moment)
 {
 	if (!gcp_tracker_capturing(tracker))
 		return;
-	stream_ended(tracker, ctx, stream, true);
+	stream_ended(tracker, ctx, stream, moment);
 }
 
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
@@ -424,7 +436,7 @@ uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
 	uint64_t record;
 
 	pthread_mutex_lock(&tracker->lock);
-	record = ++tracker->records;
+	record = ++tracker->moment;
 	capture = capture_of_stream(tracker, ctx, stream);
 	if (capture) {
 		capture_forks(capture);
@@ -445,13 +457,13 @@ void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event)
+void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t moment)
 {
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (gcp_order_event_gone(capture, event))
+		if (gcp_order_event_gone(capture, event, moment))
 			gcp_order_prove(tracker, capture, true);
 	pthread_mutex_unlock(&tracker->lock);
 }

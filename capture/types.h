@@ -84,6 +84,7 @@ struct gcp_capture {
 	uint64_t id;     /* CUDA's; 0: CUDA would not say, so it may be any */
 	void *graph;     /* CUDA's; NULL if hidden */
 	uint64_t thread; /* that began it: gcp_thread_number */
+	uint64_t begun;  /* when, as gcp_tracker_moment counts */
 	enum gcp_capture_mode mode;
 	bool forked;  /* its order may not be one line any more */
 	bool ending;  /* CUDA may have ended it already: nobody joins */
@@ -127,7 +128,7 @@ struct gcp_tracker {
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
-	uint64_t records;     /* of events, while captures were under way */
+	uint64_t moment;      /* counts begins, and records of events beside captures */
 	uint64_t surrendered; /* memory of graph pools, how often */
 };
 
@@ -184,8 +185,9 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
  * stood for before. */
 void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 			      uint64_t record, bool sure);
-/* False: it was no open end of this capture. */
-bool gcp_order_event_gone(struct gcp_capture *capture, const void *event);
+/* Up to `moment`. False: it was no open end of this capture. */
+bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
+			  uint64_t moment);
 void gcp_order_forget(struct gcp_capture *capture);
 /* Releases freed blocks of which the graph proves by now that they may be used
  * again; `thorough`: searches it for a proof. */

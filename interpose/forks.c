@@ -112,21 +112,25 @@ CUresult gcp_hook_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
 	    gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags), event, record);
 }
 
-static CUresult event_destroyed(CUresult result, CUevent event)
+static CUresult event_destroy(CUresult (*real)(CUevent), CUevent event)
 {
-	if (result == CUDA_SUCCESS && gcp_process_capturing())
-		gcp_tracker_event_gone(gcp_process.tracker, event);
+	bool capturing = gcp_process_capturing();
+	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	CUresult result = real(event);
+
+	if (result == CUDA_SUCCESS && capturing)
+		gcp_tracker_event_gone(gcp_process.tracker, event, moment);
 	return result;
 }
 
 CUresult gcp_hook_cuEventDestroy(CUevent event)
 {
-	return event_destroyed(gcp_real.cuEventDestroy(event), event);
+	return event_destroy(gcp_real.cuEventDestroy, event);
 }
 
 CUresult gcp_hook_cuEventDestroy_v2(CUevent event)
 {
-	return event_destroyed(gcp_real.cuEventDestroy_v2(event), event);
+	return event_destroy(gcp_real.cuEventDestroy_v2, event);
 }
 
 /* --- by hand ------------------------------------------------------------------------

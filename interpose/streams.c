@@ -194,13 +194,14 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 {
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
+	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
 	CUresult result;
 
 	if (stream && gcp_process_pooling())
 		gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
 	result = real(stream);
 	if (result == CUDA_SUCCESS && capturing)
-		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream);
+		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
 	else if (capturing)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream);
 	return result;

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 
-LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 600, 8
+LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 1000, 8
 PYTHON_LINE_MAX = 110
 CLANG_FORMAT = 14
 SKIP = 77

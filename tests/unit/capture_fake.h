@@ -241,6 +241,11 @@ static __attribute__((unused)) bool is_given_again(gcp_addr addr, uint64_t bytes
 	return false;
 }
 
+static __attribute__((unused)) void event_gone(void *event)
+{
+	gcp_tracker_event_gone(tracker, event, gcp_tracker_moment(tracker));
+}
+
 /* Makes stream `to` wait for stream `from` through an event that is gone at
  * once, as frameworks do. */
 static __attribute__((unused)) void wait_for(int to, int from)
@@ -256,7 +261,7 @@ static __attribute__((unused)) void wait_for(int to, int from)
 	while (cuda.ends[from][i])
 		cuda.ends[to][at++] = cuda.ends[from][i++];
 	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to));
-	gcp_tracker_event_gone(tracker, event);
+	event_gone(event);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

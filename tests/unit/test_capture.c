@@ -213,8 +213,28 @@ static void destroying_the_stream_abandons_the_capture(void **state)
 	capture_alloc(3 * MIB);
 	graph_destroy(graph);
 	fake.capturing--;
-	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(0));
+	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(0),
+				gcp_tracker_moment(tracker));
 	assert_false(gcp_tracker_capturing(tracker));
+}
+
+/* As soon as the real call has destroyed it, another thread may get the same handle for
+ * a new stream, and capture there. */
+static void the_late_report_of_a_stream_leaves_a_new_one_alone(void **state)
+{
+	void *graph = begin(0);
+	uint64_t moment;
+
+	(void)state;
+	end(0);
+	graph_destroy(graph);
+	moment = gcp_tracker_moment(tracker); /* the real call comes next */
+	graph = begin(0);
+	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(0), moment);
+	assert_true(gcp_tracker_capturing(tracker));
+	end(0);
+	assert_false(gcp_tracker_capturing(tracker));
+	graph_destroy(graph);
 }
 
 static void destroying_the_context_abandons_its_captures(void **state)
@@ -385,7 +405,8 @@ static void a_stream_about_to_be_destroyed_is_not_asked(void **state)
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(3));
 	cuda.destroyed = 1u << 3;
 	assert_false(allocates_as_noted());
-	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(3));
+	gcp_tracker_stream_gone(tracker, FAKE_CTX, stream_handle(3),
+				gcp_tracker_moment(tracker));
 	assert_false(allocates_as_noted());
 	end(0);
 	graph_destroy(graph);
@@ -569,6 +590,7 @@ int main(void)
 	    TEST(an_end_that_is_refused_ends_nothing),
 	    TEST(an_invalidated_capture_goes_with_its_end),
 	    TEST(destroying_the_stream_abandons_the_capture),
+	    TEST(the_late_report_of_a_stream_leaves_a_new_one_alone),
 	    TEST(destroying_the_context_abandons_its_captures),
 	    TEST(a_graph_holds_the_pool_for_all_made_from_it),
 	    TEST(other_threads_join_a_global_capture),

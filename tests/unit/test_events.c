@@ -8,7 +8,7 @@
 static void look(void)
 {
 	event_record(0, (void *)0x7778);
-	gcp_tracker_event_gone(tracker, (void *)0x7778);
+	event_gone((void *)0x7778);
 }
 
 /* The call that records it anew may fail, and another thread may make one as well. */
@@ -40,7 +40,30 @@ static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **stat
 	gcp_tracker_event_recorded(tracker, event, first, true); /* the last one? */
 	look();
 	assert_false(is_given_again(addr, 3 * MIB));
-	gcp_tracker_event_gone(tracker, event);
+	event_gone(event);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* As soon as the real call has destroyed it, another thread may get the same handle for
+ * a new event, and record that. */
+static void the_late_report_of_an_event_leaves_a_new_one_alone(void **state)
+{
+	void *graph = begin(0), *event = (void *)0x7777;
+	gcp_addr addr = capture_alloc(3 * MIB);
+	uint64_t moment;
+
+	(void)state;
+	kernel(0);
+	event_record(0, event);
+	moment = gcp_tracker_moment(tracker); /* the real call comes next */
+	event_record(0, event);               /* another event, the same handle */
+	kernel(0);                            /* uses the block */
+	must_free(pools, addr);
+	gcp_tracker_event_gone(tracker, event, moment);
+	assert_false(is_given_again(addr, 3 * MIB));
+	event_gone(event);
+	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
 }
@@ -69,6 +92,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(an_event_stands_for_its_old_place_until_it_has_a_new_one),
+	    TEST(the_late_report_of_an_event_leaves_a_new_one_alone),
 	    TEST(what_captures_shared_waits_for_the_last_of_them),
 	};
 

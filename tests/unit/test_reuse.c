@@ -63,7 +63,7 @@ static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 	must_free(pools, addr);
 	/* Somebody may still wait for the event and start before that kernel. */
 	assert_false(is_given_again(addr, 3 * MIB));
-	gcp_tracker_event_gone(tracker, event);
+	event_gone(event);
 	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
@@ -81,9 +81,9 @@ static void an_event_that_stays_forbids_reuse_when_another_goes(void **state)
 	must_free(pools, addr);
 	event_record(0, goes);
 	assert_false(is_given_again(addr, 3 * MIB));
-	gcp_tracker_event_gone(tracker, goes);
+	event_gone(goes);
 	assert_false(is_given_again(addr, 3 * MIB));
-	gcp_tracker_event_gone(tracker, stays);
+	event_gone(stays);
 	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
