@@ -79,9 +79,9 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker); /* for tests */
 /* Whether the tracker wants to be asked: a capture is under way or about to
  * begin, or a graph is gone and its memory waits to be taken back. One relaxed
  * load; false in programs that never capture. */
-bool gcp_tracker_busy(const struct gcp_tracker *tracker);
+bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker);
 /* Not 0 just then: for those who ask at each allocation. */
-const _Atomic uint32_t *gcp_tracker_attention(const struct gcp_tracker *tracker);
+const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker);
 
 /* Whether a capture is under way or about to begin. */
 bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
@@ -120,7 +120,7 @@ uint64_t gcp_tracker_moment(struct gcp_tracker *tracker);
  *
  * The program asked for, or changes, a capture's graph or dependencies: it may
  * add work anywhere. Before the real call. */
-void gcp_tracker_by_hand(struct gcp_tracker *tracker);
+void gcp_tracker_order_unknown(struct gcp_tracker *tracker);
 /* An event is about to be recorded on `stream`: work may later start there. Gives a
  * number for what follows: it was recorded (`done`), or the call has failed. */
 uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
@@ -148,7 +148,7 @@ void gcp_tracker_context_ending(struct gcp_tracker *tracker);
 void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone);
 
 /* A stream or a context was destroyed, with whatever captured in it; the stream by a
- * call that began at `moment`. The context's call comes before gcp_pool_drop. A stream
+ * call that began at `moment`. The context's call comes before gcp_pool_reset. A stream
  * that was not destroyed after all is reported by end_done instead. */
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
 			     uint64_t moment);
@@ -166,13 +166,14 @@ struct gcp_stream_hint {
 /* Streams, and contexts with theirs, that have gone until now. */
 uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker);
 
-/* gcp_pool_alloc while gcp_tracker_busy: gives the block to the capture that
- * it belongs to, or to the common heap if to none. */
+/* gcp_pool_alloc while gcp_tracker_has_pending_events: gives the block to the capture
+ * that it belongs to, or to the common heap if to none. */
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr);
 
-/* gcp_host_alloc while gcp_tracker_busy, likewise. A block that belongs to a capture
- * is given to nobody else as long as a graph pool of that capture lives. */
+/* gcp_pinned_alloc while gcp_tracker_has_pending_events, likewise. A block that belongs
+ * to a capture is given to nobody else as long as a graph pool of that capture lives.
+ */
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);
@@ -198,16 +199,16 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id);
 
 /* Which blocks of the graph pool are live, to be restored after a replay.
  * -ENOENT, -ENOMEM; -EBUSY: a capture into it is under way. */
-struct gcp_graph_pool_state;
+struct gcp_graph_checkpoint;
 int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
-			      struct gcp_graph_pool_state **ret_state);
+			      struct gcp_graph_checkpoint **ret_checkpoint);
 /* 0, or an error and nothing has changed: -ENOENT; -EBUSY: a capture into it is
  * under way; -ESTALE: the checkpoint is of another graph pool, or the pool has
  * lost its last reference since. */
 int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
-			   const struct gcp_graph_pool_state *state);
-void gcp_graph_pool_state_destroy(
-    struct gcp_graph_pool_state *state); /* accepts NULL */
+			   const struct gcp_graph_checkpoint *checkpoint);
+void gcp_graph_checkpoint_destroy(
+    struct gcp_graph_checkpoint *checkpoint); /* accepts NULL */
 
 struct gcp_graph_pool_info {
 	uint64_t id;

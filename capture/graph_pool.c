@@ -11,26 +11,26 @@
  * capture in a green context that is: there the memory has gone with the context, or
  * is lost with the graph, and a reference stays. conform_*.golden in tests/sim.)
  * The destructor runs on a thread of the driver's and may not call CUDA, so it
- * leaves a note; gcp_tracker_collect reads the notes.
+ * leaves a graph release; gcp_tracker_collect reads the graph releases.
  *
  *      begin             first allocation         end          graph destroyed
  *        |  captures: 0      captures: 1       captures: 0      captures: 0
  *        |  graphs:   0      graphs:   1       graphs:   1      graphs:   0
- *        |                                                      -> surrendered
+ *        |                                                      -> released
  */
-#include "types.h"
+#include "capture_types.h"
 
 /* The graph pool that captures of this thread go to; an id, so that it may
  * outlive the pool. */
 static __thread struct {
 	struct gcp_tracker *tracker;
 	uint64_t id;
-} chosen __attribute__((tls_model("initial-exec")));
+} thread_default_pool __attribute__((tls_model("initial-exec")));
 
 /* --- heaps
  * ---------------------------------------------------------------------------- */
 
-struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool bystander)
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eager)
 {
 	int saved = errno;
 	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
@@ -40,7 +40,7 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool bys
 		return NULL;
 	graph_pool->id = ++tracker->last_pool_id;
 	graph_pool->reuse = GCP_REUSE_FENCED;
-	graph_pool->bystander = bystander;
+	graph_pool->eager = eager;
 	SLIST_INIT(&graph_pool->heaps);
 	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
 	return graph_pool;
@@ -74,14 +74,14 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 	return 0;
 }
 
-int gcp_graph_pool_host_keep(struct gcp_graph_pool *graph_pool, struct gcp_pools *pools,
-			     struct gcp_host_keep **ret_keep)
+int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
+			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set)
 {
 	int result = 0;
 
-	if (!graph_pool->host_keep)
-		result = gcp_host_keep_create(pools, &graph_pool->host_keep);
-	*ret_keep = graph_pool->host_keep;
+	if (!graph_pool->pinned_set)
+		result = gcp_pinned_set_create(pools, &graph_pool->pinned_set);
+	*ret_set = graph_pool->pinned_set;
 	return result;
 }
 
@@ -89,7 +89,7 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 {
 	struct gcp_graph_heap *entry;
 
-	if (graph_pool->into && reuse != GCP_REUSE_FENCED)
+	if (graph_pool->into_existing_graph && reuse != GCP_REUSE_FENCED)
 		reuse = GCP_REUSE_NEVER;
 	graph_pool->reuse = reuse;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
@@ -116,20 +116,20 @@ void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t g
 
 static bool has_memory(const struct gcp_graph_pool *graph_pool)
 {
-	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->host_keep;
+	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
-static void memory_surrender(struct gcp_graph_pool *graph_pool)
+static void memory_release(struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
 
 	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
 		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
-		gcp_heap_surrender(entry->heap);
+		gcp_heap_release(entry->heap);
 		free(entry);
 	}
-	gcp_host_keep_surrender(graph_pool->host_keep);
-	graph_pool->host_keep = NULL;
+	gcp_pinned_set_release(graph_pool->pinned_set);
+	graph_pool->pinned_set = NULL;
 }
 
 /* --- references
@@ -142,14 +142,14 @@ static uint64_t references(const struct gcp_graph_pool *graph_pool)
 
 /* The memory goes to the common heaps, behind a fence; blocks that the program
  * holds follow when freed. */
-void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
-			    struct gcp_graph_pool *graph_pool)
+void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
+				 struct gcp_graph_pool *graph_pool)
 {
 	if (references(graph_pool) > 0)
 		return;
-	tracker->surrendered += has_memory(graph_pool);
-	memory_surrender(graph_pool);
-	graph_pool->lives++;
+	tracker->memory_releases += has_memory(graph_pool);
+	memory_release(graph_pool);
+	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */
 	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
@@ -159,41 +159,42 @@ void gcp_graph_pool_dropped(struct gcp_tracker *tracker,
 /* Runs on a thread of the driver's: no lock, no CUDA, no free memory. */
 static void graph_is_gone(struct gcp_attachment *attachment)
 {
-	struct gcp_note *note = (struct gcp_note *)attachment;
-	struct gcp_tracker *tracker = note->tracker;
+	struct gcp_graph_release *release = (struct gcp_graph_release *)attachment;
+	struct gcp_tracker *tracker = release->tracker;
 
-	note->next = atomic_load(&tracker->notes);
-	while (!atomic_compare_exchange_weak(&tracker->notes, &note->next, note))
+	release->next = atomic_load(&tracker->releases);
+	while (
+	    !atomic_compare_exchange_weak(&tracker->releases, &release->next, release))
 		;
-	atomic_fetch_add(&tracker->attention, 1);
+	atomic_fetch_add(&tracker->pending_events, 1);
 }
 
 static void graph_refused(struct gcp_attachment *attachment)
 {
-	free((struct gcp_note *)attachment);
+	free((struct gcp_graph_release *)attachment);
 }
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
-	struct gcp_note *note;
+	struct gcp_graph_release *release;
 	uint32_t count = 0;
 
-	if (!atomic_load_explicit(&tracker->notes, memory_order_relaxed))
+	if (!atomic_load_explicit(&tracker->releases, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&tracker->lock);
-	note = atomic_exchange(&tracker->notes, NULL);
-	while (note) {
-		struct gcp_note *next = note->next;
+	release = atomic_exchange(&tracker->releases, NULL);
+	while (release) {
+		struct gcp_graph_release *next = release->next;
 
-		assert(note->graph_pool->graphs > 0);
-		note->graph_pool->graphs--;
-		gcp_graph_pool_dropped(tracker, note->graph_pool);
-		free(note);
-		note = next;
+		assert(release->graph_pool->graphs > 0);
+		release->graph_pool->graphs--;
+		gcp_graph_pool_ref_released(tracker, release->graph_pool);
+		free(release);
+		release = next;
 		count++;
 	}
 	pthread_mutex_unlock(&tracker->lock);
-	atomic_fetch_sub(&tracker->attention, count);
+	atomic_fetch_sub(&tracker->pending_events, count);
 }
 
 /* What the capture has in store, or new memory; NULL: there is none. */
@@ -220,19 +221,19 @@ static bool is_any_with_graphs(struct gcp_tracker *tracker)
 
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 {
-	enum { NAPS = 20 };
+	enum { WAIT_ROUNDS = 20 };
 	/* Until the thread asked last: another may have collected since. */
 	static __thread uint64_t seen __attribute__((tls_model("initial-exec")));
-	bool hope = true, came = false;
+	bool may_come = true, came = false;
 
-	for (int i = 0; i < NAPS && hope && !came; i++) {
+	for (int i = 0; i < WAIT_ROUNDS && may_come && !came; i++) {
 		if (i > 0)
-			gcp_nap();
+			gcp_backoff();
 		gcp_tracker_collect(tracker);
 		pthread_mutex_lock(&tracker->lock);
-		came = tracker->surrendered != seen;
-		seen = tracker->surrendered;
-		hope = is_any_with_graphs(tracker);
+		came = tracker->memory_releases != seen;
+		seen = tracker->memory_releases;
+		may_come = is_any_with_graphs(tracker);
 		pthread_mutex_unlock(&tracker->lock);
 	}
 	return came;
@@ -243,38 +244,41 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
-	struct gcp_note *note = spare_take(capture->spare_note, sizeof(*note));
+	struct gcp_graph_release *release =
+	    spare_take(capture->spare_release, sizeof(*release));
 	void *graph = capture->graph;
 
-	capture->spare_note = NULL;
-	if (!note)
+	capture->spare_release = NULL;
+	if (!release)
 		return -ENOMEM;
-	*note = (struct gcp_note){
+	*release = (struct gcp_graph_release){
 	    .attachment = {graph_is_gone, graph_refused},
 	    .tracker = tracker,
 	    .graph_pool = graph_pool,
 	};
 	graph_pool->graphs++;
 	if (graph)
-		(void)tracker->driver.graph_attach(graph, &note->attachment);
+		(void)tracker->driver.graph_attach(graph, &release->attachment);
 	else
-		free(note);
+		free(release);
 	return 0;
 }
 
 /* In a capture that another one shares the pool with, or that has forked, a
- * freed block's place in the order is not known; and that of a bystander's never is. */
+ * freed block's place in the order is not known; and that of an eager allocation's
+ * never is. */
 static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
 			       const struct gcp_capture *capture)
 {
-	return graph_pool->bystander || capture->forked || graph_pool->captures > 1
+	return graph_pool->eager || capture->forked || graph_pool->captures > 1
 		   ? GCP_REUSE_LATER
 		   : GCP_REUSE_NOW;
 }
 
 /* Whether the capture is invalidated: its graph may be gone already. Only the
  * thread itself can be asked for its per-thread default stream. */
-static bool is_lost(struct gcp_tracker *tracker, const struct gcp_capture *capture)
+static bool is_invalidated(struct gcp_tracker *tracker,
+			   const struct gcp_capture *capture)
 {
 	struct gcp_capture_state state = {0};
 
@@ -288,55 +292,56 @@ static bool is_lost(struct gcp_tracker *tracker, const struct gcp_capture *captu
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
-	struct gcp_membership *membership =
-	    spare_take(capture->spare_membership, sizeof(*membership));
+	struct gcp_pool_ref *pool_ref =
+	    spare_take(capture->spare_pool_ref, sizeof(*pool_ref));
 	int result;
 
-	capture->spare_membership = NULL;
-	if (!membership)
+	capture->spare_pool_ref = NULL;
+	if (!pool_ref)
 		return -ENOMEM;
-	if (is_lost(tracker, capture))
+	if (is_invalidated(tracker, capture))
 		result = 0; /* there will be no graph */
 	else
 		result = graph_retain(tracker, graph_pool, capture);
 	if (result != 0) {
-		free(membership);
+		free(pool_ref);
 		return result;
 	}
-	membership->graph_pool = graph_pool;
-	SLIST_INSERT_HEAD(&capture->memberships, membership, link);
+	pool_ref->graph_pool = graph_pool;
+	SLIST_INSERT_HEAD(&capture->pool_refs, pool_ref, link);
 	graph_pool->captures++;
 	graph_pool->shared |= graph_pool->captures > 1;
-	graph_pool->into |= capture->into;
+	graph_pool->into_existing_graph |= capture->into_existing_graph;
 	graph_pool->last_capture_id = capture->id;
 	gcp_graph_pool_set_reuse(graph_pool, reuse_in(graph_pool, capture));
 	return 0;
 }
 
 /* What was freed beside the captures stays with the graphs, to the end: there is no
- * fence behind it, and a bystander that was waiting for the driver may allocate yet. */
-static void membership_end(struct gcp_graph_pool *graph_pool)
+ * fence behind it, and an eager allocation that was waiting for the driver may allocate
+ * yet. */
+static void pool_ref_end(struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
 
-	if (graph_pool->captures > 0 || graph_pool->bystander)
+	if (graph_pool->captures > 0 || graph_pool->eager)
 		return;
-	graph_pool->shared = graph_pool->into = false;
+	graph_pool->shared = graph_pool->into_existing_graph = false;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_settle(entry->heap);
+		gcp_heap_release_capture_frees(entry->heap);
 }
 
-void gcp_graph_pool_leave_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
+void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
-	struct gcp_membership *membership;
+	struct gcp_pool_ref *pool_ref;
 
-	while ((membership = SLIST_FIRST(&capture->memberships))) {
-		SLIST_REMOVE_HEAD(&capture->memberships, link);
-		membership->graph_pool->captures--;
-		membership_end(membership->graph_pool);
-		gcp_graph_pool_dropped(tracker, membership->graph_pool);
-		free(membership);
+	while ((pool_ref = SLIST_FIRST(&capture->pool_refs))) {
+		SLIST_REMOVE_HEAD(&capture->pool_refs, link);
+		pool_ref->graph_pool->captures--;
+		pool_ref_end(pool_ref->graph_pool);
+		gcp_graph_pool_ref_released(tracker, pool_ref->graph_pool);
+		free(pool_ref);
 	}
 }
 
@@ -353,11 +358,11 @@ struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_
 	return NULL;
 }
 
-struct gcp_graph_pool *gcp_graph_pool_chosen(struct gcp_tracker *tracker)
+struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker)
 {
-	if (chosen.tracker != tracker || chosen.id == 0)
+	if (thread_default_pool.tracker != tracker || thread_default_pool.id == 0)
 		return NULL;
-	return gcp_graph_pool_named(tracker, chosen.id);
+	return gcp_graph_pool_named(tracker, thread_default_pool.id);
 }
 
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
@@ -396,7 +401,7 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool && graph_pool->held > 0) {
 		graph_pool->held--;
-		gcp_graph_pool_dropped(tracker, graph_pool);
+		gcp_graph_pool_ref_released(tracker, graph_pool);
 		result = 0;
 	}
 	pthread_mutex_unlock(&tracker->lock);
@@ -413,8 +418,8 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 	pthread_mutex_unlock(&tracker->lock);
 	if (id != 0 && !graph_pool)
 		return -ENOENT;
-	chosen.tracker = tracker;
-	chosen.id = id;
+	thread_default_pool.tracker = tracker;
+	thread_default_pool.id = id;
 	return 0;
 }
 
@@ -471,12 +476,12 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 	gcp_tracker_collect(tracker);
 	while ((capture = TAILQ_FIRST(&tracker->captures))) {
 		TAILQ_REMOVE(&tracker->captures, capture, link);
-		gcp_graph_pool_leave_all(tracker, capture);
+		gcp_graph_pool_detach_all(tracker, capture);
 		gcp_capture_destroy(capture);
 	}
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
-		memory_surrender(graph_pool);
+		memory_release(graph_pool);
 		free(graph_pool);
 	}
 	free(tracker);

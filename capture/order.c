@@ -10,21 +10,21 @@
  *   - what each event recorded in the capture stands for, because a stream may
  *     still be made to wait for it, until it is destroyed or recorded again.
  *
- *      main   a --- b --- c        X used by b, freed after c: marker {c}
+ *      main   a --- b --- c        X used by b, freed after c: group {c}
  *              \         /\        ends: main {c}, side {s}: s does not follow c
  *      side     s ------/  \
  *                           t      side waits for main again: ends {c}, {c}
  *                                  c precedes both: X may be used again
  *
  * The nodes that exist at a moment are the ancestors of the open ends at that
- * moment; so the ends are the marker. Markers are taken, for all blocks freed
+ * moment; so the ends are the free group. Free groups are taken, for all blocks freed
  * until then, at each allocation and whenever an open end has moved or gone.
  * The graph is searched only in the latter case, which is when a proof can newly
  * succeed; at an allocation only what is plain to see counts.
  *
  * tracker->lock is held.
  */
-#include "types.h"
+#include "capture_types.h"
 
 enum { VISITED_MAX = 4096, TABLE_SIZE = 4 * VISITED_MAX };
 
@@ -51,7 +51,7 @@ static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx,
 
 	errno = saved;
 	if (!end) {
-		capture->by_hand = true;
+		capture->order_unknown = true;
 		return NULL;
 	}
 	end->ctx = ctx;
@@ -80,7 +80,7 @@ static bool end_is_here(const struct gcp_capture *capture, const void *stream)
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)
 {
 	if (!end_is_here(capture, stream))
-		capture->by_hand = true;
+		capture->order_unknown = true;
 	if (!end_find(capture, stream, false))
 		end_add(capture, ctx, stream, false);
 }
@@ -99,7 +99,7 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 		return;
 	end->record = record;
 	if (!end_read(tracker, ctx, stream, end))
-		capture->by_hand = true;
+		capture->order_unknown = true;
 }
 
 static void end_remove(struct gcp_capture *capture, struct gcp_open_end *end)
@@ -109,7 +109,7 @@ static void end_remove(struct gcp_capture *capture, struct gcp_open_end *end)
 }
 
 void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
-			      uint64_t record, bool sure)
+			      uint64_t record, bool confirmed)
 {
 	struct gcp_open_end *end, *next;
 
@@ -118,8 +118,9 @@ void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 		if (!end->is_event || end->handle != event)
 			continue;
 		if (end->record == record)
-			end->sure = sure;
-		if (sure ? end->sure && end->record < record : end->record == record)
+			end->confirmed = confirmed;
+		if (confirmed ? end->confirmed && end->record < record
+			      : end->record == record)
 			end_remove(capture, end);
 	}
 }
@@ -147,7 +148,7 @@ void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 	if (!end)
 		return;
 	end_remove(capture, end);
-	capture->by_hand = true;
+	capture->order_unknown = true;
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
@@ -156,10 +157,10 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 
 	SLIST_FOREACH (end, &capture->ends, link)
 		if (!ctx || end->ctx == ctx)
-			capture->by_hand = true;
+			capture->order_unknown = true;
 }
 
-void gcp_order_forget(struct gcp_capture *capture)
+void gcp_order_reset(struct gcp_capture *capture)
 {
 	struct gcp_open_end *end;
 
@@ -183,38 +184,39 @@ static bool ends_refresh(struct gcp_tracker *tracker, struct gcp_capture *captur
 	return true;
 }
 
-/* --- markers
+/* --- free groups
  * ----------------------------------------------------------------------------- */
 
-/* Adds the open ends' nodes to the marker. False: too many. */
-static bool marker_fill(struct gcp_capture *capture, struct gcp_marker *marker)
+/* Adds the open ends' nodes to the free group. False: too many. */
+static bool free_group_fill(struct gcp_capture *capture,
+			    struct gcp_free_group *free_group)
 {
 	struct gcp_open_end *end;
 
-	marker->count = 0;
+	free_group->count = 0;
 	SLIST_FOREACH (end, &capture->ends, link) {
 		for (size_t i = 0; i < end->count; i++) {
-			if (marker->count == GCP_MARKER_NODES_MAX)
+			if (free_group->count == GCP_FREE_GROUP_NODES_MAX)
 				return false;
-			marker->nodes[marker->count++] = end->nodes[i];
+			free_group->nodes[free_group->count++] = end->nodes[i];
 		}
 	}
 	return true;
 }
 
-/* What was freed until now has the mark `group`. With all markers in use the
+/* What was freed until now has the mark `group`. With all free groups in use the
  * newest one takes it in: later, and so as safe. */
-static void marker_take(struct gcp_capture *capture, uint64_t group)
+static void free_group_begin(struct gcp_capture *capture, uint64_t group)
 {
-	struct gcp_marker *marker;
+	struct gcp_free_group *free_group;
 
 	capture->last_group = group;
-	if (capture->marker_count < GCP_MARKERS_MAX)
-		capture->marker_count++;
-	marker = &capture->markers[capture->marker_count - 1];
-	marker->group = group;
-	if (!marker_fill(capture, marker))
-		capture->by_hand = true;
+	if (capture->free_group_count < GCP_FREE_GROUPS_MAX)
+		capture->free_group_count++;
+	free_group = &capture->free_groups[capture->free_group_count - 1];
+	free_group->group = group;
+	if (!free_group_fill(capture, free_group))
+		capture->order_unknown = true;
 }
 
 /* --- proof
@@ -252,17 +254,19 @@ static bool search_has(const struct search *search, const void *node)
 	return search->table[at] != NULL;
 }
 
-static bool search_has_all(const struct search *search, const struct gcp_marker *marker)
+static bool search_has_all(const struct search *search,
+			   const struct gcp_free_group *free_group)
 {
-	for (size_t i = 0; i < marker->count; i++)
-		if (!search_has(search, marker->nodes[i]))
+	for (size_t i = 0; i < free_group->count; i++)
+		if (!search_has(search, free_group->nodes[i]))
 			return false;
 	return true;
 }
 
-/* Whether every node of the marker is one of the end's, or precedes one. */
-static bool marker_precedes(struct search *search, const struct gcp_marker *marker,
-			    const struct gcp_open_end *end)
+/* Whether every node of the free group is one of the end's, or precedes one. */
+static bool free_group_precedes(struct search *search,
+				const struct gcp_free_group *free_group,
+				const struct gcp_open_end *end)
 {
 	struct gcp_tracker *tracker = search->tracker;
 
@@ -275,7 +279,7 @@ static bool marker_precedes(struct search *search, const struct gcp_marker *mark
 		void *nodes[GCP_END_NODES_MAX];
 		size_t count = GCP_END_NODES_MAX;
 
-		if (search_has_all(search, marker))
+		if (search_has_all(search, free_group))
 			return true;
 		if (tracker->driver.node_dependencies(search->queue[next], nodes,
 						      &count))
@@ -284,17 +288,17 @@ static bool marker_precedes(struct search *search, const struct gcp_marker *mark
 			if (!search_add(search, nodes[i]))
 				return false;
 	}
-	return search_has_all(search, marker);
+	return search_has_all(search, free_group);
 }
 
-/* Whether every node of the marker is one of the end's: plain to see. */
-static bool marker_is_end(const struct gcp_marker *marker,
-			  const struct gcp_open_end *end)
+/* Whether every node of the free group is one of the end's: plain to see. */
+static bool free_group_is_end(const struct gcp_free_group *free_group,
+			      const struct gcp_open_end *end)
 {
-	for (size_t i = 0; i < marker->count; i++) {
+	for (size_t i = 0; i < free_group->count; i++) {
 		size_t j = 0;
 
-		while (j < end->count && end->nodes[j] != marker->nodes[i])
+		while (j < end->count && end->nodes[j] != free_group->nodes[i])
 			j++;
 		if (j == end->count)
 			return false;
@@ -302,22 +306,22 @@ static bool marker_is_end(const struct gcp_marker *marker,
 	return true;
 }
 
-static bool marker_is_proven(struct search *search, struct gcp_capture *capture,
-			     const struct gcp_marker *marker)
+static bool free_group_is_proven(struct search *search, struct gcp_capture *capture,
+				 const struct gcp_free_group *free_group)
 {
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
-		if (!marker_is_end(marker, end) &&
-		    (!search || !marker_precedes(search, marker, end)))
+		if (!free_group_is_end(free_group, end) &&
+		    (!search || !free_group_precedes(search, free_group, end)))
 			return false;
 	return true;
 }
 
-/* Releases what is proven, oldest first: a later marker's nodes include an
+/* Releases what is proven, oldest first: a later free group's nodes include an
  * earlier one's, so nothing after a failure can succeed. */
-static void markers_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			  struct gcp_graph_pool *graph_pool, bool thorough)
+static void free_groups_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			      struct gcp_graph_pool *graph_pool, bool thorough)
 {
 	int saved = errno;
 	struct search *search = thorough ? malloc(sizeof(*search)) : NULL;
@@ -326,16 +330,17 @@ static void markers_prove(struct gcp_tracker *tracker, struct gcp_capture *captu
 	errno = saved;
 	if (search)
 		search->tracker = tracker;
-	while (proven < capture->marker_count &&
-	       marker_is_proven(search, capture, &capture->markers[proven]))
+	while (proven < capture->free_group_count &&
+	       free_group_is_proven(search, capture, &capture->free_groups[proven]))
 		proven++;
 	free(search);
 	if (proven == 0)
 		return;
-	gcp_graph_pool_release_marked(graph_pool, capture->markers[proven - 1].group);
-	capture->marker_count -= proven;
-	memmove(capture->markers, capture->markers + proven,
-		capture->marker_count * sizeof(capture->markers[0]));
+	gcp_graph_pool_release_marked(graph_pool,
+				      capture->free_groups[proven - 1].group);
+	capture->free_group_count -= proven;
+	memmove(capture->free_groups, capture->free_groups + proven,
+		capture->free_group_count * sizeof(capture->free_groups[0]));
 }
 
 /* The graph pool of the capture's own, if it is the only one and nobody shares
@@ -344,14 +349,14 @@ static void markers_prove(struct gcp_tracker *tracker, struct gcp_capture *captu
 static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 {
 	struct gcp_graph_pool *own = NULL;
-	struct gcp_membership *membership;
+	struct gcp_pool_ref *pool_ref;
 
-	SLIST_FOREACH (membership, &capture->memberships, link) {
-		if (membership->graph_pool->bystander)
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
+		if (pool_ref->graph_pool->eager)
 			continue;
-		if (own || membership->graph_pool->shared)
+		if (own || pool_ref->graph_pool->shared)
 			return NULL;
-		own = membership->graph_pool;
+		own = pool_ref->graph_pool;
 	}
 	return own;
 }
@@ -362,18 +367,18 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
 	uint64_t group = capture->last_group + 1;
 
-	if (!capture->forked || capture->by_hand || !graph_pool ||
+	if (!capture->forked || capture->order_unknown || !graph_pool ||
 	    !tracker->driver.node_dependencies)
 		return;
 	/* The ends are read after the mark is set: nothing marked was freed
 	 * after them. */
 	bool marked = gcp_graph_pool_mark(graph_pool, group);
 	if (!ends_refresh(tracker, capture)) {
-		capture->by_hand = true;
+		capture->order_unknown = true;
 		return;
 	}
 	if (marked)
-		marker_take(capture, group);
-	if (capture->marker_count > 0 && !capture->by_hand)
-		markers_prove(tracker, capture, graph_pool, thorough);
+		free_group_begin(capture, group);
+	if (capture->free_group_count > 0 && !capture->order_unknown)
+		free_groups_prove(tracker, capture, graph_pool, thorough);
 }

@@ -8,8 +8,8 @@
  *      is global too;
  *   4. else to nobody: the common heap.
  *
- * Such a block is either the graph's own or a bystander's. The graph's own is for
- * captured work: once freed it may be given out again by the order of the graph.
+ * Such a block is either the graph's own or an eager allocation's. The graph's own is
+ * for captured work: once freed it may be given out again by the order of the graph.
  * Where plain CUDA would have allowed the allocation (the mode of the capture or
  * of the thread is relaxed), or only the stream that a thread worked on speaks for
  * captured work (2), or against it (1), or the thread has no part in it (3), the
@@ -23,7 +23,7 @@
  *
  * tracker->lock is held.
  */
-#include "types.h"
+#include "capture_types.h"
 
 enum { CANDIDATES_MAX = 64 };
 
@@ -31,7 +31,7 @@ struct candidates {
 	struct gcp_capture *captures[CANDIDATES_MAX];
 	size_t count;
 	bool overflow;
-	bool bystander;
+	bool eager;
 };
 
 static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
@@ -130,10 +130,10 @@ static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *can
 static bool is_member(const struct gcp_capture *capture,
 		      const struct gcp_graph_pool *graph_pool)
 {
-	struct gcp_membership *membership;
+	struct gcp_pool_ref *pool_ref;
 
-	SLIST_FOREACH (membership, &capture->memberships, link)
-		if (membership->graph_pool == graph_pool)
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+		if (pool_ref->graph_pool == graph_pool)
 			return true;
 	return false;
 }
@@ -142,19 +142,19 @@ static bool is_member(const struct gcp_capture *capture,
  * would do, and keep the block longer than need be. */
 static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
 {
-	struct gcp_membership *membership;
+	struct gcp_pool_ref *pool_ref;
 
-	SLIST_FOREACH (membership, &candidates->captures[0]->memberships, link) {
+	SLIST_FOREACH (pool_ref, &candidates->captures[0]->pool_refs, link) {
 		size_t members = 0;
 
 		while (members < candidates->count &&
-		       is_member(candidates->captures[members], membership->graph_pool))
+		       is_member(candidates->captures[members], pool_ref->graph_pool))
 			members++;
 		if (members == candidates->count &&
-		    membership->graph_pool->bystander == candidates->bystander &&
-		    (membership->graph_pool->captures == candidates->count ||
-		     membership->graph_pool->named))
-			return membership->graph_pool;
+		    pool_ref->graph_pool->eager == candidates->eager &&
+		    (pool_ref->graph_pool->captures == candidates->count ||
+		     pool_ref->graph_pool->named))
+			return pool_ref->graph_pool;
 	}
 	return NULL;
 }
@@ -181,12 +181,12 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 	struct gcp_graph_pool *graph_pool = NULL;
 
 	/* The one that the program named, whatever else the capture holds. */
-	if (candidates->count == 1 && !candidates->bystander)
+	if (candidates->count == 1 && !candidates->eager)
 		graph_pool = candidates->captures[0]->shared;
 	if (!graph_pool)
 		graph_pool = pool_in_common(candidates);
 	return graph_pool ? graph_pool
-			  : gcp_graph_pool_make(tracker, candidates->bystander);
+			  : gcp_graph_pool_make(tracker, candidates->eager);
 }
 
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
@@ -201,7 +201,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 	bool captures = candidates.count > 0 && !works_elsewhere(tracker, ctx, hint);
 	if (candidates.count == 0)
 		add_of_stream(tracker, ctx, hint, &candidates);
-	candidates.bystander =
+	candidates.eager =
 	    !is_named(&candidates) && (!captures || is_allowed(tracker, &candidates));
 	if (candidates.count == 0)
 		add_forbidding(tracker, &candidates);
@@ -210,7 +210,7 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 	if (candidates.overflow)
 		return -ENOMEM;
 
-	if (candidates.count == 1 && !candidates.bystander)
+	if (candidates.count == 1 && !candidates.eager)
 		gcp_order_prove(tracker, candidates.captures[0], false);
 	graph_pool = pool_for(tracker, &candidates);
 	if (!graph_pool)
@@ -219,6 +219,6 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 	if (result == 0)
 		*ret_graph_pool = graph_pool;
 	else
-		gcp_graph_pool_dropped(tracker, graph_pool);
+		gcp_graph_pool_ref_released(tracker, graph_pool);
 	return result;
 }

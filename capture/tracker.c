@@ -6,7 +6,7 @@
  * destroyed takes its capture with it. Each capture under way holds fences off
  * (gcp_pools_fences_hold) from before its begin until after its end.
  */
-#include "types.h"
+#include "capture_types.h"
 
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker)
@@ -26,14 +26,14 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	return 0;
 }
 
-bool gcp_tracker_busy(const struct gcp_tracker *tracker)
+bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker)
 {
-	return atomic_load_explicit(&tracker->attention, memory_order_relaxed) > 0;
+	return atomic_load_explicit(&tracker->pending_events, memory_order_relaxed) > 0;
 }
 
-const _Atomic uint32_t *gcp_tracker_attention(const struct gcp_tracker *tracker)
+const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker)
 {
-	return &tracker->attention;
+	return &tracker->pending_events;
 }
 
 bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
@@ -65,10 +65,10 @@ struct gcp_capture *gcp_capture_create(void)
 	struct gcp_capture *capture = calloc(1, sizeof(*capture));
 
 	if (capture) {
-		capture->spare_membership = malloc(sizeof(*capture->spare_membership));
-		capture->spare_note = malloc(sizeof(*capture->spare_note));
+		capture->spare_pool_ref = malloc(sizeof(*capture->spare_pool_ref));
+		capture->spare_release = malloc(sizeof(*capture->spare_release));
 	}
-	if (capture && (!capture->spare_membership || !capture->spare_note)) {
+	if (capture && (!capture->spare_pool_ref || !capture->spare_release)) {
 		gcp_capture_destroy(capture);
 		capture = NULL;
 	}
@@ -80,9 +80,9 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 {
 	if (!capture)
 		return;
-	gcp_order_forget(capture);
-	free(capture->spare_membership);
-	free(capture->spare_note);
+	gcp_order_reset(capture);
+	free(capture->spare_pool_ref);
+	free(capture->spare_release);
 	free(capture);
 }
 
@@ -103,7 +103,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	if (!capture)
 		return -ENOMEM;
 	gcp_tracker_collect(tracker);
-	atomic_fetch_add(&tracker->attention, 1);
+	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
 	gcp_pools_fences_hold(tracker->pools);
 	*ret_capture = capture;
@@ -112,7 +112,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 
 void gcp_capture_into_graph(struct gcp_capture *capture)
 {
-	capture->into = true;
+	capture->into_existing_graph = true;
 }
 
 /* A capture is over, or did not begin: fences may be set again. */
@@ -120,7 +120,7 @@ static void capturing_less(struct gcp_tracker *tracker)
 {
 	gcp_pools_fences_release(tracker->pools);
 	atomic_fetch_sub(&tracker->capturing, 1);
-	atomic_fetch_sub(&tracker->attention, 1);
+	atomic_fetch_sub(&tracker->pending_events, 1);
 }
 
 void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -142,11 +142,11 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
 	/* Else its streams cannot be told from others. */
-	capture->forked = capture->by_hand = !known;
+	capture->forked = capture->order_unknown = !known;
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
 	capture->begun = ++tracker->moment;
-	capture->shared = gcp_graph_pool_chosen(tracker);
+	capture->shared = gcp_graph_pool_thread_default(tracker);
 	/* Frees count from the begin on. */
 	if (capture->shared)
 		(void)gcp_graph_pool_join(tracker, capture->shared, capture);
@@ -180,11 +180,11 @@ static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
  * the rest is left for another turn. */
 static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 {
-	struct gcp_membership *membership;
+	struct gcp_pool_ref *pool_ref;
 	struct gcp_graph_heap *entry;
 
-	SLIST_FOREACH (membership, &capture->memberships, link)
-		SLIST_FOREACH (entry, &membership->graph_pool->heaps, link)
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+		SLIST_FOREACH (entry, &pool_ref->graph_pool->heaps, link)
 			if (barriers->count < BARRIERS_MAX &&
 			    gcp_heap_was_recycled(entry->heap))
 				barrier_add(barriers, entry->pool);
@@ -194,7 +194,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 {
 	TAILQ_REMOVE(&tracker->captures, capture, link);
 	capturing_less(tracker);
-	gcp_graph_pool_leave_all(tracker, capture);
+	gcp_graph_pool_detach_all(tracker, capture);
 	gcp_capture_destroy(capture);
 }
 
@@ -350,11 +350,11 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 /* From here on what is freed waits for a proof, or for the capture's end. */
 static void capture_defers(struct gcp_capture *capture)
 {
-	struct gcp_membership *membership;
+	struct gcp_pool_ref *pool_ref;
 
 	capture->forked = true;
-	SLIST_FOREACH (membership, &capture->memberships, link)
-		gcp_graph_pool_set_reuse(membership->graph_pool, GCP_REUSE_LATER);
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+		gcp_graph_pool_set_reuse(pool_ref->graph_pool, GCP_REUSE_LATER);
 }
 
 static void capture_forks(struct gcp_capture *capture)
@@ -375,22 +375,22 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 
 /* The program may add work anywhere, or CUDA does not say where it did. What was proved
  * before holds no more either: the next work may follow nothing. */
-static void order_is_lost(struct gcp_tracker *tracker)
+static void order_revoke(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
-		if (capture->lost)
+		if (capture->order_revoked)
 			continue; /* nothing was proved since */
-		capture->lost = capture->by_hand = true;
+		capture->order_revoked = capture->order_unknown = true;
 		capture_defers(capture);
 	}
 }
 
-void gcp_tracker_by_hand(struct gcp_tracker *tracker)
+void gcp_tracker_order_unknown(struct gcp_tracker *tracker)
 {
 	pthread_mutex_lock(&tracker->lock);
-	order_is_lost(tracker);
+	order_revoke(tracker);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -402,7 +402,7 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	struct gcp_capture *capture;
 
 	if (tracker->driver.capture_state(ctx, stream, &state) != 0) {
-		order_is_lost(tracker);
+		order_revoke(tracker);
 		return NULL;
 	}
 	if (!state.active)
@@ -477,7 +477,7 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t m
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 			  struct gcp_stream_hint hint,
 			  struct gcp_graph_pool **ret_graph_pool,
-			  struct gcp_heap **ret_heap, struct gcp_host_keep **ret_keep)
+			  struct gcp_heap **ret_heap, struct gcp_pinned_set **ret_set)
 {
 	int result;
 
@@ -485,9 +485,9 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	result = gcp_route(tracker, ctx, hint, ret_graph_pool);
 	if (result == 0 && *ret_graph_pool && ret_heap)
 		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
-	if (result == 0 && *ret_graph_pool && ret_keep)
+	if (result == 0 && *ret_graph_pool && ret_set)
 		result =
-		    gcp_graph_pool_host_keep(*ret_graph_pool, tracker->pools, ret_keep);
+		    gcp_graph_pool_pinned_set(*ret_graph_pool, tracker->pools, ret_set);
 	if (result == 0 && *ret_graph_pool)
 		(*ret_graph_pool)->held++;
 	pthread_mutex_unlock(&tracker->lock);
@@ -498,7 +498,7 @@ static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_p
 {
 	pthread_mutex_lock(&tracker->lock);
 	graph_pool->held--;
-	gcp_graph_pool_dropped(tracker, graph_pool);
+	gcp_graph_pool_ref_released(tracker, graph_pool);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -528,16 +528,16 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   uint32_t flags, void **ret_p)
 {
 	struct gcp_graph_pool *graph_pool = NULL;
-	struct gcp_host_keep *keep = NULL;
+	struct gcp_pinned_set *set = NULL;
 	int result = 0;
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
 		result =
-		    route_and_hold(tracker, pool, ctx, hint, &graph_pool, NULL, &keep);
+		    route_and_hold(tracker, pool, ctx, hint, &graph_pool, NULL, &set);
 	if (result == 0)
-		result = gcp_host_alloc(pool, bytes, flags, keep, ret_p);
-	if (graph_pool && keep)
+		result = gcp_pinned_alloc(pool, bytes, flags, set, ret_p);
+	if (graph_pool && set)
 		hold_end(tracker, graph_pool);
 	return result;
 }

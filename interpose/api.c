@@ -1,6 +1,6 @@
 /*
  * api.c - the public functions of gcpool.h, for programs that ask. They answer
- * from the pools, or in count mode from the tallies; before the first
+ * from the pools, or in count mode from the call statistics; before the first
  * allocation and in forked children there is nothing to answer.
  */
 #define GCPOOL_API __attribute__((visibility("default")))
@@ -39,15 +39,15 @@ static_assert(sizeof(struct gcpool_stats) == sizeof(struct gcp_stats),
 
 static int stats_get(int device, struct gcp_stats *ret_stats)
 {
-	switch (gcp_process_state()) {
-	case GCP_STATE_POOL:
+	switch (gcp_process_run_mode()) {
+	case GCP_RUN_POOL:
 		/* Memory of graphs that are gone is not theirs any more. */
 		gcp_tracker_collect(gcp_process.tracker);
 		return gcp_pools_stats(gcp_process.pools, device, ret_stats);
-	case GCP_STATE_COUNT:
-		return gcp_tally_stats(device, ret_stats);
-	case GCP_STATE_FRESH:
-	case GCP_STATE_PASSIVE:
+	case GCP_RUN_COUNT:
+		return gcp_call_stats_stats(device, ret_stats);
+	case GCP_RUN_FRESH:
+	case GCP_RUN_PASSIVE:
 		break;
 	}
 	return -ENOENT;
@@ -115,7 +115,7 @@ int gcpool_reset_peaks(int device)
 	if (gcp_process_pooling())
 		gcp_pools_reset_peaks(gcp_process.pools, device);
 	else
-		gcp_tally_reset_peaks(device);
+		gcp_call_stats_reset_peaks(device);
 	return 0;
 }
 

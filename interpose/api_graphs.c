@@ -55,7 +55,7 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 	if (!gcp_process_pooling())
 		return -ENOENT;
 	return gcp_graph_pool_checkpoint(gcp_process.tracker, id,
-					 (struct gcp_graph_pool_state **)checkpoint);
+					 (struct gcp_graph_checkpoint **)checkpoint);
 }
 
 int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *checkpoint)
@@ -65,10 +65,10 @@ int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *check
 	if (!checkpoint)
 		return -ESTALE;
 	return gcp_graph_pool_restore(gcp_process.tracker, id,
-				      (const struct gcp_graph_pool_state *)checkpoint);
+				      (const struct gcp_graph_checkpoint *)checkpoint);
 }
 
 void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint)
 {
-	gcp_graph_pool_state_destroy((struct gcp_graph_pool_state *)checkpoint);
+	gcp_graph_checkpoint_destroy((struct gcp_graph_checkpoint *)checkpoint);
 }

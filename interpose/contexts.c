@@ -16,13 +16,13 @@
 #include <time.h>
 
 #include "contexts.h"
-#include "driver.h"
+#include "cuda_backend.h"
 #include "ipc.h"
 #include "process.h"
 #include "report.h"
 #include "resolve.h"
 #include "thread.h"
-#include "world.h"
+#include "fence_all.h"
 
 enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
 
@@ -90,12 +90,12 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 
 static int contexts_wait(void *ctx, void *fence)
 {
-	struct gcp_visit visit;
+	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	gcp_visit_begin(&visit, NULL);
+	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuCtxWaitEvent(ctx, fence);
-	gcp_visit_end(&visit);
+	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
@@ -203,7 +203,7 @@ static bool primary_moves(CUdevice device)
 
 /* The active primary context of `device`, put on the list if it was not there:
  * NULL if there is none, or if it is not known because somebody retains or releases
- * it just now. Under the lock and in a visit. */
+ * it just now. Under the lock and in a gcp_ctx_scope. */
 static struct gcp_context *primary_find(CUdevice device)
 {
 	struct gcp_context *context = primary_known(device);
@@ -230,7 +230,7 @@ static struct gcp_context *primary_find(CUdevice device)
 
 /* --- whose pool --------------------------------------------------------------- */
 
-/* Under the lock and in a visit; `ctx` is current. */
+/* Under the lock and in a gcp_ctx_scope; `ctx` is current. */
 static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_device)
 {
 	struct gcp_context *context, *primary = NULL;
@@ -258,17 +258,17 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 {
-	struct gcp_visit visit;
+	struct gcp_ctx_scope scope;
 	CUdevice device = -1;
 	bool found;
 
 	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
-	if (gcp_visit_begin(&visit, ctx) != CUDA_SUCCESS)
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return false;
 	pthread_mutex_lock(&contexts_lock);
 	found = contexts_classify(ctx, ret_home, &device);
 	pthread_mutex_unlock(&contexts_lock);
-	gcp_visit_end(&visit);
+	gcp_ctx_scope_end(&scope);
 	contexts_join_late();
 	*ret_device = device;
 	return found;
@@ -290,7 +290,7 @@ static bool contexts_find_primaries(void)
 
 /* Whether no context may be ending. One that stays, as at most releases of a primary
  * context, is over in a moment: worth a little patience. Lets go of the lock. */
-static bool contexts_settled(void)
+static bool contexts_none_ending(void)
 {
 	const struct timespec nap = {.tv_nsec = 20 * 1000};
 	struct timespec now;
@@ -310,7 +310,7 @@ static bool contexts_settled(void)
 	return ending_count == 0;
 }
 
-/* Forgets those that are gone. */
+/* Removes those that are gone. */
 static void contexts_sweep(const bool *gone)
 {
 	int kept = 0;
@@ -327,7 +327,7 @@ static void contexts_sweep(const bool *gone)
 }
 
 /* Under the lock. */
-static int contexts_visit(int (*visit)(void *arg, CUcontext ctx), void *arg)
+static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
 	bool gone[CONTEXTS_MAX] = {false};
 	int result = CUDA_SUCCESS, reached = 0;
@@ -335,7 +335,7 @@ static int contexts_visit(int (*visit)(void *arg, CUcontext ctx), void *arg)
 	for (int i = 0; i < context_count && result == CUDA_SUCCESS; i++) {
 		if (contexts[i].kind == GCP_CONTEXT_GREEN)
 			continue; /* what is done to the primary covers it */
-		result = visit(arg, contexts[i].handle);
+		result = each(arg, contexts[i].handle);
 		reached += result == CUDA_SUCCESS;
 		gone[i] = result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		if (gone[i])
@@ -350,13 +350,13 @@ static int contexts_visit(int (*visit)(void *arg, CUcontext ctx), void *arg)
 	return result;
 }
 
-int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg)
+int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
 	int result = -EBUSY;
 
 	pthread_mutex_lock(&contexts_lock);
-	if (contexts_settled() && contexts_find_primaries())
-		result = contexts_visit(visit, arg);
+	if (contexts_none_ending() && contexts_find_primaries())
+		result = contexts_for_each(each, arg);
 	pthread_mutex_unlock(&contexts_lock);
 	return result;
 }
@@ -383,7 +383,7 @@ static int contexts_order_now(void *fence, bool alone)
 
 	if (alone && (!known || contexts_are_several()))
 		return -EXDEV;
-	return known ? contexts_visit(contexts_order, fence) : -EBUSY;
+	return known ? contexts_for_each(contexts_order, fence) : -EBUSY;
 }
 
 int gcp_contexts_order(void *fence, bool alone)
@@ -393,7 +393,7 @@ int gcp_contexts_order(void *fence, bool alone)
 	pthread_mutex_lock(&contexts_lock);
 	if (alone && contexts_are_several())
 		result = -EXDEV;
-	else if (contexts_settled())
+	else if (contexts_none_ending())
 		result = contexts_order_now(fence, alone);
 	pthread_mutex_unlock(&contexts_lock);
 	return result;
@@ -415,15 +415,15 @@ static void contexts_remove(struct gcp_context *context)
 }
 
 /* Without the lock. The memory went with the context. */
-static void contexts_forget(CUcontext ctx)
+static void contexts_detach(CUcontext ctx)
 {
 	if (!ctx)
 		return;
 	if (gcp_process_pooling()) {
 		gcp_tracker_context_gone(gcp_process.tracker, ctx);
-		gcp_pool_drop(gcp_process.pools, ctx);
-	} else if (gcp_process_state() == GCP_STATE_COUNT) {
-		gcp_tally_context_gone(ctx);
+		gcp_pool_reset(gcp_process.pools, ctx);
+	} else if (gcp_process_run_mode() == GCP_RUN_COUNT) {
+		gcp_call_stats_context_gone(ctx);
 	}
 	gcp_ipc_context_gone(ctx);
 	contexts_changed();
@@ -440,7 +440,7 @@ static bool ending_begin(CUcontext ctx)
 	if (told)
 		gcp_tracker_context_ending(gcp_process.tracker);
 	if (told && ctx)
-		gcp_pool_leave(gcp_process.pools, ctx);
+		gcp_pool_detach(gcp_process.pools, ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
 	if (context)
@@ -448,7 +448,7 @@ static bool ending_begin(CUcontext ctx)
 	if (ending_count++ == 0)
 		clock_gettime(CLOCK_MONOTONIC, &ending_since);
 	pthread_mutex_unlock(&contexts_lock);
-	gcp_world_context_ending(ctx);
+	gcp_fence_all_context_ending(ctx);
 	return told;
 }
 
@@ -457,9 +457,9 @@ static void ending_done(CUcontext ctx, bool told, bool gone)
 {
 	struct gcp_context *context;
 
-	gcp_world_context_ended(ctx, gone);
+	gcp_fence_all_context_ended(ctx, gone);
 	if (gone)
-		contexts_forget(ctx);
+		contexts_detach(ctx);
 	if (told)
 		gcp_tracker_context_ended(gcp_process.tracker, ctx, gone || !ctx);
 	pthread_mutex_lock(&contexts_lock);
@@ -472,7 +472,7 @@ static void ending_done(CUcontext ctx, bool told, bool gone)
 	pthread_cond_broadcast(&contexts_moved);
 	pthread_mutex_unlock(&contexts_lock);
 	if (!gone && ctx && gcp_process_pooling())
-		gcp_pool_stay(gcp_process.pools, ctx); /* sets barriers */
+		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
 }
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
@@ -527,7 +527,7 @@ static void primary_claim(CUdevice device)
 	pthread_mutex_unlock(&contexts_lock);
 }
 
-static void primary_let_go(CUdevice device)
+static void primary_unclaim(CUdevice device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
 		return;
@@ -557,7 +557,7 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 	if (result == CUDA_SUCCESS && ret_ctx)
 		primary_seen(*ret_ctx, device);
-	primary_let_go(device);
+	primary_unclaim(device);
 	return result;
 }
 
@@ -585,7 +585,7 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
 	result = real(device);
 	ending_done(ctx, told,
 		    ctx && result == CUDA_SUCCESS && !primary_active(device));
-	primary_let_go(device);
+	primary_unclaim(device);
 	return result;
 }
 
@@ -595,5 +595,5 @@ void gcp_contexts_after_fork(void)
 	pthread_cond_init(&contexts_moved, NULL);
 	memset(primary_moving, 0, sizeof(primary_moving));
 	ending_count = 0;
-	gcp_world_after_fork();
+	gcp_fence_all_after_fork();
 }

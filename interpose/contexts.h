@@ -38,10 +38,10 @@ void gcp_contexts_attached(CUcontext ctx);
  * belong. False: in none, they pass through. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
-/* Calls visit(arg, ctx) for each live context but green ones, which their primary
+/* Calls each(arg, ctx) for each live context but green ones, which their primary
  * covers, until one gives an error. No context is destroyed meanwhile. -EBUSY: one may
- * be ending just now, and none was visited. */
-int gcp_contexts_each(int (*visit)(void *arg, CUcontext ctx), void *arg);
+ * be ending just now, and `each` was not called. */
+int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg);
 
 /* Holds back all later work of every live context until `fence` is done. alone: only
  * if no more than one is live, green ones not counted; else -EXDEV. -EBUSY: one may be
@@ -51,7 +51,7 @@ int gcp_contexts_order(void *fence, bool alone);
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);
 
-/* Call the real function, and forget the context if that destroyed it. */
+/* Call the real function, and detach the context if that destroyed it. */
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
 CUresult gcp_contexts_detach(CUcontext ctx);
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device);

@@ -193,7 +193,8 @@ struct gcp_elf_search {
 	struct gcp_elf *result;
 };
 
-GCP_EARLY static int elf_visit(struct dl_phdr_info *info, size_t size, void *data)
+GCP_EARLY static int elf_object_check(struct dl_phdr_info *info, size_t size,
+				      void *data)
 {
 	struct gcp_elf_search *search = data;
 	struct gcp_elf *elf = search->result;
@@ -229,7 +230,7 @@ GCP_EARLY bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf)
 			iterate = dl_iterate_phdr;
 		__atomic_store_n(&cached, iterate, __ATOMIC_RELAXED);
 	}
-	return iterate(elf_visit, &search) != 0;
+	return iterate(elf_object_check, &search) != 0;
 }
 
 bool gcp_elf_pin(const struct gcp_elf *elf)

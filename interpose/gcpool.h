@@ -88,16 +88,16 @@ struct gcpool_stats {
 	uint64_t hits;   /* allocations served without the driver */
 	uint64_t misses; /* allocations that needed the driver */
 	uint64_t
-	    alloc_retries;   /* driver allocations that failed and were tried again */
-	uint64_t ooms;       /* allocations that failed for want of memory */
-	uint64_t pages;      /* pages (frees that share a fence) closed */
-	uint64_t fences;     /* fences recorded */
-	uint64_t barriers;   /* reuse ordered on the device; host not blocked */
-	uint64_t waits;      /* times the host waited for the device */
-	uint64_t trims;      /* segments given back to the driver */
-	uint64_t regroups;   /* times that idle segments were given back to come
-			      * again as one */
-	uint64_t held_frees; /* frees that waited for the end of a capture */
+	    alloc_retries; /* driver allocations that failed and were tried again */
+	uint64_t ooms;     /* allocations that failed for want of memory */
+	uint64_t epochs;   /* epochs (frees that share a fence) closed */
+	uint64_t fences;   /* fences recorded */
+	uint64_t barriers; /* reuse ordered on the device; host not blocked */
+	uint64_t waits;    /* times the host waited for the device */
+	uint64_t trims;    /* segments given back to the driver */
+	uint64_t consolidations; /* times that idle segments were given back to come
+				  * again as one */
+	uint64_t deferred_frees; /* frees that waited for the end of a capture */
 
 	/* Calls that the library made. */
 	struct gcpool_calls mem_alloc, mem_free, mem_trim;
@@ -230,12 +230,12 @@ struct gcpool_host_stats {
 	uint64_t hits;   /* allocations served without the driver */
 	uint64_t misses; /* allocations that needed the driver */
 	uint64_t
-	    alloc_retries;   /* driver allocations that failed and were tried again */
-	uint64_t ooms;       /* allocations that failed for want of memory */
-	uint64_t pages;      /* pages (frees that share a fence) closed */
-	uint64_t waits;      /* frees that waited for the device */
-	uint64_t trims;      /* blocks given back to the driver */
-	uint64_t held_frees; /* frees that waited for the end of a capture */
+	    alloc_retries; /* driver allocations that failed and were tried again */
+	uint64_t ooms;     /* allocations that failed for want of memory */
+	uint64_t epochs;   /* epochs (frees that share a fence) closed */
+	uint64_t waits;    /* frees that waited for the device */
+	uint64_t trims;    /* blocks given back to the driver */
+	uint64_t deferred_frees; /* frees that waited for the end of a capture */
 
 	/* Calls that the library made; a fence is one in every context. */
 	struct gcpool_host_time host_alloc, host_free;

@@ -24,9 +24,9 @@
 
 #include "hooks.h"
 #include "ipc.h"
-#include "life.h"
-#include "memory.h"
-#include "message.h"
+#include "process_life.h"
+#include "hooks_memory.h"
+#include "log.h"
 
 #define GCP_IPC_MAGIC UINT64_C(0x67c9a5)
 #define GCP_IPC_PLAIN 56 /* bytes of CUDA's own */
@@ -91,9 +91,9 @@ static void export_refused(CUdeviceptr ptr)
 	if (gcp_process_pooling() &&
 	    gcp_pools_find(gcp_process.pools, ptr, &info) == 0 && info.mapped &&
 	    !atomic_exchange(&said, true))
-		gcp_message(GCP_LEVEL_ERROR,
-			    "CUDA exports no IPC handle of mapped memory, handing on "
-			    "its refusal; GCPOOL_BACKEND=segments exports it");
+		gcp_log(GCP_LOG_ERROR,
+			"CUDA exports no IPC handle of mapped memory, handing on "
+			"its refusal; GCPOOL_BACKEND=segments exports it");
 }
 
 CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
@@ -111,9 +111,9 @@ CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 		return result;
 	if (handle_encode(ret_handle, info.addr - info.segment_addr))
 		return CUDA_SUCCESS;
-	gcp_message(GCP_LEVEL_ERROR,
-		    "this driver's IPC handles have no room for an offset, refusing to "
-		    "export a block of the pool; GCPOOL_MODE=off exports it");
+	gcp_log(GCP_LOG_ERROR,
+		"this driver's IPC handles have no room for an offset, refusing to "
+		"export a block of the pool; GCPOOL_MODE=off exports it");
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -211,7 +211,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	CUresult result;
 
 	/* Decided now, since the pointer that comes of it passes us at its close. */
-	if (offset > 0 && gcp_life_state() == GCP_STATE_PASSIVE)
+	if (offset > 0 && gcp_process_started_mode() == GCP_RUN_PASSIVE)
 		return real(ret_ptr, given, flags);
 	result = real(ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)

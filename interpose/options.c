@@ -52,8 +52,8 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_BYTES, FIELD(pool.window_bytes), .max = BYTES_MAX},
     {"GCPOOL_WINDOW_BLOCKS", "growth bound: freed blocks of one size that may wait",
      GCP_OPTION_COUNT, FIELD(pool.window_blocks), .min = 1, .max = 1 << 20},
-    {"GCPOOL_PAGE", "frees of one thread that share a fence", GCP_OPTION_COUNT,
-     FIELD(pool.page_blocks), .min = 1, .max = 1 << 16},
+    {"GCPOOL_FENCE_BATCH", "frees of one thread that share a fence", GCP_OPTION_COUNT,
+     FIELD(pool.epoch_blocks), .min = 1, .max = 1 << 16},
     {"GCPOOL_THREAD_CACHE", "most that a thread keeps for itself", GCP_OPTION_BYTES,
      FIELD(pool.thread_cache_bytes), .max = BYTES_MAX, .nothing = "none"},
     {"GCPOOL_CACHE_LIMIT", "most unused memory kept per context", GCP_OPTION_BYTES,
@@ -68,20 +68,20 @@ const struct gcp_option gcp_option_table[] = {
      "completed: no reuse before the device is done; auto: so if RDMA is loaded",
      GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
     {"GCPOOL_HOST", "pinned host memory is pooled, too", GCP_OPTION_BOOL,
-     FIELD(pool.host)},
+     FIELD(pool.pinned)},
     {"GCPOOL_HOST_POW2", "pinned sizes up to this round up to a power of two",
-     GCP_OPTION_BYTES, FIELD(pool.host_pow2_max), .min = 512, .max = BYTES_MAX},
+     GCP_OPTION_BYTES, FIELD(pool.pinned_pow2_max), .min = 512, .max = BYTES_MAX},
     {"GCPOOL_HOST_STEPS", "larger pinned sizes: so many steps per power of two",
-     GCP_OPTION_COUNT, FIELD(pool.host_steps), .min = 1, .max = 64},
-    {"GCPOOL_HOST_PAGE", "frees of pinned memory that share a fence", GCP_OPTION_COUNT,
-     FIELD(pool.host_page_blocks), .min = 1, .max = 1 << 16},
+     GCP_OPTION_COUNT, FIELD(pool.pinned_steps), .min = 1, .max = 64},
+    {"GCPOOL_HOST_FENCE_BATCH", "frees of pinned memory that share a fence",
+     GCP_OPTION_COUNT, FIELD(pool.pinned_epoch_blocks), .min = 1, .max = 1 << 16},
     {"GCPOOL_HOST_WINDOW",
      "freed pinned bytes that may wait for the device; then a free waits",
-     GCP_OPTION_BYTES, FIELD(pool.host_window), .max = BYTES_MAX},
+     GCP_OPTION_BYTES, FIELD(pool.pinned_window), .max = BYTES_MAX},
     {"GCPOOL_HOST_CACHE_LIMIT", "most unused pinned memory kept", GCP_OPTION_BYTES,
-     FIELD(pool.host_cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
+     FIELD(pool.pinned_cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
     {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_BYTES,
-     FIELD(pool.host_quota), .max = BYTES_MAX, .nothing = "no limit"},
+     FIELD(pool.pinned_quota), .max = BYTES_MAX, .nothing = "no limit"},
     {"GCPOOL_HOST_THREAD", "a thread looks whether freed pinned memory is ready",
      GCP_OPTION_BOOL, FIELD(host_thread)},
     {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
@@ -102,7 +102,7 @@ const size_t gcp_option_count = sizeof(gcp_option_table) / sizeof(gcp_option_tab
 void gcp_options_default(struct gcp_options *options)
 {
 	memset(options, 0, sizeof(*options));
-	options->log_level = GCP_LEVEL_WARNING;
+	options->log_level = GCP_LOG_WARNING;
 	gcp_config_default(&options->pool);
 }
 
@@ -152,8 +152,7 @@ static void complaint_say(void *arg, const char *sentence)
 {
 	const struct gcp_options *options = arg;
 
-	gcp_message(options->strict ? GCP_LEVEL_ERROR : GCP_LEVEL_WARNING, "%s",
-		    sentence);
+	gcp_log(options->strict ? GCP_LOG_ERROR : GCP_LOG_WARNING, "%s", sentence);
 }
 
 /* The proof that we are in the process: GCPOOL_LOG=info. */
@@ -162,12 +161,12 @@ static void presence_say(const struct gcp_options *options)
 	char mode[16];
 	struct gcp_text text;
 
-	if (!gcp_message_wanted(GCP_LEVEL_INFO))
+	if (!gcp_log_wanted(GCP_LOG_INFO))
 		return;
 	gcp_text_init(&text, mode, sizeof(mode));
 	gcp_option_show_value(&gcp_option_table[0], options, &text);
-	gcp_message(GCP_LEVEL_INFO, "version %s is in %s, mode %s",
-		    GCPOOL_VERSION_STRING, program_invocation_name, mode);
+	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", GCPOOL_VERSION_STRING,
+		program_invocation_name, mode);
 }
 
 int gcp_options_read(struct gcp_options *ret_options)
@@ -175,14 +174,14 @@ int gcp_options_read(struct gcp_options *ret_options)
 	/* As secure_getenv does: a caller with fewer rights than the program
 	 * decides nothing. */
 	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
-	enum gcp_level level;
+	enum gcp_log_level level;
 	int wrong;
 
 	gcp_options_parse(ret_options, environment, NULL, NULL);
 	level = ret_options->log_level;
-	if (ret_options->strict && level < GCP_LEVEL_ERROR)
-		level = GCP_LEVEL_ERROR;
-	gcp_message_setup(level, ret_options->log_file);
+	if (ret_options->strict && level < GCP_LOG_ERROR)
+		level = GCP_LOG_ERROR;
+	gcp_log_setup(level, ret_options->log_file);
 	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
 	if (ret_options->help) {
 		char bytes[8192];
@@ -366,7 +365,7 @@ static void config_fit(struct parse *parse)
 		gcp_config_default(&defaults);
 	defaults.blocking_free = config->blocking_free;
 	defaults.completed_only = config->completed_only;
-	defaults.host = config->host;
+	defaults.pinned = config->pinned;
 	*config = defaults;
 }
 

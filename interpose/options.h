@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "../pool/pool.h"
-#include "message.h"
+#include "log.h"
 
 enum gcp_mode {
 	GCP_MODE_POOL,  /* allocate from the pool */
@@ -29,7 +29,7 @@ enum gcp_stats_format {
 struct gcp_options {
 	enum gcp_mode mode;
 	struct gcp_config pool; /* always passes gcp_config_check */
-	enum gcp_level log_level;
+	enum gcp_log_level log_level;
 	char log_file[GCP_PATH_MAX]; /* empty: stderr */
 	enum gcp_stats_format stats;
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */

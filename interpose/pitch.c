@@ -6,9 +6,9 @@
  */
 #include <stdatomic.h>
 
-#include "driver.h"
-#include "life.h"
-#include "memory.h"
+#include "cuda_backend.h"
+#include "process_life.h"
+#include "hooks_memory.h"
 #include "pitch.h"
 #include "report.h"
 
@@ -39,18 +39,18 @@ static size_t pitch_learn(void)
 size_t gcp_pitch_of(size_t width, unsigned int element)
 {
 	unsigned int device = (unsigned int)gcp_thread.device;
-	struct gcp_visit visit;
+	struct gcp_ctx_scope scope;
 	size_t step, pitch;
 
 	if (device >= DEVICES_MAX || !gcp_pitch_known(element))
 		return 0;
 	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
 	while (step == 0) {
-		if (gcp_visit_begin(&visit, NULL) != CUDA_SUCCESS)
+		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 			return 0;
 		step = pitch_learn();
-		gcp_visit_end(&visit);
-		if (step == 0 && !gcp_creators_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
+		gcp_ctx_scope_end(&scope);
+		if (step == 0 && !gcp_passthrough_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
 			return 0;
 		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
 	}
@@ -62,7 +62,7 @@ size_t gcp_pitch_of(size_t width, unsigned int element)
 CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 			size_t height, unsigned int element)
 {
-	uint64_t start = gcp_tally_clock(), ns;
+	uint64_t start = gcp_call_stats_clock(), ns;
 	CUcontext ctx = NULL;
 	CUdevice device = -1;
 	CUresult result;
@@ -71,13 +71,13 @@ CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 	do
 		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
 						     element);
-	while (gcp_creators_reclaim(result));
-	ns = gcp_tally_clock() - start;
+	while (gcp_passthrough_reclaim(result));
+	ns = gcp_call_stats_clock() - start;
 	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
-	gcp_tally_call(GCP_TALLY_mem_alloc_pitch, start, bytes, result);
-	if (result == CUDA_SUCCESS && gcp_process_state() == GCP_STATE_COUNT &&
+	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&
 	    gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
 	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-		gcp_tally_alloc(ctx, device, *ret_ptr, bytes, ns);
+		gcp_call_stats_alloc(ctx, device, *ret_ptr, bytes, ns);
 	return result;
 }

@@ -1,9 +1,9 @@
 /*
  * poller.c - see poller.h. Off unless asked for.
  *
- * The thread closes the open page and asks for the fences of freed pinned memory every
+ * The thread closes the open epoch and asks for the fences of freed pinned memory every
  * 100 us, and every 10 ms when nothing waits. It never touches blocks, those of graphs
- * least of all: it only moves on the number up to which pages are completed.
+ * least of all: it only moves on the number up to which epochs are completed.
  *
  * It is started by the first free, after CUDA, so that its end, which atexit brings,
  * comes before that of CUDA: it makes no CUDA call once exit has run its handlers, and
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "elfwalk.h"
-#include "message.h"
+#include "log.h"
 #include "poller.h"
 #include "process.h"
 
@@ -40,7 +40,7 @@ static void *poller_run(void *unused)
 
 	(void)unused;
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
-		nap.tv_nsec = gcp_host_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
+		nap.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
 		nanosleep(&nap, NULL);
 	}
 	return NULL;
@@ -78,7 +78,7 @@ void gcp_poller_start(void)
 	    atomic_exchange(&poller.begun, true))
 		return;
 	if (!poller_create())
-		gcp_message(GCP_LEVEL_WARNING,
-			    "cannot start the thread of GCPOOL_HOST_THREAD, "
-			    "going on without it");
+		gcp_log(GCP_LOG_WARNING,
+			"cannot start the thread of GCPOOL_HOST_THREAD, "
+			"going on without it");
 }

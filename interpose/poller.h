@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* Starts it, once; later calls cost a load. Only in GCP_STATE_POOL. */
+/* Starts it, once; later calls cost a load. Only in GCP_RUN_POOL. */
 void gcp_poller_start(void);
 
 #endif

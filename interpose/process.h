@@ -2,8 +2,8 @@
  * process.h - the one struct of this process: what the library is doing, with
  * which options, on which pools.
  *
- * Written once by life.c under its lock, before `state` says so; read by every
- * hook without a lock.
+ * Written once by process_life.c under its lock, before `run_mode` says so; read by
+ * every hook without a lock.
  */
 #ifndef GCP_INTERPOSE_PROCESS_H
 #define GCP_INTERPOSE_PROCESS_H
@@ -15,43 +15,45 @@
 #include "../capture/capture.h"
 #include "options.h"
 
-enum gcp_state {
-	GCP_STATE_FRESH,   /* no allocation yet: nothing is set up */
-	GCP_STATE_POOL,    /* allocations are served from the pools */
-	GCP_STATE_COUNT,   /* everything passes through, counted and timed */
-	GCP_STATE_PASSIVE, /* everything passes through: off, or a forked child */
+enum gcp_run_mode {
+	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */
+	GCP_RUN_POOL,    /* allocations are served from the pools */
+	GCP_RUN_COUNT,   /* everything passes through, counted and timed */
+	GCP_RUN_PASSIVE, /* everything passes through: off, or a forked child */
 };
 
 struct gcp_process {
-	_Atomic(enum gcp_state) state;
-	/* Valid once state left GCP_STATE_FRESH: */
+	_Atomic(enum gcp_run_mode) run_mode;
+	/* Valid once run_mode left GCP_RUN_FRESH: */
 	struct gcp_options options;
-	struct gcp_pools *pools;           /* NULL unless GCP_STATE_POOL was reached */
-	struct gcp_tracker *tracker;       /* the same */
-	const _Atomic uint32_t *attention; /* the tracker's: gcp_process_busy */
+	struct gcp_pools *pools;     /* NULL unless GCP_RUN_POOL was reached */
+	struct gcp_tracker *tracker; /* the same */
+	const _Atomic uint32_t
+	    *pending_events; /* the tracker's: gcp_process_has_pending_events */
 };
 
 extern struct gcp_process gcp_process;
 
-static inline enum gcp_state gcp_process_state(void)
+static inline enum gcp_run_mode gcp_process_run_mode(void)
 {
-	return atomic_load_explicit(&gcp_process.state, memory_order_acquire);
+	return atomic_load_explicit(&gcp_process.run_mode, memory_order_acquire);
 }
 
 static inline bool gcp_process_passive(void)
 {
-	return gcp_process_state() == GCP_STATE_PASSIVE;
+	return gcp_process_run_mode() == GCP_RUN_PASSIVE;
 }
 
 static inline bool gcp_process_pooling(void)
 {
-	return gcp_process_state() == GCP_STATE_POOL;
+	return gcp_process_run_mode() == GCP_RUN_POOL;
 }
 
-/* gcp_tracker_busy for each allocation. Only while pooling. */
-static inline bool gcp_process_busy(void)
+/* gcp_tracker_has_pending_events for each allocation. Only while pooling. */
+static inline bool gcp_process_has_pending_events(void)
 {
-	return atomic_load_explicit(gcp_process.attention, memory_order_relaxed) > 0;
+	return atomic_load_explicit(gcp_process.pending_events, memory_order_relaxed) >
+	       0;
 }
 
 /* Whether a stream capture is under way or about to begin. */

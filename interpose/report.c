@@ -12,7 +12,7 @@
 
 #include "gcpool.h"
 #include "report.h"
-#include "tally.h"
+#include "call_stats.h"
 
 #define ULL(number) ((unsigned long long)(number))
 
@@ -42,9 +42,9 @@ static const struct row costs[] = {
 #undef GCP_X
 };
 
-static const struct row tallies[] = {
+static const struct row counted_calls[] = {
 #define GCP_X(name, words) {#name, words, 0},
-    GCP_TALLIES(GCP_X)
+    GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
 };
 
@@ -71,14 +71,14 @@ static const struct gcp_call_cost *cost_at(const struct gcp_stats *stats, size_t
 static int device_max(const struct gcp_report *report)
 {
 	return report->pools ? gcp_pools_device_max(report->pools)
-			     : gcp_tally_device_max();
+			     : gcp_call_stats_device_max();
 }
 
 static int device_stats(const struct gcp_report *report, int device,
 			struct gcp_stats *ret_stats)
 {
 	return report->pools ? gcp_pools_stats(report->pools, device, ret_stats)
-			     : gcp_tally_stats(device, ret_stats);
+			     : gcp_call_stats_stats(device, ret_stats);
 }
 
 /* Driver calls that the pool made needless, and what they would have cost. */
@@ -110,34 +110,34 @@ static struct saved saved_of(const struct gcp_report *report,
 }
 
 static bool host_stats(const struct gcp_report *report,
-		       struct gcp_host_stats *ret_stats)
+		       struct gcp_pinned_stats *ret_stats)
 {
-	return report->pools && gcp_host_stats(report->pools, ret_stats) == 0;
+	return report->pools && gcp_pinned_stats(report->pools, ret_stats) == 0;
 }
 
 static void host_reached(const struct gcp_report *report, struct gcp_call_cost *reached)
 {
-	struct gcp_host_stats host;
+	struct gcp_pinned_stats host;
 
 	if (!host_stats(report, &host))
 		return;
 #define GCP_X(name)                                                                    \
 	reached->count += host.name.count;                                             \
 	reached->ns += host.name.total_ns;
-	GCP_HOST_CALLS(GCP_X)
+	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X
 }
 
 /* All calls that reached the driver. In count mode those of the devices are
- * the program's, which are in the tallies already. */
+ * the program's, which are in the call statistics already. */
 static struct gcp_call_cost reached_of(const struct gcp_report *report)
 {
 	struct gcp_call_cost reached = {0};
-	struct gcp_tally_sum sum;
+	struct gcp_call_stats_sum sum;
 	struct gcp_stats stats;
 
-	for (int call = 0; call < GCP_TALLY_COUNT; call++) {
-		gcp_tally_call_get((enum gcp_tally)call, &sum);
+	for (int call = 0; call < GCP_COUNTED_CALL_COUNT; call++) {
+		gcp_call_stats_get((enum gcp_counted_call)call, &sum);
 		reached.count += sum.count;
 		reached.ns += sum.ns;
 	}
@@ -157,9 +157,9 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 
 static uint64_t ms_since_start(void)
 {
-	uint64_t start = gcp_tally_start_ns();
+	uint64_t start = gcp_call_stats_start_ns();
 
-	return start ? (gcp_tally_clock() - start) / 1000000 : 0;
+	return start ? (gcp_call_stats_clock() - start) / 1000000 : 0;
 }
 
 static const char *mode_name(enum gcp_mode mode)
@@ -177,12 +177,12 @@ static const char *mode_name(enum gcp_mode mode)
 
 static void device_text(const struct gcp_report *report, int device,
 			const struct gcp_stats *stats, struct gcp_text *text);
-static void tallies_text(const struct gcp_report *report, struct gcp_text *text);
+static void call_stats_text(const struct gcp_report *report, struct gcp_text *text);
 
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 {
 	struct gcp_call_cost reached = reached_of(report);
-	struct gcp_host_stats host;
+	struct gcp_pinned_stats host;
 	struct gcp_stats stats;
 
 	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d, %.2f s\n",
@@ -197,7 +197,7 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 			device_text(report, device, &stats, text);
 	if (host_stats(report, &host))
 		gcp_report_host_text(&host, text);
-	tallies_text(report, text);
+	call_stats_text(report, text);
 }
 
 static double mib(uint64_t bytes)
@@ -289,13 +289,13 @@ static void device_text(const struct gcp_report *report, int device,
 	saved_text(report, stats, text);
 }
 
-static void tallies_text(const struct gcp_report *report, struct gcp_text *text)
+static void call_stats_text(const struct gcp_report *report, struct gcp_text *text)
 {
-	struct gcp_tally_sum sum;
+	struct gcp_call_stats_sum sum;
 	bool titled = false;
 
-	for (size_t i = 0; i < COUNT_OF(tallies); i++) {
-		gcp_tally_call_get((enum gcp_tally)i, &sum);
+	for (size_t i = 0; i < COUNT_OF(counted_calls); i++) {
+		gcp_call_stats_get((enum gcp_counted_call)i, &sum);
 		if (sum.count == 0)
 			continue;
 		if (!titled)
@@ -305,8 +305,9 @@ static void tallies_text(const struct gcp_report *report, struct gcp_text *text)
 				     "count", "failed", "ms", "MiB");
 		titled = true;
 		gcp_text_add(text, "  %-17s %10llu %10llu %12.3f %12.1f  %s\n",
-			     tallies[i].name, ULL(sum.count), ULL(sum.failed),
-			     (double)sum.ns / 1e6, mib(sum.bytes), tallies[i].meaning);
+			     counted_calls[i].name, ULL(sum.count), ULL(sum.failed),
+			     (double)sum.ns / 1e6, mib(sum.bytes),
+			     counted_calls[i].meaning);
 	}
 }
 
@@ -319,8 +320,8 @@ static void device_json(const struct gcp_report *report, int device,
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 {
 	struct gcp_call_cost reached = reached_of(report);
-	struct gcp_host_stats host;
-	struct gcp_tally_sum sum;
+	struct gcp_pinned_stats host;
+	struct gcp_call_stats_sum sum;
 	struct gcp_stats stats;
 	uint64_t ms = ms_since_start();
 	const char *comma = "";
@@ -336,12 +337,12 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 	gcp_text_add(text,
 		     ", \"reached\": {\"count\": %llu, \"ns\": %llu}, \"calls\": {",
 		     ULL(reached.count), ULL(reached.ns));
-	for (size_t i = 0; i < COUNT_OF(tallies); i++) {
-		gcp_tally_call_get((enum gcp_tally)i, &sum);
+	for (size_t i = 0; i < COUNT_OF(counted_calls); i++) {
+		gcp_call_stats_get((enum gcp_counted_call)i, &sum);
 		gcp_text_add(text,
 			     "%s\"%s\": {\"count\": %llu, \"failed\": %llu, "
 			     "\"bytes\": %llu, \"ns\": %llu}",
-			     i ? ", " : "", tallies[i].name, ULL(sum.count),
+			     i ? ", " : "", counted_calls[i].name, ULL(sum.count),
 			     ULL(sum.failed), ULL(sum.bytes), ULL(sum.ns));
 	}
 	gcp_text_add(text, "}");
@@ -426,8 +427,8 @@ void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
 	memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED) {
-		gcp_message(GCP_LEVEL_WARNING,
-			    "no memory for the statistics, leaving them out");
+		gcp_log(GCP_LOG_WARNING,
+			"no memory for the statistics, leaving them out");
 		errno = saved;
 		return;
 	}
@@ -438,10 +439,10 @@ void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
 		gcp_report_text(&report, &text);
 	fd = gcp_file_open(options->stats_file);
 	if (fd < 0)
-		gcp_message(GCP_LEVEL_WARNING,
-			    "cannot open GCPOOL_STATS_FILE=%.200s (error %d), "
-			    "writing the statistics to stderr",
-			    options->stats_file, errno);
+		gcp_log(GCP_LOG_WARNING,
+			"cannot open GCPOOL_STATS_FILE=%.200s (error %d), "
+			"writing the statistics to stderr",
+			options->stats_file, errno);
 	gcp_text_write(&text, fd >= 0 ? fd : STDERR_FILENO);
 	gcp_file_close(fd);
 	munmap(memory, REPORT_BYTES_MAX);

@@ -1,15 +1,15 @@
 /*
- * report.h - what happened: tallies of the program's calls, and the report.
+ * report.h - what happened: statistics of the program's calls, and the report.
  *
- * The hooks call gcp_tally_*; the end of the process calls gcp_report_exit.
+ * The hooks call gcp_call_stats_*; the end of the process calls gcp_report_exit.
  * Callable from any thread, with no lock of the pools held. Never calls CUDA,
  * never changes errno, never uses malloc or stdio.
  *
- * Which calls are tallied
+ * Which calls are counted
  *
- *   count mode   every call of GCP_TALLIES that reaches the driver, which is
- *                every one, and each live device pointer (gcp_tally_alloc,
- *                gcp_tally_free)
+ *   count mode   every call of GCP_COUNTED_CALLS that reaches the driver, which is
+ *                every one, and each live device pointer (gcp_call_stats_alloc,
+ *                gcp_call_stats_free)
  *   pool mode    only calls that pass through to the driver. What the pool
  *                serves is counted by the pool itself, without shared counters
  *
@@ -20,13 +20,13 @@
  *   library, version   "libgcpool", "0.1.0"
  *   mode               "pool" or "count"
  *   pid, program       of the process
- *   seconds            from gcp_tally_begin to this report
+ *   seconds            from gcp_call_stats_begin to this report
  *   reached            {count, ns}: all calls that reached the driver, of the
  *                      program and of the library
- *   calls              { NAME of GCP_TALLIES: {count, failed, bytes, ns} }; bytes
+ *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns} }; bytes
  *                      of those that succeeded
  *   host               pinned memory (pool mode, if there was any):
- *     GAUGE of pool.h's GCP_HOST_ tables  {current, peak, allocated, freed}
+ *     GAUGE of pool.h's GCP_PINNED_ tables  {current, peak, allocated, freed}
  *     COUNTER            number
  *     driver_calls       { CALL: {count, ns, mean_ns, min_ns, max_ns} }
  *     bucket_allocation  { "BYTES": blocks of that to twice that size }
@@ -56,11 +56,11 @@
 #include <stdint.h>
 
 #include "../pool/pool.h"
-#include "message.h"
+#include "log.h"
 #include "options.h"
 
 /* X(name, the call in words). The driver's calls, all versions of each. */
-#define GCP_TALLIES(X)                                                                 \
+#define GCP_COUNTED_CALLS(X)                                                           \
 	X(mem_alloc, "cuMemAlloc")                                                     \
 	X(mem_free, "cuMemFree")                                                       \
 	X(mem_alloc_pitch, "cuMemAllocPitch")                                          \
@@ -74,34 +74,36 @@
 	X(array_create, "cuArrayCreate, 3D and mipmapped")                             \
 	X(mem_get_info, "cuMemGetInfo")
 
-enum gcp_tally {
-#define GCP_X(name, words) GCP_TALLY_##name,
-	GCP_TALLIES(GCP_X)
+enum gcp_counted_call {
+#define GCP_X(name, words) GCP_COUNTED_##name,
+	GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
-	    GCP_TALLY_COUNT
+	    GCP_COUNTED_CALL_COUNT
 };
 
 /* The first allocation of the process: time starts. */
-void gcp_tally_begin(void);
+void gcp_call_stats_begin(void);
 
-/* Monotonic nanoseconds, to hand to gcp_tally_call as the start. */
-uint64_t gcp_tally_clock(void);
+/* Monotonic nanoseconds, to hand to gcp_call_stats_add as the start. */
+uint64_t gcp_call_stats_clock(void);
 
 /* A call that reached the driver returned `result` (a CUresult); it began at
  * `start_ns` and was to give or take `bytes` (0: unknown). */
-void gcp_tally_call(enum gcp_tally call, uint64_t start_ns, uint64_t bytes, int result);
+void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t bytes,
+			int result);
 
 /* Count mode only. A device pointer came to life in `ctx` on `device`, or was
  * freed by the program (call after the real free succeeded), or died with its
  * context. Unknown pointers are ignored. `ns` is what the real call took. */
-void gcp_tally_alloc(void *ctx, int device, gcp_addr addr, uint64_t bytes, uint64_t ns);
-void gcp_tally_free(gcp_addr addr, uint64_t ns);
-void gcp_tally_context_gone(void *ctx);
+void gcp_call_stats_alloc(void *ctx, int device, gcp_addr addr, uint64_t bytes,
+			  uint64_t ns);
+void gcp_call_stats_free(gcp_addr addr, uint64_t ns);
+void gcp_call_stats_context_gone(void *ctx);
 
 /* Count mode: what gcp_pools_stats would say. -ENOENT: nothing on that device. */
-int gcp_tally_stats(int device, struct gcp_stats *ret_stats);
-int gcp_tally_device_max(void);
-void gcp_tally_reset_peaks(int device);
+int gcp_call_stats_stats(int device, struct gcp_stats *ret_stats);
+int gcp_call_stats_device_max(void);
+void gcp_call_stats_reset_peaks(int device);
 
 /* Where the figures come from: `pools` in pool mode, NULL in count mode. */
 struct gcp_report {
@@ -114,8 +116,8 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
 
 /* Of these, what is said of pinned memory. */
-void gcp_report_host_text(const struct gcp_host_stats *stats, struct gcp_text *text);
-void gcp_report_host_json(const struct gcp_host_stats *stats, struct gcp_text *text);
+void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text *text);
+void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text *text);
 
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
  * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called

@@ -9,7 +9,7 @@
 
 #include "elfwalk.h"
 #include "hooks.h"
-#include "life.h"
+#include "process_life.h"
 #include "resolve.h"
 
 struct gcp_real gcp_real;
@@ -153,7 +153,7 @@ static void resolve_locked(const struct gcp_elf *found)
 		if (*rows[i].slot)
 			map_add(given, rows[i].entry);
 	}
-	gcp_life_watch_forks();
+	gcp_process_watch_forks();
 }
 
 bool gcp_resolve_complete(void)

@@ -5,7 +5,7 @@
  */
 #include "contexts.h"
 #include "hooks.h"
-#include "life.h"
+#include "process_life.h"
 #include "streams.h"
 
 /* --- begin -------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 {
 	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
 
-	if (gcp_life_state() != GCP_STATE_POOL)
+	if (gcp_process_started_mode() != GCP_RUN_POOL)
 		return begin;
 	begin.ctx = gcp_stream_context(begin.stream);
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
@@ -41,7 +41,7 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 				       begin->stream, (enum gcp_capture_mode)mode,
 				       (int)result);
 	if (begin->capture && result == CUDA_SUCCESS)
-		gcp_stream_note(NULL); /* what it did before says nothing now */
+		gcp_stream_work_given(NULL); /* what it did before says nothing now */
 	return result;
 }
 
@@ -98,7 +98,7 @@ static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thr
 static CUresult capture_begun_to_graph(CUresult result)
 {
 	if (result == CUDA_SUCCESS && gcp_process_capturing())
-		gcp_tracker_by_hand(gcp_process.tracker);
+		gcp_tracker_order_unknown(gcp_process.tracker);
 	return result;
 }
 

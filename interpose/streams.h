@@ -31,7 +31,7 @@ static inline void gcp_stream_used(CUstream stream)
 }
 
 /* Before the calling thread gives work to it. Only while pooling. */
-static inline void gcp_stream_note(CUstream stream)
+static inline void gcp_stream_work_given(CUstream stream)
 {
 	gcp_thread.stream.stream = stream;
 	gcp_thread.stream.gone = gcp_tracker_streams_gone(gcp_process.tracker);

@@ -24,12 +24,12 @@ struct gcp_thread {
 
 	bool exit_registered; /* thread exit will be noticed */
 
-	/* runtime.c: the real cudaMalloc is on the stack, and an allocation
+	/* hooks_runtime.c: the real cudaMalloc is on the stack, and an allocation
 	 * came back from it through the driver's hook, which is sure since then, as
 	 * long as `generation` is the one noted (0: it is not), that the thread's
 	 * current context is the one that the runtime would use. */
 	bool runtime_inside;
-	uint64_t runtime_sure;
+	uint64_t runtime_confirmed;
 
 	/* Of work given while captures were under way. */
 	struct gcp_stream_hint stream;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "contexts.h"
-#include "life.h"
-#include "message.h"
+#include "process_life.h"
+#include "log.h"
 #include "unknown_capture.h"
 
 enum {
@@ -58,10 +58,10 @@ static void step_aside(const char *name)
 	if (!atomic_exchange(&seen, true)) {
 		gcp_unknown_capture_hold();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
-		gcp_message(GCP_LEVEL_WARNING,
-			    "%s begins a capture in a way that this version does not "
-			    "know: from now on every allocation goes to CUDA",
-			    name);
+		gcp_log(GCP_LOG_WARNING,
+			"%s begins a capture in a way that this version does not "
+			"know: from now on every allocation goes to CUDA",
+			name);
 	}
 	pthread_mutex_unlock(&aside_lock);
 }

@@ -3,8 +3,8 @@
  * cache, and the way of a free. What finds none there goes on in grow.c.
  *
  * No lock of the room is held by whoever calls. An allocation that hits takes
- * only its cache's lock and calls no driver function. A free may close a page, and
- * then wait, as plain CUDA does at each: for blocking_free, to regroup or give back
+ * only its cache's lock and calls no driver function. A free may close an epoch, and
+ * then wait, as plain CUDA does at each: for blocking_free, to consolidate or give back
  * what decays, and where no barrier may be set (fence.c).
  */
 #include "cache.h"
@@ -28,7 +28,7 @@ struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 {
 	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
 		return NULL;
-	return gcp_cache_mine(request->heap->pool);
+	return gcp_cache_of_thread(request->heap->pool);
 }
 
 struct gcp_block *gcp_take_cached(const struct gcp_request *request)
@@ -58,7 +58,7 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 
 	/* 0 is one of the large ones here. */
 	if (__builtin_expect(bytes - 1 < classes->largest, 1)) {
-		struct gcp_cache *cache = gcp_cache_mine(pool);
+		struct gcp_cache *cache = gcp_cache_of_thread(pool);
 
 		if (__builtin_expect(cache != NULL, 1))
 			block =
@@ -77,47 +77,47 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 
 /* --- free ---------------------------------------------------------------- */
 
-/* True: the page should be closed. */
+/* True: the epoch should be closed. */
 static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 						   struct gcp_block *block)
 {
 	uint64_t size = block->size;
-	struct gcp_tally mine;
+	struct gcp_stats_delta counted;
 
-	gcp_cache_take_tally(pool, &mine);
+	gcp_cache_take_stats(pool, &counted);
 	pthread_mutex_lock(&pool->lock);
-	gcp_tally_hand_over(pool, &mine);
-	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
-	gcp_tally_hand_over(pool, &pool->tally);
+	gcp_stats_merge(pool, &counted);
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
-	bool due = gcp_regroup_is_due(pool, size);
+	bool due = gcp_consolidation_is_due(pool, size);
 	pthread_mutex_unlock(&pool->lock);
-	return gcp_pages_fill_large(pool, size) || due;
+	return gcp_timeline_fill_large(pool, size) || due;
 }
 
-static void count_held_free(struct gcp_pool *pool)
+static void count_deferred_free(struct gcp_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	pool->stats.held_frees++;
+	pool->stats.deferred_frees++;
 	pthread_mutex_unlock(&pool->lock);
 }
 
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
  * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
- * it that a page is closed. */
-static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t page,
+ * it that an epoch is closed. */
+static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t epoch,
 					      bool close, bool waits)
 {
 	int result = 0;
 
 	if (!waits)
-		return close ? gcp_pages_close_early(pool, true) : 0;
+		return close ? gcp_timeline_close_early(pool, true) : 0;
 	if (pool->pools->config.blocking_free)
-		result = gcp_pages_complete(pool, page);
+		result = gcp_timeline_complete(pool, epoch);
 	else
-		result = gcp_pages_close(pool, page);
+		result = gcp_timeline_close(pool, epoch);
 	if (close && result == 0)
-		result = gcp_pool_regroup(pool);
+		result = gcp_pool_consolidate(pool);
 	if (close && result == 0)
 		result = gcp_pool_decay(pool);
 	if (close && result <= 0 && pool->pools->config.cache_limit)
@@ -128,19 +128,19 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t pa
 static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 			      bool waits)
 {
-	uint64_t page = gcp_pages_tag_behind_rmw(pool);
+	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
 	struct gcp_cache *cache = NULL;
 	bool close;
 
-	block->page = page;
+	block->epoch = epoch;
 	if (__builtin_expect(
 		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0, 0))
-		count_held_free(pool);
+		count_deferred_free(pool);
 	if (block->size_class != GCP_CLASS_NONE)
-		cache = gcp_cache_mine(pool);
+		cache = gcp_cache_of_thread(pool);
 	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
 	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))
-		return free_end(pool, page, close, waits);
+		return free_end(pool, epoch, close, waits);
 	return 0;
 }
 

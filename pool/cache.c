@@ -5,7 +5,7 @@
  * A cache belongs to one thread and one pool. Its lock is there for those who
  * empty it (memory is out, statistics, the pool is dropped); the owner passes
  * freely. Blocks wait in magazines, one for each class (cache.h); each carries its
- * page, so a cached block is no more ready than any other.
+ * epoch, so a cached block is no more ready than any other.
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
@@ -26,7 +26,7 @@ enum {
 	FLUSH_WORTH = 32 << 20,
 };
 
-__thread struct gcp_mine gcp_mine
+__thread struct gcp_tls gcp_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* --- life ------------------------------------------------------------------------ */
@@ -34,8 +34,8 @@ __thread struct gcp_mine gcp_mine
 static void magazine_init(struct gcp_magazine *magazine)
 {
 	*magazine = (struct gcp_magazine){0};
-	magazine->serve_last = &magazine->serve;
-	magazine->fill_last = &magazine->fill;
+	magazine->loaded_last = &magazine->loaded;
+	magazine->previous_last = &magazine->previous;
 }
 
 static struct gcp_cache *cache_create(struct gcp_pool *pool)
@@ -47,7 +47,7 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
-	gcp_own_init(&cache->own);
+	gcp_owner_lock_init(&cache->own);
 	cache->pool = pool;
 	for (uint32_t i = 0; i < count; i++)
 		magazine_init(&cache->magazines[i]);
@@ -64,38 +64,38 @@ struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 
 	if (pool->pools->config.thread_cache_bytes == 0 || pool->slot < 0)
 		return NULL;
-	if (gcp_mine.pools_id != pool->pools->id) {
-		memset(&gcp_mine, 0, sizeof(gcp_mine));
-		gcp_mine.pools_id = pool->pools->id;
+	if (gcp_tls.pools_id != pool->pools->id) {
+		memset(&gcp_tls, 0, sizeof(gcp_tls));
+		gcp_tls.pools_id = pool->pools->id;
 	}
-	if (!gcp_mine.caches[pool->slot])
-		gcp_mine.caches[pool->slot] = cache_create(pool);
-	gcp_mine.cache = gcp_mine.caches[pool->slot];
-	gcp_mine.pool_key = gcp_mine.cache ? pool->key : 0;
+	if (!gcp_tls.caches[pool->slot])
+		gcp_tls.caches[pool->slot] = cache_create(pool);
+	gcp_tls.cache = gcp_tls.caches[pool->slot];
+	gcp_tls.pool_key = gcp_tls.cache ? pool->key : 0;
 	errno = saved;
-	return gcp_mine.cache;
+	return gcp_tls.cache;
 }
 
 /* The calling thread's cache of `pool`, if there is one. */
 static struct gcp_cache *cache_if_any(struct gcp_pool *pool)
 {
-	if (gcp_mine.pools_id != pool->pools->id || pool->slot < 0)
+	if (gcp_tls.pools_id != pool->pools->id || pool->slot < 0)
 		return NULL;
-	return gcp_mine.caches[pool->slot];
+	return gcp_tls.caches[pool->slot];
 }
 
 /* --- the books: cache->own is held ------------------------------------------------ */
 
 static int64_t cache_bytes(const struct gcp_cache *cache)
 {
-	return cache->held - cache->tally.delta[GCP_LEVEL_ALLOCATED];
+	return cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
 }
 
 static void floor_set(struct gcp_cache *cache)
 {
 	int64_t floor = cache->held - cache->limit;
 
-	cache->floor = floor > -GCP_TALLY_LAG ? floor : -GCP_TALLY_LAG;
+	cache->floor = floor > -GCP_STATS_LAG ? floor : -GCP_STATS_LAG;
 }
 
 /* Blocks came or went without being taken or put by the program. */
@@ -105,29 +105,29 @@ static void held_add(struct gcp_cache *cache, int64_t bytes)
 	floor_set(cache);
 }
 
-static void tally_move(struct gcp_cache *cache, struct gcp_tally *ret_tally)
+static void delta_move(struct gcp_cache *cache, struct gcp_stats_delta *ret_delta)
 {
-	cache->held -= cache->tally.delta[GCP_LEVEL_ALLOCATED];
-	*ret_tally = cache->tally;
-	ret_tally->hits = ret_tally->up[GCP_LEVEL_BLOCKS];
-	memset(&cache->tally, 0, sizeof(cache->tally));
+	cache->held -= cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
+	*ret_delta = cache->delta;
+	ret_delta->hits = ret_delta->up[GCP_STATS_LEVEL_BLOCKS];
+	memset(&cache->delta, 0, sizeof(cache->delta));
 	floor_set(cache);
 }
 
-/* The first free into a page: looks up the thread's share of it, once for all frees
+/* The first free into an epoch: looks up the thread's share of it, once for all frees
  * into it. A block counts for its size, and at least for its part in the number of
  * blocks, so that one figure stands for both bounds. */
-void gcp_cache_turn_page(struct gcp_cache *cache, uint64_t page)
+void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 {
 	const struct gcp_config *config = &cache->pool->pools->config;
 	struct gcp_window window = gcp_window_of_thread(cache->pool);
 
-	cache->page = page;
-	cache->page_share = (int64_t)window.page_bytes;
-	cache->page_part = gcp_pages_room(cache->pool, cache->page_share);
-	cache->page_left = cache->page_part;
-	cache->page_least = window.page_bytes / window.page_blocks +
-			    (window.page_bytes % window.page_blocks != 0);
+	cache->epoch = epoch;
+	cache->epoch_share = (int64_t)window.epoch_bytes;
+	cache->epoch_part = gcp_timeline_room(cache->pool, cache->epoch_share);
+	cache->epoch_left = cache->epoch_part;
+	cache->epoch_least = window.epoch_bytes / window.epoch_blocks +
+			     (window.epoch_bytes % window.epoch_blocks != 0);
 	cache->limit = config->thread_cache_bytes > INT64_MAX
 			   ? INT64_MAX
 			   : (int64_t)config->thread_cache_bytes;
@@ -137,33 +137,34 @@ void gcp_cache_turn_page(struct gcp_cache *cache, uint64_t page)
 /* --- magazines: cache->own is held -------------------------------------------------
  */
 
-static void fill_becomes_serve(struct gcp_magazine *magazine)
+static void load_previous(struct gcp_magazine *magazine)
 {
 	uint16_t batch = magazine->batch, misses = magazine->misses;
-	struct gcp_block *fill = magazine->fill, **last = magazine->fill_last;
-	uint16_t count = magazine->fill_count;
+	struct gcp_block *previous = magazine->previous,
+			 **last = magazine->previous_last;
+	uint16_t count = magazine->previous_count;
 
 	magazine_init(magazine);
 	magazine->limit = magazine->batch = batch;
 	magazine->misses = misses;
-	if (!fill)
+	if (!previous)
 		return;
-	magazine->serve = fill;
-	magazine->serve_last = last;
-	magazine->serve_count = count;
+	magazine->loaded = previous;
+	magazine->loaded_last = last;
+	magazine->loaded_count = count;
 }
 
-static void serve_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			struct gcp_chain *chain)
+static void loaded_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
+			 struct gcp_chain *chain)
 {
-	if (!magazine->serve)
+	if (!magazine->loaded)
 		return;
-	held_add(cache, -(int64_t)(magazine->serve_count * magazine->serve->size));
-	gcp_chain_append(chain, magazine->serve, magazine->serve_last,
-			 magazine->serve_count);
-	magazine->serve = NULL;
-	magazine->serve_last = &magazine->serve;
-	magazine->serve_count = 0;
+	held_add(cache, -(int64_t)(magazine->loaded_count * magazine->loaded->size));
+	gcp_chain_append(chain, magazine->loaded, magazine->loaded_last,
+			 magazine->loaded_count);
+	magazine->loaded = NULL;
+	magazine->loaded_last = &magazine->loaded;
+	magazine->loaded_count = 0;
 }
 
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
@@ -171,9 +172,9 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 	for (uint32_t i = 0; i < cache->pool->pools->classes.count; i++) {
 		struct gcp_magazine *magazine = &cache->magazines[i];
 
-		serve_drain(cache, magazine, chain);
-		fill_becomes_serve(magazine);
-		serve_drain(cache, magazine, chain);
+		loaded_drain(cache, magazine, chain);
+		load_previous(magazine);
+		loaded_drain(cache, magazine, chain);
 		magazine->misses = 0;
 	}
 }
@@ -190,34 +191,34 @@ static uint32_t batch_of(uint32_t most)
 	return most > BATCH_LEAST ? BATCH_LEAST : most;
 }
 
-/* `fill` may have grown to a batch, or the cache holds too much: looks how long a batch
- * is by now, and lets the older blocks go if the thread has not taken any since, or
- * holds all it may. What it does take it had better have freed itself: from another
+/* `previous` may have grown to a batch, or the cache holds too much: looks how long a
+ * batch is by now, and lets the older blocks go if the thread has not taken any since,
+ * or holds all it may. What it does take it had better have freed itself: from another
  * thread it would come with cold cache lines. */
 static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    bool over, struct gcp_chain *excess)
 {
 	struct gcp_window window = gcp_window_of_thread(cache->pool);
-	uint32_t most = gcp_window_blocks(&window, magazine->fill->size);
-	uint32_t count = (uint32_t)magazine->fill_count + magazine->serve_count;
+	uint32_t most = gcp_window_blocks(&window, magazine->previous->size);
+	uint32_t count = (uint32_t)magazine->previous_count + magazine->loaded_count;
 	uint32_t batch;
 
 	if (gcp_depot_is_open(cache->pool))
-		most = gcp_cache_batch(cache, magazine->fill->size);
+		most = gcp_cache_batch(cache, magazine->previous->size);
 	if (most > BATCH_MAX)
 		most = BATCH_MAX;
 	batch = batch_of(most);
-	if (magazine->serve &&
-	    (count >= 2 * most || (magazine->fill_count >= batch &&
-				   (over || magazine->serve_count == magazine->seen))))
-		serve_drain(cache, magazine, excess);
-	if (!magazine->serve && magazine->fill_count >= batch)
-		fill_becomes_serve(magazine);
-	magazine->seen = magazine->serve_count;
+	if (magazine->loaded &&
+	    (count >= 2 * most || (magazine->previous_count >= batch &&
+				   (over || magazine->loaded_count == magazine->seen))))
+		loaded_drain(cache, magazine, excess);
+	if (!magazine->loaded && magazine->previous_count >= batch)
+		load_previous(magazine);
+	magazine->seen = magazine->loaded_count;
 	magazine->batch = (uint16_t)batch;
-	magazine->limit =
-	    (uint16_t)(magazine->fill_count < batch ? batch
-						    : magazine->fill_count + batch);
+	magazine->limit = (uint16_t)(magazine->previous_count < batch
+					 ? batch
+					 : magazine->previous_count + batch);
 }
 
 /* --- take and put: the slow halves --------------------------------------------------
@@ -232,26 +233,27 @@ static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-static bool serve_is_ready(const struct gcp_cache *cache,
-			   const struct gcp_magazine *magazine)
+static bool loaded_is_ready(const struct gcp_cache *cache,
+			    const struct gcp_magazine *magazine)
 {
-	return magazine->serve && gcp_page_ready(cache->pool, magazine->serve->page);
+	return magazine->loaded &&
+	       gcp_epoch_ready(cache->pool, magazine->loaded->epoch);
 }
 
 /* What others left for this class, if it is older. cache->own is held. */
-static void serve_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
-			   uint32_t size_class)
+static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
+			    uint32_t size_class)
 {
-	struct gcp_chain chain = {magazine->serve, magazine->serve_last,
-				  magazine->serve_count};
+	struct gcp_chain chain = {magazine->loaded, magazine->loaded_last,
+				  magazine->loaded_count};
 	int64_t had = chain.first ? (int64_t)(chain.count * chain.first->size) : 0;
 
 	if (!gcp_depot_exchange(cache->pool, size_class, &chain))
 		return;
 	held_add(cache, (int64_t)(chain.count * chain.first->size) - had);
-	magazine->serve = chain.first;
-	magazine->serve_last = chain.last;
-	magazine->serve_count = (uint16_t)chain.count;
+	magazine->loaded = chain.first;
+	magazine->loaded_last = chain.last;
+	magazine->loaded_count = (uint16_t)chain.count;
 }
 
 struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
@@ -261,65 +263,65 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 	struct gcp_block *block;
 	bool full = false;
 
-	gcp_own_enter(&cache->own);
+	gcp_owner_lock(&cache->own);
 	magazine->seen = UINT16_MAX;
-	if (!magazine->serve)
-		fill_becomes_serve(magazine);
-	if (!serve_is_ready(cache, magazine))
-		serve_exchange(cache, magazine, size_class);
-	block = serve_is_ready(cache, magazine) ? magazine->serve : NULL;
+	if (!magazine->loaded)
+		load_previous(magazine);
+	if (!loaded_is_ready(cache, magazine))
+		loaded_exchange(cache, magazine, size_class);
+	block = loaded_is_ready(cache, magazine) ? magazine->loaded : NULL;
 	if (block)
 		full = gcp_cache_pop(cache, magazine, block, requested);
-	gcp_own_leave(&cache->own);
+	gcp_owner_unlock(&cache->own);
 	if (full)
-		gcp_cache_hand_over(cache);
+		gcp_cache_merge_stats(cache);
 	return block;
 }
 
 /* After a put that left something to do; others may have emptied the cache since.
- * True: the page should be closed. */
+ * True: the epoch should be closed. */
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 {
 	struct gcp_magazine *magazine = &cache->magazines[size_class];
 	struct gcp_chain excess;
 
 	gcp_chain_init(&excess);
-	gcp_own_enter(&cache->own);
-	bool share = cache->page_left <= 0; /* has been freed */
-	int64_t filled = cache->page_part - cache->page_left;
-	bool full = cache->tally.delta[GCP_LEVEL_ALLOCATED] < -GCP_TALLY_LAG;
+	gcp_owner_lock(&cache->own);
+	bool share = cache->epoch_left <= 0; /* has been freed */
+	int64_t filled = cache->epoch_part - cache->epoch_left;
+	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
 	bool over = cache_bytes(cache) > cache->limit;
 
 	if (share)
-		cache->page_left = cache->page_part = cache->page_share;
-	if (magazine->fill && (over || magazine->fill_count >= magazine->limit))
+		cache->epoch_left = cache->epoch_part = cache->epoch_share;
+	if (magazine->previous && (over || magazine->previous_count >= magazine->limit))
 		magazine_rotate(cache, magazine, over, &excess);
 	bool everything = cache_bytes(cache) > cache->limit;
 	if (everything)
 		cache_drain(cache, &excess);
-	gcp_own_leave(&cache->own);
+	gcp_owner_unlock(&cache->own);
 	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess))) {
 		if (everything || gcp_depot_is_open(cache->pool))
-			gcp_window_pressed(cache->pool);
+			gcp_window_starved(cache->pool);
 		chain_to_heap(cache->pool, &excess);
 	}
 	if (full)
-		gcp_cache_hand_over(cache);
-	return share && gcp_pages_fill(cache->pool, filled);
+		gcp_cache_merge_stats(cache);
+	return share && gcp_timeline_fill(cache->pool, filled);
 }
 
-uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
-			     uint32_t *ret_count)
+uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
+			      uint32_t *ret_count)
 {
 	struct gcp_magazine *magazine = &cache->magazines[size_class];
 	struct gcp_block *block;
 
-	gcp_own_enter(&cache->own);
-	block = magazine->serve ? magazine->serve : magazine->fill;
-	uint64_t page = block ? block->page : 0;
-	*ret_count = (uint32_t)magazine->serve_count + magazine->fill_count;
-	gcp_own_leave(&cache->own);
-	return page;
+	gcp_owner_lock(&cache->own);
+	block = magazine->loaded ? magazine->loaded : magazine->previous;
+	uint64_t epoch = block ? block->epoch : 0;
+	*ret_count = (uint32_t)magazine->loaded_count + magazine->previous_count;
+	gcp_owner_unlock(&cache->own);
+	return epoch;
 }
 
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
@@ -340,18 +342,18 @@ uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *requ
 	struct gcp_pool *pool = cache->pool;
 	uint32_t blocks;
 
-	/* Where nobody is in a hurry they come one at a time, but for those of a
-	 * slab: the heap keeps what is free in one piece. So they do for a thread
+	/* Where no thread is under high churn they come one at a time, but for those of
+	 * a slab: the heap keeps what is free in one piece. So they do for a thread
 	 * that changes its sizes: it would not use the others before its cache is
 	 * full and goes to the heap. */
 	if (!gcp_depot_is_open(pool) ||
-	    (atomic_load_explicit(&pool->hurried, memory_order_relaxed) == 0 &&
+	    (atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) == 0 &&
 	     request->size_class >= pool->pools->classes.slab_count))
 		return 1;
-	gcp_own_enter(&cache->own);
+	gcp_owner_lock(&cache->own);
 	bool seldom = magazine->misses < MISSES_FIRST;
 	magazine->misses += seldom;
-	gcp_own_leave(&cache->own);
+	gcp_owner_unlock(&cache->own);
 	if (seldom)
 		return 1;
 	blocks = gcp_cache_batch(cache, request->size);
@@ -369,58 +371,58 @@ void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain)
 	if (!chain->first)
 		return;
 	magazine = &cache->magazines[chain->first->size_class];
-	gcp_own_enter(&cache->own);
+	gcp_owner_lock(&cache->own);
 	held_add(cache, (int64_t)(chain->count * chain->first->size));
-	*chain->last = magazine->serve;
-	if (!magazine->serve)
-		magazine->serve_last = chain->last;
-	magazine->serve = chain->first;
-	magazine->serve_count += (uint16_t)chain->count;
-	gcp_own_leave(&cache->own);
+	*chain->last = magazine->loaded;
+	if (!magazine->loaded)
+		magazine->loaded_last = chain->last;
+	magazine->loaded = chain->first;
+	magazine->loaded_count += (uint16_t)chain->count;
+	gcp_owner_unlock(&cache->own);
 }
 
 /* --- for others ------------------------------------------------------------------- */
 
 /* The calling thread's own cache, or, with registry_lock, another's. */
-static void cache_enter(struct gcp_cache *cache)
+static void cache_lock(struct gcp_cache *cache)
 {
 	if (cache == cache_if_any(cache->pool))
-		gcp_own_enter(&cache->own);
+		gcp_owner_lock(&cache->own);
 	else
-		gcp_own_visit(&cache->own);
+		gcp_remote_lock(&cache->own);
 }
 
-static void cache_leave(struct gcp_cache *cache)
+static void cache_unlock(struct gcp_cache *cache)
 {
 	if (cache == cache_if_any(cache->pool))
-		gcp_own_leave(&cache->own);
+		gcp_owner_unlock(&cache->own);
 	else
-		gcp_own_depart(&cache->own);
+		gcp_remote_unlock(&cache->own);
 }
 
-void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally)
+void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta)
 {
 	struct gcp_cache *cache = cache_if_any(pool);
 
 	if (!cache) {
-		memset(ret_tally, 0, sizeof(*ret_tally));
+		memset(ret_delta, 0, sizeof(*ret_delta));
 		return;
 	}
-	gcp_own_enter(&cache->own);
-	tally_move(cache, ret_tally);
-	gcp_own_leave(&cache->own);
+	gcp_owner_lock(&cache->own);
+	delta_move(cache, ret_delta);
+	gcp_owner_unlock(&cache->own);
 }
 
-void gcp_cache_hand_over(struct gcp_cache *cache)
+void gcp_cache_merge_stats(struct gcp_cache *cache)
 {
-	struct gcp_tally tally;
+	struct gcp_stats_delta delta;
 
-	cache_enter(cache);
-	tally_move(cache, &tally);
-	cache_leave(cache);
+	cache_lock(cache);
+	delta_move(cache, &delta);
+	cache_unlock(cache);
 
 	pthread_mutex_lock(&cache->pool->lock);
-	gcp_tally_hand_over(cache->pool, &tally);
+	gcp_stats_merge(cache->pool, &delta);
 	pthread_mutex_unlock(&cache->pool->lock);
 }
 
@@ -434,10 +436,10 @@ static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
 		if (cache->pool != pool)
 			continue;
-		cache_enter(cache);
+		cache_lock(cache);
 		bytes += cache_bytes(cache);
 		cache_drain(cache, chain);
-		cache_leave(cache);
+		cache_unlock(cache);
 	}
 	gcp_depot_drain(pool, chain);
 	return bytes;
@@ -452,18 +454,19 @@ static void flush_later(struct gcp_pool *pool, int64_t flushed)
 
 	atomic_store_explicit(&pool->flush_at, flushed < FLUSH_WORTH ? later : at,
 			      memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_in_hurry_at, later, memory_order_relaxed);
+	atomic_store_explicit(&pool->flush_scaled_at, later, memory_order_relaxed);
 }
 
 void gcp_caches_flush_soon(struct gcp_pool *pool)
 {
 	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_in_hurry_at, 0, memory_order_relaxed);
+	atomic_store_explicit(&pool->flush_scaled_at, 0, memory_order_relaxed);
 }
 
-/* For a few small blocks that is too dear, and few threads have no more of them. But
- * many that are idle must not keep much from those that work. Threads in a hurry
- * would take from each other again and again what each needs: the pool may grow. */
+/* For a few small blocks that is too expensive, and few threads have no more of them.
+ * But many that are idle must not keep much from those that work. Threads under high
+ * churn would take from each other again and again what each needs: the pool may grow.
+ */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 {
 	uint64_t reserved =
@@ -475,9 +478,9 @@ bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 		return threads >= FLUSH_THREADS &&
 		       reserved >=
 			   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
-	return atomic_load_explicit(&pool->hurried, memory_order_relaxed) == 0 ||
+	return atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) == 0 ||
 	       reserved >=
-		   atomic_load_explicit(&pool->flush_in_hurry_at, memory_order_relaxed);
+		   atomic_load_explicit(&pool->flush_scaled_at, memory_order_relaxed);
 }
 
 void gcp_caches_flush(struct gcp_pool *pool)
@@ -491,9 +494,9 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pool->pools->registry_lock);
 }
 
-/* The blocks' descriptors are retired with their segments. registry_lock is
+/* The blocks' descriptors are released with their segments. registry_lock is
  * held. */
-void gcp_caches_forget(struct gcp_pool *pool)
+void gcp_caches_reset(struct gcp_pool *pool)
 {
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
@@ -501,7 +504,7 @@ void gcp_caches_forget(struct gcp_pool *pool)
 	(void)caches_drain(pool, &chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
-			gcp_cache_hand_over(cache);
+			gcp_cache_merge_stats(cache);
 }
 
 /* The calling thread's. */
@@ -512,15 +515,16 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_chain_init(&chain);
 	pthread_mutex_lock(&pools->registry_lock);
 	TAILQ_REMOVE(&pools->caches, cache, link);
-	gcp_own_enter(&cache->own);
+	gcp_owner_lock(&cache->own);
 	cache_drain(cache, &chain);
-	gcp_own_leave(&cache->own);
+	gcp_owner_unlock(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
-	/* The next free closes the page if this fills it. */
-	if (cache->page ==
-	    atomic_load_explicit(&cache->pool->pages.open, memory_order_relaxed))
-		(void)gcp_pages_fill(cache->pool, cache->page_part - cache->page_left);
-	gcp_cache_hand_over(cache);
+	/* The next free closes the epoch if this fills it. */
+	if (cache->epoch ==
+	    atomic_load_explicit(&cache->pool->timeline.open, memory_order_relaxed))
+		(void)gcp_timeline_fill(cache->pool,
+					cache->epoch_part - cache->epoch_left);
+	gcp_cache_merge_stats(cache);
 	chain_to_heap(cache->pool, &chain);
 	pthread_mutex_unlock(&pools->registry_lock);
 	free(cache);
@@ -528,12 +532,12 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 
 void gcp_pools_thread_exit(struct gcp_pools *pools)
 {
-	if (gcp_mine.pools_id != pools->id)
+	if (gcp_tls.pools_id != pools->id)
 		return;
 	for (int i = 0; i < GCP_POOL_SLOTS; i++) {
-		if (gcp_mine.caches[i])
-			cache_destroy(pools, gcp_mine.caches[i]);
-		gcp_mine.caches[i] = NULL;
+		if (gcp_tls.caches[i])
+			cache_destroy(pools, gcp_tls.caches[i]);
+		gcp_tls.caches[i] = NULL;
 	}
-	gcp_mine.pool_key = 0;
+	gcp_tls.pool_key = 0;
 }

@@ -4,16 +4,16 @@
  * where the hot path stands.
  *
  * A magazine holds the freed blocks of one class in two chains, oldest first:
- * `serve`, from which allocations take, and `fill`, onto which frees put. When
- * `serve` is used up `fill` takes its place; when `fill` has grown to a batch and
- * `serve` is still there, that goes to others as a whole. So at most two batches
- * stay, and a chain moves in a few instructions, however long it is. A `serve` whose
- * page is not ready is exchanged for what others left earlier, if there is such.
+ * `loaded`, from which allocations take, and `previous`, onto which frees put. When
+ * `loaded` is used up `previous` takes its place; when `previous` has grown to a batch
+ * and `loaded` is still there, that goes to others as a whole. So at most two batches
+ * stay, and a chain moves in a few instructions, however long it is. A `loaded` whose
+ * epoch is not ready is exchanged for what others left earlier, if there is such.
  */
 #ifndef GCP_POOL_CACHE_H
 #define GCP_POOL_CACHE_H
 
-#include "types.h"
+#include "pool_types.h"
 
 /* CACHED blocks by ->next, oldest first. */
 struct gcp_chain {
@@ -24,37 +24,37 @@ struct gcp_chain {
 /* The blocks of one class: cache.h.
  *  C2 each chain is as long as its count says */
 struct gcp_magazine {
-	struct gcp_block *serve; /* taken from; older than fill */
-	struct gcp_block **serve_last;
-	struct gcp_block *fill; /* put onto */
-	struct gcp_block **fill_last;
-	uint16_t serve_count, fill_count;
-	uint16_t limit;  /* of fill_count: then gcp_cache_put_slow looks */
+	struct gcp_block *loaded; /* taken from; older than previous */
+	struct gcp_block **loaded_last;
+	struct gcp_block *previous; /* put onto */
+	struct gcp_block **previous_last;
+	uint16_t loaded_count, previous_count;
+	uint16_t limit;  /* of previous_count: then gcp_cache_put_slow looks */
 	uint16_t batch;  /* so many are left for others at once, or 0 */
-	uint16_t seen;   /* serve_count when that was done last; UINT16_MAX: some
+	uint16_t seen;   /* loaded_count when that was done last; UINT16_MAX: some
 			  * were wanted since */
 	uint16_t misses; /* times the heap was asked since the cache was emptied */
 };
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
  * it. All fields: own.
- *  C1 held - tally.delta[GCP_LEVEL_ALLOCATED] is the sum of the sizes of its
+ *  C1 held - delta.net[GCP_STATS_LEVEL_ALLOCATED] is the sum of the sizes of its
  *     blocks: what it takes and puts is counted once for both */
 struct gcp_cache {
-	struct gcp_own own;
+	struct gcp_owner own;
 	struct gcp_pool *pool;
-	uint64_t page;       /* the page that the next two fields are about */
-	int64_t page_left;   /* bytes that the thread may free into it before it
-			      * adds them up with others' */
-	uint64_t page_least; /* what a block counts there at least */
-	int64_t page_share;  /* the thread's share of a page */
-	int64_t page_part;   /* page_left at first: page_share, or what was missing */
+	uint64_t epoch;       /* the epoch that the next two fields are about */
+	int64_t epoch_left;   /* bytes that the thread may free into it before it
+			       * adds them up with others' */
+	uint64_t epoch_least; /* what a block counts there at least */
+	int64_t epoch_share;  /* the thread's share of an epoch */
+	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
 	int64_t held;
-	int64_t limit;    /* bytes to hold at most */
-	uint32_t in_vain; /* slow takes till it is asked again what is completed */
-	int64_t floor;    /* tally.delta[GCP_LEVEL_ALLOCATED] below this: too much is
-			   * held, or was counted */
-	struct gcp_tally tally;
+	int64_t limit;         /* bytes to hold at most */
+	uint32_t poll_backoff; /* slow takes till it is asked again what is completed */
+	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
+			* held, or was counted */
+	struct gcp_stats_delta delta;
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_magazine magazines[]; /* [class] */
 };
@@ -69,9 +69,9 @@ struct gcp_depot {
 /* --- cache.c, depot.c ------------------------------------------------------------ */
 
 /* Taking and putting: below. */
-/* The page of the block that would be taken next, 0 if none, and how many wait. */
-uint64_t gcp_cache_next_page(struct gcp_cache *cache, uint32_t size_class,
-			     uint32_t *ret_count);
+/* The epoch of the block that would be taken next, 0 if none, and how many wait. */
+uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
+			      uint32_t *ret_count);
 /* So many blocks of one class are a batch, as many as may wait in the cache for the
  * device: half of what it holds at most. */
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
@@ -82,9 +82,9 @@ void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain);
 uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
-void gcp_cache_take_tally(struct gcp_pool *pool, struct gcp_tally *ret_tally);
+void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
-void gcp_cache_hand_over(struct gcp_cache *cache);
+void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
 /* As if they had not been emptied yet: the pool's memory is gone. */
@@ -92,7 +92,7 @@ void gcp_caches_flush_soon(struct gcp_pool *pool);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */
-void gcp_caches_forget(struct gcp_pool *pool);
+void gcp_caches_reset(struct gcp_pool *pool);
 
 /* Whether there is anybody to leave batches for. */
 bool gcp_depot_is_open(const struct gcp_pool *pool);
@@ -111,22 +111,22 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 /* --- the hot path --------------------------------------------------------------- */
 
 /* The calling thread's caches. Those of the pools whose id it names are valid. */
-struct gcp_mine {
+struct gcp_tls {
 	uint64_t pool_key; /* of the pool used last: its cache is `cache` */
 	struct gcp_cache *cache;
 	uint64_t pools_id;
 	struct gcp_cache *caches[GCP_POOL_SLOTS];
 };
-extern __thread struct gcp_mine gcp_mine
+extern __thread struct gcp_tls gcp_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 struct gcp_cache *gcp_cache_find(struct gcp_pool *pool);
 
 /* The calling thread's cache of `pool`, made when needed; NULL: it has none. */
-static inline struct gcp_cache *gcp_cache_mine(struct gcp_pool *pool)
+static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
 {
-	if (__builtin_expect(gcp_mine.pool_key == pool->key, 1))
-		return gcp_mine.cache;
+	if (__builtin_expect(gcp_tls.pool_key == pool->key, 1))
+		return gcp_tls.cache;
 	return gcp_cache_find(pool);
 }
 
@@ -135,25 +135,25 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 				      uint64_t requested);
 bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class);
 /* cache->own is held. */
-void gcp_cache_turn_page(struct gcp_cache *cache, uint64_t page);
+void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch);
 
-/* The head of `serve`, which is ready, becomes USED. cache->own is held. True: the
+/* The head of `loaded`, which is ready, becomes USED. cache->own is held. True: the
  * thread has counted so much that it should be handed over. */
 static inline bool gcp_cache_pop(struct gcp_cache *cache, struct gcp_magazine *magazine,
 				 struct gcp_block *block, uint64_t requested)
 {
-	struct gcp_tally *tally = &cache->tally;
+	struct gcp_stats_delta *delta = &cache->delta;
 
-	magazine->serve = block->next;
-	magazine->serve_count--;
+	magazine->loaded = block->next;
+	magazine->loaded_count--;
 	block->requested = requested;
 	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
-	if (__builtin_expect(!gcp_tally_take(tally, requested, block->size), 1))
+	if (__builtin_expect(!gcp_stats_delta_alloc(delta, requested, block->size), 1))
 		return false;
 	/* So high it was not since the last hand-over, when all was zero: no
 	 * need to ask at other times. */
-	gcp_tally_raise(tally);
-	return tally->delta[GCP_LEVEL_ALLOCATED] > GCP_TALLY_LAG;
+	gcp_stats_delta_raise(delta);
+	return delta->net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
 }
 
 /* A ready block, now USED; NULL: there is none. */
@@ -163,20 +163,21 @@ static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
 	struct gcp_magazine *magazine = &cache->magazines[size_class];
 	struct gcp_block *block;
 
-	gcp_own_enter(&cache->own);
-	block = magazine->serve;
-	if (__builtin_expect(!block || !gcp_page_ready(cache->pool, block->page), 0)) {
-		gcp_own_leave(&cache->own);
+	gcp_owner_lock(&cache->own);
+	block = magazine->loaded;
+	if (__builtin_expect(!block || !gcp_epoch_ready(cache->pool, block->epoch),
+			     0)) {
+		gcp_owner_unlock(&cache->own);
 		return gcp_cache_take_slow(cache, size_class, requested);
 	}
 	bool full = gcp_cache_pop(cache, magazine, block, requested);
-	gcp_own_leave(&cache->own);
+	gcp_owner_unlock(&cache->own);
 	if (__builtin_expect(full, 0))
-		gcp_cache_hand_over(cache);
+		gcp_cache_merge_stats(cache);
 	return block;
 }
 
-/* Takes a block that is CACHED by the caller. True: its page should be closed. Once
+/* Takes a block that is CACHED by the caller. True: its epoch should be closed. Once
  * the cache is left, a flush by another thread may have merged the block away. */
 static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block)
 {
@@ -185,18 +186,19 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 	uint64_t size = block->size;
 
 	block->next = NULL;
-	gcp_own_enter(&cache->own);
-	if (__builtin_expect(cache->page != block->page, 0))
-		gcp_cache_turn_page(cache, block->page);
-	cache->page_left -=
-	    (int64_t)(size > cache->page_least ? size : cache->page_least);
-	gcp_tally_put(&cache->tally, block->requested, size);
-	*magazine->fill_last = block;
-	magazine->fill_last = &block->next;
-	magazine->fill_count++;
-	bool much = cache->page_left <= 0 || magazine->fill_count >= magazine->limit ||
-		    cache->tally.delta[GCP_LEVEL_ALLOCATED] < cache->floor;
-	gcp_own_leave(&cache->own);
+	gcp_owner_lock(&cache->own);
+	if (__builtin_expect(cache->epoch != block->epoch, 0))
+		gcp_cache_enter_epoch(cache, block->epoch);
+	cache->epoch_left -=
+	    (int64_t)(size > cache->epoch_least ? size : cache->epoch_least);
+	gcp_stats_delta_free(&cache->delta, block->requested, size);
+	*magazine->previous_last = block;
+	magazine->previous_last = &block->next;
+	magazine->previous_count++;
+	bool much = cache->epoch_left <= 0 ||
+		    magazine->previous_count >= magazine->limit ||
+		    cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
+	gcp_owner_unlock(&cache->own);
 	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, size_class);
 }
 

@@ -1,5 +1,5 @@
 /*
- * check.c - checks the invariants that types.h numbers; for tests.
+ * check.c - checks the invariants that pool_types.h numbers; for tests.
  *
  * Each check gives NULL or a sentence that names what is broken. Takes the
  * locks itself; while threads allocate and free, only C1 and the lists are
@@ -15,7 +15,7 @@
 	} while (0)
 
 struct sums {
-	uint64_t used, cached, pending, listed, free, holes, leaving;
+	uint64_t used, cached, pending, listed, free, holes, unmapping;
 	uint64_t used_blocks;
 	uint64_t pending_runs; /* of pending, those of slabs: nobody had them */
 	uint64_t segments, unused;
@@ -38,10 +38,10 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->free;
 	case GCP_BLOCK_HOLE:
 		return &sums->holes;
-	case GCP_BLOCK_LEAVING:
-		return &sums->leaving;
+	case GCP_BLOCK_UNMAPPING:
+		return &sums->unmapping;
 	case GCP_BLOCK_MOVING: /* never while nobody holds vmm_lock */
-	case GCP_BLOCK_RETIRED:
+	case GCP_BLOCK_RELEASED:
 	case GCP_BLOCK_RUN:
 		break;
 	}
@@ -73,7 +73,7 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 		MUST(!block->upper ||
 			 atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
 		     "B4: two free neighbours are not merged");
-		MUST(gcp_page_ready(pool, block->page),
+		MUST(gcp_epoch_ready(pool, block->epoch),
 		     "B5: a free block is not ready");
 	}
 	*sum += block->size;
@@ -130,10 +130,11 @@ static const char *chunks_check(const struct gcp_segment *segment)
 		while (block->addr + block->size <= addr)
 			block = block->upper;
 		enum gcp_block_state state = atomic_load(&block->state);
-		MUST(state == GCP_BLOCK_LEAVING ||
+		MUST(state == GCP_BLOCK_UNMAPPING ||
 			 (state == GCP_BLOCK_HOLE) == (segment->chunks[i] == 0),
 		     "S3: a chunk and its handle disagree");
-		MUST(segment->chunks[i] != GCP_LEFT || state == GCP_BLOCK_LEAVING,
+		MUST(segment->chunks[i] != GCP_CHUNK_MOVED ||
+			 state == GCP_BLOCK_UNMAPPING,
 		     "S3: a chunk has left, and its block has not");
 	}
 	return NULL;
@@ -142,7 +143,7 @@ static const char *chunks_check(const struct gcp_segment *segment)
 static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segment,
 				 struct sums *sums)
 {
-	uint64_t at = segment->addr, unmapped = sums->holes + sums->leaving;
+	uint64_t at = segment->addr, unmapped = sums->holes + sums->unmapping;
 
 	for (struct gcp_block *block = segment->first; block; block = block->upper) {
 		const char *broken;
@@ -162,7 +163,7 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 	MUST(at == segment->addr + segment->size,
 	     "S1: blocks do not fill their segment");
 	MUST(segment->mapped ==
-		 segment->size - (sums->holes + sums->leaving - unmapped),
+		 segment->size - (sums->holes + sums->unmapping - unmapped),
 	     "S2: mapped bytes are miscounted");
 	return segment->chunks ? chunks_check(segment) : NULL;
 }
@@ -173,7 +174,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 	struct sums sums = {0};
-	uint64_t reserved = 0, waiting = 0, holes = 0, leaving = 0;
+	uint64_t reserved = 0, waiting = 0, holes = 0, unmapping = 0;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -195,14 +196,14 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	TAILQ_FOREACH (block, &heap->holes, link)
 		holes += block->size;
 	MUST(holes == sums.holes, "B6: a hole is in no list");
-	TAILQ_FOREACH (block, &heap->leaving, link)
-		leaving += block->size;
-	MUST(leaving == sums.leaving, "a leaving block is in no list");
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		unmapping += block->size;
+	MUST(unmapping == sums.unmapping, "an unmapping block is in no list");
 	TAILQ_FOREACH (block, &heap->pending, link) {
 		struct gcp_block *next = TAILQ_NEXT(block, link);
 
-		MUST(!next || next->page >= block->page,
-		     "H3: a younger page stands before an older one");
+		MUST(!next || next->epoch >= block->epoch,
+		     "H3: a younger epoch stands before an older one");
 		waiting += block->size;
 	}
 	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
@@ -219,22 +220,23 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	return NULL;
 }
 
-static const char *pages_check(struct gcp_pool *pool)
+static const char *timeline_check(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
-	uint64_t completed = atomic_load(&pages->completed),
-		 ready = atomic_load(&pages->ready);
+	struct gcp_timeline *timeline = &pool->timeline;
+	uint64_t completed = atomic_load(&timeline->completed),
+		 ready = atomic_load(&timeline->ready);
 	uint64_t last = completed;
 
-	MUST(completed <= ready, "F1: a completed page is not ready");
-	MUST(ready < atomic_load(&pages->open), "F1: the open page is ready");
-	for (uint32_t i = 0; i < pages->count; i++) {
-		uint64_t page = pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].page;
+	MUST(completed <= ready, "F1: a completed epoch is not ready");
+	MUST(ready < atomic_load(&timeline->open), "F1: the open epoch is ready");
+	for (uint32_t i = 0; i < timeline->count; i++) {
+		uint64_t epoch =
+		    timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE].epoch;
 
-		MUST(page > last, "F2: closed pages are out of order");
-		last = page;
+		MUST(epoch > last, "F2: closed epochs are out of order");
+		last = epoch;
 	}
-	MUST(last < atomic_load(&pages->open), "F2: the open page is closed");
+	MUST(last < atomic_load(&timeline->open), "F2: the open epoch is closed");
 	return NULL;
 }
 
@@ -276,16 +278,16 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 		for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
 			const struct gcp_magazine *magazine = &cache->magazines[i];
 
-			MUST(chain_bytes(magazine->serve, magazine->serve_count,
+			MUST(chain_bytes(magazine->loaded, magazine->loaded_count,
 					 &bytes) &&
-				 chain_bytes(magazine->fill, magazine->fill_count,
-					     &bytes),
+				 chain_bytes(magazine->previous,
+					     magazine->previous_count, &bytes),
 			     "C2: a magazine miscounts its blocks");
 		}
-		MUST(bytes == cache->held - cache->tally.delta[GCP_LEVEL_ALLOCATED],
+		MUST(bytes == cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
 		     "C1: a cache miscounts its bytes");
-		for (int i = 0; i < GCP_LEVELS; i++)
-			MUST(cache->tally.delta[i] <= cache->tally.high[i],
+		for (int i = 0; i < GCP_STATS_LEVELS; i++)
+			MUST(cache->delta.net[i] <= cache->delta.high[i],
 			     "T1: a thread has missed a peak");
 		*ret_bytes += (uint64_t)bytes;
 	}
@@ -303,7 +305,7 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 	MUST(stats->allocation.current == sums->used_blocks,
 	     "allocation is not the number of blocks that the program holds");
 	MUST(stats->active_bytes.current == held - sums->pending_runs,
-	     "active_bytes is not what is held or waits for its page");
+	     "active_bytes is not what is held or waits for its epoch");
 	MUST(stats->segment.current == sums->segments, "segments are miscounted");
 	MUST(stats->reserved_bytes.current == sums->reserved,
 	     "reserved_bytes is not the size of all segments");
@@ -325,7 +327,7 @@ static const char *pool_check(struct gcp_pool *pool)
 		broken = heap_check(pool, heap, &sums);
 		MUST(!broken, broken);
 	}
-	broken = pages_check(pool);
+	broken = timeline_check(pool);
 	MUST(!broken, broken);
 	broken = caches_check(pool, &cached);
 	MUST(!broken, broken);
@@ -347,5 +349,5 @@ const char *gcp_pools_check(struct gcp_pools *pools)
 		pthread_mutex_unlock(&pools->registry_lock);
 		pthread_mutex_unlock(&pools->vmm_lock);
 	}
-	return broken ? broken : gcp_host_check(pools);
+	return broken ? broken : gcp_pinned_check(pools);
 }

@@ -6,7 +6,7 @@
  * fits the next request of about that size. Between two powers of two lie
  * class_steps classes of equal distance, each a multiple of 512 bytes.
  */
-#include "types.h"
+#include "pool_types.h"
 
 #include <stdlib.h>
 
@@ -21,14 +21,14 @@ void gcp_config_default(struct gcp_config *config)
 	    .split_limit = 1 << 30,
 	    .window_bytes = 56 << 20,
 	    .window_blocks = 1024,
-	    .page_blocks = 256,
+	    .epoch_blocks = 256,
 	    .thread_cache_bytes = 32 << 20,
 	    .decay_ms = 10 * 1000,
-	    .host = true,
-	    .host_pow2_max = 1 << 20,
-	    .host_steps = 8,
-	    .host_page_blocks = 16,
-	    .host_window = 256 << 20,
+	    .pinned = true,
+	    .pinned_pow2_max = 1 << 20,
+	    .pinned_steps = 8,
+	    .pinned_epoch_blocks = 16,
+	    .pinned_window = 256 << 20,
 	};
 }
 
@@ -76,15 +76,15 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why)
 		why = "a segment must hold the largest size class";
 	else if (config->split_limit < config->segment_bytes)
 		why = "the split limit must not be below the segment size";
-	else if (config->window_blocks < 1 || config->page_blocks < 1)
-		why = "window and page must hold at least one block";
-	else if (config->host_pow2_max < GCP_UNIT ||
-		 (config->host_pow2_max & (config->host_pow2_max - 1)) != 0)
+	else if (config->window_blocks < 1 || config->epoch_blocks < 1)
+		why = "window and epoch must hold at least one block";
+	else if (config->pinned_pow2_max < GCP_UNIT ||
+		 (config->pinned_pow2_max & (config->pinned_pow2_max - 1)) != 0)
 		why = "pinned sizes round to powers of two up to a power of two";
-	else if (config->host_steps < 1 || config->host_steps > 64)
+	else if (config->pinned_steps < 1 || config->pinned_steps > 64)
 		why = "there must be 1 to 64 steps per power of two of pinned sizes";
-	else if (config->host_page_blocks < 1)
-		why = "a page of pinned memory must hold at least one block";
+	else if (config->pinned_epoch_blocks < 1)
+		why = "an epoch of pinned memory must hold at least one block";
 	if (!why)
 		return 0;
 	*ret_why = why;
@@ -135,7 +135,7 @@ int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *confi
 	return 0;
 }
 
-void gcp_classes_finish(struct gcp_classes *classes)
+void gcp_classes_destroy(struct gcp_classes *classes)
 {
 	free(classes->of_units);
 	classes->of_units = NULL;

@@ -1,13 +1,13 @@
 /*
  * decay.c - gives memory back that nothing has used for a while (config.decay_ms).
  *
- * Called by free_end in alloc.c when a free has closed a page, with no lock held. There
- * is no thread that would do it: a program that calls nothing keeps what it has.
+ * Called by free_end in alloc.c when a free has closed an epoch, with no lock held.
+ * There is no thread that would do it: a program that calls nothing keeps what it has.
  *
  * Time is counted in turns, of which GCP_DECAY_TURNS make up that while. A segment that
  * falls idle notes the turn; when so many whole turns have passed since, it goes. So
  * whatever a program uses again within that while stays, every segment of it, and a
- * program that repeats itself within it pays a look at the clock for each page.
+ * program that repeats itself within it pays a look at the clock for each epoch.
  * Segments that are mapped by hand give chunks from anywhere: of those, what was idle
  * at all times of these turns.
  *
@@ -67,14 +67,14 @@ static uint64_t chunks_overdue(const struct gcp_pool *pool)
 
 static bool all_is_done(const struct gcp_pool *pool)
 {
-	return atomic_load(&pool->pages.completed) + 1 >=
-	       atomic_load(&pool->pages.open);
+	return atomic_load(&pool->timeline.completed) + 1 >=
+	       atomic_load(&pool->timeline.open);
 }
 
 static int segments_decay(struct gcp_pool *pool, bool all)
 {
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
-	int result = gcp_pages_poll_all(pool);
+	int result = gcp_timeline_poll_all(pool);
 
 	if (result != 0 || (!all && !all_is_done(pool)))
 		return result;
@@ -83,10 +83,10 @@ static int segments_decay(struct gcp_pool *pool, bool all)
 	gcp_caches_flush(pool);
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_unlink_overdue(&pool->common, GCP_DECAY_TURNS, &list);
-	gcp_slab_dissolve_unused(&pool->common);
+	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	pthread_mutex_unlock(&pool->lock);
-	gcp_segments_give_back(pool, &list);
+	gcp_segments_release(pool, &list);
 	return 0;
 }
 
@@ -117,11 +117,11 @@ int gcp_pool_decay(struct gcp_pool *pool)
 	if (due)
 		result = segments_decay(pool, long_due);
 	if (result == 0 && chunks > 0)
-		(void)gcp_vmm_give_back(pool, chunks);
+		(void)gcp_vmm_release(pool, chunks);
 	return result;
 }
 
-void gcp_decay_forget(struct gcp_pool *pool)
+void gcp_decay_reset(struct gcp_pool *pool)
 {
 	pool->decay.low_bytes = 0;
 	memset(pool->decay.lows, 0, sizeof(pool->decay.lows));

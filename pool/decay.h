@@ -1,6 +1,6 @@
 /*
  * decay.h - what decay.c keeps in a pool, and what it does for alloc.c. Included by
- * types.h only.
+ * pool_types.h only.
  */
 #ifndef GCP_POOL_DECAY_H
 #define GCP_POOL_DECAY_H
@@ -21,10 +21,10 @@ struct gcp_decay {
 };
 
 /* Gives memory back that nothing has used for config.decay_ms. Only inside a free that
- * closed a page, no lock held. 0, or a sticky device error. */
+ * closed an epoch, no lock held. 0, or a sticky device error. */
 int gcp_pool_decay(struct gcp_pool *pool);
 
 /* What was idle in an earlier life says nothing. pool->lock is held. */
-void gcp_decay_forget(struct gcp_pool *pool);
+void gcp_decay_reset(struct gcp_pool *pool);
 
 #endif

@@ -1,24 +1,24 @@
 /*
  * depot.c - batches of freed blocks on their way from threads that free more than
- * they allocate to threads that allocate more, and from one that waits for a page to
+ * they allocate to threads that allocate more, and from one that waits for an epoch to
  * one that can use it, past the heap and its lock.
  *
  * Called by cache.c, which may hold the lock of the thread's own cache. A batch is a
  * chain of CACHED blocks of one class, and its first block says how long it is: handing
- * one over costs a few instructions, whatever it holds. Blocks keep their pages, so one
- * that was taken is no more ready than it was.
+ * one over costs a few instructions, whatever it holds. Blocks keep their epochs, so
+ * one that was taken is no more ready than it was.
  *
  * A depot keeps memory from being merged and used for other sizes: all of a pool's
- * together hold no more than half the window while nobody is in a hurry, and
- * nothing while one thread alone uses the pool and is in no hurry.
+ * together hold no more than half the window while no thread is under high churn, and
+ * nothing while one thread alone uses the pool and is under no high churn.
  */
 #include "cache.h"
 
 enum {
 	CHAINS_TO_PASS = 32,
-	WINDOW_PART = 2,  /* depots hold this part of the window, */
-	HURRIED_PART = 8, /* or, where threads are in a hurry, all of it or this
-			   * part of what is reserved */
+	WINDOW_PART = 2,      /* depots hold this part of the window, */
+	CHURN_SCALE_PART = 8, /* or, where threads are under high churn, all of it or
+			       * this part of what is reserved */
 };
 
 void gcp_chain_init(struct gcp_chain *chain)
@@ -39,7 +39,7 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
 	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
-	       atomic_load_explicit(&pool->hurried, memory_order_relaxed) > 0;
+	       atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) > 0;
 }
 
 static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
@@ -49,9 +49,10 @@ static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
 	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
 	uint64_t most = window.bytes / WINDOW_PART;
 
-	if (atomic_load_explicit(&pool->hurried, memory_order_relaxed) > 0)
-		most = window.bytes > reserved / HURRIED_PART ? window.bytes
-							      : reserved / HURRIED_PART;
+	if (atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) > 0)
+		most = window.bytes > reserved / CHURN_SCALE_PART
+			   ? window.bytes
+			   : reserved / CHURN_SCALE_PART;
 	return gcp_depot_is_open(pool) &&
 	       atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes <=
 		   (int64_t)most;
@@ -65,12 +66,12 @@ static void depot_insert(struct gcp_depot *depot, const struct gcp_chain *chain)
 
 	first->batch.last = chain->last;
 	first->batch.count = chain->count;
-	if (!depot->first || first->page < depot->first->page)
+	if (!depot->first || first->epoch < depot->first->epoch)
 		older = NULL;
-	else if (first->page < older->page)
+	else if (first->epoch < older->epoch)
 		older = depot->first;
 	for (int i = 0; older && older != depot->last && i < CHAINS_TO_PASS; i++) {
-		if (older->batch.next->page > first->page)
+		if (older->batch.next->epoch > first->epoch)
 			break;
 		older = older->batch.next;
 	}
@@ -115,7 +116,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	int64_t given = chain_bytes(chain); /* once it is there others may take it */
 	gcp_spin_lock(&depot->lock);
 	first = depot->first;
-	if (!first || (chain->first && first->page >= chain->first->page)) {
+	if (!first || (chain->first && first->epoch >= chain->first->epoch)) {
 		gcp_spin_unlock(&depot->lock);
 		return false;
 	}

@@ -1,24 +1,24 @@
 /*
- * fence.c - pages of frees, and the fences that make them ready for reuse.
+ * fence.c - epochs of frees, and the fences that make them ready for reuse.
  *
  * THE SAFETY RULE OF THE LIBRARY LIVES HERE.
  *
- * Each free writes the number of the open page into its block (gcp_pages_tag).
- * A page is closed by moving on to the next number and THEN recording a fence:
+ * Each free writes the number of the open epoch into its block (gcp_timeline_stamp).
+ * An epoch is closed by moving on to the next number and THEN recording a fence:
  *
- *      thread that frees                 thread that closes page 7
+ *      thread that frees                 thread that closes epoch 7
  *      -----------------                 -------------------------
  *      submits its last work
  *      full memory fence
- *      reads open == 7, tags block       open = 8
+ *      reads open == 7, stamps block     open = 8
  *                                        records fence behind all submitted work
  *
  * Who read 7 did so before the move to 8, so his work was submitted before the
  * fence was recorded, and the fence covers it. Who reads 8 belongs to the next
- * page. No lock is needed for that, and no list of blocks.
+ * epoch. No lock is needed for that, and no list of blocks.
  *
  * Fences of one context complete in order, so two numbers say everything: all
- * pages <= completed are done; all pages <= ready are done or held back behind
+ * epochs <= completed are done; all epochs <= ready are done or held back behind
  * a barrier that every live context of the process waits at.
  *
  * While a stream captures, `holds` is not zero: no fence is recorded and no
@@ -26,82 +26,83 @@
  * takes too: a capture and a fence exclude each other. Queries and host waits
  * on fences that exist already are legal during a capture and go on.
  *
- * NO NEW WAITS. Pages are closed inside calls that free, because plain CUDA
+ * NO NEW WAITS. Epochs are closed inside calls that free, because plain CUDA
  * would have waited there for all work submitted so far: what later work then
  * waits for is work that plain CUDA had finished by that time. If an allocation
- * closed the page instead, a barrier could hold a kernel back behind another
+ * closed the epoch instead, a barrier could hold a kernel back behind another
  * one that spins until the first has run (as collectives do), and a program
  * that is correct on plain CUDA would hang. Allocations only set barriers on
- * pages that are closed already; when memory is out they may close and wait.
- * A page that an allocation closes to see whether it is done (`early`) is only
+ * epochs that are closed already; when memory is out they may close and wait.
+ * An epoch that an allocation closes to see whether it is done (`early`) is only
  * asked: later work is not held back behind it before a free has closed another.
  * And plain cudaFree waits for its own context only: meanwhile work of another can
  * begin (of the same it cannot: measured), and may be what the kernel waits for, as
  * in collectives over several devices. So with several contexts no barrier is set
- * for reuse: blocks wait until their page is completed, the pool grows, and when
- * very much waits a free waits, too, for pages of long ago.
+ * for reuse: blocks wait until their epoch is completed, the pool grows, and when
+ * very much waits a free waits, too, for epochs of long ago.
  *
- * On drivers without context fences a page is closed by waiting for the
+ * On drivers without context fences an epoch is closed by waiting for the
  * context (`synchronous`).
  */
-#include "types.h"
+#include "pool_types.h"
 
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
 };
 
-uint64_t gcp_pages_tag(struct gcp_pool *pool)
+uint64_t gcp_timeline_stamp(struct gcp_pool *pool)
 {
 	/* The caller's submissions, and whatever he saw of others', must be
 	 * visible to the driver before `open` is read. */
 	atomic_thread_fence(memory_order_seq_cst);
-	return atomic_load_explicit(&pool->pages.open, memory_order_seq_cst);
+	return atomic_load_explicit(&pool->timeline.open, memory_order_seq_cst);
 }
 
-uint64_t gcp_pages_turn(struct gcp_pool *pool)
+uint64_t gcp_timeline_advance(struct gcp_pool *pool)
 {
-	atomic_store_explicit(&pool->pages.filled, 0, memory_order_relaxed);
-	atomic_store_explicit(&pool->pages.early, 0, memory_order_relaxed);
-	uint64_t page = atomic_fetch_add(&pool->pages.open, 1);
+	atomic_store_explicit(&pool->timeline.filled, 0, memory_order_relaxed);
+	atomic_store_explicit(&pool->timeline.early, 0, memory_order_relaxed);
+	uint64_t epoch = atomic_fetch_add(&pool->timeline.open, 1);
 	atomic_thread_fence(memory_order_seq_cst); /* ARM: before the driver looks */
-	return page;
+	return epoch;
 }
 
-/* --- the queue of closed pages: fence_lock is held --------------------------- */
+/* --- the queue of closed epochs: fence_lock is held --------------------------- */
 
-static struct gcp_closed_page *queue_at(struct gcp_pages *pages, uint32_t i)
+static struct gcp_closed_epoch *queue_at(struct gcp_timeline *timeline, uint32_t i)
 {
-	assert(i < pages->count);
-	return &pages->queue[(pages->head + i) % GCP_FENCE_QUEUE];
+	assert(i < timeline->count);
+	return &timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE];
 }
 
-static void raise_to(_Atomic uint64_t *mark, uint64_t page)
+static void raise_to(_Atomic uint64_t *mark, uint64_t epoch)
 {
-	if (atomic_load_explicit(mark, memory_order_relaxed) < page)
-		atomic_store_explicit(mark, page, memory_order_release);
+	if (atomic_load_explicit(mark, memory_order_relaxed) < epoch)
+		atomic_store_explicit(mark, epoch, memory_order_release);
 }
 
-static void pages_completed(struct gcp_pages *pages, uint64_t page)
+static void epochs_completed(struct gcp_timeline *timeline, uint64_t epoch)
 {
-	while (pages->count > 0 && queue_at(pages, 0)->page <= page) {
-		pages->spare[pages->spare_count++] = queue_at(pages, 0)->fence;
-		pages->head = (pages->head + 1) % GCP_FENCE_QUEUE;
-		pages->count--;
+	while (timeline->count > 0 && queue_at(timeline, 0)->epoch <= epoch) {
+		timeline->spare[timeline->spare_count++] = queue_at(timeline, 0)->fence;
+		timeline->head = (timeline->head + 1) % GCP_FENCE_QUEUE;
+		timeline->count--;
 	}
-	raise_to(&pages->completed, page);
-	raise_to(&pages->ready, page);
+	raise_to(&timeline->completed, epoch);
+	raise_to(&timeline->ready, epoch);
 }
 
 /* A spare fence that nobody waits for any more: recorded again, it would make
  * him wait for later work. -1: none. */
-static int spare_find(const struct gcp_pages *pages)
+static int spare_find(const struct gcp_timeline *timeline)
 {
-	for (int i = (int)pages->spare_count - 1; i >= 0 && pages->crowd == 0; i--) {
+	for (int i = (int)timeline->spare_count - 1;
+	     i >= 0 && timeline->more_waiters == 0; i--) {
 		uint32_t slot = 0;
 
 		while (slot < GCP_WAITERS_MAX &&
-		       pages->awaited[slot] != pages->spare[i])
+		       timeline->waiters[slot] != timeline->spare[i])
 			slot++;
 		if (slot == GCP_WAITERS_MAX)
 			return i;
@@ -109,36 +110,37 @@ static int spare_find(const struct gcp_pages *pages)
 	return -1;
 }
 
-/* Makes room in a full queue: of the pages that are ordered every other fence is
+/* Makes room in a full queue: of the epochs that are ordered every other fence is
  * forgotten. They are known to be completed when the next one is. */
-static void queue_thin(struct gcp_pages *pages)
+static void queue_thin(struct gcp_timeline *timeline)
 {
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < pages->count; i++) {
-		struct gcp_closed_page closed = *queue_at(pages, i);
-		bool next_ordered = i + 1 < pages->count &&
-				    queue_at(pages, i + 1)->page <= pages->ordered;
+	for (uint32_t i = 0; i < timeline->count; i++) {
+		struct gcp_closed_epoch closed = *queue_at(timeline, i);
+		bool next_ordered =
+		    i + 1 < timeline->count &&
+		    queue_at(timeline, i + 1)->epoch <= timeline->ordered;
 
 		if (i % 2 == 0 && next_ordered)
-			pages->spare[pages->spare_count++] = closed.fence;
+			timeline->spare[timeline->spare_count++] = closed.fence;
 		else
-			*queue_at(pages, kept++) = closed;
+			*queue_at(timeline, kept++) = closed;
 		if (i % 2 == 0 && next_ordered)
-			queue_at(pages, i + 1)->bytes += closed.bytes;
+			queue_at(timeline, i + 1)->bytes += closed.bytes;
 	}
-	pages->count = kept;
+	timeline->count = kept;
 }
 
 static int fence_take(struct gcp_pool *pool, void **ret_fence)
 {
-	struct gcp_pages *pages = &pool->pages;
-	int spare = spare_find(pages);
+	struct gcp_timeline *timeline = &pool->timeline;
+	int spare = spare_find(timeline);
 
 	if (spare < 0)
 		return GCP_CALL(pool, fence_create, pool->ctx, ret_fence);
-	*ret_fence = pages->spare[spare];
-	pages->spare[spare] = pages->spare[--pages->spare_count];
+	*ret_fence = timeline->spare[spare];
+	timeline->spare[spare] = timeline->spare[--timeline->spare_count];
 	return 0;
 }
 
@@ -147,17 +149,17 @@ static bool is_held(struct gcp_pools *pools)
 	return atomic_load_explicit(&pools->holds, memory_order_relaxed) > 0;
 }
 
-/* Closes the open page by waiting for the whole context. */
+/* Closes the open epoch by waiting for the whole context. */
 static int close_synchronous(struct gcp_pool *pool)
 {
-	uint64_t page = gcp_pages_turn(pool);
+	uint64_t epoch = gcp_timeline_advance(pool);
 	int result = GCP_CALL(pool, ctx_sync, pool->ctx);
 
 	if (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST)
 		return -EBUSY;
 	if (result != 0)
 		return result;
-	pages_completed(&pool->pages, page);
+	epochs_completed(&pool->timeline, epoch);
 	return 0;
 }
 
@@ -169,150 +171,151 @@ static int close_after_failure(struct gcp_pool *pool, int failure)
 		return -EBUSY; /* a capture that nobody told us of */
 	int result = close_synchronous(pool);
 	if (result == 0)
-		pool->pages.synchronous = true;
+		pool->timeline.synchronous = true;
 	return result;
 }
 
-/* Bytes freed into the open page itself. */
-static int64_t filled_now(const struct gcp_pages *pages)
+/* Bytes freed into the open epoch itself. */
+static int64_t filled_now(const struct gcp_timeline *timeline)
 {
-	return atomic_load_explicit(&pages->filled, memory_order_relaxed) -
-	       atomic_load_explicit(&pages->early, memory_order_relaxed);
+	return atomic_load_explicit(&timeline->filled, memory_order_relaxed) -
+	       atomic_load_explicit(&timeline->early, memory_order_relaxed);
 }
 
 static int close_locked(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 	void *fence;
 	int result;
 
 	if (is_held(pool->pools))
 		return -EBUSY;
-	if (pages->synchronous)
+	if (timeline->synchronous)
 		return close_synchronous(pool);
-	if (pages->count == GCP_FENCE_QUEUE)
-		queue_thin(pages);
-	bool no_fence = pages->count + pages->spare_count == GCP_FENCES_MAX &&
-			spare_find(pages) < 0;
-	if (pages->count == GCP_FENCE_QUEUE || no_fence)
-		return 0; /* the page stays open; a later fence covers it too */
+	if (timeline->count == GCP_FENCE_QUEUE)
+		queue_thin(timeline);
+	bool no_fence = timeline->count + timeline->spare_count == GCP_FENCES_MAX &&
+			spare_find(timeline) < 0;
+	if (timeline->count == GCP_FENCE_QUEUE || no_fence)
+		return 0; /* the epoch stays open; a later fence covers it too */
 	result = fence_take(pool, &fence);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		return -EBUSY; /* for now */
 	if (result != 0)
 		return close_after_failure(pool, result);
 
-	int64_t filled = filled_now(pages);
-	uint64_t page = gcp_pages_turn(pool);
-	gcp_streams_page_closed(pool->pools);
-	gcp_window_page_closed(pool);
+	int64_t filled = filled_now(timeline);
+	uint64_t epoch = gcp_timeline_advance(pool);
+	gcp_streams_epoch_closed(pool->pools);
+	gcp_window_epoch_closed(pool);
 	result = GCP_CALL(pool, fence_record, pool->ctx, fence);
 	if (result != 0) {
-		/* `page` has no fence of its own; the next one covers it. */
-		pages->spare[pages->spare_count++] = fence;
+		/* `epoch` has no fence of its own; the next one covers it. */
+		timeline->spare[timeline->spare_count++] = fence;
 		return close_after_failure(pool, result);
 	}
-	pages->count++;
-	*queue_at(pages, pages->count - 1) = (struct gcp_closed_page){
-	    .page = page, .fence = fence, .bytes = filled > 0 ? (uint64_t)filled : 0};
-	pages->freed = page;
+	timeline->count++;
+	*queue_at(timeline, timeline->count - 1) = (struct gcp_closed_epoch){
+	    .epoch = epoch, .fence = fence, .bytes = filled > 0 ? (uint64_t)filled : 0};
+	timeline->freed = epoch;
 	return 0;
 }
 
 /* Asks for one fence only, `depth` places behind the oldest: a query costs up
- * to a microsecond, and if this page is done all older ones are. */
+ * to a microsecond, and if this epoch is done all older ones are. */
 static int poll_locked(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 
 	*ret_advanced = false;
-	if (pages->count == 0)
+	if (timeline->count == 0)
 		return 0;
 	if (depth == GCP_POLL_HALF)
-		depth = pages->count / 2;
-	if (depth >= pages->count)
-		depth = pages->count - 1;
-	struct gcp_closed_page closed = *queue_at(pages, depth);
+		depth = timeline->count / 2;
+	if (depth >= timeline->count)
+		depth = timeline->count - 1;
+	struct gcp_closed_epoch closed = *queue_at(timeline, depth);
 	int result = GCP_CALL(pool, fence_query, closed.fence);
 
 	if (result == GCP_CUDA_NOT_READY)
 		return 0;
 	if (result != 0)
 		return result;
-	pages_completed(pages, closed.page);
+	epochs_completed(timeline, closed.epoch);
 	*ret_advanced = true;
 	return 0;
 }
 
-/* The oldest closed page that covers `page`, or NULL: it is still open. */
-static struct gcp_closed_page *closed_page_covering(struct gcp_pages *pages,
-						    uint64_t page)
+/* The oldest closed epoch that covers `epoch`, or NULL: it is still open. */
+static struct gcp_closed_epoch *closed_epoch_covering(struct gcp_timeline *timeline,
+						      uint64_t epoch)
 {
-	for (uint32_t i = 0; i < pages->count; i++)
-		if (queue_at(pages, i)->page >= page)
-			return queue_at(pages, i);
+	for (uint32_t i = 0; i < timeline->count; i++)
+		if (queue_at(timeline, i)->epoch >= epoch)
+			return queue_at(timeline, i);
 	return NULL;
 }
 
-static bool is_completed(const struct gcp_pages *pages, uint64_t page)
+static bool is_completed(const struct gcp_timeline *timeline, uint64_t epoch)
 {
-	return page <= atomic_load_explicit(&pages->completed, memory_order_relaxed);
+	return epoch <=
+	       atomic_load_explicit(&timeline->completed, memory_order_relaxed);
 }
 
 /* Lets go of fence_lock while the host waits: a kernel may be waiting for what
  * another thread does after its next allocation. */
-static int wait_locked(struct gcp_pool *pool, struct gcp_closed_page closed)
+static int wait_locked(struct gcp_pool *pool, struct gcp_closed_epoch closed)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 	uint32_t slot = 0;
 	int result;
 
-	while (slot < GCP_WAITERS_MAX && pages->awaited[slot])
+	while (slot < GCP_WAITERS_MAX && timeline->waiters[slot])
 		slot++;
 	if (slot < GCP_WAITERS_MAX)
-		pages->awaited[slot] = closed.fence;
+		timeline->waiters[slot] = closed.fence;
 	else
-		pages->crowd++;
+		timeline->more_waiters++;
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	result = GCP_CALL(pool, fence_wait, closed.fence);
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	if (slot < GCP_WAITERS_MAX)
-		pages->awaited[slot] = NULL;
+		timeline->waiters[slot] = NULL;
 	else
-		pages->crowd--;
+		timeline->more_waiters--;
 	if (result == 0)
-		pages_completed(pages, closed.page);
+		epochs_completed(timeline, closed.epoch);
 	return result;
 }
 
-/* Closes the page that is open, whatever it takes: a full queue is waited for. */
+/* Closes the epoch that is open, whatever it takes: a full queue is waited for. */
 static int close_for_completion(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
-	if (pages->count == GCP_FENCE_QUEUE)
-		result = wait_locked(pool, *queue_at(pages, pages->count - 1));
-	uint64_t freed = pages->freed;
+	if (timeline->count == GCP_FENCE_QUEUE)
+		result = wait_locked(pool, *queue_at(timeline, timeline->count - 1));
+	uint64_t freed = timeline->freed;
 	if (result == 0)
 		result = close_locked(pool);
-	pages->freed = freed; /* only he who closes it waits for it */
+	timeline->freed = freed; /* only he who closes it waits for it */
 	return result;
 }
 
-static int complete_locked(struct gcp_pool *pool, uint64_t page)
+static int complete_locked(struct gcp_pool *pool, uint64_t epoch)
 {
-	struct gcp_pages *pages = &pool->pages;
-	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+	struct gcp_timeline *timeline = &pool->timeline;
+	struct gcp_closed_epoch *closed = closed_epoch_covering(timeline, epoch);
 	int result = 0;
 
-	if (is_completed(pages, page))
+	if (is_completed(timeline, epoch))
 		return 0;
 	if (!closed)
 		result = close_for_completion(pool);
-	if (result != 0 || is_completed(pages, page))
+	if (result != 0 || is_completed(timeline, epoch))
 		return result;
-	closed = closed_page_covering(pages, page);
+	closed = closed_epoch_covering(timeline, epoch);
 	return closed ? wait_locked(pool, *closed) : -EBUSY;
 }
 
@@ -328,32 +331,32 @@ static int fence_order(struct gcp_pool *pool, void *fence, bool alone)
 
 /* Where only completion counts, waits. alone: -EXDEV where a context would wait for
  * another's work. */
-static int order_locked(struct gcp_pool *pool, uint64_t page, bool alone)
+static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 {
-	struct gcp_pages *pages = &pool->pages;
-	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+	struct gcp_timeline *timeline = &pool->timeline;
+	struct gcp_closed_epoch *closed = closed_epoch_covering(timeline, epoch);
 
 	if (atomic_load(&pool->pools->completed_only))
-		return complete_locked(pool, page);
-	if (!closed || closed->page > pages->freed || is_held(pool->pools))
+		return complete_locked(pool, epoch);
+	if (!closed || closed->epoch > timeline->freed || is_held(pool->pools))
 		return -EBUSY;
-	uint64_t covered = closed->page;
+	uint64_t covered = closed->epoch;
 	int result = fence_order(pool, closed->fence, alone);
 	if (alone)
-		pages->apart = result == -EXDEV;
+		timeline->multi_context = result == -EXDEV;
 	/* Where some context cannot be made to wait, nothing is ordered and the
 	 * heap grows; an error of this context shows when a fence is queried. */
 	if (result != 0)
 		return result == -EXDEV ? result : -EBUSY;
 	gcp_window_barrier_set(pool);
-	if (pages->ordered < covered)
-		pages->ordered = covered;
-	raise_to(&pages->ready, covered);
+	if (timeline->ordered < covered)
+		timeline->ordered = covered;
+	raise_to(&timeline->ready, covered);
 	return 0;
 }
 
 /* Somebody who obeys no context's queue has appeared: from now on only
- * completed pages are ready. Those ordered so far are waited for, so that all
+ * completed epochs are ready. Those ordered so far are waited for, so that all
  * that is in the free lists is as strong. */
 static int require_completion(struct gcp_pools *pools)
 {
@@ -362,10 +365,10 @@ static int require_completion(struct gcp_pools *pools)
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		int result;
 
-		if (!gcp_pool_visit(pool))
+		if (!gcp_pool_pin(pool))
 			continue;
-		result = complete_locked(pool, pool->pages.ordered);
-		gcp_pool_visit_end(pool);
+		result = complete_locked(pool, pool->timeline.ordered);
+		gcp_pool_unpin(pool);
 		if (result != 0)
 			return result;
 	}
@@ -375,37 +378,37 @@ static int require_completion(struct gcp_pools *pools)
 
 /* --- for the rest of the room --------------------------------------------------- */
 
-/* Somebody else closes a page just now: his fence covers ours as well, or the next
+/* Somebody else closes an epoch just now: his fence covers ours as well, or the next
  * one will. (pthread_mutex_trylock would say the same, but is not in libc.so.6
  * before glibc 2.34.) But he may have been descheduled, and all that is freed
- * meanwhile is of no use: a page that is twice as full as it should be is worth
+ * meanwhile is of no use: an epoch that is twice as full as it should be is worth
  * waiting for him. */
 static bool close_begin(struct gcp_pool *pool)
 {
 	if (!atomic_exchange(&pool->pools->closing, true))
 		return true;
 	struct gcp_window window = gcp_window(pool);
-	return atomic_load_explicit(&pool->pages.filled, memory_order_relaxed) >=
-	       2 * (int64_t)window.page_bytes;
+	return atomic_load_explicit(&pool->timeline.filled, memory_order_relaxed) >=
+	       2 * (int64_t)window.epoch_bytes;
 }
 
 /* Where no barrier may be set: waits until no more is pending than may be. Plain CUDA
  * would have waited for all of it. Lets go of fence_lock meanwhile. */
 static int catch_up_locked(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
-	uint64_t most = gcp_window_apart(pool), bytes = 0;
-	uint32_t i = pages->count;
+	struct gcp_timeline *timeline = &pool->timeline;
+	uint64_t most = gcp_window_multi_context(pool), bytes = 0;
+	uint32_t i = timeline->count;
 
-	if (!pages->apart)
+	if (!timeline->multi_context)
 		return 0;
-	/* The youngest pages of so many bytes may wait; two of them in any case. */
-	while (i > 0 && (pages->count - i < 2 || bytes < most))
-		bytes += queue_at(pages, --i)->bytes;
-	return i > 0 ? wait_locked(pool, *queue_at(pages, i - 1)) : 0;
+	/* The youngest epochs of so many bytes may wait; two of them in any case. */
+	while (i > 0 && (timeline->count - i < 2 || bytes < most))
+		bytes += queue_at(timeline, --i)->bytes;
+	return i > 0 ? wait_locked(pool, *queue_at(timeline, i - 1)) : 0;
 }
 
-int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
+int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_pools *pools = pool->pools;
 	int result = 0;
@@ -413,7 +416,7 @@ int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 	if (is_held(pools) || !close_begin(pool))
 		return 0;
 	pthread_mutex_lock(&pools->fence_lock);
-	if (atomic_load_explicit(&pool->pages.open, memory_order_relaxed) == page)
+	if (atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) == epoch)
 		result = close_locked(pool);
 	atomic_store(&pools->closing, false);
 	if (result == 0)
@@ -422,36 +425,36 @@ int gcp_pages_close(struct gcp_pool *pool, uint64_t page)
 	return result == -EBUSY ? 0 : result;
 }
 
-/* What was freed into it counts towards the page that a free closes next. Else, where
+/* What was freed into it counts towards the epoch that a free closes next. Else, where
  * each allocation closes one, no free ever would, and no barrier be set. */
 static int close_early_locked(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
-	uint64_t freed = pages->freed, open = atomic_load(&pages->open);
-	int64_t filled = atomic_load_explicit(&pages->filled, memory_order_relaxed);
-	int result = pages->synchronous ? 0 : close_locked(pool);
+	struct gcp_timeline *timeline = &pool->timeline;
+	uint64_t freed = timeline->freed, open = atomic_load(&timeline->open);
+	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
+	int result = timeline->synchronous ? 0 : close_locked(pool);
 
-	pages->freed = freed;
-	if (atomic_load(&pages->open) == open)
+	timeline->freed = freed;
+	if (atomic_load(&timeline->open) == open)
 		return result;
-	atomic_fetch_add_explicit(&pages->filled, filled, memory_order_relaxed);
-	atomic_store_explicit(&pages->early, filled, memory_order_relaxed);
+	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
+	atomic_store_explicit(&timeline->early, filled, memory_order_relaxed);
 	return result;
 }
 
-int gcp_pages_close_early(struct gcp_pool *pool, bool full)
+int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 {
-	int64_t least = full ? (int64_t)gcp_window(pool).page_bytes : INT64_MIN;
+	int64_t least = full ? (int64_t)gcp_window(pool).epoch_bytes : INT64_MIN;
 	int result = 0;
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	if (filled_now(&pool->pages) >= least)
+	if (filled_now(&pool->timeline) >= least)
 		result = close_early_locked(pool);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
-int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
+int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	int result = poll_locked(pool, depth, ret_advanced);
@@ -459,114 +462,116 @@ int gcp_pages_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 	return result;
 }
 
-int gcp_pages_poll_all(struct gcp_pool *pool)
+int gcp_timeline_poll_all(struct gcp_pool *pool)
 {
 	bool advanced = true;
 	int result = 0;
 
 	for (uint32_t depth = 0; result == 0 && advanced; depth = 2 * depth + 1)
-		result = gcp_pages_poll(pool, depth, &advanced);
+		result = gcp_timeline_poll(pool, depth, &advanced);
 	return result;
 }
 
-int gcp_pages_make_ready(struct gcp_pool *pool, uint64_t page)
+int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_pools *pools = pool->pools;
 	int result;
 
 	pthread_mutex_lock(&pools->fence_lock);
 	result = require_completion(pools);
-	if (result == 0 && !gcp_page_ready(pool, page)) {
-		if (!closed_page_covering(&pool->pages, page) ||
-		    page > pool->pages.freed)
+	if (result == 0 && !gcp_epoch_ready(pool, epoch)) {
+		if (!closed_epoch_covering(&pool->timeline, epoch) ||
+		    epoch > pool->timeline.freed)
 			result = -EBUSY; /* see NO NEW WAITS above */
 		else
-			result = order_locked(pool, page, true);
+			result = order_locked(pool, epoch, true);
 	}
 	pthread_mutex_unlock(&pools->fence_lock);
 	return result == -EXDEV ? -EBUSY : result;
 }
 
-int gcp_pages_barrier(struct gcp_pool *pool, uint64_t page, bool alone)
+int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 	int result;
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
 	result = require_completion(pool->pools);
-	struct gcp_closed_page *closed = closed_page_covering(pages, page);
+	struct gcp_closed_epoch *closed = closed_epoch_covering(timeline, epoch);
 	if (result == 0 && !atomic_load(&pool->pools->completed_only) &&
-	    !is_completed(pages, page) && (!closed || closed->page > pages->freed))
+	    !is_completed(timeline, epoch) &&
+	    (!closed || closed->epoch > timeline->freed))
 		result = close_locked(pool);
-	if (result == 0 && !is_completed(pages, page))
-		result = order_locked(pool, page, alone);
+	if (result == 0 && !is_completed(timeline, epoch))
+		result = order_locked(pool, epoch, alone);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
-int gcp_pages_complete(struct gcp_pool *pool, uint64_t page)
+int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	int result = complete_locked(pool, page);
+	int result = complete_locked(pool, epoch);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
-void gcp_pages_completed_by_free(struct gcp_pool *pool, uint64_t page)
+void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	pages_completed(&pool->pages, page);
+	epochs_completed(&pool->timeline, epoch);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 }
 
 /* The context is gone and its fences with it: they must not be used again. */
-void gcp_pages_forget(struct gcp_pool *pool)
+void gcp_timeline_reset(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	uint64_t open = gcp_pages_turn(pool);
-	pages->count = 0;
-	pages->spare_count = 0;
-	pages_completed(pages, open);
+	uint64_t open = gcp_timeline_advance(pool);
+	timeline->count = 0;
+	timeline->spare_count = 0;
+	epochs_completed(timeline, open);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 }
 
-/* The context whose pool was leaving does not end. What joined meanwhile did not
+/* The context whose pool was detached does not end. What joined meanwhile did not
  * stand behind the pool's barriers, and who demanded completion passed it by. */
-int gcp_pages_stay(struct gcp_pool *pool)
+int gcp_timeline_reattach(struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	if (!is_completed(pages, pages->ordered) &&
+	if (!is_completed(timeline, timeline->ordered) &&
 	    (atomic_load(&pool->pools->completed_only) || is_held(pool->pools) ||
-	     fence_order(pool, closed_page_covering(pages, pages->ordered)->fence,
+	     fence_order(pool,
+			 closed_epoch_covering(timeline, timeline->ordered)->fence,
 			 false)))
-		result = complete_locked(pool, pages->ordered);
-	atomic_store(&pool->leaving, result != 0);
+		result = complete_locked(pool, timeline->ordered);
+	atomic_store(&pool->detaching, result != 0);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
 /* --- public ---------------------------------------------------------------------- */
 
-/* The youngest closed page that is ordered and, as far as is known, not completed;
+/* The youngest closed epoch that is ordered and, as far as is known, not completed;
  * NULL: there is none. fence_lock is held. */
-static struct gcp_closed_page *closed_page_ordered(struct gcp_pages *pages)
+static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeline)
 {
-	uint32_t i = pages->count;
+	uint32_t i = timeline->count;
 
-	while (i > 0 && queue_at(pages, i - 1)->page > pages->ordered)
+	while (i > 0 && queue_at(timeline, i - 1)->epoch > timeline->ordered)
 		i--;
-	return i > 0 ? queue_at(pages, i - 1) : NULL;
+	return i > 0 ? queue_at(timeline, i - 1) : NULL;
 }
 
 static bool is_any_ordered(struct gcp_pool *pool)
 {
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	bool any = closed_page_ordered(&pool->pages) != NULL;
+	bool any = closed_epoch_ordered(&pool->timeline) != NULL;
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	return any;
 }
@@ -578,18 +583,19 @@ static void pool_joined(struct gcp_pool *pool, void *ctx,
 {
 	/* Fences of a context that may be ending must not be touched. Most calls that
 	 * leave it alive are over in a moment: worth some patience, but no more, for
-	 * its work may wait for this context's. If it stays, gcp_pages_stay follows. */
-	if (!is_any_ordered(pool) || !gcp_pool_visit_patiently(pool))
+	 * its work may wait for this context's. If it stays, gcp_timeline_reattach
+	 * follows. */
+	if (!is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
 		return;
 	pthread_mutex_lock(&pool->pools->fence_lock);
-	struct gcp_closed_page *closed = closed_page_ordered(&pool->pages);
+	struct gcp_closed_epoch *closed = closed_epoch_ordered(&pool->timeline);
 	int result = 0;
 	if (closed && (is_held(pool->pools) || order(ctx, closed->fence) != 0))
 		result = wait_locked(pool, *closed);
 	pthread_mutex_unlock(&pool->pools->fence_lock);
 	if (result != 0)
 		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
-	gcp_pool_visit_end(pool);
+	gcp_pool_unpin(pool);
 }
 
 void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,

@@ -1,18 +1,18 @@
 /*
  * grow.c - the way of an allocation that its thread's cache cannot serve.
  *
- * Called by alloc.c, with no lock held. It looks, from cheap to dear:
+ * Called by alloc.c, with no lock held. It looks, from cheap to expensive:
  *   1. in the thread's own cache (alloc.c)                no lock, no driver
  *   2. in the heap, among what is ready                   pool->lock
- *   3. again, after asking which pages are completed      + a query
+ *   3. again, after asking which epochs are completed      + a query
  *   4. behind a barrier, once enough memory circulates    + a device-side wait
  *   5. in the driver                                      + 50 to 800 us
  *   6. in the driver, after giving back all that is cached (reclaim.c)
  *
  * Between 4 and 5 lies the growth bound: while less than the window is pending
  * new memory is taken, so that work on other streams runs on undisturbed; from
- * then on a barrier on the oldest page that fits, which waits only for work of
- * long ago. The bound decides speed and memory, never safety. No page is closed
+ * then on a barrier on the oldest epoch that fits, which waits only for work of
+ * long ago. The bound decides speed and memory, never safety. No epoch is closed
  * here: fence.c, NO NEW WAITS.
  */
 #include "cache.h"
@@ -42,12 +42,12 @@ static void count_taken(const struct gcp_request *request, struct gcp_block *blo
 		heap->recycled |= block->recycled != GCP_RECYCLED_NOT;
 		block->recycled = GCP_RECYCLED_NOT;
 	}
-	gcp_tally_count(&heap->pool->tally, 1, request->bytes, block->size);
+	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
 	if (hit)
 		heap->pool->stats.hits++;
 	else
 		heap->pool->stats.misses++;
-	gcp_tally_hand_over(heap->pool, &heap->pool->tally);
+	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }
 
 /* What the heap has ready of the same class, for the next allocations of the thread:
@@ -77,13 +77,13 @@ static struct gcp_block *take_from_heap(const struct gcp_request *request, bool 
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t wanted = cache ? gcp_cache_wants(cache, request) : 1;
 	struct gcp_chain stock;
-	struct gcp_tally mine;
+	struct gcp_stats_delta counted;
 	struct gcp_block *block;
 
 	gcp_chain_init(&stock);
-	gcp_cache_take_tally(pool, &mine);
+	gcp_cache_take_stats(pool, &counted);
 	pthread_mutex_lock(&pool->lock);
-	gcp_tally_hand_over(pool, &mine);
+	gcp_stats_merge(pool, &counted);
 	block = gcp_heap_take(request->heap, request->size, request->size_class);
 	if (!block && request->heap->private &&
 	    gcp_heap_adopt(request->heap, gcp_heap_kind(pool, request->size),
@@ -109,7 +109,7 @@ static struct gcp_block *take_anywhere(const struct gcp_request *request)
 
 /* --- barrier or growth --------------------------------------------------- */
 
-/* Bytes, or for slabs blocks, that wait in the heap for their page and could
+/* Bytes, or for slabs blocks, that wait in the heap for their epoch and could
  * serve such a request. pool->lock is held. */
 static bool heap_is_over_window(const struct gcp_request *request,
 				uint64_t cached_bytes)
@@ -134,13 +134,14 @@ static bool heap_is_over_window(const struct gcp_request *request,
 
 /* What lies free in between is better used than memory higher up: blocks that
  * wait are made ready before one is taken, as far as that costs little. A query
- * for each page that was closed; and a barrier, if those are cheap, when a
+ * for each epoch that was closed; and a barrier, if those are cheap, when a
  * window's worth waits. */
-static int settle_pending(const struct gcp_request *request)
+static int poll_pending(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_window window = gcp_window(pool);
-	uint64_t open = atomic_load_explicit(&pool->pages.open, memory_order_relaxed);
+	uint64_t open =
+	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed);
 	uint64_t pending;
 
 	if (request->heap->private || pool->vmm ||
@@ -149,79 +150,79 @@ static int settle_pending(const struct gcp_request *request)
 	pthread_mutex_lock(&pool->lock);
 	gcp_heap_advance(request->heap);
 	pending = request->heap->pending_bytes;
-	bool closed = pending >= window.page_bytes && pool->settled_page != open - 1;
+	bool closed = pending >= window.epoch_bytes && pool->polled_epoch != open - 1;
 	if (closed)
-		pool->settled_page = open - 1;
+		pool->polled_epoch = open - 1;
 	pthread_mutex_unlock(&pool->lock);
 	if (!closed)
 		return 0;
-	int result = gcp_pages_poll_all(pool);
+	int result = gcp_timeline_poll_all(pool);
 	if (result != 0 || window.streams != 1 || pending < window.bytes)
 		return result;
-	result = gcp_pages_make_ready(pool, open - 1);
+	result = gcp_timeline_make_ready(pool, open - 1);
 	return result == -EBUSY ? 0 : result;
 }
 
-static uint64_t older_of(uint64_t page, uint64_t other)
+static uint64_t older_of(uint64_t epoch, uint64_t other)
 {
-	if (page == 0 || other == 0)
-		return page | other;
-	return page < other ? page : other;
+	if (epoch == 0 || other == 0)
+		return epoch | other;
+	return epoch < other ? epoch : other;
 }
 
-/* The oldest page with a block for this request, in the thread's cache or in
+/* The oldest epoch with a block for this request, in the thread's cache or in
  * the heap, if so much is pending already that the heap should not grow. */
-static uint64_t page_worth_a_barrier(const struct gcp_request *request)
+static uint64_t epoch_worth_a_barrier(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_cache *cache = gcp_request_cache(request);
-	uint64_t cached_page = 0, cached_bytes = 0, page = 0;
+	uint64_t cached_epoch = 0, cached_bytes = 0, epoch = 0;
 	uint32_t count = 0;
 
 	if (cache) {
-		cached_page = gcp_cache_next_page(cache, request->size_class, &count);
+		cached_epoch = gcp_cache_next_epoch(cache, request->size_class, &count);
 		cached_bytes = count * request->size +
 			       (uint64_t)atomic_load_explicit(&pool->depot_bytes,
 							      memory_order_relaxed);
 	}
 	struct gcp_window window = gcp_window_of_thread(pool);
-	if (cached_page && count >= gcp_window_blocks(&window, request->size))
-		return cached_page;
+	if (cached_epoch && count >= gcp_window_blocks(&window, request->size))
+		return cached_epoch;
 
 	pthread_mutex_lock(&pool->lock);
 	if (heap_is_over_window(request, cached_bytes))
-		page = older_of(cached_page,
-				gcp_heap_fitting_page(request->heap, request->size,
-						      request->size_class));
+		epoch = older_of(cached_epoch,
+				 gcp_heap_fitting_epoch(request->heap, request->size,
+							request->size_class));
 	pthread_mutex_unlock(&pool->lock);
-	return page;
+	return epoch;
 }
 
 /* The same when the device is full: whatever fits, however little is pending. */
-static uint64_t page_that_fits(const struct gcp_request *request)
+static uint64_t epoch_that_fits(const struct gcp_request *request)
 {
 	struct gcp_cache *cache = gcp_request_cache(request);
-	uint64_t page = 0;
+	uint64_t epoch = 0;
 	uint32_t count;
 
 	if (cache)
-		page = gcp_cache_next_page(cache, request->size_class, &count);
+		epoch = gcp_cache_next_epoch(cache, request->size_class, &count);
 	pthread_mutex_lock(&request->heap->pool->lock);
-	page = older_of(page, gcp_heap_fitting_page(request->heap, request->size,
-						    request->size_class));
+	epoch = older_of(epoch, gcp_heap_fitting_epoch(request->heap, request->size,
+						       request->size_class));
 	pthread_mutex_unlock(&request->heap->pool->lock);
-	return page;
+	return epoch;
 }
 
-static int take_behind_barrier(const struct gcp_request *request, uint64_t page,
+static int take_behind_barrier(const struct gcp_request *request, uint64_t epoch,
 			       struct gcp_block **ret_block)
 {
 	int result;
 
 	*ret_block = NULL;
-	if (page == 0)
+	if (epoch == 0)
 		return 0;
-	result = gcp_pages_make_ready(request->heap->pool, page);
+	result = gcp_timeline_make_ready(request->heap->pool, epoch);
 	if (result == -EBUSY)
 		return 0;
 	if (result == 0)
@@ -299,11 +300,11 @@ static int take_new(const struct gcp_request *request, enum gcp_kind kind,
 	return result;
 }
 
-/* The page up to which the pool's memory should be ready, so that no more than
+/* The epoch up to which the pool's memory should be ready, so that no more than
  * half a window waits; 0: the window is not full. */
-static uint64_t page_beyond_window(struct gcp_pool *pool)
+static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 {
-	uint64_t most = gcp_window(pool).bytes, bytes = 0, page = 0;
+	uint64_t most = gcp_window(pool).bytes, bytes = 0, epoch = 0;
 	struct gcp_block *block;
 
 	pthread_mutex_lock(&pool->lock);
@@ -312,20 +313,20 @@ static uint64_t page_beyond_window(struct gcp_pool *pool)
 				      link)
 		{
 			bytes += block->size;
-			page = block->page;
+			epoch = block->epoch;
 			if (bytes > most / 2)
 				break;
 		}
 	pthread_mutex_unlock(&pool->lock);
-	return page;
+	return epoch;
 }
 
 /* Where memory is mapped by hand, what waits is made ready before memory that is
  * ready is cut up further: the less is cut, the less has to be moved. */
 static int order_beyond_window(struct gcp_pool *pool)
 {
-	uint64_t page = page_beyond_window(pool);
-	int result = page ? gcp_pages_make_ready(pool, page) : 0;
+	uint64_t epoch = epoch_beyond_window(pool);
+	int result = epoch ? gcp_timeline_make_ready(pool, epoch) : 0;
 
 	return result == -EBUSY ? 0 : result;
 }
@@ -341,12 +342,12 @@ static int take_gathered(const struct gcp_request *request,
 	gcp_caches_flush(pool);
 	pthread_mutex_lock(&pool->lock);
 	struct gcp_block *last = TAILQ_LAST(&pool->common.pending, gcp_block_list);
-	bool open = last && last->page >= gcp_pages_tag(pool);
+	bool open = last && last->epoch >= gcp_timeline_stamp(pool);
 	pthread_mutex_unlock(&pool->lock);
 	if (open)
-		result = gcp_pages_close_early(pool, false);
+		result = gcp_timeline_close_early(pool, false);
 	if (result == 0)
-		result = gcp_pages_poll_all(pool);
+		result = gcp_timeline_poll_all(pool);
 	if (result == 0)
 		result = order_beyond_window(pool);
 	if (result == 0)
@@ -381,15 +382,15 @@ static void segment_choose(const struct gcp_request *request, enum gcp_kind *ret
 {
 	struct gcp_pool *pool = request->heap->pool;
 	enum gcp_kind kind = gcp_heap_kind(pool, request->size);
-	uint64_t bytes = segment_bytes(request, kind), regrouped = 0;
+	uint64_t bytes = segment_bytes(request, kind), consolidated = 0;
 
 	if (kind >= GCP_KIND_LARGE && !request->heap->private) {
 		pthread_mutex_lock(&pool->lock);
-		regrouped = gcp_regroup_on_miss(pool, bytes);
+		consolidated = gcp_consolidation_on_miss(pool, bytes);
 		pthread_mutex_unlock(&pool->lock);
 	}
-	*ret_kind = regrouped > bytes ? GCP_KIND_LARGE : kind;
-	*ret_bytes = regrouped > bytes ? regrouped : bytes;
+	*ret_kind = consolidated > bytes ? GCP_KIND_LARGE : kind;
+	*ret_bytes = consolidated > bytes ? consolidated : bytes;
 }
 
 /* Asks for that segment, then for no more than needed. */
@@ -428,7 +429,7 @@ static int grow_after_reclaim(const struct gcp_request *request,
 			      struct gcp_block **ret_block)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	int result = take_behind_barrier(request, page_that_fits(request), ret_block);
+	int result = take_behind_barrier(request, epoch_that_fits(request), ret_block);
 
 	if (result != 0 || *ret_block)
 		return result;
@@ -448,14 +449,14 @@ static int grow_after_reclaim(const struct gcp_request *request,
 
 /* --- allocate ------------------------------------------------------------ */
 
-/* Asks for one page, and for more of them only if that did not help. Once the answer
+/* Asks for one epoch, and for more of them only if that did not help. Once the answer
  * was no (*advanced), asking again is in vain. */
 static int take_after_poll(const struct gcp_request *request,
 			   struct gcp_block *(*take)(const struct gcp_request *request),
 			   bool *advanced, struct gcp_block **ret_block)
 {
 	for (uint32_t depth = 0; *advanced && !*ret_block; depth = 2 * depth + 1) {
-		int result = gcp_pages_poll(request->heap->pool, depth, advanced);
+		int result = gcp_timeline_poll(request->heap->pool, depth, advanced);
 
 		if (result != 0 || !*advanced)
 			return result;
@@ -477,7 +478,7 @@ static int take_after_flush(const struct gcp_request *request,
 	*ret_block = take_from_heap(request, true);
 	if (*ret_block)
 		return 0;
-	return take_behind_barrier(request, page_worth_a_barrier(request), ret_block);
+	return take_behind_barrier(request, epoch_worth_a_barrier(request), ret_block);
 }
 
 /* Whether enough of this class waits in the thread's cache to ask what of it is
@@ -487,13 +488,13 @@ static bool cache_is_full(const struct gcp_request *request, bool ask)
 	struct gcp_cache *cache = gcp_request_cache(request);
 	uint32_t count = 0;
 
-	if (!cache || !gcp_cache_next_page(cache, request->size_class, &count))
+	if (!cache || !gcp_cache_next_epoch(cache, request->size_class, &count))
 		return false;
 	struct gcp_window window = gcp_window_of_thread(request->heap->pool);
 	if (count < (ask ? gcp_cache_batch(cache, request->size)
 			 : gcp_window_blocks(&window, request->size)))
 		return false;
-	gcp_window_pressed(request->heap->pool);
+	gcp_window_starved(request->heap->pool);
 	return true;
 }
 
@@ -502,35 +503,35 @@ static bool cache_is_full(const struct gcp_request *request, bool ask)
 static int take_from_full_cache(const struct gcp_request *request, bool ask,
 				bool *advanced, struct gcp_block **ret_block)
 {
-	enum { TAKES_IN_VAIN = 8 };
+	enum { POLL_BACKOFF = 8 };
 	struct gcp_cache *cache = gcp_request_cache(request);
 	int result;
 
 	if (!ask)
-		return take_behind_barrier(request, page_worth_a_barrier(request),
+		return take_behind_barrier(request, epoch_worth_a_barrier(request),
 					   ret_block);
-	if (cache->in_vain > 0) {
-		cache->in_vain--;
+	if (cache->poll_backoff > 0) {
+		cache->poll_backoff--;
 		return 0;
 	}
 	result = take_after_poll(request, gcp_take_cached, advanced, ret_block);
 	if (!*advanced)
-		cache->in_vain = TAKES_IN_VAIN;
+		cache->poll_backoff = POLL_BACKOFF;
 	return result;
 }
 
 static int gather_ready(struct gcp_pool *pool)
 {
-	int result = gcp_pages_poll_all(pool);
+	int result = gcp_timeline_poll_all(pool);
 
 	return result == 0 ? order_beyond_window(pool) : result;
 }
 
-/* Whether to ask which pages are completed before a barrier is set. Asking costs the
+/* Whether to ask which epochs are completed before a barrier is set. Asking costs the
  * host several times what a barrier costs it; and to the device a barrier is next to
- * nothing when its page is as old as the window, or all work is on one stream. But
+ * nothing when its epoch is as old as the window, or all work is on one stream. But
  * where only completion counts a barrier waits, and one that makes several contexts
- * wait is dear. */
+ * wait is expensive. */
 static bool asks_first(struct gcp_pool *pool)
 {
 	return gcp_window(pool).streams == 0 ||
@@ -548,7 +549,7 @@ static int ask_at_times(struct gcp_pool *pool)
 		BARRIERS_BEFORE_ASKING !=
 	    BARRIERS_BEFORE_ASKING - 1)
 		return 0;
-	return gcp_pages_poll(pool, GCP_POLL_HALF, &advanced);
+	return gcp_timeline_poll(pool, GCP_POLL_HALF, &advanced);
 }
 
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
@@ -563,14 +564,14 @@ int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 	if (result == 0 && !block && request->heap->pool->vmm)
 		result = gather_ready(request->heap->pool);
 	if (result == 0 && !block)
-		result = settle_pending(request);
+		result = poll_pending(request);
 	if (result == 0 && !block)
 		block = take_from_heap(request, true);
 	if (result == 0 && !block && ask)
 		result = take_after_poll(request, take_anywhere, &advanced, &block);
 	if (result == 0 && !block)
-		result =
-		    take_behind_barrier(request, page_worth_a_barrier(request), &block);
+		result = take_behind_barrier(request, epoch_worth_a_barrier(request),
+					     &block);
 	if (result == 0 && !block && !ask)
 		result = take_after_poll(request, take_anywhere, &advanced, &block);
 	if (result == 0 && !block)

@@ -3,13 +3,13 @@
  *
  * Called with pool->lock held. Never calls the driver.
  *
- * A freed block first waits in `pending` (it is nobody's, but its page is not
- * ready). When the page is ready it settles: it merges with free neighbours
+ * A freed block first waits in `pending` (it is nobody's, but its epoch is not
+ * ready). When the epoch is ready it is coalesced: it merges with free neighbours
  * and goes into the tree of its kind. So everything in a tree is ready, and a
- * merged block carries the youngest page of its parts: it is as weak as its
+ * merged block carries the youngest epoch of its parts: it is as weak as its
  * weakest part.
  *
- *      USED --free--> PENDING --page ready--> FREE --lowest fit, split--> USED
+ *      USED --free--> PENDING --epoch ready--> FREE --lowest fit, split--> USED
  *
  * Blocks of slab classes go through slab.c instead of `pending`.
  */
@@ -36,7 +36,7 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->holes);
-	TAILQ_INIT(&heap->leaving);
+	TAILQ_INIT(&heap->unmapping);
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		TAILQ_INIT(&classes[i].list);
 }
@@ -69,16 +69,17 @@ bool gcp_block_is_segment(const struct gcp_block *block)
 }
 
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
-				   uint64_t size, uint64_t page)
+				   uint64_t size, uint64_t epoch)
 {
-	struct gcp_block *block = gcp_meta_take(&segment->pool->pools->block_meta);
+	struct gcp_block *block =
+	    gcp_descriptor_alloc(&segment->pool->pools->block_descriptors);
 
 	if (!block)
 		return NULL;
 	block->addr = addr;
 	block->size = size;
 	block->requested = 0;
-	block->page = page;
+	block->epoch = epoch;
 	block->segment = segment;
 	block->slab = NULL;
 	block->lower = block->upper = NULL;
@@ -91,37 +92,37 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 /* --- merging and splitting ---------------------------------------------------------
  */
 
-void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
-		       struct gcp_block *upper)
+void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
+			      struct gcp_block *upper)
 {
 	assert(lower->addr + lower->size == upper->addr);
 	lower->size += upper->size;
 	lower->upper = upper->upper;
 	if (upper->upper)
 		upper->upper->lower = lower;
-	if (lower->page < upper->page)
-		lower->page = upper->page;
+	if (lower->epoch < upper->epoch)
+		lower->epoch = upper->epoch;
 	if (lower->recycled < upper->recycled)
 		lower->recycled = upper->recycled;
 	gcp_map_clear(pools->map, upper->addr, upper);
-	gcp_block_set_state(upper, GCP_BLOCK_RETIRED);
-	gcp_meta_give(&pools->block_meta, upper);
+	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, upper);
 }
 
-void gcp_block_settle(struct gcp_heap *heap, struct gcp_block *block)
+void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 
 	block->size_class = GCP_CLASS_NONE;
 	if (gcp_block_is_free(block->upper)) {
 		gcp_tree_remove(heap, block->upper);
-		gcp_block_swallow(pools, block, block->upper);
+		gcp_block_coalesce_upper(pools, block, block->upper);
 	}
 	if (gcp_block_is_free(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
 		gcp_tree_remove(heap, lower);
-		gcp_block_swallow(pools, lower, block);
+		gcp_block_coalesce_upper(pools, lower, block);
 		block = lower;
 	}
 	gcp_tree_insert(heap, block);
@@ -133,12 +134,12 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 	struct gcp_block *rest;
 
 	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
-				block->page);
+				block->epoch);
 	if (!rest)
 		return NULL;
 	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
-		gcp_block_set_state(rest, GCP_BLOCK_RETIRED);
-		gcp_meta_give(&pools->block_meta, rest);
+		gcp_block_set_state(rest, GCP_BLOCK_RELEASED);
+		gcp_descriptor_free(&pools->block_descriptors, rest);
 		return NULL;
 	}
 	rest->lower = block;
@@ -190,11 +191,11 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 	return block;
 }
 
-/* Whether an idle segment that was made for blocks of the classes would be spoiled by
+/* Whether an idle segment that was made for blocks of the classes is kept from
  * one so large that the rest of it could not hold another: on a full device what is
  * left over would be missing. */
-static bool is_spoiled(const struct gcp_heap *heap, const struct gcp_block *block,
-		       uint64_t size)
+static bool is_reserved_for_classes(const struct gcp_heap *heap,
+				    const struct gcp_block *block, uint64_t size)
 {
 	return block->segment->classed && !heap->private &&
 	       size > heap->pool->pools->classes.largest &&
@@ -210,7 +211,7 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 		block = huge_fit(heap, size);
 	if (!block)
 		block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
-	while (block && is_spoiled(heap, block, size))
+	while (block && is_reserved_for_classes(heap, block, size))
 		block = gcp_tree_next_fit(block, size);
 	if (!block)
 		return NULL;
@@ -233,7 +234,7 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 	struct gcp_block *block = TAILQ_FIRST(&heap->pending);
 
 	for (int i = 0; i < 4 && block; i++, block = TAILQ_NEXT(block, link)) {
-		if (!gcp_page_ready(heap->pool, block->page))
+		if (!gcp_epoch_ready(heap->pool, block->epoch))
 			return NULL;
 		if (block->size != size || block->size_class != size_class)
 			continue;
@@ -263,8 +264,10 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 		return NULL;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
-	if (heap->pool->regroup.busy_peak < heap->pool->stats.active_bytes.current)
-		heap->pool->regroup.busy_peak = heap->pool->stats.active_bytes.current;
+	if (heap->pool->consolidation.busy_peak <
+	    heap->pool->stats.active_bytes.current)
+		heap->pool->consolidation.busy_peak =
+		    heap->pool->stats.active_bytes.current;
 	return block;
 }
 
@@ -330,7 +333,7 @@ static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
 
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
 	/* What comes from a thread's cache may have waited there for long. */
-	while (older && older->page > block->page)
+	while (older && older->epoch > block->epoch)
 		older = TAILQ_PREV(older, gcp_block_list, link);
 	if (older)
 		TAILQ_INSERT_AFTER(&heap->pending, older, block, link);
@@ -345,14 +348,14 @@ static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
 {
 	if (block->size_class != GCP_CLASS_RUN)
 		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
-	gcp_block_settle(heap, block);
+	gcp_block_coalesce(heap, block);
 }
 
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	if (block->slab)
 		gcp_slab_put(heap, block);
-	else if (gcp_page_ready(heap->pool, block->page))
+	else if (gcp_epoch_ready(heap->pool, block->epoch))
 		block_ready(heap, block);
 	else
 		block_wait(heap, block);
@@ -410,7 +413,7 @@ void gcp_heap_advance(struct gcp_heap *heap)
 	struct gcp_block *block;
 
 	while ((block = TAILQ_FIRST(&heap->pending)) &&
-	       gcp_page_ready(heap->pool, block->page)) {
+	       gcp_epoch_ready(heap->pool, block->epoch)) {
 		TAILQ_REMOVE(&heap->pending, block, link);
 		heap->pending_bytes -= block->size;
 		block_ready(heap, block);
@@ -424,28 +427,28 @@ static bool block_will_be_free(const struct gcp_block *block)
 	return state == GCP_BLOCK_FREE || state == GCP_BLOCK_PENDING;
 }
 
-/* The page that would have to be ready for `block` and what it then merges
+/* The epoch that would have to be ready for `block` and what it then merges
  * with to serve `size`; 0 if even that is too small. */
-static uint64_t span_page(const struct gcp_block *block, uint64_t size)
+static uint64_t span_epoch(const struct gcp_block *block, uint64_t size)
 {
-	uint64_t bytes = block->size, page = block->page;
+	uint64_t bytes = block->size, epoch = block->epoch;
 	const struct gcp_block *other;
 
 	for (other = block->lower; other && bytes < size && block_will_be_free(other);
 	     other = other->lower) {
 		bytes += other->size;
-		page = other->page > page ? other->page : page;
+		epoch = other->epoch > epoch ? other->epoch : epoch;
 	}
 	for (other = block->upper; other && bytes < size && block_will_be_free(other);
 	     other = other->upper) {
 		bytes += other->size;
-		page = other->page > page ? other->page : page;
+		epoch = other->epoch > epoch ? other->epoch : epoch;
 	}
-	return bytes >= size ? page : 0;
+	return bytes >= size ? epoch : 0;
 }
 
-uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
-			       uint32_t size_class)
+uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
+				uint32_t size_class)
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
@@ -453,18 +456,18 @@ uint64_t gcp_heap_fitting_page(struct gcp_heap *heap, uint64_t size,
 
 	if (size_class < heap->pool->pools->classes.slab_count) {
 		block = TAILQ_FIRST(&heap->classes[size_class].list);
-		return block ? block->page : 0;
+		return block ? block->epoch : 0;
 	}
 	TAILQ_FOREACH (block, &heap->pending, link) {
-		uint64_t page = 0;
+		uint64_t epoch = 0;
 
-		if (oldest && block->page >= oldest)
+		if (oldest && block->epoch >= oldest)
 			break;
 		if (block->segment->kind == kind ||
 		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
-			page = span_page(block, size);
-		if (page && (!oldest || page < oldest))
-			oldest = page;
+			epoch = span_epoch(block, size);
+		if (epoch && (!oldest || epoch < oldest))
+			oldest = epoch;
 	}
 	return oldest;
 }

@@ -1,5 +1,5 @@
 /*
- * lock.c - the slow halves of lock.h: waiting, and visiting.
+ * lock.c - the slow halves of lock.h: waiting, and the remote lock.
  */
 #include "lock.h"
 
@@ -25,7 +25,7 @@ void gcp_mutex_init(pthread_mutex_t *mutex)
  * the two threads are. */
 static void pause_for(int turn)
 {
-	const struct timespec nap = {.tv_nsec = 50 * 1000};
+	const struct timespec interval = {.tv_nsec = 50 * 1000};
 
 	if (turn < 100) {
 #if defined(__x86_64__)
@@ -35,7 +35,7 @@ static void pause_for(int turn)
 		sched_yield();
 	} else {
 		int saved = errno;
-		nanosleep(&nap, NULL);
+		nanosleep(&interval, NULL);
 		errno = saved;
 	}
 }
@@ -51,21 +51,21 @@ void gcp_spin_wait(struct gcp_spin *spin)
 	}
 }
 
-/* The owner steps back until the visitor is gone, and tries again. */
-void gcp_own_wait(struct gcp_own *own)
+/* The owner steps back until the remote thread is gone, and tries again. */
+void gcp_owner_wait(struct gcp_owner *own)
 {
 	do {
 		atomic_store_explicit(&own->inside, 0, memory_order_release);
 		for (int turn = 0;
-		     atomic_load_explicit(&own->visited, memory_order_acquire) != 0;
+		     atomic_load_explicit(&own->remote, memory_order_acquire) != 0;
 		     turn++)
 			pause_for(turn);
 		atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
 		atomic_thread_fence(memory_order_seq_cst);
-	} while (atomic_load_explicit(&own->visited, memory_order_acquire) != 0);
+	} while (atomic_load_explicit(&own->remote, memory_order_acquire) != 0);
 }
 
-/* --- visiting ------------------------------------------------------------------ */
+/* --- remote lock ------------------------------------------------------------------ */
 
 /* Registers the process with the kernel when asked for the first time. */
 static bool barrier_everywhere(void)
@@ -83,7 +83,7 @@ static bool barrier_everywhere(void)
 }
 
 /* Whether the kernel has what barrier_everywhere needs. Registering, which takes
- * it some milliseconds, is left to the first visit. */
+ * it some milliseconds, is left to the first remote lock. */
 static bool barrier_is_offered(void)
 {
 #if defined(__x86_64__)
@@ -99,18 +99,18 @@ static bool barrier_is_offered(void)
 #endif
 }
 
-void gcp_own_init(struct gcp_own *own)
+void gcp_owner_lock_init(struct gcp_owner *own)
 {
 	atomic_store(&own->inside, 0);
-	atomic_store(&own->visited, 0);
+	atomic_store(&own->remote, 0);
 	own->fenced = !barrier_is_offered();
 }
 
-void gcp_own_visit(struct gcp_own *own)
+void gcp_remote_lock(struct gcp_owner *own)
 {
-	const struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
+	const struct timespec interval = {.tv_nsec = 10 * 1000 * 1000};
 
-	atomic_store_explicit(&own->visited, 1, memory_order_seq_cst);
+	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
 	if (own->fenced) {
 		atomic_thread_fence(memory_order_seq_cst);
 	} else if (!barrier_everywhere()) {
@@ -119,7 +119,7 @@ void gcp_own_visit(struct gcp_own *own)
 		 * wait in a store buffer, which drains in less than a
 		 * microsecond. */
 		int saved = errno;
-		nanosleep(&nap, NULL);
+		nanosleep(&interval, NULL);
 		errno = saved;
 	}
 	for (int turn = 0;
@@ -127,7 +127,7 @@ void gcp_own_visit(struct gcp_own *own)
 		pause_for(turn);
 }
 
-void gcp_own_depart(struct gcp_own *own)
+void gcp_remote_unlock(struct gcp_owner *own)
 {
-	atomic_store_explicit(&own->visited, 0, memory_order_release);
+	atomic_store_explicit(&own->remote, 0, memory_order_release);
 }

@@ -1,26 +1,26 @@
 /*
  * lock.h - the two small locks of the room. Neither is ever held over a call of
- * the driver, or while waiting for another lock but as types.h says.
+ * the driver, or while waiting for another lock but as pool_types.h says.
  *
  * gcp_spin guards a few instructions against everybody.
  *
- * gcp_own guards what belongs to one thread, its owner, who takes the lock at each
+ * gcp_owner guards what belongs to one thread, its owner, who takes the lock at each
  * allocation and each free; others come once in a while (memory is out, somebody
  * asks for statistics) and pay for both. It is Dekker's:
  *
- *      owner                               visitor
- *      inside = 1                          visited = 1
+ *      owner                               remote thread
+ *      inside = 1                          remote = 1
  *      full barrier                        full barrier
- *      visited? then wait, and again       wait while inside
+ *      remote? then wait, and again        wait while inside
  *
  * Each writes before he reads, so at least one of the two sees the other. A full
  * barrier costs the owner more than all the rest of an allocation that hits, so on
  * x86-64 he executes none: he only keeps the order of his instructions, and the
- * visitor makes every running thread of the process execute a full barrier
+ * remote thread makes every running thread of the process execute a full barrier
  * (membarrier(2)) between his own write and read. Where in the owner's program it
- * strikes does not matter: before he reads `visited`, and he sees the visitor; or
- * after, and then his write of `inside` was before it too, and the visitor sees it.
- * Elsewhere, and where the kernel refuses membarrier, the owner's barrier is his
+ * strikes does not matter: before he reads `remote`, and he sees the remote thread; or
+ * after, and then his write of `inside` was before it too, and the remote thread sees
+ * it. Elsewhere, and where the kernel refuses membarrier, the owner's barrier is his
  * own (`fenced`, which never changes).
  */
 #ifndef GCP_POOL_LOCK_H
@@ -53,20 +53,20 @@ static inline void gcp_spin_unlock(struct gcp_spin *spin)
 	atomic_store_explicit(&spin->taken, 0, memory_order_release);
 }
 
-/* --- gcp_own ------------------------------------------------------------------- */
+/* --- gcp_owner ------------------------------------------------------------------- */
 
-struct gcp_own {
-	_Atomic uint32_t inside;  /* the owner is; written by him */
-	_Atomic uint32_t visited; /* a visitor is; written by visitors, who
-				   * exclude each other: pools->registry_lock */
-	bool fenced;              /* constant */
+struct gcp_owner {
+	_Atomic uint32_t inside; /* the owner is; written by him */
+	_Atomic uint32_t remote; /* a remote thread is; written by remote threads, who
+				  * exclude each other: pools->registry_lock */
+	bool fenced;             /* constant */
 };
 
-void gcp_own_init(struct gcp_own *own);
-void gcp_own_wait(struct gcp_own *own);
+void gcp_owner_lock_init(struct gcp_owner *own);
+void gcp_owner_wait(struct gcp_owner *own);
 
 /* For the owner. */
-static inline void gcp_own_enter(struct gcp_own *own)
+static inline void gcp_owner_lock(struct gcp_owner *own)
 {
 	atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
 	if (__builtin_expect(own->fenced, 0))
@@ -74,17 +74,17 @@ static inline void gcp_own_enter(struct gcp_own *own)
 	else
 		atomic_signal_fence(memory_order_seq_cst);
 	if (__builtin_expect(
-		atomic_load_explicit(&own->visited, memory_order_acquire) != 0, 0))
-		gcp_own_wait(own);
+		atomic_load_explicit(&own->remote, memory_order_acquire) != 0, 0))
+		gcp_owner_wait(own);
 }
 
-static inline void gcp_own_leave(struct gcp_own *own)
+static inline void gcp_owner_unlock(struct gcp_owner *own)
 {
 	atomic_store_explicit(&own->inside, 0, memory_order_release);
 }
 
 /* For others, who hold pools->registry_lock all the while. */
-void gcp_own_visit(struct gcp_own *own);
-void gcp_own_depart(struct gcp_own *own);
+void gcp_remote_lock(struct gcp_owner *own);
+void gcp_remote_unlock(struct gcp_owner *own);
 
 #endif

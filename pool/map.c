@@ -7,7 +7,7 @@
  * start, and are never unmapped, so readers need no lock. Writers hold the
  * pool->lock of the block's pool.
  */
-#include "types.h"
+#include "pool_types.h"
 
 #include <sys/mman.h>
 

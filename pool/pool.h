@@ -1,7 +1,7 @@
 /*
  * pool.h - the one header of pool/: a caching allocator of device memory.
  *
- * Called by capture/ and interpose/. Knows nothing of CUDA but driver.h, of
+ * Called by capture/ and interpose/. Knows nothing of CUDA but driver_table.h, of
  * the environment but struct gcp_config, and of captures but two facts: that
  * fences can be held off (gcp_pools_fences_hold), and that a heap can be
  * private (gcp_heap_create).
@@ -15,8 +15,8 @@
  *   segment   one allocation of the driver
  *   slab      a part of a segment cut into equal small blocks
  *   block     what the program gets: [addr, addr + size)
- *   page      all frees of a pool between two fences; blocks carry its number
- *   fence     an event behind all work of a context that closes a page
+ *   epoch     all frees of a pool between two fences; blocks carry its number
+ *   fence     an event behind all work of a context that closes an epoch
  *
  * Results: 0 good; > 0 the driver's CUresult, untouched; < 0 our -errno.
  * Every function may be called from any thread at any time, unless it says
@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "driver.h"
+#include "driver_table.h"
 
 struct gcp_pools;
 struct gcp_pool;
@@ -54,7 +54,8 @@ struct gcp_config {
 	uint64_t window_bytes;  /* growth bound: freed bytes that may circulate,
 				 * still pending, before a barrier is set */
 	uint32_t window_blocks; /* the same in blocks, of one size */
-	uint32_t page_blocks;   /* a page is closed after so many frees of one thread */
+	uint32_t
+	    epoch_blocks; /* an epoch is closed after so many frees of one thread */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
 	uint64_t cache_limit;        /* most unused bytes kept per pool; 0: no limit */
 	uint32_t decay_ms;           /* milliseconds that memory stays idle before it
@@ -64,15 +65,15 @@ struct gcp_config {
 	bool vmm;            /* segments are mapped by hand where the driver can:
 			      * unused memory anywhere serves any request */
 	bool completed_only; /* never reuse behind a barrier, only after completion */
-	bool host;           /* pinned host memory is pooled */
-	uint64_t host_pow2_max;    /* pinned sizes up to this, a power of two
-				    * itself, round up to a power of two */
-	uint32_t host_steps;       /* larger ones: steps per power of two: 1..64 */
-	uint32_t host_page_blocks; /* frees of pinned memory that share a fence */
-	uint64_t host_window;      /* freed pinned bytes that may wait for the device; a
-				    * free beyond it waits, as plain CUDA's would */
-	uint64_t host_cache_limit; /* most unused pinned bytes kept; 0: no limit */
-	uint64_t host_quota;       /* most pinned bytes held; 0: no limit */
+	bool pinned;         /* pinned host memory is pooled */
+	uint64_t pinned_pow2_max;     /* pinned sizes up to this, a power of two
+				       * itself, round up to a power of two */
+	uint32_t pinned_steps;        /* larger ones: steps per power of two: 1..64 */
+	uint32_t pinned_epoch_blocks; /* frees of pinned memory that share a fence */
+	uint64_t pinned_window; /* freed pinned bytes that may wait for the device; a
+				 * free beyond it waits, as plain CUDA's would */
+	uint64_t pinned_cache_limit; /* most unused pinned bytes kept; 0: no limit */
+	uint64_t pinned_quota;       /* most pinned bytes held; 0: no limit */
 };
 
 void gcp_config_default(struct gcp_config *config);
@@ -103,14 +104,14 @@ struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx);
 
 /* The context is about to be destroyed: from now on nobody gives back, waits for
  * or orders anything in it on his own account, and who does has ended. Then either
- * gcp_pool_drop or, where the context stays, gcp_pool_stay. Blocks until others
+ * gcp_pool_reset or, where the context stays, gcp_pool_reattach. Blocks until others
  * that wait for the device in it have ended; no lock of the caller's. */
-void gcp_pool_leave(struct gcp_pools *pools, void *ctx);
-void gcp_pool_stay(struct gcp_pools *pools, void *ctx);
+void gcp_pool_detach(struct gcp_pools *pools, void *ctx);
+void gcp_pool_reattach(struct gcp_pools *pools, void *ctx);
 
 /* The context is gone, and its memory with it: forgets all blocks, calls no
  * driver function. Later frees of its pointers are foreign (-ENOENT). */
-void gcp_pool_drop(struct gcp_pools *pools, void *ctx);
+void gcp_pool_reset(struct gcp_pools *pools, void *ctx);
 
 /* A context came to life: it must stand behind every barrier that is set and
  * not yet done. Calls `order(ctx, fence)`, which makes the context wait and gives 0.
@@ -129,7 +130,7 @@ void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
  * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota); a sticky device error. */
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
 
-/* Takes a block back, into its common heap's open page or its private heap.
+/* Takes a block back, into its common heap's open epoch or its private heap.
  * 0; -ENOENT: not the start of a block of ours (give it to the real free);
  * -EINVAL: ours, but free already; > 0: freed, and the fence reported this
  * sticky device error. */
@@ -169,7 +170,7 @@ void gcp_pools_thread_exit(struct gcp_pools *pools);
 
 /* --- fences and captures --------------------------------------------------- */
 
-/* While held, no page is closed and no barrier set, in any pool: CUDA would
+/* While held, no epoch is closed and no barrier set, in any pool: CUDA would
  * invalidate the capture. Returns when no fence is being set. Counts: each
  * hold needs one release. Called around the life of every capture. */
 void gcp_pools_fences_hold(struct gcp_pools *pools);
@@ -187,7 +188,7 @@ void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream);
 /* --- private heaps (for capture/) ------------------------------------------ */
 
 /* A heap of its own segments, in this pool. Its blocks never reach the common
- * heap before gcp_heap_surrender. -ENOMEM. */
+ * heap before gcp_heap_release. -ENOMEM. */
 int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
 
 int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
@@ -195,19 +196,20 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
 	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
-	GCP_REUSE_LATER,  /* not before gcp_heap_settle: the order is not known */
+	GCP_REUSE_LATER,  /* not before gcp_heap_release_capture_frees: the order is not
+			     known */
 	GCP_REUSE_NEVER,  /* nor what was freed before: the graph may have used it */
-	GCP_REUSE_FENCED, /* like the common heap: the page must be ready */
+	GCP_REUSE_FENCED, /* like the common heap: the epoch must be ready */
 };
-/* Leaving NOW for LATER, blocks freed so far wait for gcp_heap_settle too: a
- * fork may start before their free. */
+/* Leaving NOW for LATER, blocks freed so far wait for gcp_heap_release_capture_frees
+ * too: a fork may start before their free. */
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse);
 
 /* A capture that used the heap ended: its frees may be allocated again by
  * later captures into this heap. */
-void gcp_heap_settle(struct gcp_heap *heap);
+void gcp_heap_release_capture_frees(struct gcp_heap *heap);
 
-/* The same in parts: blocks that wait for settle, and have no mark yet, get the
+/* The same in parts: blocks that wait for release, and have no mark yet, get the
  * mark `group` (> 0, growing); false: there are none. */
 bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group);
 /* Those with a mark up to `group` may be allocated again at once. */
@@ -218,16 +220,16 @@ void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group);
 bool gcp_heap_was_recycled(struct gcp_heap *heap);
 
 /* Checkpoint and restore of which blocks are live. -ENOMEM. */
-struct gcp_heap_state;
-int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_heap_state **ret_state);
-void gcp_heap_state_destroy(struct gcp_heap_state *state); /* accepts NULL */
+struct gcp_checkpoint;
+int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_checkpoint);
+void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint); /* accepts NULL */
 /* Whether the checkpoint is of this heap, and of this life of it. */
-bool gcp_heap_state_fits(const struct gcp_heap *heap,
-			 const struct gcp_heap_state *state);
+bool gcp_checkpoint_fits(const struct gcp_heap *heap,
+			 const struct gcp_checkpoint *checkpoint);
 /* Exactly the blocks of the checkpoint are the program's again; all others of
- * the heap are free. `state` fits, or is NULL: no block is live. No capture may
+ * the heap are free. `checkpoint` fits, or is NULL: no block is live. No capture may
  * be allocating from the heap. */
-void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_heap_state *state);
+void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_checkpoint *checkpoint);
 
 /* All work submitted from now on, in every context, waits for all work of this
  * pool's context submitted so far. Where a capture forbids that, waits for the
@@ -235,15 +237,15 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_heap_state *state)
  * to be held back if the work is done then. 0, or a sticky device error.
  * GCP_CUDA_OUT_OF_MEMORY: neither device nor host have the least memory that waiting
  * takes; gcp_pools_barriers_due makes up for it. A context that is gone is passed by,
- * and one that may be ending; if that one stays, gcp_pool_stay makes up for it. */
+ * and one that may be ending; if that one stays, gcp_pool_reattach makes up for it. */
 int gcp_pool_barrier(struct gcp_pool *pool);
 /* Sets the barriers that could not be set. Called when a capture has ended. */
 void gcp_pools_barriers_due(struct gcp_pools *pools);
 
 /* Nothing can run on the heap's addresses any more: its free memory passes
- * into the open page of the common heap, live blocks follow when freed.
+ * into the open epoch of the common heap, live blocks follow when freed.
  * `heap` is gone afterwards. */
-void gcp_heap_surrender(struct gcp_heap *heap);
+void gcp_heap_release(struct gcp_heap *heap);
 
 struct gcp_heap_usage {
 	uint64_t reserved_bytes;
@@ -255,9 +257,9 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
 /* --- memory pressure ------------------------------------------------------- */
 
 /* The driver said that device `device` (-1: any) is full. Gives back, in this
- * order and until something was given back: unused segments whose pages are
+ * order and until something was given back: unused segments whose epochs are
  * completed; the driver's own caches; then, waiting for the device, segments
- * with pending pages. Returns the bytes given back. */
+ * with pending epochs. Returns the bytes given back. */
 uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
 
 /* Gives unused segments back until at most `keep_bytes` of unused memory stay
@@ -289,7 +291,7 @@ struct gcp_gauge {
 	X(segment, "segments: allocations of the driver")                              \
 	X(requested_bytes, "bytes the program asked for and holds")                    \
 	X(allocated_bytes, "bytes in blocks held by the program")                      \
-	X(active_bytes, "allocated_bytes plus freed bytes whose page is pending")      \
+	X(active_bytes, "allocated_bytes plus freed bytes whose epoch is pending")     \
 	X(reserved_bytes, "bytes taken from the driver")                               \
 	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")
 
@@ -298,14 +300,15 @@ struct gcp_gauge {
 	X(misses, "allocations that needed new memory from the driver")                \
 	X(alloc_retries, "driver allocations that failed and were tried again")        \
 	X(ooms, "allocations that failed for want of memory")                          \
-	X(pages, "pages closed")                                                       \
+	X(epochs, "epochs closed")                                                     \
 	X(fences, "fences recorded")                                                   \
 	X(barriers, "barriers set: reuse ordered on the device, host not blocked")     \
-	X(waits, "times the host waited for a page")                                   \
+	X(waits, "times the host waited for an epoch")                                 \
 	X(remaps, "allocations served by mapping unused memory to other addresses")    \
 	X(trims, "segments given back to the driver")                                  \
-	X(regroups, "times that idle segments were given back to come again as one")   \
-	X(held_frees, "frees that waited for the end of a capture")
+	X(consolidations,                                                              \
+	  "times that idle segments were given back to come again as one")             \
+	X(deferred_frees, "frees that waited for the end of a capture")
 
 /* Calls of the library into the driver, with the time spent in them. */
 #define GCP_DRIVER_CALLS(X)                                                            \
@@ -354,7 +357,7 @@ int gcp_pools_device_max(struct gcp_pools *pools);
 
 /* --- pinned host memory ------------------------------------------------------ */
 
-/* Pools of pinned memory, host.c. A block belongs to the context that it was
+/* Pools of pinned memory, pinned.c. A block belongs to the context that it was
  * allocated in, and goes with it. The CPU may write into a block at once, and any
  * context can address it, so a freed block is given out again only when all work
  * that any context of the process had when it was freed is completed.
@@ -363,43 +366,43 @@ int gcp_pools_device_max(struct gcp_pools *pools);
  * no context fences, or the configuration says so. The caller then uses the real
  * function. */
 
-struct gcp_host_keep; /* blocks that graphs can address; see below */
+struct gcp_pinned_set; /* blocks that graphs can address; see below */
 
 /* Gives at least `bytes` (> 0) of pinned memory of class `flags` (those of
- * cuMemHostAlloc). It is kept by `keep` from then on, unless that is NULL.
+ * cuMemHostAlloc). It is kept by `set` from then on, unless that is NULL.
  * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota), after everything unused that helps
  * was given back; -ENOMEM; -ENOSYS; a sticky device error. */
-int gcp_host_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
-		   struct gcp_host_keep *keep, void **ret_p);
+int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
+		     struct gcp_pinned_set *set, void **ret_p);
 
 /* Takes a block back. Beyond the window it waits until the oldest work that may
  * still use freed blocks is done, never for more than plain CUDA would.
  * 0; -ENOENT: not the start of a block of ours; -EINVAL: ours, but free already;
  * > 0: freed, and a fence reported this sticky device error. */
-int gcp_host_free(struct gcp_pools *pools, void *p);
+int gcp_pinned_free(struct gcp_pools *pools, void *p);
 
 /* What the program asked for, if `p` is the start of a block that it holds; else
  * -ENOENT. */
-int gcp_host_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested);
+int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested);
 
-/* Blocks given out with a keep are given to nobody else while it lives, freed or
+/* Blocks given out with a pinned set are given to nobody else while it lives, freed or
  * not: a graph reads and writes them whenever it is launched, and host code fills
  * them then, which no capture sees. -ENOMEM. */
-int gcp_host_keep_create(struct gcp_pools *pools, struct gcp_host_keep **ret_keep);
+int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_keep);
 /* Nothing can be launched any more that addresses its blocks: those that are free
- * wait for a fence, those that the program holds follow when freed. `keep` is gone
+ * wait for a fence, those that the program holds follow when freed. `set` is gone
  * afterwards. Accepts NULL. */
-void gcp_host_keep_surrender(struct gcp_host_keep *keep);
+void gcp_pinned_set_release(struct gcp_pinned_set *set);
 
 /* Gives unused pinned memory back to the driver until at most `keep_bytes` of it
  * stay. May wait for the device. Returns the bytes given back. */
-uint64_t gcp_host_trim(struct gcp_pools *pools, uint64_t keep_bytes);
+uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes);
 
-/* Looks which pages of freed pinned memory are completed, closing the open one if
+/* Looks which epochs of freed pinned memory are completed, closing the open one if
  * nothing forbids it. Never waits. True: some are not yet. */
-bool gcp_host_poll(struct gcp_pools *pools);
+bool gcp_pinned_poll(struct gcp_pools *pools);
 
-#define GCP_HOST_GAUGES(X)                                                             \
+#define GCP_PINNED_GAUGES(X)                                                           \
 	X(allocations, "pinned blocks taken from the driver")                          \
 	X(allocated_bytes, "bytes in them")                                            \
 	X(active_requests, "of these blocks, those held by the program")               \
@@ -407,58 +410,58 @@ bool gcp_host_poll(struct gcp_pools *pools);
 	X(requested_bytes, "bytes the program asked for and holds")                    \
 	X(private_bytes, "of allocated_bytes, those kept for graphs")
 
-#define GCP_HOST_COUNTERS(X)                                                           \
+#define GCP_PINNED_COUNTERS(X)                                                         \
 	X(hits, "allocations served without the driver")                               \
 	X(misses, "allocations that needed new memory from the driver")                \
 	X(alloc_retries, "driver allocations that failed and were tried again")        \
 	X(ooms, "allocations that failed for want of memory")                          \
-	X(pages, "pages closed, each with a fence in every context")                   \
+	X(epochs, "epochs closed, each with a fence in every context")                 \
 	X(waits, "frees that waited for the device")                                   \
 	X(trims, "blocks given back to the driver")                                    \
-	X(held_frees, "frees that waited for the end of a capture")
+	X(deferred_frees, "frees that waited for the end of a capture")
 
 /* Calls of the library into the driver. A fence here is one in every context. */
-#define GCP_HOST_CALLS(X)                                                              \
+#define GCP_PINNED_CALLS(X)                                                            \
 	X(host_alloc)                                                                  \
 	X(host_free)                                                                   \
 	X(host_fence_record) X(host_fence_query) X(host_fence_wait)
 
-struct gcp_host_time {
+struct gcp_pinned_time {
 	uint64_t count, total_ns, max_ns, min_ns;
 };
 
-enum { GCP_HOST_POWERS = 64 };
+enum { GCP_PINNED_POWERS = 64 };
 
-struct gcp_host_stats {
+struct gcp_pinned_stats {
 #define GCP_X(name, meaning) struct gcp_gauge name;
-	GCP_HOST_GAUGES(GCP_X)
+	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
 #define GCP_X(name, meaning) uint64_t name;
-	GCP_HOST_COUNTERS(GCP_X)
+	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
-#define GCP_X(name) struct gcp_host_time name;
-	GCP_HOST_CALLS(GCP_X)
+#define GCP_X(name) struct gcp_pinned_time name;
+	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X
 	/* Blocks of [2^i, 2^(i+1)) bytes: taken from the driver; held. */
-	uint64_t bucket_allocation[GCP_HOST_POWERS];
-	uint64_t bucket_active[GCP_HOST_POWERS];
+	uint64_t bucket_allocation[GCP_PINNED_POWERS];
+	uint64_t bucket_active[GCP_PINNED_POWERS];
 };
 
 /* Exact, peaks too. -ENOSYS. */
-int gcp_host_stats(struct gcp_pools *pools, struct gcp_host_stats *ret_stats);
+int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats);
 /* Peaks become what is current; totals, counters and times become zero. */
-void gcp_host_reset_peaks(struct gcp_pools *pools);
-void gcp_host_reset_accumulated(struct gcp_pools *pools);
+void gcp_pinned_reset_peaks(struct gcp_pools *pools);
+void gcp_pinned_reset_accumulated(struct gcp_pools *pools);
 
 /* As gcp_pools_check, which calls it. */
-const char *gcp_host_check(struct gcp_pools *pools);
+const char *gcp_pinned_check(struct gcp_pools *pools);
 
 /* Sleeps for 50 us or a little more. Leaves errno alone. */
-void gcp_nap(void);
+void gcp_backoff(void);
 
 /* --- checking -------------------------------------------------------------- */
 
-/* Checks every invariant of every structure (types.h numbers them). Returns
+/* Checks every invariant of every structure (pool_types.h numbers them). Returns
  * NULL or a static sentence that names the broken one. For tests. */
 const char *gcp_pools_check(struct gcp_pools *pools);
 

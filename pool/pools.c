@@ -6,14 +6,14 @@
  * pointers to it in their caches.
  */
 #include "cache.h"
-#include "host_types.h"
+#include "pinned_types.h"
 #include "vmm.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 
-static void *pages_map(size_t bytes)
+static void *zeroed_map(size_t bytes)
 {
 	int saved = errno;
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -32,26 +32,27 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 
 	if (gcp_config_check(config, &why) != 0)
 		return -EINVAL;
-	pools = pages_map(sizeof(*pools));
+	pools = zeroed_map(sizeof(*pools));
 	if (!pools)
 		return -ENOMEM;
 	pools->id = atomic_fetch_add(&last_id, 1) + 1;
 	pools->config = *config;
 	pools->driver = *driver;
 	pools->completed_only = config->completed_only;
-	gcp_meta_init(&pools->block_meta, sizeof(struct gcp_block));
-	gcp_meta_init(&pools->segment_meta, sizeof(struct gcp_segment));
-	gcp_meta_init(&pools->slab_meta, sizeof(struct gcp_slab));
+	gcp_descriptor_pool_init(&pools->block_descriptors, sizeof(struct gcp_block));
+	gcp_descriptor_pool_init(&pools->segment_descriptors,
+				 sizeof(struct gcp_segment));
+	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
 	TAILQ_INIT(&pools->caches);
 	pthread_mutex_init(&pools->vmm_lock, NULL);
 	pthread_mutex_init(&pools->registry_lock, NULL);
 	gcp_mutex_init(&pools->fence_lock);
 	pools->map = gcp_map_create();
 	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
-	    gcp_host_create(pools) != 0) {
+	    gcp_pinned_create(pools) != 0) {
 		if (pools->map)
 			gcp_map_destroy(pools->map);
-		gcp_classes_finish(&pools->classes);
+		gcp_classes_destroy(&pools->classes);
 		munmap(pools, sizeof(*pools));
 		return -ENOMEM;
 	}
@@ -69,7 +70,7 @@ struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 
 	/* One that leaves is of a context that may be gone already: the handle
 	 * may be another one's by now. */
-	while (pool && (!pool->live || pool->leaving || pool->ctx != ctx))
+	while (pool && (!pool->live || pool->detaching || pool->ctx != ctx))
 		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
 	return pool;
 }
@@ -78,10 +79,10 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
 	static _Atomic uint64_t last_key;
 	uint32_t count = pools->classes.slab_count;
-	struct gcp_pool *pool = pages_map(sizeof(*pool));
+	struct gcp_pool *pool = zeroed_map(sizeof(*pool));
 	struct gcp_class_list *classes =
-	    pages_map((count ? count : 1) * sizeof(*classes));
-	struct gcp_depot *depots = pages_map(pools->classes.count * sizeof(*depots));
+	    zeroed_map((count ? count : 1) * sizeof(*classes));
+	struct gcp_depot *depots = zeroed_map(pools->classes.count * sizeof(*depots));
 
 	if (!pool || !classes || !depots) {
 		if (pool)
@@ -99,13 +100,13 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	gcp_mutex_init(&pool->lock);
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
-	TAILQ_INIT(&pool->lost);
-	atomic_store(&pool->pages.open, GCP_PAGE_FIRST);
-	atomic_store(&pool->pages.completed, GCP_PAGE_FIRST - 1);
-	pool->dear_completed = GCP_PAGE_FIRST;
-	atomic_store(&pool->pages.ready, GCP_PAGE_FIRST - 1);
+	TAILQ_INIT(&pool->orphans);
+	atomic_store(&pool->timeline.open, GCP_EPOCH_FIRST);
+	atomic_store(&pool->timeline.completed, GCP_EPOCH_FIRST - 1);
+	pool->scaled_completed = GCP_EPOCH_FIRST;
+	atomic_store(&pool->timeline.ready, GCP_EPOCH_FIRST - 1);
 	gcp_heap_init(&pool->common, pool, classes, false);
-	gcp_regroup_forget(pool);
+	gcp_consolidation_reset(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
 		if (!atomic_load(&pools->slots[i])) {
 			atomic_store(&pools->slots[i], pool);
@@ -138,7 +139,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	pool->ctx = ctx;
 	/* Threads that saw it alive before may still look at one that is revived. */
 	pthread_mutex_lock(&pools->fence_lock);
-	pool->pages.synchronous = !pools->driver.fence_record;
+	pool->timeline.synchronous = !pools->driver.fence_record;
 	pthread_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
@@ -161,7 +162,7 @@ static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
 	return pool;
 }
 
-void gcp_nap(void)
+void gcp_backoff(void)
 {
 	const struct timespec little = {.tv_nsec = 50 * 1000};
 	int saved = errno;
@@ -184,9 +185,9 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		pthread_mutex_unlock(&pools->registry_lock);
 		/* Whether it is the one to have is not known before its context
 		 * has ended or stays. */
-		if (pool && atomic_load(&pool->leaving)) {
+		if (pool && atomic_load(&pool->detaching)) {
 			pool = NULL;
-			gcp_nap();
+			gcp_backoff();
 		}
 	}
 	if (result == 0)
@@ -198,78 +199,78 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
  * --------------------------------------------------------------- */
 
 /* Whether the caller may use the pool's context, of which he does not know whether
- * anyone destroys it just now. Until gcp_pool_visit_end it stays. */
-bool gcp_pool_visit(struct gcp_pool *pool)
+ * anyone destroys it just now. Until gcp_pool_unpin it stays. */
+bool gcp_pool_pin(struct gcp_pool *pool)
 {
-	atomic_fetch_add(&pool->visitors, 1);
-	if (atomic_load(&pool->live) && !atomic_load(&pool->leaving))
+	atomic_fetch_add(&pool->pins, 1);
+	if (atomic_load(&pool->live) && !atomic_load(&pool->detaching))
 		return true;
-	gcp_pool_visit_end(pool);
+	gcp_pool_unpin(pool);
 	return false;
 }
 
-void gcp_pool_visit_end(struct gcp_pool *pool)
+void gcp_pool_unpin(struct gcp_pool *pool)
 {
-	atomic_fetch_sub(&pool->visitors, 1);
+	atomic_fetch_sub(&pool->pins, 1);
 }
 
-bool gcp_pool_visit_patiently(struct gcp_pool *pool)
+bool gcp_pool_pin_wait(struct gcp_pool *pool)
 {
-	bool visiting = gcp_pool_visit(pool);
+	bool has_pin = gcp_pool_pin(pool);
 
-	for (int i = 0; i < GCP_PATIENCE && !visiting && atomic_load(&pool->live);
+	for (int i = 0; i < GCP_WAIT_LIMIT && !has_pin && atomic_load(&pool->live);
 	     i++) {
-		gcp_nap();
-		visiting = gcp_pool_visit(pool);
+		gcp_backoff();
+		has_pin = gcp_pool_pin(pool);
 	}
-	return visiting;
+	return has_pin;
 }
 
-void gcp_pool_leave(struct gcp_pools *pools, void *ctx)
+void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
 
 	if (pool) {
-		atomic_store(&pool->leaving, true);
-		while (atomic_load(&pool->visitors) > 0)
-			gcp_nap();
+		atomic_store(&pool->detaching, true);
+		while (atomic_load(&pool->pins) > 0)
+			gcp_backoff();
 	}
 	/* Who walks over all pools' fences holds this lock. */
 	pthread_mutex_lock(&pools->fence_lock);
 	pthread_mutex_unlock(&pools->fence_lock);
 }
 
-void gcp_pool_stay(struct gcp_pools *pools, void *ctx)
+void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
 	pthread_mutex_lock(&pools->registry_lock);
 	pool = pool_of(pools, ctx);
 	pthread_mutex_unlock(&pools->registry_lock);
-	if (!pool || !atomic_load(&pool->leaving))
+	if (!pool || !atomic_load(&pool->detaching))
 		return;
-	if (gcp_pages_stay(pool) != 0) {
+	if (gcp_timeline_reattach(pool) != 0) {
 		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
-		atomic_store(&pool->leaving, false);
+		atomic_store(&pool->detaching, false);
 	}
 	if (atomic_exchange(&pool->barrier_due, false))
 		(void)gcp_pool_barrier(pool);
 }
 
 /* registry_lock and vmm_lock are held. */
-static void pool_drop(struct gcp_pool *pool)
+static void pool_reset(struct gcp_pool *pool)
 {
 	struct gcp_heap *heap;
 
 	atomic_store(&pool->live, false);
-	atomic_store(&pool->leaving, false);
-	gcp_caches_forget(pool);
-	gcp_pages_forget(pool);
-	gcp_host_drop(pool);
+	atomic_store(&pool->detaching, false);
+	gcp_caches_reset(pool);
+	gcp_timeline_reset(pool);
+	gcp_pinned_reset(pool);
 	pthread_mutex_lock(&pool->lock);
-	gcp_heap_forget(&pool->common);
+	gcp_heap_reset(&pool->common);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		gcp_heap_forget(heap);
+		gcp_heap_reset(heap);
 	gcp_gauge_add(&pool->stats.allocation,
 		      -(int64_t)pool->stats.allocation.current);
 	gcp_gauge_add(&pool->stats.requested_bytes,
@@ -281,7 +282,7 @@ static void pool_drop(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
+void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
@@ -290,32 +291,32 @@ void gcp_pool_drop(struct gcp_pools *pools, void *ctx)
 	pthread_mutex_lock(&pools->vmm_lock);
 	pthread_mutex_lock(&pools->registry_lock);
 	while ((pool = pool_of(pools, ctx)))
-		pool_drop(pool);
+		pool_reset(pool);
 	pthread_mutex_unlock(&pools->registry_lock);
 	for (pool = pools->first; pool; pool = pool->next)
-		gcp_vmm_release_lost(pool);
+		gcp_vmm_release_orphans(pool);
 	pthread_mutex_unlock(&pools->vmm_lock);
 }
 
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 {
-	struct gcp_pages *pages = &pool->pages;
+	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_segment *segment, *next;
 
 	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
 	{
 		RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
 		if (segment->chunks)
-			TAILQ_INSERT_TAIL(&pool->lost, segment, link);
+			TAILQ_INSERT_TAIL(&pool->orphans, segment, link);
 		else if (pool->live)
 			(void)pools->driver.mem_free(pool->ctx, segment->addr);
 	}
-	gcp_vmm_release_lost(pool);
-	for (uint32_t i = 0; i < pages->count; i++)
+	gcp_vmm_release_orphans(pool);
+	for (uint32_t i = 0; i < timeline->count; i++)
 		pools->driver.fence_destroy(
-		    pages->queue[(pages->head + i) % GCP_FENCE_QUEUE].fence);
-	for (uint32_t i = 0; i < pages->spare_count; i++)
-		pools->driver.fence_destroy(pages->spare[i]);
+		    timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE].fence);
+	for (uint32_t i = 0; i < timeline->spare_count; i++)
+		pools->driver.fence_destroy(timeline->spare[i]);
 	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
 	munmap(pool->common.classes,
 	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
@@ -334,12 +335,12 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 		TAILQ_REMOVE(&pools->caches, cache, link);
 		free(cache);
 	}
-	gcp_host_destroy(pools);
+	gcp_pinned_destroy(pools);
 	for (pool = pools->first; pool; pool = next) {
 		next = pool->next;
 		pool_destroy(pools, pool);
 	}
-	gcp_classes_finish(&pools->classes);
+	gcp_classes_destroy(&pools->classes);
 	gcp_map_destroy(pools->map);
 	munmap(pools, sizeof(*pools));
 }
@@ -449,11 +450,11 @@ int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 	struct gcp_segment *segment = block->segment;
 	struct gcp_pool *pool = segment->pool;
 	/* Graphs may have run on memory of a graph pool since it was freed. */
-	uint64_t page = gcp_pages_tag(pool);
+	uint64_t epoch = gcp_timeline_stamp(pool);
 	/* The heap itself may go at any time, with its graphs. */
 	if (atomic_load(&segment->heap) == &pool->common)
-		page = block->page > segment->private_page ? block->page
-							   : segment->private_page;
-	int result = gcp_pages_complete(pool, page);
+		epoch = block->epoch > segment->private_epoch ? block->epoch
+							      : segment->private_epoch;
+	int result = gcp_timeline_complete(pool, epoch);
 	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
 }

@@ -2,11 +2,11 @@
  * private.c - heaps that belong to captured graphs.
  *
  * A private heap has segments of its own, so nothing that a graph addresses
- * can be given to anyone else before gcp_heap_surrender. capture/ decides when
+ * can be given to anyone else before gcp_heap_release. capture/ decides when
  * its freed blocks may be allocated again (gcp_heap_set_reuse), when a capture
- * has ended (gcp_heap_settle), and when nothing can run on it any more.
+ * has ended (gcp_heap_release_capture_frees), and when nothing can run on it any more.
  */
-#include "types.h"
+#include "pool_types.h"
 
 #include <stdlib.h>
 
@@ -58,7 +58,7 @@ static void defer_free(struct gcp_heap *heap, bool all)
 }
 
 /* A capture begins. What it does with blocks freed before runs behind the barrier at
- * its end (gcp_heap_was_recycled): so the page need not be ready, if the order of the
+ * its end (gcp_heap_was_recycled): so the epoch need not be ready, if the order of the
  * capture is one line; and if it is, a graph of the pool may have been launched since.
  */
 static void past_begins(struct gcp_heap *heap, bool ready)
@@ -68,8 +68,8 @@ static void past_begins(struct gcp_heap *heap, bool ready)
 
 	gcp_heap_collect(heap, &list);
 	TAILQ_FOREACH (block, &list, link) {
-		if (ready && !gcp_page_ready(heap->pool, block->page))
-			block->page = GCP_PAGE_NOW;
+		if (ready && !gcp_epoch_ready(heap->pool, block->epoch))
+			block->epoch = GCP_EPOCH_NOW;
 		block->recycled = GCP_RECYCLED_BEFORE;
 	}
 	gcp_heap_put_list(heap, &list);
@@ -107,19 +107,19 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
 
-	uint64_t page = gcp_pages_tag(pool);
+	uint64_t epoch = gcp_timeline_stamp(pool);
 
-	block->page = reuse == GCP_REUSE_NOW ? GCP_PAGE_NOW : page;
+	block->epoch = reuse == GCP_REUSE_NOW ? GCP_EPOCH_NOW : epoch;
 	block->recycled = GCP_RECYCLED_NOT;
 	if (heap->private) {
 		if (reuse != GCP_REUSE_FENCED)
 			block->recycled = GCP_RECYCLED_NOW;
-		heap->last_free_page = page;
+		heap->last_free_epoch = epoch;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}
-	gcp_tally_count(&pool->tally, -1, block->requested, block->size);
-	gcp_tally_hand_over(pool, &pool->tally);
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	gcp_stats_merge(pool, &pool->delta);
 	if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		defer(heap, block);
 	else
@@ -128,7 +128,7 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	return 0;
 }
 
-void gcp_heap_settle(struct gcp_heap *heap)
+void gcp_heap_release_capture_frees(struct gcp_heap *heap)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
@@ -139,7 +139,7 @@ void gcp_heap_settle(struct gcp_heap *heap)
 		if (block->recycled != GCP_RECYCLED_NOW)
 			continue;
 		block->recycled = GCP_RECYCLED_BEFORE;
-		block->page = GCP_PAGE_NOW;
+		block->epoch = GCP_EPOCH_NOW;
 	}
 	gcp_heap_put_list(heap, &list);
 	pthread_mutex_unlock(&heap->pool->lock);
@@ -171,7 +171,7 @@ void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group)
 		if (block->requested == 0 || block->requested > group)
 			continue;
 		TAILQ_REMOVE(&heap->deferred, block, link);
-		block->page = GCP_PAGE_NOW;
+		block->epoch = GCP_EPOCH_NOW;
 		gcp_heap_put(heap, block);
 	}
 	pthread_mutex_unlock(&heap->pool->lock);
@@ -188,18 +188,18 @@ bool gcp_heap_was_recycled(struct gcp_heap *heap)
 	return recycled;
 }
 
-/* Whether the work of a closed page is done, or will be in a moment. */
-static bool is_done_soon(struct gcp_pool *pool, uint64_t page)
+/* Whether the work of a closed epoch is done, or will be in a moment. */
+static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
 {
-	enum { NAPS = 20 };
+	enum { WAIT_ROUNDS = 20 };
 	bool done = false;
 
-	for (int i = 0; i < NAPS && !done && gcp_pool_visit(pool); i++) {
+	for (int i = 0; i < WAIT_ROUNDS && !done && gcp_pool_pin(pool); i++) {
 		if (i > 0)
-			gcp_nap();
-		(void)gcp_pages_poll_all(pool); /* an error shows again */
-		done = page <= atomic_load(&pool->pages.completed);
-		gcp_pool_visit_end(pool);
+			gcp_backoff();
+		(void)gcp_timeline_poll_all(pool); /* an error shows again */
+		done = epoch <= atomic_load(&pool->timeline.completed);
+		gcp_pool_unpin(pool);
 	}
 	return done;
 }
@@ -213,13 +213,13 @@ static bool is_done_soon(struct gcp_pool *pool, uint64_t page)
  */
 static int barrier_set(struct gcp_pool *pool)
 {
-	uint64_t page = gcp_pages_tag(pool);
-	int result = gcp_pages_barrier(pool, page, true);
+	uint64_t epoch = gcp_timeline_stamp(pool);
+	int result = gcp_timeline_barrier(pool, epoch, true);
 
-	if (result == -EXDEV && is_done_soon(pool, page))
+	if (result == -EXDEV && is_done_soon(pool, epoch))
 		return 0;
 	if (result == -EXDEV)
-		result = gcp_pages_barrier(pool, page, false);
+		result = gcp_timeline_barrier(pool, epoch, false);
 	/* Whatever was in its way: the launch must not come before that work. */
 	if (result != 0)
 		result = gcp_pool_complete_by_free(pool);
@@ -229,73 +229,73 @@ static int barrier_set(struct gcp_pool *pool)
 }
 
 /* A graph pool may hold memory of several contexts, each of which may be gone, or be
- * ending in another thread: if it stays after all, gcp_pool_stay makes up for it. It
- * stays before it looks whether a barrier is due, so that is said before we look
+ * ending in another thread: if it stays after all, gcp_pool_reattach makes up for it.
+ * It stays before it looks whether a barrier is due, so that is said before we look
  * whether it stays: one of us sees the other. */
 int gcp_pool_barrier(struct gcp_pool *pool)
 {
 	int result;
 
 	atomic_store(&pool->barrier_due, true);
-	if (!gcp_pool_visit_patiently(pool))
+	if (!gcp_pool_pin_wait(pool))
 		return 0;
 	atomic_store(&pool->barrier_due, false);
 	result = barrier_set(pool);
-	gcp_pool_visit_end(pool);
+	gcp_pool_unpin(pool);
 	return result;
 }
 
 void gcp_pools_barriers_due(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (!atomic_load(&pool->barrier_due) || !gcp_pool_visit(pool))
+		if (!atomic_load(&pool->barrier_due) || !gcp_pool_pin(pool))
 			continue;
 		if (atomic_exchange(&pool->barrier_due, false))
 			(void)barrier_set(pool); /* an error shows again */
-		gcp_pool_visit_end(pool);
+		gcp_pool_unpin(pool);
 	}
 }
 
 /* Takes every free block of the heap out of its books and puts it into the
- * common heap's, with `page` at least. */
+ * common heap's, with `epoch` at least. */
 static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
-			     uint64_t page)
+			     uint64_t epoch)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
 	TAILQ_FOREACH (block, &list, link) {
-		block->page = block->page > page ? block->page : page;
+		block->epoch = block->epoch > epoch ? block->epoch : epoch;
 		block->recycled = GCP_RECYCLED_NOT;
 	}
 	gcp_heap_put_list(common, &list);
 }
 
-void gcp_heap_surrender(struct gcp_heap *heap)
+void gcp_heap_release(struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment;
 
 	pthread_mutex_lock(&pool->lock);
 	/* Nothing of the graph runs on the addresses any more, but work that
-	 * the program itself submitted before it freed them may: the page of the
+	 * the program itself submitted before it freed them may: the epoch of the
 	 * latest free covers it. */
-	uint64_t page = heap->last_free_page;
+	uint64_t epoch = heap->last_free_epoch;
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		/* Live blocks, too, may be on memory that a capture gave out again
 		 * before such work was done. */
-		if (segment->private_page < page)
-			segment->private_page = page;
+		if (segment->private_epoch < epoch)
+			segment->private_epoch = epoch;
 		atomic_store_explicit(&segment->heap, &pool->common,
 				      memory_order_release);
 	}
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	TAILQ_CONCAT(&pool->common.holes, &heap->holes, link);
-	TAILQ_CONCAT(&pool->common.leaving, &heap->leaving, link);
-	free_blocks_move(heap, &pool->common, page);
+	TAILQ_CONCAT(&pool->common.unmapping, &heap->unmapping, link);
+	free_blocks_move(heap, &pool->common, epoch);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
 	pthread_mutex_unlock(&pool->lock);
 	free(heap->classes);

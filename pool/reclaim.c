@@ -7,13 +7,13 @@
  * elsewhere is never still in our map.
  *
  * The driver's free waits for all work of its context, so a segment whose
- * pages are pending may be given back too: it then costs what cudaFree costs.
+ * epochs are pending may be given back too: it then costs what cudaFree costs.
  * Memory of live graphs is never given back.
  */
 #include "cache.h"
 #include "vmm.h"
 
-void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list)
+void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list)
 {
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_segment *segment;
@@ -24,7 +24,7 @@ void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list
 		/* An error is the device's, sticky, and the program's next call
 		 * reports it; the memory is not ours any more either way. */
 		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
-		gcp_meta_give(&pools->segment_meta, segment);
+		gcp_descriptor_free(&pools->segment_descriptors, segment);
 		count++;
 	}
 	pthread_mutex_lock(&pool->lock);
@@ -35,22 +35,22 @@ void gcp_segments_give_back(struct gcp_pool *pool, struct gcp_segment_list *list
 
 /* Everything that is ready goes where whole segments can be seen, and unused
  * ones go back. */
-static uint64_t give_back_unused(struct gcp_pool *pool, bool completed_only,
-				 uint64_t bytes)
+static uint64_t release_unused(struct gcp_pool *pool, bool completed_only,
+			       uint64_t bytes)
 {
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
 	uint64_t taken;
 
 	gcp_caches_flush(pool);
 	pthread_mutex_lock(&pool->lock);
-	gcp_slab_dissolve_unused(&pool->common);
+	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
-	pool->regroup.owed_bytes = 0; /* others need it */
+	pool->consolidation.owed_bytes = 0; /* others need it */
 	pthread_mutex_unlock(&pool->lock);
-	gcp_segments_give_back(pool, &list);
+	gcp_segments_release(pool, &list);
 	if (taken < bytes)
-		taken += gcp_vmm_give_back(pool, bytes - taken);
+		taken += gcp_vmm_release(pool, bytes - taken);
 	return taken;
 }
 
@@ -64,10 +64,10 @@ static int complete_by_host_free(struct gcp_pool *pool)
 
 	if (result != 0)
 		return result;
-	uint64_t page = gcp_pages_turn(pool);
+	uint64_t epoch = gcp_timeline_advance(pool);
 	result = driver->host_free(pool->ctx, p);
 	if (result == 0)
-		gcp_pages_completed_by_free(pool, page);
+		gcp_timeline_completed_by_free(pool, epoch);
 	return result;
 }
 
@@ -80,16 +80,16 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 
 	/* Full to the last unit: what is unused and done makes room. */
 	if (result == GCP_CUDA_OUT_OF_MEMORY &&
-	    give_back_unused(pool, true, GCP_UNIT) > 0)
+	    release_unused(pool, true, GCP_UNIT) > 0)
 		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
 		return complete_by_host_free(pool);
 	if (result != 0)
 		return result;
-	uint64_t page = gcp_pages_turn(pool);
+	uint64_t epoch = gcp_timeline_advance(pool);
 	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
 	if (result == 0)
-		gcp_pages_completed_by_free(pool, page);
+		gcp_timeline_completed_by_free(pool, epoch);
 	return result;
 }
 
@@ -101,29 +101,29 @@ static bool is_giving(struct gcp_pool *pool)
 	return giving;
 }
 
-static uint64_t youngest_page(const struct gcp_block_list *list, uint64_t page)
+static uint64_t youngest_epoch(const struct gcp_block_list *list, uint64_t epoch)
 {
 	const struct gcp_block *block;
 
 	TAILQ_FOREACH (block, list, link)
-		page = block->page > page ? block->page : page;
-	return page;
+		epoch = block->epoch > epoch ? block->epoch : epoch;
+	return epoch;
 }
 
-/* The page behind which all is done that free memory waits for; one that is completed:
- * nothing waits. pool->lock is held. */
-static uint64_t awaited_page(struct gcp_pool *pool)
+/* The youngest epoch that any free block still waits for; a completed one: nothing
+ * waits. pool->lock is held. */
+static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
 {
 	struct gcp_heap *common = &pool->common, *heap;
-	uint64_t page = atomic_load(&pool->pages.ready); /* free, and held back */
+	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
 
 	/* What was freed there may be waiting for launches of a graph that is gone. */
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		page = heap->last_free_page > page ? heap->last_free_page : page;
+		epoch = heap->last_free_epoch > epoch ? heap->last_free_epoch : epoch;
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
-		page = youngest_page(&common->classes[i].list, page);
-	page = youngest_page(&common->leaving, page);
-	return youngest_page(&common->pending, page);
+		epoch = youngest_epoch(&common->classes[i].list, epoch);
+	epoch = youngest_epoch(&common->unmapping, epoch);
+	return youngest_epoch(&common->pending, epoch);
 }
 
 /* Where nothing is pending there is nothing to wait for: plain CUDA does not wait when
@@ -134,17 +134,18 @@ static void complete_all(struct gcp_pool *pool)
 	int result;
 
 	pthread_mutex_lock(&pool->lock);
-	uint64_t page = pool->giving > 0 ? gcp_pages_tag(pool) : awaited_page(pool);
-	bool waits = page > atomic_load(&pool->pages.completed);
+	uint64_t epoch =
+	    pool->giving > 0 ? gcp_timeline_stamp(pool) : youngest_awaited_epoch(pool);
+	bool waits = epoch > atomic_load(&pool->timeline.completed);
 	pool->stats.waits += waits;
 	pthread_mutex_unlock(&pool->lock);
 	if (!waits)
 		return;
-	result = gcp_pages_complete(pool, page);
+	result = gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
-	for (int i = 0; i < GCP_PATIENCE && is_giving(pool); i++)
-		gcp_nap();
+	for (int i = 0; i < GCP_WAIT_LIMIT && is_giving(pool); i++)
+		gcp_backoff();
 }
 
 static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage,
@@ -152,8 +153,8 @@ static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage
 {
 	switch (stage) {
 	case GCP_RECLAIM_COMPLETED:
-		(void)gcp_pages_poll_all(pool);
-		return give_back_unused(pool, true, bytes);
+		(void)gcp_timeline_poll_all(pool);
+		return release_unused(pool, true, bytes);
 	case GCP_RECLAIM_DRIVER: {
 		uint64_t start = pool->pools->driver.clock_ns();
 
@@ -163,7 +164,7 @@ static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage
 	}
 	case GCP_RECLAIM_WAIT:
 		complete_all(pool);
-		return give_back_unused(pool, false, bytes);
+		return release_unused(pool, false, bytes);
 	case GCP_RECLAIM_STAGES:
 		break;
 	}
@@ -177,10 +178,10 @@ uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (given >= bytes || (device >= 0 && pool->device != device) ||
-		    !gcp_pool_visit_patiently(pool))
+		    !gcp_pool_pin_wait(pool))
 			continue;
 		given += pool_reclaim(pool, stage, bytes - given);
-		gcp_pool_visit_end(pool);
+		gcp_pool_unpin(pool);
 	}
 	return given;
 }
@@ -228,10 +229,10 @@ uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes
 	uint64_t given = 0;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if ((device >= 0 && pool->device != device) || !gcp_pool_visit(pool))
+		if ((device >= 0 && pool->device != device) || !gcp_pool_pin(pool))
 			continue;
 		given += pool_trim(pool, keep_bytes);
-		gcp_pool_visit_end(pool);
+		gcp_pool_unpin(pool);
 	}
 	return given;
 }
@@ -250,7 +251,7 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 int gcp_pool_limit(struct gcp_pool *pool)
 {
 	uint64_t limit = pool->pools->config.cache_limit, unused;
-	int result = gcp_pages_poll_all(pool);
+	int result = gcp_timeline_poll_all(pool);
 
 	if (result != 0)
 		return result;

@@ -47,7 +47,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
+	struct gcp_segment *segment = gcp_descriptor_alloc(&pools->segment_descriptors);
 	struct gcp_block *block;
 	int result = -ENOMEM;
 
@@ -62,7 +62,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .pool = pool,
 	    .heap = heap,
 	};
-	block = gcp_block_create(segment, addr, size, GCP_PAGE_FRESH);
+	block = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
 	if (!block)
 		goto give_segment;
 	segment->first = block;
@@ -80,10 +80,10 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	return 0;
 
 give_block:
-	gcp_block_set_state(block, GCP_BLOCK_RETIRED);
-	gcp_meta_give(&pools->block_meta, block);
+	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, block);
 give_segment:
-	gcp_meta_give(&pools->segment_meta, segment);
+	gcp_descriptor_free(&pools->segment_descriptors, segment);
 	return result;
 }
 
@@ -131,7 +131,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	heap->reserved_bytes += segment->size;
 	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
-	gcp_tree_insert(heap, block); /* with its page: ordered is not completed */
+	gcp_tree_insert(heap, block); /* with its epoch: ordered is not completed */
 	return true;
 }
 
@@ -152,11 +152,11 @@ static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
 }
 
-static void block_retire(struct gcp_pools *pools, struct gcp_block *block)
+static void block_release(struct gcp_pools *pools, struct gcp_block *block)
 {
 	gcp_map_clear(pools->map, block->addr, block);
-	gcp_block_set_state(block, GCP_BLOCK_RETIRED);
-	gcp_meta_give(&pools->block_meta, block);
+	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, block);
 }
 
 static bool segment_is_unused(const struct gcp_segment *segment)
@@ -166,13 +166,13 @@ static bool segment_is_unused(const struct gcp_segment *segment)
 }
 
 /* Onto `list`; its one block is free. */
-static void segment_give_up(struct gcp_heap *heap, struct gcp_segment *segment,
-			    struct gcp_segment_list *list)
+static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
+			   struct gcp_segment_list *list)
 {
 	struct gcp_block *block = segment->first;
 
 	gcp_tree_remove(heap, block);
-	block_retire(heap->pool->pools, block);
+	block_release(heap->pool->pools, block);
 	segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(list, segment, link);
 	heap->pool->giving++;
@@ -181,15 +181,15 @@ static void segment_give_up(struct gcp_heap *heap, struct gcp_segment *segment,
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 				uint64_t bytes, struct gcp_segment_list *list)
 {
-	uint64_t completed = atomic_load(&heap->pool->pages.completed), taken = 0;
+	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
 	while (segment && taken < bytes) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 
 		if (segment_is_unused(segment) &&
-		    (!completed_only || segment->first->page <= completed)) {
-			segment_give_up(heap, segment, list);
+		    (!completed_only || segment->first->epoch <= completed)) {
+			segment_detach(heap, segment, list);
 			taken += segment->size;
 		}
 		segment = next;
@@ -199,15 +199,15 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 
 uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list)
 {
-	uint64_t completed = atomic_load(&heap->pool->pages.completed), taken = 0;
+	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
 	while (segment) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 
 		if (segment->kind != GCP_KIND_SLAB && segment_is_unused(segment) &&
-		    segment->first->page <= completed) {
-			segment_give_up(heap, segment, list);
+		    segment->first->epoch <= completed) {
+			segment_detach(heap, segment, list);
 			taken += segment->size;
 		}
 		segment = next;
@@ -224,15 +224,15 @@ bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns)
 uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
 				 struct gcp_segment_list *list)
 {
-	uint64_t completed = atomic_load(&heap->pool->pages.completed), taken = 0;
+	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
 	while (segment) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 
 		if (gcp_segment_is_overdue(segment, turns) &&
-		    segment->first->page <= completed) {
-			segment_give_up(heap, segment, list);
+		    segment->first->epoch <= completed) {
+			segment_detach(heap, segment, list);
 			taken += segment->size;
 		}
 		segment = next;
@@ -240,19 +240,19 @@ uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
 	return taken;
 }
 
-static void slab_retire(struct gcp_pools *pools, struct gcp_slab *slab)
+static void slab_release(struct gcp_pools *pools, struct gcp_slab *slab)
 {
 	struct gcp_block *block = slab->first, *upper;
 
 	for (; block; block = upper) {
 		upper = block->upper;
-		block_retire(pools, block);
+		block_release(pools, block);
 	}
-	gcp_meta_give(&pools->slab_meta, slab);
+	gcp_descriptor_free(&pools->slab_descriptors, slab);
 }
 
 /* The memory is gone with its context: every descriptor goes too. */
-void gcp_heap_forget(struct gcp_heap *heap)
+void gcp_heap_reset(struct gcp_heap *heap)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 	struct gcp_segment *segment;
@@ -263,15 +263,15 @@ void gcp_heap_forget(struct gcp_heap *heap)
 		for (; block; block = upper) {
 			upper = block->upper;
 			if (block->slab)
-				slab_retire(pools, block->slab);
-			block_retire(pools, block);
+				slab_release(pools, block->slab);
+			block_release(pools, block);
 		}
 		segment_unlink(heap, segment);
 		/* What we mapped did not go with the context. */
 		if (segment->chunks)
-			TAILQ_INSERT_TAIL(&heap->pool->lost, segment, link);
+			TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
 		else
-			gcp_meta_give(&pools->segment_meta, segment);
+			gcp_descriptor_free(&pools->segment_descriptors, segment);
 	}
 	for (int kind = 0; kind < GCP_KINDS; kind++)
 		RB_INIT(&heap->free[kind]);
@@ -282,15 +282,15 @@ void gcp_heap_forget(struct gcp_heap *heap)
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->holes);
-	TAILQ_INIT(&heap->leaving);
+	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;
 	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = 0;
 	if (!heap->private) {
-		heap->pool->unused_bytes = heap->pool->regroup.idle_bytes = 0;
-		heap->pool->regroup.idle_segments = 0;
-		gcp_regroup_forget(heap->pool);
-		gcp_decay_forget(heap->pool);
+		heap->pool->unused_bytes = heap->pool->consolidation.idle_bytes = 0;
+		heap->pool->consolidation.idle_segments = 0;
+		gcp_consolidation_reset(heap->pool);
+		gcp_decay_reset(heap->pool);
 		gcp_caches_flush_soon(heap->pool);
 	}
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;

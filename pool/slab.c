@@ -4,11 +4,11 @@
  * Called with pool->lock held. Never calls the driver.
  *
  * The free blocks of a class stand in one list: the ready ones first, then the
- * others, longest freed first. Only the head has to be asked for its page.
+ * others, longest freed first. Only the head has to be asked for its epoch.
  * When no block of a slab is used its run can go back to the segment, to be
  * cut for another class or given back to the driver.
  */
-#include "types.h"
+#include "pool_types.h"
 
 /* Room for eight blocks at least, as a power of two, so that runs of all
  * classes tile a segment. */
@@ -27,7 +27,7 @@ static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
 	struct gcp_class_list *class = &heap->classes[block->size_class];
 
 	atomic_store_explicit(&block->state, GCP_BLOCK_LISTED, memory_order_release);
-	if (gcp_page_ready(heap->pool, block->page))
+	if (gcp_epoch_ready(heap->pool, block->epoch))
 		TAILQ_INSERT_HEAD(&class->list, block, link);
 	else
 		TAILQ_INSERT_TAIL(&class->list, block, link);
@@ -54,7 +54,7 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 	for (uint64_t offset = 0; offset + size <= slab->run->size; offset += size) {
 		struct gcp_block *block =
 		    gcp_block_create(slab->run->segment, slab->run->addr + offset, size,
-				     slab->run->page);
+				     slab->run->epoch);
 
 		if (!block)
 			return;
@@ -63,8 +63,8 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 		block->lower = lower;
 		block->size_class = (uint16_t)size_class;
 		if (gcp_map_set(pools->map, block->addr, block) != 0) {
-			atomic_store(&block->state, GCP_BLOCK_RETIRED);
-			gcp_meta_give(&pools->block_meta, block);
+			atomic_store(&block->state, GCP_BLOCK_RELEASED);
+			gcp_descriptor_free(&pools->block_descriptors, block);
 			return;
 		}
 		*link = lower = block;
@@ -75,7 +75,7 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 }
 
 /* The run is one block again, as weak as the weakest of its blocks. */
-static void slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
+static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 	struct gcp_block *run = slab->run, *upper;
@@ -83,18 +83,18 @@ static void slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
 	assert(slab->listed == slab->total);
 	for (struct gcp_block *block = slab->first; block; block = upper) {
 		upper = block->upper;
-		if (run->page < block->page)
-			run->page = block->page;
+		if (run->epoch < block->epoch)
+			run->epoch = block->epoch;
 		if (run->recycled < block->recycled)
 			run->recycled = block->recycled;
 		list_remove(heap, block);
 		gcp_map_clear(pools->map, block->addr, block);
-		atomic_store(&block->state, GCP_BLOCK_RETIRED);
-		gcp_meta_give(&pools->block_meta, block);
+		atomic_store(&block->state, GCP_BLOCK_RELEASED);
+		gcp_descriptor_free(&pools->block_descriptors, block);
 	}
 	/* The entry cannot fail: its table exists, the first block had it. */
 	(void)gcp_map_set(pools->map, run->addr, run);
-	gcp_meta_give(&pools->slab_meta, slab);
+	gcp_descriptor_free(&pools->slab_descriptors, slab);
 	run->slab = NULL;
 	gcp_heap_put_run(heap, run);
 }
@@ -102,14 +102,14 @@ static void slab_dissolve(struct gcp_heap *heap, struct gcp_slab *slab)
 static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
 {
 	struct gcp_pools *pools = heap->pool->pools;
-	struct gcp_slab *slab = gcp_meta_take(&pools->slab_meta);
+	struct gcp_slab *slab = gcp_descriptor_alloc(&pools->slab_descriptors);
 	struct gcp_block *run;
 
 	if (!slab)
 		return false;
 	run = gcp_heap_take_run(heap, gcp_slab_bytes(pools->classes.sizes[size_class]));
 	if (!run) {
-		gcp_meta_give(&pools->slab_meta, slab);
+		gcp_descriptor_free(&pools->slab_descriptors, slab);
 		return false;
 	}
 	*slab = (struct gcp_slab){.run = run};
@@ -119,7 +119,7 @@ static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
 	slab_cut(heap, slab, size_class);
 	if (slab->total > 0)
 		return true;
-	slab_dissolve(heap, slab);
+	slab_coalesce(heap, slab);
 	return false;
 }
 
@@ -128,7 +128,7 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class)
 	struct gcp_class_list *class = &heap->classes[size_class];
 	struct gcp_block *block = TAILQ_FIRST(&class->list);
 
-	if (!block || !gcp_page_ready(heap->pool, block->page)) {
+	if (!block || !gcp_epoch_ready(heap->pool, block->epoch)) {
 		if (!slab_create(heap, size_class))
 			return NULL;
 		block = TAILQ_FIRST(&class->list);
@@ -158,10 +158,10 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
 	if (slab->listed == slab->total &&
 	    class_has_plenty(heap, slab, block->size_class))
-		slab_dissolve(heap, slab);
+		slab_coalesce(heap, slab);
 }
 
-void gcp_slab_dissolve_unused(struct gcp_heap *heap)
+void gcp_slab_coalesce_unused(struct gcp_heap *heap)
 {
 	uint32_t count = heap->pool->pools->classes.slab_count;
 
@@ -172,7 +172,7 @@ void gcp_slab_dissolve_unused(struct gcp_heap *heap)
 			struct gcp_slab *slab = block->slab;
 
 			if (slab->listed == slab->total) {
-				slab_dissolve(heap, slab);
+				slab_coalesce(heap, slab);
 				block = TAILQ_FIRST(&heap->classes[i].list);
 			} else {
 				block = TAILQ_NEXT(block, link);

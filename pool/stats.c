@@ -2,8 +2,8 @@
  * stats.c - counting.
  *
  * A pool's gauges are exact under pool->lock. What threads do in their caches
- * they count for themselves (struct gcp_tally) and hand over when it has
- * changed by GCP_TALLY_LAG bytes, or when somebody asks. So current values are
+ * they count for themselves (struct gcp_stats_delta) and hand over when it has
+ * changed by GCP_STATS_LAG bytes, or when somebody asks. So current values are
  * exact whenever they are read, and so is a peak with one thread; with several
  * it may be off by at most that much for each.
  */
@@ -20,48 +20,48 @@ void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change)
 		gauge->peak = gauge->current;
 }
 
-void gcp_tally_raise(struct gcp_tally *tally)
+void gcp_stats_delta_raise(struct gcp_stats_delta *delta)
 {
-	for (int i = 0; i < GCP_LEVELS; i++)
-		if (tally->high[i] < tally->delta[i])
-			tally->high[i] = tally->delta[i];
+	for (int i = 0; i < GCP_STATS_LEVELS; i++)
+		if (delta->high[i] < delta->net[i])
+			delta->high[i] = delta->net[i];
 }
 
-void gcp_tally_count(struct gcp_tally *tally, int sign, uint64_t requested,
-		     uint64_t size)
+void gcp_stats_delta_count(struct gcp_stats_delta *delta, int sign, uint64_t requested,
+			   uint64_t size)
 {
 	if (sign < 0)
-		gcp_tally_put(tally, requested, size);
-	else if (gcp_tally_take(tally, requested, size))
-		gcp_tally_raise(tally);
+		gcp_stats_delta_free(delta, requested, size);
+	else if (gcp_stats_delta_alloc(delta, requested, size))
+		gcp_stats_delta_raise(delta);
 }
 
 /* `current` may go below zero for a moment: a thread hands its frees over
  * before another one its allocations. The sum is right when all have. */
-static bool gauge_take(struct gcp_gauge *gauge, const struct gcp_tally *tally,
-		       enum gcp_level level)
+static bool gauge_take(struct gcp_gauge *gauge, const struct gcp_stats_delta *delta,
+		       enum gcp_stats_level level)
 {
-	int64_t high = (int64_t)gauge->current + tally->high[level];
+	int64_t high = (int64_t)gauge->current + delta->high[level];
 	bool raised = high > (int64_t)gauge->peak;
 
 	if (raised)
 		gauge->peak = (uint64_t)high;
-	gauge->current += (uint64_t)tally->delta[level];
-	gauge->allocated += tally->up[level];
-	gauge->freed += tally->up[level] - (uint64_t)tally->delta[level];
+	gauge->current += (uint64_t)delta->net[level];
+	gauge->allocated += delta->up[level];
+	gauge->freed += delta->up[level] - (uint64_t)delta->net[level];
 	return raised;
 }
 
-void gcp_tally_hand_over(struct gcp_pool *pool, struct gcp_tally *tally)
+void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta)
 {
 	struct gcp_stats *stats = &pool->stats;
 
-	gauge_take(&stats->allocation, tally, GCP_LEVEL_BLOCKS);
-	gauge_take(&stats->requested_bytes, tally, GCP_LEVEL_REQUESTED);
-	if (gauge_take(&stats->allocated_bytes, tally, GCP_LEVEL_ALLOCATED))
+	gauge_take(&stats->allocation, delta, GCP_STATS_LEVEL_BLOCKS);
+	gauge_take(&stats->requested_bytes, delta, GCP_STATS_LEVEL_REQUESTED);
+	if (gauge_take(&stats->allocated_bytes, delta, GCP_STATS_LEVEL_ALLOCATED))
 		stats->reserved_at_peak_bytes = stats->reserved_bytes.current;
-	stats->hits += tally->hits;
-	memset(tally, 0, sizeof(*tally));
+	stats->hits += delta->hits;
+	memset(delta, 0, sizeof(*delta));
 }
 
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
@@ -82,12 +82,12 @@ static void pool_gather(struct gcp_pool *pool)
 	pthread_mutex_lock(&pools->registry_lock);
 	TAILQ_FOREACH (cache, &pools->caches, link)
 		if (cache->pool == pool)
-			gcp_cache_hand_over(cache);
+			gcp_cache_merge_stats(cache);
 	pthread_mutex_unlock(&pools->registry_lock);
 }
 
 /* A thread may hand over a free while the allocation, another thread's, is still in a
- * tally that was gathered before it: below zero for a moment. */
+ * delta that was gathered before it: below zero for a moment. */
 static uint64_t current_of(const struct gcp_gauge *gauge)
 {
 	return (int64_t)gauge->current > 0 ? gauge->current : 0;

@@ -10,7 +10,7 @@
  * subtree below it, so that the way to it is known at each turn: a few steps,
  * however many blocks are free.
  */
-#include "types.h"
+#include "pool_types.h"
 #include "vmm.h"
 
 static int block_order(const struct gcp_block *a, const struct gcp_block *b)
@@ -55,7 +55,7 @@ static void tell_above(struct gcp_block *block)
 /* --- in and out ------------------------------------------------------------------- */
 
 /* Free memory of the common heap that could be given back, and of it the segments
- * that regroup.c may take; and when a segment was last of use, for decay.c. */
+ * that consolidate.c may take; and when a segment was last of use, for decay.c. */
 static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, int sign)
 {
 	pool->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
@@ -66,8 +66,8 @@ static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, i
 	if (block->segment->kind == GCP_KIND_SLAB || pool->vmm ||
 	    !gcp_block_is_segment(block))
 		return;
-	pool->regroup.idle_bytes += (uint64_t)(sign * (int64_t)block->size);
-	pool->regroup.idle_segments += (uint32_t)sign;
+	pool->consolidation.idle_bytes += (uint64_t)(sign * (int64_t)block->size);
+	pool->consolidation.idle_segments += (uint32_t)sign;
 }
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)

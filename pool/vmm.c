@@ -8,10 +8,10 @@
  * vmm_lock over calls of the driver, which never wait for the device.
  *
  * THE RULE: unmapping is ordered by no queue. Addresses are unmapped only when
- * their page is completed; that a barrier holds later work back is not enough.
- * A chunk whose page is only ordered can move all the same: it is mapped at its
+ * their epoch is completed; that a barrier holds later work back is not enough.
+ * A chunk whose epoch is only ordered can move all the same: it is mapped at its
  * new place too, earlier work goes on at the old one, and that is unmapped when
- * the page is completed. Until then nobody gets the old addresses.
+ * the epoch is completed. Until then nobody gets the old addresses.
  * Nothing moves that a block of the program, or a private heap, still has.
  *
  * Memory that we map is not the context's: it does not go with it. When a context
@@ -129,7 +129,7 @@ static void chunks_set(uint64_t *chunks, uint64_t count, uint64_t value)
 static void chunks_release(struct gcp_pool *pool, uint64_t *chunks, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++) {
-		if (chunks[i] && chunks[i] != GCP_LEFT)
+		if (chunks[i] && chunks[i] != GCP_CHUNK_MOVED)
 			(void)GCP_CALL(pool, vm_release, chunks[i]);
 		chunks[i] = 0;
 	}
@@ -157,7 +157,7 @@ static int chunks_make(struct gcp_pool *pool, const struct gcp_move *move)
 
 static bool is_completed(struct gcp_pool *pool, const struct gcp_block *block)
 {
-	return block->page <= atomic_load(&pool->pages.completed);
+	return block->epoch <= atomic_load(&pool->timeline.completed);
 }
 
 /* Unmaps the donors that may be. Their chunks go to `to` or, if it is NULL, to the
@@ -182,9 +182,9 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *
 		} else {
 			chunks_release(pool, from, count);
 		}
-		chunks_set(from, count, unmapped ? 0 : GCP_LEFT);
+		chunks_set(from, count, unmapped ? 0 : GCP_CHUNK_MOVED);
 		pthread_mutex_lock(&pool->lock);
-		gcp_space_vacate(move, donor, unmapped);
+		gcp_space_detach(move, donor, unmapped);
 		pthread_mutex_unlock(&pool->lock);
 	}
 	return 0;
@@ -211,26 +211,26 @@ static int block_unmap(struct gcp_pool *pool, const struct gcp_block *block)
 
 /* Unmaps what chunks have left meanwhile. Nothing depends on it: an error shows
  * elsewhere. */
-static void left_unmap(struct gcp_pool *pool)
+static void unmapping_finish(struct gcp_pool *pool)
 {
 	struct gcp_block *block;
 	int result = 0;
 
 	while (result == 0) {
 		pthread_mutex_lock(&pool->lock);
-		block = gcp_space_left(pool);
+		block = gcp_space_next_unmapping(pool);
 		pthread_mutex_unlock(&pool->lock);
 		if (!block)
 			return;
 		result = block_unmap(pool, block);
 		pthread_mutex_lock(&pool->lock);
-		gcp_space_leave(block, result == 0);
+		gcp_space_free(block, result == 0);
 		pthread_mutex_unlock(&pool->lock);
 	}
 }
 
 /* Puts the target's chunks behind its addresses. If that fails they are released,
- * and what could not be unmapped again is GCP_LEFT. */
+ * and what could not be unmapped again is GCP_CHUNK_MOVED. */
 static int target_map(struct gcp_pool *pool, const struct gcp_block *target)
 {
 	uint64_t *chunks = chunk_of(target), count = chunk_count(target), mapped = 0;
@@ -247,7 +247,7 @@ static int target_map(struct gcp_pool *pool, const struct gcp_block *target)
 	if (result == 0)
 		return 0;
 	chunks_release(pool, chunks, count);
-	chunks_set(chunks, mapped, GCP_LEFT);
+	chunks_set(chunks, mapped, GCP_CHUNK_MOVED);
 	(void)block_unmap(pool, target);
 	return result;
 }
@@ -281,15 +281,15 @@ static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	gcp_heap_advance(&pool->common);
 	if (gcp_tree_lowest_fit(heap, kind, bytes))
 		return 0;
-	gcp_slab_dissolve_unused(&pool->common);
+	gcp_slab_coalesce_unused(&pool->common);
 	if (gcp_tree_lowest_fit(heap, kind, bytes))
 		return 0;
 	result = gcp_space_place(heap, kind, bytes, move);
 	if (result != 0)
 		return result;
 	uint64_t size = move->target->size;
-	gcp_space_collect(pool, size, atomic_load(&pool->pages.completed), move);
-	gcp_space_collect(pool, size, atomic_load(&pool->pages.ready), move);
+	gcp_space_collect(pool, size, atomic_load(&pool->timeline.completed), move);
+	gcp_space_collect(pool, size, atomic_load(&pool->timeline.ready), move);
 	return 0;
 }
 
@@ -300,7 +300,7 @@ static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t by
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
-	left_unmap(pool);
+	unmapping_finish(pool);
 	pthread_mutex_lock(&pool->lock);
 	result = move_plan(heap, kind, bytes, &move);
 	pthread_mutex_unlock(&pool->lock);
@@ -320,7 +320,7 @@ static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t by
 	if (result == 0)
 		gcp_space_fill(&move);
 	else
-		gcp_space_abandon(pool, &move);
+		gcp_space_release(pool, &move);
 	pool->stats.remaps += result == 0 && !*ret_new;
 	pthread_mutex_unlock(&pool->lock);
 	return result;
@@ -346,7 +346,7 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
  * ----------------------------------------------------------------------
  */
 
-uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes)
+uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
 	struct gcp_block *donor;
@@ -357,9 +357,9 @@ uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes)
 	if (bytes <= UINT64_MAX - GCP_CHUNK)
 		bytes = gcp_round_up(bytes, GCP_CHUNK);
 	pthread_mutex_lock(&pool->pools->vmm_lock);
-	left_unmap(pool);
+	unmapping_finish(pool);
 	pthread_mutex_lock(&pool->lock);
-	gcp_space_collect(pool, bytes, atomic_load(&pool->pages.completed), &move);
+	gcp_space_collect(pool, bytes, atomic_load(&pool->timeline.completed), &move);
 	pthread_mutex_unlock(&pool->lock);
 	given = move.donated;
 	(void)donors_empty(pool, &move, NULL);
@@ -367,7 +367,7 @@ uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes)
 	TAILQ_FOREACH (donor, &move.donors, link)
 		kept += donor->size;
 	pool->stats.trims += given > kept;
-	gcp_space_abandon(pool, &move);
+	gcp_space_release(pool, &move);
 	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pool->pools->vmm_lock);
 	return given - kept;
@@ -393,14 +393,14 @@ static void segment_release(struct gcp_pool *pool, struct gcp_segment *segment)
 	chunks_destroy(chunks, segment->size);
 }
 
-void gcp_vmm_release_lost(struct gcp_pool *pool)
+void gcp_vmm_release_orphans(struct gcp_pool *pool)
 {
 	struct gcp_segment *segment;
 
-	while ((segment = TAILQ_FIRST(&pool->lost))) {
-		TAILQ_REMOVE(&pool->lost, segment, link);
+	while ((segment = TAILQ_FIRST(&pool->orphans))) {
+		TAILQ_REMOVE(&pool->orphans, segment, link);
 		segment_release(pool, segment);
-		gcp_meta_give(&pool->pools->segment_meta, segment);
+		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
 	}
 }
 

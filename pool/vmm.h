@@ -5,7 +5,7 @@
 #ifndef GCP_POOL_VMM_H
 #define GCP_POOL_VMM_H
 
-#include "types.h"
+#include "pool_types.h"
 
 /* --- vmm.c: no lock is held ------------------------------------------------------- */
 
@@ -16,17 +16,17 @@ void gcp_vmm_init(struct gcp_pool *pool);
  * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, a device error; -ENOMEM. */
 int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    bool *ret_new);
-/* Gives unused chunks back whose pages are completed, until `bytes` are given
+/* Gives unused chunks back whose epochs are completed, until `bytes` are given
  * back; returns the bytes. */
-uint64_t gcp_vmm_give_back(struct gcp_pool *pool, uint64_t bytes);
-/* Gives back what pool->lost has. vmm_lock is held. */
-void gcp_vmm_release_lost(struct gcp_pool *pool);
+uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes);
+/* Gives back what pool->orphans has. vmm_lock is held. */
+void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
 /* --- vmm_space.c: vmm_lock and pool->lock are held ----------------------------------
  */
 
 /* In segment->chunks: mapped here still, but somebody else's. */
-#define GCP_LEFT UINT64_MAX
+#define GCP_CHUNK_MOVED UINT64_MAX
 
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused chunks that it may come from. Their blocks are MOVING. */
@@ -35,7 +35,7 @@ struct gcp_move {
 	struct gcp_block *target;     /* NULL: none, chunks are given back */
 	struct gcp_block_list donors; /* of the pool's common heap */
 	uint64_t donated;             /* bytes of donors */
-	uint64_t page;                /* that the donated chunks had at most */
+	uint64_t epoch;               /* that the donated chunks had at most */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
@@ -45,20 +45,20 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
  * -ENOSPC: no hole will do; -ENOMEM. */
 int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    struct gcp_move *move);
-/* Picks unused chunks whose page is `page` at most, until `bytes` are donated. */
-void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t page,
+/* Picks unused chunks whose epoch is `epoch` at most, until `bytes` are donated. */
+void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 		       struct gcp_move *move);
 /* The donor's chunks belong elsewhere now. It is a hole, or a part of one, if they
  * are unmapped; else it is about to be. */
-void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
-/* A LEAVING block whose page is completed, MOVING now; NULL: there is none. */
-struct gcp_block *gcp_space_left(struct gcp_pool *pool);
+void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
+/* An UNMAPPING block whose epoch is completed, MOVING now; NULL: there is none. */
+struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool);
 /* It is unmapped: a hole. Or it is not: it stays. */
-void gcp_space_leave(struct gcp_block *block, bool unmapped);
+void gcp_space_free(struct gcp_block *block, bool unmapped);
 /* The target has memory behind it: it is free. */
 void gcp_space_fill(struct gcp_move *move);
 /* What is left of the move goes back to what it was. */
-void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move);
+void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The index of an address in segment->chunks. */
 uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
 
@@ -68,10 +68,10 @@ uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
  * no list either. NULL: no memory for its descriptor, nothing is cut. */
 struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
 /* `lower` takes in its upper neighbour; neither is in a list. */
-void gcp_block_swallow(struct gcp_pools *pools, struct gcp_block *lower,
-		       struct gcp_block *upper);
-/* A block whose page is ready becomes free memory. */
-void gcp_block_settle(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
+			      struct gcp_block *upper);
+/* A block whose epoch is ready becomes free memory. */
+void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 /* Bytes of a free block that could be given back. */
 uint64_t gcp_block_unused(const struct gcp_block *block);
 

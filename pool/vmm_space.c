@@ -37,16 +37,16 @@ static void hole_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 
-	block->page = GCP_PAGE_FRESH;
+	block->epoch = GCP_EPOCH_FRESH;
 	if (is_hole(block->upper)) {
 		TAILQ_REMOVE(&heap->holes, block->upper, link);
-		gcp_block_swallow(pools, block, block->upper);
+		gcp_block_coalesce_upper(pools, block, block->upper);
 	}
 	if (is_hole(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
 		TAILQ_REMOVE(&heap->holes, lower, link);
-		gcp_block_swallow(pools, lower, block);
+		gcp_block_coalesce_upper(pools, lower, block);
 		block = lower;
 	}
 	gcp_block_set_state(block, GCP_BLOCK_HOLE);
@@ -72,7 +72,7 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment = gcp_meta_take(&pools->segment_meta);
+	struct gcp_segment *segment = gcp_descriptor_alloc(&pools->segment_descriptors);
 	struct gcp_block *hole;
 	int result = -ENOMEM;
 
@@ -87,15 +87,15 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	    .pool = pool,
 	    .heap = heap,
 	};
-	hole = gcp_block_create(segment, addr, size, GCP_PAGE_FRESH);
+	hole = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
 	if (hole)
 		result = gcp_map_set(pools->map, addr, hole);
 	if (result != 0) {
 		if (hole) {
-			gcp_block_set_state(hole, GCP_BLOCK_RETIRED);
-			gcp_meta_give(&pools->block_meta, hole);
+			gcp_block_set_state(hole, GCP_BLOCK_RELEASED);
+			gcp_descriptor_free(&pools->block_descriptors, hole);
 		}
-		gcp_meta_give(&pools->segment_meta, segment);
+		gcp_descriptor_free(&pools->segment_descriptors, segment);
 		return result;
 	}
 	segment->first = hole;
@@ -209,12 +209,12 @@ uint64_t gcp_block_unused(const struct gcp_block *block)
 	return gcp_block_is_segment(block) ? block->size : 0;
 }
 
-static bool may_donate(const struct gcp_block *block, uint64_t page,
+static bool may_donate(const struct gcp_block *block, uint64_t epoch,
 		       const struct gcp_move *move)
 {
 	const struct gcp_block *target = move->target;
 
-	if (!block->segment->chunks || block->page > page)
+	if (!block->segment->chunks || block->epoch > epoch)
 		return false;
 	/* What the target will merge with stays. */
 	return !target || (block != target->lower && block != target->upper);
@@ -223,7 +223,7 @@ static bool may_donate(const struct gcp_block *block, uint64_t page,
 /* The smallest block that has `bytes` in whole chunks, or else the one that has
  * most; NULL: none has any. */
 static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
-				    uint64_t page, const struct gcp_move *move)
+				    uint64_t epoch, const struct gcp_move *move)
 {
 	struct gcp_block *block, *most = NULL;
 
@@ -232,7 +232,7 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 		for (; block; block = gcp_tree_next_fit(block, GCP_CHUNK)) {
 			uint64_t most_bytes = most ? whole_bytes(most) : 0;
 
-			if (!may_donate(block, page, move))
+			if (!may_donate(block, epoch, move))
 				continue;
 			if (most_bytes < bytes && whole_bytes(block) > most_bytes)
 				most = block;
@@ -266,7 +266,7 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 	if (block->size > bytes) {
 		above = gcp_block_cut(block, bytes);
 		if (!above) {
-			gcp_block_settle(heap, block);
+			gcp_block_coalesce(heap, block);
 			return NULL;
 		}
 	}
@@ -276,12 +276,12 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 	return block;
 }
 
-void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t page,
+void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 		       struct gcp_move *move)
 {
 	while (move->donated < bytes) {
 		uint64_t missing = bytes - move->donated;
-		struct gcp_block *donor = donor_find(pool, missing, page, move);
+		struct gcp_block *donor = donor_find(pool, missing, epoch, move);
 
 		if (donor)
 			donor = donor_cut(&pool->common, donor, missing);
@@ -295,7 +295,7 @@ void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t page,
 /* --- the end of a move -------------------------------------------------------------
  */
 
-void gcp_space_leave(struct gcp_block *block, bool unmapped)
+void gcp_space_free(struct gcp_block *block, bool unmapped)
 {
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
@@ -303,30 +303,30 @@ void gcp_space_leave(struct gcp_block *block, bool unmapped)
 		hole_insert(heap, block);
 		return;
 	}
-	gcp_block_set_state(block, GCP_BLOCK_LEAVING);
-	TAILQ_INSERT_TAIL(&heap->leaving, block, link);
+	gcp_block_set_state(block, GCP_BLOCK_UNMAPPING);
+	TAILQ_INSERT_TAIL(&heap->unmapping, block, link);
 }
 
-void gcp_space_vacate(struct gcp_move *move, struct gcp_block *donor, bool unmapped)
+void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped)
 {
 	struct gcp_heap *heap = atomic_load(&donor->segment->heap);
 
 	TAILQ_REMOVE(&move->donors, donor, link);
 	mapped_change(heap, donor->segment, -(int64_t)donor->size);
-	if (move->page < donor->page)
-		move->page = donor->page;
-	gcp_space_leave(donor, unmapped);
+	if (move->epoch < donor->epoch)
+		move->epoch = donor->epoch;
+	gcp_space_free(donor, unmapped);
 }
 
-struct gcp_block *gcp_space_left(struct gcp_pool *pool)
+struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 {
-	uint64_t completed = atomic_load(&pool->pages.completed);
+	uint64_t completed = atomic_load(&pool->timeline.completed);
 	struct gcp_block *block;
 
-	TAILQ_FOREACH (block, &pool->common.leaving, link) {
-		if (block->page > completed)
+	TAILQ_FOREACH (block, &pool->common.unmapping, link) {
+		if (block->epoch > completed)
 			continue;
-		TAILQ_REMOVE(&pool->common.leaving, block, link);
+		TAILQ_REMOVE(&pool->common.unmapping, block, link);
 		gcp_block_set_state(block, GCP_BLOCK_MOVING);
 		return block;
 	}
@@ -336,8 +336,8 @@ struct gcp_block *gcp_space_left(struct gcp_pool *pool)
 void gcp_space_fill(struct gcp_move *move)
 {
 	mapped_change(move->heap, move->target->segment, (int64_t)move->target->size);
-	move->target->page = move->page;
-	gcp_block_settle(move->heap, move->target);
+	move->target->epoch = move->epoch;
+	gcp_block_coalesce(move->heap, move->target);
 	move->target = NULL;
 }
 
@@ -352,16 +352,16 @@ static bool is_mapped_somewhere(const struct gcp_block *block)
 	return false;
 }
 
-void gcp_space_abandon(struct gcp_pool *pool, struct gcp_move *move)
+void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move)
 {
 	struct gcp_block *donor;
 
 	if (move->target)
-		gcp_space_leave(move->target, !is_mapped_somewhere(move->target));
+		gcp_space_free(move->target, !is_mapped_somewhere(move->target));
 	move->target = NULL;
 	while ((donor = TAILQ_FIRST(&move->donors))) {
 		TAILQ_REMOVE(&move->donors, donor, link);
-		gcp_block_settle(&pool->common, donor);
+		gcp_block_coalesce(&pool->common, donor);
 	}
 	move->donated = 0;
 }

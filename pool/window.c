@@ -5,25 +5,25 @@
  * Asked by cache.c, alloc.c and grow.c with any lock held; takes none, and calls no
  * driver function but the clock. The answers decide speed and memory, never safety.
  *
- * A barrier holds all streams back until the work of its page is done. With
- * several streams in use that costs the faster ones time, unless the page is so
+ * A barrier holds all streams back until the work of its epoch is done. With
+ * several streams in use that costs the faster ones time, unless the epoch is so
  * old that all are past it: the window is wide. With one stream later work waits
  * for earlier work anyway: a barrier costs next to nothing, and there is no
  * reason to let memory grow. Streams are counted as the hooks report them
  * (gcp_pools_stream_used); what nobody reports counts as many.
  *
- * A page costs its fence and its barrier, half a microsecond of calls that the driver
+ * An epoch costs its fence and its barrier, half a microsecond of calls that the driver
  * takes one at a time, and many where threads stand in line for it. Threads that use up
- * pages as fast as the driver closes them would spend all their time there: their pages
- * are made larger. One thread that launches a kernel for each block pays one part in a
- * hundred.
+ * epochs as fast as the driver closes them would spend all their time there: their
+ * epochs are made larger. One thread that launches a kernel for each block pays one
+ * part in a hundred.
  */
-#include "types.h"
+#include "pool_types.h"
 
 enum {
-	/* A page takes this part of the window: fewer fences against barriers
+	/* An epoch takes this part of the window: fewer fences against barriers
 	 * that wait for younger work. */
-	PAGES_PER_WINDOW = 2,
+	EPOCHS_PER_WINDOW = 2,
 	/* One stream needs this part of the window that several do: as much as
 	 * makes barriers rare beside the kernels between them. */
 	WINDOWS_OF_ONE_STREAM = 4,
@@ -37,25 +37,25 @@ enum {
 	 * the first of these, and halved when further apart than the second. */
 	BARRIERS_CLOSE_NS = 40 * 1000,
 	BARRIERS_FAR_NS = 200 * 1000,
-	WIDENED_MOST = 3,
-	/* With several streams the window is doubled when pages that were waited
+	BARRIER_SCALE_MOST = 3,
+	/* With several streams the window is doubled when epochs that were waited
 	 * for cost, time and again, more than this part of the time in calls of the
 	 * driver, and halved when they cost less than that part. */
-	PAGES_DEAR_PART = 16,
-	PAGES_CHEAP_PART = 48,
-	PAGES_DEAR_RUN = 4,
+	OVERHEAD_HIGH_PART = 16,
+	OVERHEAD_LOW_PART = 48,
+	OVERHEAD_HIGH_RUN = 4,
 	/* Or when they follow each other faster than kernels could be launched in
-	 * between, which takes 2 us for each: 28 blocks are the fewest of a page.
-	 * For a page of the ordinary size. */
-	PAGES_QUICK_NS = 24 * 1000,
-	PAGES_SLOW_NS = 40 * 1000,
-	HURRIED_MOST = 2,
+	 * between, which takes 2 us for each: 28 blocks are the fewest of an epoch.
+	 * For an epoch of the ordinary size. */
+	EPOCHS_QUICK_NS = 24 * 1000,
+	EPOCHS_SLOW_NS = 40 * 1000,
+	CHURN_SCALE_MOST = 2,
 	/* Where no barrier may be set this part of what is reserved may wait, then
 	 * a free does. */
-	APART_PART = 4,
-	/* Streams that no work went to while so many pages were closed are not
+	MULTI_CONTEXT_PART = 4,
+	/* Streams that no work went to while so many epochs were closed are not
 	 * in use any more. */
-	PAGES_OF_A_STREAM = 32,
+	EPOCHS_OF_A_STREAM = 32,
 };
 
 /* --- streams -------------------------------------------------------------------- */
@@ -70,11 +70,11 @@ void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 					 memory_order_relaxed);
 }
 
-void gcp_streams_page_closed(struct gcp_pools *pools)
+void gcp_streams_epoch_closed(struct gcp_pools *pools)
 {
 	struct gcp_streams *streams = &pools->streams;
 
-	if (++streams->pages % PAGES_OF_A_STREAM != 0)
+	if (++streams->epochs % EPOCHS_OF_A_STREAM != 0)
 		return;
 	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
 	atomic_store_explicit(&streams->before, now, memory_order_relaxed);
@@ -105,8 +105,8 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 	struct gcp_window window = {
 	    .bytes = config->window_bytes,
 	    .blocks = config->window_blocks,
-	    .page_bytes = config->window_bytes / PAGES_PER_WINDOW,
-	    .page_blocks = config->page_blocks,
+	    .epoch_bytes = config->window_bytes / EPOCHS_PER_WINDOW,
+	    .epoch_blocks = config->epoch_blocks,
 	};
 
 	/* Who maps memory by hand wants little of it: a part of what he has. */
@@ -116,7 +116,7 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 		most = GCP_CHUNK;
 	if (pool->vmm && window.bytes > most) {
 		window.bytes = most;
-		window.page_bytes = most / PAGES_PER_WINDOW;
+		window.epoch_bytes = most / EPOCHS_PER_WINDOW;
 	}
 	window.streams = streams_count(pool->pools);
 	if (window.streams == 1) {
@@ -128,48 +128,50 @@ struct gcp_window gcp_window(const struct gcp_pool *pool)
 			part = ONE_STREAM_LEAST;
 		if (part > window.bytes / WINDOWS_OF_ONE_STREAM)
 			part = window.bytes / WINDOWS_OF_ONE_STREAM;
-		part <<= atomic_load_explicit(&pool->widened, memory_order_relaxed);
+		part <<=
+		    atomic_load_explicit(&pool->barrier_scale, memory_order_relaxed);
 		if (window.bytes > part)
 			window.bytes = part;
 		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
-		window.page_bytes = window.bytes;
+		window.epoch_bytes = window.bytes;
 	} else if (!pool->vmm) {
-		uint32_t hurried =
-		    atomic_load_explicit(&pool->hurried, memory_order_relaxed);
+		uint32_t churn_scale =
+		    atomic_load_explicit(&pool->churn_scale, memory_order_relaxed);
 
-		window.bytes <<= hurried;
-		window.page_bytes <<= hurried;
+		window.bytes <<= churn_scale;
+		window.epoch_bytes <<= churn_scale;
 	}
 	return window;
 }
 
-void gcp_window_pressed(struct gcp_pool *pool)
+void gcp_window_starved(struct gcp_pool *pool)
 {
-	if (!atomic_load_explicit(&pool->pressed, memory_order_relaxed))
-		atomic_store_explicit(&pool->pressed, true, memory_order_relaxed);
+	if (!atomic_load_explicit(&pool->starved, memory_order_relaxed))
+		atomic_store_explicit(&pool->starved, true, memory_order_relaxed);
 }
 
-/* The more threads, the more the driver's calls stand in their way. But a page of
+/* The more threads, the more the driver's calls stand in their way. But an epoch of
  * which the caches cannot hold their shares would send blocks from thread to
  * thread, with cold cache lines; a thread alone leaves them for itself. */
-static uint32_t hurried_most(const struct gcp_pool *pool)
+static uint32_t churn_scale_most(const struct gcp_pool *pool)
 {
 	const struct gcp_config *config = &pool->pools->config;
 	uint32_t threads =
 	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-	uint64_t share = config->window_bytes / PAGES_PER_WINDOW / (threads + !threads);
+	uint64_t share =
+	    config->window_bytes / EPOCHS_PER_WINDOW / (threads + !threads);
 	uint32_t most = 0;
 
 	if (threads < 2)
-		most = HURRIED_MOST;
-	while (most < HURRIED_MOST && threads > 1 &&
+		most = CHURN_SCALE_MOST;
+	while (most < CHURN_SCALE_MOST && threads > 1 &&
 	       share << (most + 1) <= config->thread_cache_bytes)
 		most++;
 	return config->window_bytes <= UINT64_MAX >> most ? most : 0;
 }
 
 /* What the driver's calls for fences have cost so far. */
-static uint64_t fences_ns(const struct gcp_pool *pool)
+static uint64_t overhead_ns(const struct gcp_pool *pool)
 {
 	static const enum gcp_driver_call calls[] = {
 	    GCP_CALL_fence_record, GCP_CALL_fence_query, GCP_CALL_fence_order};
@@ -181,62 +183,67 @@ static uint64_t fences_ns(const struct gcp_pool *pool)
 	return ns;
 }
 
-void gcp_window_page_closed(struct gcp_pool *pool)
+void gcp_window_epoch_closed(struct gcp_pool *pool)
 {
-	uint32_t hurried = atomic_load_explicit(&pool->hurried, memory_order_relaxed);
-	uint64_t now = pool->pools->driver.clock_ns(), cost = fences_ns(pool);
-	uint64_t since = now - pool->closed_ns, part = cost - pool->closed_cost;
-	bool pressed =
-	    atomic_exchange_explicit(&pool->pressed, false, memory_order_relaxed);
+	uint32_t churn_scale =
+	    atomic_load_explicit(&pool->churn_scale, memory_order_relaxed);
+	uint64_t now = pool->pools->driver.clock_ns(), cost = overhead_ns(pool);
+	uint64_t since = now - pool->closed_ns, part = cost - pool->closed_overhead_ns;
+	bool starved =
+	    atomic_exchange_explicit(&pool->starved, false, memory_order_relaxed);
 
 	pool->closed_ns = now;
-	pool->closed_cost = cost;
-	bool quick = since >> hurried < PAGES_QUICK_NS;
+	pool->closed_overhead_ns = cost;
+	bool quick = since >> churn_scale < EPOCHS_QUICK_NS;
 	/* Nobody stands in line with a thread alone. */
-	bool dear = part * PAGES_DEAR_PART >= since &&
-		    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1;
-	if (!quick && !dear) {
-		pool->dear_pages = 0;
-		if (part * PAGES_CHEAP_PART < since && hurried > 0 &&
-		    since >> hurried > PAGES_SLOW_NS)
-			hurried--;
-	} else if (pressed && ++pool->dear_pages >= PAGES_DEAR_RUN) {
-		uint64_t completed =
-		    atomic_load_explicit(&pool->pages.completed, memory_order_relaxed);
+	bool costly =
+	    part * OVERHEAD_HIGH_PART >= since &&
+	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1;
+	if (!quick && !costly) {
+		pool->costly_epochs = 0;
+		if (part * OVERHEAD_LOW_PART < since && churn_scale > 0 &&
+		    since >> churn_scale > EPOCHS_SLOW_NS)
+			churn_scale--;
+	} else if (starved && ++pool->costly_epochs >= OVERHEAD_HIGH_RUN) {
+		uint64_t completed = atomic_load_explicit(&pool->timeline.completed,
+							  memory_order_relaxed);
 
 		/* A device that gets nothing done would only be waited for with
 		 * more memory in hand. */
-		pool->dear_pages = 0;
-		if (hurried < hurried_most(pool) && completed > pool->dear_completed) {
-			pool->dear_completed = completed;
-			hurried++;
+		pool->costly_epochs = 0;
+		if (churn_scale < churn_scale_most(pool) &&
+		    completed > pool->scaled_completed) {
+			pool->scaled_completed = completed;
+			churn_scale++;
 		}
 	}
-	atomic_store_explicit(&pool->hurried, hurried, memory_order_relaxed);
+	atomic_store_explicit(&pool->churn_scale, churn_scale, memory_order_relaxed);
 }
 
 /* With one stream, a loop that sets barriers in quick succession pays for them: its
  * window is widened, up to that of several streams, until they are far enough apart. */
 void gcp_window_barrier_set(struct gcp_pool *pool)
 {
-	uint32_t widened = atomic_load_explicit(&pool->widened, memory_order_relaxed);
+	uint32_t barrier_scale =
+	    atomic_load_explicit(&pool->barrier_scale, memory_order_relaxed);
 	uint64_t now = pool->pools->driver.clock_ns();
 	uint64_t since = now - pool->barrier_ns;
 
 	pool->barrier_ns = now;
-	if (since < BARRIERS_CLOSE_NS && widened < WIDENED_MOST)
-		widened++;
-	else if (since > BARRIERS_FAR_NS && widened > 0)
-		widened--;
-	atomic_store_explicit(&pool->widened, widened, memory_order_relaxed);
+	if (since < BARRIERS_CLOSE_NS && barrier_scale < BARRIER_SCALE_MOST)
+		barrier_scale++;
+	else if (since > BARRIERS_FAR_NS && barrier_scale > 0)
+		barrier_scale--;
+	atomic_store_explicit(&pool->barrier_scale, barrier_scale,
+			      memory_order_relaxed);
 }
 
-uint64_t gcp_window_apart(const struct gcp_pool *pool)
+uint64_t gcp_window_multi_context(const struct gcp_pool *pool)
 {
 	uint64_t most = 2 * gcp_window(pool).bytes;
 	uint64_t part =
 	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
-	    APART_PART;
+	    MULTI_CONTEXT_PART;
 
 	return part > most ? part : most;
 }
@@ -249,7 +256,7 @@ struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)
 
 	if (threads > 1) {
 		window.bytes /= threads;
-		window.page_bytes /= threads;
+		window.epoch_bytes /= threads;
 	}
 	return window;
 }
@@ -263,39 +270,40 @@ uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
 	return blocks ? (uint32_t)blocks : 1;
 }
 
-/* --- when a page is full -----------------------------------------------------------
+/* --- when an epoch is full -----------------------------------------------------------
  */
 
-int64_t gcp_pages_room(struct gcp_pool *pool, int64_t bytes)
+int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes)
 {
 	struct gcp_window window = gcp_window(pool);
-	int64_t room = (int64_t)window.page_bytes -
-		       atomic_load_explicit(&pool->pages.filled, memory_order_relaxed);
+	int64_t room =
+	    (int64_t)window.epoch_bytes -
+	    atomic_load_explicit(&pool->timeline.filled, memory_order_relaxed);
 
 	if (room < 0)
 		room = 0;
 	return bytes < room ? bytes : room;
 }
 
-bool gcp_pages_fill(struct gcp_pool *pool, int64_t bytes)
+bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes)
 {
 	struct gcp_window window = gcp_window(pool);
-	int64_t filled =
-	    atomic_fetch_add_explicit(&pool->pages.filled, bytes, memory_order_relaxed);
+	int64_t filled = atomic_fetch_add_explicit(&pool->timeline.filled, bytes,
+						   memory_order_relaxed);
 
-	return filled + bytes >= (int64_t)window.page_bytes;
+	return filled + bytes >= (int64_t)window.epoch_bytes;
 }
 
 /* With one stream in use a fence for each would keep one block in circulation, at the
  * price of a fence and a barrier at each turn: not too large ones take turns in twos,
  * for half of it. */
-bool gcp_pages_fill_large(struct gcp_pool *pool, uint64_t size)
+bool gcp_timeline_fill_large(struct gcp_pool *pool, uint64_t size)
 {
 	struct gcp_window window = gcp_window(pool);
-	uint64_t full = window.page_bytes;
+	uint64_t full = window.epoch_bytes;
 	uint64_t filled =
 	    size + (uint64_t)atomic_fetch_add_explicit(
-		       &pool->pages.filled, (int64_t)size, memory_order_relaxed);
+		       &pool->timeline.filled, (int64_t)size, memory_order_relaxed);
 
 	if (window.streams == 1 && size <= 2 * window.bytes && full < 2 * size)
 		full = 2 * size;

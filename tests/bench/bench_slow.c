@@ -154,7 +154,7 @@ static const struct gcp_driver driver = {
 	X(void, gcp_heap_put, (struct gcp_heap * heap, struct gcp_block * block),      \
 	  (heap, block), "heap+")                                                      \
 	X(void, gcp_caches_flush, (struct gcp_pool * pool), (pool), "flush")           \
-	X(void, gcp_own_visit, (struct gcp_own * own), (own), "visit")                 \
+	X(void, gcp_remote_lock, (struct gcp_owner * own), (own), "visit")             \
 	X(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex), "locks")
 
 enum {

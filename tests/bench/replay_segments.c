@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 
 enum { SEEN_MAX = 4096 };
 

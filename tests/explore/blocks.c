@@ -38,7 +38,7 @@ static bool overlap(const struct block *a, const struct block *b)
 	return a->addr < b->addr + b->bytes && b->addr < a->addr + a->bytes;
 }
 
-bool block_is_kept(const struct world *w, const struct block *block)
+bool block_is_kept(const struct model *w, const struct block *block)
 {
 	for (uint32_t i = 1; i <= w->pool_count && !block->live; i++)
 		if (block->pools & pool_bit(i) && w->pools[i].refs > 0)
@@ -48,7 +48,7 @@ bool block_is_kept(const struct world *w, const struct block *block)
 
 static void place_check(struct thread *t, const struct block *block)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 	if (block->addr == 0 || block->addr % 512 != 0)
 		failure(w, "a block at 0x%llx is not aligned",
@@ -67,8 +67,8 @@ static void place_check(struct thread *t, const struct block *block)
 				other->live ? "live" : "a graph's");
 }
 
-/* What CUDA says about the block must be as if it were alone in the world. */
-static void view_check(struct world *w, const struct block *block)
+/* What CUDA says about the block must be as if it were alone in the process. */
+static void view_check(struct model *w, const struct block *block)
 {
 	uint64_t at = block->addr + block->bytes / 2;
 	CUdeviceptr base = 0;
@@ -84,7 +84,7 @@ static void view_check(struct world *w, const struct block *block)
 			(unsigned long long)size);
 	if (fine(w, cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at),
 		 "cuPointerGetAttribute") &&
-	    ctx != w->spaces[block->space].ctx && !w->setting->vmm)
+	    ctx != w->contexts[block->context].ctx && !w->setting->vmm)
 		failure(w, "the block 0x%llx is said to be another context's",
 			(unsigned long long)block->addr);
 }
@@ -98,7 +98,7 @@ static uint64_t cost(uint64_t bytes)
 }
 
 /* By a graph, or because the program has a name for the pool. */
-static bool may_be_kept(const struct world *w, const struct block *block)
+static bool may_be_kept(const struct model *w, const struct block *block)
 {
 	bool kept = false;
 
@@ -107,8 +107,8 @@ static bool may_be_kept(const struct world *w, const struct block *block)
 	return block->in_capture && kept;
 }
 
-/* Fragmentation may cost what each block in use pins, and no more. */
-static bool may_be_out(const struct world *w, int device, uint64_t bytes)
+/* Fragmentation may cost what each block in use keeps, and no more. */
+static bool may_be_out(const struct model *w, int device, uint64_t bytes)
 {
 	/* Something is the driver's own: what modules bring along. */
 	uint64_t pinned = w->setting->pinned, used = cost(bytes) + pinned + (2 << 20);
@@ -126,7 +126,7 @@ static bool may_be_out(const struct world *w, int device, uint64_t bytes)
 
 /* The end of a graph is told by a thread of the driver's, which a busy machine
  * may keep waiting. */
-static bool try_again(struct world *w, int device, uint64_t bytes, CUresult result)
+static bool try_again(struct model *w, int device, uint64_t bytes, CUresult result)
 {
 	static unsigned tries;
 
@@ -145,7 +145,7 @@ static bool try_again(struct world *w, int device, uint64_t bytes, CUresult resu
  */
 
 /* Plain CUDA allocates during a capture only in this mode. */
-static CUstreamCaptureMode relax(const struct world *w)
+static CUstreamCaptureMode relax(const struct model *w)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
@@ -154,7 +154,7 @@ static CUstreamCaptureMode relax(const struct world *w)
 	return mode;
 }
 
-static void unrelax(const struct world *w, CUstreamCaptureMode mode)
+static void unrelax(const struct model *w, CUstreamCaptureMode mode)
 {
 	if (w->setting->plain)
 		cuThreadExchangeStreamCaptureMode(&mode);
@@ -162,15 +162,15 @@ static void unrelax(const struct world *w, CUstreamCaptureMode mode)
 
 struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct block *block = calloc(1, sizeof(*block));
 
 	if (!block)
 		failure(w, "no memory for the explorer itself");
 	block->addr = addr;
 	block->bytes = bytes;
-	block->space = t->space;
-	block->device = w->spaces[t->space].device;
+	block->context = t->context;
+	block->device = w->contexts[t->context].device;
 	block->live = true;
 	block->next = w->blocks;
 	w->blocks = block;
@@ -181,7 +181,7 @@ struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes)
 static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr addr,
 			       uint64_t bytes)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct block *block;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -208,26 +208,26 @@ static struct calls calls_now(void)
 			      gcpsim_calls("cuMemPoolTrimTo")};
 }
 
-static bool spaces_are_several(const struct world *w)
+static bool contexts_are_several(const struct model *w)
 {
 	unsigned live = 0;
 
-	for (int i = 0; i < SPACES_MAX; i++)
-		live += w->spaces[i].live;
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		live += w->contexts[i].live;
 	return live > 1;
 }
 
 /* No allocation makes later work wait for what plain CUDA would not wait for: with
  * several contexts for nothing at all, and never for a fence of its own. And memory
  * is out only when the driver has none in its caches. */
-static void calls_check(struct world *w, struct calls before, CUresult result)
+static void calls_check(struct model *w, struct calls before, CUresult result)
 {
 	const struct setting *setting = w->setting;
 	struct calls after = calls_now();
 
-	if (setting->plain || setting->fault || w->ending || w->crowded)
+	if (setting->plain || setting->fault || w->ending || w->ran_concurrently)
 		return;
-	if (spaces_are_several(w) && after.waits != before.waits)
+	if (contexts_are_several(w) && after.waits != before.waits)
 		failure(w, "an allocation makes one context wait for another");
 	if (!setting->tight && !setting->vmm && !setting->quota &&
 	    !setting->host_thread && after.fences != before.fences)
@@ -239,42 +239,43 @@ static void calls_check(struct world *w, struct calls before, CUresult result)
 
 struct block *block_create(struct thread *t, uint64_t bytes)
 {
-	CUstreamCaptureMode mode = relax(t->world);
+	CUstreamCaptureMode mode = relax(t->model);
 	struct calls before = calls_now();
 	CUdeviceptr addr = 0;
 	CUresult result;
 
 	do
 		result = cuMemAlloc(&addr, bytes);
-	while (try_again(t->world, t->world->spaces[t->space].device, bytes, result));
-	unrelax(t->world, mode);
-	calls_check(t->world, before, result);
+	while (
+	    try_again(t->model, t->model->contexts[t->context].device, bytes, result));
+	unrelax(t->model, mode);
+	calls_check(t->model, before, result);
 	return block_new(t, result, addr, bytes);
 }
 
 struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows)
 {
-	CUstreamCaptureMode mode = relax(t->world);
+	CUstreamCaptureMode mode = relax(t->model);
 	CUdeviceptr addr = 0;
 	size_t pitch = 0;
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
 	CUresult result;
 
 	/* Before rows come rows to learn the pitch from. */
-	t->world->pitched = true;
+	t->model->pitched = true;
 	do
 		result = cuMemAllocPitch(&addr, &pitch, width, rows, 4);
-	while (try_again(t->world, t->world->spaces[t->space].device,
+	while (try_again(t->model, t->model->contexts[t->context].device,
 			 bytes + PITCH_SLACK, result));
-	unrelax(t->world, mode);
+	unrelax(t->model, mode);
 	if (result == CUDA_SUCCESS && (pitch < width || pitch % 512 != 0))
-		failure(t->world, "a pitch of %llu for rows of %llu",
+		failure(t->model, "a pitch of %llu for rows of %llu",
 			(unsigned long long)pitch, (unsigned long long)width);
 	return block_new(t, result, addr, bytes);
 }
 
 /* Plain CUDA does not keep what a graph still needs. */
-static bool is_left(struct world *w, const struct block *block)
+static bool is_left(struct model *w, const struct block *block)
 {
 	bool left = w->setting->leak ||
 		    (w->setting->plain && (block->pools || !all_is_calm(w)));
@@ -284,13 +285,13 @@ static bool is_left(struct world *w, const struct block *block)
 }
 
 /* If the program asked for that, a free waits for all work of the context. */
-static void blocking_check(struct world *w, const struct block *block)
+static void blocking_check(struct model *w, const struct block *block)
 {
 	const char *blocking = getenv("GCPOOL_BLOCKING_FREE");
 
 	if (blocking && *blocking == '1' && w->setting->generation > 1 &&
 	    !w->setting->plain && !w->setting->leak && !w->setting->fault &&
-	    !block->in_capture && all_is_calm(w) && !spaces_are_several(w) &&
+	    !block->in_capture && all_is_calm(w) && !contexts_are_several(w) &&
 	    gcpsim_pending() > 0)
 		failure(w, "a free did not wait for %llu operations",
 			(unsigned long long)gcpsim_pending());
@@ -298,9 +299,9 @@ static void blocking_check(struct world *w, const struct block *block)
 
 bool block_free(struct thread *t, struct block *block)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
-	if (!order_free(t, block) || !neighbour_closes(t, block))
+	if (!order_free(t, block) || !ipc_peer_closes(t, block))
 		return false;
 	if (block->borrowed) {
 		block->live = false;
@@ -319,17 +320,17 @@ bool block_free(struct thread *t, struct block *block)
 
 bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	bool left;
 
 	if (s->capture || block->borrowed ||
-	    (block->space != s->space &&
+	    (block->context != s->context &&
 	     (w->setting->generation < 2 || !can_name(t, s) || w->setting->fault)) ||
-	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space)) ||
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
 	    (w->setting->plain && !all_is_calm(w)) ||
 	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||
 	    !order_region(t, s, &block->regions[1], WANT_WRITE, 7) ||
-	    !neighbour_closes(t, block))
+	    !ipc_peer_closes(t, block))
 		return false;
 	left = is_left(w, block);
 	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
@@ -343,7 +344,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	return true;
 }
 
-void block_unslot(struct world *w, const struct block *block)
+void block_unslot(struct model *w, const struct block *block)
 {
 	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
 		if (w->slots[i] == block)

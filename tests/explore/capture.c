@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-struct capture *capture_number(struct world *w, uint32_t number)
+struct capture *capture_number(struct model *w, uint32_t number)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live && w->captures[i].number == number)
@@ -38,7 +38,7 @@ static bool capture_follow(struct thread *t, struct stream *s, struct stream *be
 
 	if (!can_name(t, before) || !can_name(t, s) || s->kind == STREAM_LEGACY)
 		return false;
-	space_use(t, before->space);
+	context_use(t, before->context);
 	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
 		return false;
 	good = FINE(t, cuEventRecord(event, stream_handle(t, before))) &&
@@ -53,12 +53,13 @@ bool capture_event_record(struct thread *t, struct event *event, struct stream *
 {
 	CUstream handle;
 
-	if (s->capture->spoiled || (event->handle && event->space != s->space))
+	if (s->capture->invalidated_here ||
+	    (event->handle && event->context != s->context))
 		return false;
 	handle = stream_handle(t, s);
 	if (!event->handle && !FINE(t, cuEventCreate(&event->handle, 0)))
 		return false;
-	event->space = s->space;
+	event->context = s->context;
 	if (!FINE(t, cuEventRecord(event->handle, handle)))
 		return false;
 	event->recorded = true;
@@ -69,10 +70,10 @@ bool capture_event_record(struct thread *t, struct event *event, struct stream *
 
 bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s)
 {
-	struct capture *c = capture_number(t->world, event->captured);
+	struct capture *c = capture_number(t->model, event->captured);
 
-	if (!event->recorded || !event->captured || !c || c->spoiled ||
-	    s->space != c->space || s->kind == STREAM_LEGACY ||
+	if (!event->recorded || !event->captured || !c || c->invalidated_here ||
+	    s->context != c->context || s->kind == STREAM_LEGACY ||
 	    (s->capture && s->capture != c))
 		return false;
 	if (!FINE(t, cuStreamWaitEvent(stream_handle(t, s), event->handle, 0)))
@@ -97,7 +98,7 @@ static bool conflicts(const struct item *old, const struct item *item)
 
 /* Who captures on this line now; NULL: a stream that has turned back since, and what
  * it left there is out of reach. */
-static struct stream *stream_of_line(struct world *w, const struct capture *c,
+static struct stream *stream_of_line(struct model *w, const struct capture *c,
 				     uint32_t line)
 {
 	for (uint32_t i = 0; i < w->stream_count; i++)
@@ -121,7 +122,7 @@ static bool captured_order(struct thread *t, struct stream *s, const struct item
 			return false; /* no order to be had */
 		if (clock_covers(&s->captured, old->mark))
 			continue;
-		before = stream_of_line(t->world, c, old->mark.stream);
+		before = stream_of_line(t->model, c, old->mark.stream);
 		if (!before || !capture_follow(t, s, before))
 			return false;
 	}
@@ -190,7 +191,7 @@ static bool contents_are_known(struct capture *c, struct item *item)
 
 /* It may lie where the capture had others before, and only the line that was turned
  * back since came after them. */
-static bool is_of_another_line(const struct world *w, const struct capture *c,
+static bool is_of_another_line(const struct model *w, const struct capture *c,
 			       const struct block *block)
 {
 	return block && block->in_capture && block->early >= c->number &&
@@ -202,13 +203,14 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 	struct capture *c = s->capture;
 	struct body *body = c->body;
 
-	if (c->spoiled || body->count == ITEMS_MAX || s->space != c->space ||
-	    (item->kind == ITEM_CHECK && !t->world->spaces[s->space].counter) ||
-	    is_of_another_line(t->world, c, item->src) ||
-	    is_of_another_line(t->world, c, item->dst) ||
+	if (c->invalidated_here || body->count == ITEMS_MAX ||
+	    s->context != c->context ||
+	    (item->kind == ITEM_CHECK && !t->model->contexts[s->context].counter) ||
+	    is_of_another_line(t->model, c, item->src) ||
+	    is_of_another_line(t->model, c, item->dst) ||
 	    !contents_are_known(c, item) || !captured_order(t, s, item))
 		return;
-	if (!fine(t->world, item_submit(t, s, item), "captured work"))
+	if (!fine(t->model, item_submit(t, s, item), "captured work"))
 		return;
 	item->mark = (struct mark){s->line, ++c->counts[s->line]};
 	s->captured.at[s->line] = item->mark.n;
@@ -218,12 +220,12 @@ void capture_item(struct thread *t, struct stream *s, struct item *item)
 
 /* --- begin --- */
 
-static uint32_t pool_new(struct world *w)
+static uint32_t pool_new(struct model *w)
 {
 	return w->pool_count + 1 < POOLS_MAX ? ++w->pool_count : 0;
 }
 
-static struct capture *capture_slot(struct world *w)
+static struct capture *capture_slot(struct model *w)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (!w->captures[i].live)
@@ -237,16 +239,16 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 	static const struct clock nothing;
 
 	*c = (struct capture){.live = true,
-			      .number = ++t->world->capture_numbers,
+			      .number = ++t->model->capture_numbers,
 			      .mode = mode,
 			      .thread = (int)t->number,
-			      .space = s->space,
+			      .context = s->context,
 			      .origin = s,
 			      .body = body,
 			      .first = body->count,
 			      .pool = pool};
-	body_join_pool(t->world, body, pool);
-	t->world->left |= t->world->setting->keeps;
+	body_join_pool(t->model, body, pool);
+	t->model->left |= t->model->setting->keeps;
 	stream_enter(s, c, &nothing);
 }
 
@@ -254,7 +256,7 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode mode,
 		       const struct graph *into, const CUgraphNode *nodes, size_t count)
 {
-	const struct fault *fault = t->world->setting->fault;
+	const struct fault *fault = t->model->setting->fault;
 	CUstream handle = stream_handle(t, s);
 	CUresult result;
 
@@ -263,12 +265,12 @@ static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode m
 						    count, mode)
 		      : cuStreamBeginCapture(handle, mode);
 	fault_capture_begun(fault);
-	return fine(t->world, result, "cuStreamBeginCapture");
+	return fine(t->model, result, "cuStreamBeginCapture");
 }
 
 static void capture_begin(struct thread *t, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct capture *c = capture_slot(w);
 	struct stream *s = stream_pick(t, op->c);
 	CUstreamCaptureMode mode = op->how % 3;
@@ -280,13 +282,13 @@ static void capture_begin(struct thread *t, const struct op *op)
 		pool = pool_new(w);
 	if (!pool || !begin_call(t, s, mode, NULL, NULL, 0))
 		return;
-	capture_open(t, c, s, mode, body_new(s->space), pool);
+	capture_open(t, c, s, mode, body_new(s->context), pool);
 }
 
 /* Behind everything that the graph does already. */
 static void capture_into(struct thread *t, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct graph *graph = graph_near(w, op->a);
 	struct capture *c = capture_slot(w);
 	CUstreamCaptureMode mode = op->how % 3;
@@ -300,7 +302,7 @@ static void capture_into(struct thread *t, const struct op *op)
 		return;
 	s = stream_pick(t, op->c);
 	if (!s || s->capture || s->kind == STREAM_LEGACY ||
-	    s->space != graph->body->space ||
+	    s->context != graph->body->context ||
 	    !FINE(t, cuGraphGetNodes(graph->handle, nodes, &count)))
 		return;
 	if (!pool)
@@ -314,19 +316,19 @@ static void capture_into(struct thread *t, const struct op *op)
 
 static void capture_fork(struct thread *t, const struct op *op)
 {
-	struct capture *c = capture_near(t->world, op->a);
+	struct capture *c = capture_near(t->model, op->a);
 	struct stream *s;
 
-	if (!c->live || c->spoiled)
+	if (!c->live || c->invalidated_here)
 		return;
 	s = stream_pick(t, op->c);
-	if (s && !s->capture && s->space == c->space)
+	if (s && !s->capture && s->context == c->context)
 		capture_follow(t, s, c->origin);
 }
 
 /* --- end --- */
 
-static void capture_close(struct world *w, struct capture *c)
+static void capture_close(struct model *w, struct capture *c)
 {
 	for (uint32_t i = 0; i < w->stream_count; i++)
 		if (w->streams[i].capture == c)
@@ -340,8 +342,8 @@ static void capture_close(struct world *w, struct capture *c)
 /* Joins all streams to the origin; not all can be. */
 static bool capture_join(struct thread *t, struct capture *c)
 {
-	for (uint32_t i = 0; i < t->world->stream_count; i++) {
-		struct stream *s = &t->world->streams[i];
+	for (uint32_t i = 0; i < t->model->stream_count; i++) {
+		struct stream *s = &t->model->streams[i];
 
 		if (s->capture == c && s != c->origin &&
 		    !capture_follow(t, c->origin, s))
@@ -352,16 +354,16 @@ static bool capture_join(struct thread *t, struct capture *c)
 
 static struct graph *graph_slot(struct thread *t, struct capture *c, unsigned wanted)
 {
-	struct graph *graph = &t->world->graphs[wanted % GRAPH_SLOTS];
+	struct graph *graph = &t->model->graphs[wanted % GRAPH_SLOTS];
 
 	if (c->into)
 		return c->into;
 	for (unsigned i = 0; i < GRAPH_SLOTS && graph->busy; i++)
-		graph = &t->world->graphs[i];
+		graph = &t->model->graphs[i];
 	return graph->busy ? NULL : graph;
 }
 
-static void capture_lost(struct world *w, struct capture *c)
+static void capture_lost(struct model *w, struct capture *c)
 {
 	w->invalidated = gcpsim_invalidated();
 	capture_close(w, c);
@@ -375,7 +377,7 @@ static void capture_lost(struct world *w, struct capture *c)
 static void capture_end(struct thread *t, struct capture *c, unsigned how,
 			unsigned slot)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct graph *target;
 	CUgraph graph = NULL;
 	CUresult result;
@@ -384,7 +386,7 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 	if (!c->live || !can_name(t, c->origin) ||
 	    (c->thread != (int)t->number && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED))
 		return;
-	joined = !c->spoiled && how % 16 != 0 && capture_join(t, c);
+	joined = !c->invalidated_here && how % 16 != 0 && capture_join(t, c);
 	result = cuStreamEndCapture(stream_handle(t, c->origin), &graph);
 	if (joined && !fine(w, result, "cuStreamEndCapture"))
 		return;
@@ -409,18 +411,18 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 }
 
 /* The program's own mistake: the capture is lost, and its end says so. */
-static void capture_spoil(struct thread *t, struct capture *c)
+static void capture_invalidate(struct thread *t, struct capture *c)
 {
-	if (!c->live || c->spoiled || !can_name(t, c->origin))
+	if (!c->live || c->invalidated_here || !can_name(t, c->origin))
 		return;
 	if (cuStreamSynchronize(stream_handle(t, c->origin)) == CUDA_SUCCESS)
-		failure(t->world, "the host could wait for a capturing stream");
-	c->spoiled = true;
-	t->world->invalidated = gcpsim_invalidated();
+		failure(t->model, "the host could wait for a capturing stream");
+	c->invalidated_here = true;
+	t->model->invalidated = gcpsim_invalidated();
 }
 
 /* The stream goes, and the capture with it. */
-static void capture_abandon(struct thread *t, struct capture *c)
+static void capture_destroy_stream(struct thread *t, struct capture *c)
 {
 	struct stream *s = c->origin;
 
@@ -428,32 +430,32 @@ static void capture_abandon(struct thread *t, struct capture *c)
 		return;
 	if (!FINE(t, cuStreamDestroy(s->handle)))
 		return;
-	t->world->streams_gone++;
-	stream_forget(t->world, s);
-	capture_lost(t->world, c);
+	t->model->streams_gone++;
+	stream_detach(t->model, s);
+	capture_lost(t->model, c);
 }
 
 /* Whether a context that ends here takes all of the capture along. */
-static bool is_all_in(const struct world *w, const struct capture *c, int space)
+static bool is_all_in(const struct model *w, const struct capture *c, int context)
 {
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->streams[i].capture == c && w->streams[i].space != space)
+		if (w->streams[i].capture == c && w->streams[i].context != context)
 			return false;
-	return c->origin->space == space && !c->into;
+	return c->origin->context == context && !c->into;
 }
 
-bool captures_may_go(const struct thread *t, int space)
+bool captures_may_go(const struct thread *t, int context)
 {
-	const struct world *w = t->world;
+	const struct model *w = t->model;
 
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live && (w->captures[i].thread != (int)t->number ||
-					    !is_all_in(w, &w->captures[i], space)))
+					    !is_all_in(w, &w->captures[i], context)))
 			return false;
 	return true;
 }
 
-void captures_go(struct world *w)
+void captures_go(struct model *w)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live)
@@ -466,7 +468,8 @@ static void capture_rewind(struct thread *t, struct capture *c)
 	static const struct clock nothing;
 	struct stream *s = c->origin;
 
-	if (!c->live || c->spoiled || !can_name(t, s) || c->rewinds == REWINDS_MAX)
+	if (!c->live || c->invalidated_here || !can_name(t, s) ||
+	    c->rewinds == REWINDS_MAX)
 		return;
 	if (!FINE(t, cuStreamUpdateCaptureDependencies_v2(
 			 stream_handle(t, s), NULL, NULL, 0,
@@ -474,7 +477,7 @@ static void capture_rewind(struct thread *t, struct capture *c)
 		return;
 	s->captured = nothing;
 	s->line = STREAMS_MAX + c->rewinds++;
-	t->world->rewinds++;
+	t->model->rewinds++;
 }
 
 /* Calls that CUDA refuses, and nothing changes by them: an end without a place for the
@@ -484,18 +487,18 @@ static void capture_refuse(struct thread *t, const struct capture *c, unsigned h
 	CUstreamCaptureMode mode = how % 3;
 	CUresult result;
 
-	if (t->world->setting->fault || t->world->setting->plain)
+	if (t->model->setting->fault || t->model->setting->plain)
 		return;
-	if (how & 4 && legacy_is_free(t->world, t->space))
+	if (how & 4 && legacy_is_free(t->model, t->context))
 		result = cuStreamBeginCapture(CU_STREAM_LEGACY, mode);
-	else if (!c->live || c->spoiled || !can_name(t, c->origin))
+	else if (!c->live || c->invalidated_here || !can_name(t, c->origin))
 		return;
 	else if (how & 8)
 		result = cuStreamBeginCapture(stream_handle(t, c->origin), mode);
 	else
 		result = cuStreamEndCapture(stream_handle(t, c->origin), NULL);
 	if (result == CUDA_SUCCESS)
-		failure(t->world, "a capture was begun or ended that cannot be");
+		failure(t->model, "a capture was begun or ended that cannot be");
 }
 
 /* --- operations --- */
@@ -508,7 +511,7 @@ static void thread_mode(struct thread *t, unsigned how)
 		t->mode = how % 3;
 }
 
-struct capture *capture_near(struct world *w, unsigned slot)
+struct capture *capture_near(struct model *w, unsigned slot)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[(slot + i) % CAPTURE_SLOTS].live)
@@ -518,7 +521,7 @@ struct capture *capture_near(struct world *w, unsigned slot)
 
 void capture_play(struct thread *t, const struct op *op)
 {
-	struct capture *c = capture_near(t->world, op->a);
+	struct capture *c = capture_near(t->model, op->a);
 
 	switch ((enum op_kind)op->kind) {
 	case OP_CAPTURE_REWIND:
@@ -542,11 +545,11 @@ void capture_play(struct thread *t, const struct op *op)
 	case OP_CAPTURE_END:
 		capture_end(t, c, op->how, op->b);
 		break;
-	case OP_CAPTURE_SPOIL:
-		capture_spoil(t, c);
+	case OP_CAPTURE_INVALIDATE:
+		capture_invalidate(t, c);
 		break;
 	default:
-		capture_abandon(t, c);
+		capture_destroy_stream(t, c);
 		break;
 	}
 }

@@ -30,7 +30,7 @@ enum draw_part {
  * The top four bits of a seed say which generation of the generator draws from it,
  * so that seeds which have found something keep their histories when there is more
  * to draw. 0: what there was on 2026-11-21 at noon; 1: and EXPLORE_OPS_1, and all
- * options; 2: and EXPLORE_OPS_2, and scenes; 3: and EXPLORE_OPS_3, and drivers that
+ * options; 2: and EXPLORE_OPS_2, and scenarios; 3: and EXPLORE_OPS_3, and drivers that
  * lack functions. */
 enum { GENERATION_SHIFT = 60, GENERATION = 4 };
 

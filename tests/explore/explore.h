@@ -14,19 +14,19 @@
  *   bytes.c     choices, from a seed or from bytes
  *   setting.c   what the environment says
  *   generate.c  the history; generate.h for its files
- *   scenes.c    what takes several steps to happen
+ *   scenarios.c    what takes several steps to happen
  *   order.c     vector clocks of the program: what it made sure of by itself
  *   blocks.c    the model of memory: what is live, where, whose, and its contents
  *   work.c      kernels, copies and sets on memory
- *   things.c    streams, events, contexts, threads and calls that only look
+ *   objects.c    streams, events, contexts, threads and calls that only look
  *   capture.c   stream captures
  *   share.c     whose memory is meanwhile
- *   outside.c   the host, network cards, other processes
+ *   external_access.c   the host, network cards, other processes
  *   graphs.c    graphs, executables and launches
  *   pools.c     graph pools that the program names
- *   pins.c      pinned memory
- *   neighbour.c another process, which opens what this one exports
- *   crowd.c     much at once, and more than one thread at the same time
+ *   pinned.c      pinned memory
+ *   ipc_peer.c another process, which opens what this one exports
+ *   concurrency.c     much at once, and more than one thread at the same time
  *   misuse.c    mistakes that CUDA answers with a code
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
@@ -35,8 +35,8 @@
  *   main.c      the command line
  *
  * Threads: the program's threads are real ones, but only the one whose turn it
- * is runs (play.c), so nothing here takes a lock. Those of crowd.c run all at once
- * and touch nothing of the model.
+ * is runs (play.c), so nothing here takes a lock. Those of concurrency.c run all at
+ * once and touch nothing of the model.
  */
 #ifndef EXPLORE_H
 #define EXPLORE_H
@@ -53,14 +53,14 @@
 
 enum {
 	THREADS_MAX = 4,
-	SPACES_MAX = 5,   /* contexts */
+	CONTEXTS_MAX = 5, /* contexts */
 	STREAMS_MAX = 40, /* that a history makes, default ones included */
 	STREAM_SLOTS = 10,
 	REWINDS_MAX = 4, /* of one capture */
 	LINES_MAX = STREAMS_MAX + REWINDS_MAX,
 	EVENT_SLOTS = 8,
 	BLOCK_SLOTS = 48,
-	PIN_SLOTS = 6,
+	PINNED_SLOTS = 6,
 	GRAPH_SLOTS = 6,
 	EXEC_SLOTS = 6,
 	CAPTURE_SLOTS = 3,
@@ -94,7 +94,7 @@ struct region {
 
 struct block {
 	uint64_t addr, bytes;
-	int space, device;
+	int context, device;
 	bool live;
 	uint32_t died;    /* step */
 	bool passing;     /* plain CUDA may not have it back yet: freed on a stream */
@@ -104,12 +104,12 @@ struct block {
 			   * this number are over */
 	bool in_capture;  /* allocated during one: some graph may keep it */
 	uint32_t rewinds; /* that captures had seen before it was allocated */
-	bool bystander;   /* for any work, as far as the program knows */
+	bool eager;       /* for any work, as far as the program knows */
 	bool foreign;     /* pinned by hand: the library does not know it */
 	bool borrowed;    /* another process's, opened here */
-	uint32_t lodger;  /* named graph pool whose graphs may write it; 0: none */
-	uint32_t home;    /* graph pool that it was taken from; 0: none */
-	uint32_t flags;   /* of pinned memory */
+	uint32_t named_pool; /* named graph pool whose graphs may write it; 0: none */
+	uint32_t home;       /* graph pool that it was taken from; 0: none */
+	uint32_t flags;      /* of pinned memory */
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
 };
@@ -121,7 +121,7 @@ struct capture;
 struct stream {
 	enum stream_kind kind;
 	bool live;
-	int space;
+	int context;
 	int thread; /* of a per-thread one */
 	CUstream handle;
 	uint32_t number; /* its place in clocks */
@@ -134,7 +134,7 @@ struct stream {
 
 struct event {
 	CUevent handle;
-	int space;
+	int context;
 	bool recorded;
 	struct clock clock;
 	uint32_t captured; /* number of the capture that it was recorded in, or 0 */
@@ -157,7 +157,7 @@ struct item {
 /* What a graph does, and what it keeps. Shared by all that is made from it. */
 struct body {
 	uint32_t refs;
-	int space;
+	int context;
 	bool broken;   /* can never run (again) */
 	uint32_t made; /* step: the end of its first capture */
 	uint32_t count;
@@ -182,10 +182,10 @@ struct local {
 };
 
 struct capture {
-	bool live, spoiled;
+	bool live, invalidated_here;
 	uint32_t number;
 	CUstreamCaptureMode mode;
-	int thread, space;
+	int thread, context;
 	struct stream *origin;
 	struct body *body;
 	struct graph *into;
@@ -217,7 +217,7 @@ struct exec {
 
 /* --- the program --- */
 
-struct space {
+struct context {
 	CUcontext ctx;
 	int device;
 	bool live, primary;
@@ -227,17 +227,17 @@ struct space {
 
 struct thread;
 
-struct world {
+struct model {
 	const struct setting *setting;
 	const struct history *history;
 	uint32_t step;
-	struct space spaces[SPACES_MAX];
+	struct context contexts[CONTEXTS_MAX];
 	struct stream streams[STREAMS_MAX];
 	uint32_t stream_count;
 	struct stream *stream_slots[STREAM_SLOTS];
 	struct event events[EVENT_SLOTS];
 	struct block *slots[BLOCK_SLOTS];
-	struct block *pins[PIN_SLOTS];
+	struct block *pinned[PINNED_SLOTS];
 	uint64_t memory[2];                     /* of each device, now */
 	uint64_t allocations[2];                /* there, that went well */
 	uint64_t frees;                         /* of the program's */
@@ -262,17 +262,17 @@ struct world {
 	uint32_t streams_gone; /* destroyed */
 	uint32_t rewinds;      /* of all captures */
 	bool forked;
-	bool filtered;       /* a filter of system calls is set */
-	bool crowded;        /* threads have run at the same time */
-	int primary_refs[2]; /* of each device's primary context, the program's */
+	bool filtered;         /* a filter of system calls is set */
+	bool ran_concurrently; /* threads have run at the same time */
+	int primary_refs[2];   /* of each device's primary context, the program's */
 };
 
 /* The thread whose turn it is. */
 struct thread {
-	struct world *world;
+	struct model *model;
 	unsigned number;
 	bool alive;
-	int space; /* current; -1: none */
+	int context; /* current; -1: none */
 	CUstreamCaptureMode mode;
 	uint32_t pool;         /* that its captures go into; 0: each its own */
 	struct stream *last;   /* that it named */
@@ -284,9 +284,9 @@ struct thread {
 /* --- order.c --- */
 
 /* What work given to the stream now would be ordered after. */
-void order_base(struct world *w, const struct stream *s, struct clock *ret_clock);
+void order_base(struct model *w, const struct stream *s, struct clock *ret_clock);
 /* The stream's next number, after what order_base said. */
-struct mark order_step(struct world *w, struct stream *s);
+struct mark order_step(struct model *w, struct stream *s);
 void clock_join(struct clock *clock, const struct clock *other);
 static inline bool clock_covers(const struct clock *clock, struct mark mark)
 {
@@ -306,13 +306,13 @@ bool order_free(struct thread *t, struct block *block);
 /* What captures under way allow: waiting and the like by this thread; waiting for
  * all of a context, or changing it; work on a context's legacy stream. */
 bool may_be_unsafe(const struct thread *t);
-bool space_is_calm(const struct world *w, int space);
-bool legacy_is_free(const struct world *w, int space);
-bool all_is_calm(const struct world *w);
+bool context_is_calm(const struct model *w, int context);
+bool legacy_is_free(const struct model *w, int context);
+bool all_is_calm(const struct model *w);
 /* Whether this thread can say which stream it means. */
 bool can_name(const struct thread *t, const struct stream *s);
 bool host_wait_stream(struct thread *t, struct stream *s);
-bool host_wait_space(struct thread *t, int space);
+bool host_wait_context(struct thread *t, int context);
 
 /* --- blocks.c --- */
 
@@ -327,17 +327,17 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes);
 /* Its memory is gone with its context. */
 void block_lose(struct block *block);
-void block_unslot(struct world *w, const struct block *block);
+void block_unslot(struct model *w, const struct block *block);
 struct region *block_region(struct block *block, unsigned number);
 /* It was freed, and a graph may use it. */
-bool block_is_kept(const struct world *w, const struct block *block);
+bool block_is_kept(const struct model *w, const struct block *block);
 
 /* --- work.c --- */
 
 void work_play(struct thread *t, const struct op *op);
 /* Hands an item to the driver; order has been made. */
 CUresult item_submit(struct thread *t, struct stream *s, const struct item *item);
-void item_apply(struct world *w, const struct item *item);
+void item_apply(struct model *w, const struct item *item);
 
 /* --- capture.c --- */
 
@@ -346,10 +346,10 @@ void capture_item(struct thread *t, struct stream *s, struct item *item);
 bool capture_event_record(struct thread *t, struct event *event, struct stream *s);
 bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s);
 /* All captures are this thread's, and would be lost with this context. */
-bool captures_may_go(const struct thread *t, int space);
-void captures_go(struct world *w); /* they are */
-struct capture *capture_near(struct world *w, unsigned slot);
-struct capture *capture_number(struct world *w, uint32_t number);
+bool captures_may_go(const struct thread *t, int context);
+void captures_go(struct model *w); /* they are */
+struct capture *capture_near(struct model *w, unsigned slot);
+struct capture *capture_number(struct model *w, uint32_t number);
 
 /* --- share.c --- */
 
@@ -357,16 +357,16 @@ struct capture *capture_number(struct world *w, uint32_t number);
 void capture_adopt(struct thread *t, struct block *block);
 /* Whether the library may give the thread memory that is kept in these pools. */
 bool capture_may_recycle(const struct thread *t, uint64_t pools);
-bool block_is_early(const struct world *w, const struct block *block);
+bool block_is_early(const struct model *w, const struct block *block);
 
 /* --- graphs.c --- */
 
-struct graph *graph_near(struct world *w, unsigned slot);
+struct graph *graph_near(struct model *w, unsigned slot);
 void graphs_play(struct thread *t, const struct op *op);
-struct body *body_new(int space);
-struct body *body_copy(struct world *w, const struct body *body);
-void body_put(struct world *w, struct body *body); /* accepts NULL */
-bool body_join_pool(struct world *w, struct body *body, uint32_t pool);
+struct body *body_new(int context);
+struct body *body_copy(struct model *w, const struct body *body);
+void body_put(struct model *w, struct body *body); /* accepts NULL */
+bool body_join_pool(struct model *w, struct body *body, uint32_t pool);
 static inline uint64_t pool_bit(uint32_t pool)
 {
 	return pool ? 1ull << pool : 0;
@@ -378,25 +378,25 @@ bool body_may_write(const struct body *body, const struct block *block);
 void graph_set(struct thread *t, struct graph *graph, CUgraph handle,
 	       struct body *body);
 void graphs_end(struct thread *t);
-void graphs_forget_space(struct world *w, int space);
+void graphs_detach_context(struct model *w, int context);
 
-/* --- outside.c --- */
+/* --- external_access.c --- */
 
-void outside_play(struct thread *t, const struct op *op);
+void external_access_play(struct thread *t, const struct op *op);
 
-/* --- pins.c --- */
+/* --- pinned.c --- */
 
-void pins_play(struct thread *t, const struct op *op);
-void pins_end(struct thread *t);
+void pinned_play(struct thread *t, const struct op *op);
+void pinned_end(struct thread *t);
 
-/* --- neighbour.c --- */
+/* --- ipc_peer.c --- */
 
-void neighbour_play(struct thread *t, const struct op *op);
+void ipc_peer_play(struct thread *t, const struct op *op);
 /* The other process does not use the block any more, nor, if it is its own, this one.
  * False: that is not possible at the moment. Then all of a context (-1: of all). */
-bool neighbour_closes(struct thread *t, const struct block *block);
-bool neighbour_closes_all(struct thread *t, int space);
-void neighbour_end(struct world *w);
+bool ipc_peer_closes(struct thread *t, const struct block *block);
+bool ipc_peer_closes_all(struct thread *t, int context);
+void ipc_peer_end(struct model *w);
 
 /* --- pools.c --- */
 
@@ -405,25 +405,25 @@ void pools_play(struct thread *t, const struct op *op);
  * have it. */
 void pools_adopt(struct thread *t, struct block *block, bool alone);
 /* Memory of a context is gone: what was noted of it is of no use. */
-void pools_forget(struct world *w);
-void pools_end(struct world *w);
+void pools_reset(struct model *w);
+void pools_end(struct model *w);
 
-/* --- crowd.c --- */
+/* --- concurrency.c --- */
 
-void crowd_play(struct thread *t, const struct op *op);
-void crowd_filter(struct world *w);
+void concurrency_play(struct thread *t, const struct op *op);
+void concurrency_filter(struct model *w);
 
 /* --- misuse.c --- */
 
 void misuse_play(struct thread *t, const struct op *op);
 
-/* --- things.c --- */
+/* --- objects.c --- */
 
-void things_play(struct thread *t, const struct op *op);
-bool space_open(struct thread *t, int slot, int device, bool primary);
-void space_forget(struct world *w, int slot);
-void space_use(struct thread *t, int slot);
-void stream_forget(struct world *w, struct stream *s);
+void objects_play(struct thread *t, const struct op *op);
+bool context_open(struct thread *t, int slot, int device, bool primary);
+void context_detach(struct model *w, int slot);
+void context_use(struct thread *t, int slot);
+void stream_detach(struct model *w, struct stream *s);
 /* The stream of a slot number, 0 and 1 being the default ones; NULL: none. */
 struct stream *stream_pick(struct thread *t, unsigned slot);
 /* Makes what the stream needs current, and gives its handle. */
@@ -438,22 +438,22 @@ void play(const struct setting *setting, const struct history *history,
 /* --- oracle.c --- */
 
 void oracle_init(void);
-void oracle_step(struct world *w);
-void oracle_end(struct world *w);
+void oracle_step(struct model *w);
+void oracle_end(struct model *w);
 /* The library's pools are taken down: the driver must have all of it back. */
-void oracle_finish(struct world *w);
+void oracle_finish(struct model *w);
 /* What check kernels of the context counted; its work is done. */
-void oracle_counter(struct world *w, int space);
+void oracle_counter(struct model *w, int context);
 /* The books of the library against the model, and its invariants. */
-void oracle_books(struct world *w);
+void oracle_books(struct model *w);
 /* Ends the child: something is wrong. */
-void failure(struct world *w, const char *format, ...)
+void failure(struct model *w, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
 /* False if the call failed as a planned fault made it; any other failure ends. */
-bool fine(struct world *w, CUresult result, const char *call);
-#define FINE(t, call) fine((t)->world, (call), #call)
+bool fine(struct model *w, CUresult result, const char *call);
+#define FINE(t, call) fine((t)->model, (call), #call)
 /* The same for a query: false, too, for "not ready". */
-bool fine_query(struct world *w, CUresult result);
+bool fine_query(struct model *w, CUresult result);
 
 /* Functions of the library, NULL without it. */
 struct gcpool_stats;

@@ -20,21 +20,21 @@ enum group {
 	GROUP_EVENTS,
 	GROUP_TIME,
 	GROUP_TRIMS,
-	GROUP_SPACES,
+	GROUP_CONTEXTS,
 	GROUP_THREADS,
 	GROUP_CAPTURES,
 	GROUP_GRAPHS,
 	GROUP_POOLS,
 	GROUP_OTHERS,
-	GROUP_OUTSIDE,
+	GROUP_EXTERNAL,
 	GROUP_FORKS,
-	GROUP_PINS,
+	GROUP_PINNED,
 	GROUPS_FIRST, /* those of generation 0 */
-	GROUP_CROWDS = GROUPS_FIRST,
+	GROUP_CONCURRENCY = GROUPS_FIRST,
 	GROUPS_SECOND, /* of generation 1 */
 	GROUP_MISUSES = GROUPS_SECOND,
 	GROUPS_THIRD, /* of generation 2 */
-	GROUP_NEIGHBOURS = GROUPS_THIRD,
+	GROUP_IPC_PEERS = GROUPS_THIRD,
 	GROUP_COUNT
 };
 
@@ -154,8 +154,8 @@ struct op op_draw(struct generator *g, enum op_kind kind)
 	op.b = slot_used(g);
 	op.c = stream_draw(g);
 	op.bytes = below(g, 60000);
-	if ((kind >= OP_PIN_ALLOC && kind <= OP_PIN_READ) || kind == OP_HOST_LOOK ||
-	    kind == OP_PIN_REGISTER)
+	if ((kind >= OP_PINNED_ALLOC && kind <= OP_PINNED_READ) ||
+	    kind == OP_HOST_LOOK || kind == OP_PINNED_REGISTER)
 		op.a = op.b;
 	if (kind == OP_ALLOC || kind == OP_ALLOC_PITCH) {
 		op.a = slot_empty(g);
@@ -336,7 +336,7 @@ static void weights_draw(struct generator *g)
 		factor[i] = factors[below(g, 5)];
 	/* Another process takes its time to start. */
 	if (generation > 2 && below(g, 8) == 0)
-		factor[GROUP_NEIGHBOURS] = 4;
+		factor[GROUP_IPC_PEERS] = 4;
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
 		g->weights[kind] = 0;
@@ -352,7 +352,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	struct generator g = {.draw = draw_open(&setting->source, DRAW_HISTORY),
 			      .setting = setting,
 			      .history = ret_history};
-	unsigned length, bursts, captures, restores = 0, scenes = 0;
+	unsigned length, bursts, captures, restores = 0, scenarios = 0;
 
 	memset(ret_history, 0, sizeof(*ret_history));
 	ret_history->seed = setting->seed;
@@ -367,7 +367,7 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	if (setting->generation > 0 && below(&g, 3) == 0)
 		restores = (unsigned)below(&g, 6);
 	if (setting->generation > 1 && below(&g, 2) == 0)
-		scenes = (unsigned)below(&g, 12);
+		scenarios = (unsigned)below(&g, 12);
 	if (setting->generation > 1 && below(&g, 20) == 0)
 		op_add(&g, op_draw(&g, OP_VERBS)); /* before anything is freed */
 	while (ret_history->count < length && !draw_is_over(&g.draw)) {
@@ -381,8 +381,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 			capture_draw(&g);
 		else if (setting->generation > 0 && below(&g, 100) < restores)
 			restore_draw(&g);
-		else if (setting->generation > 1 && below(&g, 100) < scenes)
-			scene_draw(&g);
+		else if (setting->generation > 1 && below(&g, 100) < scenarios)
+			scenario_draw(&g);
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}
@@ -396,7 +396,7 @@ void history_calm(const struct history *history, uint8_t *ret_kept)
 	if (seed_generation(history->seed) > 2)
 		return;
 	for (uint32_t i = 0; i < history->count; i++)
-		if (kinds[history->ops[i].kind].group == GROUP_CROWDS)
+		if (kinds[history->ops[i].kind].group == GROUP_CONCURRENCY)
 			ret_kept[i] = 0;
 }
 

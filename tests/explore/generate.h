@@ -1,5 +1,5 @@
 /*
- * generate.h - what draws a history, for its two files: generate.c and scenes.c.
+ * generate.h - what draws a history, for its two files: generate.c and scenarios.c.
  */
 #ifndef EXPLORE_GENERATE_H
 #define EXPLORE_GENERATE_H
@@ -33,9 +33,9 @@ void op_add(struct generator *g, struct op op);
 /* A block of so many bytes, work on it on the stream, and its free. */
 void burst_of(struct generator *g, uint64_t bytes, uint8_t stream);
 
-/* --- scenes.c --- */
+/* --- scenarios.c --- */
 
 /* A play of some length in which one rule of the library matters. */
-void scene_draw(struct generator *g);
+void scenario_draw(struct generator *g);
 
 #endif

@@ -12,20 +12,20 @@
 
 /* --- bodies --- */
 
-struct body *body_new(int space)
+struct body *body_new(int context)
 {
 	struct body *body = calloc(1, sizeof(*body));
 
 	if (!body)
 		abort();
 	body->refs = 1;
-	body->space = space;
+	body->context = context;
 	return body;
 }
 
-struct body *body_copy(struct world *w, const struct body *body)
+struct body *body_copy(struct model *w, const struct body *body)
 {
-	struct body *copy = body_new(body->space);
+	struct body *copy = body_new(body->context);
 
 	*copy = *body;
 	copy->refs = 1;
@@ -34,7 +34,7 @@ struct body *body_copy(struct world *w, const struct body *body)
 	return copy;
 }
 
-bool body_join_pool(struct world *w, struct body *body, uint32_t pool)
+bool body_join_pool(struct model *w, struct body *body, uint32_t pool)
 {
 	for (uint32_t i = 0; i < body->pool_count; i++)
 		if (body->pools[i] == pool)
@@ -47,7 +47,7 @@ bool body_join_pool(struct world *w, struct body *body, uint32_t pool)
 }
 
 /* Nothing keeps the pool's memory any more: blocks that are freed are anyone's. */
-static void pool_put(struct world *w, uint32_t pool)
+static void pool_put(struct model *w, uint32_t pool)
 {
 	if (--w->pools[pool].refs > 0)
 		return;
@@ -55,7 +55,7 @@ static void pool_put(struct world *w, uint32_t pool)
 		block->pools &= ~pool_bit(pool);
 }
 
-void body_put(struct world *w, struct body *body)
+void body_put(struct model *w, struct body *body)
 {
 	if (!body || --body->refs > 0)
 		return;
@@ -74,25 +74,25 @@ bool body_keeps(const struct body *body, const struct block *block)
 
 bool body_may_write(const struct body *body, const struct block *block)
 {
-	for (uint32_t i = 0; i < body->pool_count && block->lodger; i++)
-		if (body->pools[i] == block->lodger)
+	for (uint32_t i = 0; i < body->pool_count && block->named_pool; i++)
+		if (body->pools[i] == block->named_pool)
 			return true;
 	return body_keeps(body, block);
 }
 
 /* --- graphs --- */
 
-static void graph_drop(struct thread *t, struct graph *graph)
+static void graph_release(struct thread *t, struct graph *graph)
 {
 	if (!graph->handle || graph->busy || !FINE(t, cuGraphDestroy(graph->handle)))
 		return;
-	body_put(t->world, graph->body);
+	body_put(t->model, graph->body);
 	*graph = (struct graph){0};
 }
 
 void graph_set(struct thread *t, struct graph *graph, CUgraph handle, struct body *body)
 {
-	graph_drop(t, graph);
+	graph_release(t, graph);
 	*graph = (struct graph){.handle = handle, .body = body};
 }
 
@@ -107,10 +107,10 @@ static void graph_clone(struct thread *t, struct graph *from, struct graph *to)
 	graph_set(t, to, clone, from->body);
 }
 
-static bool body_append(struct world *w, struct body *body, const struct body *child)
+static bool body_append(struct model *w, struct body *body, const struct body *child)
 {
 	if (body->count + child->count > ITEMS_MAX || child->broken ||
-	    body->space != child->space)
+	    body->context != child->context)
 		return false;
 	for (uint32_t i = 0; i < child->pool_count; i++)
 		if (!body_join_pool(w, body, child->pools[i]))
@@ -126,7 +126,7 @@ static bool body_append(struct world *w, struct body *body, const struct body *c
 /* A graph of two children, one after the other. */
 static void graph_compose(struct thread *t, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct graph *parts[2] = {graph_near(w, op->a), graph_near(w, op->b)};
 	struct graph *to = &w->graphs[op->how % GRAPH_SLOTS];
 	struct body *body;
@@ -136,7 +136,7 @@ static void graph_compose(struct thread *t, const struct op *op)
 	if (!parts[0]->handle || !parts[1]->handle || parts[0]->busy ||
 	    parts[1]->busy || to->busy)
 		return;
-	body = body_new(parts[0]->body->space);
+	body = body_new(parts[0]->body->context);
 	if (!body_append(w, body, parts[0]->body) ||
 	    !body_append(w, body, parts[1]->body)) {
 		body_put(w, body);
@@ -150,12 +150,12 @@ static void graph_compose(struct thread *t, const struct op *op)
 
 /* --- executables --- */
 
-static void exec_drop(struct thread *t, struct exec *exec)
+static void exec_release(struct thread *t, struct exec *exec)
 {
 	if (!exec->handle || !may_be_unsafe(t) ||
 	    !FINE(t, cuGraphExecDestroy(exec->handle)))
 		return;
-	body_put(t->world, exec->body);
+	body_put(t->model, exec->body);
 	*exec = (struct exec){0};
 }
 
@@ -163,8 +163,8 @@ static void graph_instantiate(struct thread *t, struct graph *graph, struct exec
 {
 	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t))
 		return;
-	exec_drop(t, exec);
-	space_use(t, graph->body->space);
+	exec_release(t, exec);
+	context_use(t, graph->body->context);
 	if (exec->handle ||
 	    !FINE(t, cuGraphInstantiateWithFlags(&exec->handle, graph->handle, 0)))
 		return;
@@ -178,28 +178,29 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	CUresult result;
 
 	if (!exec->handle || !graph->handle || graph->busy || !may_be_unsafe(t) ||
-	    graph->body->space != exec->body->space || graph->body->broken)
+	    graph->body->context != exec->body->context || graph->body->broken)
 		return;
-	space_use(t, graph->body->space);
+	context_use(t, graph->body->context);
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
 	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
-	    !fine(t->world, result, "cuGraphExecUpdate"))
+	    !fine(t->model, result, "cuGraphExecUpdate"))
 		return;
 	graph->body->refs++;
-	body_put(t->world, exec->body);
+	body_put(t->model, exec->body);
 	exec->body = graph->body;
 }
 
 /* --- launches --- */
 
-static bool is_there(const struct world *w, const struct body *body,
+static bool is_there(const struct model *w, const struct body *body,
 		     const struct block *block)
 {
-	return !block || ((block->live || body_keeps(body, block)) &&
-			  w->spaces[block->space].live && !block_is_early(w, block));
+	return !block ||
+	       ((block->live || body_keeps(body, block)) &&
+		w->contexts[block->context].live && !block_is_early(w, block));
 }
 
-static bool can_launch(const struct world *w, const struct body *body)
+static bool can_launch(const struct model *w, const struct body *body)
 {
 	for (uint32_t i = 0; i < body->count; i++)
 		if (!is_there(w, body, body->items[i].dst) ||
@@ -218,7 +219,7 @@ static bool body_uses(const struct body *body, const struct block *block)
 
 /* Memory that the graph may write. What was freed before its capture ended is the
  * library's to put in order. */
-static bool body_reaches(const struct world *w, const struct body *body,
+static bool body_reaches(const struct model *w, const struct body *body,
 			 const struct block *block)
 {
 	return body_may_write(body, block) &&
@@ -230,7 +231,7 @@ static bool body_reaches(const struct world *w, const struct body *body,
 static bool launch_regions(struct thread *t, struct stream *s, struct body *body,
 			   const struct mark *mark, unsigned how)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 #define EACH(region, want)                                                             \
 	do {                                                                           \
@@ -259,7 +260,7 @@ static bool launch_regions(struct thread *t, struct stream *s, struct body *body
 
 /* A block of before a checkpoint lives again, and the graph knows it and the one that
  * came after it at its address. */
-static void content_is_lost_with(struct world *w, const struct block *written)
+static void content_is_lost_with(struct model *w, const struct block *written)
 {
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (block->live && block->addr < written->addr + written->bytes &&
@@ -267,7 +268,7 @@ static void content_is_lost_with(struct world *w, const struct block *written)
 			block->regions[0].known = block->regions[1].known = 0;
 }
 
-static void launch_contents(struct world *w, const struct body *body)
+static void launch_contents(struct model *w, const struct body *body)
 {
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (body_may_write(body, block))
@@ -283,7 +284,7 @@ static void launch_contents(struct world *w, const struct body *body)
 
 static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct body *body = exec->body;
 	struct stream *s;
 	struct mark mark;
@@ -291,8 +292,8 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	if (!exec->handle || !can_launch(w, body))
 		return;
 	s = stream_pick(t, op->c);
-	if (!s || s->capture || s->space != body->space ||
-	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space)) ||
+	if (!s || s->capture || s->context != body->context ||
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
 	    !launch_regions(t, s, body, NULL, op->how))
 		return;
 	if (!FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s))))
@@ -307,24 +308,24 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 void graphs_end(struct thread *t)
 {
 	for (unsigned i = 0; i < EXEC_SLOTS; i++)
-		exec_drop(t, &t->world->execs[i]);
+		exec_release(t, &t->model->execs[i]);
 	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
-		graph_drop(t, &t->world->graphs[i]);
-	pools_end(t->world);
+		graph_release(t, &t->model->graphs[i]);
+	pools_end(t->model);
 }
 
-void graphs_forget_space(struct world *w, int space)
+void graphs_detach_context(struct model *w, int context)
 {
 	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
-		if (w->graphs[i].handle && w->graphs[i].body->space == space)
+		if (w->graphs[i].handle && w->graphs[i].body->context == context)
 			w->graphs[i].body->broken = true;
 	for (unsigned i = 0; i < EXEC_SLOTS; i++)
-		if (w->execs[i].handle && w->execs[i].body->space == space)
+		if (w->execs[i].handle && w->execs[i].body->context == context)
 			w->execs[i].body->broken = true;
 }
 
 /* The graph in this slot, or in the next one that has one. */
-struct graph *graph_near(struct world *w, unsigned slot)
+struct graph *graph_near(struct model *w, unsigned slot)
 {
 	for (unsigned i = 0; i < GRAPH_SLOTS; i++)
 		if (w->graphs[(slot + i) % GRAPH_SLOTS].handle)
@@ -332,7 +333,7 @@ struct graph *graph_near(struct world *w, unsigned slot)
 	return &w->graphs[slot % GRAPH_SLOTS];
 }
 
-static struct exec *exec_near(struct world *w, unsigned slot)
+static struct exec *exec_near(struct model *w, unsigned slot)
 {
 	for (unsigned i = 0; i < EXEC_SLOTS; i++)
 		if (w->execs[(slot + i) % EXEC_SLOTS].handle)
@@ -342,7 +343,7 @@ static struct exec *exec_near(struct world *w, unsigned slot)
 
 void graphs_play(struct thread *t, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	struct graph *graph = graph_near(w, op->a);
 	struct exec *exec = exec_near(w, op->b);
 
@@ -363,10 +364,10 @@ void graphs_play(struct thread *t, const struct op *op)
 		graph_compose(t, op);
 		break;
 	case OP_GRAPH_DESTROY:
-		graph_drop(t, graph);
+		graph_release(t, graph);
 		break;
 	default:
-		exec_drop(t, exec);
+		exec_release(t, exec);
 		break;
 	}
 }

@@ -357,7 +357,7 @@ int main(int argc, char **argv)
 	if (arguments.library && !getenv("EXPLORE_STARTED")) {
 		setenv("EXPLORE_STARTED", "1", 1);
 		setenv("LD_PRELOAD", arguments.library, 1);
-		setenv("EXPLORE_LIBRARY", arguments.library, 1); /* neighbour.c */
+		setenv("EXPLORE_LIBRARY", arguments.library, 1); /* ipc_peer.c */
 		execv("/proc/self/exe", argv);
 		perror("explore: cannot start itself again");
 		return 2;

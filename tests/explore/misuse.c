@@ -10,14 +10,14 @@
 
 enum { TOO_MUCH_SHIFT = 44, WAYS = 8 };
 
-static void expect(struct world *w, CUresult result, CUresult wanted, const char *what)
+static void expect(struct model *w, CUresult result, CUresult wanted, const char *what)
 {
 	if (result != wanted)
 		failure(w, "%s gives %d instead of %d", what, (int)result, (int)wanted);
 }
 
 /* Whether something that is live lies there. */
-static bool is_used(const struct world *w, uint64_t addr)
+static bool is_used(const struct model *w, uint64_t addr)
 {
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->live && addr >= block->addr &&
@@ -27,7 +27,7 @@ static bool is_used(const struct world *w, uint64_t addr)
 }
 
 /* One that was freed, the youngest or an older one, and nobody has its place. */
-static struct block *dead_find(struct world *w, bool host, unsigned older)
+static struct block *dead_find(struct model *w, bool host, unsigned older)
 {
 	struct block *found = NULL;
 
@@ -46,7 +46,7 @@ static struct block *dead_find(struct world *w, bool host, unsigned older)
  * a pitch from; those it would give back to anyone. */
 static void free_again(struct thread *t, unsigned older, bool on_stream)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	const struct block *block = dead_find(w, false, older);
 	struct stream *s = on_stream ? stream_pick(t, 1) : NULL;
 
@@ -71,16 +71,16 @@ static void free_inside(struct thread *t, const struct block *block, unsigned ho
 	inside *= how % 3 == 0 ? 1 : how % 2 ? 512 : 4;
 	if (!block->live || inside == 0 || inside >= block->bytes)
 		return;
-	expect(t->world, cuMemFree(block->addr + inside), CUDA_ERROR_INVALID_VALUE,
+	expect(t->model, cuMemFree(block->addr + inside), CUDA_ERROR_INVALID_VALUE,
 	       "a free inside of a block");
 }
 
 static void free_pinned_again(struct thread *t, unsigned older)
 {
-	const struct block *block = dead_find(t->world, true, older);
+	const struct block *block = dead_find(t->model, true, older);
 
 	if (block)
-		expect(t->world, cuMemFreeHost((void *)(uintptr_t)block->addr),
+		expect(t->model, cuMemFreeHost((void *)(uintptr_t)block->addr),
 		       CUDA_ERROR_INVALID_VALUE, "a second free of pinned memory");
 }
 
@@ -89,10 +89,10 @@ static void free_crosswise(struct thread *t, const struct block *block,
 			   const struct block *pin)
 {
 	if (block)
-		expect(t->world, cuMemFreeHost((void *)(uintptr_t)block->addr),
+		expect(t->model, cuMemFreeHost((void *)(uintptr_t)block->addr),
 		       CUDA_ERROR_INVALID_VALUE, "device memory freed as pinned");
 	if (pin)
-		expect(t->world, cuMemFree(pin->addr), CUDA_ERROR_INVALID_VALUE,
+		expect(t->model, cuMemFree(pin->addr), CUDA_ERROR_INVALID_VALUE,
 		       "pinned memory freed as the device's");
 }
 
@@ -100,15 +100,15 @@ static void ask_too_much(struct thread *t)
 {
 	CUdeviceptr addr = 0;
 
-	expect(t->world, cuMemAlloc(&addr, 0), CUDA_ERROR_INVALID_VALUE,
+	expect(t->model, cuMemAlloc(&addr, 0), CUDA_ERROR_INVALID_VALUE,
 	       "an allocation of nothing");
-	expect(t->world, cuMemAlloc(&addr, 1ull << TOO_MUCH_SHIFT),
+	expect(t->model, cuMemAlloc(&addr, 1ull << TOO_MUCH_SHIFT),
 	       CUDA_ERROR_OUT_OF_MEMORY, "an allocation of too much");
 }
 
 void misuse_play(struct thread *t, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	const struct block *block = w->slots[op->a % BLOCK_SLOTS];
 	unsigned older = op->how / WAYS % 4;
 
@@ -130,7 +130,7 @@ void misuse_play(struct thread *t, const struct op *op)
 		free_pinned_again(t, older);
 		break;
 	case 6:
-		free_crosswise(t, block, w->pins[op->b % PIN_SLOTS]);
+		free_crosswise(t, block, w->pinned[op->b % PINNED_SLOTS]);
 		break;
 	default:
 		ask_too_much(t);

@@ -37,31 +37,31 @@
 	X(TRIM, 4, TRIMS)                                                              \
 	X(STATS, 4, TRIMS)                                                             \
 	X(MEM_INFO, 4, TRIMS)                                                          \
-	X(USE_SPACE, 8, SPACES)                                                        \
-	X(SPACE_CREATE, 3, SPACES)                                                     \
-	X(SPACE_DESTROY, 2, SPACES)                                                    \
-	X(SPACE_RESET, 1, SPACES)                                                      \
+	X(USE_CONTEXT, 8, CONTEXTS)                                                    \
+	X(CONTEXT_CREATE, 3, CONTEXTS)                                                 \
+	X(CONTEXT_DESTROY, 2, CONTEXTS)                                                \
+	X(CONTEXT_RESET, 1, CONTEXTS)                                                  \
 	X(ALLOC_PITCH, 10, OTHERS)                                                     \
 	X(FREE_ASYNC, 20, OTHERS)                                                      \
 	X(HOST_FUNCTION, 5, OTHERS)                                                    \
 	X(SHRINK, 6, OTHERS)                                                           \
-	X(OUTSIDE_WRITE, 40, OUTSIDE)                                                  \
-	X(EXPORT, 20, OUTSIDE)                                                         \
+	X(EXTERNAL_WRITE, 40, EXTERNAL)                                                \
+	X(EXPORT, 20, EXTERNAL)                                                        \
 	X(FORK, 1, FORKS)                                                              \
-	X(PIN_ALLOC, 20, PINS)                                                         \
-	X(PIN_FREE, 16, PINS)                                                          \
-	X(PIN_WRITE, 20, PINS)                                                         \
-	X(PIN_READ, 14, PINS)                                                          \
-	X(PIN_UP, 20, PINS)                                                            \
-	X(PIN_DOWN, 20, PINS)                                                          \
+	X(PINNED_ALLOC, 20, PINNED)                                                    \
+	X(PINNED_FREE, 16, PINNED)                                                     \
+	X(PINNED_WRITE, 20, PINNED)                                                    \
+	X(PINNED_READ, 14, PINNED)                                                     \
+	X(PINNED_UP, 20, PINNED)                                                       \
+	X(PINNED_DOWN, 20, PINNED)                                                     \
 	X(THREAD_END, 3, THREADS)                                                      \
 	X(THREAD_MODE, 4, CAPTURES)                                                    \
 	X(CAPTURE_BEGIN, 14, CAPTURES)                                                 \
 	X(CAPTURE_INTO, 4, CAPTURES)                                                   \
 	X(CAPTURE_FORK, 16, CAPTURES)                                                  \
 	X(CAPTURE_END, 16, CAPTURES)                                                   \
-	X(CAPTURE_SPOIL, 1, CAPTURES)                                                  \
-	X(CAPTURE_ABANDON, 1, CAPTURES)                                                \
+	X(CAPTURE_INVALIDATE, 1, CAPTURES)                                             \
+	X(CAPTURE_DESTROY_STREAM, 1, CAPTURES)                                         \
 	X(POOL_CREATE, 3, POOLS)                                                       \
 	X(POOL_USE, 6, POOLS)                                                          \
 	X(POOL_RELEASE, 3, POOLS)                                                      \
@@ -79,16 +79,16 @@
 	X(POOL_LIST, 4, POOLS)                                                         \
 	X(POOL_CHECKPOINT, 8, POOLS)                                                   \
 	X(POOL_RESTORE, 8, POOLS)                                                      \
-	X(HOST_LOOK, 10, PINS)                                                         \
-	X(HOST_TRIM, 4, PINS)                                                          \
-	X(PIN_REGISTER, 4, PINS)                                                       \
+	X(HOST_LOOK, 10, PINNED)                                                       \
+	X(HOST_TRIM, 4, PINNED)                                                        \
+	X(PINNED_REGISTER, 4, PINNED)                                                  \
 	X(RESET_PEAKS, 2, TRIMS)                                                       \
-	X(SPACE_HOLD, 4, SPACES)                                                       \
-	X(SPACE_RELEASE, 1, SPACES)                                                    \
-	X(CROWD, 2, CROWDS)                                                            \
-	X(STORM, 2, CROWDS)                                                            \
-	X(FILTER, 1, CROWDS)                                                           \
-	X(VERBS, 1, OUTSIDE)
+	X(CONTEXT_HOLD, 4, CONTEXTS)                                                   \
+	X(CONTEXT_RELEASE, 1, CONTEXTS)                                                \
+	X(CONCURRENT, 2, CONCURRENCY)                                                  \
+	X(STORM, 2, CONCURRENCY)                                                       \
+	X(FILTER, 1, CONCURRENCY)                                                      \
+	X(VERBS, 1, EXTERNAL)
 
 #define EXPLORE_OPS_2(X)                                                               \
 	X(MISUSE, 4, MISUSES)                                                          \
@@ -96,10 +96,10 @@
 	X(CAPTURE_REFUSE, 2, CAPTURES)
 
 #define EXPLORE_OPS_3(X)                                                               \
-	X(NEIGHBOUR_OPEN, 30, NEIGHBOURS)                                              \
-	X(NEIGHBOUR_WORK, 30, NEIGHBOURS)                                              \
-	X(NEIGHBOUR_CLOSE, 8, NEIGHBOURS)                                              \
-	X(NEIGHBOUR_LEND, 10, NEIGHBOURS)
+	X(IPC_PEER_OPEN, 30, IPC_PEERS)                                                \
+	X(IPC_PEER_WORK, 30, IPC_PEERS)                                                \
+	X(IPC_PEER_CLOSE, 8, IPC_PEERS)                                                \
+	X(IPC_PEER_LEND, 10, IPC_PEERS)
 
 enum op_kind {
 #define X(name, weight, group) OP_##name,
@@ -151,13 +151,13 @@ struct setting {
 	uint64_t quota;       /* bytes of a device; 0: no limit */
 	uint64_t host_memory; /* bytes that may be pinned; 0: no limit */
 	uint64_t host_quota;
-	bool host_thread; /* a thread of the library's looks at fences */
-	bool count;       /* the library only counts */
-	bool filter;      /* the kernel refuses what the library would like */
-	bool abandon;     /* the program ends with memory in use */
-	bool check_often; /* all invariants after each step */
-	bool leak;        /* no free is done: the program alone must be in order */
-	bool plain;       /* without the library */
+	bool host_thread;      /* a thread of the library's looks at fences */
+	bool count;            /* the library only counts */
+	bool filter;           /* the kernel refuses what the library would like */
+	bool exit_with_memory; /* the program ends with memory in use */
+	bool check_often;      /* all invariants after each step */
+	bool leak;             /* no free is done: the program alone must be in order */
+	bool plain;            /* without the library */
 };
 
 /* Draws the setting of a source; the second one hands it to the environment,

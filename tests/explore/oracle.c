@@ -48,7 +48,7 @@ void oracle_init(void)
 
 /* --- saying that something is wrong --- */
 
-void failure(struct world *w, const char *format, ...)
+void failure(struct model *w, const char *format, ...)
 {
 	va_list args;
 
@@ -62,7 +62,7 @@ void failure(struct world *w, const char *format, ...)
 
 /* What a planned fault may lead to, and the program has been told, or would have been
  * by plain CUDA; from there on it is another program. */
-static bool is_told(const struct world *w, CUresult result)
+static bool is_told(const struct model *w, CUresult result)
 {
 	const char *name = w->setting->fault ? w->setting->fault->name : "";
 
@@ -75,7 +75,7 @@ static bool is_told(const struct world *w, CUresult result)
 	       result == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-bool fine(struct world *w, CUresult result, const char *call)
+bool fine(struct model *w, CUresult result, const char *call)
 {
 	const char *end = strchr(call, '(');
 
@@ -91,14 +91,14 @@ bool fine(struct world *w, CUresult result, const char *call)
 		(int)result);
 }
 
-bool fine_query(struct world *w, CUresult result)
+bool fine_query(struct model *w, CUresult result)
 {
 	return result != CUDA_ERROR_NOT_READY && fine(w, result, "query");
 }
 
 /* --- after each step --- */
 
-static void findings_check(struct world *w)
+static void findings_check(struct model *w)
 {
 	if (gcpsim_hazards() + gcpsim_disorders() + gcpsim_faults() > 0)
 		failure(w, "%s", gcpsim_last_report());
@@ -108,7 +108,7 @@ static void findings_check(struct world *w)
 		failure(w, "a capture was invalidated, and not by the program");
 }
 
-static void invariants_check(struct world *w)
+static void invariants_check(struct model *w)
 {
 	const char *broken = library.check ? library.check() : NULL;
 
@@ -117,14 +117,14 @@ static void invariants_check(struct world *w)
 }
 
 /* With one thread they are exact. */
-static void peaks_check(struct world *w, int device, const struct gcpool_stats *stats,
+static void peaks_check(struct model *w, int device, const struct gcpool_stats *stats,
 			uint64_t blocks, uint64_t bytes)
 {
 	if (w->peak_blocks[device] < blocks)
 		w->peak_blocks[device] = blocks;
 	if (w->peak_bytes[device] < bytes)
 		w->peak_bytes[device] = bytes;
-	if (w->setting->threads > 1 || w->crowded || w->setting->fault)
+	if (w->setting->threads > 1 || w->ran_concurrently || w->setting->fault)
 		return;
 	if (stats->allocation.peak < w->peak_blocks[device] ||
 	    stats->requested_bytes.peak < w->peak_bytes[device])
@@ -137,7 +137,7 @@ static void peaks_check(struct world *w, int device, const struct gcpool_stats *
 			(unsigned long long)stats->requested_bytes.peak);
 }
 
-static void device_check(struct world *w, int device)
+static void device_check(struct model *w, int device)
 {
 	struct gcpool_stats stats;
 	uint64_t count = 0, bytes = 0;
@@ -192,7 +192,7 @@ static void device_check(struct world *w, int device)
 }
 
 /* Memory beyond a limit, and what met a failure, is plain CUDA's. */
-static void host_check(struct world *w)
+static void host_check(struct model *w)
 {
 	const struct setting *setting = w->setting;
 	bool all = !setting->fault && !setting->host_memory && !setting->host_quota &&
@@ -227,7 +227,7 @@ static void host_check(struct world *w)
 			(unsigned long long)gcpsim_memory_live(-1));
 }
 
-void oracle_books(struct world *w)
+void oracle_books(struct model *w)
 {
 	if (!library.active || !library.active())
 		return;
@@ -238,28 +238,28 @@ void oracle_books(struct world *w)
 		host_check(w);
 }
 
-void oracle_step(struct world *w)
+void oracle_step(struct model *w)
 {
 	findings_check(w);
 	if (w->setting->check_often)
 		oracle_books(w);
 }
 
-void oracle_counter(struct world *w, int slot)
+void oracle_counter(struct model *w, int slot)
 {
-	const struct space *space = &w->spaces[slot];
+	const struct context *context = &w->contexts[slot];
 	uint64_t wrong = 0;
 
-	if (!space->live || !space->counter)
+	if (!context->live || !context->counter)
 		return;
-	gcpsim_peek(space->counter->addr, &wrong, 8);
+	gcpsim_peek(context->counter->addr, &wrong, 8);
 	if (wrong > 0)
 		failure(w, "kernels found %llu wrong words", (unsigned long long)wrong);
 }
 
 /* --- at the end --- */
 
-static uint64_t allocations(const struct world *w)
+static uint64_t allocations(const struct model *w)
 {
 	uint64_t count = 0;
 
@@ -278,7 +278,7 @@ static uint64_t allocations(const struct world *w)
 
 /* Destructors of user objects run on a thread of the driver's: they may need a
  * moment, on a busy machine a long one. */
-static void trim_all(struct world *w)
+static void trim_all(struct model *w)
 {
 	for (int tries = 0; tries < 500; tries++) {
 		for (int i = 0; library.trim && i < w->setting->devices; i++)
@@ -290,7 +290,7 @@ static void trim_all(struct world *w)
 }
 
 /* Everything was freed: the driver gets all of it back. */
-void oracle_end(struct world *w)
+void oracle_end(struct model *w)
 {
 	gcpsim_drain();
 	oracle_step(w);
@@ -312,7 +312,7 @@ void oracle_end(struct world *w)
 			(unsigned long long)gcpsim_memory_live(1));
 }
 
-void oracle_finish(struct world *w)
+void oracle_finish(struct model *w)
 {
 	if (!library.finish || !library.active || !library.active() ||
 	    w->setting->host_thread)

@@ -23,7 +23,7 @@ static bool is_blocking(const struct stream *s)
 	return s->kind == STREAM_BLOCKING || s->kind == STREAM_PER_THREAD;
 }
 
-void order_base(struct world *w, const struct stream *s, struct clock *ret_clock)
+void order_base(struct model *w, const struct stream *s, struct clock *ret_clock)
 {
 	*ret_clock = s->clock;
 	clock_join(ret_clock, &w->host);
@@ -32,7 +32,7 @@ void order_base(struct world *w, const struct stream *s, struct clock *ret_clock
 	for (uint32_t i = 0; i < w->stream_count; i++) {
 		const struct stream *other = &w->streams[i];
 
-		if (!other->live || other->space != s->space)
+		if (!other->live || other->context != s->context)
 			continue;
 		if (s->kind == STREAM_LEGACY ? is_blocking(other)
 					     : other->kind == STREAM_LEGACY)
@@ -40,7 +40,7 @@ void order_base(struct world *w, const struct stream *s, struct clock *ret_clock
 	}
 }
 
-struct mark order_step(struct world *w, struct stream *s)
+struct mark order_step(struct model *w, struct stream *s)
 {
 	struct clock clock;
 
@@ -55,7 +55,7 @@ struct mark order_step(struct world *w, struct stream *s)
 bool may_be_unsafe(const struct thread *t)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
-		const struct capture *c = &t->world->captures[i];
+		const struct capture *c = &t->model->captures[i];
 
 		if (!c->live || t->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 			continue;
@@ -69,24 +69,24 @@ bool may_be_unsafe(const struct thread *t)
 	return true;
 }
 
-bool space_is_calm(const struct world *w, int space)
+bool context_is_calm(const struct model *w, int context)
 {
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->streams[i].space == space && w->streams[i].capture)
+		if (w->streams[i].context == context && w->streams[i].capture)
 			return false;
 	return true;
 }
 
-bool legacy_is_free(const struct world *w, int space)
+bool legacy_is_free(const struct model *w, int context)
 {
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->streams[i].space == space && w->streams[i].capture &&
+		if (w->streams[i].context == context && w->streams[i].capture &&
 		    is_blocking(&w->streams[i]))
 			return false;
 	return true;
 }
 
-bool all_is_calm(const struct world *w)
+bool all_is_calm(const struct model *w)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live)
@@ -101,13 +101,13 @@ bool can_name(const struct thread *t, const struct stream *s)
 
 bool host_wait_stream(struct thread *t, struct stream *s)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 	if (s->capture || !may_be_unsafe(t))
 		return false;
 	if (!can_name(t, s))
-		return host_wait_space(t, s->space);
-	if (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->space))
+		return host_wait_context(t, s->context);
+	if (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context))
 		return false;
 	if (!FINE(t, cuStreamSynchronize(stream_handle(t, s))))
 		return false;
@@ -115,26 +115,26 @@ bool host_wait_stream(struct thread *t, struct stream *s)
 	if (s->kind != STREAM_LEGACY)
 		return true;
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->streams[i].live && w->streams[i].space == s->space &&
+		if (w->streams[i].live && w->streams[i].context == s->context &&
 		    is_blocking(&w->streams[i]))
 			clock_join(&w->host, &w->streams[i].clock);
 	return true;
 }
 
 /* For all that the context has ever been given. */
-bool host_wait_space(struct thread *t, int space)
+bool host_wait_context(struct thread *t, int context)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
-	if (!w->spaces[space].live)
+	if (!w->contexts[context].live)
 		return true;
-	if (!may_be_unsafe(t) || !space_is_calm(w, space))
+	if (!may_be_unsafe(t) || !context_is_calm(w, context))
 		return false;
-	space_use(t, space);
+	context_use(t, context);
 	if (!FINE(t, cuCtxSynchronize()))
 		return false;
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->streams[i].space == space)
+		if (w->streams[i].context == context)
 			w->host.at[i] = w->streams[i].count;
 	return true;
 }
@@ -144,17 +144,17 @@ bool host_wait_space(struct thread *t, int space)
 /* A stream waits for all that another one was given. */
 static bool stream_follow(struct thread *t, struct stream *s, struct stream *before)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	CUevent event;
 	bool good;
 
 	/* Only its own thread can name a per-thread stream. */
 	if (!can_name(t, before))
-		return host_wait_space(t, before->space);
+		return host_wait_context(t, before->context);
 	if (before->capture || s->capture ||
-	    (before->kind == STREAM_LEGACY && !legacy_is_free(w, before->space)))
+	    (before->kind == STREAM_LEGACY && !legacy_is_free(w, before->context)))
 		return false;
-	space_use(t, before->space);
+	context_use(t, before->context);
 	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
 		return false;
 	good = FINE(t, cuEventRecord(event, stream_handle(t, before))) &&
@@ -172,17 +172,17 @@ static bool stream_follow(struct thread *t, struct stream *s, struct stream *bef
 static bool order_mark(struct thread *t, struct stream *s, struct mark mark,
 		       unsigned how)
 {
-	struct stream *before = &t->world->streams[mark.stream];
+	struct stream *before = &t->model->streams[mark.stream];
 	struct clock clock;
 
-	order_base(t->world, s, &clock);
+	order_base(t->model, s, &clock);
 	if (clock_covers(&clock, mark))
 		return true;
 	if (!before->live)
-		return host_wait_space(t, before->space);
+		return host_wait_context(t, before->context);
 	switch (how % 8) {
 	case 0:
-		return host_wait_space(t, before->space);
+		return host_wait_context(t, before->context);
 	case 1:
 		return host_wait_stream(t, before);
 	default:
@@ -195,7 +195,7 @@ bool order_region(struct thread *t, struct stream *s, const struct region *regio
 {
 	if (!order_mark(t, s, region->writer, how))
 		return false;
-	for (uint32_t i = 0; want == WANT_WRITE && i < t->world->stream_count; i++)
+	for (uint32_t i = 0; want == WANT_WRITE && i < t->model->stream_count; i++)
 		if (!order_mark(t, s, (struct mark){i, region->readers.at[i]}, how))
 			return false;
 	return true;
@@ -203,19 +203,19 @@ bool order_region(struct thread *t, struct stream *s, const struct region *regio
 
 static bool host_mark(struct thread *t, struct mark mark)
 {
-	struct stream *before = &t->world->streams[mark.stream];
+	struct stream *before = &t->model->streams[mark.stream];
 
-	if (clock_covers(&t->world->host, mark))
+	if (clock_covers(&t->model->host, mark))
 		return true;
 	return before->live ? host_wait_stream(t, before)
-			    : host_wait_space(t, before->space);
+			    : host_wait_context(t, before->context);
 }
 
 bool order_host(struct thread *t, const struct region *region, int want)
 {
 	if (!host_mark(t, region->writer))
 		return false;
-	for (uint32_t i = 0; want == WANT_WRITE && i < t->world->stream_count; i++)
+	for (uint32_t i = 0; want == WANT_WRITE && i < t->model->stream_count; i++)
 		if (!host_mark(t, (struct mark){i, region->readers.at[i]}))
 			return false;
 	return true;
@@ -237,13 +237,13 @@ void region_touch(struct region *region, struct mark mark, int want)
  * for. */
 static bool own_mark(struct thread *t, const struct block *block, struct mark mark)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 	if (clock_covers(&w->host, mark) ||
-	    w->streams[mark.stream].space == block->space)
+	    w->streams[mark.stream].context == block->context)
 		return true;
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->streams[i].live && w->streams[i].space == block->space &&
+		if (w->streams[i].live && w->streams[i].context == block->context &&
 		    clock_covers(&w->streams[i].clock, mark))
 			return true;
 	return host_mark(t, mark);
@@ -256,7 +256,7 @@ bool order_free(struct thread *t, struct block *block)
 
 		if (!own_mark(t, block, region->writer))
 			return false;
-		for (uint32_t i = 0; i < t->world->stream_count; i++) {
+		for (uint32_t i = 0; i < t->model->stream_count; i++) {
 			struct mark mark = {i, region->readers.at[i]};
 
 			if (!own_mark(t, block, mark))

@@ -50,19 +50,19 @@ static void thread_start(struct thread *t)
 	if (t->alive)
 		return;
 	t->alive = true;
-	t->space = -1;
+	t->context = -1;
 	t->op = NULL;
 	t->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 	t->pool = 0;
 	t->last = t->worked = NULL;
 	if (t->number > 0 &&
 	    pthread_create(&handles[t->number], NULL, thread_run, t) != 0)
-		failure(t->world, "no thread for the explorer itself");
+		failure(t->model, "no thread for the explorer itself");
 }
 
 static void thread_end(struct thread *t)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 	if (!t->alive || t->number == 0)
 		return;
@@ -82,7 +82,7 @@ static void thread_end(struct thread *t)
 	for (uint32_t i = 0; i < w->stream_count; i++)
 		if (w->streams[i].kind == STREAM_PER_THREAD &&
 		    w->streams[i].thread == (int)t->number)
-			stream_forget(w, &w->streams[i]);
+			stream_detach(w, &w->streams[i]);
 }
 
 static void play_op(struct thread *t, const struct op *op)
@@ -104,7 +104,7 @@ static void play_op(struct thread *t, const struct op *op)
 
 static void alloc_play(struct thread *t, const struct op *op)
 {
-	struct block **slot = &t->world->slots[op->a % BLOCK_SLOTS];
+	struct block **slot = &t->model->slots[op->a % BLOCK_SLOTS];
 
 	if (*slot)
 		return;
@@ -115,7 +115,7 @@ static void alloc_play(struct thread *t, const struct op *op)
 
 static void free_play(struct thread *t, const struct op *op)
 {
-	struct block **slot = &t->world->slots[op->a % BLOCK_SLOTS];
+	struct block **slot = &t->model->slots[op->a % BLOCK_SLOTS];
 	struct stream *s = NULL;
 
 	if (*slot && op->kind == OP_FREE_ASYNC) {
@@ -127,15 +127,15 @@ static void free_play(struct thread *t, const struct op *op)
 		*slot = NULL;
 }
 
-static int space_first(const struct world *w)
+static int context_first(const struct model *w)
 {
-	for (int i = 0; i < SPACES_MAX; i++)
-		if (w->spaces[i].live)
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		if (w->contexts[i].live)
 			return i;
 	return -1;
 }
 
-/* Who plays what; things.c the rest. */
+/* Who plays what; objects.c the rest. */
 static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = {
     [OP_ALLOC] = alloc_play,
     [OP_ALLOC_PITCH] = alloc_play,
@@ -148,28 +148,28 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_SET] = work_play,
     [OP_READ_BACK] = work_play,
     [OP_WRITE] = work_play,
-    [OP_PIN_UP] = work_play,
-    [OP_PIN_DOWN] = work_play,
-    [OP_OUTSIDE_WRITE] = outside_play,
-    [OP_EXPORT] = outside_play,
-    [OP_FORK] = outside_play,
-    [OP_HOST_FUNCTION] = outside_play,
-    [OP_SHRINK] = outside_play,
-    [OP_VERBS] = outside_play,
-    [OP_PIN_ALLOC] = pins_play,
-    [OP_PIN_FREE] = pins_play,
-    [OP_PIN_WRITE] = pins_play,
-    [OP_PIN_READ] = pins_play,
-    [OP_PIN_REGISTER] = pins_play,
-    [OP_HOST_LOOK] = pins_play,
-    [OP_HOST_TRIM] = pins_play,
-    [OP_NEIGHBOUR_OPEN] = neighbour_play,
-    [OP_NEIGHBOUR_WORK] = neighbour_play,
-    [OP_NEIGHBOUR_CLOSE] = neighbour_play,
-    [OP_NEIGHBOUR_LEND] = neighbour_play,
-    [OP_CROWD] = crowd_play,
-    [OP_STORM] = crowd_play,
-    [OP_FILTER] = crowd_play,
+    [OP_PINNED_UP] = work_play,
+    [OP_PINNED_DOWN] = work_play,
+    [OP_EXTERNAL_WRITE] = external_access_play,
+    [OP_EXPORT] = external_access_play,
+    [OP_FORK] = external_access_play,
+    [OP_HOST_FUNCTION] = external_access_play,
+    [OP_SHRINK] = external_access_play,
+    [OP_VERBS] = external_access_play,
+    [OP_PINNED_ALLOC] = pinned_play,
+    [OP_PINNED_FREE] = pinned_play,
+    [OP_PINNED_WRITE] = pinned_play,
+    [OP_PINNED_READ] = pinned_play,
+    [OP_PINNED_REGISTER] = pinned_play,
+    [OP_HOST_LOOK] = pinned_play,
+    [OP_HOST_TRIM] = pinned_play,
+    [OP_IPC_PEER_OPEN] = ipc_peer_play,
+    [OP_IPC_PEER_WORK] = ipc_peer_play,
+    [OP_IPC_PEER_CLOSE] = ipc_peer_play,
+    [OP_IPC_PEER_LEND] = ipc_peer_play,
+    [OP_CONCURRENT] = concurrency_play,
+    [OP_STORM] = concurrency_play,
+    [OP_FILTER] = concurrency_play,
     [OP_MISUSE] = misuse_play,
     [OP_CAPTURE_REWIND] = capture_play,
     [OP_CAPTURE_REFUSE] = capture_play,
@@ -178,8 +178,8 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_CAPTURE_INTO] = capture_play,
     [OP_CAPTURE_FORK] = capture_play,
     [OP_CAPTURE_END] = capture_play,
-    [OP_CAPTURE_SPOIL] = capture_play,
-    [OP_CAPTURE_ABANDON] = capture_play,
+    [OP_CAPTURE_INVALIDATE] = capture_play,
+    [OP_CAPTURE_DESTROY_STREAM] = capture_play,
     [OP_POOL_CREATE] = pools_play,
     [OP_POOL_USE] = pools_play,
     [OP_POOL_RELEASE] = pools_play,
@@ -203,9 +203,9 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	    [OP_ALLOC_PITCH] = "cuMemAllocPitch",
 	    [OP_FREE_ASYNC] = "cuMemFreeAsync",
 	    [OP_EXPORT] = "cuIpcGetMemHandle",
-	    [OP_NEIGHBOUR_OPEN] = "cuIpcGetMemHandle",
+	    [OP_IPC_PEER_OPEN] = "cuIpcGetMemHandle",
 	    [OP_MEM_INFO] = "cuMemGetInfo",
-	    [OP_CROWD] = "cuMemGetInfo",
+	    [OP_CONCURRENT] = "cuMemGetInfo",
 	    [OP_CAPTURE_INTO] = "cuStreamBeginCaptureToGraph",
 	    [OP_CAPTURE_REWIND] = "cuStreamUpdateCaptureDependencies",
 	};
@@ -216,40 +216,40 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 
 static void op_run(struct thread *t, const struct op *op)
 {
-	if (!is_possible(t->world->setting, (enum op_kind)op->kind))
+	if (!is_possible(t->model->setting, (enum op_kind)op->kind))
 		return;
-	if (t->space < 0) {
-		int space = space_first(t->world);
+	if (t->context < 0) {
+		int context = context_first(t->model);
 
-		if (space < 0)
-			space_open(t, 0, 0, true);
+		if (context < 0)
+			context_open(t, 0, 0, true);
 		else
-			space_use(t, space);
+			context_use(t, context);
 	}
-	if (t->space < 0)
+	if (t->context < 0)
 		return; /* a planned fault was in the way */
 	if (players[op->kind])
 		players[op->kind](t, op);
 	else
-		things_play(t, op);
+		objects_play(t, op);
 }
 
 /* --- the whole --- */
 
 /* The program ends with its memory in use: where all of that is the library's. */
-static bool may_abandon(const struct world *w)
+static bool may_exit_with_memory(const struct model *w)
 {
 	const struct setting *setting = w->setting;
 	struct gcpool_host_stats stats;
 
-	return setting->abandon && setting->fences && !setting->fault &&
+	return setting->exit_with_memory && setting->fences && !setting->fault &&
 	       !setting->tight && !setting->leak && !setting->plain &&
 	       !setting->quota && !setting->host_memory && !setting->host_quota &&
 	       library.active && library.active() &&
 	       library.get_host_stats(&stats, sizeof(stats)) == 0;
 }
 
-static void end_play(struct world *w)
+static void end_play(struct model *w)
 {
 	struct thread *t = &w->threads[0];
 
@@ -263,23 +263,23 @@ static void end_play(struct world *w)
 			play_op(&w->threads[w->captures[i].thread], &end);
 		}
 	graphs_end(t);
-	for (int i = 0; i < SPACES_MAX; i++)
-		if (w->spaces[i].live)
-			host_wait_space(t, i);
-	for (int i = 0; i < SPACES_MAX; i++)
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		if (w->contexts[i].live)
+			host_wait_context(t, i);
+	for (int i = 0; i < CONTEXTS_MAX; i++)
 		oracle_counter(w, i);
-	neighbour_closes_all(t, -1);
-	neighbour_end(w);
-	if (may_abandon(w)) {
+	ipc_peer_closes_all(t, -1);
+	ipc_peer_end(w);
+	if (may_exit_with_memory(w)) {
 		oracle_finish(w);
 		return;
 	}
-	pins_end(t);
+	pinned_end(t);
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (block->live && !block->host)
 			block_free(t, block);
 	oracle_end(w);
-	if (w->setting->abandon)
+	if (w->setting->exit_with_memory)
 		oracle_finish(w);
 }
 
@@ -297,8 +297,8 @@ void play(const struct setting *setting, const struct history *history,
 	  const uint8_t *kept)
 {
 	static struct setting mine;
-	static struct world world;
-	struct world *w = &world;
+	static struct model model;
+	struct model *w = &model;
 	bool early = setting->generation > 0 && setting->seed % 2;
 
 	mine = *setting;
@@ -310,7 +310,7 @@ void play(const struct setting *setting, const struct history *history,
 	w->threads = threads;
 	w->memory[0] = w->memory[1] = setting->memory;
 	for (unsigned i = 0; i < THREADS_MAX; i++)
-		threads[i] = (struct thread){.world = w, .number = i, .space = -1};
+		threads[i] = (struct thread){.model = w, .number = i, .context = -1};
 	thread_start(&threads[0]);
 	if ((setting->hidden || setting->absent) && gcpsim_hide(setting->hidden) != 0)
 		failure(w, "nothing can be hidden");
@@ -318,11 +318,11 @@ void play(const struct setting *setting, const struct history *history,
 		return;
 	oracle_init();
 	if (setting->filter)
-		crowd_filter(w);
+		concurrency_filter(w);
 	if (early)
 		faults_begin(setting);
 	for (int i = 0; i < setting->devices; i++)
-		space_open(&threads[0], i, i, true);
+		context_open(&threads[0], i, i, true);
 	/* Without memory for its pools, or a function that it cannot do without, the
 	 * library leaves everything to CUDA. */
 	mine.plain |=

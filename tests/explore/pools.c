@@ -15,7 +15,7 @@
 
 enum { LISTED_MAX = 80 };
 
-static struct graph_pool *pool_named(struct world *w, unsigned slot)
+static struct graph_pool *pool_named(struct model *w, unsigned slot)
 {
 	return &w->pools[w->named[slot]];
 }
@@ -24,22 +24,22 @@ static struct graph_pool *pool_named(struct world *w, unsigned slot)
 
 void pools_adopt(struct thread *t, struct block *block, bool alone)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
 		const struct capture *c = &w->captures[i];
 
 		if (!c->live || w->pools[c->pool].id == 0)
 			continue;
-		if (alone && block->pools == pool_bit(c->pool) && !c->spoiled &&
-		    !w->setting->fault)
+		if (alone && block->pools == pool_bit(c->pool) &&
+		    !c->invalidated_here && !w->setting->fault)
 			block->home = c->pool;
 		else
 			w->pools[c->pool].unsure = true;
 	}
 }
 
-static void checkpoint_drop(struct checkpoint *checkpoint)
+static void checkpoint_release(struct checkpoint *checkpoint)
 {
 	if (checkpoint->handle)
 		library.checkpoint_free(checkpoint->handle);
@@ -47,21 +47,21 @@ static void checkpoint_drop(struct checkpoint *checkpoint)
 	*checkpoint = (struct checkpoint){0};
 }
 
-void pools_forget(struct world *w)
+void pools_reset(struct model *w)
 {
 	for (unsigned i = 0; i < NAMED_MAX; i++)
-		checkpoint_drop(&w->checkpoints[i]);
+		checkpoint_release(&w->checkpoints[i]);
 }
 
-void pools_end(struct world *w)
+void pools_end(struct model *w)
 {
-	pools_forget(w);
+	pools_reset(w);
 	for (unsigned i = 0; i < NAMED_MAX; i++)
 		if (w->named[i])
 			library.pool_release(pool_named(w, i)->id);
 }
 
-static bool is_capturing(const struct world *w, uint32_t pool)
+static bool is_capturing(const struct model *w, uint32_t pool)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live && w->captures[i].pool == pool)
@@ -71,7 +71,7 @@ static bool is_capturing(const struct world *w, uint32_t pool)
 
 /* --- create, use, retain, release --- */
 
-static void pool_create(struct world *w, unsigned slot)
+static void pool_create(struct model *w, unsigned slot)
 {
 	uint32_t pool =
 	    w->named[slot] || w->pool_count + 1 == POOLS_MAX ? 0 : w->pool_count + 1;
@@ -85,16 +85,16 @@ static void pool_create(struct world *w, unsigned slot)
 
 static void pool_use(struct thread *t, unsigned slot, unsigned how)
 {
-	uint32_t pool = how & 1 ? t->world->named[slot] : 0;
-	int result = library.pool_use(t->world->pools[pool].id);
+	uint32_t pool = how & 1 ? t->model->named[slot] : 0;
+	int result = library.pool_use(t->model->pools[pool].id);
 
 	if (result != 0 && result != -ENOENT)
-		failure(t->world, "gcpool_graph_pool_use gives %d", result);
+		failure(t->model, "gcpool_graph_pool_use gives %d", result);
 	if (result == 0)
 		t->pool = pool;
 }
 
-static void pool_release(struct world *w, unsigned slot)
+static void pool_release(struct model *w, unsigned slot)
 {
 	if (library.pool_release(pool_named(w, slot)->id) != 0)
 		failure(w, "gcpool_graph_pool_release fails");
@@ -104,11 +104,11 @@ static void pool_release(struct world *w, unsigned slot)
 		library.checkpoint_free(w->past);
 	w->past = w->checkpoints[slot].handle;
 	w->checkpoints[slot].handle = NULL;
-	checkpoint_drop(&w->checkpoints[slot]);
+	checkpoint_release(&w->checkpoints[slot]);
 }
 
 /* A second reference, and no more of it. */
-static void pool_retain(struct world *w, unsigned slot)
+static void pool_retain(struct model *w, unsigned slot)
 {
 	uint64_t id = pool_named(w, slot)->id;
 
@@ -120,7 +120,7 @@ static void pool_retain(struct world *w, unsigned slot)
 
 /* --- the list --- */
 
-static void listed_check(struct world *w, uint32_t pool,
+static void listed_check(struct model *w, uint32_t pool,
 			 const struct gcpool_graph_pool *listed)
 {
 	uint64_t bytes = 0;
@@ -141,7 +141,7 @@ static void listed_check(struct world *w, uint32_t pool,
 			(unsigned long long)bytes);
 }
 
-static void pool_list(struct world *w, unsigned slot, unsigned how)
+static void pool_list(struct model *w, unsigned slot, unsigned how)
 {
 	static struct gcpool_graph_pool listed[LISTED_MAX];
 	size_t count = library.pools(listed, how & 1 ? LISTED_MAX : how % 4);
@@ -160,7 +160,7 @@ static void pool_list(struct world *w, unsigned slot, unsigned how)
 
 /* --- checkpoint and restore --- */
 
-static void pool_checkpoint(struct world *w, unsigned slot)
+static void pool_checkpoint(struct model *w, unsigned slot)
 {
 	struct checkpoint *checkpoint = &w->checkpoints[slot];
 	uint32_t pool = w->named[slot];
@@ -172,7 +172,7 @@ static void pool_checkpoint(struct world *w, unsigned slot)
 		failure(w, "gcpool_graph_pool_checkpoint gives %d", result);
 	if (result != 0)
 		return;
-	checkpoint_drop(checkpoint);
+	checkpoint_release(checkpoint);
 	checkpoint->handle = handle;
 	for (struct block *block = w->blocks; block; block = block->next)
 		checkpoint->count += block->live && block->home == pool;
@@ -185,7 +185,7 @@ static void pool_checkpoint(struct world *w, unsigned slot)
 			checkpoint->blocks[checkpoint->count++] = block;
 }
 
-static void slot_fill(struct world *w, struct block *block)
+static void slot_fill(struct model *w, struct block *block)
 {
 	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
 		if (!w->slots[i]) {
@@ -195,7 +195,7 @@ static void slot_fill(struct world *w, struct block *block)
 }
 
 /* Those of the checkpoint live again, what they hold is not known; others do not. */
-static void blocks_restore(struct world *w, uint32_t pool,
+static void blocks_restore(struct model *w, uint32_t pool,
 			   const struct checkpoint *checkpoint)
 {
 	for (struct block *block = w->blocks; block; block = block->next) {
@@ -217,7 +217,7 @@ static void blocks_restore(struct world *w, uint32_t pool,
 
 static void pool_restore(struct thread *t, unsigned slot)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	const struct checkpoint *checkpoint = &w->checkpoints[slot];
 	uint32_t pool = w->named[slot];
 	int result, wanted = is_capturing(w, pool) ? -EBUSY : 0;
@@ -230,10 +230,10 @@ static void pool_restore(struct thread *t, unsigned slot)
 		return;
 	if (wanted == 0 && (!all_is_calm(w) || !may_be_unsafe(t)))
 		return;
-	for (int i = 0; i < SPACES_MAX && wanted == 0; i++)
-		if (!host_wait_space(t, i))
+	for (int i = 0; i < CONTEXTS_MAX && wanted == 0; i++)
+		if (!host_wait_context(t, i))
 			return;
-	if (wanted == 0 && !neighbour_closes_all(t, -1))
+	if (wanted == 0 && !ipc_peer_closes_all(t, -1))
 		return;
 	result = library.restore(w->pools[pool].id, checkpoint->handle);
 	if (result != wanted)
@@ -244,7 +244,7 @@ static void pool_restore(struct thread *t, unsigned slot)
 
 void pools_play(struct thread *t, const struct op *op)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	unsigned slot = op->a % NAMED_MAX;
 
 	if (!library.pool_create || w->setting->plain)

@@ -25,7 +25,7 @@ static void draw_more(struct setting *setting)
 	setting->host_thread = draw_below(&draw, 40) == 0;
 	setting->count = draw_below(&draw, 60) == 0;
 	setting->filter = draw_below(&draw, 30) == 0;
-	setting->abandon = draw_below(&draw, 3) == 0;
+	setting->exit_with_memory = draw_below(&draw, 3) == 0;
 }
 
 /* --- the driver --- */
@@ -206,14 +206,14 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 		set_number("GCPOOL_SEGMENT", 2ull << (20 + draw_below(draw, 6)));
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_SPLIT_LIMIT", 64ull << (20 + draw_below(draw, 4)));
-	/* So little that one small block pins, where memory is scarce. */
+	/* So little that one small block keeps, where memory is scarce. */
 	if (setting->pinned) {
 		set("GCPOOL_SEGMENT", "2M");
 		set_number("GCPOOL_SPLIT_LIMIT", setting->pinned);
 	}
 }
 
-/* Small windows and pages make reuse behind barriers common. */
+/* Small windows and epochs make reuse behind barriers common. */
 static void set_reuse(const struct setting *setting, struct draw *draw)
 {
 	if (draw_below(draw, 2))
@@ -222,7 +222,7 @@ static void set_reuse(const struct setting *setting, struct draw *draw)
 	if (draw_below(draw, 2))
 		set_number("GCPOOL_WINDOW_BLOCKS", 1 + draw_below(draw, 12));
 	if (draw_below(draw, 4))
-		set_number("GCPOOL_PAGE", 1 + draw_below(draw, 8));
+		set_number("GCPOOL_FENCE_BATCH", 1 + draw_below(draw, 8));
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_THREAD_CACHE",
 			   draw_below(draw, 2) ? 65536ull << draw_below(draw, 8) : 0);
@@ -245,7 +245,7 @@ static void set_pinned(const struct setting *setting, struct draw *draw)
 	if (draw_below(draw, 4) == 0)
 		set_number("GCPOOL_HOST_STEPS", 1 + draw_below(draw, 64));
 	if (draw_below(draw, 3))
-		set_number("GCPOOL_HOST_PAGE",
+		set_number("GCPOOL_HOST_FENCE_BATCH",
 			   draw_below(draw, 3) ? 1 + draw_below(draw, 4) : 65536);
 	if (draw_below(draw, 3) == 0)
 		set_number("GCPOOL_HOST_WINDOW",
@@ -277,12 +277,12 @@ static void set_voice(struct draw *draw)
 static void set_extremes(const struct setting *setting, struct draw *draw)
 {
 	static const char *const ends[][2] = {
-	    {"GCPOOL_CLASS_STEPS", "64"},  {"GCPOOL_CLASS_STEPS", "1"},
-	    {"GCPOOL_PAGE", "65536"},      {"GCPOOL_WINDOW_BLOCKS", "1048576"},
-	    {"GCPOOL_WINDOW", "16T"},      {"GCPOOL_THREAD_CACHE", "16T"},
-	    {"GCPOOL_SPLIT_LIMIT", "16T"}, {"GCPOOL_SLAB_MAX", "256K"},
-	    {"GCPOOL_CACHE_LIMIT", "0"},   {"GCPOOL_HOST_STEPS", "64"},
-	    {"GCPOOL_HOST_POW2", "16T"},   {"GCPOOL_HOST_QUOTA", "0"},
+	    {"GCPOOL_CLASS_STEPS", "64"},    {"GCPOOL_CLASS_STEPS", "1"},
+	    {"GCPOOL_FENCE_BATCH", "65536"}, {"GCPOOL_WINDOW_BLOCKS", "1048576"},
+	    {"GCPOOL_WINDOW", "16T"},        {"GCPOOL_THREAD_CACHE", "16T"},
+	    {"GCPOOL_SPLIT_LIMIT", "16T"},   {"GCPOOL_SLAB_MAX", "256K"},
+	    {"GCPOOL_CACHE_LIMIT", "0"},     {"GCPOOL_HOST_STEPS", "64"},
+	    {"GCPOOL_HOST_POW2", "16T"},     {"GCPOOL_HOST_QUOTA", "0"},
 	};
 	const char *const *end = ends[draw_below(draw, 12)];
 

@@ -12,7 +12,7 @@ static bool may_belong(const struct thread *t, const struct capture *c)
 {
 	if (!c->live || c->thread == (int)t->number)
 		return c->live;
-	if (t->world->pools[c->pool].id && t->last)
+	if (t->model->pools[c->pool].id && t->last)
 		return true;
 	return t->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
 	       c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -28,7 +28,7 @@ static bool is_global(const struct thread *t, const struct capture *c)
  * too, tell the library which that is, or that it is none. */
 static bool is_sure_of_work(const struct thread *t)
 {
-	const struct world *w = t->world;
+	const struct model *w = t->model;
 
 	return t->worked && t->worked == t->last && t->gone == w->streams_gone &&
 	       t->worked->kind != STREAM_PER_THREAD && !w->setting->fault;
@@ -49,7 +49,7 @@ static enum share share_of(const struct thread *t, unsigned *ret_own)
 
 	*ret_own = 0;
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
-		const struct capture *c = &t->world->captures[i];
+		const struct capture *c = &t->model->captures[i];
 
 		*ret_own += c->live && c->thread == (int)t->number;
 		if (c->live && is_global(t, c) && (!t->last || is_sure_of_work(t)))
@@ -79,7 +79,7 @@ static bool is_sharer(const struct thread *t, const struct capture *c, enum shar
  * is not in that pool. Short of memory for its books, the library may keep less. */
 static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
 {
-	const struct world *w = t->world;
+	const struct model *w = t->model;
 	const struct fault *fault = w->setting->fault;
 	uint64_t pools = 0;
 
@@ -98,14 +98,14 @@ static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
 }
 
 /* Where plain CUDA would have allowed it, or would have allowed it to nobody. */
-static bool is_bystander(const struct thread *t, enum share share, unsigned own)
+static bool is_eager(const struct thread *t, enum share share, unsigned own)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
-		const struct capture *c = &t->world->captures[i];
+		const struct capture *c = &t->model->captures[i];
 
 		if (!c->live || !is_sharer(t, c, share))
 			continue;
-		if (own == 1 && t->world->pools[c->pool].id)
+		if (own == 1 && t->model->pools[c->pool].id)
 			return false;
 		if (t->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
 		    c->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -118,7 +118,7 @@ static bool is_bystander(const struct thread *t, enum share share, unsigned own)
  * block, and counts on it that work at once may not use it yet. */
 void capture_adopt(struct thread *t, struct block *block)
 {
-	struct world *w = t->world;
+	struct model *w = t->model;
 	unsigned own;
 	enum share share = share_of(t, &own);
 
@@ -130,10 +130,10 @@ void capture_adopt(struct thread *t, struct block *block)
 			continue;
 		block->early = w->capture_numbers;
 		if (w->pools[w->captures[i].pool].id)
-			block->lodger = w->captures[i].pool;
+			block->named_pool = w->captures[i].pool;
 	}
-	block->bystander = is_bystander(t, share, own);
-	if (block->bystander && own == 1)
+	block->eager = is_eager(t, share, own);
+	if (block->eager && own == 1)
 		block->early = 0; /* plain CUDA gives it too, for any use */
 	pools_adopt(t, block, own == 1);
 }
@@ -141,13 +141,13 @@ void capture_adopt(struct thread *t, struct block *block)
 bool capture_may_recycle(const struct thread *t, uint64_t pools)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (may_belong(t, &t->world->captures[i]) &&
-		    pools & pool_bit(t->world->captures[i].pool))
+		if (may_belong(t, &t->model->captures[i]) &&
+		    pools & pool_bit(t->model->captures[i].pool))
 			return true;
 	return false;
 }
 
-bool block_is_early(const struct world *w, const struct block *block)
+bool block_is_early(const struct model *w, const struct block *block)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live && w->captures[i].number <= block->early)

@@ -131,9 +131,9 @@ static uint32_t count_kept(const uint8_t *kept, uint32_t count)
 }
 
 /* Drops the operations in [from, to) if it fails without them too. */
-static bool drop(const struct trial *trial, const struct setting *setting,
-		 const struct history *history, uint8_t *kept, uint32_t from,
-		 uint32_t to)
+static bool leave_out(const struct trial *trial, const struct setting *setting,
+		      const struct history *history, uint8_t *kept, uint32_t from,
+		      uint32_t to)
 {
 	uint8_t tried[OPS_MAX];
 
@@ -159,7 +159,7 @@ uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 
 	if (outcome->step < history->count)
 		step = outcome->step + 1;
-	drop(&quick, setting, history, kept, step, history->count);
+	leave_out(&quick, setting, history, kept, step, history->count);
 	while (chunk > 0 && time(NULL) < until) {
 		progress = false;
 		for (uint32_t from = 0; from < history->count; from += chunk) {
@@ -169,7 +169,7 @@ uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 				to = history->count;
 			if (time(NULL) < until)
 				progress |=
-				    drop(&quick, setting, history, kept, from, to);
+				    leave_out(&quick, setting, history, kept, from, to);
 		}
 		if (!progress || chunk > 1)
 			chunk = chunk == 1 ? 0 : chunk / 2;

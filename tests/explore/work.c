@@ -18,10 +18,10 @@ static CUresult launch(struct thread *t, struct stream *s, int function, void **
 {
 	CUstream handle = stream_handle(t, s);
 
-	t->worked = all_is_calm(t->world) ? NULL : s;
-	t->gone = t->world->streams_gone;
-	return cuLaunchKernel(t->world->spaces[s->space].functions[function], 1, 1, 1,
-			      32, 1, 1, 0, handle, params, NULL);
+	t->worked = all_is_calm(t->model) ? NULL : s;
+	t->gone = t->model->streams_gone;
+	return cuLaunchKernel(t->model->contexts[s->context].functions[function], 1, 1,
+			      1, 32, 1, 1, 0, handle, params, NULL);
 }
 
 static CUresult submit_copy(struct thread *t, struct stream *s, const struct item *item,
@@ -29,7 +29,7 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 {
 	uint64_t words = item->words;
 	void *copy[] = {&dst, &src, &words};
-	struct world *w = t->world;
+	struct model *w = t->model;
 
 	if (item->dst->host)
 		return cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, words * 4,
@@ -43,16 +43,17 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 	case 1:
 		return cuMemcpyDtoDAsync(dst, src, words * 4, stream_handle(t, s));
 	default:
-		return cuMemcpyPeerAsync(dst, w->spaces[item->dst->space].ctx, src,
-					 w->spaces[item->src->space].ctx, words * 4,
+		return cuMemcpyPeerAsync(dst, w->contexts[item->dst->context].ctx, src,
+					 w->contexts[item->src->context].ctx, words * 4,
 					 stream_handle(t, s));
 	}
 }
 
 CUresult item_submit(struct thread *t, struct stream *s, const struct item *item)
 {
-	const struct space *space = &t->world->spaces[s->space];
-	uint64_t words = item->words, wrong = space->counter ? space->counter->addr : 0;
+	const struct context *context = &t->model->contexts[s->context];
+	uint64_t words = item->words,
+		 wrong = context->counter ? context->counter->addr : 0;
 	uint64_t dst = 0, src = 0, spin = item->spin_ns;
 	uint32_t value = item->value;
 	void *fill[] = {&dst, &words, &value, &spin};
@@ -77,7 +78,7 @@ CUresult item_submit(struct thread *t, struct stream *s, const struct item *item
 	return submit_copy(t, s, item, dst, src);
 }
 
-void item_apply(struct world *w, const struct item *item)
+void item_apply(struct model *w, const struct item *item)
 {
 	struct region *dst = item->dst ? &item->dst->regions[item->dst_region] : NULL;
 	const struct region *src =
@@ -128,10 +129,10 @@ static void item_play(struct thread *t, struct stream *s, const struct item *ite
 {
 	if (!item_order(t, s, item, how))
 		return;
-	if (!fine(t->world, item_submit(t, s, item), "work"))
+	if (!fine(t->model, item_submit(t, s, item), "work"))
 		return;
-	item_touch(item, order_step(t->world, s));
-	item_apply(t->world, item);
+	item_touch(item, order_step(t->model, s));
+	item_apply(t->model, item);
 }
 
 /* --- host copies ---------------------------------------------------------------------
@@ -144,18 +145,18 @@ static void read_back(struct thread *t, struct block *block, unsigned number)
 	uint32_t words[64];
 	uint32_t count = region->known < 64 ? region->known : 64;
 
-	if (count == 0 || !s || !legacy_is_free(t->world, s->space) ||
-	    block_is_early(t->world, block) || !may_be_unsafe(t) ||
+	if (count == 0 || !s || !legacy_is_free(t->model, s->context) ||
+	    block_is_early(t->model, block) || !may_be_unsafe(t) ||
 	    !order_region(t, s, region, WANT_READ, number))
 		return;
 	stream_handle(t, s);
 	if (!FINE(t, cuMemcpyDtoH(words, block->addr + region->offset, count * 4)))
 		return;
-	region_touch(region, order_step(t->world, s), WANT_READ);
-	clock_join(&t->world->host, &s->clock);
+	region_touch(region, order_step(t->model, s), WANT_READ);
+	clock_join(&t->model->host, &s->clock);
 	for (uint32_t i = 0; i < count; i++)
 		if (words[i] != region->value)
-			failure(t->world, "word %u of 0x%llx is %u and should be %u", i,
+			failure(t->model, "word %u of 0x%llx is %u and should be %u", i,
 				(unsigned long long)block->addr, words[i],
 				region->value);
 }
@@ -167,8 +168,8 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 	uint32_t words[64];
 	uint32_t count = region->words < 64 ? region->words : 64;
 
-	if (count == 0 || !s || !legacy_is_free(t->world, s->space) ||
-	    block_is_early(t->world, block) ||
+	if (count == 0 || !s || !legacy_is_free(t->model, s->context) ||
+	    block_is_early(t->model, block) ||
 	    !order_region(t, s, region, WANT_WRITE, op->how))
 		return;
 	for (uint32_t i = 0; i < count; i++)
@@ -176,7 +177,7 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 	stream_handle(t, s);
 	if (!FINE(t, cuMemcpyHtoD(block->addr + region->offset, words, count * 4)))
 		return;
-	region_touch(region, order_step(t->world, s), WANT_WRITE);
+	region_touch(region, order_step(t->model, s), WANT_WRITE);
 	region->known = count;
 	region->value = op->value;
 }
@@ -184,20 +185,20 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 /* --- operations --- */
 
 /* What an operation says, if it can be done. */
-static bool item_of(struct world *w, const struct op *op, struct item *ret_item)
+static bool item_of(struct model *w, const struct op *op, struct item *ret_item)
 {
 	struct block *a = w->slots[op->a % BLOCK_SLOTS];
 	struct block *b = w->slots[op->b % BLOCK_SLOTS];
-	struct block *pin = w->pins[op->b % PIN_SLOTS];
+	struct block *pin = w->pinned[op->b % PINNED_SLOTS];
 	unsigned number = op->how & 1;
 	struct item item = {.value = op->value,
 			    .spin_ns = op->how & 2 ? op->bytes % SPIN_MAX : 0};
 	struct region *region;
 
-	if (op->kind == OP_PIN_DOWN) {
+	if (op->kind == OP_PINNED_DOWN) {
 		b = a;
 		a = pin;
-	} else if (op->kind == OP_PIN_UP) {
+	} else if (op->kind == OP_PINNED_UP) {
 		b = pin;
 	}
 	if (!a)
@@ -243,24 +244,24 @@ static void item_op(struct thread *t, const struct op *op)
 	struct item item;
 	struct stream *s;
 
-	if (!item_of(t->world, op, &item))
+	if (!item_of(t->model, op, &item))
 		return;
 	s = stream_pick(t, op->c);
-	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->world, s->space)))
+	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->model, s->context)))
 		return;
 	if (s->capture) {
 		capture_item(t, s, &item);
 		return;
 	}
-	if ((item.dst && block_is_early(t->world, item.dst)) ||
-	    (item.src && block_is_early(t->world, item.src)))
+	if ((item.dst && block_is_early(t->model, item.dst)) ||
+	    (item.src && block_is_early(t->model, item.src)))
 		return;
 	if (item.kind == ITEM_CHECK) {
 		const struct region *region = &item.src->regions[item.src_region];
 
 		item.words = region->known;
 		item.value = region->value;
-		if (item.words == 0 || !t->world->spaces[s->space].counter)
+		if (item.words == 0 || !t->model->contexts[s->context].counter)
 			return;
 	}
 	item_play(t, s, &item, op->how >> 3);
@@ -268,7 +269,7 @@ static void item_op(struct thread *t, const struct op *op)
 
 void work_play(struct thread *t, const struct op *op)
 {
-	struct block *block = t->world->slots[op->a % BLOCK_SLOTS];
+	struct block *block = t->model->slots[op->a % BLOCK_SLOTS];
 
 	if (op->kind == OP_READ_BACK) {
 		if (block)

@@ -27,14 +27,14 @@ PROGRAMS = {
     "loop": STYLES,
     "meminfo": STYLES,
     "oom": STYLES,
-    "partners": STYLES,
+    "cross_device_wait": STYLES,
     "pitch": STYLES,
     "solver": ["static", "shared"],
     "staging": STYLES,
     "staging_devices": STYLES,
     "staging_graph": STYLES,
     "stress": STYLES,
-    "views": STYLES,
+    "introspection": STYLES,
     "window": STYLES,
 }
 

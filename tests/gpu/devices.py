@@ -7,12 +7,12 @@ STYLES = ("static", "shared", "linked")
 ONE_DEVICE = 77  # what the programs end with
 
 
-def partners(bench):
+def cross_device_wait(bench):
     """Work of one device is not held back behind another's."""
     rows = []
     for style in STYLES:
         for bytes in ("4k", "1m", "3m"):
-            command = [bench.program(f"partners-{style}"), "--block", bytes]
+            command = [bench.program(f"cross_device_wait-{style}"), "--block", bytes]
             command += ["--ns", bench.scale(3000000000, 1500000000)]
             plain, pooled = bench.pair(command) if style == "static" else (
                 None, bench.run(command, bench.library))

@@ -25,7 +25,7 @@ def mapped(check):
     return run
 
 
-def moves(bench):
+def remap(bench):
     """Chunks move while kernels run: no wrong word, and the GPU finds no fault."""
     rows = []
     for style in ("static", "linked"):

@@ -73,8 +73,8 @@ def greens(bench):
     return transcript(bench, "greens", styles=("linked", "dlsym"))
 
 
-def views(bench):
-    return transcript(bench, "views")
+def introspection(bench):
+    return transcript(bench, "introspection")
 
 
 def solver(bench):
@@ -156,9 +156,9 @@ def graphs(bench):
     trials = [("static", "exec", ["--only", "exec", "--rounds", full]),
               ("static", "one graph", many), ("shared", "one graph", many),
               ("shared", "all lives", ["--rounds", full // 20 + 1]),
-              ("static", "all lives, bystander", ["--rounds", full // 50 + 1, "--bystander"]),
-              ("static", "all lives, 3 threads, bystander",
-               ["--rounds", full // 50 + 1, "--threads", 3, "--bystander"])]
+              ("static", "all lives, eager thread", ["--rounds", full // 50 + 1, "--eager-thread"]),
+              ("static", "all lives, 3 threads, eager thread",
+               ["--rounds", full // 50 + 1, "--threads", 3, "--eager-thread"])]
     rows = []
     for style, what, arguments in trials:
         command = [bench.program(f"graphs-{style}"), "--words", 4096, *arguments]

@@ -57,7 +57,7 @@ static void the_defaults_are_those_of_the_pool(void **state)
 	assert_int_equal(gcp_options_parse(&options, NULL, NULL, NULL), 0);
 	assert_memory_equal(&options.pool, &config, sizeof(config));
 	assert_int_equal(options.mode, GCP_MODE_POOL);
-	assert_int_equal(options.log_level, GCP_LEVEL_WARNING);
+	assert_int_equal(options.log_level, GCP_LOG_WARNING);
 	assert_int_equal(options.stats, GCP_STATS_OFF);
 }
 
@@ -120,7 +120,7 @@ static void sizes_take_suffixes(void **state)
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3Q"), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3M "), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=M"), 1);
-	assert_int_equal(PARSE("GCPOOL_PAGE=1K"), 1);
+	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=1K"), 1);
 }
 
 static void classes_are_a_list_of_sizes(void **state)
@@ -145,7 +145,7 @@ static void words_are_read_in_any_case(void **state)
 			       "GCPOOL_BLOCKING_FREE=off"),
 			 0);
 	assert_int_equal(options.mode, GCP_MODE_COUNT);
-	assert_int_equal(options.log_level, GCP_LEVEL_DEBUG);
+	assert_int_equal(options.log_level, GCP_LOG_DEBUG);
 	assert_true(options.strict);
 	assert_true(options.pool.completed_only);
 	assert_false(options.pool.blocking_free);
@@ -206,8 +206,9 @@ static void a_larger_segment_takes_the_split_limit_along(void **state)
 static void the_first_of_two_values_counts_and_an_empty_one_does_not(void **state)
 {
 	(void)state;
-	assert_int_equal(PARSE("GCPOOL_PAGE=5", "GCPOOL_PAGE=6", "GCPOOL_MODE="), 0);
-	assert_int_equal(options.pool.page_blocks, 5);
+	assert_int_equal(
+	    PARSE("GCPOOL_FENCE_BATCH=5", "GCPOOL_FENCE_BATCH=6", "GCPOOL_MODE="), 0);
+	assert_int_equal(options.pool.epoch_blocks, 5);
 	assert_int_equal(options.mode, GCP_MODE_POOL);
 }
 
@@ -248,9 +249,9 @@ static int read_strictly(const char *name, const char *value)
 static void strictness_ends_the_process(void **state)
 {
 	(void)state;
-	assert_int_equal(read_strictly("GCPOOL_PAGE", "x"), GCP_OPTIONS_EXIT);
+	assert_int_equal(read_strictly("GCPOOL_FENCE_BATCH", "x"), GCP_OPTIONS_EXIT);
 	assert_int_equal(read_strictly("GCPOOL_PGAE", "1"), GCP_OPTIONS_EXIT);
-	assert_int_equal(read_strictly("GCPOOL_PAGE", "1"), 0);
+	assert_int_equal(read_strictly("GCPOOL_FENCE_BATCH", "1"), 0);
 }
 
 /* --- messages ------------------------------------------------------------------ */
@@ -280,7 +281,7 @@ static int log_begin(void **state)
 	snprintf(log_pattern, sizeof(log_pattern), "/tmp/gcpool-test-%%p.log");
 	snprintf(log_path, sizeof(log_path), "/tmp/gcpool-test-%d.log", (int)getpid());
 	unlink(log_path);
-	gcp_message_setup(GCP_LEVEL_INFO, log_pattern);
+	gcp_log_setup(GCP_LOG_INFO, log_pattern);
 	return 0;
 }
 
@@ -288,7 +289,7 @@ static int log_end(void **state)
 {
 	(void)state;
 	unlink(log_path);
-	gcp_message_setup(GCP_LEVEL_WARNING, "");
+	gcp_log_setup(GCP_LOG_WARNING, "");
 	return 0;
 }
 
@@ -298,8 +299,8 @@ static void a_message_is_one_line_with_the_process_id(void **state)
 
 	(void)state;
 	errno = EXDEV;
-	gcp_message(GCP_LEVEL_INFO, "%s, going on", "something");
-	gcp_message(GCP_LEVEL_DEBUG, "not this");
+	gcp_log(GCP_LOG_INFO, "%s, going on", "something");
+	gcp_log(GCP_LOG_DEBUG, "not this");
 	assert_int_equal(errno, EXDEV);
 	assert_int_equal(log_lines(last, sizeof(last)), 1);
 	snprintf(wanted, sizeof(wanted), "libgcpool[%d]: something, going on\n",
@@ -314,7 +315,7 @@ static void a_long_message_is_cut_and_still_a_line(void **state)
 
 	(void)state;
 	memset(word, 'x', sizeof(word) - 1);
-	gcp_message(GCP_LEVEL_ERROR, "%s", word);
+	gcp_log(GCP_LOG_ERROR, "%s", word);
 	assert_int_equal(log_lines(last, sizeof(last)), 1);
 	assert_true(strlen(last) < GCP_LINE_MAX);
 	assert_int_equal(last[strlen(last) - 1], '\n');
@@ -326,8 +327,8 @@ static void a_place_repeats_itself_only_so_often(void **state)
 
 	(void)state;
 	for (int i = 0; i < 100; i++)
-		gcp_message(GCP_LEVEL_WARNING, "number %d", i);
-	assert_int_equal(log_lines(last, sizeof(last)), GCP_MESSAGE_REPEATS_MAX);
+		gcp_log(GCP_LOG_WARNING, "number %d", i);
+	assert_int_equal(log_lines(last, sizeof(last)), GCP_LOG_REPEATS_MAX);
 	assert_non_null(strstr(last, "number 9 (said 10 times, not again)\n"));
 }
 

@@ -1,5 +1,5 @@
 /*
- * test_report.c - tallies against a model of them, and the shape of reports.
+ * test_report.c - call statistics against a model of them, and the shape of reports.
  * In count mode; reports of pools are read by the tests of the scripts.
  */
 #include <errno.h>
@@ -29,7 +29,8 @@ static const char *report(bool json)
 	return bytes;
 }
 
-/* --- tallies ------------------------------------------------------------------- */
+/* --- call statistics
+ * ------------------------------------------------------------------- */
 
 enum { POINTERS = 20000 };
 
@@ -61,7 +62,7 @@ static void model_check(uint64_t allocations)
 		count += model[i].bytes > 0;
 		sum += model[i].bytes;
 	}
-	assert_int_equal(gcp_tally_stats(3, &stats), 0);
+	assert_int_equal(gcp_call_stats_stats(3, &stats), 0);
 	assert_int_equal(stats.allocation.current, count);
 	assert_int_equal(stats.allocated_bytes.current, sum);
 	assert_int_equal(stats.allocation.allocated, allocations);
@@ -81,24 +82,24 @@ static void live_pointers_are_those_of_the_model(void **state)
 		if (step % 50000 == 49999) {
 			int ctx = (int)(random_next(&random) % 4);
 
-			gcp_tally_context_gone((void *)(intptr_t)(ctx + 1));
+			gcp_call_stats_context_gone((void *)(intptr_t)(ctx + 1));
 			for (int j = 0; j < POINTERS; j++)
 				if (model[j].ctx == ctx)
 					model[j].bytes = 0;
 			model_check(allocations);
 		} else if (model[i].bytes) {
-			gcp_tally_free(address(i), 10);
+			gcp_call_stats_free(address(i), 10);
 			model[i].bytes = 0;
 		} else {
 			model[i].bytes = 1 + random_next(&random) % 100000;
 			model[i].ctx = (int)(random_next(&random) % 4);
-			gcp_tally_alloc((void *)(intptr_t)(model[i].ctx + 1), 3,
-					address(i), model[i].bytes, 10);
+			gcp_call_stats_alloc((void *)(intptr_t)(model[i].ctx + 1), 3,
+					     address(i), model[i].bytes, 10);
 			allocations++;
 		}
 	}
 	model_check(allocations);
-	assert_int_equal(gcp_tally_device_max(), 3);
+	assert_int_equal(gcp_call_stats_device_max(), 3);
 }
 
 static void peaks_can_be_reset(void **state)
@@ -106,8 +107,8 @@ static void peaks_can_be_reset(void **state)
 	struct gcp_stats stats;
 
 	(void)state;
-	gcp_tally_reset_peaks(3);
-	assert_int_equal(gcp_tally_stats(3, &stats), 0);
+	gcp_call_stats_reset_peaks(3);
+	assert_int_equal(gcp_call_stats_stats(3, &stats), 0);
 	assert_int_equal(stats.allocated_bytes.peak, stats.allocated_bytes.current);
 }
 
@@ -116,13 +117,13 @@ static void strange_pointers_and_devices_are_ignored(void **state)
 	struct gcp_stats stats;
 
 	(void)state;
-	gcp_tally_free(0, 0);
-	gcp_tally_free(12345, 0);
-	gcp_tally_alloc(NULL, -1, 4096, 1, 0);
-	gcp_tally_alloc(NULL, 64, 4096, 1, 0);
-	assert_int_equal(gcp_tally_stats(-1, &stats), -ENOENT);
-	assert_int_equal(gcp_tally_stats(0, &stats), -ENOENT);
-	assert_int_equal(gcp_tally_stats(64, &stats), -ENOENT);
+	gcp_call_stats_free(0, 0);
+	gcp_call_stats_free(12345, 0);
+	gcp_call_stats_alloc(NULL, -1, 4096, 1, 0);
+	gcp_call_stats_alloc(NULL, 64, 4096, 1, 0);
+	assert_int_equal(gcp_call_stats_stats(-1, &stats), -ENOENT);
+	assert_int_equal(gcp_call_stats_stats(0, &stats), -ENOENT);
+	assert_int_equal(gcp_call_stats_stats(64, &stats), -ENOENT);
 }
 
 static void an_address_that_comes_again_counts_once(void **state)
@@ -130,21 +131,21 @@ static void an_address_that_comes_again_counts_once(void **state)
 	struct gcp_stats before, after;
 
 	(void)state;
-	gcp_tally_alloc(NULL, 5, 4096, 100, 0);
-	gcp_tally_stats(5, &before);
-	gcp_tally_alloc(NULL, 5, 4096, 300, 0);
-	gcp_tally_stats(5, &after);
+	gcp_call_stats_alloc(NULL, 5, 4096, 100, 0);
+	gcp_call_stats_stats(5, &before);
+	gcp_call_stats_alloc(NULL, 5, 4096, 300, 0);
+	gcp_call_stats_stats(5, &after);
 	assert_int_equal(before.allocated_bytes.current, 100);
 	assert_int_equal(after.allocated_bytes.current, 300);
 	assert_int_equal(after.allocation.current, 1);
-	gcp_tally_free(4096, 0);
+	gcp_call_stats_free(4096, 0);
 }
 
 static void failed_calls_count_but_give_no_bytes(void **state)
 {
 	(void)state;
-	gcp_tally_call(GCP_TALLY_mem_create, gcp_tally_clock(), 1000, 2);
-	gcp_tally_call(GCP_TALLY_mem_create, gcp_tally_clock(), 2048, 0);
+	gcp_call_stats_add(GCP_COUNTED_mem_create, gcp_call_stats_clock(), 1000, 2);
+	gcp_call_stats_add(GCP_COUNTED_mem_create, gcp_call_stats_clock(), 2048, 0);
 	assert_non_null(strstr(report(true),
 			       "\"mem_create\": {\"count\": 2, \"failed\": 1, "
 			       "\"bytes\": 2048, \"ns\": "));
@@ -218,7 +219,7 @@ static void the_json_names_everything_that_is_counted(void **state)
 #define GCP_X(name, meaning) NAMED(name)
 	GCP_GAUGES(GCP_X)
 	GCP_COUNTERS(GCP_X)
-	GCP_TALLIES(GCP_X)
+	GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
 	GCP_DRIVER_CALLS(NAMED)
 	NAMED(largest_free_bytes)

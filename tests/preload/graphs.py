@@ -10,8 +10,8 @@ import preload
 
 TRIALS = [
     (["--rounds", "12"], {"GCPSIM_SEED": "1"}),
-    (["--rounds", "12", "--bystander"], {"GCPSIM_SEED": "2"}),
-    (["--rounds", "6", "--threads", "3", "--bystander"], {"GCPSIM_SEED": "3"}),
+    (["--rounds", "12", "--eager-thread"], {"GCPSIM_SEED": "2"}),
+    (["--rounds", "6", "--threads", "3", "--eager-thread"], {"GCPSIM_SEED": "3"}),
     (["--rounds", "6"], {"GCPSIM_SPEED": "never"}),
     (["--rounds", "6"], {"GCPSIM_SPEED": "2000"}),
     (["--rounds", "2", "--only", "destroyed", "--replays", "150"], {"GCPSIM_SEED": "4"}),

@@ -2,11 +2,11 @@
  * later_driver.c - what an unmodified program meets on a driver that is newer than the
  * library: captures that begin in other ways.
  *
- *   later_driver SCENE    plays one; 0: all is as it should be
+ *   later_driver SCENARIO    plays one; 0: all is as it should be
  */
 #include <dlfcn.h>
 
-#include "corners.h"
+#include "edge_cases.h"
 
 typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode);
 typedef CUresult recapture_fn(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
@@ -179,14 +179,19 @@ static void recapture_into_a_graph(void)
 	OK(cuGraphDestroy(graph));
 }
 
-static const struct scene scenes[] = {
-    SCENE(unknown_begin_asked_of_the_driver), SCENE(unknown_begin_found_in_the_library),
-    SCENE(unknown_begin_found_anywhere),      SCENE(unknown_begin_that_is_never_called),
-    SCENE(unknown_begin_before_all_else),     SCENE(allocation_in_an_unknown_capture),
-    SCENE(device_full_of_what_was_cached),    SCENE(recapture_into_a_graph),
+static const struct scenario scenarios[] = {
+    SCENARIO(unknown_begin_asked_of_the_driver),
+    SCENARIO(unknown_begin_found_in_the_library),
+    SCENARIO(unknown_begin_found_anywhere),
+    SCENARIO(unknown_begin_that_is_never_called),
+    SCENARIO(unknown_begin_before_all_else),
+    SCENARIO(allocation_in_an_unknown_capture),
+    SCENARIO(device_full_of_what_was_cached),
+    SCENARIO(recapture_into_a_graph),
 };
 
 int main(int argc, char **argv)
 {
-	return scene_play(scenes, sizeof(scenes) / sizeof(*scenes), argc, argv);
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
 }

@@ -2,9 +2,9 @@
  * quotas.c - what an unmodified program meets when a quota is used up, or the device
  * is full.
  *
- *   quotas SCENE    plays one; 0: all is as it should be
+ *   quotas SCENARIO    plays one; 0: all is as it should be
  */
-#include "corners.h"
+#include "edge_cases.h"
 
 /* 2 MiB of pinned memory: what is beyond it comes from nowhere, and what is freed
  * makes room again. */
@@ -92,15 +92,16 @@ static void a_failing_allocation_waits_for_nothing(void)
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
 }
 
-static const struct scene scenes[] = {
-    SCENE(pinned_memory_beyond_its_quota),
-    SCENE(device_memory_beyond_its_quota),
-    SCENE(memory_of_a_graph_that_is_just_gone),
-    SCENE(memory_of_a_gone_graph_for_other_kinds_of_memory),
-    SCENE(a_failing_allocation_waits_for_nothing),
+static const struct scenario scenarios[] = {
+    SCENARIO(pinned_memory_beyond_its_quota),
+    SCENARIO(device_memory_beyond_its_quota),
+    SCENARIO(memory_of_a_graph_that_is_just_gone),
+    SCENARIO(memory_of_a_gone_graph_for_other_kinds_of_memory),
+    SCENARIO(a_failing_allocation_waits_for_nothing),
 };
 
 int main(int argc, char **argv)
 {
-	return scene_play(scenes, sizeof(scenes) / sizeof(*scenes), argc, argv);
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
 }

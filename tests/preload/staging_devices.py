@@ -13,7 +13,7 @@ import preload
 SCHEDULES = [
     {"GCPSIM_DEVICES": "2", "GCPSIM_SPEED": "never"},
     {"GCPSIM_DEVICES": "2", "GCPSIM_SEED": "1"},
-    {"GCPSIM_DEVICES": "2", "GCPSIM_SPEED": "2000", "GCPOOL_HOST_PAGE": "1"},
+    {"GCPSIM_DEVICES": "2", "GCPSIM_SPEED": "2000", "GCPOOL_HOST_FENCE_BATCH": "1"},
 ]
 
 

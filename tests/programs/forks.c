@@ -5,8 +5,8 @@
  * beside eager work and every word is checked.
  *
  *   --rounds N --words N
- *   --together     two capturing threads and a bystander, in the modes global and
- *                  thread-local; otherwise forks in one thread, in all modes
+ *   --together     two capturing threads and a thread of eager work, in the modes
+ * global and thread-local; otherwise forks in one thread, in all modes
  *
  * Plain CUDA refuses. Exit code: 0 all right, 1 wrong words or memory kept, 2 an
  * error.
@@ -44,7 +44,7 @@ static const CUstreamCaptureMode modes[] = {
 };
 
 static pthread_barrier_t step; /* of the capturing threads */
-static sem_t entered;          /* the bystander is in CUDA */
+static sem_t entered;          /* the thread of eager work is in CUDA */
 static atomic_bool stop;
 
 /* --- captured work --------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static void *worker_run(void *arg)
 }
 
 /* Allocates and frees, launches, and never waits: the others capture. */
-static void *bystander_run(void *arg)
+static void *eager_run(void *arg)
 {
 	struct worker *w = arg;
 
@@ -206,12 +206,12 @@ static void *bystander_run(void *arg)
 	return NULL;
 }
 
-/* Waits for the bystander to be in CUDA before anybody captures. */
-static void bystander_begin(struct worker *w)
+/* Waits for the thread of eager work to be in CUDA before anybody captures. */
+static void eager_begin(struct worker *w)
 {
 	sem_init(&entered, 0, 0);
 	atomic_store(&stop, false);
-	pthread_create(&w->thread, NULL, bystander_run, w);
+	pthread_create(&w->thread, NULL, eager_run, w);
 	sem_wait(&entered);
 }
 
@@ -226,7 +226,7 @@ static unsigned long long run(struct worker base, unsigned threads)
 		worker_begin(&workers[i]);
 	}
 	if (threads > 1)
-		bystander_begin(&workers[2]);
+		eager_begin(&workers[2]);
 	pthread_barrier_init(&step, NULL, threads);
 	for (unsigned i = 0; i < threads; i++)
 		pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]);

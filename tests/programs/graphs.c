@@ -21,7 +21,7 @@
  *                  would if their memory had leaked: there must be wrong words
  *   --threads N    that capture at once; several capture in THREAD_LOCAL mode,
  *                  because instantiating is forbidden beside a GLOBAL capture
- *   --bystander    another thread allocates and frees meanwhile
+ *   --eager-thread    another thread allocates and frees meanwhile
  *
  * Exit code: 0 no wrong word, 1 wrong words or lost memory, 2 an error.
  */
@@ -34,7 +34,7 @@
 
 #include "api.h"
 #include "kernels.h"
-#include "lives.h"
+#include "graph_forms.h"
 #include "pool.h"
 #include "util.h"
 
@@ -43,7 +43,7 @@ enum { DELTA = 1000, SLOW_NS = 5000, JUNK = 0xdeadbeef };
 
 struct setting {
 	unsigned rounds, replays, threads;
-	bool bystander, leak;
+	bool eager_thread, leak;
 	CUstreamCaptureMode mode;
 	size_t words;
 	const char *only;
@@ -147,8 +147,8 @@ static void life_exec(struct worker *w)
 	CUgraphExec exec = gcpt_life(graph);
 
 	replay(w, exec);
-	gcpt_exec_drop(exec);
-	gcpt_graph_drop(graph);
+	gcpt_exec_destroy(exec);
+	gcpt_graph_destroy(graph);
 }
 
 static void life_destroyed(struct worker *w)
@@ -156,9 +156,9 @@ static void life_destroyed(struct worker *w)
 	CUgraph graph = capture(w);
 	CUgraphExec exec = gcpt_life(graph);
 
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 	replay(w, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_clone(struct worker *w)
@@ -168,9 +168,9 @@ static void life_clone(struct worker *w)
 
 	eager(w);
 	exec = gcpt_life(clone);
-	gcpt_graph_drop(clone);
+	gcpt_graph_destroy(clone);
 	replay(w, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_child(struct worker *w)
@@ -180,9 +180,9 @@ static void life_child(struct worker *w)
 
 	eager(w);
 	exec = gcpt_life(outer);
-	gcpt_graph_drop(outer);
+	gcpt_graph_destroy(outer);
 	replay(w, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_update(struct worker *w)
@@ -190,11 +190,11 @@ static void life_update(struct worker *w)
 	CUgraph first = capture(w), second = capture(w);
 	CUgraphExec exec = gcpt_life(first);
 
-	gcpt_graph_drop(first);
+	gcpt_graph_destroy(first);
 	replay(w, exec);
 	gcpt_exec_update(exec, second);
 	replay(w, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_inflight(struct worker *w)
@@ -202,9 +202,9 @@ static void life_inflight(struct worker *w)
 	CUgraph graph = capture(w);
 	CUgraphExec exec = gcpt_life(graph);
 
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 	launch(w, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 	eager(w);
 	check(w);
 }
@@ -239,8 +239,8 @@ static void life_output(struct worker *w)
 	GCPT_OK(gcpt_capture_end(w->stream, &graph));
 	exec = gcpt_life(graph);
 	launch(w, exec);
-	gcpt_exec_drop(exec);
-	gcpt_graph_drop(graph);
+	gcpt_exec_destroy(exec);
+	gcpt_graph_destroy(graph);
 	eager(w);
 	GCPT_OK(gcpt_launch_check(k, w->stream, p, n, w->value, w->counter));
 	GCPT_OK(gcpt_free(p));
@@ -283,7 +283,7 @@ static void *worker_run(void *arg)
 }
 
 /* Only allocates and frees, while others capture. */
-static void *bystander_run(void *arg)
+static void *eager_run(void *arg)
 {
 	struct worker *w = arg;
 
@@ -318,20 +318,19 @@ static unsigned long long run_all(const struct setting *set)
 	if (!workers)
 		exit(2);
 	atomic_store(&stop, false);
-	pthread_barrier_init(&begun, NULL, set->threads + set->bystander);
-	for (unsigned i = 0; i < set->threads + set->bystander; i++) {
+	pthread_barrier_init(&begun, NULL, set->threads + set->eager_thread);
+	for (unsigned i = 0; i < set->threads + set->eager_thread; i++) {
 		workers[i].set = set;
 		workers[i].random = i + 1;
 		pthread_create(&workers[i].thread, NULL,
-			       i < set->threads ? worker_run : bystander_run,
-			       &workers[i]);
+			       i < set->threads ? worker_run : eager_run, &workers[i]);
 	}
 	for (unsigned i = 0; i < set->threads; i++)
 		pthread_join(workers[i].thread, NULL);
 	atomic_store(&stop, true);
-	if (set->bystander)
+	if (set->eager_thread)
 		pthread_join(workers[set->threads].thread, NULL);
-	for (unsigned i = 0; i < set->threads + set->bystander; i++)
+	for (unsigned i = 0; i < set->threads + set->eager_thread; i++)
 		wrong += worker_end(&workers[i]);
 	free(workers);
 	return wrong;
@@ -346,7 +345,7 @@ int main(int argc, char **argv)
 	    .words = gcpt_arg(argc, argv, "--words", 65536),
 	    .only = gcpt_arg_text(argc, argv, "--only", NULL),
 	    .leak = gcpt_flag(argc, argv, "--leak"),
-	    .bystander = gcpt_flag(argc, argv, "--bystander"),
+	    .eager_thread = gcpt_flag(argc, argv, "--eager-thread"),
 	};
 	size_t before, after, total;
 	struct setting warm;

@@ -17,7 +17,7 @@
 
 #include "api.h"
 #include "kernels.h"
-#include "lives.h"
+#include "graph_forms.h"
 #include "pool.h"
 #include "util.h"
 
@@ -115,9 +115,9 @@ static void life_exec(struct scene *s)
 	CUgraphExec exec = gcpt_life(graph);
 
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 	private_demand(s);
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 }
 
 static void life_destroyed(struct scene *s)
@@ -125,10 +125,10 @@ static void life_destroyed(struct scene *s)
 	CUgraph graph = capture(s);
 	CUgraphExec exec = gcpt_life(graph);
 
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 	private_demand(s);
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_never_instantiated(struct scene *s)
@@ -136,7 +136,7 @@ static void life_never_instantiated(struct scene *s)
 	CUgraph graph = capture(s);
 
 	private_demand(s);
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 }
 
 static void life_clone(struct scene *s)
@@ -146,9 +146,9 @@ static void life_clone(struct scene *s)
 
 	private_demand(s);
 	exec = gcpt_life(clone);
-	gcpt_graph_drop(clone);
+	gcpt_graph_destroy(clone);
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_child(struct scene *s)
@@ -158,9 +158,9 @@ static void life_child(struct scene *s)
 
 	private_demand(s);
 	exec = gcpt_life(outer);
-	gcpt_graph_drop(outer);
+	gcpt_graph_destroy(outer);
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 /* The executable lets go of the first graph's memory and holds the second's. */
@@ -170,7 +170,7 @@ static void life_update(struct scene *s)
 	CUgraphExec exec = gcpt_life(first);
 	uint64_t one = gcpt_private_bytes();
 
-	gcpt_graph_drop(first);
+	gcpt_graph_destroy(first);
 	replay(s, exec);
 	second = capture(s);
 	gcpt_exec_update(exec, second);
@@ -178,7 +178,7 @@ static void life_update(struct scene *s)
 	s->kept += !gcpt_private_wait(one);
 	private_demand(s);
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 /* The executable is updated while launches of what it was are still running. */
@@ -187,14 +187,14 @@ static void life_update_inflight(struct scene *s)
 	CUgraph first = capture(s), second = capture(s);
 	CUgraphExec exec = gcpt_life(first);
 
-	gcpt_graph_drop(first);
+	gcpt_graph_destroy(first);
 	launch(s, exec, 7);
 	launch(s, exec, 8);
 	gcpt_exec_update(exec, second);
 	eager(s);
 	check(s, s->output, 8 + DELTA);
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 static void life_inflight(struct scene *s)
@@ -202,10 +202,10 @@ static void life_inflight(struct scene *s)
 	CUgraph graph = capture(s);
 	CUgraphExec exec = gcpt_life(graph);
 
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 	launch(s, exec, 5);
 	launch(s, exec, 6);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 	eager(s);
 	check(s, s->output, 6 + DELTA);
 }
@@ -223,8 +223,8 @@ static void life_output(struct scene *s)
 	GCPT_OK(gcpt_capture_end(s->stream, &graph));
 	exec = gcpt_life(graph);
 	launch(s, exec, 9);
-	gcpt_graph_drop(graph);
-	gcpt_exec_drop(exec);
+	gcpt_graph_destroy(graph);
+	gcpt_exec_destroy(exec);
 	GCPT_OK(gcpt_sync());
 	s->kept += !gcpt_private_wait(0); /* it belongs to the common pool now */
 	eager(s);
@@ -275,7 +275,7 @@ static void life_begin_fails(struct scene *s)
 	s->kept += !gcpt_capture_begin(s->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	gcpt_last_error();
 	if (!gcpt_capture_end(s->stream, &graph))
-		gcpt_graph_drop(graph);
+		gcpt_graph_destroy(graph);
 	gcpt_last_error();
 }
 
@@ -301,9 +301,9 @@ static void life_thread_gone(struct scene *s)
 	private_demand(s);
 	GCPT_OK(gcpt_capture_end(s->stream, &graph));
 	exec = gcpt_life(graph);
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 	replay(s, exec);
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 }
 
 /* A context of the program's own is destroyed while one of its streams captures. */

@@ -17,7 +17,7 @@
 #include "api.h"
 #include "driver.h"
 #include "kernels.h"
-#include "lives.h"
+#include "graph_forms.h"
 #include "pool.h"
 #include "util.h"
 
@@ -162,9 +162,9 @@ static void round_of(struct scene *s, uint64_t id, uint32_t value)
 	demand(gcpt_free(output) != 0, 1, "a second free is refused");
 	gcpt_last_error();
 	GCPT_OK(gcpt_stream_sync(s->stream));
-	gcpt_exec_drop(g1);
-	gcpt_exec_drop(g2);
-	gcpt_exec_drop(g3);
+	gcpt_exec_destroy(g1);
+	gcpt_exec_destroy(g2);
+	gcpt_exec_destroy(g3);
 	GCPT_OK(gcpt_sync());
 	/* Only the handle's reference is left; dropped, the pool is empty. */
 	demand(pool.release(id), 0, "release");

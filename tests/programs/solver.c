@@ -25,8 +25,8 @@
 
 static struct gcpt_kernels kernels;
 
-/* One visit of a level: residual, correction, and the coarser level between. */
-static void visit(uint32_t *x, size_t words, unsigned level, cudaStream_t stream)
+/* One pass over a level: residual, correction, and the coarser level between. */
+static void level_pass(uint32_t *x, size_t words, unsigned level, cudaStream_t stream)
 {
 	uint32_t *residual, *correction, *coarse;
 
@@ -36,7 +36,7 @@ static void visit(uint32_t *x, size_t words, unsigned level, cudaStream_t stream
 	if (level && words >= 64) {
 		OK(cudaMalloc((void **)&coarse, words / 2 * 4));
 		OK(gcpt_launch_copy(&kernels, stream, coarse, residual, words / 2));
-		visit(coarse, words / 2, level - 1, stream);
+		level_pass(coarse, words / 2, level - 1, stream);
 		OK(gcpt_launch_copy(&kernels, stream, residual + words / 2, coarse,
 				    words / 2));
 		OK(cudaFree(coarse));
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	OK(gcpt_launch_fill(&kernels, stream, x, words, 12345));
 	for (unsigned step = 0; step < steps; step++) {
 		OK(gcpt_launch_add(&kernels, stream, x, words, step));
-		visit(x, words, levels, stream);
+		level_pass(x, words, levels, stream);
 	}
 	OK(cudaStreamSynchronize(stream));
 	printf("solver: %u steps, checksum %016llx\n", steps,

@@ -19,7 +19,7 @@
 
 #include "api.h"
 #include "kernels.h"
-#include "lives.h"
+#include "graph_forms.h"
 #include "touch.h"
 #include "util.h"
 
@@ -77,7 +77,7 @@ static CUgraphExec capture(struct scene *s, CUstreamCaptureMode mode, void *befo
 	GCPT_OK(gcpt_copy_async(s->landing, s->live, s->words * 4, s->stream));
 	GCPT_OK(gcpt_capture_end(s->stream, &graph));
 	exec = gcpt_life(graph);
-	gcpt_graph_drop(graph);
+	gcpt_graph_destroy(graph);
 	return exec;
 }
 
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 	for (uint64_t i = 0; i < replays; i++)
 		replay(&s, exec, (uint32_t)i);
 	GCPT_OK(gcpt_stream_sync(s.other));
-	gcpt_exec_drop(exec);
+	gcpt_exec_destroy(exec);
 	GCPT_OK(gcpt_free_host(s.live));
 	for (unsigned i = 0; i < 3 * s.blocks; i++)
 		eager_once(&s, i);

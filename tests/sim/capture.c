@@ -187,7 +187,7 @@ CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event)
 {
 	if (stream->capture->invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	sim_event_forget_capture(event);
+	sim_event_detach_capture(event);
 	sim_op_put(event->op);
 	event->op = NULL;
 	event->recorded = true;

@@ -205,7 +205,7 @@ static void released_with_work(void)
 static pthread_barrier_t step;
 static CUcontext shared_ctx;
 
-static void *bystander(void *unused)
+static void *other_thread(void *unused)
 {
 	CUdeviceptr q;
 	CUcontext ctx;
@@ -238,7 +238,7 @@ static void ends_elsewhere(CUresult (*finish)(void), CUresult (*again)(void))
 	pthread_t thread;
 
 	pthread_barrier_init(&step, NULL, 2);
-	pthread_create(&thread, NULL, bystander, NULL);
+	pthread_create(&thread, NULL, other_thread, NULL);
 	pthread_barrier_wait(&step);
 	TELL(finish());
 	pthread_barrier_wait(&step);

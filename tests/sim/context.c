@@ -272,7 +272,7 @@ void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc)
 
 /* What destroyed streams have left, as far as it is done: while the host waited another
  * thread may have destroyed one. */
-static void gone_settle(struct sim_ctx *ctx)
+static void gone_release_done(struct sim_ctx *ctx)
 {
 	struct sim_ops left = {0};
 
@@ -292,7 +292,7 @@ CUresult sim_ctx_wait(struct sim_ctx *ctx)
 	sim_ops_wait(&ops);
 	sim_vc_join(&sim.host, &vc);
 	sim_vc_free(&vc);
-	gone_settle(ctx);
+	gone_release_done(ctx);
 	return sim_ctx_memory(ctx)->error;
 }
 
@@ -346,7 +346,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-void sim_primary_settle(struct sim_ctx *ctx)
+void sim_primary_release_gone(struct sim_ctx *ctx)
 {
 	if (ctx->retains == 0 && ctx->greens == 0 && ctx->active)
 		sim_ctx_empty(ctx);
@@ -364,7 +364,7 @@ static CUresult primary_release(CUdevice dev)
 	if (!ctx || ctx->retains == 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	ctx->retains--;
-	sim_primary_settle(ctx);
+	sim_primary_release_gone(ctx);
 	return CUDA_SUCCESS;
 }
 

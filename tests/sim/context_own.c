@@ -388,7 +388,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 	parent = ctx->parent;
 	sim_ctx_delete(ctx);
 	parent->greens--;
-	sim_primary_settle(parent);
+	sim_primary_release_gone(parent);
 	return CUDA_SUCCESS;
 }
 

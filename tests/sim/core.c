@@ -44,7 +44,7 @@ void sim_lock(void)
 void sim_unlock(void)
 {
 	if (self && self->posted > 0)
-		sim_host_settle(self);
+		sim_host_wait_posted(self);
 	pthread_mutex_unlock(&sim_big_lock);
 }
 

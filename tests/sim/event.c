@@ -42,7 +42,7 @@ void sim_event_delete(struct sim_event *event)
 		event->ctx->events = event->next;
 	if (event->next)
 		event->next->prev = event->prev;
-	sim_event_forget_capture(event);
+	sim_event_detach_capture(event);
 	sim_op_put(event->op);
 	sim_vc_free(&event->vc);
 	sim_object_delete(event);
@@ -73,7 +73,7 @@ CUresult cuEventDestroy_v2(CUevent hEvent)
 /* --- recording ----------------------------------------------------------------------
  */
 
-void sim_event_forget_capture(struct sim_event *event)
+void sim_event_detach_capture(struct sim_event *event)
 {
 	event->capture_id = 0;
 	sim_nodes_clear(&event->captured);
@@ -84,7 +84,7 @@ void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops 
 {
 	struct sim_work nothing = {0};
 
-	sim_event_forget_capture(event);
+	sim_event_detach_capture(event);
 	sim_op_put(event->op);
 	event->op = NULL;
 	if (ops->count == 1)
@@ -151,7 +151,7 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream,
 /* --- asking and waiting
  * ---------------------------------------------------------------- */
 
-static void event_settle(struct sim_event *event)
+static void event_poll(struct sim_event *event)
 {
 	if (event->op && sim_op_done(event->op)) {
 		event->done_ns = event->op->finish_ns;
@@ -172,7 +172,7 @@ static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
 		return sim_capture_event_used(event);
 	SIM_TRY(sim_capture_unsafe());
 	SIM_TRY(sim_ctx_check((CUcontext)event->ctx, &ctx));
-	event_settle(event);
+	event_poll(event);
 	*ret_event = event;
 	return CUDA_SUCCESS;
 }

@@ -352,8 +352,8 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
 	return CUDA_SUCCESS;
 }
 
-static CUresult neighbours_give(CUgraphNode hNode, bool after, CUgraphNode *out,
-				size_t *count)
+static CUresult adjacent_give(CUgraphNode hNode, bool after, CUgraphNode *out,
+			      size_t *count)
 {
 	const struct sim_node *node = sim_object_check(hNode, SIM_NODE);
 
@@ -366,7 +366,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies
 				    size_t *numDependencies)
 {
 	SIM_LOCKED(cuGraphNodeGetDependencies);
-	return neighbours_give(hNode, false, dependencies, numDependencies);
+	return adjacent_give(hNode, false, dependencies, numDependencies);
 }
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
@@ -374,7 +374,7 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependenc
 				       size_t *numDependencies)
 {
 	SIM_LOCKED(cuGraphNodeGetDependencies_v2);
-	SIM_TRY(neighbours_give(hNode, false, dependencies, numDependencies));
+	SIM_TRY(adjacent_give(hNode, false, dependencies, numDependencies));
 	for (size_t i = 0; edgeData && dependencies && i < *numDependencies; i++)
 		edgeData[i] = (CUgraphEdgeData){0};
 	return CUDA_SUCCESS;
@@ -384,7 +384,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentN
 				      size_t *numDependentNodes)
 {
 	SIM_LOCKED(cuGraphNodeGetDependentNodes);
-	return neighbours_give(hNode, true, dependentNodes, numDependentNodes);
+	return adjacent_give(hNode, true, dependentNodes, numDependentNodes);
 }
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
@@ -392,7 +392,7 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *depende
 					 size_t *numDependentNodes)
 {
 	SIM_LOCKED(cuGraphNodeGetDependentNodes_v2);
-	SIM_TRY(neighbours_give(hNode, true, dependentNodes, numDependentNodes));
+	SIM_TRY(adjacent_give(hNode, true, dependentNodes, numDependentNodes));
 	for (size_t i = 0; edgeData && dependentNodes && i < *numDependentNodes; i++)
 		edgeData[i] = (CUgraphEdgeData){0};
 	return CUDA_SUCCESS;

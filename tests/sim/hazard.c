@@ -317,7 +317,7 @@ void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
 	}
 }
 
-void sim_hazard_forget(uint64_t addr, uint64_t bytes)
+void sim_hazard_reset(uint64_t addr, uint64_t bytes)
 {
 	while (bytes > 0) {
 		uint64_t lo = addr % SIM_CHUNK;

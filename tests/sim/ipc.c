@@ -67,7 +67,7 @@ static bool table_open(void)
 	return table.at != NULL;
 }
 
-void sim_ipc_forget(const struct sim_alloc *alloc)
+void sim_ipc_release(const struct sim_alloc *alloc)
 {
 	if (alloc->ipc_place && table.pid == getpid())
 		__atomic_store_n(&table.at[alloc->ipc_place], 0, __ATOMIC_RELEASE);

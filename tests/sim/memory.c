@@ -249,10 +249,10 @@ static void granules_give(struct device *d, const struct sim_alloc *alloc)
  * ------------------------------------------------------------------------- */
 
 /* The range begins a new life: neither book of its accesses goes on. */
-void sim_memory_forget(uint64_t addr, uint64_t bytes)
+void sim_memory_reset(uint64_t addr, uint64_t bytes)
 {
-	sim_hazard_forget(addr, bytes);
-	sim_tags_forget(addr, bytes);
+	sim_hazard_reset(addr, bytes);
+	sim_tags_reset(addr, bytes);
 }
 
 static struct sim_alloc *alloc_new(struct sim_ctx *ctx, uint64_t bytes,
@@ -314,7 +314,7 @@ CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory k
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	alloc_link(alloc);
-	sim_memory_forget(alloc->addr, alloc->span);
+	sim_memory_reset(alloc->addr, alloc->span);
 	*ret_alloc = alloc;
 	return CUDA_SUCCESS;
 }
@@ -370,7 +370,7 @@ struct sim_alloc *sim_memory_host(struct sim_ctx *ctx, void *p, uint64_t bytes,
 	host_allocs[i] = alloc;
 	host_count++;
 	alloc_link(alloc);
-	sim_memory_forget(alloc->addr, alloc->span);
+	sim_memory_reset(alloc->addr, alloc->span);
 	return alloc;
 }
 
@@ -412,9 +412,9 @@ static void device_remove(struct sim_alloc *alloc)
 void sim_memory_free(struct sim_alloc *alloc)
 {
 	if (alloc->kind != SIM_MEMORY_HIDDEN)
-		sim_memory_forget(alloc->addr, alloc->span);
+		sim_memory_reset(alloc->addr, alloc->span);
 	alloc_unlink(alloc);
-	sim_ipc_forget(alloc);
+	sim_ipc_release(alloc);
 	if (is_host(alloc))
 		host_remove(alloc);
 	else

@@ -350,7 +350,7 @@ void sim_host_post(void (*fn)(void *data), void *data, struct sim_op *op)
 		sim_thread_self()->posted = jobs_posted;
 }
 
-void sim_host_settle(struct sim_thread *thread)
+void sim_host_wait_posted(struct sim_thread *thread)
 {
 	uint64_t job = thread->posted;
 

@@ -227,7 +227,7 @@ void sim_ops_wait(struct sim_ops *ops);
 
 /* Lets the clock run as a driver call does; at the end of a call, for IDLE. */
 void sim_schedule_tick(void);
-void sim_schedule_settle(void);
+void sim_schedule_poll(void);
 void sim_schedule_advance(uint64_t ns);
 void sim_schedule_drain(void);
 void sim_schedule_set_speed(int64_t speed);
@@ -245,7 +245,7 @@ struct sim_thread;
 /* Runs fn(data) on the driver's thread; `op`, if any, is done afterwards. */
 void sim_host_post(void (*fn)(void *data), void *data, struct sim_op *op);
 /* The end of a call: what it posted is waited for, a moment. */
-void sim_host_settle(struct sim_thread *thread);
+void sim_host_wait_posted(struct sim_thread *thread);
 
 /* Executes work; > 0: the sticky error that it caused. (work.c) */
 CUresult sim_work_run(struct sim_ctx *ctx, const struct sim_work *work);
@@ -276,7 +276,7 @@ void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
 		     const char *what);
 /* The range begins a new life, or ends one: what was done there is forgotten. */
-void sim_hazard_forget(uint64_t addr, uint64_t bytes);
+void sim_hazard_reset(uint64_t addr, uint64_t bytes);
 /* The same by the other means, data tags at execution (tags.c): what the work
  * must find where it touches memory, made at submission and looked at when it
  * runs. `tag` is the operation's own, > 0. */
@@ -285,7 +285,7 @@ void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
 		  uint64_t tag);
 void sim_tags_free(struct sim_tags *tags); /* accepts NULL */
 void sim_tags_host(uint64_t addr, uint64_t bytes, enum sim_mode mode);
-void sim_tags_forget(uint64_t addr, uint64_t bytes);
+void sim_tags_reset(uint64_t addr, uint64_t bytes);
 /* One line to stderr (the first few), and into gcpsim_last_report. */
 void sim_report(uint64_t *counter, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -336,7 +336,7 @@ CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_a
 struct sim_alloc *sim_memory_host(struct sim_ctx *ctx, void *p, uint64_t bytes,
 				  enum sim_memory kind, unsigned flags);
 void sim_memory_free(struct sim_alloc *alloc);
-void sim_memory_forget(uint64_t addr, uint64_t bytes);
+void sim_memory_reset(uint64_t addr, uint64_t bytes);
 /* The same byte of physical memory has the same name at all addresses where it is
  * mapped; 0: it has none. And the device that it is on. */
 uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr);
@@ -345,7 +345,7 @@ int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr);
  * by hand what one piece of physical memory covers. False: nothing is there. */
 bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
 		      uint64_t *ret_bytes);
-void sim_ipc_forget(const struct sim_alloc *alloc); /* its handles are no good */
+void sim_ipc_release(const struct sim_alloc *alloc); /* its handles are no good */
 /* The allocation that holds `addr`, or NULL. */
 struct sim_alloc *sim_memory_find(uint64_t addr);
 bool sim_memory_is_device(uint64_t addr); /* within the devices' addresses */
@@ -435,7 +435,7 @@ struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent);
 void sim_ctx_empty(struct sim_ctx *ctx);
 struct sim_ctx *sim_primary_open(int device); /* the active primary context */
 /* Ends a primary context that nobody retains any more. */
-void sim_primary_settle(struct sim_ctx *ctx);
+void sim_primary_release_gone(struct sim_ctx *ctx);
 void sim_ctx_delete(struct sim_ctx *ctx);
 bool sim_device_valid(int device);
 /* The calling thread's context, checked: 201, 709 or its sticky error. */
@@ -469,7 +469,7 @@ CUresult sim_stream_wait(struct sim_stream *stream); /* the host waits */
 /* A thread ended: its default streams go. Takes the lock. */
 void sim_stream_thread_gone(uint64_t thread);
 
-void sim_event_forget_capture(struct sim_event *event);
+void sim_event_detach_capture(struct sim_event *event);
 void sim_event_delete(struct sim_event *event);
 /* Makes the event stand for what `ops` and `vc` hold. */
 void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops *ops,

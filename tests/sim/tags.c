@@ -255,7 +255,7 @@ void sim_tags_free(struct sim_tags *tags)
 	free(tags);
 }
 
-void sim_tags_forget(uint64_t addr, uint64_t bytes)
+void sim_tags_reset(uint64_t addr, uint64_t bytes)
 {
 	book_set(&submitted, addr, bytes, 0);
 	book_set(&executed, addr, bytes, 0);

@@ -369,7 +369,7 @@ static void atomics_go_together(void **state)
 	assert_int_equal(gcpsim_hazards(), 1);
 }
 
-static void a_new_life_forgets_the_old(void **state)
+static void a_new_allocation_has_no_history(void **state)
 {
 	CUdeviceptr q;
 
@@ -570,7 +570,7 @@ int main(void)
 	    TEST(finds_the_host_behind_a_barrier_only),
 	    TEST(limits_what_the_host_may_pin),
 	    TEST(atomics_go_together),
-	    TEST(a_new_life_forgets_the_old),
+	    TEST(a_new_allocation_has_no_history),
 	    TEST(a_free_waits_for_its_own_context_only),
 	    TEST(stream_ordered_memory_has_its_order),
 	    TEST(sees_into_launched_graphs),

@@ -110,12 +110,12 @@ bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *re
 	return true;
 }
 
-static void physical_drop(struct sim_physical *physical)
+static void physical_release(struct sim_physical *physical)
 {
 	if (physical->handles > 0 || physical->maps > 0)
 		return;
 	sim_memory_account(physical->device, -(int64_t)physical->bytes);
-	sim_hazard_forget(physical_name(physical), SIM_CHUNK);
+	sim_hazard_reset(physical_name(physical), SIM_CHUNK);
 	close(physical->fd);
 	sim_object_delete(physical);
 }
@@ -146,7 +146,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (!physical || physical->handles == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	physical->handles--;
-	physical_drop(physical);
+	physical_release(physical);
 	return CUDA_SUCCESS;
 }
 
@@ -224,7 +224,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		alloc->open[first + i] = 0;
 	}
 	physical->maps += (uint32_t)(size / SIM_CHUNK);
-	sim_memory_forget(ptr, size);
+	sim_memory_reset(ptr, size);
 	return CUDA_SUCCESS;
 }
 
@@ -239,7 +239,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	if (!alloc)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_hazard_host(ptr, size, SIM_WRITE, "cuMemUnmap");
-	sim_memory_forget(ptr, size);
+	sim_memory_reset(ptr, size);
 	sim_memory_map(ptr, size, -1, 0);
 	first = (ptr - alloc->addr) / SIM_CHUNK;
 	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++) {
@@ -249,7 +249,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 		if (!physical)
 			continue;
 		physical->maps--;
-		physical_drop(physical);
+		physical_release(physical);
 	}
 	return CUDA_SUCCESS;
 }

@@ -210,14 +210,14 @@ static __attribute__((unused)) int setup(void **state)
 	return 0;
 }
 
-/* Nothing is left: no reference, no private byte, nobody's attention. */
+/* Nothing is left: no reference, no private byte, no pending event. */
 static __attribute__((unused)) int teardown(void **state)
 {
 	(void)state;
 	gcp_graph_pool_use(tracker, 0);
 	assert_int_equal(private_bytes(), 0);
 	assert_int_equal(gcp_graph_pools_list(tracker, NULL, 0), 0);
-	assert_false(gcp_tracker_busy(tracker));
+	assert_false(gcp_tracker_has_pending_events(tracker));
 	assert_int_equal(fake.violations, 0);
 	assert_int_equal(cuda.asked_too_late, 0);
 	gcp_tracker_destroy(tracker);

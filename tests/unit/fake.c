@@ -1,7 +1,7 @@
 /*
  * fake.c - the driver of fake.h, and what the unit tests share.
  */
-#include "fake_host.h"
+#include "fake_pinned.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -287,7 +287,7 @@ struct gcp_driver fake_driver(void)
 	};
 
 	fake_fill_vmm(&driver);
-	fake_fill_host(&driver);
+	fake_fill_pinned(&driver);
 	return driver;
 }
 
@@ -301,7 +301,7 @@ struct gcp_driver fake_driver_without_fences(void)
 	driver.fence_query = NULL;
 	driver.fence_wait = NULL;
 	driver.host_alloc = NULL;
-	driver.world_record = NULL;
+	driver.fence_all_record = NULL;
 	return driver;
 }
 

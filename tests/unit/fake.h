@@ -1,5 +1,5 @@
 /*
- * fake.h - a driver for unit tests: the table of functions of pool/driver.h
+ * fake.h - a driver for unit tests: the table of functions of pool/driver_table.h
  * over counters, so that memory, time and failure are the test's to decide.
  *
  * Work is a number: fake_submit() returns the next one. The device has done

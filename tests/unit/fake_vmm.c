@@ -106,7 +106,7 @@ static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 }
 
 /* Released memory goes when its last mapping does. */
-static void handle_drop(uint32_t handle)
+static void handle_release(uint32_t handle)
 {
 	if (!space.handles[handle].live && space.handles[handle].maps == 0)
 		fake.memory_used -= CHUNK;
@@ -118,7 +118,7 @@ static int fake_vm_release(uint64_t handle)
 	assert_true(handle > 0 && handle <= space.last_handle);
 	assert_true(space.handles[handle].live);
 	space.handles[handle].live = false;
-	handle_drop((uint32_t)handle);
+	handle_release((uint32_t)handle);
 	fake_unlock();
 	return 0;
 }
@@ -181,7 +181,7 @@ static int fake_vm_unmap(gcp_addr addr, uint64_t bytes)
 		space.at[i].handle = 0;
 		space.at[i].open = false;
 		space.handles[handle].maps--;
-		handle_drop(handle);
+		handle_release(handle);
 	}
 	fake_unlock();
 	return result;

@@ -10,11 +10,11 @@
 static void without_captures_nobody_asks(void **state)
 {
 	(void)state;
-	assert_false(gcp_tracker_busy(tracker));
+	assert_false(gcp_tracker_has_pending_events(tracker));
 	begin(0);
-	assert_true(gcp_tracker_busy(tracker));
+	assert_true(gcp_tracker_has_pending_events(tracker));
 	end(0);
-	assert_false(gcp_tracker_busy(tracker));
+	assert_false(gcp_tracker_has_pending_events(tracker));
 }
 
 static void memory_stays_private_until_the_graph_is_gone(void **state)
@@ -56,7 +56,7 @@ static void blocks_that_the_program_holds_outlive_the_graph(void **state)
 }
 
 /* The program's own work on a block, freed within the capture or after it. */
-static void surrendered_after(bool within)
+static void released_after(bool within)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(300 * MIB);
@@ -77,11 +77,11 @@ static void surrendered_after(bool within)
 	}
 }
 
-static void surrendered_memory_waits_for_a_fence(void **state)
+static void released_memory_waits_for_a_fence(void **state)
 {
 	(void)state;
-	surrendered_after(true);
-	surrendered_after(false);
+	released_after(true);
+	released_after(false);
 }
 
 static void graphs_that_come_and_go_take_no_more_memory(void **state)
@@ -246,7 +246,7 @@ static void destroying_the_context_abandons_its_captures(void **state)
 	capture_alloc(3 * MIB);
 	fake.capturing -= 2;
 	gcp_tracker_context_gone(tracker, FAKE_CTX);
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	graph_destroy(graph);
 	graph_destroy((char *)graph + 1);
 	assert_false(gcp_tracker_capturing(tracker));
@@ -580,7 +580,7 @@ int main(void)
 	    TEST(without_captures_nobody_asks),
 	    TEST(memory_stays_private_until_the_graph_is_gone),
 	    TEST(blocks_that_the_program_holds_outlive_the_graph),
-	    TEST(surrendered_memory_waits_for_a_fence),
+	    TEST(released_memory_waits_for_a_fence),
 	    TEST(graphs_that_come_and_go_take_no_more_memory),
 	    TEST(a_graph_that_refuses_the_object_keeps_its_memory),
 	    TEST(a_begin_that_fails_leaves_nothing),

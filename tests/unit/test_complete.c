@@ -3,9 +3,9 @@
  * processes and devices may touch memory, and at the end of a capture. And who waits
  * for that holds nobody else back.
  */
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 #include "capture_fake.h"
-#include "fake_host.h"
+#include "fake_pinned.h"
 
 /* A block of a named graph pool that was freed while `*ret_work` ran on it, and that a
  * second capture was then given. */
@@ -49,7 +49,7 @@ static void a_block_that_outlived_its_graphs_is_exported_when_done(void **state)
 	must_free(pools, addr);
 }
 
-/* The page of the graph pool's latest free cannot be closed then. */
+/* The epoch of the graph pool's latest free cannot be closed then. */
 static void it_is_exported_while_another_capture_is_under_way_too(void **state)
 {
 	void *other, *graph = begin(0);
@@ -116,7 +116,7 @@ static void a_capture_that_ends_beside_another_waits_on_a_full_device(void **sta
 
 	(void)state;
 	assert_true(fake_is_ordered(work));
-	assert_int_equal(fake_host.blocks, 0);
+	assert_int_equal(fake_pinned.blocks, 0);
 	must_free(pools, addr);
 	end(3);
 	graph_destroy(graphs[0]);
@@ -130,7 +130,7 @@ static void a_barrier_that_cannot_be_set_is_set_later(void **state)
 	void *graphs[2];
 
 	(void)state;
-	fake_host.limit = 0;
+	fake_pinned.limit = 0;
 	gcp_addr addr = recycled_beside(&work, graphs);
 	assert_false(fake_is_ordered(work));
 	end(3);
@@ -143,15 +143,15 @@ static void a_barrier_that_cannot_be_set_is_set_later(void **state)
 static struct {
 	int (*wait)(void *fence);
 	struct gcp_pool *pool;
-	uint64_t page;
-	int result; /* of who wants the page meanwhile */
+	uint64_t epoch;
+	int result; /* of who wants the epoch meanwhile */
 	int waits;
 } waiter;
 
 static int waiting(void *fence)
 {
 	waiter.waits++;
-	waiter.result = gcp_pages_make_ready(waiter.pool, waiter.page);
+	waiter.result = gcp_timeline_make_ready(waiter.pool, waiter.epoch);
 	return waiter.wait(fence);
 }
 
@@ -172,7 +172,7 @@ static void who_waits_for_work_holds_nobody_back(void **state)
 	waiter.pool = fake_pool(own);
 	gcp_addr addr = must_alloc(waiter.pool, 3 * MIB);
 	fake_submit();
-	waiter.page = gcp_pages_tag(waiter.pool);
+	waiter.epoch = gcp_timeline_stamp(waiter.pool);
 	must_free(own, addr);
 	assert_true(gcp_pools_trim(own, 0, 0) > 0);
 	assert_int_equal(waiter.waits, 1);

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 #include "fake.h"
 
 #define MIB (1ull << 20)
@@ -42,7 +42,7 @@ static struct gcp_pools *small_window(void)
 
 	gcp_config_default(&config);
 	config.window_bytes = 0;
-	config.page_blocks = 1;
+	config.epoch_blocks = 1;
 	config.thread_cache_bytes = 0;
 	return fake_pools(&config);
 }
@@ -103,9 +103,9 @@ static void a_context_that_stays_keeps_its_pool(void **state)
 
 	(void)state;
 	for (int i = 0; i < 10; i++) {
-		gcp_pool_leave(pools, FAKE_CTX);
+		gcp_pool_detach(pools, FAKE_CTX);
 		ask_meanwhile(&asker, pools);
-		gcp_pool_stay(pools, FAKE_CTX);
+		gcp_pool_reattach(pools, FAKE_CTX);
 		pthread_join(asker.thread, NULL);
 		assert_ptr_equal(asker.pool, pool);
 	}
@@ -122,9 +122,9 @@ static void a_context_that_ends_takes_its_pool_along(void **state)
 	gcp_addr addr = must_alloc(pool, 4 * MIB), next;
 
 	(void)state;
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	ask_meanwhile(&asker, pools);
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	pthread_join(asker.thread, NULL);
 	assert_int_equal(gcp_pools_free(pools, addr), -ENOENT);
 	assert_true(asker.pool->live);
@@ -138,7 +138,7 @@ static void a_context_that_ends_takes_its_pool_along(void **state)
 static void *stay_later(void *arg)
 {
 	usleep(20000);
-	gcp_pool_stay(arg, FAKE_CTX);
+	gcp_pool_reattach(arg, FAKE_CTX);
 	return NULL;
 }
 
@@ -154,7 +154,7 @@ static void a_full_device_waits_for_a_context_that_stays(void **state)
 	fake.memory_limit = 300 * MIB;
 	must_free(pools, must_alloc(pool, 200 * MIB));
 	fake.done = fake.submitted;
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	pthread_create(&thread, NULL, stay_later, pools);
 	must_free(pools, must_alloc(pool, 250 * MIB));
 	pthread_join(thread, NULL);
@@ -171,7 +171,7 @@ static void who_joins_waits_for_a_context_that_stays(void **state)
 
 	(void)state;
 	order_one(pools, pool);
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	pthread_create(&thread, NULL, stay_later, pools);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	assert_int_equal(joins, 1);
@@ -187,7 +187,7 @@ static void who_joins_waits_for_barriers_only(void **state)
 
 	(void)state;
 	must_free(pools, must_alloc(pool, 16 * MIB));
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	clock_gettime(CLOCK_MONOTONIC, &end);
@@ -195,7 +195,7 @@ static void who_joins_waits_for_barriers_only(void **state)
 	assert_true((end.tv_sec - start.tv_sec) * 1000 +
 			(end.tv_nsec - start.tv_nsec) / 1000000 <
 		    100);
-	gcp_pool_stay(pools, FAKE_CTX);
+	gcp_pool_reattach(pools, FAKE_CTX);
 }
 
 /* Who has waited in vain is not put behind them; they are set again when the context
@@ -207,10 +207,10 @@ static void barriers_are_set_again_when_a_context_stays(void **state)
 
 	(void)state;
 	order_one(pools, pool);
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	assert_int_equal(joins, 0);
-	gcp_pool_stay(pools, FAKE_CTX);
+	gcp_pool_reattach(pools, FAKE_CTX);
 	assert_int_equal(fake.orders, 2);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	assert_int_equal(joins, 1);
@@ -241,31 +241,31 @@ static void who_joined_waits_by_a_free_where_waiting_fails(void **state)
 
 	(void)state;
 	order_one(pools, pool);
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_fences_hold(pools);
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	assert_int_equal(joins, 0);
 	fake.fail_at = fake.calls + 1;
 	fake.fail_code = 719;
-	gcp_pool_stay(pools, FAKE_CTX);
+	gcp_pool_reattach(pools, FAKE_CTX);
 	gcp_pools_fences_release(pools);
 	assert_int_equal(fake.done, fake.submitted);
 }
 
-/* Where a capture forbids the barrier, the pages are waited for. */
-static void pages_are_completed_when_a_context_stays_in_a_capture(void **state)
+/* Where a capture forbids the barrier, the epochs are waited for. */
+static void epochs_are_completed_when_a_context_stays_in_a_capture(void **state)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools);
 
 	(void)state;
 	order_one(pools, pool);
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	gcp_pools_fences_hold(pools);
-	gcp_pool_stay(pools, FAKE_CTX);
+	gcp_pool_reattach(pools, FAKE_CTX);
 	gcp_pools_fences_release(pools);
 	assert_int_equal(fake.orders, 1);
-	assert_true(pool->pages.completed >= pool->pages.ordered);
+	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 }
 
 /* A context that comes during a capture must not be made to wait: that would kill the
@@ -281,7 +281,7 @@ static void barriers_are_waited_for_when_a_context_joins_in_a_capture(void **sta
 	gcp_pools_context_joined(pools, (void *)0x2000, join);
 	gcp_pools_fences_release(pools);
 	assert_int_equal(joins, 0);
-	assert_true(pool->pages.completed >= pool->pages.ordered);
+	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 	assert_null(gcp_pools_check(pools));
 }
 
@@ -294,30 +294,31 @@ static void barriers_are_waited_for_when_a_context_cannot_join(void **state)
 	order_one(pools, pool);
 	gcp_pools_context_joined(pools, (void *)0x2000, cannot_join);
 	assert_int_equal(joins, 1);
-	assert_true(pool->pages.completed >= pool->pages.ordered);
+	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 	assert_null(gcp_pools_check(pools));
 }
 
 /* Somebody who obeys no queue appears meanwhile: what was ordered must be done. */
-static void pages_are_completed_when_a_context_stays_and_others_write(void **state)
+static void epochs_are_completed_when_a_context_stays_and_others_write(void **state)
 {
 	struct gcp_pools *pools = small_window();
 	struct gcp_pool *pool = fake_pool(pools), *other;
 
 	(void)state;
 	order_one(pools, pool);
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	fake.third_party = true;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x3000, 0, &other), 0);
 	must_free(pools, must_alloc(other, 4 * MIB));
-	assert_int_equal(gcp_pages_barrier(other, gcp_pages_tag(other), true), 0);
+	assert_int_equal(gcp_timeline_barrier(other, gcp_timeline_stamp(other), true),
+			 0);
 	assert_true(pools->completed_only);
-	gcp_pool_stay(pools, FAKE_CTX);
-	assert_true(pool->pages.completed >= pool->pages.ordered);
+	gcp_pool_reattach(pools, FAKE_CTX);
+	assert_true(pool->timeline.completed >= pool->timeline.ordered);
 }
 
 /* cuMemFreeAsync does not wait, so nothing may wait behind it: no barrier is set on
- * its page before a free that does wait has closed another. */
+ * its epoch before a free that does wait has closed another. */
 static void nothing_waits_behind_an_asynchronous_free(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -372,7 +373,7 @@ static void a_capture_ends_without_a_barrier_where_work_is_done(void **state)
 	assert_int_equal(gcp_pool_barrier(pool), 0);
 	assert_int_equal(fake.orders, 0);
 	assert_int_equal(fake.records, 1);
-	assert_true(pool->pages.completed == pool->pages.open - 1);
+	assert_true(pool->timeline.completed == pool->timeline.open - 1);
 	fake_finish(pools);
 }
 
@@ -404,8 +405,8 @@ static void a_capture_ends_beside_a_context_that_is_gone(void **state)
 	int calls;
 
 	(void)state;
-	gcp_pool_leave(pools, FAKE_CTX);
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	calls = fake.calls;
 	assert_int_equal(gcp_pool_barrier(pool), 0);
 	assert_int_equal(fake.calls, calls);
@@ -421,16 +422,16 @@ static void a_capture_ends_beside_a_context_that_stays(void **state)
 
 	(void)state;
 	fake.several = true;
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	calls = fake.calls;
 	assert_int_equal(gcp_pool_barrier(pool), 0);
 	assert_int_equal(fake.calls, calls);
-	gcp_pool_stay(pools, FAKE_CTX);
+	gcp_pool_reattach(pools, FAKE_CTX);
 	assert_true(fake_is_ordered(work));
 	fake_finish(pools);
 }
 
-/* A page that a free has not closed is no reason to wait on the host. */
+/* An epoch that a free has not closed is no reason to wait on the host. */
 static void a_capture_ends_behind_an_asynchronous_free(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -440,7 +441,8 @@ static void a_capture_ends_behind_an_asynchronous_free(void **state)
 	(void)state;
 	uint64_t work = fake_submit();
 	assert_int_equal(gcp_pools_free_async(pools, addr), 0);
-	assert_int_equal(gcp_pages_barrier(pool, gcp_pages_tag(pool) - 1, true), 0);
+	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool) - 1, true),
+			 0);
 	assert_true(fake_is_ordered(work));
 	assert_int_equal(fake.orders, 1);
 	assert_int_equal(fake.waits, 0);
@@ -465,7 +467,7 @@ static void frees_bound_what_waits_where_no_barrier_may_be_set(void **state)
 	assert_true(fake.memory_used <= 8 * 16 * MIB);
 }
 
-/* However large they are: a page may hold one block only. */
+/* However large they are: an epoch may hold one block only. */
 static void large_blocks_are_bounded_where_no_barrier_may_be_set(void **state)
 {
 	struct gcp_config config;
@@ -525,7 +527,7 @@ static void complete_waits_for_graphs(void **state)
 	assert_true(graph <= fake.done);
 	gcp_pools_fences_release(pools);
 	must_free(pools, addr);
-	gcp_heap_surrender(heap);
+	gcp_heap_release(heap);
 	fake_finish(pools);
 }
 
@@ -542,8 +544,8 @@ int main(void)
 	    TEST(barriers_are_set_again_when_a_context_stays),
 	    TEST(who_joins_waits_by_a_free_where_waiting_fails),
 	    TEST(who_joined_waits_by_a_free_where_waiting_fails),
-	    TEST(pages_are_completed_when_a_context_stays_in_a_capture),
-	    TEST(pages_are_completed_when_a_context_stays_and_others_write),
+	    TEST(epochs_are_completed_when_a_context_stays_in_a_capture),
+	    TEST(epochs_are_completed_when_a_context_stays_and_others_write),
 	    TEST(barriers_are_waited_for_when_a_context_joins_in_a_capture),
 	    TEST(barriers_are_waited_for_when_a_context_cannot_join),
 	    TEST(nothing_waits_behind_an_asynchronous_free),

@@ -3,7 +3,7 @@
  * program uses again stays.
  */
 #include "fake.h"
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 
 #define MIB (1ull << 20)
 #define MS  (1000ull * 1000)
@@ -15,14 +15,14 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Memory that is idle for a second goes back; each free closes a page. */
+/* Memory that is idle for a second goes back; each free closes an epoch. */
 static struct gcp_config decaying(void)
 {
 	struct gcp_config config;
 
 	gcp_config_default(&config);
 	config.decay_ms = 1000;
-	config.page_blocks = 1;
+	config.epoch_blocks = 1;
 	return config;
 }
 
@@ -32,8 +32,8 @@ static void spike(struct gcp_pools *pools)
 
 	for (int i = 0; i < 16; i++)
 		addrs[i] = must_alloc(fake_pool(pools), 20 * MIB);
-	/* As in a program that has found its size: nothing to be regrouped. */
-	gcp_regroup_forget(fake_pool(pools));
+	/* As in a program that has found its size: nothing to be consolidated. */
+	gcp_consolidation_reset(fake_pool(pools));
 	for (int i = 0; i < 16; i++)
 		must_free(pools, addrs[i]);
 }
@@ -110,7 +110,7 @@ static void what_no_thread_looks_at_goes_back(void **state)
 	struct gcp_config config = decaying();
 
 	(void)state;
-	config.page_blocks = 256;
+	config.epoch_blocks = 256;
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr;
@@ -121,7 +121,7 @@ static void what_no_thread_looks_at_goes_back(void **state)
 		must_free(pools, addr);
 	}
 	addr = must_alloc(pool, 2000 * MIB);
-	gcp_regroup_forget(pool);
+	gcp_consolidation_reset(pool);
 	must_free(pools, addr);
 	for (int i = 0; i < 50000; i++) {
 		addr = must_alloc(pool, 512);
@@ -267,7 +267,7 @@ static void the_limit_reports_what_it_finds_broken(void **state)
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr addr = must_alloc(fake_pool(pools), 20 * MIB);
 
-	gcp_regroup_forget(fake_pool(pools));
+	gcp_consolidation_reset(fake_pool(pools));
 	fake.fence_result = 700;
 	assert_int_equal(gcp_pools_free(pools, addr), 700);
 	fake.fence_result = 0;
@@ -281,14 +281,14 @@ static void unused_chunks_go_back(void **state)
 	(void)state;
 	gcp_config_default_mapped(&config);
 	config.decay_ms = 1000;
-	config.page_blocks = 1;
+	config.epoch_blocks = 1;
 	fake_reset_vmm();
 	struct gcp_pools *pools = fake_pools(&config);
 
 	spike(pools);
 	idle(pools, 900);
 	assert_true(fake.memory_used >= 16 * 20 * MIB);
-	idle(pools, 1500); /* a page of such blocks takes 160 ms */
+	idle(pools, 1500); /* an epoch of such blocks takes 160 ms */
 	assert_true(fake.memory_used <= 32 * MIB);
 	/* What comes again stays. */
 	spike(pools);

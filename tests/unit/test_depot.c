@@ -131,12 +131,12 @@ static void what_another_thread_freed_comes_in_batches(void **state)
 		must_free(pools, again[i]);
 }
 
-static void put_batch(struct gcp_block *block, uint64_t page)
+static void put_batch(struct gcp_block *block, uint64_t epoch)
 {
 	struct gcp_chain chain;
 
 	*block = (struct gcp_block){
-	    .page = page,
+	    .epoch = epoch,
 	    .size = SIZE,
 	    .size_class = (uint16_t)gcp_class_of(&pools->classes, SIZE),
 	};
@@ -145,17 +145,17 @@ static void put_batch(struct gcp_block *block, uint64_t page)
 	assert_true(gcp_depot_put(pool, &chain));
 }
 
-/* The page of the batch that `chain` is exchanged for; 0: of none. */
+/* The epoch of the batch that `chain` is exchanged for; 0: of none. */
 static uint64_t exchange(struct gcp_chain *chain)
 {
 	uint32_t size_class = gcp_class_of(&pools->classes, SIZE);
 
-	return gcp_depot_exchange(pool, size_class, chain) ? chain->first->page : 0;
+	return gcp_depot_exchange(pool, size_class, chain) ? chain->first->epoch : 0;
 }
 
 static void the_oldest_batch_is_taken_first(void **state)
 {
-	static const uint64_t pages[] = {30, 50, 20, 40, 10};
+	static const uint64_t epochs[] = {30, 50, 20, 40, 10};
 	struct gcp_block made[5];
 	struct gcp_chain chain = {0};
 
@@ -163,24 +163,25 @@ static void the_oldest_batch_is_taken_first(void **state)
 	freed_by_another();
 	gcp_caches_flush(pool);
 	for (int i = 0; i < 5; i++)
-		put_batch(&made[i], pages[i]);
+		put_batch(&made[i], epochs[i]);
 	assert_int_equal(exchange(&chain), 10);
 	assert_int_equal(exchange(&chain), 0); /* there are younger ones only */
 	chain = (struct gcp_chain){0};
 	assert_int_equal(exchange(&chain), 20);
 	chain = (struct gcp_chain){0};
-	for (uint64_t page = 30; page <= 50; page += 10, chain = (struct gcp_chain){0})
-		assert_int_equal(exchange(&chain), page);
+	for (uint64_t epoch = 30; epoch <= 50;
+	     epoch += 10, chain = (struct gcp_chain){0})
+		assert_int_equal(exchange(&chain), epoch);
 	assert_int_equal(in_depots(), 0);
 	/* A young one waits at its place when it was exchanged. */
 	put_batch(&made[0], 10);
 	put_batch(&made[1], 30);
-	made[2].page = 20;
+	made[2].epoch = 20;
 	chain = (struct gcp_chain){&made[2], &made[2].next, 1};
 	assert_int_equal(exchange(&chain), 10);
-	for (uint64_t page = 20; page <= 30; page += 10) {
+	for (uint64_t epoch = 20; epoch <= 30; epoch += 10) {
 		chain = (struct gcp_chain){0};
-		assert_int_equal(exchange(&chain), page);
+		assert_int_equal(exchange(&chain), epoch);
 	}
 }
 
@@ -247,14 +248,14 @@ static void what_threads_keep_is_used_before_memory_grows(void **state)
 
 enum { TURNS = 3000 };
 
-static struct gcp_own own;
+static struct gcp_owner own;
 static struct gcp_spin spin;
 static struct {
 	int a, b;
-} owners, visitors, shared;
+} owners, remotes, shared;
 static _Atomic int wrong;
 static _Atomic int owner_turns;
-static atomic_bool visits_over;
+static atomic_bool remote_locks_over;
 
 /* Whoever comes in between finds the two unequal. */
 static void step(int *a, int *b, int turn)
@@ -265,35 +266,35 @@ static void step(int *a, int *b, int turn)
 	++*b;
 }
 
-static void *visit(void *arg)
+static void *lock_remotely(void *arg)
 {
 	(void)arg;
 	/* Both must have had their share: on a busy machine one may begin late. */
 	for (int turn = 0; turn < TURNS || atomic_load(&owner_turns) < TURNS; turn++) {
-		gcp_own_visit(&own);
+		gcp_remote_lock(&own);
 		if (owners.a != owners.b)
 			atomic_fetch_add(&wrong, 1);
-		step(&visitors.a, &visitors.b, turn);
-		gcp_own_depart(&own);
+		step(&remotes.a, &remotes.b, turn);
+		gcp_remote_unlock(&own);
 	}
-	atomic_store(&visits_over, true);
+	atomic_store(&remote_locks_over, true);
 	return NULL;
 }
 
-static void owner_and_visitor_exclude_each_other(void **state)
+static void owner_and_remote_thread_exclude_each_other(void **state)
 {
 	pthread_t thread;
 
 	(void)state;
-	gcp_own_init(&own);
+	gcp_owner_lock_init(&own);
 	atomic_store(&wrong, 0);
-	pthread_create(&thread, NULL, visit, NULL);
-	for (int turn = 0; !atomic_load(&visits_over); turn++) {
-		gcp_own_enter(&own);
-		if (visitors.a != visitors.b)
+	pthread_create(&thread, NULL, lock_remotely, NULL);
+	for (int turn = 0; !atomic_load(&remote_locks_over); turn++) {
+		gcp_owner_lock(&own);
+		if (remotes.a != remotes.b)
 			atomic_fetch_add(&wrong, 1);
 		step(&owners.a, &owners.b, turn);
-		gcp_own_leave(&own);
+		gcp_owner_unlock(&own);
 		atomic_store(&owner_turns, turn);
 	}
 	pthread_join(thread, NULL);
@@ -303,13 +304,13 @@ static void owner_and_visitor_exclude_each_other(void **state)
 /* Each of these says that it comes, and then that it is in. */
 static _Atomic int stage;
 
-static void *come_as_visitor(void *arg)
+static void *come_as_remote_thread(void *arg)
 {
 	(void)arg;
 	atomic_store(&stage, 1);
-	gcp_own_visit(&own);
+	gcp_remote_lock(&own);
 	atomic_store(&stage, 2);
-	gcp_own_depart(&own);
+	gcp_remote_unlock(&own);
 	return NULL;
 }
 
@@ -317,14 +318,14 @@ static void *come_as_owner(void *arg)
 {
 	(void)arg;
 	atomic_store(&stage, 1);
-	gcp_own_enter(&own);
+	gcp_owner_lock(&own);
 	atomic_store(&stage, 2);
-	gcp_own_leave(&own);
+	gcp_owner_unlock(&own);
 	return NULL;
 }
 
 /* Whoever does not wait is in long before the nap is over. */
-static void must_stay_outside(void *(*come)(void *), void (*let_in)(struct gcp_own *))
+static void must_stay_outside(void *(*come)(void *), void (*let_in)(struct gcp_owner *))
 {
 	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
 	pthread_t thread;
@@ -340,20 +341,20 @@ static void must_stay_outside(void *(*come)(void *), void (*let_in)(struct gcp_o
 	assert_int_equal(atomic_load(&stage), 2);
 }
 
-static void a_visitor_waits_for_the_owner(void **state)
+static void a_remote_thread_waits_for_the_owner(void **state)
 {
 	(void)state;
-	gcp_own_init(&own);
-	gcp_own_enter(&own);
-	must_stay_outside(come_as_visitor, gcp_own_leave);
+	gcp_owner_lock_init(&own);
+	gcp_owner_lock(&own);
+	must_stay_outside(come_as_remote_thread, gcp_owner_unlock);
 }
 
-static void the_owner_waits_for_a_visitor(void **state)
+static void the_owner_waits_for_a_remote_thread(void **state)
 {
 	(void)state;
-	gcp_own_init(&own);
-	gcp_own_visit(&own);
-	must_stay_outside(come_as_owner, gcp_own_depart);
+	gcp_owner_lock_init(&own);
+	gcp_remote_lock(&own);
+	must_stay_outside(come_as_owner, gcp_remote_unlock);
 }
 
 static void *spin_about(void *arg)
@@ -395,9 +396,9 @@ int main(void)
 	    TEST(a_thread_alone_leaves_nothing_for_others),
 	    TEST(threads_share_the_window),
 	    TEST(what_threads_keep_is_used_before_memory_grows),
-	    cmocka_unit_test(owner_and_visitor_exclude_each_other),
-	    cmocka_unit_test(a_visitor_waits_for_the_owner),
-	    cmocka_unit_test(the_owner_waits_for_a_visitor),
+	    cmocka_unit_test(owner_and_remote_thread_exclude_each_other),
+	    cmocka_unit_test(a_remote_thread_waits_for_the_owner),
+	    cmocka_unit_test(the_owner_waits_for_a_remote_thread),
 	    cmocka_unit_test(a_spin_lock_has_one_holder),
 	};
 

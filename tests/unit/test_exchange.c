@@ -35,7 +35,7 @@ static void *take_it_all(void *arg)
 		addrs[i] = must_alloc(pool, BYTES);
 	for (int i = 0; i < BLOCKS; i++)
 		must_free(pools, addrs[i]);
-	assert_int_equal(gcp_pages_complete(pool, gcp_pages_tag(pool)), 0);
+	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)), 0);
 	gcp_pools_thread_exit(pools);
 	return arg;
 }
@@ -60,12 +60,12 @@ static struct gcp_chain chain_of(const gcp_addr *addrs)
 	for (int i = 0; i < BLOCKS; i++) {
 		struct gcp_block *block = gcp_map_find(pools->map, addrs[i]);
 
-		block->page = gcp_pages_tag(pool);
+		block->epoch = gcp_timeline_stamp(pool);
 		block->next = NULL;
 		gcp_block_set_state(block, GCP_BLOCK_CACHED);
 		gcp_chain_append(&chain, block, &block->next, 1);
 	}
-	assert_int_equal(gcp_pages_complete(pool, gcp_pages_tag(pool)), 0);
+	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)), 0);
 	return chain;
 }
 
@@ -79,7 +79,7 @@ static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
 	pool = fake_pool(pools);
 	for (int i = 0; i < 2 * BLOCKS; i++)
 		addrs[i] = must_alloc(pool, BYTES);
-	atomic_store(&pool->hurried, 1);
+	atomic_store(&pool->churn_scale, 1);
 	struct gcp_chain older = chain_of(addrs);
 	assert_true(gcp_depot_put(pool, &older));
 	struct gcp_chain chain = chain_of(addrs + BLOCKS);
@@ -93,7 +93,7 @@ static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
 /* One thread allocates, another frees; only the latter has handed its counts over. */
 static void a_free_counted_before_its_allocation_shows_no_huge_number(void **state)
 {
-	struct gcp_tally tally = {0};
+	struct gcp_stats_delta delta = {0};
 
 	(void)state;
 	fake_reset();
@@ -101,9 +101,9 @@ static void a_free_counted_before_its_allocation_shows_no_huge_number(void **sta
 	pool = fake_pool(pools);
 	must_free(pools, must_alloc(pool, BYTES));
 	for (int i = 0; i < 2; i++) {
-		gcp_tally_count(&tally, i == 0 ? -1 : 1, BYTES, BYTES);
+		gcp_stats_delta_count(&delta, i == 0 ? -1 : 1, BYTES, BYTES);
 		pthread_mutex_lock(&pool->lock);
-		gcp_tally_hand_over(pool, &tally);
+		gcp_stats_merge(pool, &delta);
 		pthread_mutex_unlock(&pool->lock);
 		assert_int_equal(must_stats(pools).allocation.current, 0);
 		assert_int_equal(must_stats(pools).allocated_bytes.current, 0);

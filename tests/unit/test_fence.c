@@ -15,7 +15,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* No window, a page for each free: the strictest and the least memory. */
+/* No window, an epoch for each free: the strictest and the least memory. */
 static struct gcp_config tight(void)
 {
 	struct gcp_config config;
@@ -23,7 +23,7 @@ static struct gcp_config tight(void)
 	gcp_config_default(&config);
 	config.window_bytes = 0;
 	config.window_blocks = 1;
-	config.page_blocks = 1;
+	config.epoch_blocks = 1;
 	return config;
 }
 
@@ -49,12 +49,12 @@ static void reuse_waits_for_work_submitted_before_the_free(void **state)
 	fake_finish(pools);
 }
 
-static void work_between_two_frees_is_covered_by_the_later_page(void **state)
+static void work_between_two_frees_is_covered_by_the_later_epoch(void **state)
 {
 	struct gcp_config config = tight();
 
 	(void)state;
-	config.page_blocks = 4;
+	config.epoch_blocks = 4;
 	config.window_bytes = 8 * MIB;
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
@@ -77,7 +77,7 @@ static void work_between_two_frees_is_covered_by_the_later_page(void **state)
 	fake_finish(pools);
 }
 
-static void completed_pages_need_no_barrier(void **state)
+static void completed_epochs_need_no_barrier(void **state)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
@@ -182,7 +182,7 @@ static uint64_t fences_of_turns(struct gcp_pools *pools, int turns, uint64_t ns)
 	return fake.records - before;
 }
 
-static void a_loop_in_a_hurry_needs_fewer_fences(void **state)
+static void a_loop_under_high_churn_needs_fewer_fences(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
 
@@ -210,13 +210,13 @@ static void streams_of_two_contexts_are_never_one(void **state)
 	fake_finish(pools);
 }
 
-static void an_allocation_never_closes_a_page(void **state)
+static void an_allocation_never_closes_an_epoch(void **state)
 {
 	struct gcp_config config = tight();
 	gcp_addr addrs[16]; /* all of a segment */
 
 	(void)state;
-	config.page_blocks = 1000;
+	config.epoch_blocks = 1000;
 	config.window_bytes = 1 << 30;
 	config.window_blocks = 4;
 	struct gcp_pools *pools = fake_pools(&config);
@@ -225,7 +225,7 @@ static void an_allocation_never_closes_a_page(void **state)
 	for (int i = 0; i < 16; i++)
 		addrs[i] = must_alloc(pool, 1 * MIB);
 	for (int i = 0; i < 8; i++)
-		must_free(pools, addrs[i]); /* over the window, in an open page */
+		must_free(pools, addrs[i]); /* over the window, in an open epoch */
 	/* A kernel that may spin until another one, launched after the next
 	 * allocation, has run: it must not be put before that one. */
 	uint64_t spinning = fake_submit();
@@ -251,7 +251,7 @@ static void no_fence_is_set_while_held(void **state)
 		must_free(pools, must_alloc(pool, i % 2 ? 3 * MIB : 4096));
 	}
 	assert_int_equal(fake.violations, 0);
-	assert_true(must_stats(pools).held_frees >= 50);
+	assert_true(must_stats(pools).deferred_frees >= 50);
 	fake.capturing = 0;
 	gcp_pools_fences_release(pools);
 	uint64_t used = fake.memory_used;
@@ -298,7 +298,7 @@ static void memory_is_found_while_held_by_a_real_free(void **state)
 	fake_finish(pools);
 }
 
-static void third_party_writers_get_only_completed_pages(void **state)
+static void third_party_writers_get_only_completed_epochs(void **state)
 {
 	struct gcp_config config = tight();
 	struct gcp_pools *pools = fake_pools(&config);
@@ -424,7 +424,7 @@ static void a_new_context_stands_behind_barriers_that_are_set(void **state)
 	fake_finish(pools);
 }
 
-static void without_context_fences_a_page_waits_for_the_context(void **state)
+static void without_context_fences_an_epoch_waits_for_the_context(void **state)
 {
 	struct gcp_config config = tight();
 	struct gcp_driver driver = fake_driver_without_fences();
@@ -520,7 +520,7 @@ static void where_a_context_cannot_wait_the_heap_grows(void **state)
 	fake_finish(pools);
 }
 
-/* More pages than the queue holds, none of them ever done by itself. */
+/* More epochs than the queue holds, none of them ever done by itself. */
 static void a_full_queue_of_fences_is_waited_for(void **state)
 {
 	struct gcp_config config = tight();
@@ -548,7 +548,7 @@ static void a_blocking_free_waits_like_cudaFree(void **state)
 
 	(void)state;
 	config.blocking_free = true;
-	config.page_blocks = 1000;
+	config.epoch_blocks = 1000;
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr addr = must_alloc(fake_pool(pools), 4096);
 	uint64_t work = fake_submit();
@@ -563,21 +563,22 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(reuse_waits_for_work_submitted_before_the_free,
 				   setup),
-	    cmocka_unit_test_setup(work_between_two_frees_is_covered_by_the_later_page,
+	    cmocka_unit_test_setup(work_between_two_frees_is_covered_by_the_later_epoch,
 				   setup),
-	    cmocka_unit_test_setup(completed_pages_need_no_barrier, setup),
+	    cmocka_unit_test_setup(completed_epochs_need_no_barrier, setup),
 	    cmocka_unit_test_setup(memory_grows_to_the_window_and_no_further, setup),
 	    cmocka_unit_test_setup(
 		one_stream_needs_little_memory_and_several_the_window, setup),
-	    cmocka_unit_test_setup(a_loop_in_a_hurry_needs_fewer_fences, setup),
+	    cmocka_unit_test_setup(a_loop_under_high_churn_needs_fewer_fences, setup),
 	    cmocka_unit_test_setup(barriers_in_quick_succession_widen_the_window,
 				   setup),
 	    cmocka_unit_test_setup(streams_of_two_contexts_are_never_one, setup),
-	    cmocka_unit_test_setup(an_allocation_never_closes_a_page, setup),
+	    cmocka_unit_test_setup(an_allocation_never_closes_an_epoch, setup),
 	    cmocka_unit_test_setup(no_fence_is_set_while_held, setup),
 	    cmocka_unit_test_setup(blocks_freed_while_held_are_not_given_out, setup),
 	    cmocka_unit_test_setup(memory_is_found_while_held_by_a_real_free, setup),
-	    cmocka_unit_test_setup(third_party_writers_get_only_completed_pages, setup),
+	    cmocka_unit_test_setup(third_party_writers_get_only_completed_epochs,
+				   setup),
 	    cmocka_unit_test_setup(third_party_writers_end_the_order_of_all_contexts,
 				   setup),
 	    cmocka_unit_test_setup(complete_waits_for_an_ordered_block, setup),
@@ -585,8 +586,8 @@ int main(void)
 				   setup),
 	    cmocka_unit_test_setup(a_new_context_stands_behind_barriers_that_are_set,
 				   setup),
-	    cmocka_unit_test_setup(without_context_fences_a_page_waits_for_the_context,
-				   setup),
+	    cmocka_unit_test_setup(
+		without_context_fences_an_epoch_waits_for_the_context, setup),
 	    cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
 	    cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
 	    cmocka_unit_test_setup(

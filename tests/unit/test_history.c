@@ -33,7 +33,7 @@ static struct {
 	bool hazard;
 	bool completed_only;
 	bool done; /* the history was played to its end */
-} world;
+} model;
 
 static uint64_t moved; /* allocations served by mapping memory elsewhere */
 
@@ -65,10 +65,10 @@ static bool history_goes_on(int step)
 
 static uint64_t draw(uint64_t below)
 {
-	world.random ^= world.random << 13;
-	world.random ^= world.random >> 7;
-	world.random ^= world.random << 17;
-	return (world.random * 0x2545f4914f6cdd1dull >> 11) % below;
+	model.random ^= model.random << 13;
+	model.random ^= model.random >> 7;
+	model.random ^= model.random << 17;
+	return (model.random * 0x2545f4914f6cdd1dull >> 11) % below;
 }
 #endif
 
@@ -96,7 +96,7 @@ static struct range piece_at(const struct range *whole, uint64_t offset)
 
 static bool is_safe(uint64_t work)
 {
-	return world.completed_only ? work <= fake.done : fake_is_ordered(work);
+	return model.completed_only ? work <= fake.done : fake_is_ordered(work);
 }
 
 static bool is_done(uint64_t work)
@@ -110,9 +110,9 @@ static bool touches(const struct range *given, bool (*enough)(uint64_t work))
 	for (uint64_t at = 0; at < given->size;) {
 		struct range piece = piece_at(given, at);
 
-		for (int i = 0; i < world.freed_count; i++)
-			if (!enough(world.freed[i].work) &&
-			    overlap_physical(&piece, &world.freed[i]))
+		for (int i = 0; i < model.freed_count; i++)
+			if (!enough(model.freed[i].work) &&
+			    overlap_physical(&piece, &model.freed[i]))
 				return true;
 		at += piece.size;
 	}
@@ -123,30 +123,30 @@ static bool touches(const struct range *given, bool (*enough)(uint64_t work))
  * has been waited for. */
 static void judge(const struct range *given)
 {
-	bool complete = world.holds == 0 && draw(8) == 0;
+	bool complete = model.holds == 0 && draw(8) == 0;
 	int kept = 0;
 
-	for (int i = 0; i < world.live_count; i++)
-		if (overlap(given, &world.live[i]))
-			world.hazard = true;
-	for (int i = 0; i < world.freed_count; i++)
-		if (world.freed[i].work > fake.done)
-			world.freed[kept++] = world.freed[i];
-	world.freed_count = kept;
+	for (int i = 0; i < model.live_count; i++)
+		if (overlap(given, &model.live[i]))
+			model.hazard = true;
+	for (int i = 0; i < model.freed_count; i++)
+		if (model.freed[i].work > fake.done)
+			model.freed[kept++] = model.freed[i];
+	model.freed_count = kept;
 	if (touches(given, is_safe))
-		world.hazard = true;
+		model.hazard = true;
 	if (!complete)
 		return;
-	assert_int_equal(gcp_pools_complete(world.pools, given->addr), 0);
+	assert_int_equal(gcp_pools_complete(model.pools, given->addr), 0);
 	if (touches(given, is_done))
-		world.hazard = true;
+		model.hazard = true;
 }
 
 static void remember_freed(const struct range *range)
 {
-	for (uint64_t at = 0; at < range->size && world.freed_count < FREED_MAX;) {
-		world.freed[world.freed_count] = piece_at(range, at);
-		at += world.freed[world.freed_count++].size;
+	for (uint64_t at = 0; at < range->size && model.freed_count < FREED_MAX;) {
+		model.freed[model.freed_count] = piece_at(range, at);
+		at += model.freed[model.freed_count++].size;
 	}
 }
 
@@ -155,12 +155,12 @@ static void judge_unmapping(gcp_addr addr, uint64_t bytes)
 {
 	struct range gone = {.addr = addr, .size = bytes};
 
-	for (int i = 0; i < world.live_count; i++)
-		if (overlap(&gone, &world.live[i]))
-			world.hazard = true;
-	for (int i = 0; i < world.freed_count; i++)
-		if (overlap(&gone, &world.freed[i]) && world.freed[i].work > fake.done)
-			world.hazard = true;
+	for (int i = 0; i < model.live_count; i++)
+		if (overlap(&gone, &model.live[i]))
+			model.hazard = true;
+	for (int i = 0; i < model.freed_count; i++)
+		if (overlap(&gone, &model.freed[i]) && model.freed[i].work > fake.done)
+			model.hazard = true;
 }
 
 static uint64_t draw_size(void)
@@ -188,43 +188,43 @@ static void step_alloc(void)
 	struct range given = {.size = draw_size()};
 	int result;
 
-	if (world.live_count == LIVE_MAX)
+	if (model.live_count == LIVE_MAX)
 		return;
-	result = gcp_pool_alloc(world.pool, given.size, &given.addr);
+	result = gcp_pool_alloc(model.pool, given.size, &given.addr);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		return;
 	assert_int_equal(result, 0);
 	judge(&given);
 	if (draw(4) != 0)
 		given.work = fake_submit();
-	world.live[world.live_count++] = given;
+	model.live[model.live_count++] = given;
 }
 
 static void step_free(void)
 {
 	int i;
 
-	if (world.live_count == 0)
+	if (model.live_count == 0)
 		return;
-	i = (int)draw((uint64_t)world.live_count);
+	i = (int)draw((uint64_t)model.live_count);
 	if (draw(2))
-		world.live[i].work = fake_submit();
-	struct range range = world.live[i];
-	world.live[i] = world.live[--world.live_count];
+		model.live[i].work = fake_submit();
+	struct range range = model.live[i];
+	model.live[i] = model.live[--model.live_count];
 	if (range.work)
 		remember_freed(&range);
-	must_free(world.pools, range.addr);
+	must_free(model.pools, range.addr);
 }
 
 static void step_hold(void)
 {
-	if (world.holds > 0 && draw(2)) {
-		world.holds--;
+	if (model.holds > 0 && draw(2)) {
+		model.holds--;
 		fake.capturing--;
-		gcp_pools_fences_release(world.pools);
+		gcp_pools_fences_release(model.pools);
 	} else if (draw(8) == 0) {
-		gcp_pools_fences_hold(world.pools);
-		world.holds++;
+		gcp_pools_fences_hold(model.pools);
+		model.holds++;
 		fake.capturing++;
 	}
 }
@@ -239,8 +239,8 @@ static void step(void)
 		step_free();
 		break;
 	case 11:
-		if (world.live_count > 0)
-			world.live[draw((uint64_t)world.live_count)].work =
+		if (model.live_count > 0)
+			model.live[draw((uint64_t)model.live_count)].work =
 			    fake_submit();
 		break;
 	case 12:
@@ -251,12 +251,12 @@ static void step(void)
 		break;
 	case 14:
 		if (draw(20) == 0)
-			gcp_pools_trim(world.pools, 0, draw(64 << 20));
+			gcp_pools_trim(model.pools, 0, draw(64 << 20));
 		else if (draw(20) == 0)
-			gcp_pools_reclaim(world.pools, -1);
+			gcp_pools_reclaim(model.pools, -1);
 		break;
 	default:
-		must_be_sound(world.pools);
+		must_be_sound(model.pools);
 	}
 }
 
@@ -269,7 +269,7 @@ static struct gcp_config draw_config(void)
 	config.class_steps = 1u << draw(5);
 	config.window_bytes = windows[draw(4)];
 	config.window_blocks = 1 + (uint32_t)draw(64);
-	config.page_blocks = 1 + (uint32_t)draw(32);
+	config.epoch_blocks = 1 + (uint32_t)draw(32);
 	if (draw(2) == 0)
 		config.thread_cache_bytes = draw(3) ? draw(4 << 20) : 0;
 	if (draw(4) == 0)
@@ -283,34 +283,34 @@ static bool history_has_hazard(uint64_t seed, bool mapped)
 {
 	struct gcp_config config;
 
-	memset(&world, 0, sizeof(world));
+	memset(&model, 0, sizeof(model));
 	fake_reset();
-	world.seed = seed;
-	world.random = seed * 0x9e3779b97f4a7c15ull + 1;
+	model.seed = seed;
+	model.random = seed * 0x9e3779b97f4a7c15ull + 1;
 	config = draw_config();
 	if (mapped && draw(2)) /* with the sizes that suit it */
 		config.class_max = config.slab_max = 16 << 10;
 	config.vmm = mapped;
 	fake.unmapping = judge_unmapping;
-	world.completed_only = config.completed_only;
+	model.completed_only = config.completed_only;
 	fake.memory_limit = draw(2) ? 1ull << 40 : (64 + draw(1000)) << 20;
-	world.pools = fake_pools(&config);
-	world.pool = fake_pool(world.pools);
-	for (int i = 0; history_goes_on(i) && !world.hazard; i++)
+	model.pools = fake_pools(&config);
+	model.pool = fake_pool(model.pools);
+	for (int i = 0; history_goes_on(i) && !model.hazard; i++)
 		step();
-	while (world.holds-- > 0) {
+	while (model.holds-- > 0) {
 		fake.capturing--;
-		gcp_pools_fences_release(world.pools);
+		gcp_pools_fences_release(model.pools);
 	}
-	while (world.live_count > 0)
+	while (model.live_count > 0)
 		step_free();
 	/* Nothing leaks: all that was taken can be given back. */
-	moved += must_stats(world.pools).remaps;
-	gcp_pools_trim(world.pools, 0, 0);
+	moved += must_stats(model.pools).remaps;
+	gcp_pools_trim(model.pools, 0, 0);
 	assert_int_equal(fake.memory_used, 0);
-	fake_finish(world.pools);
-	world.done = !world.hazard;
-	return world.hazard;
+	fake_finish(model.pools);
+	model.done = !model.hazard;
+	return model.hazard;
 }
 
 #ifndef GCP_HISTORY_FROM_BYTES
@@ -341,8 +341,8 @@ static void random_histories_of_mapped_segments_have_none(void **state)
 static int say_seed(void **state)
 {
 	(void)state;
-	if (!world.done)
-		printf("# failed at seed %" PRIu64 "\n", world.seed);
+	if (!model.done)
+		printf("# failed at seed %" PRIu64 "\n", model.seed);
 	return 0;
 }
 

@@ -144,7 +144,7 @@ static void pointers_of_a_dropped_context_are_foreign(void **state)
 	(void)state;
 	must_free(pools, freed);
 	uint64_t frees = fake.frees;
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	fake.memory_used = 0; /* it went with the context */
 	assert_int_equal(fake.frees, frees);
 	assert_int_equal(gcp_pools_free(pools, live), -ENOENT);
@@ -174,16 +174,16 @@ static void a_context_about_to_go_is_left_alone(void **state)
 	(void)state;
 	fake_submit();
 	must_free(pools, addr);
-	gcp_pool_leave(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
 	calls = driver_calls();
 	assert_int_equal(gcp_pools_trim(pools, -1, 0), 0);
 	assert_int_equal(gcp_pools_reclaim(pools, 0), 0);
 	assert_int_equal(driver_calls(), calls);
-	gcp_pool_stay(pools, FAKE_CTX); /* it was refused */
+	gcp_pool_reattach(pools, FAKE_CTX); /* it was refused */
 	assert_true(gcp_pools_trim(pools, -1, 0) > 0);
 
-	gcp_pool_leave(pools, FAKE_CTX);
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_detach(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	assert_int_equal(gcp_pools_owner(pools, held, &owner), -ENOENT);
 	/* The next context of the same handle. */
 	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &next), 0);
@@ -195,7 +195,7 @@ static void a_context_about_to_go_is_left_alone(void **state)
 /* --- segments
  * --------------------------------------------------------------------------- */
 
-static void neighbours_merge_when_their_pages_are_ready(void **state)
+static void neighbours_merge_when_their_epochs_are_ready(void **state)
 {
 	struct gcp_config config;
 
@@ -430,8 +430,8 @@ static void every_allocation_is_a_hit_or_a_miss(void **state)
 
 	(void)state;
 	gcp_config_default(&config);
-	config.page_blocks = 1;
-	config.cache_limit = 1ull << 40; /* each page that is closed asks for all */
+	config.epoch_blocks = 1;
+	config.cache_limit = 1ull << 40; /* each epoch that is closed asks for all */
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
@@ -451,8 +451,8 @@ static void a_peak_between_two_looks_is_seen(void **state)
 
 	(void)state;
 	gcp_config_default(&config);
-	config.page_blocks = 1;
-	config.cache_limit = 1ull << 40; /* each page that is closed asks for all */
+	config.epoch_blocks = 1;
+	config.cache_limit = 1ull << 40; /* each epoch that is closed asks for all */
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 
@@ -483,7 +483,7 @@ static void a_hit_calls_no_driver_function(void **state)
 	for (int i = 0; i < 3200; i++)
 		must_free(pools, must_alloc(pool, 4096));
 	assert_int_equal(fake.allocs + fake.frees, before);
-	/* 32 frees to a page; for each page one record and at most two queries */
+	/* 32 frees to an epoch; for each epoch one record and at most two queries */
 	assert_true(fake.records + fake.queries + fake.orders - fences <=
 		    3 * 3200 / 32 + 3);
 	fake_finish(pools);
@@ -557,7 +557,7 @@ int main(void)
 	    cmocka_unit_test_setup(foreign_and_interior_pointers_are_not_ours, setup),
 	    cmocka_unit_test_setup(pointers_of_a_dropped_context_are_foreign, setup),
 	    cmocka_unit_test_setup(a_context_about_to_go_is_left_alone, setup),
-	    cmocka_unit_test_setup(neighbours_merge_when_their_pages_are_ready, setup),
+	    cmocka_unit_test_setup(neighbours_merge_when_their_epochs_are_ready, setup),
 	    cmocka_unit_test_setup(a_huge_block_is_not_split_for_a_small_one, setup),
 	    cmocka_unit_test_setup(a_huge_block_takes_what_the_driver_rounds_up_to,
 				   setup),

@@ -2,7 +2,7 @@
  * test_reuse.c - reuse inside captures, pools that captures share, and
  * checkpoints.
  */
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 #include "capture_fake.h"
 
 /* --- reuse inside a capture
@@ -124,14 +124,14 @@ static void a_side_stream_that_lags_forbids_reuse_until_it_catches_up(void **sta
 	graph_destroy(graph);
 }
 
-static void a_capture_changed_by_hand_proves_nothing(void **state)
+static void a_capture_edited_by_the_program_proves_nothing(void **state)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	(void)state;
 	kernel(0);
-	gcp_tracker_by_hand(tracker);
+	gcp_tracker_order_unknown(tracker);
 	must_free(pools, addr);
 	wait_for(1, 0);
 	assert_false(is_given_again(addr, 3 * MIB));
@@ -140,7 +140,7 @@ static void a_capture_changed_by_hand_proves_nothing(void **state)
 }
 
 /* The stream may be turned back to before the kernel that used the block. */
-static void what_was_proved_before_a_change_by_hand_holds_no_more(void **state)
+static void what_was_proved_before_an_edit_by_the_program_holds_no_more(void **state)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
@@ -150,7 +150,7 @@ static void what_was_proved_before_a_change_by_hand_holds_no_more(void **state)
 	must_free(pools, addr);
 	wait_for(1, 0); /* both streams follow the kernel */
 	capture_alloc(700);
-	gcp_tracker_by_hand(tracker);
+	gcp_tracker_order_unknown(tracker);
 	assert_false(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
@@ -256,7 +256,7 @@ static void memory_of_a_launched_graph_comes_behind_the_launch(void **state)
 	end(0);
 	must_free(pools, addr);
 	/* That free is long ago when the graph is launched. */
-	assert_int_equal(gcp_pages_complete(pool, gcp_pages_tag(pool)), 0);
+	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)), 0);
 	launch = fake_submit();
 	void *second = begin(0);
 	assert_int_equal(capture_alloc(3 * MIB), addr);
@@ -315,7 +315,7 @@ static void a_pool_that_reached_zero_can_be_used_again(void **state)
 
 static void a_restored_pool_keeps_off_what_was_live(void **state)
 {
-	struct gcp_graph_pool_state *after_first;
+	struct gcp_graph_checkpoint *after_first;
 	uint64_t id;
 
 	(void)state;
@@ -351,7 +351,7 @@ static void a_restored_pool_keeps_off_what_was_live(void **state)
 	must_free(pools, out1);
 	must_free(pools, small1);
 	must_be_sound(pools);
-	gcp_graph_pool_state_destroy(after_first);
+	gcp_graph_checkpoint_destroy(after_first);
 	graph_destroy(first);
 	graph_destroy(second);
 	graph_destroy(third);
@@ -361,7 +361,7 @@ static void a_restored_pool_keeps_off_what_was_live(void **state)
 static void a_wrong_restore_changes_nothing(void **state)
 {
 	void *owner;
-	struct gcp_graph_pool_state *checkpoint;
+	struct gcp_graph_checkpoint *checkpoint;
 	uint64_t id, other;
 
 	(void)state;
@@ -389,14 +389,14 @@ static void a_wrong_restore_changes_nothing(void **state)
 	end(0);
 	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
 	graph_destroy(graph);
-	gcp_graph_pool_state_destroy(checkpoint);
+	gcp_graph_checkpoint_destroy(checkpoint);
 	gcp_graph_pool_release(tracker, other);
 }
 
 /* Nothing was live, so no heap tells one life from the next. */
 static void an_empty_checkpoint_does_not_outlive_its_pool(void **state)
 {
-	struct gcp_graph_pool_state *checkpoint;
+	struct gcp_graph_checkpoint *checkpoint;
 	void *owner;
 	uint64_t id;
 
@@ -411,14 +411,14 @@ static void an_empty_checkpoint_does_not_outlive_its_pool(void **state)
 	end(0);
 	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
 	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
-	gcp_graph_pool_state_destroy(checkpoint);
+	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
 }
 
 /* The context goes, and the heap begins a new life in its next one. */
 static void a_checkpoint_does_not_outlive_its_context(void **state)
 {
-	struct gcp_graph_pool_state *checkpoint;
+	struct gcp_graph_checkpoint *checkpoint;
 	uint64_t id;
 
 	(void)state;
@@ -428,10 +428,10 @@ static void a_checkpoint_does_not_outlive_its_context(void **state)
 	capture_alloc(3 * MIB);
 	end(0);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	fake.memory_used = 0; /* it went with the context */
 	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), -ESTALE);
-	gcp_graph_pool_state_destroy(checkpoint);
+	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
 	gcp_graph_pool_release(tracker, id);
 }
@@ -465,8 +465,8 @@ int main(void)
 	    TEST(an_event_that_stays_forbids_reuse_when_another_goes),
 	    TEST(a_block_freed_before_a_fork_is_used_again_after_it),
 	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
-	    TEST(a_capture_changed_by_hand_proves_nothing),
-	    TEST(what_was_proved_before_a_change_by_hand_holds_no_more),
+	    TEST(a_capture_edited_by_the_program_proves_nothing),
+	    TEST(what_was_proved_before_an_edit_by_the_program_holds_no_more),
 	    TEST(launches_wait_for_work_on_recycled_blocks),
 	    TEST(launches_wait_for_every_context_of_a_capture),
 	    TEST(common_blocks_freed_in_a_capture_wait_for_its_end),

@@ -1,9 +1,10 @@
 /*
  * test_route.c - whose an allocation is while captures are under way: the graph's own,
- * which its order may give out again, or a bystander's, which nobody gets twice.
+ * which its order may give out again, or an eager allocation's, which nobody gets
+ * twice.
  */
-#include "../../capture/types.h"
-#include "../../pool/types.h"
+#include "../../capture/capture_types.h"
+#include "../../pool/pool_types.h"
 #include "capture_fake.h"
 
 static void where_plain_CUDA_allows_allocation_nothing_is_given_twice(void **state)
@@ -31,7 +32,7 @@ static void *take_elsewhere(void *arg)
 	return NULL;
 }
 
-static void a_bystander_never_gets_what_captured_work_has_used(void **state)
+static void an_eager_allocation_never_gets_what_captured_work_has_used(void **state)
 {
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
@@ -77,7 +78,7 @@ static void work_on_captured_stream_gives_another(gcp_addr addr)
 }
 
 /* It may have worked on that stream long ago: what it allocates is its own. */
-static void a_thread_that_a_capture_does_not_bind_is_a_bystander(void **state)
+static void a_thread_that_a_capture_does_not_bind_allocates_eagerly(void **state)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
 	gcp_addr addr = freed_by_the_capture();
@@ -116,8 +117,9 @@ static void who_works_beside_his_own_capture_gets_nothing_twice(void **state)
 	graph_destroy(graph);
 }
 
-/* A page that is completed during the capture says nothing of its later launches. */
-static void a_bystander_gets_nothing_twice_although_all_work_is_done(void **state)
+/* An epoch that is completed during the capture says nothing of its later launches. */
+static void
+an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done(void **state)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	gcp_addr addr = capture_alloc(3 * MIB), other = capture_alloc(3 * MIB);
@@ -131,7 +133,8 @@ static void a_bystander_gets_nothing_twice_although_all_work_is_done(void **stat
 }
 
 /* Its allocation was on its way to the driver when the capture ended. */
-static void a_bystander_that_comes_late_gets_nothing_twice(void **state)
+static void
+an_eager_allocation_that_comes_late_is_given_to_one_caller_only(void **state)
 {
 	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
 	gcp_addr addr = capture_alloc(3 * MIB), late;
@@ -203,7 +206,7 @@ static void a_capture_into_a_graph_gets_nothing_that_the_graph_has_used(void **s
 	graph_destroy(again);
 }
 
-static void *begin_and_leave(void *arg)
+static void *begin_and_return(void *arg)
 {
 	*(void **)arg = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
 	return NULL;
@@ -228,7 +231,7 @@ static void a_capture_may_outlive_the_thread_that_began_it(void **state)
 	void *graph;
 
 	(void)state;
-	pthread_create(&first, NULL, begin_and_leave, &graph);
+	pthread_create(&first, NULL, begin_and_return, &graph);
 	pthread_join(first, NULL);
 	pthread_create(&second, NULL, take_twice, &addr);
 	pthread_join(second, NULL);
@@ -242,12 +245,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice),
-	    TEST(a_bystander_never_gets_what_captured_work_has_used),
-	    TEST(a_thread_that_a_capture_does_not_bind_is_a_bystander),
+	    TEST(an_eager_allocation_never_gets_what_captured_work_has_used),
+	    TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly),
 	    TEST(the_stream_that_a_thread_worked_on_gives_it_nothing_twice),
 	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
-	    TEST(a_bystander_gets_nothing_twice_although_all_work_is_done),
-	    TEST(a_bystander_that_comes_late_gets_nothing_twice),
+	    TEST(
+		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),
+	    TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only),
 	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),

@@ -4,7 +4,7 @@
  * books stay sound, and what the driver gave is accounted for or given back. And a
  * device, or a quota, that has no room for all.
  */
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 #include "capture_fake.h"
 
 #include <pthread.h>

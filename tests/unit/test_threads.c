@@ -218,7 +218,7 @@ static void *leave_blocks(void *arg)
 static void a_thread_gives_its_blocks_back_when_it_ends(void **state)
 {
 	(void)state;
-	/* Each leaves less than a page; together they fill pages, and then live on
+	/* Each leaves less than an epoch; together they fill epochs, and then live on
 	 * what the others left. */
 	for (int i = 0; i < 20; i++)
 		run(leave_blocks, 1);
@@ -250,7 +250,7 @@ static void *context_comes_and_goes(void *arg)
 		for (int i = 0; i < 8; i++)
 			if (gcp_pools_free(pools, addrs[i]) != 0)
 				atomic_fetch_add(&refused, 1);
-		gcp_pool_drop(pools, ctx);
+		gcp_pool_reset(pools, ctx);
 	}
 	gcp_pools_thread_exit(pools);
 	return NULL;

@@ -3,7 +3,7 @@
  * The fake driver asserts that nothing is mapped twice or unmapped in part.
  */
 #include "fake.h"
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 
 #include <errno.h>
 
@@ -17,7 +17,7 @@ static struct gcp_config mapped_config(void)
 
 	gcp_config_default_mapped(&config);
 	config.window_bytes = 0;
-	config.page_blocks = 1;
+	config.epoch_blocks = 1;
 	config.thread_cache_bytes = 0;
 	return config;
 }
@@ -86,7 +86,7 @@ static void unused_chunks_anywhere_serve_a_large_request(void **state)
 	finish(pools);
 }
 
-/* malloc, kernel, free, on a device that lags behind: each allocation closes the page
+/* malloc, kernel, free, on a device that lags behind: each allocation closes the epoch
  * of the free before it. */
 static void a_loop_on_a_device_that_lags_stays_small(void **state)
 {
@@ -211,7 +211,7 @@ static void memory_of_graphs_does_not_move(void **state)
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(fake.memory_used, 16 * MIB);
 	/* Once it is nobody's graph's, it does. */
-	gcp_heap_surrender(heap);
+	gcp_heap_release(heap);
 	must_free(pools, b);
 	fake.done = fake.submitted;
 	must_alloc(fake_pool(pools), 16 * MIB);
@@ -235,7 +235,7 @@ static void graphs_take_unused_memory_of_the_common_heap(void **state)
 	assert_int_equal(fake.memory_used, used);
 	assert_int_equal(must_stats(pools).private_bytes.current, 16 * MIB);
 	must_be_sound(pools);
-	gcp_heap_surrender(heap);
+	gcp_heap_release(heap);
 	assert_int_equal(must_stats(pools).private_bytes.current, 0);
 	finish(pools);
 }
@@ -329,10 +329,10 @@ static void a_context_that_goes_leaves_nothing_mapped(void **state)
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, &blocks[0]), 0);
 	fake.unmapping = NULL; /* its work is gone with it */
-	gcp_pool_drop(pools, FAKE_CTX);
+	gcp_pool_reset(pools, FAKE_CTX);
 	assert_int_equal(fake.memory_used, 0);
 	assert_int_equal(gcp_pools_free(pools, blocks[1]), -ENOENT);
-	gcp_heap_surrender(heap);
+	gcp_heap_release(heap);
 	must_alloc(fake_pool(pools), 8 * MIB); /* a new context in the same place */
 	finish(pools);
 }
@@ -352,7 +352,7 @@ static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
 	finish(pools);
 }
 
-/* fence.c, NO NEW WAITS: the page is closed only to be asked. */
+/* fence.c, NO NEW WAITS: the epoch is closed only to be asked. */
 static void
 what_an_allocation_closes_is_no_barrier_before_a_free_closes_more(void **state)
 {
@@ -365,7 +365,7 @@ what_an_allocation_closes_is_no_barrier_before_a_free_closes_more(void **state)
 	pools = fake_pools(&config);
 	for (int i = 0; i < 4; i++)
 		blocks[i] = must_alloc(fake_pool(pools), 3 * MIB);
-	gcp_pools_fences_hold(pools); /* so that these stay in an open page */
+	gcp_pools_fences_hold(pools); /* so that these stay in an open epoch */
 	must_free(pools, blocks[0]);
 	must_free(pools, blocks[2]);
 	gcp_pools_fences_release(pools);

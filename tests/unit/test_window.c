@@ -4,7 +4,7 @@
  */
 #include "fake.h"
 
-#include "../../pool/types.h"
+#include "../../pool/pool_types.h"
 
 #define MIB (1ull << 20)
 
@@ -30,7 +30,7 @@ static void launch(struct gcp_pools *pools, int streams, uint64_t behind, uint64
 }
 
 /* On one stream the host is far ahead of the kernels, on 16 it launches no faster than
- * they are done. Calls for fences may be as dear as they like. */
+ * they are done. Calls for fences may be as expensive as they like. */
 static void launches_from_one_thread_need_no_more_than_the_window(void **state)
 {
 	static const struct {

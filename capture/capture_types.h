@@ -1,0 +1,211 @@
+/*
+ * capture_types.h - the structures of capture/ and their invariants. Included by the
+ * files of capture/ only.
+ *
+ * One lock, tracker->lock, guards all of it. It comes before every lock of
+ * pool/, and is never held over a call of the driver but capture_state,
+ * thread_mode and graph_attach, which never wait.
+ */
+#ifndef GCP_CAPTURE_TYPES_H
+#define GCP_CAPTURE_TYPES_H
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "capture.h"
+
+/* A heap of a graph pool in one context. */
+struct gcp_graph_heap {
+	struct gcp_heap *heap;
+	struct gcp_pool *pool;
+	SLIST_ENTRY(gcp_graph_heap) link;
+};
+
+/* Invariants:
+ *  P1 references == captures + graphs + held
+ *  P2 with no reference there is no heap and no pinned memory
+ * Lives as long as its id may be named: until the tracker's end for those that
+ * the program made, until the last reference goes for others. */
+struct gcp_graph_pool {
+	uint64_t id;
+	bool named;  /* made by the program through gcpool.h */
+	bool eager;  /* of work that need not be captured; route.c */
+	bool shared; /* by captures at the same time, of which one goes on */
+	bool into_existing_graph; /* one of them goes into a graph that was there */
+	uint64_t captures, graphs, held; /* references, by kind; held: by the
+					  * program, or for one allocation */
+	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
+	uint64_t last_capture_id;
+	uint64_t generation; /* times that it lost its last reference */
+	SLIST_HEAD(, gcp_graph_heap) heaps;
+	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
+	TAILQ_ENTRY(gcp_graph_pool) link;
+};
+TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
+
+/* A capture's reference to a graph pool, with one user object on its graph. */
+struct gcp_pool_ref {
+	struct gcp_graph_pool *graph_pool;
+	SLIST_ENTRY(gcp_pool_ref) link;
+};
+
+enum {
+	GCP_END_NODES_MAX = 64, /* nodes that one open end depends on */
+	GCP_FREE_GROUP_NODES_MAX = 128,
+	GCP_FREE_GROUPS_MAX = 8,
+};
+
+/* Where the next captured work may start: a stream or an event. order.c */
+struct gcp_open_end {
+	void *ctx, *handle;
+	bool is_event;
+	uint64_t record; /* of an event: number of the call that recorded it here */
+	bool confirmed;  /* that call has succeeded */
+	size_t count;
+	void *nodes[GCP_END_NODES_MAX];
+	SLIST_ENTRY(gcp_open_end) link;
+};
+
+/* Blocks freed up to a moment, and the nodes that existed then. order.c */
+struct gcp_free_group {
+	uint64_t group;
+	size_t count;
+	void *nodes[GCP_FREE_GROUP_NODES_MAX];
+};
+
+/* A capture under way. */
+struct gcp_capture {
+	void *ctx, *stream;
+	uint64_t id;     /* CUDA's; 0: CUDA would not say, so it may be any */
+	void *graph;     /* CUDA's; NULL if hidden */
+	uint64_t thread; /* that began it: gcp_thread_number */
+	uint64_t begun;  /* when, as gcp_tracker_moment counts */
+	enum gcp_capture_mode mode;
+	bool forked;              /* its order may not be one line any more */
+	bool ending;              /* CUDA may have ended it already: nobody joins */
+	bool order_unknown;       /* its order cannot be known: no proof */
+	bool into_existing_graph; /* a graph that was there: it may follow nothing in it
+				   */
+	bool order_revoked; /* the same, and all that was freed waits for its end */
+	SLIST_HEAD(, gcp_open_end) ends;
+	uint64_t last_group;
+	size_t free_group_count;
+	struct gcp_free_group free_groups[GCP_FREE_GROUPS_MAX]; /* oldest first */
+	struct gcp_graph_pool *shared; /* named by the program, or NULL */
+	SLIST_HEAD(, gcp_pool_ref) pool_refs;
+	/* What the first pool reference takes. Once a capture has begun it cannot be
+	 * refused any more, and one into a shared pool joins it there and then. */
+	struct gcp_pool_ref *spare_pool_ref;
+	struct gcp_graph_release *spare_release;
+	TAILQ_ENTRY(gcp_capture) link;
+};
+TAILQ_HEAD(gcp_capture_list, gcp_capture);
+
+/* What a user object carries: the graph is gone when CUDA destroys it. */
+struct gcp_graph_release {
+	struct gcp_attachment attachment; /* first */
+	struct gcp_tracker *tracker;
+	struct gcp_graph_pool *graph_pool;
+	struct gcp_graph_release *next;
+};
+
+struct gcp_tracker {
+	struct gcp_pools *pools;
+	struct gcp_capture_driver driver;
+	_Atomic uint32_t pending_events; /* captures under way or about to begin, plus
+					    graph releases */
+	_Atomic uint32_t capturing;      /* the captures among them */
+	struct gcp_graph_release
+	    *_Atomic releases; /* graphs that are gone; pushed without lock */
+	/* Written under the lock, before the real call that ends a stream: who finds
+	 * it unchanged under the lock may ask about a stream that was there then. */
+	_Atomic uint64_t streams_gone;
+	pthread_mutex_t lock;
+	uint32_t contexts_ending; /* calls under way that may end a context */
+	struct gcp_capture_list captures;
+	struct gcp_graph_pool_list graph_pools;
+	uint64_t last_pool_id;
+	uint64_t moment; /* counts begins, and records of events beside captures */
+	uint64_t memory_releases; /* memory of graph pools, how often */
+};
+
+/* --- tracker.c ------------------------------------------------------------------- */
+
+/* The calling thread's, from 1 on. Unlike a pthread_t it is never another thread's: a
+ * capture may outlive the thread that began it. */
+uint64_t gcp_thread_number(void);
+
+/* NULL: no memory. The second accepts NULL; it has left its pools by then. */
+struct gcp_capture *gcp_capture_create(void);
+void gcp_capture_destroy(struct gcp_capture *capture);
+bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
+
+/* --- graph_pool.c; tracker->lock is held -------------------------------------------
+ */
+
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eager);
+/* The one that the program made and names so, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
+/* The pool's heap in `pool`, made when needed. -ENOMEM. */
+int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
+			struct gcp_heap **ret_heap);
+/* The pool's pinned memory, made when needed. -ENOMEM, -ENOSYS. */
+int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
+			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set);
+void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
+/* The capture holds a reference of its own, and its graph one. -ENOMEM. */
+int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
+			struct gcp_capture *capture);
+/* Releases the capture's own references. */
+void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
+			       struct gcp_capture *capture);
+/* A reference was released: with the last one the memory is given up. */
+void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
+				 struct gcp_graph_pool *graph_pool);
+
+/* Gives what was freed and waits since the last mark the number `group`.
+ * False: nothing does. */
+bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group);
+/* What was marked up to `group` may be used again at once. */
+void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t group);
+
+/* --- order.c; tracker->lock is held --------------------------------------------------
+ */
+
+void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream);
+/* A stream is going that may have taken part, or a context (NULL: any) has gone with
+ * its streams: with their work the order is lost, and they are not asked any more. */
+void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream);
+void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx);
+void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			       void *ctx, void *stream, void *event, uint64_t record);
+/* It stands for its last place only; if the call failed (`confirmed` false), for all
+ * that it stood for before. */
+void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
+			      uint64_t record, bool confirmed);
+/* Up to `moment`. False: it was no open end of this capture. */
+bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
+			  uint64_t moment);
+void gcp_order_reset(struct gcp_capture *capture);
+/* Releases freed blocks of which the graph proves by now that they may be used
+ * again; `thorough`: searches it for a proof. */
+void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		     bool thorough);
+
+/* --- route.c; tracker->lock is held
+ * --------------------------------------------------- */
+
+/* The graph pool that an allocation of the calling thread belongs to; NULL: to
+ * none. -ENOMEM. */
+int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
+	      struct gcp_graph_pool **ret_graph_pool);
+
+/* The graph pool that is the calling thread's default, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * call_stats.h - what report.c reads of call_stats.c; the hooks need report.h only.
+ */
+#ifndef GCP_INTERPOSE_CALL_STATS_H
+#define GCP_INTERPOSE_CALL_STATS_H
+
+#include <stdint.h>
+
+#include "report.h"
+
+/* Sums over the life of the process. */
+struct gcp_call_stats_sum {
+	uint64_t count, failed; /* calls */
+	uint64_t bytes;         /* of calls that succeeded */
+	uint64_t ns;
+};
+
+void gcp_call_stats_get(enum gcp_counted_call call, struct gcp_call_stats_sum *ret_sum);
+
+/* When gcp_call_stats_begin was first called, or 0. */
+uint64_t gcp_call_stats_start_ns(void);
+
+#endif

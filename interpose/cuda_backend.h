@@ -1,0 +1,32 @@
+/*
+ * cuda_backend.h - the real driver as the rooms pool/ and capture/ want to see it,
+ * and the manners of calling it from inside a hook.
+ */
+#ifndef GCP_INTERPOSE_CUDA_BACKEND_H
+#define GCP_INTERPOSE_CUDA_BACKEND_H
+
+#include <stdbool.h>
+
+#include "../capture/capture.h"
+#include "../pool/driver_table.h"
+#include "symbols.h"
+
+/* Fill the tables from gcp_real; after gcp_resolve_complete. */
+void gcp_driver_fill(struct gcp_driver *ret_driver);
+void gcp_driver_fill_vmm(struct gcp_driver *ret_driver); /* cuda_vmm.c */
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
+
+/* A scope for the library's own calls of the driver: `ctx` is current (NULL: whichever
+ * is), the thread's capture mode is relaxed, so that nothing that happens can
+ * invalidate a capture; leaving puts both and errno back. */
+struct gcp_ctx_scope {
+	int saved_errno;
+	bool pushed;
+	bool relaxed;
+	CUstreamCaptureMode mode;
+};
+
+CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx);
+void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
+
+#endif

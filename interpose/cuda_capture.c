@@ -1,0 +1,186 @@
+/*
+ * cuda_capture.c - what capture/ asks the driver: the state of captures, the
+ * order of captured nodes, and user objects on graphs. Called with its lock held;
+ * takes none, never waits for the device, and runs in the relaxed capture mode.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cuda_backend.h"
+#include "resolve.h"
+
+/* --- captures ---------------------------------------------------------------- */
+
+static int driver_capture_state(void *ctx, void *stream,
+				struct gcp_capture_state *ret_state)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	struct gcp_ctx_scope scope;
+	CUgraph graph = NULL;
+	cuuint64_t id = 0;
+
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_real.cuStreamGetCaptureInfo_v3)
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id,
+							    &graph, NULL, NULL, NULL);
+	else if (gcp_real.cuStreamGetCaptureInfo_v2)
+		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, &id,
+							    &graph, NULL, NULL);
+	else if (gcp_real.cuStreamGetCaptureInfo)
+		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	else
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	gcp_ctx_scope_end(&scope);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*ret_state = (struct gcp_capture_state){
+	    .active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE,
+	    .invalidated = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+	    .id = id,
+	    .graph = graph,
+	};
+	return 0;
+}
+
+/* Edges with data are refused to those who cannot hear of them (LOSSY_QUERY), so
+ * there is room for them, though only the nodes count here. */
+enum { EDGES_ON_STACK = 128 };
+
+static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	const struct CUgraphEdgeData_st *edges = NULL;
+	const CUgraphNode *nodes = NULL;
+	size_t room = *count, found = 0;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_real.cuStreamGetCaptureInfo_v3)
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL,
+							    &nodes, &edges, &found);
+	else
+		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL,
+							    &nodes, &found);
+	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+		/* Theirs only until the next call on the stream. */
+		for (size_t i = 0; i < found && i < room; i++)
+			ret_nodes[i] = nodes[i];
+	} else if (result == CUDA_SUCCESS) {
+		result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
+	}
+	gcp_ctx_scope_end(&scope);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*count = found;
+	return found > room ? -ERANGE : 0;
+}
+
+static int driver_node_dependencies_v2(CUgraphNode node, CUgraphNode *nodes,
+				       size_t *count)
+{
+	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
+	CUresult result;
+
+	if (*count > EDGES_ON_STACK)
+		edges = malloc(*count * sizeof(*edges));
+	if (!edges)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gcp_real.cuGraphNodeGetDependencies_v2(node, nodes, edges, count);
+	if (edges != few)
+		free(edges);
+	return result;
+}
+
+static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
+{
+	bool second = gcp_real.cuGraphNodeGetDependencies_v2 != NULL;
+	size_t room = *count, found = 0;
+	struct gcp_ctx_scope scope;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = second ? (int)gcp_real.cuGraphNodeGetDependencies_v2(node, NULL, NULL,
+								      &found)
+			: (int)gcp_real.cuGraphNodeGetDependencies(node, NULL, &found);
+	*count = found;
+	if (result == 0 && found > room)
+		result = -ERANGE;
+	else if (result == 0 && found > 0)
+		result = second ? driver_node_dependencies_v2(
+				      node, (CUgraphNode *)ret_nodes, &found)
+				: (int)gcp_real.cuGraphNodeGetDependencies(
+				      node, (CUgraphNode *)ret_nodes, &found);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_thread_mode(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int saved = errno, result = GCP_CAPTURE_GLOBAL;
+
+	if (gcp_real.cuThreadExchangeStreamCaptureMode &&
+	    gcp_real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+		result = (int)mode;
+		gcp_real.cuThreadExchangeStreamCaptureMode(&mode);
+	}
+	errno = saved;
+	return result;
+}
+
+static void attachment_end(void *data)
+{
+	struct gcp_attachment *attachment = data;
+
+	attachment->destroy(attachment);
+}
+
+/* Releasing a user object that found no graph runs its destructor too, then or on
+ * another thread a little later: it is that which discards the attachment. */
+static int driver_graph_attach(void *graph, struct gcp_attachment *attachment)
+{
+	CUuserObject object = NULL;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (!gcp_real.cuUserObjectCreate || !gcp_real.cuGraphRetainUserObject ||
+	    !gcp_real.cuUserObjectRelease) {
+		attachment->discard(attachment);
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuUserObjectCreate(&object, attachment, attachment_end, 1,
+					     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+	if (result != CUDA_SUCCESS) {
+		attachment->discard(attachment);
+	} else {
+		result = gcp_real.cuGraphRetainUserObject(graph, object, 1,
+							  CU_GRAPH_USER_OBJECT_MOVE);
+		if (result != CUDA_SUCCESS) {
+			attachment->destroy = attachment->discard;
+			gcp_real.cuUserObjectRelease(object, 1);
+		}
+	}
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
+{
+	*ret_driver = (struct gcp_capture_driver){
+	    .capture_state = driver_capture_state,
+	    .thread_mode = driver_thread_mode,
+	    .graph_attach = driver_graph_attach,
+	};
+	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
+		ret_driver->stream_ends = driver_stream_ends;
+	if (gcp_real.cuGraphNodeGetDependencies_v2 ||
+	    gcp_real.cuGraphNodeGetDependencies)
+		ret_driver->node_dependencies = driver_node_dependencies;
+}

@@ -1,0 +1,29 @@
+/*
+ * fence_all.h - all-context fences: an event in every context of the process, for
+ * pinned memory, which every context can use. Filled into the driver table by
+ * cuda_backend.c; contexts.c reports the ends of contexts.
+ */
+#ifndef GCP_INTERPOSE_FENCE_ALL_H
+#define GCP_INTERPOSE_FENCE_ALL_H
+
+#include <stdbool.h>
+
+#include "symbols.h"
+
+/* As driver.h says. */
+int gcp_fence_all_create(void **ret_fence);
+void gcp_fence_all_destroy(void *fence);
+int gcp_fence_all_record(void *fence);
+int gcp_fence_all_query(void *fence);
+int gcp_fence_all_wait(void *fence, void *ctx);
+
+/* The context is about to be destroyed: its events are not touched any more, and
+ * count as pending. NULL: nothing happens. */
+void gcp_fence_all_context_ending(CUcontext ctx);
+/* The real call returned. `gone`: they count as done, for good. */
+void gcp_fence_all_context_ended(CUcontext ctx, bool gone);
+
+/* In the child of a fork. */
+void gcp_fence_all_after_fork(void);
+
+#endif

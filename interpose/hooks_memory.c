@@ -1,0 +1,361 @@
+/*
+ * hooks_memory.c - the hooks that allocate and free device memory.
+ *
+ * A hit asks CUDA for the current context and nothing else. Whatever is not
+ * ours, or not sure, goes to the real function untouched.
+ */
+#include "cuda_backend.h"
+#include "hooks.h"
+#include "process_life.h"
+#include "hooks_memory.h"
+#include "pitch.h"
+#include "report.h"
+#include "streams.h"
+
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_BYTES_MAX ((size_t)1 << 46)
+
+/* --- passing through ----------------------------------------------------------- */
+
+/* What count mode wants to know of the current context. */
+static CUcontext memory_here(int *ret_device)
+{
+	CUcontext ctx = NULL;
+	CUdevice device = -1;
+
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
+	    gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		ctx = NULL;
+	*ret_device = device;
+	return ctx;
+}
+
+static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint64_t ns)
+{
+	CUcontext ctx;
+	int device;
+
+	if (result != CUDA_SUCCESS || gcp_process_run_mode() != GCP_RUN_COUNT)
+		return;
+	ctx = memory_here(&device);
+	if (ctx)
+		gcp_call_stats_alloc(ctx, device, ptr, bytes, ns);
+}
+
+CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	uint64_t start = gcp_call_stats_clock();
+	CUresult result;
+	uint64_t ns;
+
+	/* With a second chance when memory is out, as passthrough_alloc.c. */
+	do
+		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
+	while (gcp_passthrough_reclaim(result));
+	ns = gcp_call_stats_clock() - start;
+	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
+	memory_counted(result, ret_ptr ? *ret_ptr : 0, bytes, ns);
+	return result;
+}
+
+CUresult gcp_memory_pass_free(CUdeviceptr ptr)
+{
+	uint64_t start = gcp_call_stats_clock();
+	CUresult result = gcp_real.cuMemFree_v2(ptr);
+
+	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT)
+		gcp_call_stats_free(ptr, gcp_call_stats_clock() - start);
+	return result;
+}
+
+/* --- allocate ----------------------------------------------------------------- */
+
+/* The pool could not: the host is out of memory. Plain memory will do, but not for
+ * a capture: no graph would keep it, and to free it would destroy the capture. */
+static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (gcp_process_capturing())
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gcp_ctx_scope_begin(&scope, NULL);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_memory_pass_alloc(ret_ptr, bytes);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_pool *pool;
+	gcp_addr addr;
+	int result;
+
+	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
+	    bytes > GCP_BYTES_MAX)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	pool = gcp_process_pool();
+	gcp_thread.runtime_confirmed =
+	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
+	if (!pool)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	result = gcp_memory_alloc(pool, bytes, &addr);
+	if (__builtin_expect(result < 0, 0))
+		return memory_pass_relaxed(ret_ptr, bytes);
+	if (result == 0)
+		*ret_ptr = addr;
+	return (CUresult)result;
+}
+
+/* Whether memory of now would belong to a capture: a small block tells. */
+static bool pitch_is_captured(struct gcp_pool *pool)
+{
+	struct gcp_block_info info;
+	bool captured;
+	gcp_addr addr;
+
+	if (!gcp_process_capturing())
+		return false;
+	if (gcp_memory_alloc(pool, 1, &addr) != 0)
+		return true;
+	captured = gcp_pools_find(gcp_process.pools, addr, &info) != 0 || info.heap;
+	gcp_memory_free(addr);
+	return captured;
+}
+
+/* The same for rows; the first ones of a device are also how the pitch is learnt.
+ * CUDA gives no memory for an element that it does not know. */
+static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
+				   size_t *ret_pitch, size_t width, size_t height,
+				   unsigned int element)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (gcp_pitch_known(element) && pitch_is_captured(pool))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	do {
+		result = gcp_ctx_scope_begin(&scope, NULL);
+		if (result != CUDA_SUCCESS)
+			return result;
+		result = gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		gcp_ctx_scope_end(&scope);
+	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
+	return result;
+}
+
+/* Rows of the pitch that CUDA itself would choose, out of the pool. */
+CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
+				     size_t width, size_t height, unsigned int element)
+{
+	size_t pitch = 0, bytes = 0;
+	struct gcp_pool *pool = NULL;
+	gcp_addr addr;
+	int result;
+
+	if (gcp_process_started_mode() == GCP_RUN_POOL && ret_ptr && ret_pitch &&
+	    width && height)
+		pool = gcp_process_pool();
+	if (!pool)
+		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	pitch = gcp_pitch_of(width, element);
+	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
+	    bytes > GCP_BYTES_MAX)
+		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
+					  element);
+	result = gcp_memory_alloc(pool, bytes, &addr);
+	if (result < 0)
+		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
+					  element);
+	if (result == 0)
+		*ret_ptr = addr;
+	*ret_pitch = pitch; /* CUDA says it even when memory is out */
+	return (CUresult)result;
+}
+
+/* --- free --------------------------------------------------------------------- */
+
+/* A thread that only frees caches blocks too. */
+int gcp_memory_free(gcp_addr addr)
+{
+	if (__builtin_expect(!gcp_thread.exit_registered, 0))
+		gcp_process_watch_thread();
+	return gcp_pools_free(gcp_process.pools, addr);
+}
+
+static CUresult memory_freed(CUdeviceptr ptr, int result)
+{
+	if (result == -ENOENT)
+		return gcp_memory_pass_free(ptr);
+	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+}
+
+CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
+{
+	int result = -ENOENT;
+
+	if (ptr && gcp_process_pooling())
+		result = gcp_memory_free(ptr);
+	return memory_freed(ptr, result);
+}
+
+/* In a scope of the context. An event recorded now: the stream alone may be idle, and
+ * its next work, as this free, have to come after that of the default stream. */
+static CUresult memory_wait_event(CUstream stream)
+{
+	CUevent event = NULL;
+	CUresult result;
+
+	if (!gcp_real.cuEventCreate || !gcp_real.cuEventRecord ||
+	    !gcp_real.cuEventSynchronize || !gcp_real.cuEventDestroy_v2)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventRecord(event, stream);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuEventSynchronize(event);
+	gcp_real.cuEventDestroy_v2(event);
+	/* Of a context that this driver cannot tell us. */
+	if (result == CUDA_ERROR_INVALID_HANDLE && gcp_real.cuStreamSynchronize)
+		result = gcp_real.cuStreamSynchronize(stream);
+	return result;
+}
+
+/* The context of `stream` has other streams than the block's, and the block's epoch
+ * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
+ * for there is no epoch of that other context to free the block into. Two ways without
+ * a wait were weighed: to make a stream of the block's own context wait for this one
+ * would make each synchronisation there wait for it as well; and to hold the block
+ * until an event on this stream is done needs books of blocks that are in no epoch,
+ * which outlive either context in the right order. */
+static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = memory_wait_event(stream);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* Makes `stream` done with a block of `owner`, unless the epoch that the block is
+ * freed into covers it: that of the same context, or of a green one's primary. */
+static CUresult memory_detach_stream(CUstream stream, void *owner)
+{
+	CUcontext ctx = NULL, home = NULL;
+	CUresult result;
+	int device;
+
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		result = gcp_real.cuCtxGetCurrent(&ctx);
+	else
+		result = gcp_real.cuStreamGetCtx(stream, &ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
+		return CUDA_SUCCESS;
+	return memory_wait_stream(ctx, stream);
+}
+
+/* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,
+ * measured). */
+static CUresult memory_refuse_captured(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result;
+	cuuint64_t id;
+
+	if (!gcp_tracker_capturing(gcp_process.tracker) ||
+	    !gcp_real.cuStreamGetCaptureInfo)
+		return CUDA_SUCCESS;
+	result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
+ * 580, measured). A block of ours goes to the open epoch, whose fence covers this
+ * stream as it covers all others of its context. The real function must not see
+ * it, live or not: where a block begins a driver allocation, that would go. */
+static CUresult memory_free_here(CUdeviceptr ptr, CUstream stream, void *owner)
+{
+	CUresult result = memory_refuse_captured(stream);
+
+	if (result == CUDA_SUCCESS)
+		result = memory_detach_stream(stream, owner);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!gcp_thread.exit_registered)
+		gcp_process_watch_thread();
+	return memory_freed(ptr, gcp_pools_free_async(gcp_process.pools, ptr));
+}
+
+static CUresult memory_free_async(CUresult (*real)(CUdeviceptr, CUstream),
+				  CUdeviceptr ptr, CUstream stream, bool per_thread)
+{
+	int known = -ENOENT;
+	void *owner = NULL;
+	CUresult result;
+	uint64_t start;
+
+	if (ptr && gcp_process_pooling())
+		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
+	if (known == 0)
+		return memory_free_here(ptr, gcp_stream_named(stream, per_thread),
+					owner);
+	if (known != -ENOENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	start = gcp_call_stats_clock();
+	result = real(ptr, stream);
+	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
+	return result;
+}
+
+CUresult gcp_hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+	return memory_free_async(gcp_real.cuMemFreeAsync, ptr, stream, false);
+}
+
+CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+{
+	return memory_free_async(gcp_real.cuMemFreeAsync_ptsz, ptr, stream, true);
+}
+
+/* --- how much there is ---------------------------------------------------------- */
+
+/* What the pools could give back counts as free: programs size their own
+ * caches by this. */
+CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+{
+	uint64_t start = gcp_call_stats_clock(), reclaimable;
+	size_t available = 0, total = 0;
+	CUresult result;
+
+	if (!ret_free || !ret_total)
+		return gcp_real.cuMemGetInfo_v2(ret_free, ret_total);
+	result = gcp_real.cuMemGetInfo_v2(&available, &total);
+	gcp_call_stats_add(GCP_COUNTED_mem_get_info, start, 0, result);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_process_pooling() && gcp_process_pool()) {
+		gcp_tracker_collect(gcp_process.tracker);
+		reclaimable =
+		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device);
+		available = reclaimable < total - available
+				? available + (size_t)reclaimable
+				: total;
+	}
+	*ret_free = available;
+	*ret_total = total;
+	return CUDA_SUCCESS;
+}

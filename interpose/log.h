@@ -1,0 +1,68 @@
+/*
+ * log.h - what the library says to people: one line for each message, on
+ * stderr or in the log file.
+ *
+ * Called from every file of interpose/, with any lock held, in any thread, also
+ * at exit and in a forked child. Never allocates, never uses stdio, never
+ * changes errno, never calls CUDA. A message that a message causes is dropped.
+ */
+#ifndef GCP_INTERPOSE_LOG_H
+#define GCP_INTERPOSE_LOG_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* In the order of GCPOOL_LOG's choices. */
+enum gcp_log_level {
+	GCP_LOG_OFF,
+	GCP_LOG_ERROR,
+	GCP_LOG_WARNING,
+	GCP_LOG_INFO,
+	GCP_LOG_DEBUG,
+};
+
+/* A line longer than this is cut; a path longer than this is refused. */
+enum { GCP_LINE_MAX = 1024, GCP_PATH_MAX = 1024 };
+
+/* The same line of code says no more than this many messages, below debug. */
+enum { GCP_LOG_REPEATS_MAX = 10 };
+
+/* What is said, and where. `file` may be empty (stderr) and hold %p (the
+ * process id); it is opened for each message, so that it can be rotated, and
+ * so that a program that closes all descriptors loses nothing. */
+void gcp_log_setup(enum gcp_log_level level, const char *file);
+
+/* Says "libgcpool[pid]: " and the formatted line. */
+void gcp_log(enum gcp_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Whether a message of that level would be said. One relaxed load. */
+bool gcp_log_wanted(enum gcp_log_level level);
+
+/* --- text into a buffer, for reports ----------------------------------------- */
+
+/* Invariant: length < capacity, bytes[length] == 0; what does not fit is
+ * dropped and `cut` set. */
+struct gcp_text {
+	char *bytes;
+	size_t capacity; /* bytes */
+	size_t length;   /* bytes, without the closing zero */
+	bool cut;
+};
+
+void gcp_text_init(struct gcp_text *text, char *bytes, size_t capacity);
+void gcp_text_add(struct gcp_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
+
+/* Writes all of it, whatever write(2) takes at a time. */
+void gcp_text_write(const struct gcp_text *text, int fd);
+
+/* Opens `pattern` for appending, with %p replaced by the process id; "" gives
+ * stderr. Returns a descriptor to close with gcp_file_close, or -1. */
+int gcp_file_open(const char *pattern);
+void gcp_file_close(int fd);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * passthrough_alloc.c - the hooks on functions that create memory of other kinds:
+ * managed, stream-ordered, arrays, virtual memory. They pass through;
+ * when memory is out, the pools give theirs back, and the call gets a second
+ * chance for as long as that helps. The last result is the program's.
+ */
+#include "hooks.h"
+#include "process_life.h"
+#include "hooks_memory.h"
+#include "report.h"
+
+/* First the current device, then any: pinned memory has no device, and cuMemCreate
+ * names its own. Then pinned memory, which managed memory may be short of; and then
+ * what graphs have held that are gone since. */
+bool gcp_passthrough_reclaim(CUresult result)
+{
+	CUdevice device;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
+		return false;
+	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	    gcp_pools_reclaim(gcp_process.pools, device) > 0)
+		return true;
+	if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
+	    gcp_pinned_trim(gcp_process.pools, 0) > 0)
+		return true;
+	while (gcp_tracker_reclaim(gcp_process.tracker))
+		if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
+		    gcp_pinned_trim(gcp_process.pools, 0) > 0)
+			return true;
+	return false;
+}
+
+/* Which statistics a call belongs to, and the bytes it asks for. */
+#define GCP_COUNTED_OF_cuMemAllocManaged       GCP_COUNTED_mem_alloc_managed, bytes
+#define GCP_COUNTED_OF_cuMemAllocAsync         GCP_COUNTED_mem_alloc_async, bytes
+#define GCP_COUNTED_OF_cuMemAllocAsync_ptsz    GCP_COUNTED_mem_alloc_async, bytes
+#define GCP_COUNTED_OF_cuMemAllocFromPoolAsync GCP_COUNTED_mem_alloc_from_pool, bytes
+#define GCP_COUNTED_OF_cuMemAllocFromPoolAsync_ptsz                                    \
+	GCP_COUNTED_mem_alloc_from_pool, bytes
+#define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes
+#define GCP_COUNTED_OF_cuArrayCreate_v2       GCP_COUNTED_array_create, 0
+#define GCP_COUNTED_OF_cuArray3DCreate_v2     GCP_COUNTED_array_create, 0
+#define GCP_COUNTED_OF_cuMipmappedArrayCreate GCP_COUNTED_array_create, 0
+
+static void creators_count(uint64_t start, CUresult result,
+			   enum gcp_counted_call call_stats, uint64_t bytes)
+{
+	gcp_call_stats_add(call_stats, start, bytes, (int)result);
+}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		uint64_t start;                                                        \
+		CUresult result;                                                       \
+                                                                                       \
+		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
+			return gcp_real.name arguments;                                \
+		start = gcp_call_stats_clock();                                        \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (gcp_passthrough_reclaim(result));                               \
+		creators_count(start, result, GCP_COUNTED_OF_##name);                  \
+		return result;                                                         \
+	}
+GCP_HOOKS_CREATORS(GCP_X)

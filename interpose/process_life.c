@@ -1,0 +1,172 @@
+/*
+ * process_life.c - see process_life.h. Nothing here runs at load: the first hook that
+ * allocates calls gcp_process_start, which holds start_lock and makes no CUDA call. At
+ * exit nothing is freed and no CUDA call is made: the driver may be gone already.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "contexts.h"
+#include "cuda_backend.h"
+#include "elfwalk.h"
+#include "process_life.h"
+#include "log.h"
+#include "report.h"
+#include "resolve.h"
+#include "unknown_capture.h"
+
+struct gcp_process gcp_process;
+
+__thread struct gcp_thread gcp_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Thread exit: pthread_key_create and pthread_setspecific, which are in
+ * libpthread before glibc 2.34 and therefore looked up. */
+static pthread_key_t exit_key;
+static int (*exit_key_set)(pthread_key_t, const void *);
+
+static enum gcp_run_mode start_pooling(void);
+static void exit_key_create(void);
+
+enum gcp_run_mode gcp_process_start(void)
+{
+	enum gcp_run_mode mode;
+
+	pthread_mutex_lock(&start_lock);
+	mode = gcp_process_run_mode();
+	if (mode == GCP_RUN_FRESH) {
+		gcp_call_stats_begin();
+		gcp_options_read(&gcp_process.options);
+		if (gcp_process.options.mode == GCP_MODE_POOL)
+			mode = start_pooling();
+		else if (gcp_process.options.mode == GCP_MODE_COUNT)
+			mode = GCP_RUN_COUNT;
+		else
+			mode = GCP_RUN_PASSIVE;
+		atomic_store(&gcp_process.run_mode, mode);
+		gcp_unknown_capture_hold();
+	}
+	pthread_mutex_unlock(&start_lock);
+	return mode;
+}
+
+static enum gcp_run_mode start_pooling(void)
+{
+	struct gcp_capture_driver capture_driver;
+	struct gcp_driver driver;
+	int result;
+
+	if (!gcp_resolve_complete()) {
+		gcp_log(GCP_LOG_WARNING,
+			"the CUDA driver lacks functions that libgcpool needs, "
+			"passing every call through");
+		return GCP_RUN_PASSIVE;
+	}
+	gcp_driver_fill(&driver);
+	if (gcp_process.options.pool.vmm && !driver.vm_reserve)
+		gcp_log(GCP_LOG_WARNING,
+			"the CUDA driver has no virtual memory management, using "
+			"ordinary segments");
+	gcp_driver_fill_capture(&capture_driver);
+	result =
+	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);
+	if (result == 0)
+		result = gcp_tracker_create(gcp_process.pools, &capture_driver,
+					    &gcp_process.tracker);
+	if (result != 0) {
+		gcp_log(GCP_LOG_ERROR,
+			"cannot set up the pools (error %d), "
+			"passing every call through",
+			-result);
+		return GCP_RUN_PASSIVE;
+	}
+	gcp_process.pending_events = gcp_tracker_pending_events(gcp_process.tracker);
+	exit_key_create();
+	return GCP_RUN_POOL;
+}
+
+/* --- threads ------------------------------------------------------------------ */
+
+static void thread_exit(void *data)
+{
+	(void)data;
+	gcp_thread.exit_registered = false;
+	gcp_thread.ctx = NULL;
+	gcp_thread.runtime_confirmed = 0;
+	if (gcp_process_pooling())
+		gcp_pools_thread_exit(gcp_process.pools);
+}
+
+static void exit_key_create(void)
+{
+	int (*create)(pthread_key_t *, void (*)(void *));
+
+	*(void **)&create = gcp_elf_libc_symbol("pthread_key_create");
+	if (create && create(&exit_key, thread_exit) == 0)
+		*(void **)&exit_key_set = gcp_elf_libc_symbol("pthread_setspecific");
+}
+
+void gcp_process_watch_thread(void)
+{
+	if (!gcp_thread.exit_registered && exit_key_set)
+		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
+}
+
+struct gcp_pool *gcp_process_pool_find(CUcontext ctx)
+{
+	uint64_t generation =
+	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	struct gcp_pool *pool = NULL;
+	CUcontext home;
+	int device = -1;
+
+	gcp_process_watch_thread();
+	if (gcp_unknown_capture_seen() || !gcp_contexts_home(ctx, &home, &device) ||
+	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
+		pool = NULL;
+	gcp_thread.ctx = ctx;
+	gcp_thread.pool = pool;
+	gcp_thread.device = device;
+	gcp_thread.generation = generation;
+	return pool;
+}
+
+/* --- fork --------------------------------------------------------------------- */
+
+/* CUDA does not work in the child of a process that has used it: everything
+ * passes through, and whatever plain CUDA says is said. Where the parent had
+ * not allocated yet, the child is as good as new but for locks. */
+static void fork_child(void)
+{
+	gcp_contexts_after_fork();
+	gcp_unknown_capture_after_fork();
+	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
+		pthread_mutex_init(&start_lock, NULL);
+		gcp_resolve_after_fork();
+	} else {
+		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
+		atomic_fetch_add(&gcp_contexts_generation, 1); /* nobody is sure */
+	}
+}
+
+void gcp_process_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, fork_child);
+}
+
+/* --- exit --------------------------------------------------------------------- */
+
+__attribute__((destructor)) static void life_end(void)
+{
+	enum gcp_run_mode mode = gcp_process_run_mode();
+	int saved = errno;
+
+	if (mode == GCP_RUN_POOL)
+		gcp_tracker_collect(gcp_process.tracker);
+	if (mode == GCP_RUN_POOL || mode == GCP_RUN_COUNT)
+		gcp_report_exit(&gcp_process.options, gcp_process.pools);
+	errno = saved;
+}

@@ -1,0 +1,131 @@
+/*
+ * report_pinned.c - what the report says of pinned host memory. See report.h.
+ *
+ * Every gauge, counter and call of pool.h appears by itself, as in report.c.
+ */
+#include <string.h>
+
+#include "report.h"
+
+#define ULL(number) ((unsigned long long)(number))
+#define MIB(bytes)  ((double)(bytes) / (1 << 20))
+
+static uint64_t mean_ns(const struct gcp_pinned_time *time)
+{
+	return time->count ? time->total_ns / time->count : 0;
+}
+
+/* --- text ---------------------------------------------------------------------- */
+
+static void gauge_text(const char *name, const char *meaning,
+		       const struct gcp_gauge *gauge, struct gcp_text *text)
+{
+	if (gauge->allocated == 0 && gauge->peak == 0)
+		return;
+	if (strstr(name, "_bytes"))
+		gcp_text_add(text, "  %-17s %10.1f %10.1f %12.1f %12.1f  MiB %s\n",
+			     name, MIB(gauge->current), MIB(gauge->peak),
+			     MIB(gauge->allocated), MIB(gauge->freed), meaning);
+	else
+		gcp_text_add(text, "  %-17s %10llu %10llu %12llu %12llu  %s\n", name,
+			     ULL(gauge->current), ULL(gauge->peak),
+			     ULL(gauge->allocated), ULL(gauge->freed), meaning);
+}
+
+static void time_text(const char *name, const struct gcp_pinned_time *time,
+		      struct gcp_text *text)
+{
+	if (time->count > 0)
+		gcp_text_add(text, "    %-17s %8llu %10.3f %12.3f %12.3f %12.3f\n",
+			     name, ULL(time->count), (double)time->total_ns / 1e6,
+			     (double)mean_ns(time) / 1e3, (double)time->min_ns / 1e3,
+			     (double)time->max_ns / 1e3);
+}
+
+static void buckets_text(const struct gcp_pinned_stats *stats, struct gcp_text *text)
+{
+	gcp_text_add(text, "  blocks (held) from a power of two on:");
+	for (int i = 0; i < GCP_PINNED_POWERS; i++)
+		if (stats->bucket_allocation[i])
+			gcp_text_add(text, "  2^%d: %llu (%llu)", i,
+				     ULL(stats->bucket_allocation[i]),
+				     ULL(stats->bucket_active[i]));
+	gcp_text_add(text, "\n");
+}
+
+void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text *text)
+{
+	if (stats->hits + stats->misses == 0)
+		return;
+	gcp_text_add(text, "%-19s %10s %10s %12s %12s\n", "pinned memory", "current",
+		     "peak", "allocated", "freed");
+#define GCP_X(name, meaning) gauge_text(#name, meaning, &stats->name, text);
+	GCP_PINNED_GAUGES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning)                                                           \
+	if (stats->name)                                                               \
+		gcp_text_add(text, "  %-17s %10llu  %s\n", #name, ULL(stats->name),    \
+			     meaning);
+	GCP_PINNED_COUNTERS(GCP_X)
+#undef GCP_X
+	gcp_text_add(text, "  driver calls %16s %10s %12s %12s %12s\n", "count", "ms",
+		     "us each", "us least", "us most");
+#define GCP_X(name) time_text(#name, &stats->name, text);
+	GCP_PINNED_CALLS(GCP_X)
+#undef GCP_X
+	buckets_text(stats, text);
+}
+
+/* --- JSON ---------------------------------------------------------------------- */
+
+static void counts_json(const char *name, const uint64_t counts[GCP_PINNED_POWERS],
+			struct gcp_text *text)
+{
+	const char *comma = "";
+
+	gcp_text_add(text, ", \"%s\": {", name);
+	for (int i = 0; i < GCP_PINNED_POWERS; i++) {
+		if (!counts[i])
+			continue;
+		gcp_text_add(text, "%s\"%llu\": %llu", comma, 1ull << i,
+			     ULL(counts[i]));
+		comma = ", ";
+	}
+	gcp_text_add(text, "}");
+}
+
+void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text *text)
+{
+	const char *comma = "";
+
+	gcp_text_add(text, "{");
+#define GCP_X(name, meaning)                                                           \
+	gcp_text_add(text,                                                             \
+		     "%s\"%s\": {\"current\": %llu, \"peak\": %llu, "                  \
+		     "\"allocated\": %llu, \"freed\": %llu}",                          \
+		     comma, #name, ULL(stats->name.current), ULL(stats->name.peak),    \
+		     ULL(stats->name.allocated), ULL(stats->name.freed));              \
+	comma = ", ";
+	GCP_PINNED_GAUGES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning)                                                           \
+	gcp_text_add(text, ", \"%s\": %llu", #name, ULL(stats->name));
+	GCP_PINNED_COUNTERS(GCP_X)
+#undef GCP_X
+	gcp_text_add(text, ", \"driver_calls\": {");
+	comma = "";
+#define GCP_X(name)                                                                    \
+	gcp_text_add(text,                                                             \
+		     "%s\"%s\": {\"count\": %llu, \"ns\": %llu, \"mean_ns\": %llu, "   \
+		     "\"min_ns\": %llu, \"max_ns\": %llu}",                            \
+		     comma, #name, ULL(stats->name.count), ULL(stats->name.total_ns),  \
+		     ULL(mean_ns(&stats->name)), ULL(stats->name.min_ns),              \
+		     ULL(stats->name.max_ns));                                         \
+	comma = ", ";
+	GCP_PINNED_CALLS(GCP_X)
+#undef GCP_X
+	gcp_text_add(text, "}");
+	counts_json("bucket_allocation", stats->bucket_allocation, text);
+	counts_json("bucket_active", stats->bucket_active, text);
+	gcp_text_add(text, "}");
+}

@@ -1,0 +1,14 @@
+/*
+ * third_party_dma.h - whether someone outside of CUDA's queues may write into device
+ * memory: a network card, or a driver mapping of it into the CPU.
+ */
+#ifndef GCP_INTERPOSE_THIRD_PARTY_DMA_H
+#define GCP_INTERPOSE_THIRD_PARTY_DMA_H
+
+#include <stdbool.h>
+
+/* Looks through the loaded libraries again only when more were loaded since.
+ * Once true it stays true. Never waits, holds the loader's list lock shortly. */
+bool gcp_third_party_dma_present(void);
+
+#endif

@@ -1,0 +1,143 @@
+/*
+ * driver_table.h - all that pool/ knows of CUDA: a table of functions.
+ *
+ * interpose/ fills it with the real driver; unit tests fill it with a driver
+ * of their own, so that memory, time and failure are the test's to decide.
+ *
+ * Every function returns 0 (good), a value > 0 (the driver's own CUresult,
+ * handed on untouched) or, where it says so, a value < 0 (our -errno).
+ * Every function may be called with any context current and from any thread,
+ * and leaves the thread's current context, capture mode and errno as they
+ * were. Those that CUDA forbids during a capture run in the relaxed capture
+ * mode, so that they never invalidate the capture of the calling thread.
+ */
+#ifndef GCP_POOL_DRIVER_TABLE_H
+#define GCP_POOL_DRIVER_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A device address (CUdeviceptr). */
+typedef uint64_t gcp_addr;
+
+/* CUresult values that the rooms have to tell apart (asserted equal to those
+ * of cuda.h in interpose/). */
+enum {
+	GCP_CUDA_INVALID_VALUE = 1,
+	GCP_CUDA_OUT_OF_MEMORY = 2,
+	GCP_CUDA_NOT_READY = 600,
+};
+
+struct gcp_driver {
+	/* --- memory --------------------------------------------------------- */
+
+	/* Allocates `bytes` of device memory in context `ctx`.
+	 * Does not wait for the device. */
+	int (*mem_alloc)(void *ctx, uint64_t bytes, gcp_addr *ret_addr);
+
+	/* Frees what mem_alloc gave. Returns only when all work submitted to
+	 * `ctx` before the call is done (facts: "What cudaFree really does"). */
+	int (*mem_free)(void *ctx, gcp_addr addr);
+
+	/* Asks the driver's own stream-ordered and graph pools of the context's
+	 * device to give back what they cache. Best effort. */
+	void (*mem_trim)(void *ctx);
+
+	/* --- virtual memory --------------------------------------------------- */
+	/* Absent (NULL vm_reserve) where the driver has none. None of these waits
+	 * for the device, and none is ordered with its work by anything: whoever
+	 * unmaps knows that all work on the addresses is done. Sizes and addresses
+	 * are multiples of the granularity. Memory lives until it is released, also
+	 * when the context it was made for is gone. */
+
+	/* Whether the device has virtual memory; its granularity, and how much
+	 * memory there is, in bytes. */
+	bool (*vm_device)(int device, uint64_t *ret_granularity, uint64_t *ret_memory);
+
+	/* Sets addresses aside, with nothing behind them, and gives them back. */
+	int (*vm_reserve)(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr);
+	int (*vm_unreserve)(gcp_addr addr, uint64_t bytes);
+
+	/* Makes physical memory of device `device`, and gives it back. Released
+	 * memory that is still mapped goes when it is unmapped. */
+	int (*vm_create)(int device, uint64_t bytes, uint64_t *ret_handle);
+	int (*vm_release)(uint64_t handle);
+
+	/* Puts all of `handle`, which has `bytes`, behind addresses that have
+	 * nothing behind them. Nobody may touch them before vm_open. */
+	int (*vm_map)(gcp_addr addr, uint64_t bytes, uint64_t handle);
+	/* Gives `device`, and those that are its peers in this process, access to
+	 * mapped addresses. -EACCES: only `device` has it, a peer is refused. */
+	int (*vm_open)(int device, gcp_addr addr, uint64_t bytes);
+	/* Takes whole mappings away. */
+	int (*vm_unmap)(gcp_addr addr, uint64_t bytes);
+
+	/* --- fences --------------------------------------------------------- */
+	/* Absent (NULL fence_record) on drivers before 12.5: the pool then uses
+	 * ctx_sync instead, which is slower and equally safe. */
+
+	/* Creates an event that can fence `ctx`. */
+	int (*fence_create)(void *ctx, void **ret_fence);
+	void (*fence_destroy)(void *fence);
+
+	/* Records the event behind ALL work submitted to `ctx` so far, on every
+	 * stream. Does not wait and holds nothing back.
+	 * FORBIDDEN while any stream of `ctx` captures. */
+	int (*fence_record)(void *ctx, void *fence);
+
+	/* Holds back ALL later work of EVERY live context of this process until
+	 * the fence is done. Does not block the host.
+	 * alone: only if the process has no more than one context; if one would have
+	 * to wait for another: -EXDEV, and none waits.
+	 * FORBIDDEN while any stream of the process captures. */
+	int (*fence_order)(void *fence, bool alone);
+
+	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error.
+	 * Called while no capture can begin. */
+	int (*fence_query)(void *fence);
+
+	/* Blocks the host until the fence is done. */
+	int (*fence_wait)(void *fence);
+
+	/* Blocks the host until all work submitted to `ctx` is done.
+	 * FORBIDDEN while any stream of `ctx` captures. */
+	int (*ctx_sync)(void *ctx);
+
+	/* --- pinned host memory ---------------------------------------------- */
+	/* All absent (NULL) where context fences are. */
+
+	/* cuMemHostAlloc in context `ctx`. */
+	int (*host_alloc)(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p);
+
+	/* Frees it. Returns only when all work submitted to `ctx` before the call
+	 * is done. */
+	int (*host_free)(void *ctx, void *p);
+
+	/* Where the operating system would put new memory of the calling thread:
+	 * equal numbers, equal places. Always 0 where there is one place only. */
+	uint32_t (*host_place)(void);
+
+	/* A fence in every context of the process, those made later excepted.
+	 * As the functions above: fence_all_record is FORBIDDEN while any stream of
+	 * the process captures, and either records in all contexts or fails.
+	 * A context that is destroyed counts as done. */
+	int (*fence_all_create)(void **ret_fence);
+	void (*fence_all_destroy)(void *fence);
+	int (*fence_all_record)(void *fence);
+	int (*fence_all_query)(void *fence);
+	/* Blocks the host until the part in `ctx` (NULL: in all) is done. May be
+	 * called while others query. */
+	int (*fence_all_wait)(void *fence, void *ctx);
+
+	/* --- the process ------------------------------------------------------ */
+
+	/* Whether someone outside every context's queue may write into device
+	 * memory by himself (an RDMA library is loaded, or the option says so).
+	 * Then only completed epochs are reused, never ordered ones. Cheap. */
+	bool (*third_party_writers)(void);
+
+	/* Monotonic time in nanoseconds. */
+	uint64_t (*clock_ns)(void);
+};
+
+#endif

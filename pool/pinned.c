@@ -1,0 +1,474 @@
+/*
+ * pinned.c - the pool of pinned host memory: the way of an allocation, and of a free.
+ *
+ * How it differs from the pool of device memory (alloc.c): blocks are whole
+ * allocations of the driver, each in a bucket of its size, and are ready only when
+ * their fence is completed (pinned_fence.c).
+ *
+ * An allocation looks, from cheap to expensive:
+ *   1. in its bucket, among what is completed      a lock per bucket, no driver
+ *   2. again, after asking for the oldest fence    + a query
+ *   3. again, after a fence for what was freed     + a fence, and up to 20 us of
+ *      since the last one                            queries
+ *   4. in the driver                               + 100 us to 50 ms
+ *   5. in the driver, after giving back all that is unused (pinned_reclaim.c)
+ * It never waits for the device but in 5.
+ *
+ * A free beyond the window waits for the oldest epoch, which bounds what can pile up:
+ * plain CUDA would have waited there for everything.
+ */
+#include "pinned_types.h"
+
+#include <sys/mman.h>
+
+/* --- life
+ * ------------------------------------------------------------------------------
+ */
+
+int gcp_pinned_create(struct gcp_pools *pools)
+{
+	enum { POWER_MAX = 46 }; /* no larger pinned block than this power of two */
+	const struct gcp_config *config = &pools->config;
+	int saved = errno;
+	struct gcp_pinned *pinned;
+
+	if (!config->pinned || !pools->driver.host_alloc ||
+	    !pools->driver.fence_all_record)
+		return 0;
+	pinned = mmap(NULL, sizeof(*pinned), PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	errno = saved;
+	if (pinned == MAP_FAILED)
+		return -ENOMEM;
+	pinned->map = gcp_map_create();
+	if (!pinned->map) {
+		munmap(pinned, sizeof(*pinned));
+		return -ENOMEM;
+	}
+	pinned->pools = pools;
+	gcp_descriptor_pool_init(&pinned->block_descriptors,
+				 sizeof(struct gcp_pinned_block));
+	gcp_descriptor_pool_init(&pinned->fence_descriptors,
+				 sizeof(struct gcp_pinned_fence));
+	pthread_mutex_init(&pinned->lock, NULL);
+	pthread_mutex_init(&pinned->quota_lock, NULL);
+	pinned->pow2_count = gcp_pinned_class_of(pinned, config->pinned_pow2_max) + 1;
+	pinned->class_count = gcp_pinned_class_of(pinned, 1ull << POWER_MAX) + 1;
+	assert(pinned->class_count <= GCP_PINNED_CLASSES_MAX);
+	atomic_store(&pinned->timeline.open, GCP_EPOCH_FIRST);
+	atomic_store(&pinned->timeline.completed, GCP_EPOCH_FIRST - 1);
+	pools->pinned = pinned;
+	return 0;
+}
+
+static struct gcp_pinned *pinned_working(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+
+	return pinned && !atomic_load_explicit(&pinned->off, memory_order_relaxed)
+		   ? pinned
+		   : NULL;
+}
+
+/* --- new memory
+ * --------------------------------------------------------------------------
+ */
+
+struct request {
+	struct gcp_pinned *pinned;
+	struct gcp_pool *pool;
+	struct gcp_pinned_bucket *bucket;
+	uint64_t bytes;
+	uint64_t generation; /* of the pool, when the request came */
+};
+
+/* By how much a new block beside `held` bytes would be beyond the quota. */
+static uint64_t beyond_quota(const struct request *request,
+			     const struct gcp_pinned_gauge *held)
+{
+	uint64_t quota = request->pinned->pools->config.pinned_quota;
+	uint64_t total = atomic_load(&held->current) + request->bucket->size;
+
+	return quota && total > quota ? total - quota : 0;
+}
+
+/* *ret_refused: the driver's memory that found no room in the books. */
+static int take_from_driver(const struct request *request,
+			    struct gcp_pinned_block **ret_block, void **ret_refused)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	struct gcp_pinned_bucket *bucket = request->bucket;
+	void *p;
+	int result;
+
+	if (beyond_quota(request, &pinned->allocated_bytes) > 0)
+		return GCP_CUDA_OUT_OF_MEMORY;
+	result = GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
+				 bucket->size, bucket->arena->flags, &p);
+	if (result != 0)
+		return result;
+	result = gcp_pinned_block_create(bucket, p, request->generation, request->bytes,
+					 ret_block);
+	*ret_refused = result != 0 ? p : NULL;
+	return result;
+}
+
+/* Under a quota one thread at a time asks for memory and books it. */
+static int take_new(const struct request *request, struct gcp_pinned_block **ret_block)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	struct gcp_pinned_bucket *bucket = request->bucket;
+	bool quota = pinned->pools->config.pinned_quota > 0;
+	uint64_t start = pinned->pools->driver.clock_ns();
+	void *refused = NULL;
+	int result;
+
+	if (quota)
+		pthread_mutex_lock(&pinned->quota_lock);
+	result = take_from_driver(request, ret_block, &refused);
+	if (quota)
+		pthread_mutex_unlock(&pinned->quota_lock);
+	if (refused)
+		(void)gcp_pinned_memory_free(request->pool, refused);
+	if (result != 0)
+		return result;
+	gcp_spin_lock(&bucket->lock);
+	bucket->alloc_ns = pinned->pools->driver.clock_ns() - start;
+	bucket->spent_ns = 0;
+	gcp_spin_unlock(&bucket->lock);
+	atomic_fetch_add_explicit(&pinned->misses, 1, memory_order_relaxed);
+	return 0;
+}
+
+/* All that is unused; over the quota, only so much that there is room, and of this
+ * context first. */
+static void make_room(const struct request *request)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	uint64_t over = beyond_quota(request, &pinned->allocated_bytes);
+
+	if (over > 0) {
+		(void)gcp_pinned_release_own(request->pool, over);
+		over = beyond_quota(request, &pinned->allocated_bytes);
+	} else {
+		over = UINT64_MAX;
+	}
+	if (over > 0)
+		(void)gcp_pinned_release(pinned, over);
+}
+
+/* Memory is out: gives back what is completed, then waits for all there is, if there
+ * is anything. */
+static int take_after_reclaim(const struct request *request,
+			      struct gcp_pinned_block **ret_block)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+	uint64_t epoch;
+
+	/* Nothing helps if what the program holds fills the quota. */
+	for (int round = 0; round < 2 && result == GCP_CUDA_OUT_OF_MEMORY &&
+			    beyond_quota(request, &pinned->active_bytes) == 0;
+	     round++) {
+		if (round == 1 && !gcp_pinned_is_any_unused(pinned))
+			break;
+		atomic_fetch_add_explicit(&pinned->alloc_retries, 1,
+					  memory_order_relaxed);
+		if (round == 0) {
+			(void)gcp_pinned_timeline_close(pinned);
+			(void)gcp_pinned_timeline_poll_all(pinned);
+		} else {
+			(void)gcp_pinned_timeline_complete(pinned);
+		}
+		*ret_block =
+		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
+		if (*ret_block)
+			return 0;
+		make_room(request);
+		result = take_new(request, ret_block);
+	}
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		atomic_fetch_add_explicit(&pinned->ooms, 1, memory_order_relaxed);
+	return result;
+}
+
+/* --- a fence, or growth
+ * --------------------------------------------------------------------
+ */
+
+/* A fence costs a third of a microsecond, one more block of the bucket once 100 us
+ * to 50 ms and its memory for good; with more blocks in turn each fence serves more
+ * of them. When as much time has gone into fences as a block would have cost, the
+ * bucket grows: never more than twice what the better choice had been. */
+static bool is_growth_worth_it(const struct request *request)
+{
+	struct gcp_pinned_bucket *bucket = request->bucket;
+	uint64_t window = request->pinned->pools->config.pinned_window;
+	bool worth;
+
+	gcp_spin_lock(&bucket->lock);
+	worth = bucket->spent_ns > bucket->alloc_ns &&
+		bucket->count < GCP_PINNED_GROW_MAX &&
+		(bucket->count + 1) * bucket->size <= window;
+	gcp_spin_unlock(&bucket->lock);
+	return worth;
+}
+
+/* How long to look for a fence that was set just now: on an idle device it is done
+ * in a moment. An eighth of what growing costs, and not when that was in vain. */
+static uint64_t spin_budget(struct gcp_pinned_bucket *bucket)
+{
+	uint64_t budget = 0;
+
+	gcp_spin_lock(&bucket->lock);
+	if (bucket->spin_backoff > 0)
+		bucket->spin_backoff--;
+	else
+		budget = bucket->alloc_ns / 8;
+	gcp_spin_unlock(&bucket->lock);
+	return budget < GCP_PINNED_SPIN_NS ? budget : GCP_PINNED_SPIN_NS;
+}
+
+static void spin_over(struct gcp_pinned_bucket *bucket, bool failed, uint64_t ns)
+{
+	gcp_spin_lock(&bucket->lock);
+	if (failed)
+		bucket->spin_backoff = GCP_PINNED_SPIN_BACKOFF;
+	else
+		bucket->spent_ns += ns;
+	gcp_spin_unlock(&bucket->lock);
+}
+
+/* Closes the epoch of the block that would be next, and looks whether it is done.
+ * No new wait: see pinned_fence.c. */
+static void take_after_close(const struct request *request, uint64_t epoch,
+			     struct gcp_pinned_block **ret_block)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	uint64_t start = pinned->pools->driver.clock_ns(), now = start;
+	uint64_t budget = spin_budget(request->bucket);
+	int result = gcp_pinned_timeline_close_for(pinned, epoch);
+
+	while (result == 0) {
+		if (gcp_pinned_timeline_poll(pinned, epoch) != 0)
+			break;
+		*ret_block =
+		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
+		now = pinned->pools->driver.clock_ns();
+		if (*ret_block || now - start >= budget || epoch == 0)
+			break;
+	}
+	spin_over(request->bucket, !*ret_block, now - start);
+}
+
+static int alloc_slow(const struct request *request, uint64_t epoch,
+		      struct gcp_pinned_block **ret_block)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	int result = 0;
+
+	/* A fence that cannot be asked is not completed, nor one that cannot be set.
+	 * Its error may be another context's: what the driver itself says, if asked
+	 * for new memory, is what plain CUDA would say. */
+	if (epoch != 0 && epoch < gcp_pinned_timeline_stamp(pinned) &&
+	    gcp_pinned_timeline_poll(pinned, epoch) == 0)
+		*ret_block =
+		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
+	if (!*ret_block && epoch != 0 && !is_growth_worth_it(request))
+		take_after_close(request, epoch, ret_block);
+	if (!*ret_block) {
+		result = take_new(request, ret_block);
+		if (result == GCP_CUDA_OUT_OF_MEMORY)
+			result = take_after_reclaim(request, ret_block);
+	}
+	return result;
+}
+
+/* --- allocate
+ * --------------------------------------------------------------------------------
+ */
+
+int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
+		     struct gcp_pinned_set *set, void **ret_p)
+{
+	struct request request = {
+	    .pinned = pinned_working(pool->pools),
+	    .pool = pool,
+	    .bytes = bytes,
+	    .generation = atomic_load(&pool->pinned_generation),
+	};
+	struct gcp_pinned_block *block;
+	uint64_t epoch = 0;
+	int result = 0;
+
+	if (!request.pinned)
+		return -ENOSYS;
+	request.bucket =
+	    gcp_pinned_bucket_get(pool, bytes, flags, pool->pools->driver.host_place());
+	if (!request.bucket)
+		return -ENOSYS; /* larger than anything: the driver says so */
+	block = gcp_pinned_bucket_take(request.bucket, bytes, &epoch);
+	if (__builtin_expect(!block, 0))
+		result = alloc_slow(&request, epoch, &block);
+	if (__builtin_expect(result != 0, 0))
+		return result;
+	block->requested = bytes;
+	if (set)
+		gcp_pinned_set_add(set, block);
+	gcp_pinned_gauge_add(&request.pinned->active_requests, 1);
+	gcp_pinned_gauge_add(&request.pinned->active_bytes, block->size);
+	gcp_pinned_gauge_add(&request.pinned->requested_bytes, bytes);
+	*ret_p = block->p;
+	atomic_store_explicit(&block->state, GCP_PINNED_USED, memory_order_release);
+	return 0;
+}
+
+/* --- free
+ * --------------------------------------------------------------------------------------
+ */
+
+/* More is pending than the window allows: waits, from old to young, until it is
+ * not. Other contexts' work is not waited for: then it stays more for a while. */
+static int enforce_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
+{
+	bool advanced = true;
+	int result = 0;
+
+	while (result == 0 && advanced &&
+	       gcp_pinned_timeline_pending(pinned) >
+		   pinned->pools->config.pinned_window)
+		result = gcp_pinned_timeline_wait_oldest(pinned, pool->ctx, &advanced);
+	return result;
+}
+
+/* By what this context has: a free waits for no other, and the driver's would. */
+static void enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
+{
+	uint64_t limit = pinned->pools->config.pinned_cache_limit;
+	uint64_t total, active;
+
+	(void)gcp_pinned_timeline_poll_all(pinned);
+	active = atomic_load(&pinned->active_bytes.current);
+	total = atomic_load(&pinned->allocated_bytes.current);
+	if (total > active + limit)
+		(void)gcp_pinned_release_own(pool, total - active - limit);
+}
+
+/* The block was freed into `epoch`, which should be closed. */
+static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
+{
+	const struct gcp_config *config = &pinned->pools->config;
+	bool held = atomic_load(&pinned->pools->holds) > 0;
+	int result = 0;
+
+	if (held)
+		return 0;
+	/* Whose error it is the driver knows: it frees, and says what plain CUDA
+	 * would. */
+	if (config->blocking_free ? gcp_pinned_timeline_close_for(pinned, epoch) != 0
+				  : gcp_pinned_timeline_close(pinned) != 0)
+		return gcp_pinned_release_own(pool, UINT64_MAX);
+	if (config->blocking_free)
+		result = gcp_pinned_timeline_wait_for(pinned, epoch, pool->ctx);
+	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
+		result = enforce_window(pinned, pool);
+	if (config->pinned_cache_limit)
+		enforce_limit(pinned, pool);
+	return result;
+}
+
+/* Fences do not work here any more: the driver frees, and waits as it does. */
+static int free_by_driver(struct gcp_pinned_block *block)
+{
+	struct gcp_pinned_bucket *bucket = block->bucket;
+	struct gcp_pool *pool = bucket->arena->pool;
+	void *p = block->p;
+	bool there = gcp_pool_pin(pool), alive;
+	int result = 0;
+
+	gcp_pinned_bucket_count_given(block);
+	gcp_spin_lock(&bucket->lock);
+	alive = block->generation == atomic_load(&pool->pinned_generation);
+	gcp_pinned_block_release(block);
+	gcp_spin_unlock(&bucket->lock);
+	if (there && alive)
+		result = gcp_pinned_memory_free(pool, p);
+	if (there)
+		gcp_pool_unpin(pool);
+	(void)gcp_pinned_release_own(pool, UINT64_MAX);
+	return result;
+}
+
+static int free_common(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
+{
+	struct gcp_pool *pool = block->bucket->arena->pool;
+	uint64_t epoch = gcp_pinned_timeline_stamp(pinned), size = block->size;
+
+	block->epoch = epoch;
+	if (__builtin_expect(atomic_load_explicit(&pinned->off, memory_order_relaxed),
+			     0)) {
+		return free_by_driver(block);
+	}
+	if (__builtin_expect(
+		atomic_load_explicit(&pinned->pools->holds, memory_order_relaxed) > 0,
+		0))
+		atomic_fetch_add_explicit(&pinned->deferred_frees, 1,
+					  memory_order_relaxed);
+	gcp_pinned_bucket_give(block);
+	if (__builtin_expect(gcp_pinned_timeline_count(pinned, size) ||
+				 pinned->pools->config.blocking_free,
+			     0))
+		return free_closes(pinned, pool, epoch);
+	return 0;
+}
+
+int gcp_pinned_free(struct gcp_pools *pools, void *p)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+	struct gcp_pinned_block *block =
+	    pinned ? gcp_pinned_block_find(pinned, p) : NULL;
+	uint8_t used = GCP_PINNED_USED;
+
+	if (!block)
+		return -ENOENT;
+	/* One of two threads that free the same block wins; and from here on the
+	 * block is ours alone. */
+	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_PINNED_FREED))
+		return -EINVAL;
+	if (__builtin_expect(block->p != p, 0)) {
+		/* The descriptor has changed hands since we looked: the program
+		 * frees twice, from two threads. */
+		atomic_store(&block->state, GCP_PINNED_USED);
+		return -EINVAL;
+	}
+	gcp_pinned_gauge_sub(&pinned->active_requests, 1);
+	gcp_pinned_gauge_sub(&pinned->active_bytes, block->size);
+	gcp_pinned_gauge_sub(&pinned->requested_bytes, block->requested);
+	if (__builtin_expect(atomic_load(&block->set) != NULL, 0) &&
+	    gcp_pinned_set_put(pinned, block))
+		return 0;
+	return free_common(pinned, block);
+}
+
+int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested)
+{
+	struct gcp_pinned_block *block =
+	    pools->pinned ? gcp_pinned_block_find(pools->pinned, p) : NULL;
+
+	if (!block || atomic_load(&block->state) != GCP_PINNED_USED)
+		return -ENOENT;
+	*ret_requested = block->requested;
+	return 0;
+}
+
+bool gcp_pinned_poll(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pinned_working(pools);
+
+	if (!pinned)
+		return false;
+	if (atomic_load_explicit(&pinned->timeline.load, memory_order_relaxed) > 0)
+		(void)gcp_pinned_timeline_close(pinned);
+	(void)gcp_pinned_timeline_poll_all(pinned);
+	return gcp_pinned_timeline_pending(pinned) > 0;
+}

@@ -1,0 +1,239 @@
+/*
+ * pinned_reclaim.c - pinned memory goes back to the driver: because memory is out,
+ * because a limit says so, because the program asks; and the end of a context.
+ *
+ * The books give a block up before the driver gets it. The driver's free waits for
+ * the block's context, so giving back is for those who may wait.
+ */
+#include "pinned_types.h"
+
+#include <sys/mman.h>
+
+int gcp_pinned_memory_free(struct gcp_pool *pool, void *p)
+{
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	int result = GCP_PINNED_CALL(pinned, host_free, host_free, pool->ctx, p);
+
+	atomic_fetch_add_explicit(&pinned->trims, 1, memory_order_relaxed);
+	return result;
+}
+
+/* --- what there is to wait for
+ * ---------------------------------------------------------- */
+
+static void look_for_unused(struct gcp_pinned_bucket *bucket, void *arg)
+{
+	bool *any = arg;
+
+	gcp_spin_lock(&bucket->lock);
+	*any |= !TAILQ_EMPTY(&bucket->pending) || !TAILQ_EMPTY(&bucket->ready);
+	gcp_spin_unlock(&bucket->lock);
+}
+
+/* In the books: a fence that failed leaves blocks that no epoch counts. And what is
+ * ready by now was pending a moment ago, when it could not be given back. */
+bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
+{
+	bool any = false;
+
+	gcp_pinned_buckets_for_each(pinned->pools, look_for_unused, &any);
+	return any;
+}
+
+/* --- giving back
+ * ------------------------------------------------------------------------ */
+
+struct giving {
+	const struct gcp_pool *own; /* NULL: of every context */
+	uint64_t wanted, given;     /* bytes */
+	int result;                 /* the first error of the driver's free */
+};
+
+/* Of ready ones the longest unused, and then what is completed by now. Where fences
+ * do not work the driver's free does the waiting, as ever. */
+static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket)
+{
+	const struct gcp_pinned *pinned = bucket->arena->pool->pools->pinned;
+	struct gcp_pinned_block *block = TAILQ_LAST(&bucket->ready, gcp_pinned_list);
+
+	if (block) {
+		TAILQ_REMOVE(&bucket->ready, block, link);
+		return block;
+	}
+	block = TAILQ_FIRST(&bucket->pending);
+	if (!block || (!gcp_pinned_epoch_ready(pinned, block->epoch) &&
+		       !atomic_load(&pinned->off)))
+		return NULL;
+	TAILQ_REMOVE(&bucket->pending, block, link);
+	return block;
+}
+
+/* The memory of a block that nobody uses, out of the books; NULL: there is none. */
+static void *bucket_shrink(struct gcp_pinned_bucket *bucket)
+{
+	struct gcp_pinned_block *block;
+	void *p = NULL;
+
+	gcp_spin_lock(&bucket->lock);
+	block = least_wanted(bucket);
+	if (block) {
+		p = block->p;
+		block->rest = GCP_PINNED_IN_HAND;
+		gcp_pinned_block_release(block);
+	}
+	gcp_spin_unlock(&bucket->lock);
+	return p;
+}
+
+static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
+{
+	struct gcp_pool *pool = bucket->arena->pool;
+	struct giving *giving = arg;
+	int result;
+	void *p;
+
+	if (giving->own && giving->own != pool)
+		return;
+	/* Nobody destroys the context between a block's retreat and its end: the
+	 * address could be another's by then. */
+	if (!gcp_pool_pin(pool))
+		return;
+	while (giving->given < giving->wanted && (p = bucket_shrink(bucket))) {
+		giving->given += bucket->size;
+		result = gcp_pinned_memory_free(pool, p);
+		if (giving->result == 0)
+			giving->result = result;
+	}
+	gcp_pool_unpin(pool);
+}
+
+uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes)
+{
+	struct giving giving = {.wanted = bytes};
+
+	gcp_pinned_buckets_for_each(pinned->pools, release_bucket, &giving);
+	return giving.given;
+}
+
+int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes)
+{
+	struct giving giving = {.own = pool, .wanted = bytes};
+
+	gcp_pinned_buckets_for_each(pool->pools, release_bucket, &giving);
+	return giving.result;
+}
+
+uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+	uint64_t unused, given = 0;
+
+	if (!pinned)
+		return 0;
+	/* In this order: what is allocated meanwhile is not taken for unused. */
+	uint64_t active = atomic_load(&pinned->active_bytes.current);
+	uint64_t total = atomic_load(&pinned->allocated_bytes.current);
+	unused = total > active ? total - active : 0;
+	if (unused <= keep_bytes)
+		return 0;
+	(void)gcp_pinned_timeline_poll_all(pinned);
+	given = gcp_pinned_release(pinned, unused - keep_bytes);
+	if (given < unused - keep_bytes && gcp_pinned_is_any_unused(pinned) &&
+	    gcp_pinned_timeline_complete(pinned) == 0)
+		given += gcp_pinned_release(pinned, unused - keep_bytes - given);
+	return given;
+}
+
+/* --- the end of a context
+ * ---------------------------------------------------------------- */
+
+static void count_orphaned(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
+{
+	gcp_pinned_gauge_sub(&pinned->active_requests, 1);
+	gcp_pinned_gauge_sub(&pinned->active_bytes, block->size);
+	gcp_pinned_gauge_sub(&pinned->requested_bytes, block->requested);
+	block->bucket->given++;
+	block->bucket->given_bytes += block->requested;
+}
+
+/* Both locks are held. A block that is on its way through another thread is left to
+ * that thread, which finds that its life is over. */
+static void block_detach(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
+{
+	uint8_t used = GCP_PINNED_USED;
+
+	gcp_pinned_set_detach(block);
+	if (block->rest == GCP_PINNED_IN_HAND) {
+		if (!atomic_compare_exchange_strong(&block->state, &used,
+						    GCP_PINNED_FREED))
+			return;
+		count_orphaned(pinned, block);
+	}
+	gcp_pinned_block_release(block);
+}
+
+static void bucket_reset(struct gcp_pinned *pinned, struct gcp_pinned_bucket *bucket)
+{
+	struct gcp_pinned_block *block, *next;
+
+	gcp_spin_lock(&bucket->lock);
+	TAILQ_INIT(&bucket->ready);
+	TAILQ_INIT(&bucket->pending);
+	for (block = TAILQ_FIRST(&bucket->blocks); block; block = next) {
+		next = TAILQ_NEXT(block, all);
+		block_detach(pinned, block);
+	}
+	gcp_spin_unlock(&bucket->lock);
+}
+
+void gcp_pinned_reset(struct gcp_pool *pool)
+{
+	struct gcp_pinned *pinned = pool->pools->pinned;
+
+	atomic_fetch_add(&pool->pinned_generation, 1);
+	if (!pinned)
+		return;
+	atomic_store(&pinned->off, false); /* a fence that fails still says so */
+	pthread_mutex_lock(&pinned->lock);
+	for (struct gcp_pinned_arena *arena = pool->pinned_arenas; arena;
+	     arena = arena->next)
+		for (uint32_t i = 0; i < pinned->class_count; i++)
+			bucket_reset(pinned, &arena->buckets[i]);
+	pthread_mutex_unlock(&pinned->lock);
+}
+
+/* --- the end, for tests
+ * ---------------------------------------------------------------------
+ */
+
+static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
+{
+	struct gcp_pool *pool = bucket->arena->pool;
+	struct gcp_pinned_block *block;
+
+	(void)arg;
+	TAILQ_FOREACH (block, &bucket->blocks, all)
+		if (pool->live)
+			(void)pool->pools->driver.host_free(pool->ctx, block->p);
+}
+
+void gcp_pinned_destroy(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+
+	if (!pinned)
+		return;
+	gcp_pinned_buckets_for_each(pools, bucket_free_all, NULL);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		struct gcp_pinned_arena *arena = pool->pinned_arenas, *next;
+
+		for (; arena; arena = next) {
+			next = arena->next;
+			munmap(arena, arena->map_bytes);
+		}
+	}
+	gcp_pinned_timeline_destroy(pinned);
+	gcp_map_destroy(pinned->map);
+	munmap(pinned, sizeof(*pinned));
+	pools->pinned = NULL;
+}

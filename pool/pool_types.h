@@ -1,0 +1,607 @@
+/*
+ * pool_types.h - the structures of pool/, their invariants and the order of locks.
+ * Included by the files of pool/ (and its unit tests) only.
+ *
+ * Where a rule of the design lives:
+ *   when may a freed block be used again?     fence.c  (epochs and fences)
+ *   new memory, or a barrier?                 grow.c   (gcp_alloc_slow)
+ *   how much circulates before a barrier?     window.c
+ *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
+ *   where does memory come from and go to?    segment.c, reclaim.c
+ *   when does empty memory go back?           consolidate.c, decay.c, reclaim.c
+ *   what happens when the device is full?     reclaim.c
+ *   what does a thread keep for itself?       cache.c
+ *   what of pinned host memory?               pinned_types.h
+ *
+ * Locks, in the order in which they may be taken (a thread that holds one may
+ * take only those further down):
+ *   1. pools->vmm_lock        what is mapped where; what a quota leaves
+ *   2. pools->registry_lock   the lists of pools and of thread caches
+ *   3. cache->own             one thread's cache
+ *   4. pool->lock             heaps, segments, slabs and blocks of a pool
+ *   5. pools->fence_lock      epochs, fences, holds; of all pools
+ *   6. descriptors->lock      storage of descriptors
+ *      depot->lock            batches of blocks between threads
+ * No lock but fence_lock and vmm_lock is held over a call of the driver.
+ * fence_lock has to be: setting a fence and beginning a capture exclude each
+ * other. vmm_lock is held over calls that never wait for the device.
+ */
+#ifndef GCP_POOL_POOL_TYPES_H
+#define GCP_POOL_POOL_TYPES_H
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <bsd/sys/tree.h>
+
+#include "decay.h"
+#include "lock.h"
+#include "pool.h"
+#include "consolidate.h"
+#include "stats_delta.h"
+#include "window.h"
+
+enum {
+	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
+	GCP_LINE = 128,          /* bytes: what one thread writes and all read apart */
+	GCP_CHUNK = 2 << 20,     /* bytes: the driver's granularity of memory */
+	GCP_CLASSES_MAX = 1024,  /* size classes, whatever the options say */
+	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
+	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
+	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
+	GCP_FENCE_QUEUE = 512,   /* closed epochs that wait for their fence */
+	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
+	GCP_WAIT_LIMIT = 4000,                /* backoffs of 50 us and more */
+	GCP_WAITERS_MAX = 64,      /* hosts whose fences are noted while they wait */
+	GCP_POLL_HALF = INT32_MAX, /* see gcp_timeline_poll */
+};
+
+static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
+
+/* Epochs that are always ready. */
+enum {
+	GCP_EPOCH_FRESH = 0, /* nobody had the block, or all who had are done */
+	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
+	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
+};
+
+static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
+{
+	return (n + step - 1) / step * step;
+}
+
+/* --- descriptors ------------------------------------------------------------ */
+
+/* Storage for descriptors of one type. Memory is never unmapped, so a stale
+ * pointer always meets a descriptor of its own type. */
+struct gcp_descriptor_pool {
+	pthread_mutex_t lock;
+	size_t link_at; /* where behind an item the next free one is named */
+	size_t step;    /* from one item to the next */
+	void *free_list;
+	char *chunk, *end; /* uncut rest of the newest chunk */
+};
+
+/* Whether a free block of a private heap was freed without a fence, so that work
+ * which the program submitted itself may still run on it. Merged blocks: the
+ * higher one. */
+enum gcp_recycled {
+	GCP_RECYCLED_NOT,
+	GCP_RECYCLED_BEFORE, /* by an earlier capture */
+	GCP_RECYCLED_NOW,    /* by a capture that is under way */
+};
+
+/* Whose hands a block is in. Changed by gcp_block_* in heap.c, and between
+ * USED and CACHED by the thread that frees or takes it. */
+enum gcp_block_state {
+	GCP_BLOCK_RELEASED,  /* descriptor not in use */
+	GCP_BLOCK_USED,      /* the program's */
+	GCP_BLOCK_CACHED,    /* in a thread's cache */
+	GCP_BLOCK_PENDING,   /* in heap->pending or heap->deferred: epoch not ready */
+	GCP_BLOCK_LISTED,    /* a slab's block, in heap->classes[] */
+	GCP_BLOCK_FREE,      /* in a tree of the heap: ready, merged */
+	GCP_BLOCK_RUN,       /* cut up: a slab lives here */
+	GCP_BLOCK_HOLE,      /* in heap->holes: addresses with nothing behind them */
+	GCP_BLOCK_UNMAPPING, /* in heap->unmapping: its memory is mapped elsewhere too,
+			      * and until its epoch is completed here as well */
+	GCP_BLOCK_MOVING,    /* in the hands of vmm.c */
+};
+
+/* Invariants:
+ *  B1 addr and size are multiples of GCP_UNIT, size > 0
+ *  B2 the map finds a block at its addr, except a RUN (its slab's first block)
+ *  B3 neighbours touch: lower->addr + lower->size == addr
+ *  B4 two neighbours are never both FREE
+ *  B5 a FREE block's epoch is ready
+ *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs
+ *  B7 a FREE block's `largest` is the size of the largest in its subtree */
+struct gcp_block {
+	/* What an allocation that hits and a free touch: one cache line. */
+	gcp_addr addr;
+	uint64_t size;      /* bytes occupied */
+	uint64_t requested; /* bytes asked for; by the allocating thread */
+	uint64_t epoch;     /* of its latest free, or a GCP_EPOCH_ */
+	struct gcp_segment *segment;
+	uint16_t size_class;   /* or GCP_CLASS_NONE */
+	uint8_t recycled;      /* enum gcp_recycled; FREE, LISTED, PENDING blocks */
+	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
+				* atomically, also in a released descriptor */
+	union {
+		struct gcp_block *next;      /* CACHED: in a chain */
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, HOLE, UNMAPPING */
+		RB_ENTRY(gcp_block) node;    /* FREE */
+	};
+	/* The rest: pool->lock, but batch. */
+	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
+	struct gcp_block *lower, *upper; /* neighbours by address */
+	union {
+		uint64_t largest; /* FREE: bytes, of the blocks below it in its tree */
+		struct {
+			struct gcp_block *next, **last;
+			uint32_t count;
+		} batch; /* the first block of one in a depot; depot->lock */
+	};
+};
+TAILQ_HEAD(gcp_block_list, gcp_block);
+RB_HEAD(gcp_block_tree, gcp_block);
+
+/* Kinds of segments: small blocks never pin large memory. */
+enum gcp_kind {
+	GCP_KIND_SLAB,  /* cut into slabs of classes up to slab_max */
+	GCP_KIND_LARGE, /* split and merged */
+	GCP_KIND_HUGE,  /* made for one block above split_limit, never split */
+	GCP_KINDS,
+};
+
+/* One allocation of the driver, or a range of addresses that vmm.c maps memory
+ * behind, chunk by chunk. All fields but chunks: pool->lock.
+ *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
+ *  S2 mapped is size less the HOLEs and UNMAPPING blocks in it
+ *  S3 chunks has 0 in a HOLE, GCP_CHUNK_MOVED in an UNMAPPING block, else a handle */
+struct gcp_segment {
+	gcp_addr addr;
+	uint64_t size;
+	enum gcp_kind kind;
+	uint64_t idle_turn; /* of decay.c, when it last fell idle */
+	bool classed;       /* its first block, when it was idle, was of a class */
+	uint64_t number;    /* counts the segments of its pool as they came */
+	/* All work on blocks freed while it was private is behind it. Written before
+	 * heap becomes common; then read without a lock by who holds a block in it. */
+	uint64_t private_epoch;
+	struct gcp_pool *pool;
+	_Atomic(struct gcp_heap *)
+	    heap; /* private ones become common, and unused ones private */
+	struct gcp_block *first;
+	uint64_t mapped;               /* bytes with memory behind them */
+	uint64_t *chunks;              /* [chunk] vmm_lock. NULL: not mapped by us */
+	TAILQ_ENTRY(gcp_segment) link; /* heap->segments, pool->orphans */
+	RB_ENTRY(gcp_segment) node;    /* pool->segments, by address */
+};
+TAILQ_HEAD(gcp_segment_list, gcp_segment);
+RB_HEAD(gcp_segment_tree, gcp_segment);
+
+/* A run cut into equal blocks. All fields: pool->lock.
+ *  L1 listed counts its blocks in heap->classes[] */
+struct gcp_slab {
+	struct gcp_block *run;
+	struct gcp_block *first; /* its blocks, by ->upper */
+	uint32_t total, listed;
+};
+
+struct gcp_class_list {
+	struct gcp_block_list list; /* LISTED blocks, longest freed first */
+	uint64_t count;
+};
+
+/* A book of segments and free blocks. All fields: pool->lock.
+ *  H1 sum of what its segments have mapped == reserved_bytes
+ *  H2 used + cached + pending + listed + free == reserved, in bytes
+ *  H3 pending blocks stand in the order of their epochs */
+struct gcp_heap {
+	struct gcp_pool *pool;
+	bool private;
+	uint64_t id;   /* tells one life of a heap from another's */
+	bool recycled; /* a recycled block was given out; gcp_heap_was_recycled */
+	uint64_t last_free_epoch; /* private heaps: epoch open at the latest free */
+	enum gcp_reuse reuse;     /* private heaps only */
+	struct gcp_segment_list segments;
+	struct gcp_block_tree free[GCP_KINDS];
+	struct gcp_class_list *classes;  /* [class], up to slab_max */
+	struct gcp_block_list pending;   /* freed, epoch not ready; oldest first */
+	struct gcp_block_list deferred;  /* freed in a capture; wait for release */
+	struct gcp_block_list holes;     /* HOLE blocks, in no order */
+	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
+	uint64_t pending_bytes;
+	uint64_t reserved_bytes;
+	uint64_t used_blocks, used_bytes; /* private heaps only */
+	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
+};
+TAILQ_HEAD(gcp_heap_list, gcp_heap);
+
+/* --- epochs and fences ------------------------------------------------------- */
+
+struct gcp_closed_epoch {
+	uint64_t epoch;
+	void *fence;
+	uint64_t bytes; /* freed into it, as far as they were added up */
+};
+
+/* The epochs of a pool. Numbers only grow. A block freed into epoch p may be
+ * used again by whoever works through a context once p <= ready, by anyone at
+ * all once p <= completed.
+ *  F1 completed <= ready < open
+ *  F2 queue is ascending, all of it > completed and < open */
+struct gcp_timeline {
+	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
+	_Atomic uint64_t ready;                   /* max of ordered and completed */
+	_Atomic uint64_t completed;               /* epochs whose fence is done */
+	/* Bytes freed since a free closed an epoch, as far as they were added up; and
+	 * those of them that went into epochs which were closed early. Decide when the
+	 * open epoch is closed, nothing else. */
+	_Alignas(GCP_LINE) _Atomic int64_t filled;
+	_Atomic int64_t early; /* written under fence_lock, or with a new epoch */
+	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
+	uint64_t freed; /* the latest that a free or a barrier closed; fence_lock */
+	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
+	uint32_t head, count;                           /* of queue; fence_lock */
+	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
+	uint32_t spare_count;
+	/* Fences that hosts wait for without fence_lock; and how many more hosts
+	 * wait than there is room to note. Both: fence_lock. */
+	void *waiters[GCP_WAITERS_MAX];
+	uint32_t more_waiters;
+	bool synchronous; /* context fences do not work here; fence_lock */
+	bool
+	    multi_context; /* no barrier may be set for reuse: NO NEW WAITS; the same */
+};
+
+/* --- thread caches: cache.h ------------------------------------------------------ */
+
+struct gcp_cache;
+struct gcp_chain;
+struct gcp_depot;
+TAILQ_HEAD(gcp_cache_list, gcp_cache);
+
+/* --- pool and pools ------------------------------------------------------------- */
+
+struct gcp_pool {
+	struct gcp_pools *pools;
+	uint64_t key;      /* of no other pool in this process's life */
+	void *_Atomic ctx; /* changes when the struct serves a later context */
+	int device;
+	int slot; /* in pools->slots, or -1 */
+	_Alignas(GCP_LINE) pthread_mutex_t lock;
+	struct gcp_heap common;
+	struct gcp_heap_list private_heaps;
+	struct gcp_segment_tree segments;
+	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
+	bool vmm;                        /* its segments are mapped by vmm.c */
+	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
+	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
+	struct gcp_timeline timeline;
+	uint64_t unused_bytes;    /* in segments that hold no block; lock */
+	uint64_t polled_epoch;    /* closed when poll_pending last asked; lock */
+	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
+	uint64_t giving;          /* segments on their way back to the driver; lock */
+	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
+	struct gcp_consolidation consolidation;
+	struct gcp_decay decay;
+	uint64_t last_segment;        /* number of the newest segment; lock */
+	_Atomic uint32_t cache_count; /* threads that cache from here */
+	_Atomic uint32_t unasked;     /* turns of asks_first in grow.c */
+	struct gcp_stats stats;       /* lock */
+	struct gcp_stats_delta delta; /* of threads without a cache; lock */
+	struct gcp_depot *depots;     /* [class] */
+	_Atomic int64_t depot_bytes;  /* in all of them */
+	_Atomic uint64_t flush_at, flush_scaled_at; /* bytes reserved: cache.c */
+	struct gcp_pool *_Atomic next;              /* pools->first; never removed */
+	_Atomic bool live;
+	_Atomic uint32_t barrier_scale; /* times the window was doubled: window.c;
+					 * written under fence_lock */
+	uint64_t barrier_ns; /* when the latest barrier was set; fence_lock */
+	_Atomic uint32_t
+	    churn_scale;      /* times the window was doubled for threads under high
+			       * churn: window.c; written under fence_lock */
+	_Atomic bool starved; /* a thread wanted the epoch that was closed last */
+	uint64_t scaled_completed; /* epochs, when last doubled; fence_lock */
+	uint32_t costly_epochs;    /* in a row; fence_lock */
+	uint64_t closed_ns,
+	    closed_overhead_ns; /* when the latest epoch was closed, and what
+				 * fences had cost by then; fence_lock */
+	_Atomic bool detaching; /* gcp_pool_detach waits until there are no */
+	_Atomic uint32_t pins;  /* users on their own account */
+	_Atomic uint64_t
+	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
+	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
+};
+
+/* Which sizes the program's sizes are rounded up to. Constant after create. */
+struct gcp_classes {
+	uint64_t largest; /* sizes[count - 1] */
+	uint32_t count;
+	uint32_t slab_count; /* classes [0, slab_count) are cut from slabs */
+	uint16_t *of_units;  /* [units of GCP_UNIT] -> class */
+	uint64_t sizes[GCP_CLASSES_MAX];
+};
+
+struct gcp_map; /* map.c */
+
+struct gcp_pools {
+	uint64_t id; /* tells thread-local state of one life from another's */
+	struct gcp_config config;
+	struct gcp_driver driver;
+	struct gcp_classes classes;
+	struct gcp_map *map;
+	_Alignas(GCP_LINE) struct gcp_descriptor_pool block_descriptors,
+	    segment_descriptors, slab_descriptors;
+	_Atomic uint64_t last_heap_id;
+	pthread_mutex_t vmm_lock;
+	pthread_mutex_t registry_lock;
+	struct gcp_pool *_Atomic first;
+	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
+	struct gcp_cache_list caches;
+	struct gcp_streams streams;
+	_Alignas(GCP_LINE) pthread_mutex_t fence_lock;
+	_Atomic bool closing; /* a thread is in gcp_timeline_close */
+	_Alignas(GCP_LINE) _Atomic uint32_t
+	    holds;                   /* captures under way; written under fence_lock */
+	_Atomic bool completed_only; /* set once, for good; fence_lock */
+	struct gcp_pinned *pinned;   /* pinned memory; NULL: not pooled */
+};
+
+/* --- descriptor.c, map.c, class.c --------------------------------------------------
+ */
+
+void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
+			      size_t item_bytes);
+void *gcp_descriptor_alloc(
+    struct gcp_descriptor_pool *descriptors); /* as it was left; NULL: no memory */
+void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
+
+struct gcp_map *gcp_map_create(void);
+void gcp_map_destroy(struct gcp_map *map);
+/* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
+int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+/* Forgets `addr` if it still belongs to `block`. */
+void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr);
+
+int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config);
+void gcp_classes_destroy(struct gcp_classes *classes);
+
+/* The class that serves `bytes`, or GCP_CLASS_NONE. */
+static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t bytes)
+{
+	if (bytes > classes->largest)
+		return GCP_CLASS_NONE;
+	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
+}
+
+/* --- fence.c ------------------------------------------------------------------- */
+
+/* The epoch that a free of now belongs to. All work that the caller submitted,
+ * or that happened before his call, is behind that epoch's fence. */
+uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
+
+/* The same for a caller who has just done an atomic read-modify-write, seq_cst. */
+static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
+{
+#if defined(__x86_64__)
+	/* A locked instruction is a full barrier for all that stands before and
+	 * behind it (Intel SDM 3A, 9.2.3.9; AMD APM 2, 7.4.2). */
+	atomic_signal_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&pool->timeline.open, memory_order_seq_cst);
+#else
+	return gcp_timeline_stamp(pool);
+#endif
+}
+
+/* Whether a block freed into `epoch` may be handed out. */
+static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
+{
+#ifdef GCP_WITHOUT_FENCES /* for the test that the tests notice */
+	(void)pool, (void)epoch;
+	return true;
+#else
+	return epoch <=
+	       atomic_load_explicit(&pool->timeline.ready, memory_order_acquire);
+#endif
+}
+
+/* Each takes fence_lock inside; no lock of the room may be held. Each gives 0
+ * or, > 0, a sticky device error, or what is said here. */
+
+/* How much of `bytes` is missing till the open epoch is full. */
+int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
+/* Adds up what was freed into the open epoch. True: it should be closed. */
+bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes);
+/* The same for one large block. */
+bool gcp_timeline_fill_large(struct gcp_pool *pool, uint64_t size);
+/* Closes the open epoch, unless a capture forbids it, another thread closes one just
+ * now, or it is not `epoch` any more. Only inside a free. */
+int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
+/* Closes the open epoch inside an allocation, only to see whether it is done by
+ * now: no barrier is set on it before a free has closed a later one. full: only if so
+ * much was freed into it that a free would close it. */
+int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
+/* Looks, by one query, whether the epoch `depth` places behind the oldest closed
+ * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
+ * with it. Never waits. */
+int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
+/* Looks which epochs are completed. */
+int gcp_timeline_poll_all(struct gcp_pool *pool);
+/* Makes a closed epoch ready: by a barrier (the host does not wait) or, where
+ * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
+ * the barrier. */
+int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
+/* Waits until the epoch is done, closing it first if it is open.
+ * -EBUSY: it is open, and a capture forbids closing it. */
+int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
+/* Holds all later work back behind that of `epoch`, closing it if it is open; where
+ * only completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY.
+ */
+int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone);
+/* The driver freed memory of this context, which waits for all work submitted
+ * before: epochs up to `epoch`, stamped before that call, are complete. */
+void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch);
+uint64_t gcp_timeline_advance(struct gcp_pool *pool); /* closes it without a fence */
+void gcp_timeline_reset(struct gcp_pool *pool);
+/* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
+int gcp_timeline_reattach(struct gcp_pool *pool);
+
+/* A descriptor that is in no list; NULL: no memory. */
+struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
+				   uint64_t size, uint64_t epoch);
+
+/* --- heap.c, segment.c, slab.c: pool->lock is held --- */
+
+void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
+		   struct gcp_class_list *classes, bool private);
+enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
+/* A ready block of exactly `size`, now USED, or NULL. */
+struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
+				uint32_t size_class);
+/* Takes back a block that is nobody's; its epoch says when it is ready. */
+void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
+void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain);
+/* Moves pending blocks whose epoch is ready to where they can be taken. */
+void gcp_heap_advance(struct gcp_heap *heap);
+/* The oldest epoch that would have to be ready to serve `size`; 0: none. */
+uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
+				uint32_t size_class);
+/* Adds a driver allocation as one free block. -ENOMEM, -ERANGE: not added. */
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind);
+/* How large a segment should be that requests share which are small beside it. Any
+ * lock, or none, may be held. */
+uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
+/* Moves an unused segment of the common heap, all ready, into a private heap
+ * that needs `size`. False: there is none of about that size. */
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
+/* Unlinks unused segments (those with completed epochs only, or all), until
+ * `bytes` are taken, onto `list`; returns the bytes taken. */
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
+				uint64_t bytes, struct gcp_segment_list *list);
+/* The same for all that are not for slabs and whose epochs are completed. */
+uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list);
+/* The same for all that are overdue. */
+uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
+				 struct gcp_segment_list *list);
+/* Whether it has been idle for so many whole turns of decay.c. */
+bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns);
+void gcp_heap_reset(struct gcp_heap *heap);
+struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
+uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
+void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
+/* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is
+ * not free. */
+struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
+/* Takes a LISTED block out of its class. */
+void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
+/* Takes all blocks that nobody uses out of the books, onto `list`. */
+void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+
+/* What heap.c and segment.c share. */
+void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
+bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
+bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
+
+/* tree.c: FREE blocks. */
+void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block);
+/* The block of at least `size` that lies lowest in the oldest segment, and the one
+ * after such a block; NULL: there is none. */
+struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
+				      uint64_t size);
+struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
+uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
+/* B7, and the order. */
+bool gcp_tree_is_sound(struct gcp_heap *heap, enum gcp_kind kind);
+
+struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
+void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
+/* Gives slabs without a used block back to their segments. */
+void gcp_slab_coalesce_unused(struct gcp_heap *heap);
+uint64_t gcp_slab_bytes(uint64_t block_bytes);
+
+int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b);
+RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+
+/* --- private.c --- */
+
+/* Takes back a block that is CACHED by the caller and was private when looked at. */
+int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
+
+/* --- alloc.c, grow.c --------------------------------------------------------- */
+
+/* One allocation on its way. */
+struct gcp_request {
+	struct gcp_heap *heap;
+	uint64_t bytes;      /* asked for */
+	uint64_t size;       /* rounded up to a class or to units */
+	uint32_t size_class; /* or GCP_CLASS_NONE */
+};
+
+bool gcp_pool_pin(struct gcp_pool *pool); /* false: it is detached */
+void gcp_pool_unpin(struct gcp_pool *pool);
+/* The same for who is out of memory: one whose context may stay is waited for. Not
+ * for ever: it may be waiting for what the caller does next. No lock held, and no
+ * other pin held. */
+bool gcp_pool_pin_wait(struct gcp_pool *pool);
+int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
+/* The calling thread's cache, if it may serve the request, else NULL. */
+struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
+/* A ready block from that cache, now USED, or NULL. */
+struct gcp_block *gcp_take_cached(const struct gcp_request *request);
+/* The rest of the way when the cache gave none. No lock held. */
+int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
+
+/* --- reclaim.c, stats.c, check.c --- */
+
+/* Stages of giving back, cheapest first. */
+enum gcp_reclaim_stage {
+	GCP_RECLAIM_COMPLETED, /* unused segments whose epochs are done */
+	GCP_RECLAIM_DRIVER,    /* the driver's own caches */
+	GCP_RECLAIM_WAIT,      /* everything unused, after waiting for the device */
+	GCP_RECLAIM_STAGES,
+};
+/* Waits for all work of the context also while a capture forbids fences. */
+int gcp_pool_complete_by_free(struct gcp_pool *pool);
+uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
+			   enum gcp_reclaim_stage stage, uint64_t bytes);
+void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list);
+/* Keeps the pool under cache_limit. No lock held. 0, or a sticky device error. */
+int gcp_pool_limit(struct gcp_pool *pool);
+/* Whether the device's quota leaves room for `bytes` more. No lock held. */
+bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
+/* Bytes that the program holds, counts of all threads gathered. */
+uint64_t gcp_pool_allocated(struct gcp_pool *pool);
+
+/* The pool has got memory from the driver, or given back. pool->lock. */
+void gcp_reserved_count(struct gcp_pool *pool, int64_t change);
+void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change);
+/* pool->lock. */
+void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta);
+
+#define GCP_X(name) GCP_CALL_##name,
+enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
+#undef GCP_X
+
+void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
+		    uint64_t start_ns);
+/* GCP_CALL(pool, mem_free, ctx, addr): a driver call, counted and timed. */
+#define GCP_CALL(pool, name, ...)                                                      \
+	({                                                                             \
+		uint64_t start_ = (pool)->pools->driver.clock_ns();                    \
+		__auto_type result_ = (pool)->pools->driver.name(__VA_ARGS__);         \
+		gcp_call_count((pool), GCP_CALL_##name, start_);                       \
+		result_;                                                               \
+	})
+
+#endif

@@ -1,0 +1,515 @@
+/*
+ * objects.c - streams, events, contexts, and calls that only look.
+ */
+#include "explore.h"
+
+#include <string.h>
+
+static const char *const kernels[] = {"gcpt_fill",      "gcpt_check", "gcpt_copy",
+				      "gcpt_add",       "gcpt_spin",  "gcpt_fill_slow",
+				      "gcpt_check_slow"};
+
+/* Of older drivers; cuda.h shows the newest one only. */
+CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev);
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* attach and detach */
+
+/* --- contexts --- */
+
+void context_use(struct thread *t, int slot)
+{
+	if (t->context == slot)
+		return;
+	if (FINE(t, cuCtxSetCurrent(t->model->contexts[slot].ctx)))
+		t->context = slot;
+}
+
+static bool context_load(struct thread *t, struct context *context)
+{
+	CUmodule module;
+
+	if (!FINE(t, cuModuleLoadData(&module, "")))
+		return false;
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
+		if (!FINE(t, cuModuleGetFunction(&context->functions[i], module,
+						 kernels[i])))
+			return false;
+	context->counter = block_create(t, 8);
+	if (!context->counter)
+		return false;
+	return FINE(t, cuMemsetD8(context->counter->addr, 0, 8)) &&
+	       FINE(t, cuStreamSynchronize(0));
+}
+
+static void peers_enable(struct thread *t, int slot)
+{
+	struct model *w = t->model;
+
+	for (int i = 0; i < CONTEXTS_MAX; i++) {
+		if (!w->contexts[i].live ||
+		    w->contexts[i].device == w->contexts[slot].device)
+			continue;
+		context_use(t, i);
+		cuCtxEnablePeerAccess(w->contexts[slot].ctx, 0);
+		context_use(t, slot);
+		cuCtxEnablePeerAccess(w->contexts[i].ctx, 0);
+	}
+	context_use(t, slot);
+}
+
+bool context_open(struct thread *t, int slot, int device, bool primary)
+{
+	struct model *w = t->model;
+	struct context *context = &w->contexts[slot];
+	CUcontext popped;
+
+	if (primary ? !FINE(t, cuDevicePrimaryCtxRetain(&context->ctx, device))
+		    : !FINE(t, cuCtxCreate_v2(&context->ctx, 0, device)))
+		return false;
+	w->primary_refs[device] += primary;
+	if (!primary) {
+		FINE(t, cuCtxPopCurrent(&popped));
+		t->context = -1;
+	}
+	context->device = device;
+	context->primary = primary;
+	context->live = true;
+	context_use(t, slot);
+	peers_enable(t, slot);
+	return context_load(t, context);
+}
+
+/* Everything of the context is gone. */
+void context_detach(struct model *w, int slot)
+{
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->context == slot)
+			block_lose(block);
+	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
+		if (w->slots[i] && w->slots[i]->context == slot)
+			w->slots[i] = NULL;
+	for (unsigned i = 0; i < PINNED_SLOTS; i++)
+		if (w->pinned[i] && w->pinned[i]->context == slot)
+			w->pinned[i] = NULL;
+	for (uint32_t i = 0; i < w->stream_count; i++) {
+		if (w->streams[i].context != slot)
+			continue;
+		stream_detach(w, &w->streams[i]);
+		w->host.at[i] = w->streams[i].count;
+	}
+	for (unsigned i = 0; i < EVENT_SLOTS; i++)
+		if (w->events[i].handle && w->events[i].context == slot)
+			w->events[i] = (struct event){0};
+	for (unsigned i = 0; i < THREADS_MAX; i++)
+		if (w->threads[i].context == slot)
+			w->threads[i].context = -1;
+	graphs_detach_context(w, slot);
+	pools_reset(w);
+	w->contexts[slot] = (struct context){0};
+}
+
+/* By its last reference. */
+static bool primary_release(struct thread *t, int device)
+{
+	int *refs = &t->model->primary_refs[device];
+
+	while (*refs > 0) {
+		if (!FINE(t, cuDevicePrimaryCtxRelease(device)))
+			return false;
+		--*refs;
+	}
+	return true;
+}
+
+static bool context_end(struct thread *t, int slot, bool idle, bool release)
+{
+	struct model *w = t->model;
+	struct context *context = &w->contexts[slot];
+
+	for (struct block *block = w->blocks; block; block = block->next)
+		if (block->context == slot && !order_free(t, block))
+			return false;
+	if (!ipc_peer_closes_all(t, slot) || (idle && !host_wait_context(t, slot)))
+		return false;
+	if (idle)
+		oracle_counter(w, slot);
+	if (context->primary) {
+		if (release ? !primary_release(t, context->device)
+			    : !FINE(t, cuDevicePrimaryCtxReset(context->device)))
+			return false;
+	} else if (!FINE(t, cuCtxDestroy(context->ctx))) {
+		return false;
+	}
+	w->streams_gone++; /* those of the context */
+	captures_go(w);
+	context_detach(w, slot);
+	return true;
+}
+
+/* What could be its end, and is not. */
+static void context_hold(struct thread *t, int slot)
+{
+	const struct context *context = &t->model->contexts[slot];
+	CUcontext ctx;
+
+	context_use(t, slot);
+	if (context->primary) {
+		if (FINE(t, cuDevicePrimaryCtxRetain(&ctx, context->device)))
+			FINE(t, cuDevicePrimaryCtxRelease(context->device));
+	} else if (FINE(t, cuCtxAttach(&ctx, 0))) {
+		FINE(t, cuCtxDetach(ctx));
+	}
+}
+
+static bool captures_itself(const struct thread *t)
+{
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (t->model->captures[i].live &&
+		    t->model->captures[i].thread == (int)t->number)
+			return true;
+	return false;
+}
+
+/* While captures are under way. */
+static bool fits_captures(const struct thread *t, enum op_kind kind, int slot)
+{
+	unsigned generation = t->model->setting->generation;
+
+	if (kind == OP_CONTEXT_CREATE)
+		return generation > 1 && may_be_unsafe(t) && !captures_itself(t);
+	return kind != OP_CONTEXT_HOLD && generation > 3 && captures_may_go(t, slot);
+}
+
+static void context_op(struct thread *t, const struct op *op)
+{
+	struct model *w = t->model;
+	int slot = op->a % CONTEXTS_MAX, devices = w->setting->devices;
+	struct context *context = &w->contexts[slot];
+
+	if (op->kind == OP_USE_CONTEXT) {
+		if (context->live)
+			context_use(t, slot);
+		return;
+	}
+	if (!all_is_calm(w) && !fits_captures(t, op->kind, slot))
+		return;
+	if (op->kind == OP_CONTEXT_HOLD) {
+		if (context->live)
+			context_hold(t, slot);
+		return;
+	}
+	if (op->kind == OP_CONTEXT_CREATE) {
+		if (!context->live)
+			context_open(t, slot, slot < devices ? slot : op->b % devices,
+				     slot < devices);
+		return;
+	}
+	if (!context->live || context->primary != (op->kind != OP_CONTEXT_DESTROY) ||
+	    !context_end(t, slot, op->how & 2, op->kind == OP_CONTEXT_RELEASE))
+		return;
+	if (slot == 0 || op->how & 1)
+		context_open(t, slot, slot < devices ? slot : op->b % devices,
+			     slot < devices);
+}
+
+/* --- streams --- */
+
+static struct stream *stream_new(struct model *w, enum stream_kind kind, int context)
+{
+	struct stream *s;
+
+	if (w->stream_count == STREAMS_MAX)
+		return NULL;
+	s = &w->streams[w->stream_count];
+	*s = (struct stream){.kind = kind,
+			     .live = true,
+			     .context = context,
+			     .number = w->stream_count++};
+	return s;
+}
+
+void stream_detach(struct model *w, struct stream *s)
+{
+	s->live = false;
+	for (unsigned i = 0; i < STREAM_SLOTS; i++)
+		if (w->stream_slots[i] == s)
+			w->stream_slots[i] = NULL;
+}
+
+/* A default stream of the current context. */
+static struct stream *stream_default(struct thread *t, enum stream_kind kind)
+{
+	struct model *w = t->model;
+	struct stream *s;
+
+	for (uint32_t i = 0; i < w->stream_count; i++) {
+		s = &w->streams[i];
+		if (s->live && s->kind == kind && s->context == t->context &&
+		    (kind == STREAM_LEGACY || s->thread == (int)t->number))
+			return s;
+	}
+	s = stream_new(w, kind, t->context);
+	if (s)
+		s->thread = (int)t->number;
+	return s;
+}
+
+static struct stream *stream_create(struct thread *t, unsigned slot, unsigned how)
+{
+	struct model *w = t->model;
+	struct stream *s;
+	CUstream handle;
+
+	if (w->stream_count >= STREAMS_MAX - 8) /* room for default ones */
+		return NULL;
+	if (!FINE(t, cuStreamCreate(&handle, how & 1 ? CU_STREAM_NON_BLOCKING
+						     : CU_STREAM_DEFAULT)))
+		return NULL;
+	s = stream_new(w, how & 1 ? STREAM_FREE : STREAM_BLOCKING, t->context);
+	s->handle = handle;
+	w->stream_slots[slot] = s;
+	return s;
+}
+
+struct stream *stream_pick(struct thread *t, unsigned slot)
+{
+	struct stream *s;
+
+	slot %= STREAM_SLOTS;
+	if (slot == 0)
+		return stream_default(t, STREAM_LEGACY);
+	if (slot == 1)
+		return stream_default(t, STREAM_PER_THREAD);
+	s = t->model->stream_slots[slot];
+	return s ? s : stream_create(t, slot, slot);
+}
+
+CUstream stream_handle(struct thread *t, struct stream *s)
+{
+	context_use(t, s->context);
+	if (t->worked != s)
+		t->worked = NULL;
+	t->last = s; /* events, too, tell the library which stream is worked on */
+	if (s->kind == STREAM_LEGACY)
+		return s->count & 1 ? CU_STREAM_LEGACY : NULL;
+	return s->kind == STREAM_PER_THREAD ? CU_STREAM_PER_THREAD : s->handle;
+}
+
+static void stream_op(struct thread *t, const struct op *op)
+{
+	unsigned slot = op->c % STREAM_SLOTS;
+	struct stream *s = slot < 2 ? NULL : t->model->stream_slots[slot];
+	uint64_t ns = op->bytes;
+	void *spin[] = {&ns};
+
+	switch ((enum op_kind)op->kind) {
+	case OP_STREAM_CREATE:
+		if (!s && slot >= 2)
+			stream_create(t, slot, op->how);
+		return;
+	case OP_STREAM_DESTROY:
+		if (s && !s->capture && FINE(t, cuStreamDestroy(s->handle))) {
+			t->model->streams_gone++;
+			stream_detach(t->model, s);
+		}
+		return;
+	default:
+		break;
+	}
+	s = stream_pick(t, slot);
+	if (!s || s->capture)
+		return;
+	if (op->kind == OP_STREAM_SYNC) {
+		host_wait_stream(t, s);
+	} else if (op->kind == OP_STREAM_QUERY) {
+		if (may_be_unsafe(t) &&
+		    (s->kind != STREAM_LEGACY ||
+		     legacy_is_free(t->model, s->context)) &&
+		    fine_query(t->model, cuStreamQuery(stream_handle(t, s))))
+			clock_join(&t->model->host, &s->clock);
+	} else if (s->kind != STREAM_LEGACY || legacy_is_free(t->model, s->context)) {
+		CUfunction f = t->model->contexts[s->context].functions[4];
+
+		if (FINE(t, cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream_handle(t, s),
+					   spin, NULL)))
+			order_step(t->model, s);
+	}
+}
+
+/* --- events --- */
+
+/* It stands for what it stood for before, in a capture too. */
+static void event_record_in_vain(struct thread *t, const struct event *event,
+				 CUstream stream)
+{
+	if (t->model->setting->generation > 3 && !t->model->setting->fault &&
+	    cuEventRecord(event->handle, stream) != CUDA_ERROR_INVALID_HANDLE)
+		failure(t->model, "an event was recorded in another context");
+}
+
+static void event_record(struct thread *t, struct event *event, struct stream *s)
+{
+	CUstream handle = stream_handle(t, s);
+
+	if (event->handle && event->context != s->context) {
+		event_record_in_vain(t, event, handle);
+		return;
+	}
+	if (!event->handle && !FINE(t, cuEventCreate(&event->handle, 0)))
+		return;
+	event->context = s->context;
+	if (!FINE(t, cuEventRecord(event->handle, handle)))
+		return;
+	order_base(t->model, s, &event->clock);
+	event->recorded = true;
+	event->captured = 0;
+}
+
+static void event_op(struct thread *t, const struct op *op)
+{
+	struct event *event = &t->model->events[op->a % EVENT_SLOTS];
+	struct stream *s;
+
+	if (op->kind == OP_EVENT_DESTROY) {
+		if (event->handle && FINE(t, cuEventDestroy(event->handle)))
+			*event = (struct event){0};
+		return;
+	}
+	if (op->kind == OP_EVENT_SYNC) {
+		if (event->recorded && !event->captured && may_be_unsafe(t) &&
+		    FINE(t, cuEventSynchronize(event->handle)))
+			clock_join(&t->model->host, &event->clock);
+		return;
+	}
+	s = stream_pick(t, op->c);
+	if (!s || (s->kind == STREAM_LEGACY && !legacy_is_free(t->model, s->context)))
+		return;
+	if (op->kind == OP_EVENT_RECORD && s->capture) {
+		capture_event_record(t, event, s);
+		return;
+	}
+	if (op->kind == OP_EVENT_WAIT && (s->capture || event->captured)) {
+		capture_event_wait(t, event, s);
+		return;
+	}
+	if (op->kind == OP_EVENT_RECORD)
+		event_record(t, event, s);
+	else if (event->recorded &&
+		 FINE(t, cuStreamWaitEvent(stream_handle(t, s), event->handle, 0)))
+		clock_join(&s->clock, &event->clock);
+}
+
+/* --- calls that only look --- */
+
+/* Of several blocks in one place one is counted: that which lives, and restoring lets
+ * old ones live again; else the newest. */
+static bool is_alone(const struct model *w, const struct block *block)
+{
+	bool newer = true;
+
+	for (const struct block *other = w->blocks; other; other = other->next) {
+		newer &= other != block;
+		if (other != block &&
+		    (other->live || (newer && block_is_kept(w, other))) &&
+		    block->addr < other->addr + other->bytes &&
+		    other->addr < block->addr + block->bytes)
+			return block->live;
+	}
+	return true;
+}
+
+/* What is in use, and what graphs keep although it was freed. */
+static uint64_t bytes_taken(const struct model *w, int device)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->device == device && !block->host && !block->borrowed &&
+		    (block->live || block_is_kept(w, block)) && is_alone(w, block))
+			bytes += block->bytes;
+	return bytes;
+}
+
+static void mem_info(struct thread *t)
+{
+	size_t left = 0, total = 0;
+
+	if (!FINE(t, cuMemGetInfo(&left, &total)))
+		return;
+	if (left > total ||
+	    total != t->model->memory[t->model->contexts[t->context].device])
+		failure(t->model, "cuMemGetInfo says %llu of %llu",
+			(unsigned long long)left, (unsigned long long)total);
+	if (t->model->setting->memory_small || t->model->setting->fault ||
+	    t->model->setting->leak)
+		return;
+	if (left > total - bytes_taken(t->model, t->model->contexts[t->context].device))
+		failure(t->model, "cuMemGetInfo says %llu of %llu, and %llu are taken",
+			(unsigned long long)left, (unsigned long long)total,
+			(unsigned long long)bytes_taken(
+			    t->model, t->model->contexts[t->context].device));
+}
+
+/* The books are looked at before: peaks are of what was live since. */
+static void peaks_reset(struct model *w, int device)
+{
+	if (library.reset_peaks(device) == 0)
+		w->peak_blocks[device] = w->peak_bytes[device] = 0;
+}
+
+static void look_op(struct thread *t, const struct op *op)
+{
+	int device = op->a % t->model->setting->devices;
+
+	switch ((enum op_kind)op->kind) {
+	case OP_ADVANCE:
+		gcpsim_advance(op->bytes);
+		break;
+	case OP_TRIM:
+		if (library.trim)
+			library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
+		break;
+	case OP_RESET_PEAKS:
+		if (library.reset_peaks && library.active())
+			peaks_reset(t->model, device);
+		break;
+	case OP_MEM_INFO:
+		mem_info(t);
+		break;
+	case OP_CTX_SYNC:
+		host_wait_context(t, t->context);
+		break;
+	default:
+		oracle_books(t->model);
+		break;
+	}
+}
+
+void objects_play(struct thread *t, const struct op *op)
+{
+	switch ((enum op_kind)op->kind) {
+	case OP_STREAM_CREATE:
+	case OP_STREAM_DESTROY:
+	case OP_STREAM_SYNC:
+	case OP_STREAM_QUERY:
+	case OP_SPIN:
+		stream_op(t, op);
+		break;
+	case OP_EVENT_RECORD:
+	case OP_EVENT_WAIT:
+	case OP_EVENT_SYNC:
+	case OP_EVENT_DESTROY:
+		event_op(t, op);
+		break;
+	case OP_USE_CONTEXT:
+	case OP_CONTEXT_CREATE:
+	case OP_CONTEXT_DESTROY:
+	case OP_CONTEXT_RESET:
+	case OP_CONTEXT_HOLD:
+	case OP_CONTEXT_RELEASE:
+		context_op(t, op);
+		break;
+	default:
+		look_op(t, op);
+		break;
+	}
+}

@@ -1,0 +1,224 @@
+/*
+ * pinned.c - pinned memory: the host reads and writes it, at once when it is fresh and
+ * else when the work on it is done.
+ */
+#include "explore.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "gcpool.h"
+
+enum { PINNED_SLACK = 64 << 10, REGISTERED = 64 << 10 };
+
+/* --- allocate and free -------------------------------------------------------------
+ */
+
+/* Sizes of pinned memory round up to powers of two, and what is free but not done yet
+ * can be waited for. What graphs keep is not known. */
+static bool may_be_out(const struct model *w, uint64_t bytes)
+{
+	const struct fault *fault = w->setting->fault;
+	uint64_t most = w->setting->host_memory ? w->setting->host_memory : UINT64_MAX;
+	uint64_t quota = w->setting->host_quota, used = bytes;
+
+	if (quota) {
+		most = quota < most ? quota : most;
+		used = 2 * bytes + PINNED_SLACK; /* CUDA is not asked for less */
+	}
+	if (most == UINT64_MAX)
+		return false;
+	if (!all_is_calm(w) || w->pool_count > 0 || w->left)
+		return true;
+	if (fault && strcmp(fault->name, "cuMemFreeHost") == 0)
+		return true; /* what is free cannot go back */
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->host && !block->foreign)
+			used += 2 * block->bytes + PINNED_SLACK;
+	return used > most;
+}
+
+static bool got(struct thread *t, CUresult result, uint64_t bytes)
+{
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_out(t->model, bytes))
+		return false;
+	return fine(t->model, result, "cuMemHostAlloc");
+}
+
+static struct block *pinned_adopt(struct thread *t, void *p, uint64_t bytes)
+{
+	struct block *block = block_adopt(t, (uintptr_t)p, bytes);
+
+	block->host = true;
+	for (struct block *other = block->next; other; other = other->next)
+		if (other->host && other->live && other->addr < block->addr + bytes &&
+		    block->addr < other->addr + other->bytes)
+			failure(t->model, "pinned memory at %p is live already", p);
+	return block;
+}
+
+static void pinned_alloc(struct thread *t, struct block **slot, const struct op *op)
+{
+	bool more = t->model->setting->generation > 0;
+	uint64_t bytes = op->bytes + 1;
+	unsigned flags = more ? (op->how >> 1) % 8 : 0;
+	void *p = NULL;
+
+	if (*slot || !may_be_unsafe(t))
+		return;
+	if (more && op->how >> 4 == 0)
+		bytes <<= 6;
+	if (!got(t,
+		 op->how & 1 ? cuMemHostAlloc(&p, bytes, flags)
+			     : cuMemAllocHost(&p, bytes),
+		 bytes))
+		return;
+	*slot = pinned_adopt(t, p, bytes);
+	(*slot)->flags = op->how & 1 ? flags : 0;
+}
+
+/* Memory of the program's own, pinned by hand. */
+static void pinned_register(struct thread *t, struct block **slot)
+{
+	void *p;
+
+	if (*slot || !may_be_unsafe(t))
+		return;
+	p = mmap(NULL, REGISTERED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		 -1, 0);
+	if (p == MAP_FAILED)
+		failure(t->model, "no memory for the explorer itself");
+	if (!got(t, cuMemHostRegister(p, REGISTERED, 0), REGISTERED)) {
+		munmap(p, REGISTERED);
+		return;
+	}
+	*slot = pinned_adopt(t, p, REGISTERED);
+	(*slot)->foreign = true;
+}
+
+static void pinned_free(struct thread *t, struct block **slot)
+{
+	struct block *block = *slot;
+	void *p = block ? (void *)(uintptr_t)block->addr : NULL;
+	bool leak = t->model->setting->leak;
+
+	if (!block || !may_be_unsafe(t) || !order_free(t, block))
+		return;
+	/* To take registered memory back waits for nobody. */
+	if (block->foreign && (!order_host(t, &block->regions[0], WANT_WRITE) ||
+			       !order_host(t, &block->regions[1], WANT_WRITE)))
+		return;
+	if (block->foreign && !FINE(t, cuMemHostUnregister(p)))
+		return;
+	if (!block->foreign && !leak && !FINE(t, cuMemFreeHost(p)))
+		(void)cuMemFreeHost(p);
+	if (block->foreign)
+		munmap(p, REGISTERED);
+	t->model->left |= leak;
+	block->live = false;
+	*slot = NULL;
+}
+
+void pinned_end(struct thread *t)
+{
+	for (unsigned i = 0; i < PINNED_SLOTS; i++)
+		pinned_free(t, &t->model->pinned[i]);
+}
+
+/* --- the host works on it --- */
+
+static void pinned_write(struct thread *t, struct block *block, const struct op *op)
+{
+	struct region *region = block_region(block, op->how);
+	uint32_t *words = (uint32_t *)(uintptr_t)(block->addr + region->offset);
+
+	if (!region->words || !order_host(t, region, WANT_WRITE))
+		return;
+	gcpsim_host_writes(words, region->words * 4);
+	for (uint32_t i = 0; i < region->words; i++)
+		words[i] = op->value;
+	region->known = region->words;
+	region->value = op->value;
+}
+
+static void pinned_read(struct thread *t, struct block *block, const struct op *op)
+{
+	const struct region *region = block_region(block, op->how);
+	const uint32_t *words =
+	    (const uint32_t *)(uintptr_t)(block->addr + region->offset);
+
+	if (!region->known || !order_host(t, region, WANT_READ))
+		return;
+	gcpsim_host_reads(words, region->known * 4);
+	for (uint32_t i = 0; i < region->known; i++)
+		if (words[i] != region->value)
+			failure(t->model, "pinned word %u is %u and should be %u", i,
+				words[i], region->value);
+}
+
+/* --- looking --- */
+
+/* What CUDA says of it. */
+static void view_check(struct thread *t, const struct block *block)
+{
+	void *p = (void *)(uintptr_t)block->addr;
+	CUdeviceptr base = 0, device = 0;
+	unsigned flags = 0;
+	size_t size = 0;
+
+	/* Memory pinned by hand begins where CUDA likes. */
+	if (block->foreign || !FINE(t, cuMemHostGetFlags(&flags, p)) ||
+	    !FINE(t, cuMemHostGetDevicePointer(&device, p, 0)) ||
+	    !FINE(t, cuMemGetAddressRange(&base, &size, device)))
+		return;
+	/* Where it is not pooled CUDA rounds up as it likes. */
+	if ((flags & block->flags) != block->flags || base != block->addr ||
+	    size < block->bytes || size >= block->bytes + 512)
+		failure(t->model,
+			"pinned 0x%llx+%llu, flags %u, is said to be 0x%llx+%llu, "
+			"flags %u",
+			(unsigned long long)block->addr,
+			(unsigned long long)block->bytes, block->flags,
+			(unsigned long long)base, (unsigned long long)size, flags);
+}
+
+static void look(struct thread *t, const struct block *block, const struct op *op)
+{
+	struct model *w = t->model;
+	struct gcpool_host_stats stats;
+
+	if (block)
+		view_check(t, block);
+	if (!library.active || !library.active() || w->setting->plain)
+		return;
+	if (op->how % 4 == 0 && library.reset_host_peaks() == 0 &&
+	    library.get_host_stats(&stats, sizeof(stats)) == 0 &&
+	    stats.active_bytes.peak != stats.active_bytes.current &&
+	    !w->setting->host_thread)
+		failure(w, "a peak of pinned memory was not reset");
+	if (op->how % 4 == 1 && library.reset_host_accumulated() == 0 &&
+	    library.get_host_stats(&stats, sizeof(stats)) == 0 &&
+	    (stats.hits || stats.misses) && !w->setting->host_thread)
+		failure(w, "totals of pinned memory were not reset");
+}
+
+void pinned_play(struct thread *t, const struct op *op)
+{
+	struct block **slot = &t->model->pinned[op->a % PINNED_SLOTS];
+
+	if (op->kind == OP_PINNED_ALLOC)
+		pinned_alloc(t, slot, op);
+	else if (op->kind == OP_PINNED_REGISTER)
+		pinned_register(t, slot);
+	else if (op->kind == OP_PINNED_FREE)
+		pinned_free(t, slot);
+	else if (op->kind == OP_HOST_LOOK)
+		look(t, *slot, op);
+	else if (op->kind == OP_HOST_TRIM && library.trim_host)
+		library.trim_host(op->how & 1 ? 0 : op->bytes << 4);
+	else if (*slot && op->kind == OP_PINNED_WRITE)
+		pinned_write(t, *slot, op);
+	else if (*slot && op->kind == OP_PINNED_READ)
+		pinned_read(t, *slot, op);
+}

@@ -1,0 +1,601 @@
+/*
+ * edge_cases.c - situations that ordinary programs rarely meet, each written for the
+ * simulated device, where it shows whether what plain CUDA promises is kept.
+ *
+ *   edge_cases SCENARIO    plays one; 0: all is as on plain CUDA
+ */
+#include <dlfcn.h>
+
+#include "edge_cases.h"
+
+static CUcontext context_new(CUstream *ret_stream)
+{
+	CUcontext ctx;
+
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	OK(cuStreamCreate(ret_stream, CU_STREAM_NON_BLOCKING));
+	return ctx;
+}
+
+/* --- cuMemFreeAsync ------------------------------------------------------------- */
+
+/* A block of which work is pending elsewhere, whatever is allocated meanwhile. */
+static void must_not_come_too_early(CUstream stream)
+{
+	for (int i = 0; i < 400; i++) {
+		CUdeviceptr next = allocated(MIB);
+
+		OK(cuMemsetD8Async(next, 2, MIB, stream));
+		OK(cuMemFree(next));
+		if (i % 50 == 49)
+			OK(cuCtxSynchronize());
+	}
+	must(gcpsim_hazards() == 0, "the block was used again too early");
+}
+
+/* Another context works on the block, and frees it in the order of that work. */
+static void free_where_another_context_works(bool on_default_stream)
+{
+	CUstream mine, others;
+	CUcontext other = context_new(&others), here = context_new(&mine);
+	CUdeviceptr p = allocated(MIB);
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, on_default_stream ? CU_STREAM_LEGACY : others));
+	OK(cuMemFreeAsync(p, on_default_stream ? NULL : others));
+	OK(cuCtxSetCurrent(here));
+	must_not_come_too_early(mine);
+}
+
+static void free_on_a_stream_of_another_context(void)
+{
+	free_where_another_context_works(false);
+}
+
+static void free_on_a_default_stream_of_another_context(void)
+{
+	free_where_another_context_works(true);
+}
+
+/* The stream is idle, but what it is given, the free too, comes after its context's
+ * default stream. */
+static void free_on_an_idle_stream_of_another_context(void)
+{
+	CUcontext other, here;
+	CUstream mine, others;
+	CUdeviceptr p;
+
+	other = context_new(&others);
+	OK(cuStreamCreate(&others, CU_STREAM_DEFAULT));
+	here = context_new(&mine);
+	p = allocated(MIB);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, CU_STREAM_LEGACY));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	must_not_come_too_early(mine);
+}
+
+/* In its own context it waits for nothing, as on plain CUDA. */
+static void free_on_a_stream_of_its_context(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFreeAsync(p, stream));
+	must(gcpsim_pending() > 0, "the call waited");
+}
+
+/* A capture elsewhere does not hear of it (plain CUDA refuses). */
+static void free_on_a_stream_of_another_context_beside_a_capture(void)
+{
+	CUstream mine, others, third;
+	CUcontext other = context_new(&others), here = context_new(&mine);
+	CUdeviceptr p = allocated(MIB), next;
+	CUgraph graph;
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuStreamBeginCapture(mine, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemsetD8Async(p, 1, MIB, others));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	OK(cuStreamEndCapture(mine, &graph));
+	OK(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 400; i++) {
+		next = allocated(MIB);
+		OK(cuMemsetD8Async(next, 2, MIB, third));
+		OK(cuMemFree(next));
+	}
+	must(gcpsim_hazards() == 0, "the block was used again too early");
+	must(gcpsim_invalidated() == 0, "a capture was destroyed");
+}
+
+static void free_on_no_stream(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	OK(cuStreamDestroy(stream));
+	must(cuMemFreeAsync(p, stream) != CUDA_SUCCESS, "a dead stream was accepted");
+	OK(cuMemFree(p));
+}
+
+/* --- how much is free ------------------------------------------------------------ */
+
+/* What cuMemGetInfo calls free can be had. */
+static void free_memory_beside_a_graph(void)
+{
+	size_t unused, total, bytes = 128 * MIB;
+	CUgraphExec exec;
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	p = allocated(bytes);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuMemGetInfo(&unused, &total));
+	must(total - unused >= bytes, "the graph's memory counts as free");
+	must(!cuMemAlloc(&p, unused - 4 * MIB), "what is free cannot be had");
+	cuMemFree(p);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	OK(cuMemGetInfo(&unused, &total));
+	must(total - unused < bytes, "memory of a graph that is gone is not free");
+}
+
+/* --- pitched memory -------------------------------------------------------------- */
+
+/* What CUDA says of a wrong element does not depend on captures. */
+static void pitch_of_a_wrong_element_in_a_capture(void)
+{
+	static const CUstreamCaptureMode modes[] = {
+	    CU_STREAM_CAPTURE_MODE_GLOBAL,
+	    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+	    CU_STREAM_CAPTURE_MODE_RELAXED,
+	};
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+	size_t pitch;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	allocated(4096);
+	for (int i = 0; i < 3; i++) {
+		OK(cuStreamBeginCapture(stream, modes[i]));
+		must(cuMemAllocPitch(&p, &pitch, 1000, 10, 3) ==
+			 CUDA_ERROR_INVALID_VALUE,
+		     "another code");
+		OK(cuStreamEndCapture(stream, &graph));
+		OK(cuGraphDestroy(graph));
+	}
+	must(gcpsim_invalidated() == 0, "a capture was destroyed");
+}
+
+static void *pitch_elsewhere(void *arg)
+{
+	CUdeviceptr p;
+	size_t pitch;
+
+	OK(cuCtxSetCurrent(arg));
+	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
+	OK(cuMemFree(p));
+	return NULL;
+}
+
+/* The pitch cannot be learnt just now: a thread that does not capture gets what
+ * CUDA gives, and one that does gets nothing, for no graph would keep it. */
+static void unknown_pitch_beside_a_capture(void)
+{
+	CUcontext ctx = primary();
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+	pthread_t thread;
+	size_t pitch;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	allocated(4096);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	gcpsim_fail("cuMemAllocPitch_v2:1");
+	must(cuMemAllocPitch(&p, &pitch, 1000, 10, 4) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "a capture was given memory that its graph does not keep");
+	gcpsim_fail("cuMemAllocPitch_v2:1");
+	pthread_create(&thread, NULL, pitch_elsewhere, ctx);
+	pthread_join(thread, NULL);
+	OK(cuStreamEndCapture(stream, &graph));
+}
+
+/* --- contexts that stay ----------------------------------------------------------- */
+
+static atomic_bool enough;
+
+static void *retain_and_release(void *arg)
+{
+	CUcontext ctx;
+
+	(void)arg;
+	while (!enough) {
+		OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+		OK(cuDevicePrimaryCtxRelease(0));
+	}
+	return NULL;
+}
+
+static void *allocate_once(void *arg)
+{
+	OK(cuCtxSetCurrent(arg));
+	OK(cuMemFree(allocated(MIB)));
+	return NULL;
+}
+
+/* One thread retains and releases the primary context, never the last time; others
+ * that come and go find the memory of those before. */
+static void threads_beside_a_release(void)
+{
+	CUcontext ctx = primary();
+	pthread_t releaser, thread;
+
+	pthread_create(&releaser, NULL, retain_and_release, NULL);
+	for (int i = 0; i < 1000; i++) {
+		pthread_create(&thread, NULL, allocate_once, ctx);
+		pthread_join(thread, NULL);
+	}
+	enough = true;
+	pthread_join(releaser, NULL);
+	must(gcpsim_memory_used(0) <= 64 * MIB, "memory was taken for each");
+}
+
+/* Memory that only fits when what is unused has gone back. */
+static void full_device_beside_a_release(void)
+{
+	pthread_t releaser;
+	unsigned refused = 0;
+	CUdeviceptr p;
+
+	primary();
+	pthread_create(&releaser, NULL, retain_and_release, NULL);
+	for (int i = 0; i < 1000; i++) {
+		if (cuMemAlloc(&p, (i % 2 ? 160 : 100) * MIB))
+			refused++;
+		else
+			OK(cuMemFree(p));
+	}
+	enough = true;
+	pthread_join(releaser, NULL);
+	must(refused == 0, "there was memory, and the library said there was none");
+}
+
+/* --- contexts that end --------------------------------------------------------------
+ */
+
+static atomic_bool waited_in_vain;
+
+/* Work that waits for the program's main thread. */
+static void wait_for_enough(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 10000 && !enough; i++)
+		usleep(1000);
+	waited_in_vain = !enough;
+}
+
+static void *destroy(void *arg)
+{
+	OK(cuCtxDestroy(arg));
+	return NULL;
+}
+
+/* While one context is being destroyed, which waits for its work, and that for us,
+ * another one goes on: with barriers, pinned memory and all. */
+static void destruction_that_waits_for_another_context(void)
+{
+	CUstream mine, others;
+	CUcontext other = context_new(&others), here;
+	uint64_t fences;
+	pthread_t thread;
+	CUdeviceptr p;
+	void *pinned;
+
+	(void)allocated(MIB);
+	here = context_new(&mine);
+	OK(cuMemAllocHost(&pinned, 4096));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuLaunchHostFunc(others, wait_for_enough, NULL));
+	pthread_create(&thread, NULL, destroy, other);
+	usleep(100000);
+	fences = gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent");
+	for (int i = 0; i < 200; i++) {
+		OK(cuMemFreeHost(pinned));
+		OK(cuMemAllocHost(&pinned, 4096));
+	}
+	must(gcpsim_calls("cuCtxRecordEvent") + gcpsim_calls("cuCtxWaitEvent") ==
+		 fences,
+	     "a context that is being destroyed was touched");
+	for (int i = 0; i < 200; i++) {
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, 1, MIB, mine));
+		OK(cuMemFree(p));
+		OK(cuCtxSetCurrent(here));
+	}
+	enough = true;
+	pthread_join(thread, NULL);
+	must(!waited_in_vain, "the end of one context stopped the other");
+	must(gcpsim_hazards() == 0, "memory was used again too early");
+	/* And afterwards all is as before. */
+	for (int i = 0; i < 200; i++) {
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, 1, MIB, mine));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_memory_used(0) < 1000 * MIB, "memory is not used again");
+}
+
+static void *live_and_let_go(void *arg)
+{
+	CUcontext ctx;
+	CUdeviceptr p;
+
+	(void)arg;
+	for (int i = 0; i < 500; i++) {
+		OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+		OK(cuCtxSetCurrent(ctx));
+		p = allocated(MIB);
+		OK(cuMemsetD8(p, 1, MIB));
+		OK(cuCtxSynchronize());
+		OK(cuMemFree(p));
+		OK(cuCtxSetCurrent(NULL));
+		OK(cuDevicePrimaryCtxRelease(0));
+	}
+	return NULL;
+}
+
+/* The primary context ends whenever none of the threads holds it, and comes again,
+ * mostly with the same handle. */
+static void primary_context_that_comes_and_goes(void)
+{
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, live_and_let_go, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
+}
+
+/* --- green contexts --- */
+
+static CUgreenCtx green_new(void)
+{
+	CUdevResourceDesc description;
+	CUdevResource all;
+	CUgreenCtx green;
+
+	OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&description, &all, 1));
+	OK(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	return green;
+}
+
+/* The last green context ends the primary one, memory and all. */
+static void green_context_that_ends_the_primary(void)
+{
+	CUcontext ctx = primary();
+	CUgreenCtx green = green_new(), other = green_new();
+	CUdeviceptr p = allocated(MIB);
+
+	OK(cuMemFree(p));
+	must(cuDevicePrimaryCtxReset(0) == CUDA_ERROR_NOT_PERMITTED, "it was reset");
+	OK(cuDevicePrimaryCtxRelease(0));
+	p = allocated(MIB);
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuGreenCtxDestroy(other));
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuMemFree(p));
+	OK(cuGreenCtxDestroy(green));
+	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_CONTEXT_IS_DESTROYED, "it lives on");
+	must(primary() == ctx, "another primary context");
+	p = allocated(MIB);
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuCtxSynchronize());
+	OK(cuMemFree(p));
+	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
+}
+
+/* --- older drivers --- */
+
+/* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
+ * whoever asks for a newer form: it says nothing of the order in the graph. */
+static void reuse_in_a_capture_of_unknown_order(void)
+{
+	CUdeviceptr first, second;
+	CUstream main_stream, side;
+	CUevent early;
+
+	primary();
+	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&early, CU_EVENT_DISABLE_TIMING));
+	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuEventRecord(early, main_stream));
+	first = allocated(MIB);
+	OK(cuMemsetD8Async(first, 1, MIB, main_stream));
+	OK(cuMemFree(first));
+	second = allocated(MIB);
+	must(first != second, "the side stream may use it before the main one does");
+	OK(cuStreamWaitEvent(side, early, 0));
+}
+
+/* Nobody can say whether the release was the last one. */
+static void blocks_of_a_primary_context_of_unknown_state(void)
+{
+	CUdeviceptr first, second;
+	CUcontext ctx = primary(), again;
+
+	first = allocated(MIB);
+	second = allocated(MIB);
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(again == ctx, "another context");
+	OK(cuMemsetD8(second, 1, MIB));
+	OK(cuMemFree(first));
+	OK(cuMemsetD8(second, 2, MIB));
+	OK(cuMemFree(second));
+	must(gcpsim_faults() == 0, "memory of a living context was given back");
+}
+
+/* Whose memory is a graph's is not to be found out: nothing of it may be the pool's. */
+static void captures_that_nobody_can_ask_about(void)
+{
+	int (*active)(void);
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuMemFree(allocated(MIB)));
+	*(void **)&active = dlsym(RTLD_DEFAULT, "gcpool_active");
+	must(!active || !active(), "the library works all the same");
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(cuMemAlloc(&p, MIB) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	     "plain CUDA refuses it");
+}
+
+/* Whatever the library did meanwhile would be the end of the capture. */
+static void trim_beside_a_capture_without_modes(void)
+{
+	uint64_t (*trim)(int, uint64_t);
+	CUstream stream;
+	CUgraph graph;
+
+	primary();
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuCtxSynchronize());
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	if (trim)
+		trim(0, 0);
+	OK(cuStreamEndCapture(stream, &graph));
+}
+
+/* Who captures, and whose memory a stream may free, is told by the context of a stream:
+ * a driver that does not tell it is left alone. */
+static void streams_whose_context_nobody_tells(void)
+{
+	CUstream captured, others;
+	CUcontext other = context_new(&others), here = context_new(&captured);
+	CUdeviceptr p = allocated(MIB);
+
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuCtxSetCurrent(other));
+	OK(cuStreamDestroy(captured));
+	OK(cuMemFreeAsync(p, others));
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* --- events of a capture
+ * --------------------------------------------------------------- A block is freed
+ * after the work that an event stands for, and the event is recorded anew, in a way
+ * that leaves it where it was. */
+
+static void forks_from_the_old_place(void (*record)(CUevent event, CUstream stream))
+{
+	CUevent event, passing;
+	CUstream main, side;
+	CUdeviceptr p, q;
+	CUgraph graph;
+
+	context_new(&main);
+	OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventCreate(&passing, CU_EVENT_DISABLE_TIMING));
+	q = allocated(MIB);
+	OK(cuStreamBeginCapture(main, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(3 * MIB);
+	OK(cuMemsetD8Async(q, 1, MIB, main));
+	OK(cuEventRecord(event, main));
+	OK(cuMemsetD8Async(p, 1, 3 * MIB, main));
+	OK(cuMemFree(p));
+	allocated(3 * MIB); /* time to write down what was freed */
+	record(event, main);
+	OK(cuEventRecord(passing, main));
+	OK(cuEventDestroy(passing)); /* and to look for a proof */
+	must(allocated(3 * MIB) != p, "the block is used again beside its work");
+	OK(cuStreamWaitEvent(side, event, 0));
+	OK(cuEventRecord(event, side));
+	OK(cuStreamWaitEvent(main, event, 0));
+	OK(cuStreamEndCapture(main, &graph));
+}
+
+static void record_for_others(CUevent event, CUstream stream)
+{
+	OK(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+}
+
+static void record_in_vain(CUevent event, CUstream stream)
+{
+	must(cuEventRecordWithFlags(event, stream, 0x80) == CUDA_ERROR_INVALID_VALUE,
+	     "flags that there are not");
+}
+
+static void event_recorded_for_others_in_a_capture(void)
+{
+	forks_from_the_old_place(record_for_others);
+}
+
+static void event_recorded_in_vain_in_a_capture(void)
+{
+	forks_from_the_old_place(record_in_vain);
+}
+
+/* --- the run ---------------------------------------------------------------------- */
+
+static const struct scenario scenarios[] = {
+    SCENARIO(free_on_a_stream_of_another_context),
+    SCENARIO(free_on_a_default_stream_of_another_context),
+    SCENARIO(free_on_an_idle_stream_of_another_context),
+    SCENARIO(free_on_a_stream_of_its_context),
+    SCENARIO(free_on_a_stream_of_another_context_beside_a_capture),
+    SCENARIO(free_on_no_stream),
+    SCENARIO(free_memory_beside_a_graph),
+    SCENARIO(pitch_of_a_wrong_element_in_a_capture),
+    SCENARIO(unknown_pitch_beside_a_capture),
+    SCENARIO(threads_beside_a_release),
+    SCENARIO(full_device_beside_a_release),
+    SCENARIO(destruction_that_waits_for_another_context),
+    SCENARIO(primary_context_that_comes_and_goes),
+    SCENARIO(green_context_that_ends_the_primary),
+    SCENARIO(reuse_in_a_capture_of_unknown_order),
+    SCENARIO(blocks_of_a_primary_context_of_unknown_state),
+    SCENARIO(captures_that_nobody_can_ask_about),
+    SCENARIO(trim_beside_a_capture_without_modes),
+    SCENARIO(streams_whose_context_nobody_tells),
+    SCENARIO(event_recorded_for_others_in_a_capture),
+    SCENARIO(event_recorded_in_vain_in_a_capture),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env python3
+"""edge_cases.py PROGRAM SCENARIO [VARIABLE=value ...]
+
+A rare situation, under the library, must end as on plain CUDA."""
+
+import sys
+
+import preload
+
+
+def main():
+    program, scenario, *settings = sys.argv[1:]
+    extra = dict(setting.split("=", 1) for setting in settings)
+    checks = preload.Checks()
+    result = preload.run([program, scenario], preload.library(), extra)
+    print(result.out + result.err)
+    checks.that(result.code == 0, f"exit code {result.code}")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""remap.py STRESS_PROGRAM IPC_PROGRAM
+
+The stress with larger blocks on mapped segments: chunks move while work is
+pending, and there is no hazard, no access to unmapped memory and no wrong word.
+Exporting such memory is refused by CUDA, and the library says so once."""
+
+import json
+import sys
+
+import preload
+
+ARGUMENTS = "--threads 3 --streams 3 --rounds 300 --max 32m --keep 16".split()
+
+SCHEDULES = [
+    {"GCPSIM_SEED": "1", "GCPSIM_SPEED": "random"},
+    {"GCPSIM_SEED": "2", "GCPSIM_SPEED": "random"},
+    {"GCPSIM_SEED": "3", "GCPSIM_SPEED": "never"},
+]
+
+
+def main():
+    stress, ipc = sys.argv[1:]
+    checks = preload.Checks()
+    moved = 0
+    for schedule in SCHEDULES:
+        extra = {"GCPOOL_BACKEND": "vmm", "GCPOOL_STATS": "json", "GCPSIM_MEMORY": "1G",
+                 **schedule}
+        result = preload.run([stress, *ARGUMENTS], preload.library(), extra)
+        checks.that(result.code == 0, f"{schedule}: exit code {result.code}\n{result.err}")
+        checks.clean(result, str(schedule))
+        text = result.err[result.err.find("{"):]
+        statistics = json.loads(text)
+        moved += sum(device["remaps"] for device in statistics["devices"])
+        print(schedule, result.out.strip(), "moved", moved)
+    checks.that(moved > 0, "nothing moved: the check says nothing")
+
+    result = preload.run([ipc], preload.library(), {"GCPOOL_BACKEND": "vmm"})
+    checks.that(result.code == 2 and "CUDA_ERROR_INVALID_VALUE" in result.err
+                or "cudaErrorInvalidValue" in result.err, f"the refusal: {result.err}")
+    checks.that(result.err.count("exports no IPC handle") == 1, f"not said once: {result.err}")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+/*
+ * teardown.c - what ends while other threads work, and who else writes: rare
+ * situations, as edge_cases.c.
+ *
+ *   teardown SCENARIO    plays one; 0: all is as on plain CUDA
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+
+#include "edge_cases.h"
+
+/* --- streams ---------------------------------------------------------------------- */
+
+static _Atomic(CUstream) to_use; /* handed to the worker */
+static atomic_bool used, over;
+
+/* Gives work to each stream that it is handed, and allocates a few times then (what is
+ * freed beside a capture may have to wait for its end). */
+static void *work_and_allocate(void *arg)
+{
+	CUevent event;
+
+	OK(cuCtxSetCurrent(arg));
+	OK(cuEventCreate(&event, 0));
+	OK(cuEventRecord(event, NULL));
+	while (!over) {
+		CUstream stream = atomic_exchange(&to_use, NULL);
+
+		if (!stream) {
+			sched_yield();
+			continue;
+		}
+		OK(cuStreamWaitEvent(stream, event, 0));
+		used = true;
+		for (int i = 0; i < 100; i++)
+			OK(cuMemFree(allocated(512)));
+	}
+	OK(cuEventDestroy(event));
+	return NULL;
+}
+
+/* Gives the worker a new stream, and comes back when it has begun to use it: not to
+ * miss it at work. */
+static CUstream stream_used_by_worker(void)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	used = false;
+	to_use = stream;
+	while (!used)
+		;
+	return stream;
+}
+
+/* Until it was seen, or for a few seconds: a busy machine is slow at this. */
+static bool goes_on(int round, int rounds, time_t start)
+{
+	return round < rounds && gcpsim_misuses() == 0 && time(NULL) - start < 4;
+}
+
+/* Once a thread is done with a stream another one may destroy it, whatever the first
+ * does meanwhile; it may allocate beside this capture on plain CUDA. */
+static void streams_end(bool with_their_context, int rounds)
+{
+	CUcontext ctx = primary(), other;
+	CUstream captured, stream;
+	time_t start = time(NULL);
+	pthread_t worker;
+	CUgraph graph;
+
+	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	pthread_create(&worker, NULL, work_and_allocate, ctx);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	for (int i = 0; goes_on(i, rounds, start); i++) {
+		if (with_their_context)
+			OK(cuCtxCreate(&other, NULL, 0, 0));
+		stream = stream_used_by_worker();
+		if (with_their_context)
+			OK(cuCtxDestroy(other));
+		else
+			OK(cuStreamDestroy(stream));
+	}
+	over = true;
+	pthread_join(worker, NULL);
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+static void stream_destroyed_after_another_thread_has_used_it(void)
+{
+	streams_end(false, 5000);
+}
+
+static void context_destroyed_after_another_thread_has_used_its_stream(void)
+{
+	streams_end(true, 500);
+}
+
+/* Captures of this thread go into a pool that the program has named. False: there is
+ * no library. */
+static bool pool_named(void)
+{
+	int (*create)(uint64_t *), (*use)(uint64_t);
+	uint64_t id;
+
+	*(void **)&create = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_create");
+	*(void **)&use = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_use");
+	if (!create || !use)
+		return false;
+	must(create(&id) == 0 && use(id) == 0, "a pool is named");
+	return true;
+}
+
+/* --- contexts ----------------------------------------------------------------------
+ * One ends while it captures into a pool that the program has named. */
+static void context_with_memory_of_a_named_pool_ends(void)
+{
+	CUcontext ctx = primary(), other;
+	CUstream inner, outer;
+	CUgraph graph;
+
+	OK(cuStreamCreate(&outer, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuStreamCreate(&inner, CU_STREAM_NON_BLOCKING));
+	OK(cuMemFree(allocated(MIB)));
+	if (pool_named()) {
+		OK(cuStreamBeginCapture(inner, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuMemFree(allocated(MIB)));
+		allocated(MIB); /* the same, which the capture's end has to order */
+	}
+	OK(cuCtxDestroy(other));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamEndCapture(outer, &graph));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* --- graphs ------------------------------------------------------------------------
+ * Two captures make two branches of one, and the first has freed its memory. */
+static void branches_of_a_graph_with_a_named_pool(void)
+{
+	CUgraphExec exec;
+	CUstream stream;
+	CUgraph graph;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemFree(allocated(MIB)));
+	if (!pool_named())
+		return;
+	OK(cuGraphCreate(&graph, 0));
+	for (unsigned char branch = 0; branch < 2; branch++) {
+		CUdeviceptr p;
+
+		OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
+					       CU_STREAM_CAPTURE_MODE_GLOBAL));
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, branch, MIB, stream));
+		OK(cuMemFree(p));
+		OK(cuStreamEndCapture(stream, &graph));
+	}
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	must(gcpsim_hazards() == 0, "the branches share memory");
+}
+
+/* --- devices that write by themselves ----------------------------------------------
+ */
+
+static bool storage_has_driver;
+
+/* The library asks this one. */
+__attribute__((visibility("default"))) int access(const char *path, int mode)
+{
+	if (!strstr(path, "/nvidia-fs"))
+		return faccessat(AT_FDCWD, path, mode, 0);
+	errno = ENOENT;
+	return storage_has_driver ? 0 : -1;
+}
+
+static void load_beside(const char *library)
+{
+	char path[4096];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	path[length > 0 ? length : 0] = 0;
+	strcpy(strrchr(path, '/') + 1, library);
+	must(dlopen(path, RTLD_NOW) != NULL, "the library is there");
+}
+
+/* A device that is in no stream's order writes into memory as soon as it has it. */
+static void work_beside(const char *library, bool writes)
+{
+	CUstream stream;
+
+	load_beside(library);
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 300; i++) {
+		CUdeviceptr p = allocated(4 * MIB);
+
+		if (writes)
+			gcpsim_touch(p, 4 * MIB, 1);
+		OK(cuMemsetD8Async(p, 1, 4 * MIB, stream));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_hazards() == 0, "it writes into memory that work still uses");
+}
+
+/* As Python packages rename what they bring along. */
+static void network_card_of_a_bundled_library(void)
+{
+	work_beside("libibverbs-1de1263b.so", true);
+}
+
+static void storage_that_writes_by_itself(void)
+{
+	storage_has_driver = true;
+	work_beside("libcufile.so", true);
+}
+
+/* PyTorch loads the library everywhere: that alone costs nobody the barriers. */
+static void storage_that_is_read_through_the_host(void)
+{
+	work_beside("libcufile.so", false);
+	must(gcpsim_calls("cuCtxWaitEvent") > 0, "memory is reused behind barriers");
+}
+
+/* --- launches
+ * ------------------------------------------------------------------------- */
+
+/* Fails for want of memory that the pool only keeps, as a kernel of much local memory.
+ */
+static void launch_on_a_device_full_of_cache(void)
+{
+	unsigned long long ns = 1;
+	void *parameters[] = {&ns};
+	CUfunction function;
+	CUmodule module;
+
+	primary();
+	OK(cuModuleLoadData(&module, ""));
+	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
+	OK(cuMemFree(allocated(64 * MIB)));
+	OK(cuCtxSynchronize());
+	must(gcpsim_fail("cuLaunchKernel:1") == 0, "the plan makes sense");
+	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+	must(gcpsim_memory_live(0) == 0, "the pool gave back what it could");
+}
+
+/* --- the run ---------------------------------------------------------------------- */
+
+static const struct scenario scenarios[] = {
+    SCENARIO(stream_destroyed_after_another_thread_has_used_it),
+    SCENARIO(context_destroyed_after_another_thread_has_used_its_stream),
+    SCENARIO(context_with_memory_of_a_named_pool_ends),
+    SCENARIO(branches_of_a_graph_with_a_named_pool),
+    SCENARIO(network_card_of_a_bundled_library),
+    SCENARIO(launch_on_a_device_full_of_cache),
+    SCENARIO(storage_that_writes_by_itself),
+    SCENARIO(storage_that_is_read_through_the_host),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}

@@ -1,0 +1,143 @@
+/*
+ * introspection.c - what a program sees of its memory and of its own state: ranges of
+ * blocks, the current context, contexts that wait for each other's frees. The
+ * transcript must be the same with and without the library, so no address is
+ * printed.
+ *
+ *   --devices N  use at most so many devices (default 2)
+ */
+#include <stdint.h>
+#include <stdio.h>
+
+#include "api.h"
+#include "kernels.h"
+#include "util.h"
+
+enum { BLOCKS = 9, WORDS = 450000, SLOW_NS = 200000, ROUNDS = 8 };
+
+/* Each block answers for itself, from its first byte to its last. */
+static void ranges(size_t bytes)
+{
+	char *p[BLOCKS];
+	int wrong = 0;
+
+	for (int i = 0; i < BLOCKS; i++)
+		GCPT_OK(gcpt_malloc((void **)&p[i], bytes));
+	for (int i = 0; i < BLOCKS; i++) {
+		CUdeviceptr base = 0, inside = (CUdeviceptr)(uintptr_t)p[i] + bytes / 2;
+		CUdeviceptr start = 0;
+		size_t size = 0, range = 0;
+
+		GCPT_OK((int)cu.cuMemGetAddressRange(&base, &size, inside));
+		GCPT_OK((int)cu.cuPointerGetAttribute(
+		    &start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));
+		GCPT_OK((int)cu.cuPointerGetAttribute(
+		    &range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
+		wrong += base != (CUdeviceptr)(uintptr_t)p[i] || base != start;
+		wrong += size != bytes || range != bytes;
+	}
+	for (int i = 0; i < BLOCKS; i++)
+		GCPT_OK(gcpt_free(p[i]));
+	printf("ranges of %zu bytes: %d wrong\n", bytes, wrong);
+}
+
+/* Calls on memory of one context while another is current. */
+static void current_context(size_t bytes)
+{
+	CUcontext first = NULL, own = NULL, found = NULL;
+	struct gcpt_kernels k;
+	void *p[BLOCKS];
+	int changed = 0;
+
+	if (!cu.cuCtxCreate)
+		return;
+	GCPT_OK((int)cu.cuCtxGetCurrent(&first));
+	GCPT_OK(gcpt_kernels_load(&k));
+	for (int i = 0; i < BLOCKS; i++) {
+		GCPT_OK(gcpt_malloc(&p[i], bytes));
+		GCPT_OK(gcpt_launch_fill_slow(&k, NULL, p[i], bytes / 4, 1, SLOW_NS));
+	}
+	GCPT_OK((int)cu.cuCtxCreate(&own, NULL, 0, 0));
+	for (int i = 0; i < BLOCKS; i++) {
+		GCPT_OK(gcpt_free(p[i]));
+		GCPT_OK((int)cu.cuCtxGetCurrent(&found));
+		changed += found != own;
+	}
+	GCPT_OK((int)cu.cuCtxDestroy(own));
+	GCPT_OK((int)cu.cuCtxSetCurrent(first));
+	GCPT_OK((int)cu.cuModuleUnload(k.module));
+	printf("frees of another context's %zu bytes: %d changed the current one\n",
+	       bytes, changed);
+}
+
+/* A block is freed behind slow work of its own context; who gets it next writes it
+ * from another one, which plain CUDA has made safe by waiting in the free. */
+static void other_context(int other)
+{
+	unsigned long long wrong = 0;
+	struct gcpt_kernels here, there;
+	void *p, *counter;
+	CUstream stream;
+
+	GCPT_OK(gcpt_use(other));
+	GCPT_OK(gcpt_kernels_load(&there));
+	GCPT_OK(gcpt_malloc(&counter, sizeof(wrong)));
+	GCPT_OK(gcpt_copy(counter, &wrong, sizeof(wrong)));
+	GCPT_OK(gcpt_stream_create(&stream));
+	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_kernels_load(&here));
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		GCPT_OK(gcpt_use(0));
+		GCPT_OK(gcpt_malloc(&p, WORDS * 4));
+		GCPT_OK(
+		    gcpt_launch_fill_slow(&here, NULL, p, WORDS, 1000 + i, SLOW_NS));
+		GCPT_OK(gcpt_free(p));
+		GCPT_OK(gcpt_malloc(&p, WORDS * 4));
+		GCPT_OK(gcpt_use(other));
+		GCPT_OK(gcpt_set_async(p, 7, WORDS * 4, stream));
+		GCPT_OK(
+		    gcpt_launch_check(&there, stream, p, WORDS, 0x07070707, counter));
+		GCPT_OK(gcpt_stream_sync(stream));
+		GCPT_OK(gcpt_free(p));
+	}
+	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_sync());
+	GCPT_OK(gcpt_use(other));
+	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)));
+	GCPT_OK(gcpt_free(counter));
+	GCPT_OK(gcpt_stream_destroy(stream));
+	GCPT_OK(gcpt_use(0));
+	printf("a fresh block written by device %d: %llu wrong words\n", other, wrong);
+}
+
+static bool peers(int other)
+{
+	CUcontext mine = NULL, theirs = NULL;
+
+	GCPT_OK((int)cu.cuDevicePrimaryCtxRetain(&mine, 0));
+	GCPT_OK(gcpt_use(other));
+	if (!cu.cuCtxEnablePeerAccess ||
+	    cu.cuCtxEnablePeerAccess(mine, 0) != CUDA_SUCCESS)
+		return false;
+	GCPT_OK((int)cu.cuCtxGetCurrent(&theirs));
+	return theirs != NULL;
+}
+
+int main(int argc, char **argv)
+{
+	static const size_t sizes[] = {1000, 20000, 300000, 5 << 20};
+	int count = 0, most = (int)gcpt_arg(argc, argv, "--devices", 2);
+
+	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_device_count(&count));
+	/* First, while nothing is cached that would do without a barrier. */
+	if (count > 1 && most > 1 && peers(1))
+		other_context(1);
+	else
+		printf("no second device that reaches the first\n");
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		current_context(sizes[i]);
+		ranges(sizes[i]);
+	}
+	return 0;
+}

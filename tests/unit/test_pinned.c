@@ -1,0 +1,331 @@
+/*
+ * test_pinned.c - pinned host memory: when a freed block may be given out again, and to
+ * whom.
+ */
+#include "pinned_scene.h"
+
+/* --- reuse --- */
+
+static void a_freed_block_is_used_again(void **state)
+{
+	void *p = take(4 * KIB);
+
+	(void)state;
+	give(p);
+	assert_ptr_equal(take(4 * KIB), p);
+	assert_int_equal(fake_pinned.allocs, 1);
+	give(p);
+}
+
+/* Work that was submitted before the free. */
+static void reuse_waits_for_work_of_its_context(void **state)
+{
+	void *p = take(4 * KIB), *q;
+
+	(void)state;
+	fake_submit();
+	give(p);
+	q = take(4 * KIB);
+	assert_ptr_not_equal(q, p);
+	fake.done = fake.submitted;
+	assert_ptr_equal(take(4 * KIB), p);
+	give(p);
+	give(q);
+}
+
+/* All contexts can use pinned memory. */
+static void reuse_waits_for_work_of_other_contexts(void **state)
+{
+	void *p = take(4 * KIB), *q;
+
+	(void)state;
+	fake_pinned.other_submitted++;
+	give(p);
+	q = take(4 * KIB);
+	assert_ptr_not_equal(q, p);
+	fake_pinned.other_done = fake_pinned.other_submitted;
+	assert_ptr_equal(take(4 * KIB), p);
+	give(p);
+	give(q);
+}
+
+/* Work that comes after the free, but before the fence that an allocation sets, is
+ * covered too: more than is needed, never less. */
+static void a_barrier_is_not_enough(void **state)
+{
+	void *p = take(4 * KIB), *q;
+	uint64_t work = fake_submit();
+
+	(void)state;
+	give(p);
+	fake.barrier = work; /* as if another pool had ordered it */
+	q = take(4 * KIB);
+	assert_ptr_not_equal(q, p);
+	assert_int_equal(fake.orders, 0);
+	fake.done = fake.submitted;
+	give(p == q ? p : q);
+}
+
+static void an_allocation_never_waits(void **state)
+{
+	void *blocks[64];
+
+	(void)state;
+	for (int i = 0; i < 64; i++) {
+		blocks[i] = take(16 * MIB);
+		fake_submit();
+	}
+	fake_pinned.waits = 0;
+	for (int i = 0; i < 8; i++)
+		give(blocks[i]);
+	for (int i = 0; i < 8; i++)
+		blocks[i] = take(16 * MIB);
+	assert_int_equal(fake_pinned.waits, 0);
+	fake.done = fake.submitted;
+	for (int i = 0; i < 64; i++)
+		give(blocks[i]);
+}
+
+/* The window bounds what is freed and not done, by waiting in the free; and only for
+ * the block's own context, as plain CUDA does. */
+static void a_free_beyond_the_window_waits_for_the_oldest(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[16];
+
+	(void)state;
+	config.pinned_window = 4 * MIB;
+	open_with(&config);
+	for (int i = 0; i < 16; i++)
+		blocks[i] = take(MIB);
+	for (int i = 0; i < 16; i++) {
+		uint64_t before = fake.done;
+
+		fake_submit();
+		give(blocks[i]);
+		if (i < 4)
+			assert_int_equal(fake.done, before);
+	}
+	assert_true(fake_pinned.waits > 0);
+	assert_true(fake.done >= 11); /* the oldest ones */
+	assert_true(fake.done < 16);  /* and no more than that */
+	assert_true(stats().waits > 0);
+}
+
+static void a_free_does_not_wait_for_other_contexts(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[16];
+
+	(void)state;
+	config.pinned_window = 4 * MIB;
+	open_with(&config);
+	for (int i = 0; i < 16; i++)
+		blocks[i] = take(MIB);
+	fake_pinned.other_submitted = 1;
+	for (int i = 0; i < 16; i++)
+		give(blocks[i]);
+	assert_int_equal(fake_pinned.other_done, 0);
+}
+
+/* As plain CUDA does: for the block's own context and no other, whose work may keep
+ * older epochs open. */
+static void a_free_that_blocks_waits_for_its_own_epoch(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q;
+
+	(void)state;
+	config.blocking_free = true;
+	open_with(&config);
+	p = take(4 * KIB);
+	q = take(4 * KIB);
+	fake_pinned.other_submitted++;
+	fake_submit();
+	give(p);
+	assert_int_equal(fake.done, fake.submitted);
+	fake_submit();
+	give(q);
+	assert_int_equal(fake.done, fake.submitted);
+	assert_int_equal(fake_pinned.other_done, 0);
+}
+
+static void no_fence_while_a_capture_is_under_way(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	gcp_pools_fences_hold(pools);
+	fake.capturing++;
+	give(p);
+	q = take(MIB); /* p waits for the end of the capture */
+	assert_ptr_not_equal(q, p);
+	for (int i = 1; i < 101; i++)
+		give(take(MIB + (uint64_t)i * 128 * KIB));
+	assert_int_equal(fake.violations, 0);
+	assert_int_equal(fake_pinned.records, 0);
+	assert_true(stats().deferred_frees > 100);
+	fake.capturing--;
+	gcp_pools_fences_release(pools);
+	assert_ptr_equal(take(MIB), p);
+	give(p);
+	give(q);
+}
+
+/* --- kinds --- */
+
+static void a_block_keeps_its_flags(void **state)
+{
+	void *p = take_as(pool, 4 * KIB, 4), *q;
+
+	(void)state;
+	give(p);
+	q = take_as(pool, 4 * KIB, 0);
+	assert_ptr_not_equal(q, p);
+	assert_ptr_equal(take_as(pool, 4 * KIB, 4), p);
+	give(p);
+	give(q);
+}
+
+static void a_block_stays_on_its_node(void **state)
+{
+	void *p = take(4 * KIB), *q;
+
+	(void)state;
+	give(p);
+	fake_pinned.place = 2;
+	q = take(4 * KIB);
+	assert_ptr_not_equal(q, p);
+	give(q);
+	fake_pinned.place = 0;
+	assert_ptr_equal(take(4 * KIB), p);
+	give(p);
+}
+
+static void a_block_stays_in_its_context(void **state)
+{
+	struct gcp_pool *other;
+	void *p = take(4 * KIB), *q;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	give(p);
+	q = take_as(other, 4 * KIB, 0);
+	assert_ptr_not_equal(q, p);
+	give(q);
+}
+
+static void memory_goes_with_its_context(void **state)
+{
+	void *held = take(4 * KIB), *freed = take(4 * KIB), *fresh;
+	uint64_t allocs;
+
+	(void)state;
+	give(freed);
+	gcp_pool_reset(pools, FAKE_CTX);
+	must_be_sound(pools);
+	assert_int_equal(fake_pinned.frees, 0); /* the context took it */
+	assert_int_equal(gcp_pinned_free(pools, held), -ENOENT);
+	assert_int_equal(gcp_pinned_free(pools, freed), -ENOENT);
+	assert_int_equal(stats().active_requests.current, 0);
+	assert_int_equal(stats().allocated_bytes.current, 0);
+	pool = fake_pool(pools);
+	allocs = fake_pinned.allocs;
+	fresh = take(4 * KIB);
+	assert_int_equal(fake_pinned.allocs, allocs + 1);
+	give(fresh);
+	fake_pinned.blocks -= 2; /* what the context took */
+}
+
+/* --- sizes --- */
+
+static uint64_t size_for(uint64_t bytes)
+{
+	uint64_t before = fake_pinned.used, size;
+	void *p = take(bytes);
+
+	size = fake_pinned.used - before;
+	give(p);
+	gcp_pinned_trim(pools, 0);
+	return size;
+}
+
+static void sizes_are_powers_of_two_and_then_finer(void **state)
+{
+	(void)state;
+	assert_int_equal(size_for(1), 512);
+	assert_int_equal(size_for(512), 512);
+	assert_int_equal(size_for(513), 1024);
+	assert_int_equal(size_for(600 * KIB), MIB);
+	assert_int_equal(size_for(MIB), MIB);
+	assert_int_equal(size_for(MIB + 1), MIB + 128 * KIB);
+	assert_int_equal(size_for(2 * MIB), 2 * MIB);
+	assert_int_equal(size_for(2 * MIB + 1), 2 * MIB + 256 * KIB);
+	assert_int_equal(size_for(1000 * MIB), 1024 * MIB - 0 * MIB);
+	for (uint64_t bytes = 700; bytes < 100 * MIB; bytes += bytes / 7) {
+		uint64_t size = size_for(bytes);
+
+		assert_true(size >= bytes);
+		if (bytes > MIB)
+			assert_true(size - bytes <= bytes / 8 + 512);
+		assert_int_equal(size_for(size), size);
+	}
+}
+
+static void steps_and_threshold_are_the_options(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_pow2_max = 4 * KIB;
+	config.pinned_steps = 3;
+	open_with(&config);
+	for (uint64_t bytes = 700; bytes < 3 * MIB; bytes += bytes / 9) {
+		uint64_t size = size_for(bytes);
+
+		assert_true(size >= bytes);
+		if (bytes > 4 * KIB)
+			assert_true(size - bytes <= bytes / 3 + 512);
+	}
+}
+
+/* --- growing --- */
+
+/* One fence for each pair is too many; a few blocks in turn share one. */
+static void a_tight_loop_shares_fences(void **state)
+{
+	uint64_t records;
+
+	(void)state;
+	for (int i = 0; i < 20000; i++)
+		give(take(MIB));
+	records = fake_pinned.records;
+	for (int i = 0; i < 1000; i++)
+		give(take(MIB));
+	assert_true(fake_pinned.records - records <= 1000 / 3);
+	assert_true(fake_pinned.allocs <= 33);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_freed_block_is_used_again),
+	    TEST(reuse_waits_for_work_of_its_context),
+	    TEST(reuse_waits_for_work_of_other_contexts),
+	    TEST(a_barrier_is_not_enough),
+	    TEST(an_allocation_never_waits),
+	    TEST(a_free_beyond_the_window_waits_for_the_oldest),
+	    TEST(a_free_does_not_wait_for_other_contexts),
+	    TEST(a_free_that_blocks_waits_for_its_own_epoch),
+	    TEST(no_fence_while_a_capture_is_under_way),
+	    TEST(a_block_keeps_its_flags),
+	    TEST(a_block_stays_on_its_node),
+	    TEST(a_block_stays_in_its_context),
+	    TEST(memory_goes_with_its_context),
+	    TEST(sizes_are_powers_of_two_and_then_finer),
+	    TEST(steps_and_threshold_are_the_options),
+	    TEST(a_tight_loop_shares_fences),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

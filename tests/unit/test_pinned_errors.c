@@ -1,0 +1,182 @@
+/*
+ * test_pinned_errors.c - pinned host memory: fences that fail, and whose error it is.
+ */
+#include "pinned_scene.h"
+
+static void without_context_fences_nothing_is_pooled(void **state)
+{
+	struct gcp_driver driver = fake_driver_without_fences();
+	struct gcp_pinned_stats none;
+	struct gcp_config config;
+	void *p;
+
+	(void)state;
+	gcp_pools_destroy(pools);
+	gcp_config_default(&config);
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	pool = fake_pool(pools);
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &p), -ENOSYS);
+	assert_int_equal(gcp_pinned_stats(pools, &none), -ENOSYS);
+}
+
+/* They were thought to work, and do not: the driver frees, and waits as it does. */
+static void where_fences_fail_the_driver_frees(void **state)
+{
+	void *p = take(MIB), *q = take(MIB), *none;
+
+	(void)state;
+	fake_pinned.record_result = 801;
+	/* One of these finds out, which is no error of the program's. */
+	give(p);
+	if (gcp_pinned_alloc(pool, MIB, 0, NULL, &none) == 0)
+		give(none);
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
+	give(q);
+	assert_int_equal(fake_pinned.used, 0);
+	must_be_sound(pools);
+}
+
+static void a_capture_nobody_told_of_is_no_failure(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	fake_pinned.record_result = 900;
+	give(p);
+	q = take(MIB);
+	assert_ptr_not_equal(q, p);
+	fake_pinned.record_result = 0;
+	assert_ptr_equal(take(MIB), p);
+	give(p);
+	give(q);
+}
+
+static void open_with_a_fence_for_each_free(uint64_t window)
+{
+	struct gcp_config config = configured();
+
+	config.pinned_epoch_blocks = 1;
+	config.pinned_window = window;
+	open_with(&config);
+}
+
+/* But what the block's own context reports belongs to the program's call. */
+static void a_sticky_error_is_handed_on(void **state)
+{
+	void *p, *q, *none;
+
+	(void)state;
+	open_with_a_fence_for_each_free(MIB);
+	p = take(MIB);
+	q = take(MIB);
+	fake_pinned.record_result = 719;
+	fake_pinned.free_result = 719;
+	assert_int_equal(gcp_pinned_free(pools, p), 719);
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &none), -ENOSYS);
+	assert_int_equal(gcp_pinned_free(pools, q), 719);
+	assert_int_equal(fake_pinned.used, 0);
+}
+
+/* A fence is in every context. Which one the error is of only the driver knows. */
+static void the_error_of_another_context_is_not_the_frees(void **state)
+{
+	void *p, *q;
+
+	(void)state;
+	open_with_a_fence_for_each_free(MIB);
+	p = take(MIB);
+	q = take(MIB);
+	fake_pinned.record_result = 719;
+	give(p);
+	give(q);
+	assert_int_equal(fake_pinned.used, 0);
+	must_be_sound(pools);
+}
+
+static void the_error_of_another_context_is_not_the_allocations(void **state)
+{
+	void *p = take(MIB), *q = NULL;
+
+	(void)state;
+	fake_submit();
+	give(p);
+	fake_pinned.record_result = 719;
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &q), 0);
+	assert_ptr_not_equal(q, p);
+	give(q);
+}
+
+/* Where a free waits for what is pending. */
+static void the_error_of_another_context_is_no_wait_s(void **state)
+{
+	void *blocks[4];
+
+	(void)state;
+	open_with_a_fence_for_each_free(2 * MIB);
+	for (int i = 0; i < 4; i++)
+		blocks[i] = take(MIB);
+	fake_pinned.query_result = 719;
+	for (int i = 0; i < 4; i++)
+		give(blocks[i]);
+	assert_true(fake_pinned.waits > 0);
+	fake_pinned.query_result = 0;
+}
+
+/* It may have been the one that could not be asked. */
+static void fences_are_tried_again_when_a_context_has_ended(void **state)
+{
+	struct gcp_pool *other;
+	void *p, *q;
+
+	(void)state;
+	open_with_a_fence_for_each_free(MIB);
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	p = take(MIB);
+	fake_pinned.record_result = 719;
+	give(p);
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &q), -ENOSYS);
+	fake_pinned.record_result = 0;
+	gcp_pool_reset(pools, (void *)0x2000);
+	p = take(MIB);
+	give(p);
+	assert_ptr_equal(take(MIB), p);
+	give(p);
+}
+
+/* It may be another context's. What the driver says of new memory counts. */
+static void the_error_of_a_fence_that_is_asked_is_not_the_calls(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q = NULL;
+
+	(void)state;
+	config.pinned_epoch_blocks = 1;
+	open_with(&config);
+	p = take(MIB);
+	fake_submit();
+	give(p);
+	fake.calls = 0;
+	fake.fail_at = 1;
+	fake.fail_code = 700;
+	assert_int_equal(gcp_pinned_alloc(pool, MIB, 0, NULL, &q), 0);
+	assert_ptr_not_equal(q, p);
+	fake.fail_at = 0;
+	give(q);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(without_context_fences_nothing_is_pooled),
+	    TEST(where_fences_fail_the_driver_frees),
+	    TEST(a_capture_nobody_told_of_is_no_failure),
+	    TEST(a_sticky_error_is_handed_on),
+	    TEST(the_error_of_another_context_is_not_the_frees),
+	    TEST(the_error_of_another_context_is_not_the_allocations),
+	    TEST(the_error_of_another_context_is_no_wait_s),
+	    TEST(fences_are_tried_again_when_a_context_has_ended),
+	    TEST(the_error_of_a_fence_that_is_asked_is_not_the_calls),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

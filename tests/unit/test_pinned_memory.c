@@ -1,0 +1,519 @@
+/*
+ * test_pinned_memory.c - pinned host memory: when it is given back, what happens when
+ * memory is out or the driver fails, misuse, figures and threads.
+ */
+#include "../../pool/pinned_types.h"
+#include "pinned_scene.h"
+
+#include <time.h>
+
+/* --- memory pressure --- */
+
+static void a_full_host_gets_back_what_is_unused(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	give(p);
+	fake_pinned.limit = 2 * MIB;
+	q = take(2 * MIB);
+	assert_int_equal(stats().alloc_retries, 1);
+	assert_int_equal(stats().ooms, 0);
+	give(q);
+}
+
+static void a_full_host_waits_for_what_is_pending(void **state)
+{
+	void *p = take(MIB), *q;
+
+	(void)state;
+	fake_submit();
+	fake_pinned.other_submitted++;
+	give(p);
+	fake_pinned.limit = 2 * MIB;
+	q = take(2 * MIB);
+	assert_int_equal(fake_pinned.other_done, 1);
+	give(q);
+}
+
+static void a_full_host_waits_for_nothing_if_nothing_is_pending(void **state)
+{
+	void *held = take(MIB), *freed = take(MIB), *none;
+
+	(void)state;
+	give(freed); /* and is done */
+	fake_pinned.limit = fake_pinned.used;
+	assert_int_equal(gcp_pinned_alloc(pool, 4 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_pinned.used, MIB);
+	fake_pinned.other_submitted++;
+	assert_int_equal(gcp_pinned_alloc(pool, 4 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_pinned.waits, 0);
+	assert_int_equal(gcp_pinned_trim(pools, 0), 0);
+	assert_int_equal(fake_pinned.other_done, 0);
+	give(held);
+}
+
+/* No epoch counts what is freed when a fence fails; it is waited for all the same. */
+static void a_full_host_waits_for_what_no_fence_covers_yet(void **state)
+{
+	void *p, *q;
+
+	(void)state;
+	p = take(MIB);
+	fake_pinned.record_result = 900;
+	fake_pinned.other_submitted++;
+	give(p);
+	(void)gcp_pinned_poll(pools);
+	fake_pinned.record_result = 0;
+	fake_pinned.limit = 2 * MIB;
+	q = take(2 * MIB);
+	assert_int_equal(fake_pinned.other_done, 1);
+	give(q);
+}
+
+/* Each freed behind work of its own. */
+static void a_full_host_waits_for_the_newest(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q;
+
+	(void)state;
+	config.pinned_epoch_blocks = 1;
+	open_with(&config);
+	p = take(MIB);
+	q = take(MIB);
+	fake_submit();
+	give(p);
+	fake_submit();
+	give(q);
+	fake_pinned.limit = 2 * MIB;
+	p = take(MIB);
+	q = take(MIB);
+	assert_int_equal(fake.done, 2);
+	give(p);
+	give(q);
+}
+
+static void *meanwhile;
+
+/* Another thread frees, when the device is done. */
+static void free_meanwhile(void)
+{
+	fake_pinned.waiting = NULL;
+	fake.done = fake.submitted;
+	give(meanwhile);
+	fake_submit();
+	give(take(2 * MIB));
+}
+
+static void a_fence_is_not_used_again_while_somebody_waits_for_it(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[4];
+
+	(void)state;
+	config.pinned_epoch_blocks = 1;
+	config.pinned_window = MIB;
+	open_with(&config);
+	for (int i = 0; i < 4; i++)
+		blocks[i] = take(MIB);
+	meanwhile = blocks[2];
+	fake_submit();
+	give(blocks[0]);
+	fake_pinned.waiting = free_meanwhile;
+	fake_submit();
+	give(blocks[1]); /* waits for the oldest */
+	assert_null(fake_pinned.waiting);
+	int spare = 0;
+	for (struct gcp_pinned_fence *fence = pools->pinned->timeline.spare;
+	     fence && spare < 10; fence = fence->next)
+		spare++;
+	if (spare == 10) /* round and round: nobody could end */
+		pools->pinned->timeline.spare = NULL;
+	assert_true(spare < 10);
+	fake.done = fake.submitted;
+	give(blocks[3]);
+	assert_int_equal(gcp_pinned_trim(pools, 0), fake_pinned.used);
+	/* Two epochs, two fences. */
+	blocks[0] = take(MIB);
+	blocks[1] = take(MIB / 2);
+	fake_submit();
+	give(blocks[0]);
+	fake_submit();
+	give(blocks[1]);
+	fake.done = fake.submitted - 1;
+	uint64_t allocs = fake_pinned.allocs;
+	assert_ptr_equal(take(MIB), blocks[0]);
+	assert_int_equal(fake_pinned.allocs, allocs);
+	give(blocks[0]);
+	fake.done = fake.submitted;
+}
+
+static void out_of_memory_is_told(void **state)
+{
+	void *p = NULL;
+
+	(void)state;
+	fake_pinned.limit = MIB;
+	assert_int_equal(gcp_pinned_alloc(pool, 2 * MIB, 0, NULL, &p),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_null(p);
+	assert_int_equal(stats().ooms, 1);
+	must_be_sound(pools);
+}
+
+static void the_quota_is_kept(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *q;
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	p = take(2 * MIB);
+	assert_int_equal(gcp_pinned_alloc(pool, 3 * MIB, 0, NULL, &q),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	give(p);
+	q = take(3 * MIB); /* p makes room */
+	assert_true(fake_pinned.used <= 4 * MIB);
+	give(q);
+}
+
+/* What is unused goes back only as far as that makes room, and nobody waits in vain. */
+static void the_quota_drains_and_waits_no_more_than_helps(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[4], *q = NULL;
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	for (int i = 0; i < 4; i++)
+		blocks[i] = take(MIB);
+	give(blocks[0]);
+	give(blocks[1]);
+	fake_pinned.other_submitted++;
+	assert_int_equal(gcp_pinned_alloc(pool, 3 * MIB, 0, NULL, &q),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_pinned.frees, 0);
+	assert_int_equal(fake_pinned.waits, 0);
+	fake_pinned.other_done++;
+	q = take(MIB / 2);
+	assert_int_equal(fake_pinned.frees, 1);
+	assert_int_equal(fake_pinned.used, 3 * MIB + MIB / 2);
+	give(q);
+	give(blocks[2]);
+	give(blocks[3]);
+}
+
+static struct gcp_driver real;
+
+/* So long that another thread would ask meanwhile. */
+static int slow_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
+{
+	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+
+	nanosleep(&nap, NULL);
+	return real.host_alloc(ctx, bytes, flags, ret_p);
+}
+
+static void *ask(void *arg)
+{
+	void *p;
+
+	if (gcp_pinned_alloc(pool, MIB, 0, NULL, &p) == 0)
+		give(p);
+	return arg;
+}
+
+static void two_threads_do_not_share_what_the_quota_leaves_for_one(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_driver driver;
+	pthread_t threads[2];
+
+	(void)state;
+	fake_reset();
+	config.pinned_quota = MIB;
+	real = driver = fake_driver();
+	driver.host_alloc = slow_alloc;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	pool = fake_pool(pools);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, ask, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(stats().allocated_bytes.peak, MIB);
+}
+
+static void the_cache_limit_is_kept(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[16];
+
+	(void)state;
+	config.pinned_cache_limit = 4 * MIB;
+	config.pinned_epoch_blocks = 1;
+	open_with(&config);
+	for (int i = 0; i < 16; i++)
+		blocks[i] = take(MIB);
+	for (int i = 0; i < 16; i++)
+		give(blocks[i]);
+	assert_true(fake_pinned.used <= 5 * MIB); /* the latest epoch may be open */
+	assert_true(stats().trims >= 11);
+}
+
+/* The driver's free would wait for its work. */
+static void the_cache_limit_takes_nothing_of_other_contexts(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_pool *other;
+	void *p, *q;
+
+	(void)state;
+	config.pinned_cache_limit = MIB;
+	config.pinned_epoch_blocks = 1;
+	open_with(&config);
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	p = take_as(other, MIB, 0);
+	q = take(MIB);
+	give(p);
+	give(q);
+	assert_int_equal(fake_pinned.other_frees, 0);
+	assert_int_equal(fake_pinned.used, MIB);
+}
+
+static void trim_keeps_what_is_held(void **state)
+{
+	void *p = take(MIB), *q = take(MIB);
+
+	(void)state;
+	give(q);
+	assert_int_equal(gcp_pinned_trim(pools, 0), MIB);
+	assert_int_equal(fake_pinned.used, MIB);
+	memset(p, 1, MIB);
+	give(p);
+	assert_int_equal(gcp_pinned_trim(pools, MIB), 0);
+}
+
+/* --- misuse --- */
+
+static void wrong_frees_are_told_apart(void **state)
+{
+	char *p = take(MIB);
+	int foreign;
+
+	(void)state;
+	assert_int_equal(gcp_pinned_free(pools, p + 512), -ENOENT);
+	assert_int_equal(gcp_pinned_free(pools, p + 1), -ENOENT);
+	assert_int_equal(gcp_pinned_free(pools, &foreign), -ENOENT);
+	give(p);
+	assert_int_equal(gcp_pinned_free(pools, p), -EINVAL);
+	assert_int_equal(gcp_pools_free(pools, (gcp_addr)(uintptr_t)p), -ENOENT);
+	must_be_sound(pools);
+}
+
+static void what_is_asked_for_is_known(void **state)
+{
+	char *p = take(1000);
+	uint64_t bytes;
+
+	(void)state;
+	assert_int_equal(gcp_pinned_find(pools, p, &bytes), 0);
+	assert_int_equal(bytes, 1000);
+	assert_int_equal(gcp_pinned_find(pools, p + 512, &bytes), -ENOENT);
+	give(p);
+	assert_int_equal(gcp_pinned_find(pools, p, &bytes), -ENOENT);
+}
+
+/* --- failures --- */
+
+/* Its memory goes with it, and the addresses may be another's then. */
+static void memory_of_a_context_that_may_be_ending_is_left_alone(void **state)
+{
+	void *p = take(MIB);
+
+	(void)state;
+	give(p);
+	fake.done = fake.submitted;
+	gcp_pool_detach(pools, FAKE_CTX);
+	assert_int_equal(gcp_pinned_trim(pools, 0), 0);
+	assert_int_equal(fake_pinned.frees, 0);
+	gcp_pool_reattach(pools, FAKE_CTX);
+	assert_true(gcp_pinned_trim(pools, 0) >= MIB);
+	assert_int_equal(fake_pinned.frees, 1);
+}
+
+/* More epochs than the queue holds, of a device that gets nothing done. */
+static void a_full_queue_of_fences_makes_room(void **state)
+{
+	enum { FREES = 3 * GCP_PINNED_QUEUE };
+	struct gcp_config config = configured();
+	static void *blocks[FREES];
+
+	(void)state;
+	config.pinned_epoch_blocks = 1;
+	open_with(&config);
+	for (int i = 0; i < FREES; i++)
+		blocks[i] = take(4 * KIB);
+	for (int i = 0; i < FREES; i++) {
+		fake_submit();
+		give(blocks[i]);
+	}
+	assert_int_equal(fake_pinned.records, FREES);
+	assert_int_equal(fake_pinned.waits, 0);
+	must_be_sound(pools);
+	gcp_pinned_trim(pools, 0);
+	assert_int_equal(fake_pinned.blocks, 0);
+}
+
+/* Every driver call fails once: nothing is lost, nothing is given out twice. */
+static void any_failure_leaves_the_books_sound(void **state)
+{
+	(void)state;
+	for (uint64_t at = 1; at < 40; at++) {
+		void *held[6];
+		int count = 0;
+
+		fake.calls = 0;
+		fake.fail_at = at;
+		fake.fail_code = at % 2 ? GCP_CUDA_OUT_OF_MEMORY : 700;
+		for (int i = 0; i < 12; i++) {
+			void *p;
+
+			if (count < 6 &&
+			    gcp_pinned_alloc(pool, (uint64_t)(i + 1) * 64 * KIB, 0,
+					     NULL, &p) == 0)
+				held[count++] = p;
+			fake_submit();
+			if (count > 3)
+				(void)gcp_pinned_free(pools, held[--count]);
+			must_be_sound(pools);
+		}
+		fake.fail_at = 0;
+		while (count > 0)
+			(void)gcp_pinned_free(pools, held[--count]);
+		must_be_sound(pools);
+		fake_finish(pools);
+		assert_int_equal(fake_pinned.blocks, 0);
+		open_with(NULL);
+	}
+}
+
+/* --- statistics --- */
+
+static void the_figures_add_up(void **state)
+{
+	void *p = take(1000), *q = take(3 * MIB);
+	struct gcp_pinned_stats s = stats();
+
+	(void)state;
+	assert_int_equal(s.allocations.current, 2);
+	assert_int_equal(s.allocated_bytes.current, 1024 + 3 * MIB);
+	assert_int_equal(s.active_requests.current, 2);
+	assert_int_equal(s.requested_bytes.current, 1000 + 3 * MIB);
+	assert_int_equal(s.misses, 2);
+	assert_int_equal(s.host_alloc.count, 2);
+	assert_true(s.host_alloc.min_ns <= s.host_alloc.max_ns);
+	assert_int_equal(s.bucket_allocation[10], 1);
+	assert_int_equal(s.bucket_active[21], 1);
+	give(q);
+	give(p);
+	s = stats();
+	assert_int_equal(s.active_bytes.current, 0);
+	assert_int_equal(s.active_bytes.peak, 1024 + 3 * MIB);
+	assert_int_equal(s.active_bytes.allocated, s.active_bytes.freed);
+	gcp_pinned_reset_peaks(pools);
+	gcp_pinned_reset_accumulated(pools);
+	p = take(1000);
+	s = stats();
+	assert_int_equal(s.active_bytes.peak, 1024);
+	assert_int_equal(s.active_requests.allocated, 1);
+	assert_int_equal(s.hits, 1);
+	assert_int_equal(s.misses, 0);
+	assert_int_equal(s.host_alloc.count, 0);
+	assert_int_equal(s.allocations.current, 2);
+	give(p);
+}
+
+/* --- threads --- */
+
+enum { THREADS = 4, ROUNDS = 3000 };
+static _Atomic(unsigned char *) parcel;
+
+/* Each owner writes his own mark all over and finds it again. */
+static void *churn(void *arg)
+{
+	unsigned mark = (unsigned)(uintptr_t)arg + 1;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		uint64_t bytes = 512 << (i * 7 + mark) % 5;
+		unsigned char *p = take(bytes), *other;
+
+		memset(p, (int)mark, bytes);
+		if (i % 3 == 0)
+			fake_submit();
+		if (i % 16 == 0) {
+			fake_lock();
+			fake.done = fake.submitted;
+			fake_unlock();
+		}
+		for (uint64_t n = 0; n < bytes; n += 97)
+			assert_int_equal(p[n], mark);
+		if (i % 4 == 0) {
+			other = __atomic_exchange_n((unsigned char **)&parcel, p,
+						    __ATOMIC_ACQ_REL);
+			p = other;
+		}
+		if (p)
+			give(p);
+	}
+	return NULL;
+}
+
+static void threads_share_the_buckets(void **state)
+{
+	pthread_t threads[THREADS];
+
+	(void)state;
+	for (uintptr_t i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)i),
+				 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	if (parcel)
+		give(parcel);
+	parcel = NULL;
+	must_be_sound(pools);
+	assert_int_equal(stats().active_requests.current, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_full_host_gets_back_what_is_unused),
+	    TEST(a_full_host_waits_for_what_is_pending),
+	    TEST(a_full_host_waits_for_nothing_if_nothing_is_pending),
+	    TEST(a_full_host_waits_for_what_no_fence_covers_yet),
+	    TEST(a_full_host_waits_for_the_newest),
+	    TEST(a_fence_is_not_used_again_while_somebody_waits_for_it),
+	    TEST(out_of_memory_is_told),
+	    TEST(the_quota_is_kept),
+	    TEST(the_quota_drains_and_waits_no_more_than_helps),
+	    TEST(two_threads_do_not_share_what_the_quota_leaves_for_one),
+	    TEST(the_cache_limit_is_kept),
+	    TEST(the_cache_limit_takes_nothing_of_other_contexts),
+	    TEST(trim_keeps_what_is_held),
+	    TEST(wrong_frees_are_told_apart),
+	    TEST(what_is_asked_for_is_known),
+	    TEST(memory_of_a_context_that_may_be_ending_is_left_alone),
+	    TEST(a_full_queue_of_fences_makes_room),
+	    TEST(any_failure_leaves_the_books_sound),
+	    TEST(the_figures_add_up),
+	    TEST(threads_share_the_buckets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
