@@ -71,7 +71,7 @@ tools_install() {
 
 # Whether clang is here with libFuzzer, which Debian keeps in a package of its own.
 has_fuzzer() {
-	has_command clang && "$ROOT/tests/fuzz/check-libfuzzer" clang
+	has_command clang && "$ROOT/tests/explore/fuzz/check-libfuzzer" clang
 }
 
 # The fuzzers are skipped where clang cannot be had.

@@ -11,7 +11,8 @@
 
 enum { SPIN_MAX = 20000 };
 
-/* As in tests/programs/kernels.h; gcpsim makes all of them from any image. */
+/* As in tests/integration/programs/kernels.h; gcpsim makes all of them from any image.
+ */
 enum { FILL, CHECK, COPY, ADD, SPIN, FILL_SLOW, CHECK_SLOW };
 
 static CUresult launch(struct thread *t, struct stream *s, int function, void **params)

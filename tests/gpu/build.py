@@ -1,5 +1,5 @@
 """Builds the test programs upon NVIDIA's libraries, with gcc and nvcc alone: the
-table of tests/programs/meson.build, for a machine with a GPU."""
+table of tests/integration/programs/meson.build, for a machine with a GPU."""
 
 import concurrent.futures
 import os
@@ -74,7 +74,7 @@ def link_flags(toolkit):
 
 
 def embed_kernels(bench):
-    source = os.path.join(bench.root, "tests", "programs")
+    source = os.path.join(bench.root, "tests", "integration", "programs")
     sys.path.insert(0, source)
     import embed
 
@@ -85,7 +85,7 @@ def embed_kernels(bench):
 
 
 def build_one(bench, program, style, ptx):
-    source = os.path.join(bench.root, "tests", "programs")
+    source = os.path.join(bench.root, "tests", "integration", "programs")
     files, libraries, defines = STYLES[style]
     files = [program + ".c", "kernels.c", "touch.c", "pool.c", "util.c", *files]
     command = ["gcc", *compile_flags(bench.toolkit), *defines]

@@ -1,4 +1,4 @@
-"""Checks with the programs of tests/programs: each function returns rows."""
+"""Checks with the programs of tests/integration/programs: each function returns rows."""
 
 import difflib
 

@@ -53,7 +53,7 @@ def transcript(bench, name):
     program, why = program_build(bench, name)
     if not program:
         return None, why
-    ptx = os.path.join(bench.root, "tests", "programs", "kernels.ptx")
+    ptx = os.path.join(bench.root, "tests", "integration", "programs", "kernels.ptx")
     extra = {"GCPSIM_QUIET": "1", "GCPSIM_SPEED": "1000"} if bench.sim else None
     done = bench.run([program, ptx], extra=extra, timeout=300)
     return (done.out, "") if done.code == 0 else (None, done.tail())

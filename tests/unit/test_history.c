@@ -37,7 +37,7 @@ static struct {
 
 static uint64_t moved; /* allocations served by mapping memory elsewhere */
 
-#ifdef GCP_HISTORY_FROM_BYTES /* tests/fuzz/fuzz_history.c */
+#ifdef GCP_HISTORY_FROM_BYTES /* tests/explore/fuzz/fuzz_history.c */
 static const uint8_t *history_bytes;
 static size_t history_bytes_left;
 

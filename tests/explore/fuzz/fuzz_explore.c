@@ -9,7 +9,7 @@
  *
  *   explore --library LIBRARY --bytes FILE --shrink
  */
-#include "../explore/trial.h"
+#include "../trial.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "../../interpose/gcpool.h"
+#include "../../../interpose/gcpool.h"
 
 /* Whether the library is there and serves device 0; fills *ret_stats then. */
 bool gcpt_pool_stats(struct gcpool_stats *ret_stats);

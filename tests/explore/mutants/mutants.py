@@ -133,7 +133,7 @@ class Trials:
 
     def __init__(self, build):
         self.build = os.path.abspath(build)
-        self.dir = os.path.join(self.build, "tests", "mutants")
+        self.dir = os.path.join(self.build, "tests", "explore", "mutants")
         with open(os.path.join(build, "meson-info", "intro-tests.json")) as file:
             self.tests = {}
             for test in json.load(file):

@@ -3,7 +3,7 @@
 
 The program of threads.c under the library, on the simulated device, all built with
 ThreadSanitizer, for so many seconds, with one seed after another: no race, no wrong
-word, no hazard. $GCPT_LIBRARY and $GCPT_PATH as in tests/preload/preload.py."""
+word, no hazard. $GCPT_LIBRARY and $GCPT_PATH as in tests/integration/preload/preload.py."""
 
 import os
 import sys

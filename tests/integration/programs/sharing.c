@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "../../interpose/gcpool.h"
+#include "../../../interpose/gcpool.h"
 #include "api.h"
 #include "driver.h"
 #include "kernels.h"

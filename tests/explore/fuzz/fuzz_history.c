@@ -5,7 +5,7 @@
  * not find. When the bytes have run out the history ends.
  */
 #define GCP_HISTORY_FROM_BYTES
-#include "../unit/test_history.c"
+#include "../../unit/test_history.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
