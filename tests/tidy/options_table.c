@@ -1,5 +1,5 @@
 /*
- * options_table.c - prints the table of options in Markdown: the README holds
+ * options_table.c - prints the table of options in Markdown: docs/options.md holds
  * exactly this, and a test compares them.
  */
 #include <stdio.h>

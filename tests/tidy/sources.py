@@ -4,8 +4,9 @@
   words      no unfinished business, no machine's paths
   rooms      a room includes only rooms to its left, through their one header
   names      exported and inner names; no getenv, malloc or stdio where forbidden
-  readme     the table of options in the README is that of the library (argument:
-             the program that prints it)
+  options    the table of docs/options.md is that of the library (argument: the
+             program that prints it)
+  links      links between documents lead to files and headings that are there
   version    the version is the same everywhere
   format     clang-format 14 has nothing to change (exit code 77: it is not here)
   scripts    shellcheck has nothing to say (the same)
@@ -207,16 +208,39 @@ def check_names(tree):
 # --- what must agree -----------------------------------------------------------
 
 
-def check_readme(tree, program):
+OPTIONS = "docs/options.md"
+
+
+def check_options(tree, program):
     table = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    rows = [line for line in tree.read("README.md").split("\n") if line.startswith("| `GCPOOL_")]
+    rows = [line for line in tree.read(OPTIONS).split("\n") if line.startswith("| `GCPOOL_")]
     wanted = [line for line in table.split("\n") if line.startswith("| `GCPOOL_")]
     for row in wanted:
         if row not in rows:
-            yield "README.md", "the table of options lacks: %s" % row
+            yield OPTIONS, "the table lacks: %s" % row
     for row in rows:
         if row not in wanted:
-            yield "README.md", "the table of options has, but the library has not: %s" % row
+            yield OPTIONS, "the table has, but the library has not: %s" % row
+
+
+def anchors(text):
+    """The anchors of the headings of a document, as Git hosts make them."""
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        yield re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def check_links(tree):
+    for name in tree.ending(".md"):
+        text = re.sub(r"```.*?```", "", tree.read(name), flags=re.S)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            path = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+            if not os.path.exists(os.path.join(tree.root, path)):
+                yield name, "links to %s, which is not there" % path
+            elif anchor and anchor not in anchors(tree.read(path)):
+                yield name, "links to %s of %s, which has no such heading" % (anchor, path)
 
 
 def check_version(tree):
