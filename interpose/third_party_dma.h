@@ -1,5 +1,5 @@
 /*
- * third_party_dma.h - whether someone outside of CUDA's queues may write into device
+ * third_party_dma.h - whether something outside of CUDA's queues may write into device
  * memory: a network card, or a driver mapping of it into the CPU.
  */
 #ifndef GCP_INTERPOSE_THIRD_PARTY_DMA_H
