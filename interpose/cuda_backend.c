@@ -24,8 +24,7 @@ _Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cu
 _Static_assert((int)GCP_CUDA_NOT_READY == (int)CUDA_ERROR_NOT_READY, "cuda.h");
 _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
 
-/* --- context scopes ------------------------------------------------------------------
- */
+/* --- context scopes ------------------------------------------------------- */
 
 CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
 {

@@ -262,8 +262,7 @@ static const struct gcp_driver driver = {
     .clock_ns = clock_ns,
 };
 
-/* --- one replay --------------------------------------------------------------------
- */
+/* --- one replay ----------------------------------------------------------- */
 
 static struct {
 	struct gcp_pools *pools;

@@ -10,8 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* --- device memory
- * -------------------------------------------------------------------- */
+/* --- device memory -------------------------------------------------------- */
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 {
@@ -132,8 +131,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	return CUDA_SUCCESS;
 }
 
-/* --- host memory
- * ------------------------------------------------------------------------- */
+/* --- host memory ---------------------------------------------------------- */
 
 static bool host_fits(uint64_t bytes)
 {

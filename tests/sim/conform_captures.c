@@ -8,8 +8,7 @@
 
 static CUstream legacy = CU_STREAM_LEGACY;
 
-/* --- ending --------------------------------------------------------------------------
- */
+/* --- ending --------------------------------------------------------------- */
 
 static void *end_elsewhere(void *result)
 {
@@ -66,8 +65,7 @@ static void capture_ends(void)
 	TELL(status_of(s));
 }
 
-/* --- several streams
- * ------------------------------------------------------------------- */
+/* --- several streams ------------------------------------------------------ */
 
 static void forks(void)
 {
@@ -168,8 +166,7 @@ static void destroyed_streams(void)
 	TELL(end(s));
 }
 
-/* --- asking
- * ---------------------------------------------------------------------------- */
+/* --- asking --------------------------------------------------------------- */
 
 static void capture_info(void)
 {

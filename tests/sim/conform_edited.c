@@ -33,8 +33,7 @@ static long long edges_of(CUgraph g)
 	return result ? -(long long)result : (long long)count;
 }
 
-/* --- edges and nodes ----------------------------------------------------------------
- */
+/* --- edges and nodes ------------------------------------------------------ */
 
 static CUresult edge(CUgraph g, int from, int to)
 {
@@ -122,8 +121,7 @@ static void nodes_destroyed(void)
 	TELL(gone());
 }
 
-/* --- while it is being captured ------------------------------------------------------
- */
+/* --- while it is being captured ------------------------------------------- */
 
 static void start_captured(void)
 {
@@ -213,8 +211,7 @@ static void launched_meanwhile(void)
 	TELL(end(s));
 }
 
-/* --- memory nodes -------------------------------------------------------------------
- */
+/* --- memory nodes --------------------------------------------------------- */
 
 static void memory_nodes(void)
 {
@@ -249,9 +246,7 @@ static void memory_nodes(void)
 	TELL(cuGraphExecDestroy(exec));
 }
 
-/* --- clones and children
- * --------------------------------------------------------------
- */
+/* --- clones and children -------------------------------------------------- */
 
 static void clones(void)
 {
@@ -346,8 +341,7 @@ static void child_instantiated(void)
 	TELL(gone());
 }
 
-/* --- updates ------------------------------------------------------------------------
- */
+/* --- updates -------------------------------------------------------------- */
 
 static CUgraph captured(CUresult (*work)(void))
 {

@@ -59,8 +59,7 @@ static void graphs_by_hand(void)
 	TELL(cuStreamSynchronize(s));
 }
 
-/* --- user objects
- * ---------------------------------------------------------------------- */
+/* --- user objects --------------------------------------------------------- */
 
 static volatile int destroyed;
 

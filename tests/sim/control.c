@@ -105,8 +105,7 @@ CUresult sim_failure(enum sim_fn fn)
 	return result;
 }
 
-/* --- the environment ----------------------------------------------------------------
- */
+/* --- the environment ------------------------------------------------------ */
 
 static uint64_t device_memory = 16ull << 30;
 
@@ -195,8 +194,7 @@ void sim_control_load(void)
 			plan);
 }
 
-/* --- the end
- * ---------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------- */
 
 static void report_write(void)
 {
@@ -268,8 +266,7 @@ void sim_burn(uint64_t ns)
 	} while ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < until);
 }
 
-/* --- findings
- * ------------------------------------------------------------------------------ */
+/* --- findings ------------------------------------------------------------- */
 
 static char last_report[512];
 
@@ -341,8 +338,7 @@ void gcpsim_reset_findings(void)
 	last_report[0] = 0;
 }
 
-/* --- steering
- * ------------------------------------------------------------------------------ */
+/* --- steering ------------------------------------------------------------- */
 
 void gcpsim_set_seed(uint64_t seed)
 {

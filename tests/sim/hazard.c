@@ -166,8 +166,7 @@ static bool check_segment(const struct segment *s, uint64_t base,
 	return true;
 }
 
-/* --- remembering -------------------------------------------------------------------
- */
+/* --- remembering ---------------------------------------------------------- */
 
 /* Readers that the new one is ordered after say nothing more than it does, if
  * they are of the same mode. */

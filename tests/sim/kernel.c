@@ -39,8 +39,7 @@ struct function {
 
 static struct function *functions[SIM_KERNEL_COUNT];
 
-/* --- modules
- * -------------------------------------------------------------------------- */
+/* --- modules -------------------------------------------------------------- */
 
 static CUresult module_load(void **ret_module, const void *image)
 {
@@ -214,8 +213,7 @@ CUresult cuFuncGetName(const char **name, CUfunction hfunc)
 	return CUDA_SUCCESS;
 }
 
-/* --- arguments
- * -------------------------------------------------------------------------- */
+/* --- arguments ------------------------------------------------------------ */
 
 static uint64_t argument_bytes(char letter)
 {
@@ -316,8 +314,7 @@ CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
 	return CUDA_SUCCESS;
 }
 
-/* --- launching
- * ---------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[6],
 		       void **params, void **extra)

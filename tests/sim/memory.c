@@ -53,8 +53,7 @@ static struct sim_alloc **host_allocs; /* sorted by address */
 static uint32_t host_count, host_capacity;
 static uint64_t buffer_ids;
 
-/* --- devices -----------------------------------------------------------------------
- */
+/* --- devices -------------------------------------------------------------- */
 
 int sim_memory_init(int device, uint64_t limit)
 {
@@ -124,8 +123,7 @@ void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total)
 	*ret_total = d->limit;
 }
 
-/* --- chunks of addresses
- * -------------------------------------------------------------- */
+/* --- chunks of addresses -------------------------------------------------- */
 
 static bool chunk_is_free(const struct chunk *chunk)
 {
@@ -171,8 +169,7 @@ static bool place_chunks(struct device *d, struct sim_alloc *alloc)
 	return true;
 }
 
-/* --- granules of shared chunks
- * ----------------------------------------------------------- */
+/* --- granules of shared chunks -------------------------------------------- */
 
 static uint32_t granules_find(const struct shared *shared, uint32_t count)
 {
@@ -245,8 +242,7 @@ static void granules_give(struct device *d, const struct sim_alloc *alloc)
 		d->low = chunk;
 }
 
-/* --- allocations
- * ------------------------------------------------------------------------- */
+/* --- allocations ---------------------------------------------------------- */
 
 /* The range begins a new life: neither book of its accesses goes on. */
 void sim_memory_reset(uint64_t addr, uint64_t bytes)
@@ -486,8 +482,7 @@ uint64_t gcpsim_allocations(int device)
 	return count;
 }
 
-/* --- finding, and reaching the bytes
- * --------------------------------------------------------- */
+/* --- finding, and reaching the bytes -------------------------------------- */
 
 struct sim_alloc *sim_memory_find(uint64_t addr)
 {

@@ -28,8 +28,7 @@ static uint32_t heap_count, heap_capacity;
 
 static void op_ready(struct sim_op *op);
 
-/* --- randomness ---------------------------------------------------------------------
- */
+/* --- randomness ----------------------------------------------------------- */
 
 static uint64_t draw(uint64_t below)
 {
@@ -64,8 +63,7 @@ void sim_schedule_seed(uint64_t seed)
 	tempo = 1;
 }
 
-/* --- the heap of ready operations
- * ------------------------------------------------------ */
+/* --- the heap of ready operations ----------------------------------------- */
 
 static bool earlier(const struct sim_op *a, const struct sim_op *b)
 {
@@ -123,8 +121,7 @@ static void heap_remove(struct sim_op *op)
 		heap_down(i, last);
 }
 
-/* --- operations
- * ---------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 struct sim_op *sim_op_get(struct sim_op *op)
 {
@@ -259,8 +256,7 @@ static void op_ready(struct sim_op *op)
 	}
 }
 
-/* --- the driver's thread
- * ---------------------------------------------------------------------- */
+/* --- the driver's thread -------------------------------------------------- */
 
 struct host_job {
 	void (*fn)(void *data);
@@ -359,9 +355,7 @@ void sim_host_wait_posted(struct sim_thread *thread)
 		host_wait_briefly(job);
 }
 
-/* --- time
- * -----------------------------------------------------------------------------------------
- */
+/* --- time ----------------------------------------------------------------- */
 
 static void run_until(uint64_t until)
 {

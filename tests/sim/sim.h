@@ -480,8 +480,7 @@ CUresult sim_ctx_order(struct sim_ctx *ctx, CUevent handle);
 /* The per-thread variants: NULL means the thread's own stream. */
 #define SIM_PTSZ(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
-/* --- captures (capture.c) -----------------------------------------------------------
- */
+/* --- captures (capture.c) ------------------------------------------------- */
 
 /* A call that CUDA holds for unsafe during captures: 900, and the captures in
  * question are lost, if the calling thread's mode forbids it. */
@@ -510,8 +509,7 @@ CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc);
 void sim_nodes_add(struct sim_nodes *nodes, struct sim_node *node);
 void sim_nodes_clear(struct sim_nodes *nodes);
 
-/* --- the process (core.c, control.c)
- * -------------------------------------------------- */
+/* --- the process (core.c, control.c) -------------------------------------- */
 
 struct sim_thread {
 	struct sim_ctx *stack[SIM_CTX_DEPTH_MAX];

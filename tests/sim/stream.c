@@ -11,8 +11,7 @@
 
 #include <stdlib.h>
 
-/* --- life ----------------------------------------------------------------------------
- */
+/* --- life ----------------------------------------------------------------- */
 
 struct sim_stream *sim_stream_new(struct sim_ctx *ctx, unsigned flags, int priority)
 {
@@ -103,8 +102,7 @@ CUresult sim_stream_use(CUstream handle, struct sim_stream **ret_stream)
 	return CUDA_SUCCESS;
 }
 
-/* --- order
- * ----------------------------------------------------------------------------- */
+/* --- order ---------------------------------------------------------------- */
 
 static void barrier_before(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc)
 {
@@ -213,8 +211,7 @@ CUresult sim_stream_wait(struct sim_stream *stream)
 	return sim_ctx_memory(stream->ctx)->error;
 }
 
-/* --- entry points: life
- * --------------------------------------------------------------------- */
+/* --- entry points: life --------------------------------------------------- */
 
 static CUresult stream_create(CUstream *phStream, unsigned int Flags, int priority)
 {
@@ -265,8 +262,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream)
 	return stream_destroy(hStream);
 }
 
-/* --- entry points: waiting
- * -------------------------------------------------------------------- */
+/* --- entry points: waiting ------------------------------------------------ */
 
 CUresult cuStreamSynchronize(CUstream hStream)
 {
@@ -367,8 +363,7 @@ CUresult cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int F
 	return cuStreamWaitEvent(SIM_PTSZ(hStream), hEvent, Flags);
 }
 
-/* --- entry points: host functions
- * --------------------------------------------------------------- */
+/* --- entry points: host functions ----------------------------------------- */
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {

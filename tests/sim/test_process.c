@@ -13,8 +13,7 @@
 
 static char program[4096];
 
-/* --- scenes: processes of their own
- * ----------------------------------------------------- */
+/* --- scenes: processes of their own --------------------------------------- */
 
 static void start(void)
 {
@@ -183,8 +182,7 @@ static int scene_status(const char *name, const char *argument, const char *vari
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* --- tests
- * ---------------------------------------------------------------------------------- */
+/* --- tests ---------------------------------------------------------------- */
 
 static void an_old_driver_lacks_what_came_later(void **state)
 {

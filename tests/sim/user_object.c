@@ -26,8 +26,7 @@ struct sim_hold {
 	struct sim_vc vc; /* of all launches that held it */
 };
 
-/* --- references
- * ----------------------------------------------------------------------- */
+/* --- references ----------------------------------------------------------- */
 
 static void user_release(struct sim_user_object *user, uint32_t count)
 {
@@ -105,8 +104,7 @@ static bool user_refs_remove(struct sim_user_refs *refs,
 	return false;
 }
 
-/* --- holds
- * ---------------------------------------------------------------------------- */
+/* --- holds ---------------------------------------------------------------- */
 
 struct sim_hold *sim_hold_new(struct sim_user_refs users)
 {
@@ -139,8 +137,7 @@ void sim_hold_put(struct sim_hold *hold)
 	free(hold);
 }
 
-/* --- entry points
- * ----------------------------------------------------------------------- */
+/* --- entry points --------------------------------------------------------- */
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
 			    unsigned int initialRefcount, unsigned int flags)

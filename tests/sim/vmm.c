@@ -20,8 +20,7 @@ struct sim_physical {
 	uint32_t handles; /* that the program has */
 };
 
-/* --- physical memory
- * ------------------------------------------------------------------- */
+/* --- physical memory ------------------------------------------------------ */
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity,
 				       const CUmemAllocationProp *prop,
@@ -150,8 +149,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	return CUDA_SUCCESS;
 }
 
-/* --- address ranges
- * ------------------------------------------------------------------------ */
+/* --- address ranges ------------------------------------------------------- */
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 			     CUdeviceptr addr, unsigned long long flags)
@@ -302,8 +300,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	return CUDA_SUCCESS;
 }
 
-/* --- arrays
- * --------------------------------------------------------------------------------- */
+/* --- arrays --------------------------------------------------------------- */
 
 struct array {
 	struct sim_object object;

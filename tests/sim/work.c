@@ -44,8 +44,7 @@ const char *sim_work_name(const struct sim_work *work)
 	return "nothing";
 }
 
-/* --- ownership
- * ------------------------------------------------------------------------ */
+/* --- ownership ------------------------------------------------------------ */
 
 void sim_work_copy(struct sim_work *work, const struct sim_work *other)
 {
@@ -64,8 +63,7 @@ void sim_work_finish(struct sim_work *work)
 		free(work->copy.staged);
 }
 
-/* --- reaching memory
- * ------------------------------------------------------------------- */
+/* --- reaching memory ------------------------------------------------------ */
 
 static void *reach(struct sim_ctx *ctx, const struct sim_work *work, uint64_t addr,
 		   uint64_t bytes, bool writes)
@@ -100,8 +98,7 @@ static void *reach_copy(const struct sim_work *work, uint64_t addr, uint64_t byt
 	return view;
 }
 
-/* --- kernels
- * ------------------------------------------------------------------------------ */
+/* --- kernels -------------------------------------------------------------- */
 
 static CUresult run_fill(struct sim_ctx *ctx, const struct sim_work *work)
 {
@@ -183,8 +180,7 @@ static CUresult run_kernel(struct sim_ctx *ctx, const struct sim_work *work)
 	return CUDA_SUCCESS;
 }
 
-/* --- copies and sets
- * -------------------------------------------------------------------------- */
+/* --- copies and sets ------------------------------------------------------ */
 
 static CUresult run_copy(const struct sim_work *work)
 {

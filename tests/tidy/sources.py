@@ -1,9 +1,12 @@
 """The house style, as a test: sources.py ROOT CHECK
 
-  shape      lengths of lines, functions and files; each file says what it is for
+  shape      lengths of lines, functions and files; each file says what it is for;
+             headings stand on one line
   words      no unfinished business, no machine's paths
   rooms      a room includes only rooms to its left, through their one header
-  names      exported and inner names; no getenv, malloc or stdio where forbidden
+  names      base names of files and tags of structs and enums are unique in the rooms;
+             no getenv, malloc or stdio where forbidden
+  homes      what a heading of a room's headers names as a file's is defined there
   options    the table of docs/options.md is that of the library (argument: the
              program that prints it)
   links      links between documents lead to files and headings that are there
@@ -20,6 +23,12 @@ import sys
 
 LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 1000, 8
 PYTHON_LINE_MAX = 110
+# Files that are one table or one subject, and may be longer.
+LONGER = {}
+# Where headings are still torn, and declarations still stand elsewhere: to become empty.
+TORN_YET = ("pool/", "capture/", "tests/unit/", "tests/explore/", "tests/options/",
+            "tests/integration/")
+HOMES_YET = ("pool/pool_types.h",)
 CLANG_FORMAT = 14
 SKIP = 77
 ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
@@ -92,13 +101,19 @@ def functions(text):
             start = None
 
 
+# Its second line is a ruler, or the end of the comment.
+TORN = re.compile(r"^[ \t]*/\* --- (?:(?!\*/)[^\n])*\n\s*(?:\* ?-{3,}|\*/)", re.M)
+
+
 def shape_of_c(tree, name):
     text = tree.read(name)
     if not text.startswith("/*"):
         yield "does not open with a comment that says what it is for"
-    lines = text.count("\n")
-    if lines > FILE_MAX:
-        yield "has %d lines, at most %d" % (lines, FILE_MAX)
+    lines, most = text.count("\n"), LONGER.get(name, FILE_MAX)
+    if lines > most:
+        yield "has %d lines, at most %d" % (lines, most)
+    for torn in () if name.startswith(TORN_YET) else TORN.finditer(text):
+        yield "line %d: a heading on several lines" % (text.count("\n", 0, torn.start()) + 1)
     for number, line in enumerate(text.split("\n"), 1):
         if width(line) > LINE_MAX:
             yield "line %d is %d wide, at most %d" % (number, width(line), LINE_MAX)
@@ -194,7 +209,25 @@ def code_of(text):
     return re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
 
 
+def rooms_of(tree, *endings):
+    return [name for name in tree.ending(*endings) if name.split("/")[0] in ROOMS]
+
+
+def twice(tree):
+    """Base names that stand in two rooms, and tags that two files define."""
+    seen = {}
+    for name in rooms_of(tree, ".c", ".h", ".S"):
+        base, room = os.path.splitext(os.path.basename(name))[0], name.split("/")[0]
+        if seen.setdefault("file " + base, room) != room:
+            yield name, "%s/ has a file of that name too" % seen["file " + base]
+        for tag in re.findall(r"^\s*(?:typedef )?(?:static )?((?:struct|union|enum) \w+) \{",
+                              code_of(tree.read(name)), re.M):
+            if seen.setdefault(tag, name) != name:
+                yield name, "defines %s, and so does %s" % (tag, seen[tag])
+
+
 def check_names(tree):
+    yield from twice(tree)
     for name in tree.ending(".c", ".h"):
         room = name.split("/")[0]
         code = code_of(tree.read(name)) if room in ROOMS else ""
@@ -203,6 +236,29 @@ def check_names(tree):
                 yield name, "calls %s, which has no place in %s/" % (function, room)
         if "__attribute__((constructor" in code:
             yield name, "runs at load"
+
+
+# A heading of a header that names files, up to the next heading.
+SECTION = re.compile(r"^/\* --- ([^\n]*\.c\b[^\n]*)\n(.*?)(?=^/\* --- |\Z)", re.M | re.S)
+DECLARED = re.compile(r"^(?!static|typedef|#)[a-z][\w \t*]*?[ *](gcp_\w+)\((?![^;]*\{)[^;{]*;", re.M)
+
+
+def check_homes(tree):
+    for name in rooms_of(tree, ".h"):
+        if name in HOMES_YET:
+            continue
+        room = name.split("/")[0]
+        for heading, body in SECTION.findall(tree.read(name)):
+            homes = ["%s/%s" % (room, home) for home in re.findall(r"\w+\.c\b", heading)]
+            for home in homes:
+                if home not in tree.names:
+                    yield name, "has a heading for %s, which is not there" % home
+            texts = [tree.read(home) for home in homes if home in tree.names]
+            for function in DECLARED.findall(code_of(body)):
+                pattern = r"^(?!\s)(?:[^;=\n]*[ *\n])?%s\([^;]*?\)\s*\{" % function
+                if not any(re.search(pattern, text, re.M) for text in texts):
+                    yield name, "declares %s under %s, which does not define it" % (
+                        function, " ".join(homes))
 
 
 # --- what must agree -----------------------------------------------------------
