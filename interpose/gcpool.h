@@ -7,10 +7,10 @@
  * give memory back, can ask. It should not link with the library, but find it
  * if it is there:
  *
- *	int (*get_stats)(int, struct gcpool_stats *, size_t) =
- *		dlsym(RTLD_DEFAULT, "gcpool_get_stats");
+ *	int (*get_stats)(int, struct gcpool_stats *, size_t);
  *	struct gcpool_stats stats;
  *
+ *	*(void **)&get_stats = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
  *	if (get_stats && get_stats(0, &stats, sizeof(stats)) == 0)
  *		printf("%llu bytes in use\n",
  *		       (unsigned long long)stats.allocated_bytes.current);
