@@ -228,6 +228,11 @@ def check_version(tree):
         if version != meson:
             yield "interpose/gcpool.h", "version %s %s, but meson.build says %s" % (
                 what, version, meson)
+    package = re.match(r"libgcpool \(([\d.]+)\)", tree.read("debian/changelog"))
+    if not package or package.group(1) != meson:
+        yield "debian/changelog", "does not open with version %s" % meson
+    if not re.search(r"^## %s \(" % re.escape(meson), tree.read("CHANGELOG.md"), re.M):
+        yield "CHANGELOG.md", "says nothing of version %s" % meson
 
 
 # --- other programs ------------------------------------------------------------
