@@ -54,6 +54,13 @@ GCPOOL_API int gcpool_version(void);
  * of a process that used CUDA, or nothing was allocated yet. */
 GCPOOL_API int gcpool_active(void);
 
+/* Writes the table of options (environment variables) to a file descriptor: names,
+ * defaults, values in force, meanings. Before the first allocation the values are
+ * those that the environment asks for now, and wrong ones get a message each.
+ * Needs 32 KiB of stack; makes no CUDA call.
+ * @return the number of variables that are wrong; 0 after the first allocation. */
+GCPOOL_API int gcpool_print_options(int fd);
+
 /* --- 2 statistics ------------------------------------------------------------ */
 
 /* A quantity over time. All in bytes or pieces. */

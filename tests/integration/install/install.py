@@ -3,6 +3,7 @@
 Installs into a staging directory and uses what is there on the simulated device. The
 build hands over directories and programs in GCPT_ variables."""
 
+import ctypes
 import json
 import os
 import re
@@ -181,6 +182,27 @@ class Installed(unittest.TestCase):
         for dialect in CXX_DIALECTS if CXX else []:
             # C++98 has no <stdint.h> without a warning about long long.
             self.compiles([CXX, "-std=" + dialect, "-pedantic", "-Wno-long-long"], text, ".cpp")
+
+    def test_the_python_module_reads_the_structures_as_the_compiler_does(self):
+        sys.path.insert(0, os.path.join(ENV["GCPT_SOURCES"], "packaging", "python"))
+        sys.dont_write_bytecode = True
+        import gcpool
+
+        structures = gcpool._structures()
+        lines = ["#include <gcpool.h>", "#include <stdio.h>", "int main(void) {"]
+        wanted = []
+        for name in ("gcpool_stats", "gcpool_host_stats"):
+            lines.append('printf("%%zu\\n", sizeof(struct %s));' % name)
+            wanted.append(ctypes.sizeof(structures[name]))
+            for field, _ in structures[name]._fields_:
+                lines.append('printf("%%zu\\n", offsetof(struct %s, %s));' % (name, field))
+                wanted.append(getattr(structures[name], field).offset)
+        source, program = (os.path.join(self.place, "sizes" + end) for end in (".c", ""))
+        with open(source, "w") as file:
+            file.write("\n".join(lines) + "\nreturn 0; }\n")
+        done = run([*CC, "-I" + self.at("INCLUDEDIR"), source, "-o", program])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([int(word) for word in run([program]).stdout.split()], wanted)
 
     def test_the_snippet_of_the_header_compiles(self):
         header = self.read("INCLUDEDIR", "gcpool.h")
