@@ -156,6 +156,18 @@ class Installed(unittest.TestCase):
             for option in sorted(set(re.findall(r"--[a-z][a-z-]+", said))):
                 self.assertIn(option, text, page)
 
+    def test_completion_has_every_option_of_the_scripts(self):
+        for script, files in (
+            ("gcpool", ("bash-completion/completions/gcpool", "zsh/site-functions/_gcpool",
+                        "fish/vendor_completions.d/gcpool.fish")),
+            ("gcpool-compare", ("bash-completion/completions/gcpool-compare",)),
+        ):
+            said = run([self.at("BINDIR", script), "--help"]).stdout
+            for name in files:
+                text = self.read("DATADIR", name)
+                for option in sorted(set(re.findall(r"--([a-z][a-z-]+)", said))):
+                    self.assertRegex(text, r"(--|-l )%s\b" % option, name)
+
     def test_bash_completes(self):
         if not shutil.which("bash"):
             self.skipTest("no bash here")
