@@ -228,6 +228,41 @@ class Installed(unittest.TestCase):
             self.compiles([CXX, "-std=c++17", "-pedantic", "-U_GNU_SOURCE"], text, ".cpp")
 
 
+class Packaging(unittest.TestCase):
+    def test_its_scripts_say_what_is_wrong(self):
+        for command, words in (
+            (("check", "--frobnicate"), "check: unknown argument '--frobnicate', see --help"),
+            (("check", "--suite"), "check: --suite needs a value, see --help"),
+            (("wheel", "--arch"), "wheel: --arch needs a value, see --help"),
+            (("wheel", "--arch", "vax"), "wheel: no wheel for 'vax': x86_64 or aarch64"),
+            (("wheel", "now"), "wheel: unknown argument 'now', see --help"),
+        ):
+            done = run([os.path.join(ENV["GCPT_SOURCES"], "packaging", command[0]),
+                        *command[1:]])
+            self.assertEqual((done.returncode, done.stdout), (2, ""), command)
+            self.assertEqual(done.stderr, words + "\n")
+
+    def test_python_says_that_the_library_is_not_there(self):
+        module = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python")
+        done = run([sys.executable, "-m", "gcpool"], PYTHONPATH=module,
+                   PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("libgcpool is not in this process; start it with: gcpool", done.stderr)
+        done = run([sys.executable, "-c", "import gcpool; gcpool.statistics()"],
+                   PYTHONPATH=module, PYTHONDONTWRITEBYTECODE="1")
+        self.assertIn("RuntimeError: libgcpool is not in this process", done.stderr)
+
+    def test_both_forms_of_gcpool_info_say_the_same(self):
+        python = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python", "gcpool-info")
+        compiled = os.path.join(ENV["GCPT_BUILD"], "packaging", "gcpool-info")
+        library = os.path.join(ENV["GCPT_BUILD"], "libgcpool.so")
+        for arguments in (["version", library], ["options", library], [], ["version"]):
+            one, other = (run([program, *arguments], GCPOOL_QUOTA="8G")
+                          for program in (python, compiled))
+            self.assertEqual((one.returncode, one.stdout, one.stderr),
+                             (other.returncode, other.stdout, other.stderr), arguments)
+
+
 if __name__ == "__main__":
     MESON = sys.argv[1]
     CC = shlex.split(ENV["GCPT_CC"])
