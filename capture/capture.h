@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture.h - the one header of capture/: which stream captures are under way,
  * and whose memory a captured graph may address.

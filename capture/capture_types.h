@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture_types.h - the structures of capture/ and their invariants. Included by the
  * files of capture/ only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph_pool.c - graph pools: memory that captured graphs address, and who
  * still needs it.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """CuPy with its own pool switched off: code that allocates is captured into a CUDA
 graph. Plain CUDA refuses that; libgcpool serves it.
 

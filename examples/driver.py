@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Allocates through the CUDA driver with nothing but ctypes, and asks the library what
 it did. Any Python program with CUDA in it can ask in this way.
 

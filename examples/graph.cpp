@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph.cpp - captures C++ code that allocates into a CUDA graph. The buffer is an
  * ordinary RAII class over cudaMalloc and cudaFree; plain CUDA refuses it inside a

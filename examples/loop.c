@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * loop.c - the habit that libgcpool is made for: a step allocates what it needs and
  * frees it again. Plain CUDA: 50 to 600 us for each malloc and its free; with the

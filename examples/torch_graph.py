@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """PyTorch with its own cache switched off: a training step and a captured graph are
 served by libgcpool, from the pool that the other libraries of the process use, too.
 

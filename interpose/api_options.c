@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api_options.c - the public function of gcpool.h that prints the table of options:
  * for `gcpool --options`, and for programs that ask. Before the first allocation it

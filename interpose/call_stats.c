@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * call_stats.c - counts of the program's calls and, in count mode, what is alive on
  * each device. See report.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_backend.c - see cuda_backend.h. Called by pool/ and capture/ with their locks
  * held; takes no lock but that of contexts.c, and never calls back into the rooms.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_capture.c - what capture/ asks the driver: the state of captures, the
  * order of captured nodes, and user objects on graphs. Called with its lock held;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * gcpool.h - the public interface of libgcpool, a caching and capture-aware
  * allocator for unmodified CUDA programs.

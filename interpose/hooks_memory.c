@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_memory.c - the hooks that allocate and free device memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_pinned.c - the hooks that allocate and free pinned host memory.
  *

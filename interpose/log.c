@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * log.c - see log.h. Everything happens on the caller's stack and goes
  * out by one write(2), so that lines of several processes do not mix.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * log.h - what the library says to people: one line for each message, on
  * stderr or in the log file.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options.h - what people can set: one table of GCPOOL_ environment variables.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options_show.c - options as people read them: GCPOOL_HELP, complaints, and
  * the table of the README. Writes into the caller's text and nowhere else.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * passthrough_alloc.c - the hooks on functions that create memory of other kinds:
  * managed, stream-ordered, arrays, virtual memory. They pass through;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * process_life.c - see process_life.h. Nothing here runs at load: the first hook that
  * allocates calls gcp_process_start, which holds start_lock and makes no CUDA call. At

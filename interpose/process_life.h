@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * process_life.h - when the library starts, and how it stays out of the way at
  * fork, thread exit and process exit.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report.c - the report at exit, as text and as JSON. See report.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report.h - what happened: statistics of the program's calls, and the report.
  *

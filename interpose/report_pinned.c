@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report_pinned.c - what the report says of pinned host memory. See report.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * symbols.h - the one table of the CUDA symbols that this library hooks, and
  * the table of those that it only calls.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * info.c - gcpool-info: what `gcpool --version` and `gcpool --options` print. Loads the
  * library and asks it, in a process of its own that does not use CUDA.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # shellcheck shell=sh
 # lib.sh - what packaging/wheel and packaging/check share. Sourced with $ROOT set to
 # the root of the sources.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options_man.c - prints the manual page of the options: copies the page named by its
  * argument, with the table of options of the library in place of the line @OPTIONS@,

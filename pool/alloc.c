@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * alloc.c - the way of an allocation that finds a block in the thread's own
  * cache, and the way of a free. What finds none there goes on in grow.c.

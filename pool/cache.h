@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cache.h - what a thread keeps for itself, and the few instructions by which it
  * takes a block from its cache and puts one back: inline for alloc.c, which is

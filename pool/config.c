@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * config.c - defaults and bounds of the pool's configuration, and the size
  * classes that follow from it.

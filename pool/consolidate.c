@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * consolidate.c - gives segments that fell empty back to the driver, so that their
  * memory comes again as one large segment; or does not come again at all.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * decay.c - gives memory back that nothing has used for a while (config.decay_ms).
  *

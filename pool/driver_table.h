@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * driver_table.h - all that pool/ knows of CUDA: a table of functions.
  *

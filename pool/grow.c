@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * grow.c - the way of an allocation that its thread's cache cannot serve.
  *

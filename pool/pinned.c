@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned.c - the pool of pinned host memory: the way of an allocation, and of a free.
  *

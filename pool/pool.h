@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pool.h - the one header of pool/: a caching allocator of device memory.
  *

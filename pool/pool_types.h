@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pool_types.h - the structures of pool/, their invariants and the order of locks.
  * Included by the files of pool/ (and its unit tests) only.

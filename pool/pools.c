@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pools.c - the life of pools: made at the first allocation of a context,
  * dropped with the context, never freed.

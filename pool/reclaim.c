@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * reclaim.c - giving memory back to the driver: because it is full, because a
  * limit says so, or because the program asks.

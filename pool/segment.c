@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * segment.c - segments: taken into a heap's books, moved between heaps, given
  * up, forgotten.

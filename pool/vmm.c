@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * vmm.c - mapped segments: the second way to get memory from the driver, beside
  * mem_alloc. Addresses are set aside in long ranges; memory is made in chunks of

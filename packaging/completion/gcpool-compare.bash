@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Completion of gcpool-compare for bash.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Completion of gcpool for bash. The options of the library are those that the
 # installed one prints.
 # shellcheck shell=bash

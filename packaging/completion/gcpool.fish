@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Completion of gcpool for fish. The options of the library are those that the
 # installed one prints.
 function __gcpool_variables

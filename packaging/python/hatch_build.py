@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Puts the installed tree into the wheel, and the platform into its name.
 
 GCPOOL_TREE: the prefix into which meson has installed, with bin/, lib/ and include/.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * setting.c - what surrounds a history: the devices, their speed and the options
  * of the library, drawn from its source and handed over in the environment.

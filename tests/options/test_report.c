@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_report.c - call statistics against a model of them, and the shape of reports.
  * In count mode; reports of pools are read by the tests of the scripts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_pinned_memory.c - pinned host memory: when it is given back, what happens when
  * memory is out or the driver fails, misuse, figures and threads.

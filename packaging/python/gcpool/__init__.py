@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """libgcpool, a caching and capture-aware allocator for unmodified CUDA programs.
 
 The package carries the library and its launcher: `gcpool python train.py`. In a

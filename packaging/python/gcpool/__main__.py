@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """python -m gcpool [SCRIPT [ARGUMENTS]] - runs the script, if there is one, and prints
 what libgcpool did in this process, which has to be started with gcpool."""
 

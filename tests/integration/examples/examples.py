@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs examples/ on the simulated device: examples.py PROGRAM...
 
 PROGRAM is an example that is built, example_NAME. The build hands over: GCPT_LIBRARY,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tests what `meson install` installs: install.py MESON
 
 Installs into a staging directory and uses what is there on the simulated device. The

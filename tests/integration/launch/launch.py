@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tests scripts/gcpool and scripts/gcpool-compare on the simulated device.
 
 The build hands over: GCPT_SCRIPTS (the directory of the scripts), GCPT_LIBRARY,

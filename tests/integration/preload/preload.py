@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the preload tests share: running a program on the simulated device,
 plain and under the library, and reading what the simulated driver saw.
 

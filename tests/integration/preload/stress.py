@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """stress.py STRESS_PROGRAM
 
 The stress on the simulated device under several schedules: no hazard and no

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """transcript.py [VARIABLE=value ...] PROGRAM [ARGUMENT ...]
 
 Runs the program plain and under the library on the simulated device: output and
