@@ -4,7 +4,6 @@
 PROGRAM is an example that is built, example_NAME. The build hands over: GCPT_LIBRARY,
 GCPT_SOURCES, GCPT_PATH (simulated libraries). What needs a GPU runs where one is."""
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -22,8 +21,11 @@ SKIP = 77
 def run(command, pooled, simulated=True, **extra):
     env = {name: value for name, value in os.environ.items()
            if not name.startswith(("GCPOOL_", "GCPSIM_", "LD_PRELOAD"))}
-    if simulated:
-        env["LD_LIBRARY_PATH"] = os.environ["GCPT_PATH"]
+    # The build puts the simulated libraries into the path by itself.
+    places = env.get("LD_LIBRARY_PATH", "").split(":")
+    own = os.environ["GCPT_PATH"].split(":")
+    env["LD_LIBRARY_PATH"] = ":".join(own if simulated else
+                                      [place for place in places if place not in own])
     env.update(extra)
     before = [LAUNCHER, "--library", LIBRARY, "--"] if pooled else []
     return subprocess.run(before + command, env=env, stdin=subprocess.DEVNULL,
@@ -31,10 +33,8 @@ def run(command, pooled, simulated=True, **extra):
 
 
 def gpu_here():
-    try:
-        return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
-    except OSError:
-        return False
+    ask = "import ctypes, sys; sys.exit(ctypes.CDLL('libcuda.so.1').cuInit(0) != 0)"
+    return run([sys.executable, "-c", ask], False, simulated=False).returncode == 0
 
 
 class Examples(unittest.TestCase):
