@@ -98,6 +98,16 @@ static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
 	return result;
 }
 
+/* More than any device has, or not from a pool: CUDA decides. */
+static CUresult memory_pass_plain(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	CUresult result = gcp_memory_pass_alloc(ret_ptr, bytes);
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
 CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	struct gcp_pool *pool;
@@ -106,12 +116,12 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
 	    bytes > GCP_BYTES_MAX)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
+		return memory_pass_plain(ret_ptr, bytes);
 	pool = gcp_process_pool();
 	gcp_thread.runtime_confirmed =
 	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
 	if (!pool)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
+		return memory_pass_plain(ret_ptr, bytes);
 	result = gcp_memory_alloc(pool, bytes, &addr);
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes);
@@ -147,8 +157,10 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_pitch_known(element) && pitch_is_captured(pool))
+	if (gcp_pitch_known(element) && pitch_is_captured(pool)) {
+		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	do {
 		result = gcp_ctx_scope_begin(&scope, NULL);
 		if (result != CUDA_SUCCESS)
@@ -157,6 +169,8 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		gcp_ctx_scope_end(&scope);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
 		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_DRIVER);
 	return result;
 }
 

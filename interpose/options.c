@@ -405,6 +405,8 @@ static bool share_parse(const struct gcp_option *option, const char *value,
 		*ret_limit = GCP_LIMIT_SHARES + hundredths;
 	else
 		*ret_limit = host_memory() / 10000 * hundredths;
+	if (option->share_of == GCP_SHARE_HOST && *ret_limit > option->max)
+		*ret_limit = option->max;
 	return *ret_limit >= option->min;
 }
 

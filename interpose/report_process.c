@@ -21,13 +21,13 @@
 enum { GPUS_MAX = 64 };
 
 static struct {
-	pthread_mutex_t lock; /* for all below */
+	pthread_mutex_t lock; /* for writing */
 	struct {
 		char name[GCP_GPU_NAME_MAX];
 		uint64_t bytes;
 	} gpus[GPUS_MAX];
-	_Atomic(uint64_t) known; /* bit per device; read without the lock */
-	int cuda;                /* 13000: CUDA 13.0; 0: unknown */
+	_Atomic(uint64_t) known; /* bit per device that is filled in */
+	_Atomic(int) cuda;       /* 13000: CUDA 13.0; 0: unknown */
 } noted = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool gcp_report_knows_gpu(int device)
@@ -42,11 +42,13 @@ void gcp_report_note_gpu(int device, const char *name, uint64_t bytes, int cuda)
 	if (device < 0 || device >= GPUS_MAX)
 		return;
 	pthread_mutex_lock(&noted.lock);
-	gcp_text_init(&text, noted.gpus[device].name, GCP_GPU_NAME_MAX);
-	gcp_text_add(&text, "%s", name[0] ? name : "unknown");
-	noted.gpus[device].bytes = bytes;
-	noted.cuda = cuda;
-	noted.known |= 1ull << device;
+	if (!gcp_report_knows_gpu(device)) {
+		gcp_text_init(&text, noted.gpus[device].name, GCP_GPU_NAME_MAX);
+		gcp_text_add(&text, "%s", name[0] ? name : "unknown");
+		noted.gpus[device].bytes = bytes;
+		noted.cuda = cuda;
+		noted.known |= 1ull << device; /* what is known stays as it is */
+	}
 	pthread_mutex_unlock(&noted.lock);
 }
 

@@ -81,14 +81,18 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 
 /* --- at exit ------------------------------------------------------------------- */
 
-/* Another thread may be writing. Not for ever: a signal may have ended this very
- * thread in the middle of it. */
-static void writing_await(void)
+/* Another thread may be writing. Not for ever: it may be this one, whose signal handler
+ * has called exit. False: that is so. */
+static bool writing_await(void)
 {
 	const struct timespec little = {.tv_nsec = 1000 * 1000};
+	bool taken = !atomic_flag_test_and_set(&writing);
 
-	for (int i = 0; i < 1000 && atomic_flag_test_and_set(&writing); i++)
+	for (int i = 0; i < 2000 && !taken; i++) {
 		nanosleep(&little, NULL);
+		taken = !atomic_flag_test_and_set(&writing);
+	}
+	return taken;
 }
 
 void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
@@ -98,8 +102,11 @@ void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
 
 	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
 		return;
-	writing_await(); /* and nothing is written afterwards */
-	report_write(options, pools, true);
+	if (writing_await()) /* and nothing is written afterwards */
+		report_write(options, pools, true);
+	else
+		gcp_log(GCP_LOG_WARNING, "the process ends while statistics are "
+					 "written, leaving out the last ones");
 	errno = saved;
 }
 

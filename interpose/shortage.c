@@ -97,7 +97,7 @@ static void request_add(struct gcp_text *text, const char *call, uint64_t bytes)
 
 void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 {
-	const char *who = refuser(why, "the quota (GCPOOL_QUOTA)");
+	const char *refused_by = refuser(why, "the quota (GCPOOL_QUOTA)");
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
 	uint64_t number;
@@ -110,7 +110,7 @@ void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 		device = -1;
 	gcp_text_init(&text, line, sizeof(line));
 	request_add(&text, call, bytes);
-	gcp_text_add(&text, " on device %d refused by %s", (int)device, who);
+	gcp_text_add(&text, " on device %d refused by %s", (int)device, refused_by);
 	driver_add(&text);
 	pools_add(&text, device);
 	count_add(&text, number);
@@ -144,7 +144,7 @@ static void host_pools_add(struct gcp_text *text)
 
 void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage why)
 {
-	const char *who = refuser(why, "the quota (GCPOOL_HOST_QUOTA)");
+	const char *refused_by = refuser(why, "the quota (GCPOOL_HOST_QUOTA)");
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
 	uint64_t number;
@@ -154,7 +154,7 @@ void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage w
 		return;
 	gcp_text_init(&text, line, sizeof(line));
 	request_add(&text, call, bytes);
-	gcp_text_add(&text, " of pinned memory refused by %s", who);
+	gcp_text_add(&text, " of pinned memory refused by %s", refused_by);
 	part_add(&text, "; the host has ", host_total());
 	host_pools_add(&text);
 	count_add(&text, number);

@@ -7,7 +7,7 @@
 
 #include "pool.h"
 
-/* GCP_LOG(pools, "format", ...): a line of debugging, if somebody wants to read it. */
+/* GCP_LOG(pools, "format", ...): a line of debugging, unless no log is kept. */
 #define GCP_LOG(pools, ...)                                                            \
 	do {                                                                           \
 		if (__builtin_expect((pools)->driver.log != NULL, 0))                  \
