@@ -1,5 +1,5 @@
 /*
- * test_limits.c - limits of 0 and in percent, who refused, what is said and when, and
+ * test_limits.c - limits of 0 and in percent, what refused, what is said and when, and
  * how blocks are shown.
  */
 #include "fake.h"
@@ -170,12 +170,19 @@ static void segments_come_and_go_with_words(void **state)
 static void misses_and_closed_epochs_are_occasions(void **state)
 {
 	struct gcp_pool *pool = open_heard();
-	gcp_addr addr;
-	int before = 0;
+	gcp_addr addr, addrs[600];
+	int before;
 
 	(void)state;
 	assert_int_equal(gcp_pool_alloc(pool, 1000, &addr), 0);
 	assert_int_equal(heard.ticks, 1);
+	for (int i = 0; i < 600; i++)
+		assert_int_equal(gcp_pool_alloc(pool, 1000, &addrs[i]), 0);
+	before = heard.ticks;
+	for (int i = 0; i < 600; i++)
+		assert_int_equal(gcp_pools_free(ticking_pools, addrs[i]), 0);
+	assert_true(heard.ticks > before);
+	assert_true(heard.ticks < before + 10);
 	/* Once enough blocks circulate, most allocations hit; an epoch holds no more
 	 * than 256 frees. */
 	for (int i = 0; i < 20000; i++) {

@@ -153,8 +153,8 @@ class Words:
     # --- ends -------------------------------------------------------------------------
 
     def until_report(self, path, process, well):
-        """The newest report that is `well`, before a minute is over."""
-        for _ in range(600):
+        """The newest report that is `well`, before 20 s are over."""
+        for _ in range(200):
             try:
                 with open(path) as file:
                     lines = file.read().splitlines()
