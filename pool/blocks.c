@@ -2,7 +2,9 @@
  * blocks.c - all blocks of a device, shown one by one, for statistics.
  *
  * Called with no lock held; takes one pool's lock at a time, and holds it while that
- * pool's blocks are shown. Nothing is changed, and no driver function is called.
+ * pool's blocks are shown. Nothing is changed, and no driver function is called. A
+ * thread may take a block from its own cache meanwhile: it is shown as it was or as it
+ * is, or for an instant as used with the bytes that its earlier holder asked for.
  */
 #include "pool_types.h"
 
@@ -25,7 +27,7 @@ static void block_show(const struct showing *showing, const struct gcp_block *bl
 	struct gcp_block_view view = {
 	    .addr = block->addr,
 	    .size = block->size,
-	    .requested = block->requested,
+	    .requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED),
 	    .used = state == GCP_BLOCK_USED,
 	};
 
