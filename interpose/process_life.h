@@ -44,6 +44,10 @@ static inline struct gcp_pool *gcp_process_pool(void)
 	return gcp_process_pool_find(ctx);
 }
 
+/* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
+ * exit it is too late. */
+void gcp_life_note_gpu(int device);
+
 /* Once libcuda is in the process: from now on a fork matters. */
 void gcp_process_watch_forks(void);
 

@@ -73,6 +73,13 @@ def run(command, library=None, extra=None, timeout=120):
         return Run(done.returncode, done.stdout, done.stderr, figures_read(report))
 
 
+def without_shortages(text):
+    """What the library says when memory is out is no output of the program."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines
+                   if not (line.startswith("libgcpool[") and "]: out of memory: " in line))
+
+
 def library():
     return os.environ["GCPT_LIBRARY"]
 
