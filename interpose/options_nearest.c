@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options_nearest.c - which option, or which word of a choice, may have been meant by a
  * word that is neither. Called by options.c; nothing but its arguments is touched.

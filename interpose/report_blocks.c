@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report_blocks.c - what the report says of single blocks: how many there are of each
  * size class, and those that the program has not freed. See report.h.

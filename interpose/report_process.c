@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report_process.c - what the report says of the process, its host and its devices.
  * See report.h.

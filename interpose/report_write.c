@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report_write.c - when the report is written, and where to. See report.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * shortage.c - see shortage.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * shortage.h - one line for the program's allocations that fail for want of memory.
  *

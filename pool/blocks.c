@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * blocks.c - all blocks of a device, shown one by one, for statistics.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * calls.h - how the files of pool/ call the driver's table: counted and timed, and what
  * is said on the way. Part of pool_types.h; any lock of the room may be held.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_message.c - messages, text, and the files that both go to.
  */

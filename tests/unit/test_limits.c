@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_limits.c - limits of 0 and in percent, what refused, what is said and when, and
  * how blocks are shown.

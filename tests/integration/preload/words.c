@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * words.c - what the library says of an unmodified program, and writes of it.
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """words.py WORDS_PROGRAM CHECK
 
 What the library says and writes: one line for memory that is out, debugging that can
