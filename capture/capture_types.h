@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture_types.h - the structures of capture/ and their invariants. Included by the
  * files of capture/ only.
@@ -207,5 +208,12 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
  * none. -ENOMEM. */
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
 	      struct gcp_graph_pool **ret_graph_pool);
+
+/* A line of debugging, unless no log is kept. */
+#define GCP_CAPTURE_LOG(tracker, ...)                                                  \
+	do {                                                                           \
+		if (__builtin_expect((tracker)->driver.log != NULL, 0))                \
+			(tracker)->driver.log(__VA_ARGS__);                            \
+	} while (0)
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * route.c - to which captures an allocation belongs while captures are under way.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * contexts.h - the contexts of this process: which must stand behind a barrier,
  * and in whose pool an allocation belongs.

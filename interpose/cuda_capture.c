@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_capture.c - what capture/ asks the driver: the state of captures, the
  * order of captured nodes, and user objects on graphs. Called with its lock held;
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cuda_backend.h"
+#include "log.h"
 #include "resolve.h"
 
 /* --- captures ---------------------------------------------------------------- */
@@ -178,6 +180,8 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .thread_mode = driver_thread_mode,
 	    .graph_attach = driver_graph_attach,
 	};
+	if (gcp_log_wanted(GCP_LOG_DEBUG))
+		ret_driver->log = gcp_message_debug;
 	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
 		ret_driver->stream_ends = driver_stream_ends;
 	if (gcp_real.cuGraphNodeGetDependencies_v2 ||

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """The file map of docs/architecture.md: one row for each base name of the three
 rooms, with the opening sentence of its .c file, or of its .h file where that only
 refers to it.
@@ -25,6 +26,7 @@ def read(*path):
 
 def sentence_of(text):
     """The first sentence behind the name of the file in its opening comment."""
+    text = re.sub(r"^/\* SPDX[^\n]*\n", "", text)
     opening = re.match(r"/\*\n?(.*?)\*/", text, re.S)
     words = re.sub(r"\n \* ?", "\n", opening.group(1)) if opening else ""
     words = words.strip().lstrip("* ").split("\n\n")[0].replace("\n", " ")

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Words that are out, and where they still stand.
 
   vocabulary.py ROOT           exit code 1: a word stands where vocabulary.txt does not

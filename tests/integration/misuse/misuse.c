@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * misuse.c - one wrong thing each: `misuse NAME` does it and ends with the code that
  * CUDA gave for it. misuse.py runs it plain and under the library. The table is at the
