@@ -270,7 +270,7 @@ static void driver_tick(void)
 	gcp_report_tick(&gcp_process.options, gcp_process.pools);
 }
 
-/* What is there only if somebody asked for it. */
+/* What is there only if an option asks for it. */
 static void driver_fill_words(struct gcp_driver *driver)
 {
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
