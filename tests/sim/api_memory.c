@@ -67,7 +67,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 }
 
 /* With a sticky error nothing is freed any more. Waits for the context, then checks
- * that nobody else still uses the bytes. */
+ * that no work still uses the bytes. */
 static CUresult free_now(struct sim_alloc *alloc, const char *what)
 {
 	uint64_t addr = alloc->addr;

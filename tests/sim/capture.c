@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * capture.c - stream captures: who captures, what makes a capture invalid, and
+ * capture.c - stream captures: which streams capture, what makes a capture invalid, and
  * which calls may not be made meanwhile.
  *
  * A capture collects work of its streams as nodes of a graph. Each stream that
@@ -195,7 +195,7 @@ CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event)
 	return CUDA_SUCCESS;
 }
 
-/* A capturing stream waits for an event of the world outside. */
+/* A capturing stream waits for an event from outside the capture. */
 static CUresult wait_outside(struct sim_stream *stream, const struct sim_event *event)
 {
 	if (stream->capture->invalid)

@@ -230,7 +230,7 @@ static void report_write(void)
 }
 
 /* An exit handler rather than a destructor: glibc lets it change the status by
- * another exit(), and still runs everybody else's handlers and destructors. */
+ * another exit(), and still runs all other handlers and destructors. */
 static void process_exit(void)
 {
 	if (sim.forked || sim.exited)

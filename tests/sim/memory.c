@@ -3,14 +3,14 @@
  * memory.c - the memory of the devices: addresses, bytes behind them, and how
  * much is left.
  *
- * Each device has a range of addresses that nobody may touch from the host, so
+ * Each device has a range of addresses that the host may not touch, so
  * that a program that does faults as it would on a GPU, and a second mapping
  * of the same memfd through which the simulator reads and writes. Memory is
  * made of 2 MiB chunks: an allocation above 1 MiB takes whole ones, smaller
  * ones share a chunk in granules of 512 bytes (facts: 5 MiB cost 6 MiB).
  *
  * Called by the memory entry points and by work.c, under the big lock. Knows
- * nothing of streams: whoever frees has waited before.
+ * nothing of streams: a caller that frees has waited before.
  */
 #include "sim.h"
 
@@ -30,12 +30,12 @@ enum {
 
 /* A chunk that small allocations share. */
 struct shared {
-	struct sim_alloc *at[GRANULES]; /* who has each granule; NULL: free */
+	struct sim_alloc *at[GRANULES]; /* owner of each granule; NULL: free */
 	uint32_t used;                  /* granules */
 };
 
 struct chunk {
-	struct sim_alloc *alloc; /* who has all of it, or */
+	struct sim_alloc *alloc; /* owner of all of it, or */
 	struct shared *shared;   /* NULL, NULL: free */
 };
 

@@ -10,8 +10,8 @@
  * and the same seed gives the same one.
  *
  * Called by stream.c, event.c, context.c and exec.c, under the big lock. Host
- * functions run on a thread of the driver's without the lock; whoever makes
- * them run waits a little for them, so that runs repeat, but not for ever,
+ * functions run on a thread of the driver's without the lock; a thread that
+ * makes them run waits a little for them, so that runs repeat, but not for ever,
  * because a host function may need a lock that the caller holds.
  */
 #include "sim.h"

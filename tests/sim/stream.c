@@ -284,7 +284,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream hStream)
 
 /* A poll that never ends would hang where nothing runs by itself: after many
  * in a row the device gets a little time. */
-static void poll_patience(uint32_t *polls, struct sim_ops *ops)
+static void poll_limit(uint32_t *polls, struct sim_ops *ops)
 {
 	if (++*polls < 1000 || sim_schedule_speed() != GCPSIM_NEVER)
 		return;
@@ -311,7 +311,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	if (done)
 		sim_vc_join(&sim.host, &vc);
 	else
-		poll_patience(&polls, &ops);
+		poll_limit(&polls, &ops);
 	sim_ops_free(&ops);
 	sim_vc_free(&vc);
 	SIM_TRY(sim_ctx_memory(stream->ctx)->error);

@@ -36,7 +36,7 @@ static void user_release(struct sim_user_object *user, uint32_t count)
 		return;
 	if (user->destroy) {
 		__atomic_fetch_sub(&sim.user_objects, 1, __ATOMIC_RELAXED);
-		/* Who hears of its end knows that the launches are done. */
+		/* A thread that hears of its end knows that the launches are done. */
 		sim_vc_join(&sim.host, &user->vc);
 		sim_host_post(user->destroy, user->data, NULL);
 	} else {
