@@ -14,8 +14,10 @@ subject of a sentence is a thing: the block, the epoch, the caller, the thread."
 import collections
 import os
 import re
-import subprocess
 import sys
+
+sys.dont_write_bytecode = True
+import sources
 
 OUT = """bystander crowd hurried shelf shelves tally tallies swallow swallowed surrender
 surrendered world lodger widened dear regroup regrouped regroups settle settled settles
@@ -38,11 +40,8 @@ PEOPLE_PATTERN = re.compile(r"(?<![A-Za-z_])(%s)(?![A-Za-z_])" % "|".join(PEOPLE
 
 
 def files(root):
-    done = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
-                          capture_output=True, text=True)
-    names = done.stdout.splitlines() if done.returncode == 0 else []
-    return [n for n in sorted(set(names)) if n.endswith(C + TEXT) and not SKIPPED.match(n)
-            and os.path.isfile(os.path.join(root, n))]
+    return [name for name in sources.Tree(root).names
+            if name.endswith(C + TEXT) and not SKIPPED.match(name)]
 
 
 def comments_of(text):
