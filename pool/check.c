@@ -221,23 +221,23 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	return NULL;
 }
 
-static const char *timeline_check(struct gcp_pool *pool)
+const char *gcp_timeline_check(struct gcp_timeline *timeline)
 {
-	struct gcp_timeline *timeline = &pool->timeline;
 	uint64_t completed = atomic_load(&timeline->completed),
 		 ready = atomic_load(&timeline->ready);
-	uint64_t last = completed;
+	uint64_t last = completed, bytes = 0;
 
 	MUST(completed <= ready, "F1: a completed epoch is not ready");
 	MUST(ready < atomic_load(&timeline->open), "F1: the open epoch is ready");
 	for (uint32_t i = 0; i < timeline->count; i++) {
-		uint64_t epoch =
-		    timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE].epoch;
-
-		MUST(epoch > last, "F2: closed epochs are out of order");
-		last = epoch;
+		MUST(gcp_timeline_at(timeline, i)->epoch > last,
+		     "F2: closed epochs are out of order");
+		last = gcp_timeline_at(timeline, i)->epoch;
+		bytes += gcp_timeline_at(timeline, i)->bytes;
 	}
 	MUST(last < atomic_load(&timeline->open), "F2: the open epoch is closed");
+	MUST(bytes == timeline->pending_bytes,
+	     "F3: bytes of closed epochs are miscounted");
 	return NULL;
 }
 
@@ -328,7 +328,7 @@ static const char *pool_check(struct gcp_pool *pool)
 		broken = heap_check(pool, heap, &sums);
 		MUST(!broken, broken);
 	}
-	broken = timeline_check(pool);
+	broken = gcp_timeline_check(&pool->timeline);
 	MUST(!broken, broken);
 	broken = caches_check(pool, &cached);
 	MUST(!broken, broken);

@@ -19,7 +19,7 @@ void gcp_mutex_init(pthread_mutex_t *mutex)
 	*mutex = adaptive;
 }
 
-/* --- waiting ------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 /* Whoever is waited for needs some ten instructions more; if he is not done within a
  * moment he was descheduled, and sleeping lets him run whatever the priorities of
@@ -66,7 +66,7 @@ void gcp_owner_wait(struct gcp_owner *own)
 	} while (atomic_load_explicit(&own->remote, memory_order_acquire) != 0);
 }
 
-/* --- remote lock ------------------------------------------------------------------ */
+/* --- remote lock ------------------------------------------------------------- */
 
 /* Registers the process with the kernel when asked for the first time. */
 static bool barrier_everywhere(void)

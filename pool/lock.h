@@ -32,11 +32,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
+
 /* A mutex under which some hundred instructions run: who finds it taken spins for a
  * moment before he sleeps, for to be woken costs ten times as much as it is held. */
 void gcp_mutex_init(pthread_mutex_t *mutex);
 
-/* --- gcp_spin ------------------------------------------------------------------ */
+/* --- gcp_spin ------------------------------------------------------------- */
 
 struct gcp_spin {
 	_Atomic uint32_t taken;
@@ -54,7 +56,7 @@ static inline void gcp_spin_unlock(struct gcp_spin *spin)
 	atomic_store_explicit(&spin->taken, 0, memory_order_release);
 }
 
-/* --- gcp_owner ------------------------------------------------------------------- */
+/* --- gcp_owner -------------------------------------------------------------- */
 
 struct gcp_owner {
 	_Atomic uint32_t inside; /* the owner is; written by him */

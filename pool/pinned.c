@@ -22,9 +22,7 @@
 
 #include <sys/mman.h>
 
-/* --- life
- * ------------------------------------------------------------------------------
- */
+/* --- life ----------------------------------------------------------------- */
 
 int gcp_pinned_create(struct gcp_pools *pools)
 {
@@ -49,15 +47,12 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	pinned->pools = pools;
 	gcp_descriptor_pool_init(&pinned->block_descriptors,
 				 sizeof(struct gcp_pinned_block));
-	gcp_descriptor_pool_init(&pinned->fence_descriptors,
-				 sizeof(struct gcp_pinned_fence));
 	pthread_mutex_init(&pinned->lock, NULL);
 	pthread_mutex_init(&pinned->quota_lock, NULL);
 	pinned->pow2_count = gcp_pinned_class_of(pinned, config->pinned_pow2_max) + 1;
 	pinned->class_count = gcp_pinned_class_of(pinned, 1ull << POWER_MAX) + 1;
 	assert(pinned->class_count <= GCP_PINNED_CLASSES_MAX);
-	atomic_store(&pinned->timeline.open, GCP_EPOCH_FIRST);
-	atomic_store(&pinned->timeline.completed, GCP_EPOCH_FIRST - 1);
+	gcp_timeline_init(&pinned->timeline, pools, &gcp_pinned_fences);
 	pools->pinned = pinned;
 	return 0;
 }
@@ -71,9 +66,7 @@ static struct gcp_pinned *pinned_working(struct gcp_pools *pools)
 		   : NULL;
 }
 
-/* --- new memory
- * --------------------------------------------------------------------------
- */
+/* --- new memory ----------------------------------------------------------- */
 
 struct request {
 	struct gcp_pinned *pinned;
@@ -182,7 +175,7 @@ static int take_after_reclaim(const struct request *request,
 					  memory_order_relaxed);
 		if (round == 0) {
 			(void)gcp_pinned_timeline_close(pinned);
-			(void)gcp_pinned_timeline_poll_all(pinned);
+			(void)gcp_timeline_advance_all(&pinned->timeline);
 		} else {
 			(void)gcp_pinned_timeline_complete(pinned);
 		}
@@ -198,9 +191,7 @@ static int take_after_reclaim(const struct request *request,
 	return result;
 }
 
-/* --- a fence, or growth
- * --------------------------------------------------------------------
- */
+/* --- a fence, or growth --------------------------------------------------- */
 
 /* A fence costs a third of a microsecond, one more block of the bucket once 100 us
  * to 50 ms and its memory for good; with more blocks in turn each fence serves more
@@ -290,9 +281,7 @@ static int alloc_slow(const struct request *request, uint64_t epoch,
 	return result;
 }
 
-/* --- allocate
- * --------------------------------------------------------------------------------
- */
+/* --- allocate ------------------------------------------------------------- */
 
 int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 		     struct gcp_pinned_set *set, void **ret_p)
@@ -329,9 +318,7 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 	return 0;
 }
 
-/* --- free
- * --------------------------------------------------------------------------------------
- */
+/* --- free ----------------------------------------------------------------- */
 
 /* More is pending than the window allows: waits, from old to young, until it is
  * not. Other contexts' work is not waited for: then it stays more for a while. */
@@ -353,7 +340,7 @@ static void enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
 	uint64_t limit = pinned->pools->config.pinned_cache_limit;
 	uint64_t total, active;
 
-	(void)gcp_pinned_timeline_poll_all(pinned);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 	active = atomic_load(&pinned->active_bytes.current);
 	total = atomic_load(&pinned->allocated_bytes.current);
 	if (total > active + limit)
@@ -473,8 +460,8 @@ bool gcp_pinned_poll(struct gcp_pools *pools)
 
 	if (!pinned)
 		return false;
-	if (atomic_load_explicit(&pinned->timeline.load, memory_order_relaxed) > 0)
+	if (gcp_timeline_filled(&pinned->timeline) > 0)
 		(void)gcp_pinned_timeline_close(pinned);
-	(void)gcp_pinned_timeline_poll_all(pinned);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 	return gcp_pinned_timeline_pending(pinned) > 0;
 }

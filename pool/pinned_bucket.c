@@ -13,8 +13,7 @@
 
 #include <sys/mman.h>
 
-/* --- sizes ---------------------------------------------------------------------------
- */
+/* --- sizes ---------------------------------------------------------------- */
 
 /* Powers of two up to pinned_pow2_max, then pinned_steps of equal size for each power:
  * a power of two wastes up to half of what is large (PyTorch's most frequent
@@ -60,8 +59,7 @@ uint64_t gcp_pinned_class_size(const struct gcp_pinned *pinned, uint32_t class)
 	return (1ull << power) + step * step_of(config, power);
 }
 
-/* --- the map
- * -------------------------------------------------------------------------- */
+/* --- the map -------------------------------------------------------------- */
 
 /* A map of its own: cuMemFree must not take a pinned block for one of the device.
  * The entries are ours, so the type in between does not matter. */
@@ -79,8 +77,7 @@ struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned, const 
 	return (void *)gcp_map_find(pinned->map, (gcp_addr)(uintptr_t)p);
 }
 
-/* --- arenas
- * ---------------------------------------------------------------------------- */
+/* --- arenas -------------------------------------------------------------- */
 
 static struct gcp_pinned_arena *arena_find(struct gcp_pool *pool, uint32_t flags,
 					   uint32_t place)
@@ -167,9 +164,7 @@ void gcp_pinned_buckets_for_each(struct gcp_pools *pools,
 				each(&arena->buckets[i], arg);
 }
 
-/* --- buckets
- * ------------------------------------------------------------------------------
- */
+/* --- buckets -------------------------------------------------------------- */
 
 static struct gcp_pinned *pinned_of(const struct gcp_pinned_bucket *bucket)
 {
@@ -261,9 +256,7 @@ void gcp_pinned_bucket_put(struct gcp_pinned_block *block)
 	gcp_spin_unlock(&bucket->lock);
 }
 
-/* --- blocks
- * --------------------------------------------------------------------------------
- */
+/* --- blocks --------------------------------------------------------------- */
 
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    uint64_t generation, uint64_t requested,

@@ -19,8 +19,7 @@ int gcp_pinned_memory_free(struct gcp_pool *pool, void *p)
 	return result;
 }
 
-/* --- what there is to wait for
- * ---------------------------------------------------------- */
+/* --- what there is to wait for -------------------------------------------- */
 
 static void look_for_unused(struct gcp_pinned_bucket *bucket, void *arg)
 {
@@ -41,8 +40,7 @@ bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
 	return any;
 }
 
-/* --- giving back
- * ------------------------------------------------------------------------ */
+/* --- giving back ---------------------------------------------------------- */
 
 struct giving {
 	const struct gcp_pool *own; /* NULL: of every context */
@@ -137,7 +135,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 	unused = total > active ? total - active : 0;
 	if (unused <= keep_bytes)
 		return 0;
-	(void)gcp_pinned_timeline_poll_all(pinned);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 	given = gcp_pinned_release(pinned, unused - keep_bytes);
 	if (given < unused - keep_bytes && gcp_pinned_is_any_unused(pinned) &&
 	    gcp_pinned_timeline_complete(pinned) == 0)
@@ -145,8 +143,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 	return given;
 }
 
-/* --- the end of a context
- * ---------------------------------------------------------------- */
+/* --- the end of a context ------------------------------------------------- */
 
 static void count_orphaned(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
 {
@@ -203,9 +200,7 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	pthread_mutex_unlock(&pinned->lock);
 }
 
-/* --- the end, for tests
- * ---------------------------------------------------------------------
- */
+/* --- the end, for tests --------------------------------------------------- */
 
 static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
 {
@@ -233,7 +228,7 @@ void gcp_pinned_destroy(struct gcp_pools *pools)
 			munmap(arena, arena->map_bytes);
 		}
 	}
-	gcp_pinned_timeline_destroy(pinned);
+	gcp_timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
 	gcp_map_destroy(pinned->map);
 	munmap(pinned, sizeof(*pinned));
 	pools->pinned = NULL;

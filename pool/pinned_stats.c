@@ -54,7 +54,7 @@ static void totals(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats)
 	    .misses = pinned->misses,
 	    .alloc_retries = pinned->alloc_retries,
 	    .ooms = pinned->ooms,
-	    .epochs = pinned->closed,
+	    .epochs = pinned->timeline.closed,
 	    .waits = pinned->waits,
 	    .trims = pinned->trims,
 	    .deferred_frees = pinned->deferred_frees,
@@ -126,8 +126,7 @@ void gcp_pinned_reset_accumulated(struct gcp_pools *pools)
 	gcp_spin_unlock(&pinned->time_lock);
 }
 
-/* --- checking ------------------------------------------------------------------------
- */
+/* --- checking ------------------------------------------------------------- */
 
 #define MUST(condition, words)                                                         \
 	do {                                                                           \
@@ -199,26 +198,6 @@ static void check_one(struct gcp_pinned_bucket *bucket, void *arg)
 	gcp_spin_unlock(&bucket->lock);
 }
 
-static const char *timeline_check(struct gcp_pinned *pinned)
-{
-	struct gcp_pinned_timeline *timeline = &pinned->timeline;
-	uint64_t last = timeline->completed, bytes = 0;
-
-	MUST(timeline->completed < timeline->open,
-	     "N5: an epoch is completed before closed");
-	for (uint32_t i = 0; i < timeline->count; i++) {
-		const struct gcp_pinned_closed_epoch *closed =
-		    &timeline->queue[(timeline->head + i) % GCP_PINNED_QUEUE];
-
-		MUST(closed->epoch > last && closed->epoch < timeline->open,
-		     "N5: the queue of closed epochs is out of order");
-		last = closed->epoch;
-		bytes += closed->bytes;
-	}
-	MUST(bytes == timeline->pending_bytes, "pending_bytes is not what is pending");
-	return NULL;
-}
-
 const char *gcp_pinned_check(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
@@ -240,7 +219,7 @@ const char *gcp_pinned_check(struct gcp_pools *pools)
 	MUST(checking.held_bytes == pinned->active_bytes.current,
 	     "active_bytes is not what the program holds");
 	pthread_mutex_lock(&pools->fence_lock);
-	broken = timeline_check(pinned);
+	broken = gcp_timeline_check(&pinned->timeline);
 	pthread_mutex_unlock(&pools->fence_lock);
 	return broken;
 }

@@ -8,10 +8,10 @@
  *   bucket   free blocks of one size, class and place of one context
  *   arena    the buckets of one class (flags) and place (NUMA) of one context
  *   set      blocks that captured graphs can address; a capture's private pool
- *   epoch    all frees between two fences, as in fence.c, but of all contexts
+ *   epoch    all frees between two fences, as in fence.c; a fence covers all contexts
  *
  * Where a rule lives:
- *   when may a freed block be used again?    pinned_fence.c
+ *   when may a freed block be used again?    fence.c, pinned_fence.c
  *   a free block, a fence, or new memory?    pinned.c
  *   when is memory given back?               pinned_reclaim.c
  *   what can a graph address?                pinned_set.c
@@ -29,7 +29,6 @@
 #include "pool_types.h"
 
 enum {
-	GCP_PINNED_QUEUE = 256,        /* closed epochs that wait for their fence */
 	GCP_PINNED_CLASSES_MAX = 4096, /* sizes, whatever the options say */
 	GCP_PINNED_GROW_MAX = 32,      /* blocks of a bucket to save fences; pinned.c */
 	GCP_PINNED_AGE_NS = 5000,      /* an epoch that is older is closed by a free */
@@ -102,34 +101,6 @@ struct gcp_pinned_set {
 	LIST_HEAD(, gcp_pinned_block) blocks; /* those in hand, and those IN_SET */
 };
 
-/* A fence in every context, shared by the frees of an epoch. fence_lock. */
-struct gcp_pinned_fence {
-	void *handle;
-	uint32_t waiters; /* hosts that wait for it without the lock */
-	bool done;        /* its epoch is; not used again before they have left */
-	struct gcp_pinned_fence *next; /* pinned->timeline.spare */
-};
-
-struct gcp_pinned_closed_epoch {
-	uint64_t epoch, bytes;
-	struct gcp_pinned_fence *fence;
-};
-
-/* The epochs of pinned memory, one sequence for the process. As struct gcp_timeline,
- * without "ordered": the CPU stands in no context's queue.
- *  N5 completed < open; the queue is ascending and between them */
-struct gcp_pinned_timeline {
-	_Atomic uint64_t open, completed;
-	_Atomic uint64_t load;          /* of the open epoch: LOAD_BLOCK, units */
-	_Atomic uint64_t pending_bytes; /* on closed epochs; writer: fence_lock */
-	_Atomic uint64_t closed_ns;     /* when the latest was closed */
-	_Atomic bool closing;           /* a thread is in gcp_pinned_timeline_close */
-	struct gcp_pinned_closed_epoch
-	    queue[GCP_PINNED_QUEUE]; /* fence_lock, and below */
-	uint32_t head, count;
-	struct gcp_pinned_fence *spare;
-};
-
 struct gcp_pinned_gauge {
 	_Atomic uint64_t current, peak;
 };
@@ -137,17 +108,18 @@ struct gcp_pinned_gauge {
 struct gcp_pinned {
 	struct gcp_pools *pools;
 	struct gcp_map *map;
-	struct gcp_descriptor_pool block_descriptors, fence_descriptors;
+	struct gcp_descriptor_pool block_descriptors;
 	uint32_t class_count, pow2_count;
 	pthread_mutex_t lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
-	struct gcp_pinned_timeline timeline;
+	struct gcp_timeline timeline;  /* of all contexts */
+	_Atomic uint32_t epoch_blocks; /* freed into the open epoch */
+	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
 	/* Statistics. Gauges and counters: atomic; times: time_lock. */
 #define GCP_X(name, meaning) struct gcp_pinned_gauge name;
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
-	_Atomic uint64_t misses, alloc_retries, ooms, waits, closed, trims,
-	    deferred_frees;
+	_Atomic uint64_t misses, alloc_retries, ooms, waits, trims, deferred_frees;
 	_Atomic uint64_t added, added_bytes, gone, gone_bytes; /* blocks */
 	_Atomic uint64_t set_added_bytes, set_released_bytes;  /* of pinned sets */
 	struct gcp_spin time_lock;
@@ -157,9 +129,7 @@ struct gcp_pinned {
 	struct gcp_pinned_stats base; /* totals at the latest reset; pinned->lock */
 };
 
-/* --- for the rest of the room: pinned.c, pinned_reclaim.c
- * ------------------------------
- */
+/* --- for the rest of the room: pinned.c, pinned_reclaim.c --------------------- */
 
 /* Sets pools->pinned, unless pinned memory is not to be pooled. -ENOMEM. */
 int gcp_pinned_create(struct gcp_pools *pools);
@@ -168,7 +138,7 @@ void gcp_pinned_destroy(struct gcp_pools *pools); /* for tests */
  * held. */
 void gcp_pinned_reset(struct gcp_pool *pool);
 
-/* --- pinned_bucket.c ------------------------------------------------------------- */
+/* --- pinned_bucket.c -------------------------------------------------------- */
 
 uint32_t gcp_pinned_class_of(const struct gcp_pinned *pinned, uint64_t bytes);
 uint64_t gcp_pinned_class_size(const struct gcp_pinned *pinned, uint32_t class);
@@ -202,11 +172,15 @@ void gcp_pinned_buckets_for_each(struct gcp_pools *pools,
 					      void *arg),
 				 void *arg);
 
-/* --- pinned_fence.c: no lock is held -------------------------------------------------
- */
+/* --- pinned_fence.c: no lock is held ---------------------------------------- */
+
+extern const struct gcp_fence_scope gcp_pinned_fences;
 
 /* As gcp_timeline_stamp. */
-uint64_t gcp_pinned_timeline_stamp(struct gcp_pinned *pinned);
+static inline uint64_t gcp_pinned_timeline_stamp(struct gcp_pinned *pinned)
+{
+	return gcp_timeline_now(&pinned->timeline);
+}
 
 static inline bool gcp_pinned_epoch_ready(const struct gcp_pinned *pinned,
 					  uint64_t epoch)
@@ -216,7 +190,7 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pinned *pinned,
 	return true;
 #else
 	return epoch <=
-	       atomic_load_explicit(&pinned->timeline.completed, memory_order_acquire);
+	       atomic_load_explicit(&pinned->timeline.ready, memory_order_acquire);
 #endif
 }
 
@@ -232,8 +206,6 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned);
 int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch);
 /* Looks whether `epoch` is completed; never waits. An error: as above. */
 int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch);
-/* Looks at all of them, from old to young. */
-int gcp_pinned_timeline_poll_all(struct gcp_pinned *pinned);
 /* Waits until the oldest closed epoch is done in `ctx`, then looks at the others.
  * *ret_advanced: an epoch was completed. 0, or the error of `ctx`. */
 int gcp_pinned_timeline_wait_oldest(struct gcp_pinned *pinned, void *ctx,
@@ -243,10 +215,8 @@ int gcp_pinned_timeline_wait_for(struct gcp_pinned *pinned, uint64_t epoch, void
 /* Waits until all that was freed so far is completed, in every context. -EBUSY: a
  * capture forbids it. Where memory is out, or the program asks. */
 int gcp_pinned_timeline_complete(struct gcp_pinned *pinned);
-void gcp_pinned_timeline_destroy(struct gcp_pinned *pinned);
 
-/* --- pinned_set.c -------------------------------------------------------------------
- */
+/* --- pinned_set.c ---------------------------------------------------------- */
 
 void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *block);
 /* The program has freed `block`. False: no pinned set has it, the caller frees it. */
@@ -254,9 +224,7 @@ bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *bloc
 /* Takes it out of its set, if any. pinned->lock is held. */
 void gcp_pinned_set_detach(struct gcp_pinned_block *block);
 
-/* --- pinned_reclaim.c
- * ------------------------------------------------------------------
- */
+/* --- pinned_reclaim.c ------------------------------------------------------- */
 
 /* Whether blocks are unused, ready or not. */
 bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned);
@@ -270,9 +238,7 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * the memory is not ours any more either way. */
 int gcp_pinned_memory_free(struct gcp_pool *pool, void *p);
 
-/* --- pinned_stats.c
- * --------------------------------------------------------------------
- */
+/* --- pinned_stats.c --------------------------------------------------------- */
 
 static inline void gcp_pinned_gauge_add(struct gcp_pinned_gauge *gauge, uint64_t change)
 {

@@ -44,31 +44,20 @@
 #include "pool.h"
 #include "consolidate.h"
 #include "stats_delta.h"
+#include "timeline.h"
 #include "window.h"
 
 enum {
 	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
-	GCP_LINE = 128,          /* bytes: what one thread writes and all read apart */
 	GCP_CHUNK = 2 << 20,     /* bytes: the driver's granularity of memory */
 	GCP_CLASSES_MAX = 1024,  /* size classes, whatever the options say */
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
 	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
 	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
-	GCP_FENCE_QUEUE = 512,   /* closed epochs that wait for their fence */
-	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
-	GCP_WAIT_LIMIT = 4000,                /* backoffs of 50 us and more */
-	GCP_WAITERS_MAX = 64,      /* hosts whose fences are noted while they wait */
-	GCP_POLL_HALF = INT32_MAX, /* see gcp_timeline_poll */
+	GCP_WAIT_LIMIT = 4000,   /* backoffs of 50 us and more */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
-
-/* Epochs that are always ready. */
-enum {
-	GCP_EPOCH_FRESH = 0, /* nobody had the block, or all who had are done */
-	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
-	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
-};
 
 static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 {
@@ -223,43 +212,6 @@ struct gcp_heap {
 };
 TAILQ_HEAD(gcp_heap_list, gcp_heap);
 
-/* --- epochs and fences ------------------------------------------------------- */
-
-struct gcp_closed_epoch {
-	uint64_t epoch;
-	void *fence;
-	uint64_t bytes; /* freed into it, as far as they were added up */
-};
-
-/* The epochs of a pool. Numbers only grow. A block freed into epoch p may be
- * used again by whoever works through a context once p <= ready, by anyone at
- * all once p <= completed.
- *  F1 completed <= ready < open
- *  F2 queue is ascending, all of it > completed and < open */
-struct gcp_timeline {
-	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
-	_Atomic uint64_t ready;                   /* max of ordered and completed */
-	_Atomic uint64_t completed;               /* epochs whose fence is done */
-	/* Bytes freed since a free closed an epoch, as far as they were added up; and
-	 * those of them that went into epochs which were closed early. Decide when the
-	 * open epoch is closed, nothing else. */
-	_Alignas(GCP_LINE) _Atomic int64_t filled;
-	_Atomic int64_t early; /* written under fence_lock, or with a new epoch */
-	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
-	uint64_t freed; /* the latest that a free or a barrier closed; fence_lock */
-	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
-	uint32_t head, count;                           /* of queue; fence_lock */
-	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
-	uint32_t spare_count;
-	/* Fences that hosts wait for without fence_lock; and how many more hosts
-	 * wait than there is room to note. Both: fence_lock. */
-	void *waiters[GCP_WAITERS_MAX];
-	uint32_t more_waiters;
-	bool synchronous; /* context fences do not work here; fence_lock */
-	bool
-	    multi_context; /* no barrier may be set for reuse: NO NEW WAITS; the same */
-};
-
 /* --- thread caches: cache.h ------------------------------------------------------ */
 
 struct gcp_cache;
@@ -342,6 +294,7 @@ struct gcp_pools {
 	struct gcp_map *map;
 	_Alignas(GCP_LINE) struct gcp_descriptor_pool block_descriptors,
 	    segment_descriptors, slab_descriptors;
+	struct gcp_descriptor_pool fence_descriptors;
 	_Atomic uint64_t last_heap_id;
 	pthread_mutex_t vmm_lock;
 	pthread_mutex_t registry_lock;
@@ -350,7 +303,6 @@ struct gcp_pools {
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
 	_Alignas(GCP_LINE) pthread_mutex_t fence_lock;
-	_Atomic bool closing; /* a thread is in gcp_timeline_close */
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */
 	_Atomic bool completed_only; /* set once, for good; fence_lock */
@@ -385,10 +337,11 @@ static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t 
 	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
 }
 
-/* --- fence.c ------------------------------------------------------------------- */
+/* --- context_fence.c ------------------------------------------------------------ */
 
-/* The epoch that a free of now belongs to. All work that the caller submitted,
- * or that happened before his call, is behind that epoch's fence. */
+extern const struct gcp_fence_scope gcp_context_fences;
+
+/* The epoch that a free of now belongs to: gcp_timeline_now. */
 uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
 
 /* The same for a caller who has just done an atomic read-modify-write, seq_cst. */

@@ -56,6 +56,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	gcp_descriptor_pool_init(&pools->segment_descriptors,
 				 sizeof(struct gcp_segment));
 	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
+	gcp_descriptor_pool_init(&pools->fence_descriptors, sizeof(struct gcp_fence));
 	TAILQ_INIT(&pools->caches);
 	pthread_mutex_init(&pools->vmm_lock, NULL);
 	pthread_mutex_init(&pools->registry_lock, NULL);
@@ -73,8 +74,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	return 0;
 }
 
-/* --- finding and making --------------------------------------------------------------
- */
+/* --- finding and making --------------------------------------------------- */
 
 struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 {
@@ -114,10 +114,8 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->orphans);
-	atomic_store(&pool->timeline.open, GCP_EPOCH_FIRST);
-	atomic_store(&pool->timeline.completed, GCP_EPOCH_FIRST - 1);
+	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
 	pool->scaled_completed = GCP_EPOCH_FIRST;
-	atomic_store(&pool->timeline.ready, GCP_EPOCH_FIRST - 1);
 	gcp_heap_init(&pool->common, pool, classes, false);
 	gcp_consolidation_reset(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
@@ -222,8 +220,7 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 	return result;
 }
 
-/* --- the end of a context
- * --------------------------------------------------------------- */
+/* --- the end of a context ------------------------------------------------- */
 
 /* Whether the caller may use the pool's context, of which he does not know whether
  * anyone destroys it just now. Until gcp_pool_unpin it stays. */
@@ -327,7 +324,6 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 {
-	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_segment *segment, *next;
 
 	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
@@ -339,11 +335,7 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 			(void)pools->driver.mem_free(pool->ctx, segment->addr);
 	}
 	gcp_vmm_release_orphans(pool);
-	for (uint32_t i = 0; i < timeline->count; i++)
-		pools->driver.fence_destroy(
-		    timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE].fence);
-	for (uint32_t i = 0; i < timeline->spare_count; i++)
-		pools->driver.fence_destroy(timeline->spare[i]);
+	gcp_timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
 	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
 	munmap(pool->common.classes,
 	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
@@ -372,7 +364,7 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 	munmap(pools, sizeof(*pools));
 }
 
-/* --- captures ---------------------------------------------------------------- */
+/* --- captures ------------------------------------------------------------- */
 
 void gcp_pools_fences_hold(struct gcp_pools *pools)
 {
@@ -389,8 +381,7 @@ void gcp_pools_fences_release(struct gcp_pools *pools)
 	pthread_mutex_unlock(&pools->fence_lock);
 }
 
-/* --- asking about addresses
- * ----------------------------------------------------------------- */
+/* --- asking about addresses ----------------------------------------------- */
 
 int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
 {

@@ -128,6 +128,7 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][1]);
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
+	sum->epochs += atomic_load(&pool->timeline.closed);
 	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
 	largest = gcp_heap_largest_free(&pool->common);
 	pthread_mutex_unlock(&pool->lock);
