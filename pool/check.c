@@ -328,7 +328,9 @@ static const char *pool_check(struct gcp_pool *pool)
 		broken = heap_check(pool, heap, &sums);
 		MUST(!broken, broken);
 	}
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	broken = gcp_timeline_check(&pool->timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	MUST(!broken, broken);
 	broken = caches_check(pool, &cached);
 	MUST(!broken, broken);
@@ -342,13 +344,13 @@ const char *gcp_pools_check(struct gcp_pools *pools)
 
 	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next) {
 		(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
-		pthread_mutex_lock(&pools->vmm_lock);
-		pthread_mutex_lock(&pools->registry_lock);
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pools->vmm_lock);
+		gcp_mutex_lock(&pools->registry_lock);
+		gcp_mutex_lock(&pool->lock);
 		broken = pool_check(pool);
-		pthread_mutex_unlock(&pool->lock);
-		pthread_mutex_unlock(&pools->registry_lock);
-		pthread_mutex_unlock(&pools->vmm_lock);
+		gcp_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pools->registry_lock);
+		gcp_mutex_unlock(&pools->vmm_lock);
 	}
 	return broken ? broken : gcp_pinned_check(pools);
 }

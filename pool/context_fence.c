@@ -99,6 +99,7 @@ static int fence_order(struct gcp_pool *pool, struct gcp_closed_epoch *closed,
 	uint64_t start = pool->pools->driver.clock_ns();
 	int result = pool->pools->driver.fence_order(closed->fence->handle, alone);
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (result != -EXDEV)
 		gcp_call_count(pool, GCP_CALL_fence_order, start);
 	return result;
@@ -134,6 +135,7 @@ static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
  * in the free lists is as strong. */
 static int require_completion(struct gcp_pools *pools)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (atomic_load(&pools->completed_only) || !pools->driver.third_party_writers())
 		return 0;
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
@@ -188,7 +190,7 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 	int result = gcp_timeline_close_end(&pool->timeline, epoch);
 	if (result == 0)
 		result = catch_up_locked(pool);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
@@ -200,6 +202,7 @@ static int close_early_locked(struct gcp_timeline *timeline)
 	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int result = timeline->synchronous ? 0 : gcp_timeline_close_locked(timeline);
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	timeline->freed = freed;
 	if (atomic_load(&timeline->open) == open)
 		return result;
@@ -213,18 +216,18 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 	int64_t least = full ? (int64_t)gcp_window(pool).epoch_bytes : INT64_MIN;
 	int result = 0;
 
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	if (gcp_timeline_filled(&pool->timeline) >= least)
 		result = close_early_locked(&pool->timeline);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
 int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
 {
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	int result = gcp_timeline_poll_locked(&pool->timeline, depth, ret_advanced);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
@@ -238,7 +241,7 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 	struct gcp_pools *pools = pool->pools;
 	int result;
 
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	result = require_completion(pools);
 	if (result == 0 && !gcp_epoch_ready(pool, epoch)) {
 		if (!gcp_timeline_covering(&pool->timeline, epoch) ||
@@ -247,7 +250,7 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 		else
 			result = order_locked(pool, epoch, true);
 	}
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 	return result == -EXDEV ? -EBUSY : result;
 }
 
@@ -256,7 +259,7 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result;
 
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	result = require_completion(pool->pools);
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	if (result == 0 && !atomic_load(&pool->pools->completed_only) &&
@@ -265,32 +268,32 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 		result = gcp_timeline_close_locked(timeline);
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = order_locked(pool, epoch, alone);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
 int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch)
 {
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	int result = gcp_timeline_complete_locked(&pool->timeline, epoch);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
 void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
 {
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	gcp_timeline_mark_completed(&pool->timeline, epoch);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
 
 /* --- contexts that come and go -------------------------------------------- */
 
 void gcp_timeline_reset(struct gcp_pool *pool)
 {
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	gcp_timeline_clear(&pool->timeline);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
 
 /* The context whose pool was detached does not end. Contexts that joined meanwhile do
@@ -300,7 +303,7 @@ int gcp_timeline_reattach(struct gcp_pool *pool)
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	if (!gcp_timeline_is_completed(timeline, timeline->ordered) &&
 	    (atomic_load(&pool->pools->completed_only) ||
 	     gcp_timeline_is_held(timeline) ||
@@ -308,7 +311,7 @@ int gcp_timeline_reattach(struct gcp_pool *pool)
 			 false)))
 		result = gcp_timeline_complete_locked(timeline, timeline->ordered);
 	atomic_store(&pool->detaching, result != 0);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
 
@@ -318,6 +321,7 @@ static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeli
 {
 	uint32_t i = timeline->count;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	while (i > 0 && gcp_timeline_at(timeline, i - 1)->epoch > timeline->ordered)
 		i--;
 	return i > 0 ? gcp_timeline_at(timeline, i - 1) : NULL;
@@ -325,9 +329,9 @@ static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeli
 
 static bool is_any_ordered(struct gcp_pool *pool)
 {
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	bool any = closed_epoch_ordered(&pool->timeline) != NULL;
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return any;
 }
 
@@ -342,13 +346,13 @@ static void pool_joined(struct gcp_pool *pool, void *ctx,
 	 * follows. */
 	if (!is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
 		return;
-	pthread_mutex_lock(&pool->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
 	struct gcp_closed_epoch *closed = closed_epoch_ordered(&pool->timeline);
 	int result = 0;
 	if (closed && (gcp_timeline_is_held(&pool->timeline) ||
 		       order(ctx, closed->fence->handle) != 0))
 		result = gcp_timeline_wait_locked(&pool->timeline, *closed, NULL);
-	pthread_mutex_unlock(&pool->pools->fence_lock);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	if (result != 0)
 		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
 	gcp_pool_unpin(pool);

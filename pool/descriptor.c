@@ -23,7 +23,7 @@ void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 	if (step > DESCRIPTOR_LINE)
 		step = (step + DESCRIPTOR_LINE - 1) / DESCRIPTOR_LINE * DESCRIPTOR_LINE;
 	*descriptors = (struct gcp_descriptor_pool){.link_at = link_at, .step = step};
-	pthread_mutex_init(&descriptors->lock, NULL);
+	gcp_mutex_init(&descriptors->lock, GCP_RANK_DESCRIPTORS);
 }
 
 static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
@@ -49,7 +49,7 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 {
 	void *item = NULL;
 
-	pthread_mutex_lock(&descriptors->lock);
+	gcp_mutex_lock(&descriptors->lock);
 	if (descriptors->free_list) {
 		item = descriptors->free_list;
 		descriptors->free_list = *link_of(descriptors, item);
@@ -59,7 +59,7 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 		item = descriptors->chunk;
 		descriptors->chunk += descriptors->step;
 	}
-	pthread_mutex_unlock(&descriptors->lock);
+	gcp_mutex_unlock(&descriptors->lock);
 	return item;
 }
 
@@ -67,8 +67,8 @@ void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item)
 {
 	if (!item)
 		return;
-	pthread_mutex_lock(&descriptors->lock);
+	gcp_mutex_lock(&descriptors->lock);
 	*link_of(descriptors, item) = descriptors->free_list;
 	descriptors->free_list = item;
-	pthread_mutex_unlock(&descriptors->lock);
+	gcp_mutex_unlock(&descriptors->lock);
 }

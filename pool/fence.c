@@ -165,6 +165,7 @@ static int fence_take(struct gcp_timeline *timeline, struct gcp_fence **ret_fenc
 
 struct gcp_closed_epoch *gcp_timeline_at(struct gcp_timeline *timeline, uint32_t i)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	assert(i < timeline->count);
 	return &timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE];
 }
@@ -200,6 +201,7 @@ static void raise_to(_Atomic uint64_t *mark, uint64_t epoch)
 
 void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	while (timeline->count > 0 && gcp_timeline_at(timeline, 0)->epoch <= epoch) {
 		struct gcp_closed_epoch closed = *gcp_timeline_at(timeline, 0);
 
@@ -217,6 +219,7 @@ void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
 
 void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
 	assert(timeline->scope->orders);
 	if (timeline->ordered < epoch)
 		timeline->ordered = epoch;
@@ -287,6 +290,7 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 	struct gcp_fence *fence;
 	int result;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (gcp_timeline_is_held(timeline))
 		return -EBUSY;
 	if (timeline->synchronous)
@@ -327,7 +331,7 @@ bool gcp_timeline_close_begin(struct gcp_timeline *timeline)
 	    (atomic_exchange(&timeline->closing, true) &&
 	     !(timeline->scope->overfull && timeline->scope->overfull(timeline))))
 		return false;
-	pthread_mutex_lock(&timeline->pools->fence_lock);
+	gcp_mutex_lock(&timeline->pools->fence_lock);
 	return true;
 }
 
@@ -348,6 +352,7 @@ int gcp_timeline_query_locked(struct gcp_timeline *timeline,
 {
 	int result = timeline->scope->query(timeline, closed.fence->handle);
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	*ret_advanced = result == 0;
 	if (result == 0)
 		gcp_timeline_mark_completed(timeline, closed.epoch);
@@ -375,9 +380,9 @@ int gcp_timeline_advance_all(struct gcp_timeline *timeline)
 	int result = 0;
 
 	for (uint32_t depth = 0; result == 0 && advanced; depth = 2 * depth + 1) {
-		pthread_mutex_lock(&timeline->pools->fence_lock);
+		gcp_mutex_lock(&timeline->pools->fence_lock);
 		result = gcp_timeline_poll_locked(timeline, depth, &advanced);
-		pthread_mutex_unlock(&timeline->pools->fence_lock);
+		gcp_mutex_unlock(&timeline->pools->fence_lock);
 	}
 	return result;
 }
@@ -390,10 +395,11 @@ int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
 	struct gcp_fence *fence = closed.fence;
 	void *handle = fence->handle;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	fence->waiters++;
-	pthread_mutex_unlock(&timeline->pools->fence_lock);
+	gcp_mutex_unlock(&timeline->pools->fence_lock);
 	int result = timeline->scope->wait(timeline, handle, ctx);
-	pthread_mutex_lock(&timeline->pools->fence_lock);
+	gcp_mutex_lock(&timeline->pools->fence_lock);
 	assert(fence->waiters > 0);
 	if (--fence->waiters == 0 && fence->done)
 		fence_release(timeline, fence);
@@ -438,6 +444,7 @@ void gcp_timeline_clear(struct gcp_timeline *timeline)
 {
 	struct gcp_fence *fence;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	timeline->generation++;
 	gcp_timeline_mark_completed(timeline, gcp_timeline_next(timeline));
 	while ((fence = timeline->spare)) {
@@ -448,8 +455,10 @@ void gcp_timeline_clear(struct gcp_timeline *timeline)
 
 void gcp_timeline_destroy(struct gcp_timeline *timeline, void (*destroy)(void *handle))
 {
+	gcp_mutex_lock(&timeline->pools->fence_lock);
 	for (uint32_t i = 0; i < timeline->count; i++)
 		destroy(gcp_timeline_at(timeline, i)->fence->handle);
 	for (struct gcp_fence *fence = timeline->spare; fence; fence = fence->next)
 		destroy(fence->handle);
+	gcp_mutex_unlock(&timeline->pools->fence_lock);
 }

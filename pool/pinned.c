@@ -47,8 +47,8 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	pinned->pools = pools;
 	gcp_descriptor_pool_init(&pinned->block_descriptors,
 				 sizeof(struct gcp_pinned_block));
-	pthread_mutex_init(&pinned->lock, NULL);
-	pthread_mutex_init(&pinned->quota_lock, NULL);
+	gcp_mutex_init(&pinned->lock, GCP_RANK_PINNED);
+	gcp_mutex_init(&pinned->quota_lock, GCP_RANK_PINNED_QUOTA);
 	pinned->pow2_count = gcp_pinned_class_of(pinned, config->pinned_pow2_max) + 1;
 	pinned->class_count = gcp_pinned_class_of(pinned, 1ull << POWER_MAX) + 1;
 	assert(pinned->class_count <= GCP_PINNED_CLASSES_MAX);
@@ -121,10 +121,10 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	int result;
 
 	if (quota)
-		pthread_mutex_lock(&pinned->quota_lock);
+		gcp_mutex_lock(&pinned->quota_lock);
 	result = take_from_driver(request, ret_block, &refused);
 	if (quota)
-		pthread_mutex_unlock(&pinned->quota_lock);
+		gcp_mutex_unlock(&pinned->quota_lock);
 	if (refused)
 		(void)gcp_pinned_memory_free(request->pool, refused);
 	if (result != 0)

@@ -125,7 +125,7 @@ static struct gcp_pinned_arena *arena_make(struct gcp_pool *pool, uint32_t flags
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	struct gcp_pinned_arena *arena;
 
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	arena = arena_find(pool, flags, place);
 	if (!arena) {
 		arena = arena_create(pool, flags, place);
@@ -135,7 +135,7 @@ static struct gcp_pinned_arena *arena_make(struct gcp_pool *pool, uint32_t flags
 					      memory_order_release);
 		}
 	}
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	return arena;
 }
 

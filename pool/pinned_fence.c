@@ -96,7 +96,7 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned)
 		return 0;
 	int result = gcp_timeline_close_end(&pinned->timeline,
 					    gcp_timeline_now(&pinned->timeline));
-	pthread_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
@@ -104,11 +104,11 @@ int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch)
 {
 	int result = 0;
 
-	pthread_mutex_lock(&pinned->pools->fence_lock);
+	gcp_mutex_lock(&pinned->pools->fence_lock);
 	if (!gcp_timeline_covering(&pinned->timeline, epoch) &&
 	    !gcp_pinned_epoch_ready(pinned, epoch))
 		result = gcp_timeline_close_locked(&pinned->timeline);
-	pthread_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
 }
 
@@ -117,13 +117,13 @@ int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch)
 	bool advanced;
 	int result = 0;
 
-	pthread_mutex_lock(&pinned->pools->fence_lock);
+	gcp_mutex_lock(&pinned->pools->fence_lock);
 	struct gcp_closed_epoch *closed =
 	    gcp_timeline_covering(&pinned->timeline, epoch);
 	if (closed && !gcp_pinned_epoch_ready(pinned, epoch))
 		result =
 		    gcp_timeline_query_locked(&pinned->timeline, *closed, &advanced);
-	pthread_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }
 
@@ -136,6 +136,7 @@ static int wait_in(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	int result = 0;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	*ret_advanced = false;
 	if (closed)
 		(void)gcp_timeline_query_locked(timeline, *closed, ret_advanced);
@@ -154,9 +155,9 @@ int gcp_pinned_timeline_wait_oldest(struct gcp_pinned *pinned, void *ctx,
 {
 	int result;
 
-	pthread_mutex_lock(&pinned->pools->fence_lock);
+	gcp_mutex_lock(&pinned->pools->fence_lock);
 	result = wait_in(pinned, 0, ctx, ret_advanced);
-	pthread_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }
 
@@ -165,10 +166,10 @@ int gcp_pinned_timeline_wait_for(struct gcp_pinned *pinned, uint64_t epoch, void
 	bool advanced;
 	int result = 0;
 
-	pthread_mutex_lock(&pinned->pools->fence_lock);
+	gcp_mutex_lock(&pinned->pools->fence_lock);
 	if (!gcp_pinned_epoch_ready(pinned, epoch))
 		result = wait_in(pinned, epoch, ctx, &advanced);
-	pthread_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }
 
@@ -176,9 +177,9 @@ int gcp_pinned_timeline_complete(struct gcp_pinned *pinned)
 {
 	int result;
 
-	pthread_mutex_lock(&pinned->pools->fence_lock);
+	gcp_mutex_lock(&pinned->pools->fence_lock);
 	result = gcp_timeline_complete_locked(&pinned->timeline,
 					      gcp_timeline_now(&pinned->timeline));
-	pthread_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }

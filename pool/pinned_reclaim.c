@@ -160,6 +160,7 @@ static void block_detach(struct gcp_pinned *pinned, struct gcp_pinned_block *blo
 {
 	uint8_t used = GCP_PINNED_USED;
 
+	gcp_assert_held(GCP_RANK_PINNED);
 	gcp_pinned_set_detach(block);
 	if (block->rest == GCP_PINNED_IN_HAND) {
 		if (!atomic_compare_exchange_strong(&block->state, &used,
@@ -192,12 +193,12 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	if (!pinned)
 		return;
 	atomic_store(&pinned->off, false); /* a fence that fails still says so */
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	for (struct gcp_pinned_arena *arena = pool->pinned_arenas; arena;
 	     arena = arena->next)
 		for (uint32_t i = 0; i < pinned->class_count; i++)
 			bucket_reset(pinned, &arena->buckets[i]);
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 }
 
 /* --- the end, for tests --------------------------------------------------- */

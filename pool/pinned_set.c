@@ -33,10 +33,10 @@ void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *blo
 {
 	struct gcp_pinned *pinned = set->pinned;
 
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	LIST_INSERT_HEAD(&set->blocks, block, kept);
 	atomic_store(&block->set, set);
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	gcp_pinned_gauge_add(&pinned->private_bytes, block->size);
 	atomic_fetch_add_explicit(&pinned->set_added_bytes, block->size,
 				  memory_order_relaxed);
@@ -46,6 +46,7 @@ void gcp_pinned_set_detach(struct gcp_pinned_block *block)
 {
 	struct gcp_pinned_set *set = atomic_load(&block->set);
 
+	gcp_assert_held(GCP_RANK_PINNED);
 	if (!set)
 		return;
 	LIST_REMOVE(block, kept);
@@ -59,13 +60,13 @@ bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *bloc
 {
 	bool kept;
 
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	kept = atomic_load(&block->set) != NULL;
 	if (kept) {
 		block->rest = GCP_PINNED_IN_SET;
 		gcp_pinned_bucket_count_given(block);
 	}
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	return kept;
 }
 
@@ -76,7 +77,7 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 
 	if (!set)
 		return;
-	pthread_mutex_lock(&set->pinned->lock);
+	gcp_mutex_lock(&set->pinned->lock);
 	/* No launch is in flight any more, but work that the program submitted
 	 * itself may still use what it has freed. */
 	uint64_t epoch = gcp_pinned_timeline_stamp(set->pinned);
@@ -88,7 +89,7 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 		block->epoch = epoch;
 		TAILQ_INSERT_TAIL(&list, block, link);
 	}
-	pthread_mutex_unlock(&set->pinned->lock);
+	gcp_mutex_unlock(&set->pinned->lock);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
 		(void)gcp_pinned_timeline_count(set->pinned, block->size);

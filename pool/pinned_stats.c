@@ -13,6 +13,7 @@ void gcp_pinned_time_add(struct gcp_pinned *pinned, struct gcp_pinned_time *time
 {
 	uint64_t ns = pinned->pools->driver.clock_ns() - start_ns;
 
+	gcp_assert_driver_call();
 	gcp_spin_lock(&pinned->time_lock);
 	if (time->count == 0 || ns < time->min_ns)
 		time->min_ns = ns;
@@ -81,7 +82,7 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 	if (!pinned)
 		return -ENOSYS;
 	totals(pools, ret_stats);
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 #define GCP_X(name, meaning)                                                           \
 	ret_stats->name.current = pinned->name.current;                                \
 	ret_stats->name.peak = pinned->name.peak;                                      \
@@ -92,7 +93,7 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 #define GCP_X(name, meaning) ret_stats->name -= pinned->base.name;
 	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	return 0;
 }
 
@@ -116,9 +117,9 @@ void gcp_pinned_reset_accumulated(struct gcp_pools *pools)
 	if (!pinned)
 		return;
 	totals(pools, &base);
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	pinned->base = base;
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	gcp_spin_lock(&pinned->time_lock);
 #define GCP_X(name) pinned->name = (struct gcp_pinned_time){0};
 	GCP_PINNED_CALLS(GCP_X)
@@ -206,9 +207,9 @@ const char *gcp_pinned_check(struct gcp_pools *pools)
 
 	if (!pinned)
 		return NULL;
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	gcp_pinned_buckets_for_each(pools, check_one, &checking);
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	MUST(!checking.broken, checking.broken);
 	MUST(checking.blocks == pinned->allocations.current,
 	     "allocations is not the number of pinned blocks");
@@ -218,8 +219,8 @@ const char *gcp_pinned_check(struct gcp_pools *pools)
 	     "active_requests is not the number of blocks that the program holds");
 	MUST(checking.held_bytes == pinned->active_bytes.current,
 	     "active_bytes is not what the program holds");
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	broken = gcp_timeline_check(&pinned->timeline);
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 	return broken;
 }

@@ -16,12 +16,10 @@
  *   when is memory given back?               pinned_reclaim.c
  *   what can a graph address?                pinned_set.c
  *
- * Locks, after those of pool_types.h:
- *   registry_lock   comes before these
- *   pinned->lock    making arenas; pinned sets and what they hold
- *   quota_lock      what a quota leaves, over the driver's call; with none of the above
- *   bucket->lock    a bucket's lists and counts; a few instructions
- *   fence_lock      epochs and fences; never with one of the two above
+ * Locks, between pool->lock and fence_lock of pool_types.h:
+ *   quota_lock     what a quota leaves, over the driver's call
+ *   pinned->lock   making arenas; pinned sets and what they hold
+ *   bucket->lock   a bucket's lists and counts; a few instructions
  */
 #ifndef GCP_POOL_PINNED_TYPES_H
 #define GCP_POOL_PINNED_TYPES_H
@@ -110,7 +108,7 @@ struct gcp_pinned {
 	struct gcp_map *map;
 	struct gcp_descriptor_pool block_descriptors;
 	uint32_t class_count, pow2_count;
-	pthread_mutex_t lock, quota_lock;
+	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	struct gcp_timeline timeline;  /* of all contexts */
 	_Atomic uint32_t epoch_blocks; /* freed into the open epoch */

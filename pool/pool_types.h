@@ -14,17 +14,18 @@
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
  *
- * Locks, in the order in which they may be taken (a thread that holds one may
- * take only those further down):
- *   1. pools->vmm_lock        what is mapped where; what a quota leaves
- *   2. pools->registry_lock   the lists of pools and of thread caches
- *   3. cache->own             one thread's cache
- *   4. pool->lock             heaps, segments, slabs and blocks of a pool
- *   5. pools->fence_lock      epochs, fences, holds; of all pools
- *   6. descriptors->lock      storage of descriptors
- *      depot->lock            batches of blocks between threads
- * No lock but fence_lock and vmm_lock is held over a call of the driver.
- * fence_lock has to be: setting a fence and beginning a capture exclude each
+ * What the locks guard, in the order in which they may be taken (enum gcp_rank of
+ * lock.h; asserted):
+ *   pools->vmm_lock        what is mapped where; what a quota leaves
+ *   pools->registry_lock   the lists of pools and of thread caches
+ *   cache->own             one thread's cache
+ *   pool->lock             heaps, segments, slabs and blocks of a pool
+ *   (those of pinned_types.h)
+ *   pools->fence_lock      epochs, fences, holds; of all pools
+ *   descriptors->lock      storage of descriptors
+ *   depot->lock            batches of blocks between threads; a spin lock
+ * No lock but fence_lock and vmm_lock is held over a call of the driver (asserted,
+ * too). fence_lock has to be: setting a fence and beginning a capture exclude each
  * other. vmm_lock is held over calls that never wait for the device.
  */
 #ifndef GCP_POOL_POOL_TYPES_H
@@ -69,7 +70,7 @@ static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 /* Storage for descriptors of one type. Memory is never unmapped, so a stale
  * pointer always meets a descriptor of its own type. */
 struct gcp_descriptor_pool {
-	pthread_mutex_t lock;
+	struct gcp_mutex lock;
 	size_t link_at; /* where behind an item the next free one is named */
 	size_t step;    /* from one item to the next */
 	void *free_list;
@@ -229,7 +230,7 @@ struct gcp_pool {
 	int slot;                    /* in pools->slots, or -1 */
 	uint64_t cache_limit, quota; /* those of the configuration, in bytes or
 				      * GCP_LIMIT_NONE; constant after create */
-	_Alignas(GCP_LINE) pthread_mutex_t lock;
+	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
 	struct gcp_segment_tree segments;
@@ -296,13 +297,13 @@ struct gcp_pools {
 	    segment_descriptors, slab_descriptors;
 	struct gcp_descriptor_pool fence_descriptors;
 	_Atomic uint64_t last_heap_id;
-	pthread_mutex_t vmm_lock;
-	pthread_mutex_t registry_lock;
+	struct gcp_mutex vmm_lock;
+	struct gcp_mutex registry_lock;
 	struct gcp_pool *_Atomic first;
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	_Alignas(GCP_LINE) pthread_mutex_t fence_lock;
+	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */
 	_Atomic bool completed_only; /* set once, for good; fence_lock */

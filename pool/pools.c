@@ -58,9 +58,9 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
 	gcp_descriptor_pool_init(&pools->fence_descriptors, sizeof(struct gcp_fence));
 	TAILQ_INIT(&pools->caches);
-	pthread_mutex_init(&pools->vmm_lock, NULL);
-	pthread_mutex_init(&pools->registry_lock, NULL);
-	gcp_mutex_init(&pools->fence_lock);
+	gcp_mutex_init(&pools->vmm_lock, GCP_RANK_VMM);
+	gcp_mutex_init(&pools->registry_lock, GCP_RANK_REGISTRY);
+	gcp_mutex_init(&pools->fence_lock, GCP_RANK_FENCE);
 	pools->map = gcp_map_create();
 	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
 	    gcp_pinned_create(pools) != 0) {
@@ -110,7 +110,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->pools = pools;
 	pool->key = atomic_fetch_add(&last_key, 1) + 1;
 	pool->slot = -1;
-	gcp_mutex_init(&pool->lock);
+	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->orphans);
@@ -160,9 +160,9 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		return -ENOMEM;
 	pool->ctx = ctx;
 	/* Threads that saw it alive before may still look at one that is revived. */
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	pool->timeline.synchronous = !pools->driver.fence_record;
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
 		pool->quota = limit_bytes(pools, device, pools->config.quota);
@@ -182,6 +182,7 @@ static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool = atomic_load(&pools->first);
 
+	gcp_assert_held(GCP_RANK_REGISTRY);
 	while (pool && (!pool->live || pool->ctx != ctx))
 		pool = atomic_load(&pool->next);
 	return pool;
@@ -203,11 +204,11 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 	int result = 0;
 
 	while (!pool && result == 0) {
-		pthread_mutex_lock(&pools->registry_lock);
+		gcp_mutex_lock(&pools->registry_lock);
 		pool = pool_of(pools, ctx);
 		if (!pool)
 			result = pool_make(pools, ctx, device, &pool);
-		pthread_mutex_unlock(&pools->registry_lock);
+		gcp_mutex_unlock(&pools->registry_lock);
 		/* Whether it is the one to have is not known before its context
 		 * has ended or stays. */
 		if (pool && atomic_load(&pool->detaching)) {
@@ -260,17 +261,17 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 			gcp_backoff();
 	}
 	/* Who walks over all pools' fences holds this lock. */
-	pthread_mutex_lock(&pools->fence_lock);
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	pool = pool_of(pools, ctx);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 	if (!pool || !atomic_load(&pool->detaching))
 		return;
 	if (gcp_timeline_reattach(pool) != 0) {
@@ -286,12 +287,14 @@ static void pool_reset(struct gcp_pool *pool)
 {
 	struct gcp_heap *heap;
 
+	gcp_assert_held(GCP_RANK_VMM);
+	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store(&pool->live, false);
 	atomic_store(&pool->detaching, false);
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(pool);
 	gcp_pinned_reset(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_reset(&pool->common);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		gcp_heap_reset(heap);
@@ -303,7 +306,7 @@ static void pool_reset(struct gcp_pool *pool)
 		      -(int64_t)pool->stats.allocated_bytes.current);
 	gcp_gauge_add(&pool->stats.active_bytes,
 		      -(int64_t)pool->stats.active_bytes.current);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
@@ -312,14 +315,14 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 
 	/* Held to the end: until then nobody may revive the pool, or carry
 	 * blocks from a cache to it. */
-	pthread_mutex_lock(&pools->vmm_lock);
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->vmm_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	while ((pool = pool_of(pools, ctx)))
 		pool_reset(pool);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 	for (pool = pools->first; pool; pool = pool->next)
 		gcp_vmm_release_orphans(pool);
-	pthread_mutex_unlock(&pools->vmm_lock);
+	gcp_mutex_unlock(&pools->vmm_lock);
 }
 
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
@@ -334,7 +337,9 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 		else if (pool->live)
 			(void)pools->driver.mem_free(pool->ctx, segment->addr);
 	}
+	gcp_mutex_lock(&pools->vmm_lock);
 	gcp_vmm_release_orphans(pool);
+	gcp_mutex_unlock(&pools->vmm_lock);
 	gcp_timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
 	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
 	munmap(pool->common.classes,
@@ -368,17 +373,17 @@ void gcp_pools_destroy(struct gcp_pools *pools)
 
 void gcp_pools_fences_hold(struct gcp_pools *pools)
 {
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	atomic_fetch_add(&pools->holds, 1);
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 void gcp_pools_fences_release(struct gcp_pools *pools)
 {
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	assert(atomic_load(&pools->holds) > 0);
 	atomic_fetch_sub(&pools->holds, 1);
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 /* --- asking about addresses ----------------------------------------------- */
@@ -415,6 +420,7 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 	struct gcp_segment key = {.addr = addr + 1}; /* the last one before this */
 	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
 			  : RB_MAX(gcp_segment_tree, &pool->segments);
 	if (!segment || addr >= segment->addr + segment->size)
@@ -447,12 +453,12 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 
 		if (!pool->live)
 			continue;
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		block = pool_block_at(pool, addr);
 		bool used = block && atomic_load(&block->state) == GCP_BLOCK_USED;
 		if (used)
 			info_fill(block, ret_info);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 		if (block)
 			return used ? 0 : -ENOENT;
 	}
