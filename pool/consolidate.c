@@ -151,6 +151,7 @@ bool gcp_consolidation_is_due(struct gcp_pool *pool, uint64_t freed)
 {
 	struct gcp_consolidation *consolidation = &pool->consolidation;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!atomic_load_explicit(&consolidation->scattered, memory_order_relaxed) ||
 	    consolidation->debt_ns >= COST_BURST_NS)
 		return false;
@@ -217,6 +218,7 @@ uint64_t gcp_consolidation_on_miss(struct gcp_pool *pool, uint64_t bytes)
 	struct gcp_consolidation *consolidation = &pool->consolidation;
 	uint64_t wanted = still_wanted(pool), most = pool->pools->config.split_limit;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (consolidation->owed_bytes == 0) {
 		scattered_set(pool, true);
 		return bytes;

@@ -123,6 +123,7 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
 	struct gcp_heap *common = &pool->common, *heap;
 	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
 
+	gcp_assert_held(GCP_RANK_POOL);
 	/* What was freed there may be waiting for launches of a graph that is gone. */
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		epoch = heap->last_free_epoch > epoch ? heap->last_free_epoch : epoch;

@@ -403,6 +403,7 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool)
 {
 	struct gcp_segment *segment;
 
+	gcp_assert_held(GCP_RANK_VMM);
 	while ((segment = TAILQ_FIRST(&pool->orphans))) {
 		TAILQ_REMOVE(&pool->orphans, segment, link);
 		segment_release(pool, segment);
