@@ -452,13 +452,3 @@ void gcp_timeline_clear(struct gcp_timeline *timeline)
 		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
 	}
 }
-
-void gcp_timeline_destroy(struct gcp_timeline *timeline, void (*destroy)(void *handle))
-{
-	gcp_mutex_lock(&timeline->pools->fence_lock);
-	for (uint32_t i = 0; i < timeline->count; i++)
-		destroy(gcp_timeline_at(timeline, i)->fence->handle);
-	for (struct gcp_fence *fence = timeline->spare; fence; fence = fence->next)
-		destroy(fence->handle);
-	gcp_mutex_unlock(&timeline->pools->fence_lock);
-}

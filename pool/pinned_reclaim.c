@@ -200,37 +200,3 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 			bucket_reset(pinned, &arena->buckets[i]);
 	gcp_mutex_unlock(&pinned->lock);
 }
-
-/* --- the end, for tests --------------------------------------------------- */
-
-static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
-{
-	struct gcp_pool *pool = bucket->arena->pool;
-	struct gcp_pinned_block *block;
-
-	(void)arg;
-	TAILQ_FOREACH (block, &bucket->blocks, all)
-		if (pool->live)
-			(void)pool->pools->driver.host_free(pool->ctx, block->p);
-}
-
-void gcp_pinned_destroy(struct gcp_pools *pools)
-{
-	struct gcp_pinned *pinned = pools->pinned;
-
-	if (!pinned)
-		return;
-	gcp_pinned_buckets_for_each(pools, bucket_free_all, NULL);
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		struct gcp_pinned_arena *arena = pool->pinned_arenas, *next;
-
-		for (; arena; arena = next) {
-			next = arena->next;
-			munmap(arena, arena->map_bytes);
-		}
-	}
-	gcp_timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
-	gcp_map_destroy(pinned->map);
-	munmap(pinned, sizeof(*pinned));
-	pools->pinned = NULL;
-}

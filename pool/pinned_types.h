@@ -131,7 +131,6 @@ struct gcp_pinned {
 
 /* Sets pools->pinned, unless pinned memory is not to be pooled. -ENOMEM. */
 int gcp_pinned_create(struct gcp_pools *pools);
-void gcp_pinned_destroy(struct gcp_pools *pools); /* for tests */
 /* The context of the pool is gone, and its pinned memory with it. registry_lock is
  * held. */
 void gcp_pinned_reset(struct gcp_pool *pool);

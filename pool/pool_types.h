@@ -479,8 +479,6 @@ struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
 				      uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
-/* B7, and the order. */
-bool gcp_tree_is_sound(struct gcp_heap *heap, enum gcp_kind kind);
 
 struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
@@ -520,7 +518,7 @@ struct gcp_block *gcp_take_cached(const struct gcp_request *request);
 /* The rest of the way when the cache gave none. No lock held. */
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
 
-/* --- reclaim.c, stats.c, check.c --- */
+/* --- reclaim.c, stats.c --- */
 
 /* Stages of giving back, cheapest first. */
 enum gcp_reclaim_stage {

@@ -325,50 +325,6 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 	gcp_mutex_unlock(&pools->vmm_lock);
 }
 
-static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
-{
-	struct gcp_segment *segment, *next;
-
-	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
-	{
-		RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
-		if (segment->chunks)
-			TAILQ_INSERT_TAIL(&pool->orphans, segment, link);
-		else if (pool->live)
-			(void)pools->driver.mem_free(pool->ctx, segment->addr);
-	}
-	gcp_mutex_lock(&pools->vmm_lock);
-	gcp_vmm_release_orphans(pool);
-	gcp_mutex_unlock(&pools->vmm_lock);
-	gcp_timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
-	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
-	munmap(pool->common.classes,
-	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
-		   sizeof(struct gcp_class_list));
-	munmap(pool, sizeof(*pool));
-}
-
-void gcp_pools_destroy(struct gcp_pools *pools)
-{
-	struct gcp_pool *pool, *next;
-	struct gcp_cache *cache;
-
-	if (!pools)
-		return;
-	while ((cache = TAILQ_FIRST(&pools->caches))) {
-		TAILQ_REMOVE(&pools->caches, cache, link);
-		free(cache);
-	}
-	gcp_pinned_destroy(pools);
-	for (pool = pools->first; pool; pool = next) {
-		next = pool->next;
-		pool_destroy(pools, pool);
-	}
-	gcp_classes_destroy(&pools->classes);
-	gcp_map_destroy(pools->map);
-	munmap(pools, sizeof(*pools));
-}
-
 /* --- captures ------------------------------------------------------------- */
 
 void gcp_pools_fences_hold(struct gcp_pools *pools)

@@ -153,9 +153,5 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch);
 
 /* The fences are gone, and the work with them: all epochs are completed. */
 void gcp_timeline_clear(struct gcp_timeline *timeline);
-/* F1 to F3; NULL, or a sentence. */
-const char *gcp_timeline_check(struct gcp_timeline *timeline);
-/* For tests. */
-void gcp_timeline_destroy(struct gcp_timeline *timeline, void (*destroy)(void *handle));
 
 #endif

@@ -150,21 +150,3 @@ uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind)
 
 	return root ? root->largest : 0;
 }
-
-/* --- checking --------------------------------------------------------------------- */
-
-bool gcp_tree_is_sound(struct gcp_heap *heap, enum gcp_kind kind)
-{
-	struct gcp_block *block, *before = NULL;
-
-	RB_FOREACH (block, gcp_block_tree, &heap->free[kind]) {
-		uint64_t largest = block->largest;
-
-		largest_update(block);
-		if (block->largest != largest ||
-		    (before && block_order(before, block) >= 0))
-			return false;
-		before = block;
-	}
-	return true;
-}

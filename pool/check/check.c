@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check.c - checks the invariants that pool_types.h numbers; for tests.
+ * check.c - checks the invariants that pool_types.h numbers. See check.h.
  *
  * Each check gives NULL or a sentence that names what is broken. Takes the
  * locks itself; while threads allocate and free, only C1 and the lists are
  * meaningful at any moment, so tests call it when they are at rest.
  */
-#include "cache.h"
-#include "vmm.h"
-
-#define MUST(condition, sentence)                                                      \
-	do {                                                                           \
-		if (!(condition))                                                      \
-			return sentence;                                               \
-	} while (0)
+#include "../cache.h"
+#include "../vmm.h"
+#include "check.h"
 
 struct sums {
 	uint64_t used, cached, pending, listed, free, holes, unmapping;
@@ -60,22 +55,22 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	enum gcp_block_state state = atomic_load(&block->state);
 	uint64_t *sum = sum_of(sums, state);
 
-	MUST(block->addr % GCP_UNIT == 0 && block->size % GCP_UNIT == 0 &&
-		 block->size > 0,
-	     "B1: a block is not a whole number of units");
-	MUST(sum, "a block is in a state that it cannot be in");
-	MUST(gcp_map_find(pool->pools->map, block->addr) == block,
-	     "B2: the map does not find a block at its address");
-	MUST(!block->upper || block->upper->addr == block->addr + block->size,
-	     "B3: neighbours do not touch");
-	MUST(!block->upper || block->upper->lower == block,
-	     "B3: a neighbour looks elsewhere");
+	GCP_MUST(block->addr % GCP_UNIT == 0 && block->size % GCP_UNIT == 0 &&
+		     block->size > 0,
+		 "B1: a block is not a whole number of units");
+	GCP_MUST(sum, "a block is in a state that it cannot be in");
+	GCP_MUST(gcp_map_find(pool->pools->map, block->addr) == block,
+		 "B2: the map does not find a block at its address");
+	GCP_MUST(!block->upper || block->upper->addr == block->addr + block->size,
+		 "B3: neighbours do not touch");
+	GCP_MUST(!block->upper || block->upper->lower == block,
+		 "B3: a neighbour looks elsewhere");
 	if (state == GCP_BLOCK_FREE) {
-		MUST(!block->upper ||
-			 atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
-		     "B4: two free neighbours are not merged");
-		MUST(gcp_epoch_ready(pool, block->epoch),
-		     "B5: a free block is not ready");
+		GCP_MUST(!block->upper ||
+			     atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
+			 "B4: two free neighbours are not merged");
+		GCP_MUST(gcp_epoch_ready(pool, block->epoch),
+			 "B5: a free block is not ready");
 	}
 	*sum += block->size;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
@@ -94,15 +89,16 @@ static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
 	for (struct gcp_block *block = slab->first; block; block = block->upper) {
 		const char *broken = block_check(pool, block, sums);
 
-		MUST(!broken, broken);
-		MUST(block->slab == slab, "L1: a block belongs to another slab");
+		GCP_MUST(!broken, broken);
+		GCP_MUST(block->slab == slab, "L1: a block belongs to another slab");
 		end = block->addr + block->size;
 		total++;
 	}
-	MUST(total == slab->total, "L1: a slab has lost a block");
-	MUST(sums->listed - before == slab->listed * slab->first->size,
-	     "L1: a slab miscounts its listed blocks");
-	MUST(end <= slab->run->addr + slab->run->size, "L1: a slab runs over its end");
+	GCP_MUST(total == slab->total, "L1: a slab has lost a block");
+	GCP_MUST(sums->listed - before == slab->listed * slab->first->size,
+		 "L1: a slab miscounts its listed blocks");
+	GCP_MUST(end <= slab->run->addr + slab->run->size,
+		 "L1: a slab runs over its end");
 	/* What no block covers is nobody's, and stays free. */
 	sums->free += slab->run->addr + slab->run->size - end;
 	return NULL;
@@ -112,11 +108,11 @@ static const char *hole_check(const struct gcp_block *hole)
 {
 	const struct gcp_block *upper = hole->upper;
 
-	MUST(hole->segment->chunks, "B6: a hole in a segment that is not mapped");
-	MUST(hole->addr % GCP_CHUNK == 0 && hole->size % GCP_CHUNK == 0,
-	     "B6: a hole is not made of whole chunks");
-	MUST(!upper || atomic_load(&upper->state) != GCP_BLOCK_HOLE,
-	     "B6: two holes are not merged");
+	GCP_MUST(hole->segment->chunks, "B6: a hole in a segment that is not mapped");
+	GCP_MUST(hole->addr % GCP_CHUNK == 0 && hole->size % GCP_CHUNK == 0,
+		 "B6: a hole is not made of whole chunks");
+	GCP_MUST(!upper || atomic_load(&upper->state) != GCP_BLOCK_HOLE,
+		 "B6: two holes are not merged");
 	return NULL;
 }
 
@@ -131,12 +127,12 @@ static const char *chunks_check(const struct gcp_segment *segment)
 		while (block->addr + block->size <= addr)
 			block = block->upper;
 		enum gcp_block_state state = atomic_load(&block->state);
-		MUST(state == GCP_BLOCK_UNMAPPING ||
-			 (state == GCP_BLOCK_HOLE) == (segment->chunks[i] == 0),
-		     "S3: a chunk and its handle disagree");
-		MUST(segment->chunks[i] != GCP_CHUNK_MOVED ||
-			 state == GCP_BLOCK_UNMAPPING,
-		     "S3: a chunk has left, and its block has not");
+		GCP_MUST(state == GCP_BLOCK_UNMAPPING ||
+			     (state == GCP_BLOCK_HOLE) == (segment->chunks[i] == 0),
+			 "S3: a chunk and its handle disagree");
+		GCP_MUST(segment->chunks[i] != GCP_CHUNK_MOVED ||
+			     state == GCP_BLOCK_UNMAPPING,
+			 "S3: a chunk has left, and its block has not");
 	}
 	return NULL;
 }
@@ -149,24 +145,64 @@ static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segm
 	for (struct gcp_block *block = segment->first; block; block = block->upper) {
 		const char *broken;
 
-		MUST(block->addr == at, "S1: blocks do not cover their segment");
-		MUST(block->segment == segment, "S1: a block names another segment");
+		GCP_MUST(block->addr == at, "S1: blocks do not cover their segment");
+		GCP_MUST(block->segment == segment,
+			 "S1: a block names another segment");
 		at += block->size;
 		if (atomic_load(&block->state) == GCP_BLOCK_RUN)
 			broken = slab_check(pool, block->slab, sums);
 		else
 			broken = block_check(pool, block, sums);
-		MUST(!broken, broken);
+		GCP_MUST(!broken, broken);
 		if (atomic_load(&block->state) == GCP_BLOCK_HOLE)
 			broken = hole_check(block);
-		MUST(!broken, broken);
+		GCP_MUST(!broken, broken);
 	}
-	MUST(at == segment->addr + segment->size,
-	     "S1: blocks do not fill their segment");
-	MUST(segment->mapped ==
-		 segment->size - (sums->holes + sums->unmapping - unmapped),
-	     "S2: mapped bytes are miscounted");
+	GCP_MUST(at == segment->addr + segment->size,
+		 "S1: blocks do not fill their segment");
+	GCP_MUST(segment->mapped ==
+		     segment->size - (sums->holes + sums->unmapping - unmapped),
+		 "S2: mapped bytes are miscounted");
 	return segment->chunks ? chunks_check(segment) : NULL;
+}
+
+static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
+{
+	if (a->segment != b->segment)
+		return a->segment->number < b->segment->number;
+	return a->addr < b->addr;
+}
+
+/* B7, and the order: false if not. *before: the block before this subtree. */
+static bool tree_is_sound(const struct gcp_block *block,
+			  const struct gcp_block **before, uint64_t *largest)
+{
+	uint64_t below = block ? block->size : 0;
+
+	if (!block)
+		return true;
+	if (!tree_is_sound(RB_LEFT(block, node), before, &below) ||
+	    (*before && !stands_before(*before, block)))
+		return false;
+	*before = block;
+	if (!tree_is_sound(RB_RIGHT(block, node), before, &below))
+		return false;
+	if (*largest < below)
+		*largest = below;
+	return block->largest == below;
+}
+
+static const char *trees_check(const struct gcp_heap *heap)
+{
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		const struct gcp_block *before = NULL;
+		uint64_t largest = 0;
+
+		GCP_MUST(tree_is_sound(RB_ROOT(&heap->free[kind]), &before, &largest),
+			 "B7: a tree of free blocks does not know the largest, or its "
+			 "order");
+	}
+	return NULL;
 }
 
 static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
@@ -180,36 +216,34 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
 
-		MUST(!broken, broken);
-		MUST(atomic_load(&segment->heap) == heap,
-		     "H1: a segment names another heap");
+		GCP_MUST(!broken, broken);
+		GCP_MUST(atomic_load(&segment->heap) == heap,
+			 "H1: a segment names another heap");
 		reserved += segment->mapped;
 		total->segments++;
 	}
-	MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
-	for (int kind = 0; kind < GCP_KINDS; kind++)
-		MUST(gcp_tree_is_sound(heap, kind),
-		     "B7: a tree of free blocks does not know the largest, or its "
-		     "order");
-	MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
-		 reserved,
-	     "H2: bytes are lost or counted twice");
+	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
+	const char *broken = trees_check(heap);
+	GCP_MUST(!broken, broken);
+	GCP_MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
+		     reserved,
+		 "H2: bytes are lost or counted twice");
 	TAILQ_FOREACH (block, &heap->holes, link)
 		holes += block->size;
-	MUST(holes == sums.holes, "B6: a hole is in no list");
+	GCP_MUST(holes == sums.holes, "B6: a hole is in no list");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		unmapping += block->size;
-	MUST(unmapping == sums.unmapping, "an unmapping block is in no list");
+	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");
 	TAILQ_FOREACH (block, &heap->pending, link) {
 		struct gcp_block *next = TAILQ_NEXT(block, link);
 
-		MUST(!next || next->epoch >= block->epoch,
-		     "H3: a younger epoch stands before an older one");
+		GCP_MUST(!next || next->epoch >= block->epoch,
+			 "H3: a younger epoch stands before an older one");
 		waiting += block->size;
 	}
-	MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
-	MUST(!heap->private || heap->used_bytes == sums.used,
-	     "a private heap miscounts what the program holds");
+	GCP_MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
+	GCP_MUST(!heap->private || heap->used_bytes == sums.used,
+		 "a private heap miscounts what the program holds");
 	total->unused += sums.unused;
 	total->reserved += reserved;
 	total->private += heap->private ? reserved : 0;
@@ -227,17 +261,17 @@ const char *gcp_timeline_check(struct gcp_timeline *timeline)
 		 ready = atomic_load(&timeline->ready);
 	uint64_t last = completed, bytes = 0;
 
-	MUST(completed <= ready, "F1: a completed epoch is not ready");
-	MUST(ready < atomic_load(&timeline->open), "F1: the open epoch is ready");
+	GCP_MUST(completed <= ready, "F1: a completed epoch is not ready");
+	GCP_MUST(ready < atomic_load(&timeline->open), "F1: the open epoch is ready");
 	for (uint32_t i = 0; i < timeline->count; i++) {
-		MUST(gcp_timeline_at(timeline, i)->epoch > last,
-		     "F2: closed epochs are out of order");
+		GCP_MUST(gcp_timeline_at(timeline, i)->epoch > last,
+			 "F2: closed epochs are out of order");
 		last = gcp_timeline_at(timeline, i)->epoch;
 		bytes += gcp_timeline_at(timeline, i)->bytes;
 	}
-	MUST(last < atomic_load(&timeline->open), "F2: the open epoch is closed");
-	MUST(bytes == timeline->pending_bytes,
-	     "F3: bytes of closed epochs are miscounted");
+	GCP_MUST(last < atomic_load(&timeline->open), "F2: the open epoch is closed");
+	GCP_MUST(bytes == timeline->pending_bytes,
+		 "F3: bytes of closed epochs are miscounted");
 	return NULL;
 }
 
@@ -257,11 +291,11 @@ static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
 		const struct gcp_block *first = pool->depots[i].first;
 
 		for (; first; first = first->batch.next)
-			MUST(chain_bytes(first, first->batch.count, &found),
-			     "C2: a batch is not as long as it says");
+			GCP_MUST(chain_bytes(first, first->batch.count, &found),
+				 "C2: a batch is not as long as it says");
 	}
-	MUST(found == atomic_load(&pool->depot_bytes),
-	     "a pool miscounts the bytes in its depots");
+	GCP_MUST(found == atomic_load(&pool->depot_bytes),
+		 "a pool miscounts the bytes in its depots");
 	*bytes += (uint64_t)found;
 	return NULL;
 }
@@ -279,17 +313,18 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 		for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
 			const struct gcp_magazine *magazine = &cache->magazines[i];
 
-			MUST(chain_bytes(magazine->loaded, magazine->loaded_count,
-					 &bytes) &&
-				 chain_bytes(magazine->previous,
-					     magazine->previous_count, &bytes),
-			     "C2: a magazine miscounts its blocks");
+			GCP_MUST(chain_bytes(magazine->loaded, magazine->loaded_count,
+					     &bytes) &&
+				     chain_bytes(magazine->previous,
+						 magazine->previous_count, &bytes),
+				 "C2: a magazine miscounts its blocks");
 		}
-		MUST(bytes == cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
-		     "C1: a cache miscounts its bytes");
+		GCP_MUST(bytes ==
+			     cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
+			 "C1: a cache miscounts its bytes");
 		for (int i = 0; i < GCP_STATS_LEVELS; i++)
-			MUST(cache->delta.net[i] <= cache->delta.high[i],
-			     "T1: a thread has missed a peak");
+			GCP_MUST(cache->delta.net[i] <= cache->delta.high[i],
+				 "T1: a thread has missed a peak");
 		*ret_bytes += (uint64_t)bytes;
 	}
 	return depots_check(pool, ret_bytes);
@@ -301,18 +336,18 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 	const struct gcp_stats *stats = &pool->stats;
 	uint64_t held = sums->used + sums->cached + sums->pending;
 
-	MUST(stats->allocated_bytes.current == sums->used,
-	     "allocated_bytes is not what the program holds");
-	MUST(stats->allocation.current == sums->used_blocks,
-	     "allocation is not the number of blocks that the program holds");
-	MUST(stats->active_bytes.current == held - sums->pending_runs,
-	     "active_bytes is not what is held or waits for its epoch");
-	MUST(stats->segment.current == sums->segments, "segments are miscounted");
-	MUST(stats->reserved_bytes.current == sums->reserved,
-	     "reserved_bytes is not the size of all segments");
-	MUST(stats->private_bytes.current == sums->private,
-	     "private_bytes is not the size of private segments");
-	MUST(pool->unused_bytes == sums->unused, "unused segments are miscounted");
+	GCP_MUST(stats->allocated_bytes.current == sums->used,
+		 "allocated_bytes is not what the program holds");
+	GCP_MUST(stats->allocation.current == sums->used_blocks,
+		 "allocation is not the number of blocks that the program holds");
+	GCP_MUST(stats->active_bytes.current == held - sums->pending_runs,
+		 "active_bytes is not what is held or waits for its epoch");
+	GCP_MUST(stats->segment.current == sums->segments, "segments are miscounted");
+	GCP_MUST(stats->reserved_bytes.current == sums->reserved,
+		 "reserved_bytes is not the size of all segments");
+	GCP_MUST(stats->private_bytes.current == sums->private,
+		 "private_bytes is not the size of private segments");
+	GCP_MUST(pool->unused_bytes == sums->unused, "unused segments are miscounted");
 	return NULL;
 }
 
@@ -323,18 +358,18 @@ static const char *pool_check(struct gcp_pool *pool)
 	uint64_t cached;
 	const char *broken = heap_check(pool, &pool->common, &sums);
 
-	MUST(!broken, broken);
+	GCP_MUST(!broken, broken);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
 		broken = heap_check(pool, heap, &sums);
-		MUST(!broken, broken);
+		GCP_MUST(!broken, broken);
 	}
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	broken = gcp_timeline_check(&pool->timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
-	MUST(!broken, broken);
+	GCP_MUST(!broken, broken);
 	broken = caches_check(pool, &cached);
-	MUST(!broken, broken);
-	MUST(cached == sums.cached, "C1: cached blocks are in no cache");
+	GCP_MUST(!broken, broken);
+	GCP_MUST(cached == sums.cached, "C1: cached blocks are in no cache");
 	return stats_check(pool, &sums);
 }
 
