@@ -13,6 +13,17 @@
 
 enum { DESCRIPTOR_CHUNK = 256 << 10, DESCRIPTOR_LINE = 64 };
 
+/* Costs memory only where it is written. */
+void *gcp_zeroed_map(size_t bytes)
+{
+	int saved = errno;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	errno = saved;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 			      size_t item_bytes)
 {
@@ -33,12 +44,9 @@ static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
 
 static bool descriptors_grow(struct gcp_descriptor_pool *descriptors)
 {
-	int saved = errno;
-	char *chunk = mmap(NULL, DESCRIPTOR_CHUNK, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *chunk = gcp_zeroed_map(DESCRIPTOR_CHUNK);
 
-	errno = saved;
-	if (chunk == MAP_FAILED)
+	if (!chunk)
 		return false;
 	descriptors->chunk = chunk;
 	descriptors->end = chunk + DESCRIPTOR_CHUNK;

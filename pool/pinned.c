@@ -28,16 +28,13 @@ int gcp_pinned_create(struct gcp_pools *pools)
 {
 	enum { POWER_MAX = 46 }; /* no larger pinned block than this power of two */
 	const struct gcp_config *config = &pools->config;
-	int saved = errno;
 	struct gcp_pinned *pinned;
 
 	if (!config->pinned || !pools->driver.host_alloc ||
 	    !pools->driver.fence_all_record)
 		return 0;
-	pinned = mmap(NULL, sizeof(*pinned), PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	errno = saved;
-	if (pinned == MAP_FAILED)
+	pinned = gcp_zeroed_map(sizeof(*pinned));
+	if (!pinned)
 		return -ENOMEM;
 	pinned->map = gcp_map_create();
 	if (!pinned->map) {
@@ -330,7 +327,7 @@ static int enforce_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
 	while (result == 0 && advanced &&
 	       gcp_pinned_timeline_pending(pinned) >
 		   pinned->pools->config.pinned_window)
-		result = gcp_pinned_timeline_wait_oldest(pinned, pool->ctx, &advanced);
+		result = gcp_pinned_timeline_wait(pinned, 0, pool->ctx, &advanced);
 	return result;
 }
 
@@ -351,18 +348,18 @@ static void enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
 static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
 	const struct gcp_config *config = &pinned->pools->config;
-	bool held = atomic_load(&pinned->pools->holds) > 0;
+	bool advanced;
 	int result = 0;
 
-	if (held)
+	if (gcp_timeline_is_held(&pinned->timeline))
 		return 0;
-	/* Whose error it is the driver knows: it frees, and says what plain CUDA
-	 * would. */
+	/* The error may be any context's. The driver knows: it frees, and says what
+	 * plain CUDA would. */
 	if (config->blocking_free ? gcp_pinned_timeline_close_for(pinned, epoch) != 0
 				  : gcp_pinned_timeline_close(pinned) != 0)
 		return gcp_pinned_release_own(pool, UINT64_MAX);
 	if (config->blocking_free)
-		result = gcp_pinned_timeline_wait_for(pinned, epoch, pool->ctx);
+		result = gcp_pinned_timeline_wait(pinned, epoch, pool->ctx, &advanced);
 	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
 		result = enforce_window(pinned, pool);
 	if (config->pinned_cache_limit != GCP_LIMIT_NONE)

@@ -11,8 +11,6 @@
  */
 #include "pinned_types.h"
 
-#include <sys/mman.h>
-
 /* --- sizes ---------------------------------------------------------------- */
 
 /* Powers of two up to pinned_pow2_max, then pinned_steps of equal size for each power:
@@ -96,12 +94,9 @@ static struct gcp_pinned_arena *arena_create(struct gcp_pool *pool, uint32_t fla
 	const struct gcp_pinned *pinned = pool->pools->pinned;
 	size_t bytes = sizeof(struct gcp_pinned_arena) +
 		       pinned->class_count * sizeof(struct gcp_pinned_bucket);
-	int saved = errno;
-	struct gcp_pinned_arena *arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-					      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gcp_pinned_arena *arena = gcp_zeroed_map(bytes);
 
-	errno = saved;
-	if (arena == MAP_FAILED)
+	if (!arena)
 		return NULL;
 	arena->pool = pool;
 	arena->flags = flags;
@@ -289,11 +284,8 @@ int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 	bucket->taken++;
 	bucket->taken_bytes += requested;
 	gcp_spin_unlock(&bucket->lock);
-	gcp_pinned_gauge_add(&pinned->allocations, 1);
-	gcp_pinned_gauge_add(&pinned->allocated_bytes, block->size);
-	atomic_fetch_add_explicit(&pinned->added, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pinned->added_bytes, block->size,
-				  memory_order_relaxed);
+	gcp_pinned_gauge_total(&pinned->allocations, 1);
+	gcp_pinned_gauge_total(&pinned->allocated_bytes, block->size);
 	*ret_block = block;
 	return 0;
 }
@@ -310,8 +302,5 @@ void gcp_pinned_block_release(struct gcp_pinned_block *block)
 	bucket->count--;
 	gcp_pinned_gauge_sub(&pinned->allocations, 1);
 	gcp_pinned_gauge_sub(&pinned->allocated_bytes, block->size);
-	atomic_fetch_add_explicit(&pinned->gone, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pinned->gone_bytes, block->size,
-				  memory_order_relaxed);
 	gcp_descriptor_free(&pinned->block_descriptors, block);
 }

@@ -150,25 +150,15 @@ static int wait_in(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
 	return result;
 }
 
-int gcp_pinned_timeline_wait_oldest(struct gcp_pinned *pinned, void *ctx,
-				    bool *ret_advanced)
+int gcp_pinned_timeline_wait(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
+			     bool *ret_advanced)
 {
-	int result;
-
-	gcp_mutex_lock(&pinned->pools->fence_lock);
-	result = wait_in(pinned, 0, ctx, ret_advanced);
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
-	return result;
-}
-
-int gcp_pinned_timeline_wait_for(struct gcp_pinned *pinned, uint64_t epoch, void *ctx)
-{
-	bool advanced;
 	int result = 0;
 
+	*ret_advanced = false;
 	gcp_mutex_lock(&pinned->pools->fence_lock);
-	if (!gcp_pinned_epoch_ready(pinned, epoch))
-		result = wait_in(pinned, epoch, ctx, &advanced);
+	if (epoch == 0 || !gcp_pinned_epoch_ready(pinned, epoch))
+		result = wait_in(pinned, epoch, ctx, ret_advanced);
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }

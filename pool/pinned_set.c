@@ -37,9 +37,7 @@ void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *blo
 	LIST_INSERT_HEAD(&set->blocks, block, kept);
 	atomic_store(&block->set, set);
 	gcp_mutex_unlock(&pinned->lock);
-	gcp_pinned_gauge_add(&pinned->private_bytes, block->size);
-	atomic_fetch_add_explicit(&pinned->set_added_bytes, block->size,
-				  memory_order_relaxed);
+	gcp_pinned_gauge_total(&pinned->private_bytes, block->size);
 }
 
 void gcp_pinned_set_detach(struct gcp_pinned_block *block)
@@ -52,8 +50,6 @@ void gcp_pinned_set_detach(struct gcp_pinned_block *block)
 	LIST_REMOVE(block, kept);
 	atomic_store(&block->set, NULL);
 	gcp_pinned_gauge_sub(&set->pinned->private_bytes, block->size);
-	atomic_fetch_add_explicit(&set->pinned->set_released_bytes, block->size,
-				  memory_order_relaxed);
 }
 
 bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *block)

@@ -8,22 +8,6 @@
  */
 #include "pinned_types.h"
 
-void gcp_pinned_time_add(struct gcp_pinned *pinned, struct gcp_pinned_time *time,
-			 uint64_t start_ns)
-{
-	uint64_t ns = pinned->pools->driver.clock_ns() - start_ns;
-
-	gcp_assert_driver_call();
-	gcp_spin_lock(&pinned->time_lock);
-	if (time->count == 0 || ns < time->min_ns)
-		time->min_ns = ns;
-	if (ns > time->max_ns)
-		time->max_ns = ns;
-	time->count++;
-	time->total_ns += ns;
-	gcp_spin_unlock(&pinned->time_lock);
-}
-
 static uint32_t power_below(uint64_t bytes)
 {
 	return 63 - (uint32_t)__builtin_clzll(bytes);
@@ -46,6 +30,25 @@ static void bucket_add(struct gcp_pinned_bucket *bucket, void *arg)
 	gcp_spin_unlock(&bucket->lock);
 }
 
+static void gauge_total(struct gcp_gauge *total, struct gcp_pinned_gauge *gauge)
+{
+	uint64_t current = atomic_load(&gauge->current);
+
+	total->allocated = atomic_load(&gauge->allocated);
+	total->freed = total->allocated > current ? total->allocated - current : 0;
+}
+
+static void time_read(struct gcp_pinned_time *time, _Atomic uint64_t cost[GCP_COSTS])
+{
+	*time = (struct gcp_pinned_time){
+	    .count = atomic_load(&cost[GCP_COST_COUNT]),
+	    .total_ns = atomic_load(&cost[GCP_COST_NS]),
+	    .max_ns = atomic_load(&cost[GCP_COST_MAX_NS]),
+	};
+	if (time->count > 0)
+		time->min_ns = UINT64_MAX - atomic_load(&cost[GCP_COST_MIN_NS]);
+}
+
 /* All but what a reset has taken off. */
 static void totals(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats)
 {
@@ -62,17 +65,12 @@ static void totals(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats)
 	};
 	gcp_pinned_buckets_for_each(pools, bucket_add, ret_stats);
 	ret_stats->hits = ret_stats->active_requests.allocated - ret_stats->misses;
-	ret_stats->allocations.allocated = pinned->added;
-	ret_stats->allocations.freed = pinned->gone;
-	ret_stats->allocated_bytes.allocated = pinned->added_bytes;
-	ret_stats->allocated_bytes.freed = pinned->gone_bytes;
-	ret_stats->private_bytes.allocated = pinned->set_added_bytes;
-	ret_stats->private_bytes.freed = pinned->set_released_bytes;
-	gcp_spin_lock(&pinned->time_lock);
-#define GCP_X(name) ret_stats->name = pinned->name;
+	gauge_total(&ret_stats->allocations, &pinned->allocations);
+	gauge_total(&ret_stats->allocated_bytes, &pinned->allocated_bytes);
+	gauge_total(&ret_stats->private_bytes, &pinned->private_bytes);
+#define GCP_X(name) time_read(&ret_stats->name, pinned->calls[GCP_PINNED_CALL_##name]);
 	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X
-	gcp_spin_unlock(&pinned->time_lock);
 }
 
 int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats)
@@ -120,9 +118,7 @@ void gcp_pinned_reset_accumulated(struct gcp_pools *pools)
 	gcp_mutex_lock(&pinned->lock);
 	pinned->base = base;
 	gcp_mutex_unlock(&pinned->lock);
-	gcp_spin_lock(&pinned->time_lock);
-#define GCP_X(name) pinned->name = (struct gcp_pinned_time){0};
-	GCP_PINNED_CALLS(GCP_X)
-#undef GCP_X
-	gcp_spin_unlock(&pinned->time_lock);
+	for (int call = 0; call < GCP_PINNED_CALL_COUNT; call++)
+		for (int cost = 0; cost < GCP_COSTS; cost++)
+			atomic_store(&pinned->calls[call][cost], 0);
 }

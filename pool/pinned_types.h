@@ -101,7 +101,12 @@ struct gcp_pinned_set {
 
 struct gcp_pinned_gauge {
 	_Atomic uint64_t current, peak;
+	_Atomic uint64_t allocated; /* in all; of those alone that no bucket counts */
 };
+
+#define GCP_X(name) GCP_PINNED_CALL_##name,
+enum gcp_pinned_call { GCP_PINNED_CALLS(GCP_X) GCP_PINNED_CALL_COUNT };
+#undef GCP_X
 
 struct gcp_pinned {
 	struct gcp_pools *pools;
@@ -113,17 +118,12 @@ struct gcp_pinned {
 	struct gcp_timeline timeline;  /* of all contexts */
 	_Atomic uint32_t epoch_blocks; /* freed into the open epoch */
 	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
-	/* Statistics. Gauges and counters: atomic; times: time_lock. */
+				       /* Statistics, atomic. */
 #define GCP_X(name, meaning) struct gcp_pinned_gauge name;
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
 	_Atomic uint64_t misses, alloc_retries, ooms, waits, trims, deferred_frees;
-	_Atomic uint64_t added, added_bytes, gone, gone_bytes; /* blocks */
-	_Atomic uint64_t set_added_bytes, set_released_bytes;  /* of pinned sets */
-	struct gcp_spin time_lock;
-#define GCP_X(name) struct gcp_pinned_time name;
-	GCP_PINNED_CALLS(GCP_X)
-#undef GCP_X
+	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
 	struct gcp_pinned_stats base; /* totals at the latest reset; pinned->lock */
 };
 
@@ -203,12 +203,11 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned);
 int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch);
 /* Looks whether `epoch` is completed; never waits. An error: as above. */
 int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch);
-/* Waits until the oldest closed epoch is done in `ctx`, then looks at the others.
- * *ret_advanced: an epoch was completed. 0, or the error of `ctx`. */
-int gcp_pinned_timeline_wait_oldest(struct gcp_pinned *pinned, void *ctx,
-				    bool *ret_advanced);
-/* The same for the fence that covers `epoch`, if there is one. */
-int gcp_pinned_timeline_wait_for(struct gcp_pinned *pinned, uint64_t epoch, void *ctx);
+/* Waits for the fence that covers `epoch` (0: the oldest), if there is one, in `ctx`,
+ * then looks at all contexts. *ret_advanced: an epoch was completed. 0, or the error of
+ * `ctx`. */
+int gcp_pinned_timeline_wait(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
+			     bool *ret_advanced);
 /* Waits until all that was freed so far is completed, in every context. -EBUSY: a
  * capture forbids it. Where memory is out, or the program asks. */
 int gcp_pinned_timeline_complete(struct gcp_pinned *pinned);
@@ -239,16 +238,17 @@ int gcp_pinned_memory_free(struct gcp_pool *pool, void *p);
 
 static inline void gcp_pinned_gauge_add(struct gcp_pinned_gauge *gauge, uint64_t change)
 {
-	uint64_t now =
-	    atomic_fetch_add_explicit(&gauge->current, change, memory_order_relaxed) +
-	    change;
-	uint64_t peak = atomic_load_explicit(&gauge->peak, memory_order_relaxed);
+	gcp_raise(&gauge->peak,
+		  change + atomic_fetch_add_explicit(&gauge->current, change,
+						     memory_order_relaxed));
+}
 
-	while (__builtin_expect(now > peak, 0) &&
-	       !atomic_compare_exchange_weak_explicit(&gauge->peak, &peak, now,
-						      memory_order_relaxed,
-						      memory_order_relaxed))
-		;
+/* The same for one whose total no bucket counts. */
+static inline void gcp_pinned_gauge_total(struct gcp_pinned_gauge *gauge,
+					  uint64_t change)
+{
+	atomic_fetch_add_explicit(&gauge->allocated, change, memory_order_relaxed);
+	gcp_pinned_gauge_add(gauge, change);
 }
 
 static inline void gcp_pinned_gauge_sub(struct gcp_pinned_gauge *gauge, uint64_t change)
@@ -256,16 +256,10 @@ static inline void gcp_pinned_gauge_sub(struct gcp_pinned_gauge *gauge, uint64_t
 	atomic_fetch_sub_explicit(&gauge->current, change, memory_order_relaxed);
 }
 
-void gcp_pinned_time_add(struct gcp_pinned *pinned, struct gcp_pinned_time *time,
-			 uint64_t start_ns);
 /* GCP_PINNED_CALL(pinned, host_free, host_free, ctx, p): a call of the driver's
- * function `name`, timed as `row`. */
+ * function `name`, counted and timed as `row`. */
 #define GCP_PINNED_CALL(pinned, row, name, ...)                                        \
-	({                                                                             \
-		uint64_t start_ = (pinned)->pools->driver.clock_ns();                  \
-		__auto_type result_ = (pinned)->pools->driver.name(__VA_ARGS__);       \
-		gcp_pinned_time_add((pinned), &(pinned)->row, start_);                 \
-		result_;                                                               \
-	})
+	GCP_TIMED((pinned)->pools, (pinned)->calls[GCP_PINNED_CALL_##row], name,       \
+		  __VA_ARGS__)
 
 #endif

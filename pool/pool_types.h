@@ -220,6 +220,28 @@ struct gcp_chain;
 struct gcp_depot;
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
 
+/* --- statistics ------------------------------------------------------------------ */
+
+/* What calls of the driver of one kind have cost. Atomic, without a lock. */
+enum gcp_cost {
+	GCP_COST_COUNT,
+	GCP_COST_NS,
+	GCP_COST_MAX_NS,
+	GCP_COST_MIN_NS, /* UINT64_MAX less that, so that it only grows */
+	GCP_COSTS
+};
+
+/* For several writers. */
+static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
+{
+	uint64_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+
+	while (__builtin_expect(value > seen, 0) &&
+	       !atomic_compare_exchange_weak_explicit(
+		   mark, &seen, value, memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
 /* --- pool and pools ------------------------------------------------------------- */
 
 struct gcp_pool {
@@ -270,8 +292,7 @@ struct gcp_pool {
 				 * fences had cost by then; fence_lock */
 	_Atomic bool detaching; /* gcp_pool_detach waits until there are no */
 	_Atomic uint32_t pins;  /* users on their own account */
-	_Atomic uint64_t
-	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+	_Atomic uint64_t calls[24][GCP_COSTS]; /* driver calls: GCP_DRIVER_CALLS */
 	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
 };
@@ -318,6 +339,9 @@ void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 void *gcp_descriptor_alloc(
     struct gcp_descriptor_pool *descriptors); /* as it was left; NULL: no memory */
 void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
+
+/* Zeroed memory of the system's, for good or until munmap; NULL. */
+void *gcp_zeroed_map(size_t bytes);
 
 struct gcp_map *gcp_map_create(void);
 void gcp_map_destroy(struct gcp_map *map);

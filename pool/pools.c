@@ -14,16 +14,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-static void *zeroed_map(size_t bytes)
-{
-	int saved = errno;
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	errno = saved;
-	return memory == MAP_FAILED ? NULL : memory;
-}
-
 /* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all back. */
 static void config_complete(struct gcp_config *config)
 {
@@ -44,7 +34,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 
 	if (gcp_config_check(config, &why) != 0)
 		return -EINVAL;
-	pools = zeroed_map(sizeof(*pools));
+	pools = gcp_zeroed_map(sizeof(*pools));
 	if (!pools)
 		return -ENOMEM;
 	pools->id = atomic_fetch_add(&last_id, 1) + 1;
@@ -92,10 +82,11 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
 	static _Atomic uint64_t last_key;
 	uint32_t count = pools->classes.slab_count;
-	struct gcp_pool *pool = zeroed_map(sizeof(*pool));
+	struct gcp_pool *pool = gcp_zeroed_map(sizeof(*pool));
 	struct gcp_class_list *classes =
-	    zeroed_map((count ? count : 1) * sizeof(*classes));
-	struct gcp_depot *depots = zeroed_map(pools->classes.count * sizeof(*depots));
+	    gcp_zeroed_map((count ? count : 1) * sizeof(*classes));
+	struct gcp_depot *depots =
+	    gcp_zeroed_map(pools->classes.count * sizeof(*depots));
 
 	if (!pool || !classes || !depots) {
 		if (pool)

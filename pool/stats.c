@@ -66,14 +66,22 @@ void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta)
 	memset(delta, 0, sizeof(*delta));
 }
 
+void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
+		  uint64_t start_ns)
+{
+	uint64_t ns = pools->driver.clock_ns() - start_ns;
+
+	gcp_assert_driver_call();
+	atomic_fetch_add_explicit(&cost[GCP_COST_COUNT], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cost[GCP_COST_NS], ns, memory_order_relaxed);
+	gcp_raise(&cost[GCP_COST_MAX_NS], ns);
+	gcp_raise(&cost[GCP_COST_MIN_NS], UINT64_MAX - ns);
+}
+
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
 {
-	gcp_assert_driver_call();
 	static_assert(GCP_CALL_COUNT <= 24, "pools->calls has a row for each call");
-	atomic_fetch_add_explicit(&pool->calls[call][0], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pool->calls[call][1],
-				  pool->pools->driver.clock_ns() - start_ns,
-				  memory_order_relaxed);
+	gcp_cost_add(pool->pools, pool->calls[call], start_ns);
 }
 
 /* Makes all threads' counts part of the pool's. */
@@ -126,8 +134,8 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	GCP_COUNTERS(GCP_X)
 #undef GCP_X
 #define GCP_X(name)                                                                    \
-	sum->name.count += atomic_load(&pool->calls[GCP_CALL_##name][0]);              \
-	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][1]);
+	sum->name.count += atomic_load(&pool->calls[GCP_CALL_##name][GCP_COST_COUNT]); \
+	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][GCP_COST_NS]);
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
 	sum->epochs += atomic_load(&pool->timeline.closed);
