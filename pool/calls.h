@@ -30,6 +30,15 @@ void gcp_refusal_set(enum gcp_refusal refusal);
 enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
 #undef GCP_X
 
+/* What calls of the driver of one kind have cost. Atomic, without a lock. */
+enum gcp_cost {
+	GCP_COST_COUNT,
+	GCP_COST_NS,
+	GCP_COST_MAX_NS,
+	GCP_COST_MIN_NS, /* UINT64_MAX less that, so that it only grows */
+	GCP_COSTS
+};
+
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
 		    uint64_t start_ns);
 /* The same for any calls whose cost is counted in `cost`. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * context_fence.c - the epochs of device memory, whose fences are events of one
  * context; and barriers, which make a closed epoch ready before it is completed: all

@@ -222,15 +222,6 @@ TAILQ_HEAD(gcp_cache_list, gcp_cache);
 
 /* --- statistics ------------------------------------------------------------------ */
 
-/* What calls of the driver of one kind have cost. Atomic, without a lock. */
-enum gcp_cost {
-	GCP_COST_COUNT,
-	GCP_COST_NS,
-	GCP_COST_MAX_NS,
-	GCP_COST_MIN_NS, /* UINT64_MAX less that, so that it only grows */
-	GCP_COSTS
-};
-
 /* For several writers. */
 static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
 {

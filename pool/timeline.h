@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * timeline.h - a sequence of epochs and its fences: fence.c. Part of pool_types.h.
  *

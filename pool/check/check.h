@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * check.h - what tests have of pool/ beyond pool.h: checks of all invariants, and the
  * end of the pools. A library of its own (pool_check), never part of libgcpool.so.

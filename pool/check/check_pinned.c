@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * check_pinned.c - checks the invariants of pinned memory, which pinned_types.h
  * numbers. See check.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * destroy.c - takes pools down, for tests: see check.h. The library itself never
  * destroys its pools.
