@@ -4,7 +4,7 @@
  * because a limit says so, because the program asks; and the end of a context.
  *
  * The books give a block up before the driver gets it. The driver's free waits for
- * the block's context, so giving back is for those who may wait.
+ * the block's context, so only calls that may wait give back.
  */
 #include "pinned_types.h"
 
@@ -67,7 +67,7 @@ static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket)
 	return block;
 }
 
-/* The memory of a block that nobody uses, out of the books; NULL: there is none. */
+/* The memory of an unused block, out of the books; NULL: there is none. */
 static void *bucket_shrink(struct gcp_pinned_bucket *bucket)
 {
 	struct gcp_pinned_block *block;
@@ -93,7 +93,7 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 
 	if (giving->own && giving->own != pool)
 		return;
-	/* Nobody destroys the context between a block's retreat and its end: the
+	/* No thread destroys the context between a block's detach and its free: the
 	 * address could be another's by then. */
 	if (!gcp_pool_pin(pool))
 		return;

@@ -5,8 +5,8 @@
  * A copy that was captured reads its pinned block at every launch of the graph, and
  * the program fills the block before each launch, by host code that no capture sees.
  * So the order of a graph proves nothing here: a block that was given out with a
- * pinned set is given to nobody else while the pinned set lives, not even to the same
- * capture.
+ * pinned set is given out to no other request while the pinned set lives, not even to
+ * the same capture.
  *
  * capture/ has one pinned set for each graph pool, and releases it when the last graph
  * that could use it is gone. pinned->lock guards pinned sets and what they hold.

@@ -37,7 +37,7 @@ enum {
 enum gcp_pinned_state {
 	GCP_PINNED_RELEASED, /* descriptor not in use */
 	GCP_PINNED_USED,     /* the program's */
-	GCP_PINNED_FREED,    /* nobody's, or on its way to or from the program */
+	GCP_PINNED_FREED,    /* free, or on its way to or from the program */
 };
 
 /* In whose book a block is. */
@@ -57,11 +57,11 @@ struct gcp_pinned_block {
 	uint64_t epoch;      /* epoch of its latest free */
 	uint64_t generation; /* pool->pinned_generation when it was allocated */
 	struct gcp_pinned_bucket *bucket;
-	struct gcp_pinned_set *_Atomic set; /* NULL: anyone's; pinned->lock */
+	struct gcp_pinned_set *_Atomic set; /* NULL: for any request; pinned->lock */
 	TAILQ_ENTRY(gcp_pinned_block) link; /* bucket->ready, ->pending */
 	TAILQ_ENTRY(gcp_pinned_block) all;  /* bucket->blocks */
 	LIST_ENTRY(gcp_pinned_block) kept;  /* set->blocks */
-	enum gcp_pinned_rest rest; /* by him who has it in hand, under the new lock */
+	enum gcp_pinned_rest rest; /* by the thread that has it, under the new lock */
 	_Atomic uint8_t state;     /* enum gcp_pinned_state */
 };
 TAILQ_HEAD(gcp_pinned_list, gcp_pinned_block);

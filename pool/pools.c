@@ -214,8 +214,8 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 
 /* --- the end of a context ------------------------------------------------- */
 
-/* Whether the caller may use the pool's context, of which he does not know whether
- * anyone destroys it just now. Until gcp_pool_unpin it stays. */
+/* Whether the caller may use the pool's context, which another thread may be
+ * destroying just now. Until gcp_pool_unpin the context stays. */
 bool gcp_pool_pin(struct gcp_pool *pool)
 {
 	atomic_fetch_add(&pool->pins, 1);
@@ -251,7 +251,7 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 		while (atomic_load(&pool->pins) > 0)
 			gcp_backoff();
 	}
-	/* Who walks over all pools' fences holds this lock. */
+	/* A thread that walks over all pools' fences holds this lock. */
 	gcp_mutex_lock(&pools->fence_lock);
 	gcp_mutex_unlock(&pools->fence_lock);
 }
@@ -304,7 +304,7 @@ void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
-	/* Held to the end: until then nobody may revive the pool, or carry
+	/* Held to the end: until then no thread may revive the pool, or carry
 	 * blocks from a cache to it. */
 	gcp_mutex_lock(&pools->vmm_lock);
 	gcp_mutex_lock(&pools->registry_lock);

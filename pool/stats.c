@@ -4,9 +4,9 @@
  *
  * A pool's gauges are exact under pool->lock. What threads do in their caches
  * they count for themselves (struct gcp_stats_delta) and hand over when it has
- * changed by GCP_STATS_LAG bytes, or when somebody asks. So current values are
- * exact whenever they are read, and so is a peak with one thread; with several
- * it may be off by at most that much for each.
+ * changed by GCP_STATS_LAG bytes, or when statistics are asked for. So current values
+ * are exact whenever they are read, and so is a peak with one thread; with several it
+ * may be off by at most that much for each.
  */
 #include "cache.h"
 
