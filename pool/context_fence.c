@@ -97,10 +97,11 @@ const struct gcp_fence_scope gcp_context_fences = {
 static int fence_order(struct gcp_pool *pool, struct gcp_closed_epoch *closed,
 		       bool alone)
 {
+	gcp_assert_held(GCP_RANK_FENCE);
+	assert(closed && !gcp_timeline_is_held(&pool->timeline));
 	uint64_t start = pool->pools->driver.clock_ns();
 	int result = pool->pools->driver.fence_order(closed->fence->handle, alone);
 
-	gcp_assert_held(GCP_RANK_FENCE);
 	if (result != -EXDEV)
 		gcp_call_count(pool, GCP_CALL_fence_order, start);
 	return result;

@@ -189,6 +189,9 @@ struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket
 		advance(bucket);
 	block = TAILQ_FIRST(&bucket->ready);
 	if (__builtin_expect(block != NULL, 1)) {
+		assert(block->rest == GCP_PINNED_IN_BUCKET &&
+		       !atomic_load(&block->set));
+		assert(atomic_load(&block->state) == GCP_PINNED_FREED);
 		TAILQ_REMOVE(&bucket->ready, block, link);
 		block->rest = GCP_PINNED_IN_HAND;
 		bucket->taken++;
@@ -205,6 +208,7 @@ struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket
 static void count_given(struct gcp_pinned_bucket *bucket,
 			struct gcp_pinned_block *block)
 {
+	assert(bucket->given < bucket->taken);
 	bucket->given++;
 	bucket->given_bytes += block->requested;
 }
@@ -221,6 +225,8 @@ static void put(struct gcp_pinned_bucket *bucket, struct gcp_pinned_block *block
 		gcp_pinned_block_release(block);
 		return;
 	}
+	assert(block->rest == GCP_PINNED_IN_HAND && !atomic_load(&block->set));
+	assert(atomic_load(&block->state) == GCP_PINNED_FREED);
 	block->rest = GCP_PINNED_IN_BUCKET;
 	TAILQ_INSERT_TAIL(&bucket->pending, block, link);
 }
@@ -297,6 +303,7 @@ void gcp_pinned_block_release(struct gcp_pinned_block *block)
 
 	gcp_map_clear(pinned->map, (gcp_addr)(uintptr_t)block->p,
 		      (struct gcp_block *)(void *)block);
+	assert(bucket->count > 0 && atomic_load(&block->state) == GCP_PINNED_FREED);
 	atomic_store(&block->state, GCP_PINNED_RELEASED);
 	TAILQ_REMOVE(&bucket->blocks, block, all);
 	bucket->count--;

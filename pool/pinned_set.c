@@ -59,6 +59,7 @@ bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *bloc
 	gcp_mutex_lock(&pinned->lock);
 	kept = atomic_load(&block->set) != NULL;
 	if (kept) {
+		assert(block->rest == GCP_PINNED_IN_HAND);
 		block->rest = GCP_PINNED_IN_SET;
 		gcp_pinned_bucket_count_given(block);
 	}

@@ -253,7 +253,11 @@ static inline void gcp_pinned_gauge_total(struct gcp_pinned_gauge *gauge,
 
 static inline void gcp_pinned_gauge_sub(struct gcp_pinned_gauge *gauge, uint64_t change)
 {
-	atomic_fetch_sub_explicit(&gauge->current, change, memory_order_relaxed);
+	uint64_t before =
+	    atomic_fetch_sub_explicit(&gauge->current, change, memory_order_relaxed);
+
+	assert(before >= change);
+	(void)before;
 }
 
 /* GCP_PINNED_CALL(pinned, host_free, host_free, ctx, p): a call of the driver's

@@ -149,6 +149,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		pool = pool_create(pools);
 	if (!pool)
 		return -ENOMEM;
+	assert(!atomic_load(&pool->live) && pool->pools == pools);
 	pool->ctx = ctx;
 	/* Threads that saw it alive before may still look at one that is revived. */
 	gcp_mutex_lock(&pools->fence_lock);
@@ -227,7 +228,10 @@ bool gcp_pool_pin(struct gcp_pool *pool)
 
 void gcp_pool_unpin(struct gcp_pool *pool)
 {
-	atomic_fetch_sub(&pool->pins, 1);
+	uint32_t before = atomic_fetch_sub(&pool->pins, 1);
+
+	assert(before > 0);
+	(void)before;
 }
 
 bool gcp_pool_pin_wait(struct gcp_pool *pool)
