@@ -329,7 +329,7 @@ static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeli
 	return i > 0 ? gcp_timeline_at(timeline, i - 1) : NULL;
 }
 
-static bool is_any_ordered(struct gcp_pool *pool)
+bool gcp_timeline_is_any_ordered(struct gcp_pool *pool)
 {
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	bool any = closed_epoch_ordered(&pool->timeline) != NULL;
@@ -337,32 +337,17 @@ static bool is_any_ordered(struct gcp_pool *pool)
 	return any;
 }
 
-/* Puts `ctx` behind the pool's barriers. Where it cannot be made to wait, or a capture
- * forbids that, the host waits. */
-static void pool_joined(struct gcp_pool *pool, void *ctx,
-			int (*order)(void *ctx, void *fence))
+int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
+		      int (*order)(void *ctx, void *fence))
 {
-	/* Fences of a context that may be ending must not be touched. Most calls that
-	 * leave it alive are over in a moment: worth a short wait, but no more, for
-	 * its work may wait for this context's. If it stays, gcp_timeline_reattach
-	 * follows. */
-	if (!is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
-		return;
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	struct gcp_closed_epoch *closed = closed_epoch_ordered(&pool->timeline);
+	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
-	if (closed && (gcp_timeline_is_held(&pool->timeline) ||
-		       order(ctx, closed->fence->handle) != 0))
-		result = gcp_timeline_wait_locked(&pool->timeline, *closed, NULL);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
-	if (result != 0)
-		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
-	gcp_pool_unpin(pool);
-}
 
-void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
-			      int (*order)(void *ctx, void *fence))
-{
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		pool_joined(pool, ctx, order);
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	struct gcp_closed_epoch *closed = closed_epoch_ordered(timeline);
+	if (closed &&
+	    (gcp_timeline_is_held(timeline) || order(ctx, closed->fence->handle) != 0))
+		result = gcp_timeline_wait_locked(timeline, *closed, NULL);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
 }

@@ -425,6 +425,12 @@ uint64_t gcp_timeline_advance(struct gcp_pool *pool); /* closes it without a fen
 void gcp_timeline_reset(struct gcp_pool *pool);
 /* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
 int gcp_timeline_reattach(struct gcp_pool *pool);
+/* Whether a barrier is set that is, as far as is known, not completed. */
+bool gcp_timeline_is_any_ordered(struct gcp_pool *pool);
+/* Puts `ctx` behind the pool's barriers: order(ctx, fence). Where it cannot be made to
+ * wait, or a capture forbids that, the host waits. */
+int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
+		      int (*order)(void *ctx, void *fence));
 
 /* A descriptor that is in no list; NULL: no memory. */
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
