@@ -47,7 +47,6 @@ static void all_closing(struct gcp_timeline *timeline)
 {
 	struct gcp_pinned *pinned = timeline->pools->pinned;
 
-	atomic_store_explicit(&pinned->epoch_blocks, 0, memory_order_relaxed);
 	atomic_store_explicit(&pinned->closed_ns, pinned->pools->driver.clock_ns(),
 			      memory_order_relaxed);
 }
@@ -73,9 +72,9 @@ uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned)
 bool gcp_pinned_timeline_count(struct gcp_pinned *pinned, uint64_t bytes)
 {
 	const struct gcp_config *config = &pinned->pools->config;
-	uint32_t blocks =
-	    atomic_fetch_add_explicit(&pinned->epoch_blocks, 1, memory_order_relaxed) +
-	    1;
+	uint32_t blocks = atomic_fetch_add_explicit(&pinned->timeline.blocks, 1,
+						    memory_order_relaxed) +
+			  1;
 
 	atomic_fetch_add_explicit(&pinned->timeline.filled, (int64_t)bytes,
 				  memory_order_relaxed);

@@ -115,10 +115,9 @@ struct gcp_pinned {
 	uint32_t class_count, pow2_count;
 	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
-	struct gcp_timeline timeline;  /* of all contexts */
-	_Atomic uint32_t epoch_blocks; /* freed into the open epoch */
-	_Atomic uint64_t closed_ns;    /* when the latest epoch was closed */
-				       /* Statistics, atomic. */
+	struct gcp_timeline timeline; /* of all contexts */
+	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
+				      /* Statistics, atomic. */
 #define GCP_X(name, meaning) struct gcp_pinned_gauge name;
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
