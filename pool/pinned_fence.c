@@ -6,6 +6,10 @@
  * The rules are fence.c's. What is decided here is when an epoch is closed, and how
  * much a free waits: only ever in the freed block's own context.
  *
+ * The fences of one sequence complete in order in each single context, too: a number
+ * for each context (the epochs that are done there) would be enough to know which
+ * blocks of that context are, while another context is still at work.
+ *
  * Called by pinned.c, pinned_set.c and pinned_reclaim.c without locks.
  */
 #include "pinned_types.h"
