@@ -86,21 +86,21 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	struct gcp_stats_delta counted;
 
 	gcp_cache_take_stats(pool, &counted);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_stats_merge(pool, &counted);
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
 	bool due = gcp_consolidation_is_due(pool, size);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return gcp_timeline_fill_large(pool, size) || due;
 }
 
 static void count_deferred_free(struct gcp_pool *pool)
 {
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	pool->stats.deferred_frees++;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 /* What a free may do beyond taking the block: what plain CUDA would have waited for

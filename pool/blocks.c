@@ -63,9 +63,9 @@ void gcp_pools_blocks(struct gcp_pools *pools, int device,
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (pool->device != device || !pool->live)
 			continue;
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		RB_FOREACH (segment, gcp_segment_tree, &pool->segments)
 			segment_show(&showing, segment);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 }

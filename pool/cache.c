@@ -52,9 +52,9 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	cache->pool = pool;
 	for (uint32_t i = 0; i < count; i++)
 		magazine_init(&cache->magazines[i]);
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_INSERT_TAIL(&pools->caches, cache, link);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 	atomic_fetch_add(&pool->cache_count, 1);
 	return cache;
 }
@@ -229,9 +229,9 @@ static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 {
 	if (!chain->first)
 		return;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_put_chain(&pool->common, chain);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 static bool loaded_is_ready(const struct gcp_cache *cache,
@@ -422,9 +422,9 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 	delta_move(cache, &delta);
 	cache_unlock(cache);
 
-	pthread_mutex_lock(&cache->pool->lock);
+	gcp_mutex_lock(&cache->pool->lock);
 	gcp_stats_merge(cache->pool, &delta);
-	pthread_mutex_unlock(&cache->pool->lock);
+	gcp_mutex_unlock(&cache->pool->lock);
 }
 
 /* Returns the bytes that were in them. */
@@ -488,11 +488,11 @@ void gcp_caches_flush(struct gcp_pool *pool)
 {
 	struct gcp_chain chain;
 
-	pthread_mutex_lock(&pool->pools->registry_lock);
+	gcp_mutex_lock(&pool->pools->registry_lock);
 	int64_t flushed = caches_drain(pool, &chain);
 	chain_to_heap(pool, &chain);
 	flush_later(pool, flushed);
-	pthread_mutex_unlock(&pool->pools->registry_lock);
+	gcp_mutex_unlock(&pool->pools->registry_lock);
 }
 
 /* The blocks' descriptors are released with their segments. registry_lock is
@@ -514,7 +514,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	struct gcp_chain chain;
 
 	gcp_chain_init(&chain);
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_REMOVE(&pools->caches, cache, link);
 	gcp_owner_lock(&cache->own);
 	cache_drain(cache, &chain);
@@ -527,7 +527,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 					cache->epoch_part - cache->epoch_left);
 	gcp_cache_merge_stats(cache);
 	chain_to_heap(cache->pool, &chain);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 	free(cache);
 }
 

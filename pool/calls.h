@@ -30,15 +30,29 @@ void gcp_refusal_set(enum gcp_refusal refusal);
 enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
 #undef GCP_X
 
+/* What calls of the driver of one kind have cost. Atomic, without a lock. */
+enum gcp_cost {
+	GCP_COST_COUNT,
+	GCP_COST_NS,
+	GCP_COST_MAX_NS,
+	GCP_COST_MIN_NS, /* UINT64_MAX less that, so that it only grows */
+	GCP_COSTS
+};
+
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
 		    uint64_t start_ns);
-/* GCP_CALL(pool, mem_free, ctx, addr): a driver call, counted and timed. */
-#define GCP_CALL(pool, name, ...)                                                      \
+/* The same for any calls whose cost is counted in `cost`. */
+void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
+		  uint64_t start_ns);
+#define GCP_TIMED(pools, cost, name, ...)                                              \
 	({                                                                             \
-		uint64_t start_ = (pool)->pools->driver.clock_ns();                    \
-		__auto_type result_ = (pool)->pools->driver.name(__VA_ARGS__);         \
-		gcp_call_count((pool), GCP_CALL_##name, start_);                       \
+		uint64_t start_ = (pools)->driver.clock_ns();                          \
+		__auto_type result_ = (pools)->driver.name(__VA_ARGS__);               \
+		gcp_cost_add((pools), (cost), start_);                                 \
 		result_;                                                               \
 	})
+/* GCP_CALL(pool, mem_free, ctx, addr): a driver call, counted and timed. */
+#define GCP_CALL(pool, name, ...)                                                      \
+	GCP_TIMED((pool)->pools, (pool)->calls[GCP_CALL_##name], name, __VA_ARGS__)
 
 #endif

@@ -79,7 +79,7 @@ int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_check
 	int saved = errno;
 	size_t count = 0;
 
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	for_each_used(heap, count_one, &count);
 	checkpoint =
 	    calloc(1, sizeof(*checkpoint) + count * sizeof(checkpoint->blocks[0]));
@@ -89,7 +89,7 @@ int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_check
 		checkpoint->heap_id = heap->id;
 		for_each_used(heap, note_one, checkpoint);
 	}
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 	if (!checkpoint)
 		return -ENOMEM;
 	*ret_checkpoint = checkpoint;
@@ -156,11 +156,11 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_checkpoint *checkp
 {
 	struct gcp_pool *pool = heap->pool;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	free_everything(heap);
 	for (size_t i = 0; checkpoint && i < checkpoint->count; i++)
 		make_live(heap, &checkpoint->blocks[i]);
 	heap->last_free_epoch = gcp_timeline_stamp(pool);
 	gcp_stats_merge(pool, &pool->delta);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }

@@ -113,11 +113,11 @@ static bool is_affordable(struct gcp_pool *pool, uint64_t now)
 /* Takes the idle segments, all ready, out of the books. */
 static void unlink_idle(struct gcp_pool *pool, struct gcp_segment_list *list)
 {
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	pool->consolidation.owed_bytes += gcp_heap_unlink_idle(&pool->common, list);
 	pool->stats.consolidations++;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 static int consolidate(struct gcp_pool *pool)
@@ -132,11 +132,11 @@ static int consolidate(struct gcp_pool *pool)
 		unlink_idle(pool, &list);
 		gcp_segments_release(pool, &list, "it is to come again as one");
 	}
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	/* While the host waits the device works; to take it again costs as much. */
 	pool->consolidation.debt_ns +=
 	    waited / WAIT_SHARE + 2 * (pool->pools->driver.clock_ns() - start - waited);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return result == -EBUSY ? 0 : result;
 }
 
@@ -151,6 +151,7 @@ bool gcp_consolidation_is_due(struct gcp_pool *pool, uint64_t freed)
 {
 	struct gcp_consolidation *consolidation = &pool->consolidation;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!atomic_load_explicit(&consolidation->scattered, memory_order_relaxed) ||
 	    consolidation->debt_ns >= COST_BURST_NS)
 		return false;
@@ -173,20 +174,20 @@ int gcp_pool_consolidate(struct gcp_pool *pool)
 	result = gcp_timeline_poll_all(pool);
 	if (result != 0)
 		return result;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	if (is_look_due(pool))
 		pool->consolidation.freed_bytes = 0;
 	gcp_heap_advance(&pool->common);
 	flush = !is_worth_it(pool) && is_worth_a_flush(pool);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (flush)
 		gcp_caches_flush(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	if (++pool->consolidation.epochs == EPOCHS_WITHOUT_MISS)
 		gcp_consolidation_reset(pool);
 	wanted =
 	    is_worth_it(pool) && is_affordable(pool, pool->pools->driver.clock_ns());
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	/* One thread is enough. */
 	if (!wanted || atomic_exchange(&pool->consolidation.under_way, true))
 		return 0;
@@ -217,6 +218,7 @@ uint64_t gcp_consolidation_on_miss(struct gcp_pool *pool, uint64_t bytes)
 	struct gcp_consolidation *consolidation = &pool->consolidation;
 	uint64_t wanted = still_wanted(pool), most = pool->pools->config.split_limit;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (consolidation->owed_bytes == 0) {
 		scattered_set(pool, true);
 		return bytes;

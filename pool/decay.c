@@ -82,11 +82,11 @@ static int segments_decay(struct gcp_pool *pool, bool all)
 	/* The program is not as it was: what threads keep may be left over, too. It
 	 * goes when it has been idle as long. */
 	gcp_caches_flush(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_unlink_overdue(&pool->common, GCP_DECAY_TURNS, &list);
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	gcp_segments_release(pool, &list, "nothing used it for a while");
 	return 0;
 }
@@ -106,7 +106,7 @@ int gcp_pool_decay(struct gcp_pool *pool)
 	turned = atomic_load_explicit(&pool->decay.turned_ns, memory_order_relaxed);
 	if (!turn_is_over(now, turned, turn_ns))
 		return 0;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	/* A thread that lives from its own cache does not do that. */
 	gcp_heap_advance(&pool->common);
 	if (turn_begin(pool, now, turn_ns)) {
@@ -114,7 +114,7 @@ int gcp_pool_decay(struct gcp_pool *pool)
 		long_due = any_is_overdue(pool, 2 * GCP_DECAY_TURNS);
 		chunks = chunks_overdue(pool);
 	}
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (due)
 		result = segments_decay(pool, long_due);
 	if (result == 0 && chunks > 0)

@@ -13,6 +13,17 @@
 
 enum { DESCRIPTOR_CHUNK = 256 << 10, DESCRIPTOR_LINE = 64 };
 
+/* Costs memory only where it is written. */
+void *gcp_zeroed_map(size_t bytes)
+{
+	int saved = errno;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	errno = saved;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 			      size_t item_bytes)
 {
@@ -23,7 +34,7 @@ void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 	if (step > DESCRIPTOR_LINE)
 		step = (step + DESCRIPTOR_LINE - 1) / DESCRIPTOR_LINE * DESCRIPTOR_LINE;
 	*descriptors = (struct gcp_descriptor_pool){.link_at = link_at, .step = step};
-	pthread_mutex_init(&descriptors->lock, NULL);
+	gcp_mutex_init(&descriptors->lock, GCP_RANK_DESCRIPTORS);
 }
 
 static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
@@ -33,12 +44,9 @@ static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
 
 static bool descriptors_grow(struct gcp_descriptor_pool *descriptors)
 {
-	int saved = errno;
-	char *chunk = mmap(NULL, DESCRIPTOR_CHUNK, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *chunk = gcp_zeroed_map(DESCRIPTOR_CHUNK);
 
-	errno = saved;
-	if (chunk == MAP_FAILED)
+	if (!chunk)
 		return false;
 	descriptors->chunk = chunk;
 	descriptors->end = chunk + DESCRIPTOR_CHUNK;
@@ -49,7 +57,7 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 {
 	void *item = NULL;
 
-	pthread_mutex_lock(&descriptors->lock);
+	gcp_mutex_lock(&descriptors->lock);
 	if (descriptors->free_list) {
 		item = descriptors->free_list;
 		descriptors->free_list = *link_of(descriptors, item);
@@ -59,7 +67,7 @@ void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
 		item = descriptors->chunk;
 		descriptors->chunk += descriptors->step;
 	}
-	pthread_mutex_unlock(&descriptors->lock);
+	gcp_mutex_unlock(&descriptors->lock);
 	return item;
 }
 
@@ -67,8 +75,8 @@ void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item)
 {
 	if (!item)
 		return;
-	pthread_mutex_lock(&descriptors->lock);
+	gcp_mutex_lock(&descriptors->lock);
 	*link_of(descriptors, item) = descriptors->free_list;
 	descriptors->free_list = item;
-	pthread_mutex_unlock(&descriptors->lock);
+	gcp_mutex_unlock(&descriptors->lock);
 }

@@ -83,7 +83,7 @@ static struct gcp_block *take_from_heap(const struct gcp_request *request, bool 
 
 	gcp_chain_init(&stock);
 	gcp_cache_take_stats(pool, &counted);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_stats_merge(pool, &counted);
 	block = gcp_heap_take(request->heap, request->size, request->size_class);
 	if (!block && request->heap->private &&
@@ -95,7 +95,7 @@ static struct gcp_block *take_from_heap(const struct gcp_request *request, bool 
 		count_taken(request, block, hit);
 		take_stock(request, wanted, &stock);
 	}
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (cache)
 		gcp_cache_stock(cache, &stock);
 	return block;
@@ -148,13 +148,13 @@ static int poll_pending(const struct gcp_request *request)
 	if (request->heap->private || pool->vmm ||
 	    request->size_class < pool->pools->classes.slab_count)
 		return 0;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(request->heap);
 	pending = request->heap->pending_bytes;
 	bool closed = pending >= window.epoch_bytes && pool->polled_epoch != open - 1;
 	if (closed)
 		pool->polled_epoch = open - 1;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (!closed)
 		return 0;
 	int result = gcp_timeline_poll_all(pool);
@@ -190,12 +190,12 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request)
 	if (cached_epoch && count >= gcp_window_blocks(&window, request->size))
 		return cached_epoch;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	if (heap_is_over_window(request, cached_bytes))
 		epoch = older_of(cached_epoch,
 				 gcp_heap_fitting_epoch(request->heap, request->size,
 							request->size_class));
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return epoch;
 }
 
@@ -208,10 +208,10 @@ static uint64_t epoch_that_fits(const struct gcp_request *request)
 
 	if (cache)
 		epoch = gcp_cache_next_epoch(cache, request->size_class, &count);
-	pthread_mutex_lock(&request->heap->pool->lock);
+	gcp_mutex_lock(&request->heap->pool->lock);
 	epoch = older_of(epoch, gcp_heap_fitting_epoch(request->heap, request->size,
 						       request->size_class));
-	pthread_mutex_unlock(&request->heap->pool->lock);
+	gcp_mutex_unlock(&request->heap->pool->lock);
 	return epoch;
 }
 
@@ -269,7 +269,7 @@ static int take_segment(const struct gcp_request *request, enum gcp_kind kind,
 
 	if (result != 0)
 		return result;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
 	if (result == 0) {
 		*ret_block =
@@ -277,7 +277,7 @@ static int take_segment(const struct gcp_request *request, enum gcp_kind kind,
 		if (*ret_block)
 			count_taken(request, *ret_block, false);
 	}
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	GCP_LOG(pool->pools,
 		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",
 		pool->device, GCP_ULL(bytes >> 10), GCP_ULL(addr),
@@ -296,10 +296,10 @@ static int take_new(const struct gcp_request *request, enum gcp_kind kind,
 	gcp_addr refused = 0;
 
 	if (quota)
-		pthread_mutex_lock(&pool->pools->vmm_lock);
+		gcp_mutex_lock(&pool->pools->vmm_lock);
 	int result = take_segment(request, kind, bytes, ret_block, &refused);
 	if (quota)
-		pthread_mutex_unlock(&pool->pools->vmm_lock);
+		gcp_mutex_unlock(&pool->pools->vmm_lock);
 	if (refused)
 		(void)GCP_CALL(pool, mem_free, pool->ctx, refused);
 	return result;
@@ -312,7 +312,7 @@ static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 	uint64_t most = gcp_window(pool).bytes, bytes = 0, epoch = 0;
 	struct gcp_block *block;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	if (pool->common.pending_bytes > most)
 		TAILQ_FOREACH_REVERSE(block, &pool->common.pending, gcp_block_list,
 				      link)
@@ -322,7 +322,7 @@ static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 			if (bytes > most / 2)
 				break;
 		}
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return epoch;
 }
 
@@ -345,10 +345,10 @@ static int take_gathered(const struct gcp_request *request,
 	int result = 0;
 
 	gcp_caches_flush(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	struct gcp_block *last = TAILQ_LAST(&pool->common.pending, gcp_block_list);
 	bool open = last && last->epoch >= gcp_timeline_stamp(pool);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (open)
 		result = gcp_timeline_close_early(pool, false);
 	if (result == 0)
@@ -390,9 +390,9 @@ static void segment_choose(const struct gcp_request *request, enum gcp_kind *ret
 	uint64_t bytes = segment_bytes(request, kind), consolidated = 0;
 
 	if (kind >= GCP_KIND_LARGE && !request->heap->private) {
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		consolidated = gcp_consolidation_on_miss(pool, bytes);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 	*ret_kind = consolidated > bytes ? GCP_KIND_LARGE : kind;
 	*ret_bytes = consolidated > bytes ? consolidated : bytes;
@@ -420,12 +420,12 @@ static int grow(const struct gcp_request *request, struct gcp_block **ret_block)
 
 static void count_retry(struct gcp_pool *pool, bool out)
 {
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	if (out)
 		pool->stats.ooms++;
 	else
 		pool->stats.alloc_retries++;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 /* The driver is full: takes what is pending behind a barrier, or else gives

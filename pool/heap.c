@@ -75,6 +75,7 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	struct gcp_block *block =
 	    gcp_descriptor_alloc(&segment->pool->pools->block_descriptors);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
 		return NULL;
 	block->addr = addr;
@@ -185,6 +186,7 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 {
 	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
@@ -253,6 +255,7 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 {
 	struct gcp_block *block = take_repeated(heap, size, size_class);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
 		gcp_heap_advance(heap);
 	if (block)
@@ -306,6 +309,7 @@ struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_
 {
 	struct gcp_block *block = take_slab_block_at(heap, addr);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!block) {
 		block = free_block_over(heap, addr, size);
 		if (!block)
@@ -354,6 +358,7 @@ static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
 
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
 {
+	gcp_assert_held(GCP_RANK_POOL);
 	if (block->slab)
 		gcp_slab_put(heap, block);
 	else if (gcp_epoch_ready(heap->pool, block->epoch))
@@ -372,6 +377,7 @@ void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)
 {
 	struct gcp_block *block;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	while ((block = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, block, link);
 		gcp_heap_put(heap, block);
@@ -382,6 +388,7 @@ void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain)
 {
 	struct gcp_block *block = chain->first;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	while (block) {
 		struct gcp_block *next = block->next;
 
@@ -394,6 +401,7 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 {
 	struct gcp_block *block;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_CONCAT(list, &heap->deferred, link);
 	TAILQ_CONCAT(list, &heap->pending, link);
 	heap->pending_bytes = 0;
@@ -413,6 +421,7 @@ void gcp_heap_advance(struct gcp_heap *heap)
 {
 	struct gcp_block *block;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	while ((block = TAILQ_FIRST(&heap->pending)) &&
 	       gcp_epoch_ready(heap->pool, block->epoch)) {
 		TAILQ_REMOVE(&heap->pending, block, link);
@@ -455,6 +464,7 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 	struct gcp_block *block;
 	uint64_t oldest = 0;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (size_class < heap->pool->pools->classes.slab_count) {
 		block = TAILQ_FIRST(&heap->classes[size_class].list);
 		return block ? block->epoch : 0;

@@ -11,19 +11,24 @@
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
 
-/* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
-void gcp_mutex_init(pthread_mutex_t *mutex)
-{
-	const pthread_mutex_t adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+#ifndef NDEBUG
+__thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
+#endif
 
-	*mutex = adaptive;
+/* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
+void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
+{
+	const struct gcp_mutex sleeps = {PTHREAD_MUTEX_INITIALIZER, rank};
+	const struct gcp_mutex spins = {PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, rank};
+
+	*mutex = rank == GCP_RANK_POOL || rank == GCP_RANK_FENCE ? spins : sleeps;
 }
 
-/* --- waiting ------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
-/* Whoever is waited for needs some ten instructions more; if he is not done within a
- * moment he was descheduled, and sleeping lets him run whatever the priorities of
- * the two threads are. */
+/* The thread that is waited for needs some ten instructions more; if it is not done
+ * within a moment it was descheduled, and sleeping lets it run whatever the priorities
+ * of the two threads are. */
 static void pause_for(int turn)
 {
 	const struct timespec interval = {.tv_nsec = 50 * 1000};
@@ -66,7 +71,7 @@ void gcp_owner_wait(struct gcp_owner *own)
 	} while (atomic_load_explicit(&own->remote, memory_order_acquire) != 0);
 }
 
-/* --- remote lock ------------------------------------------------------------------ */
+/* --- remote lock ------------------------------------------------------------- */
 
 /* Registers the process with the kernel when asked for the first time. */
 static bool barrier_everywhere(void)
@@ -111,14 +116,15 @@ void gcp_remote_lock(struct gcp_owner *own)
 {
 	const struct timespec interval = {.tv_nsec = 10 * 1000 * 1000};
 
+	gcp_assert_held(GCP_RANK_REGISTRY);
+	gcp_rank_take(GCP_RANK_CACHE);
 	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
 	if (own->fenced) {
 		atomic_thread_fence(memory_order_seq_cst);
 	} else if (!barrier_everywhere()) {
 		/* The kernel has offered it: a filter of system calls was set up
-		 * since. What is left is time: x86 writes
-		 * wait in a store buffer, which drains in less than a
-		 * microsecond. */
+		 * since. What is left is time: x86 writes wait in a store buffer,
+		 * which drains in less than a microsecond. */
 		int saved = errno;
 		nanosleep(&interval, NULL);
 		errno = saved;
@@ -131,4 +137,5 @@ void gcp_remote_lock(struct gcp_owner *own)
 void gcp_remote_unlock(struct gcp_owner *own)
 {
 	atomic_store_explicit(&own->remote, 0, memory_order_release);
+	gcp_rank_drop(GCP_RANK_CACHE);
 }

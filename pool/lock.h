@@ -1,42 +1,121 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lock.h - the two small locks of the room. Neither is ever held over a call of
- * the driver, or while waiting for another lock but as pool_types.h says.
+ * lock.h - the locks of the room: mutexes with a rank, and two small locks of its own.
  *
- * gcp_spin guards a few instructions against everybody.
+ * A thread may take a mutex only if it holds none of the same or a later rank (enum
+ * gcp_rank). Builds with assertions keep the ranks that a thread holds in a bit mask of
+ * the thread and check that, and functions that need a lock say so (gcp_assert_held).
+ * Spin locks are taken last and have no rank. The owner's lock is on the way of each
+ * allocation that hits, so its rank counts only in builds with a sanitizer.
  *
- * gcp_owner guards what belongs to one thread, its owner, who takes the lock at each
- * allocation and each free; others come once in a while (memory is out, somebody
- * asks for statistics) and pay for both. It is Dekker's:
+ * gcp_spin guards a few instructions against all threads. It is never held over a call
+ * of the driver.
+ *
+ * gcp_owner guards what belongs to one thread, its owner, which takes the lock at each
+ * allocation and each free; remote threads come once in a while (memory is out, a
+ * thread asks for statistics) and pay for both. It is Dekker's:
  *
  *      owner                               remote thread
  *      inside = 1                          remote = 1
  *      full barrier                        full barrier
  *      remote? then wait, and again        wait while inside
  *
- * Each writes before he reads, so at least one of the two sees the other. A full
+ * Each writes before it reads, so at least one of the two sees the other. A full
  * barrier costs the owner more than all the rest of an allocation that hits, so on
- * x86-64 he executes none: he only keeps the order of his instructions, and the
+ * x86-64 the owner executes none: it only keeps the order of its instructions, and the
  * remote thread makes every running thread of the process execute a full barrier
- * (membarrier(2)) between his own write and read. Where in the owner's program it
- * strikes does not matter: before he reads `remote`, and he sees the remote thread; or
- * after, and then his write of `inside` was before it too, and the remote thread sees
- * it. Elsewhere, and where the kernel refuses membarrier, the owner's barrier is his
- * own (`fenced`, which never changes).
+ * (membarrier(2)) between its own write and read. Where in the owner's program the
+ * barrier strikes does not matter: before the owner reads `remote`, and it sees the
+ * remote thread; or after, and then its write of `inside` was before it too, and the
+ * remote thread sees it. Elsewhere, and where the kernel refuses membarrier, the owner
+ * executes a barrier of its own (`fenced`, which never changes).
  */
 #ifndef GCP_POOL_LOCK_H
 #define GCP_POOL_LOCK_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A mutex under which some hundred instructions run: who finds it taken spins for a
- * moment before he sleeps, for to be woken costs ten times as much as it is held. */
-void gcp_mutex_init(pthread_mutex_t *mutex);
+enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
 
-/* --- gcp_spin ------------------------------------------------------------------ */
+/* --- ranks ---------------------------------------------------------------------- */
+
+/* In the order in which they may be taken. What each guards: pool_types.h,
+ * pinned_types.h. */
+enum gcp_rank {
+	GCP_RANK_VMM,          /* pools->vmm_lock */
+	GCP_RANK_REGISTRY,     /* pools->registry_lock */
+	GCP_RANK_CACHE,        /* cache->own */
+	GCP_RANK_POOL,         /* pool->lock */
+	GCP_RANK_PINNED_QUOTA, /* pinned->quota_lock */
+	GCP_RANK_PINNED,       /* pinned->lock */
+	GCP_RANK_FENCE,        /* pools->fence_lock */
+	GCP_RANK_DESCRIPTORS,  /* descriptors->lock */
+	GCP_RANKS,
+};
+static_assert(GCP_RANKS <= 32, "a bit of the mask for each");
+
+#ifdef NDEBUG
+#define gcp_assert_held(rank)    ((void)0)
+#define gcp_assert_driver_call() ((void)0)
+static inline void gcp_rank_take(enum gcp_rank rank)
+{
+	(void)rank;
+}
+static inline void gcp_rank_drop(enum gcp_rank rank)
+{
+	(void)rank;
+}
+#else
+/* A bit for each rank that the thread holds. */
+extern __thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
+
+#define gcp_assert_held(rank) assert(gcp_ranks_held >> (rank)&1)
+/* No other lock of the room is held over a call of the driver. */
+#define gcp_assert_driver_call()                                                       \
+	assert((gcp_ranks_held & ~(1u << GCP_RANK_VMM | 1u << GCP_RANK_FENCE |         \
+				   1u << GCP_RANK_PINNED_QUOTA)) == 0)
+
+static inline void gcp_rank_take(enum gcp_rank rank)
+{
+	assert(gcp_ranks_held >> rank == 0 && "locks are taken in the order of ranks");
+	gcp_ranks_held |= 1u << rank;
+}
+
+static inline void gcp_rank_drop(enum gcp_rank rank)
+{
+	gcp_assert_held(rank);
+	gcp_ranks_held &= ~(1u << rank);
+}
+#endif
+
+/* --- gcp_mutex ------------------------------------------------------------------ */
+
+struct gcp_mutex {
+	pthread_mutex_t mutex;
+	enum gcp_rank rank; /* constant */
+};
+
+/* One under which some hundred instructions run spins for a moment before it sleeps
+ * (POOL, FENCE): to be woken costs ten times as much as it is held. */
+void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
+
+static inline void gcp_mutex_lock(struct gcp_mutex *mutex)
+{
+	gcp_rank_take(mutex->rank);
+	pthread_mutex_lock(&mutex->mutex);
+}
+
+static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
+{
+	pthread_mutex_unlock(&mutex->mutex);
+	gcp_rank_drop(mutex->rank);
+}
+
+/* --- gcp_spin ------------------------------------------------------------------- */
 
 struct gcp_spin {
 	_Atomic uint32_t taken;
@@ -54,11 +133,17 @@ static inline void gcp_spin_unlock(struct gcp_spin *spin)
 	atomic_store_explicit(&spin->taken, 0, memory_order_release);
 }
 
-/* --- gcp_owner ------------------------------------------------------------------- */
+/* --- gcp_owner ------------------------------------------------------------------ */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { GCP_OWNERS_HAVE_RANK = 1 };
+#else
+enum { GCP_OWNERS_HAVE_RANK = 0 };
+#endif
 
 struct gcp_owner {
-	_Atomic uint32_t inside; /* the owner is; written by him */
-	_Atomic uint32_t remote; /* a remote thread is; written by remote threads, who
+	_Atomic uint32_t inside; /* the owner is; written by the owner */
+	_Atomic uint32_t remote; /* a remote thread is; written by remote threads, which
 				  * exclude each other: pools->registry_lock */
 	bool fenced;             /* constant */
 };
@@ -69,6 +154,8 @@ void gcp_owner_wait(struct gcp_owner *own);
 /* For the owner. */
 static inline void gcp_owner_lock(struct gcp_owner *own)
 {
+	if (GCP_OWNERS_HAVE_RANK)
+		gcp_rank_take(GCP_RANK_CACHE);
 	atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
 	if (__builtin_expect(own->fenced, 0))
 		atomic_thread_fence(memory_order_seq_cst);
@@ -82,9 +169,11 @@ static inline void gcp_owner_lock(struct gcp_owner *own)
 static inline void gcp_owner_unlock(struct gcp_owner *own)
 {
 	atomic_store_explicit(&own->inside, 0, memory_order_release);
+	if (GCP_OWNERS_HAVE_RANK)
+		gcp_rank_drop(GCP_RANK_CACHE);
 }
 
-/* For others, who hold pools->registry_lock all the while. */
+/* For other threads, which hold pools->registry_lock all the while. */
 void gcp_remote_lock(struct gcp_owner *own);
 void gcp_remote_unlock(struct gcp_owner *own);
 

@@ -28,19 +28,9 @@ struct gcp_map {
 	struct leaf *_Atomic all;
 };
 
-static void *table_create(size_t bytes)
-{
-	int saved = errno;
-	void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	errno = saved;
-	return table == MAP_FAILED ? NULL : table;
-}
-
 struct gcp_map *gcp_map_create(void)
 {
-	return table_create(sizeof(struct gcp_map));
+	return gcp_zeroed_map(sizeof(struct gcp_map));
 }
 
 void gcp_map_destroy(struct gcp_map *map)
@@ -72,7 +62,7 @@ static struct leaf *leaf_at(struct gcp_map *map, struct leaf *_Atomic *slot)
 
 	if (leaf)
 		return leaf;
-	struct leaf *fresh = table_create(sizeof(*fresh));
+	struct leaf *fresh = gcp_zeroed_map(sizeof(*fresh));
 	if (!fresh)
 		return NULL;
 	if (!atomic_compare_exchange_strong(slot, &leaf, fresh)) {

@@ -22,24 +22,19 @@
 
 #include <sys/mman.h>
 
-/* --- life
- * ------------------------------------------------------------------------------
- */
+/* --- life ----------------------------------------------------------------- */
 
 int gcp_pinned_create(struct gcp_pools *pools)
 {
 	enum { POWER_MAX = 46 }; /* no larger pinned block than this power of two */
 	const struct gcp_config *config = &pools->config;
-	int saved = errno;
 	struct gcp_pinned *pinned;
 
 	if (!config->pinned || !pools->driver.host_alloc ||
 	    !pools->driver.fence_all_record)
 		return 0;
-	pinned = mmap(NULL, sizeof(*pinned), PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	errno = saved;
-	if (pinned == MAP_FAILED)
+	pinned = gcp_zeroed_map(sizeof(*pinned));
+	if (!pinned)
 		return -ENOMEM;
 	pinned->map = gcp_map_create();
 	if (!pinned->map) {
@@ -49,15 +44,12 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	pinned->pools = pools;
 	gcp_descriptor_pool_init(&pinned->block_descriptors,
 				 sizeof(struct gcp_pinned_block));
-	gcp_descriptor_pool_init(&pinned->fence_descriptors,
-				 sizeof(struct gcp_pinned_fence));
-	pthread_mutex_init(&pinned->lock, NULL);
-	pthread_mutex_init(&pinned->quota_lock, NULL);
+	gcp_mutex_init(&pinned->lock, GCP_RANK_PINNED);
+	gcp_mutex_init(&pinned->quota_lock, GCP_RANK_PINNED_QUOTA);
 	pinned->pow2_count = gcp_pinned_class_of(pinned, config->pinned_pow2_max) + 1;
 	pinned->class_count = gcp_pinned_class_of(pinned, 1ull << POWER_MAX) + 1;
 	assert(pinned->class_count <= GCP_PINNED_CLASSES_MAX);
-	atomic_store(&pinned->timeline.open, GCP_EPOCH_FIRST);
-	atomic_store(&pinned->timeline.completed, GCP_EPOCH_FIRST - 1);
+	gcp_timeline_init(&pinned->timeline, pools, &gcp_pinned_fences);
 	pools->pinned = pinned;
 	return 0;
 }
@@ -71,9 +63,7 @@ static struct gcp_pinned *pinned_working(struct gcp_pools *pools)
 		   : NULL;
 }
 
-/* --- new memory
- * --------------------------------------------------------------------------
- */
+/* --- new memory ----------------------------------------------------------- */
 
 struct request {
 	struct gcp_pinned *pinned;
@@ -128,10 +118,10 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	int result;
 
 	if (quota)
-		pthread_mutex_lock(&pinned->quota_lock);
+		gcp_mutex_lock(&pinned->quota_lock);
 	result = take_from_driver(request, ret_block, &refused);
 	if (quota)
-		pthread_mutex_unlock(&pinned->quota_lock);
+		gcp_mutex_unlock(&pinned->quota_lock);
 	if (refused)
 		(void)gcp_pinned_memory_free(request->pool, refused);
 	if (result != 0)
@@ -182,7 +172,7 @@ static int take_after_reclaim(const struct request *request,
 					  memory_order_relaxed);
 		if (round == 0) {
 			(void)gcp_pinned_timeline_close(pinned);
-			(void)gcp_pinned_timeline_poll_all(pinned);
+			(void)gcp_timeline_advance_all(&pinned->timeline);
 		} else {
 			(void)gcp_pinned_timeline_complete(pinned);
 		}
@@ -198,9 +188,7 @@ static int take_after_reclaim(const struct request *request,
 	return result;
 }
 
-/* --- a fence, or growth
- * --------------------------------------------------------------------
- */
+/* --- a fence, or growth --------------------------------------------------- */
 
 /* A fence costs a third of a microsecond, one more block of the bucket once 100 us
  * to 50 ms and its memory for good; with more blocks in turn each fence serves more
@@ -290,9 +278,7 @@ static int alloc_slow(const struct request *request, uint64_t epoch,
 	return result;
 }
 
-/* --- allocate
- * --------------------------------------------------------------------------------
- */
+/* --- allocate ------------------------------------------------------------- */
 
 int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 		     struct gcp_pinned_set *set, void **ret_p)
@@ -329,9 +315,7 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 	return 0;
 }
 
-/* --- free
- * --------------------------------------------------------------------------------------
- */
+/* --- free ----------------------------------------------------------------- */
 
 /* More is pending than the window allows: waits, from old to young, until it is
  * not. Other contexts' work is not waited for: then it stays more for a while. */
@@ -343,7 +327,7 @@ static int enforce_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
 	while (result == 0 && advanced &&
 	       gcp_pinned_timeline_pending(pinned) >
 		   pinned->pools->config.pinned_window)
-		result = gcp_pinned_timeline_wait_oldest(pinned, pool->ctx, &advanced);
+		result = gcp_pinned_timeline_wait(pinned, 0, pool->ctx, &advanced);
 	return result;
 }
 
@@ -353,7 +337,7 @@ static void enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
 	uint64_t limit = pinned->pools->config.pinned_cache_limit;
 	uint64_t total, active;
 
-	(void)gcp_pinned_timeline_poll_all(pinned);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 	active = atomic_load(&pinned->active_bytes.current);
 	total = atomic_load(&pinned->allocated_bytes.current);
 	if (total > active + limit)
@@ -364,18 +348,18 @@ static void enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
 static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
 {
 	const struct gcp_config *config = &pinned->pools->config;
-	bool held = atomic_load(&pinned->pools->holds) > 0;
+	bool advanced;
 	int result = 0;
 
-	if (held)
+	if (gcp_timeline_is_held(&pinned->timeline))
 		return 0;
-	/* Whose error it is the driver knows: it frees, and says what plain CUDA
-	 * would. */
+	/* The error may be any context's. The driver knows: it frees, and says what
+	 * plain CUDA would. */
 	if (config->blocking_free ? gcp_pinned_timeline_close_for(pinned, epoch) != 0
 				  : gcp_pinned_timeline_close(pinned) != 0)
 		return gcp_pinned_release_own(pool, UINT64_MAX);
 	if (config->blocking_free)
-		result = gcp_pinned_timeline_wait_for(pinned, epoch, pool->ctx);
+		result = gcp_pinned_timeline_wait(pinned, epoch, pool->ctx, &advanced);
 	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
 		result = enforce_window(pinned, pool);
 	if (config->pinned_cache_limit != GCP_LIMIT_NONE)
@@ -473,8 +457,8 @@ bool gcp_pinned_poll(struct gcp_pools *pools)
 
 	if (!pinned)
 		return false;
-	if (atomic_load_explicit(&pinned->timeline.load, memory_order_relaxed) > 0)
+	if (gcp_timeline_filled(&pinned->timeline) > 0)
 		(void)gcp_pinned_timeline_close(pinned);
-	(void)gcp_pinned_timeline_poll_all(pinned);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 	return gcp_pinned_timeline_pending(pinned) > 0;
 }

@@ -11,10 +11,7 @@
  */
 #include "pinned_types.h"
 
-#include <sys/mman.h>
-
-/* --- sizes ---------------------------------------------------------------------------
- */
+/* --- sizes ---------------------------------------------------------------- */
 
 /* Powers of two up to pinned_pow2_max, then pinned_steps of equal size for each power:
  * a power of two wastes up to half of what is large (PyTorch's most frequent
@@ -60,8 +57,7 @@ uint64_t gcp_pinned_class_size(const struct gcp_pinned *pinned, uint32_t class)
 	return (1ull << power) + step * step_of(config, power);
 }
 
-/* --- the map
- * -------------------------------------------------------------------------- */
+/* --- the map -------------------------------------------------------------- */
 
 /* A map of its own: cuMemFree must not take a pinned block for one of the device.
  * The entries are ours, so the type in between does not matter. */
@@ -79,8 +75,7 @@ struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned, const 
 	return (void *)gcp_map_find(pinned->map, (gcp_addr)(uintptr_t)p);
 }
 
-/* --- arenas
- * ---------------------------------------------------------------------------- */
+/* --- arenas -------------------------------------------------------------- */
 
 static struct gcp_pinned_arena *arena_find(struct gcp_pool *pool, uint32_t flags,
 					   uint32_t place)
@@ -99,12 +94,9 @@ static struct gcp_pinned_arena *arena_create(struct gcp_pool *pool, uint32_t fla
 	const struct gcp_pinned *pinned = pool->pools->pinned;
 	size_t bytes = sizeof(struct gcp_pinned_arena) +
 		       pinned->class_count * sizeof(struct gcp_pinned_bucket);
-	int saved = errno;
-	struct gcp_pinned_arena *arena = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-					      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gcp_pinned_arena *arena = gcp_zeroed_map(bytes);
 
-	errno = saved;
-	if (arena == MAP_FAILED)
+	if (!arena)
 		return NULL;
 	arena->pool = pool;
 	arena->flags = flags;
@@ -128,7 +120,7 @@ static struct gcp_pinned_arena *arena_make(struct gcp_pool *pool, uint32_t flags
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	struct gcp_pinned_arena *arena;
 
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	arena = arena_find(pool, flags, place);
 	if (!arena) {
 		arena = arena_create(pool, flags, place);
@@ -138,7 +130,7 @@ static struct gcp_pinned_arena *arena_make(struct gcp_pool *pool, uint32_t flags
 					      memory_order_release);
 		}
 	}
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	return arena;
 }
 
@@ -167,9 +159,7 @@ void gcp_pinned_buckets_for_each(struct gcp_pools *pools,
 				each(&arena->buckets[i], arg);
 }
 
-/* --- buckets
- * ------------------------------------------------------------------------------
- */
+/* --- buckets -------------------------------------------------------------- */
 
 static struct gcp_pinned *pinned_of(const struct gcp_pinned_bucket *bucket)
 {
@@ -199,6 +189,9 @@ struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket
 		advance(bucket);
 	block = TAILQ_FIRST(&bucket->ready);
 	if (__builtin_expect(block != NULL, 1)) {
+		assert(block->rest == GCP_PINNED_IN_BUCKET &&
+		       !atomic_load(&block->set));
+		assert(atomic_load(&block->state) == GCP_PINNED_FREED);
 		TAILQ_REMOVE(&bucket->ready, block, link);
 		block->rest = GCP_PINNED_IN_HAND;
 		bucket->taken++;
@@ -215,6 +208,7 @@ struct gcp_pinned_block *gcp_pinned_bucket_take(struct gcp_pinned_bucket *bucket
 static void count_given(struct gcp_pinned_bucket *bucket,
 			struct gcp_pinned_block *block)
 {
+	assert(bucket->given < bucket->taken);
 	bucket->given++;
 	bucket->given_bytes += block->requested;
 }
@@ -231,6 +225,8 @@ static void put(struct gcp_pinned_bucket *bucket, struct gcp_pinned_block *block
 		gcp_pinned_block_release(block);
 		return;
 	}
+	assert(block->rest == GCP_PINNED_IN_HAND && !atomic_load(&block->set));
+	assert(atomic_load(&block->state) == GCP_PINNED_FREED);
 	block->rest = GCP_PINNED_IN_BUCKET;
 	TAILQ_INSERT_TAIL(&bucket->pending, block, link);
 }
@@ -261,9 +257,7 @@ void gcp_pinned_bucket_put(struct gcp_pinned_block *block)
 	gcp_spin_unlock(&bucket->lock);
 }
 
-/* --- blocks
- * --------------------------------------------------------------------------------
- */
+/* --- blocks --------------------------------------------------------------- */
 
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    uint64_t generation, uint64_t requested,
@@ -296,11 +290,8 @@ int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 	bucket->taken++;
 	bucket->taken_bytes += requested;
 	gcp_spin_unlock(&bucket->lock);
-	gcp_pinned_gauge_add(&pinned->allocations, 1);
-	gcp_pinned_gauge_add(&pinned->allocated_bytes, block->size);
-	atomic_fetch_add_explicit(&pinned->added, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pinned->added_bytes, block->size,
-				  memory_order_relaxed);
+	gcp_pinned_gauge_total(&pinned->allocations, 1);
+	gcp_pinned_gauge_total(&pinned->allocated_bytes, block->size);
 	*ret_block = block;
 	return 0;
 }
@@ -312,13 +303,11 @@ void gcp_pinned_block_release(struct gcp_pinned_block *block)
 
 	gcp_map_clear(pinned->map, (gcp_addr)(uintptr_t)block->p,
 		      (struct gcp_block *)(void *)block);
+	assert(bucket->count > 0 && atomic_load(&block->state) == GCP_PINNED_FREED);
 	atomic_store(&block->state, GCP_PINNED_RELEASED);
 	TAILQ_REMOVE(&bucket->blocks, block, all);
 	bucket->count--;
 	gcp_pinned_gauge_sub(&pinned->allocations, 1);
 	gcp_pinned_gauge_sub(&pinned->allocated_bytes, block->size);
-	atomic_fetch_add_explicit(&pinned->gone, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pinned->gone_bytes, block->size,
-				  memory_order_relaxed);
 	gcp_descriptor_free(&pinned->block_descriptors, block);
 }

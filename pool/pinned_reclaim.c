@@ -4,7 +4,7 @@
  * because a limit says so, because the program asks; and the end of a context.
  *
  * The books give a block up before the driver gets it. The driver's free waits for
- * the block's context, so giving back is for those who may wait.
+ * the block's context, so only calls that may wait give back.
  */
 #include "pinned_types.h"
 
@@ -19,8 +19,7 @@ int gcp_pinned_memory_free(struct gcp_pool *pool, void *p)
 	return result;
 }
 
-/* --- what there is to wait for
- * ---------------------------------------------------------- */
+/* --- what there is to wait for -------------------------------------------- */
 
 static void look_for_unused(struct gcp_pinned_bucket *bucket, void *arg)
 {
@@ -41,8 +40,7 @@ bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
 	return any;
 }
 
-/* --- giving back
- * ------------------------------------------------------------------------ */
+/* --- giving back ---------------------------------------------------------- */
 
 struct giving {
 	const struct gcp_pool *own; /* NULL: of every context */
@@ -69,7 +67,7 @@ static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket)
 	return block;
 }
 
-/* The memory of a block that nobody uses, out of the books; NULL: there is none. */
+/* The memory of an unused block, out of the books; NULL: there is none. */
 static void *bucket_shrink(struct gcp_pinned_bucket *bucket)
 {
 	struct gcp_pinned_block *block;
@@ -95,7 +93,7 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 
 	if (giving->own && giving->own != pool)
 		return;
-	/* Nobody destroys the context between a block's retreat and its end: the
+	/* No thread destroys the context between a block's detach and its free: the
 	 * address could be another's by then. */
 	if (!gcp_pool_pin(pool))
 		return;
@@ -137,7 +135,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 	unused = total > active ? total - active : 0;
 	if (unused <= keep_bytes)
 		return 0;
-	(void)gcp_pinned_timeline_poll_all(pinned);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
 	given = gcp_pinned_release(pinned, unused - keep_bytes);
 	if (given < unused - keep_bytes && gcp_pinned_is_any_unused(pinned) &&
 	    gcp_pinned_timeline_complete(pinned) == 0)
@@ -145,8 +143,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 	return given;
 }
 
-/* --- the end of a context
- * ---------------------------------------------------------------- */
+/* --- the end of a context ------------------------------------------------- */
 
 static void count_orphaned(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
 {
@@ -163,6 +160,7 @@ static void block_detach(struct gcp_pinned *pinned, struct gcp_pinned_block *blo
 {
 	uint8_t used = GCP_PINNED_USED;
 
+	gcp_assert_held(GCP_RANK_PINNED);
 	gcp_pinned_set_detach(block);
 	if (block->rest == GCP_PINNED_IN_HAND) {
 		if (!atomic_compare_exchange_strong(&block->state, &used,
@@ -195,46 +193,10 @@ void gcp_pinned_reset(struct gcp_pool *pool)
 	if (!pinned)
 		return;
 	atomic_store(&pinned->off, false); /* a fence that fails still says so */
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	for (struct gcp_pinned_arena *arena = pool->pinned_arenas; arena;
 	     arena = arena->next)
 		for (uint32_t i = 0; i < pinned->class_count; i++)
 			bucket_reset(pinned, &arena->buckets[i]);
-	pthread_mutex_unlock(&pinned->lock);
-}
-
-/* --- the end, for tests
- * ---------------------------------------------------------------------
- */
-
-static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
-{
-	struct gcp_pool *pool = bucket->arena->pool;
-	struct gcp_pinned_block *block;
-
-	(void)arg;
-	TAILQ_FOREACH (block, &bucket->blocks, all)
-		if (pool->live)
-			(void)pool->pools->driver.host_free(pool->ctx, block->p);
-}
-
-void gcp_pinned_destroy(struct gcp_pools *pools)
-{
-	struct gcp_pinned *pinned = pools->pinned;
-
-	if (!pinned)
-		return;
-	gcp_pinned_buckets_for_each(pools, bucket_free_all, NULL);
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		struct gcp_pinned_arena *arena = pool->pinned_arenas, *next;
-
-		for (; arena; arena = next) {
-			next = arena->next;
-			munmap(arena, arena->map_bytes);
-		}
-	}
-	gcp_pinned_timeline_destroy(pinned);
-	gcp_map_destroy(pinned->map);
-	munmap(pinned, sizeof(*pinned));
-	pools->pinned = NULL;
+	gcp_mutex_unlock(&pinned->lock);
 }

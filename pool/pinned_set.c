@@ -5,8 +5,8 @@
  * A copy that was captured reads its pinned block at every launch of the graph, and
  * the program fills the block before each launch, by host code that no capture sees.
  * So the order of a graph proves nothing here: a block that was given out with a
- * pinned set is given to nobody else while the pinned set lives, not even to the same
- * capture.
+ * pinned set is given out to no other request while the pinned set lives, not even to
+ * the same capture.
  *
  * capture/ has one pinned set for each graph pool, and releases it when the last graph
  * that could use it is gone. pinned->lock guards pinned sets and what they hold.
@@ -33,39 +33,37 @@ void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *blo
 {
 	struct gcp_pinned *pinned = set->pinned;
 
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	LIST_INSERT_HEAD(&set->blocks, block, kept);
 	atomic_store(&block->set, set);
-	pthread_mutex_unlock(&pinned->lock);
-	gcp_pinned_gauge_add(&pinned->private_bytes, block->size);
-	atomic_fetch_add_explicit(&pinned->set_added_bytes, block->size,
-				  memory_order_relaxed);
+	gcp_mutex_unlock(&pinned->lock);
+	gcp_pinned_gauge_total(&pinned->private_bytes, block->size);
 }
 
 void gcp_pinned_set_detach(struct gcp_pinned_block *block)
 {
 	struct gcp_pinned_set *set = atomic_load(&block->set);
 
+	gcp_assert_held(GCP_RANK_PINNED);
 	if (!set)
 		return;
 	LIST_REMOVE(block, kept);
 	atomic_store(&block->set, NULL);
 	gcp_pinned_gauge_sub(&set->pinned->private_bytes, block->size);
-	atomic_fetch_add_explicit(&set->pinned->set_released_bytes, block->size,
-				  memory_order_relaxed);
 }
 
 bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *block)
 {
 	bool kept;
 
-	pthread_mutex_lock(&pinned->lock);
+	gcp_mutex_lock(&pinned->lock);
 	kept = atomic_load(&block->set) != NULL;
 	if (kept) {
+		assert(block->rest == GCP_PINNED_IN_HAND);
 		block->rest = GCP_PINNED_IN_SET;
 		gcp_pinned_bucket_count_given(block);
 	}
-	pthread_mutex_unlock(&pinned->lock);
+	gcp_mutex_unlock(&pinned->lock);
 	return kept;
 }
 
@@ -76,7 +74,7 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 
 	if (!set)
 		return;
-	pthread_mutex_lock(&set->pinned->lock);
+	gcp_mutex_lock(&set->pinned->lock);
 	/* No launch is in flight any more, but work that the program submitted
 	 * itself may still use what it has freed. */
 	uint64_t epoch = gcp_pinned_timeline_stamp(set->pinned);
@@ -88,7 +86,7 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 		block->epoch = epoch;
 		TAILQ_INSERT_TAIL(&list, block, link);
 	}
-	pthread_mutex_unlock(&set->pinned->lock);
+	gcp_mutex_unlock(&set->pinned->lock);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
 		(void)gcp_pinned_timeline_count(set->pinned, block->size);

@@ -8,20 +8,18 @@
  *   bucket   free blocks of one size, class and place of one context
  *   arena    the buckets of one class (flags) and place (NUMA) of one context
  *   set      blocks that captured graphs can address; a capture's private pool
- *   epoch    all frees between two fences, as in fence.c, but of all contexts
+ *   epoch    all frees between two fences, as in fence.c; a fence covers all contexts
  *
  * Where a rule lives:
- *   when may a freed block be used again?    pinned_fence.c
+ *   when may a freed block be used again?    fence.c, pinned_fence.c
  *   a free block, a fence, or new memory?    pinned.c
  *   when is memory given back?               pinned_reclaim.c
  *   what can a graph address?                pinned_set.c
  *
- * Locks, after those of pool_types.h:
- *   registry_lock   comes before these
- *   pinned->lock    making arenas; pinned sets and what they hold
- *   quota_lock      what a quota leaves, over the driver's call; with none of the above
- *   bucket->lock    a bucket's lists and counts; a few instructions
- *   fence_lock      epochs and fences; never with one of the two above
+ * Locks, between pool->lock and fence_lock of pool_types.h:
+ *   quota_lock     what a quota leaves, over the driver's call
+ *   pinned->lock   making arenas; pinned sets and what they hold
+ *   bucket->lock   a bucket's lists and counts; a few instructions
  */
 #ifndef GCP_POOL_PINNED_TYPES_H
 #define GCP_POOL_PINNED_TYPES_H
@@ -29,7 +27,6 @@
 #include "pool_types.h"
 
 enum {
-	GCP_PINNED_QUEUE = 256,        /* closed epochs that wait for their fence */
 	GCP_PINNED_CLASSES_MAX = 4096, /* sizes, whatever the options say */
 	GCP_PINNED_GROW_MAX = 32,      /* blocks of a bucket to save fences; pinned.c */
 	GCP_PINNED_AGE_NS = 5000,      /* an epoch that is older is closed by a free */
@@ -40,7 +37,7 @@ enum {
 enum gcp_pinned_state {
 	GCP_PINNED_RELEASED, /* descriptor not in use */
 	GCP_PINNED_USED,     /* the program's */
-	GCP_PINNED_FREED,    /* nobody's, or on its way to or from the program */
+	GCP_PINNED_FREED,    /* free, or on its way to or from the program */
 };
 
 /* In whose book a block is. */
@@ -60,11 +57,11 @@ struct gcp_pinned_block {
 	uint64_t epoch;      /* epoch of its latest free */
 	uint64_t generation; /* pool->pinned_generation when it was allocated */
 	struct gcp_pinned_bucket *bucket;
-	struct gcp_pinned_set *_Atomic set; /* NULL: anyone's; pinned->lock */
+	struct gcp_pinned_set *_Atomic set; /* NULL: for any request; pinned->lock */
 	TAILQ_ENTRY(gcp_pinned_block) link; /* bucket->ready, ->pending */
 	TAILQ_ENTRY(gcp_pinned_block) all;  /* bucket->blocks */
 	LIST_ENTRY(gcp_pinned_block) kept;  /* set->blocks */
-	enum gcp_pinned_rest rest; /* by him who has it in hand, under the new lock */
+	enum gcp_pinned_rest rest; /* by the thread that has it, under the new lock */
 	_Atomic uint8_t state;     /* enum gcp_pinned_state */
 };
 TAILQ_HEAD(gcp_pinned_list, gcp_pinned_block);
@@ -102,73 +99,42 @@ struct gcp_pinned_set {
 	LIST_HEAD(, gcp_pinned_block) blocks; /* those in hand, and those IN_SET */
 };
 
-/* A fence in every context, shared by the frees of an epoch. fence_lock. */
-struct gcp_pinned_fence {
-	void *handle;
-	uint32_t waiters; /* hosts that wait for it without the lock */
-	bool done;        /* its epoch is; not used again before they have left */
-	struct gcp_pinned_fence *next; /* pinned->timeline.spare */
-};
-
-struct gcp_pinned_closed_epoch {
-	uint64_t epoch, bytes;
-	struct gcp_pinned_fence *fence;
-};
-
-/* The epochs of pinned memory, one sequence for the process. As struct gcp_timeline,
- * without "ordered": the CPU stands in no context's queue.
- *  N5 completed < open; the queue is ascending and between them */
-struct gcp_pinned_timeline {
-	_Atomic uint64_t open, completed;
-	_Atomic uint64_t load;          /* of the open epoch: LOAD_BLOCK, units */
-	_Atomic uint64_t pending_bytes; /* on closed epochs; writer: fence_lock */
-	_Atomic uint64_t closed_ns;     /* when the latest was closed */
-	_Atomic bool closing;           /* a thread is in gcp_pinned_timeline_close */
-	struct gcp_pinned_closed_epoch
-	    queue[GCP_PINNED_QUEUE]; /* fence_lock, and below */
-	uint32_t head, count;
-	struct gcp_pinned_fence *spare;
-};
-
 struct gcp_pinned_gauge {
 	_Atomic uint64_t current, peak;
+	_Atomic uint64_t allocated; /* in all; of those alone that no bucket counts */
 };
+
+#define GCP_X(name) GCP_PINNED_CALL_##name,
+enum gcp_pinned_call { GCP_PINNED_CALLS(GCP_X) GCP_PINNED_CALL_COUNT };
+#undef GCP_X
 
 struct gcp_pinned {
 	struct gcp_pools *pools;
 	struct gcp_map *map;
-	struct gcp_descriptor_pool block_descriptors, fence_descriptors;
+	struct gcp_descriptor_pool block_descriptors;
 	uint32_t class_count, pow2_count;
-	pthread_mutex_t lock, quota_lock;
+	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
-	struct gcp_pinned_timeline timeline;
-	/* Statistics. Gauges and counters: atomic; times: time_lock. */
+	struct gcp_timeline timeline; /* of all contexts */
+	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
+				      /* Statistics, atomic. */
 #define GCP_X(name, meaning) struct gcp_pinned_gauge name;
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
-	_Atomic uint64_t misses, alloc_retries, ooms, waits, closed, trims,
-	    deferred_frees;
-	_Atomic uint64_t added, added_bytes, gone, gone_bytes; /* blocks */
-	_Atomic uint64_t set_added_bytes, set_released_bytes;  /* of pinned sets */
-	struct gcp_spin time_lock;
-#define GCP_X(name) struct gcp_pinned_time name;
-	GCP_PINNED_CALLS(GCP_X)
-#undef GCP_X
+	_Atomic uint64_t misses, alloc_retries, ooms, waits, trims, deferred_frees;
+	_Atomic uint64_t calls[GCP_PINNED_CALL_COUNT][GCP_COSTS];
 	struct gcp_pinned_stats base; /* totals at the latest reset; pinned->lock */
 };
 
-/* --- for the rest of the room: pinned.c, pinned_reclaim.c
- * ------------------------------
- */
+/* --- for the rest of the room: pinned.c, pinned_reclaim.c --------------------- */
 
 /* Sets pools->pinned, unless pinned memory is not to be pooled. -ENOMEM. */
 int gcp_pinned_create(struct gcp_pools *pools);
-void gcp_pinned_destroy(struct gcp_pools *pools); /* for tests */
 /* The context of the pool is gone, and its pinned memory with it. registry_lock is
  * held. */
 void gcp_pinned_reset(struct gcp_pool *pool);
 
-/* --- pinned_bucket.c ------------------------------------------------------------- */
+/* --- pinned_bucket.c -------------------------------------------------------- */
 
 uint32_t gcp_pinned_class_of(const struct gcp_pinned *pinned, uint64_t bytes);
 uint64_t gcp_pinned_class_size(const struct gcp_pinned *pinned, uint32_t class);
@@ -202,11 +168,15 @@ void gcp_pinned_buckets_for_each(struct gcp_pools *pools,
 					      void *arg),
 				 void *arg);
 
-/* --- pinned_fence.c: no lock is held -------------------------------------------------
- */
+/* --- pinned_fence.c: no lock is held ---------------------------------------- */
+
+extern const struct gcp_fence_scope gcp_pinned_fences;
 
 /* As gcp_timeline_stamp. */
-uint64_t gcp_pinned_timeline_stamp(struct gcp_pinned *pinned);
+static inline uint64_t gcp_pinned_timeline_stamp(struct gcp_pinned *pinned)
+{
+	return gcp_timeline_now(&pinned->timeline);
+}
 
 static inline bool gcp_pinned_epoch_ready(const struct gcp_pinned *pinned,
 					  uint64_t epoch)
@@ -216,7 +186,7 @@ static inline bool gcp_pinned_epoch_ready(const struct gcp_pinned *pinned,
 	return true;
 #else
 	return epoch <=
-	       atomic_load_explicit(&pinned->timeline.completed, memory_order_acquire);
+	       atomic_load_explicit(&pinned->timeline.ready, memory_order_acquire);
 #endif
 }
 
@@ -232,21 +202,16 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned);
 int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch);
 /* Looks whether `epoch` is completed; never waits. An error: as above. */
 int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch);
-/* Looks at all of them, from old to young. */
-int gcp_pinned_timeline_poll_all(struct gcp_pinned *pinned);
-/* Waits until the oldest closed epoch is done in `ctx`, then looks at the others.
- * *ret_advanced: an epoch was completed. 0, or the error of `ctx`. */
-int gcp_pinned_timeline_wait_oldest(struct gcp_pinned *pinned, void *ctx,
-				    bool *ret_advanced);
-/* The same for the fence that covers `epoch`, if there is one. */
-int gcp_pinned_timeline_wait_for(struct gcp_pinned *pinned, uint64_t epoch, void *ctx);
+/* Waits for the fence that covers `epoch` (0: the oldest), if there is one, in `ctx`,
+ * then looks at all contexts. *ret_advanced: an epoch was completed. 0, or the error of
+ * `ctx`. */
+int gcp_pinned_timeline_wait(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
+			     bool *ret_advanced);
 /* Waits until all that was freed so far is completed, in every context. -EBUSY: a
  * capture forbids it. Where memory is out, or the program asks. */
 int gcp_pinned_timeline_complete(struct gcp_pinned *pinned);
-void gcp_pinned_timeline_destroy(struct gcp_pinned *pinned);
 
-/* --- pinned_set.c -------------------------------------------------------------------
- */
+/* --- pinned_set.c ---------------------------------------------------------- */
 
 void gcp_pinned_set_add(struct gcp_pinned_set *set, struct gcp_pinned_block *block);
 /* The program has freed `block`. False: no pinned set has it, the caller frees it. */
@@ -254,9 +219,7 @@ bool gcp_pinned_set_put(struct gcp_pinned *pinned, struct gcp_pinned_block *bloc
 /* Takes it out of its set, if any. pinned->lock is held. */
 void gcp_pinned_set_detach(struct gcp_pinned_block *block);
 
-/* --- pinned_reclaim.c
- * ------------------------------------------------------------------
- */
+/* --- pinned_reclaim.c ------------------------------------------------------- */
 
 /* Whether blocks are unused, ready or not. */
 bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned);
@@ -270,39 +233,36 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * the memory is not ours any more either way. */
 int gcp_pinned_memory_free(struct gcp_pool *pool, void *p);
 
-/* --- pinned_stats.c
- * --------------------------------------------------------------------
- */
+/* --- pinned_stats.c --------------------------------------------------------- */
 
 static inline void gcp_pinned_gauge_add(struct gcp_pinned_gauge *gauge, uint64_t change)
 {
-	uint64_t now =
-	    atomic_fetch_add_explicit(&gauge->current, change, memory_order_relaxed) +
-	    change;
-	uint64_t peak = atomic_load_explicit(&gauge->peak, memory_order_relaxed);
+	gcp_raise(&gauge->peak,
+		  change + atomic_fetch_add_explicit(&gauge->current, change,
+						     memory_order_relaxed));
+}
 
-	while (__builtin_expect(now > peak, 0) &&
-	       !atomic_compare_exchange_weak_explicit(&gauge->peak, &peak, now,
-						      memory_order_relaxed,
-						      memory_order_relaxed))
-		;
+/* The same for one whose total no bucket counts. */
+static inline void gcp_pinned_gauge_total(struct gcp_pinned_gauge *gauge,
+					  uint64_t change)
+{
+	atomic_fetch_add_explicit(&gauge->allocated, change, memory_order_relaxed);
+	gcp_pinned_gauge_add(gauge, change);
 }
 
 static inline void gcp_pinned_gauge_sub(struct gcp_pinned_gauge *gauge, uint64_t change)
 {
-	atomic_fetch_sub_explicit(&gauge->current, change, memory_order_relaxed);
+	uint64_t before =
+	    atomic_fetch_sub_explicit(&gauge->current, change, memory_order_relaxed);
+
+	assert(before >= change);
+	(void)before;
 }
 
-void gcp_pinned_time_add(struct gcp_pinned *pinned, struct gcp_pinned_time *time,
-			 uint64_t start_ns);
 /* GCP_PINNED_CALL(pinned, host_free, host_free, ctx, p): a call of the driver's
- * function `name`, timed as `row`. */
+ * function `name`, counted and timed as `row`. */
 #define GCP_PINNED_CALL(pinned, row, name, ...)                                        \
-	({                                                                             \
-		uint64_t start_ = (pinned)->pools->driver.clock_ns();                  \
-		__auto_type result_ = (pinned)->pools->driver.name(__VA_ARGS__);       \
-		gcp_pinned_time_add((pinned), &(pinned)->row, start_);                 \
-		result_;                                                               \
-	})
+	GCP_TIMED((pinned)->pools, (pinned)->calls[GCP_PINNED_CALL_##row], name,       \
+		  __VA_ARGS__)
 
 #endif

@@ -98,11 +98,6 @@ int gcp_config_check(const struct gcp_config *config, const char **ret_why);
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
 		     struct gcp_pools **ret_pools);
 
-/* For tests: forgets everything, calls no driver function but fence_destroy
- * and mem_free. No other thread may use the pools. Accepts NULL. The library
- * itself never destroys its pools. */
-void gcp_pools_destroy(struct gcp_pools *pools);
-
 /* The pool of context `ctx` on device `device`, made at the first call.
  * Lock-free when it exists. Waits while the context may be ending. -ENOMEM. */
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
@@ -485,16 +480,7 @@ int gcp_pinned_stats(struct gcp_pools *pools, struct gcp_pinned_stats *ret_stats
 void gcp_pinned_reset_peaks(struct gcp_pools *pools);
 void gcp_pinned_reset_accumulated(struct gcp_pools *pools);
 
-/* As gcp_pools_check, which calls it. */
-const char *gcp_pinned_check(struct gcp_pools *pools);
-
 /* Sleeps for 50 us or a little more. Leaves errno alone. */
 void gcp_backoff(void);
-
-/* --- checking -------------------------------------------------------------- */
-
-/* Checks every invariant of every structure (pool_types.h numbers them). Returns
- * NULL or a static sentence that names the broken one. For tests. */
-const char *gcp_pools_check(struct gcp_pools *pools);
 
 #endif

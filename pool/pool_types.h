@@ -14,17 +14,18 @@
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
  *
- * Locks, in the order in which they may be taken (a thread that holds one may
- * take only those further down):
- *   1. pools->vmm_lock        what is mapped where; what a quota leaves
- *   2. pools->registry_lock   the lists of pools and of thread caches
- *   3. cache->own             one thread's cache
- *   4. pool->lock             heaps, segments, slabs and blocks of a pool
- *   5. pools->fence_lock      epochs, fences, holds; of all pools
- *   6. descriptors->lock      storage of descriptors
- *      depot->lock            batches of blocks between threads
- * No lock but fence_lock and vmm_lock is held over a call of the driver.
- * fence_lock has to be: setting a fence and beginning a capture exclude each
+ * What the locks guard, in the order in which they may be taken (enum gcp_rank of
+ * lock.h; asserted):
+ *   pools->vmm_lock        what is mapped where; what a quota leaves
+ *   pools->registry_lock   the lists of pools and of thread caches
+ *   cache->own             one thread's cache
+ *   pool->lock             heaps, segments, slabs and blocks of a pool
+ *   (those of pinned_types.h)
+ *   pools->fence_lock      epochs, fences, holds; of all pools
+ *   descriptors->lock      storage of descriptors
+ *   depot->lock            batches of blocks between threads; a spin lock
+ * No lock but fence_lock and vmm_lock is held over a call of the driver (asserted,
+ * too). fence_lock has to be: setting a fence and beginning a capture exclude each
  * other. vmm_lock is held over calls that never wait for the device.
  */
 #ifndef GCP_POOL_POOL_TYPES_H
@@ -44,31 +45,20 @@
 #include "pool.h"
 #include "consolidate.h"
 #include "stats_delta.h"
+#include "timeline.h"
 #include "window.h"
 
 enum {
 	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
-	GCP_LINE = 128,          /* bytes: what one thread writes and all read apart */
 	GCP_CHUNK = 2 << 20,     /* bytes: the driver's granularity of memory */
 	GCP_CLASSES_MAX = 1024,  /* size classes, whatever the options say */
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
 	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
 	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */
-	GCP_FENCE_QUEUE = 512,   /* closed epochs that wait for their fence */
-	GCP_FENCES_MAX = 2 * GCP_FENCE_QUEUE, /* fences of a pool, spare ones too */
-	GCP_WAIT_LIMIT = 4000,                /* backoffs of 50 us and more */
-	GCP_WAITERS_MAX = 64,      /* hosts whose fences are noted while they wait */
-	GCP_POLL_HALF = INT32_MAX, /* see gcp_timeline_poll */
+	GCP_WAIT_LIMIT = 4000,   /* backoffs of 50 us and more */
 };
 
 static_assert(GCP_CHUNK % GCP_UNIT == 0, "a chunk is a whole number of units");
-
-/* Epochs that are always ready. */
-enum {
-	GCP_EPOCH_FRESH = 0, /* nobody had the block, or all who had are done */
-	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
-	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
-};
 
 static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 {
@@ -80,7 +70,7 @@ static inline uint64_t gcp_round_up(uint64_t n, uint64_t step)
 /* Storage for descriptors of one type. Memory is never unmapped, so a stale
  * pointer always meets a descriptor of its own type. */
 struct gcp_descriptor_pool {
-	pthread_mutex_t lock;
+	struct gcp_mutex lock;
 	size_t link_at; /* where behind an item the next free one is named */
 	size_t step;    /* from one item to the next */
 	void *free_list;
@@ -223,49 +213,25 @@ struct gcp_heap {
 };
 TAILQ_HEAD(gcp_heap_list, gcp_heap);
 
-/* --- epochs and fences ------------------------------------------------------- */
-
-struct gcp_closed_epoch {
-	uint64_t epoch;
-	void *fence;
-	uint64_t bytes; /* freed into it, as far as they were added up */
-};
-
-/* The epochs of a pool. Numbers only grow. A block freed into epoch p may be
- * used again by whoever works through a context once p <= ready, by anyone at
- * all once p <= completed.
- *  F1 completed <= ready < open
- *  F2 queue is ascending, all of it > completed and < open */
-struct gcp_timeline {
-	_Alignas(GCP_LINE) _Atomic uint64_t open; /* epoch that frees go into now */
-	_Atomic uint64_t ready;                   /* max of ordered and completed */
-	_Atomic uint64_t completed;               /* epochs whose fence is done */
-	/* Bytes freed since a free closed an epoch, as far as they were added up; and
-	 * those of them that went into epochs which were closed early. Decide when the
-	 * open epoch is closed, nothing else. */
-	_Alignas(GCP_LINE) _Atomic int64_t filled;
-	_Atomic int64_t early; /* written under fence_lock, or with a new epoch */
-	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
-	uint64_t freed; /* the latest that a free or a barrier closed; fence_lock */
-	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
-	uint32_t head, count;                           /* of queue; fence_lock */
-	void *spare[GCP_FENCES_MAX]; /* fences to use again; fence_lock */
-	uint32_t spare_count;
-	/* Fences that hosts wait for without fence_lock; and how many more hosts
-	 * wait than there is room to note. Both: fence_lock. */
-	void *waiters[GCP_WAITERS_MAX];
-	uint32_t more_waiters;
-	bool synchronous; /* context fences do not work here; fence_lock */
-	bool
-	    multi_context; /* no barrier may be set for reuse: NO NEW WAITS; the same */
-};
-
 /* --- thread caches: cache.h ------------------------------------------------------ */
 
 struct gcp_cache;
 struct gcp_chain;
 struct gcp_depot;
 TAILQ_HEAD(gcp_cache_list, gcp_cache);
+
+/* --- statistics ------------------------------------------------------------------ */
+
+/* For several writers. */
+static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
+{
+	uint64_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+
+	while (__builtin_expect(value > seen, 0) &&
+	       !atomic_compare_exchange_weak_explicit(
+		   mark, &seen, value, memory_order_relaxed, memory_order_relaxed))
+		;
+}
 
 /* --- pool and pools ------------------------------------------------------------- */
 
@@ -277,7 +243,7 @@ struct gcp_pool {
 	int slot;                    /* in pools->slots, or -1 */
 	uint64_t cache_limit, quota; /* those of the configuration, in bytes or
 				      * GCP_LIMIT_NONE; constant after create */
-	_Alignas(GCP_LINE) pthread_mutex_t lock;
+	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
 	struct gcp_segment_tree segments;
@@ -317,8 +283,7 @@ struct gcp_pool {
 				 * fences had cost by then; fence_lock */
 	_Atomic bool detaching; /* gcp_pool_detach waits until there are no */
 	_Atomic uint32_t pins;  /* users on their own account */
-	_Atomic uint64_t
-	    calls[24][2]; /* driver calls: number and ns, GCP_DRIVER_CALLS */
+	_Atomic uint64_t calls[24][GCP_COSTS]; /* driver calls: GCP_DRIVER_CALLS */
 	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
 };
@@ -342,15 +307,15 @@ struct gcp_pools {
 	struct gcp_map *map;
 	_Alignas(GCP_LINE) struct gcp_descriptor_pool block_descriptors,
 	    segment_descriptors, slab_descriptors;
+	struct gcp_descriptor_pool fence_descriptors;
 	_Atomic uint64_t last_heap_id;
-	pthread_mutex_t vmm_lock;
-	pthread_mutex_t registry_lock;
+	struct gcp_mutex vmm_lock;
+	struct gcp_mutex registry_lock;
 	struct gcp_pool *_Atomic first;
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	_Alignas(GCP_LINE) pthread_mutex_t fence_lock;
-	_Atomic bool closing; /* a thread is in gcp_timeline_close */
+	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */
 	_Atomic bool completed_only; /* set once, for good; fence_lock */
@@ -365,6 +330,9 @@ void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 void *gcp_descriptor_alloc(
     struct gcp_descriptor_pool *descriptors); /* as it was left; NULL: no memory */
 void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
+
+/* Zeroed memory of the system's, for good or until munmap; NULL. */
+void *gcp_zeroed_map(size_t bytes);
 
 struct gcp_map *gcp_map_create(void);
 void gcp_map_destroy(struct gcp_map *map);
@@ -385,10 +353,11 @@ static inline uint32_t gcp_class_of(const struct gcp_classes *classes, uint64_t 
 	return classes->of_units[(bytes + GCP_UNIT - 1) / GCP_UNIT];
 }
 
-/* --- fence.c ------------------------------------------------------------------- */
+/* --- context_fence.c ------------------------------------------------------------ */
 
-/* The epoch that a free of now belongs to. All work that the caller submitted,
- * or that happened before his call, is behind that epoch's fence. */
+extern const struct gcp_fence_scope gcp_context_fences;
+
+/* The epoch that a free of now belongs to: gcp_timeline_now. */
 uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
 
 /* The same for a caller who has just done an atomic read-modify-write, seq_cst. */
@@ -456,6 +425,12 @@ uint64_t gcp_timeline_advance(struct gcp_pool *pool); /* closes it without a fen
 void gcp_timeline_reset(struct gcp_pool *pool);
 /* Ends `detaching` for a pool whose context stays; an error, and it goes on. */
 int gcp_timeline_reattach(struct gcp_pool *pool);
+/* Whether a barrier is set that is, as far as is known, not completed. */
+bool gcp_timeline_is_any_ordered(struct gcp_pool *pool);
+/* Puts `ctx` behind the pool's barriers: order(ctx, fence). Where it cannot be made to
+ * wait, or a capture forbids that, the host waits. */
+int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
+		      int (*order)(void *ctx, void *fence));
 
 /* A descriptor that is in no list; NULL: no memory. */
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
@@ -525,8 +500,6 @@ struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
 				      uint64_t size);
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
-/* B7, and the order. */
-bool gcp_tree_is_sound(struct gcp_heap *heap, enum gcp_kind kind);
 
 struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
@@ -566,7 +539,7 @@ struct gcp_block *gcp_take_cached(const struct gcp_request *request);
 /* The rest of the way when the cache gave none. No lock held. */
 int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
 
-/* --- reclaim.c, stats.c, check.c --- */
+/* --- reclaim.c, stats.c --- */
 
 /* Stages of giving back, cheapest first. */
 enum gcp_reclaim_stage {

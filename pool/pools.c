@@ -14,16 +14,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-static void *zeroed_map(size_t bytes)
-{
-	int saved = errno;
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	errno = saved;
-	return memory == MAP_FAILED ? NULL : memory;
-}
-
 /* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all back. */
 static void config_complete(struct gcp_config *config)
 {
@@ -44,7 +34,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 
 	if (gcp_config_check(config, &why) != 0)
 		return -EINVAL;
-	pools = zeroed_map(sizeof(*pools));
+	pools = gcp_zeroed_map(sizeof(*pools));
 	if (!pools)
 		return -ENOMEM;
 	pools->id = atomic_fetch_add(&last_id, 1) + 1;
@@ -56,10 +46,11 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	gcp_descriptor_pool_init(&pools->segment_descriptors,
 				 sizeof(struct gcp_segment));
 	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
+	gcp_descriptor_pool_init(&pools->fence_descriptors, sizeof(struct gcp_fence));
 	TAILQ_INIT(&pools->caches);
-	pthread_mutex_init(&pools->vmm_lock, NULL);
-	pthread_mutex_init(&pools->registry_lock, NULL);
-	gcp_mutex_init(&pools->fence_lock);
+	gcp_mutex_init(&pools->vmm_lock, GCP_RANK_VMM);
+	gcp_mutex_init(&pools->registry_lock, GCP_RANK_REGISTRY);
+	gcp_mutex_init(&pools->fence_lock, GCP_RANK_FENCE);
 	pools->map = gcp_map_create();
 	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
 	    gcp_pinned_create(pools) != 0) {
@@ -73,8 +64,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 	return 0;
 }
 
-/* --- finding and making --------------------------------------------------------------
- */
+/* --- finding and making --------------------------------------------------- */
 
 struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
 {
@@ -92,10 +82,11 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 {
 	static _Atomic uint64_t last_key;
 	uint32_t count = pools->classes.slab_count;
-	struct gcp_pool *pool = zeroed_map(sizeof(*pool));
+	struct gcp_pool *pool = gcp_zeroed_map(sizeof(*pool));
 	struct gcp_class_list *classes =
-	    zeroed_map((count ? count : 1) * sizeof(*classes));
-	struct gcp_depot *depots = zeroed_map(pools->classes.count * sizeof(*depots));
+	    gcp_zeroed_map((count ? count : 1) * sizeof(*classes));
+	struct gcp_depot *depots =
+	    gcp_zeroed_map(pools->classes.count * sizeof(*depots));
 
 	if (!pool || !classes || !depots) {
 		if (pool)
@@ -110,14 +101,12 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	pool->pools = pools;
 	pool->key = atomic_fetch_add(&last_key, 1) + 1;
 	pool->slot = -1;
-	gcp_mutex_init(&pool->lock);
+	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->orphans);
-	atomic_store(&pool->timeline.open, GCP_EPOCH_FIRST);
-	atomic_store(&pool->timeline.completed, GCP_EPOCH_FIRST - 1);
+	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
 	pool->scaled_completed = GCP_EPOCH_FIRST;
-	atomic_store(&pool->timeline.ready, GCP_EPOCH_FIRST - 1);
 	gcp_heap_init(&pool->common, pool, classes, false);
 	gcp_consolidation_reset(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
@@ -160,11 +149,12 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		pool = pool_create(pools);
 	if (!pool)
 		return -ENOMEM;
+	assert(!atomic_load(&pool->live) && pool->pools == pools);
 	pool->ctx = ctx;
 	/* Threads that saw it alive before may still look at one that is revived. */
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	pool->timeline.synchronous = !pools->driver.fence_record;
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
 		pool->quota = limit_bytes(pools, device, pools->config.quota);
@@ -184,6 +174,7 @@ static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool = atomic_load(&pools->first);
 
+	gcp_assert_held(GCP_RANK_REGISTRY);
 	while (pool && (!pool->live || pool->ctx != ctx))
 		pool = atomic_load(&pool->next);
 	return pool;
@@ -205,11 +196,11 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 	int result = 0;
 
 	while (!pool && result == 0) {
-		pthread_mutex_lock(&pools->registry_lock);
+		gcp_mutex_lock(&pools->registry_lock);
 		pool = pool_of(pools, ctx);
 		if (!pool)
 			result = pool_make(pools, ctx, device, &pool);
-		pthread_mutex_unlock(&pools->registry_lock);
+		gcp_mutex_unlock(&pools->registry_lock);
 		/* Whether it is the one to have is not known before its context
 		 * has ended or stays. */
 		if (pool && atomic_load(&pool->detaching)) {
@@ -222,11 +213,10 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 	return result;
 }
 
-/* --- the end of a context
- * --------------------------------------------------------------- */
+/* --- the end of a context ------------------------------------------------- */
 
-/* Whether the caller may use the pool's context, of which he does not know whether
- * anyone destroys it just now. Until gcp_pool_unpin it stays. */
+/* Whether the caller may use the pool's context, which another thread may be
+ * destroying just now. Until gcp_pool_unpin the context stays. */
 bool gcp_pool_pin(struct gcp_pool *pool)
 {
 	atomic_fetch_add(&pool->pins, 1);
@@ -238,7 +228,10 @@ bool gcp_pool_pin(struct gcp_pool *pool)
 
 void gcp_pool_unpin(struct gcp_pool *pool)
 {
-	atomic_fetch_sub(&pool->pins, 1);
+	uint32_t before = atomic_fetch_sub(&pool->pins, 1);
+
+	assert(before > 0);
+	(void)before;
 }
 
 bool gcp_pool_pin_wait(struct gcp_pool *pool)
@@ -262,18 +255,18 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 		while (atomic_load(&pool->pins) > 0)
 			gcp_backoff();
 	}
-	/* Who walks over all pools' fences holds this lock. */
-	pthread_mutex_lock(&pools->fence_lock);
-	pthread_mutex_unlock(&pools->fence_lock);
+	/* A thread that walks over all pools' fences holds this lock. */
+	gcp_mutex_lock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	pool = pool_of(pools, ctx);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 	if (!pool || !atomic_load(&pool->detaching))
 		return;
 	if (gcp_timeline_reattach(pool) != 0) {
@@ -289,12 +282,14 @@ static void pool_reset(struct gcp_pool *pool)
 {
 	struct gcp_heap *heap;
 
+	gcp_assert_held(GCP_RANK_VMM);
+	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store(&pool->live, false);
 	atomic_store(&pool->detaching, false);
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(pool);
 	gcp_pinned_reset(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_reset(&pool->common);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		gcp_heap_reset(heap);
@@ -306,91 +301,65 @@ static void pool_reset(struct gcp_pool *pool)
 		      -(int64_t)pool->stats.allocated_bytes.current);
 	gcp_gauge_add(&pool->stats.active_bytes,
 		      -(int64_t)pool->stats.active_bytes.current);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool;
 
-	/* Held to the end: until then nobody may revive the pool, or carry
+	/* Held to the end: until then no thread may revive the pool, or carry
 	 * blocks from a cache to it. */
-	pthread_mutex_lock(&pools->vmm_lock);
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->vmm_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	while ((pool = pool_of(pools, ctx)))
 		pool_reset(pool);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 	for (pool = pools->first; pool; pool = pool->next)
 		gcp_vmm_release_orphans(pool);
-	pthread_mutex_unlock(&pools->vmm_lock);
+	gcp_mutex_unlock(&pools->vmm_lock);
 }
 
-static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
+/* Puts `ctx` behind the pool's barriers. */
+static void pool_joined(struct gcp_pool *pool, void *ctx,
+			int (*order)(void *ctx, void *fence))
 {
-	struct gcp_timeline *timeline = &pool->timeline;
-	struct gcp_segment *segment, *next;
-
-	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
-	{
-		RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
-		if (segment->chunks)
-			TAILQ_INSERT_TAIL(&pool->orphans, segment, link);
-		else if (pool->live)
-			(void)pools->driver.mem_free(pool->ctx, segment->addr);
-	}
-	gcp_vmm_release_orphans(pool);
-	for (uint32_t i = 0; i < timeline->count; i++)
-		pools->driver.fence_destroy(
-		    timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE].fence);
-	for (uint32_t i = 0; i < timeline->spare_count; i++)
-		pools->driver.fence_destroy(timeline->spare[i]);
-	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
-	munmap(pool->common.classes,
-	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
-		   sizeof(struct gcp_class_list));
-	munmap(pool, sizeof(*pool));
-}
-
-void gcp_pools_destroy(struct gcp_pools *pools)
-{
-	struct gcp_pool *pool, *next;
-	struct gcp_cache *cache;
-
-	if (!pools)
+	/* Fences of a context that may be ending must not be touched. Most calls that
+	 * leave it alive are over in a moment: worth a short wait, but no more, for
+	 * its work may wait for this context's. If it stays, gcp_timeline_reattach
+	 * follows. */
+	if (!gcp_timeline_is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
 		return;
-	while ((cache = TAILQ_FIRST(&pools->caches))) {
-		TAILQ_REMOVE(&pools->caches, cache, link);
-		free(cache);
-	}
-	gcp_pinned_destroy(pools);
-	for (pool = pools->first; pool; pool = next) {
-		next = pool->next;
-		pool_destroy(pools, pool);
-	}
-	gcp_classes_destroy(&pools->classes);
-	gcp_map_destroy(pools->map);
-	munmap(pools, sizeof(*pools));
+	if (gcp_timeline_join(pool, ctx, order) != 0)
+		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+	gcp_pool_unpin(pool);
 }
 
-/* --- captures ---------------------------------------------------------------- */
+void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
+			      int (*order)(void *ctx, void *fence))
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		pool_joined(pool, ctx, order);
+}
+
+/* --- captures ------------------------------------------------------------- */
 
 void gcp_pools_fences_hold(struct gcp_pools *pools)
 {
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	atomic_fetch_add(&pools->holds, 1);
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
 void gcp_pools_fences_release(struct gcp_pools *pools)
 {
-	pthread_mutex_lock(&pools->fence_lock);
+	gcp_mutex_lock(&pools->fence_lock);
 	assert(atomic_load(&pools->holds) > 0);
 	atomic_fetch_sub(&pools->holds, 1);
-	pthread_mutex_unlock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
 }
 
-/* --- asking about addresses
- * ----------------------------------------------------------------- */
+/* --- asking about addresses ----------------------------------------------- */
 
 int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
 {
@@ -424,6 +393,7 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 	struct gcp_segment key = {.addr = addr + 1}; /* the last one before this */
 	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
 			  : RB_MAX(gcp_segment_tree, &pool->segments);
 	if (!segment || addr >= segment->addr + segment->size)
@@ -456,12 +426,12 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 
 		if (!pool->live)
 			continue;
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		block = pool_block_at(pool, addr);
 		bool used = block && atomic_load(&block->state) == GCP_BLOCK_USED;
 		if (used)
 			info_fill(block, ret_info);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 		if (block)
 			return used ? 0 : -ENOENT;
 	}

@@ -26,9 +26,9 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	}
 	gcp_heap_init(heap, pool, classes, true);
 	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	TAILQ_INSERT_TAIL(&pool->private_heaps, heap, link);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	*ret_heap = heap;
 	return 0;
 }
@@ -78,7 +78,7 @@ static void past_begins(struct gcp_heap *heap, bool ready)
 
 void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 {
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	/* Also those that a proof released, where the order is lost afterwards. */
 	if (heap->reuse != GCP_REUSE_FENCED && reuse == GCP_REUSE_LATER)
 		defer_free(heap, false);
@@ -87,23 +87,23 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
 	if (reuse == GCP_REUSE_NEVER)
 		defer_free(heap, true);
 	heap->reuse = reuse;
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	*ret_usage = (struct gcp_heap_usage){
 	    .reserved_bytes = heap->reserved_bytes,
 	    .allocated_bytes = heap->used_bytes,
 	    .blocks = heap->used_blocks,
 	};
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 {
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	/* Now that the lock is held the heap is certain. */
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
@@ -125,7 +125,7 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 		defer(heap, block);
 	else
 		gcp_heap_put(heap, block);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return 0;
 }
 
@@ -134,7 +134,7 @@ void gcp_heap_release_capture_frees(struct gcp_heap *heap)
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	gcp_heap_collect(heap, &list);
 	TAILQ_FOREACH (block, &list, link) {
 		if (block->recycled != GCP_RECYCLED_NOW)
@@ -143,7 +143,7 @@ void gcp_heap_release_capture_frees(struct gcp_heap *heap)
 		block->epoch = GCP_EPOCH_NOW;
 	}
 	gcp_heap_put_list(heap, &list);
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group)
@@ -151,14 +151,14 @@ bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group)
 	struct gcp_block *block;
 	bool any = false;
 
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	TAILQ_FOREACH (block, &heap->deferred, link) {
 		if (block->requested == 0) {
 			block->requested = group;
 			any = true;
 		}
 	}
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 	return any;
 }
 
@@ -166,7 +166,7 @@ void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group)
 {
 	struct gcp_block *block, *next;
 
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	for (block = TAILQ_FIRST(&heap->deferred); block; block = next) {
 		next = TAILQ_NEXT(block, link);
 		if (block->requested == 0 || block->requested > group)
@@ -175,17 +175,17 @@ void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group)
 		block->epoch = GCP_EPOCH_NOW;
 		gcp_heap_put(heap, block);
 	}
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 bool gcp_heap_was_recycled(struct gcp_heap *heap)
 {
 	bool recycled;
 
-	pthread_mutex_lock(&heap->pool->lock);
+	gcp_mutex_lock(&heap->pool->lock);
 	recycled = heap->recycled;
 	heap->recycled = false;
-	pthread_mutex_unlock(&heap->pool->lock);
+	gcp_mutex_unlock(&heap->pool->lock);
 	return recycled;
 }
 
@@ -278,7 +278,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	/* Nothing of the graph runs on the addresses any more, but work that
 	 * the program itself submitted before it freed them may: the epoch of the
 	 * latest free covers it. */
@@ -298,7 +298,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 	TAILQ_CONCAT(&pool->common.unmapping, &heap->unmapping, link);
 	free_blocks_move(heap, &pool->common, epoch);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	free(heap->classes);
 	free(heap);
 }

@@ -33,10 +33,10 @@ void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
 		gcp_descriptor_free(&pools->segment_descriptors, segment);
 		count++;
 	}
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	pool->stats.trims += count;
 	pool->giving -= count;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 /* Everything that is ready goes where whole segments can be seen, and unused
@@ -48,12 +48,12 @@ static uint64_t release_unused(struct gcp_pool *pool, bool completed_only,
 	uint64_t taken;
 
 	gcp_caches_flush(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
 	pool->consolidation.owed_bytes = 0; /* others need it */
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	gcp_segments_release(pool, &list, "memory is wanted, or a limit says so");
 	if (taken < bytes)
 		taken += gcp_vmm_release(pool, bytes - taken);
@@ -101,9 +101,9 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 
 static bool is_giving(struct gcp_pool *pool)
 {
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	bool giving = pool->giving > 0;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return giving;
 }
 
@@ -123,6 +123,7 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
 	struct gcp_heap *common = &pool->common, *heap;
 	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
 
+	gcp_assert_held(GCP_RANK_POOL);
 	/* What was freed there may be waiting for launches of a graph that is gone. */
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		epoch = heap->last_free_epoch > epoch ? heap->last_free_epoch : epoch;
@@ -139,12 +140,12 @@ static void complete_all(struct gcp_pool *pool)
 {
 	int result;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	uint64_t epoch =
 	    pool->giving > 0 ? gcp_timeline_stamp(pool) : youngest_awaited_epoch(pool);
 	bool waits = epoch > atomic_load(&pool->timeline.completed);
 	pool->stats.waits += waits;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (!waits)
 		return;
 	result = gcp_timeline_complete(pool, epoch);
@@ -218,11 +219,11 @@ static uint64_t pool_unheld(struct gcp_pool *pool)
 	uint64_t kept = gcp_pool_allocated(pool), reserved;
 	struct gcp_heap *heap;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		kept += heap->reserved_bytes - heap->used_bytes;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return reserved > kept ? reserved - kept : 0;
 }
 
@@ -269,10 +270,10 @@ int gcp_pool_limit(struct gcp_pool *pool)
 
 	if (result != 0)
 		return result;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 	unused = pool->unused_bytes;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (limit == 0) /* what threads keep as well */
 		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, UINT64_MAX);
 	else if (unused > limit)

@@ -38,6 +38,7 @@ uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
 
 void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 {
+	gcp_assert_held(GCP_RANK_POOL);
 	gcp_gauge_add(&pool->stats.reserved_bytes, change);
 	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
 			      memory_order_relaxed);
@@ -52,6 +53,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	struct gcp_block *block;
 	int result = -ENOMEM;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!segment)
 		return -ENOMEM;
 	*segment = (struct gcp_segment){
@@ -120,6 +122,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	struct gcp_block *block;
 	struct gcp_segment *segment;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	gcp_heap_advance(common);
 	block = unused_segment(common, kind, size, adopted_most(pool, kind, size));
 	if (!block)
@@ -185,6 +188,7 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
 	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	while (segment && taken < bytes) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 
@@ -203,6 +207,7 @@ uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *li
 	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	while (segment) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 
@@ -228,6 +233,7 @@ uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
 	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	while (segment) {
 		struct gcp_segment *next = TAILQ_NEXT(segment, link);
 

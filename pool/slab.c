@@ -129,6 +129,7 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class)
 	struct gcp_class_list *class = &heap->classes[size_class];
 	struct gcp_block *block = TAILQ_FIRST(&class->list);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (!block || !gcp_epoch_ready(heap->pool, block->epoch)) {
 		if (!slab_create(heap, size_class))
 			return NULL;
@@ -140,6 +141,7 @@ struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class)
 
 void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block)
 {
+	gcp_assert_held(GCP_RANK_POOL);
 	list_remove(heap, block);
 }
 
@@ -155,6 +157,7 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_slab *slab = block->slab;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	list_insert(heap, block);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
 	if (slab->listed == slab->total &&
@@ -166,6 +169,7 @@ void gcp_slab_coalesce_unused(struct gcp_heap *heap)
 {
 	uint32_t count = heap->pool->pools->classes.slab_count;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	for (uint32_t i = 0; i < count; i++) {
 		struct gcp_block *block = TAILQ_FIRST(&heap->classes[i].list);
 
@@ -187,6 +191,7 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 	uint32_t count = heap->pool->pools->classes.slab_count;
 	struct gcp_block *block;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	for (uint32_t i = 0; i < count; i++) {
 		while ((block = TAILQ_FIRST(&heap->classes[i].list))) {
 			list_remove(heap, block);

@@ -4,9 +4,9 @@
  *
  * A pool's gauges are exact under pool->lock. What threads do in their caches
  * they count for themselves (struct gcp_stats_delta) and hand over when it has
- * changed by GCP_STATS_LAG bytes, or when somebody asks. So current values are
- * exact whenever they are read, and so is a peak with one thread; with several
- * it may be off by at most that much for each.
+ * changed by GCP_STATS_LAG bytes, or when statistics are asked for. So current values
+ * are exact whenever they are read, and so is a peak with one thread; with several it
+ * may be off by at most that much for each.
  */
 #include "cache.h"
 
@@ -57,6 +57,7 @@ void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta)
 {
 	struct gcp_stats *stats = &pool->stats;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	gauge_take(&stats->allocation, delta, GCP_STATS_LEVEL_BLOCKS);
 	gauge_take(&stats->requested_bytes, delta, GCP_STATS_LEVEL_REQUESTED);
 	if (gauge_take(&stats->allocated_bytes, delta, GCP_STATS_LEVEL_ALLOCATED))
@@ -65,13 +66,22 @@ void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta)
 	memset(delta, 0, sizeof(*delta));
 }
 
+void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
+		  uint64_t start_ns)
+{
+	uint64_t ns = pools->driver.clock_ns() - start_ns;
+
+	gcp_assert_driver_call();
+	atomic_fetch_add_explicit(&cost[GCP_COST_COUNT], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cost[GCP_COST_NS], ns, memory_order_relaxed);
+	gcp_raise(&cost[GCP_COST_MAX_NS], ns);
+	gcp_raise(&cost[GCP_COST_MIN_NS], UINT64_MAX - ns);
+}
+
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
 {
 	static_assert(GCP_CALL_COUNT <= 24, "pools->calls has a row for each call");
-	atomic_fetch_add_explicit(&pool->calls[call][0], 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&pool->calls[call][1],
-				  pool->pools->driver.clock_ns() - start_ns,
-				  memory_order_relaxed);
+	gcp_cost_add(pool->pools, pool->calls[call], start_ns);
 }
 
 /* Makes all threads' counts part of the pool's. */
@@ -80,11 +90,11 @@ static void pool_gather(struct gcp_pool *pool)
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_cache *cache;
 
-	pthread_mutex_lock(&pools->registry_lock);
+	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_FOREACH (cache, &pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);
-	pthread_mutex_unlock(&pools->registry_lock);
+	gcp_mutex_unlock(&pools->registry_lock);
 }
 
 /* A thread may hand over a free while the allocation, another thread's, is still in a
@@ -99,9 +109,9 @@ uint64_t gcp_pool_allocated(struct gcp_pool *pool)
 	uint64_t bytes;
 
 	pool_gather(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	bytes = current_of(&pool->stats.allocated_bytes);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return bytes;
 }
 
@@ -111,7 +121,7 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	uint64_t largest;
 
 	pool_gather(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(&pool->common);
 #define GCP_X(name, meaning)                                                           \
 	sum->name.current += current_of(&stats->name);                                 \
@@ -124,13 +134,14 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	GCP_COUNTERS(GCP_X)
 #undef GCP_X
 #define GCP_X(name)                                                                    \
-	sum->name.count += atomic_load(&pool->calls[GCP_CALL_##name][0]);              \
-	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][1]);
+	sum->name.count += atomic_load(&pool->calls[GCP_CALL_##name][GCP_COST_COUNT]); \
+	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][GCP_COST_NS]);
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
+	sum->epochs += atomic_load(&pool->timeline.closed);
 	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
 	largest = gcp_heap_largest_free(&pool->common);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (sum->largest_free_bytes < largest)
 		sum->largest_free_bytes = largest;
 }
@@ -161,12 +172,12 @@ void gcp_pools_reset_peaks(struct gcp_pools *pools, int device)
 		if (pool->device != device)
 			continue;
 		pool_gather(pool);
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 #define GCP_X(name, meaning) pool->stats.name.peak = pool->stats.name.current;
 		GCP_GAUGES(GCP_X)
 #undef GCP_X
 		pool->stats.reserved_at_peak_bytes = pool->stats.reserved_bytes.current;
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 }
 
@@ -189,9 +200,9 @@ static uint64_t reserved_on(struct gcp_pools *pools, int device)
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if (!pool->live || pool->device != device)
 			continue;
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		bytes += pool->stats.reserved_bytes.current;
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 	return bytes;
 }

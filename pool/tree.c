@@ -73,6 +73,7 @@ static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, i
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
+	gcp_assert_held(GCP_RANK_POOL);
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	block->largest = block->size;
 	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
@@ -98,6 +99,7 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_block *changed = lowest_changed(block);
 
+	gcp_assert_held(GCP_RANK_POOL);
 	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
 	tell_above(changed);
 	if (!heap->private)
@@ -147,22 +149,4 @@ uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind)
 	const struct gcp_block *root = RB_ROOT(&heap->free[kind]);
 
 	return root ? root->largest : 0;
-}
-
-/* --- checking --------------------------------------------------------------------- */
-
-bool gcp_tree_is_sound(struct gcp_heap *heap, enum gcp_kind kind)
-{
-	struct gcp_block *block, *before = NULL;
-
-	RB_FOREACH (block, gcp_block_tree, &heap->free[kind]) {
-		uint64_t largest = block->largest;
-
-		largest_update(block);
-		if (block->largest != largest ||
-		    (before && block_order(before, block) >= 0))
-			return false;
-		before = block;
-	}
-	return true;
 }

@@ -96,9 +96,9 @@ static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
 	chunks = chunks_create(size);
 	result = -ENOMEM;
 	if (chunks) {
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		result = gcp_space_add(heap, addr, size, kind, chunks);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 	if (result != 0) {
 		if (chunks)
@@ -189,9 +189,9 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *
 				pool->device, GCP_ULL(count), GCP_ULL(donor->addr));
 		}
 		chunks_set(from, count, unmapped ? 0 : GCP_CHUNK_MOVED);
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		gcp_space_detach(move, donor, unmapped);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 	return 0;
 }
@@ -223,15 +223,15 @@ static void unmapping_finish(struct gcp_pool *pool)
 	int result = 0;
 
 	while (result == 0) {
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		block = gcp_space_next_unmapping(pool);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 		if (!block)
 			return;
 		result = block_unmap(pool, block);
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		gcp_space_free(block, result == 0);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 }
 
@@ -307,28 +307,28 @@ static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t by
 	int result;
 
 	unmapping_finish(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	result = move_plan(heap, kind, bytes, &move);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	if (result == -ENOSPC) {
 		result = range_add(heap, kind, bytes);
 		if (result != 0)
 			return result;
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		result = move_plan(heap, kind, bytes, &move);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 	}
 	if (result != 0 || !move.target)
 		return result;
 	*ret_new = move.donated < move.target->size;
 	result = move_run(pool, &move);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	if (result == 0)
 		gcp_space_fill(&move);
 	else
 		gcp_space_release(pool, &move);
 	pool->stats.remaps += result == 0 && !*ret_new;
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return result;
 }
 
@@ -342,9 +342,9 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	/* More than there is: nothing need be set aside or tried for that. */
 	if (bytes > heap->pool->vmm_range)
 		return GCP_CUDA_OUT_OF_MEMORY;
-	pthread_mutex_lock(&pools->vmm_lock);
+	gcp_mutex_lock(&pools->vmm_lock);
 	result = provide_locked(heap, kind, bytes, ret_new);
-	pthread_mutex_unlock(&pools->vmm_lock);
+	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;
 }
 
@@ -362,20 +362,20 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes)
 		return 0;
 	if (bytes <= UINT64_MAX - GCP_CHUNK)
 		bytes = gcp_round_up(bytes, GCP_CHUNK);
-	pthread_mutex_lock(&pool->pools->vmm_lock);
+	gcp_mutex_lock(&pool->pools->vmm_lock);
 	unmapping_finish(pool);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	gcp_space_collect(pool, bytes, atomic_load(&pool->timeline.completed), &move);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	given = move.donated;
 	(void)donors_empty(pool, &move, NULL);
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	TAILQ_FOREACH (donor, &move.donors, link)
 		kept += donor->size;
 	pool->stats.trims += given > kept;
 	gcp_space_release(pool, &move);
-	pthread_mutex_unlock(&pool->lock);
-	pthread_mutex_unlock(&pool->pools->vmm_lock);
+	gcp_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return given - kept;
 }
 
@@ -403,6 +403,7 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool)
 {
 	struct gcp_segment *segment;
 
+	gcp_assert_held(GCP_RANK_VMM);
 	while ((segment = TAILQ_FIRST(&pool->orphans))) {
 		TAILQ_REMOVE(&pool->orphans, segment, link);
 		segment_release(pool, segment);
@@ -419,11 +420,11 @@ static struct gcp_segment *segment_from(struct gcp_pool *pool, gcp_addr addr)
 {
 	struct gcp_segment key = {.addr = addr}, *segment;
 
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
 	while (segment && !segment->chunks)
 		segment = RB_NEXT(gcp_segment_tree, &pool->segments, segment);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 	return segment;
 }
 
@@ -452,7 +453,7 @@ int gcp_pools_reopen(struct gcp_pools *pools, int device)
 	int result = 0;
 
 	/* While it is held segments come and go nowhere, and nothing is mapped. */
-	pthread_mutex_lock(&pools->vmm_lock);
+	gcp_mutex_lock(&pools->vmm_lock);
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		gcp_addr at = 0;
 
@@ -465,6 +466,6 @@ int gcp_pools_reopen(struct gcp_pools *pools, int device)
 			at = segment->addr + segment->size;
 		}
 	}
-	pthread_mutex_unlock(&pools->vmm_lock);
+	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;
 }

@@ -280,6 +280,7 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 		       struct gcp_move *move)
 {
+	gcp_assert_held(GCP_RANK_POOL);
 	while (move->donated < bytes) {
 		uint64_t missing = bytes - move->donated;
 		struct gcp_block *donor = donor_find(pool, missing, epoch, move);

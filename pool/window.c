@@ -75,6 +75,7 @@ void gcp_streams_epoch_closed(struct gcp_pools *pools)
 {
 	struct gcp_streams *streams = &pools->streams;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	if (++streams->epochs % EPOCHS_OF_A_STREAM != 0)
 		return;
 	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
@@ -193,6 +194,7 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 	bool starved =
 	    atomic_exchange_explicit(&pool->starved, false, memory_order_relaxed);
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	pool->closed_ns = now;
 	pool->closed_overhead_ns = cost;
 	bool quick = since >> churn_scale < EPOCHS_QUICK_NS;
@@ -230,6 +232,7 @@ void gcp_window_barrier_set(struct gcp_pool *pool)
 	uint64_t now = pool->pools->driver.clock_ns();
 	uint64_t since = now - pool->barrier_ns;
 
+	gcp_assert_held(GCP_RANK_FENCE);
 	pool->barrier_ns = now;
 	if (since < BARRIERS_CLOSE_NS && barrier_scale < BARRIER_SCALE_MOST)
 		barrier_scale++;

@@ -6,6 +6,7 @@
 #ifndef GCP_BENCH_JOBS_H
 #define GCP_BENCH_JOBS_H
 
+#include "../../pool/check/check.h"
 #include "../../pool/pool.h"
 
 enum { BENCH_THREADS_MAX = 16 };

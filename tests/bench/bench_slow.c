@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "../../pool/cache.h"
+#include "../../pool/check/check.h"
 #include "bench_jobs.h"
 
 /* --- a driver with costs -------------------------------------------------- */

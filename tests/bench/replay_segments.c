@@ -45,11 +45,11 @@ void segments_look(struct gcp_pool *pool, uint64_t bytes)
 
 	asked = bytes;
 	seen_count = 0;
-	pthread_mutex_lock(&pool->lock);
+	gcp_mutex_lock(&pool->lock);
 	TAILQ_FOREACH (segment, &pool->common.segments, link)
 		if (seen_count < SEEN_MAX)
 			look_at(segment);
-	pthread_mutex_unlock(&pool->lock);
+	gcp_mutex_unlock(&pool->lock);
 }
 
 static double mib(uint64_t bytes)

@@ -6,6 +6,7 @@
 #ifndef GCP_BENCH_REPLAY_SPACE_H
 #define GCP_BENCH_REPLAY_SPACE_H
 
+#include "../../pool/check/check.h"
 #include "../../pool/pool.h"
 
 /* Adds the vm_ functions to a driver; `changed` hears what is made and released. */

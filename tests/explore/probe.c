@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "../../interpose/process.h"
+#include "../../pool/check/check.h"
 
 #define DOOR __attribute__((visibility("default")))
 

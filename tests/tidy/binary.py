@@ -5,6 +5,7 @@
   glibc     it loads with glibc 2.28 (x86-64; 2.17 is all that aarch64 has before)
   exports   exactly the symbols of the hook tables, dlsym, and gcpool.h
             (arguments: the program that prints the tables, gcpool.h)
+  lean      nothing is in it that only tests call (argument: pool/check/check.h)
   inert     nothing of ours runs at load; bound at once, stays loaded, no
             executable stack, no relocation in code
 """
@@ -56,6 +57,18 @@ def check_exports(library, table, header):
         yield "does not export " + name
     for name in sorted(exported - wanted):
         yield "exports %s, which no table knows" % name
+
+
+def check_lean(library, header):
+    with open(header, encoding="utf-8") as file:
+        tests_only = set(re.findall(r"^[\w *]+?(gcp_\w+)\(", file.read(), re.M))
+    if len(tests_only) < 4:
+        yield "%s declares next to nothing" % header
+    symbols = {line.split()[-1] for line in readelf("--syms", library).split("\n") if line.split()}
+    if "gcp_pools_create" not in symbols:
+        yield "has no symbols to look at"
+    for name in sorted(tests_only & symbols):
+        yield "has %s, which only tests call" % name
 
 
 def check_inert(library):

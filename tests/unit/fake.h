@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "../../pool/check/check.h"
 #include "../../pool/pool.h"
 #include "../../capture/capture.h"
 

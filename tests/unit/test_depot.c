@@ -257,8 +257,22 @@ static struct {
 static _Atomic int wrong;
 static _Atomic int owner_turns;
 static atomic_bool remote_locks_over;
+static struct gcp_mutex registry;
 
-/* Whoever comes in between finds the two unequal. */
+/* Remote threads exclude each other by the registry's lock. */
+static void remote_lock(struct gcp_owner *owner)
+{
+	gcp_mutex_lock(&registry);
+	gcp_remote_lock(owner);
+}
+
+static void remote_unlock(struct gcp_owner *owner)
+{
+	gcp_remote_unlock(owner);
+	gcp_mutex_unlock(&registry);
+}
+
+/* A thread that comes in between finds the two unequal. */
 static void step(int *a, int *b, int turn)
 {
 	++*a;
@@ -272,11 +286,11 @@ static void *lock_remotely(void *arg)
 	(void)arg;
 	/* Both must have had their share: on a busy machine one may begin late. */
 	for (int turn = 0; turn < TURNS || atomic_load(&owner_turns) < TURNS; turn++) {
-		gcp_remote_lock(&own);
+		remote_lock(&own);
 		if (owners.a != owners.b)
 			atomic_fetch_add(&wrong, 1);
 		step(&remotes.a, &remotes.b, turn);
-		gcp_remote_unlock(&own);
+		remote_unlock(&own);
 	}
 	atomic_store(&remote_locks_over, true);
 	return NULL;
@@ -288,6 +302,7 @@ static void owner_and_remote_thread_exclude_each_other(void **state)
 
 	(void)state;
 	gcp_owner_lock_init(&own);
+	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
 	atomic_store(&wrong, 0);
 	pthread_create(&thread, NULL, lock_remotely, NULL);
 	for (int turn = 0; !atomic_load(&remote_locks_over); turn++) {
@@ -309,9 +324,9 @@ static void *come_as_remote_thread(void *arg)
 {
 	(void)arg;
 	atomic_store(&stage, 1);
-	gcp_remote_lock(&own);
+	remote_lock(&own);
 	atomic_store(&stage, 2);
-	gcp_remote_unlock(&own);
+	remote_unlock(&own);
 	return NULL;
 }
 
@@ -346,6 +361,7 @@ static void a_remote_thread_waits_for_the_owner(void **state)
 {
 	(void)state;
 	gcp_owner_lock_init(&own);
+	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
 	gcp_owner_lock(&own);
 	must_stay_outside(come_as_remote_thread, gcp_owner_unlock);
 }
@@ -354,8 +370,9 @@ static void the_owner_waits_for_a_remote_thread(void **state)
 {
 	(void)state;
 	gcp_owner_lock_init(&own);
-	gcp_remote_lock(&own);
-	must_stay_outside(come_as_owner, gcp_remote_unlock);
+	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
+	remote_lock(&own);
+	must_stay_outside(come_as_owner, remote_unlock);
 }
 
 static void *spin_about(void *arg)

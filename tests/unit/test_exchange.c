@@ -103,9 +103,9 @@ static void a_free_counted_before_its_allocation_shows_no_huge_number(void **sta
 	must_free(pools, must_alloc(pool, BYTES));
 	for (int i = 0; i < 2; i++) {
 		gcp_stats_delta_count(&delta, i == 0 ? -1 : 1, BYTES, BYTES);
-		pthread_mutex_lock(&pool->lock);
+		gcp_mutex_lock(&pool->lock);
 		gcp_stats_merge(pool, &delta);
-		pthread_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pool->lock);
 		assert_int_equal(must_stats(pools).allocation.current, 0);
 		assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
 		assert_int_equal(gcp_pools_reclaimable(pools, 0),

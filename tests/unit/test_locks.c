@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_locks.c - owner and remote thread of a cache, each as fast as he can, on two
- * processors. What keeps them apart is one barrier that the remote thread has the
- * kernel set in the owner's name (pool/lock.c): without it the owner's word that he is
- * inside can still be on its way when the remote thread looks.
+ * test_locks.c - the ranks of locks; and owner and remote thread of a cache, each as
+ * fast as it can, on two processors. What keeps these apart is one barrier that the
+ * remote thread has the kernel set in the owner's name (pool/lock.c): without it the
+ * owner's word that it is inside can still be on its way when the remote thread looks.
  *
  *   test_locks [FROM ROUNDS]: so many rounds; where the two threads seldom run at the
  *   same moment, many are needed to see that the barrier is missing
@@ -13,8 +13,13 @@
 #include "../../pool/pool_types.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { ROUND_MS = 200, MEETINGS = 20000 };
 
@@ -49,7 +54,10 @@ static unsigned long lock_remotely(void)
 {
 	unsigned long remote_locks = 0, last = 0, meetings = 0;
 	long end = now_ms() + ROUND_MS;
+	struct gcp_mutex registry;
 
+	gcp_mutex_init(&registry, GCP_RANK_REGISTRY);
+	gcp_mutex_lock(&registry);
 	while (meetings < MEETINGS && (remote_locks % 64 != 0 || now_ms() < end)) {
 		gcp_remote_lock(&own);
 		meetings += sum != last;
@@ -57,6 +65,7 @@ static unsigned long lock_remotely(void)
 		gcp_remote_unlock(&own);
 		remote_locks++;
 	}
+	gcp_mutex_unlock(&registry);
 	return remote_locks;
 }
 
@@ -78,9 +87,101 @@ static void a_remote_thread_sees_an_owner_who_has_just_come(void **state)
 	}
 }
 
+/* --- ranks ---------------------------------------------------------------------- */
+
+#ifndef NDEBUG
+
+static struct gcp_mutex pool_lock, fence_lock;
+
+static void in_order(void)
+{
+	gcp_mutex_lock(&pool_lock);
+	gcp_mutex_lock(&fence_lock);
+	gcp_assert_held(GCP_RANK_POOL);
+	gcp_mutex_unlock(&pool_lock);
+	gcp_assert_held(GCP_RANK_FENCE);
+	gcp_mutex_unlock(&fence_lock);
+	gcp_mutex_lock(&pool_lock);
+}
+
+static void out_of_order(void)
+{
+	gcp_mutex_lock(&fence_lock);
+	gcp_mutex_lock(&pool_lock);
+}
+
+static void two_of_a_rank(void)
+{
+	struct gcp_mutex other;
+
+	gcp_mutex_init(&other, GCP_RANK_POOL);
+	gcp_mutex_lock(&pool_lock);
+	gcp_mutex_lock(&other);
+}
+
+static void without_the_lock(void)
+{
+	gcp_mutex_lock(&fence_lock);
+	gcp_assert_held(GCP_RANK_POOL);
+}
+
+static void unlocked_by_another(void)
+{
+	gcp_mutex_unlock(&pool_lock);
+}
+
+static void remote_without_registry(void)
+{
+	gcp_owner_lock_init(&own);
+	gcp_remote_lock(&own);
+}
+
+static void remote_under_the_pool(void)
+{
+	in_order();
+	gcp_rank_take(GCP_RANK_CACHE);
+}
+
+/* The signal that ends a process which does so; 0: none. */
+static int signal_of(void (*locks)(void))
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		const struct rlimit none = {0, 0};
+
+		setrlimit(RLIMIT_CORE, &none);
+		fclose(stderr);
+		locks();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void locks_are_taken_in_the_order_of_ranks(void **state)
+{
+	(void)state;
+	gcp_mutex_init(&pool_lock, GCP_RANK_POOL);
+	gcp_mutex_init(&fence_lock, GCP_RANK_FENCE);
+	assert_int_equal(signal_of(in_order), 0);
+	assert_int_equal(signal_of(out_of_order), SIGABRT);
+	assert_int_equal(signal_of(two_of_a_rank), SIGABRT);
+	assert_int_equal(signal_of(without_the_lock), SIGABRT);
+	assert_int_equal(signal_of(unlocked_by_another), SIGABRT);
+	assert_int_equal(signal_of(remote_without_registry), SIGABRT);
+	assert_int_equal(signal_of(remote_under_the_pool), SIGABRT);
+}
+
+#endif
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+#ifndef NDEBUG
+	    cmocka_unit_test(locks_are_taken_in_the_order_of_ranks),
+#endif
 	    cmocka_unit_test(a_remote_thread_sees_an_owner_who_has_just_come),
 	};
 

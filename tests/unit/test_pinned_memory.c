@@ -128,7 +128,7 @@ static void a_fence_is_not_used_again_while_somebody_waits_for_it(void **state)
 	give(blocks[1]); /* waits for the oldest */
 	assert_null(fake_pinned.waiting);
 	int spare = 0;
-	for (struct gcp_pinned_fence *fence = pools->pinned->timeline.spare;
+	for (struct gcp_fence *fence = pools->pinned->timeline.spare;
 	     fence && spare < 10; fence = fence->next)
 		spare++;
 	if (spare == 10) /* round and round: nobody could end */
@@ -364,7 +364,7 @@ static void memory_of_a_context_that_may_be_ending_is_left_alone(void **state)
 /* More epochs than the queue holds, of a device that gets nothing done. */
 static void a_full_queue_of_fences_makes_room(void **state)
 {
-	enum { FREES = 3 * GCP_PINNED_QUEUE };
+	enum { FREES = 3 * GCP_FENCE_QUEUE };
 	struct gcp_config config = configured();
 	static void *blocks[FREES];
 

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * check.c - checks the invariants that pool_types.h numbers. See check.h.
+ *
+ * Each check gives NULL or a sentence that names what is broken. Takes the
+ * locks itself; while threads allocate and free, only C1 and the lists are
+ * meaningful at any moment, so tests call it when they are at rest.
+ */
+#include "../cache.h"
+#include "../vmm.h"
+#include "check.h"
+
+struct sums {
+	uint64_t used, cached, pending, listed, free, holes, unmapping;
+	uint64_t used_blocks;
+	uint64_t pending_runs; /* of pending, those of slabs: never given out */
+	uint64_t segments, unused;
+	uint64_t reserved, private;
+};
+
+static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
+{
+	switch (state) {
+	case GCP_BLOCK_USED:
+		sums->used_blocks++;
+		return &sums->used;
+	case GCP_BLOCK_CACHED:
+		return &sums->cached;
+	case GCP_BLOCK_PENDING:
+		return &sums->pending;
+	case GCP_BLOCK_LISTED:
+		return &sums->listed;
+	case GCP_BLOCK_FREE:
+		return &sums->free;
+	case GCP_BLOCK_HOLE:
+		return &sums->holes;
+	case GCP_BLOCK_UNMAPPING:
+		return &sums->unmapping;
+	case GCP_BLOCK_MOVING: /* only under vmm_lock, which the check holds */
+	case GCP_BLOCK_RELEASED:
+	case GCP_BLOCK_RUN:
+		break;
+	}
+	return NULL;
+}
+
+static bool heap_is_private(const struct gcp_block *block)
+{
+	return atomic_load(&block->segment->heap)->private;
+}
+
+static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
+			       struct sums *sums)
+{
+	enum gcp_block_state state = atomic_load(&block->state);
+	uint64_t *sum = sum_of(sums, state);
+
+	GCP_MUST(block->addr % GCP_UNIT == 0 && block->size % GCP_UNIT == 0 &&
+		     block->size > 0,
+		 "B1: a block is not a whole number of units");
+	GCP_MUST(sum, "a block is in a state that it cannot be in");
+	GCP_MUST(gcp_map_find(pool->pools->map, block->addr) == block,
+		 "B2: the map does not find a block at its address");
+	GCP_MUST(!block->upper || block->upper->addr == block->addr + block->size,
+		 "B3: neighbours do not touch");
+	GCP_MUST(!block->upper || block->upper->lower == block,
+		 "B3: a neighbour looks elsewhere");
+	if (state == GCP_BLOCK_FREE) {
+		GCP_MUST(!block->upper ||
+			     atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
+			 "B4: two free neighbours are not merged");
+		GCP_MUST(gcp_epoch_ready(pool, block->epoch),
+			 "B5: a free block is not ready");
+	}
+	*sum += block->size;
+	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
+		sums->unused += gcp_block_unused(block);
+	if (state == GCP_BLOCK_PENDING && block->size_class == GCP_CLASS_RUN)
+		sums->pending_runs += block->size;
+	return NULL;
+}
+
+static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
+			      struct sums *sums)
+{
+	uint64_t before = sums->listed, end = slab->run->addr;
+	uint32_t total = 0;
+
+	for (struct gcp_block *block = slab->first; block; block = block->upper) {
+		const char *broken = block_check(pool, block, sums);
+
+		GCP_MUST(!broken, broken);
+		GCP_MUST(block->slab == slab, "L1: a block belongs to another slab");
+		end = block->addr + block->size;
+		total++;
+	}
+	GCP_MUST(total == slab->total, "L1: a slab has lost a block");
+	GCP_MUST(sums->listed - before == slab->listed * slab->first->size,
+		 "L1: a slab miscounts its listed blocks");
+	GCP_MUST(end <= slab->run->addr + slab->run->size,
+		 "L1: a slab runs over its end");
+	/* What no block covers stays free. */
+	sums->free += slab->run->addr + slab->run->size - end;
+	return NULL;
+}
+
+static const char *hole_check(const struct gcp_block *hole)
+{
+	const struct gcp_block *upper = hole->upper;
+
+	GCP_MUST(hole->segment->chunks, "B6: a hole in a segment that is not mapped");
+	GCP_MUST(hole->addr % GCP_CHUNK == 0 && hole->size % GCP_CHUNK == 0,
+		 "B6: a hole is not made of whole chunks");
+	GCP_MUST(!upper || atomic_load(&upper->state) != GCP_BLOCK_HOLE,
+		 "B6: two holes are not merged");
+	return NULL;
+}
+
+/* Walks blocks and chunks side by side. */
+static const char *chunks_check(const struct gcp_segment *segment)
+{
+	const struct gcp_block *block = segment->first;
+
+	for (uint64_t i = 0; i < segment->size / GCP_CHUNK; i++) {
+		gcp_addr addr = segment->addr + i * GCP_CHUNK;
+
+		while (block->addr + block->size <= addr)
+			block = block->upper;
+		enum gcp_block_state state = atomic_load(&block->state);
+		GCP_MUST(state == GCP_BLOCK_UNMAPPING ||
+			     (state == GCP_BLOCK_HOLE) == (segment->chunks[i] == 0),
+			 "S3: a chunk and its handle disagree");
+		GCP_MUST(segment->chunks[i] != GCP_CHUNK_MOVED ||
+			     state == GCP_BLOCK_UNMAPPING,
+			 "S3: a chunk has left, and its block has not");
+	}
+	return NULL;
+}
+
+static const char *segment_check(struct gcp_pool *pool, struct gcp_segment *segment,
+				 struct sums *sums)
+{
+	uint64_t at = segment->addr, unmapped = sums->holes + sums->unmapping;
+
+	for (struct gcp_block *block = segment->first; block; block = block->upper) {
+		const char *broken;
+
+		GCP_MUST(block->addr == at, "S1: blocks do not cover their segment");
+		GCP_MUST(block->segment == segment,
+			 "S1: a block names another segment");
+		at += block->size;
+		if (atomic_load(&block->state) == GCP_BLOCK_RUN)
+			broken = slab_check(pool, block->slab, sums);
+		else
+			broken = block_check(pool, block, sums);
+		GCP_MUST(!broken, broken);
+		if (atomic_load(&block->state) == GCP_BLOCK_HOLE)
+			broken = hole_check(block);
+		GCP_MUST(!broken, broken);
+	}
+	GCP_MUST(at == segment->addr + segment->size,
+		 "S1: blocks do not fill their segment");
+	GCP_MUST(segment->mapped ==
+		     segment->size - (sums->holes + sums->unmapping - unmapped),
+		 "S2: mapped bytes are miscounted");
+	return segment->chunks ? chunks_check(segment) : NULL;
+}
+
+static bool stands_before(const struct gcp_block *a, const struct gcp_block *b)
+{
+	if (a->segment != b->segment)
+		return a->segment->number < b->segment->number;
+	return a->addr < b->addr;
+}
+
+/* B7, and the order: false if not. *before: the block before this subtree. */
+static bool tree_is_sound(const struct gcp_block *block,
+			  const struct gcp_block **before, uint64_t *largest)
+{
+	uint64_t below = block ? block->size : 0;
+
+	if (!block)
+		return true;
+	if (!tree_is_sound(RB_LEFT(block, node), before, &below) ||
+	    (*before && !stands_before(*before, block)))
+		return false;
+	*before = block;
+	if (!tree_is_sound(RB_RIGHT(block, node), before, &below))
+		return false;
+	if (*largest < below)
+		*largest = below;
+	return block->largest == below;
+}
+
+static const char *trees_check(const struct gcp_heap *heap)
+{
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		const struct gcp_block *before = NULL;
+		uint64_t largest = 0;
+
+		GCP_MUST(tree_is_sound(RB_ROOT(&heap->free[kind]), &before, &largest),
+			 "B7: a tree of free blocks does not know the largest, or its "
+			 "order");
+	}
+	return NULL;
+}
+
+static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
+			      struct sums *total)
+{
+	struct gcp_segment *segment;
+	struct gcp_block *block;
+	struct sums sums = {0};
+	uint64_t reserved = 0, waiting = 0, holes = 0, unmapping = 0;
+
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		const char *broken = segment_check(pool, segment, &sums);
+
+		GCP_MUST(!broken, broken);
+		GCP_MUST(atomic_load(&segment->heap) == heap,
+			 "H1: a segment names another heap");
+		reserved += segment->mapped;
+		total->segments++;
+	}
+	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
+	const char *broken = trees_check(heap);
+	GCP_MUST(!broken, broken);
+	GCP_MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
+		     reserved,
+		 "H2: bytes are lost or counted twice");
+	TAILQ_FOREACH (block, &heap->holes, link)
+		holes += block->size;
+	GCP_MUST(holes == sums.holes, "B6: a hole is in no list");
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		unmapping += block->size;
+	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");
+	TAILQ_FOREACH (block, &heap->pending, link) {
+		struct gcp_block *next = TAILQ_NEXT(block, link);
+
+		GCP_MUST(!next || next->epoch >= block->epoch,
+			 "H3: a younger epoch stands before an older one");
+		waiting += block->size;
+	}
+	GCP_MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
+	GCP_MUST(!heap->private || heap->used_bytes == sums.used,
+		 "a private heap miscounts what the program holds");
+	total->unused += sums.unused;
+	total->reserved += reserved;
+	total->private += heap->private ? reserved : 0;
+	total->pending += sums.pending;
+	total->pending_runs += sums.pending_runs;
+	total->used += sums.used;
+	total->used_blocks += sums.used_blocks;
+	total->cached += sums.cached;
+	return NULL;
+}
+
+const char *gcp_timeline_check(struct gcp_timeline *timeline)
+{
+	uint64_t completed = atomic_load(&timeline->completed),
+		 ready = atomic_load(&timeline->ready);
+	uint64_t last = completed, bytes = 0;
+
+	GCP_MUST(completed <= ready, "F1: a completed epoch is not ready");
+	GCP_MUST(ready < atomic_load(&timeline->open), "F1: the open epoch is ready");
+	for (uint32_t i = 0; i < timeline->count; i++) {
+		GCP_MUST(gcp_timeline_at(timeline, i)->epoch > last,
+			 "F2: closed epochs are out of order");
+		last = gcp_timeline_at(timeline, i)->epoch;
+		bytes += gcp_timeline_at(timeline, i)->bytes;
+	}
+	GCP_MUST(last < atomic_load(&timeline->open), "F2: the open epoch is closed");
+	GCP_MUST(bytes == timeline->pending_bytes,
+		 "F3: bytes of closed epochs are miscounted");
+	return NULL;
+}
+
+/* Adds up a chain; false: it is not `count` blocks long. */
+static bool chain_bytes(const struct gcp_block *block, uint32_t count, int64_t *bytes)
+{
+	for (; block && count > 0; block = block->next, count--)
+		*bytes += (int64_t)block->size;
+	return !block && count == 0;
+}
+
+static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
+{
+	int64_t found = 0;
+
+	for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
+		const struct gcp_block *first = pool->depots[i].first;
+
+		for (; first; first = first->batch.next)
+			GCP_MUST(chain_bytes(first, first->batch.count, &found),
+				 "C2: a batch is not as long as it says");
+	}
+	GCP_MUST(found == atomic_load(&pool->depot_bytes),
+		 "a pool miscounts the bytes in its depots");
+	*bytes += (uint64_t)found;
+	return NULL;
+}
+
+static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
+{
+	struct gcp_cache *cache;
+
+	*ret_bytes = 0;
+	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
+		int64_t bytes = 0;
+
+		if (cache->pool != pool)
+			continue;
+		for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
+			const struct gcp_magazine *magazine = &cache->magazines[i];
+
+			GCP_MUST(chain_bytes(magazine->loaded, magazine->loaded_count,
+					     &bytes) &&
+				     chain_bytes(magazine->previous,
+						 magazine->previous_count, &bytes),
+				 "C2: a magazine miscounts its blocks");
+		}
+		GCP_MUST(bytes ==
+			     cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
+			 "C1: a cache miscounts its bytes");
+		for (int i = 0; i < GCP_STATS_LEVELS; i++)
+			GCP_MUST(cache->delta.net[i] <= cache->delta.high[i],
+				 "T1: a thread has missed a peak");
+		*ret_bytes += (uint64_t)bytes;
+	}
+	return depots_check(pool, ret_bytes);
+}
+
+/* The statistics against what is there; held: used, cached or pending. */
+static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
+{
+	const struct gcp_stats *stats = &pool->stats;
+	uint64_t held = sums->used + sums->cached + sums->pending;
+
+	GCP_MUST(stats->allocated_bytes.current == sums->used,
+		 "allocated_bytes is not what the program holds");
+	GCP_MUST(stats->allocation.current == sums->used_blocks,
+		 "allocation is not the number of blocks that the program holds");
+	GCP_MUST(stats->active_bytes.current == held - sums->pending_runs,
+		 "active_bytes is not what is held or waits for its epoch");
+	GCP_MUST(stats->segment.current == sums->segments, "segments are miscounted");
+	GCP_MUST(stats->reserved_bytes.current == sums->reserved,
+		 "reserved_bytes is not the size of all segments");
+	GCP_MUST(stats->private_bytes.current == sums->private,
+		 "private_bytes is not the size of private segments");
+	GCP_MUST(pool->unused_bytes == sums->unused, "unused segments are miscounted");
+	return NULL;
+}
+
+static const char *pool_check(struct gcp_pool *pool)
+{
+	struct gcp_heap *heap;
+	struct sums sums = {0};
+	uint64_t cached;
+	const char *broken = heap_check(pool, &pool->common, &sums);
+
+	GCP_MUST(!broken, broken);
+	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
+		broken = heap_check(pool, heap, &sums);
+		GCP_MUST(!broken, broken);
+	}
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	broken = gcp_timeline_check(&pool->timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	GCP_MUST(!broken, broken);
+	broken = caches_check(pool, &cached);
+	GCP_MUST(!broken, broken);
+	GCP_MUST(cached == sums.cached, "C1: cached blocks are in no cache");
+	return stats_check(pool, &sums);
+}
+
+const char *gcp_pools_check(struct gcp_pools *pools)
+{
+	const char *broken = NULL;
+
+	for (struct gcp_pool *pool = pools->first; pool && !broken; pool = pool->next) {
+		(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
+		gcp_mutex_lock(&pools->vmm_lock);
+		gcp_mutex_lock(&pools->registry_lock);
+		gcp_mutex_lock(&pool->lock);
+		broken = pool_check(pool);
+		gcp_mutex_unlock(&pool->lock);
+		gcp_mutex_unlock(&pools->registry_lock);
+		gcp_mutex_unlock(&pools->vmm_lock);
+	}
+	return broken ? broken : gcp_pinned_check(pools);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * destroy.c - takes pools down, for tests: see check.h. The library itself never
+ * destroys its pools.
+ */
+#include "../cache.h"
+#include "../pinned_types.h"
+#include "../vmm.h"
+#include "check.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static void timeline_destroy(struct gcp_timeline *timeline,
+			     void (*destroy)(void *handle))
+{
+	gcp_mutex_lock(&timeline->pools->fence_lock);
+	for (uint32_t i = 0; i < timeline->count; i++)
+		destroy(gcp_timeline_at(timeline, i)->fence->handle);
+	for (struct gcp_fence *fence = timeline->spare; fence; fence = fence->next)
+		destroy(fence->handle);
+	gcp_mutex_unlock(&timeline->pools->fence_lock);
+}
+
+static void bucket_free_all(struct gcp_pinned_bucket *bucket, void *arg)
+{
+	struct gcp_pool *pool = bucket->arena->pool;
+	struct gcp_pinned_block *block;
+
+	(void)arg;
+	TAILQ_FOREACH (block, &bucket->blocks, all)
+		if (pool->live)
+			(void)pool->pools->driver.host_free(pool->ctx, block->p);
+}
+
+static void pinned_destroy(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+
+	if (!pinned)
+		return;
+	gcp_pinned_buckets_for_each(pools, bucket_free_all, NULL);
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		struct gcp_pinned_arena *arena = pool->pinned_arenas, *next;
+
+		for (; arena; arena = next) {
+			next = arena->next;
+			munmap(arena, arena->map_bytes);
+		}
+	}
+	timeline_destroy(&pinned->timeline, pools->driver.fence_all_destroy);
+	gcp_map_destroy(pinned->map);
+	munmap(pinned, sizeof(*pinned));
+	pools->pinned = NULL;
+}
+
+static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
+{
+	struct gcp_segment *segment, *next;
+
+	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
+	{
+		RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+		if (segment->chunks)
+			TAILQ_INSERT_TAIL(&pool->orphans, segment, link);
+		else if (pool->live)
+			(void)pools->driver.mem_free(pool->ctx, segment->addr);
+	}
+	gcp_mutex_lock(&pools->vmm_lock);
+	gcp_vmm_release_orphans(pool);
+	gcp_mutex_unlock(&pools->vmm_lock);
+	timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
+	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
+	munmap(pool->common.classes,
+	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *
+		   sizeof(struct gcp_class_list));
+	munmap(pool, sizeof(*pool));
+}
+
+void gcp_pools_destroy(struct gcp_pools *pools)
+{
+	struct gcp_pool *pool, *next;
+	struct gcp_cache *cache;
+
+	if (!pools)
+		return;
+	while ((cache = TAILQ_FIRST(&pools->caches))) {
+		TAILQ_REMOVE(&pools->caches, cache, link);
+		free(cache);
+	}
+	pinned_destroy(pools);
+	for (pool = pools->first; pool; pool = next) {
+		next = pool->next;
+		pool_destroy(pools, pool);
+	}
+	gcp_classes_destroy(&pools->classes);
+	gcp_map_destroy(pools->map);
+	munmap(pools, sizeof(*pools));
+}
