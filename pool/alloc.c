@@ -93,7 +93,7 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	gcp_heap_put(&pool->common, block);
 	bool due = gcp_consolidation_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
-	return gcp_timeline_fill_large(pool, size) || due;
+	return gcp_timeline_fill(pool, (int64_t)size) || due;
 }
 
 static void count_deferred_free(struct gcp_pool *pool)

@@ -348,7 +348,7 @@ uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *requ
 	 * that changes its sizes: it would not use the others before its cache is
 	 * full and goes to the heap. */
 	if (!gcp_depot_is_open(pool) ||
-	    (atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) == 0 &&
+	    (gcp_window_scale(pool) == 0 &&
 	     request->size_class >= pool->pools->classes.slab_count))
 		return 1;
 	gcp_owner_lock(&cache->own);
@@ -479,7 +479,7 @@ bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 		return threads >= FLUSH_THREADS &&
 		       reserved >=
 			   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
-	return atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) == 0 ||
+	return gcp_window_scale(pool) == 0 ||
 	       reserved >=
 		   atomic_load_explicit(&pool->flush_scaled_at, memory_order_relaxed);
 }

@@ -40,7 +40,7 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
 	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
-	       atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) > 0;
+	       gcp_window_scale(pool) > 0;
 }
 
 static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
@@ -50,7 +50,7 @@ static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
 	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
 	uint64_t most = window.bytes / WINDOW_PART;
 
-	if (atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) > 0)
+	if (gcp_window_scale(pool) > 0)
 		most = window.bytes > reserved / CHURN_SCALE_PART
 			   ? window.bytes
 			   : reserved / CHURN_SCALE_PART;

@@ -269,20 +269,10 @@ struct gcp_pool {
 	_Atomic uint64_t flush_at, flush_scaled_at; /* bytes reserved: cache.c */
 	struct gcp_pool *_Atomic next;              /* pools->first; never removed */
 	_Atomic bool live;
-	_Atomic uint32_t barrier_scale; /* times the window was doubled: window.c;
-					 * written under fence_lock */
-	uint64_t barrier_ns; /* when the latest barrier was set; fence_lock */
-	_Atomic uint32_t
-	    churn_scale;      /* times the window was doubled for threads under high
-			       * churn: window.c; written under fence_lock */
-	_Atomic bool starved; /* a thread wanted the epoch that was closed last */
-	uint64_t scaled_completed; /* epochs, when last doubled; fence_lock */
-	uint32_t costly_epochs;    /* in a row; fence_lock */
-	uint64_t closed_ns,
-	    closed_overhead_ns; /* when the latest epoch was closed, and what
-				 * fences had cost by then; fence_lock */
-	_Atomic bool detaching; /* gcp_pool_detach waits until there are no */
-	_Atomic uint32_t pins;  /* users on their own account */
+	struct gcp_limits limits;     /* window.c */
+	struct gcp_pressure pressure; /* the same */
+	_Atomic bool detaching;       /* gcp_pool_detach waits until there are no */
+	_Atomic uint32_t pins;        /* users on their own account */
 	_Atomic uint64_t calls[24][GCP_COSTS]; /* driver calls: GCP_DRIVER_CALLS */
 	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
@@ -392,8 +382,6 @@ static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open epoch. True: it should be closed. */
 bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes);
-/* The same for one large block. */
-bool gcp_timeline_fill_large(struct gcp_pool *pool, uint64_t size);
 /* Closes the open epoch, unless a capture forbids it, another thread closes one just
  * now, or it is not `epoch` any more. Only inside a free. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);

@@ -106,7 +106,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->orphans);
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
-	pool->scaled_completed = GCP_EPOCH_FIRST;
+	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
 	gcp_consolidation_reset(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
@@ -164,6 +164,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		atomic_store_explicit(&pools->first, pool, memory_order_release);
 	}
 	atomic_store(&pool->live, true);
+	gcp_windows_update(pools);
 	*ret_pool = pool;
 	return 0;
 }
@@ -282,6 +283,7 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store(&pool->live, false);
 	atomic_store(&pool->detaching, false);
+	gcp_windows_update(pool->pools);
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(pool);
 	gcp_pinned_reset(pool);
