@@ -140,14 +140,13 @@ void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 
 static void load_previous(struct gcp_magazine *magazine)
 {
-	uint16_t batch = magazine->batch, misses = magazine->misses;
+	uint16_t batch = magazine->batch;
 	struct gcp_block *previous = magazine->previous,
 			 **last = magazine->previous_last;
 	uint16_t count = magazine->previous_count;
 
 	magazine_init(magazine);
 	magazine->limit = magazine->batch = batch;
-	magazine->misses = misses;
 	if (!previous)
 		return;
 	magazine->loaded = previous;
@@ -176,7 +175,6 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 		loaded_drain(cache, magazine, chain);
 		load_previous(magazine);
 		loaded_drain(cache, magazine, chain);
-		magazine->misses = 0;
 	}
 }
 
@@ -334,52 +332,6 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
 	if (blocks > most)
 		blocks = (uint32_t)most;
 	return blocks ? blocks : 1;
-}
-
-uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request)
-{
-	enum { STOCK_BYTES = 4 << 20, STOCK_BLOCKS = 16, MISSES_FIRST = 4 };
-	struct gcp_magazine *magazine = &cache->magazines[request->size_class];
-	struct gcp_pool *pool = cache->pool;
-	uint32_t blocks;
-
-	/* Where no thread is under high churn they come one at a time, but for those of
-	 * a slab: the heap keeps what is free in one piece. So they do for a thread
-	 * that changes its sizes: it would not use the others before its cache is
-	 * full and goes to the heap. */
-	if (!gcp_depot_is_open(pool) ||
-	    (gcp_window_scale(pool) == 0 &&
-	     request->size_class >= pool->pools->classes.slab_count))
-		return 1;
-	gcp_owner_lock(&cache->own);
-	bool seldom = magazine->misses < MISSES_FIRST;
-	magazine->misses += seldom;
-	gcp_owner_unlock(&cache->own);
-	if (seldom)
-		return 1;
-	blocks = gcp_cache_batch(cache, request->size);
-	if (blocks > STOCK_BLOCKS)
-		blocks = STOCK_BLOCKS;
-	if (blocks > STOCK_BYTES / request->size)
-		blocks = (uint32_t)(STOCK_BYTES / request->size);
-	return blocks ? blocks : 1;
-}
-
-void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain)
-{
-	struct gcp_magazine *magazine;
-
-	if (!chain->first)
-		return;
-	magazine = &cache->magazines[chain->first->size_class];
-	gcp_owner_lock(&cache->own);
-	held_add(cache, (int64_t)(chain->count * chain->first->size));
-	*chain->last = magazine->loaded;
-	if (!magazine->loaded)
-		magazine->loaded_last = chain->last;
-	magazine->loaded = chain->first;
-	magazine->loaded_count += (uint16_t)chain->count;
-	gcp_owner_unlock(&cache->own);
 }
 
 /* --- for others ------------------------------------------------------------------- */

@@ -30,11 +30,10 @@ struct gcp_magazine {
 	struct gcp_block *previous; /* put onto */
 	struct gcp_block **previous_last;
 	uint16_t loaded_count, previous_count;
-	uint16_t limit;  /* of previous_count: then gcp_cache_put_slow looks */
-	uint16_t batch;  /* so many are left for others at once, or 0 */
-	uint16_t seen;   /* loaded_count when that was done last; UINT16_MAX: some
-			  * were wanted since */
-	uint16_t misses; /* times the heap was asked since the cache was emptied */
+	uint16_t limit; /* of previous_count: then gcp_cache_put_slow looks */
+	uint16_t batch; /* so many are left for others at once, or 0 */
+	uint16_t seen;  /* loaded_count when that was done last; UINT16_MAX: some
+			 * were wanted since */
 };
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
@@ -76,11 +75,6 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 /* So many blocks of one class are a batch, as many as may wait in the cache for the
  * device: half of what it holds at most. */
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
-/* Adds CACHED blocks of one class, which are ready: the next to be taken. */
-void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain);
-/* How many blocks of a class it pays to take from the heap at once; they are the
- * cache's batch, or fewer. */
-uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
 void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);

@@ -51,37 +51,12 @@ static void count_taken(const struct gcp_request *request, struct gcp_block *blo
 	gcp_stats_merge(heap->pool, &heap->pool->delta);
 }
 
-/* What the heap has ready of the same class, for the next allocations of the thread:
- * where many threads want its lock, each should want it rarely. pool->lock is held. */
-static void take_stock(const struct gcp_request *request, uint32_t wanted,
-		       struct gcp_chain *chain)
-{
-	while (chain->count + 1 < wanted) {
-		struct gcp_block *block =
-		    gcp_heap_take(request->heap, request->size, request->size_class);
-
-		if (!block)
-			return;
-		if (block->size_class != request->size_class) { /* could not be cut */
-			gcp_heap_put(request->heap, block);
-			return;
-		}
-		gcp_block_set_state(block, GCP_BLOCK_CACHED);
-		block->next = NULL;
-		gcp_chain_append(chain, block, &block->next, 1);
-	}
-}
-
 static struct gcp_block *take_from_heap(const struct gcp_request *request, bool hit)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	struct gcp_cache *cache = gcp_request_cache(request);
-	uint32_t wanted = cache ? gcp_cache_wants(cache, request) : 1;
-	struct gcp_chain stock;
 	struct gcp_stats_delta counted;
 	struct gcp_block *block;
 
-	gcp_chain_init(&stock);
 	gcp_cache_take_stats(pool, &counted);
 	gcp_mutex_lock(&pool->lock);
 	gcp_stats_merge(pool, &counted);
@@ -91,13 +66,9 @@ static struct gcp_block *take_from_heap(const struct gcp_request *request, bool 
 			   request_run(request)))
 		block =
 		    gcp_heap_take(request->heap, request->size, request->size_class);
-	if (block) {
+	if (block)
 		count_taken(request, block, hit);
-		take_stock(request, wanted, &stock);
-	}
 	gcp_mutex_unlock(&pool->lock);
-	if (cache)
-		gcp_cache_stock(cache, &stock);
 	return block;
 }
 
