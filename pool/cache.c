@@ -19,12 +19,9 @@
 
 enum {
 	BATCH_MAX = 1 << 14,
-	/* All caches are emptied before the pool grows for small blocks, if there
-	 * are so many threads; and again when it has grown by so much, or at once if
-	 * so much was in them. */
-	FLUSH_THREADS = 16,
+	/* All caches are emptied when the pool has grown by so much since. */
 	FLUSH_GROWTH = 64 << 20,
-	FLUSH_WORTH = 32 << 20,
+	FLUSH_GROWTH_PART = 8, /* or by this part */
 };
 
 __thread struct gcp_tls gcp_tls
@@ -379,10 +376,8 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 	gcp_mutex_unlock(&cache->pool->lock);
 }
 
-/* Returns the bytes that were in them. */
-static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
+static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
-	int64_t bytes = atomic_load(&pool->depot_bytes);
 	struct gcp_cache *cache;
 
 	gcp_chain_init(chain);
@@ -390,50 +385,26 @@ static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 		if (cache->pool != pool)
 			continue;
 		cache_lock(cache);
-		bytes += cache_bytes(cache);
 		cache_drain(cache, chain);
 		cache_unlock(cache);
 	}
 	gcp_depot_drain(pool, chain);
-	return bytes;
-}
-
-/* What the pool may grow by before caches are emptied again: `flushed` bytes were in
- * them this time. */
-static void flush_later(struct gcp_pool *pool, int64_t flushed)
-{
-	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint64_t later = at + (at / 8 > FLUSH_GROWTH ? at / 8 : FLUSH_GROWTH);
-
-	atomic_store_explicit(&pool->flush_at, flushed < FLUSH_WORTH ? later : at,
-			      memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_scaled_at, later, memory_order_relaxed);
 }
 
 void gcp_caches_flush_soon(struct gcp_pool *pool)
 {
 	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_scaled_at, 0, memory_order_relaxed);
 }
 
-/* For a few small blocks that is too expensive, and few threads have no more of them.
- * But many that are idle must not keep much from those that work. Threads under high
- * churn would take from each other again and again what each needs: the pool may grow.
- */
+/* Small blocks are no reason to empty all caches, and under high churn threads would
+ * take from each other again and again what each needs. But many idle threads must not
+ * keep much from those that work: once the pool has grown by so much it is time. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 {
-	uint64_t reserved =
-	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint32_t threads =
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-
-	if (kind == GCP_KIND_SLAB)
-		return threads >= FLUSH_THREADS &&
-		       reserved >=
-			   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
-	return gcp_window_scale(pool) == 0 ||
-	       reserved >=
-		   atomic_load_explicit(&pool->flush_scaled_at, memory_order_relaxed);
+	if (kind != GCP_KIND_SLAB && gcp_window_scale(pool) == 0)
+		return true;
+	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
+	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
 }
 
 void gcp_caches_flush(struct gcp_pool *pool)
@@ -441,9 +412,13 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	struct gcp_chain chain;
 
 	gcp_mutex_lock(&pool->pools->registry_lock);
-	int64_t flushed = caches_drain(pool, &chain);
+	caches_drain(pool, &chain);
 	chain_to_heap(pool, &chain);
-	flush_later(pool, flushed);
+	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+	uint64_t more = at / FLUSH_GROWTH_PART;
+	atomic_store_explicit(&pool->flush_at,
+			      at + (more > FLUSH_GROWTH ? more : FLUSH_GROWTH),
+			      memory_order_relaxed);
 	gcp_mutex_unlock(&pool->pools->registry_lock);
 }
 
@@ -454,7 +429,7 @@ void gcp_caches_reset(struct gcp_pool *pool)
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
 
-	(void)caches_drain(pool, &chain);
+	caches_drain(pool, &chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);

@@ -196,21 +196,18 @@ int gcp_pool_consolidate(struct gcp_pool *pool)
 	return result;
 }
 
-/* How much of what is owed should come again: what was busy at most, and some more
- * for what lies between blocks. pool->lock is held. */
+/* How much of what is owed should come again: no more than was ever busy at once, and
+ * some more for what lies between blocks. pool->lock is held. */
 static uint64_t still_wanted(const struct gcp_pool *pool)
 {
-	const struct gcp_consolidation *consolidation = &pool->consolidation;
 	uint64_t reserved = pool->stats.reserved_bytes.current;
-	uint64_t busy = consolidation->busy_peak > consolidation->busy_peak_before
-			    ? consolidation->busy_peak
-			    : consolidation->busy_peak_before;
+	uint64_t busy = pool->stats.active_bytes.peak,
+		 owed = pool->consolidation.owed_bytes;
 
 	busy += busy / BETWEEN_SHARE;
-	if (busy <= reserved)
-		return 0;
-	return busy - reserved < consolidation->owed_bytes ? busy - reserved
-							   : consolidation->owed_bytes;
+	if (busy < reserved + owed)
+		owed = busy > reserved ? busy - reserved : 0;
+	return owed;
 }
 
 uint64_t gcp_consolidation_on_miss(struct gcp_pool *pool, uint64_t bytes)
@@ -228,18 +225,14 @@ uint64_t gcp_consolidation_on_miss(struct gcp_pool *pool, uint64_t bytes)
 	consolidation->owed_bytes = wanted > most ? wanted - most : 0;
 	if (wanted > most)
 		wanted = most;
-	if (consolidation->owed_bytes == 0) {
-		consolidation->busy_peak_before = consolidation->busy_peak;
-		consolidation->busy_peak = pool->stats.active_bytes.current;
+	if (consolidation->owed_bytes == 0)
 		scattered_set(pool, false);
-	}
 	/* A device may be filled with blocks of one size: none is lost. */
 	return wanted > bytes ? wanted / bytes * bytes : bytes;
 }
 
 void gcp_consolidation_reset(struct gcp_pool *pool)
 {
-	pool->consolidation.owed_bytes = pool->consolidation.busy_peak =
-	    pool->consolidation.busy_peak_before = 0;
+	pool->consolidation.owed_bytes = 0;
 	scattered_set(pool, false);
 }

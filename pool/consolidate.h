@@ -12,18 +12,16 @@
 
 /* All fields but the flags: pool->lock. */
 struct gcp_consolidation {
-	_Atomic bool scattered;    /* an allocation missed: consolidation may help */
-	_Atomic bool under_way;    /* a thread is at it */
-	uint32_t epochs;           /* closed since the latest miss */
-	uint64_t freed_bytes;      /* in large blocks, since it looked last */
-	uint32_t idle_segments;    /* segments, none for slabs, that hold no block */
-	uint64_t idle_bytes;       /* in them */
-	uint64_t owed_bytes;       /* given back, to come again as one segment */
-	uint64_t busy_peak;        /* highest active_bytes of this round, */
-	uint64_t busy_peak_before; /* and of the round before */
-	uint64_t flush_below;      /* used bytes below which caches are emptied */
-	uint64_t looked_ns;        /* when debt_ns was last reckoned */
-	uint64_t debt_ns;          /* time that it cost and that is not saved yet */
+	_Atomic bool scattered; /* an allocation missed: consolidation may help */
+	_Atomic bool under_way; /* a thread is at it */
+	uint32_t epochs;        /* closed since the latest miss */
+	uint64_t freed_bytes;   /* in large blocks, since it looked last */
+	uint32_t idle_segments; /* segments, none for slabs, that hold no block */
+	uint64_t idle_bytes;    /* in them */
+	uint64_t owed_bytes;    /* given back, to come again as one segment */
+	uint64_t flush_below;   /* used bytes below which caches are emptied */
+	uint64_t looked_ns;     /* when debt_ns was last reckoned */
+	uint64_t debt_ns;       /* time that it cost and that is not saved yet */
 };
 
 /* A large block was freed. True: the epoch should be closed, for a look at what is

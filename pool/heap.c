@@ -268,10 +268,6 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 		return NULL;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
-	if (heap->pool->consolidation.busy_peak <
-	    heap->pool->stats.active_bytes.current)
-		heap->pool->consolidation.busy_peak =
-		    heap->pool->stats.active_bytes.current;
 	return block;
 }
 

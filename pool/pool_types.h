@@ -259,15 +259,15 @@ struct gcp_pool {
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_consolidation consolidation;
 	struct gcp_decay decay;
-	uint64_t last_segment;        /* number of the newest segment; lock */
-	_Atomic uint32_t cache_count; /* threads that cache from here */
-	_Atomic uint32_t unasked;     /* turns of asks_first in grow.c */
-	struct gcp_stats stats;       /* lock */
-	struct gcp_stats_delta delta; /* of threads without a cache; lock */
-	struct gcp_depot *depots;     /* [class] */
-	_Atomic int64_t depot_bytes;  /* in all of them */
-	_Atomic uint64_t flush_at, flush_scaled_at; /* bytes reserved: cache.c */
-	struct gcp_pool *_Atomic next;              /* pools->first; never removed */
+	uint64_t last_segment;         /* number of the newest segment; lock */
+	_Atomic uint32_t cache_count;  /* threads that cache from here */
+	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
+	struct gcp_stats stats;        /* lock */
+	struct gcp_stats_delta delta;  /* of threads without a cache; lock */
+	struct gcp_depot *depots;      /* [class] */
+	_Atomic int64_t depot_bytes;   /* in all of them */
+	_Atomic uint64_t flush_at;     /* bytes reserved: cache.c */
+	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
 	struct gcp_limits limits;     /* window.c */
 	struct gcp_pressure pressure; /* the same */

@@ -307,12 +307,11 @@ static void a_new_context_starts_afresh(void **state)
 	(void)state;
 	step(pools, 16, 20 * MIB);
 	gcp_pools_trim(pools, 0, 0);
-	assert_true(pool->flush_scaled_at > 0);
+	assert_true(pool->flush_at > 0);
 	pool->decay.low_bytes = pool->decay.lows[0] = 1;
 	gcp_pool_reset(pools, FAKE_CTX);
 	assert_ptr_equal(fake_pool(pools), pool);
 	assert_int_equal(pool->flush_at, 0);
-	assert_int_equal(pool->flush_scaled_at, 0);
 	assert_int_equal(pool->decay.low_bytes, 0);
 	for (int i = 0; i < GCP_DECAY_TURNS; i++)
 		assert_int_equal(pool->decay.lows[i], 0);
