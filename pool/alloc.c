@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * alloc.c - the way of an allocation that finds a block in the thread's own
- * cache, and the way of a free. What finds none there goes on in grow.c.
+ * cache, and the way of a free. What finds none there goes on in miss.c.
  *
  * No lock of the room is held by whoever calls. An allocation that hits takes
  * only its cache's lock and calls no driver function. A free may close an epoch, and
@@ -17,27 +17,11 @@ static void request_init(struct gcp_request *request, struct gcp_heap *heap,
 {
 	const struct gcp_classes *classes = &heap->pool->pools->classes;
 
-	request->heap = heap;
-	request->bytes = bytes;
+	*request = (struct gcp_request){.heap = heap, .bytes = bytes};
 	request->size_class = gcp_class_of(classes, bytes);
 	request->size = request->size_class != GCP_CLASS_NONE
 			    ? classes->sizes[request->size_class]
 			    : gcp_round_up(bytes, GCP_UNIT);
-}
-
-struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
-{
-	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
-		return NULL;
-	return gcp_cache_of_thread(request->heap->pool);
-}
-
-struct gcp_block *gcp_take_cached(const struct gcp_request *request)
-{
-	struct gcp_cache *cache = gcp_request_cache(request);
-
-	return cache ? gcp_cache_take(cache, request->size_class, request->bytes)
-		     : NULL;
 }
 
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)

@@ -5,7 +5,7 @@
  *
  * Where a rule of the design lives:
  *   when may a freed block be used again?     fence.c  (epochs and fences)
- *   new memory, or a barrier?                 grow.c   (gcp_alloc_slow)
+ *   new memory, or a barrier?                 miss.c   (gcp_alloc_slow)
  *   how much circulates before a barrier?     window.c
  *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
@@ -497,15 +497,32 @@ RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 
-/* --- alloc.c, grow.c --------------------------------------------------------- */
+/* --- alloc.c, miss.c, grow.c, take.c ------------------------------------------- */
 
 /* One allocation on its way. */
 struct gcp_request {
 	struct gcp_heap *heap;
-	uint64_t bytes;      /* asked for */
-	uint64_t size;       /* rounded up to a class or to units */
-	uint32_t size_class; /* or GCP_CLASS_NONE */
+	uint64_t bytes;          /* asked for */
+	uint64_t size;           /* rounded up to a class or to units */
+	uint32_t size_class;     /* or GCP_CLASS_NONE */
+	bool polled;             /* no more epochs are completed */
+	struct gcp_block *block; /* found, and USED */
 };
+
+/* miss.c: the rest of the way when the cache gave none. No lock held. */
+int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr);
+/* grow.c: new memory. 0 without a block: another thread was faster to take it. */
+int gcp_grow(struct gcp_request *request);
+/* take.c. True: request->block is it. Ready in the heap; the same with pool->lock held;
+ * in the thread's cache; in either. hit: it came without new memory. */
+bool gcp_take_ready(struct gcp_request *request, bool hit);
+bool gcp_take_locked(struct gcp_request *request, bool hit);
+bool gcp_take_cached(struct gcp_request *request);
+bool gcp_take_anywhere(struct gcp_request *request);
+/* What a segment must have room for to serve the request. */
+uint64_t gcp_request_run(const struct gcp_request *request);
+/* The calling thread's cache, if it may serve the request, else NULL. */
+struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
 bool gcp_pool_pin(struct gcp_pool *pool); /* false: it is detached */
 void gcp_pool_unpin(struct gcp_pool *pool);
@@ -514,12 +531,6 @@ void gcp_pool_unpin(struct gcp_pool *pool);
  * other pin held. */
 bool gcp_pool_pin_wait(struct gcp_pool *pool);
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
-/* The calling thread's cache, if it may serve the request, else NULL. */
-struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
-/* A ready block from that cache, now USED, or NULL. */
-struct gcp_block *gcp_take_cached(const struct gcp_request *request);
-/* The rest of the way when the cache gave none. No lock held. */
-int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
 
 /* --- reclaim.c, stats.c --- */
 
