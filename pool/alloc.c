@@ -75,7 +75,7 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
-	bool due = gcp_consolidation_is_due(pool, size);
+	bool due = gcp_maintenance_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
 	return gcp_timeline_fill(pool, (int64_t)size) || due;
 }
@@ -101,13 +101,8 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 		result = gcp_timeline_complete(pool, epoch);
 	else
 		result = gcp_timeline_close(pool, epoch);
-	if (close && result == 0)
-		result = gcp_pool_consolidate(pool);
-	if (close && result == 0)
-		result = gcp_pool_decay(pool);
-	if ((close || pool->cache_limit == 0) && result <= 0 &&
-	    pool->cache_limit != GCP_LIMIT_NONE)
-		result = gcp_pool_limit(pool);
+	if ((close || pool->cache_limit == 0) && result <= 0)
+		result = gcp_pool_maintain(pool);
 	gcp_tick(pool->pools);
 	return result == -EBUSY ? 0 : result;
 }

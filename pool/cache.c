@@ -391,11 +391,6 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 	gcp_depot_drain(pool, chain);
 }
 
-void gcp_caches_flush_soon(struct gcp_pool *pool)
-{
-	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
-}
-
 /* Small blocks are no reason to empty all caches, and under high churn threads would
  * take from each other again and again what each needs. But many idle threads must not
  * keep much from those that work: once the pool has grown by so much it is time. */
@@ -433,6 +428,7 @@ void gcp_caches_reset(struct gcp_pool *pool)
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);
+	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
 }
 
 /* The calling thread's. */

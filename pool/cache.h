@@ -82,8 +82,6 @@ void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_del
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
-/* As if they had not been emptied yet: the pool's memory is gone. */
-void gcp_caches_flush_soon(struct gcp_pool *pool);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */

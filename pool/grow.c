@@ -49,6 +49,10 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	if (result == 0)
 		gcp_take_locked(request, false);
 	gcp_mutex_unlock(&pool->lock);
+	GCP_LOG(pool->pools,
+		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",
+		pool->device, GCP_ULL(bytes >> 10), GCP_ULL(addr),
+		GCP_ULL(request->bytes));
 	*ret_refused = result != 0 ? addr : 0;
 	return result;
 }
@@ -94,7 +98,7 @@ static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind 
 
 	if (*kind >= GCP_KIND_LARGE && !request->heap->private) {
 		gcp_mutex_lock(&pool->lock);
-		consolidated = gcp_consolidation_on_miss(pool, bytes);
+		consolidated = gcp_maintenance_on_miss(pool, bytes);
 		gcp_mutex_unlock(&pool->lock);
 	}
 	if (consolidated <= bytes)

@@ -371,5 +371,6 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 		result = (*step++)(request);
 	if (result == 0)
 		*ret_addr = request->block->addr;
+	gcp_tick(request->heap->pool->pools);
 	return result;
 }

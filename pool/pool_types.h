@@ -9,7 +9,7 @@
  *   how much circulates before a barrier?     window.c
  *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
- *   when does empty memory go back?           consolidate.c, decay.c, reclaim.c
+ *   when does empty memory go back?           maintain.c, purge.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
@@ -40,10 +40,9 @@
 #include <bsd/sys/tree.h>
 
 #include "calls.h"
-#include "decay.h"
 #include "lock.h"
+#include "maintain.h"
 #include "pool.h"
-#include "consolidate.h"
 #include "stats_delta.h"
 #include "timeline.h"
 #include "window.h"
@@ -157,7 +156,8 @@ struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
 	enum gcp_kind kind;
-	uint64_t idle_turn; /* of decay.c, when it last fell idle */
+	bool touched;       /* it was of use, or fell idle, in this turn of decay */
+	uint64_t idle_turn; /* the latest turn before, in which that was so */
 	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
@@ -208,6 +208,8 @@ struct gcp_heap {
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
+	uint64_t unused_bytes;            /* free, and could be given back */
+	uint64_t unused_low;              /* lowest since maintain.c set it */
 	uint64_t used_blocks, used_bytes; /* private heaps only */
 	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
 };
@@ -252,13 +254,11 @@ struct gcp_pool {
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	struct gcp_timeline timeline;
-	uint64_t unused_bytes;    /* in segments that hold no block; lock */
 	uint64_t polled_epoch;    /* closed when poll_pending last asked; lock */
 	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
 	uint64_t giving;          /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
-	struct gcp_consolidation consolidation;
-	struct gcp_decay decay;
+	struct gcp_maintenance maintenance;
 	uint64_t last_segment;         /* number of the newest segment; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
 	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
@@ -444,17 +444,25 @@ uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
-/* Unlinks unused segments (those with completed epochs only, or all), until
- * `bytes` are taken, onto `list`; returns the bytes taken. */
-uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
-				uint64_t bytes, struct gcp_segment_list *list);
-/* The same for all that are not for slabs and whose epochs are completed. */
-uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list);
-/* The same for all that are overdue. */
-uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
-				 struct gcp_segment_list *list);
-/* Whether it has been idle for so many whole turns of decay.c. */
-bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns);
+/* Which segments that hold no block go back to the driver. */
+struct gcp_purge {
+	bool completed_only; /* only those whose epochs are completed; of these */
+	uint64_t bytes;      /* until so many are taken */
+	bool large;          /* and all that are not for slabs */
+	uint64_t idle_since; /* and those that were idle before that turn, and since */
+};
+/* Unlinks them onto `list`; returns the bytes. */
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
+				struct gcp_segment_list *list);
+/* Segments that hold no block, none for slabs. */
+struct gcp_idle {
+	uint64_t segments, bytes;
+};
+struct gcp_idle gcp_heap_idle(const struct gcp_heap *heap);
+/* Whether a segment was idle before that turn, and since. */
+bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
+/* The turn is over: segments that were of use belong to it. */
+void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
 void gcp_heap_reset(struct gcp_heap *heap);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
@@ -545,13 +553,9 @@ enum gcp_reclaim_stage {
 int gcp_pool_complete_by_free(struct gcp_pool *pool);
 uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 			   enum gcp_reclaim_stage stage, uint64_t bytes);
-/* `why`: for debugging, as in "because ...". */
-void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
-			  const char *why);
-/* Keeps the pool under cache_limit. No lock held. 0, or a sticky device error. */
-int gcp_pool_limit(struct gcp_pool *pool);
-/* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
- * is the calling thread's gcp_pools_refusal. */
+/* purge.c: gives back what fits; returns the bytes. No lock held. */
+uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
+/* Whether the device's quota leaves room for `bytes` more. No lock held. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);

@@ -14,50 +14,13 @@
 #include "cache.h"
 #include "vmm.h"
 
-void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
-			  const char *why)
-{
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment;
-	uint64_t count = 0;
-
-	while ((segment = TAILQ_FIRST(list))) {
-		TAILQ_REMOVE(list, segment, link);
-		/* An error is the device's, sticky, and the program's next call
-		 * reports it; the memory is not ours any more either way. */
-		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
-		GCP_LOG(pools,
-			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
-			pool->device, GCP_ULL(segment->size >> 10),
-			GCP_ULL(segment->addr), why);
-		gcp_descriptor_free(&pools->segment_descriptors, segment);
-		count++;
-	}
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.trims += count;
-	pool->giving -= count;
-	gcp_mutex_unlock(&pool->lock);
-}
-
-/* Everything that is ready goes where whole segments can be seen, and unused
- * ones go back. */
 static uint64_t release_unused(struct gcp_pool *pool, bool completed_only,
 			       uint64_t bytes)
 {
-	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
-	uint64_t taken;
+	const struct gcp_purge purge = {.bytes = bytes,
+					.completed_only = completed_only};
 
-	gcp_caches_flush(pool);
-	gcp_mutex_lock(&pool->lock);
-	gcp_slab_coalesce_unused(&pool->common);
-	gcp_heap_advance(&pool->common);
-	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
-	pool->consolidation.owed_bytes = 0; /* others need it */
-	gcp_mutex_unlock(&pool->lock);
-	gcp_segments_release(pool, &list, "memory is wanted, or a limit says so");
-	if (taken < bytes)
-		taken += gcp_vmm_release(pool, bytes - taken);
-	return taken;
+	return gcp_pool_purge(pool, &purge);
 }
 
 /* Freeing pinned memory waits for the context as well, and needs nothing of the
@@ -260,23 +223,4 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 		if (pool->live && (device < 0 || pool->device == device))
 			bytes += pool_unheld(pool);
 	return bytes;
-}
-
-/* Called after a free that may have left more cached than the limit allows. */
-int gcp_pool_limit(struct gcp_pool *pool)
-{
-	uint64_t limit = pool->cache_limit, unused;
-	int result = gcp_timeline_poll_all(pool);
-
-	if (result != 0)
-		return result;
-	gcp_mutex_lock(&pool->lock);
-	gcp_heap_advance(&pool->common);
-	unused = pool->unused_bytes;
-	gcp_mutex_unlock(&pool->lock);
-	if (limit == 0) /* what threads keep as well */
-		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, UINT64_MAX);
-	else if (unused > limit)
-		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unused - limit);
-	return 0;
 }
