@@ -287,36 +287,20 @@ static int take_gathered(struct gcp_request *request)
 	return result;
 }
 
-static void count_retry(struct gcp_pool *pool, bool out)
+static int retry(struct gcp_request *request)
 {
-	gcp_mutex_lock(&pool->lock);
-	if (out)
-		pool->stats.ooms++;
-	else
-		pool->stats.alloc_retries++;
-	gcp_mutex_unlock(&pool->lock);
+	return gcp_take_anywhere(request) ? 0 : gcp_grow(request);
 }
 
-/* The driver is full: takes what is pending behind a barrier, or else gives
- * back, stage by stage, and asks again. */
+/* The driver is full: takes what is pending behind a barrier, or else the pools give
+ * back (reclaim.c). */
 static int grow_after_reclaim(struct gcp_request *request)
 {
-	struct gcp_pool *pool = request->heap->pool;
 	int result = take_behind_barrier(request, epoch_worth_a_barrier(request, true));
 
 	if (result != 0 || request->block)
 		return result;
-	for (int stage = 0; stage < GCP_RECLAIM_STAGES; stage++) {
-		count_retry(pool, false);
-		gcp_reclaim_stage(pool->pools, pool->device, stage, UINT64_MAX);
-		if (gcp_take_anywhere(request))
-			return 0;
-		result = gcp_grow(request);
-		if (result != GCP_CUDA_OUT_OF_MEMORY)
-			return result;
-	}
-	count_retry(pool, true);
-	return result;
+	return gcp_reclaim_and_retry(request, retry);
 }
 
 /* New memory may go to other threads before this one gets at it, but not for ever:

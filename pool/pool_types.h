@@ -542,17 +542,12 @@ int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 
 /* --- reclaim.c, stats.c --- */
 
-/* Stages of giving back, cheapest first. */
-enum gcp_reclaim_stage {
-	GCP_RECLAIM_COMPLETED, /* unused segments whose epochs are done */
-	GCP_RECLAIM_DRIVER,    /* the driver's own caches */
-	GCP_RECLAIM_WAIT,      /* everything unused, after waiting for the device */
-	GCP_RECLAIM_STAGES,
-};
 /* Waits for all work of the context also while a capture forbids fences. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool);
-uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
-			   enum gcp_reclaim_stage stage, uint64_t bytes);
+/* The device is full: gives back, stage by stage, until `retry` gives something else
+ * than GCP_CUDA_OUT_OF_MEMORY; its result. */
+int gcp_reclaim_and_retry(struct gcp_request *request,
+			  int (*retry)(struct gcp_request *request));
 /* purge.c: gives back what fits; returns the bytes. No lock held. */
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
 /* Whether the device's quota leaves room for `bytes` more. No lock held. */
