@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * maintain.c - what is idle goes back to the driver: so that it comes again as one
  * large segment, because nothing has used it for a while, or because a limit says so.

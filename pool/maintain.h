@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * maintain.h - what maintain.c keeps in a pool. Included by pool_types.h only.
  */

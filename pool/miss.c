@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * miss.c - the way of an allocation that its thread's cache cannot serve.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * purge.c - segments that hold no block go back to the driver.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * take.c - an allocation takes a block that is there and ready: from its thread's
  * cache, or from the heap.
