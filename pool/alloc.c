@@ -3,7 +3,7 @@
  * alloc.c - the way of an allocation that finds a block in the thread's own
  * cache, and the way of a free. What finds none there goes on in miss.c.
  *
- * No lock of the room is held by whoever calls. An allocation that hits takes
+ * Called with no lock of the room held. An allocation that hits takes
  * only its cache's lock and calls no driver function. A free may close an epoch, and
  * then wait, as plain CUDA does at each: for blocking_free, to consolidate or give back
  * what decays, and where no barrier may be set (fence.c).

@@ -3,10 +3,10 @@
  * cache.c - what a thread keeps for itself: freed blocks of the classes, so
  * that the common allocation and free touch no shared state.
  *
- * A cache belongs to one thread and one pool. Its lock is there for those who
- * empty it (memory is out, statistics, the pool is dropped); the owner passes
- * freely. Blocks wait in magazines, one for each class (cache.h); each carries its
- * epoch, so a cached block is no more ready than any other.
+ * A cache belongs to one thread and one pool. Its lock is there for other
+ * threads that empty it (memory is out, statistics, the pool is reset); the owner
+ * passes freely. Blocks wait in magazines, one for each class (cache.h); each carries
+ * its epoch, so a cached block is no more ready than any other.
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to

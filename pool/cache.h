@@ -60,7 +60,7 @@ struct gcp_cache {
 };
 
 /* Batches of one class that threads which free more than they allocate left for
- * those who allocate more: CACHED blocks, oldest first. All fields: lock. */
+ * threads that allocate more: CACHED blocks, oldest first. All fields: lock. */
 struct gcp_depot {
 	struct gcp_spin lock;
 	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
@@ -87,7 +87,7 @@ void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */
 void gcp_caches_reset(struct gcp_pool *pool);
 
-/* Whether there is anybody to leave batches for. */
+/* Whether there are other threads to leave batches for. */
 bool gcp_depot_is_open(const struct gcp_pool *pool);
 /* Leaves a batch for other threads; false: there is no room for it. */
 bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);

@@ -4,7 +4,7 @@
  *
  * Called with pool->lock held. Never calls the driver.
  *
- * A freed block first waits in `pending` (it is nobody's, but its epoch is not
+ * A freed block first waits in `pending` (it has no owner, but its epoch is not
  * ready). When the epoch is ready it is coalesced: it merges with free neighbours
  * and goes into the tree of its kind. So everything in a tree is ready, and a
  * merged block carries the youngest epoch of its parts: it is as weak as its

@@ -364,7 +364,7 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	return result;
 }
 
-void gcp_maintenance_forget(struct gcp_pool *pool)
+void gcp_maintenance_reset(struct gcp_pool *pool)
 {
 	pool->maintenance.owed_bytes = 0;
 	scattered_set(pool, false);

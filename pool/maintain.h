@@ -40,6 +40,6 @@ int gcp_pool_maintain(struct gcp_pool *pool);
 uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes);
 
 /* As if nothing had happened so far. pool->lock is held. */
-void gcp_maintenance_forget(struct gcp_pool *pool);
+void gcp_maintenance_reset(struct gcp_pool *pool);
 
 #endif

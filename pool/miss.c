@@ -3,18 +3,21 @@
  * miss.c - the way of an allocation that its thread's cache cannot serve.
  *
  * Called by alloc.c, with no lock held. gcp_alloc_slow goes through a list of steps,
- * from cheap to expensive, until one of them has found a block: in the heap, among what
- * is ready                   pool->lock after asking which epochs are completed + a
- * query behind a barrier, once enough memory circulates    + a wait of the device among
- * what other threads keep                      + a flush of all caches in the driver
- * (grow.c)                             + 50 to 800 us in the driver, after giving back
- * all that is cached (reclaim.c)
+ * from cheap to expensive, until one of them has found a block:
  *
- * Between barrier and driver lies the growth bound: while less than the window is
+ *      where the block is found                              what that costs
+ *      in the heap, among what is ready                      pool->lock
+ *      after asking which epochs are completed               a query
+ *      behind a barrier, once enough memory circulates       a wait of the device
+ *      among what other threads keep                         a flush of all caches
+ *      in new memory (grow.c)                                50 to 800 us
+ *      in new memory, after giving back (reclaim.c)          more
+ *
+ * Between barrier and new memory lies the growth bound: while less than the window is
  * pending new memory is taken, so that work on other streams runs on undisturbed; from
  * then on a barrier on the oldest epoch that fits, which waits only for work of
  * long ago. The bound decides speed and memory, never safety. No epoch is closed
- * here: fence.c, NO NEW WAITS.
+ * here that a barrier could be set on: fence.c, NO NEW WAITS.
  */
 #include "cache.h"
 #include "vmm.h"

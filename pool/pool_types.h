@@ -261,7 +261,7 @@ struct gcp_pool {
 	struct gcp_maintenance maintenance;
 	uint64_t last_segment;         /* number of the newest segment; lock */
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
-	_Atomic uint32_t unasked;      /* turns of asks_first in grow.c */
+	_Atomic uint32_t unasked;      /* turns of poll_at_times in miss.c */
 	struct gcp_stats stats;        /* lock */
 	struct gcp_stats_delta delta;  /* of threads without a cache; lock */
 	struct gcp_depot *depots;      /* [class] */

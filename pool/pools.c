@@ -108,7 +108,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
-	gcp_maintenance_forget(pool);
+	gcp_maintenance_reset(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
 		if (!atomic_load(&pools->slots[i])) {
 			atomic_store(&pools->slots[i], pool);
@@ -289,7 +289,7 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_pinned_reset(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_reset(&pool->common);
-	gcp_maintenance_forget(pool);
+	gcp_maintenance_reset(pool);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		gcp_heap_reset(heap);
 	gcp_gauge_add(&pool->stats.allocation,

@@ -8,12 +8,15 @@
  *      DRIVER       the driver's own caches                 a call
  *      WAIT         all unused memory                       a wait for the device
  *
- * Four callers climb these stages: an allocation of a pool, for its device, with a
- * retry after each (gcp_reclaim_and_retry); a driver call for memory of another kind,
- * for its device, for all, and for pinned memory (gcp_pools_relieve); the program,
- * which asks for a trim; and a capture's end on a full device
- * (gcp_pool_complete_by_free). Memory of live graphs is never given back. Called with
- * no lock held.
+ * The stages are climbed by
+ *
+ *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each
+ * stage gcp_pools_relieve           a driver call for memory of another kind: on its
+ *                                  device, on each, and then pinned memory
+ *      gcp_pools_trim              the program, as far as it says
+ *      gcp_pool_complete_by_free   a wait during a capture, on a full device
+ *
+ * Memory of live graphs is never given back. Called with no lock held.
  */
 #include "cache.h"
 #include "vmm.h"

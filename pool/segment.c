@@ -139,7 +139,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	return true;
 }
 
-/* The books forget the segment; who calls owns its memory. */
+/* The books forget the segment; the caller owns its memory. */
 static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 {
 	struct gcp_pool *pool = heap->pool;

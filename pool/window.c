@@ -3,8 +3,9 @@
  * window.c - how much freed memory may wait for the device before a barrier is
  * set, and how much of it shares one fence.
  *
- * Asked by cache.c, alloc.c and grow.c with any lock held; takes none, and calls no
- * driver function but the clock. The answers decide speed and memory, never safety.
+ * Asked by cache.c, alloc.c, miss.c and others with any lock held; takes none, and
+ * calls no driver function but the clock. The answers decide speed and memory, never
+ * safety.
  *
  * A barrier holds all streams back until the work of its epoch is done. With
  * several streams in use that costs the faster ones time, unless the epoch is so
@@ -38,7 +39,7 @@ enum {
 	 * of the time, and halved when one costs less than that part. */
 	COST_TOO_MUCH = 16,
 	COST_LITTLE = 48,
-	DEAR_RUN = 4,
+	COSTLY_RUN = 4,
 	/* What an epoch and a barrier cost at least, in calls and on the device. */
 	EPOCH_NS = 1500,
 	BARRIER_NS = 1000,
@@ -49,6 +50,9 @@ enum {
 	/* Where no barrier may be set this part of what is reserved may wait, then
 	 * a free does. */
 	MULTI_CONTEXT_PART = 4,
+	/* What depots hold: this part of the window, or of what is reserved. */
+	DEPOT_WINDOW_PART = 2,
+	DEPOT_RESERVED_PART = 8,
 	/* Streams that no work went to while so many epochs were closed are not
 	 * in use any more. */
 	EPOCHS_OF_A_STREAM = 32,
@@ -115,6 +119,18 @@ static uint32_t scale_most(const struct gcp_pool *pool, uint32_t streams)
 	return config->window_bytes <= UINT64_MAX >> most ? most : 0;
 }
 
+/* Half the window; where the limits are scaled up, all of it or a part of what is
+ * reserved: threads pass on what they free all the time. */
+static uint64_t depot_bytes(const struct gcp_pool *pool, uint64_t window,
+			    uint32_t scale)
+{
+	uint64_t part = LOAD(pool->reserved_hint) / DEPOT_RESERVED_PART;
+
+	if (scale == 0)
+		return window / DEPOT_WINDOW_PART;
+	return window > part ? window : part;
+}
+
 static void limits_update(struct gcp_pool *pool)
 {
 	struct gcp_limits *limits = &pool->limits;
@@ -136,6 +152,7 @@ static void limits_update(struct gcp_pool *pool)
 	STORE(limits->blocks, blocks);
 	STORE(limits->streams, streams);
 	STORE(limits->scale, scale);
+	STORE(limits->depot_bytes, depot_bytes(pool, bytes, scale));
 }
 
 void gcp_windows_update(struct gcp_pools *pools)
@@ -240,7 +257,7 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 		pressure->costly_epochs = 0;
 		if (cost * COST_LITTLE < since && scale > 0)
 			scale--;
-	} else if (starved && ++pressure->costly_epochs >= DEAR_RUN) {
+	} else if (starved && ++pressure->costly_epochs >= COSTLY_RUN) {
 		pressure->costly_epochs = 0;
 		if (may_grow(pool, scale))
 			scale++;
@@ -255,6 +272,11 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 uint32_t gcp_window_scale(const struct gcp_pool *pool)
 {
 	return LOAD(pool->limits.scale);
+}
+
+uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool)
+{
+	return LOAD(pool->limits.depot_bytes);
 }
 
 struct gcp_window gcp_window(const struct gcp_pool *pool)

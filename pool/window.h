@@ -29,6 +29,7 @@ struct gcp_limits {
 	_Atomic uint32_t blocks;      /* bytes, in blocks of one size */
 	_Atomic uint32_t streams;     /* in use of late; 0: not known, assume many */
 	_Atomic uint32_t scale;       /* times the limits were doubled */
+	_Atomic uint64_t depot_bytes; /* in all depots of the pool */
 };
 
 /* What fences and barriers cost. All fields but starved: fence_lock. */
@@ -61,6 +62,8 @@ uint64_t gcp_window_multi_context(const struct gcp_pool *pool);
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
 /* How often the limits were doubled because fences cost too much of the time. */
 uint32_t gcp_window_scale(const struct gcp_pool *pool);
+/* How much threads may leave for each other. */
+uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
 
 /* A barrier was set, an epoch was closed just now. fence_lock is held. */
 void gcp_window_barrier_set(struct gcp_pool *pool);
