@@ -192,6 +192,7 @@ uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes)
 	struct gcp_maintenance *maintenance = &pool->maintenance;
 	uint64_t wanted = still_wanted(pool), most = pool->pools->config.split_limit;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	if (maintenance->owed_bytes == 0) {
 		scattered_set(pool, true);
 		return bytes;

@@ -550,7 +550,8 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			  int (*retry)(struct gcp_request *request));
 /* purge.c: gives back what fits; returns the bytes. No lock held. */
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
-/* Whether the device's quota leaves room for `bytes` more. No lock held. */
+/* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
+ * is the calling thread's gcp_pools_refusal. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);

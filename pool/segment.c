@@ -207,6 +207,7 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments), *next;
 	uint64_t taken = 0;
 
+	gcp_assert_held(GCP_RANK_POOL);
 	for (; segment; segment = next) {
 		next = TAILQ_NEXT(segment, link);
 		if (!purge_fits(purge, segment, taken))
@@ -222,6 +223,7 @@ struct gcp_idle gcp_heap_idle(const struct gcp_heap *heap)
 	const struct gcp_segment *segment;
 	struct gcp_idle idle = {0};
 
+	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		if (segment->kind == GCP_KIND_SLAB || !segment_is_unused(segment))
 			continue;
