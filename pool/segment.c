@@ -7,6 +7,13 @@
  */
 #include "cache.h"
 
+int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
+{
+	return (a->addr > b->addr) - (a->addr < b->addr);
+}
+
+RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+
 /* --- segments ------------------------------------------------------------------------
  */
 
