@@ -11,25 +11,19 @@
 #include "report.h"
 #include "shortage.h"
 
-/* First the current device, then any: pinned memory has no device, and cuMemCreate
- * names its own. Then pinned memory, which managed memory may be short of; and then
- * what graphs have held that are gone since. */
+/* After the pools, what graphs have held that are gone since. */
 bool gcp_passthrough_reclaim(CUresult result)
 {
 	CUdevice device;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-	    gcp_pools_reclaim(gcp_process.pools, device) > 0)
-		return true;
-	if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
-	    gcp_pinned_trim(gcp_process.pools, 0) > 0)
-		return true;
-	while (gcp_tracker_reclaim(gcp_process.tracker))
-		if (gcp_pools_reclaim(gcp_process.pools, -1) > 0 ||
-		    gcp_pinned_trim(gcp_process.pools, 0) > 0)
+	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		device = -1;
+	do
+		if (gcp_pools_relieve(gcp_process.pools, device))
 			return true;
+	while (gcp_tracker_reclaim(gcp_process.tracker));
 	return false;
 }
 

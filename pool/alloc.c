@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * alloc.c - the way of an allocation that finds a block in the thread's own
- * cache, and the way of a free. What finds none there goes on in grow.c.
+ * cache, and the way of a free. What finds none there goes on in miss.c.
  *
- * No lock of the room is held by whoever calls. An allocation that hits takes
+ * Called with no lock of the room held. An allocation that hits takes
  * only its cache's lock and calls no driver function. A free may close an epoch, and
  * then wait, as plain CUDA does at each: for blocking_free, to consolidate or give back
  * what decays, and where no barrier may be set (fence.c).
@@ -17,27 +17,11 @@ static void request_init(struct gcp_request *request, struct gcp_heap *heap,
 {
 	const struct gcp_classes *classes = &heap->pool->pools->classes;
 
-	request->heap = heap;
-	request->bytes = bytes;
+	*request = (struct gcp_request){.heap = heap, .bytes = bytes};
 	request->size_class = gcp_class_of(classes, bytes);
 	request->size = request->size_class != GCP_CLASS_NONE
 			    ? classes->sizes[request->size_class]
 			    : gcp_round_up(bytes, GCP_UNIT);
-}
-
-struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
-{
-	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
-		return NULL;
-	return gcp_cache_of_thread(request->heap->pool);
-}
-
-struct gcp_block *gcp_take_cached(const struct gcp_request *request)
-{
-	struct gcp_cache *cache = gcp_request_cache(request);
-
-	return cache ? gcp_cache_take(cache, request->size_class, request->bytes)
-		     : NULL;
 }
 
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
@@ -91,9 +75,9 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
-	bool due = gcp_consolidation_is_due(pool, size);
+	bool due = gcp_maintenance_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
-	return gcp_timeline_fill_large(pool, size) || due;
+	return gcp_timeline_fill(pool, (int64_t)size) || due;
 }
 
 static void count_deferred_free(struct gcp_pool *pool)
@@ -117,13 +101,8 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 		result = gcp_timeline_complete(pool, epoch);
 	else
 		result = gcp_timeline_close(pool, epoch);
-	if (close && result == 0)
-		result = gcp_pool_consolidate(pool);
-	if (close && result == 0)
-		result = gcp_pool_decay(pool);
-	if ((close || pool->cache_limit == 0) && result <= 0 &&
-	    pool->cache_limit != GCP_LIMIT_NONE)
-		result = gcp_pool_limit(pool);
+	if ((close || pool->cache_limit == 0) && result <= 0)
+		result = gcp_pool_maintain(pool);
 	gcp_tick(pool->pools);
 	return result == -EBUSY ? 0 : result;
 }

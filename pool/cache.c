@@ -3,10 +3,10 @@
  * cache.c - what a thread keeps for itself: freed blocks of the classes, so
  * that the common allocation and free touch no shared state.
  *
- * A cache belongs to one thread and one pool. Its lock is there for those who
- * empty it (memory is out, statistics, the pool is dropped); the owner passes
- * freely. Blocks wait in magazines, one for each class (cache.h); each carries its
- * epoch, so a cached block is no more ready than any other.
+ * A cache belongs to one thread and one pool. Its lock is there for other
+ * threads that empty it (memory is out, statistics, the pool is reset); the owner
+ * passes freely. Blocks wait in magazines, one for each class (cache.h); each carries
+ * its epoch, so a cached block is no more ready than any other.
  *
  * A cache is bounded in bytes (thread_cache_bytes) and, for each class, in
  * blocks (twice the window); what is beyond goes to other threads (depot.c) or to
@@ -19,12 +19,9 @@
 
 enum {
 	BATCH_MAX = 1 << 14,
-	/* All caches are emptied before the pool grows for small blocks, if there
-	 * are so many threads; and again when it has grown by so much, or at once if
-	 * so much was in them. */
-	FLUSH_THREADS = 16,
+	/* All caches are emptied when the pool has grown by so much since. */
 	FLUSH_GROWTH = 64 << 20,
-	FLUSH_WORTH = 32 << 20,
+	FLUSH_GROWTH_PART = 8, /* or by this part */
 };
 
 __thread struct gcp_tls gcp_tls
@@ -140,14 +137,13 @@ void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 
 static void load_previous(struct gcp_magazine *magazine)
 {
-	uint16_t batch = magazine->batch, misses = magazine->misses;
+	uint16_t batch = magazine->batch;
 	struct gcp_block *previous = magazine->previous,
 			 **last = magazine->previous_last;
 	uint16_t count = magazine->previous_count;
 
 	magazine_init(magazine);
 	magazine->limit = magazine->batch = batch;
-	magazine->misses = misses;
 	if (!previous)
 		return;
 	magazine->loaded = previous;
@@ -176,7 +172,6 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 		loaded_drain(cache, magazine, chain);
 		load_previous(magazine);
 		loaded_drain(cache, magazine, chain);
-		magazine->misses = 0;
 	}
 }
 
@@ -336,52 +331,6 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
 	return blocks ? blocks : 1;
 }
 
-uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request)
-{
-	enum { STOCK_BYTES = 4 << 20, STOCK_BLOCKS = 16, MISSES_FIRST = 4 };
-	struct gcp_magazine *magazine = &cache->magazines[request->size_class];
-	struct gcp_pool *pool = cache->pool;
-	uint32_t blocks;
-
-	/* Where no thread is under high churn they come one at a time, but for those of
-	 * a slab: the heap keeps what is free in one piece. So they do for a thread
-	 * that changes its sizes: it would not use the others before its cache is
-	 * full and goes to the heap. */
-	if (!gcp_depot_is_open(pool) ||
-	    (atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) == 0 &&
-	     request->size_class >= pool->pools->classes.slab_count))
-		return 1;
-	gcp_owner_lock(&cache->own);
-	bool seldom = magazine->misses < MISSES_FIRST;
-	magazine->misses += seldom;
-	gcp_owner_unlock(&cache->own);
-	if (seldom)
-		return 1;
-	blocks = gcp_cache_batch(cache, request->size);
-	if (blocks > STOCK_BLOCKS)
-		blocks = STOCK_BLOCKS;
-	if (blocks > STOCK_BYTES / request->size)
-		blocks = (uint32_t)(STOCK_BYTES / request->size);
-	return blocks ? blocks : 1;
-}
-
-void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain)
-{
-	struct gcp_magazine *magazine;
-
-	if (!chain->first)
-		return;
-	magazine = &cache->magazines[chain->first->size_class];
-	gcp_owner_lock(&cache->own);
-	held_add(cache, (int64_t)(chain->count * chain->first->size));
-	*chain->last = magazine->loaded;
-	if (!magazine->loaded)
-		magazine->loaded_last = chain->last;
-	magazine->loaded = chain->first;
-	magazine->loaded_count += (uint16_t)chain->count;
-	gcp_owner_unlock(&cache->own);
-}
-
 /* --- for others ------------------------------------------------------------------- */
 
 /* The calling thread's own cache, or, with registry_lock, another's. */
@@ -427,10 +376,8 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 	gcp_mutex_unlock(&cache->pool->lock);
 }
 
-/* Returns the bytes that were in them. */
-static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
+static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
-	int64_t bytes = atomic_load(&pool->depot_bytes);
 	struct gcp_cache *cache;
 
 	gcp_chain_init(chain);
@@ -438,50 +385,21 @@ static int64_t caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 		if (cache->pool != pool)
 			continue;
 		cache_lock(cache);
-		bytes += cache_bytes(cache);
 		cache_drain(cache, chain);
 		cache_unlock(cache);
 	}
 	gcp_depot_drain(pool, chain);
-	return bytes;
 }
 
-/* What the pool may grow by before caches are emptied again: `flushed` bytes were in
- * them this time. */
-static void flush_later(struct gcp_pool *pool, int64_t flushed)
-{
-	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint64_t later = at + (at / 8 > FLUSH_GROWTH ? at / 8 : FLUSH_GROWTH);
-
-	atomic_store_explicit(&pool->flush_at, flushed < FLUSH_WORTH ? later : at,
-			      memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_scaled_at, later, memory_order_relaxed);
-}
-
-void gcp_caches_flush_soon(struct gcp_pool *pool)
-{
-	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
-	atomic_store_explicit(&pool->flush_scaled_at, 0, memory_order_relaxed);
-}
-
-/* For a few small blocks that is too expensive, and few threads have no more of them.
- * But many that are idle must not keep much from those that work. Threads under high
- * churn would take from each other again and again what each needs: the pool may grow.
- */
+/* Small blocks are no reason to empty all caches, and under high churn threads would
+ * take from each other again and again what each needs. But many idle threads must not
+ * keep much from those that work: once the pool has grown by so much it is time. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind)
 {
-	uint64_t reserved =
-	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint32_t threads =
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-
-	if (kind == GCP_KIND_SLAB)
-		return threads >= FLUSH_THREADS &&
-		       reserved >=
-			   atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
-	return atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) == 0 ||
-	       reserved >=
-		   atomic_load_explicit(&pool->flush_scaled_at, memory_order_relaxed);
+	if (kind != GCP_KIND_SLAB && gcp_window_scale(pool) == 0)
+		return true;
+	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) >=
+	       atomic_load_explicit(&pool->flush_at, memory_order_relaxed);
 }
 
 void gcp_caches_flush(struct gcp_pool *pool)
@@ -489,9 +407,13 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	struct gcp_chain chain;
 
 	gcp_mutex_lock(&pool->pools->registry_lock);
-	int64_t flushed = caches_drain(pool, &chain);
+	caches_drain(pool, &chain);
 	chain_to_heap(pool, &chain);
-	flush_later(pool, flushed);
+	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+	uint64_t more = at / FLUSH_GROWTH_PART;
+	atomic_store_explicit(&pool->flush_at,
+			      at + (more > FLUSH_GROWTH ? more : FLUSH_GROWTH),
+			      memory_order_relaxed);
 	gcp_mutex_unlock(&pool->pools->registry_lock);
 }
 
@@ -502,10 +424,11 @@ void gcp_caches_reset(struct gcp_pool *pool)
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
 
-	(void)caches_drain(pool, &chain);
+	caches_drain(pool, &chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);
+	atomic_store_explicit(&pool->flush_at, 0, memory_order_relaxed);
 }
 
 /* The calling thread's. */

@@ -30,11 +30,10 @@ struct gcp_magazine {
 	struct gcp_block *previous; /* put onto */
 	struct gcp_block **previous_last;
 	uint16_t loaded_count, previous_count;
-	uint16_t limit;  /* of previous_count: then gcp_cache_put_slow looks */
-	uint16_t batch;  /* so many are left for others at once, or 0 */
-	uint16_t seen;   /* loaded_count when that was done last; UINT16_MAX: some
-			  * were wanted since */
-	uint16_t misses; /* times the heap was asked since the cache was emptied */
+	uint16_t limit; /* of previous_count: then gcp_cache_put_slow looks */
+	uint16_t batch; /* so many are left for others at once, or 0 */
+	uint16_t seen;  /* loaded_count when that was done last; UINT16_MAX: some
+			 * were wanted since */
 };
 
 /* What one thread keeps of one pool: no other thread touches it but to empty
@@ -61,7 +60,7 @@ struct gcp_cache {
 };
 
 /* Batches of one class that threads which free more than they allocate left for
- * those who allocate more: CACHED blocks, oldest first. All fields: lock. */
+ * threads that allocate more: CACHED blocks, oldest first. All fields: lock. */
 struct gcp_depot {
 	struct gcp_spin lock;
 	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
@@ -76,11 +75,6 @@ uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 /* So many blocks of one class are a batch, as many as may wait in the cache for the
  * device: half of what it holds at most. */
 uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
-/* Adds CACHED blocks of one class, which are ready: the next to be taken. */
-void gcp_cache_stock(struct gcp_cache *cache, const struct gcp_chain *chain);
-/* How many blocks of a class it pays to take from the heap at once; they are the
- * cache's batch, or fewer. */
-uint32_t gcp_cache_wants(struct gcp_cache *cache, const struct gcp_request *request);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
 void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
@@ -88,14 +82,12 @@ void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_del
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
-/* As if they had not been emptied yet: the pool's memory is gone. */
-void gcp_caches_flush_soon(struct gcp_pool *pool);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
 /* The same for a pool whose context is gone: blocks are forgotten. */
 void gcp_caches_reset(struct gcp_pool *pool);
 
-/* Whether there is anybody to leave batches for. */
+/* Whether there are other threads to leave batches for. */
 bool gcp_depot_is_open(const struct gcp_pool *pool);
 /* Leaves a batch for other threads; false: there is no room for it. */
 bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);

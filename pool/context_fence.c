@@ -68,7 +68,6 @@ static int context_failed(struct gcp_timeline *timeline, int failure)
 
 static void context_closing(struct gcp_timeline *timeline)
 {
-	gcp_streams_epoch_closed(timeline->pools);
 	gcp_window_epoch_closed(pool_of(timeline));
 }
 

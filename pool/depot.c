@@ -9,18 +9,13 @@
  * one over costs a few instructions, whatever it holds. Blocks keep their epochs, so
  * one that was taken is no more ready than it was.
  *
- * A depot keeps memory from being merged and used for other sizes: all of a pool's
- * together hold no more than half the window while no thread is under high churn, and
- * nothing while one thread alone uses the pool and is under no high churn.
+ * A depot keeps memory from being merged and used for other sizes: what all of a pool's
+ * together may hold is a limit of window.c, and nothing while one thread alone uses the
+ * pool, unless the limits were scaled up.
  */
 #include "cache.h"
 
-enum {
-	CHAINS_TO_PASS = 32,
-	WINDOW_PART = 2,      /* depots hold this part of the window, */
-	CHURN_SCALE_PART = 8, /* or, where threads are under high churn, all of it or
-			       * this part of what is reserved */
-};
+enum { CHAINS_TO_PASS = 32 };
 
 void gcp_chain_init(struct gcp_chain *chain)
 {
@@ -40,23 +35,14 @@ void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 bool gcp_depot_is_open(const struct gcp_pool *pool)
 {
 	return atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1 ||
-	       atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) > 0;
+	       gcp_window_scale(pool) > 0;
 }
 
-static bool depot_has_room(struct gcp_pool *pool, int64_t bytes)
+static bool depot_has_room(const struct gcp_pool *pool, int64_t bytes)
 {
-	struct gcp_window window = gcp_window(pool);
-	uint64_t reserved =
-	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint64_t most = window.bytes / WINDOW_PART;
-
-	if (atomic_load_explicit(&pool->churn_scale, memory_order_relaxed) > 0)
-		most = window.bytes > reserved / CHURN_SCALE_PART
-			   ? window.bytes
-			   : reserved / CHURN_SCALE_PART;
 	return gcp_depot_is_open(pool) &&
 	       atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) + bytes <=
-		   (int64_t)most;
+		   (int64_t)gcp_window_depot_bytes(pool);
 }
 
 /* Keeps the oldest first, as far as that costs little: a chain that was exchanged for

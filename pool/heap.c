@@ -4,7 +4,7 @@
  *
  * Called with pool->lock held. Never calls the driver.
  *
- * A freed block first waits in `pending` (it is nobody's, but its epoch is not
+ * A freed block first waits in `pending` (it has no owner, but its epoch is not
  * ready). When the epoch is ready it is coalesced: it merges with free neighbours
  * and goes into the tree of its kind. So everything in a tree is ready, and a
  * merged block carries the youngest epoch of its parts: it is as weak as its
@@ -16,13 +16,6 @@
  */
 #include "cache.h"
 #include "vmm.h"
-
-int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
-{
-	return (a->addr > b->addr) - (a->addr < b->addr);
-}
-
-RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private)
@@ -53,63 +46,8 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
-void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
-{
-	atomic_store_explicit(&block->state, state, memory_order_release);
-}
-
-bool gcp_block_is_free(const struct gcp_block *block)
-{
-	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
-			    GCP_BLOCK_FREE;
-}
-
-bool gcp_block_is_segment(const struct gcp_block *block)
-{
-	return !block->lower && !block->upper;
-}
-
-struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
-				   uint64_t size, uint64_t epoch)
-{
-	struct gcp_block *block =
-	    gcp_descriptor_alloc(&segment->pool->pools->block_descriptors);
-
-	gcp_assert_held(GCP_RANK_POOL);
-	if (!block)
-		return NULL;
-	block->addr = addr;
-	block->size = size;
-	block->requested = 0;
-	block->epoch = epoch;
-	block->segment = segment;
-	block->slab = NULL;
-	block->lower = block->upper = NULL;
-	block->recycled = GCP_RECYCLED_NOT;
-	block->size_class = GCP_CLASS_NONE;
-	gcp_block_set_state(block, GCP_BLOCK_PENDING);
-	return block;
-}
-
 /* --- merging and splitting ---------------------------------------------------------
  */
-
-void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
-			      struct gcp_block *upper)
-{
-	assert(lower->addr + lower->size == upper->addr);
-	lower->size += upper->size;
-	lower->upper = upper->upper;
-	if (upper->upper)
-		upper->upper->lower = lower;
-	if (lower->epoch < upper->epoch)
-		lower->epoch = upper->epoch;
-	if (lower->recycled < upper->recycled)
-		lower->recycled = upper->recycled;
-	gcp_map_clear(pools->map, upper->addr, upper);
-	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
-	gcp_descriptor_free(&pools->block_descriptors, upper);
-}
 
 void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 {
@@ -128,30 +66,6 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 		block = lower;
 	}
 	gcp_tree_insert(heap, block);
-}
-
-struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
-{
-	struct gcp_pools *pools = block->segment->pool->pools;
-	struct gcp_block *rest;
-
-	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
-				block->epoch);
-	if (!rest)
-		return NULL;
-	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
-		gcp_block_set_state(rest, GCP_BLOCK_RELEASED);
-		gcp_descriptor_free(&pools->block_descriptors, rest);
-		return NULL;
-	}
-	rest->lower = block;
-	rest->recycled = block->recycled;
-	rest->upper = block->upper;
-	if (rest->upper)
-		rest->upper->lower = rest;
-	block->upper = rest;
-	block->size = size;
-	return rest;
 }
 
 /* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
@@ -268,10 +182,6 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 		return NULL;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
-	if (heap->pool->consolidation.busy_peak <
-	    heap->pool->stats.active_bytes.current)
-		heap->pool->consolidation.busy_peak =
-		    heap->pool->stats.active_bytes.current;
 	return block;
 }
 

@@ -266,6 +266,10 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
  * with pending epochs. Returns the bytes given back. */
 uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
 
+/* The same for a call that knows no more: on `device` first, then on each, and then
+ * pinned memory. Whether anything was given back: then it is worth another try. */
+bool gcp_pools_relieve(struct gcp_pools *pools, int device);
+
 /* Gives unused segments back until at most `keep_bytes` of unused memory stay
  * cached on `device` (-1: each). May wait for the device. Returns the bytes
  * given back. */

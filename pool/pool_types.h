@@ -5,11 +5,11 @@
  *
  * Where a rule of the design lives:
  *   when may a freed block be used again?     fence.c  (epochs and fences)
- *   new memory, or a barrier?                 grow.c   (gcp_alloc_slow)
+ *   new memory, or a barrier?                 miss.c   (gcp_alloc_slow)
  *   how much circulates before a barrier?     window.c
  *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
- *   when does empty memory go back?           consolidate.c, decay.c, reclaim.c
+ *   when does empty memory go back?           maintain.c, purge.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
@@ -40,10 +40,9 @@
 #include <bsd/sys/tree.h>
 
 #include "calls.h"
-#include "decay.h"
 #include "lock.h"
+#include "maintain.h"
 #include "pool.h"
-#include "consolidate.h"
 #include "stats_delta.h"
 #include "timeline.h"
 #include "window.h"
@@ -157,7 +156,8 @@ struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
 	enum gcp_kind kind;
-	uint64_t idle_turn; /* of decay.c, when it last fell idle */
+	bool touched;       /* it was of use, or fell idle, in this turn of decay */
+	uint64_t idle_turn; /* the latest turn before, in which that was so */
 	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
@@ -208,6 +208,8 @@ struct gcp_heap {
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
+	uint64_t unused_bytes;            /* free, and could be given back */
+	uint64_t unused_low;              /* lowest since maintain.c set it */
 	uint64_t used_blocks, used_bytes; /* private heaps only */
 	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
 };
@@ -252,37 +254,25 @@ struct gcp_pool {
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	struct gcp_timeline timeline;
-	uint64_t unused_bytes;    /* in segments that hold no block; lock */
 	uint64_t polled_epoch;    /* closed when poll_pending last asked; lock */
 	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
 	uint64_t giving;          /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
-	struct gcp_consolidation consolidation;
-	struct gcp_decay decay;
-	uint64_t last_segment;        /* number of the newest segment; lock */
-	_Atomic uint32_t cache_count; /* threads that cache from here */
-	_Atomic uint32_t unasked;     /* turns of asks_first in grow.c */
-	struct gcp_stats stats;       /* lock */
-	struct gcp_stats_delta delta; /* of threads without a cache; lock */
-	struct gcp_depot *depots;     /* [class] */
-	_Atomic int64_t depot_bytes;  /* in all of them */
-	_Atomic uint64_t flush_at, flush_scaled_at; /* bytes reserved: cache.c */
-	struct gcp_pool *_Atomic next;              /* pools->first; never removed */
+	struct gcp_maintenance maintenance;
+	uint64_t last_segment;         /* number of the newest segment; lock */
+	_Atomic uint32_t cache_count;  /* threads that cache from here */
+	_Atomic uint32_t unasked;      /* turns of poll_at_times in miss.c */
+	struct gcp_stats stats;        /* lock */
+	struct gcp_stats_delta delta;  /* of threads without a cache; lock */
+	struct gcp_depot *depots;      /* [class] */
+	_Atomic int64_t depot_bytes;   /* in all of them */
+	_Atomic uint64_t flush_at;     /* bytes reserved: cache.c */
+	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
-	_Atomic uint32_t barrier_scale; /* times the window was doubled: window.c;
-					 * written under fence_lock */
-	uint64_t barrier_ns; /* when the latest barrier was set; fence_lock */
-	_Atomic uint32_t
-	    churn_scale;      /* times the window was doubled for threads under high
-			       * churn: window.c; written under fence_lock */
-	_Atomic bool starved; /* a thread wanted the epoch that was closed last */
-	uint64_t scaled_completed; /* epochs, when last doubled; fence_lock */
-	uint32_t costly_epochs;    /* in a row; fence_lock */
-	uint64_t closed_ns,
-	    closed_overhead_ns; /* when the latest epoch was closed, and what
-				 * fences had cost by then; fence_lock */
-	_Atomic bool detaching; /* gcp_pool_detach waits until there are no */
-	_Atomic uint32_t pins;  /* users on their own account */
+	struct gcp_limits limits;     /* window.c */
+	struct gcp_pressure pressure; /* the same */
+	_Atomic bool detaching;       /* gcp_pool_detach waits until there are no */
+	_Atomic uint32_t pins;        /* users on their own account */
 	_Atomic uint64_t calls[24][GCP_COSTS]; /* driver calls: GCP_DRIVER_CALLS */
 	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
@@ -392,8 +382,6 @@ static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open epoch. True: it should be closed. */
 bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes);
-/* The same for one large block. */
-bool gcp_timeline_fill_large(struct gcp_pool *pool, uint64_t size);
 /* Closes the open epoch, unless a capture forbids it, another thread closes one just
  * now, or it is not `epoch` any more. Only inside a free. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
@@ -462,17 +450,25 @@ uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
-/* Unlinks unused segments (those with completed epochs only, or all), until
- * `bytes` are taken, onto `list`; returns the bytes taken. */
-uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
-				uint64_t bytes, struct gcp_segment_list *list);
-/* The same for all that are not for slabs and whose epochs are completed. */
-uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list);
-/* The same for all that are overdue. */
-uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
-				 struct gcp_segment_list *list);
-/* Whether it has been idle for so many whole turns of decay.c. */
-bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns);
+/* Which segments that hold no block go back to the driver. */
+struct gcp_purge {
+	bool completed_only; /* only those whose epochs are completed; of these */
+	uint64_t bytes;      /* until so many are taken */
+	bool large;          /* and all that are not for slabs */
+	uint64_t idle_since; /* and those that were idle before that turn, and since */
+};
+/* Unlinks them onto `list`; returns the bytes. */
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
+				struct gcp_segment_list *list);
+/* Segments that hold no block, none for slabs. */
+struct gcp_idle {
+	uint64_t segments, bytes;
+};
+struct gcp_idle gcp_heap_idle(const struct gcp_heap *heap);
+/* Whether a segment was idle before that turn, and since. */
+bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
+/* The turn is over: segments that were of use belong to it. */
+void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
 void gcp_heap_reset(struct gcp_heap *heap);
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
@@ -515,15 +511,32 @@ RB_PROTOTYPE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 /* Takes back a block that is CACHED by the caller and was private when looked at. */
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block);
 
-/* --- alloc.c, grow.c --------------------------------------------------------- */
+/* --- alloc.c, miss.c, grow.c, take.c ------------------------------------------- */
 
 /* One allocation on its way. */
 struct gcp_request {
 	struct gcp_heap *heap;
-	uint64_t bytes;      /* asked for */
-	uint64_t size;       /* rounded up to a class or to units */
-	uint32_t size_class; /* or GCP_CLASS_NONE */
+	uint64_t bytes;          /* asked for */
+	uint64_t size;           /* rounded up to a class or to units */
+	uint32_t size_class;     /* or GCP_CLASS_NONE */
+	bool polled;             /* no more epochs are completed */
+	struct gcp_block *block; /* found, and USED */
 };
+
+/* miss.c: the rest of the way when the cache gave none. No lock held. */
+int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr);
+/* grow.c: new memory. 0 without a block: another thread was faster to take it. */
+int gcp_grow(struct gcp_request *request);
+/* take.c. True: request->block is it. Ready in the heap; the same with pool->lock held;
+ * in the thread's cache; in either. hit: it came without new memory. */
+bool gcp_take_ready(struct gcp_request *request, bool hit);
+bool gcp_take_locked(struct gcp_request *request, bool hit);
+bool gcp_take_cached(struct gcp_request *request);
+bool gcp_take_anywhere(struct gcp_request *request);
+/* What a segment must have room for to serve the request. */
+uint64_t gcp_request_run(const struct gcp_request *request);
+/* The calling thread's cache, if it may serve the request, else NULL. */
+struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
 bool gcp_pool_pin(struct gcp_pool *pool); /* false: it is detached */
 void gcp_pool_unpin(struct gcp_pool *pool);
@@ -532,31 +545,17 @@ void gcp_pool_unpin(struct gcp_pool *pool);
  * other pin held. */
 bool gcp_pool_pin_wait(struct gcp_pool *pool);
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
-/* The calling thread's cache, if it may serve the request, else NULL. */
-struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
-/* A ready block from that cache, now USED, or NULL. */
-struct gcp_block *gcp_take_cached(const struct gcp_request *request);
-/* The rest of the way when the cache gave none. No lock held. */
-int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr);
 
 /* --- reclaim.c, stats.c --- */
 
-/* Stages of giving back, cheapest first. */
-enum gcp_reclaim_stage {
-	GCP_RECLAIM_COMPLETED, /* unused segments whose epochs are done */
-	GCP_RECLAIM_DRIVER,    /* the driver's own caches */
-	GCP_RECLAIM_WAIT,      /* everything unused, after waiting for the device */
-	GCP_RECLAIM_STAGES,
-};
 /* Waits for all work of the context also while a capture forbids fences. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool);
-uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
-			   enum gcp_reclaim_stage stage, uint64_t bytes);
-/* `why`: for debugging, as in "because ...". */
-void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
-			  const char *why);
-/* Keeps the pool under cache_limit. No lock held. 0, or a sticky device error. */
-int gcp_pool_limit(struct gcp_pool *pool);
+/* The device is full: gives back, stage by stage, until `retry` gives something else
+ * than GCP_CUDA_OUT_OF_MEMORY; its result. */
+int gcp_reclaim_and_retry(struct gcp_request *request,
+			  int (*retry)(struct gcp_request *request));
+/* purge.c: gives back what fits; returns the bytes. No lock held. */
+uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
 /* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
  * is the calling thread's gcp_pools_refusal. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);

@@ -106,9 +106,9 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->orphans);
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
-	pool->scaled_completed = GCP_EPOCH_FIRST;
+	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
-	gcp_consolidation_reset(pool);
+	gcp_maintenance_reset(pool);
 	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
 		if (!atomic_load(&pools->slots[i])) {
 			atomic_store(&pools->slots[i], pool);
@@ -165,6 +165,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		atomic_store_explicit(&pools->first, pool, memory_order_release);
 	}
 	atomic_store(&pool->live, true);
+	gcp_windows_update(pools);
 	*ret_pool = pool;
 	return 0;
 }
@@ -286,11 +287,13 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store(&pool->live, false);
 	atomic_store(&pool->detaching, false);
+	gcp_windows_update(pool->pools);
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(pool);
 	gcp_pinned_reset(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_reset(&pool->common);
+	gcp_maintenance_reset(pool);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		gcp_heap_reset(heap);
 	gcp_gauge_add(&pool->stats.allocation,

@@ -1,102 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reclaim.c - giving memory back to the driver: because it is full, because a
- * limit says so, or because the program asks.
+ * reclaim.c - what happens when memory is out: the pools give theirs back, stage by
+ * stage, and the call that failed is tried again.
  *
- * Runs without locks around calls of the driver. The books give a segment up
- * before the driver gets it, so an address that the driver hands out again
- * elsewhere is never still in our map.
+ *      stage        gives back                              costs
+ *      COMPLETED    unused memory whose epochs are done     the driver's frees
+ *      DRIVER       the driver's own caches                 a call
+ *      WAIT         all unused memory                       a wait for the device
  *
- * The driver's free waits for all work of its context, so a segment whose
- * epochs are pending may be given back too: it then costs what cudaFree costs.
- * Memory of live graphs is never given back.
+ * The stages are climbed by
+ *
+ *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each
+ * stage gcp_pools_relieve           a driver call for memory of another kind: on its
+ *                                  device, on each, and then pinned memory
+ *      gcp_pools_trim              the program, as far as it says
+ *      gcp_pool_complete_by_free   a wait during a capture, on a full device
+ *
+ * Memory of live graphs is never given back. Called with no lock held.
  */
 #include "cache.h"
 #include "vmm.h"
 
-void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
-			  const char *why)
-{
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment;
-	uint64_t count = 0;
+/* --- the stages ----------------------------------------------------------------------
+ */
 
-	while ((segment = TAILQ_FIRST(list))) {
-		TAILQ_REMOVE(list, segment, link);
-		/* An error is the device's, sticky, and the program's next call
-		 * reports it; the memory is not ours any more either way. */
-		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
-		GCP_LOG(pools,
-			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
-			pool->device, GCP_ULL(segment->size >> 10),
-			GCP_ULL(segment->addr), why);
-		gcp_descriptor_free(&pools->segment_descriptors, segment);
-		count++;
-	}
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.trims += count;
-	pool->giving -= count;
-	gcp_mutex_unlock(&pool->lock);
+static uint64_t give_completed(struct gcp_pool *pool, uint64_t bytes)
+{
+	const struct gcp_purge purge = {.bytes = bytes, .completed_only = true};
+
+	(void)gcp_timeline_poll_all(pool);
+	return gcp_pool_purge(pool, &purge);
 }
 
-/* Everything that is ready goes where whole segments can be seen, and unused
- * ones go back. */
-static uint64_t release_unused(struct gcp_pool *pool, bool completed_only,
-			       uint64_t bytes)
+static uint64_t trim_driver(struct gcp_pool *pool, uint64_t bytes)
 {
-	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
-	uint64_t taken;
+	uint64_t start = pool->pools->driver.clock_ns();
 
-	gcp_caches_flush(pool);
-	gcp_mutex_lock(&pool->lock);
-	gcp_slab_coalesce_unused(&pool->common);
-	gcp_heap_advance(&pool->common);
-	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
-	pool->consolidation.owed_bytes = 0; /* others need it */
-	gcp_mutex_unlock(&pool->lock);
-	gcp_segments_release(pool, &list, "memory is wanted, or a limit says so");
-	if (taken < bytes)
-		taken += gcp_vmm_release(pool, bytes - taken);
-	return taken;
-}
-
-/* Freeing pinned memory waits for the context as well, and needs nothing of the
- * device. */
-static int complete_by_host_free(struct gcp_pool *pool)
-{
-	const struct gcp_driver *driver = &pool->pools->driver;
-	void *p;
-	int result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &p);
-
-	if (result != 0)
-		return result;
-	uint64_t epoch = gcp_timeline_advance(pool);
-	result = driver->host_free(pool->ctx, p);
-	if (result == 0)
-		gcp_timeline_completed_by_free(pool, epoch);
-	return result;
-}
-
-/* A capture forbids fences, but a real free is legal then and waits for the
- * context as well: allocates and frees the least there is. */
-int gcp_pool_complete_by_free(struct gcp_pool *pool)
-{
-	gcp_addr addr;
-	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
-
-	/* Full to the last unit: what is unused and done makes room. */
-	if (result == GCP_CUDA_OUT_OF_MEMORY &&
-	    release_unused(pool, true, GCP_UNIT) > 0)
-		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
-	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
-		return complete_by_host_free(pool);
-	if (result != 0)
-		return result;
-	uint64_t epoch = gcp_timeline_advance(pool);
-	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
-	if (result == 0)
-		gcp_timeline_completed_by_free(pool, epoch);
-	return result;
+	(void)bytes;
+	pool->pools->driver.mem_trim(pool->ctx);
+	gcp_call_count(pool, GCP_CALL_mem_trim, start);
+	return 0;
 }
 
 static bool is_giving(struct gcp_pool *pool)
@@ -155,62 +98,98 @@ static void complete_all(struct gcp_pool *pool)
 		gcp_backoff();
 }
 
-static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage,
-			     uint64_t bytes)
+static uint64_t give_all(struct gcp_pool *pool, uint64_t bytes)
 {
-	switch (stage) {
-	case GCP_RECLAIM_COMPLETED:
-		(void)gcp_timeline_poll_all(pool);
-		return release_unused(pool, true, bytes);
-	case GCP_RECLAIM_DRIVER: {
-		uint64_t start = pool->pools->driver.clock_ns();
+	const struct gcp_purge purge = {.bytes = bytes};
 
-		pool->pools->driver.mem_trim(pool->ctx);
-		gcp_call_count(pool, GCP_CALL_mem_trim, start);
-		return 0;
-	}
-	case GCP_RECLAIM_WAIT:
-		complete_all(pool);
-		return release_unused(pool, false, bytes);
-	case GCP_RECLAIM_STAGES:
-		break;
-	}
-	return 0;
+	complete_all(pool);
+	return gcp_pool_purge(pool, &purge);
 }
 
-static const char *const stage_words[GCP_RECLAIM_STAGES] = {
-    [GCP_RECLAIM_COMPLETED] = "what is unused and completed",
-    [GCP_RECLAIM_DRIVER] = "what the driver's own pools keep (not counted here)",
-    [GCP_RECLAIM_WAIT] = "all that is unused, after waiting for the device",
+/* Returns the bytes given back; stops when they are enough. */
+static const struct stage {
+	uint64_t (*give)(struct gcp_pool *pool, uint64_t bytes);
+	bool own;   /* of the pool, not of the driver */
+	bool waits; /* for the device */
+	const char *what;
+} stages[] = {
+    {give_completed, true, false, "what is unused and completed"},
+    {trim_driver, false, false, "what the driver's own pools keep (not counted here)"},
+    {give_all, true, true, "all that is unused, after waiting for the device"},
 };
 
-uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
-			   enum gcp_reclaim_stage stage, uint64_t bytes)
+enum { STAGES = sizeof(stages) / sizeof(stages[0]) };
+
+/* In all pools of the device (-1: each). A pool whose context may be ending is waited
+ * for: it may have what is missing. */
+static uint64_t stage_run(const struct stage *stage, struct gcp_pools *pools,
+			  int device)
 {
 	uint64_t given = 0;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if (given >= bytes || (device >= 0 && pool->device != device) ||
-		    !gcp_pool_pin_wait(pool))
+		if ((device >= 0 && pool->device != device) || !gcp_pool_pin_wait(pool))
 			continue;
-		given += pool_reclaim(pool, stage, bytes - given);
+		given += stage->give(pool, UINT64_MAX);
 		gcp_pool_unpin(pool);
 	}
-	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage_words[stage],
+	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage->what,
 		GCP_ULL(given >> 10));
 	return given;
 }
 
+/* --- an allocation of a pool ---------------------------------------------------------
+ */
+
+static void count_retry(struct gcp_pool *pool, bool out)
+{
+	gcp_mutex_lock(&pool->lock);
+	if (out)
+		pool->stats.ooms++;
+	else
+		pool->stats.alloc_retries++;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+int gcp_reclaim_and_retry(struct gcp_request *request,
+			  int (*retry)(struct gcp_request *request))
+{
+	struct gcp_pool *pool = request->heap->pool;
+
+	for (int i = 0; i < STAGES; i++) {
+		count_retry(pool, false);
+		stage_run(&stages[i], pool->pools, pool->device);
+		int result = retry(request);
+		if (result != GCP_CUDA_OUT_OF_MEMORY)
+			return result;
+	}
+	count_retry(pool, true);
+	return GCP_CUDA_OUT_OF_MEMORY;
+}
+
+/* --- memory of other kinds -----------------------------------------------------------
+ */
+
 uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
 {
-	uint64_t given =
-	    gcp_reclaim_stage(pools, device, GCP_RECLAIM_COMPLETED, UINT64_MAX);
+	uint64_t given = 0;
 
-	gcp_reclaim_stage(pools, device, GCP_RECLAIM_DRIVER, UINT64_MAX);
-	if (given == 0)
-		given = gcp_reclaim_stage(pools, device, GCP_RECLAIM_WAIT, UINT64_MAX);
+	for (int i = 0; i < STAGES; i++)
+		if (!stages[i].waits || given == 0)
+			given += stage_run(&stages[i], pools, device);
 	return given;
 }
+
+/* Pinned memory has no device, and cuMemCreate names its own: so all of them. Managed
+ * memory may be short of pinned memory. */
+bool gcp_pools_relieve(struct gcp_pools *pools, int device)
+{
+	return (device >= 0 && gcp_pools_reclaim(pools, device) > 0) ||
+	       gcp_pools_reclaim(pools, -1) > 0 || gcp_pinned_trim(pools, 0) > 0;
+}
+
+/* --- the program trims ---------------------------------------------------------------
+ */
 
 /* Bytes of the pool that are reserved and that no block of the program holds: all of
  * them could go back, for a live graph keeps also what is free in its heap. */
@@ -231,11 +210,9 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes)
 {
 	uint64_t unheld = pool_unheld(pool), given = 0;
 
-	if (unheld > keep_bytes)
-		given = pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unheld - keep_bytes);
-	if (unheld > keep_bytes + given)
-		given +=
-		    pool_reclaim(pool, GCP_RECLAIM_WAIT, unheld - keep_bytes - given);
+	for (int i = 0; i < STAGES; i++)
+		if (stages[i].own && unheld > keep_bytes + given)
+			given += stages[i].give(pool, unheld - keep_bytes - given);
 	return given;
 }
 
@@ -262,21 +239,43 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 	return bytes;
 }
 
-/* Called after a free that may have left more cached than the limit allows. */
-int gcp_pool_limit(struct gcp_pool *pool)
+/* --- waiting where no fence may be set -----------------------------------------------
+ */
+
+/* Freeing pinned memory waits for the context as well, and needs nothing of the
+ * device. */
+static int complete_by_host_free(struct gcp_pool *pool)
 {
-	uint64_t limit = pool->cache_limit, unused;
-	int result = gcp_timeline_poll_all(pool);
+	const struct gcp_driver *driver = &pool->pools->driver;
+	void *p;
+	int result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &p);
 
 	if (result != 0)
 		return result;
-	gcp_mutex_lock(&pool->lock);
-	gcp_heap_advance(&pool->common);
-	unused = pool->unused_bytes;
-	gcp_mutex_unlock(&pool->lock);
-	if (limit == 0) /* what threads keep as well */
-		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, UINT64_MAX);
-	else if (unused > limit)
-		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unused - limit);
-	return 0;
+	uint64_t epoch = gcp_timeline_advance(pool);
+	result = driver->host_free(pool->ctx, p);
+	if (result == 0)
+		gcp_timeline_completed_by_free(pool, epoch);
+	return result;
+}
+
+/* A capture forbids fences, but a real free is legal then and waits for the
+ * context as well: allocates and frees the least there is. */
+int gcp_pool_complete_by_free(struct gcp_pool *pool)
+{
+	gcp_addr addr;
+	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+
+	/* Full to the last unit: what is unused and done makes room. */
+	if (result == GCP_CUDA_OUT_OF_MEMORY && give_completed(pool, GCP_UNIT) > 0)
+		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
+		return complete_by_host_free(pool);
+	if (result != 0)
+		return result;
+	uint64_t epoch = gcp_timeline_advance(pool);
+	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
+	if (result == 0)
+		gcp_timeline_completed_by_free(pool, epoch);
+	return result;
 }

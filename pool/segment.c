@@ -7,6 +7,13 @@
  */
 #include "cache.h"
 
+int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
+{
+	return (a->addr > b->addr) - (a->addr < b->addr);
+}
+
+RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+
 /* --- segments ------------------------------------------------------------------------
  */
 
@@ -139,7 +146,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	return true;
 }
 
-/* The books forget the segment; who calls owns its memory. */
+/* The books forget the segment; the caller owns its memory. */
 static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 {
 	struct gcp_pool *pool = heap->pool;
@@ -182,69 +189,76 @@ static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 	heap->pool->giving++;
 }
 
-uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, bool completed_only,
-				uint64_t bytes, struct gcp_segment_list *list)
+/* Whether it was idle when that turn began, and since. */
+static bool is_idle_since(const struct gcp_segment *segment, uint64_t turn)
 {
-	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
-	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+	return segment_is_unused(segment) && !segment->touched &&
+	       segment->idle_turn < turn;
+}
+
+static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *segment,
+		       uint64_t taken)
+{
+	if (!segment_is_unused(segment) ||
+	    (purge->completed_only &&
+	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
+		return false;
+	return taken < purge->bytes ||
+	       (purge->large && segment->kind != GCP_KIND_SLAB) ||
+	       is_idle_since(segment, purge->idle_since);
+}
+
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
+				struct gcp_segment_list *list)
+{
+	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments), *next;
+	uint64_t taken = 0;
 
 	gcp_assert_held(GCP_RANK_POOL);
-	while (segment && taken < bytes) {
-		struct gcp_segment *next = TAILQ_NEXT(segment, link);
-
-		if (segment_is_unused(segment) &&
-		    (!completed_only || segment->first->epoch <= completed)) {
-			segment_detach(heap, segment, list);
-			taken += segment->size;
-		}
-		segment = next;
+	for (; segment; segment = next) {
+		next = TAILQ_NEXT(segment, link);
+		if (!purge_fits(purge, segment, taken))
+			continue;
+		segment_detach(heap, segment, list);
+		taken += segment->size;
 	}
 	return taken;
 }
 
-uint64_t gcp_heap_unlink_idle(struct gcp_heap *heap, struct gcp_segment_list *list)
+struct gcp_idle gcp_heap_idle(const struct gcp_heap *heap)
 {
-	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
-	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+	const struct gcp_segment *segment;
+	struct gcp_idle idle = {0};
 
 	gcp_assert_held(GCP_RANK_POOL);
-	while (segment) {
-		struct gcp_segment *next = TAILQ_NEXT(segment, link);
-
-		if (segment->kind != GCP_KIND_SLAB && segment_is_unused(segment) &&
-		    segment->first->epoch <= completed) {
-			segment_detach(heap, segment, list);
-			taken += segment->size;
-		}
-		segment = next;
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		if (segment->kind == GCP_KIND_SLAB || !segment_is_unused(segment))
+			continue;
+		idle.segments++;
+		idle.bytes += segment->size;
 	}
-	return taken;
+	return idle;
 }
 
-bool gcp_segment_is_overdue(const struct gcp_segment *segment, uint64_t turns)
+bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn)
 {
-	return segment_is_unused(segment) &&
-	       segment->pool->decay.turn > segment->idle_turn + turns;
+	const struct gcp_segment *segment;
+
+	TAILQ_FOREACH (segment, &heap->segments, link)
+		if (is_idle_since(segment, turn))
+			return true;
+	return false;
 }
 
-uint64_t gcp_heap_unlink_overdue(struct gcp_heap *heap, uint64_t turns,
-				 struct gcp_segment_list *list)
+void gcp_heap_age(struct gcp_heap *heap, uint64_t turn)
 {
-	uint64_t completed = atomic_load(&heap->pool->timeline.completed), taken = 0;
-	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments);
+	struct gcp_segment *segment;
 
-	gcp_assert_held(GCP_RANK_POOL);
-	while (segment) {
-		struct gcp_segment *next = TAILQ_NEXT(segment, link);
-
-		if (gcp_segment_is_overdue(segment, turns) &&
-		    segment->first->epoch <= completed) {
-			segment_detach(heap, segment, list);
-			taken += segment->size;
-		}
-		segment = next;
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		if (segment->touched)
+			segment->idle_turn = turn;
+		segment->touched = false;
 	}
-	return taken;
 }
 
 static void slab_release(struct gcp_pools *pools, struct gcp_slab *slab)
@@ -293,12 +307,6 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	heap->recycled = false;
 	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = 0;
-	if (!heap->private) {
-		heap->pool->unused_bytes = heap->pool->consolidation.idle_bytes = 0;
-		heap->pool->consolidation.idle_segments = 0;
-		gcp_consolidation_reset(heap->pool);
-		gcp_decay_reset(heap->pool);
-		gcp_caches_flush_soon(heap->pool);
-	}
+	heap->unused_bytes = heap->unused_low = 0;
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

@@ -55,20 +55,14 @@ static void tell_above(struct gcp_block *block)
 
 /* --- in and out ------------------------------------------------------------------- */
 
-/* Free memory of the common heap that could be given back, and of it the segments
- * that consolidate.c may take; and when a segment was last of use, for decay.c. */
-static void unused_count(struct gcp_pool *pool, const struct gcp_block *block, int sign)
+/* Free memory that could be given back, and what was of use lately. */
+static void unused_count(struct gcp_heap *heap, const struct gcp_block *block, int sign)
 {
-	pool->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
-	if (pool->decay.low_bytes > pool->unused_bytes)
-		pool->decay.low_bytes = pool->unused_bytes;
+	heap->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
+	if (heap->unused_low > heap->unused_bytes)
+		heap->unused_low = heap->unused_bytes;
 	if (gcp_block_is_segment(block))
-		block->segment->idle_turn = pool->decay.turn;
-	if (block->segment->kind == GCP_KIND_SLAB || pool->vmm ||
-	    !gcp_block_is_segment(block))
-		return;
-	pool->consolidation.idle_bytes += (uint64_t)(sign * (int64_t)block->size);
-	pool->consolidation.idle_segments += (uint32_t)sign;
+		block->segment->touched = true;
 }
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
@@ -78,8 +72,7 @@ void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 	block->largest = block->size;
 	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
 	tell_above(block);
-	if (!heap->private)
-		unused_count(heap->pool, block, 1);
+	unused_count(heap, block, 1);
 }
 
 /* The lowest block whose subtree changes when `block` goes: in its place comes the
@@ -102,11 +95,11 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 	gcp_assert_held(GCP_RANK_POOL);
 	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
 	tell_above(changed);
-	if (!heap->private)
-		unused_count(heap->pool, block, -1);
+	unused_count(heap, block, -1);
 }
 
-/* --- who fits --------------------------------------------------------------------- */
+/* --- which block fits ----------------------------------------------------------------
+ */
 
 static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
 {

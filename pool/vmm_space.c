@@ -194,22 +194,6 @@ static gcp_addr whole_begin(const struct gcp_block *block)
 	return gcp_round_up(block->addr, GCP_CHUNK);
 }
 
-/* Bytes of the whole chunks in a block. */
-static uint64_t whole_bytes(const struct gcp_block *block)
-{
-	gcp_addr begin = whole_begin(block);
-	gcp_addr end = (block->addr + block->size) / GCP_CHUNK * GCP_CHUNK;
-
-	return end > begin ? end - begin : 0;
-}
-
-uint64_t gcp_block_unused(const struct gcp_block *block)
-{
-	if (block->segment->chunks)
-		return whole_bytes(block);
-	return gcp_block_is_segment(block) ? block->size : 0;
-}
-
 static bool may_donate(const struct gcp_block *block, uint64_t epoch,
 		       const struct gcp_move *move)
 {
@@ -231,14 +215,14 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
 		block = gcp_tree_lowest_fit(&pool->common, kind, GCP_CHUNK);
 		for (; block; block = gcp_tree_next_fit(block, GCP_CHUNK)) {
-			uint64_t most_bytes = most ? whole_bytes(most) : 0;
+			uint64_t most_bytes = most ? gcp_block_unused(most) : 0;
 
 			if (!may_donate(block, epoch, move))
 				continue;
-			if (most_bytes < bytes && whole_bytes(block) > most_bytes)
+			if (most_bytes < bytes && gcp_block_unused(block) > most_bytes)
 				most = block;
 			else if (most && most_bytes >= bytes &&
-				 whole_bytes(block) >= bytes &&
+				 gcp_block_unused(block) >= bytes &&
 				 block->size < most->size)
 				most = block;
 		}
@@ -253,8 +237,8 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 	gcp_addr begin = whole_begin(block);
 	struct gcp_block *below = NULL, *above = NULL;
 
-	if (bytes > whole_bytes(block))
-		bytes = whole_bytes(block);
+	if (bytes > gcp_block_unused(block))
+		bytes = gcp_block_unused(block);
 	assert(bytes > 0 && bytes % GCP_CHUNK == 0);
 	gcp_tree_remove(heap, block);
 	if (block->addr < begin) {

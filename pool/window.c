@@ -3,21 +3,22 @@
  * window.c - how much freed memory may wait for the device before a barrier is
  * set, and how much of it shares one fence.
  *
- * Asked by cache.c, alloc.c and grow.c with any lock held; takes none, and calls no
- * driver function but the clock. The answers decide speed and memory, never safety.
+ * Asked by cache.c, alloc.c, miss.c and others with any lock held; takes none, and
+ * calls no driver function but the clock. The answers decide speed and memory, never
+ * safety.
  *
  * A barrier holds all streams back until the work of its epoch is done. With
  * several streams in use that costs the faster ones time, unless the epoch is so
  * old that all are past it: the window is wide. With one stream later work waits
  * for earlier work anyway: a barrier costs next to nothing, and there is no
  * reason to let memory grow. Streams are counted as the hooks report them
- * (gcp_pools_stream_used); what nobody reports counts as many.
+ * (gcp_pools_stream_used); streams that are not reported count as many.
  *
- * An epoch costs its fence and its barrier, half a microsecond of calls that the driver
- * takes one at a time, and many where threads stand in line for it. Threads that use up
- * epochs as fast as the driver closes them would spend all their time there: their
- * epochs are made larger. One thread that launches a kernel for each block pays one
- * part in a hundred.
+ * Fences and barriers cost time: of the host, which calls the driver, where one call
+ * waits for another; and of the device. When they take more than a sixteenth of the
+ * time between two epochs, and threads wait for the epochs, the limits are doubled:
+ * fewer and larger epochs. When they take less than a third of that, the limits are
+ * halved again.
  */
 #include "pool_types.h"
 
@@ -30,48 +31,155 @@ enum {
 	WINDOWS_OF_ONE_STREAM = 4,
 	/* A pool of mapped segments lets this part of its memory wait. */
 	WINDOWS_OF_A_MAPPED_POOL = 64,
-	/* And no more than this part of what the pool has reserved, but for so
-	 * many bytes: what waits is memory that cannot be used. */
+	/* With one stream no more than this part of what the pool has reserved
+	 * waits, but for so many bytes: what waits is memory that cannot be used. */
 	ONE_STREAM_PART = 128,
 	ONE_STREAM_LEAST = 8 << 20,
-	/* With one stream the window is doubled when barriers come closer than
-	 * the first of these, and halved when further apart than the second. */
-	BARRIERS_CLOSE_NS = 40 * 1000,
-	BARRIERS_FAR_NS = 200 * 1000,
-	BARRIER_SCALE_MOST = 3,
-	/* With several streams the window is doubled when epochs that were waited
-	 * for cost, time and again, more than this part of the time in calls of the
-	 * driver, and halved when they cost less than that part. */
-	OVERHEAD_HIGH_PART = 16,
-	OVERHEAD_LOW_PART = 48,
-	OVERHEAD_HIGH_RUN = 4,
-	/* Or when they follow each other faster than kernels could be launched in
-	 * between, which takes 2 us for each: 28 blocks are the fewest of an epoch.
-	 * For an epoch of the ordinary size. */
-	EPOCHS_QUICK_NS = 24 * 1000,
-	EPOCHS_SLOW_NS = 40 * 1000,
-	CHURN_SCALE_MOST = 2,
+	/* The limits are doubled when so many epochs in a row cost more than this part
+	 * of the time, and halved when one costs less than that part. */
+	COST_TOO_MUCH = 16,
+	COST_LITTLE = 48,
+	COSTLY_RUN = 4,
+	/* What an epoch and a barrier cost at least, in calls and on the device. */
+	EPOCH_NS = 1500,
+	BARRIER_NS = 1000,
+	/* So often at most: with one stream, up to the window of several; with
+	 * several, beyond what the options say. */
+	SCALE_MOST_ONE_STREAM = 3,
+	SCALE_MOST = 2,
 	/* Where no barrier may be set this part of what is reserved may wait, then
 	 * a free does. */
 	MULTI_CONTEXT_PART = 4,
+	/* What depots hold: this part of the window, or of what is reserved. */
+	DEPOT_WINDOW_PART = 2,
+	DEPOT_RESERVED_PART = 8,
 	/* Streams that no work went to while so many epochs were closed are not
 	 * in use any more. */
 	EPOCHS_OF_A_STREAM = 32,
 };
 
+#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
+#define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
+
+/* --- the limits ----------------------------------------------------------------- */
+
+/* How many streams work went to of late, in the only context there is; 0: that is
+ * not known, or there are several contexts, whose streams may have the same name. */
+static uint32_t streams_count(struct gcp_pools *pools)
+{
+	uint64_t seen = LOAD(pools->streams.now) | LOAD(pools->streams.before);
+	struct gcp_pool *pool =
+	    atomic_load_explicit(&pools->first, memory_order_acquire);
+	int live = 0;
+
+	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
+		live += LOAD(pool->live);
+	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
+}
+
+/* The window of several streams. Of mapped memory little need wait: it can serve any
+ * size, so a part of it is enough. */
+static uint64_t bytes_of_many(const struct gcp_pool *pool)
+{
+	uint64_t bytes = pool->pools->config.window_bytes;
+	uint64_t part = LOAD(pool->vmm_mapped) / WINDOWS_OF_A_MAPPED_POOL;
+
+	if (part < GCP_CHUNK)
+		part = GCP_CHUNK;
+	return pool->vmm && bytes > part ? part : bytes;
+}
+
+static uint64_t bytes_of_one(const struct gcp_pool *pool, uint64_t many)
+{
+	uint64_t part = LOAD(pool->reserved_hint) / ONE_STREAM_PART;
+
+	if (part < ONE_STREAM_LEAST)
+		part = ONE_STREAM_LEAST;
+	return part < many / WINDOWS_OF_ONE_STREAM ? part
+						   : many / WINDOWS_OF_ONE_STREAM;
+}
+
+/* The more threads, the more the driver's calls stand in their way. But an epoch of
+ * which the caches cannot hold their shares would send blocks from thread to
+ * thread, with cold cache lines; a thread alone leaves them for itself. */
+static uint32_t scale_most(const struct gcp_pool *pool, uint32_t streams)
+{
+	const struct gcp_config *config = &pool->pools->config;
+	uint32_t threads = LOAD(pool->cache_count), most = 0;
+	uint64_t share =
+	    config->window_bytes / EPOCHS_PER_WINDOW / (threads + !threads);
+
+	if (streams == 1)
+		return SCALE_MOST_ONE_STREAM;
+	if (pool->vmm)
+		return 0;
+	while (most < SCALE_MOST &&
+	       (threads < 2 || share << (most + 1) <= config->thread_cache_bytes))
+		most++;
+	return config->window_bytes <= UINT64_MAX >> most ? most : 0;
+}
+
+/* Half the window; where the limits are scaled up, all of it or a part of what is
+ * reserved: threads pass on what they free all the time. */
+static uint64_t depot_bytes(const struct gcp_pool *pool, uint64_t window,
+			    uint32_t scale)
+{
+	uint64_t part = LOAD(pool->reserved_hint) / DEPOT_RESERVED_PART;
+
+	if (scale == 0)
+		return window / DEPOT_WINDOW_PART;
+	return window > part ? window : part;
+}
+
+static void limits_update(struct gcp_pool *pool)
+{
+	struct gcp_limits *limits = &pool->limits;
+	uint32_t blocks = pool->pools->config.window_blocks, parts = EPOCHS_PER_WINDOW;
+	uint32_t streams = streams_count(pool->pools);
+	uint32_t scale = LOAD(limits->scale), most = scale_most(pool, streams);
+	uint64_t many = bytes_of_many(pool), bytes;
+
+	if (scale > most)
+		scale = most;
+	bytes = (streams == 1 ? bytes_of_one(pool, many) : many) << scale;
+	if (streams == 1) {
+		bytes = bytes < many ? bytes : many;
+		blocks = (blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
+		parts = 1;
+	}
+	STORE(limits->bytes, bytes);
+	STORE(limits->epoch_bytes, bytes / parts);
+	STORE(limits->blocks, blocks);
+	STORE(limits->streams, streams);
+	STORE(limits->scale, scale);
+	STORE(limits->depot_bytes, depot_bytes(pool, bytes, scale));
+}
+
+void gcp_windows_update(struct gcp_pools *pools)
+{
+	struct gcp_pool *pool =
+	    atomic_load_explicit(&pools->first, memory_order_acquire);
+
+	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
+		limits_update(pool);
+}
+
 /* --- streams -------------------------------------------------------------------- */
 
 void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 {
-	uint64_t bit = 1ull << (stream * 0x9e3779b97f4a7c15ull >> 58);
+	uint64_t bit = 1ull << (stream * 0x9e3779b97f4a7c15ull >> 58), seen;
 
 	/* Written only when there is something new: many threads launch. */
-	if (!(atomic_load_explicit(&pools->streams.now, memory_order_relaxed) & bit))
-		atomic_fetch_or_explicit(&pools->streams.now, bit,
-					 memory_order_relaxed);
+	if (LOAD(pools->streams.now) & bit)
+		return;
+	seen = atomic_fetch_or_explicit(&pools->streams.now, bit, memory_order_relaxed);
+	if (!((seen | LOAD(pools->streams.before)) & bit))
+		gcp_windows_update(pools);
 }
 
-void gcp_streams_epoch_closed(struct gcp_pools *pools)
+/* Streams that are not used any more are forgotten in time. fence_lock is held. */
+static void streams_age(struct gcp_pools *pools)
 {
 	struct gcp_streams *streams = &pools->streams;
 
@@ -79,190 +187,127 @@ void gcp_streams_epoch_closed(struct gcp_pools *pools)
 	if (++streams->epochs % EPOCHS_OF_A_STREAM != 0)
 		return;
 	uint64_t now = atomic_exchange_explicit(&streams->now, 0, memory_order_relaxed);
-	atomic_store_explicit(&streams->before, now, memory_order_relaxed);
+	STORE(streams->before, now);
 }
 
-/* How many streams work went to of late, in the only context there is; 0: that is
- * not known, or there are several contexts. */
-static uint32_t streams_count(struct gcp_pools *pools)
-{
-	uint64_t seen =
-	    atomic_load_explicit(&pools->streams.now, memory_order_relaxed) |
-	    atomic_load_explicit(&pools->streams.before, memory_order_relaxed);
-	int live = 0;
-
-	/* The streams of two contexts may have the same name. */
-	for (struct gcp_pool *pool =
-		 atomic_load_explicit(&pools->first, memory_order_acquire);
-	     pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire))
-		live += atomic_load_explicit(&pool->live, memory_order_relaxed);
-	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
-}
-
-/* --- windows -------------------------------------------------------------------- */
-
-struct gcp_window gcp_window(const struct gcp_pool *pool)
-{
-	const struct gcp_config *config = &pool->pools->config;
-	struct gcp_window window = {
-	    .bytes = config->window_bytes,
-	    .blocks = config->window_blocks,
-	    .epoch_bytes = config->window_bytes / EPOCHS_PER_WINDOW,
-	    .epoch_blocks = config->epoch_blocks,
-	};
-
-	/* Who maps memory by hand wants little of it: a part of what he has. */
-	uint64_t most = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) /
-			WINDOWS_OF_A_MAPPED_POOL;
-	if (most < GCP_CHUNK)
-		most = GCP_CHUNK;
-	if (pool->vmm && window.bytes > most) {
-		window.bytes = most;
-		window.epoch_bytes = most / EPOCHS_PER_WINDOW;
-	}
-	window.streams = streams_count(pool->pools);
-	if (window.streams == 1) {
-		uint64_t part =
-		    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
-		    ONE_STREAM_PART;
-
-		if (part < ONE_STREAM_LEAST)
-			part = ONE_STREAM_LEAST;
-		if (part > window.bytes / WINDOWS_OF_ONE_STREAM)
-			part = window.bytes / WINDOWS_OF_ONE_STREAM;
-		part <<=
-		    atomic_load_explicit(&pool->barrier_scale, memory_order_relaxed);
-		if (window.bytes > part)
-			window.bytes = part;
-		window.blocks = (window.blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
-		window.epoch_bytes = window.bytes;
-	} else if (!pool->vmm) {
-		uint32_t churn_scale =
-		    atomic_load_explicit(&pool->churn_scale, memory_order_relaxed);
-
-		window.bytes <<= churn_scale;
-		window.epoch_bytes <<= churn_scale;
-	}
-	return window;
-}
+/* --- what fences cost ------------------------------------------------------------ */
 
 void gcp_window_starved(struct gcp_pool *pool)
 {
-	if (!atomic_load_explicit(&pool->starved, memory_order_relaxed))
-		atomic_store_explicit(&pool->starved, true, memory_order_relaxed);
+	if (!LOAD(pool->pressure.starved))
+		STORE(pool->pressure.starved, true);
 }
 
-/* The more threads, the more the driver's calls stand in their way. But an epoch of
- * which the caches cannot hold their shares would send blocks from thread to
- * thread, with cold cache lines; a thread alone leaves them for itself. */
-static uint32_t churn_scale_most(const struct gcp_pool *pool)
+void gcp_window_barrier_set(struct gcp_pool *pool)
 {
-	const struct gcp_config *config = &pool->pools->config;
-	uint32_t threads =
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
-	uint64_t share =
-	    config->window_bytes / EPOCHS_PER_WINDOW / (threads + !threads);
-	uint32_t most = 0;
-
-	if (threads < 2)
-		most = CHURN_SCALE_MOST;
-	while (most < CHURN_SCALE_MOST && threads > 1 &&
-	       share << (most + 1) <= config->thread_cache_bytes)
-		most++;
-	return config->window_bytes <= UINT64_MAX >> most ? most : 0;
+	gcp_assert_held(GCP_RANK_FENCE);
+	pool->pressure.barriers++;
+	if (LOAD(pool->limits.streams) == 1)
+		gcp_window_starved(pool);
 }
 
 /* What the driver's calls for fences have cost so far. */
-static uint64_t overhead_ns(const struct gcp_pool *pool)
+static uint64_t driver_ns(const struct gcp_pool *pool)
 {
-	static const enum gcp_driver_call calls[] = {
-	    GCP_CALL_fence_record, GCP_CALL_fence_query, GCP_CALL_fence_order};
-	uint64_t ns = 0;
+	return LOAD(pool->calls[GCP_CALL_fence_record][1]) +
+	       LOAD(pool->calls[GCP_CALL_fence_query][1]) +
+	       LOAD(pool->calls[GCP_CALL_fence_order][1]);
+}
 
-	for (int i = 0; i < 3; i++)
-		ns += atomic_load_explicit(&pool->calls[calls[i]][1],
-					   memory_order_relaxed);
-	return ns;
+/* What fences and barriers have cost since the latest close. No thread stands in line
+ * with a thread alone: how long its calls last does not count. */
+static uint64_t cost_since(struct gcp_pool *pool)
+{
+	struct gcp_pressure *pressure = &pool->pressure;
+	uint64_t total = driver_ns(pool), measured = total - pressure->driver_ns;
+	uint64_t least = EPOCH_NS + (uint64_t)pressure->barriers * BARRIER_NS;
+
+	pressure->driver_ns = total;
+	pressure->barriers = 0;
+	return LOAD(pool->cache_count) > 1 && measured > least ? measured : least;
+}
+
+/* Whether the limits may be doubled. Beyond what the options say only for a device
+ * that gets things done: for another one would only be waited with more memory in
+ * hand. */
+static bool may_grow(struct gcp_pool *pool, uint32_t scale)
+{
+	uint32_t streams = LOAD(pool->limits.streams);
+	uint64_t completed = LOAD(pool->timeline.completed);
+	bool progress = completed > pool->pressure.had_completed;
+
+	if (scale >= scale_most(pool, streams) || (streams != 1 && !progress))
+		return false;
+	pool->pressure.had_completed = completed;
+	return true;
 }
 
 void gcp_window_epoch_closed(struct gcp_pool *pool)
 {
-	uint32_t churn_scale =
-	    atomic_load_explicit(&pool->churn_scale, memory_order_relaxed);
-	uint64_t now = pool->pools->driver.clock_ns(), cost = overhead_ns(pool);
-	uint64_t since = now - pool->closed_ns, part = cost - pool->closed_overhead_ns;
-	bool starved =
-	    atomic_exchange_explicit(&pool->starved, false, memory_order_relaxed);
+	struct gcp_pressure *pressure = &pool->pressure;
+	uint32_t scale = LOAD(pool->limits.scale);
+	uint64_t now = pool->pools->driver.clock_ns(), cost = cost_since(pool);
+	uint64_t since = now - pressure->closed_at_ns;
+	bool starved = LOAD(pressure->starved);
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	pool->closed_ns = now;
-	pool->closed_overhead_ns = cost;
-	bool quick = since >> churn_scale < EPOCHS_QUICK_NS;
-	/* Nobody stands in line with a thread alone. */
-	bool costly =
-	    part * OVERHEAD_HIGH_PART >= since &&
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) > 1;
-	if (!quick && !costly) {
-		pool->costly_epochs = 0;
-		if (part * OVERHEAD_LOW_PART < since && churn_scale > 0 &&
-		    since >> churn_scale > EPOCHS_SLOW_NS)
-			churn_scale--;
-	} else if (starved && ++pool->costly_epochs >= OVERHEAD_HIGH_RUN) {
-		uint64_t completed = atomic_load_explicit(&pool->timeline.completed,
-							  memory_order_relaxed);
-
-		/* A device that gets nothing done would only be waited for with
-		 * more memory in hand. */
-		pool->costly_epochs = 0;
-		if (churn_scale < churn_scale_most(pool) &&
-		    completed > pool->scaled_completed) {
-			pool->scaled_completed = completed;
-			churn_scale++;
-		}
+	pressure->closed_at_ns = now;
+	STORE(pressure->starved, false);
+	if (cost * COST_TOO_MUCH < since) {
+		pressure->costly_epochs = 0;
+		if (cost * COST_LITTLE < since && scale > 0)
+			scale--;
+	} else if (starved && ++pressure->costly_epochs >= COSTLY_RUN) {
+		pressure->costly_epochs = 0;
+		if (may_grow(pool, scale))
+			scale++;
 	}
-	atomic_store_explicit(&pool->churn_scale, churn_scale, memory_order_relaxed);
+	STORE(pool->limits.scale, scale);
+	streams_age(pool->pools);
+	limits_update(pool);
 }
 
-/* With one stream, a loop that sets barriers in quick succession pays for them: its
- * window is widened, up to that of several streams, until they are far enough apart. */
-void gcp_window_barrier_set(struct gcp_pool *pool)
-{
-	uint32_t barrier_scale =
-	    atomic_load_explicit(&pool->barrier_scale, memory_order_relaxed);
-	uint64_t now = pool->pools->driver.clock_ns();
-	uint64_t since = now - pool->barrier_ns;
+/* --- asking ---------------------------------------------------------------------- */
 
-	gcp_assert_held(GCP_RANK_FENCE);
-	pool->barrier_ns = now;
-	if (since < BARRIERS_CLOSE_NS && barrier_scale < BARRIER_SCALE_MOST)
-		barrier_scale++;
-	else if (since > BARRIERS_FAR_NS && barrier_scale > 0)
-		barrier_scale--;
-	atomic_store_explicit(&pool->barrier_scale, barrier_scale,
-			      memory_order_relaxed);
+uint32_t gcp_window_scale(const struct gcp_pool *pool)
+{
+	return LOAD(pool->limits.scale);
 }
 
-uint64_t gcp_window_multi_context(const struct gcp_pool *pool)
+uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool)
 {
-	uint64_t most = 2 * gcp_window(pool).bytes;
-	uint64_t part =
-	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
-	    MULTI_CONTEXT_PART;
+	return LOAD(pool->limits.depot_bytes);
+}
 
-	return part > most ? part : most;
+struct gcp_window gcp_window(const struct gcp_pool *pool)
+{
+	return (struct gcp_window){
+	    .bytes = LOAD(pool->limits.bytes),
+	    .blocks = LOAD(pool->limits.blocks),
+	    .epoch_bytes = LOAD(pool->limits.epoch_bytes),
+	    .epoch_blocks = pool->pools->config.epoch_blocks,
+	    .streams = LOAD(pool->limits.streams),
+	};
 }
 
 struct gcp_window gcp_window_of_thread(const struct gcp_pool *pool)
 {
 	struct gcp_window window = gcp_window(pool);
-	uint32_t threads =
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed);
+	uint32_t threads = LOAD(pool->cache_count);
 
 	if (threads > 1) {
 		window.bytes /= threads;
 		window.epoch_bytes /= threads;
 	}
 	return window;
+}
+
+uint64_t gcp_window_multi_context(const struct gcp_pool *pool)
+{
+	uint64_t most = 2 * LOAD(pool->limits.bytes);
+	uint64_t part = LOAD(pool->reserved_hint) / MULTI_CONTEXT_PART;
+
+	return part > most ? part : most;
 }
 
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
@@ -274,42 +319,28 @@ uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size)
 	return blocks ? (uint32_t)blocks : 1;
 }
 
-/* --- when an epoch is full -----------------------------------------------------------
- */
+/* --- when an epoch is full ------------------------------------------------------- */
 
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes)
 {
-	struct gcp_window window = gcp_window(pool);
 	int64_t room =
-	    (int64_t)window.epoch_bytes -
-	    atomic_load_explicit(&pool->timeline.filled, memory_order_relaxed);
+	    (int64_t)LOAD(pool->limits.epoch_bytes) - LOAD(pool->timeline.filled);
 
 	if (room < 0)
 		room = 0;
 	return bytes < room ? bytes : room;
 }
 
+/* With one stream in use an epoch takes two blocks at least, not too large ones: a
+ * fence for each would keep one block in circulation, at the price of a fence and a
+ * barrier at each turn. */
 bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes)
 {
-	struct gcp_window window = gcp_window(pool);
+	int64_t full = (int64_t)LOAD(pool->limits.epoch_bytes);
 	int64_t filled = atomic_fetch_add_explicit(&pool->timeline.filled, bytes,
 						   memory_order_relaxed);
 
-	return filled + bytes >= (int64_t)window.epoch_bytes;
-}
-
-/* With one stream in use a fence for each would keep one block in circulation, at the
- * price of a fence and a barrier at each turn: not too large ones take turns in twos,
- * for half of it. */
-bool gcp_timeline_fill_large(struct gcp_pool *pool, uint64_t size)
-{
-	struct gcp_window window = gcp_window(pool);
-	uint64_t full = window.epoch_bytes;
-	uint64_t filled =
-	    size + (uint64_t)atomic_fetch_add_explicit(
-		       &pool->timeline.filled, (int64_t)size, memory_order_relaxed);
-
-	if (window.streams == 1 && size <= 2 * window.bytes && full < 2 * size)
-		full = 2 * size;
-	return filled >= full;
+	if (LOAD(pool->limits.streams) == 1 && bytes <= 2 * full && full < 2 * bytes)
+		full = 2 * bytes;
+	return filled + bytes >= full;
 }

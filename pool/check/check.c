@@ -347,7 +347,8 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 		 "reserved_bytes is not the size of all segments");
 	GCP_MUST(stats->private_bytes.current == sums->private,
 		 "private_bytes is not the size of private segments");
-	GCP_MUST(pool->unused_bytes == sums->unused, "unused segments are miscounted");
+	GCP_MUST(pool->common.unused_bytes == sums->unused,
+		 "unused segments are miscounted");
 	return NULL;
 }
 

@@ -65,7 +65,7 @@ static void a_steady_program_pays_nothing(void **state)
 	assert_int_equal(after.consolidations, before.consolidations);
 	assert_int_equal(after.misses, before.misses);
 	assert_int_equal(fake.frees, frees);
-	assert_false(atomic_load(&fake_pool(pools)->consolidation.scattered));
+	assert_false(atomic_load(&fake_pool(pools)->maintenance.scattered));
 	fake_finish(pools);
 }
 
@@ -291,7 +291,7 @@ static void asynchronous_frees_count_for_the_next_look(void **state)
 	fake.done = fake_submit();
 	for (int i = 0; i < 16; i++)
 		assert_int_equal(gcp_pools_free_async(pools, addrs[i]), 0);
-	assert_int_equal(pool->consolidation.freed_bytes, 16 * 20 * MIB);
+	assert_int_equal(pool->maintenance.freed_bytes, 16 * 20 * MIB);
 	assert_int_equal(must_stats(pools).consolidations, 0);
 	must_free(pools, little);
 	assert_int_equal(must_stats(pools).consolidations, 1);
@@ -307,15 +307,14 @@ static void a_new_context_starts_afresh(void **state)
 	(void)state;
 	step(pools, 16, 20 * MIB);
 	gcp_pools_trim(pools, 0, 0);
-	assert_true(pool->flush_scaled_at > 0);
-	pool->decay.low_bytes = pool->decay.lows[0] = 1;
+	assert_true(pool->flush_at > 0);
+	pool->common.unused_low = pool->maintenance.lows[0] = 1;
 	gcp_pool_reset(pools, FAKE_CTX);
 	assert_ptr_equal(fake_pool(pools), pool);
 	assert_int_equal(pool->flush_at, 0);
-	assert_int_equal(pool->flush_scaled_at, 0);
-	assert_int_equal(pool->decay.low_bytes, 0);
+	assert_int_equal(pool->common.unused_low, 0);
 	for (int i = 0; i < GCP_DECAY_TURNS; i++)
-		assert_int_equal(pool->decay.lows[i], 0);
+		assert_int_equal(pool->maintenance.lows[i], 0);
 	fake_finish(pools);
 }
 

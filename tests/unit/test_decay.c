@@ -27,14 +27,20 @@ static struct gcp_config decaying(void)
 	return config;
 }
 
+/* As in a program that has found its size. */
+static void nothing_to_consolidate(struct gcp_pool *pool)
+{
+	pool->maintenance.owed_bytes = 0;
+	atomic_store(&pool->maintenance.scattered, false);
+}
+
 static void spike(struct gcp_pools *pools)
 {
 	gcp_addr addrs[16];
 
 	for (int i = 0; i < 16; i++)
 		addrs[i] = must_alloc(fake_pool(pools), 20 * MIB);
-	/* As in a program that has found its size: nothing to be consolidated. */
-	gcp_consolidation_reset(fake_pool(pools));
+	nothing_to_consolidate(fake_pool(pools));
 	for (int i = 0; i < 16; i++)
 		must_free(pools, addrs[i]);
 }
@@ -122,7 +128,7 @@ static void what_no_thread_looks_at_goes_back(void **state)
 		must_free(pools, addr);
 	}
 	addr = must_alloc(pool, 2000 * MIB);
-	gcp_consolidation_reset(pool);
+	nothing_to_consolidate(pool);
 	must_free(pools, addr);
 	for (int i = 0; i < 50000; i++) {
 		addr = must_alloc(pool, 512);
@@ -146,7 +152,7 @@ static uint64_t racing_clock(void)
 	racing_pool = NULL;
 	if (pool) {
 		fake_pass(1000);
-		gcp_pool_decay(pool);
+		gcp_pool_maintain(pool);
 	}
 	return now;
 }
@@ -161,16 +167,16 @@ static void two_threads_begin_a_turn_once(void **state)
 	fake_pass(10 * MS);
 	spike(pools);
 	fake.done = fake.submitted;
-	gcp_pool_decay(pool);
+	gcp_pool_maintain(pool);
 	quiet_clock = pools->driver.clock_ns;
 	pools->driver.clock_ns = racing_clock;
 	for (int i = 0; i < 4; i++) {
-		uint64_t turn = pool->decay.turn;
+		uint64_t turn = pool->maintenance.turn;
 
 		fake_pass(251 * MS);
 		racing_pool = pool;
-		gcp_pool_decay(pool);
-		assert_int_equal(pool->decay.turn, turn + 1);
+		gcp_pool_maintain(pool);
+		assert_int_equal(pool->maintenance.turn, turn + 1);
 	}
 	fake_finish(pools);
 }
@@ -268,7 +274,7 @@ static void the_limit_reports_what_it_finds_broken(void **state)
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr addr = must_alloc(fake_pool(pools), 20 * MIB);
 
-	gcp_consolidation_reset(fake_pool(pools));
+	nothing_to_consolidate(fake_pool(pools));
 	fake.fence_result = 700;
 	assert_int_equal(gcp_pools_free(pools, addr), 700);
 	fake.fence_result = 0;

@@ -80,7 +80,7 @@ static void a_batch_given_to_a_depot_is_looked_at_no_more(void **state)
 	pool = fake_pool(pools);
 	for (int i = 0; i < 2 * BLOCKS; i++)
 		addrs[i] = must_alloc(pool, BYTES);
-	atomic_store(&pool->churn_scale, 1);
+	atomic_store(&pool->limits.scale, 1);
 	struct gcp_chain older = chain_of(addrs);
 	assert_true(gcp_depot_put(pool, &older));
 	struct gcp_chain chain = chain_of(addrs + BLOCKS);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * block.c - descriptors of blocks: made, cut and joined with a neighbour.
+ *
+ * Called with pool->lock held by all that keep blocks in order: heap.c, slab.c, tree.c,
+ * segment.c, vmm_space.c. Knows no list and no tree. Never calls the driver.
+ */
+#include "pool_types.h"
+#include "vmm.h"
+
+void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
+{
+	atomic_store_explicit(&block->state, state, memory_order_release);
+}
+
+bool gcp_block_is_free(const struct gcp_block *block)
+{
+	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
+			    GCP_BLOCK_FREE;
+}
+
+bool gcp_block_is_segment(const struct gcp_block *block)
+{
+	return !block->lower && !block->upper;
+}
+
+struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
+				   uint64_t size, uint64_t epoch)
+{
+	struct gcp_block *block =
+	    gcp_descriptor_alloc(&segment->pool->pools->block_descriptors);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!block)
+		return NULL;
+	block->addr = addr;
+	block->size = size;
+	block->requested = 0;
+	block->epoch = epoch;
+	block->segment = segment;
+	block->slab = NULL;
+	block->lower = block->upper = NULL;
+	block->recycled = GCP_RECYCLED_NOT;
+	block->size_class = GCP_CLASS_NONE;
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
+	return block;
+}
+
+/* Mapped: whole chunks; else the whole segment, if it is. */
+uint64_t gcp_block_unused(const struct gcp_block *block)
+{
+	gcp_addr begin = gcp_round_up(block->addr, GCP_CHUNK);
+	gcp_addr end = (block->addr + block->size) / GCP_CHUNK * GCP_CHUNK;
+
+	if (block->segment->chunks)
+		return end > begin ? end - begin : 0;
+	return gcp_block_is_segment(block) ? block->size : 0;
+}
+
+void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
+			      struct gcp_block *upper)
+{
+	assert(lower->addr + lower->size == upper->addr);
+	lower->size += upper->size;
+	lower->upper = upper->upper;
+	if (upper->upper)
+		upper->upper->lower = lower;
+	if (lower->epoch < upper->epoch)
+		lower->epoch = upper->epoch;
+	if (lower->recycled < upper->recycled)
+		lower->recycled = upper->recycled;
+	gcp_map_clear(pools->map, upper->addr, upper);
+	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, upper);
+}
+
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
+{
+	struct gcp_pools *pools = block->segment->pool->pools;
+	struct gcp_block *rest;
+
+	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
+				block->epoch);
+	if (!rest)
+		return NULL;
+	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
+		gcp_block_set_state(rest, GCP_BLOCK_RELEASED);
+		gcp_descriptor_free(&pools->block_descriptors, rest);
+		return NULL;
+	}
+	rest->lower = block;
+	rest->recycled = block->recycled;
+	rest->upper = block->upper;
+	if (rest->upper)
+		rest->upper->lower = rest;
+	block->upper = rest;
+	block->size = size;
+	return rest;
+}

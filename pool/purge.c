@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * purge.c - segments that hold no block go back to the driver.
+ *
+ * Called by maintain.c, which says when, and reclaim.c, which needs the memory, with no
+ * lock held; none is held around calls of the driver. The books give a segment up
+ * before the driver gets it, so an address that the driver hands out again elsewhere is
+ * never still in our map.
+ *
+ * The driver's free waits for all work of its context, so a segment whose epochs are
+ * pending may be given back too: it then costs what cudaFree costs.
+ */
+#include "cache.h"
+#include "vmm.h"
+
+/* For the log, as in "because ...". */
+static const char *purge_reason(const struct gcp_purge *purge)
+{
+	if (purge->bytes > 0)
+		return "memory is wanted, or a limit says so";
+	return purge->large ? "it is to come again as one"
+			    : "nothing used it for a while";
+}
+
+static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
+			  const char *why)
+{
+	struct gcp_segment *segment;
+	uint64_t count = 0;
+
+	while ((segment = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, segment, link);
+		/* An error is the device's, sticky, and the program's next call
+		 * reports it; the memory is not ours any more either way. */
+		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
+		GCP_LOG(pool->pools,
+			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
+			pool->device, GCP_ULL(segment->size >> 10),
+			GCP_ULL(segment->addr), why);
+		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
+		count++;
+	}
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.trims += count;
+	pool->giving -= count;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+/* Everything that is ready goes where whole segments can be seen, and those that fit
+ * go back; what is missing of the bytes comes from mapped segments. */
+uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
+{
+	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
+	uint64_t taken;
+
+	gcp_caches_flush(pool);
+	gcp_mutex_lock(&pool->lock);
+	gcp_slab_coalesce_unused(&pool->common);
+	gcp_heap_advance(&pool->common);
+	taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
+	if (purge->bytes > 0)
+		pool->maintenance.owed_bytes = 0; /* others need it */
+	gcp_mutex_unlock(&pool->lock);
+	segments_free(pool, &list, purge_reason(purge));
+	if (taken < purge->bytes)
+		taken += gcp_vmm_release(pool, purge->bytes - taken);
+	return taken;
+}

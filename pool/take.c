@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * take.c - an allocation takes a block that is there and ready: from its thread's
+ * cache, or from the heap.
+ *
+ * Called by alloc.c, miss.c and grow.c with no lock held, unless it says so. Never
+ * calls the driver.
+ */
+#include "cache.h"
+
+uint64_t gcp_request_run(const struct gcp_request *request)
+{
+	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;
+
+	return request->size_class < slab_count ? gcp_slab_bytes(request->size)
+						: request->size;
+}
+
+struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
+{
+	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
+		return NULL;
+	return gcp_cache_of_thread(request->heap->pool);
+}
+
+/* Counts the block as the program's. pool->lock is held. */
+static void count_taken(struct gcp_request *request, bool hit)
+{
+	struct gcp_heap *heap = request->heap;
+	struct gcp_block *block = request->block;
+
+	block->requested = request->bytes;
+	if (heap->private) {
+		heap->used_blocks++;
+		heap->used_bytes += block->size;
+		heap->recycled |= block->recycled != GCP_RECYCLED_NOT;
+		block->recycled = GCP_RECYCLED_NOT;
+	}
+	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
+	if (hit)
+		heap->pool->stats.hits++;
+	else
+		heap->pool->stats.misses++;
+	gcp_stats_merge(heap->pool, &heap->pool->delta);
+}
+
+bool gcp_take_locked(struct gcp_request *request, bool hit)
+{
+	struct gcp_heap *heap = request->heap;
+
+	request->block = gcp_heap_take(heap, request->size, request->size_class);
+	if (!request->block && heap->private &&
+	    gcp_heap_adopt(heap, gcp_heap_kind(heap->pool, request->size),
+			   gcp_request_run(request)))
+		request->block =
+		    gcp_heap_take(heap, request->size, request->size_class);
+	if (request->block)
+		count_taken(request, hit);
+	return request->block;
+}
+
+bool gcp_take_ready(struct gcp_request *request, bool hit)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_stats_delta mine;
+
+	gcp_cache_take_stats(pool, &mine);
+	gcp_mutex_lock(&pool->lock);
+	gcp_stats_merge(pool, &mine);
+	gcp_take_locked(request, hit);
+	gcp_mutex_unlock(&pool->lock);
+	return request->block;
+}
+
+bool gcp_take_cached(struct gcp_request *request)
+{
+	struct gcp_cache *cache = gcp_request_cache(request);
+
+	if (cache)
+		request->block =
+		    gcp_cache_take(cache, request->size_class, request->bytes);
+	return request->block;
+}
+
+bool gcp_take_anywhere(struct gcp_request *request)
+{
+	return gcp_take_cached(request) || gcp_take_ready(request, true);
+}
