@@ -35,13 +35,12 @@ static void count_taken(const struct gcp_request *request, struct gcp_block *blo
 {
 	struct gcp_heap *heap = request->heap;
 
-	block->requested = request->bytes;
 	if (heap->private) {
 		heap->used_blocks++;
 		heap->used_bytes += block->size;
-		heap->recycled |= block->recycled != GCP_RECYCLED_NOT;
-		block->recycled = GCP_RECYCLED_NOT;
+		heap->recycled |= block->group != GCP_GROUP_FRESH;
 	}
+	block->requested = request->bytes;
 	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
 	if (hit)
 		heap->pool->stats.hits++;

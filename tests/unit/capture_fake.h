@@ -17,7 +17,7 @@
 /* --- a driver with streams and graphs ------------------------------------------------
  */
 
-enum { STREAMS = 8, OBJECTS = 64 };
+enum { STREAMS = 8, OBJECTS = 64, NODES = 8192, PER_THREAD = STREAMS - 1 };
 
 struct object {
 	struct gcp_attachment *attachment;
@@ -32,7 +32,7 @@ struct node {
 static struct {
 	struct gcp_capture_state streams[STREAMS];
 	struct node *ends[STREAMS][4]; /* what a stream's next work depends on */
-	struct node nodes[64];
+	struct node nodes[NODES];
 	int node_count;
 	struct object objects[OBJECTS];
 	int object_count;
@@ -41,21 +41,30 @@ static struct {
 	int attach_result, state_result;
 	unsigned destroyed; /* streams by bit */
 	int asked_too_late; /* about one of these */
+	pthread_t owner;    /* of the per-thread stream, if there is one */
+	bool has_owner;
+	int asked_elsewhere;     /* about that, by another thread */
+	void (*once_read)(void); /* another thread, after a stream's ends were read */
 } cuda;
 
 static struct gcp_pools *pools;
 static struct gcp_pool *pool;
 static struct gcp_tracker *tracker;
 
+#define CU_PER_THREAD ((void *)2)
+
 static __attribute__((unused)) void *stream_handle(int i)
 {
-	return (void *)(uintptr_t)(0x100 + i);
+	return i == PER_THREAD && cuda.has_owner ? CU_PER_THREAD
+						 : (void *)(uintptr_t)(0x100 + i);
 }
 
 static int stream_number(void *stream)
 {
-	int i = (int)((uintptr_t)stream - 0x100);
+	int i = stream == CU_PER_THREAD ? PER_THREAD : (int)((uintptr_t)stream - 0x100);
 
+	cuda.asked_elsewhere += i == PER_THREAD && cuda.has_owner &&
+				!pthread_equal(pthread_self(), cuda.owner);
 	cuda.asked_too_late += (cuda.destroyed & 1u << i) != 0;
 	return i;
 }
@@ -86,8 +95,14 @@ static __attribute__((unused)) int nodes_copy(struct node **from, void **ret_nod
 static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 					       void **ret_nodes, size_t *count)
 {
+	int result = nodes_copy(cuda.ends[stream_number(stream)], ret_nodes, count);
+	void (*other)(void) = cuda.once_read;
+
 	(void)ctx;
-	return nodes_copy(cuda.ends[stream_number(stream)], ret_nodes, count);
+	cuda.once_read = NULL;
+	if (other)
+		other();
+	return result;
 }
 
 static __attribute__((unused)) int node_dependencies(void *node, void **ret_nodes,
@@ -220,6 +235,7 @@ static __attribute__((unused)) int teardown(void **state)
 	assert_false(gcp_tracker_has_pending_events(tracker));
 	assert_int_equal(fake.violations, 0);
 	assert_int_equal(cuda.asked_too_late, 0);
+	assert_int_equal(cuda.asked_elsewhere, 0);
 	gcp_tracker_destroy(tracker);
 	fake_finish(pools);
 	return 0;
