@@ -108,8 +108,9 @@ struct gcp_capture {
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
-	bool stuck;     /* no proof for the oldest one before an end moves or goes */
-	uint32_t lines; /* streams that have taken part */
+	uint64_t unread; /* a closed one, for which the ends were not read yet; or 0 */
+	bool stuck;      /* no proof for the oldest one before an end moves or goes */
+	uint32_t lines;  /* streams that have taken part */
 	uint64_t looks;
 	struct gcp_reach reach;
 	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
@@ -144,7 +145,6 @@ struct gcp_tracker {
 	 * it unchanged under the lock may ask about a stream that was there then. */
 	_Atomic uint64_t streams_gone;
 	pthread_mutex_t lock;
-	uint32_t contexts_ending; /* calls under way that may end a context */
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
@@ -162,6 +162,10 @@ uint64_t gcp_thread_number(void);
 struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
+
+/* Whether streams may be asked about; until they are released no context ends. */
+bool gcp_streams_hold(struct gcp_tracker *tracker);
+void gcp_streams_release(struct gcp_tracker *tracker);
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------------
  */

@@ -125,22 +125,27 @@ static uint64_t reach_look(const struct gcp_reach *reach, const void *node,
 	return reach->room ? reach_place(reach, node, line)->look : 0;
 }
 
-/* Adds what the node depends on to those that the look goes through. */
-static bool unseen_add_dependencies(struct gcp_tracker *tracker,
-				    struct gcp_nodes *unseen, void *node)
+/* Adds what the stream's next work depends on; NULL: what the node depends on. False:
+ * CUDA does not say, or there is no memory. */
+static bool nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		      const struct gcp_open_end *stream, void *node)
 {
+	const struct gcp_capture_driver *driver = &tracker->driver;
 	size_t room = 16, count;
+	void **items;
 	int result;
 
 	do {
-		if (!nodes_reserve(unseen, unseen->count + room))
+		if (!nodes_reserve(nodes, nodes->count + room))
 			return false;
-		count = unseen->room - unseen->count;
-		result = tracker->driver.node_dependencies(
-		    node, unseen->items + unseen->count, &count);
-		room = 2 * (unseen->room - unseen->count);
+		count = nodes->room - nodes->count;
+		room = 2 * count;
+		items = nodes->items + nodes->count;
+		result = stream ? driver->stream_ends(stream->ctx, stream->handle,
+						      items, &count)
+				: driver->node_dependencies(node, items, &count);
 	} while (result == -ERANGE);
-	unseen->count += result == 0 ? count : 0;
+	nodes->count += result == 0 ? count : 0;
 	return result == 0;
 }
 
@@ -164,7 +169,7 @@ static bool line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		    !reach_grow(&capture->reach))
 			return false;
 		if (!reach_enter(&capture->reach, node, line, look) &&
-		    !unseen_add_dependencies(tracker, unseen, node))
+		    !nodes_add(tracker, unseen, NULL, node))
 			return false;
 	}
 	return true;
@@ -225,34 +230,15 @@ void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *strea
 		end->line = ++capture->lines;
 }
 
-/* Adds to the frontier what the stream's next work depends on. */
-static bool frontier_add(struct gcp_tracker *tracker, struct gcp_nodes *frontier,
-			 const struct gcp_open_end *end)
+/* Whether this thread may ask all the streams. */
+static bool ends_are_here(const struct gcp_capture *capture)
 {
-	size_t room = 16, count;
-	int result;
-
-	do {
-		if (!nodes_reserve(frontier, frontier->count + room))
-			return false;
-		count = frontier->room - frontier->count;
-		result = tracker->driver.stream_ends(
-		    end->ctx, end->handle, frontier->items + frontier->count, &count);
-		room = 2 * (frontier->room - frontier->count);
-	} while (result == -ERANGE);
-	frontier->count += result == 0 ? count : 0;
-	return result == 0;
-}
-
-/* Whether the streams may be asked now, by this thread. */
-static bool ends_are_here(struct gcp_tracker *tracker, struct gcp_capture *capture)
-{
-	struct gcp_open_end *end;
+	const struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
 		if (!end->is_event && !end_is_here(capture, end->handle))
 			return false;
-	return tracker->contexts_ending == 0;
+	return true;
 }
 
 /* Looks at every line, or at `only` one. The frontier is then their streams' ends.
@@ -269,7 +255,7 @@ static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 		if (end->is_event || (only && end != only))
 			continue;
-		if (!frontier_add(tracker, frontier, end) ||
+		if (!nodes_add(tracker, frontier, end, NULL) ||
 		    !line_look(tracker, capture, end->line, frontier->items + first,
 			       frontier->count - first))
 			return false;
@@ -298,28 +284,32 @@ static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 	return own;
 }
 
-/* False: no memory. */
-static bool free_group_add(struct gcp_capture *capture, uint64_t group)
+/* Keeps the ends with the closed group, if there is one. False: no memory. */
+static bool free_group_add(struct gcp_capture *capture)
 {
 	const struct gcp_nodes *frontier = &capture->frontier;
 	size_t bytes = frontier->count * sizeof(frontier->items[0]);
+	struct gcp_free_group *free_group;
 	int saved = errno;
-	struct gcp_free_group *free_group = malloc(sizeof(*free_group) + bytes);
 
+	if (capture->unread == 0)
+		return true;
+	free_group = malloc(sizeof(*free_group) + bytes);
 	errno = saved;
 	if (!free_group)
 		return false;
-	free_group->group = group;
+	free_group->group = capture->unread;
 	free_group->count = frontier->count;
 	if (bytes > 0)
 		memcpy(free_group->nodes, frontier->items, bytes);
 	STAILQ_INSERT_TAIL(&capture->free_groups, free_group, link);
+	capture->unread = 0;
 	return true;
 }
 
 /* Closes the open group, and looks at every line for it or for a proof; at least at
  * the line of `recorded` (NULL: a proof is wanted). False: nothing is to be proved, or
- * nothing can be; where the streams cannot be asked just now the group stays open. */
+ * nothing can be, or the streams cannot be asked just now. */
 static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			     const struct gcp_open_end *recorded)
 {
@@ -330,21 +320,22 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 		capture->order_unknown = true;
 	if (!capture->forked || capture->order_unknown)
 		return false;
-	if (!ends_are_here(tracker, capture)) {
-		capture->stuck = false;
-		return false;
-	}
 	/* The ends are read after the group is closed: nothing in it was freed
 	 * after them. */
 	if (graph_pool)
 		group = gcp_graph_pool_close_group(graph_pool);
-	bool any = group > 0 || !STAILQ_EMPTY(&capture->free_groups);
-	if ((any || recorded) &&
-	    !ends_look(tracker, capture, group > 0 ? NULL : recorded))
+	if (group > 0)
+		capture->unread = group;
+	if (capture->unread == 0 && STAILQ_EMPTY(&capture->free_groups) && !recorded)
+		return false;
+	capture->stuck = false;
+	if (!ends_are_here(capture) || !gcp_streams_hold(tracker))
+		return false;
+	if (!ends_look(tracker, capture, capture->unread > 0 ? NULL : recorded) ||
+	    !free_group_add(capture))
 		capture->order_unknown = true;
-	else if (group > 0 && !free_group_add(capture, group))
-		capture->order_unknown = true;
-	return any && graph_pool && !capture->order_unknown;
+	gcp_streams_release(tracker);
+	return graph_pool && !capture->order_unknown;
 }
 
 /* --- events

@@ -42,6 +42,17 @@ uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
 }
 
+bool gcp_streams_hold(struct gcp_tracker *tracker)
+{
+	return !tracker->driver.contexts_hold || tracker->driver.contexts_hold();
+}
+
+void gcp_streams_release(struct gcp_tracker *tracker)
+{
+	if (tracker->driver.contexts_release)
+		tracker->driver.contexts_release();
+}
+
 uint64_t gcp_thread_number(void)
 {
 	static _Atomic uint64_t last;

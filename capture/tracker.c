@@ -219,27 +219,6 @@ void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *str
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-void gcp_tracker_context_ending(struct gcp_tracker *tracker)
-{
-	pthread_mutex_lock(&tracker->lock);
-	tracker->contexts_ending++;
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone)
-{
-	struct gcp_capture *capture;
-
-	pthread_mutex_lock(&tracker->lock);
-	tracker->contexts_ending--;
-	if (gone) {
-		atomic_fetch_add(&tracker->streams_gone, 1);
-		TAILQ_FOREACH (capture, &tracker->captures, link)
-			gcp_order_context_gone(capture, ctx);
-	}
-	pthread_mutex_unlock(&tracker->lock);
-}
-
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
 			     uint64_t moment)
 {
@@ -253,10 +232,13 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	struct gcp_capture *capture, *next;
 
 	pthread_mutex_lock(&tracker->lock);
+	atomic_fetch_add(&tracker->streams_gone, 1);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
 		if (capture->ctx == ctx)
 			capture_finish(tracker, capture);
+		else
+			gcp_order_context_gone(capture, ctx);
 	}
 	pthread_mutex_unlock(&tracker->lock);
 }

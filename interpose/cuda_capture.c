@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "contexts.h"
 #include "cuda_backend.h"
 #include "resolve.h"
 
@@ -177,6 +178,8 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .capture_state = driver_capture_state,
 	    .thread_mode = driver_thread_mode,
 	    .graph_attach = driver_graph_attach,
+	    .contexts_hold = gcp_contexts_hold,
+	    .contexts_release = gcp_contexts_unlock,
 	};
 	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
 		ret_driver->stream_ends = driver_stream_ends;

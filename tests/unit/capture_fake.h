@@ -41,10 +41,11 @@ static struct {
 	int attach_result, state_result;
 	unsigned destroyed; /* streams by bit */
 	int asked_too_late; /* about one of these */
-	pthread_t owner;    /* of the per-thread stream, if there is one */
+	int contexts_ending, contexts_held;
+	pthread_t owner; /* of the per-thread stream, if there is one */
 	bool has_owner;
 	int asked_elsewhere;     /* about that, by another thread */
-	void (*once_read)(void); /* another thread, after a stream's ends were read */
+	void (*once_read)(void); /* another thread, when stream 0 was */
 } cuda;
 
 static struct gcp_pools *pools;
@@ -95,13 +96,15 @@ static __attribute__((unused)) int nodes_copy(struct node **from, void **ret_nod
 static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 					       void **ret_nodes, size_t *count)
 {
-	int result = nodes_copy(cuda.ends[stream_number(stream)], ret_nodes, count);
-	void (*other)(void) = cuda.once_read;
+	int i = stream_number(stream);
+	int result = nodes_copy(cuda.ends[i], ret_nodes, count);
+	void (*other)(void) = i == 0 ? cuda.once_read : NULL;
 
 	(void)ctx;
-	cuda.once_read = NULL;
-	if (other)
+	if (other) {
+		cuda.once_read = NULL;
 		other();
+	}
 	return result;
 }
 
@@ -119,6 +122,25 @@ static __attribute__((unused)) void kernel(int i)
 	memcpy(node->dependencies, cuda.ends[i], sizeof(node->dependencies));
 	memset(cuda.ends[i], 0, sizeof(cuda.ends[i]));
 	cuda.ends[i][0] = node;
+}
+
+static __attribute__((unused)) bool contexts_hold(void)
+{
+	cuda.contexts_held += cuda.contexts_ending == 0;
+	return cuda.contexts_ending == 0;
+}
+
+static __attribute__((unused)) void contexts_release(void)
+{
+	cuda.contexts_held--;
+}
+
+/* As the hooks do. */
+static __attribute__((unused)) void context_ended(void *ctx, bool gone)
+{
+	if (gone)
+		gcp_tracker_context_gone(tracker, ctx);
+	cuda.contexts_ending--;
 }
 
 static __attribute__((unused)) int thread_mode(void)
@@ -212,6 +234,8 @@ static __attribute__((unused)) int setup(void **state)
 	    .capture_state = state_of,
 	    .stream_ends = stream_ends,
 	    .node_dependencies = node_dependencies,
+	    .contexts_hold = contexts_hold,
+	    .contexts_release = contexts_release,
 	    .thread_mode = thread_mode,
 	    .graph_attach = attach,
 	};
@@ -235,6 +259,7 @@ static __attribute__((unused)) int teardown(void **state)
 	assert_false(gcp_tracker_has_pending_events(tracker));
 	assert_int_equal(fake.violations, 0);
 	assert_int_equal(cuda.asked_too_late, 0);
+	assert_int_equal(cuda.contexts_held, 0);
 	assert_int_equal(cuda.asked_elsewhere, 0);
 	gcp_tracker_destroy(tracker);
 	fake_finish(pools);

@@ -193,10 +193,10 @@ static void a_proof_waits_while_a_context_may_be_ending(void **state)
 	kernel(0); /* uses the block */
 	must_free(pools, addr);
 	assert_false(is_given_again(addr, 3 * MIB));
-	gcp_tracker_context_ending(tracker);
+	cuda.contexts_ending++;
 	event_gone(event);
 	assert_false(is_given_again(addr, 3 * MIB));
-	gcp_tracker_context_ended(tracker, (void *)0x999, false);
+	context_ended((void *)0x999, false);
 	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
