@@ -49,6 +49,7 @@ static void an_event_recorded_anew_has_left_its_old_place(void **state)
 {
 	void *graph = begin(0), *event = (void *)0x7777;
 	gcp_addr addr = capture_alloc(3 * MIB);
+	uint64_t record;
 
 	(void)state;
 	kernel(0);
@@ -56,7 +57,10 @@ static void an_event_recorded_anew_has_left_its_old_place(void **state)
 	kernel(0); /* uses the block */
 	must_free(pools, addr);
 	assert_false(is_given_again(addr, 3 * MIB));
-	event_record(0, event);
+	record =
+	    gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_recorded(tracker, event, record, true);
 	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
