@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture.h - the one header of capture/: which stream captures are under way,
  * and whose memory a captured graph may address.
@@ -75,6 +76,9 @@ struct gcp_capture_driver {
 	 * runs on a thread of the driver's and may not call CUDA. 0 or a CUresult;
 	 * takes no memory of the host. */
 	int (*graph_attach)(void *graph, struct gcp_attachment *attachment);
+
+	/* One line of debugging; NULL unless asked for. Locks may be held. */
+	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
 };
 
 /* -ENOMEM. Keeps `pools` for good. */

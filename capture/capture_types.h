@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture_types.h - the structures of capture/ and their invariants. Included by the
  * files of capture/ only.
@@ -229,5 +230,12 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 
 /* The graph pool that is the calling thread's default, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
+
+/* A line of debugging, unless no log is kept. */
+#define GCP_CAPTURE_LOG(tracker, ...)                                                  \
+	do {                                                                           \
+		if (__builtin_expect((tracker)->driver.log != NULL, 0))                \
+			(tracker)->driver.log(__VA_ARGS__);                            \
+	} while (0)
 
 #endif

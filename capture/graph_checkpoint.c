@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph_checkpoint.c - checkpoint and restore of a graph pool that the program named:
  * the states of all its heaps together.

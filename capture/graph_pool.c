@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph_pool.c - graph pools: memory that captured graphs address, and who
  * still needs it.
@@ -151,6 +152,10 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 	if (references(graph_pool) > 0)
 		return;
 	tracker->memory_releases += has_memory(graph_pool);
+	if (has_memory(graph_pool))
+		GCP_CAPTURE_LOG(
+		    tracker, "graph pool %p released: no graph can run on its memory",
+		    (void *)graph_pool);
 	memory_release(graph_pool);
 	graph_pool->generation++;
 	if (graph_pool->named)

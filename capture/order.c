@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * order.c - proof, from the graph that is being captured, that a freed block
  * may be used again inside a capture that has forked.

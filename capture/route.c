@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * route.c - to whom an allocation belongs while captures are under way.
  *

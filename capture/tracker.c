@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * tracker.c - which captures are under way.
  *
@@ -70,6 +71,9 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	/* Begins and ends of one stream may alternate while we look; a capture
 	 * that is over by now is found out at the stream's next report. */
 	TAILQ_INSERT_TAIL(&tracker->captures, capture, link);
+	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p begins%s",
+			(unsigned long long)capture->id, stream,
+			capture->shared ? ", into a graph pool of the program" : "");
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -110,6 +114,8 @@ static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)
 static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capture)
 {
 	TAILQ_REMOVE(&tracker->captures, capture, link);
+	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
+			(unsigned long long)capture->id, capture->stream);
 	capturing_less(tracker);
 	gcp_graph_pool_detach_all(tracker, capture);
 	gcp_capture_destroy(capture);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api.c - the public functions of gcpool.h, for programs that ask. They answer
  * from the pools, or in count mode from the call statistics; before the first

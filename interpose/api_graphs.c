@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api_graphs.c - the public functions of gcpool.h, section 4: graph pools that
  * captures share. They hand on to capture/; in forked children, in the other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api_pinned.c - the functions of gcpool.h about pinned memory.
  */

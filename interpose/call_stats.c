@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * call_stats.c - counts of the program's calls and, in count mode, what is alive on
  * each device. See report.h.
@@ -203,6 +204,24 @@ int gcp_call_stats_stats(int device, struct gcp_stats *ret_stats)
 	}
 	pthread_mutex_unlock(&call_stats.lock);
 	return result;
+}
+
+void gcp_call_stats_blocks(int device,
+			   void (*scope)(void *arg, const struct gcp_block_view *block),
+			   void *arg)
+{
+	pthread_mutex_lock(&call_stats.lock);
+	for (size_t i = 0; i < call_stats.capacity; i++) {
+		const struct live *live = &call_stats.table[i];
+		struct gcp_block_view view = {.addr = live->addr,
+					      .size = live->bytes,
+					      .requested = live->bytes,
+					      .used = true};
+
+		if (live->addr && live->device == device)
+			scope(arg, &view);
+	}
+	pthread_mutex_unlock(&call_stats.lock);
 }
 
 int gcp_call_stats_device_max(void)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * call_stats.h - what report.c reads of call_stats.c; the hooks need report.h only.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * contexts.c - see contexts.h. The list is guarded by contexts_lock, which is
  * taken with locks of pool/ held (gcp_contexts_order) and therefore never held

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * contexts.h - the contexts of this process: who must stand behind a barrier,
  * and in whose pool an allocation belongs.

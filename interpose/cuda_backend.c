@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_backend.c - see cuda_backend.h. Called by pool/ and capture/ with their locks
  * held; takes no lock but that of contexts.c, and never calls back into the rooms.
@@ -13,8 +14,10 @@
 
 #include "contexts.h"
 #include "cuda_backend.h"
+#include "log.h"
 #include "numa.h"
 #include "process.h"
+#include "report.h"
 #include "resolve.h"
 #include "fence_all.h"
 #include "third_party_dma.h"
@@ -146,6 +149,10 @@ static int driver_fence_record(void *ctx, void *fence)
 	int saved = errno;
 	CUresult result = gcp_real.cuCtxRecordEvent(ctx, fence);
 
+	if (result != CUDA_SUCCESS)
+		gcp_log(GCP_LOG_DEBUG,
+			"context %p cannot be fenced (error %d): frees there wait", ctx,
+			(int)result);
 	errno = saved;
 	return result;
 }
@@ -155,6 +162,10 @@ static int driver_fence_order(void *fence, bool alone)
 	int saved = errno;
 	int result = gcp_contexts_order(fence, alone);
 
+	if (result == -EXDEV)
+		gcp_log(GCP_LOG_DEBUG,
+			"contexts are several: no barrier for reuse, free memory "
+			"waits until its work is completed");
 	errno = saved;
 	return result;
 }
@@ -241,6 +252,34 @@ static uint64_t driver_clock_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t driver_device_memory(int device)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+	size_t bytes = 0;
+
+	if (!gcp_real.cuDeviceTotalMem_v2 ||
+	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		return 0;
+	result = gcp_real.cuDeviceTotalMem_v2(&bytes, device);
+	gcp_ctx_scope_end(&scope);
+	return result == CUDA_SUCCESS ? bytes : 0;
+}
+
+static void driver_tick(void)
+{
+	gcp_report_tick(&gcp_process.options, gcp_process.pools);
+}
+
+/* What is there only if somebody asked for it. */
+static void driver_fill_words(struct gcp_driver *driver)
+{
+	if (gcp_log_wanted(GCP_LOG_DEBUG))
+		driver->log = gcp_message_debug;
+	if (gcp_process.options.stats && gcp_process.options.stats_every)
+		driver->tick = driver_tick;
+}
+
 void gcp_driver_fill(struct gcp_driver *ret_driver)
 {
 	*ret_driver = (struct gcp_driver){
@@ -250,7 +289,9 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .ctx_sync = driver_ctx_sync,
 	    .third_party_writers = gcp_third_party_dma_present,
 	    .clock_ns = driver_clock_ns,
+	    .device_memory = driver_device_memory,
 	};
+	driver_fill_words(ret_driver);
 	gcp_driver_fill_vmm(ret_driver);
 	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||
 	    !gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||

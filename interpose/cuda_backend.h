@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_backend.h - the real driver as the rooms pool/ and capture/ want to see it,
  * and the manners of calling it from inside a hook.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_capture.c - what capture/ asks the driver: the state of captures, the
  * order of captured nodes, and user objects on graphs. Called with its lock held;
@@ -8,6 +9,7 @@
 
 #include "contexts.h"
 #include "cuda_backend.h"
+#include "log.h"
 #include "resolve.h"
 
 /* --- captures ---------------------------------------------------------------- */
@@ -181,6 +183,8 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
 	};
+	if (gcp_log_wanted(GCP_LOG_DEBUG))
+		ret_driver->log = gcp_message_debug;
 	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
 		ret_driver->stream_ends = driver_stream_ends;
 	if (gcp_real.cuGraphNodeGetDependencies_v2 ||

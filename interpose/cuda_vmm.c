@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cuda_vmm.c - virtual memory of the real driver, as pool/driver_table.h wants it,
  * and who may touch it. Called by pool/vmm.c under its vmm_lock.

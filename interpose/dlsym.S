@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * dlsym.S - the exported dlsym: a stub that jumps.
  *

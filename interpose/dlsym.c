@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * dlsym.c - which dlsym look-ups get a hook. Called by the stub in dlsym.S,
  * maybe before main, from any thread. Starts nothing and calls no CUDA function

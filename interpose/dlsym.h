@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * dlsym.h - the C half of the dlsym stub (dlsym.S).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * elfwalk.c - see elfwalk.h. Called by the dlsym stub and the resolver; holds no
  * lock of ours, calls neither dlsym nor malloc.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * elfwalk.h - finds loaded libraries, and functions in them, by walking their ELF
  * symbol tables.

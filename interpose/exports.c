@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * exports.c - what the program calls: one entry for each hooked symbol.
  *

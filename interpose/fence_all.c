@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fence_all.c - see fence_all.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fence_all.h - all-context fences: an event in every context of the process, for
  * pinned memory, which every context can use. Filled into the driver table by

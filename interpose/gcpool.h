@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * gcpool.h - the public interface of libgcpool, a caching and capture-aware
  * allocator for unmodified CUDA programs.
@@ -7,10 +8,10 @@
  * give memory back, can ask. It should not link with the library, but find it
  * if it is there:
  *
- *	int (*get_stats)(int, struct gcpool_stats *, size_t) =
- *		dlsym(RTLD_DEFAULT, "gcpool_get_stats");
+ *	int (*get_stats)(int, struct gcpool_stats *, size_t);
  *	struct gcpool_stats stats;
  *
+ *	*(void **)&get_stats = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
  *	if (get_stats && get_stats(0, &stats, sizeof(stats)) == 0)
  *		printf("%llu bytes in use\n",
  *		       (unsigned long long)stats.allocated_bytes.current);
@@ -53,6 +54,13 @@ GCPOOL_API int gcpool_version(void);
  * @return 1: yes. 0: no: GCPOOL_MODE is count or off, this is a forked child
  * of a process that used CUDA, or nothing was allocated yet. */
 GCPOOL_API int gcpool_active(void);
+
+/* Writes the table of options (environment variables) to a file descriptor: names,
+ * defaults, values in force, meanings. Before the first allocation the values are
+ * those that the environment asks for now, and wrong ones get a message each.
+ * Needs 32 KiB of stack; makes no CUDA call.
+ * @return the number of variables that are wrong; 0 after the first allocation. */
+GCPOOL_API int gcpool_print_options(int fd);
 
 /* --- 2 statistics ------------------------------------------------------------ */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * getprocaddress.c - the hooks on cuGetProcAddress. The real one answers first; only
  * then the pointer that it gave, if it is a function that we hook, becomes its

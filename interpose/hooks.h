@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks.h - prototypes of every hook and of every exported entry, expanded
  * from symbols.h.

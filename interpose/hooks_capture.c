@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_capture.c - the hooks that tell capture/ where a capture may fork or join, and
  * when the program takes a captured graph into its own hands. While no capture

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_context.c - the hooks on contexts: they only tell contexts.c what
  * happened. Making a context current is done often; for one that is known it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_launch.c - the hooks on kernel launches. They note the stream that a thread
  * works on while captures are under way, for memory that it allocates then may

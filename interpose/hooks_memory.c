@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_memory.c - the hooks that allocate and free device memory.
  *
@@ -10,6 +11,7 @@
 #include "hooks_memory.h"
 #include "pitch.h"
 #include "report.h"
+#include "shortage.h"
 #include "streams.h"
 
 /* Larger requests cannot succeed; the real function says so. */
@@ -38,8 +40,11 @@ static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint6
 	if (result != CUDA_SUCCESS || gcp_process_run_mode() != GCP_RUN_COUNT)
 		return;
 	ctx = memory_here(&device);
-	if (ctx)
-		gcp_call_stats_alloc(ctx, device, ptr, bytes, ns);
+	if (!ctx)
+		return;
+	gcp_call_stats_alloc(ctx, device, ptr, bytes, ns);
+	gcp_life_note_gpu(device);
+	gcp_report_tick(&gcp_process.options, NULL);
 }
 
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
@@ -64,8 +69,10 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 	CUresult result = gcp_real.cuMemFree_v2(ptr);
 
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
-	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT)
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT) {
 		gcp_call_stats_free(ptr, gcp_call_stats_clock() - start);
+		gcp_report_tick(&gcp_process.options, NULL);
+	}
 	return result;
 }
 
@@ -78,13 +85,27 @@ static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_process_capturing())
+	if (gcp_process_capturing()) {
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	result = gcp_ctx_scope_begin(&scope, NULL);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_memory_pass_alloc(ret_ptr, bytes);
 	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
+/* More than any device has, or not from a pool: CUDA decides. */
+static CUresult memory_pass_plain(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	CUresult result = gcp_memory_pass_alloc(ret_ptr, bytes);
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
 	return result;
 }
 
@@ -96,17 +117,19 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
 	    bytes > GCP_BYTES_MAX)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
+		return memory_pass_plain(ret_ptr, bytes);
 	pool = gcp_process_pool();
 	gcp_thread.runtime_confirmed =
 	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
 	if (!pool)
-		return gcp_memory_pass_alloc(ret_ptr, bytes);
+		return memory_pass_plain(ret_ptr, bytes);
 	result = gcp_memory_alloc(pool, bytes, &addr);
 	if (__builtin_expect(result < 0, 0))
 		return memory_pass_relaxed(ret_ptr, bytes);
 	if (result == 0)
 		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_POOL);
 	return (CUresult)result;
 }
 
@@ -135,8 +158,10 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_pitch_known(element) && pitch_is_captured(pool))
+	if (gcp_pitch_known(element) && pitch_is_captured(pool)) {
+		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	do {
 		result = gcp_ctx_scope_begin(&scope, NULL);
 		if (result != CUDA_SUCCESS)
@@ -145,6 +170,8 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		gcp_ctx_scope_end(&scope);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
 		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_DRIVER);
 	return result;
 }
 
@@ -173,6 +200,8 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 					  element);
 	if (result == 0)
 		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocPitch", bytes, GCP_SHORTAGE_POOL);
 	*ret_pitch = pitch; /* CUDA says it even when memory is out */
 	return (CUresult)result;
 }

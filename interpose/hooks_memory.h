@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_memory.h - what the hooks on memory share with each other.
  */

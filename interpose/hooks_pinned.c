@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_pinned.c - the hooks that allocate and free pinned host memory.
  *
@@ -12,6 +13,7 @@
 #include "hooks_memory.h"
 #include "poller.h"
 #include "report.h"
+#include "shortage.h"
 
 #define GCP_PINNED_FLAGS                                                               \
 	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |                        \
@@ -35,6 +37,12 @@ static CUresult host_real(const struct host_request *request)
 		   ? gcp_real.cuMemAllocHost_v2(request->ret_ptr, request->bytes)
 		   : gcp_real.cuMemHostAlloc(request->ret_ptr, request->bytes,
 					     request->flags);
+}
+
+static void host_refused(const struct host_request *request, enum gcp_shortage why)
+{
+	gcp_shortage_say_host(request->plain ? "cuMemAllocHost" : "cuMemHostAlloc",
+			      request->bytes, why);
 }
 
 /* With a second chance when memory is out, as passthrough_alloc.c. */
@@ -62,6 +70,8 @@ static CUresult host_pass_relaxed(const struct host_request *request)
 		return result;
 	result = host_pass(request);
 	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		host_refused(request, GCP_SHORTAGE_DRIVER);
 	return result;
 }
 
@@ -99,8 +109,11 @@ static CUresult host_alloc(const struct host_request *request)
 	 * no quota counts it. */
 	if ((result < 0 || result == GCP_CUDA_OUT_OF_MEMORY) &&
 	    (gcp_tracker_capturing(gcp_process.tracker) ||
-	     gcp_process.options.pool.pinned_quota > 0))
+	     gcp_process.options.pool.pinned_quota != GCP_LIMIT_NONE)) {
+		host_refused(request,
+			     result < 0 ? GCP_SHORTAGE_CAPTURE : GCP_SHORTAGE_POOL);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
 		return host_pass_relaxed(request);
 	if (result == 0)

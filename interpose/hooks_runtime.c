@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hooks_runtime.c - the short cut for programs linked with a shared libcudart: it saves
  * cudart's own cost of cudaMalloc and cudaFree.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ipc.c - the hooks on memory shared between processes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ipc.h - what the end of a context means for memory opened from other
  * processes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * log.c - see log.h. Everything happens on the caller's stack and goes
  * out by one write(2), so that lines of several processes do not mix.
@@ -44,34 +45,72 @@ bool gcp_log_wanted(enum gcp_log_level level)
 	       level <= atomic_load_explicit(&messages.level, memory_order_relaxed);
 }
 
-void gcp_log(enum gcp_log_level level, const char *format, ...)
+/* A log that cannot be written is no reason to lose the line. */
+static void line_write(const struct gcp_text *text)
+{
+	int fd = gcp_file_open(messages.file);
+
+	if (fd < 0 || gcp_text_write(text, fd) != 0)
+		(void)gcp_text_write(text, STDERR_FILENO);
+	(void)gcp_file_close(fd);
+}
+
+static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
+	int saved = errno;
+
+	if (inside)
+		return;
+	inside = true;
+	gcp_text_init(&text, line, sizeof(line) - 1);
+	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
+	gcp_text_add_list(&text, format, list);
+	gcp_text_add(&text, "%s", end);
+	line[text.length++] = '\n';
+	line_write(&text);
+	inside = false;
+	errno = saved;
+}
+
+void gcp_log(enum gcp_log_level level, const char *format, ...)
+{
 	unsigned int count;
 	va_list list;
-	int saved = errno;
-	int fd;
 
 	if (!gcp_log_wanted(level) || inside)
 		return;
 	count = level == GCP_LOG_DEBUG ? 0 : site_count(format);
 	if (count >= GCP_LOG_REPEATS_MAX)
 		return;
-	inside = true;
-	gcp_text_init(&text, line, sizeof(line) - 1);
-	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
 	va_start(list, format);
-	gcp_text_add_list(&text, format, list);
+	line_say(format, list,
+		 count == GCP_LOG_REPEATS_MAX - 1 ? " (said 10 times, not again)" : "");
 	va_end(list);
-	if (count == GCP_LOG_REPEATS_MAX - 1)
-		gcp_text_add(&text, " (said %d times, not again)", GCP_LOG_REPEATS_MAX);
-	line[text.length++] = '\n';
-	fd = gcp_file_open(messages.file);
-	gcp_text_write(&text, fd >= 0 ? fd : STDERR_FILENO);
-	gcp_file_close(fd);
-	inside = false;
-	errno = saved;
+}
+_Static_assert(GCP_LOG_REPEATS_MAX == 10, "the words above say so");
+
+void gcp_message_repeated(enum gcp_log_level level, const char *format, ...)
+{
+	va_list list;
+
+	if (!gcp_log_wanted(level))
+		return;
+	va_start(list, format);
+	line_say(format, list, "");
+	va_end(list);
+}
+
+void gcp_message_debug(const char *format, ...)
+{
+	va_list list;
+
+	if (!gcp_log_wanted(GCP_LOG_DEBUG))
+		return;
+	va_start(list, format);
+	line_say(format, list, "");
+	va_end(list);
 }
 
 /* How often `format` was said before. Formats are literals: one address is one
@@ -126,7 +165,23 @@ void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list)
 	text->length += (size_t)length;
 }
 
-void gcp_text_write(const struct gcp_text *text, int fd)
+void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+	double number = (double)bytes / 1024;
+	size_t unit = 0;
+
+	if (bytes < 1024) {
+		gcp_text_add(text, "%llu B", (unsigned long long)bytes);
+		return;
+	}
+	/* 1023.95 would be shown as 1024.0. */
+	for (; number >= 1023.95 && unit + 1 < sizeof(units) / sizeof(*units); unit++)
+		number /= 1024;
+	gcp_text_add(text, "%.1f %s", number, units[unit]);
+}
+
+int gcp_text_write(const struct gcp_text *text, int fd)
 {
 	const char *next = text->bytes;
 	size_t left = text->length;
@@ -137,13 +192,32 @@ void gcp_text_write(const struct gcp_text *text, int fd)
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written <= 0)
-			return;
+			return written < 0 ? errno : EIO;
 		next += written;
 		left -= (size_t)written;
 	}
+	return 0;
 }
 
 /* --- files --------------------------------------------------------------------- */
+
+static void path_add(struct gcp_text *text, const char *pattern)
+{
+	for (; *pattern; pattern++) {
+		if (pattern[0] == '%' && pattern[1] == 'p') {
+			gcp_text_add(text, "%d", (int)getpid());
+			pattern++;
+		} else {
+			gcp_text_add(text, "%c", *pattern);
+		}
+	}
+}
+
+static int file_open(const char *path, int flags)
+{
+	return above_stderr(
+	    open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | flags, 0666));
+}
 
 int gcp_file_open(const char *pattern)
 {
@@ -153,18 +227,38 @@ int gcp_file_open(const char *pattern)
 	if (!pattern[0])
 		return STDERR_FILENO;
 	gcp_text_init(&text, path, sizeof(path));
-	for (; *pattern; pattern++) {
-		if (pattern[0] == '%' && pattern[1] == 'p') {
-			gcp_text_add(&text, "%d", (int)getpid());
-			pattern++;
-		} else {
-			gcp_text_add(&text, "%c", *pattern);
-		}
-	}
-	if (text.cut)
+	path_add(&text, pattern);
+	if (text.cut) {
+		errno = ENAMETOOLONG;
 		return -1;
-	return above_stderr(
-	    open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666));
+	}
+	return file_open(path, O_APPEND);
+}
+
+int gcp_file_replace(const char *pattern, const struct gcp_text *text)
+{
+	char path[GCP_PATH_MAX], new_path[GCP_PATH_MAX];
+	struct gcp_text name, new_name;
+	int fd, result, closed;
+
+	gcp_text_init(&name, path, sizeof(path));
+	path_add(&name, pattern);
+	gcp_text_init(&new_name, new_path, sizeof(new_path));
+	gcp_text_add(&new_name, "%s.new", path);
+	if (name.cut || new_name.cut)
+		return ENAMETOOLONG;
+	fd = file_open(new_path, O_TRUNC);
+	if (fd < 0)
+		return errno;
+	result = gcp_text_write(text, fd);
+	closed = gcp_file_close(fd);
+	if (result == 0)
+		result = closed;
+	if (result == 0 && rename(new_path, path) != 0)
+		result = errno;
+	if (result != 0)
+		unlink(new_path);
+	return result;
 }
 
 /* A program may have closed 0, 1 or 2: nobody may find our file there. */
@@ -179,8 +273,36 @@ static int above_stderr(int fd)
 	return moved;
 }
 
-void gcp_file_close(int fd)
+int gcp_file_close(int fd)
 {
-	if (fd > STDERR_FILENO)
-		close(fd);
+	return fd > STDERR_FILENO && close(fd) != 0 ? errno : 0;
+}
+
+/* Not strerror: it may allocate, and speaks the program's language. */
+void gcp_text_add_errno(struct gcp_text *text, int error)
+{
+	static const struct {
+		int error;
+		const char *words;
+	} table[] = {
+	    {ENOSPC, "no space left on the device"},
+	    {EDQUOT, "disk quota exceeded"},
+	    {EFBIG, "file too large"},
+	    {EIO, "input/output error"},
+	    {EACCES, "permission denied"},
+	    {ENOENT, "no such directory"},
+	    {ENOTDIR, "not a directory"},
+	    {EISDIR, "it is a directory"},
+	    {EROFS, "read-only file system"},
+	    {EMFILE, "too many open files"},
+	    {ENAMETOOLONG, "the name is too long"},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		if (table[i].error == error) {
+			gcp_text_add(text, "%s", table[i].words);
+			return;
+		}
+	}
+	gcp_text_add(text, "error %d", error);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * log.h - what the library says to people: one line for each message, on
  * stderr or in the log file.
@@ -38,6 +39,13 @@ void gcp_log_setup(enum gcp_log_level level, const char *file);
 void gcp_log(enum gcp_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same however often: the caller sees to it that it is not too often. */
+void gcp_message_repeated(enum gcp_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* At level debug: what pool/ and capture/ say. */
+void gcp_message_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Whether a message of that level would be said. One relaxed load. */
 bool gcp_log_wanted(enum gcp_log_level level);
 
@@ -57,12 +65,23 @@ void gcp_text_add(struct gcp_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
 
-/* Writes all of it, whatever write(2) takes at a time. */
-void gcp_text_write(const struct gcp_text *text, int fd);
+/* Bytes in the unit that fits: "512 B", "1.5 KiB", "12.0 MiB". */
+void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
+
+/* Writes all of it, whatever write(2) takes at a time. 0, or the errno of the write
+ * that failed (the file may have a part then). */
+int gcp_text_write(const struct gcp_text *text, int fd);
 
 /* Opens `pattern` for appending, with %p replaced by the process id; "" gives
  * stderr. Returns a descriptor to close with gcp_file_close, or -1. */
 int gcp_file_open(const char *pattern);
-void gcp_file_close(int fd);
+/* 0, or the errno of a write that failed after all. */
+int gcp_file_close(int fd);
+/* Puts `text` in the place of the whole file at `pattern`: readers see the old one or
+ * the new one. 0 or an errno, and then the old one is still there. */
+int gcp_file_replace(const char *pattern, const struct gcp_text *text);
+
+/* An errno in words, those that files come with. */
+void gcp_text_add_errno(struct gcp_text *text, int error);
 
 #endif

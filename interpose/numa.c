@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * numa.c - see numa.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * numa.h - where the operating system puts memory of the calling thread.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options.c - the table of options, and how the environment fills it.
  *
@@ -28,7 +29,7 @@
 const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_MODE",
      "pool; count: plain CUDA, but count and time calls; off: plain CUDA",
-     GCP_OPTION_CHOICE, FIELD(mode), .choices = "pool|count|off"},
+     GCP_OPTION_CHOICE, FIELD(mode), .choices = "pool|count|off", .on = "pool"},
     {"GCPOOL_BACKEND",
      "vmm: unused memory anywhere serves any request, by mapping it there",
      GCP_OPTION_CHOICE, FIELD(pool.vmm), .choices = "segments|vmm"},
@@ -56,12 +57,14 @@ const struct gcp_option gcp_option_table[] = {
      FIELD(pool.epoch_blocks), .min = 1, .max = 1 << 16},
     {"GCPOOL_THREAD_CACHE", "most that a thread keeps for itself", GCP_OPTION_BYTES,
      FIELD(pool.thread_cache_bytes), .max = BYTES_MAX, .nothing = "none"},
-    {"GCPOOL_CACHE_LIMIT", "most unused memory kept per context", GCP_OPTION_BYTES,
-     FIELD(pool.cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_CACHE_LIMIT",
+     "most unused memory kept per context; 0: frees wait and give all back",
+     GCP_OPTION_LIMIT, FIELD(pool.cache_limit), .max = BYTES_MAX,
+     .share_of = GCP_SHARE_DEVICE},
     {"GCPOOL_DECAY", "milliseconds after which memory that nothing used goes back",
      GCP_OPTION_COUNT, FIELD(pool.decay_ms), .max = 1 << 30, .nothing = "never"},
-    {"GCPOOL_QUOTA", "most memory taken from a device", GCP_OPTION_BYTES,
-     FIELD(pool.quota), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_QUOTA", "most memory taken from a device", GCP_OPTION_LIMIT,
+     FIELD(pool.quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_DEVICE},
     {"GCPOOL_BLOCKING_FREE", "a free waits for the device, as plain cudaFree does",
      GCP_OPTION_BOOL, FIELD(pool.blocking_free)},
     {"GCPOOL_REUSE",
@@ -78,10 +81,12 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_HOST_WINDOW",
      "freed pinned bytes that may wait for the device; then a free waits",
      GCP_OPTION_BYTES, FIELD(pool.pinned_window), .max = BYTES_MAX},
-    {"GCPOOL_HOST_CACHE_LIMIT", "most unused pinned memory kept", GCP_OPTION_BYTES,
-     FIELD(pool.pinned_cache_limit), .max = BYTES_MAX, .nothing = "no limit"},
-    {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_BYTES,
-     FIELD(pool.pinned_quota), .max = BYTES_MAX, .nothing = "no limit"},
+    {"GCPOOL_HOST_CACHE_LIMIT",
+     "most unused pinned memory kept; 0: frees wait and give all back",
+     GCP_OPTION_LIMIT, FIELD(pool.pinned_cache_limit), .max = BYTES_MAX,
+     .share_of = GCP_SHARE_HOST},
+    {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_LIMIT,
+     FIELD(pool.pinned_quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_HOST},
     {"GCPOOL_HOST_THREAD", "a thread looks whether freed pinned memory is ready",
      GCP_OPTION_BOOL, FIELD(host_thread)},
     {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
@@ -89,9 +94,11 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_LOG_FILE", "where it is said; %p is the process id", GCP_OPTION_TEXT,
      FIELD(log_file), .nothing = "stderr"},
     {"GCPOOL_STATS", "statistics at exit", GCP_OPTION_CHOICE, FIELD(stats),
-     .choices = "off|text|json"},
+     .choices = "off|text|json", .on = "text"},
     {"GCPOOL_STATS_FILE", "where they are appended; %p is the process id",
      GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
+    {"GCPOOL_STATS_EVERY", "seconds after which a free writes them, too",
+     GCP_OPTION_COUNT, FIELD(stats_every), .max = 1 << 24, .nothing = "never"},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
      GCP_OPTION_BOOL, FIELD(strict)},
     {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
@@ -214,7 +221,30 @@ static bool number_parse(const struct gcp_option *option, const char **next,
 			 uint64_t *ret_number);
 static bool sizes_parse(const struct gcp_option *option, const char *value,
 			struct gcp_options *options);
+static bool limit_parse(const struct gcp_option *option, const char *value,
+			uint64_t *ret_limit);
 static int word_find(const char *words, const char *value);
+
+/* 0: off, 1: on, -1: it is neither. */
+static int switch_find(const char *value)
+{
+	int word = word_find("0|1|no|yes|off|on|false|true", value);
+
+	return word < 0 ? word : word % 2;
+}
+
+/* Where a choice can be off, it can be switched as others are. */
+static int choice_find(const struct gcp_option *option, const char *value)
+{
+	int word = word_find(option->choices, value), on;
+
+	if (word >= 0 || word_find(option->choices, "off") < 0)
+		return word;
+	on = switch_find(value);
+	if (on == 0)
+		return word_find(option->choices, "off");
+	return on == 1 && option->on ? word_find(option->choices, option->on) : -1;
+}
 
 static void number_store(const struct gcp_option *option, struct gcp_options *options,
 			 uint64_t number)
@@ -234,15 +264,23 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 
 	switch (option->type) {
 	case GCP_OPTION_CHOICE:
-		word = word_find(option->choices, value);
+		word = choice_find(option, value);
 		break;
 	case GCP_OPTION_BOOL:
-		word = word_find("0|1|no|yes|off|on|false|true", value);
-		word = word < 0 ? word : word % 2;
+		word = switch_find(value);
 		break;
 	case GCP_OPTION_COUNT:
 	case GCP_OPTION_BYTES:
-		if (!number_parse(option, &value, &number) || *value)
+		if (option->nothing && strcasecmp(option->nothing, value) == 0)
+			value += strlen(value); /* 0 */
+		else if (!number_parse(option, &value, &number))
+			return false;
+		if (*value)
+			return false;
+		number_store(option, options, number);
+		return true;
+	case GCP_OPTION_LIMIT:
+		if (!limit_parse(option, value, &number))
 			return false;
 		number_store(option, options, number);
 		return true;
@@ -276,35 +314,113 @@ static int word_find(const char *words, const char *value)
 	}
 }
 
-/* Digits, for bytes with K, M, G or T (KiB and KB mean the same). Moves *next
- * behind them. */
+/* The digits of a number, of which those behind a point are `ret_digits` many. Moves
+ * *next behind them. */
+static bool digits_parse(const char **next, uint64_t *ret_number, int *ret_digits)
+{
+	bool point = false;
+
+	*ret_number = 0;
+	*ret_digits = 0;
+	if (**next < '0' || **next > '9')
+		return false;
+	for (;; ++*next) {
+		if (**next == '.' && !point && (*next)[1] >= '0' && (*next)[1] <= '9') {
+			point = true;
+			continue;
+		}
+		if (**next < '0' || **next > '9')
+			return *ret_digits <= 6;
+		*ret_digits += point;
+		if (__builtin_mul_overflow(*ret_number, 10, ret_number) ||
+		    __builtin_add_overflow(*ret_number, (uint64_t)(**next - '0'),
+					   ret_number))
+			return false;
+	}
+}
+
+static uint64_t power_of_ten(int digits)
+{
+	return digits > 0 ? 10 * power_of_ten(digits - 1) : 1;
+}
+
+/* The power of two that K, M, G or T stands for (KiB and KB mean the same); moves
+ * *next behind it. */
+static int suffix_parse(const char **next)
+{
+	static const char suffixes[] = "kmgt";
+	const char *suffix = **next ? strchr(suffixes, **next | 0x20) : NULL;
+
+	if (!suffix)
+		return 0;
+	++*next;
+	*next += **next == 'i';
+	*next += **next == 'B' || **next == 'b';
+	return 10 * (int)(suffix - suffixes + 1);
+}
+
+/* A count, or bytes: a fraction of K, M, G or T is cut to whole bytes. Moves *next
+ * behind it. */
 static bool number_parse(const struct gcp_option *option, const char **next,
 			 uint64_t *ret_number)
 {
-	static const char suffixes[] = "kmgt";
-	uint64_t number = 0;
-	const char *suffix;
+	uint64_t number;
+	int digits, shift = 0;
 
-	if (**next < '0' || **next > '9')
+	if (!digits_parse(next, &number, &digits))
 		return false;
-	for (; **next >= '0' && **next <= '9'; ++*next)
-		if (__builtin_mul_overflow(number, 10, &number) ||
-		    __builtin_add_overflow(number, (uint64_t)(**next - '0'), &number))
-			return false;
-	suffix = **next ? strchr(suffixes, **next | 0x20) : NULL;
-	if (suffix && option->type != GCP_OPTION_COUNT) {
-		int shift = 10 * (int)(suffix - suffixes + 1);
-
-		if (number > UINT64_MAX >> shift)
-			return false;
-		number <<= shift;
-		++*next;
-		*next += **next == 'i';
-		*next += **next == 'B' || **next == 'b';
-	}
+	if (option->type != GCP_OPTION_COUNT)
+		shift = suffix_parse(next);
+	if ((digits > 0 && shift == 0) || number > UINT64_MAX >> shift)
+		return false;
+	number = (number << shift) / power_of_ten(digits);
 	*ret_number = number;
 	return number >= option->min && number <= option->max &&
 	       number % (option->multiple ? option->multiple : 1) == 0;
+}
+
+/* Of the host; containers may have less. */
+static uint64_t host_memory(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
+}
+
+/* A share of the device's memory stays one: which device, the pool knows. */
+static bool share_parse(const struct gcp_option *option, const char *value,
+			uint64_t *ret_limit)
+{
+	uint64_t number, hundredths;
+	int digits;
+
+	if (!digits_parse(&value, &number, &digits) || strcmp(value, "%") != 0 ||
+	    digits > 2 || number > 10000)
+		return false;
+	hundredths = number * 100 / power_of_ten(digits);
+	if (hundredths > 10000 || (hundredths == 0 && option->min > 0))
+		return false;
+	if (hundredths == 0)
+		*ret_limit = 0;
+	else if (option->share_of == GCP_SHARE_DEVICE)
+		*ret_limit = GCP_LIMIT_SHARES + hundredths;
+	else
+		*ret_limit = host_memory() / 10000 * hundredths;
+	if (option->share_of == GCP_SHARE_HOST && *ret_limit > option->max)
+		*ret_limit = option->max;
+	return *ret_limit >= option->min;
+}
+
+static bool limit_parse(const struct gcp_option *option, const char *value,
+			uint64_t *ret_limit)
+{
+	if (word_find("none|unlimited|no limit", value) >= 0) {
+		*ret_limit = GCP_LIMIT_NONE;
+		return true;
+	}
+	if (strchr(value, '%'))
+		return share_parse(option, value, ret_limit);
+	return number_parse(option, &value, ret_limit) && !*value;
 }
 
 static bool sizes_parse(const struct gcp_option *option, const char *value,
@@ -369,10 +485,6 @@ static void config_fit(struct parse *parse)
 	*config = defaults;
 }
 
-static const char *nearest_name(const char *name, size_t length);
-static void nearest_word_add(struct gcp_text *text, const char *words,
-			     const char *value);
-
 static void value_complain(struct parse *parse, const struct gcp_option *option,
 			   const char *value)
 {
@@ -390,7 +502,13 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
 	gcp_option_show_bounds(option, &text);
 	if (option->type == GCP_OPTION_CHOICE)
-		nearest_word_add(&text, option->choices, value);
+		gcp_option_nearest_word(&text, option->choices, value);
+	else if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
+		 strchr(value, '%'))
+		gcp_text_add(&text, ", a percentage has no meaning here");
+	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
+		 strcmp(value, "0") == 0)
+		gcp_text_add(&text, " (no limit is none)");
 	complain(parse, &text, otherwise);
 }
 
@@ -406,83 +524,15 @@ static void unknown_complain(struct parse *parse)
 
 		if (strncmp(*next, "GCPOOL_", 7) != 0)
 			continue;
-		nearest = nearest_name(*next, length);
-		if (strlen(nearest) == length && strncmp(*next, nearest, length) == 0)
+		nearest = gcp_option_nearest_name(*next, length);
+		if (nearest && strlen(nearest) == length &&
+		    strncmp(*next, nearest, length) == 0)
 			continue;
 		gcp_text_init(&text, bytes, sizeof(bytes));
-		gcp_text_add(&text, "%.*s is not an option, the nearest is %s",
-			     length > 100 ? 100 : (int)length, *next, nearest);
+		gcp_text_add(&text, "%.*s is not an option%s%s",
+			     length > 100 ? 100 : (int)length, *next,
+			     nearest ? ", the nearest is " : "",
+			     nearest ? nearest : "");
 		complain(parse, &text, "ignoring it");
 	}
-}
-
-/* --- the nearest word ---------------------------------------------------------- */
-
-enum { WORD_MAX = 40 };
-
-/* Letters to insert, delete, change or swap with their neighbour, to make one
- * word the other. Words are cut at WORD_MAX. */
-static unsigned int distance(const char *a, size_t a_length, const char *b,
-			     size_t b_length)
-{
-	unsigned int cost[WORD_MAX + 1][WORD_MAX + 1];
-
-	a_length = a_length > WORD_MAX ? WORD_MAX : a_length;
-	b_length = b_length > WORD_MAX ? WORD_MAX : b_length;
-	for (size_t i = 0; i <= a_length; i++)
-		for (size_t j = 0; j <= b_length; j++) {
-			unsigned int best = (unsigned int)(i + j);
-
-			if (i > 0 && j > 0) {
-				best = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-				if (cost[i - 1][j] + 1 < best)
-					best = cost[i - 1][j] + 1;
-				if (cost[i][j - 1] + 1 < best)
-					best = cost[i][j - 1] + 1;
-			}
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
-			    a[i - 2] == b[j - 1] && cost[i - 2][j - 2] + 1 < best)
-				best = cost[i - 2][j - 2] + 1;
-			cost[i][j] = best;
-		}
-	return cost[a_length][b_length];
-}
-
-static const char *nearest_name(const char *name, size_t length)
-{
-	const char *nearest = gcp_option_table[0].name;
-	unsigned int least = UINT32_MAX;
-
-	for (size_t i = 0; i < gcp_option_count && least > 0; i++) {
-		const char *known = gcp_option_table[i].name;
-		unsigned int far = distance(name, length, known, strlen(known));
-
-		if (far < least) {
-			least = far;
-			nearest = known;
-		}
-	}
-	return nearest;
-}
-
-static void nearest_word_add(struct gcp_text *text, const char *words,
-			     const char *value)
-{
-	const char *nearest = words;
-	unsigned int least = UINT32_MAX;
-
-	for (const char *word = words;; word++) {
-		size_t length = strcspn(word, "|");
-		unsigned int far = distance(value, strlen(value), word, length);
-
-		if (far < least) {
-			least = far;
-			nearest = word;
-		}
-		word += length;
-		if (!*word)
-			break;
-	}
-	gcp_text_add(text, ", the nearest is %.*s", (int)strcspn(nearest, "|"),
-		     nearest);
 }

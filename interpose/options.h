@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options.h - what people can set: one table of GCPOOL_ environment variables.
  *
@@ -33,6 +34,7 @@ struct gcp_options {
 	char log_file[GCP_PATH_MAX]; /* empty: stderr */
 	enum gcp_stats_format stats;
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
+	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool host_thread;              /* poller.c */
 	bool strict;
 	bool help;
@@ -60,21 +62,27 @@ enum gcp_option_type {
 	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
 	GCP_OPTION_BOOL,   /* 0 1 no yes off on false true */
 	GCP_OPTION_COUNT,
-	GCP_OPTION_BYTES, /* K M G T: powers of 1024 */
+	GCP_OPTION_BYTES, /* K M G T: powers of 1024; 1.5G */
+	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */
 	GCP_OPTION_SIZES, /* bytes, ascending, with commas between */
 	GCP_OPTION_TEXT,
 };
+
+/* What a LIMIT in percent is a share of. */
+enum gcp_share { GCP_SHARE_DEVICE, GCP_SHARE_HOST };
 
 struct gcp_option {
 	const char *name;    /* of the environment variable */
 	const char *meaning; /* one line */
 	enum gcp_option_type type;
-	size_t offset;       /* of the field in struct gcp_options */
-	size_t size;         /* of the field, in bytes */
-	uint64_t min, max;   /* COUNT, BYTES, each of SIZES */
-	uint64_t multiple;   /* BYTES, SIZES: of this; 0: of 1 */
-	const char *choices; /* CHOICE: "pool|count|off" */
-	const char *nothing; /* how 0 or "" is shown: "none", "no limit" */
+	size_t offset;           /* of the field in struct gcp_options */
+	size_t size;             /* of the field, in bytes */
+	uint64_t min, max;       /* COUNT, BYTES, LIMIT, each of SIZES */
+	uint64_t multiple;       /* BYTES, SIZES: of this; 0: of 1 */
+	const char *choices;     /* CHOICE: "pool|count|off" */
+	const char *on;          /* CHOICE: of these, what 1, yes, on and true mean */
+	enum gcp_share share_of; /* LIMIT */
+	const char *nothing;     /* how 0 or "" is shown: "never", "stderr" */
 };
 
 extern const struct gcp_option gcp_option_table[];
@@ -84,6 +92,12 @@ extern const size_t gcp_option_count;
 void gcp_option_show_value(const struct gcp_option *option,
 			   const struct gcp_options *options, struct gcp_text *text);
 void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text);
+
+/* The option that may be meant by `name` (GCPOOL_...); NULL: none is near. */
+const char *gcp_option_nearest_name(const char *name, size_t length);
+/* Adds ", the nearest is " with that of the words (| between) which may be meant. */
+void gcp_option_nearest_word(struct gcp_text *text, const char *words,
+			     const char *value);
 
 /* All rows, aligned, as GCPOOL_HELP=1 prints them. */
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text);

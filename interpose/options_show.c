@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options_show.c - options as people read them: GCPOOL_HELP, complaints, and
  * the table of the README. Writes into the caller's text and nowhere else.
@@ -8,6 +9,7 @@
 #include "options.h"
 
 static void choice_show(const char *choices, uint64_t index, struct gcp_text *text);
+static void limit_show(uint64_t limit, struct gcp_text *text);
 static void bytes_show(uint64_t bytes, struct gcp_text *text);
 
 void gcp_option_show_value(const struct gcp_option *option,
@@ -27,13 +29,19 @@ void gcp_option_show_value(const struct gcp_option *option,
 		gcp_text_add(text, "%s", number ? "1" : "0");
 		return;
 	case GCP_OPTION_COUNT:
-		gcp_text_add(text, "%llu", (unsigned long long)number);
+		if (number == 0 && option->nothing)
+			gcp_text_add(text, "%s", option->nothing);
+		else
+			gcp_text_add(text, "%llu", (unsigned long long)number);
 		return;
 	case GCP_OPTION_BYTES:
 		if (number == 0 && option->nothing)
 			gcp_text_add(text, "%s", option->nothing);
 		else
 			bytes_show(number, text);
+		return;
+	case GCP_OPTION_LIMIT:
+		limit_show(number, text);
 		return;
 	case GCP_OPTION_SIZES:
 		for (uint32_t i = 0; i < config->class_list_count; i++) {
@@ -66,6 +74,7 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 		gcp_text_add(text, "SIZE,SIZE,... of ");
 		break;
 	case GCP_OPTION_BYTES:
+	case GCP_OPTION_LIMIT:
 		break;
 	case GCP_OPTION_TEXT:
 		gcp_text_add(text, "a path");
@@ -78,32 +87,86 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 		gcp_text_add(text, " by ");
 		bytes_show(option->multiple, text);
 	}
+	if (option->type == GCP_OPTION_LIMIT)
+		gcp_text_add(text, ", N%%, none");
+}
+
+/* --- the table of GCPOOL_HELP ----------------------------------------------------- */
+
+enum { COLUMNS = 5, CELL_MAX = 64 };
+
+struct help_row {
+	char cells[COLUMNS - 1][CELL_MAX]; /* all but the meaning */
+	bool changed;
+};
+
+static void cell_fill(char cell[CELL_MAX], const struct gcp_option *option,
+		      const struct gcp_options *options)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, cell, CELL_MAX);
+	if (options)
+		gcp_option_show_value(option, options, &text);
+	else
+		gcp_option_show_bounds(option, &text);
+	if (text.cut)
+		memcpy(cell + CELL_MAX - 4, "...", 4);
+}
+
+static void help_row_fill(struct help_row *row, const struct gcp_option *option,
+			  const struct gcp_options *defaults,
+			  const struct gcp_options *options)
+{
+	struct gcp_text name;
+
+	gcp_text_init(&name, row->cells[0], CELL_MAX);
+	gcp_text_add(&name, "%s", option->name);
+	cell_fill(row->cells[1], option, defaults);
+	cell_fill(row->cells[2], option, options);
+	cell_fill(row->cells[3], option, NULL);
+	row->changed = strcmp(row->cells[1], row->cells[2]) != 0;
+}
+
+/* A value that is much wider than the others may stand out. */
+static void widths_fill(const struct gcp_options *defaults,
+			const struct gcp_options *options, int widths[COLUMNS - 1])
+{
+	enum { WIDTH_MAX = 38 };
+	struct help_row row;
+
+	for (size_t i = 0; i < gcp_option_count; i++) {
+		help_row_fill(&row, &gcp_option_table[i], defaults, options);
+		for (int column = 0; column < COLUMNS - 1; column++) {
+			int width = (int)strlen(row.cells[column]);
+
+			if (width <= WIDTH_MAX && width > widths[column])
+				widths[column] = width;
+		}
+	}
 }
 
 void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
 {
+	int widths[COLUMNS - 1] = {4, 7, 3, 6}; /* those of the headings */
 	struct gcp_options defaults;
-	char cells[3][64];
-	struct gcp_text cell;
+	struct help_row row;
 
 	gcp_options_default(&defaults);
+	widths_fill(&defaults, options, widths);
 	gcp_text_add(
 	    text,
-	    "libgcpool %s: options are environment variables, sizes take K, M, "
-	    "G or T\n\n  %-21s %-9s %-9s %-34s %s\n",
-	    GCPOOL_VERSION_STRING, "NAME", "DEFAULT", "NOW", "VALUES", "MEANING");
+	    "libgcpool %s: options are environment variables. Sizes take K, M, "
+	    "G or T, as in 1.5G; limits N%% of\nthe memory there is, or none. "
+	    "* is not the default.\n\n  %-*s  %-*s  %-*s  %-*s  %s\n",
+	    GCPOOL_VERSION_STRING, widths[0], "NAME", widths[1], "DEFAULT", widths[2],
+	    "NOW", widths[3], "VALUES", "MEANING");
 	for (size_t i = 0; i < gcp_option_count; i++) {
-		const struct gcp_option *option = &gcp_option_table[i];
-
-		gcp_text_init(&cell, cells[0], sizeof(cells[0]));
-		gcp_option_show_value(option, &defaults, &cell);
-		gcp_text_init(&cell, cells[1], sizeof(cells[1]));
-		gcp_option_show_value(option, options, &cell);
-		gcp_text_init(&cell, cells[2], sizeof(cells[2]));
-		gcp_option_show_bounds(option, &cell);
-		gcp_text_add(text, "%c %-21s %-9s %-9s %-34s %s\n",
-			     strcmp(cells[0], cells[1]) ? '*' : ' ', option->name,
-			     cells[0], cells[1], cells[2], option->meaning);
+		help_row_fill(&row, &gcp_option_table[i], &defaults, options);
+		gcp_text_add(text, "%c %-*s  %-*s  %-*s  %-*s  %s\n",
+			     row.changed ? '*' : ' ', widths[0], row.cells[0],
+			     widths[1], row.cells[1], widths[2], row.cells[2],
+			     widths[3], row.cells[3], gcp_option_table[i].meaning);
 	}
 }
 
@@ -112,6 +175,20 @@ static void choice_show(const char *choices, uint64_t index, struct gcp_text *te
 	while (index-- > 0)
 		choices += strcspn(choices, "|") + 1;
 	gcp_text_add(text, "%.*s", (int)strcspn(choices, "|"), choices);
+}
+
+static void limit_show(uint64_t limit, struct gcp_text *text)
+{
+	unsigned int hundredths = (unsigned int)(limit - GCP_LIMIT_SHARES);
+
+	if (limit == GCP_LIMIT_NONE)
+		gcp_text_add(text, "none");
+	else if (limit < GCP_LIMIT_SHARES)
+		bytes_show(limit, text);
+	else if (hundredths % 100 == 0)
+		gcp_text_add(text, "%u%%", hundredths / 100);
+	else
+		gcp_text_add(text, "%u.%02u%%", hundredths / 100, hundredths % 100);
 }
 
 /* With the largest suffix that keeps it exact. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * passthrough_alloc.c - the hooks on functions that create memory of other kinds:
  * managed, stream-ordered, arrays, virtual memory. They pass through;
@@ -8,6 +9,7 @@
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "report.h"
+#include "shortage.h"
 
 /* First the current device, then any: pinned memory has no device, and cuMemCreate
  * names its own. Then pinned memory, which managed memory may be short of; and then
@@ -43,10 +45,12 @@ bool gcp_passthrough_reclaim(CUresult result)
 #define GCP_COUNTED_OF_cuArray3DCreate_v2     GCP_COUNTED_array_create, 0
 #define GCP_COUNTED_OF_cuMipmappedArrayCreate GCP_COUNTED_array_create, 0
 
-static void creators_count(uint64_t start, CUresult result,
+static void creators_count(const char *call, uint64_t start, CUresult result,
 			   enum gcp_counted_call call_stats, uint64_t bytes)
 {
 	gcp_call_stats_add(call_stats, start, bytes, (int)result);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say(call, bytes, GCP_SHORTAGE_DRIVER);
 }
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -61,7 +65,7 @@ static void creators_count(uint64_t start, CUresult result,
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
 		while (gcp_passthrough_reclaim(result));                               \
-		creators_count(start, result, GCP_COUNTED_OF_##name);                  \
+		creators_count(#base, start, result, GCP_COUNTED_OF_##name);           \
 		return result;                                                         \
 	}
 GCP_HOOKS_CREATORS(GCP_X)

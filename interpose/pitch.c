@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pitch.c - see pitch.h. The granularity of the pitch is learnt once for each
  * device, from two real allocations of one row each. These rows are kept: to

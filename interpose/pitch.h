@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pitch.h - how wide CUDA makes the rows of pitched memory.
  */

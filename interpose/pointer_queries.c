@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pointer_queries.c - the hooks that ask where an allocation begins and ends. They
  * answer for the block that the program was given, not for the driver allocation that

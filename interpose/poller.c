@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * poller.c - see poller.h. Off unless asked for.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * poller.h - the optional thread that looks whether fences of pinned memory are done
  * (GCPOOL_HOST_THREAD), so that allocations need not.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * process.h - the one struct of this process: what the library is doing, with
  * which options, on which pools.

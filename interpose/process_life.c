@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * process_life.c - see process_life.h. Nothing here runs at load: the first hook that
  * allocates calls gcp_process_start, which holds start_lock and makes no CUDA call. At
@@ -5,6 +6,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "contexts.h"
@@ -29,6 +31,7 @@ static pthread_key_t exit_key;
 static int (*exit_key_set)(pthread_key_t, const void *);
 
 static enum gcp_run_mode start_pooling(void);
+static void life_end(void);
 static void exit_key_create(void);
 
 enum gcp_run_mode gcp_process_start(void)
@@ -46,6 +49,8 @@ enum gcp_run_mode gcp_process_start(void)
 			mode = GCP_RUN_COUNT;
 		else
 			mode = GCP_RUN_PASSIVE;
+		if (gcp_process.options.stats != GCP_STATS_OFF)
+			at_quick_exit(life_end);
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
 	}
@@ -131,7 +136,33 @@ struct gcp_pool *gcp_process_pool_find(CUcontext ctx)
 	gcp_thread.pool = pool;
 	gcp_thread.device = device;
 	gcp_thread.generation = generation;
+	if (pool)
+		gcp_life_note_gpu(device);
+	else
+		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
+			(void *)ctx);
 	return pool;
+}
+
+void gcp_life_note_gpu(int device)
+{
+	char name[GCP_GPU_NAME_MAX] = "";
+	struct gcp_ctx_scope scope;
+	size_t bytes = 0;
+	int version = 0;
+
+	if (gcp_process.options.stats == GCP_STATS_OFF ||
+	    gcp_report_knows_gpu(device) ||
+	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		return;
+	if (gcp_real.cuDeviceGetName)
+		(void)gcp_real.cuDeviceGetName(name, sizeof(name), device);
+	if (gcp_real.cuDeviceTotalMem_v2)
+		(void)gcp_real.cuDeviceTotalMem_v2(&bytes, device);
+	if (gcp_real.cuDriverGetVersion)
+		(void)gcp_real.cuDriverGetVersion(&version);
+	gcp_ctx_scope_end(&scope);
+	gcp_report_note_gpu(device, name, bytes, version);
 }
 
 /* --- fork --------------------------------------------------------------------- */
@@ -158,6 +189,9 @@ void gcp_process_watch_forks(void)
 }
 
 /* --- exit --------------------------------------------------------------------- */
+
+/* exit and, if there are statistics to write, quick_exit. A signal that ends the
+ * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. */
 
 __attribute__((destructor)) static void life_end(void)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * process_life.h - when the library starts, and how it stays out of the way at
  * fork, thread exit and process exit.
@@ -42,6 +43,10 @@ static inline struct gcp_pool *gcp_process_pool(void)
 		return gcp_thread.pool;
 	return gcp_process_pool_find(ctx);
 }
+
+/* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
+ * exit it is too late. */
+void gcp_life_note_gpu(int device);
 
 /* Once libcuda is in the process: from now on a fork matters. */
 void gcp_process_watch_forks(void);

@@ -1,23 +1,16 @@
+/* SPDX-License-Identifier: MIT */
 /*
- * report.c - the report at exit, as text and as JSON. See report.h.
+ * report.c - the report, as text and as JSON. See report.h.
  *
  * Every gauge, counter and call of pool.h appears by itself: the rows below
  * are expansions of its tables.
  */
-#include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "gcpool.h"
 #include "report.h"
 #include "call_stats.h"
 
 #define ULL(number) ((unsigned long long)(number))
-
-/* More than 64 devices with all that can be said of them. */
-enum { REPORT_BYTES_MAX = 1 << 20 };
 
 struct row {
 	const char *name, *meaning;
@@ -36,8 +29,25 @@ static const struct row counters[] = {
 #undef GCP_X
 };
 
+/* What the library calls the driver for. */
+#define WORDS_mem_alloc    "cuMemAlloc: new segments"
+#define WORDS_mem_free     "cuMemFree: segments given back"
+#define WORDS_mem_trim     "cuMemPoolTrimTo and the like, when memory is out"
+#define WORDS_vm_reserve   "cuMemAddressReserve: addresses set aside"
+#define WORDS_vm_create    "cuMemCreate: new memory, in chunks of 2 MiB"
+#define WORDS_vm_release   "cuMemRelease: such memory given back"
+#define WORDS_vm_map       "cuMemMap"
+#define WORDS_vm_open      "cuMemSetAccess"
+#define WORDS_vm_unmap     "cuMemUnmap"
+#define WORDS_fence_create "cuEventCreate"
+#define WORDS_fence_record "cuCtxRecordEvent: a page of frees is closed"
+#define WORDS_fence_order  "cuCtxWaitEvent: a barrier, the host goes on"
+#define WORDS_fence_query  "cuEventQuery: is a page completed?"
+#define WORDS_fence_wait   "cuEventSynchronize: the host waits for a page"
+#define WORDS_ctx_sync     "cuCtxSynchronize: the same, on drivers before 12.5"
+
 static const struct row costs[] = {
-#define GCP_X(name) {#name, "", offsetof(struct gcp_stats, name)},
+#define GCP_X(name) {#name, WORDS_##name, offsetof(struct gcp_stats, name)},
     GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
 };
@@ -155,14 +165,7 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 	return reached;
 }
 
-static uint64_t ms_since_start(void)
-{
-	uint64_t start = gcp_call_stats_start_ns();
-
-	return start ? (gcp_call_stats_clock() - start) / 1000000 : 0;
-}
-
-static const char *mode_name(enum gcp_mode mode)
+const char *gcp_report_mode_name(enum gcp_mode mode)
 {
 	static const char *const names[] = {
 	    [GCP_MODE_POOL] = "pool",
@@ -185,10 +188,7 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 	struct gcp_pinned_stats host;
 	struct gcp_stats stats;
 
-	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d, %.2f s\n",
-		     GCPOOL_VERSION_STRING, mode_name(report->mode),
-		     program_invocation_name, (int)getpid(),
-		     (double)ms_since_start() / 1e3);
+	gcp_report_process_text(report, text);
 	gcp_text_add(text,
 		     "  %llu allocator calls reached the driver and took %.3f ms\n",
 		     ULL(reached.count), (double)reached.ns / 1e6);
@@ -200,29 +200,44 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 	call_stats_text(report, text);
 }
 
-static double mib(uint64_t bytes)
-{
-	return (double)bytes / (1 << 20);
-}
-
-static bool name_ends_in_bytes(const char *name)
+static bool name_is_of_bytes(const char *name)
 {
 	size_t length = strlen(name);
 
 	return length > 6 && strcmp(name + length - 6, "_bytes") == 0;
 }
 
-static void gauge_text(const struct row *row, const struct gcp_gauge *gauge,
-		       struct gcp_text *text)
+/* A number in a column of `width`; of bytes, with their unit. */
+static void cell_text(uint64_t number, bool bytes, int width, struct gcp_text *text)
 {
-	if (name_ends_in_bytes(row->name))
-		gcp_text_add(text, "  %-17s %10.1f %10.1f %12.1f %12.1f  MiB %s\n",
-			     row->name, mib(gauge->current), mib(gauge->peak),
-			     mib(gauge->allocated), mib(gauge->freed), row->meaning);
+	char cell[32];
+	struct gcp_text inner;
+
+	gcp_text_init(&inner, cell, sizeof(cell));
+	if (bytes)
+		gcp_text_add_bytes(&inner, number);
 	else
-		gcp_text_add(text, "  %-17s %10llu %10llu %12llu %12llu  %s\n",
-			     row->name, ULL(gauge->current), ULL(gauge->peak),
-			     ULL(gauge->allocated), ULL(gauge->freed), row->meaning);
+		gcp_text_add(&inner, "%llu", ULL(number));
+	gcp_text_add(text, " %*s", width, cell);
+}
+
+void gcp_report_gauge_text(const char *name, const char *meaning,
+			   const struct gcp_gauge *gauge, struct gcp_text *text)
+{
+	bool bytes = name_is_of_bytes(name);
+
+	gcp_text_add(text, "  %-17s", name);
+	cell_text(gauge->current, bytes, 10, text);
+	cell_text(gauge->peak, bytes, 10, text);
+	cell_text(gauge->allocated, bytes, 10, text);
+	cell_text(gauge->freed, bytes, 10, text);
+	gcp_text_add(text, "  %s\n", meaning);
+}
+
+void gcp_report_counter_text(const char *name, const char *meaning, uint64_t number,
+			     struct gcp_text *text)
+{
+	gcp_text_add(text, "  %-17s %10llu  %s\n", name, ULL(number), meaning);
 }
 
 static void saved_text(const struct gcp_report *report, const struct gcp_stats *stats,
@@ -239,53 +254,45 @@ static void saved_text(const struct gcp_report *report, const struct gcp_stats *
 		     asked ? 100.0 * (double)stats->hits / (double)asked : 0.0,
 		     ULL(saved.frees), (double)saved.estimated_ns / 1e6,
 		     ULL(saved.estimated_from));
-	gcp_text_add(text,
-		     "  fragmentation     largest free block %.1f MiB, "
-		     "reserved / allocated at peak %.3f\n",
-		     mib(stats->largest_free_bytes),
+	gcp_text_add(text, "  fragmentation     largest free block ");
+	gcp_text_add_bytes(text, stats->largest_free_bytes);
+	gcp_text_add(text, ", reserved / allocated at peak %.3f\n",
 		     peak ? (double)stats->reserved_at_peak_bytes / (double)peak : 0.0);
 }
 
-/* Names and numbers, as many on a line as fit. */
-static void counters_text(const struct gcp_stats *stats, struct gcp_text *text)
+static void costs_text(const struct gcp_stats *stats, struct gcp_text *text)
 {
-	int on_line = 0;
-
-	for (size_t i = 0; i < COUNT_OF(counters); i++) {
-		if (counter_at(stats, i) == 0)
-			continue;
-		gcp_text_add(text, "%s  %-17s %10llu", on_line ? "  " : "",
-			     counters[i].name, ULL(counter_at(stats, i)));
-		on_line = (on_line + 1) % 3;
-		if (on_line == 0)
-			gcp_text_add(text, "\n");
-	}
-	if (on_line)
-		gcp_text_add(text, "\n");
-}
-
-static void device_text(const struct gcp_report *report, int device,
-			const struct gcp_stats *stats, struct gcp_text *text)
-{
-	gcp_text_add(text, "device %-2d          %10s %10s %12s %12s\n", device,
-		     "current", "peak", "allocated", "freed");
-	for (size_t i = 0; i < COUNT_OF(gauges); i++)
-		if (gauge_at(stats, i)->allocated > 0)
-			gauge_text(&gauges[i], gauge_at(stats, i), text);
-	if (report->mode != GCP_MODE_POOL)
-		return; /* the calls are the program's: they follow */
-	counters_text(stats, text);
-	gcp_text_add(text, "  driver calls      %10s %10s %12s\n", "count", "ms",
+	gcp_text_add(text, "  %-17s %10s %10s %10s\n", "driver calls", "count", "ms",
 		     "us each");
 	for (size_t i = 0; i < COUNT_OF(costs); i++) {
 		const struct gcp_call_cost *cost = cost_at(stats, i);
 
 		if (cost->count > 0)
-			gcp_text_add(text, "    %-15s %10llu %10.3f %12.3f\n",
+			gcp_text_add(text, "    %-15s %10llu %10.3f %10.3f  %s\n",
 				     costs[i].name, ULL(cost->count),
 				     (double)cost->ns / 1e6,
-				     (double)cost->ns / (double)cost->count / 1e3);
+				     (double)cost->ns / (double)cost->count / 1e3,
+				     costs[i].meaning);
 	}
+}
+
+static void device_text(const struct gcp_report *report, int device,
+			const struct gcp_stats *stats, struct gcp_text *text)
+{
+	gcp_text_add(text, "device %-2d          %10s %10s %10s %10s\n", device,
+		     "current", "peak", "taken", "given back");
+	for (size_t i = 0; i < COUNT_OF(gauges); i++)
+		if (gauge_at(stats, i)->allocated > 0)
+			gcp_report_gauge_text(gauges[i].name, gauges[i].meaning,
+					      gauge_at(stats, i), text);
+	gcp_report_blocks_text(report, device, text);
+	if (report->mode != GCP_MODE_POOL)
+		return; /* the calls are the program's: they follow */
+	for (size_t i = 0; i < COUNT_OF(counters); i++)
+		if (counter_at(stats, i) > 0)
+			gcp_report_counter_text(counters[i].name, counters[i].meaning,
+						counter_at(stats, i), text);
+	costs_text(stats, text);
 	saved_text(report, stats, text);
 }
 
@@ -299,21 +306,21 @@ static void call_stats_text(const struct gcp_report *report, struct gcp_text *te
 		if (sum.count == 0)
 			continue;
 		if (!titled)
-			gcp_text_add(text, "%-19s %10s %10s %12s %12s\n",
+			gcp_text_add(text, "%-19s %10s %10s %10s %10s\n",
 				     report->mode == GCP_MODE_POOL ? "passed through"
 								   : "calls",
-				     "count", "failed", "ms", "MiB");
+				     "count", "failed", "ms", "asked for");
 		titled = true;
-		gcp_text_add(text, "  %-17s %10llu %10llu %12.3f %12.1f  %s\n",
+		gcp_text_add(text, "  %-17s %10llu %10llu %10.3f",
 			     counted_calls[i].name, ULL(sum.count), ULL(sum.failed),
-			     (double)sum.ns / 1e6, mib(sum.bytes),
-			     counted_calls[i].meaning);
+			     (double)sum.ns / 1e6);
+		cell_text(sum.bytes, true, 10, text);
+		gcp_text_add(text, "  %s\n", counted_calls[i].meaning);
 	}
 }
 
 /* --- JSON ---------------------------------------------------------------------- */
 
-static void string_json(const char *string, struct gcp_text *text);
 static void device_json(const struct gcp_report *report, int device,
 			const struct gcp_stats *stats, struct gcp_text *text);
 
@@ -323,17 +330,9 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 	struct gcp_pinned_stats host;
 	struct gcp_call_stats_sum sum;
 	struct gcp_stats stats;
-	uint64_t ms = ms_since_start();
 	const char *comma = "";
 
-	gcp_text_add(text,
-		     "{\"schema\": 1, \"library\": \"libgcpool\", \"version\": \"%s\", "
-		     "\"mode\": \"%s\", \"pid\": %d, \"program\": ",
-		     GCPOOL_VERSION_STRING, mode_name(report->mode), (int)getpid());
-	string_json(program_invocation_name, text);
-	/* Not %f: its point follows the program's locale. */
-	gcp_text_add(text, ", \"seconds\": %llu.%03llu", ULL(ms / 1000),
-		     ULL(ms % 1000));
+	gcp_report_process_json(report, text);
 	gcp_text_add(text,
 		     ", \"reached\": {\"count\": %llu, \"ns\": %llu}, \"calls\": {",
 		     ULL(reached.count), ULL(reached.ns));
@@ -367,6 +366,7 @@ static void device_json(const struct gcp_report *report, int device,
 	struct saved saved = saved_of(report, stats);
 
 	gcp_text_add(text, "{\"device\": %d", device);
+	gcp_report_gpu_json(device, text);
 	for (size_t i = 0; i < COUNT_OF(gauges); i++) {
 		const struct gcp_gauge *gauge = gauge_at(stats, i);
 
@@ -384,67 +384,14 @@ static void device_json(const struct gcp_report *report, int device,
 		gcp_text_add(text, "%s\"%s\": {\"count\": %llu, \"ns\": %llu}",
 			     i ? ", " : "", costs[i].name,
 			     ULL(cost_at(stats, i)->count), ULL(cost_at(stats, i)->ns));
+	gcp_text_add(text, "}");
+	gcp_report_blocks_json(report, device, text);
 	gcp_text_add(
 	    text,
-	    "}, \"largest_free_bytes\": %llu, \"reserved_at_peak_bytes\": %llu, "
+	    ", \"largest_free_bytes\": %llu, \"reserved_at_peak_bytes\": %llu, "
 	    "\"saved\": {\"allocs\": %llu, \"frees\": %llu, "
 	    "\"estimated_ns\": %llu, \"estimated_from\": %llu}}",
 	    ULL(stats->largest_free_bytes), ULL(stats->reserved_at_peak_bytes),
 	    ULL(saved.allocs), ULL(saved.frees), ULL(saved.estimated_ns),
 	    ULL(saved.estimated_from));
-}
-
-/* Bytes above 127 pass as they are: names of files are mostly UTF-8. */
-static void string_json(const char *string, struct gcp_text *text)
-{
-	gcp_text_add(text, "\"");
-	for (; *string; string++) {
-		unsigned char byte = (unsigned char)*string;
-
-		if (byte == '"' || byte == '\\')
-			gcp_text_add(text, "\\%c", byte);
-		else if (byte < 0x20)
-			gcp_text_add(text, "\\u%04x", byte);
-		else
-			gcp_text_add(text, "%c", byte);
-	}
-	gcp_text_add(text, "\"");
-}
-
-/* --- at exit ------------------------------------------------------------------- */
-
-void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
-{
-	static atomic_flag done = ATOMIC_FLAG_INIT;
-	struct gcp_report report = {options->mode, pools};
-	struct gcp_text text;
-	int saved = errno;
-	void *memory;
-	int fd;
-
-	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
-		return;
-	memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED) {
-		gcp_log(GCP_LOG_WARNING,
-			"no memory for the statistics, leaving them out");
-		errno = saved;
-		return;
-	}
-	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
-	if (options->stats == GCP_STATS_JSON)
-		gcp_report_json(&report, &text);
-	else
-		gcp_report_text(&report, &text);
-	fd = gcp_file_open(options->stats_file);
-	if (fd < 0)
-		gcp_log(GCP_LOG_WARNING,
-			"cannot open GCPOOL_STATS_FILE=%.200s (error %d), "
-			"writing the statistics to stderr",
-			options->stats_file, errno);
-	gcp_text_write(&text, fd >= 0 ? fd : STDERR_FILENO);
-	gcp_file_close(fd);
-	munmap(memory, REPORT_BYTES_MAX);
-	errno = saved;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report.h - what happened: statistics of the program's calls, and the report.
  *
@@ -16,11 +17,17 @@
  * The JSON report is one object on one line, appended to GCPOOL_STATS_FILE
  * (several processes: one line each). Names stay; new ones may come.
  *
- *   schema             1
+ *   schema             1; grows when a name goes or changes its meaning
  *   library, version   "libgcpool", "0.1.0"
  *   mode               "pool" or "count"
+ *   final              false: the process goes on (GCPOOL_STATS_EVERY)
  *   pid, program       of the process
- *   seconds            from gcp_call_stats_begin to this report
+ *   arguments          [ its command line, 2 KiB of it at most ]
+ *   hostname           of the machine
+ *   started            time of the first allocation, "2026-01-31T23:59:59Z"
+ *   seconds            from then to this report
+ *   driver, cuda       "580.159.04", "13.0"; absent: unknown
+ *   options            { NAME: value }: options in force that are not the default
  *   reached            {count, ns}: all calls that reached the driver, of the
  *                      program and of the library
  *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns} }; bytes
@@ -33,11 +40,17 @@
  *     bucket_active      of these, those that the program holds
  *   devices            [ one object for each device used:
  *     device             its number
+ *     name, memory_bytes of the device; absent: unknown
  *     GAUGE of pool.h    {current, peak, allocated, freed}
  *     COUNTER of pool.h  number
  *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library;
  *                        in count mode, the program's own
  *     largest_free_bytes, reserved_at_peak_bytes
+ *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:
+ *                        blocks of each class when the report was made; beyond the
+ *                        classes, those held of bytes to twice as much (pool mode)
+ *     unfreed            {blocks, bytes, largest: [ {address, bytes} ]}: what the
+ *                        program holds
  *     saved              {allocs, frees, estimated_ns, estimated_from}: driver
  *                        calls that the pool made needless, and an ESTIMATE of
  *                        their time: their number times the mean cost of the
@@ -105,23 +118,59 @@ int gcp_call_stats_stats(int device, struct gcp_stats *ret_stats);
 int gcp_call_stats_device_max(void);
 void gcp_call_stats_reset_peaks(int device);
 
+/* Count mode: shows all live pointers as blocks that are used. */
+void gcp_call_stats_blocks(int device,
+			   void (*scope)(void *arg, const struct gcp_block_view *block),
+			   void *arg);
+
 /* Where the figures come from: `pools` in pool mode, NULL in count mode. */
 struct gcp_report {
 	enum gcp_mode mode;
 	struct gcp_pools *pools;
+	const struct gcp_options *options; /* those in force; may be NULL */
+	bool under_way;                    /* the process goes on */
 };
 
 /* Appends the report to `text`; takes the locks of the statistics. */
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
 
-/* Of these, what is said of pinned memory. */
+/* Of these, what is said of pinned memory; of the process, its host and devices (with
+ * the opening brace, in JSON); and of single blocks. */
 void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text *text);
 void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text *text);
+void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *text);
+void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *text);
+void gcp_report_gpu_json(int device, struct gcp_text *text);
+void gcp_report_blocks_text(const struct gcp_report *report, int device,
+			    struct gcp_text *text);
+void gcp_report_blocks_json(const struct gcp_report *report, int device,
+			    struct gcp_text *text);
+
+/* What these share. */
+const char *gcp_report_mode_name(enum gcp_mode mode);
+uint64_t gcp_report_ms(void); /* since the first allocation */
+void gcp_report_string_json(const char *string, struct gcp_text *text);
+void gcp_report_gauge_text(const char *name, const char *meaning,
+			   const struct gcp_gauge *gauge, struct gcp_text *text);
+void gcp_report_counter_text(const char *name, const char *meaning, uint64_t number,
+			     struct gcp_text *text);
+/* "2026-01-31T23:59:59Z", of seconds since 1970. */
+void gcp_text_add_time(struct gcp_text *text, int64_t seconds);
+
+/* What CUDA says of a device, asked by the hooks while it can be. `cuda`: 13000 for
+ * 13.0. */
+enum { GCP_GPU_NAME_MAX = 96 };
+bool gcp_report_knows_gpu(int device);
+void gcp_report_note_gpu(int device, const char *name, uint64_t bytes, int cuda);
 
 /* At the end of the process: writes what GCPOOL_STATS asks for to where
  * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called
  * in a forked child. */
 void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools);
+
+/* The same during the process's life, if GCPOOL_STATS_EVERY is over: a look at the
+ * clock if not. With no lock of the pools held; locks of capture/ may be. */
+void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools);
 
 #endif

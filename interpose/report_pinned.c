@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * report_pinned.c - what the report says of pinned host memory. See report.h.
  *
@@ -8,7 +9,6 @@
 #include "report.h"
 
 #define ULL(number) ((unsigned long long)(number))
-#define MIB(bytes)  ((double)(bytes) / (1 << 20))
 
 static uint64_t mean_ns(const struct gcp_pinned_time *time)
 {
@@ -17,29 +17,20 @@ static uint64_t mean_ns(const struct gcp_pinned_time *time)
 
 /* --- text ---------------------------------------------------------------------- */
 
-static void gauge_text(const char *name, const char *meaning,
-		       const struct gcp_gauge *gauge, struct gcp_text *text)
-{
-	if (gauge->allocated == 0 && gauge->peak == 0)
-		return;
-	if (strstr(name, "_bytes"))
-		gcp_text_add(text, "  %-17s %10.1f %10.1f %12.1f %12.1f  MiB %s\n",
-			     name, MIB(gauge->current), MIB(gauge->peak),
-			     MIB(gauge->allocated), MIB(gauge->freed), meaning);
-	else
-		gcp_text_add(text, "  %-17s %10llu %10llu %12llu %12llu  %s\n", name,
-			     ULL(gauge->current), ULL(gauge->peak),
-			     ULL(gauge->allocated), ULL(gauge->freed), meaning);
-}
+#define WORDS_host_alloc        "cuMemHostAlloc: new blocks"
+#define WORDS_host_free         "cuMemFreeHost: blocks given back"
+#define WORDS_host_fence_record "a page of frees is closed, in every context"
+#define WORDS_host_fence_query  "is a page completed?"
+#define WORDS_host_fence_wait   "a free waits for a page"
 
-static void time_text(const char *name, const struct gcp_pinned_time *time,
-		      struct gcp_text *text)
+static void time_text(const char *name, const char *meaning,
+		      const struct gcp_pinned_time *time, struct gcp_text *text)
 {
 	if (time->count > 0)
-		gcp_text_add(text, "    %-17s %8llu %10.3f %12.3f %12.3f %12.3f\n",
+		gcp_text_add(text, "    %-17s %8llu %10.3f %10.3f %10.3f %10.3f  %s\n",
 			     name, ULL(time->count), (double)time->total_ns / 1e6,
 			     (double)mean_ns(time) / 1e3, (double)time->min_ns / 1e3,
-			     (double)time->max_ns / 1e3);
+			     (double)time->max_ns / 1e3, meaning);
 }
 
 static void buckets_text(const struct gcp_pinned_stats *stats, struct gcp_text *text)
@@ -57,20 +48,21 @@ void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text 
 {
 	if (stats->hits + stats->misses == 0)
 		return;
-	gcp_text_add(text, "%-19s %10s %10s %12s %12s\n", "pinned memory", "current",
-		     "peak", "allocated", "freed");
-#define GCP_X(name, meaning) gauge_text(#name, meaning, &stats->name, text);
+	gcp_text_add(text, "%-19s %10s %10s %10s %10s\n", "pinned memory", "current",
+		     "peak", "taken", "given back");
+#define GCP_X(name, meaning)                                                           \
+	if (stats->name.allocated > 0 || stats->name.peak > 0)                         \
+		gcp_report_gauge_text(#name, meaning, &stats->name, text);
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
 #define GCP_X(name, meaning)                                                           \
 	if (stats->name)                                                               \
-		gcp_text_add(text, "  %-17s %10llu  %s\n", #name, ULL(stats->name),    \
-			     meaning);
+		gcp_report_counter_text(#name, meaning, stats->name, text);
 	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
-	gcp_text_add(text, "  driver calls %16s %10s %12s %12s %12s\n", "count", "ms",
+	gcp_text_add(text, "  driver calls %16s %10s %10s %10s %10s\n", "count", "ms",
 		     "us each", "us least", "us most");
-#define GCP_X(name) time_text(#name, &stats->name, text);
+#define GCP_X(name) time_text(#name, WORDS_##name, &stats->name, text);
 	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X
 	buckets_text(stats, text);

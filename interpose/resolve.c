@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * resolve.c - see resolve.h. Called from the dlsym stub, the cuGetProcAddress
  * hooks and the exported entries. Everything is filled once, under

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * resolve.h - the real functions of libcuda, and which hook stands for which.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * streams.c - the hooks on stream captures and on the end of streams. They tell
  * capture/ what begins and ends; the real calls are made here, in the caller's

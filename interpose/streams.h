@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * streams.h - how the rooms name streams and their contexts.
  */

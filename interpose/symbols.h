@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * symbols.h - the one table of the CUDA symbols that this library hooks, and
  * the table of those that it only calls.
@@ -351,6 +352,11 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 0, GCP_OPTIONAL,           \
 	  (int *ret_value, CUdevice_attribute attribute, CUdevice device),             \
 	  (ret_value, attribute, device))                                              \
+	X(cuDeviceGetName, cuDeviceGetName, 2000, 0, GCP_OPTIONAL,                     \
+	  (char *ret_name, int capacity, CUdevice device),                             \
+	  (ret_name, capacity, device))                                                \
+	X(cuDriverGetVersion, cuDriverGetVersion, 2020, 0, GCP_OPTIONAL,               \
+	  (int *ret_version), (ret_version))                                           \
 	X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0, GCP_OPTIONAL,                \
 	  (size_t *ret_bytes, CUdevice device), (ret_bytes, device))                   \
 	X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, 0,      \

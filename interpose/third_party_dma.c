@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * third_party_dma.c - see third_party_dma.h. Called by pool/ before it reuses memory
  * behind a barrier: a barrier holds back streams, and these libraries let a device

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * third_party_dma.h - whether someone outside of CUDA's queues may write into device
  * memory: a network card, or a driver mapping of it into the CPU.

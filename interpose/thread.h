@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * thread.h - what each thread remembers, so that a hit costs no more than
  * asking CUDA for the current context.

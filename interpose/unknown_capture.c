@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * unknown_capture.c - see unknown_capture.h. Called by the look-up hooks, maybe before
  * cuInit, and by the stubs of unknown_capture_stubs.S. Makes no CUDA call.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * unknown_capture.h - functions of a newer driver that begin a capture in a way that
  * this library does not know.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * unknown_capture_stubs.S - 32 stubs for functions whose parameters are not known.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * alloc.c - the way of an allocation that finds a block in the thread's own
  * cache, and the way of a free. What finds none there goes on in grow.c.
@@ -120,8 +121,10 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 		result = gcp_pool_consolidate(pool);
 	if (close && result == 0)
 		result = gcp_pool_decay(pool);
-	if (close && result <= 0 && pool->pools->config.cache_limit)
+	if ((close || pool->cache_limit == 0) && result <= 0 &&
+	    pool->cache_limit != GCP_LIMIT_NONE)
 		result = gcp_pool_limit(pool);
+	gcp_tick(pool->pools);
 	return result == -EBUSY ? 0 : result;
 }
 

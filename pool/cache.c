@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cache.c - what a thread keeps for itself: freed blocks of the classes, so
  * that the common allocation and free touch no shared state.

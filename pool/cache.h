@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cache.h - what a thread keeps for itself, and the few instructions by which it
  * takes a block from its cache and puts one back: inline for alloc.c, which is
@@ -146,7 +147,8 @@ static inline bool gcp_cache_pop(struct gcp_cache *cache, struct gcp_magazine *m
 
 	magazine->loaded = block->next;
 	magazine->loaded_count--;
-	block->requested = requested;
+	/* blocks.c may be looking. */
+	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
 	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
 	if (__builtin_expect(!gcp_stats_delta_alloc(delta, requested, block->size), 1))
 		return false;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * check.c - checks the invariants that pool_types.h numbers; for tests.
  *

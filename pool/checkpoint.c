@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * checkpoint.c - checkpoint and restore of a private heap: which of its blocks are
  * live.

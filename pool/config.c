@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * config.c - defaults and bounds of the pool's configuration, and the size
  * classes that follow from it.
@@ -23,12 +24,16 @@ void gcp_config_default(struct gcp_config *config)
 	    .window_blocks = 1024,
 	    .epoch_blocks = 256,
 	    .thread_cache_bytes = 32 << 20,
+	    .cache_limit = GCP_LIMIT_NONE,
+	    .quota = GCP_LIMIT_NONE,
 	    .decay_ms = 10 * 1000,
 	    .pinned = true,
 	    .pinned_pow2_max = 1 << 20,
 	    .pinned_steps = 8,
 	    .pinned_epoch_blocks = 16,
 	    .pinned_window = 256 << 20,
+	    .pinned_cache_limit = GCP_LIMIT_NONE,
+	    .pinned_quota = GCP_LIMIT_NONE,
 	};
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * consolidate.c - gives segments that fell empty back to the driver, so that their
  * memory comes again as one large segment; or does not come again at all.
@@ -129,7 +130,7 @@ static int consolidate(struct gcp_pool *pool)
 	if (result == 0) {
 		gcp_caches_flush(pool);
 		unlink_idle(pool, &list);
-		gcp_segments_release(pool, &list);
+		gcp_segments_release(pool, &list, "it is to come again as one");
 	}
 	pthread_mutex_lock(&pool->lock);
 	/* While the host waits the device works; to take it again costs as much. */
@@ -213,16 +214,15 @@ static uint64_t still_wanted(const struct gcp_pool *pool)
 
 uint64_t gcp_consolidation_on_miss(struct gcp_pool *pool, uint64_t bytes)
 {
-	const struct gcp_config *config = &pool->pools->config;
 	struct gcp_consolidation *consolidation = &pool->consolidation;
-	uint64_t wanted = still_wanted(pool), most = config->split_limit;
+	uint64_t wanted = still_wanted(pool), most = pool->pools->config.split_limit;
 
 	if (consolidation->owed_bytes == 0) {
 		scattered_set(pool, true);
 		return bytes;
 	}
-	if (config->cache_limit && most > config->cache_limit)
-		most = config->cache_limit;
+	if (most > pool->cache_limit)
+		most = pool->cache_limit;
 	consolidation->owed_bytes = wanted > most ? wanted - most : 0;
 	if (wanted > most)
 		wanted = most;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * consolidate.h - what consolidate.c keeps in a pool, and what it does for alloc.c and
  * grow.c. Included by pool_types.h only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * decay.c - gives memory back that nothing has used for a while (config.decay_ms).
  *
@@ -86,7 +87,7 @@ static int segments_decay(struct gcp_pool *pool, bool all)
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
 	pthread_mutex_unlock(&pool->lock);
-	gcp_segments_release(pool, &list);
+	gcp_segments_release(pool, &list, "nothing used it for a while");
 	return 0;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * decay.h - what decay.c keeps in a pool, and what it does for alloc.c. Included by
  * pool_types.h only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * depot.c - batches of freed blocks on their way from threads that free more than
  * they allocate to threads that allocate more, and from one that waits for an epoch to

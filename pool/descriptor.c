@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * descriptor.c - storage for descriptors (blocks, segments, slabs).
  *

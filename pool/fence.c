@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fence.c - epochs of frees, and the fences that make them ready for reuse.
  *

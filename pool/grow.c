@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * grow.c - the way of an allocation that its thread's cache cannot serve.
  *
@@ -276,6 +277,10 @@ static int take_segment(const struct gcp_request *request, enum gcp_kind kind,
 			count_taken(request, *ret_block, false);
 	}
 	pthread_mutex_unlock(&pool->lock);
+	GCP_LOG(pool->pools,
+		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",
+		pool->device, GCP_ULL(bytes >> 10), GCP_ULL(addr),
+		GCP_ULL(request->bytes));
 	*ret_refused = result != 0 ? addr : 0;
 	/* Added, but another thread was faster to take it: come again. */
 	return result;
@@ -286,7 +291,7 @@ static int take_new(const struct gcp_request *request, enum gcp_kind kind,
 		    uint64_t bytes, struct gcp_block **ret_block)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool quota = pool->pools->config.quota > 0;
+	bool quota = pool->quota != GCP_LIMIT_NONE;
 	gcp_addr refused = 0;
 
 	if (quota)
@@ -586,5 +591,6 @@ int gcp_alloc_slow(const struct gcp_request *request, gcp_addr *ret_addr)
 	}
 	if (result == 0)
 		*ret_addr = block->addr;
+	gcp_tick(request->heap->pool->pools);
 	return result;
 }

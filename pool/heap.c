@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * heap.c - segments, and the free blocks in them: fit, split, merge.
  *

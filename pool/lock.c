@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * lock.c - the slow halves of lock.h: waiting, and the remote lock.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * lock.h - the two small locks of the room. Neither is ever held over a call of
  * the driver, or while waiting for another lock but as pool_types.h says.

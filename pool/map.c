@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * map.c - from a device address to the block that starts there, in constant
  * time and without a lock.

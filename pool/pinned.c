@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned.c - the pool of pinned host memory: the way of an allocation, and of a free.
  *
@@ -89,7 +90,7 @@ static uint64_t beyond_quota(const struct request *request,
 	uint64_t quota = request->pinned->pools->config.pinned_quota;
 	uint64_t total = atomic_load(&held->current) + request->bucket->size;
 
-	return quota && total > quota ? total - quota : 0;
+	return total > quota ? total - quota : 0;
 }
 
 /* *ret_refused: the driver's memory that found no room in the books. */
@@ -101,8 +102,11 @@ static int take_from_driver(const struct request *request,
 	void *p;
 	int result;
 
-	if (beyond_quota(request, &pinned->allocated_bytes) > 0)
+	if (beyond_quota(request, &pinned->allocated_bytes) > 0) {
+		gcp_refusal_set(GCP_REFUSED_BY_QUOTA);
 		return GCP_CUDA_OUT_OF_MEMORY;
+	}
+	gcp_refusal_set(GCP_REFUSED_BY_DRIVER);
 	result = GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
 				 bucket->size, bucket->arena->flags, &p);
 	if (result != 0)
@@ -118,7 +122,7 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 {
 	struct gcp_pinned *pinned = request->pinned;
 	struct gcp_pinned_bucket *bucket = request->bucket;
-	bool quota = pinned->pools->config.pinned_quota > 0;
+	bool quota = pinned->pools->config.pinned_quota != GCP_LIMIT_NONE;
 	uint64_t start = pinned->pools->driver.clock_ns();
 	void *refused = NULL;
 	int result;
@@ -137,6 +141,8 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	bucket->spent_ns = 0;
 	gcp_spin_unlock(&bucket->lock);
 	atomic_fetch_add_explicit(&pinned->misses, 1, memory_order_relaxed);
+	GCP_LOG(pinned->pools, "took %llu KiB of pinned memory for %llu bytes",
+		GCP_ULL(bucket->size >> 10), GCP_ULL(request->bytes));
 	return 0;
 }
 
@@ -372,7 +378,7 @@ static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 		result = gcp_pinned_timeline_wait_for(pinned, epoch, pool->ctx);
 	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
 		result = enforce_window(pinned, pool);
-	if (config->pinned_cache_limit)
+	if (config->pinned_cache_limit != GCP_LIMIT_NONE)
 		enforce_limit(pinned, pool);
 	return result;
 }

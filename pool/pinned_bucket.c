@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned_bucket.c - the books of pinned memory: sizes, arenas, buckets, blocks.
  *

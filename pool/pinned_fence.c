@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned_fence.c - epochs of frees of pinned host memory, and the fences that
  * complete them.

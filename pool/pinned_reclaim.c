@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned_reclaim.c - pinned memory goes back to the driver: because memory is out,
  * because a limit says so, because the program asks; and the end of a context.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned_set.c - pinned sets: blocks that captured graphs can address.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned_types.h - the structures of the pool of pinned host memory, and their
  * invariants. Included by pool/pinned*.c, and by pools.c for their life.

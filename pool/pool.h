@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pool.h - the one header of pool/: a caching allocator of device memory.
  *
@@ -39,6 +40,11 @@ struct gcp_heap;
 
 enum { GCP_CLASS_LIST_MAX = 256 }; /* longest explicit list of size classes */
 
+/* A limit is a number of bytes, GCP_LIMIT_NONE, or GCP_LIMIT_SHARES plus hundredths of
+ * a percent (0..10000) of the memory that the device has. */
+#define GCP_LIMIT_NONE   UINT64_MAX
+#define GCP_LIMIT_SHARES (1ull << 63)
+
 /* Read once by gcp_pools_create. Sizes in bytes. Defaults and bounds stand in
  * the option table of interpose/options.c; gcp_config_default gives the same
  * defaults to tests. */
@@ -57,23 +63,26 @@ struct gcp_config {
 	uint32_t
 	    epoch_blocks; /* an epoch is closed after so many frees of one thread */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
-	uint64_t cache_limit;        /* most unused bytes kept per pool; 0: no limit */
-	uint32_t decay_ms;           /* milliseconds that memory stays idle before it
-				      * goes back; 0: for ever */
-	uint64_t quota;              /* most reserved bytes per device; 0: no limit */
-	bool blocking_free;          /* a free waits for the device, as cudaFree does */
-	bool vmm;            /* segments are mapped by hand where the driver can:
-			      * unused memory anywhere serves any request */
-	bool completed_only; /* never reuse behind a barrier, only after completion */
-	bool pinned;         /* pinned host memory is pooled */
+	uint64_t cache_limit; /* a limit: most unused bytes kept per pool. 0: frees
+			       * wait for the device and give back, as cudaFree */
+	uint32_t decay_ms;    /* milliseconds that memory stays idle before it
+			       * goes back; 0: for ever */
+	uint64_t quota;       /* a limit: most reserved bytes per device */
+	bool blocking_free;   /* a free waits for the device, as cudaFree does */
+	bool vmm;             /* segments are mapped by hand where the driver can:
+			       * unused memory anywhere serves any request */
+	bool completed_only;  /* never reuse behind a barrier, only after completion */
+	bool pinned;          /* pinned host memory is pooled */
 	uint64_t pinned_pow2_max;     /* pinned sizes up to this, a power of two
 				       * itself, round up to a power of two */
 	uint32_t pinned_steps;        /* larger ones: steps per power of two: 1..64 */
 	uint32_t pinned_epoch_blocks; /* frees of pinned memory that share a fence */
 	uint64_t pinned_window; /* freed pinned bytes that may wait for the device; a
 				 * free beyond it waits, as plain CUDA's would */
-	uint64_t pinned_cache_limit; /* most unused pinned bytes kept; 0: no limit */
-	uint64_t pinned_quota;       /* most pinned bytes held; 0: no limit */
+	uint64_t
+	    pinned_cache_limit; /* most unused pinned bytes kept, or GCP_LIMIT_NONE;
+				 * 0: frees wait and give back, as cudaFreeHost */
+	uint64_t pinned_quota;  /* most pinned bytes held, or GCP_LIMIT_NONE */
 };
 
 void gcp_config_default(struct gcp_config *config);
@@ -270,6 +279,14 @@ uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes
  * private heap of a graph holds. */
 uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
 
+/* Which limit refused the calling thread's latest allocation that failed for want of
+ * memory, of a device or pinned. */
+enum gcp_refusal { GCP_REFUSED_BY_DRIVER, GCP_REFUSED_BY_QUOTA };
+enum gcp_refusal gcp_pools_refusal(void);
+
+/* The quota of `device` in bytes; GCP_LIMIT_NONE: it has none, or no pool yet. */
+uint64_t gcp_pools_quota(struct gcp_pools *pools, int device);
+
 /* --- mapped segments -------------------------------------------------------- */
 
 /* Another device became a peer of `device`: vm_open is called again for all that
@@ -350,6 +367,21 @@ struct gcp_stats {
  * most 8 MiB for each thread with several. -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
 void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
+
+/* A block as gcp_pools_blocks shows it. */
+struct gcp_block_view {
+	gcp_addr addr;
+	uint64_t size;       /* bytes occupied */
+	uint64_t requested;  /* bytes asked for by its latest holder */
+	uint64_t class_size; /* of its size class; 0: it is larger than all classes */
+	bool used;           /* the program holds it; else it is free, ready or not */
+};
+
+/* Shows all blocks of `device`: in each pool those of one moment. `visit` is called
+ * with locks held and calls nothing of the room. */
+void gcp_pools_blocks(struct gcp_pools *pools, int device,
+		      void (*visit)(void *arg, const struct gcp_block_view *block),
+		      void *arg);
 
 /* Highest device number with a pool, or -1. */
 int gcp_pools_device_max(struct gcp_pools *pools);

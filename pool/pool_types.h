@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pool_types.h - the structures of pool/, their invariants and the order of locks.
  * Included by the files of pool/ (and its unit tests) only.
@@ -37,6 +38,7 @@
 #include <sys/queue.h>
 #include <bsd/sys/tree.h>
 
+#include "calls.h"
 #include "decay.h"
 #include "lock.h"
 #include "pool.h"
@@ -276,7 +278,9 @@ struct gcp_pool {
 	uint64_t key;      /* of no other pool in this process's life */
 	void *_Atomic ctx; /* changes when the struct serves a later context */
 	int device;
-	int slot; /* in pools->slots, or -1 */
+	int slot;                    /* in pools->slots, or -1 */
+	uint64_t cache_limit, quota; /* those of the configuration, in bytes or
+				      * GCP_LIMIT_NONE; constant after create */
 	_Alignas(GCP_LINE) pthread_mutex_t lock;
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
@@ -579,10 +583,13 @@ enum gcp_reclaim_stage {
 int gcp_pool_complete_by_free(struct gcp_pool *pool);
 uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 			   enum gcp_reclaim_stage stage, uint64_t bytes);
-void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list);
+/* `why`: for debugging, as in "because ...". */
+void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
+			  const char *why);
 /* Keeps the pool under cache_limit. No lock held. 0, or a sticky device error. */
 int gcp_pool_limit(struct gcp_pool *pool);
-/* Whether the device's quota leaves room for `bytes` more. No lock held. */
+/* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
+ * is the calling thread's gcp_pools_refusal. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);
@@ -592,20 +599,5 @@ void gcp_reserved_count(struct gcp_pool *pool, int64_t change);
 void gcp_gauge_add(struct gcp_gauge *gauge, int64_t change);
 /* pool->lock. */
 void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta);
-
-#define GCP_X(name) GCP_CALL_##name,
-enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
-#undef GCP_X
-
-void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
-		    uint64_t start_ns);
-/* GCP_CALL(pool, mem_free, ctx, addr): a driver call, counted and timed. */
-#define GCP_CALL(pool, name, ...)                                                      \
-	({                                                                             \
-		uint64_t start_ = (pool)->pools->driver.clock_ns();                    \
-		__auto_type result_ = (pool)->pools->driver.name(__VA_ARGS__);         \
-		gcp_call_count((pool), GCP_CALL_##name, start_);                       \
-		result_;                                                               \
-	})
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pools.c - the life of pools: made at the first allocation of a context,
  * dropped with the context, never freed.
@@ -23,6 +24,17 @@ static void *zeroed_map(size_t bytes)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all back. */
+static void config_complete(struct gcp_config *config)
+{
+	if (config->cache_limit == 0)
+		config->blocking_free = true;
+	if (config->pinned_cache_limit == 0) {
+		config->pinned_epoch_blocks = 1;
+		config->pinned_window = 0;
+	}
+}
+
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
 		     struct gcp_pools **ret_pools)
 {
@@ -37,6 +49,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 		return -ENOMEM;
 	pools->id = atomic_fetch_add(&last_id, 1) + 1;
 	pools->config = *config;
+	config_complete(&pools->config);
 	pools->driver = *driver;
 	pools->completed_only = config->completed_only;
 	gcp_descriptor_pool_init(&pools->block_descriptors, sizeof(struct gcp_block));
@@ -126,6 +139,17 @@ static struct gcp_pool *pool_revive(struct gcp_pools *pools, int device)
 	return pool;
 }
 
+static uint64_t limit_bytes(const struct gcp_pools *pools, int device, uint64_t limit)
+{
+	uint64_t memory = 0;
+
+	if (limit < GCP_LIMIT_SHARES || limit == GCP_LIMIT_NONE)
+		return limit;
+	if (pools->driver.device_memory)
+		memory = pools->driver.device_memory(device);
+	return memory ? memory / 10000 * (limit - GCP_LIMIT_SHARES) : GCP_LIMIT_NONE;
+}
+
 static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		     struct gcp_pool **ret_pool)
 {
@@ -143,6 +167,9 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 	pthread_mutex_unlock(&pools->fence_lock);
 	if (fresh) {
 		pool->device = device; /* and revived for no other one */
+		pool->quota = limit_bytes(pools, device, pools->config.quota);
+		pool->cache_limit =
+		    limit_bytes(pools, device, pools->config.cache_limit);
 		gcp_vmm_init(pool);
 		atomic_store(&pool->next, atomic_load(&pools->first));
 		atomic_store_explicit(&pools->first, pool, memory_order_release);

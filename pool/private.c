@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * private.c - heaps that belong to captured graphs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * reclaim.c - giving memory back to the driver: because it is full, because a
  * limit says so, or because the program asks.
@@ -13,7 +14,8 @@
 #include "cache.h"
 #include "vmm.h"
 
-void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list)
+void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list,
+			  const char *why)
 {
 	struct gcp_pools *pools = pool->pools;
 	struct gcp_segment *segment;
@@ -24,6 +26,10 @@ void gcp_segments_release(struct gcp_pool *pool, struct gcp_segment_list *list)
 		/* An error is the device's, sticky, and the program's next call
 		 * reports it; the memory is not ours any more either way. */
 		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
+		GCP_LOG(pools,
+			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
+			pool->device, GCP_ULL(segment->size >> 10),
+			GCP_ULL(segment->addr), why);
 		gcp_descriptor_free(&pools->segment_descriptors, segment);
 		count++;
 	}
@@ -48,7 +54,7 @@ static uint64_t release_unused(struct gcp_pool *pool, bool completed_only,
 	taken = gcp_heap_unlink_unused(&pool->common, completed_only, bytes, &list);
 	pool->consolidation.owed_bytes = 0; /* others need it */
 	pthread_mutex_unlock(&pool->lock);
-	gcp_segments_release(pool, &list);
+	gcp_segments_release(pool, &list, "memory is wanted, or a limit says so");
 	if (taken < bytes)
 		taken += gcp_vmm_release(pool, bytes - taken);
 	return taken;
@@ -171,6 +177,12 @@ static uint64_t pool_reclaim(struct gcp_pool *pool, enum gcp_reclaim_stage stage
 	return 0;
 }
 
+static const char *const stage_words[GCP_RECLAIM_STAGES] = {
+    [GCP_RECLAIM_COMPLETED] = "what is unused and completed",
+    [GCP_RECLAIM_DRIVER] = "what the driver's own pools keep (not counted here)",
+    [GCP_RECLAIM_WAIT] = "all that is unused, after waiting for the device",
+};
+
 uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 			   enum gcp_reclaim_stage stage, uint64_t bytes)
 {
@@ -183,6 +195,8 @@ uint64_t gcp_reclaim_stage(struct gcp_pools *pools, int device,
 		given += pool_reclaim(pool, stage, bytes - given);
 		gcp_pool_unpin(pool);
 	}
+	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage_words[stage],
+		GCP_ULL(given >> 10));
 	return given;
 }
 
@@ -250,7 +264,7 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 /* Called after a free that may have left more cached than the limit allows. */
 int gcp_pool_limit(struct gcp_pool *pool)
 {
-	uint64_t limit = pool->pools->config.cache_limit, unused;
+	uint64_t limit = pool->cache_limit, unused;
 	int result = gcp_timeline_poll_all(pool);
 
 	if (result != 0)
@@ -259,7 +273,9 @@ int gcp_pool_limit(struct gcp_pool *pool)
 	gcp_heap_advance(&pool->common);
 	unused = pool->unused_bytes;
 	pthread_mutex_unlock(&pool->lock);
-	if (unused > limit)
+	if (limit == 0) /* what threads keep as well */
+		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, UINT64_MAX);
+	else if (unused > limit)
 		(void)pool_reclaim(pool, GCP_RECLAIM_COMPLETED, unused - limit);
 	return 0;
 }

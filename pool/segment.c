@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * segment.c - segments: taken into a heap's books, moved between heaps, given
  * up, forgotten.
@@ -30,8 +31,8 @@ uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
 		most = gcp_round_up(reserved / GROWTH_SHARE, GCP_CHUNK);
 	if (least > config->split_limit)
 		least = config->split_limit;
-	if (config->cache_limit && least > config->cache_limit)
-		least = config->cache_limit;
+	if (least > pool->cache_limit)
+		least = pool->cache_limit;
 	return most > least ? most : gcp_round_up(least, GCP_CHUNK);
 }
 

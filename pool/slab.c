@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * slab.c - small blocks: runs of memory cut into blocks of one size class.
  *

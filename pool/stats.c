@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * stats.c - counting.
  *
@@ -195,9 +196,36 @@ static uint64_t reserved_on(struct gcp_pools *pools, int device)
 	return bytes;
 }
 
+static __thread enum gcp_refusal thread_refusal
+    __attribute__((tls_model("initial-exec")));
+
+void gcp_refusal_set(enum gcp_refusal refusal)
+{
+	thread_refusal = refusal;
+}
+
+enum gcp_refusal gcp_pools_refusal(void)
+{
+	return thread_refusal;
+}
+
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
 {
-	uint64_t quota = pool->pools->config.quota;
+	bool allowed = pool->quota == GCP_LIMIT_NONE ||
+		       reserved_on(pool->pools, pool->device) + bytes <= pool->quota;
 
-	return !quota || reserved_on(pool->pools, pool->device) + bytes <= quota;
+	gcp_refusal_set(allowed ? GCP_REFUSED_BY_DRIVER : GCP_REFUSED_BY_QUOTA);
+	if (!allowed)
+		GCP_LOG(pool->pools, "device %d: %llu KiB more are beyond the quota",
+			pool->device, GCP_ULL(bytes >> 10));
+	return allowed;
+}
+
+uint64_t gcp_pools_quota(struct gcp_pools *pools, int device)
+{
+	struct gcp_pool *pool = pools->first;
+
+	while (pool && pool->device != device)
+		pool = pool->next;
+	return pool ? pool->quota : GCP_LIMIT_NONE;
 }

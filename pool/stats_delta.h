@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * stats_delta.h - what a thread has counted and not yet handed to its pool: the gauges
  * allocation, requested_bytes and allocated_bytes, at the cost of a few additions.

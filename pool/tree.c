@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * tree.c - the free blocks of a heap, one tree for each kind, in the order of
  * their places: the oldest segment first, in it the lowest address.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * vmm.c - mapped segments: the second way to get memory from the driver, beside
  * mem_alloc. Addresses are set aside in long ranges; memory is made in chunks of
@@ -152,6 +153,8 @@ static int chunks_make(struct gcp_pool *pool, const struct gcp_move *move)
 			return result;
 		}
 	}
+	GCP_LOG(pool->pools, "device %d: took %llu chunks of 2 MiB for 0x%llx",
+		pool->device, GCP_ULL(count - first), GCP_ULL(move->target->addr));
 	return 0;
 }
 
@@ -181,6 +184,9 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *
 			to += count;
 		} else {
 			chunks_release(pool, from, count);
+			GCP_LOG(pool->pools,
+				"device %d: gave back %llu chunks of 2 MiB at 0x%llx",
+				pool->device, GCP_ULL(count), GCP_ULL(donor->addr));
 		}
 		chunks_set(from, count, unmapped ? 0 : GCP_CHUNK_MOVED);
 		pthread_mutex_lock(&pool->lock);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * vmm.h - mapped segments: what grow.c, reclaim.c and pools.c want of vmm.c, and
  * vmm.c of vmm_space.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * vmm_space.c - the books of mapped segments: which addresses have memory behind
  * them, where room could be made, and which chunks could be moved there.

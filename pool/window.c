@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * window.c - how much freed memory may wait for the device before a barrier is
  * set, and how much of it shares one fence.

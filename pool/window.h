@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * window.h - how much freed memory may wait for the device. Part of pool_types.h.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # shellcheck shell=sh
 # lib.sh - what scripts/demo and scripts/test share: installing what is missing,
 # finding CUDA's headers and a GPU, and building. Sourced with $ROOT set to the

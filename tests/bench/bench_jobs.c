@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * bench_jobs.c - see bench_jobs.h.
  */

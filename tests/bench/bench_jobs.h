@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * bench_jobs.h - what the threads of bench_pool.c and bench_slow.c do, and how it is
  * measured. Those two bring the driver.

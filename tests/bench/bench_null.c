@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * bench_null.c - preloaded in the library's place: a driver whose cuMemAlloc and
  * cuMemFree cost nothing. What a malloc+free pair of a program linked with a static

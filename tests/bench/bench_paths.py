@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """bench_paths.py POOL_BENCH LOOP_SHARED LOOP_STATIC LOOP_LINKED NULL_DRIVER
 
 What a malloc+free pair that hits costs a program: nanoseconds, and instructions,

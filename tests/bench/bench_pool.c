@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * bench_pool.c - what a malloc+free pair of the pool itself costs, over a driver
  * whose fences cost nothing and a device that is always done, on 1, 2, 4 and 16

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * bench_slow.c - how often malloc+free leaves the fast path when sixteen threads are
  * at it, over a driver whose calls cost what a real one's do, one at a time, and a

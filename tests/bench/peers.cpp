@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * peers.cpp - what a malloc and its free cost with each allocator that people use,
  * in one process and one table: CUDA's own two, CUB's, PyTorch's, RMM's, and this

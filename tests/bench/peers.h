@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * peers.h - what peers.cpp and the allocators that it compares have in common.
  *

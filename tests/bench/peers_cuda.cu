@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * peers_cuda.cu - CUDA's own allocators and CUB's, for peers.cpp, and the kernel
  * that keeps the device busy. See peers.h for why it is built twice.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * peers_library.cpp - this library as peers.cpp measures it: through the driver API,
  * through the static cudart of the program, and through a shared cudart, all as a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * peers_rmm.cpp - RMM's pool over cudaMalloc for peers.cpp. Built against the headers
  * of an installed librmm, 26.06 or later.

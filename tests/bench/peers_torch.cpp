@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * peers_torch.cpp - PyTorch's allocator of device memory for peers.cpp, called from
  * C++. Built against the headers of an installed PyTorch; needs no Python.

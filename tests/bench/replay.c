@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * replay.c - the allocation traces of real programs (traces/), replayed on the
  * pool over a driver made of numbers: how much memory is reserved, how often

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * replay_segments.c - see replay_segments.h. Looks into the pool's structures, as
  * only tests do.

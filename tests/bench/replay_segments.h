@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * replay_segments.h - which segments the pool holds, and what is in them, when most
  * is reserved.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * replay_space.c - see replay_space.h. Mapping costs nothing here; what counts is
  * how much physical memory there is.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * replay_space.h - the replay's virtual memory: addresses, and physical memory in
  * pieces of one grain, which count as reserved while they exist.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * core.c - finds the driver, keeps contexts and last errors. See cudart.h.
  */

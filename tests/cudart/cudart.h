@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cudart.h - inside of the simulated CUDA runtime: a libcudart of a few hundred
  * lines over the (simulated) driver, so that programs of the runtime can be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * device.c - devices, errors in words, and the way to the driver of the
  * simulated runtime. See cudart.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph.c - stream capture, graphs and user objects of the simulated runtime.
  * See cudart.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * memory.c - allocations, copies and IPC of the simulated runtime. See cudart.h.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * stream.c - streams and events of the simulated runtime. See cudart.h.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * table.h - every driver function that the simulated runtime asks for, once, in
  * the order and with the versions in which CUDA 13.0's runtime asks.

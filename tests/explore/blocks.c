@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * blocks.c - the reference model of memory: what is live, where, how large,
  * whose, and what it holds. Every allocation and free of the program goes

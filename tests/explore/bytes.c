@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * bytes.c - see draw.h. Everything that is drawn goes through here, so that what a
  * seed gives can be written down as bytes and played again from them.

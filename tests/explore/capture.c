@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture.c - stream captures as the program knows them: which are under way,
  * what is captured in what order, and which memory belongs to them.

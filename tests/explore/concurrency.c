@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * concurrency.c - what one step of one thread does not show: threads that run at the
  * same time, hundreds of frees in a row, and a kernel that begins to refuse things.

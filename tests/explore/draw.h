@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * draw.h - where a history's choices come from: random numbers of a seed, or bytes
  * that spell them one by one. Past the last byte every choice is the first one, so

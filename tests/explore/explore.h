@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * explore.h - the seeded explorer: types, and what its files offer each other.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * external_access.c - what is in no stream: host functions, network cards, other
  * processes, forks of this one, and a device that others take memory from.

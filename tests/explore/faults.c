@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * faults.c - the calls that the library makes, each failing in turn: the first,
  * the second ... until a run sees no failure; once, and from then on.

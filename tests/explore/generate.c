@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * generate.c - draws a history. It knows roughly which slots are in use, so that
  * most operations find what they need; playing tolerates those that do not.

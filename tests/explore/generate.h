@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * generate.h - what draws a history, for its two files: generate.c and scenarios.c.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graphs.c - graphs, what is made from them, and launches.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ipc_peer.c - another process: it opens blocks that this one exports and looks
  * whether they hold what they should, writes into them, and lends blocks of its own.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ipc_peer.h - what a history asks of its IPC peer, another process that opens the
  * memory which this one exports, and the other way round. Between ipc_peer.c of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ipc_peer_main.c - the other process of a history (ipc_peer.h): does what it is
  * asked on its standard input, one thing after the other, until that ends. Started by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * misuse.c - mistakes of a program that CUDA answers with a code and nothing else:
  * what was freed is freed again, what was never allocated is freed, and what cannot

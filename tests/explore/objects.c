@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * objects.c - streams, events, contexts, and calls that only look.
  */

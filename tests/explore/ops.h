@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ops.h - what is drawn from a seed: operations, histories and settings. Included
  * by explore.h only.

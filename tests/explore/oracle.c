@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * oracle.c - what must hold after each step and at the end, and how a child says
  * that it does not.

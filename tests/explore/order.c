@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * order.c - what the program knows of order, and makes sure of before it touches
  * memory: one vector clock for each stream and one for the host.

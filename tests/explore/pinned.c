@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned.c - pinned memory: the host reads and writes it, at once when it is fresh and
  * else when the work on it is done.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * play.c - plays a history as a program: its threads, one at a time, its steps,
  * and its end, where everything is given back.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pools.c - graph pools that the program names: made, used, listed, retained and
  * released; checkpoints of them, and restoring.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * probe.c - what the explorer's builds of the library have in addition: a door to
  * the checks of the invariants, and memory of the host that can run out. Never

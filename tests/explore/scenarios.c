@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * scenarios.c - plays of several steps in which one rule of the library matters, and
  * which a mixture of single operations would hardly ever make: see generate.c. A

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * setting.c - what surrounds a history: the devices, their speed and the options
  * of the library, drawn from its source and handed over in the environment.
@@ -270,6 +271,7 @@ static void set_voice(struct draw *draw)
 	set("GCPOOL_LOG_FILE", "/dev/null");
 	set("GCPOOL_STATS", draw_below(draw, 2) ? "text" : "json");
 	set("GCPOOL_STATS_FILE", "/dev/null");
+	set("GCPOOL_STATS_EVERY", "1");
 }
 
 /* The ends of what options allow, where there is memory enough for them; and options
@@ -282,7 +284,7 @@ static void set_extremes(const struct setting *setting, struct draw *draw)
 	    {"GCPOOL_WINDOW", "16T"},        {"GCPOOL_THREAD_CACHE", "16T"},
 	    {"GCPOOL_SPLIT_LIMIT", "16T"},   {"GCPOOL_SLAB_MAX", "256K"},
 	    {"GCPOOL_CACHE_LIMIT", "0"},     {"GCPOOL_HOST_STEPS", "64"},
-	    {"GCPOOL_HOST_POW2", "16T"},     {"GCPOOL_HOST_QUOTA", "0"},
+	    {"GCPOOL_HOST_POW2", "16T"},     {"GCPOOL_HOST_QUOTA", "none"},
 	};
 	const char *const *end = ends[draw_below(draw, 12)];
 
@@ -316,6 +318,7 @@ void setting_apply(const struct setting *setting, bool show)
 	struct draw draw = draw_open(&setting->source, DRAW_ENVIRONMENT);
 
 	shown = show;
+	set("GCPOOL_LOG", "error"); /* not each time that memory is out */
 	set_device(setting, &draw);
 	set_classes(setting, &draw);
 	set_reuse(setting, &draw);

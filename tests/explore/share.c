@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * share.c - whose memory is while captures are under way: which graphs the program
  * counts on to keep a block, and which it has to expect in it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * trial.c - each history in a child of its own, so that crashes and hangs are
  * findings like others and nothing is left from one to the next. This process

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * trial.h - histories in children of their own: see trial.c. For main.c.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * verbs.c - stands for libibverbs: by its name the library knows that a network card
  * may write into memory. Loaded by the explorer in the middle of a history.

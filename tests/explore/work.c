@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * work.c - work on memory: kernels, copies and sets, at once or captured.
  *

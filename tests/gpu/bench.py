@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the checks of scripts/gpu-check share: running programs plain and under
 the library, and the rows of the one table."""
 

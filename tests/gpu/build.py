@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Builds the test programs upon NVIDIA's libraries, with gcc and nvcc alone: the
 table of tests/integration/programs/meson.build, for a machine with a GPU."""
 

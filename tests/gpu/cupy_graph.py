@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Captures CuPy code that allocates, with CuPy's memory pool switched off, into a
 CUDA graph, and compares replays with eager runs. Prints one line; exit code 0
 when all agree, 2 when the capture is refused.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Array expressions of changing sizes in CuPy, without its memory pool unless --pool
 is given: elementwise with temporaries, reductions, and Fourier transforms. Prints JSON
 like torch_steps.py, and goes through its sizes in the same way."""

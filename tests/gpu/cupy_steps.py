@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Array expressions with temporaries in CuPy, without its memory pool unless
 --pool is given. Prints the time of a step and a checksum."""
 

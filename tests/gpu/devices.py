@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks that want two GPUs: each function returns rows; with one they are left out."""
 
 import programs

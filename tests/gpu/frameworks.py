@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks with what people run: PyTorch, CuPy, Thrust."""
 
 import importlib.util

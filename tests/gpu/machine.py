@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What machine this is, and the report of a run in Markdown."""
 
 import datetime

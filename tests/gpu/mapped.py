@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks with mapped segments (GCPOOL_BACKEND=vmm): those of programs.py again, and
 a stress whose blocks are so large that chunks move while work is pending."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks of pinned host memory: each function returns rows."""
 
 from bench import FAIL, INFO, SKIPPED, Row, number, verdict

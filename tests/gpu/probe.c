@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * probe.c - prints facts about CUDA that the library relies on or would like to
  * know: IPC handles, pointers of look-ups, alignments. Run plain, on a GPU.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * probe_capture.c - prints facts about captures that are given up: whether user
  * objects of the graph being captured are destroyed when its stream, or its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Facts to print below the table: what scripts/gpu-check saw, with no verdict."""
 
 import os

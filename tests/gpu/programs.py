@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks with the programs of tests/integration/programs: each function returns rows."""
 
 import difflib

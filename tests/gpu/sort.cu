@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * sort.cu - the time of thrust::sort, which allocates and frees its temporary
  * storage in every call. Checks the order of the result.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * sort_graph.cu - sorting with temporary storage, captured in GLOBAL mode:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * spy.c - a library to preload that counts which driver calls the CUDA runtime
  * makes through the pointers it looked up, and prints the counts at exit. Shows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The two tables that compare the library with what people use instead: allocators
 side by side, and frameworks with their own caches. Each is a row of verdicts and,
 as its appendix, the table in Markdown."""

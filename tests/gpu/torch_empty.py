@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """The time of torch.empty of 1 MiB, created and dropped."""
 
 import time

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Captures PyTorch code into CUDA graphs and compares replays with eager runs:
 a forward pass, make_graphed_callables, and a whole training step. Prints one
 line for each; exit code 0 when all agree.

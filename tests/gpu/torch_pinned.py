@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """A data loader that pins what it loads, with PyTorch's cache of pinned memory out of
 the way, checked by its sums.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Three programs whose tensors change size all the time, in plain PyTorch:
 
   gpt       trains a small transformer (6 layers, 512 wide, bf16 autocast) on

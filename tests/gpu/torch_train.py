@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Trains two small models and prints their losses and the time of a step as JSON.
 Knows nothing of allocators: scripts/gpu-check chooses by the environment."""
 

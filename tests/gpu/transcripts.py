@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The conformance programs of tests/sim on this machine's driver: what they print
 must be what their golden files say, which the simulated driver is held to as well.
 scripts/record-golden writes those files."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """How much memory a workload takes from the device, whoever allocates it. Used by
 the programs that scripts/gpu-check runs for the table of frameworks.
 

@@ -1,9 +1,7 @@
+/* SPDX-License-Identifier: MIT */
 /*
- * test_options.c - the option table, what the environment does to it, and
- * messages.
+ * test_options.c - the option table, and what the environment does to it.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,7 +88,8 @@ static void numbers_beyond_their_bounds_are_wrong(void **state)
 		const struct gcp_option *option = &gcp_option_table[i];
 
 		if (option->type != GCP_OPTION_COUNT &&
-		    option->type != GCP_OPTION_BYTES)
+		    option->type != GCP_OPTION_BYTES &&
+		    option->type != GCP_OPTION_LIMIT)
 			continue;
 		snprintf(pair, sizeof(pair), "%s=%llu", option->name,
 			 (unsigned long long)option->max + 1);
@@ -121,6 +120,126 @@ static void sizes_take_suffixes(void **state)
 	assert_int_equal(PARSE("GCPOOL_QUOTA=3M "), 1);
 	assert_int_equal(PARSE("GCPOOL_QUOTA=M"), 1);
 	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=1K"), 1);
+}
+
+static void sizes_may_be_fractions(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5G", "GCPOOL_CACHE_LIMIT=0.3k",
+			       "GCPOOL_SEGMENT=2.0M", "GCPOOL_CLASSES=0.5K,1.5K"),
+			 0);
+	assert_int_equal(options.pool.quota, 3ull << 29);
+	assert_int_equal(options.pool.cache_limit, 307);
+	assert_int_equal(options.pool.segment_bytes, 2 << 20);
+	assert_int_equal(options.pool.class_list[1], 1536);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.G"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=.5G"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.5.5G"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.00000001G"), 1);
+	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=1.5"), 1);
+	assert_int_equal(PARSE("GCPOOL_SEGMENT=2.1M"), 1); /* no multiple of 2M */
+}
+
+static void limits_may_be_shares_or_none(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("GCPOOL_QUOTA=80%", "GCPOOL_CACHE_LIMIT=12.5%",
+			       "GCPOOL_HOST_QUOTA=100%"),
+			 0);
+	assert_true(options.pool.quota == GCP_LIMIT_SHARES + 8000);
+	assert_true(options.pool.cache_limit == GCP_LIMIT_SHARES + 1250);
+	assert_true(options.pool.pinned_quota <= (uint64_t)sysconf(_SC_PHYS_PAGES) *
+						     (uint64_t)sysconf(_SC_PAGESIZE));
+	assert_true(options.pool.pinned_quota > 1 << 20);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(
+		    PARSE(i ? "GCPOOL_QUOTA=none" : "GCPOOL_QUOTA=Unlimited",
+			  "GCPOOL_HOST_CACHE_LIMIT=none"),
+		    0);
+		assert_true(options.pool.quota == GCP_LIMIT_NONE);
+		assert_true(options.pool.pinned_cache_limit == GCP_LIMIT_NONE);
+	}
+	assert_int_equal(PARSE("GCPOOL_QUOTA=101%"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=100.01%"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=80%%"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=80 %"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=%"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=1.123%"), 1);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=0%"), 1);
+	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=0.00%"), 1);
+	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=99999999999999999999%"), 1);
+	assert_int_equal(PARSE("GCPOOL_WINDOW=50%"), 1);
+	assert_non_null(strstr(complaints.last, "a percentage has no meaning here"));
+	assert_int_equal(PARSE("GCPOOL_WINDOW=none"), 1);
+}
+
+static void a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("GCPOOL_CACHE_LIMIT=0", "GCPOOL_HOST_CACHE_LIMIT=0%"),
+			 0);
+	assert_int_equal(options.pool.cache_limit, 0);
+	assert_int_equal(options.pool.pinned_cache_limit, 0);
+	assert_int_equal(PARSE("GCPOOL_QUOTA=0"), 1);
+	assert_true(options.pool.quota == GCP_LIMIT_NONE);
+	assert_string_equal(
+	    complaints.last,
+	    "GCPOOL_QUOTA=0 is wrong, it must be 1 to 16T, N%, none (no "
+	    "limit is none), using the default (none)");
+	assert_int_equal(PARSE("GCPOOL_HOST_QUOTA=0"), 1);
+	assert_true(options.pool.pinned_quota == GCP_LIMIT_NONE);
+}
+
+static void what_is_shown_can_be_read(void **state)
+{
+	char bytes[64];
+	struct gcp_text text;
+
+	(void)state;
+	PARSE("GCPOOL_QUOTA=12.34%");
+	for (size_t i = 0; i < gcp_option_count; i++) {
+		if (strcmp(gcp_option_table[i].name, "GCPOOL_QUOTA") != 0)
+			continue;
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_option_show_value(&gcp_option_table[i], &options, &text);
+		assert_string_equal(bytes, "12.34%");
+	}
+	assert_int_equal(PARSE("GCPOOL_DECAY=never", "GCPOOL_STATS_EVERY=Never",
+			       "GCPOOL_THREAD_CACHE=none"),
+			 0);
+	assert_int_equal(options.pool.decay_ms, 0);
+	assert_int_equal(options.pool.thread_cache_bytes, 0);
+	assert_int_equal(PARSE("GCPOOL_FENCE_BATCH=never"), 1);
+}
+
+static void choices_that_can_be_off_are_switches_too(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("GCPOOL_STATS=1", "GCPOOL_MODE=no", "GCPOOL_LOG=0"), 0);
+	assert_int_equal(options.stats, GCP_STATS_TEXT);
+	assert_int_equal(options.mode, GCP_MODE_OFF);
+	assert_int_equal(options.log_level, GCP_LOG_OFF);
+	assert_int_equal(PARSE("GCPOOL_STATS=on", "GCPOOL_MODE=true"), 0);
+	assert_int_equal(options.stats, GCP_STATS_TEXT);
+	assert_int_equal(options.mode, GCP_MODE_POOL);
+	assert_int_equal(PARSE("GCPOOL_STATS=0"), 0);
+	assert_int_equal(options.stats, GCP_STATS_OFF);
+	/* Which level would that be? */
+	assert_int_equal(PARSE("GCPOOL_LOG=1"), 1);
+	assert_int_equal(PARSE("GCPOOL_BACKEND=off"), 1);
+	assert_int_equal(PARSE("GCPOOL_STATS=2"), 1);
+}
+
+static void statistics_are_written_every_so_many_seconds(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=10"), 0);
+	assert_int_equal(options.stats_every, 10);
+	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=-1"), 1);
+	assert_int_equal(PARSE("GCPOOL_STATS_EVERY=10s"), 1);
+	assert_int_equal(options.stats_every, 0);
 }
 
 static void classes_are_a_list_of_sizes(void **state)
@@ -165,7 +284,27 @@ static void an_unknown_name_gets_its_nearest(void **state)
 			    "is GCPOOL_QUOTA, ignoring it");
 	assert_int_equal(PARSE("GCPOOL_WINDOWBLOCKS=1"), 1);
 	assert_non_null(strstr(complaints.last, "GCPOOL_WINDOW_BLOCKS"));
+	assert_int_equal(PARSE("GCPOOL_STAT=1"), 1);
+	assert_non_null(strstr(complaints.last, "nearest is GCPOOL_STATS,"));
+	assert_int_equal(PARSE("GCPOOL_LOG_LEVEL=1"), 1);
+	assert_non_null(strstr(complaints.last, "nearest is GCPOOL_LOG"));
+}
+
+static void what_is_near_nothing_gets_no_neighbour(void **state)
+{
+	(void)state;
 	assert_int_equal(PARSE("GCPOOL_"), 1);
+	assert_string_equal(complaints.last, "GCPOOL_ is not an option, ignoring it");
+	assert_int_equal(PARSE("GCPOOL_FROBNICATE=1"), 1);
+	assert_string_equal(complaints.last,
+			    "GCPOOL_FROBNICATE is not an option, ignoring it");
+	assert_int_equal(PARSE("GCPOOL_STATS=2"), 1);
+	assert_string_equal(complaints.last, "GCPOOL_STATS=2 is wrong, it must be "
+					     "off|text|json, using the default (off)");
+	assert_int_equal(PARSE("GCPOOL_STATS=JSN"), 1);
+	assert_non_null(strstr(complaints.last, "the nearest is json,"));
+	assert_int_equal(PARSE("GCPOOL_LOG=warning"), 1);
+	assert_non_null(strstr(complaints.last, "the nearest is warn,"));
 }
 
 static void a_long_name_and_value_do_no_harm(void **state)
@@ -190,7 +329,7 @@ static void sizes_that_do_not_fit_together_are_all_dropped(void **state)
 	    PARSE("GCPOOL_CLASS_MIN=2M", "GCPOOL_QUOTA=1G", "GCPOOL_REUSE=completed"),
 	    1);
 	assert_int_equal(options.pool.class_min, 512);
-	assert_int_equal(options.pool.quota, 0);
+	assert_true(options.pool.quota == GCP_LIMIT_NONE);
 	assert_true(options.pool.completed_only);
 }
 
@@ -226,7 +365,27 @@ static void the_help_shows_every_row_and_marks_changes(void **state)
 		assert_non_null(strstr(bytes, gcp_option_table[i].name));
 		assert_non_null(strstr(bytes, gcp_option_table[i].meaning));
 	}
-	assert_non_null(strstr(bytes, "\n* GCPOOL_MODE           pool      off "));
+	assert_non_null(strstr(bytes, "\n* GCPOOL_MODE              pool      off "));
+}
+
+/* Where each column begins: under its heading, in every line. */
+static void the_help_is_aligned(void **state)
+{
+	char bytes[8192], *line, *rest = bytes;
+	long meaning;
+	struct gcp_text text;
+
+	(void)state;
+	PARSE("GCPOOL_CLASSES=512,1024,2048,4096,8192", "GCPOOL_QUOTA=1234567");
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_options_show(&options, &text);
+	meaning = strstr(bytes, "MEANING") - strstr(bytes, "  NAME");
+	for (size_t i = 0; i < gcp_option_count; i++) {
+		line = strstr(rest, gcp_option_table[i].name) - 2;
+		assert_int_equal(strstr(line, gcp_option_table[i].meaning) - line,
+				 meaning);
+		rest = line + 2;
+	}
 }
 
 static int read_strictly(const char *name, const char *value)
@@ -254,104 +413,6 @@ static void strictness_ends_the_process(void **state)
 	assert_int_equal(read_strictly("GCPOOL_FENCE_BATCH", "1"), 0);
 }
 
-/* --- messages ------------------------------------------------------------------ */
-
-static char log_pattern[64], log_path[64];
-
-/* How many lines the log has; the last one is left in `last`. */
-static int log_lines(char *last, size_t size)
-{
-	FILE *file = fopen(log_path, "r");
-	char line[2 * GCP_LINE_MAX];
-	int count = 0;
-
-	while (file && fgets(line, sizeof(line), file)) {
-		count++;
-		line[size - 1] = 0;
-		memcpy(last, line, size);
-	}
-	if (file)
-		fclose(file);
-	return count;
-}
-
-static int log_begin(void **state)
-{
-	(void)state;
-	snprintf(log_pattern, sizeof(log_pattern), "/tmp/gcpool-test-%%p.log");
-	snprintf(log_path, sizeof(log_path), "/tmp/gcpool-test-%d.log", (int)getpid());
-	unlink(log_path);
-	gcp_log_setup(GCP_LOG_INFO, log_pattern);
-	return 0;
-}
-
-static int log_end(void **state)
-{
-	(void)state;
-	unlink(log_path);
-	gcp_log_setup(GCP_LOG_WARNING, "");
-	return 0;
-}
-
-static void a_message_is_one_line_with_the_process_id(void **state)
-{
-	char last[GCP_LINE_MAX], wanted[64];
-
-	(void)state;
-	errno = EXDEV;
-	gcp_log(GCP_LOG_INFO, "%s, going on", "something");
-	gcp_log(GCP_LOG_DEBUG, "not this");
-	assert_int_equal(errno, EXDEV);
-	assert_int_equal(log_lines(last, sizeof(last)), 1);
-	snprintf(wanted, sizeof(wanted), "libgcpool[%d]: something, going on\n",
-		 (int)getpid());
-	assert_string_equal(last, wanted);
-}
-
-static void a_long_message_is_cut_and_still_a_line(void **state)
-{
-	static char word[3 * GCP_LINE_MAX];
-	char last[2 * GCP_LINE_MAX];
-
-	(void)state;
-	memset(word, 'x', sizeof(word) - 1);
-	gcp_log(GCP_LOG_ERROR, "%s", word);
-	assert_int_equal(log_lines(last, sizeof(last)), 1);
-	assert_true(strlen(last) < GCP_LINE_MAX);
-	assert_int_equal(last[strlen(last) - 1], '\n');
-}
-
-static void a_place_repeats_itself_only_so_often(void **state)
-{
-	char last[GCP_LINE_MAX];
-
-	(void)state;
-	for (int i = 0; i < 100; i++)
-		gcp_log(GCP_LOG_WARNING, "number %d", i);
-	assert_int_equal(log_lines(last, sizeof(last)), GCP_LOG_REPEATS_MAX);
-	assert_non_null(strstr(last, "number 9 (said 10 times, not again)\n"));
-}
-
-static void a_file_takes_no_descriptor_of_the_program(void **state)
-{
-	int saved[3], fd;
-
-	(void)state;
-	for (int low = 0; low < 3; low++) {
-		saved[low] = fcntl(low, F_DUPFD, 10);
-		close(low);
-	}
-	fd = gcp_file_open(log_pattern);
-	for (int low = 0; low < 3; low++) {
-		dup2(saved[low], low);
-		close(saved[low]);
-	}
-	assert_true(fd > 2);
-	gcp_file_close(fd);
-	assert_int_equal(gcp_file_open("/nonexistent/file"), -1);
-	assert_int_equal(gcp_file_open(""), 2);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,23 +420,23 @@ int main(void)
 	    cmocka_unit_test(every_default_lies_within_its_bounds),
 	    cmocka_unit_test(numbers_beyond_their_bounds_are_wrong),
 	    cmocka_unit_test(sizes_take_suffixes),
+	    cmocka_unit_test(sizes_may_be_fractions),
+	    cmocka_unit_test(limits_may_be_shares_or_none),
+	    cmocka_unit_test(a_limit_of_0_is_no_memory_and_a_quota_of_0_is_refused),
+	    cmocka_unit_test(what_is_shown_can_be_read),
+	    cmocka_unit_test(choices_that_can_be_off_are_switches_too),
+	    cmocka_unit_test(statistics_are_written_every_so_many_seconds),
 	    cmocka_unit_test(classes_are_a_list_of_sizes),
 	    cmocka_unit_test(words_are_read_in_any_case),
 	    cmocka_unit_test(an_unknown_name_gets_its_nearest),
+	    cmocka_unit_test(what_is_near_nothing_gets_no_neighbour),
 	    cmocka_unit_test(a_long_name_and_value_do_no_harm),
 	    cmocka_unit_test(sizes_that_do_not_fit_together_are_all_dropped),
 	    cmocka_unit_test(a_larger_segment_takes_the_split_limit_along),
 	    cmocka_unit_test(the_first_of_two_values_counts_and_an_empty_one_does_not),
 	    cmocka_unit_test(the_help_shows_every_row_and_marks_changes),
+	    cmocka_unit_test(the_help_is_aligned),
 	    cmocka_unit_test(strictness_ends_the_process),
-	    cmocka_unit_test_setup_teardown(a_message_is_one_line_with_the_process_id,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_long_message_is_cut_and_still_a_line,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_place_repeats_itself_only_so_often,
-					    log_begin, log_end),
-	    cmocka_unit_test_setup_teardown(a_file_takes_no_descriptor_of_the_program,
-					    log_begin, log_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_report.c - call statistics against a model of them, and the shape of reports.
  * In count mode; reports of pools are read by the tests of the scripts.
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -196,6 +198,8 @@ static const char *json_skip(const char *next)
 		return json_members(next + 1, ']');
 	if (*next == '"')
 		return json_string(next);
+	if (strncmp(next, "true", 4) == 0 || strncmp(next, "false", 5) == 0)
+		return next + (*next == 't' ? 4 : 5);
 	digits = strspn(next, "0123456789.");
 	assert_true(digits > 0);
 	return next + digits;
@@ -225,6 +229,82 @@ static void the_json_names_everything_that_is_counted(void **state)
 	NAMED(largest_free_bytes)
 	NAMED(reserved_at_peak_bytes)
 	NAMED(saved)
+	NAMED(final)
+	NAMED(arguments)
+	NAMED(hostname)
+	NAMED(started)
+	NAMED(options)
+	NAMED(size_classes)
+	NAMED(unfreed)
+}
+
+static const char *text_of(int64_t seconds)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_text_add_time(&text, seconds);
+	return bytes;
+}
+
+static void times_are_dates(void **state)
+{
+	struct tm tm;
+	char wanted[32];
+
+	(void)state;
+	assert_string_equal(text_of(0), "1970-01-01T00:00:00Z");
+	assert_string_equal(text_of(951782399), "2000-02-28T23:59:59Z");
+	assert_string_equal(text_of(951782400), "2000-02-29T00:00:00Z");
+	for (int64_t seconds = 1; seconds < 1ll << 33; seconds += 12345677) {
+		time_t now = (time_t)seconds;
+
+		strftime(wanted, sizeof(wanted), "%Y-%m-%dT%H:%M:%SZ",
+			 gmtime_r(&now, &tm));
+		assert_string_equal(text_of(seconds), wanted);
+	}
+}
+
+static void devices_have_the_names_that_were_noted(void **state)
+{
+	(void)state;
+	assert_false(gcp_report_knows_gpu(3));
+	gcp_report_note_gpu(3, "a \"GPU\"", 3ull << 30, 12050);
+	assert_true(gcp_report_knows_gpu(3));
+	assert_true(gcp_report_knows_gpu(-1)); /* and not to be asked about */
+	assert_true(gcp_report_knows_gpu(64));
+	gcp_report_note_gpu(64, "none", 0, 0);
+	report(true);
+	assert_non_null(strstr(bytes, "\"name\": \"a \\\"GPU\\\"\""));
+	assert_non_null(strstr(bytes, "\"memory_bytes\": 3221225472"));
+	assert_non_null(strstr(bytes, "\"cuda\": \"12.5\""));
+	report(false);
+	assert_non_null(strstr(bytes, "device 3: a \"GPU\", 3.0 GiB"));
+}
+
+/* Of the blocks of the model, the largest first. */
+static void blocks_that_are_left_are_named(void **state)
+{
+	const char *line;
+	int commas = 0;
+
+	(void)state;
+	gcp_call_stats_alloc((void *)9, 4, 0x123000, 100, 1);
+	for (int i = 1; i <= 9; i++)
+		gcp_call_stats_alloc((void *)9, 4, 0x200000 + (gcp_addr)i * 512,
+				     (uint64_t)i * 1024, 1);
+	gcp_call_stats_free(0x200000 + 9 * 512, 1);
+	line = strstr(report(false), "device 4");
+	line = line ? strstr(line, "never freed: 9 blocks, 36.1 KiB; the largest: "
+				   "0x201000 8.0 KiB, 0x200e00 7.0 KiB")
+		    : NULL;
+	assert_non_null(line);
+	for (; *line != '\n'; line++)
+		commas += *line == ',';
+	assert_int_equal(commas, 5); /* five of them */
+	gcp_call_stats_context_gone((void *)9);
+	line = strstr(report(false), "device 4");
+	assert_null(strstr(line, "never freed"));
 }
 
 static void the_text_fits_a_screen(void **state)
@@ -237,6 +317,9 @@ static void the_text_fits_a_screen(void **state)
 		lines += *next == '\n';
 	assert_true(lines <= 40);
 	assert_non_null(strstr(bytes, "mode count: program, process "));
+	assert_non_null(strstr(bytes, "/test_report"));
+	assert_non_null(strstr(bytes, "bytes taken from the driver"));
+	assert_null(strstr(bytes, "MiB bytes"));
 	assert_non_null(strstr(bytes, "device 3"));
 }
 
@@ -251,6 +334,9 @@ int main(void)
 	    cmocka_unit_test(the_json_is_one_object_on_one_line),
 	    cmocka_unit_test(the_json_names_everything_that_is_counted),
 	    cmocka_unit_test(the_text_fits_a_screen),
+	    cmocka_unit_test(times_are_dates),
+	    cmocka_unit_test(devices_have_the_names_that_were_noted),
+	    cmocka_unit_test(blocks_that_are_left_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

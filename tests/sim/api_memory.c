@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api_memory.c - entry points of device memory: allocate, free, and what is
  * known of an address; host memory that devices reach.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture.c - stream captures: who captures, what makes a capture invalid, and
  * which calls may not be made meanwhile.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture_info.c - what one can ask a stream about its capture, and changing
  * what its next node depends on. Entry points, under the big lock.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform.h - what the conformance programs share: they print a transcript of
  * result codes and states that must be the same on the simulated driver and on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_apart.h - sections of a conformance program that run in processes of their
  * own, so that a driver may crash or hang on one and the transcript goes on. Included

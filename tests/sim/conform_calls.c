@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_calls.c - one small function for each call whose legality during a
  * capture conform_legality.c asks for.

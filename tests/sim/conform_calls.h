@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_calls.h - the calls of conform_legality.c, and the things that they
  * are made upon.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_captures.c - captures that begin, fork, join, cross and end in ways
  * which are not quite right: the transcript.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_codes.c - result codes of memory, contexts, lookups and handles that
  * are used in ways which are not quite right: the transcript.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_conditional.c - conditional nodes, captures into their bodies, and what
  * user objects of bodies live as long as: the transcript.

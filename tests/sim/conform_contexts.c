@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_contexts.c - contexts that end while something is in them, and what their
  * handles are good for then: the transcript. Fences and green contexts are in

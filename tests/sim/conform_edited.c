@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_edited.c - graphs that are changed by hand after their capture, or during
  * it; clones, child graphs, updates and uploads, and when destructors of user objects

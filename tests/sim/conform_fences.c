@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_fences.c - events with flags, events of whole contexts and when they may be
  * recorded, and green contexts: the transcript.

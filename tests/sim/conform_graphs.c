@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_graphs.c - memory nodes, graphs made by hand, and what user objects
  * live as long as: the transcript.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_legality.c - which calls a stream capture allows: the transcript.
  *

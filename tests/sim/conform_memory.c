@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_memory.c - memory that is mapped by hand, pinned memory and its flags, the
  * driver's own pools, and what a context that ends leaves of all that: the transcript.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_order.c - what waits for what, and which calls wait: the transcript.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_sharing.c - memory handles for other processes, what one can ask about
  * addresses of every sort, and looking up functions: the transcript.

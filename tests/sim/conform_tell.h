@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * conform_tell.h - more of what the conformance programs share: a line per call
  * with its result, streams to play with, and captures.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * context.c - contexts: making, ending, being current, waiting for.
  *

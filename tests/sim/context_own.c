@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * context_own.c - contexts that a program makes for itself, green contexts,
  * and what one can ask a context.

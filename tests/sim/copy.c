@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * copy.c - copies and sets: from entry points to work on a stream.
  *

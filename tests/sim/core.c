@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * core.c - what every entry point stands on: the big lock, the driver's view
  * of threads, the memory of objects, and the gate at the start of each call.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * device.c - the devices that a program sees: names, numbers, attributes.
  * Entry points only; each device is an H200 in what it claims. Under the big

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * exec.c - executable graphs: made from graphs, updated, launched.
  *

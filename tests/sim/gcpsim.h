@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * gcpsim.h - how a test steers and reads the simulated CUDA driver.
  *

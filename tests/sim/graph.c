@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph.c - graphs and their nodes: life, shape, and asking for both.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph.h - graphs as capture.c, graph.c, exec.c and user_object.c see them.
  * Everything runs under the big lock.

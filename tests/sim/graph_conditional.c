@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph_conditional.c - conditional nodes: handles, and nodes whose bodies run or not.
  *

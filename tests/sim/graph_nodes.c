@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph_nodes.c - adding nodes to graphs by hand, and changing what they do.
  * Entry points, under the big lock. Copies and sets of arrays are not simulated.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hazard.c - the hazard checker: two operations that may overlap in time and
  * touch the same bytes, one of them writing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * hide.c - an older driver: functions that it does not have.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * lookup.c - initialisation, versions, error names, and the table that
  * cuGetProcAddress answers from.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * memory.c - the memory of the devices: addresses, bytes behind them, and how
  * much is left.

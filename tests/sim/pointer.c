@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pointer.c - what CUDA tells about an address: pointer attributes.
  * Entry points only, under the big lock.

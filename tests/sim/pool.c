@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pool.c - stream-ordered memory: cuMemAllocAsync, cuMemFreeAsync and the
  * driver's memory pools.

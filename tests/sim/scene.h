@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * scene.h - what the simulated driver's own tests share: a context per test,
  * and short words for kernels.

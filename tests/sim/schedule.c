@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * schedule.c - operations, the device's clock, and what runs when.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * set.c - memset and stream-ordered single writes, from entry points to work
  * on a stream. Under the big lock. None of them waits: setting device memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * sim.h - the inside of the simulated CUDA driver: types, and what its files
  * offer each other.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * stream_info.c - what one can ask a stream. Entry points only; none of them
  * has an effect. Under the big lock.

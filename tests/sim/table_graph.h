@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * table_graph.h - the entry points of captures, graphs and user objects.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * tags.c - the second means against hazards: data tags at execution.
  *

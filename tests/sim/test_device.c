@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_device.c - the simulated device: when work runs, where memory is, how
  * much there is, and what graphs keep alive.

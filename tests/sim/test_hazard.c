@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_hazard.c - the hazard checker finds what may overlap and is silent about
  * what is ordered. Nothing runs by itself here (GCPSIM_NEVER): a hazard is found

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_process.c - the simulated driver as a part of a process: lookups and
  * versions, planned failures, the environment, fork, exit, other processes.

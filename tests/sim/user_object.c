@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * user_object.c - user objects: counted references whose last one calls the
  * program's destructor, on the driver's thread.

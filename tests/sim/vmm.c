@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * vmm.c - memory that is mapped by hand (cuMemCreate and its family), and
  * arrays, which take memory but have no address.

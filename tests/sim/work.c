@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * work.c - what work does when it runs: kernels, copies and sets on the bytes
  * of the simulated memory.

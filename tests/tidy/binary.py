@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the built library may look like: binary.py LIBRARY CHECK
 
   needed    it needs libc and nothing else

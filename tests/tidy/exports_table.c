@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * exports_table.c - prints name@version of each symbol that the hook tables say
  * is exported; binary.py compares them with the library.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * options_table.c - prints the table of options in Markdown: the README holds
  * exactly this, and a test compares them.

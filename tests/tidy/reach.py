@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """reach.py ROOT FUNCTION... - how much code a call can reach: for each function the
 number of functions and files of the three rooms that a static walk over direct calls
 finds from it. Compiles every file of the library once with gcc -fcallgraph-info, at

@@ -1,5 +1,7 @@
+# SPDX-License-Identifier: MIT
 """The house style, as a test: sources.py ROOT CHECK
 
+  spdx       each source file names its licence in its first line
   shape      lengths of lines, functions and files; each file says what it is for
   words      no unfinished business, no machine's paths
   rooms      a room includes only rooms to its left, through their one header
@@ -69,6 +71,44 @@ class Tree:
         return found
 
 
+# --- spdx ----------------------------------------------------------------------
+
+SPDX = "SPDX-License-Identifier: MIT"
+
+
+def licensed_names(tree):
+    """Sources: what is compiled, run, or built with."""
+    named = tree.ending(".c", ".h", ".S", ".cu", ".cpp", ".py", ".sh", ".bash", ".fish", ".toml",
+                        ".ini", "meson.build", "meson_options.txt", "completion/_gcpool")
+    run = [name for name in tree.names if "." not in os.path.basename(name)
+           and tree.read(name).startswith("#!")]
+    return sorted(set(named + run))
+
+
+def spdx_place(name, text):
+    """The line, and where it stands: first, behind what must be first."""
+    at = 1 if text.startswith(("#!", "#compdef")) else 0
+    if name.endswith((".c", ".h", ".S", ".cu", ".cpp")):
+        return "/* %s */" % SPDX, at
+    return "# " + SPDX, at
+
+
+def without_spdx(name, text):
+    line, at = spdx_place(name, text)
+    lines = text.split("\n")
+    if lines[at:at + 1] == [line]:
+        del lines[at]
+    return "\n".join(lines)
+
+
+def check_spdx(tree):
+    for name in licensed_names(tree):
+        text = tree.read(name)
+        line, at = spdx_place(name, text)
+        if text.split("\n")[at:at + 1] != [line]:
+            yield name, "line %d is not: %s" % (at + 1, line)
+
+
 # --- shape ---------------------------------------------------------------------
 
 
@@ -93,9 +133,10 @@ def functions(text):
 
 def shape_of_c(tree, name):
     text = tree.read(name)
-    if not text.startswith("/*"):
+    own = without_spdx(name, text)
+    if not own.startswith("/*"):
         yield "does not open with a comment that says what it is for"
-    lines = text.count("\n")
+    lines = own.count("\n")
     if lines > FILE_MAX:
         yield "has %d lines, at most %d" % (lines, FILE_MAX)
     for number, line in enumerate(text.split("\n"), 1):
@@ -111,13 +152,13 @@ def shape_of_c(tree, name):
 
 def shape_of_script(tree, name):
     text = tree.read(name)
-    lines = text.split("\n")
+    lines = without_spdx(name, text).split("\n")
     opening = lines[1] if lines[0].startswith("#!") else lines[0]
     if not opening.startswith(("#", '"""')):
         yield "does not open with a comment that says what it is for"
     if len(lines) > FILE_MAX:
         yield "has %d lines, at most %d" % (len(lines), FILE_MAX)
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if width(line) > PYTHON_LINE_MAX:
             yield "line %d is %d wide, at most %d" % (number, width(line), PYTHON_LINE_MAX)
 
@@ -228,6 +269,11 @@ def check_version(tree):
         if version != meson:
             yield "interpose/gcpool.h", "version %s %s, but meson.build says %s" % (
                 what, version, meson)
+    package = re.match(r"libgcpool \(([\d.]+)\)", tree.read("debian/changelog"))
+    if not package or package.group(1) != meson:
+        yield "debian/changelog", "does not open with version %s" % meson
+    if not re.search(r"^## %s \(" % re.escape(meson), tree.read("CHANGELOG.md"), re.M):
+        yield "CHANGELOG.md", "says nothing of version %s" % meson
 
 
 # --- other programs ------------------------------------------------------------

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * capture_fake.h - a driver with streams, graphs and user objects, made of
  * counters, for the tests of the tracker and its graph pools. Included once by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fake.c - the driver of fake.h, and what the unit tests share.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fake.h - a driver for unit tests: the table of functions of pool/driver_table.h
  * over counters, so that memory, time and failure are the test's to decide.

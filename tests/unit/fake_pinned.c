@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fake_pinned.c - see fake_pinned.h. Called by tests of one thread or of many.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fake_pinned.h - the pinned memory of the driver of fake.h, and all-context fences:
  * beside the context of fake.h there is a second one, whose work is counted apart.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fake_vmm.c - virtual memory of the driver of fake.h. Every rule of cuda.h is an
  * assertion: nothing is mapped over something else, unmapped in part, or unmapped

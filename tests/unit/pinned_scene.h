@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pinned_scene.h - what the tests of pinned memory share: pools over the driver of
  * fake_pinned.h, and short words. Included once by each of those programs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_capture.c - how long a graph's memory stays, and to whom an
  * allocation belongs while captures are under way.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_complete.c - work that has to be done, not only ordered: before other
  * processes and devices may touch memory, and at the end of a capture. And who waits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_consolidate.c - idle segments that go back to the driver, to come again as one;
  * and where blocks are taken from, so that segments fall idle.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_contexts.c - contexts that may end: what other threads do meanwhile must be
  * right whether the context ends or stays. And calls that do not wait on plain CUDA.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_decay.c - memory that nothing has used for a while goes back; and what a
  * program uses again stays.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_depot.c - what threads share: batches of freed blocks, the window, and the
  * two small locks. Looks behind pool.h, where the rules are.

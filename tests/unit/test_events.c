@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_events.c - which places an event stands for while a capture is under way, and
  * whose order proves nothing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_exchange.c - a thread that gives a batch to a depot is stopped just behind the
  * depot's lock, and another one takes the batch apart meanwhile. And counts of threads

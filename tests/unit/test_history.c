@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_history.c - random histories of one thread against a small model.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_locks.c - owner and remote thread of a cache, each as fast as he can, on two
  * processors. What keeps them apart is one barrier that the remote thread has the

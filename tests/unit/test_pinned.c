@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_pinned.c - pinned host memory: when a freed block may be given out again, and to
  * whom.

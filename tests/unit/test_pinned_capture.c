@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_pinned_capture.c - how long a graph's pinned memory stays.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_pinned_errors.c - pinned host memory: fences that fail, and whose error it is.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_pinned_memory.c - pinned host memory: when it is given back, what happens when
  * memory is out or the driver fails, misuse, figures and threads.
@@ -265,6 +266,20 @@ static void the_cache_limit_is_kept(void **state)
 	assert_true(stats().trims >= 11);
 }
 
+static void a_cache_limit_of_0_keeps_nothing(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_cache_limit = 0;
+	open_with(&config);
+	give(take(MIB));
+	assert_int_equal(fake_pinned.used, 0);
+	fake_submit(); /* a free waits for it */
+	give(take(3 * MIB));
+	assert_int_equal(fake_pinned.used, 0);
+}
+
 /* The driver's free would wait for its work. */
 static void the_cache_limit_takes_nothing_of_other_contexts(void **state)
 {
@@ -504,6 +519,7 @@ int main(void)
 	    TEST(the_quota_drains_and_waits_no_more_than_helps),
 	    TEST(two_threads_do_not_share_what_the_quota_leaves_for_one),
 	    TEST(the_cache_limit_is_kept),
+	    TEST(a_cache_limit_of_0_keeps_nothing),
 	    TEST(the_cache_limit_takes_nothing_of_other_contexts),
 	    TEST(trim_keeps_what_is_held),
 	    TEST(wrong_frees_are_told_apart),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_pool.c - blocks, segments, limits: the pool on one thread.
  */

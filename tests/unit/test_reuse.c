@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_reuse.c - reuse inside captures, pools that captures share, and
  * checkpoints.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_route.c - whose an allocation is while captures are under way: the graph's own,
  * which its order may give out again, or an eager allocation's, which nobody gets

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_shortage.c - the host runs out of memory, at each call of malloc, calloc and
  * mmap in turn, once and from then on: the program's call gives an error or works, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_vmm.c - mapped segments: what moves, what must not, and what is given back.
  * The fake driver asserts that nothing is mapped twice or unmapped in part.

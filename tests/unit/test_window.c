@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * test_window.c - how much memory is in circulation between a program that launches
  * kernels on blocks, which it frees at once, and a device that is behind.

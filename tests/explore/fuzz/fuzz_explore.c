@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fuzz_explore.c - a fuzzer of the whole library: each input is a history of the
  * explorer (tests/explore/draw.h), which is correct on plain CUDA whatever the bytes

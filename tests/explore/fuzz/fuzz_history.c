@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fuzz_history.c - a fuzzer of the pool: tests/unit/test_history.c, whose random
  * numbers are the bytes of the input. The options, the memory of the device and

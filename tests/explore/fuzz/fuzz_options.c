@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * fuzz_options.c - a fuzzer of the options: any environment is read without harm,
  * what comes out is a configuration that the pool takes, each complaint is counted,

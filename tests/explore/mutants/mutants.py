@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """mutants.py - plants known bugs in copies of the library's sources, and demands
 that the tests find each of them. A mutant that nothing finds is a hole in the
 tests.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tests scripts/gcpool and scripts/gcpool-compare on the simulated device.
 
 The build hands over: GCPT_SCRIPTS (the directory of the scripts), GCPT_LIBRARY,
@@ -65,15 +66,80 @@ class Launcher(unittest.TestCase):
 
     def test_says_what_is_wrong(self):
         for args, words in (
-            ((), "no program to run"),
-            (("--frobnicate", "true"), "unknown option '--frobnicate'"),
-            (("--set", "segment", "true"), "--set needs NAME=VALUE"),
-            (("--log",), "--log needs a value"),
+            ((), "no program to run, see --help"),
+            (("--",), "no program to run, see --help"),
+            (("--frobnicate", "true"), "unknown option '--frobnicate', see --help"),
+            (("-x", "true"), "unknown option '-x', see --help"),
+            (("--set", "segment", "true"), "--set needs NAME=VALUE, not 'segment'"),
+            (("--set", "segment=1", "true"), "--set needs NAME=VALUE, not 'segment=1'"),
+            (("--set", "A B=1", "true"), "--set needs NAME=VALUE, not 'A B=1'"),
+            (("--set",), "--set needs a value, see --help"),
+            (("--log",), "--log needs a value, see --help"),
+            (("--stats-file",), "--stats-file needs a value, see --help"),
+            (("--library",), "--library needs a value, see --help"),
             (("--library", "/nonexistent", "true"), "no file '/nonexistent'"),
+            (("--options", "true"), "--options runs no program, and there is 'true'"),
+            (("--version", "true"), "--version runs no program, and there is 'true'"),
+            (("--library", os.path.join(SCRIPTS, "gcpool"), "--version"),
+             "'%s' is not libgcpool: %s: invalid ELF header" % ((os.path.join(
+                 SCRIPTS, "gcpool"),) * 2)),
+            (("--where", "true"), "--where runs no program, and there is 'true'"),
         ):
             done = run("gcpool", *(("--library", LIBRARY) + args))
-            self.assertEqual(done.returncode, 2, args)
-            self.assertIn(words, done.stderr)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), args)
+            self.assertEqual(done.stderr, "gcpool: %s\n" % words)
+
+    def test_says_why_a_program_cannot_run(self):
+        with tempfile.TemporaryDirectory() as place:
+            plain = os.path.join(place, "plain")
+            open(plain, "w").close()
+            for program, code, words in (
+                ("gcpt-no-such-program", 127, "no program 'gcpt-no-such-program' in PATH"),
+                (plain + "er", 127, "no program '%ser'" % plain),
+                (plain, 126, "'%s' is not executable" % plain),
+                (place + "/", 126, "'%s/' is a directory, not a program" % place),
+            ):
+                done = run("gcpool", "--library", LIBRARY, program)
+                self.assertEqual(done.stderr, "gcpool: %s\n" % words)
+                self.assertEqual(done.returncode, code)
+
+    def test_looks_for_a_program_as_the_shell_does(self):
+        with tempfile.TemporaryDirectory() as place:
+            program = os.path.join(place, "gcpt program")
+            with open(program, "w") as file:
+                file.write("#!/bin/sh\necho found\n")
+            os.chmod(program, 0o755)
+            path = "/nonexistent:%s:/usr/bin:/bin" % place
+            done = run("gcpool", "--library", LIBRARY, "gcpt program", PATH=path)
+            self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.stderr)
+
+    def test_tells_the_version_of_the_library(self):
+        done = run("gcpool", "--library", LIBRARY, "--version")
+        self.assertEqual(done.stdout, "libgcpool %s (%s)\n" % (
+            os.environ["GCPT_VERSION"], LIBRARY), done.stderr)
+        done = run("gcpool", "--version", "--library", LIBRARY)
+        self.assertEqual(done.returncode, 0)
+
+    def test_prints_options_with_the_values_in_force(self):
+        done = run("gcpool", "--library", LIBRARY, "--options")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = [line for line in done.stdout.splitlines() if "GCPOOL_" in line]
+        self.assertTrue(any("GCPOOL_QUOTA" in row for row in rows))
+        self.assertFalse([row for row in rows if row.startswith("*")])
+        done = run("gcpool", "--library", LIBRARY, "--set", "QUOTA=8G", "--options",
+                   GCPOOL_MODE="count", GCPOOL_HELP="1")
+        changed = [line.split()[1:4] for line in done.stdout.splitlines()
+                   if line.startswith("*")]
+        self.assertIn(["GCPOOL_MODE", "pool", "count"], changed)
+        self.assertTrue(any(row[0] == "GCPOOL_QUOTA" for row in changed))
+        self.assertEqual(done.stderr, "")
+
+    def test_complains_of_wrong_options_as_the_library_does(self):
+        done = run("gcpool", "--library", LIBRARY, "--set", "QOUTA=8G", "--options")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("GCPOOL_QUOTA", done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertIn("GCPOOL_QUOTA", done.stdout)
 
     def test_finds_a_library_beside_itself(self):
         with tempfile.TemporaryDirectory() as place:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Allocates in a context that was destroyed. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Allocates with no context current. */
 #include "misuse.h"
 

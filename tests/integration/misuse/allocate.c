@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Does nothing wrong: the environment does. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Closes 0, 1 and 2 and puts a file of its own there, which must stay empty. */
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a block twice; others of its size stay alive. */
 #include "misuse.h"
 

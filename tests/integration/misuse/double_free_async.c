@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a block that has a driver allocation of its own twice, in stream order. */
 #include "misuse.h"
 

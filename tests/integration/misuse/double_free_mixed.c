@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a block that has a driver allocation of its own, and then in stream order. */
 #include "misuse.h"
 

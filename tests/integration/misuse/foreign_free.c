@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees an address of the host. */
 #include "misuse.h"
 

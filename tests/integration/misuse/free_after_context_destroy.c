@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pointer whose context is gone. */
 #include "misuse.h"
 

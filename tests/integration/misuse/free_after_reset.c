@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pointer of the primary context after its reset. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fills the device; gives all back and wants it in one piece; asks for more. */
 #include "misuse.h"
 

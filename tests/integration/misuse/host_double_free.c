@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pinned block twice; another of its size stays alive. */
 #include "misuse.h"
 

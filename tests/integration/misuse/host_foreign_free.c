@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees memory of malloc as if it were pinned. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pinned block whose context has been reset away. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pinned block with the function for device memory. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Asks for no pinned memory at all. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Allocates more than there is address space. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pointer into the middle of a block. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees a pointer into the middle of a small block. */
 #include "misuse.h"
 

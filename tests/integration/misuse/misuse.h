@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * misuse.h - what the programs of this directory share. Each does one wrong
  * thing and ends with the code that CUDA gave for it; misuse.py runs it plain

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs one program of this directory on the simulated device and checks how it
 ends: misuse.py PROGRAM [--plain CODE] [--code CODE] [--say LINE]... [NAME=VALUE]...
 

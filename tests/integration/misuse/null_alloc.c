@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Allocates without a place for the pointer. */
 #include "misuse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees 0, which is allowed. */
 #include "misuse.h"
 

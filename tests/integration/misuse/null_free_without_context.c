@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees 0 with no context current. */
 #include "misuse.h"
 

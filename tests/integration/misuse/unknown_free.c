@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Frees an address that was never allocated, near one that was. */
 #include "misuse.h"
 

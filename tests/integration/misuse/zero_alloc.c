@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Allocates no bytes. */
 #include "misuse.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """captures.py CAPTURES_PROGRAM
 
 The table of what allocating and freeing does to a capture. Plain CUDA refuses

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """cross_device_wait.py CROSS_DEVICE_WAIT_PROGRAM
 
 Work of one device is not held back behind another's, whatever a thread frees and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * edge_cases.c - situations that ordinary programs rarely meet, each written for the
  * simulated device, where it shows whether what plain CUDA promises is kept.

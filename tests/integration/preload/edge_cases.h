@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * edge_cases.h - what the programs of rare situations share: each plays the scenario
  * that its argument names, on the simulated device.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """edge_cases.py PROGRAM SCENARIO [VARIABLE=value ...]
 
 A rare situation, under the library, must end as on plain CUDA."""

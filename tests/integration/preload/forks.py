@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """forks.py FORKS_PROGRAM
 
 Captures with several streams forked and joined, and two threads that capture at

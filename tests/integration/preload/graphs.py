@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """graphs.py GRAPHS_PROGRAM
 
 The lives of captured graphs with temporaries, beside eager work, under several

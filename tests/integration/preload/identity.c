@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * identity.c - prints what dlsym answers to callers of every kind: the main
  * program, a library that wraps a function of the one behind it (RTLD_NEXT), a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * identity_inner.c - what identity_outer wraps.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * identity_local.c - opened RTLD_LOCAL: its dependency is visible to itself
  * through RTLD_DEFAULT and to nobody else. Exports names of CUDA's that are its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * identity_outer.c - a library that wraps gcpt_shadow of the library it depends
  * on, and finds the wrapped one with RTLD_NEXT. A dlsym that forgets its caller

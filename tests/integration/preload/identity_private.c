@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * identity_private.c - the private dependency of identity_local.
  */

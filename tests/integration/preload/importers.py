@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """importers.py IPC_PROGRAM
 
 A block inside of a segment is exported to a process without the library, and to one

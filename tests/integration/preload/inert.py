@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Programs that use no CUDA behave under the library as without it: same output,
 same exit code, no CUDA library mapped, no file left open."""
 

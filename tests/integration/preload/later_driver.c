@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * later_driver.c - what an unmodified program meets on a driver that is newer than the
  * library: captures that begin in other ways.

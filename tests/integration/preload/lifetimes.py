@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """lifetimes.py LIFETIMES_PROGRAM
 
 Every end of a graph, normal and not: nothing is left in private pools, no user

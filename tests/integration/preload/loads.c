@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * loads.c - one thread loads a library whose constructor calls CUDA, while another
  * one calls CUDA for the first time. The loader holds a lock of its own as long as the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * loads.h - between the program loads.c and the library that it loads. Built twice:
  * LOADS_RUNTIME calls the runtime, the other the driver.

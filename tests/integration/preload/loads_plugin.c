@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * loads_plugin.c - the library that loads.c loads: its constructor calls CUDA, after
  * another thread has had time to do so.

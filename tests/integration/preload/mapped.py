@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """mapped.py SCRIPT [ARGUMENT ...]
 
 Runs another of these scripts with the library's segments mapped by hand

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """oom.py OOM_PROGRAM
 
 Fills the simulated card in changing block sizes, plain and under the library.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """options.py LOOP_PROGRAM
 
 Options given in the environment reach the library in a real program: the help,

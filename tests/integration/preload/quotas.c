@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * quotas.c - what an unmodified program meets when a quota is used up, or the device
  * is full.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """remap.py STRESS_PROGRAM IPC_PROGRAM
 
 The stress with larger blocks on mapped segments: chunks move while work is

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """sharing.py SHARING_PROGRAM
 
 Captures that share a graph pool, with checkpoint and restore: under several

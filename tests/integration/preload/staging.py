@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """staging.py STAGING_PROGRAM
 
 Staging through pinned memory on the simulated device under several schedules: no

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """staging_devices.py STAGING_DEVICES_PROGRAM
 
 Pinned memory of one device, used by another: no hazard and no wrong word with the

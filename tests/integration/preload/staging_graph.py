@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """staging_graph.py STAGING_GRAPH_PROGRAM
 
 A capture that stages through pinned memory, replayed beside eager staging, in every

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """stress.py STRESS_PROGRAM
 
 The stress on the simulated device under several schedules: no hazard and no
@@ -17,6 +18,9 @@ SCHEDULES = [
     {"GCPSIM_SEED": "2", "GCPSIM_SPEED": "random"},
     {"GCPSIM_SEED": "3", "GCPSIM_SPEED": "never"},
     {"GCPSIM_SEED": "4", "GCPSIM_SPEED": "2000"},
+    {"GCPSIM_SEED": "5", "GCPSIM_SPEED": "100", "GCPOOL_CACHE_LIMIT": "0",
+     "GCPOOL_LOG": "debug", "GCPOOL_LOG_FILE": "/dev/null", "GCPOOL_STATS": "json",
+     "GCPOOL_STATS_EVERY": "1", "GCPOOL_STATS_FILE": "/dev/null"},
 ]
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """switch.py LOOP_PROGRAM
 
 The mode switch reaches the library: pooled, the driver hardly sees an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * teardown.c - what ends while other threads work, and who else writes: rare
  * situations, as edge_cases.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api.h - the calls of CUDA that the test programs make, so that one program
  * can be built upon the runtime (api_runtime.c: cudaMalloc, ...) and upon the

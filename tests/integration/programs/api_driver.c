@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api_driver.c - api.h upon the CUDA driver: styles `linked` and `dlsym`.
  *

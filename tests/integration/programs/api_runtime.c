@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * api_runtime.c - api.h upon the CUDA runtime: styles `static` and `shared`.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * captures.c - what allocating and freeing does to a stream capture: a table
  * of every capture mode, of the capturing and of another thread, and of each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * contexts.c - memory over the life of contexts: reset, destroyed, several on
  * one device, several devices. The transcript must be the same with and without

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * cross_device_wait.c - two devices whose work depends on each other, as collectives
  * do: a kernel of the first runs until one of the second has begun. A thread works on

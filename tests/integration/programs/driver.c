@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * driver.c - fills the table of driver.h. Called once, by main, before threads.
  */

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Writes a text file as a C string: embed.py kernels.ptx kernels_ptx.c
 
 Used by the build and by scripts/gpu-check."""

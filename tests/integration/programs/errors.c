@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * errors.c - what CUDA answers to wrong and borderline calls. The transcript
  * must be the same with and without the library, so no address is printed.

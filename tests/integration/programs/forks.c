@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * forks.c - captures that are more than one line: several streams forked and
  * joined in one capture, with frees between, and two threads that capture at

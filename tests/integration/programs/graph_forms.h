@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graph_forms.h - what the programs about graphs do with a captured one: bring it to
  * life in some form and drop the rest. Any failure ends the program.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * graphs.c - graphs whose captured code allocates and frees its temporaries,
  * replayed beside eager work that would overwrite them if their memory were

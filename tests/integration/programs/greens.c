@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * greens.c - memory of green contexts that come and go while nobody else holds the
  * primary context: with the last of them goes that one, and all its memory. The

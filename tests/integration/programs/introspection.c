@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * introspection.c - what a program sees of its memory and of its own state: ranges of
  * blocks, the current context, contexts that wait for each other's frees. The

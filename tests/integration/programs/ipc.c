@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * ipc.c - two processes exchange a block through an IPC handle.
  *

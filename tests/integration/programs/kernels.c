@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * kernels.c - see kernels.h. gcpt_ptx is kernels.ptx as a C string, made by the
  * build.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * kernels.h - launches the kernels of kernels.cu through the driver.
  *

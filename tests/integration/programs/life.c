@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * life.c - the ends of processes: fork with CUDA in use, and the ways to leave.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * lifetimes.c - how the memory of graphs ends: each life of a graph is lived to
  * its end, also the abnormal ones, and then nothing may be left in private pools

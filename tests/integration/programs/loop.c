@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * loop.c - the time of malloc + kernel + free, the habit that a caching
  * allocator is made for.

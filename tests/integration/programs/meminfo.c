@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * meminfo.c - what cudaMemGetInfo says before, during and after allocations.
  * A library that keeps freed memory must count it as free.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * oom.c - fills the card in changing block sizes and reports what it got. By
  * plain rules each phase can have the whole card, since the one before freed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pitch.c - the pitch that a program is given for many widths: part of what it
  * computes, so it must not change under the library.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * pool.h - what a test program asks the library, if it is there. Nothing is
  * linked: gcpool.h says how a program finds it.

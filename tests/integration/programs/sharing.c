@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * sharing.c - captures that share a graph pool through gcpool.h, with checkpoint
  * and restore, judged by what the graphs compute.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * solver.c - a small program as people write them: an iterative multi-level
  * solver that allocates its temporaries where it needs them and frees them when

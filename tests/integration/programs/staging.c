@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * staging.c - threads x streams that stage data through pinned host memory:
  * allocate, fill, copy to the device, free at once, with the copy still pending.

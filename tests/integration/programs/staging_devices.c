@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * staging_devices.c - pinned memory that two devices use: allocated under one, copied
  * from by the other, freed under the first at once. Without peer access or flags: with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * staging_graph.c - a capture that stages through pinned memory, replayed many times
  * beside eager staging of the same sizes, and checked each time.

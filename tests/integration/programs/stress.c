@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * stress.c - threads x streams that allocate, fill, check and free at once,
  * with the work still pending.

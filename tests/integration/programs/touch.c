@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * touch.c - see touch.h. The functions are those of gcpsim.h, found where the
  * simulated libcuda.so.1 is loaded.

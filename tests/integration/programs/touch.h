@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * touch.h - tells the simulated driver that the host touches pinned memory now, so
  * that its hazard checkers know. On a GPU these do nothing.

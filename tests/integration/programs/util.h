@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * util.h - arguments, time, random numbers and error checks of the test
  * programs. Knows nothing of CUDA.

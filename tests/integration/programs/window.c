@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * window.c - how much throughput malloc and free around each kernel cost.
  *

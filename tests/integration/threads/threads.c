@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * threads.c - everything at once, by real threads that nobody puts in turn: a
  * program that is correct on plain CUDA but for what it captures, to be run under a

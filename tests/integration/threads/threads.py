@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """threads.py PROGRAM [--seconds N]
 
 The program of threads.c under the library, on the simulated device, all built with

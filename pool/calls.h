@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * calls.h - how the files of pool/ call the driver's table: counted and timed, and what
+ * is said on the way. Part of pool_types.h; any lock of the room may be held.
+ */
+#ifndef GCP_POOL_CALLS_H
+#define GCP_POOL_CALLS_H
+
+#include "pool.h"
+
+/* GCP_LOG(pools, "format", ...): a line of debugging, unless no log is kept. */
+#define GCP_LOG(pools, ...)                                                            \
+	do {                                                                           \
+		if (__builtin_expect((pools)->driver.log != NULL, 0))                  \
+			(pools)->driver.log(__VA_ARGS__);                              \
+	} while (0)
+#define GCP_ULL(number) ((unsigned long long)(number))
+
+/* gcp_tick(pools): driver_table.h, tick. */
+#define gcp_tick(pools)                                                                \
+	do {                                                                           \
+		if (__builtin_expect((pools)->driver.tick != NULL, 0))                 \
+			(pools)->driver.tick();                                        \
+	} while (0)
+
+/* What gcp_pools_refusal says of the calling thread. */
+void gcp_refusal_set(enum gcp_refusal refusal);
+
+#define GCP_X(name) GCP_CALL_##name,
+enum gcp_driver_call { GCP_DRIVER_CALLS(GCP_X) GCP_CALL_COUNT };
+#undef GCP_X
+
+void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call,
+		    uint64_t start_ns);
+/* GCP_CALL(pool, mem_free, ctx, addr): a driver call, counted and timed. */
+#define GCP_CALL(pool, name, ...)                                                      \
+	({                                                                             \
+		uint64_t start_ = (pool)->pools->driver.clock_ns();                    \
+		__auto_type result_ = (pool)->pools->driver.name(__VA_ARGS__);         \
+		gcp_call_count((pool), GCP_CALL_##name, start_);                       \
+		result_;                                                               \
+	})
+
+#endif

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: MIT
+"""Tests what `meson install` installs: install.py MESON
+
+Installs into a staging directory and uses what is there on the simulated device. The
+build hands over directories and programs in GCPT_ variables."""
+
+import ctypes
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ENV = os.environ
+SKIP = 77
+PREFIX = ENV["GCPT_PREFIX"]
+SOLVER = [ENV["GCPT_SOLVER"], "--steps", "10", "--size", "64k"]
+CXX = shutil.which(ENV.get("CXX", "c++"))
+# What a program that includes gcpool.h may be written in.
+C_DIALECTS = ["c89", "gnu89", "c99", "c11", "c17"]
+CXX_DIALECTS = ["c++98", "c++11", "c++14", "c++17", "c++20"]
+
+
+def run(command, **extra):
+    env = {name: value for name, value in ENV.items()
+           if not name.startswith(("GCPOOL_", "GCPSIM_", "LD_PRELOAD", "DESTDIR"))}
+    env["LD_LIBRARY_PATH"] = ENV["GCPT_PATH"]
+    env.update(extra)
+    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=120)
+
+
+class Installed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.place = os.path.realpath(tempfile.mkdtemp(prefix="gcpool-install-"))
+        cls.addClassCleanup(shutil.rmtree, cls.place)
+        done = run([MESON, "install", "-C", ENV["GCPT_BUILD"], "--no-rebuild"],
+                   DESTDIR=cls.place)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def at(self, directory, *names):
+        """Where a file of the prefix lies in the staging directory."""
+        path = os.path.join(PREFIX, ENV["GCPT_" + directory], *names)
+        return os.path.join(self.place, path.lstrip("/"))
+
+    def read(self, *names):
+        with open(self.at(*names)) as file:
+            return file.read()
+
+    def compiles(self, command, text, ending):
+        source = os.path.join(self.place, "probe" + ending)
+        with open(source, "w") as file:
+            file.write(text)
+        done = run([*command, "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                    "-I" + self.at("INCLUDEDIR"), source])
+        self.assertEqual(done.returncode, 0, " ".join(command) + "\n" + done.stderr)
+
+    def test_everything_is_there(self):
+        for where, name in (
+            ("BINDIR", "gcpool"), ("BINDIR", "gcpool-compare"), ("LIBDIR", "libgcpool.so"),
+            ("LIBDIR", "gcpool/gcpool-info"), ("LIBDIR", "pkgconfig/gcpool.pc"),
+            ("INCLUDEDIR", "gcpool.h"), ("MANDIR", "man1/gcpool.1"),
+            ("MANDIR", "man1/gcpool-compare.1"), ("MANDIR", "man7/gcpool.7"),
+            ("DATADIR", "bash-completion/completions/gcpool"),
+            ("DATADIR", "zsh/site-functions/_gcpool"),
+            ("DATADIR", "fish/vendor_completions.d/gcpool.fish"),
+            ("DATADIR", "doc/gcpool/README.md"), ("DATADIR", "doc/gcpool/COPYING"),
+            ("DATADIR", "doc/gcpool/CHANGELOG.md"), ("DATADIR", "doc/gcpool/SECURITY.md"),
+            ("DATADIR", "doc/gcpool/docs/packages.md"),
+            ("DATADIR", "doc/gcpool/examples/README.md"),
+        ):
+            self.assertTrue(os.path.isfile(self.at(where, name)), name)
+
+    def test_nothing_else_is_there(self):
+        """No test's library or program, and nothing that names the machine."""
+        binaries = []
+        for directory, _, names in os.walk(self.place):
+            for name in names:
+                with open(os.path.join(directory, name), "rb") as file:
+                    if file.read(4) == b"\x7fELF":
+                        binaries.append(name)
+        self.assertEqual(sorted(binaries), ["gcpool-info", "libgcpool.so"])
+        for name in ("gcpool", "gcpool-compare"):
+            self.assertNotIn(ENV["GCPT_SOURCES"], self.read("BINDIR", name))
+
+    def test_the_launcher_finds_the_library_that_was_installed_with_it(self):
+        library = self.at("LIBDIR", "libgcpool.so")
+        launcher = self.at("BINDIR", "gcpool")
+        self.assertEqual(run([launcher, "--where"]).stdout, library + "\n")
+        self.assertEqual(run([launcher, "--version"]).stdout,
+                         "libgcpool %s (%s)\n" % (ENV["GCPT_VERSION"], library))
+        self.assertIn("GCPOOL_MODE", run([launcher, "--options"]).stdout)
+        link = os.path.join(self.place, "link")
+        os.symlink(launcher, link)
+        self.assertEqual(run([link, "--where"]).stdout, library + "\n")
+
+    def test_a_program_runs(self):
+        done = run([self.at("BINDIR", "gcpool"), "--stats", "json", "--", *SOLVER])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stderr.splitlines()[-1])
+        self.assertGreater(report["devices"][0]["hits"], 0)
+
+    def test_a_program_is_compared(self):
+        done = run([self.at("BINDIR", "gcpool-compare"), "-n", "1", "--json", "-", "--",
+                    *SOLVER])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["agree"]["output"], "same")
+
+    def test_pkg_config_names_header_and_library(self):
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config here")
+        pc = self.at("LIBDIR", "pkgconfig")
+
+        def ask(*words):
+            done = run(["pkg-config", *words, "gcpool"], PKG_CONFIG_PATH=pc,
+                       PKG_CONFIG_ALLOW_SYSTEM_CFLAGS="1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.strip()
+
+        self.assertEqual(ask("--modversion"), ENV["GCPT_VERSION"])
+        self.assertEqual(ask("--cflags"), "-I" + os.path.join(PREFIX, ENV["GCPT_INCLUDEDIR"]))
+        self.assertEqual(ask("--libs"), "")
+        self.assertEqual(ask("--variable=library"),
+                         os.path.join(PREFIX, ENV["GCPT_LIBDIR"], "libgcpool.so"))
+
+    def test_manual_pages_have_no_warnings(self):
+        pages = [self.at("MANDIR", "man%s" % page[-1], page)
+                 for page in ("gcpool.1", "gcpool-compare.1", "gcpool.7")]
+        tools = [tool for tool in (["man", "--warnings", "-E", "UTF-8", "-l"],
+                                   ["mandoc", "-Tlint", "-Wwarning"]) if shutil.which(tool[0])]
+        if not tools:
+            self.skipTest("neither man nor mandoc here")
+        for page in pages:
+            for tool in tools:
+                done = run([*tool, page], MANROFFSEQ="", MANWIDTH="80")
+                complaints = done.stderr if tool[0] == "man" else done.stdout + done.stderr
+                self.assertEqual((done.returncode, complaints), (0, ""), page)
+
+    def test_the_manual_has_every_option_and_no_placeholder(self):
+        page = self.read("MANDIR", "man7", "gcpool.7")
+        table = run([self.at("BINDIR", "gcpool"), "--options"]).stdout
+        names = re.findall(r"^[* ] (GCPOOL_\w+)", table, re.M)
+        self.assertGreater(len(names), 20)
+        self.assertEqual(re.findall(r"^\.BR (GCPOOL_\w+) = ", page, re.M), names)
+        for name in ("man1/gcpool.1", "man1/gcpool-compare.1", "man7/gcpool.7"):
+            self.assertNotRegex(self.read("MANDIR", name), r"@[A-Z]+@")
+
+    def test_the_manual_has_every_option_of_the_launcher(self):
+        for script, page in (("gcpool", "gcpool.1"), ("gcpool-compare", "gcpool-compare.1")):
+            said = run([self.at("BINDIR", script), "--help"]).stdout
+            text = self.read("MANDIR", "man1", page).replace("\\-", "-")
+            for option in sorted(set(re.findall(r"--[a-z][a-z-]+", said))):
+                self.assertIn(option, text, page)
+
+    def test_completion_has_every_option_of_the_scripts(self):
+        for script, files in (
+            ("gcpool", ("bash-completion/completions/gcpool", "zsh/site-functions/_gcpool",
+                        "fish/vendor_completions.d/gcpool.fish")),
+            ("gcpool-compare", ("bash-completion/completions/gcpool-compare",)),
+        ):
+            said = run([self.at("BINDIR", script), "--help"]).stdout
+            for name in files:
+                text = self.read("DATADIR", name)
+                for option in sorted(set(re.findall(r"--([a-z][a-z-]+)", said))):
+                    self.assertRegex(text, r"(--|-l )%s\b" % option, name)
+
+    def test_bash_completes(self):
+        if not shutil.which("bash"):
+            self.skipTest("no bash here")
+        script = self.at("DATADIR", "bash-completion/completions/gcpool")
+
+        def complete(*words):
+            lines = ["set -u", "compopt() { :; }", ". " + shlex.quote(script),
+                     "COMP_WORDS=(%s)" % " ".join(shlex.quote(word) for word in words),
+                     "COMP_CWORD=%d" % (len(words) - 1), "_gcpool",
+                     'printf "%s\\n" "${COMPREPLY[@]}"']
+            path = os.path.dirname(self.at("BINDIR", "gcpool")) + ":" + ENV["PATH"]
+            done = run(["bash", "-c", "\n".join(lines)], PATH=path)
+            self.assertEqual(done.stderr, "")
+            return done.stdout.split()
+
+        self.assertEqual(complete("gcpool", "--lib"), ["--library"])
+        self.assertEqual(complete("gcpool", "--log", "de"), ["debug"])
+        self.assertEqual(complete("gcpool", "--set", "QUO"), ["QUOTA="])
+
+    def test_the_header_is_clean_in_every_dialect(self):
+        text = '#include <gcpool.h>\nint main(void) { return GCPOOL_VERSION == 0; }\n'
+        for dialect in C_DIALECTS:
+            self.compiles([*CC, "-std=" + dialect, "-pedantic"], text, ".c")
+        for dialect in CXX_DIALECTS if CXX else []:
+            # C++98 has no <stdint.h> without a warning about long long.
+            self.compiles([CXX, "-std=" + dialect, "-pedantic", "-Wno-long-long"], text, ".cpp")
+
+    def test_the_python_module_reads_the_structures_as_the_compiler_does(self):
+        sys.path.insert(0, os.path.join(ENV["GCPT_SOURCES"], "packaging", "python"))
+        sys.dont_write_bytecode = True
+        import gcpool
+
+        structures = gcpool._structures()
+        lines = ["#include <gcpool.h>", "#include <stdio.h>", "int main(void) {"]
+        wanted = []
+        for name in ("gcpool_stats", "gcpool_host_stats"):
+            lines.append('printf("%%zu\\n", sizeof(struct %s));' % name)
+            wanted.append(ctypes.sizeof(structures[name]))
+            for field, _ in structures[name]._fields_:
+                lines.append('printf("%%zu\\n", offsetof(struct %s, %s));' % (name, field))
+                wanted.append(getattr(structures[name], field).offset)
+        source, program = (os.path.join(self.place, "sizes" + end) for end in (".c", ""))
+        with open(source, "w") as file:
+            file.write("\n".join(lines) + "\nreturn 0; }\n")
+        done = run([*CC, "-I" + self.at("INCLUDEDIR"), source, "-o", program])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([int(word) for word in run([program]).stdout.split()], wanted)
+
+    def test_the_snippet_of_the_header_compiles(self):
+        header = self.read("INCLUDEDIR", "gcpool.h")
+        snippet = re.search(r"if it is there:\n \*\n(.*?)\n \*\n \* Every", header, re.S).group(1)
+        snippet = re.sub(r"^ \*", "", snippet, flags=re.M)
+        self.assertIn("dlsym", snippet)
+        text = ("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <gcpool.h>\n"
+                "#include <stdio.h>\nint main(void)\n{\n%s\n\treturn 0;\n}\n" % snippet)
+        self.compiles([*CC, "-std=c99", "-pedantic"], text, ".c")
+        if CXX:
+            self.compiles([CXX, "-std=c++17", "-pedantic", "-U_GNU_SOURCE"], text, ".cpp")
+
+
+class Packaging(unittest.TestCase):
+    def test_its_scripts_say_what_is_wrong(self):
+        for command, words in (
+            (("check", "--frobnicate"), "check: unknown argument '--frobnicate', see --help"),
+            (("check", "--suite"), "check: --suite needs a value, see --help"),
+            (("wheel", "--arch"), "wheel: --arch needs a value, see --help"),
+            (("wheel", "--arch", "vax"), "wheel: no wheel for 'vax': x86_64 or aarch64"),
+            (("wheel", "now"), "wheel: unknown argument 'now', see --help"),
+        ):
+            done = run([os.path.join(ENV["GCPT_SOURCES"], "packaging", command[0]),
+                        *command[1:]])
+            self.assertEqual((done.returncode, done.stdout), (2, ""), command)
+            self.assertEqual(done.stderr, words + "\n")
+
+    def test_python_says_that_the_library_is_not_there(self):
+        module = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python")
+        done = run([sys.executable, "-m", "gcpool"], PYTHONPATH=module,
+                   PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("libgcpool is not in this process; start it with: gcpool", done.stderr)
+        done = run([sys.executable, "-c", "import gcpool; gcpool.statistics()"],
+                   PYTHONPATH=module, PYTHONDONTWRITEBYTECODE="1")
+        self.assertIn("RuntimeError: libgcpool is not in this process", done.stderr)
+
+    def test_both_forms_of_gcpool_info_say_the_same(self):
+        python = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python", "gcpool-info")
+        compiled = os.path.join(ENV["GCPT_BUILD"], "packaging", "gcpool-info")
+        library = os.path.join(ENV["GCPT_BUILD"], "libgcpool.so")
+        for arguments in (["version", library], ["options", library], [], ["version"]):
+            one, other = (run([program, *arguments], GCPOOL_QUOTA="8G")
+                          for program in (python, compiled))
+            self.assertEqual((one.returncode, one.stdout, one.stderr),
+                             (other.returncode, other.stdout, other.stderr), arguments)
+
+
+if __name__ == "__main__":
+    MESON = sys.argv[1]
+    CC = shlex.split(ENV["GCPT_CC"])
+    if not MESON:
+        print("no command meson here to install with")
+        sys.exit(SKIP)
+    unittest.main(argv=sys.argv[:1])

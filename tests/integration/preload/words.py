@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""words.py WORDS_PROGRAM CHECK
+
+What the library says and writes: one line for memory that is out, debugging that can
+be read, statistics that name what they are of, and where they go when the process does
+not end by exit or the disk is full."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import preload
+
+MIB = 1 << 20
+
+
+class Words:
+    def __init__(self, program, checks):
+        self.program, self.checks = program, checks
+
+    def play(self, scenario, **options):
+        result = preload.run([self.program, scenario], preload.library(), options)
+        self.checks.that(result.code == 0, f"{scenario}: exit code {result.code}\n"
+                                           f"{result.out}{result.err}")
+        return result
+
+    def says(self, text, *words):
+        for word in words:
+            self.checks.that(word in text, f"no {word!r} in:\n{text}")
+
+    def shortages(self, result):
+        return [line for line in result.err.splitlines() if "]: out of memory: " in line]
+
+    def report(self, scenario, **options):
+        """The JSON that the process writes at its end."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "stats")
+            result = self.play(scenario, GCPOOL_STATS="json", GCPOOL_STATS_FILE=path, **options)
+            self.checks.equal(f"{scenario}: stderr", "", result.err)
+            with open(path) as file:
+                lines = file.read().splitlines()
+        self.checks.equal(f"{scenario}: reports", 1, len(lines))
+        return json.loads(lines[0])
+
+    # --- memory that is out ---------------------------------------------------------
+
+    def check_shortage(self):
+        result = self.play("probes", GCPSIM_MEMORY="1g")
+        lines = self.shortages(result)
+        # The first three, 4, 8, 16, 32, 64.
+        self.checks.equal("lines of 100 refusals", 8, len(lines))
+        self.says(lines[0], "cuMemAlloc of 4.0 GiB on device 0 refused by the driver",
+                  "the device has 1.0 GiB, of which free 1.0 GiB", "the program holds 0 B",
+                  "cached 0 B", "held by graphs 0 B", "no quota")
+        self.says(lines[-1], "(number 64; the next are counted")
+        result = self.play("a_quota_is_used_up", GCPSIM_MEMORY="1g", GCPOOL_QUOTA="50%")
+        self.checks.equal("lines", 1, len(self.shortages(result)))
+        self.says(self.shortages(result)[0], "refused by the quota (GCPOOL_QUOTA)",
+                  "the program holds 256.0 MiB", "quota 512.0 MiB")
+        result = self.play("other_memory_is_refused", GCPSIM_MEMORY="1g")
+        self.checks.equal("lines", 1, len(self.shortages(result)))
+        self.says(self.shortages(result)[0],
+                  "cuMemAllocAsync of 4.0 GiB on device 0 refused by the driver")
+        result = self.play("probes", GCPSIM_MEMORY="1g", GCPOOL_LOG="error")
+        self.checks.equal("said below its level", "", result.err)
+
+    def check_shortage_of_pinned_memory(self):
+        result = self.play("pinned_memory_is_refused", GCPOOL_HOST_QUOTA="2M")
+        lines = self.shortages(result)
+        self.checks.equal("lines", 1, len(lines))
+        self.says(lines[0], "cuMemHostAlloc of 64.0 MiB of pinned memory refused by the quota "
+                  "(GCPOOL_HOST_QUOTA)", "the program holds 1.0 MiB", "quota 2.0 MiB")
+
+    def check_shortage_in_a_capture(self):
+        result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g")
+        self.checks.clean(result, "in a capture")
+        lines = self.shortages(result)
+        self.checks.equal("lines", 1, len(lines))
+        self.says(lines[0], "the device has 1.0 GiB", "the program holds 2.0 MiB")
+        graphs = lines[0].split("held by graphs ")[1]
+        self.checks.that(not graphs.startswith("0 B"), f"graphs hold nothing: {lines[0]}")
+
+    # --- debugging --------------------------------------------------------------------
+
+    def check_debug(self):
+        mapped = os.environ.get("GCPT_BACKEND") == "vmm"
+        result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g",
+                           GCPOOL_LOG="debug")
+        self.says(result.err, "begins", "is over", "graph pool", "released",
+                  "memory is short: gave back",
+                  "took 1 chunks" if mapped else "device 0: took a segment of 2048 KiB at 0x")
+        result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g", GCPOOL_LOG="info")
+        for word in ("begins", "took", "memory is short"):
+            self.checks.that(word not in result.err, f"{word!r} said at level info")
+        result = self.play("nothing_is_kept", GCPOOL_LOG="debug", GCPOOL_CACHE_LIMIT="0")
+        self.says(result.err, "gave back", "of pinned memory for 1048576 bytes")
+
+    # --- statistics -------------------------------------------------------------------
+
+    def check_report(self):
+        report = self.report("blocks_are_left", GCPOOL_FENCE_BATCH="7")
+        self.checks.equal("schema", 1, report["schema"])
+        self.checks.equal("arguments", [self.program, "blocks_are_left"], report["arguments"])
+        self.checks.equal("host", socket.gethostname(), report["hostname"])
+        self.checks.equal("option", "7", report["options"].get("GCPOOL_FENCE_BATCH"))
+        self.checks.that("GCPOOL_MODE" not in report["options"], "a default is named")
+        self.checks.equal("CUDA", "13.0", report["cuda"])
+        started = time.mktime(time.strptime(report["started"], "%Y-%m-%dT%H:%M:%SZ"))
+        self.checks.that(abs(started - time.timezone - time.time()) < 60, report["started"])
+        device = report["devices"][0]
+        self.checks.equal("device", "Simulated CUDA device", device["name"])
+        self.checks.equal("memory", 16 << 30, device["memory_bytes"])
+        unfreed = device["unfreed"]
+        self.checks.equal("unfreed", (3, 8 * MIB + 1000), (unfreed["blocks"], unfreed["bytes"]))
+        self.checks.equal("the largest", [5 * MIB, 3 * MIB, 1000],
+                          [block["bytes"] for block in unfreed["largest"]])
+        classes = device["size_classes"]
+        held = sum(row["held"] for row in classes)
+        self.checks.equal("held in classes", (3, 8 * MIB + 1000),
+                          (held, sum(row["requested_bytes"] for row in classes)))
+        small = [row for row in classes if row["bytes"] == 1024 and row["held"] == 1]
+        self.checks.equal("classes of 1 KiB", 1, len(small))
+        self.checks.that(small and small[0]["free"] >= 1, f"nothing free there: {small}")
+
+    def check_text(self):
+        result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_FENCE_BATCH="7")
+        self.says(result.err, f"  command: {self.program} blocks_are_left\n",
+                  f" on {socket.gethostname()}\n", "device 0: Simulated CUDA device, 16.0 GiB",
+                  "GCPOOL_FENCE_BATCH=7", "never freed: 3 blocks, 8.0 MiB; the largest: 0x",
+                  " 1000 B", "allocations served without the driver", "blocks by size class")
+        self.checks.that("MiB bytes" not in result.err, "MiB bytes")
+        plain = self.play("blocks_are_left", GCPOOL_STATS="text", GCPOOL_MODE="count")
+        self.says(plain.err, "mode count", "Simulated CUDA device", "never freed: 3 blocks")
+        quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
+        self.checks.equal("off", "", quiet.err)
+
+    def check_full_disk(self):
+        result = self.play("blocks_are_left", GCPOOL_STATS="text",
+                           GCPOOL_STATS_FILE="/dev/full")
+        self.says(result.err, "cannot write the statistics to /dev/full (no space left on the "
+                  "device), writing them to stderr", "never freed: 3 blocks")
+        result = self.play("blocks_are_left", GCPOOL_STATS="text",
+                           GCPOOL_STATS_FILE="/nonexistent/stats")
+        self.says(result.err, "(no such directory)", "never freed: 3 blocks")
+        result = self.play("blocks_are_left", GCPOOL_LOG="info", GCPOOL_LOG_FILE="/dev/full")
+        self.says(result.err, "is in ")
+
+    # --- ends -------------------------------------------------------------------------
+
+    def until_report(self, path, process, well):
+        """The newest report that is `well`, before 20 s are over."""
+        for _ in range(200):
+            try:
+                with open(path) as file:
+                    lines = file.read().splitlines()
+                if lines and well(lines):
+                    return [json.loads(line) for line in lines]
+            except FileNotFoundError:
+                pass
+            time.sleep(0.1)
+        process.kill()
+        self.checks.that(False, "no report of a running process")
+        return []
+
+    def started(self, path):
+        env = preload.environment(preload.library(), {
+            "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path, "GCPOOL_STATS_EVERY": "1"})
+        return subprocess.Popen([self.program, "runs_on"], env=env, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True)
+
+    def check_every(self):
+        with tempfile.TemporaryDirectory() as directory:
+            process = self.started(os.path.join(directory, "stats.%p"))
+            path = os.path.join(directory, f"stats.{process.pid}")
+            reports = self.until_report(path, process, lambda lines: True)
+            first = reports[0]["seconds"] if reports else 0
+            reports = self.until_report(
+                path, process, lambda lines: json.loads(lines[0])["seconds"] > first)
+            process.send_signal(signal.SIGTERM)
+            self.checks.equal("stderr", "", process.communicate()[1])
+            self.checks.equal("end", -signal.SIGTERM, process.returncode)
+            self.checks.equal("files", [f"stats.{process.pid}"], os.listdir(directory))
+            with open(path) as file:
+                lines = file.read().splitlines()
+            self.checks.equal("reports in a file of its own", 1, len(lines))
+            report = json.loads(lines[0])
+            self.checks.equal("final", False, report["final"])
+            self.checks.that(report["devices"][0]["hits"] > 0, "no hits")
+
+    def check_every_appends(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "stats")
+            process = self.started(path)
+            self.until_report(path, process, lambda lines: len(lines) >= 2)
+            process.kill()
+            process.communicate()
+
+    def check_ends(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "stats")
+            options = {"GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path}
+            self.play("ends_without_exit", GCPOOL_STATS_EVERY="1", **options)
+            with open(path) as file:
+                reports = [json.loads(line) for line in file]
+            self.checks.that(len(reports) in (1, 2, 3), f"{len(reports)} reports in 3 s")
+            self.checks.that(not any(report["final"] for report in reports), "a final one")
+            os.unlink(path)
+            self.play("ends_without_exit", GCPOOL_STATS_EVERY="1", GCPOOL_MODE="count",
+                      **options)
+            with open(path) as file:
+                modes = {json.loads(line)["mode"] for line in file}
+            self.checks.equal("counted", {"count"}, modes)
+            os.unlink(path)
+            self.play("ends_without_exit", **options)
+            self.checks.that(not os.path.exists(path), "a report without GCPOOL_STATS_EVERY")
+        self.checks.equal("quick_exit", True, self.report("ends_quickly")["final"])
+        self.checks.equal("fork", True, self.report("forks")["final"])
+
+    # --- limits -----------------------------------------------------------------------
+
+    def check_nothing_kept(self):
+        kept = self.report("nothing_is_kept")
+        self.checks.that(kept["devices"][0]["reserved_bytes"]["current"] > 0, "nothing kept")
+        report = self.report("nothing_is_kept", GCPOOL_CACHE_LIMIT="0",
+                             GCPOOL_HOST_CACHE_LIMIT="0")
+        self.checks.equal("reserved", 0, report["devices"][0]["reserved_bytes"]["current"])
+        self.checks.equal("pinned", 0, report["host"]["allocated_bytes"]["current"])
+        report = self.report("nothing_is_kept", GCPOOL_CACHE_LIMIT="none",
+                             GCPOOL_HOST_CACHE_LIMIT="unlimited")
+        self.checks.that(report["devices"][0]["reserved_bytes"]["current"] > 0,
+                         "no limit is one")
+        self.checks.that(report["host"]["allocated_bytes"]["current"] > 0, "the same, pinned")
+
+
+def main():
+    checks = preload.Checks()
+    getattr(Words(sys.argv[1], checks), "check_" + sys.argv[2])()
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_message.c - messages, text, and the files that both go to.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../../interpose/log.h"
+
+/* --- messages ------------------------------------------------------------------ */
+
+static char log_pattern[64], log_path[64];
+
+/* How many lines the log has; the last one is left in `last`. */
+static int log_lines(char *last, size_t size)
+{
+	FILE *file = fopen(log_path, "r");
+	char line[2 * GCP_LINE_MAX];
+	int count = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		count++;
+		line[size - 1] = 0;
+		memcpy(last, line, size);
+	}
+	if (file)
+		fclose(file);
+	return count;
+}
+
+static int log_begin(void **state)
+{
+	(void)state;
+	snprintf(log_pattern, sizeof(log_pattern), "/tmp/gcpool-test-%%p.log");
+	snprintf(log_path, sizeof(log_path), "/tmp/gcpool-test-%d.log", (int)getpid());
+	unlink(log_path);
+	gcp_log_setup(GCP_LOG_INFO, log_pattern);
+	return 0;
+}
+
+static int log_end(void **state)
+{
+	(void)state;
+	unlink(log_path);
+	gcp_log_setup(GCP_LOG_WARNING, "");
+	return 0;
+}
+
+static void a_message_is_one_line_with_the_process_id(void **state)
+{
+	char last[GCP_LINE_MAX], wanted[64];
+
+	(void)state;
+	errno = EXDEV;
+	gcp_log(GCP_LOG_INFO, "%s, going on", "something");
+	gcp_log(GCP_LOG_DEBUG, "not this");
+	assert_int_equal(errno, EXDEV);
+	assert_int_equal(log_lines(last, sizeof(last)), 1);
+	snprintf(wanted, sizeof(wanted), "libgcpool[%d]: something, going on\n",
+		 (int)getpid());
+	assert_string_equal(last, wanted);
+}
+
+static void a_long_message_is_cut_and_still_a_line(void **state)
+{
+	static char word[3 * GCP_LINE_MAX];
+	char last[2 * GCP_LINE_MAX];
+
+	(void)state;
+	memset(word, 'x', sizeof(word) - 1);
+	gcp_log(GCP_LOG_ERROR, "%s", word);
+	assert_int_equal(log_lines(last, sizeof(last)), 1);
+	assert_true(strlen(last) < GCP_LINE_MAX);
+	assert_int_equal(last[strlen(last) - 1], '\n');
+}
+
+static void a_place_repeats_itself_only_so_often(void **state)
+{
+	char last[GCP_LINE_MAX];
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		gcp_log(GCP_LOG_WARNING, "number %d", i);
+	assert_int_equal(log_lines(last, sizeof(last)), GCP_LOG_REPEATS_MAX);
+	assert_non_null(strstr(last, "number 9 (said 10 times, not again)\n"));
+}
+
+static void a_line_that_the_caller_counts_is_always_said(void **state)
+{
+	char last[GCP_LINE_MAX];
+
+	(void)state;
+	for (int i = 0; i < 30; i++)
+		gcp_message_repeated(GCP_LOG_WARNING, "number %d", i);
+	gcp_message_repeated(GCP_LOG_DEBUG, "not this");
+	gcp_message_debug("%s", "nor this");
+	assert_int_equal(log_lines(last, sizeof(last)), 30);
+}
+
+static void bytes_have_the_unit_that_fits(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *words;
+	} table[] = {
+	    {0, "0 B"},
+	    {1023, "1023 B"},
+	    {1024, "1.0 KiB"},
+	    {1536, "1.5 KiB"},
+	    {(1 << 20) - 1, "1.0 MiB"},
+	    {3 << 20, "3.0 MiB"},
+	    {1ull << 40, "1.0 TiB"},
+	    {5000ull << 40, "5000.0 TiB"},
+	};
+	struct gcp_text text;
+	char bytes[32];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_text_add_bytes(&text, table[i].bytes);
+		assert_string_equal(bytes, table[i].words);
+	}
+}
+
+static void a_full_disk_is_an_error(void **state)
+{
+	char bytes[] = "some words", words[64];
+	struct gcp_text text = {bytes, sizeof(bytes), sizeof(bytes) - 1, false};
+	struct gcp_text said;
+	int fd = gcp_file_open("/dev/full");
+
+	(void)state;
+	assert_int_equal(gcp_text_write(&text, fd), ENOSPC);
+	assert_int_equal(gcp_file_close(fd), 0);
+	gcp_text_init(&said, words, sizeof(words));
+	gcp_text_add_errno(&said, ENOSPC);
+	assert_string_equal(words, "no space left on the device");
+	gcp_text_init(&said, words, sizeof(words));
+	gcp_text_add_errno(&said, EXDEV);
+	assert_string_equal(words, "error 18");
+}
+
+static void a_file_is_replaced_as_a_whole(void **state)
+{
+	char bytes[] = "the second line\n", last[GCP_LINE_MAX];
+	struct gcp_text text = {bytes, sizeof(bytes), sizeof(bytes) - 1, false};
+
+	(void)state;
+	gcp_log(GCP_LOG_ERROR, "a line");
+	assert_int_equal(gcp_file_replace(log_pattern, &text), 0);
+	assert_int_equal(log_lines(last, sizeof(last)), 1);
+	assert_string_equal(last, "the second line\n");
+	snprintf(last, sizeof(last), "%s.new", log_path);
+	assert_int_equal(access(last, F_OK), -1);
+	assert_int_equal(gcp_file_replace("/nonexistent/file", &text), ENOENT);
+	/* The directory is there, and the name is taken by something else. */
+	assert_int_equal(gcp_file_replace("/dev", &text), EISDIR);
+	assert_int_equal(access("/dev.new", F_OK), -1);
+}
+
+static void a_file_takes_no_descriptor_of_the_program(void **state)
+{
+	int saved[3], fd;
+
+	(void)state;
+	for (int low = 0; low < 3; low++) {
+		saved[low] = fcntl(low, F_DUPFD, 10);
+		close(low);
+	}
+	fd = gcp_file_open(log_pattern);
+	for (int low = 0; low < 3; low++) {
+		dup2(saved[low], low);
+		close(saved[low]);
+	}
+	assert_true(fd > 2);
+	gcp_file_close(fd);
+	assert_int_equal(gcp_file_open("/nonexistent/file"), -1);
+	assert_int_equal(gcp_file_open(""), 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_message_is_one_line_with_the_process_id,
+					    log_begin, log_end),
+	    cmocka_unit_test_setup_teardown(a_long_message_is_cut_and_still_a_line,
+					    log_begin, log_end),
+	    cmocka_unit_test_setup_teardown(a_place_repeats_itself_only_so_often,
+					    log_begin, log_end),
+	    cmocka_unit_test_setup_teardown(
+		a_line_that_the_caller_counts_is_always_said, log_begin, log_end),
+	    cmocka_unit_test_setup_teardown(a_file_is_replaced_as_a_whole, log_begin,
+					    log_end),
+	    cmocka_unit_test_setup_teardown(a_file_takes_no_descriptor_of_the_program,
+					    log_begin, log_end),
+	    cmocka_unit_test(bytes_have_the_unit_that_fits),
+	    cmocka_unit_test(a_full_disk_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
