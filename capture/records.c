@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * records.c - the records of the tracker and of captures: made, read and freed. What
  * the other files of capture/ do with them is theirs.
