@@ -61,6 +61,12 @@ struct gcp_capture_driver {
 	/* The nodes that a node of a graph depends on; as above. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
+	/* Whether streams may be asked for their ends or whether they capture: not
+	 * while a call is under way that may end a context, and all its streams. True:
+	 * none begins before contexts_release. NULL: none ever does. */
+	bool (*contexts_hold)(void);
+	void (*contexts_release)(void);
+
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
@@ -145,15 +151,10 @@ void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream);
  * A stream is about to be destroyed: it is not asked about any more. If the real
  * call fails after all, only some knowledge is lost. */
 void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream);
-/* A call that may end a context is about to be made: until it is over no stream is
- * asked about. Each is followed by the second, on the same thread; `gone`: it has, or
- * may have, ended `ctx` (NULL: one that is not known). */
-void gcp_tracker_context_ending(struct gcp_tracker *tracker);
-void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone);
-
 /* A stream or a context was destroyed, with whatever captured in it; the stream by a
- * call that began at `moment`. The context's call comes before gcp_pool_reset. A stream
- * that was not destroyed after all is reported by end_done instead. */
+ * call that began at `moment`. The context's call comes before gcp_pool_reset, and
+ * before contexts_hold gives true again; NULL: one that is not known may have been. A
+ * stream that was not destroyed after all is reported by end_done instead. */
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
 			     uint64_t moment);
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);

@@ -41,6 +41,7 @@ struct gcp_graph_pool {
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
 					  * program, or for one allocation */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
+	uint64_t group;                  /* that frees in captures get, likewise */
 	uint64_t last_capture_id;
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
@@ -55,28 +56,41 @@ struct gcp_pool_ref {
 	SLIST_ENTRY(gcp_pool_ref) link;
 };
 
-enum {
-	GCP_END_NODES_MAX = 64, /* nodes that one open end depends on */
-	GCP_FREE_GROUP_NODES_MAX = 128,
-	GCP_FREE_GROUPS_MAX = 8,
-};
-
 /* Where the next captured work may start: a stream or an event. order.c */
 struct gcp_open_end {
 	void *ctx, *handle;
 	bool is_event;
 	uint64_t record; /* of an event: number of the call that recorded it here */
 	bool confirmed;  /* that call has succeeded */
-	size_t count;
-	void *nodes[GCP_END_NODES_MAX];
+	uint32_t line;   /* the stream's number in the capture; an event's: that of the
+			  * stream that it was recorded on */
+	uint64_t look;   /* the latest look at the line, before the event's record */
+	uint64_t covers; /* free groups up to this are known to precede the end */
 	SLIST_ENTRY(gcp_open_end) link;
 };
 
-/* Blocks freed up to a moment, and the nodes that existed then. order.c */
+/* A list of nodes that grows. */
+struct gcp_nodes {
+	void **items;
+	size_t count, room;
+};
+
+/* Which nodes precede which line's end, from which look at it on. order.c */
+struct gcp_reach {
+	struct gcp_reach_place {
+		void *node; /* NULL: a free place */
+		uint32_t line;
+		uint64_t look;
+	} * places;
+	size_t count, room; /* room: 0 or a power of two */
+};
+
+/* Blocks freed up to a moment, and the streams' ends then. order.c */
 struct gcp_free_group {
 	uint64_t group;
+	STAILQ_ENTRY(gcp_free_group) link;
 	size_t count;
-	void *nodes[GCP_FREE_GROUP_NODES_MAX];
+	void *nodes[];
 };
 
 /* A capture under way. */
@@ -94,9 +108,14 @@ struct gcp_capture {
 				   */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
-	uint64_t last_group;
-	size_t free_group_count;
-	struct gcp_free_group free_groups[GCP_FREE_GROUPS_MAX]; /* oldest first */
+	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
+	uint64_t unread; /* a closed one, for which the ends were not read yet; or 0 */
+	bool stuck;      /* no proof for the oldest one before an end moves or goes */
+	uint32_t lines;  /* streams that have taken part */
+	uint64_t looks;
+	struct gcp_reach reach;
+	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
+	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
 	SLIST_HEAD(, gcp_pool_ref) pool_refs;
 	/* What the first pool reference takes. Once a capture has begun it cannot be
@@ -128,7 +147,6 @@ struct gcp_tracker {
 	 * then. */
 	_Atomic uint64_t streams_gone;
 	pthread_mutex_t lock;
-	uint32_t contexts_ending; /* calls under way that may end a context */
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	uint64_t last_pool_id;
@@ -136,16 +154,20 @@ struct gcp_tracker {
 	uint64_t memory_releases; /* memory of graph pools, how often */
 };
 
-/* --- tracker.c ------------------------------------------------------------------- */
+/* --- records.c ------------------------------------------------------------------- */
 
 /* The calling thread's, from 1 on. Unlike a pthread_t it is never another thread's: a
  * capture may outlive the thread that began it. */
 uint64_t gcp_thread_number(void);
 
-/* NULL: no memory. The second accepts NULL; it has left its pools by then. */
+/* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
 struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
+
+/* Whether streams may be asked about; until they are released no context ends. */
+bool gcp_streams_hold(struct gcp_tracker *tracker);
+void gcp_streams_release(struct gcp_tracker *tracker);
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------------
  */
@@ -172,11 +194,12 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 				 struct gcp_graph_pool *graph_pool);
 
-/* Gives what was freed and waits since the last mark the number `group`.
- * False: nothing does. */
-bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group);
-/* What was marked up to `group` may be used again at once. */
-void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t group);
+/* Frees in captures get a new free group from now on. The number of the one that this
+ * closes; 0: no block waits in it. */
+uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool);
+/* What was freed in groups up to `group` may be used again at once. */
+void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group);
+void gcp_graph_pools_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* --- order.c; tracker->lock is held --------------------------------------------------
  */
@@ -195,11 +218,10 @@ void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 /* Up to `moment`. False: it was no open end of this capture. */
 bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 			  uint64_t moment);
-void gcp_order_reset(struct gcp_capture *capture);
 /* Releases freed blocks of which the graph proves by now that they may be used
- * again; `thorough`: searches it for a proof. */
+ * again; `moved`: an open end has moved or gone since the last call. */
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		     bool thorough);
+		     bool moved);
 
 /* --- route.c; tracker->lock is held
  * --------------------------------------------------- */

@@ -41,6 +41,7 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eag
 		return NULL;
 	graph_pool->id = ++tracker->last_pool_id;
 	graph_pool->reuse = GCP_REUSE_FENCED;
+	graph_pool->group = GCP_GROUP_FIRST;
 	graph_pool->eager = eager;
 	SLIST_INIT(&graph_pool->heaps);
 	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
@@ -69,7 +70,7 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 		return result;
 	}
 	entry->pool = pool;
-	gcp_heap_set_reuse(entry->heap, graph_pool->reuse);
+	gcp_heap_set_reuse(entry->heap, graph_pool->reuse, graph_pool->group);
 	SLIST_INSERT_HEAD(&graph_pool->heaps, entry, link);
 	*ret_heap = entry->heap;
 	return 0;
@@ -93,26 +94,28 @@ void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse 
 	if (graph_pool->into_existing_graph && reuse != GCP_REUSE_FENCED)
 		reuse = GCP_REUSE_NEVER;
 	graph_pool->reuse = reuse;
+	graph_pool->group += reuse == GCP_REUSE_FENCED;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_set_reuse(entry->heap, reuse);
+		gcp_heap_set_reuse(entry->heap, reuse, graph_pool->group);
 }
 
-bool gcp_graph_pool_mark(struct gcp_graph_pool *graph_pool, uint64_t group)
+uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool)
 {
+	uint64_t group = graph_pool->group++;
 	struct gcp_graph_heap *entry;
 	bool any = false;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		any |= gcp_heap_mark_deferred(entry->heap, group);
-	return any;
+		any |= gcp_heap_close_group(entry->heap, graph_pool->group);
+	return any ? group : 0;
 }
 
-void gcp_graph_pool_release_marked(struct gcp_graph_pool *graph_pool, uint64_t group)
+void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group)
 {
 	struct gcp_graph_heap *entry;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_release_deferred(entry->heap, group);
+		gcp_heap_release_groups(entry->heap, group);
 }
 
 static bool has_memory(const struct gcp_graph_pool *graph_pool)
@@ -327,14 +330,10 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
  * yet. */
 static void pool_ref_end(struct gcp_graph_pool *graph_pool)
 {
-	struct gcp_graph_heap *entry;
-
 	if (graph_pool->captures > 0 || graph_pool->eager)
 		return;
 	graph_pool->shared = graph_pool->into_existing_graph = false;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
-	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_release_capture_frees(entry->heap);
 }
 
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *capture)
@@ -468,26 +467,15 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 	return count;
 }
 
-/* --- the end, for tests
- * ------------------------------------------------------------------------ */
+/* --- the end, for tests ------------------------------------------------------ */
 
-void gcp_tracker_destroy(struct gcp_tracker *tracker)
+void gcp_graph_pools_destroy(struct gcp_tracker *tracker)
 {
 	struct gcp_graph_pool *graph_pool;
-	struct gcp_capture *capture;
 
-	if (!tracker)
-		return;
-	gcp_tracker_collect(tracker);
-	while ((capture = TAILQ_FIRST(&tracker->captures))) {
-		TAILQ_REMOVE(&tracker->captures, capture, link);
-		gcp_graph_pool_detach_all(tracker, capture);
-		gcp_capture_destroy(capture);
-	}
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
 		memory_release(graph_pool);
 		free(graph_pool);
 	}
-	free(tracker);
 }

@@ -11,34 +11,183 @@
  *   - what each event recorded in the capture stands for, because a stream may
  *     still be made to wait for it, until it is destroyed or recorded again.
  *
- *      main   a --- b --- c        X used by b, freed after c: group {c}
+ *      main   a --- b --- c        X used by b, freed after c: group {c, s}
  *              \         /\        ends: main {c}, side {s}: s does not follow c
  *      side     s ------/  \
  *                           t      side waits for main again: ends {c}, {c}
- *                                  c precedes both: X may be used again
+ *                                  c and s precede both: X may be used again
  *
- * The nodes that exist at a moment are the ancestors of the open ends at that
- * moment; so the ends are the free group. Free groups are taken, for all blocks freed
- * until then, at each allocation and whenever an open end has moved or gone.
- * The graph is searched only in the latter case, which is when a proof can newly
- * succeed; at an allocation only what is plain to see counts.
+ * Blocks are freed into free groups (pool.h). A group is closed before an event is
+ * recorded, when an end has moved or gone, and at an allocation; the streams' ends at
+ * that moment are kept with it. The nodes that exist at a moment are those ends and
+ * what precedes them: an event stands for an end that its stream once had, and a
+ * stream only moves on. So the group is proved when its nodes precede every open end.
+ * A group that is closed later than need be has more nodes, and is as safe.
+ *
+ * Which nodes precede an end is known by looks. The ends that a stream has in the
+ * course of a capture are a *line*: each precedes the next. A look at a line reads
+ * the stream's end and enters in a table, with the number of the look, every node
+ * that precedes it and that no earlier look at the line has met: it goes back through
+ * the graph no further than to nodes that have been met, for what precedes those has
+ * been entered with them. So a node is met once for each line, however long the
+ * capture is, and
+ *   - a node precedes a stream's end if it is entered for its line at all;
+ *   - a node precedes what an event stands for if a look at the event's line has
+ *     entered it before the event was recorded.
+ * Looks may be missing: what is not entered is not proved. What is entered stays true,
+ * because the program edits no graph that is being captured without a call that
+ * gcp_tracker_order_unknown hears of.
+ *
+ *      line main, look 1: a b c s     line side, look 1: a s    group {c, s}
+ *                                                look 2: + c b  proved
+ *
+ * What precedes an event never changes, and a stream's line grows by nodes of other
+ * lines only when the stream is made to wait. So after a proof has failed the next
+ * try waits for that, or for an event to go.
  *
  * tracker->lock is held.
  */
 #include "capture_types.h"
 
-enum { VISITED_MAX = 4096, TABLE_SIZE = 4 * VISITED_MAX };
+enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
+
+/* --- what precedes a line's end ---------------------------------------------- */
+
+/* False: no memory, or far too many. */
+static bool nodes_reserve(struct gcp_nodes *nodes, size_t room)
+{
+	int saved = errno;
+	void **items;
+
+	if (room <= nodes->room)
+		return true;
+	room = room < 2 * nodes->room ? 2 * nodes->room : room;
+	items = room < NODES_MAX ? realloc(nodes->items, room * sizeof(*items)) : NULL;
+	errno = saved;
+	if (!items)
+		return false;
+	nodes->items = items;
+	nodes->room = room;
+	return true;
+}
+
+static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
+					   const void *node, uint32_t line)
+{
+	uint64_t key = ((uintptr_t)node >> 4) + ((uint64_t)line << 48);
+	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
+	struct gcp_reach_place *place;
+
+	do {
+		place = &reach->places[at++ & (reach->room - 1)];
+	} while (place->node && (place->node != node || place->line != line));
+	return place;
+}
+
+/* False: no memory. */
+static bool reach_grow(struct gcp_reach *reach)
+{
+	struct gcp_reach wider = {.room = reach->room ? 2 * reach->room : 256,
+				  .count = reach->count};
+	int saved = errno;
+
+	wider.places = calloc(wider.room, sizeof(*wider.places));
+	errno = saved;
+	if (!wider.places)
+		return false;
+	for (size_t i = 0; i < reach->room; i++) {
+		const struct gcp_reach_place *place = &reach->places[i];
+
+		if (place->node)
+			*reach_place(&wider, place->node, place->line) = *place;
+	}
+	free(reach->places);
+	*reach = wider;
+	return true;
+}
+
+/* Whether an earlier look than `look` has met the node; else it is entered. */
+static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line,
+			uint64_t look)
+{
+	struct gcp_reach_place *place = reach_place(reach, node, line);
+
+	if (place->node)
+		return true;
+	*place = (struct gcp_reach_place){node, line, look};
+	reach->count++;
+	return false;
+}
+
+/* The look at the line that has met the node; 0: none. */
+static uint64_t reach_look(const struct gcp_reach *reach, const void *node,
+			   uint32_t line)
+{
+	return reach->room ? reach_place(reach, node, line)->look : 0;
+}
+
+/* Adds what the stream's next work depends on; NULL: what the node depends on. False:
+ * CUDA does not say, or there is no memory. */
+static bool nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		      const struct gcp_open_end *stream, void *node)
+{
+	const struct gcp_capture_driver *driver = &tracker->driver;
+	size_t room = 16, count;
+	void **items;
+	int result;
+
+	do {
+		if (!nodes_reserve(nodes, nodes->count + room))
+			return false;
+		count = nodes->room - nodes->count;
+		room = 2 * count;
+		items = nodes->items + nodes->count;
+		result = stream ? driver->stream_ends(stream->ctx, stream->handle,
+						      items, &count)
+				: driver->node_dependencies(node, items, &count);
+	} while (result == -ERANGE);
+	nodes->count += result == 0 ? count : 0;
+	return result == 0;
+}
+
+/* Goes back from the line's end, `nodes`. False: it cannot be known. */
+static bool line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		      uint32_t line, void **nodes, size_t count)
+{
+	struct gcp_nodes *unseen = &capture->unseen;
+	uint64_t look = ++capture->looks;
+
+	unseen->count = 0;
+	if (!nodes_reserve(unseen, count))
+		return false;
+	if (count > 0)
+		memcpy(unseen->items, nodes, count * sizeof(*nodes));
+	unseen->count = count;
+	while (unseen->count > 0) {
+		void *node = unseen->items[--unseen->count];
+
+		if (4 * capture->reach.count >= 3 * capture->reach.room &&
+		    !reach_grow(&capture->reach))
+			return false;
+		if (!reach_enter(&capture->reach, node, line, look) &&
+		    !nodes_add(tracker, unseen, NULL, node))
+			return false;
+	}
+	return true;
+}
 
 /* --- open ends
  * ------------------------------------------------------------------------ */
 
-static struct gcp_open_end *end_find(struct gcp_capture *capture, const void *handle,
-				     bool is_event)
+/* A special handle (CU_STREAM_PER_THREAD) is another stream in each context. */
+static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void *ctx,
+					const void *stream)
 {
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
-		if (end->handle == handle && end->is_event == is_event)
+		if (end->handle == stream && !end->is_event &&
+		    ((uintptr_t)stream > 2 || end->ctx == ctx))
 			return end;
 	return NULL;
 }
@@ -62,15 +211,6 @@ static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx,
 	return end;
 }
 
-/* What the stream's next work depends on. False: too much, or CUDA won't say. */
-static bool end_read(struct gcp_tracker *tracker, void *ctx, void *stream,
-		     struct gcp_open_end *end)
-{
-	end->count = GCP_END_NODES_MAX;
-	return tracker->driver.stream_ends &&
-	       tracker->driver.stream_ends(ctx, stream, end->nodes, &end->count) == 0;
-}
-
 /* The per-thread default stream (CU_STREAM_PER_THREAD) is another one for each
  * thread: only the thread that began the capture can be asked for its own. */
 static bool end_is_here(const struct gcp_capture *capture, const void *stream)
@@ -80,33 +220,152 @@ static bool end_is_here(const struct gcp_capture *capture, const void *stream)
 
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)
 {
+	struct gcp_open_end *end;
+
 	if (!end_is_here(capture, stream))
 		capture->order_unknown = true;
-	if (!end_find(capture, stream, false))
-		end_add(capture, ctx, stream, false);
+	if (stream_find(capture, ctx, stream))
+		return;
+	end = end_add(capture, ctx, stream, false);
+	if (end)
+		end->line = ++capture->lines;
+}
+
+/* Whether this thread may ask all the streams. */
+static bool ends_are_here(const struct gcp_capture *capture)
+{
+	const struct gcp_open_end *end;
+
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!end->is_event && !end_is_here(capture, end->handle))
+			return false;
+	return true;
+}
+
+/* Looks at every line, or at `only` one. The frontier is then their streams' ends.
+ * False: CUDA does not say, or there is no memory. */
+static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		      const struct gcp_open_end *only)
+{
+	struct gcp_nodes *frontier = &capture->frontier;
+	struct gcp_open_end *end;
+
+	frontier->count = 0;
+	SLIST_FOREACH (end, &capture->ends, link) {
+		size_t first = frontier->count;
+
+		if (end->is_event || (only && end != only))
+			continue;
+		if (!nodes_add(tracker, frontier, end, NULL) ||
+		    !line_look(tracker, capture, end->line, frontier->items + first,
+			       frontier->count - first))
+			return false;
+		end->look = capture->looks;
+	}
+	return true;
+}
+
+/* --- free groups ------------------------------------------------------------- */
+
+/* The graph pool of the capture's own, if it is the only one and no other capture
+ * shares it: memory shared with other captures has open ends that are not this one's,
+ * and when those are over, graphs that write it whenever they are launched. */
+static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
+{
+	struct gcp_graph_pool *own = NULL;
+	struct gcp_pool_ref *pool_ref;
+
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
+		if (pool_ref->graph_pool->eager)
+			continue;
+		if (own || pool_ref->graph_pool->shared)
+			return NULL;
+		own = pool_ref->graph_pool;
+	}
+	return own;
+}
+
+/* Keeps the ends with the closed group, if there is one. False: no memory. */
+static bool free_group_add(struct gcp_capture *capture)
+{
+	const struct gcp_nodes *frontier = &capture->frontier;
+	size_t bytes = frontier->count * sizeof(frontier->items[0]);
+	struct gcp_free_group *free_group;
+	int saved = errno;
+
+	if (capture->unread == 0)
+		return true;
+	free_group = malloc(sizeof(*free_group) + bytes);
+	errno = saved;
+	if (!free_group)
+		return false;
+	free_group->group = capture->unread;
+	free_group->count = frontier->count;
+	if (bytes > 0)
+		memcpy(free_group->nodes, frontier->items, bytes);
+	STAILQ_INSERT_TAIL(&capture->free_groups, free_group, link);
+	capture->unread = 0;
+	return true;
+}
+
+/* Closes the open group, and looks at every line for it or for a proof; at least at
+ * the line of `recorded` (NULL: a proof is wanted). False: nothing is to be proved, or
+ * nothing can be, or the streams cannot be asked just now. */
+static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			     const struct gcp_open_end *recorded)
+{
+	struct gcp_graph_pool *graph_pool = own_pool(capture);
+	uint64_t group = 0;
+
+	if (!tracker->driver.stream_ends || !tracker->driver.node_dependencies)
+		capture->order_unknown = true;
+	if (!capture->forked || capture->order_unknown)
+		return false;
+	/* The ends are read after the group is closed: nothing in it was freed
+	 * after them. */
+	if (graph_pool)
+		group = gcp_graph_pool_close_group(graph_pool);
+	if (group > 0)
+		capture->unread = group;
+	if (capture->unread == 0 && STAILQ_EMPTY(&capture->free_groups) && !recorded)
+		return false;
+	capture->stuck = false;
+	if (!ends_are_here(capture) || !gcp_streams_hold(tracker))
+		return false;
+	if (!ends_look(tracker, capture, capture->unread > 0 ? NULL : recorded) ||
+	    !free_group_add(capture))
+		capture->order_unknown = true;
+	gcp_streams_release(tracker);
+	return graph_pool && !capture->order_unknown;
 }
 
 /* --- events
  * ---------------------------------------------------------------------------
  * Until the call that records one anew has succeeded, it stands for the old place and
- * for the new one. With two such calls at once it is unknown which was the last. */
+ * for the new one. With two such calls at once it is not known which was the last. */
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			       void *ctx, void *stream, void *event, uint64_t record)
 {
-	struct gcp_open_end *end = end_add(capture, ctx, event, true);
+	struct gcp_open_end *end, *of_stream;
 
-	if (!end)
+	gcp_order_stream_joined(capture, ctx, stream);
+	of_stream = stream_find(capture, ctx, stream);
+	(void)free_group_close(tracker, capture, of_stream);
+	end = end_add(capture, ctx, event, true);
+	if (!end || !of_stream)
 		return;
 	end->record = record;
-	if (!end_read(tracker, ctx, stream, end))
-		capture->order_unknown = true;
+	end->line = of_stream->line;
+	end->look = of_stream->look;
+	end->covers = of_stream->covers;
 }
 
 static void end_remove(struct gcp_capture *capture, struct gcp_open_end *end)
 {
 	SLIST_REMOVE(&capture->ends, end, gcp_open_end, link);
 	free(end);
+	capture->stuck = false;
 }
 
 void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
@@ -144,12 +403,11 @@ bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 
 void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 {
-	struct gcp_open_end *end = end_find(capture, stream, false);
+	struct gcp_open_end *end;
 
-	if (!end)
-		return;
-	end_remove(capture, end);
-	capture->order_unknown = true;
+	SLIST_FOREACH (end, &capture->ends, link)
+		if (!end->is_event && end->handle == stream)
+			capture->order_unknown = true;
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
@@ -161,225 +419,53 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 			capture->order_unknown = true;
 }
 
-void gcp_order_reset(struct gcp_capture *capture)
-{
-	struct gcp_open_end *end;
+/* --- proof ------------------------------------------------------------------- */
 
-	while ((end = SLIST_FIRST(&capture->ends))) {
-		SLIST_REMOVE_HEAD(&capture->ends, link);
-		free(end);
-	}
-}
-
-/* Streams have moved on since we last looked. */
-static bool ends_refresh(struct gcp_tracker *tracker, struct gcp_capture *capture)
-{
-	struct gcp_open_end *end;
-
-	if (tracker->contexts_ending > 0)
-		return false;
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (!end->is_event && (!end_is_here(capture, end->handle) ||
-				       !end_read(tracker, end->ctx, end->handle, end)))
-			return false;
-	return true;
-}
-
-/* --- free groups
- * ----------------------------------------------------------------------------- */
-
-/* Adds the open ends' nodes to the free group. False: too many. */
-static bool free_group_fill(struct gcp_capture *capture,
-			    struct gcp_free_group *free_group)
-{
-	struct gcp_open_end *end;
-
-	free_group->count = 0;
-	SLIST_FOREACH (end, &capture->ends, link) {
-		for (size_t i = 0; i < end->count; i++) {
-			if (free_group->count == GCP_FREE_GROUP_NODES_MAX)
-				return false;
-			free_group->nodes[free_group->count++] = end->nodes[i];
-		}
-	}
-	return true;
-}
-
-/* What was freed until now has the mark `group`. With all free groups in use the
- * newest one takes it in: later, and so as safe. */
-static void free_group_begin(struct gcp_capture *capture, uint64_t group)
-{
-	struct gcp_free_group *free_group;
-
-	capture->last_group = group;
-	if (capture->free_group_count < GCP_FREE_GROUPS_MAX)
-		capture->free_group_count++;
-	free_group = &capture->free_groups[capture->free_group_count - 1];
-	free_group->group = group;
-	if (!free_group_fill(capture, free_group))
-		capture->order_unknown = true;
-}
-
-/* --- proof
- * --------------------------------------------------------------------------------- */
-
-struct search {
-	struct gcp_tracker *tracker;
-	void *queue[VISITED_MAX];
-	size_t count;
-	void *table[TABLE_SIZE];
-};
-
-/* False: there is no room to go on. */
-static bool search_add(struct search *search, void *node)
-{
-	size_t at = ((uintptr_t)node >> 4) * 0x9e3779b97f4a7c15ull % TABLE_SIZE;
-
-	while (search->table[at] && search->table[at] != node)
-		at = (at + 1) % TABLE_SIZE;
-	if (search->table[at])
-		return true;
-	if (search->count == VISITED_MAX)
-		return false;
-	search->table[at] = node;
-	search->queue[search->count++] = node;
-	return true;
-}
-
-static bool search_has(const struct search *search, const void *node)
-{
-	size_t at = ((uintptr_t)node >> 4) * 0x9e3779b97f4a7c15ull % TABLE_SIZE;
-
-	while (search->table[at] && search->table[at] != node)
-		at = (at + 1) % TABLE_SIZE;
-	return search->table[at] != NULL;
-}
-
-static bool search_has_all(const struct search *search,
-			   const struct gcp_free_group *free_group)
-{
-	for (size_t i = 0; i < free_group->count; i++)
-		if (!search_has(search, free_group->nodes[i]))
-			return false;
-	return true;
-}
-
-/* Whether every node of the free group is one of the end's, or precedes one. */
-static bool free_group_precedes(struct search *search,
+static bool free_group_precedes(struct gcp_capture *capture,
 				const struct gcp_free_group *free_group,
-				const struct gcp_open_end *end)
+				struct gcp_open_end *end)
 {
-	struct gcp_tracker *tracker = search->tracker;
-
-	memset(search->table, 0, sizeof(search->table));
-	search->count = 0;
-	for (size_t i = 0; i < end->count; i++)
-		if (!search_add(search, end->nodes[i]))
-			return false;
-	for (size_t next = 0; next < search->count; next++) {
-		void *nodes[GCP_END_NODES_MAX];
-		size_t count = GCP_END_NODES_MAX;
-
-		if (search_has_all(search, free_group))
-			return true;
-		if (tracker->driver.node_dependencies(search->queue[next], nodes,
-						      &count))
-			return false;
-		for (size_t i = 0; i < count; i++)
-			if (!search_add(search, nodes[i]))
-				return false;
-	}
-	return search_has_all(search, free_group);
-}
-
-/* Whether every node of the free group is one of the end's: plain to see. */
-static bool free_group_is_end(const struct gcp_free_group *free_group,
-			      const struct gcp_open_end *end)
-{
+	if (end->covers >= free_group->group)
+		return true;
 	for (size_t i = 0; i < free_group->count; i++) {
-		size_t j = 0;
+		uint64_t look =
+		    reach_look(&capture->reach, free_group->nodes[i], end->line);
 
-		while (j < end->count && end->nodes[j] != free_group->nodes[i])
-			j++;
-		if (j == end->count)
+		if (look == 0 || look > end->look)
 			return false;
 	}
+	end->covers = free_group->group;
 	return true;
 }
 
-static bool free_group_is_proven(struct search *search, struct gcp_capture *capture,
+static bool free_group_is_proven(struct gcp_capture *capture,
 				 const struct gcp_free_group *free_group)
 {
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
-		if (!free_group_is_end(free_group, end) &&
-		    (!search || !free_group_precedes(search, free_group, end)))
+		if (!free_group_precedes(capture, free_group, end))
 			return false;
 	return true;
 }
 
-/* Releases what is proven, oldest first: a later free group's nodes include an
- * earlier one's, so nothing after a failure can succeed. */
-static void free_groups_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
-			      struct gcp_graph_pool *graph_pool, bool thorough)
-{
-	int saved = errno;
-	struct search *search = thorough ? malloc(sizeof(*search)) : NULL;
-	size_t proven = 0;
-
-	errno = saved;
-	if (search)
-		search->tracker = tracker;
-	while (proven < capture->free_group_count &&
-	       free_group_is_proven(search, capture, &capture->free_groups[proven]))
-		proven++;
-	free(search);
-	if (proven == 0)
-		return;
-	gcp_graph_pool_release_marked(graph_pool,
-				      capture->free_groups[proven - 1].group);
-	capture->free_group_count -= proven;
-	memmove(capture->free_groups, capture->free_groups + proven,
-		capture->free_group_count * sizeof(capture->free_groups[0]));
-}
-
-/* The graph pool of the capture's own, if it is the only one and no capture shares
- * it: memory shared with other captures has open ends that are not ours, and when those
- * are over, graphs that write it whenever they are launched. */
-static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
-{
-	struct gcp_graph_pool *own = NULL;
-	struct gcp_pool_ref *pool_ref;
-
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
-		if (pool_ref->graph_pool->eager)
-			continue;
-		if (own || pool_ref->graph_pool->shared)
-			return NULL;
-		own = pool_ref->graph_pool;
-	}
-	return own;
-}
-
+/* Oldest first: what precedes a group's nodes includes an earlier group's, so nothing
+ * after a failure can succeed. */
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		     bool thorough)
+		     bool moved)
 {
-	struct gcp_graph_pool *graph_pool = own_pool(capture);
-	uint64_t group = capture->last_group + 1;
+	struct gcp_free_group *free_group;
+	uint64_t proven = 0;
 
-	if (!capture->forked || capture->order_unknown || !graph_pool ||
-	    !tracker->driver.node_dependencies)
+	if ((capture->stuck && !moved) || !free_group_close(tracker, capture, NULL))
 		return;
-	/* The ends are read after the mark is set: nothing marked was freed
-	 * after them. */
-	bool marked = gcp_graph_pool_mark(graph_pool, group);
-	if (!ends_refresh(tracker, capture)) {
-		capture->order_unknown = true;
-		return;
+	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
+	       free_group_is_proven(capture, free_group)) {
+		proven = free_group->group;
+		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
+		free(free_group);
 	}
-	if (marked)
-		free_group_begin(capture, group);
-	if (capture->free_group_count > 0 && !capture->order_unknown)
-		free_groups_prove(tracker, capture, graph_pool, thorough);
+	capture->stuck = free_group != NULL;
+	if (proven > 0)
+		gcp_graph_pool_release_groups(own_pool(capture), proven);
 }

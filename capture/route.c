@@ -58,10 +58,15 @@ static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candid
 static bool hint_ask(struct gcp_tracker *tracker, void *ctx,
 		     struct gcp_stream_hint hint, struct gcp_capture_state *ret_state)
 {
+	bool known;
+
 	*ret_state = (struct gcp_capture_state){0};
-	return hint.stream && hint.gone == gcp_tracker_streams_gone(tracker) &&
-	       tracker->contexts_ending == 0 &&
-	       tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0;
+	if (!hint.stream || !gcp_streams_hold(tracker))
+		return false;
+	known = hint.gone == gcp_tracker_streams_gone(tracker) &&
+		tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0;
+	gcp_streams_release(tracker);
+	return known;
 }
 
 /* Whether what the calling thread did last was not captured. */

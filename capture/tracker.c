@@ -9,91 +9,6 @@
  */
 #include "capture_types.h"
 
-int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
-		       struct gcp_tracker **ret_tracker)
-{
-	int saved = errno;
-	struct gcp_tracker *tracker = calloc(1, sizeof(*tracker));
-
-	errno = saved;
-	if (!tracker)
-		return -ENOMEM;
-	tracker->pools = pools;
-	tracker->driver = *driver;
-	pthread_mutex_init(&tracker->lock, NULL);
-	TAILQ_INIT(&tracker->captures);
-	TAILQ_INIT(&tracker->graph_pools);
-	*ret_tracker = tracker;
-	return 0;
-}
-
-bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->pending_events, memory_order_relaxed) > 0;
-}
-
-const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker)
-{
-	return &tracker->pending_events;
-}
-
-bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
-}
-
-uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
-{
-	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
-}
-
-uint64_t gcp_thread_number(void)
-{
-	static _Atomic uint64_t last;
-	static __thread uint64_t number __attribute__((tls_model("initial-exec")));
-
-	if (number == 0)
-		number = atomic_fetch_add(&last, 1) + 1;
-	return number;
-}
-
-/* --- the record of a capture
- * ------------------------------------------------------------------------------- */
-
-struct gcp_capture *gcp_capture_create(void)
-{
-	int saved = errno;
-	struct gcp_capture *capture = calloc(1, sizeof(*capture));
-
-	if (capture) {
-		capture->spare_pool_ref = malloc(sizeof(*capture->spare_pool_ref));
-		capture->spare_release = malloc(sizeof(*capture->spare_release));
-	}
-	if (capture && (!capture->spare_pool_ref || !capture->spare_release)) {
-		gcp_capture_destroy(capture);
-		capture = NULL;
-	}
-	errno = saved;
-	return capture;
-}
-
-void gcp_capture_destroy(struct gcp_capture *capture)
-{
-	if (!capture)
-		return;
-	gcp_order_reset(capture);
-	free(capture->spare_pool_ref);
-	free(capture->spare_release);
-	free(capture);
-}
-
-/* Whether it is the one that CUDA calls `id`. In doubt it is: memory that too many
- * hold stays longer, and that is all. */
-bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
-{
-	return capture->id == id || capture->id == 0 || id == 0;
-}
-
 /* --- begin ------------------------------------------------------------------------ */
 
 int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
@@ -142,8 +57,10 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->graph = state.graph;
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
-	/* Else its streams cannot be told from others. */
-	capture->forked = capture->order_unknown = !known;
+	/* Else its streams cannot be told from others; and in a graph that was there
+	 * the ends do not follow all that has used the memory. */
+	capture->forked = !known;
+	capture->order_unknown = !known || capture->into_existing_graph;
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
 	capture->begun = ++tracker->moment;
@@ -308,27 +225,6 @@ void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *str
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-void gcp_tracker_context_ending(struct gcp_tracker *tracker)
-{
-	pthread_mutex_lock(&tracker->lock);
-	tracker->contexts_ending++;
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-void gcp_tracker_context_ended(struct gcp_tracker *tracker, void *ctx, bool gone)
-{
-	struct gcp_capture *capture;
-
-	pthread_mutex_lock(&tracker->lock);
-	tracker->contexts_ending--;
-	if (gone) {
-		atomic_fetch_add(&tracker->streams_gone, 1);
-		TAILQ_FOREACH (capture, &tracker->captures, link)
-			gcp_order_context_gone(capture, ctx);
-	}
-	pthread_mutex_unlock(&tracker->lock);
-}
-
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
 			     uint64_t moment)
 {
@@ -342,10 +238,13 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	struct gcp_capture *capture, *next;
 
 	pthread_mutex_lock(&tracker->lock);
+	atomic_fetch_add(&tracker->streams_gone, 1);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
 		if (capture->ctx == ctx)
 			capture_finish(tracker, capture);
+		else
+			gcp_order_context_gone(capture, ctx);
 	}
 	pthread_mutex_unlock(&tracker->lock);
 }
@@ -546,4 +445,22 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 	if (graph_pool && set)
 		hold_end(tracker, graph_pool);
 	return result;
+}
+
+/* --- the end, for tests ------------------------------------------------------ */
+
+void gcp_tracker_destroy(struct gcp_tracker *tracker)
+{
+	struct gcp_capture *capture;
+
+	if (!tracker)
+		return;
+	gcp_tracker_collect(tracker);
+	while ((capture = TAILQ_FIRST(&tracker->captures))) {
+		TAILQ_REMOVE(&tracker->captures, capture, link);
+		gcp_graph_pool_detach_all(tracker, capture);
+		gcp_capture_destroy(capture);
+	}
+	gcp_graph_pools_destroy(tracker);
+	free(tracker);
 }

@@ -289,6 +289,32 @@ static bool contexts_find_primaries(void)
 	return true;
 }
 
+void gcp_contexts_lock(void)
+{
+	pthread_mutex_lock(&contexts_lock);
+}
+
+void gcp_contexts_unlock(void)
+{
+	pthread_mutex_unlock(&contexts_lock);
+}
+
+bool gcp_context_is_ending(CUcontext ctx)
+{
+	const struct gcp_context *context = contexts_find(ctx);
+
+	return context ? context->ending > 0 : ending_count > 0;
+}
+
+bool gcp_contexts_hold(void)
+{
+	pthread_mutex_lock(&contexts_lock);
+	if (ending_count == 0)
+		return true;
+	pthread_mutex_unlock(&contexts_lock);
+	return false;
+}
+
 /* Whether no context may be ending. One that stays, as at most releases of a primary
  * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
 static bool contexts_none_ending(void)
@@ -415,33 +441,22 @@ static void contexts_remove(struct gcp_context *context)
 	contexts_changed();
 }
 
-/* Without the lock. The memory went with the context. */
-static void contexts_detach(CUcontext ctx)
-{
-	if (!ctx)
-		return;
-	if (gcp_process_pooling()) {
-		gcp_tracker_context_gone(gcp_process.tracker, ctx);
-		gcp_pool_reset(gcp_process.pools, ctx);
-	} else if (gcp_process_run_mode() == GCP_RUN_COUNT) {
-		gcp_call_stats_context_gone(ctx);
-	}
-	gcp_ipc_context_gone(ctx);
-	contexts_changed();
-}
+/* The parts of the library that use contexts. Called without the lock. */
+static const struct observer {
+	void (*ending)(CUcontext ctx); /* waits until its users are done */
+	void (*gone)(CUcontext ctx);   /* so is its memory, and what was in it */
+	void (*stays)(CUcontext ctx);
+} observers[];
 
-/* A real call that may end `ctx` (NULL: one that is not known) begins. Another thread
- * that trims, is short of memory or asks about a stream must not meet handles that are
- * gone. Returns what ending_done is to be told. */
-static bool ending_begin(CUcontext ctx)
+/* A real call that may end `ctx` (NULL: one that is not known) begins: from here on no
+ * other thread meets handles that may be gone. */
+static void ending_begin(CUcontext ctx)
 {
-	bool told = gcp_process_pooling();
 	struct gcp_context *context;
 
-	if (told)
-		gcp_tracker_context_ending(gcp_process.tracker);
-	if (told && ctx)
-		gcp_pool_detach(gcp_process.pools, ctx);
+	for (const struct observer *o = observers; o->gone; o++)
+		if (ctx && o->ending)
+			o->ending(ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
 	if (context)
@@ -449,20 +464,16 @@ static bool ending_begin(CUcontext ctx)
 	if (ending_count++ == 0)
 		clock_gettime(CLOCK_MONOTONIC, &ending_since);
 	pthread_mutex_unlock(&contexts_lock);
-	gcp_fence_all_context_ending(ctx);
-	return told;
 }
 
-/* It returned. All is detached before the handle can be taken for a new one's. */
-static void ending_done(CUcontext ctx, bool told, bool gone)
+/* The real call returned. All observers have released the context before its handle
+ * can be taken for a new one's. */
+static void ending_done(CUcontext ctx, bool gone)
 {
 	struct gcp_context *context;
 
-	gcp_fence_all_context_ended(ctx, gone);
-	if (gone)
-		contexts_detach(ctx);
-	if (told)
-		gcp_tracker_context_ended(gcp_process.tracker, ctx, gone || !ctx);
+	for (const struct observer *o = observers; o->gone && (gone || !ctx); o++)
+		o->gone(ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = contexts_find(ctx);
 	if (context && gone)
@@ -472,26 +483,28 @@ static void ending_done(CUcontext ctx, bool told, bool gone)
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
 	pthread_mutex_unlock(&contexts_lock);
-	if (!gone && ctx && gcp_process_pooling())
-		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
+	for (const struct observer *o = observers; o->gone && ctx && !gone; o++)
+		if (o->stays)
+			o->stays(ctx);
 }
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
-	bool told = ending_begin(ctx);
 	CUresult result;
 
+	ending_begin(ctx);
 	result = real(ctx);
-	ending_done(ctx, told, result == CUDA_SUCCESS);
+	ending_done(ctx, result == CUDA_SUCCESS);
 	return result;
 }
 
 CUresult gcp_contexts_detach(CUcontext ctx)
 {
 	struct gcp_context *context;
-	bool ended = false, told = ending_begin(ctx);
+	bool ended = false;
 	CUresult result;
 
+	ending_begin(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
 	pthread_mutex_lock(&contexts_lock);
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
@@ -499,7 +512,7 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 	if (context && !ended)
 		context->attached--;
 	pthread_mutex_unlock(&contexts_lock);
-	ending_done(ctx, told, ended);
+	ending_done(ctx, ended);
 	return result;
 }
 
@@ -578,14 +591,12 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
 {
 	CUresult result;
 	CUcontext ctx;
-	bool told;
 
 	primary_claim(device);
 	ctx = primary_handle(device);
-	told = ending_begin(ctx);
+	ending_begin(ctx);
 	result = real(device);
-	ending_done(ctx, told,
-		    ctx && result == CUDA_SUCCESS && !primary_active(device));
+	ending_done(ctx, ctx && result == CUDA_SUCCESS && !primary_active(device));
 	primary_unclaim(device);
 	return result;
 }
@@ -596,5 +607,44 @@ void gcp_contexts_after_fork(void)
 	pthread_cond_init(&contexts_moved, NULL);
 	memset(primary_moving, 0, sizeof(primary_moving));
 	ending_count = 0;
-	gcp_fence_all_after_fork();
 }
+
+/* --- observers of contexts ----------------------------------------------------------
+ */
+
+static void tracker_gone(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_tracker_context_gone(gcp_process.tracker, ctx);
+}
+
+static void pool_ending(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_pool_detach(gcp_process.pools, ctx);
+}
+
+static void pool_gone(CUcontext ctx)
+{
+	if (ctx && gcp_process_pooling())
+		gcp_pool_reset(gcp_process.pools, ctx);
+}
+
+static void pool_stays(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
+}
+
+static void call_stats_gone(CUcontext ctx)
+{
+	if (ctx && gcp_process_run_mode() == GCP_RUN_COUNT)
+		gcp_call_stats_context_gone(ctx);
+}
+
+/* Captures end before the memory that they hold goes. */
+static const struct observer observers[] = {
+    {NULL, gcp_fence_all_context_gone, NULL}, {NULL, tracker_gone, NULL},
+    {pool_ending, pool_gone, pool_stays},     {NULL, call_stats_gone, NULL},
+    {NULL, gcp_ipc_context_gone, NULL},       {NULL, NULL, NULL},
+};

@@ -57,6 +57,16 @@ CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
 CUresult gcp_contexts_detach(CUcontext ctx);
 CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device);
 
+/* The guard: a context is alive, may be ending while a real call of this library's is
+ * under way that may destroy it, or is gone. Under the lock no such call begins, and
+ * what is held under it never waits. */
+void gcp_contexts_lock(void);
+void gcp_contexts_unlock(void);
+/* Under the lock. One that is not known is, whenever any may be. */
+bool gcp_context_is_ending(CUcontext ctx);
+/* True: the lock is taken, and no context may be ending. */
+bool gcp_contexts_hold(void);
+
 /* Whether there are more contexts than can be kept: barriers are not enough
  * then, and only completed memory may be reused. */
 bool gcp_contexts_overflown(void);

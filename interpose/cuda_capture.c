@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "contexts.h"
 #include "cuda_backend.h"
 #include "log.h"
 #include "resolve.h"
@@ -179,6 +180,8 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .capture_state = driver_capture_state,
 	    .thread_mode = driver_thread_mode,
 	    .graph_attach = driver_graph_attach,
+	    .contexts_hold = gcp_contexts_hold,
+	    .contexts_release = gcp_contexts_unlock,
 	};
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;

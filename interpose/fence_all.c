@@ -3,16 +3,12 @@
  * fence_all.c - see fence_all.h.
  *
  * A context can be destroyed by one thread while another asks for a fence of which it
- * holds a part, because pinned memory is of all contexts. An event of a destroyed
- * context must not be touched, and the real destroy may take long: so contexts.c says
- * before it calls it, and from then on these parts are pending, and says afterwards how
- * it went. fence_all_lock is held over queries of events, never over a wait, and never
- * while a context is being destroyed.
- *
- * Locks: pool/'s fence_lock and contexts_lock come before fence_all_lock.
+ * holds a part, because pinned memory is used in all contexts. An event of a destroyed
+ * context must not be touched: so all here is done under the lock of contexts.c, and
+ * the parts in a context that may be ending count as pending. The lock is held over
+ * queries of events, never over a wait.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
@@ -23,8 +19,6 @@
 #include "resolve.h"
 #include "fence_all.h"
 
-enum { ENDING_MAX = 16 };
-
 struct part {
 	CUcontext ctx;
 	CUevent event;
@@ -34,13 +28,10 @@ struct part {
 struct fence_all {
 	struct part *parts;
 	int count, capacity;
-	struct fence_all *next; /* all that there are; fence_all_lock */
+	struct fence_all *next; /* all that there are */
 };
 
-static pthread_mutex_t fence_all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fence_all *fences;
-static CUcontext ending[ENDING_MAX]; /* contexts; NULL: a free slot */
-static int ending_unknown;           /* contexts for which there was no slot */
 
 int gcp_fence_all_create(void **ret_fence)
 {
@@ -50,10 +41,10 @@ int gcp_fence_all_create(void **ret_fence)
 	errno = saved;
 	if (!fence)
 		return -ENOMEM;
-	pthread_mutex_lock(&fence_all_lock);
+	gcp_contexts_lock();
 	fence->next = fences;
 	fences = fence;
-	pthread_mutex_unlock(&fence_all_lock);
+	gcp_contexts_unlock();
 	*ret_fence = fence;
 	return 0;
 }
@@ -119,15 +110,13 @@ static CUresult part_record(struct part *part)
 	return result;
 }
 
-/* Under contexts_lock, so that no context is being destroyed now; and the all-context
- * fence is the caller's alone, but for the end of a context. */
+/* Under contexts.c's lock; no context is being destroyed now. */
 static int record_one(void *arg, CUcontext ctx)
 {
 	struct fence_all *fence = arg;
 	struct part *part;
 	CUresult result = CUDA_SUCCESS;
 
-	pthread_mutex_lock(&fence_all_lock);
 	part = part_find(fence, ctx);
 	if (!part)
 		part = part_add(fence, ctx);
@@ -139,7 +128,6 @@ static int record_one(void *arg, CUcontext ctx)
 		part->event = NULL;
 		result = part_record(part);
 	}
-	pthread_mutex_unlock(&fence_all_lock);
 	return part ? (int)result : -ENOMEM;
 }
 
@@ -148,10 +136,10 @@ int gcp_fence_all_record(void *handle)
 	struct fence_all *fence = handle;
 	int saved = errno, result;
 
-	pthread_mutex_lock(&fence_all_lock);
+	gcp_contexts_lock();
 	for (int i = 0; i < fence->count; i++)
 		fence->parts[i].recorded = false;
-	pthread_mutex_unlock(&fence_all_lock);
+	gcp_contexts_unlock();
 	result = gcp_contexts_for_each(record_one, fence);
 	/* No context was reached: it says nothing about any of them. */
 	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
@@ -162,14 +150,6 @@ int gcp_fence_all_record(void *handle)
 }
 
 /* --- asking -------------------------------------------------------------------- */
-
-static bool is_ending(CUcontext ctx)
-{
-	for (int i = 0; i < ENDING_MAX; i++)
-		if (ending[i] == ctx)
-			return true;
-	return ending_unknown > 0;
-}
 
 /* A thread that frees need not have a context. */
 static CUresult part_query(const struct part *part)
@@ -187,7 +167,7 @@ static CUresult part_query(const struct part *part)
 	return result;
 }
 
-/* The parts in `ctx` (NULL: all). Under fence_all_lock. */
+/* The parts in `ctx` (NULL: all). Under contexts.c's lock. */
 static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -197,7 +177,8 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 
 		if (!part->recorded || (ctx && part->ctx != ctx))
 			continue;
-		result = is_ending(part->ctx) ? CUDA_ERROR_NOT_READY : part_query(part);
+		result = gcp_context_is_ending(part->ctx) ? CUDA_ERROR_NOT_READY
+							  : part_query(part);
 	}
 	return result;
 }
@@ -213,9 +194,9 @@ static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
 
 	if (relaxed)
 		gcp_ctx_scope_begin(&scope, NULL);
-	pthread_mutex_lock(&fence_all_lock);
+	gcp_contexts_lock();
 	result = parts_query(fence, ctx);
-	pthread_mutex_unlock(&fence_all_lock);
+	gcp_contexts_unlock();
 	if (relaxed)
 		gcp_ctx_scope_end(&scope);
 	errno = saved;
@@ -251,50 +232,15 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 
 /* --- the end of a context --------------------------------------------------------- */
 
-void gcp_fence_all_context_ending(CUcontext ctx)
-{
-	int slot = 0;
-
-	if (!ctx)
-		return;
-	pthread_mutex_lock(&fence_all_lock);
-	while (slot < ENDING_MAX && ending[slot])
-		slot++;
-	if (slot < ENDING_MAX)
-		ending[slot] = ctx;
-	else
-		ending_unknown++;
-	pthread_mutex_unlock(&fence_all_lock);
-}
-
-static void ending_remove(CUcontext ctx)
-{
-	for (int i = 0; i < ENDING_MAX; i++) {
-		if (ending[i] == ctx) {
-			ending[i] = NULL;
-			return;
-		}
-	}
-	ending_unknown--;
-}
-
-void gcp_fence_all_context_ended(CUcontext ctx, bool gone)
+void gcp_fence_all_context_gone(CUcontext ctx)
 {
 	struct part *part;
 
-	if (!ctx)
-		return;
-	pthread_mutex_lock(&fence_all_lock);
-	ending_remove(ctx);
-	for (struct fence_all *fence = fences; fence && gone; fence = fence->next) {
+	gcp_contexts_lock();
+	for (struct fence_all *fence = fences; fence; fence = fence->next) {
 		part = part_find(fence, ctx);
 		if (part) /* its event went with it */
 			*part = fence->parts[--fence->count];
 	}
-	pthread_mutex_unlock(&fence_all_lock);
-}
-
-void gcp_fence_all_after_fork(void)
-{
-	pthread_mutex_init(&fence_all_lock, NULL);
+	gcp_contexts_unlock();
 }

@@ -18,13 +18,7 @@ int gcp_fence_all_record(void *fence);
 int gcp_fence_all_query(void *fence);
 int gcp_fence_all_wait(void *fence, void *ctx);
 
-/* The context is about to be destroyed: its events are not touched any more, and
- * count as pending. NULL: nothing happens. */
-void gcp_fence_all_context_ending(CUcontext ctx);
-/* The real call returned. `gone`: they count as done, for good. */
-void gcp_fence_all_context_ended(CUcontext ctx, bool gone);
-
-/* In the child of a fork. */
-void gcp_fence_all_after_fork(void);
+/* The context is gone: its part of each fence counts as done, for good. */
+void gcp_fence_all_context_gone(CUcontext ctx);
 
 #endif

@@ -40,7 +40,6 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->segment = segment;
 	block->slab = NULL;
 	block->lower = block->upper = NULL;
-	block->recycled = GCP_RECYCLED_NOT;
 	block->size_class = GCP_CLASS_NONE;
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
 	return block;
@@ -67,8 +66,8 @@ void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 		upper->upper->lower = lower;
 	if (lower->epoch < upper->epoch)
 		lower->epoch = upper->epoch;
-	if (lower->recycled < upper->recycled)
-		lower->recycled = upper->recycled;
+	if (lower->group < upper->group)
+		lower->group = upper->group;
 	gcp_map_clear(pools->map, upper->addr, upper);
 	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
 	gcp_descriptor_free(&pools->block_descriptors, upper);
@@ -89,7 +88,7 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 		return NULL;
 	}
 	rest->lower = block;
-	rest->recycled = block->recycled;
+	rest->group = block->group;
 	rest->upper = block->upper;
 	if (rest->upper)
 		rest->upper->lower = rest;

@@ -125,7 +125,7 @@ static void free_everything(struct gcp_heap *heap)
 	gcp_heap_collect(heap, &list);
 	TAILQ_FOREACH (block, &list, link) {
 		block->epoch = GCP_EPOCH_NOW;
-		block->recycled = GCP_RECYCLED_BEFORE;
+		block->group = GCP_GROUP_PAST;
 	}
 	gcp_heap_put_list(heap, &list);
 }

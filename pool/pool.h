@@ -200,24 +200,23 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {
 	GCP_REUSE_NOW,    /* at once: a capture is under way and its order proves it */
-	GCP_REUSE_LATER,  /* not before gcp_heap_release_capture_frees: the order is not
-			     known */
+	GCP_REUSE_LATER,  /* when their free group is released, or with FENCED */
 	GCP_REUSE_NEVER,  /* nor what was freed before: the graph may have used it */
-	GCP_REUSE_FENCED, /* like the common heap: the epoch must be ready */
+	GCP_REUSE_FENCED, /* no capture is under way: like the common heap, the epoch
+			   * must be ready; what captures have freed is */
 };
-/* Leaving NOW for LATER, blocks freed so far wait for gcp_heap_release_capture_frees
- * too: a fork may start before their free. */
-void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse);
+enum { GCP_GROUP_FIRST = 2 }; /* the lowest number of a free group */
 
-/* A capture that used the heap ended: its frees may be allocated again by
- * later captures into this heap. */
-void gcp_heap_release_capture_frees(struct gcp_heap *heap);
+/* From now on frees in captures get the free group `group`: higher than before at each
+ * change to FENCED. Leaving NOW for LATER, blocks that captures under way have freed
+ * wait too, and so do those of released groups: a fork may start before their free. */
+void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group);
 
-/* The same in parts: blocks that wait for release, and have no mark yet, get the
- * mark `group` (> 0, growing); false: there are none. */
-bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group);
-/* Those with a mark up to `group` may be allocated again at once. */
-void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group);
+/* Frees get the group `next`, higher than before, from now on. False: no block waits
+ * in the group that this closes. */
+bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next);
+/* Blocks of closed groups up to `group` may be allocated again at once. */
+void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group);
 
 /* Whether, since the last call, blocks were given out that had been freed without
  * a fence: work that the program submitted itself may still run on them. */

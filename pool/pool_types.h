@@ -76,13 +76,11 @@ struct gcp_descriptor_pool {
 	char *chunk, *end; /* uncut rest of the newest chunk */
 };
 
-/* Whether a free block of a private heap was freed without a fence, so that work
- * which the program submitted itself may still run on it. Merged blocks: the
- * higher one. */
-enum gcp_recycled {
-	GCP_RECYCLED_NOT,
-	GCP_RECYCLED_BEFORE, /* by an earlier capture */
-	GCP_RECYCLED_NOW,    /* by a capture that is under way */
+/* The free group of a free block in a private heap. Merged blocks: the higher one. */
+enum {
+	GCP_GROUP_FRESH = 0, /* not allocated since it came to the heap */
+	GCP_GROUP_PAST = 1, /* freed outside captures: a graph may have used it since */
+	/* GCP_GROUP_FIRST and higher: freed in a capture, when heap->group was that */
 };
 
 /* Whose hands a block is in. Changed by gcp_block_* in heap.c, and between
@@ -112,12 +110,14 @@ enum gcp_block_state {
 struct gcp_block {
 	/* What an allocation that hits and a free touch: one cache line. */
 	gcp_addr addr;
-	uint64_t size;      /* bytes occupied */
-	uint64_t requested; /* bytes asked for; by the allocating thread */
-	uint64_t epoch;     /* of its latest free, or a GCP_EPOCH_ */
+	uint64_t size; /* bytes occupied */
+	union {
+		uint64_t requested; /* bytes asked for; by the allocating thread */
+		uint64_t group;     /* of a free block in a private heap */
+	};
+	uint64_t epoch; /* of its latest free, or a GCP_EPOCH_ */
 	struct gcp_segment *segment;
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
-	uint8_t recycled;      /* enum gcp_recycled; FREE, LISTED, PENDING blocks */
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
 	union {
@@ -196,14 +196,18 @@ struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
 	uint64_t id;   /* tells one life of a heap from another's */
-	bool recycled; /* a recycled block was given out; gcp_heap_was_recycled */
+	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
 	uint64_t last_free_epoch; /* private heaps: epoch open at the latest free */
-	enum gcp_reuse reuse;     /* private heaps only */
+	/* Private heaps only: how frees become allocations; the open group, which
+	 * frees in a capture get; that of the latest such free; and groups up to
+	 * group_past are of captures that are over. */
+	enum gcp_reuse reuse;
+	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
 	struct gcp_block_tree free[GCP_KINDS];
 	struct gcp_class_list *classes;  /* [class], up to slab_max */
 	struct gcp_block_list pending;   /* freed, epoch not ready; oldest first */
-	struct gcp_block_list deferred;  /* freed in a capture; wait for release */
+	struct gcp_block_list deferred;  /* freed in a capture; by group, growing */
 	struct gcp_block_list holes;     /* HOLE blocks, in no order */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
 	uint64_t pending_bytes;

@@ -4,8 +4,8 @@
  *
  * A private heap has segments of its own, so nothing that a graph addresses
  * can be given to anyone else before gcp_heap_release. capture/ decides when
- * its freed blocks may be allocated again (gcp_heap_set_reuse), when a capture
- * has ended (gcp_heap_release_capture_frees), and when nothing can run on it any more.
+ * its freed blocks may be allocated again (gcp_heap_set_reuse,
+ * gcp_heap_release_groups), and when nothing can run on it any more.
  */
 #include "pool_types.h"
 
@@ -26,6 +26,8 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	}
 	gcp_heap_init(heap, pool, classes, true);
 	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
+	heap->group = GCP_GROUP_FIRST;
+	heap->group_past = GCP_GROUP_PAST;
 	gcp_mutex_lock(&pool->lock);
 	TAILQ_INSERT_TAIL(&pool->private_heaps, heap, link);
 	gcp_mutex_unlock(&pool->lock);
@@ -33,17 +35,25 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	return 0;
 }
 
-/* Waits in `deferred` until a capture ends, or until its mark is released;
- * `requested`, of no use in a freed block, holds the mark. */
-static void defer(struct gcp_heap *heap, struct gcp_block *block)
+/* --- free groups
+ * ---------------------------------------------------------------------------
+ * A block that a capture frees gets the number of the heap's open group. Where the
+ * order of the capture is one line it is ready at once, in a tree; else it waits in
+ * `deferred`, which stands in the order of the groups, until its group or all groups
+ * are released. The number stays with the block and tells, when the block is given
+ * out, that it was freed before; and whether a capture under way has freed it. */
+
+/* Waits in `deferred` for the release of the open group. */
+static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 {
-	block->requested = 0;
+	block->group = heap->group;
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
 }
 
-/* Free blocks wait, too: those that captures under way have freed, or all. */
-static void defer_free(struct gcp_heap *heap, bool all)
+/* The order that made blocks ready holds no more: those that captures under way have
+ * freed wait again; all: every free block, also what was free before. */
+static void free_blocks_defer(struct gcp_heap *heap, bool all)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
@@ -51,42 +61,84 @@ static void defer_free(struct gcp_heap *heap, bool all)
 	gcp_heap_collect(heap, &list);
 	while ((block = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, block, link);
-		if (all || block->recycled == GCP_RECYCLED_NOW)
-			defer(heap, block);
+		if (all || block->group > heap->group_past)
+			block_defer(heap, block);
 		else
 			gcp_heap_put(heap, block);
 	}
 }
 
-/* A capture begins. What it does with blocks freed before runs behind the barrier at
- * its end (gcp_heap_was_recycled): so the epoch need not be ready, if the order of the
- * capture is one line; and if it is, a graph of the pool may have been launched since.
- */
-static void past_begins(struct gcp_heap *heap, bool ready)
+/* Blocks of groups up to `group` are ready: their place in the order of captures is
+ * proof enough. */
+static void groups_release(struct gcp_heap *heap, uint64_t group)
+{
+	struct gcp_block *block;
+
+	while ((block = TAILQ_FIRST(&heap->deferred)) && block->group <= group) {
+		TAILQ_REMOVE(&heap->deferred, block, link);
+		block->epoch = GCP_EPOCH_NOW;
+		gcp_heap_put(heap, block);
+	}
+}
+
+/* A capture whose order is one line begins. What it does with blocks freed before
+ * runs behind the barrier at its end (gcp_heap_was_recycled): so their epoch need not
+ * be ready. In a class list those that wait stand behind those that are ready. */
+static void past_release(struct gcp_heap *heap)
 {
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
-	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link) {
-		if (ready && !gcp_epoch_ready(heap->pool, block->epoch))
-			block->epoch = GCP_EPOCH_NOW;
-		block->recycled = GCP_RECYCLED_BEFORE;
-	}
+	TAILQ_CONCAT(&list, &heap->pending, link);
+	heap->pending_bytes = 0;
+	TAILQ_FOREACH (block, &list, link)
+		block->epoch = GCP_EPOCH_NOW;
 	gcp_heap_put_list(heap, &list);
+	for (uint32_t i = 0; i < heap->pool->pools->classes.slab_count; i++) {
+		TAILQ_FOREACH_REVERSE(block, &heap->classes[i].list, gcp_block_list,
+				      link)
+		{
+			if (gcp_epoch_ready(heap->pool, block->epoch))
+				break;
+			block->epoch = GCP_EPOCH_NOW;
+		}
+	}
 }
 
-void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse)
+void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
 {
 	gcp_mutex_lock(&heap->pool->lock);
-	/* Also those that a proof released, where the order is lost afterwards. */
-	if (heap->reuse != GCP_REUSE_FENCED && reuse == GCP_REUSE_LATER)
-		defer_free(heap, false);
-	if (heap->reuse == GCP_REUSE_FENCED && reuse != GCP_REUSE_FENCED)
-		past_begins(heap, reuse == GCP_REUSE_NOW);
-	if (reuse == GCP_REUSE_NEVER)
-		defer_free(heap, true);
+	if (reuse == GCP_REUSE_FENCED) {
+		groups_release(heap, UINT64_MAX);
+		heap->group_past = group - 1;
+	} else if (reuse == GCP_REUSE_NEVER) {
+		free_blocks_defer(heap, true);
+	} else if (reuse == GCP_REUSE_LATER && heap->group_freed > heap->group_past) {
+		free_blocks_defer(heap, false);
+	} else if (reuse == GCP_REUSE_NOW && heap->reuse == GCP_REUSE_FENCED) {
+		past_release(heap);
+	}
 	heap->reuse = reuse;
+	heap->group = group;
+	gcp_mutex_unlock(&heap->pool->lock);
+}
+
+bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
+{
+	struct gcp_block *latest;
+
+	gcp_mutex_lock(&heap->pool->lock);
+	latest = TAILQ_LAST(&heap->deferred, gcp_block_list);
+	bool any = latest && latest->group == heap->group;
+	heap->group = next;
+	gcp_mutex_unlock(&heap->pool->lock);
+	return any;
+}
+
+void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	groups_release(heap, group);
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
@@ -107,75 +159,25 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	/* Now that the lock is held the heap is certain. */
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
-
 	uint64_t epoch = gcp_timeline_stamp(pool);
 
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	gcp_stats_merge(pool, &pool->delta);
 	block->epoch = reuse == GCP_REUSE_NOW ? GCP_EPOCH_NOW : epoch;
-	block->recycled = GCP_RECYCLED_NOT;
+	block->group = GCP_GROUP_PAST;
 	if (heap->private) {
-		if (reuse != GCP_REUSE_FENCED)
-			block->recycled = GCP_RECYCLED_NOW;
 		heap->last_free_epoch = epoch;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}
-	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
-	gcp_stats_merge(pool, &pool->delta);
+	if (reuse != GCP_REUSE_FENCED)
+		block->group = heap->group_freed = heap->group;
 	if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
-		defer(heap, block);
+		block_defer(heap, block);
 	else
 		gcp_heap_put(heap, block);
 	gcp_mutex_unlock(&pool->lock);
 	return 0;
-}
-
-void gcp_heap_release_capture_frees(struct gcp_heap *heap)
-{
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
-	struct gcp_block *block;
-
-	gcp_mutex_lock(&heap->pool->lock);
-	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link) {
-		if (block->recycled != GCP_RECYCLED_NOW)
-			continue;
-		block->recycled = GCP_RECYCLED_BEFORE;
-		block->epoch = GCP_EPOCH_NOW;
-	}
-	gcp_heap_put_list(heap, &list);
-	gcp_mutex_unlock(&heap->pool->lock);
-}
-
-bool gcp_heap_mark_deferred(struct gcp_heap *heap, uint64_t group)
-{
-	struct gcp_block *block;
-	bool any = false;
-
-	gcp_mutex_lock(&heap->pool->lock);
-	TAILQ_FOREACH (block, &heap->deferred, link) {
-		if (block->requested == 0) {
-			block->requested = group;
-			any = true;
-		}
-	}
-	gcp_mutex_unlock(&heap->pool->lock);
-	return any;
-}
-
-void gcp_heap_release_deferred(struct gcp_heap *heap, uint64_t group)
-{
-	struct gcp_block *block, *next;
-
-	gcp_mutex_lock(&heap->pool->lock);
-	for (block = TAILQ_FIRST(&heap->deferred); block; block = next) {
-		next = TAILQ_NEXT(block, link);
-		if (block->requested == 0 || block->requested > group)
-			continue;
-		TAILQ_REMOVE(&heap->deferred, block, link);
-		block->epoch = GCP_EPOCH_NOW;
-		gcp_heap_put(heap, block);
-	}
-	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 bool gcp_heap_was_recycled(struct gcp_heap *heap)
@@ -266,10 +268,8 @@ static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link) {
+	TAILQ_FOREACH (block, &list, link)
 		block->epoch = block->epoch > epoch ? block->epoch : epoch;
-		block->recycled = GCP_RECYCLED_NOT;
-	}
 	gcp_heap_put_list(common, &list);
 }
 

@@ -60,7 +60,7 @@ static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size
 		if (!block)
 			return;
 		block->slab = slab;
-		block->recycled = slab->run->recycled;
+		block->group = slab->run->group;
 		block->lower = lower;
 		block->size_class = (uint16_t)size_class;
 		if (gcp_map_set(pools->map, block->addr, block) != 0) {
@@ -86,8 +86,8 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 		upper = block->upper;
 		if (run->epoch < block->epoch)
 			run->epoch = block->epoch;
-		if (run->recycled < block->recycled)
-			run->recycled = block->recycled;
+		if (run->group < block->group)
+			run->group = block->group;
 		list_remove(heap, block);
 		gcp_map_clear(pools->map, block->addr, block);
 		atomic_store(&block->state, GCP_BLOCK_RELEASED);

@@ -29,13 +29,12 @@ static void count_taken(struct gcp_request *request, bool hit)
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->block;
 
-	block->requested = request->bytes;
 	if (heap->private) {
 		heap->used_blocks++;
 		heap->used_bytes += block->size;
-		heap->recycled |= block->recycled != GCP_RECYCLED_NOT;
-		block->recycled = GCP_RECYCLED_NOT;
+		heap->recycled |= block->group != GCP_GROUP_FRESH;
 	}
+	block->requested = request->bytes; /* where the group was */
 	gcp_stats_delta_count(&heap->pool->delta, 1, request->bytes, block->size);
 	if (hit)
 		heap->pool->stats.hits++;

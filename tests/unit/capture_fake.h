@@ -18,7 +18,7 @@
 /* --- a driver with streams and graphs ------------------------------------------------
  */
 
-enum { STREAMS = 8, OBJECTS = 64 };
+enum { STREAMS = 8, OBJECTS = 64, NODES = 8192, PER_THREAD = STREAMS - 1 };
 
 struct object {
 	struct gcp_attachment *attachment;
@@ -33,7 +33,7 @@ struct node {
 static struct {
 	struct gcp_capture_state streams[STREAMS];
 	struct node *ends[STREAMS][4]; /* what a stream's next work depends on */
-	struct node nodes[64];
+	struct node nodes[NODES];
 	int node_count;
 	struct object objects[OBJECTS];
 	int object_count;
@@ -42,21 +42,31 @@ static struct {
 	int attach_result, state_result;
 	unsigned destroyed; /* streams by bit */
 	int asked_too_late; /* about one of these */
+	int contexts_ending, contexts_held;
+	pthread_t owner; /* of the per-thread stream, if there is one */
+	bool has_owner;
+	int asked_elsewhere;     /* about that, by another thread */
+	void (*once_read)(void); /* another thread, when stream 0 was */
 } cuda;
 
 static struct gcp_pools *pools;
 static struct gcp_pool *pool;
 static struct gcp_tracker *tracker;
 
+#define CU_PER_THREAD ((void *)2)
+
 static __attribute__((unused)) void *stream_handle(int i)
 {
-	return (void *)(uintptr_t)(0x100 + i);
+	return i == PER_THREAD && cuda.has_owner ? CU_PER_THREAD
+						 : (void *)(uintptr_t)(0x100 + i);
 }
 
 static int stream_number(void *stream)
 {
-	int i = (int)((uintptr_t)stream - 0x100);
+	int i = stream == CU_PER_THREAD ? PER_THREAD : (int)((uintptr_t)stream - 0x100);
 
+	cuda.asked_elsewhere += i == PER_THREAD && cuda.has_owner &&
+				!pthread_equal(pthread_self(), cuda.owner);
 	cuda.asked_too_late += (cuda.destroyed & 1u << i) != 0;
 	return i;
 }
@@ -87,8 +97,16 @@ static __attribute__((unused)) int nodes_copy(struct node **from, void **ret_nod
 static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 					       void **ret_nodes, size_t *count)
 {
+	int i = stream_number(stream);
+	int result = nodes_copy(cuda.ends[i], ret_nodes, count);
+	void (*other)(void) = i == 0 ? cuda.once_read : NULL;
+
 	(void)ctx;
-	return nodes_copy(cuda.ends[stream_number(stream)], ret_nodes, count);
+	if (other) {
+		cuda.once_read = NULL;
+		other();
+	}
+	return result;
 }
 
 static __attribute__((unused)) int node_dependencies(void *node, void **ret_nodes,
@@ -105,6 +123,25 @@ static __attribute__((unused)) void kernel(int i)
 	memcpy(node->dependencies, cuda.ends[i], sizeof(node->dependencies));
 	memset(cuda.ends[i], 0, sizeof(cuda.ends[i]));
 	cuda.ends[i][0] = node;
+}
+
+static __attribute__((unused)) bool contexts_hold(void)
+{
+	cuda.contexts_held += cuda.contexts_ending == 0;
+	return cuda.contexts_ending == 0;
+}
+
+static __attribute__((unused)) void contexts_release(void)
+{
+	cuda.contexts_held--;
+}
+
+/* As the hooks do. */
+static __attribute__((unused)) void context_ended(void *ctx, bool gone)
+{
+	if (gone)
+		gcp_tracker_context_gone(tracker, ctx);
+	cuda.contexts_ending--;
 }
 
 static __attribute__((unused)) int thread_mode(void)
@@ -198,6 +235,8 @@ static __attribute__((unused)) int setup(void **state)
 	    .capture_state = state_of,
 	    .stream_ends = stream_ends,
 	    .node_dependencies = node_dependencies,
+	    .contexts_hold = contexts_hold,
+	    .contexts_release = contexts_release,
 	    .thread_mode = thread_mode,
 	    .graph_attach = attach,
 	};
@@ -221,6 +260,8 @@ static __attribute__((unused)) int teardown(void **state)
 	assert_false(gcp_tracker_has_pending_events(tracker));
 	assert_int_equal(fake.violations, 0);
 	assert_int_equal(cuda.asked_too_late, 0);
+	assert_int_equal(cuda.contexts_held, 0);
+	assert_int_equal(cuda.asked_elsewhere, 0);
 	gcp_tracker_destroy(tracker);
 	fake_finish(pools);
 	return 0;

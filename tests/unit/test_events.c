@@ -32,9 +32,9 @@ static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **stat
 	event_record(0, event);
 	look();
 	assert_true(is_given_again(addr, 3 * MIB));
-	must_free(pools, addr);
 	first = gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
-	kernel(0); /* uses it too, for all we know */
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
 	second =
 	    gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
 	gcp_tracker_event_recorded(tracker, event, second, true);
@@ -42,6 +42,27 @@ static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **stat
 	look();
 	assert_false(is_given_again(addr, 3 * MIB));
 	event_gone(event);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void an_event_recorded_anew_has_left_its_old_place(void **state)
+{
+	void *graph = begin(0), *event = (void *)0x7777;
+	gcp_addr addr = capture_alloc(3 * MIB);
+	uint64_t record;
+
+	(void)state;
+	kernel(0);
+	event_record(0, event);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	record =
+	    gcp_tracker_event_recording(tracker, FAKE_CTX, stream_handle(0), event);
+	assert_false(is_given_again(addr, 3 * MIB));
+	gcp_tracker_event_recorded(tracker, event, record, true);
+	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
 }
@@ -89,12 +110,143 @@ static void what_captures_shared_waits_for_the_last_of_them(void **state)
 	graph_destroy(second);
 }
 
+/* However many nodes lie between a free and the moment that every end follows. */
+static void a_proof_reaches_over_thousands_of_nodes(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB), other;
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	other = capture_alloc(3 * MIB);
+	assert_int_not_equal(other, addr);
+	for (int i = 0; i < 6000; i++)
+		kernel(i % 2);
+	wait_for(0, 1);
+	assert_false(is_given_again(addr, 3 * MIB));
+	wait_for(1, 0);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* However many events stand for places in the capture. */
+static void a_proof_needs_every_one_of_many_events(void **state)
+{
+	enum { EVENTS = 300 };
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	for (int i = 0; i < EVENTS; i++)
+		event_record(0, (void *)(uintptr_t)(0x8000 + i));
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	for (int i = 0; i < EVENTS; i++) {
+		assert_int_not_equal(capture_alloc(3 * MIB), addr);
+		event_gone((void *)(uintptr_t)(0x8000 + i));
+	}
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void *destroy_event(void *event)
+{
+	event_gone(event);
+	return NULL;
+}
+
+/* The capture's own stream is one that the other thread cannot ask about. */
+static void an_event_may_go_in_another_thread(void **state)
+{
+	void *event = (void *)0x7777, *graph;
+	gcp_addr addr;
+	pthread_t other;
+
+	(void)state;
+	cuda.owner = pthread_self();
+	cuda.has_owner = true;
+	graph = begin(PER_THREAD);
+	addr = capture_alloc(3 * MIB);
+	kernel(PER_THREAD);
+	event_record(PER_THREAD, event);
+	kernel(PER_THREAD); /* uses the block */
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	pthread_create(&other, NULL, destroy_event, event);
+	pthread_join(other, NULL);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(PER_THREAD);
+	graph_destroy(graph);
+}
+
+/* No stream is asked then; but only for as long. */
+static void a_proof_waits_while_a_context_may_be_ending(void **state)
+{
+	void *graph = begin(0), *event = (void *)0x7777;
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	event_record(0, event);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	cuda.contexts_ending++;
+	event_gone(event);
+	assert_false(is_given_again(addr, 3 * MIB));
+	context_ended((void *)0x999, false);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static gcp_addr freed_beside;
+
+static void free_beside(void)
+{
+	kernel(0); /* uses the block */
+	must_free(pools, freed_beside);
+}
+
+/* Another thread captures and frees while the ends are read. */
+static void what_is_freed_beside_a_look_waits_for_the_next(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	freed_beside = capture_alloc(3 * MIB);
+	kernel(0);
+	wait_for(1, 0);
+	must_free(pools, addr);
+	cuda.once_read = free_beside;
+	assert_false(is_given_again(freed_beside, 3 * MIB)); /* side lags */
+	assert_null(cuda.once_read);
+	wait_for(1, 0);
+	assert_true(is_given_again(freed_beside, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(an_event_stands_for_its_old_place_until_it_has_a_new_one),
+	    TEST(an_event_recorded_anew_has_left_its_old_place),
 	    TEST(the_late_report_of_an_event_leaves_a_new_one_alone),
 	    TEST(what_captures_shared_waits_for_the_last_of_them),
+	    TEST(a_proof_reaches_over_thousands_of_nodes),
+	    TEST(a_proof_needs_every_one_of_many_events),
+	    TEST(an_event_may_go_in_another_thread),
+	    TEST(a_proof_waits_while_a_context_may_be_ending),
+	    TEST(what_is_freed_beside_a_look_waits_for_the_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

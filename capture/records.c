@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * records.c - the records of the tracker and of captures: made, read and freed. What
+ * the other files of capture/ do with them is theirs.
+ */
+#include "capture_types.h"
+
+int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
+		       struct gcp_tracker **ret_tracker)
+{
+	int saved = errno;
+	struct gcp_tracker *tracker = calloc(1, sizeof(*tracker));
+
+	errno = saved;
+	if (!tracker)
+		return -ENOMEM;
+	tracker->pools = pools;
+	tracker->driver = *driver;
+	pthread_mutex_init(&tracker->lock, NULL);
+	TAILQ_INIT(&tracker->captures);
+	TAILQ_INIT(&tracker->graph_pools);
+	*ret_tracker = tracker;
+	return 0;
+}
+
+bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->pending_events, memory_order_relaxed) > 0;
+}
+
+const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker)
+{
+	return &tracker->pending_events;
+}
+
+bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
+}
+
+uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
+}
+
+bool gcp_streams_hold(struct gcp_tracker *tracker)
+{
+	return !tracker->driver.contexts_hold || tracker->driver.contexts_hold();
+}
+
+void gcp_streams_release(struct gcp_tracker *tracker)
+{
+	if (tracker->driver.contexts_release)
+		tracker->driver.contexts_release();
+}
+
+uint64_t gcp_thread_number(void)
+{
+	static _Atomic uint64_t last;
+	static __thread uint64_t number __attribute__((tls_model("initial-exec")));
+
+	if (number == 0)
+		number = atomic_fetch_add(&last, 1) + 1;
+	return number;
+}
+
+/* --- captures -------------------------------------------------------------- */
+
+struct gcp_capture *gcp_capture_create(void)
+{
+	int saved = errno;
+	struct gcp_capture *capture = calloc(1, sizeof(*capture));
+
+	if (capture) {
+		STAILQ_INIT(&capture->free_groups);
+		capture->spare_pool_ref = malloc(sizeof(*capture->spare_pool_ref));
+		capture->spare_release = malloc(sizeof(*capture->spare_release));
+	}
+	if (capture && (!capture->spare_pool_ref || !capture->spare_release)) {
+		gcp_capture_destroy(capture);
+		capture = NULL;
+	}
+	errno = saved;
+	return capture;
+}
+
+void gcp_capture_destroy(struct gcp_capture *capture)
+{
+	struct gcp_free_group *free_group;
+	struct gcp_open_end *end;
+
+	if (!capture)
+		return;
+	while ((end = SLIST_FIRST(&capture->ends))) {
+		SLIST_REMOVE_HEAD(&capture->ends, link);
+		free(end);
+	}
+	while ((free_group = STAILQ_FIRST(&capture->free_groups))) {
+		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
+		free(free_group);
+	}
+	free(capture->reach.places);
+	free(capture->frontier.items);
+	free(capture->unseen.items);
+	free(capture->spare_pool_ref);
+	free(capture->spare_release);
+	free(capture);
+}
+
+/* Whether it is the one that CUDA calls `id`. In doubt it is: memory that too many
+ * hold stays longer, and that is all. */
+bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
+{
+	return capture->id == id || capture->id == 0 || id == 0;
+}
