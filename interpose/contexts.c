@@ -18,6 +18,7 @@
 
 #include "contexts.h"
 #include "cuda_backend.h"
+#include "handles.h"
 #include "ipc.h"
 #include "process.h"
 #include "report.h"
@@ -100,8 +101,7 @@ static int contexts_wait(void *ctx, void *fence)
 	return result;
 }
 
-/* Puts `ctx`, already on the list, behind the barriers set before it was.
- * Without the lock: pool/ takes its own. */
+/* Puts `ctx`, on the list by now, behind older barriers. Without the lock. */
 static void contexts_join(CUcontext ctx)
 {
 	if (gcp_process_pooling() && gcp_real.cuCtxWaitEvent)
@@ -642,9 +642,23 @@ static void call_stats_gone(CUcontext ctx)
 		gcp_call_stats_context_gone(ctx);
 }
 
+static void handles_gone(CUcontext ctx)
+{
+	gcp_handles_context_ended(ctx, true);
+}
+
+static void handles_stay(CUcontext ctx)
+{
+	gcp_handles_context_ended(ctx, false);
+}
+
 /* Captures end before the memory that they hold goes. */
 static const struct observer observers[] = {
-    {NULL, gcp_fence_all_context_gone, NULL}, {NULL, tracker_gone, NULL},
-    {pool_ending, pool_gone, pool_stays},     {NULL, call_stats_gone, NULL},
-    {NULL, gcp_ipc_context_gone, NULL},       {NULL, NULL, NULL},
+    {NULL, gcp_fence_all_context_gone, NULL},
+    {gcp_handles_context_ending, handles_gone, handles_stay},
+    {NULL, tracker_gone, NULL},
+    {pool_ending, pool_gone, pool_stays},
+    {NULL, call_stats_gone, NULL},
+    {NULL, gcp_ipc_context_gone, NULL},
+    {NULL, NULL, NULL},
 };

@@ -16,6 +16,7 @@
  *   RTLD_NEXT      the caller is a wrapper that wants what it wraps: the hook,
  *                  so that its path and ours agree on the owner of memory.
  *                  (A second wrapper in between is passed over.)
+ *   handles        of cuBLAS, cuDNN, ...: only if GCPOOL_HANDLES wants them.
  *   libcuda absent, or libcuda itself asks: not ours to answer; the stub jumps.
  */
 #include <dlfcn.h>
@@ -24,6 +25,7 @@
 
 #include "dlsym.h"
 #include "elfwalk.h"
+#include "handles_library.h"
 #include "resolve.h"
 #include "unknown_capture.h"
 
@@ -73,6 +75,21 @@ static int dlsym_unknown(void *handle, const char *name, void **ret_answer)
 	return 1;
 }
 
+/* Handles of cuBLAS, cuDNN, ...: only what the real dlsym gives the caller is
+ * exchanged; all else, a miss and RTLD_NEXT too, it answers itself. */
+static int dlsym_answer_handles(void *handle, const char *name, const void *caller,
+				void **ret_answer)
+{
+	int saved = errno;
+	void *hook = NULL;
+
+	if (handle != RTLD_NEXT && gcp_handles_mode() != GCP_HANDLES_OFF)
+		hook = gcp_handles_hook(name, dlsym_ask(handle, name), caller);
+	*ret_answer = hook;
+	errno = saved;
+	return hook != NULL;
+}
+
 int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		     void **ret_answer)
 {
@@ -87,6 +104,8 @@ int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		errno = saved;
 		return 1;
 	}
+	if (gcp_handles_named(name))
+		return dlsym_answer_handles(handle, name, caller, ret_answer);
 	/* libcuda may ask from its constructor: it cannot be called then. */
 	if (!gcp_resolve_hooked(name) || gcp_resolve_in_driver(caller) ||
 	    !gcp_resolve() || !gcp_resolve_real(name)) {

@@ -125,6 +125,42 @@ GCP_EARLY void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name)
 	return elf->gnu_hash ? elf_lookup_gnu(elf, name) : elf_lookup_sysv(elf, name);
 }
 
+/* All that can be found: the chains of every bucket. */
+static uint32_t elf_symbols_end(const struct gcp_elf *elf, uint32_t *ret_first)
+{
+	const uint32_t *table = elf->gnu_hash, *buckets, *chain;
+	uint32_t last = 0;
+
+	*ret_first = 1;
+	if (!table)
+		return elf->sysv_hash[1];
+	*ret_first = table[1];
+	buckets = (const uint32_t *)((const ElfW(Addr) *)(table + 4) + table[2]);
+	chain = buckets + table[0];
+	for (uint32_t i = 0; i < table[0]; i++)
+		last = buckets[i] > last ? buckets[i] : last;
+	if (last < table[1])
+		return table[1];
+	while (!(chain[last - table[1]] & 1))
+		last++;
+	return last + 1;
+}
+
+void gcp_elf_each_function(const struct gcp_elf *elf,
+			   bool (*scope)(void *arg, const char *name), void *arg)
+{
+	uint32_t index, end = elf_symbols_end(elf, &index);
+
+	for (; index < end; index++) {
+		const ElfW(Sym) *symbol = &elf->symbols[index];
+
+		if (symbol->st_shndx != SHN_UNDEF &&
+		    (symbol->st_info & 0xf) == STT_FUNC &&
+		    scope(arg, elf->strings + symbol->st_name))
+			return;
+	}
+}
+
 bool gcp_elf_contains(const struct gcp_elf *elf, const void *address)
 {
 	ElfW(Addr) at = (ElfW(Addr))address;

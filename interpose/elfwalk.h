@@ -43,6 +43,11 @@ bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf);
 /* The function `name` that this library defines and exports, or NULL. */
 void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name);
 
+/* Calls scope(arg, name) for each function that this library defines and exports,
+ * until one call returns true. */
+void gcp_elf_each_function(const struct gcp_elf *elf,
+			   bool (*scope)(void *arg, const char *name), void *arg);
+
 /* Whether `address` lies in this library. */
 bool gcp_elf_contains(const struct gcp_elf *elf, const void *address);
 

@@ -9,6 +9,7 @@
 #ifndef GCP_INTERPOSE_HOOKS_H
 #define GCP_INTERPOSE_HOOKS_H
 
+#include "handles_table.h"
 #include "symbols.h"
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -22,6 +23,12 @@ GCP_DRIVER_HOOKS(GCP_X)
 #define GCP_V(tag, version) GCP_RUNTIME_HOOKS(GCP_X, tag, version)
 GCP_RUNTIMES(GCP_V)
 #undef GCP_V
+#undef GCP_X
+
+#define GCP_X(tag, soname, kind, create, destroy)                                      \
+	int gcp_entry_##tag##_create(void **ret_handle);                               \
+	int gcp_entry_##tag##_destroy(void *handle);
+GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 
 #endif

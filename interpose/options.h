@@ -36,6 +36,7 @@ struct gcp_options {
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
 	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool host_thread;              /* poller.c */
+	uint8_t handles;               /* enum gcp_handles_mode */
 	bool strict;
 	bool help;
 };

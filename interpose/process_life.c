@@ -12,6 +12,7 @@
 #include "contexts.h"
 #include "cuda_backend.h"
 #include "elfwalk.h"
+#include "handles.h"
 #include "process_life.h"
 #include "log.h"
 #include "report.h"
@@ -90,6 +91,7 @@ static enum gcp_run_mode start_pooling(void)
 	}
 	gcp_process.pending_events = gcp_tracker_pending_events(gcp_process.tracker);
 	exit_key_create();
+	gcp_handles_say();
 	return GCP_RUN_POOL;
 }
 
@@ -174,6 +176,7 @@ static void fork_child(void)
 {
 	gcp_contexts_after_fork();
 	gcp_unknown_capture_after_fork();
+	gcp_handles_after_fork();
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();

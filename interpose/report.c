@@ -7,6 +7,8 @@
  */
 #include <string.h>
 
+#include "gcpool.h"
+#include "handles_report.h"
 #include "report.h"
 #include "call_stats.h"
 
@@ -197,6 +199,7 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 			device_text(report, device, &stats, text);
 	if (host_stats(report, &host))
 		gcp_report_host_text(&host, text);
+	gcp_handles_text(text);
 	call_stats_text(report, text);
 }
 
@@ -349,6 +352,7 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 		gcp_text_add(text, ", \"host\": ");
 		gcp_report_host_json(&host, text);
 	}
+	gcp_handles_json(text);
 	gcp_text_add(text, ", \"devices\": [");
 	for (int device = 0; device <= device_max(report); device++) {
 		if (device_stats(report, device, &stats) != 0)

@@ -5,6 +5,7 @@
  * own context and capture mode, and their results go back untouched.
  */
 #include "contexts.h"
+#include "handles.h"
 #include "hooks.h"
 #include "process_life.h"
 #include "streams.h"
@@ -31,6 +32,7 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
 	begin.refused =
 	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
+	gcp_handles_capture_begins();
 	return begin;
 }
 

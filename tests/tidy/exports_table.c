@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "../../interpose/handles_table.h"
 #include "../../interpose/symbols.h"
 
 int main(void)
@@ -16,6 +17,11 @@ int main(void)
 #define GCP_V(tag, version)            GCP_RUNTIME_HOOKS(GCP_X, tag, version)
 	GCP_RUNTIMES(GCP_V)
 #undef GCP_V
+#undef GCP_X
+#define GCP_X(tag, soname, kind, create, destroy)                                      \
+	puts(#create "@" soname);                                                      \
+	puts(#destroy "@" soname);
+	GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 	return 0;
 }

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handles.c - what creating and destroying handles of the real libraries costs, and
+ * whether they come back as new. Built and run by handles.py:
+ *
+ *   handles pairs|busy|floor|roundtrip|workspace|threads|stress|meanwhile
+ * KIND=LIBRARY...
+ *
+ * loads each library from its file and prints lines of words and numbers. Exit code 1:
+ * something was wrong, and is said in a line that begins with WRONG.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "handles.h"
+
+struct driver cu;
+
+typedef int sgemm_fn(void *, int, int, int, int, int, const float *, const float *, int,
+		     const float *, int, const float *, float *, int);
+
+enum { BIG = 8192 };
+
+struct library libraries[LIBRARIES_MAX];
+int library_count;
+CUcontext primary;
+static sgemm_fn *sgemm;
+static atomic_int wrong;
+
+void complain(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	printf("WRONG: ");
+	vprintf(format, list);
+	printf("\n");
+	va_end(list);
+	wrong = 1;
+}
+
+double now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* --- libraries ------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *create, *destroy;
+} functions[] = {
+    {"cublas", "cublasCreate_v2", "cublasDestroy_v2"},
+    {"cublasLt", "cublasLtCreate", "cublasLtDestroy"},
+    {"cudnn", "cudnnCreate", "cudnnDestroy"},
+    {"cusolverDn", "cusolverDnCreate", "cusolverDnDestroy"},
+    {"cusolverSp", "cusolverSpCreate", "cusolverSpDestroy"},
+    {"cusparse", "cusparseCreate", "cusparseDestroy"},
+};
+
+static void *must_find(void *library, const char *name)
+{
+	void *found = dlsym(library, name);
+
+	if (!found) {
+		complain("no %s", name);
+		exit(1);
+	}
+	return found;
+}
+
+static void library_open(const char *name, const char *path)
+{
+	struct library *library = &libraries[library_count++];
+	const char *setter;
+
+	library->loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library->loaded) {
+		complain("%s", dlerror());
+		exit(1);
+	}
+	for (int i = 0; i < GCP_HANDLE_KINDS; i++) {
+		if (strcmp(gcp_handle_kinds[i].name, name) != 0)
+			continue;
+		library->kind = &gcp_handle_kinds[i];
+		*(void **)&library->create =
+		    must_find(library->loaded, functions[i].create);
+		*(void **)&library->destroy =
+		    must_find(library->loaded, functions[i].destroy);
+		setter = library->kind->settings[0].setter;
+		if (setter)
+			*(void **)&library->set_stream =
+			    must_find(library->loaded, setter);
+		if (i == GCP_HANDLE_CUBLAS)
+			*(void **)&sgemm = must_find(library->loaded, "cublasSgemm_v2");
+	}
+}
+
+static void driver_open(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+
+	if (!driver) {
+		complain("%s", dlerror());
+		exit(1);
+	}
+#define FIND(name, parameters) *(void **)&cu.name = must_find(driver, #name);
+	DRIVER(FIND)
+	MUST(cu.cuInit(0));
+	MUST(cu.cuDevicePrimaryCtxRetain(&primary, 0));
+	MUST(cu.cuCtxSetCurrent(primary));
+}
+
+void *create(const struct library *library)
+{
+	void *handle = NULL;
+
+	MUST(library->create(&handle));
+	return handle;
+}
+
+CUstream stream_new(void)
+{
+	CUstream stream = NULL;
+
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+	qsort(values, (size_t)count, sizeof(*values), compare);
+	return values[count / 2];
+}
+
+/* --- work ------------------------------------------------------------------------ */
+
+static CUdeviceptr big[3];
+static void *big_handle;
+static CUstream big_stream;
+
+static void big_prepare(void)
+{
+	big_stream = stream_new();
+	for (int i = 0; i < 3; i++) {
+		MUST(cu.cuMemAlloc_v2(&big[i], (size_t)BIG * BIG * 4));
+		MUST(cu.cuMemsetD32_v2(big[i], 0, (size_t)BIG * BIG));
+	}
+	big_handle = create(&libraries[0]);
+	MUST(libraries[0].set_stream(big_handle, big_stream));
+}
+
+void multiply(void *handle, int m, int n, int k, CUdeviceptr a, CUdeviceptr b,
+	      CUdeviceptr c)
+{
+	static const float one = 1, zero = 0;
+
+	MUST(sgemm(handle, 0, 0, m, n, k, &one, (const float *)a, m, (const float *)b,
+		   k, &zero, (float *)c, m));
+}
+
+/* Some 400 ms of matrix products, counted out at the first call. */
+static void big_submit(void)
+{
+	static int count;
+
+	if (count == 0) {
+		double start;
+
+		multiply(big_handle, BIG, BIG, BIG, big[0], big[1], big[2]);
+		MUST(cu.cuCtxSynchronize());
+		start = now_us();
+		for (int i = 0; i < 4; i++)
+			multiply(big_handle, BIG, BIG, BIG, big[0], big[1], big[2]);
+		MUST(cu.cuCtxSynchronize());
+		count = (int)(400e3 / ((now_us() - start) / 4)) + 1;
+	}
+	for (int i = 0; i < count; i++)
+		multiply(big_handle, BIG, BIG, BIG, big[0], big[1], big[2]);
+}
+
+/* --- what it costs --------------------------------------------------------------- */
+
+static void run_pairs(void)
+{
+	enum { PAIRS = 401 };
+	double creates[PAIRS], destroys[PAIRS], pairs[PAIRS];
+
+	for (int l = 0; l < library_count; l++) {
+		const struct library *library = &libraries[l];
+		double begun = now_us();
+
+		library->destroy(create(library));
+		begun = now_us() - begun;
+		for (int i = 0; i < PAIRS; i++) {
+			double start = now_us(), middle;
+			void *handle = create(library);
+
+			middle = now_us();
+			MUST(library->destroy(handle));
+			creates[i] = middle - start;
+			destroys[i] = now_us() - middle;
+			pairs[i] = creates[i] + destroys[i];
+		}
+		printf("pair %s: %.2f us, create %.2f, destroy %.2f, first %.0f\n",
+		       library->kind->name, median(pairs, PAIRS),
+		       median(creates, PAIRS), median(destroys, PAIRS), begun);
+	}
+}
+
+/* The median of some rounds: the first one finds cold what the others find warm. */
+static void busy_of(const struct library *library)
+{
+	enum { ROUNDS = 3 };
+	double destroys[ROUNDS], creates[ROUNDS];
+	bool pending = true;
+	void *handle = create(library);
+
+	for (int i = 0; i < ROUNDS; i++) {
+		double start;
+
+		MUST(cu.cuCtxSynchronize());
+		big_submit();
+		start = now_us();
+		MUST(library->destroy(handle));
+		destroys[i] = now_us() - start;
+		if (cu.cuStreamQuery(big_stream) != CUDA_ERROR_NOT_READY)
+			pending = false;
+		start = now_us();
+		handle = create(library);
+		creates[i] = now_us() - start;
+	}
+	printf("busy %s: destroys %.2f %.2f %.2f us\n", library->kind->name,
+	       destroys[0], destroys[1], destroys[2]);
+	printf("busy %s: destroy %.2f us, create %.2f, %s\n", library->kind->name,
+	       median(destroys, ROUNDS), median(creates, ROUNDS),
+	       pending ? "pending" : "done");
+	MUST(library->destroy(handle));
+}
+
+/* What the driver's part of a pair costs: fence, question, and barrier. */
+static void run_floor(void)
+{
+	enum { TURNS = 401 };
+	double records[TURNS], queries[TURNS], waits[TURNS];
+	int done = 0;
+	CUevent event;
+
+	MUST(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	for (int i = 0; i < TURNS; i++) {
+		double start = now_us(), recorded, asked;
+
+		MUST(cu.cuCtxRecordEvent(primary, event));
+		recorded = now_us();
+		done += cu.cuEventQuery(event) == CUDA_SUCCESS;
+		asked = now_us();
+		MUST(cu.cuCtxWaitEvent(primary, event));
+		records[i] = recorded - start;
+		queries[i] = asked - recorded;
+		waits[i] = now_us() - asked;
+	}
+	printf("floor: record %.2f, query %.2f, wait %.2f us, %d of %d done at once\n",
+	       median(records, TURNS), median(queries, TURNS), median(waits, TURNS),
+	       done, TURNS);
+}
+
+static void run_busy(void)
+{
+	big_prepare();
+	for (int l = 0; l < library_count; l++)
+		busy_of(&libraries[l]);
+}
+
+static atomic_int meanwhile_step;
+
+static void *meanwhile_destroy(void *handle)
+{
+	double start = now_us();
+
+	MUST(cu.cuCtxSetCurrent(primary));
+	meanwhile_step = 1;
+	MUST(libraries[0].destroy(handle));
+	printf("meanwhile: destroy %.0f us\n", now_us() - start);
+	meanwhile_step = 2;
+	return NULL;
+}
+
+/* Whether another thread can work while a destroy waits. */
+static void run_meanwhile(void)
+{
+	CUstream stream = stream_new();
+	void *handle;
+	pthread_t thread;
+	CUdeviceptr p;
+	double start;
+
+	big_prepare();
+	MUST(cu.cuMemAlloc_v2(&p, 4096));
+	handle = create(&libraries[0]);
+	big_submit();
+	pthread_create(&thread, NULL, meanwhile_destroy, handle);
+	while (meanwhile_step == 0)
+		;
+	usleep(50000);
+	start = now_us();
+	MUST(cu.cuMemsetD32Async(p, 1, 1024, stream));
+	MUST(cu.cuStreamSynchronize(stream));
+	printf("meanwhile: other work took %.0f us, the destroy was %s\n",
+	       now_us() - start, meanwhile_step == 2 ? "over" : "under way");
+	pthread_join(thread, NULL);
+	MUST(cu.cuCtxSynchronize());
+}
+
+/* --- as new ---------------------------------------------------------------------- */
+
+static int setting_call(const struct library *library, const char *name, void *handle,
+			uint64_t value)
+{
+	int (*call)(void *, uint64_t);
+
+	*(void **)&call = dlsym(library->loaded, name);
+	return call ? call(handle, value) : -1;
+}
+
+static bool setting_read(const struct library *library, int i, void *handle,
+			 uint64_t *ret_value)
+{
+	*ret_value = 0;
+	return setting_call(library, library->kind->settings[i].getter, handle,
+			    (uint64_t)(uintptr_t)ret_value) == 0;
+}
+
+/* Sets it to something that it is not; false: the library takes nothing else. */
+static bool setting_change(const struct library *library, int i, void *handle,
+			   uint64_t old)
+{
+	static const uint64_t tries[] = {1, 2, 0, 3, 4, 8, 16, 64};
+	static int on_host;
+	uint64_t now;
+
+	if (library->kind->settings[i].pointer)
+		setting_call(library, library->kind->settings[i].setter, handle,
+			     (uint64_t)(uintptr_t)(i == 0 ? (void *)stream_new()
+							  : (void *)&on_host));
+	for (size_t t = 0;
+	     !library->kind->settings[i].pointer && t < sizeof(tries) / sizeof(*tries);
+	     t++)
+		if (tries[t] != old &&
+		    setting_call(library, library->kind->settings[i].setter, handle,
+				 tries[t]) == 0 &&
+		    setting_read(library, i, handle, &now) && now == tries[t])
+			return true;
+	return setting_read(library, i, handle, &now) && now != old;
+}
+
+static void roundtrip(const struct library *library)
+{
+	uint64_t fresh[GCP_HANDLE_SETTINGS_MAX] = {0}, again;
+	bool has[GCP_HANDLE_SETTINGS_MAX] = {false};
+	void *handle = create(library), *before = handle;
+	int changed = 0, count = 0;
+
+	for (int i = 0;
+	     i < GCP_HANDLE_SETTINGS_MAX && library->kind->settings[i].setter; i++) {
+		has[i] = setting_read(library, i, handle, &fresh[i]);
+		count += has[i];
+		if (has[i] && setting_change(library, i, handle, fresh[i]))
+			changed++;
+		else
+			printf("roundtrip %s: %s %s\n", library->kind->name,
+			       library->kind->settings[i].setter,
+			       has[i] ? "takes nothing else" : "is not there");
+	}
+	MUST(library->destroy(handle));
+	handle = create(library);
+	for (int i = 0; i < GCP_HANDLE_SETTINGS_MAX; i++)
+		if (has[i] &&
+		    (!setting_read(library, i, handle, &again) || again != fresh[i]))
+			complain("%s gives %llx, not %llx",
+				 library->kind->settings[i].getter,
+				 (unsigned long long)again,
+				 (unsigned long long)fresh[i]);
+	printf("roundtrip %s: %d of %d changed, %s handle\n", library->kind->name,
+	       changed, count, handle == before ? "the same" : "another");
+	MUST(library->destroy(handle));
+}
+
+static void run_roundtrip(void)
+{
+	for (int l = 0; l < library_count; l++)
+		roundtrip(&libraries[l]);
+}
+
+static size_t words_changed(CUdeviceptr p, size_t words)
+{
+	unsigned *host = malloc(words * 4);
+	size_t count = 0;
+
+	MUST(cu.cuMemcpyDtoH_v2(host, p, words * 4));
+	for (size_t i = 0; i < words; i++)
+		count += host[i] != 0xdeadbeef;
+	free(host);
+	return count;
+}
+
+/* A workspace that the program gave a handle is not used for the next owner. */
+static void run_workspace(void)
+{
+	enum { M = 64, K = 1 << 20, WORDS = 8 << 20 };
+	int (*set)(void *, CUdeviceptr, size_t);
+	void *handle = create(&libraries[0]);
+	CUdeviceptr workspace, a, c;
+	size_t mine, others;
+
+	*(void **)&set = must_find(libraries[0].loaded, "cublasSetWorkspace_v2");
+	MUST(cu.cuMemAlloc_v2(&workspace, (size_t)WORDS * 4));
+	MUST(cu.cuMemAlloc_v2(&a, (size_t)M * K * 4));
+	MUST(cu.cuMemAlloc_v2(&c, (size_t)M * M * 4));
+	MUST(cu.cuMemsetD32_v2(a, 0, (size_t)M * K));
+	MUST(cu.cuMemsetD32_v2(workspace, 0xdeadbeef, WORDS));
+	MUST(set(handle, workspace, (size_t)WORDS * 4));
+	multiply(handle, M, M, K, a, a, c);
+	MUST(cu.cuCtxSynchronize());
+	mine = words_changed(workspace, WORDS);
+	MUST(cu.cuMemsetD32_v2(workspace, 0xdeadbeef, WORDS));
+	MUST(libraries[0].destroy(handle));
+	handle = create(&libraries[0]);
+	multiply(handle, M, M, K, a, a, c);
+	MUST(cu.cuCtxSynchronize());
+	others = words_changed(workspace, WORDS);
+	printf("workspace: its owner's product wrote %zu words, the next owner's %zu\n",
+	       mine, others);
+	if (others)
+		complain(
+		    "the next owner of a handle works in the last one's workspace");
+	MUST(libraries[0].destroy(handle));
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} runs[] = {
+	    {"pairs", run_pairs},         {"busy", run_busy},
+	    {"roundtrip", run_roundtrip}, {"workspace", run_workspace},
+	    {"threads", run_threads},     {"stress", run_stress},
+	    {"meanwhile", run_meanwhile}, {"floor", run_floor},
+	};
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc < 3)
+		return 2;
+	driver_open();
+	for (int i = 2; i < argc && library_count < LIBRARIES_MAX; i++) {
+		char *path = strchr(argv[i], '=');
+
+		if (!path)
+			return 2;
+		*path = '\0';
+		library_open(argv[i], path + 1);
+	}
+	for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++)
+		if (strcmp(runs[i].name, argv[1]) == 0)
+			runs[i].run();
+	return wrong ? 1 : 0;
+}

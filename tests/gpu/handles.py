@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Library handles, plain and pooled (GCPOOL_HANDLES=1): what they cost, whether they
+come back as new, how many there are, and whether what is computed through them is right.
+
+A group of scripts/gpu-check; alone, without building anything else:
+
+  tests/gpu/handles.py [build/libgcpool.so]
+
+The libraries are PyTorch's, if it is here, else the CUDA Toolkit's."""
+
+import glob
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from bench import FAIL, INFO, SKIPPED, Bench, Row, verdict
+
+# In the order of creation: the first one does the work.
+LIBRARIES = {
+    "cublas": "libcublas.so.1[23]",
+    "cublasLt": "libcublasLt.so.1[23]",
+    "cudnn": "libcudnn.so.9",
+    "cusolverDn": "libcusolver.so.1[12]",
+    "cusolverSp": "libcusolver.so.1[12]",
+    "cusparse": "libcusparse.so.12",
+}
+POOLED = {"GCPOOL_HANDLES": "1"}
+PAIR_US, BUSY_US = 2, 5
+
+
+def directories(toolkit):
+    """Where libraries may be: PyTorch's wheels, then the toolkit."""
+    found = []
+    spec = importlib.util.find_spec("torch")
+    if spec and spec.origin:
+        packages = os.path.dirname(os.path.dirname(spec.origin))
+        found += glob.glob(os.path.join(packages, "nvidia", "**", "lib"), recursive=True)
+    for path in ("lib64", "lib", "targets/*/lib"):
+        found += glob.glob(os.path.join(toolkit, path))
+    return found
+
+
+def libraries(toolkit):
+    """[KIND=PATH] of what is here."""
+    words = []
+    for kind, pattern in LIBRARIES.items():
+        paths = [path for place in directories(toolkit)
+                 for path in sorted(glob.glob(os.path.join(place, pattern)))]
+        if paths:
+            words.append(f"{kind}={paths[0]}")
+    return words
+
+
+def program_build(bench):
+    """The program, or a Row that says why there is none."""
+    interpose = os.path.join(bench.root, "interpose")
+    program = bench.program("handles")
+    command = ["gcc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-isystem",
+               f"{bench.toolkit}/include", f"{bench.here}/handles.c",
+               f"{bench.here}/handles_threads.c", f"{interpose}/handles_table.c",
+               f"{interpose}/elfwalk.c", "-o", program, "-ldl", "-lpthread"]
+    os.makedirs(bench.programs, exist_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True)
+    return program if done.returncode == 0 else Row("built: handles", verdict=FAIL,
+                                                    details=done.stderr)
+
+
+class Runs:
+    """The program's runs, and what the library says of each."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.program = program_build(bench)
+        self.libraries = libraries(bench.toolkit)
+
+    def run(self, what, pooled, command=None, extra=None):
+        command = command or [self.program, what, *self.libraries]
+        if not pooled:
+            return self.bench.run(command, timeout=240), {}
+        with tempfile.TemporaryDirectory() as place:
+            stats = os.path.join(place, "stats")
+            result = self.bench.run(command, self.bench.library, {
+                **POOLED, "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": stats, **(extra or {})},
+                timeout=240)
+            try:
+                with open(stats) as file:
+                    rows = json.loads(file.read().splitlines()[-1])["handles"]
+            except (OSError, IndexError, KeyError, ValueError):
+                rows = []
+        return result, {row["kind"]: row for row in rows}
+
+    def kinds(self):
+        return [word.split("=")[0] for word in self.libraries]
+
+
+def broken(name, result):
+    return Row(name, verdict=FAIL, details=result.tail())
+
+
+def times(text, head):
+    """{kind: {word: number}} of lines 'head kind: X us, word Y, ...'."""
+    found = {}
+    for kind, rest in re.findall(rf"^{head} (\w+): (.*)$", text, re.M):
+        found[kind] = {word: float(number)
+                       for word, number in re.findall(r"(\w+) ([\d.]+)", rest)}
+        first = re.match(r"([\d.]+) us", rest)
+        if first:
+            found[kind]["all"] = float(first.group(1))
+        found[kind]["pending"] = "pending" in rest
+    return found
+
+
+def pairs(runs):
+    plain, pooled = runs.run("pairs", False)[0], runs.run("pairs", True)[0]
+    if plain.code or pooled.code:
+        return [broken("pairs", result) for result in (plain, pooled) if result.code]
+    before, after = times(plain.out, "pair"), times(pooled.out, "pair")
+    return [Row(f"{kind}: create and destroy, warm",
+                f"{before[kind]['all']:.1f} us", f"{after[kind]['all']:.2f} us",
+                f"at most {PAIR_US} us", verdict(after[kind]["all"] <= PAIR_US),
+                "\n".join(re.findall(rf"^pair {kind}:.*$", plain.out + pooled.out, re.M)))
+            for kind in runs.kinds()]
+
+
+def busy(runs):
+    plain, pooled = runs.run("busy", False)[0], runs.run("busy", True)[0]
+    sync = runs.run("busy", True, extra={"GCPOOL_HANDLES": "sync"})[0]
+    bad = [broken("busy", result) for result in (plain, pooled, sync) if result.code]
+    if bad:
+        return bad
+    tables = [times(result.out, "busy") for result in (plain, pooled, sync)]
+    rows = []
+    for kind in runs.kinds():
+        before, after, waits = (table[kind] for table in tables)
+        rows.append(Row(f"{kind}: destroy behind 400 ms of work",
+                        f"{before['destroy']:.0f} us",
+                        f"{after['destroy']:.2f} us (sync: {waits['destroy']:.0f})",
+                        f"at most {BUSY_US} us",
+                        verdict(after["destroy"] <= BUSY_US and after["pending"]),
+                        f"then create: {before['create']:.1f} / {after['create']:.1f} us\n"
+                        + "\n".join(re.findall(rf"^busy {kind}:.*$", pooled.out, re.M))))
+    return rows
+
+
+def roundtrip(runs):
+    rows = []
+    pooled, counts = runs.run("roundtrip", True)
+    plain = runs.run("roundtrip", False)[0]
+    for kind in runs.kinds():
+        said = re.findall(rf"^roundtrip {kind}: (.*)$", pooled.out, re.M)
+        same = any("the same handle" in line for line in said)
+        rows.append(Row(f"{kind}: set, destroy, create: as new",
+                        "", "; ".join(said), "the same handle, as new",
+                        verdict(pooled.code == 0 and same),
+                        f"plain: {plain.tail()}\npooled: {pooled.tail()}"))
+    reused = {kind: counts.get(kind, {}).get("reused", 0) for kind in runs.kinds()}
+    rows.append(Row("statistics count reuse", "", str(reused), "each at least 1",
+                    verdict(all(reused.values()))))
+    plain, pooled = runs.run("workspace", False)[0], runs.run("workspace", True)[0]
+    rows.append(Row("cublas: the last owner's workspace", plain.out.strip(),
+                    pooled.out.strip(), "0 by the next owner",
+                    verdict(plain.code == 0 and pooled.code == 0),
+                    plain.tail() + pooled.tail()))
+    return rows
+
+
+def threads(runs):
+    plain, pooled = runs.run("threads", False)[0], runs.run("threads", True)
+    pooled, counts = pooled
+    rows = []
+    for kind in runs.kinds():
+        # cuSOLVER creates cuBLAS handles, too: they count, but the program has 4.
+        # cuBLASLt (13.0) has one handle for all.
+        seen = set(re.findall(rf"^threads \w+ {kind}: (\d+) addresses", pooled.out, re.M))
+        row = counts.get(kind, {})
+        created, peak = row.get("created", -1), row.get("peak", -2)
+        rows.append(Row(f"{kind}: 200 threads that come and go, 4 at a time",
+                        "200 created",
+                        f"{created} created, {row.get('reused')} reused, peak {peak}",
+                        "4 handles, created <= peak",
+                        verdict(seen in ({"4"}, {"1"}) and 1 <= created <= peak),
+                        pooled.tail()))
+    rows.append(Row("the same: a thread's context", "as below" if plain.code else "the same",
+                    "DIFFERS" if pooled.code else "the same", "as plain",
+                    verdict(plain.code == pooled.code == 0), plain.tail() + pooled.tail()))
+    return rows
+
+
+def stress(runs):
+    plain, (pooled, counts) = runs.run("stress", False)[0], runs.run("stress", True)
+    made = counts.get("cublas", {})
+    return [Row("cublas: products of 8 threads, a handle each", plain.out.strip(),
+                f"{pooled.out.strip()}; {made.get('created')} created, peak {made.get('peak')}",
+                "all words right, created <= peak",
+                verdict(plain.code == 0 and pooled.code == 0
+                        and 0 < made.get("created", 0) <= made.get("peak", 0)),
+                plain.tail() + pooled.tail())]
+
+
+def meanwhile(runs):
+    plain = runs.run("meanwhile", False)[0]
+    return [Row("other work while a plain destroy waits", plain.out.strip().replace("\n", "; "),
+                "", "", INFO, plain.tail())]
+
+
+def floor(runs):
+    plain = runs.run("floor", False)[0]
+    return [Row("the driver's part of a pair: fence, question, barrier", plain.out.strip(), "", "",
+                INFO, plain.tail())]
+
+
+def pytorch(runs):
+    if importlib.util.find_spec("torch") is None:
+        return [Row("PyTorch, threads that come and go", verdict=SKIPPED, details="no torch")]
+    command = [sys.executable, os.path.join(runs.bench.here, "torch_handles.py")]
+    plain, (pooled, counts) = runs.run("", False, command), runs.run("", True, command)
+    plain = plain[0]
+    kinds = ", ".join(f"{kind} {row['created']}+{row['reused']}" for kind, row in counts.items())
+    return [Row("PyTorch, threads that come and go", plain.out.strip(),
+                ("the same" if plain.out == pooled.out else pooled.out.strip())
+                + f"; created+reused: {kinds}", "the same bits, handles seen",
+                verdict(plain.code == 0 and plain.out == pooled.out and "cublas" in counts),
+                plain.tail() + pooled.tail())]
+
+
+PARTS = [pairs, floor, busy, roundtrip, threads, stress, meanwhile, pytorch]
+
+
+def check(bench):
+    runs = Runs(bench)
+    if isinstance(runs.program, Row):
+        return [runs.program]
+    if not any(word.startswith("cublas=") for word in runs.libraries):
+        return [Row("handles", verdict=SKIPPED, details="no cuBLAS here")]
+    rows = []
+    for part in PARTS:
+        try:
+            rows += part(runs)
+        except Exception as error:  # the table goes on
+            rows.append(Row(part.__name__, verdict=FAIL, details=f"broke: {error!r}"))
+    return rows
+
+
+def main():
+    import build
+    import machine
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(here))
+    library = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else
+                              os.path.join(root, "build", "libgcpool.so"))
+    if not os.path.exists(library):
+        sys.exit(f"no {library}: build it first")
+    place = tempfile.mkdtemp()
+    bench = Bench(root, library, None, place)
+    bench.toolkit = build.find_toolkit()
+    if not bench.toolkit:
+        sys.exit("no CUDA Toolkit found")
+    rows = check(bench)
+    shutil.rmtree(place)
+    print(machine.table(rows))
+    for row in rows:
+        if row.verdict in (FAIL, INFO) or "--all" in sys.argv:
+            print(f"\n{row.check}: {row.verdict}\n{row.details}")
+    sys.exit(1 if any(row.verdict == FAIL for row in rows) else 0)
+
+
+if __name__ == "__main__":
+    main()

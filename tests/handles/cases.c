@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cases.c - what programs do with handles. Each case is correct on plain CUDA, where
+ * it must find the same but for the number of handles.
+ */
+#include <pthread.h>
+
+#include "program.h"
+
+/* --- the state of a handle ------------------------------------------------------- */
+
+static int settings_count(const struct sort *sort)
+{
+	int count = 0;
+
+	while (count < GCP_HANDLE_SETTINGS_MAX && sort->kind->settings[count].setter)
+		count++;
+	return count;
+}
+
+static void settings_read(const struct sort *sort, void *handle, uint64_t *values)
+{
+	for (int i = 0; i < settings_count(sort); i++)
+		CHECK(setting_get(sort, handle, i, &values[i]) == 0);
+}
+
+/* Sets all of the state, one part after the other, each to something else. */
+static void settings_spoil(const struct sort *sort, void *handle)
+{
+	static char memory[4096];
+	uint64_t value;
+
+	for (int i = 0; i < settings_count(sort); i++) {
+		CHECK(setting_get(sort, handle, i, &value) == 0);
+		value = i == 0 ? (uint64_t)(uintptr_t)stream_new() : value + 5;
+		CHECK(setting_set(sort, handle, i, value) == 0);
+	}
+	if (sort->kind == &gcp_handle_kinds[GCP_HANDLE_CUBLAS]) {
+		int (*set)(void *, void *, size_t);
+
+		*(void **)&set = dlsym(sort->library, "cublasSetWorkspace_v2");
+		CHECK(set(handle, memory, sizeof(memory)) == 0);
+		CHECK(!sort->own(handle));
+	}
+}
+
+static void roundtrip_of(const struct sort *sort)
+{
+	uint64_t fresh[GCP_HANDLE_SETTINGS_MAX], again[GCP_HANDLE_SETTINGS_MAX];
+	void *handle = must_create(sort);
+
+	settings_read(sort, handle, fresh);
+	settings_spoil(sort, handle);
+	must_destroy(sort, handle);
+	handle = must_create(sort);
+	settings_read(sort, handle, again);
+	for (int i = 0; i < settings_count(sort); i++)
+		if (fresh[i] != again[i])
+			printf("%s: ", sort->kind->settings[i].getter),
+			    CHECK(fresh[i] == again[i]);
+	CHECK(sort->own(handle));
+	must_destroy(sort, handle);
+}
+
+static void case_roundtrip(void)
+{
+	device_start();
+	for (int i = 0; i < SORTS; i++)
+		roundtrip_of(&sorts[i]);
+}
+
+/* The workspace alone is changed: nothing that could be read tells. */
+static void case_workspace(void)
+{
+	static char memory[4096];
+	int (*set)(void *, void *, size_t);
+	void *handle;
+
+	device_start();
+	*(void **)&set = dlsym(sorts[0].library, "cublasSetWorkspace_v2");
+	handle = must_create(&sorts[0]);
+	CHECK(set(handle, memory, sizeof(memory)) == 0);
+	must_destroy(&sorts[0], handle);
+	handle = must_create(&sorts[0]);
+	CHECK(sorts[0].own(handle));
+	must_destroy(&sorts[0], handle);
+}
+
+/* A library reads its variables when it creates a handle. */
+static void case_environment(void)
+{
+	uint64_t value;
+	void *handle;
+
+	device_start();
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	setenv("CUBLAS_STANDIN_VALUE", "3", 1);
+	handle = must_create(&sorts[0]);
+	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 3);
+	must_destroy(&sorts[0], handle);
+	unsetenv("CUBLAS_STANDIN_VALUE");
+	handle = must_create(&sorts[0]);
+	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 1);
+	must_destroy(&sorts[0], handle);
+}
+
+/* The library will not have its handle set back. */
+static void case_refuse(void)
+{
+	uint64_t value;
+	void *handle;
+
+	device_start();
+	handle = must_create(&sorts[0]);
+	CHECK(setting_set(&sorts[0], handle, 3, 9) == 0);
+	sorts[0].refuse(1);
+	must_destroy(&sorts[0], handle);
+	sorts[0].refuse(0);
+	handle = must_create(&sorts[0]);
+	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 1);
+	must_destroy(&sorts[0], handle);
+}
+
+/* --- order ----------------------------------------------------------------------- */
+
+/* The handle's workspace is still written when the next owner uses it. */
+static void case_order(void)
+{
+	device_start();
+	for (int i = 0; i < SORTS; i++) {
+		void *handle = must_create(&sorts[i]);
+
+		stream_set(&sorts[i], handle, stream_new());
+		CHECK(sorts[i].work(handle) == 0);
+		must_destroy(&sorts[i], handle);
+		printf("%s: %s\n", sorts[i].kind->name, pending() ? "pending" : "done");
+		handle = must_create(&sorts[i]);
+		stream_set(&sorts[i], handle, stream_new());
+		CHECK(sorts[i].work(handle) == 0);
+		must_destroy(&sorts[i], handle);
+	}
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* The same with a second context about, in which work may be what this waits for. */
+static void case_order_contexts(void)
+{
+	CUcontext other;
+	void *handle;
+
+	device_start();
+	other = context_new();
+	CHECK(cuCtxSetCurrent(primary) == 0);
+	handle = must_create(&sorts[0]);
+	stream_set(&sorts[0], handle, stream_new());
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	handle = must_create(&sorts[0]);
+	stream_set(&sorts[0], handle, stream_new());
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxSynchronize() == 0);
+	/* That of the one context is not the other's. */
+	CHECK(cuCtxSetCurrent(other) == 0);
+	handle = must_create(&sorts[0]);
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* A loop that is far ahead of the device must not gather handles. */
+static void case_ahead(void)
+{
+	device_start();
+	context_new();
+	CHECK(cuCtxSetCurrent(primary) == 0);
+	for (int i = 0; i < 200; i++) {
+		void *handle = must_create(&sorts[0]);
+
+		stream_set(&sorts[0], handle, stream_new());
+		CHECK(sorts[0].work(handle) == 0);
+		must_destroy(&sorts[0], handle);
+	}
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* --- threads --------------------------------------------------------------------- */
+
+enum { THREADS = 100, TOGETHER = 4 };
+
+static pthread_barrier_t together;
+static bool thread_with_context;
+
+static void *thread_run(void *arg)
+{
+	void *handles[SORTS];
+	uint64_t value;
+
+	(void)arg;
+	if (thread_with_context)
+		CHECK(cuCtxSetCurrent(primary) == 0);
+	for (int i = 0; i < SORTS; i++) {
+		CUcontext ctx = NULL;
+
+		handles[i] = must_create(&sorts[i]);
+		CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx == primary);
+		if (settings_count(&sorts[i]) > 1)
+			CHECK(setting_get(&sorts[i], handles[i], 1, &value) == 0 &&
+			      value == 1);
+		stream_set(&sorts[i], handles[i], stream_new());
+		if (settings_count(&sorts[i]) > 1)
+			CHECK(setting_set(&sorts[i], handles[i], 1, 7) == 0);
+		CHECK(sorts[i].work(handles[i]) == 0);
+	}
+	pthread_barrier_wait(&together); /* so many are in use at one time */
+	for (int i = 0; i < SORTS; i++)
+		must_destroy(&sorts[i], handles[i]);
+	return NULL;
+}
+
+static void threads_run(void)
+{
+	pthread_t threads[TOGETHER];
+
+	for (int round = 0; round < THREADS / TOGETHER; round++) {
+		pthread_barrier_init(&together, NULL, TOGETHER);
+		for (int i = 0; i < TOGETHER; i++)
+			pthread_create(&threads[i], NULL, thread_run, NULL);
+		for (int i = 0; i < TOGETHER; i++)
+			pthread_join(threads[i], NULL);
+		pthread_barrier_destroy(&together);
+	}
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+static void case_threads(void)
+{
+	thread_with_context = true;
+	device_start();
+	threads_run();
+}
+
+/* Threads that leave it to the library to find a context. */
+static void case_threads_bare(void)
+{
+	thread_with_context = false;
+	device_start();
+	threads_run();
+}
+
+/* Threads that do not wait for each other. */
+static void *thread_churn(void *arg)
+{
+	const struct sort *sort = &sorts[0];
+	CUstream stream;
+	uint64_t value;
+
+	(void)arg;
+	CHECK(cuCtxSetCurrent(primary) == 0);
+	stream = stream_new();
+	for (int i = 0; i < 300; i++) {
+		void *handle = must_create(sort);
+
+		CHECK(setting_get(sort, handle, 0, &value) == 0 && value == 0);
+		stream_set(sort, handle, stream);
+		CHECK(sort->work(handle) == 0);
+		CHECK(setting_get(sort, handle, 0, &value) == 0 &&
+		      value == (uint64_t)(uintptr_t)stream);
+		must_destroy(sort, handle);
+	}
+	return NULL;
+}
+
+static void case_churn(void)
+{
+	pthread_t threads[TOGETHER];
+
+	device_start();
+	for (int i = 0; i < TOGETHER; i++)
+		pthread_create(&threads[i], NULL, thread_churn, NULL);
+	for (int i = 0; i < TOGETHER; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* --- errors ---------------------------------------------------------------------- */
+
+static void case_create_fails(void)
+{
+	void *handle = &handle;
+
+	device_start();
+	CHECK(sorts[0].create(NULL) == 7);
+	sorts[0].fail(1);
+	CHECK(sorts[0].create(&handle) == 3 && handle == &handle);
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	CHECK(sorts[0].destroy(NULL) == 1);
+}
+
+/* cuBLASLt gives several callers one handle: it lives until the last has destroyed it.
+ */
+static void case_shared(void)
+{
+	void *one, *two, *three;
+
+	device_start();
+	for (int i = 0; i < 3; i++) {
+		one = must_create(&sorts[1]);
+		two = must_create(&sorts[1]);
+		must_destroy(&sorts[1], one);
+		three = must_create(&sorts[1]);
+		CHECK(sorts[1].work(two) == 0);
+		must_destroy(&sorts[1], two);
+		printf("last but one destroyed: %s\n", pending() ? "pending" : "done");
+		CHECK(sorts[1].work(three) == 0);
+		must_destroy(&sorts[1], three);
+		CHECK(sorts[1].destroy(three) == 1);
+	}
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+static void case_twice(void)
+{
+	void *handle, *one, *two;
+
+	device_start();
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	CHECK(sorts[0].destroy(handle) == 1);
+	one = must_create(&sorts[0]);
+	two = must_create(&sorts[0]);
+	CHECK(one != two);
+	must_destroy(&sorts[0], one);
+	must_destroy(&sorts[0], two);
+}
+
+/* Reached past every hook: the library's own functions. */
+static void case_behind(void)
+{
+	int (*create)(void **), (*destroy)(void *);
+	void *handle, *again;
+
+	device_start();
+	*(void **)&create =
+	    dlvsym(sorts[0].library, "cublasCreate_v2", "libcublas.so.13");
+	*(void **)&destroy =
+	    dlvsym(sorts[0].library, "cublasDestroy_v2", "libcublas.so.13");
+	CHECK(create && destroy);
+	CHECK(create(&handle) == 0);
+	must_destroy(&sorts[0], handle);
+	for (int i = 0; i < 8; i++) {
+		handle = must_create(&sorts[0]);
+		CHECK(destroy(handle) == 0);
+		again = must_create(&sorts[0]);
+		CHECK(sorts[0].work(again) == 0);
+		must_destroy(&sorts[0], again);
+	}
+}
+
+const struct test_case cases_of_handles[] = {
+    {"roundtrip", case_roundtrip},
+    {"workspace", case_workspace},
+    {"environment", case_environment},
+    {"refuse", case_refuse},
+    {"order", case_order},
+    {"order_contexts", case_order_contexts},
+    {"ahead", case_ahead},
+    {"threads", case_threads},
+    {"threads_bare", case_threads_bare},
+    {"churn", case_churn},
+    {"create_fails", case_create_fails},
+    {"twice", case_twice},
+    {"shared", case_shared},
+    {"behind", case_behind},
+    {NULL, NULL},
+};

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cases_life.c - handles through captures, the ends of contexts, forks, and libraries
+ * that come and go. As cases.c.
+ */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "program.h"
+
+/* --- captures -------------------------------------------------------------------- */
+
+static CUstream capture_begin(void)
+{
+	CUstream stream = stream_new();
+
+	CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == 0);
+	return stream;
+}
+
+static void capture_end(CUstream stream)
+{
+	CUgraph graph = NULL;
+
+	CHECK(cuStreamEndCapture(stream, &graph) == 0 && graph);
+	if (graph)
+		CHECK(cuGraphDestroy(graph) == 0);
+}
+
+/* Plain CUDA refuses some of it, so this runs under the library only. */
+static void case_capture(void)
+{
+	void *handle, *other;
+	uint64_t value;
+	CUstream stream;
+
+	device_start();
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxSynchronize() == 0);
+
+	stream = capture_begin();
+	handle = must_create(&sorts[0]); /* the free one: it is done */
+	CHECK(setting_set(&sorts[0], handle, 3, 9) == 0);
+	stream_set(&sorts[0], handle, stream);
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	other = must_create(&sorts[0]); /* a new one */
+	CHECK(other != handle);
+	CHECK(setting_get(&sorts[0], other, 3, &value) == 0 && value == 1);
+	must_destroy(&sorts[0], other);
+	capture_end(stream);
+
+	CHECK(cuCtxSynchronize() == 0);
+	handle = must_create(&sorts[0]);
+	other = must_create(&sorts[0]); /* both come back, and as new */
+	CHECK(setting_get(&sorts[0], handle, 3, &value) == 0 && value == 1);
+	CHECK(setting_get(&sorts[0], handle, 0, &value) == 0 && value == 0);
+	CHECK(setting_get(&sorts[0], other, 3, &value) == 0 && value == 1);
+	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], other);
+}
+
+/* Work that was submitted after a destroy in a capture is not waited for: a new
+ * handle is created. After the next destroy it may be. */
+static void case_capture_early(void)
+{
+	void *handle, *other, *before;
+	CUstream stream;
+	CUdeviceptr p;
+
+	device_start();
+	CHECK(cuMemAlloc(&p, 4096) == 0);
+	before = must_create(&sorts[0]);
+	stream = capture_begin();
+	must_destroy(&sorts[0], before);
+	capture_end(stream);
+	CHECK(cuMemsetD8Async(p, 1, 4096, stream) == 0);
+	handle = must_create(&sorts[0]);
+	CHECK(handle != before);
+	other = must_create(&sorts[1]); /* of another library */
+	CHECK(pending() > 0);
+	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[1], other);
+	handle = must_create(&sorts[0]);
+	other = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], other);
+	CHECK(cuCtxSynchronize() == 0);
+	CHECK(cuMemFree(p) == 0);
+}
+
+/* --- lives ----------------------------------------------------------------------- */
+
+/* Handles go with their context, free ones and others. */
+static void case_context_ends(void)
+{
+	void *handle, *kept;
+
+	CHECK(cuInit(0) == 0);
+	for (int i = 0; i < 3; i++) {
+		CUcontext ctx = context_new();
+
+		handle = must_create(&sorts[0]);
+		kept = must_create(&sorts[0]);
+		CHECK(sorts[0].work(handle) == 0);
+		must_destroy(&sorts[0], handle);
+		CHECK(cuCtxDestroy(ctx) == 0);
+		(void)kept;
+	}
+}
+
+static void case_device_reset(void)
+{
+	void *handle, *kept;
+
+	device_start();
+	handle = must_create(&sorts[0]);
+	kept = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuDevicePrimaryCtxReset(0) == 0);
+	CHECK(cuCtxSetCurrent(NULL) == 0);
+	device_start();
+	handle = must_create(&sorts[0]);
+	CHECK(sorts[0].work(handle) == 0);
+	CHECK(handle != kept);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* The child has no CUDA: what plain CUDA says there is said, and the parent's go on. */
+static void case_fork(void)
+{
+	void *handle, *kept;
+	int status = 0;
+	pid_t child;
+
+	device_start();
+	handle = must_create(&sorts[0]);
+	kept = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	child = fork();
+	if (child == 0) {
+		void *own = NULL;
+		int result = sorts[0].create(&own);
+
+		_exit(result == 0 ? 100 : result);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	printf("child: create gives %d\n", WEXITSTATUS(status));
+	handle = must_create(&sorts[0]);
+	CHECK(handle != kept);
+	must_destroy(&sorts[0], handle);
+	must_destroy(&sorts[0], kept);
+}
+
+/* A plugin that is linked with a library that nothing else uses. Both go together. */
+static void case_plugin(void)
+{
+	device_start();
+	for (int i = 0; i < 3; i++) {
+		void *plugin = dlopen(getenv("GCPT_USER"), RTLD_NOW | RTLD_LOCAL);
+		int (*create)(void **), (*destroy)(void *);
+		void *handle = NULL, *library;
+
+		CHECK(plugin != NULL);
+		if (!plugin)
+			return;
+		*(void **)&create = dlsym(plugin, "user_create");
+		*(void **)&destroy = dlsym(plugin, "user_destroy");
+		CHECK(create(&handle) == 0 && destroy(handle) == 0);
+		CHECK(create(&handle) == 0 && destroy(handle) == 0);
+		CHECK(dlclose(plugin) == 0);
+		library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW | RTLD_NOLOAD);
+		printf("older: %s\n", library ? "stays" : "unloaded");
+		if (library)
+			dlclose(library);
+	}
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* A library that is unloaded and loaded again. */
+static void case_unload(void)
+{
+	int created, destroyed;
+
+	device_start();
+	for (int i = 0; i < 3; i++) {
+		void *handle, *library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW);
+		struct sort older = sorts[0];
+
+		CHECK(library != NULL);
+		if (!library)
+			return;
+		older.library = library;
+		loaded_reach(&older);
+		handle = must_create(&older);
+		CHECK(older.work(handle) == 0);
+		must_destroy(&older, handle);
+		older.counts(&created, &destroyed);
+		CHECK(dlclose(library) == 0);
+		library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW | RTLD_NOLOAD);
+		printf("older: created %d, destroyed %d, %s\n", created, destroyed,
+		       library ? "stays" : "unloaded");
+		if (library)
+			dlclose(library);
+	}
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+/* Two versions of one library at once. */
+static void case_versions(void)
+{
+	void *library = dlopen(getenv("GCPT_OLDER"), RTLD_NOW);
+	struct sort older = sorts[0];
+	void *one, *two;
+	int created, destroyed;
+
+	device_start();
+	CHECK(library != NULL);
+	older.library = library;
+	loaded_reach(&older);
+	CHECK(older.create != sorts[0].create);
+	for (int i = 0; i < 3; i++) {
+		one = must_create(&sorts[0]);
+		two = must_create(&older);
+		CHECK(setting_set(&older, two, 3, 9) == 0);
+		CHECK(one != two);
+		must_destroy(&older, two);
+		must_destroy(&sorts[0], one);
+	}
+	older.counts(&created, &destroyed);
+	printf("older: created %d, destroyed %d\n", created, destroyed);
+}
+
+/* A thread's first call of all is the creation of a handle. */
+static void case_first(void)
+{
+	void *handle = must_create(&sorts[0]);
+	CUcontext ctx = NULL;
+
+	CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx);
+	must_destroy(&sorts[0], handle);
+	handle = must_create(&sorts[0]);
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxSynchronize() == 0);
+}
+
+static void case_pairs(void)
+{
+	device_start();
+	for (int i = 0; i < SORTS; i++) {
+		for (int k = 0; k < 10; k++)
+			must_destroy(&sorts[i], must_create(&sorts[i]));
+	}
+}
+
+/* --- look-ups -------------------------------------------------------------------- */
+
+static void lookup_say(const char *how, void *found)
+{
+	const char *error = dlerror();
+	Dl_info info = {0};
+
+	if (found)
+		dladdr(found, &info);
+	printf("%s: %s, %s\n", how,
+	       found ? strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1
+						    : info.dli_fname
+		     : "none",
+	       error ? error : "no error");
+}
+
+/* Which library a look-up finds. */
+static void case_lookups(void)
+{
+	for (int i = 0; i < SORTS; i++) {
+		lookup_say(sorts[i].create_name,
+			   dlsym(sorts[i].library, sorts[i].create_name));
+		lookup_say(sorts[i].destroy_name,
+			   dlsym(sorts[i].library, sorts[i].destroy_name));
+		lookup_say("by default", dlsym(RTLD_DEFAULT, sorts[i].create_name));
+		lookup_say("next", dlsym(RTLD_NEXT, sorts[i].create_name));
+		lookup_say("in another",
+			   dlsym(sorts[(i + 1) % SORTS].library, sorts[i].create_name));
+	}
+	lookup_say("setter", dlsym(sorts[0].library, "cublasSetMathMode"));
+	lookup_say("unknown", dlsym(sorts[0].library, "cublasCreate_v3"));
+}
+
+const struct test_case cases_of_life[] = {
+    {"capture", case_capture},
+    {"capture_early", case_capture_early},
+    {"context_ends", case_context_ends},
+    {"device_reset", case_device_reset},
+    {"fork", case_fork},
+    {"plugin", case_plugin},
+    {"unload", case_unload},
+    {"versions", case_versions},
+    {"first", case_first},
+    {"pairs", case_pairs},
+    {"lookups", case_lookups},
+    {NULL, NULL},
+};

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * program.c - runs the cases named on the command line, then prints how many handles
+ * each library has created and destroyed.
+ */
+#include "program.h"
+
+#define SORT(id, name, create_fn, destroy_fn)                                          \
+	{                                                                              \
+		.kind = &gcp_handle_kinds[GCP_HANDLE_##id], .soname = name,            \
+		.create_name = #create_fn, .destroy_name = #destroy_fn                 \
+	}
+struct sort sorts[SORTS] = {
+    SORT(CUBLAS, "libcublas.so.13", cublasCreate_v2, cublasDestroy_v2),
+    SORT(CUBLASLT, "libcublasLt.so.13", cublasLtCreate, cublasLtDestroy),
+    SORT(CUDNN, "libcudnn.so.9", cudnnCreate, cudnnDestroy),
+    SORT(CUSOLVERDN, "libcusolver.so.12", cusolverDnCreate, cusolverDnDestroy),
+    SORT(CUSOLVERSP, "libcusolver.so.12", cusolverSpCreate, cusolverSpDestroy),
+    SORT(CUSPARSE, "libcusparse.so.12", cusparseCreate, cusparseDestroy),
+};
+
+static int wrong;
+
+void check(bool good, const char *words, int line)
+{
+	if (good)
+		return;
+	wrong++;
+	printf("WRONG: line %d: %s\n", line, words);
+}
+
+void *simulated(const char *name)
+{
+	void *found = dlsym(RTLD_DEFAULT, name);
+
+	if (!found)
+		printf("no %s\n", name);
+	return found;
+}
+
+int setting_get(const struct sort *sort, void *handle, int setting, uint64_t *ret_value)
+{
+	int (*getter)(void *, void *) = (int (*)(void *, void *))dlsym(
+	    sort->library, sort->kind->settings[setting].getter);
+
+	*ret_value = 0;
+	return getter ? getter(handle, ret_value) : -1;
+}
+
+int setting_set(const struct sort *sort, void *handle, int setting, uint64_t value)
+{
+	int (*setter)(void *, uint64_t) = (int (*)(void *, uint64_t))dlsym(
+	    sort->library, sort->kind->settings[setting].setter);
+
+	return setter ? setter(handle, value) : -1;
+}
+
+void loaded_reach(struct sort *sort)
+{
+	*(void **)&sort->create = dlsym(sort->library, sort->create_name);
+	*(void **)&sort->destroy = dlsym(sort->library, sort->destroy_name);
+	*(void **)&sort->work = dlsym(sort->library, "standin_work");
+	*(void **)&sort->own = dlsym(sort->library, "standin_workspace_is_own");
+	*(void **)&sort->counts = dlsym(sort->library, "standin_counts");
+	*(void **)&sort->fail = dlsym(sort->library, "standin_fail");
+	*(void **)&sort->refuse = dlsym(sort->library, "standin_refuse");
+}
+
+CUcontext primary;
+
+void *must_create(const struct sort *sort)
+{
+	void *handle = NULL;
+
+	CHECK(sort->create(&handle) == 0 && handle);
+	return handle;
+}
+
+void must_destroy(const struct sort *sort, void *handle)
+{
+	CHECK(sort->destroy(handle) == 0);
+}
+
+void device_start(void)
+{
+	CHECK(cuInit(0) == 0);
+	CHECK(cuDevicePrimaryCtxRetain(&primary, 0) == 0);
+	CHECK(cuCtxSetCurrent(primary) == 0);
+}
+
+CUcontext context_new(void)
+{
+	CUcontext ctx = NULL;
+
+#if CUDA_VERSION >= 13000
+	CHECK(cuCtxCreate(&ctx, NULL, 0, 0) == 0);
+#else
+	CHECK(cuCtxCreate(&ctx, 0, 0) == 0);
+#endif
+	return ctx;
+}
+
+CUstream stream_new(void)
+{
+	CUstream stream = NULL;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == 0);
+	return stream;
+}
+
+uint64_t pending(void)
+{
+	uint64_t (*ask)(void);
+
+	*(void **)&ask = simulated("gcpsim_pending");
+	return ask ? ask() : 0;
+}
+
+void stream_set(const struct sort *sort, void *handle, CUstream stream)
+{
+	if (sort->kind->settings[0].setter)
+		CHECK(setting_set(sort, handle, 0, (uint64_t)(uintptr_t)stream) == 0);
+}
+
+static void sorts_open(void)
+{
+	for (int i = 0; i < SORTS; i++) {
+		struct sort *sort = &sorts[i];
+
+		sort->library = dlopen(sort->soname, RTLD_NOW | RTLD_LOCAL);
+		if (!sort->library) {
+			printf("%s\n", dlerror());
+			exit(2);
+		}
+		loaded_reach(sort);
+		sort_reach(sort, i);
+	}
+}
+
+static void counts_print(void)
+{
+	int created, destroyed;
+
+	for (int i = 0; i < SORTS; i++) {
+		sorts[i].counts(&created, &destroyed);
+		printf("%s: created %d, destroyed %d\n", sorts[i].soname, created,
+		       destroyed);
+	}
+}
+
+static const struct test_case *case_find(const struct test_case *cases,
+					 const char *name)
+{
+	while (cases->name && strcmp(cases->name, name) != 0)
+		cases++;
+	return cases->name ? cases : NULL;
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	sorts_open();
+	for (int i = 1; i < argc; i++) {
+		const struct test_case *found = case_find(cases_of_handles, argv[i]);
+
+		if (!found)
+			found = case_find(cases_of_life, argv[i]);
+		if (!found) {
+			printf("no case %s\n", argv[i]);
+			return 2;
+		}
+		found->run();
+	}
+	counts_print();
+	return wrong ? 1 : 0;
+}
