@@ -72,7 +72,7 @@ static bool end_read(struct gcp_tracker *tracker, void *ctx, void *stream,
 }
 
 /* The per-thread default stream (CU_STREAM_PER_THREAD) is another one for each
- * thread: only the thread that began the capture can be asked for his. */
+ * thread: only the thread that began the capture can be asked for its own. */
 static bool end_is_here(const struct gcp_capture *capture, const void *stream)
 {
 	return (uintptr_t)stream != 2 || capture->thread == gcp_thread_number();
@@ -89,7 +89,7 @@ void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *strea
 /* --- events
  * ---------------------------------------------------------------------------
  * Until the call that records one anew has succeeded, it stands for the old place and
- * for the new one. With two such calls at once nobody knows which was the last. */
+ * for the new one. With two such calls at once it is unknown which was the last. */
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			       void *ctx, void *stream, void *event, uint64_t record)
@@ -344,7 +344,7 @@ static void free_groups_prove(struct gcp_tracker *tracker, struct gcp_capture *c
 		capture->free_group_count * sizeof(capture->free_groups[0]));
 }
 
-/* The graph pool of the capture's own, if it is the only one and nobody shares
+/* The graph pool of the capture's own, if it is the only one and no capture shares
  * it: memory shared with other captures has open ends that are not ours, and when those
  * are over, graphs that write it whenever they are launched. */
 static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)

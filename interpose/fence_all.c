@@ -3,10 +3,10 @@
  * fence_all.c - see fence_all.h.
  *
  * A context can be destroyed by one thread while another asks for a fence of which it
- * holds a part, because pinned memory is everybody's. An event of a destroyed context
- * must not be touched, and the real destroy may take long: so contexts.c says before
- * it calls it, and from then on these parts are pending, and says afterwards how it
- * went. fence_all_lock is held over queries of events, never over a wait, and never
+ * holds a part, because pinned memory is of all contexts. An event of a destroyed
+ * context must not be touched, and the real destroy may take long: so contexts.c says
+ * before it calls it, and from then on these parts are pending, and says afterwards how
+ * it went. fence_all_lock is held over queries of events, never over a wait, and never
  * while a context is being destroyed.
  *
  * Locks: pool/'s fence_lock and contexts_lock come before fence_all_lock.
@@ -58,8 +58,8 @@ int gcp_fence_all_create(void **ret_fence)
 	return 0;
 }
 
-/* The library keeps its fences for good; nobody calls this but a table that is
- * complete. */
+/* The library keeps its fences for good and does not call this; the driver table has
+ * it to be complete. */
 void gcp_fence_all_destroy(void *fence)
 {
 	(void)fence;
@@ -230,7 +230,7 @@ int gcp_fence_all_query(void *fence)
 /* Not cuEventSynchronize: the context may be destroyed while we wait. */
 int gcp_fence_all_wait(void *fence, void *ctx)
 {
-	struct timespec nap = {.tv_nsec = 2000};
+	struct timespec delay = {.tv_nsec = 2000};
 	int saved = errno, result;
 
 	for (int turn = 0;; turn++) {
@@ -241,9 +241,9 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 			sched_yield();
 			continue;
 		}
-		nanosleep(&nap, NULL);
-		if (nap.tv_nsec < 100000)
-			nap.tv_nsec += nap.tv_nsec / 4;
+		nanosleep(&delay, NULL);
+		if (delay.tv_nsec < 100000)
+			delay.tv_nsec += delay.tv_nsec / 4;
 	}
 	errno = saved;
 	return result;
