@@ -13,7 +13,7 @@
 struct sums {
 	uint64_t used, cached, pending, listed, free, holes, unmapping;
 	uint64_t used_blocks;
-	uint64_t pending_runs; /* of pending, those of slabs: nobody had them */
+	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
 	uint64_t reserved, private;
 };
@@ -36,7 +36,7 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->holes;
 	case GCP_BLOCK_UNMAPPING:
 		return &sums->unmapping;
-	case GCP_BLOCK_MOVING: /* never while nobody holds vmm_lock */
+	case GCP_BLOCK_MOVING: /* only while a thread holds vmm_lock */
 	case GCP_BLOCK_RELEASED:
 	case GCP_BLOCK_RUN:
 		break;
@@ -99,7 +99,7 @@ static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
 		 "L1: a slab miscounts its listed blocks");
 	GCP_MUST(end <= slab->run->addr + slab->run->size,
 		 "L1: a slab runs over its end");
-	/* What no block covers is nobody's, and stays free. */
+	/* What no block covers stays free. */
 	sums->free += slab->run->addr + slab->run->size - end;
 	return NULL;
 }
