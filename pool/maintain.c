@@ -157,7 +157,7 @@ static void flush_if_worth_it(struct gcp_pool *pool)
 	if (is_look_due(pool))
 		pool->maintenance.freed_bytes = 0;
 	gcp_heap_advance(&pool->common);
-	bool flush = is_worth_a_flush(pool, gcp_heap_idle(&pool->common));
+	bool flush = is_worth_a_flush(pool, pool->common.idle);
 	gcp_mutex_unlock(&pool->lock);
 	if (flush)
 		gcp_caches_flush(pool);
@@ -169,7 +169,7 @@ static bool consolidation_choose(struct gcp_pool *pool)
 		pool->maintenance.owed_bytes = 0;
 		scattered_set(pool, false);
 	}
-	return is_worth_it(pool, gcp_heap_idle(&pool->common)) &&
+	return is_worth_it(pool, pool->common.idle) &&
 	       is_affordable(&pool->maintenance, pool->pools->driver.clock_ns());
 }
 

@@ -138,7 +138,7 @@ static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 
 /* The same for segments of the driver: all closed epochs, when a window's worth waits
  * and one stream makes barriers cheap. *ret_poll: an epoch's worth waits. */
-static uint64_t epoch_settled(const struct gcp_request *request, bool *ret_poll)
+static uint64_t epoch_all_closed(const struct gcp_request *request, bool *ret_poll)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	struct gcp_window window = gcp_window(pool);
@@ -170,7 +170,7 @@ static int make_pending_ready(struct gcp_request *request)
 		      request->size_class < pool->pools->classes.slab_count))
 		return 0;
 	if (!pool->vmm)
-		epoch = epoch_settled(request, &poll);
+		epoch = epoch_all_closed(request, &poll);
 	if (poll)
 		result = gcp_timeline_poll_all(pool);
 	if (result == 0 && pool->vmm)

@@ -188,6 +188,11 @@ struct gcp_class_list {
 	uint64_t count;
 };
 
+/* Segments that hold no block, none for slabs. */
+struct gcp_idle {
+	uint64_t segments, bytes;
+};
+
 /* A book of segments and free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
  *  H2 used + cached + pending + listed + free == reserved, in bytes
@@ -212,8 +217,9 @@ struct gcp_heap {
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
-	uint64_t unused_bytes;            /* free, and could be given back */
-	uint64_t unused_low;              /* lowest since maintain.c set it */
+	uint64_t unused_bytes; /* free, and could be given back */
+	uint64_t unused_low;   /* lowest since maintain.c set it */
+	struct gcp_idle idle;
 	uint64_t used_blocks, used_bytes; /* private heaps only */
 	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
 };
@@ -464,11 +470,6 @@ struct gcp_purge {
 /* Unlinks them onto `list`; returns the bytes. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
 				struct gcp_segment_list *list);
-/* Segments that hold no block, none for slabs. */
-struct gcp_idle {
-	uint64_t segments, bytes;
-};
-struct gcp_idle gcp_heap_idle(const struct gcp_heap *heap);
 /* Whether a segment was idle before that turn, and since. */
 bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
 /* The turn is over: segments that were of use belong to it. */

@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all back. */
 static void config_complete(struct gcp_config *config)
@@ -181,15 +180,6 @@ static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
 	return pool;
 }
 
-void gcp_backoff(void)
-{
-	const struct timespec little = {.tv_nsec = 50 * 1000};
-	int saved = errno;
-
-	nanosleep(&little, NULL);
-	errno = saved;
-}
-
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool)
 {
@@ -215,37 +205,6 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 }
 
 /* --- the end of a context ------------------------------------------------- */
-
-/* Whether the caller may use the pool's context, which another thread may be
- * destroying just now. Until gcp_pool_unpin the context stays. */
-bool gcp_pool_pin(struct gcp_pool *pool)
-{
-	atomic_fetch_add(&pool->pins, 1);
-	if (atomic_load(&pool->live) && !atomic_load(&pool->detaching))
-		return true;
-	gcp_pool_unpin(pool);
-	return false;
-}
-
-void gcp_pool_unpin(struct gcp_pool *pool)
-{
-	uint32_t before = atomic_fetch_sub(&pool->pins, 1);
-
-	assert(before > 0);
-	(void)before;
-}
-
-bool gcp_pool_pin_wait(struct gcp_pool *pool)
-{
-	bool has_pin = gcp_pool_pin(pool);
-
-	for (int i = 0; i < GCP_WAIT_LIMIT && !has_pin && atomic_load(&pool->live);
-	     i++) {
-		gcp_backoff();
-		has_pin = gcp_pool_pin(pool);
-	}
-	return has_pin;
-}
 
 void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 {

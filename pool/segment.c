@@ -226,21 +226,6 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 	return taken;
 }
 
-struct gcp_idle gcp_heap_idle(const struct gcp_heap *heap)
-{
-	const struct gcp_segment *segment;
-	struct gcp_idle idle = {0};
-
-	gcp_assert_held(GCP_RANK_POOL);
-	TAILQ_FOREACH (segment, &heap->segments, link) {
-		if (segment->kind == GCP_KIND_SLAB || !segment_is_unused(segment))
-			continue;
-		idle.segments++;
-		idle.bytes += segment->size;
-	}
-	return idle;
-}
-
 bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn)
 {
 	const struct gcp_segment *segment;
@@ -309,5 +294,6 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = 0;
 	heap->unused_bytes = heap->unused_low = 0;
+	heap->idle = (struct gcp_idle){0};
 	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
 }

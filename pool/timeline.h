@@ -24,7 +24,7 @@ enum {
 
 /* Epochs that are always ready. */
 enum {
-	GCP_EPOCH_FRESH = 0, /* never the program's, or all its work is done */
+	GCP_EPOCH_FRESH = 0, /* the block was never used, or all its work is done */
 	GCP_EPOCH_NOW = 1,   /* for captures only: their order is proof enough */
 	GCP_EPOCH_FIRST = 2, /* the first epoch of a pool */
 };

@@ -61,8 +61,13 @@ static void unused_count(struct gcp_heap *heap, const struct gcp_block *block, i
 	heap->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
 	if (heap->unused_low > heap->unused_bytes)
 		heap->unused_low = heap->unused_bytes;
-	if (gcp_block_is_segment(block))
-		block->segment->touched = true;
+	if (!gcp_block_is_segment(block))
+		return;
+	block->segment->touched = true;
+	if (block->segment->kind == GCP_KIND_SLAB || block->segment->chunks)
+		return;
+	heap->idle.segments += (uint64_t)sign;
+	heap->idle.bytes += (uint64_t)(sign * (int64_t)block->size);
 }
 
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)

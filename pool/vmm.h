@@ -63,7 +63,7 @@ void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The index of an address in segment->chunks. */
 uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
 
-/* --- heap.c, vmm_space.c: pool->lock is held ---------------------------------- */
+/* --- block.c: pool->lock is held --------------------------------------------- */
 
 /* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
  * no list either. NULL: no memory for its descriptor, nothing is cut. */
@@ -71,9 +71,12 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
 /* `lower` takes in its upper neighbour; neither is in a list. */
 void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 			      struct gcp_block *upper);
-/* A block whose epoch is ready becomes free memory. */
-void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 /* Bytes of a free block that could be given back. */
 uint64_t gcp_block_unused(const struct gcp_block *block);
+
+/* --- heap.c: pool->lock is held ---------------------------------------------- */
+
+/* A block whose epoch is ready becomes free memory. */
+void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 
 #endif

@@ -13,7 +13,7 @@
 struct sums {
 	uint64_t used, cached, pending, listed, free, holes, unmapping;
 	uint64_t used_blocks;
-	uint64_t pending_runs; /* of pending, those of slabs: never given out */
+	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
 	uint64_t reserved, private;
 };
@@ -36,7 +36,7 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 		return &sums->holes;
 	case GCP_BLOCK_UNMAPPING:
 		return &sums->unmapping;
-	case GCP_BLOCK_MOVING: /* only under vmm_lock, which the check holds */
+	case GCP_BLOCK_MOVING: /* only while a thread holds vmm_lock */
 	case GCP_BLOCK_RELEASED:
 	case GCP_BLOCK_RUN:
 		break;
