@@ -41,8 +41,8 @@ struct gcp_capture_state {
 	void *graph;      /* the graph being built; NULL if the driver hides it */
 };
 
-/* What hangs on a graph: part of the caller's own, who keeps it until one of these
- * is called. */
+/* What hangs on a graph: part of a struct of the caller's, which keeps it until
+ * one of these is called. */
 struct gcp_attachment {
 	void (*destroy)(struct gcp_attachment *attachment);
 	void (*discard)(struct gcp_attachment *attachment);
@@ -90,7 +90,7 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker); /* for tests */
  * begin, or a graph is gone and its memory waits to be taken back. One relaxed
  * load; false in programs that never capture. */
 bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker);
-/* Not 0 just then: for those who ask at each allocation. */
+/* Not 0 just then: for callers that ask at each allocation. */
 const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker);
 
 /* Whether a capture is under way or about to begin. */
@@ -177,8 +177,8 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr);
 
 /* gcp_pinned_alloc while gcp_tracker_has_pending_events, likewise. A block that belongs
- * to a capture is given to nobody else as long as a graph pool of that capture lives.
- */
+ * to a capture serves no other allocation as long as a graph pool of that capture
+ * lives. */
 int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);
@@ -194,8 +194,8 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
 
 /* A new graph pool with one reference, the program's. -ENOMEM. */
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id);
-/* -ENOENT: no such pool. A pool of which nobody holds a reference is empty; its
- * id stays good, and may be retained and used again. */
+/* -ENOENT: no such pool. A pool without references is empty; its id stays good, and may
+ * be retained and used again. */
 int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id);
 int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id);
 /* Captures that the calling thread begins from now on allocate from this graph

@@ -102,7 +102,7 @@ struct gcp_capture {
 	uint64_t begun;  /* when, as gcp_tracker_moment counts */
 	enum gcp_capture_mode mode;
 	bool forked;              /* its order may not be one line any more */
-	bool ending;              /* CUDA may have ended it already: nobody joins */
+	bool ending;              /* CUDA may have ended it already: no stream joins */
 	bool order_unknown;       /* its order cannot be known: no proof */
 	bool into_existing_graph; /* a graph that was there: it may follow nothing in it
 				   */
@@ -142,8 +142,9 @@ struct gcp_tracker {
 	_Atomic uint32_t capturing;      /* the captures among them */
 	struct gcp_graph_release
 	    *_Atomic releases; /* graphs that are gone; pushed without lock */
-	/* Written under the lock, before the real call that ends a stream: who finds
-	 * it unchanged under the lock may ask about a stream that was there then. */
+	/* Written under the lock, before the real call that ends a stream: a thread
+	 * that finds it unchanged under the lock may ask about a stream that was there
+	 * then. */
 	_Atomic uint64_t streams_gone;
 	pthread_mutex_t lock;
 	struct gcp_capture_list captures;
@@ -174,6 +175,8 @@ void gcp_streams_release(struct gcp_tracker *tracker);
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eager);
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
+/* The one that is the calling thread's default, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap);
@@ -227,9 +230,6 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
  * none. -ENOMEM. */
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
 	      struct gcp_graph_pool **ret_graph_pool);
-
-/* The graph pool that is the calling thread's default, or NULL. */
-struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
 
 /* A line of debugging, unless no log is kept. */
 #define GCP_CAPTURE_LOG(tracker, ...)                                                  \

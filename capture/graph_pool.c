@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * graph_pool.c - graph pools: memory that captured graphs address, and who
- * still needs it.
+ * graph_pool.c - graph pools: memory that captured graphs address, and the
+ * references that keep it.
  *
  * References are counted by CUDA itself where that is possible: each capture
  * that allocates from a graph pool hangs a user object on its graph. Graphs
@@ -247,8 +247,8 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 	return came;
 }
 
-/* Without a graph to hang it on, or if CUDA refuses, nobody will tell us when
- * the graph is gone: the reference then stays for good. */
+/* Without a graph to hang it on, or if CUDA refuses, the end of the graph is not
+ * noticed: the reference then stays for good. */
 static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {

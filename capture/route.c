@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * route.c - to whom an allocation belongs while captures are under way.
+ * route.c - to which captures an allocation belongs while captures are under way.
  *
  *   1. to the captures that the calling thread began;
  *   2. else to the capture of the stream that the thread last gave work to;
  *   3. else, where plain CUDA would have refused the allocation, to the
  *      captures that made it illegal: the global ones, if the thread's own mode
  *      is global too;
- *   4. else to nobody: the common heap.
+ *   4. else to none: the common heap.
  *
  * Such a block is either the graph's own or an eager allocation's. The graph's own is
  * for captured work: once freed it may be given out again by the order of the graph.

@@ -97,7 +97,7 @@ static void barrier_add(struct barriers *barriers, struct gcp_pool *pool)
 }
 
 /* Work that the program submitted itself, on any stream, may still touch
- * blocks that this capture was given after somebody had freed them. All that
+ * blocks that this capture was given after they had been freed. All that
  * is launched later, this graph too, has to wait for it. With room for no more,
  * the rest is left for another turn. */
 static void barriers_of(struct gcp_capture *capture, struct barriers *barriers)

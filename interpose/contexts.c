@@ -146,7 +146,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 		     last_seen.generation == contexts_now()))
 		return;
 	pthread_mutex_lock(&contexts_lock);
-	/* The handle of one that is not forgotten yet: it is a new context's now. */
+	/* The handle of one that is not detached yet: it is a new context's now. */
 	while ((context = contexts_find(ctx)) && context->ending &&
 	       kind != GCP_CONTEXT_UNKNOWN)
 		pthread_cond_wait(&contexts_moved, &contexts_lock);
@@ -203,7 +203,7 @@ static bool primary_moves(CUdevice device)
 }
 
 /* The active primary context of `device`, put on the list if it was not there:
- * NULL if there is none, or if it is not known because somebody retains or releases
+ * NULL if there is none, or if it is not known because a thread retains or releases
  * it just now. Under the lock and in a gcp_ctx_scope. */
 static struct gcp_context *primary_find(CUdevice device)
 {
@@ -316,10 +316,10 @@ bool gcp_contexts_hold(void)
 }
 
 /* Whether no context may be ending. One that stays, as at most releases of a primary
- * context, is over in a moment: worth a little patience. Lets go of the lock. */
+ * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
 static bool contexts_none_ending(void)
 {
-	const struct timespec nap = {.tv_nsec = 20 * 1000};
+	const struct timespec delay = {.tv_nsec = 20 * 1000};
 	struct timespec now;
 	int saved = errno;
 
@@ -330,7 +330,7 @@ static bool contexts_none_ending(void)
 		    1000000)
 			break;
 		pthread_mutex_unlock(&contexts_lock);
-		nanosleep(&nap, NULL);
+		nanosleep(&delay, NULL);
 		pthread_mutex_lock(&contexts_lock);
 	}
 	errno = saved;
@@ -388,7 +388,7 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 	return result;
 }
 
-/* As far as is known: there may be primary ones that nobody told us of. */
+/* As far as is known: there may be primary ones that no hook has seen. */
 static bool contexts_are_several(void)
 {
 	int count = 0;
@@ -609,8 +609,7 @@ void gcp_contexts_after_fork(void)
 	ending_count = 0;
 }
 
-/* --- observers of contexts ----------------------------------------------------------
- */
+/* --- observers of contexts ----------------------------------------------------- */
 
 static void tracker_gone(CUcontext ctx)
 {

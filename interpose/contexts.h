@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * contexts.h - the contexts of this process: who must stand behind a barrier,
+ * contexts.h - the contexts of this process: which must stand behind a barrier,
  * and in whose pool an allocation belongs.
  *
  * Contexts are learnt from the hooks that create them or make them current, and

@@ -27,8 +27,7 @@ _Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cu
 _Static_assert((int)GCP_CUDA_NOT_READY == (int)CUDA_ERROR_NOT_READY, "cuda.h");
 _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
 
-/* --- context scopes ------------------------------------------------------------------
- */
+/* --- context scopes ------------------------------------------------------- */
 
 CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
 {
@@ -271,7 +270,7 @@ static void driver_tick(void)
 	gcp_report_tick(&gcp_process.options, gcp_process.pools);
 }
 
-/* What is there only if somebody asked for it. */
+/* What is there only if an option asks for it. */
 static void driver_fill_words(struct gcp_driver *driver)
 {
 	if (gcp_log_wanted(GCP_LOG_DEBUG))

@@ -48,7 +48,7 @@ static int driver_capture_state(void *ctx, void *stream,
 	return 0;
 }
 
-/* Edges with data are refused to those who cannot hear of them (LOSSY_QUERY), so
+/* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
  * there is room for them, though only the nodes count here. */
 enum { EDGES_ON_STACK = 128 };
 

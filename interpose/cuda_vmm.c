@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * cuda_vmm.c - virtual memory of the real driver, as pool/driver_table.h wants it,
- * and who may touch it. Called by pool/vmm.c under its vmm_lock.
+ * and which devices have access. Called by pool/vmm.c under its vmm_lock.
  *
  * cuCtxEnablePeerAccess covers what cuMemAlloc gives, but not mapped memory:
  * that must name each device that may touch it. The devices that the program
@@ -157,7 +157,7 @@ static CUresult vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 	return result;
 }
 
-/* A peer that cannot be let in must not cost the owner what he holds. New memory that
+/* A peer that gets no access must not cost the owner what it holds. New memory that
  * a peer cannot reach is of no use: pool/ takes ordinary memory instead, of which the
  * driver itself sees to it that peers reach it. */
 static int vmm_open(int device, gcp_addr addr, uint64_t bytes)

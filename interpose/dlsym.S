@@ -2,7 +2,7 @@
 /*
  * dlsym.S - the exported dlsym: a stub that jumps.
  *
- * glibc's dlsym looks at its own return address to learn who is asking, and
+ * glibc's dlsym looks at its own return address to learn which library asks, and
  * answers RTLD_NEXT and RTLD_DEFAULT by that. A hook that *called* it would
  * become the asker: libraries would get themselves from RTLD_NEXT, or miss
  * what only they can see. So the stub tests the name, and unless it begins
@@ -36,7 +36,7 @@ dlsym:
 	.cfi_adjust_cfa_offset 8
 	subq	$8, %rsp		/* the answer; aligns the stack, too */
 	.cfi_adjust_cfa_offset 8
-	movq	24(%rsp), %rdx		/* who asks */
+	movq	24(%rsp), %rdx		/* the asker */
 	movq	%rsp, %rcx
 	call	gcp_dlsym_answer
 	popq	%rdx
@@ -103,7 +103,7 @@ dlsym:
 	.cfi_rel_offset x30, 8
 	mov	x29, sp
 	stp	x0, x1, [sp, #16]
-	mov	x2, x30			/* who asks */
+	mov	x2, x30			/* the asker */
 	add	x3, sp, #32		/* the answer */
 	bl	gcp_dlsym_answer
 	mov	w9, w0

@@ -9,12 +9,12 @@
  * never finds them. So a look-up answers as if this library were not there, and
  * all that is left to do is to put the hook in the place of the real function:
  *
- *   given handle   ask the real dlsym (it does not care who asks then), and
+ *   given handle   ask the real dlsym (it does not look at the caller then), and
  *                  exchange the answer if it is a function of libcuda.
  *   RTLD_DEFAULT   the same; if only some library's private scope has libcuda,
  *                  which only the caller could see, the hook all the same.
  *   RTLD_NEXT      the caller is a wrapper that wants what it wraps: the hook,
- *                  so that its path and ours agree on who owns the memory.
+ *                  so that its path and ours agree on the owner of memory.
  *                  (A second wrapper in between is passed over.)
  *   libcuda absent, or libcuda itself asks: not ours to answer; the stub jumps.
  */

@@ -139,8 +139,7 @@ bool gcp_elf_contains(const struct gcp_elf *elf, const void *address)
 	return false;
 }
 
-/* --- libc ---------------------------------------------------------------------------
- */
+/* --- libc ----------------------------------------------------------------- */
 
 /* The loader's list, which it leaves for debuggers in the program's DT_DEBUG. */
 GCP_EARLY static const struct link_map *loader_list(void)
@@ -186,8 +185,7 @@ GCP_EARLY void *gcp_elf_libc_symbol(const char *name)
 	return found;
 }
 
-/* --- any library
- * ---------------------------------------------------------------------- */
+/* --- any library ---------------------------------------------------------- */
 
 struct gcp_elf_search {
 	const char *soname;

@@ -3,7 +3,7 @@
  * elfwalk.h - finds loaded libraries, and functions in them, by walking their ELF
  * symbol tables.
  *
- * Why not dlsym: this library *is* dlsym for everybody in the process, and a
+ * Why not dlsym: this library *is* dlsym for the whole process, and a
  * look-up through the public one would leave its mark in dlerror, would find
  * our own hooks, and is not in libc.so.6 before glibc 2.34. The walk allocates
  * nothing and touches neither errno nor dlerror. Any thread, any time; it holds

@@ -49,8 +49,8 @@ int gcp_fence_all_create(void **ret_fence)
 	return 0;
 }
 
-/* The library keeps its fences for good; nobody calls this but a table that is
- * complete. */
+/* The library keeps its fences for good and does not call this; the driver table has
+ * it to be complete. */
 void gcp_fence_all_destroy(void *fence)
 {
 	(void)fence;
@@ -211,7 +211,7 @@ int gcp_fence_all_query(void *fence)
 /* Not cuEventSynchronize: the context may be destroyed while we wait. */
 int gcp_fence_all_wait(void *fence, void *ctx)
 {
-	struct timespec nap = {.tv_nsec = 2000};
+	struct timespec delay = {.tv_nsec = 2000};
 	int saved = errno, result;
 
 	for (int turn = 0;; turn++) {
@@ -222,9 +222,9 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 			sched_yield();
 			continue;
 		}
-		nanosleep(&nap, NULL);
-		if (nap.tv_nsec < 100000)
-			nap.tv_nsec += nap.tv_nsec / 4;
+		nanosleep(&delay, NULL);
+		if (delay.tv_nsec < 100000)
+			delay.tv_nsec += delay.tv_nsec / 4;
 	}
 	errno = saved;
 	return result;

@@ -43,8 +43,7 @@ CUresult gcp_hook_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event,
 	return stream_wait(gcp_real.cuStreamWaitEvent_ptsz, stream, true, event, flags);
 }
 
-/* --- events ------------------------------------------------------------------------
- */
+/* --- events --------------------------------------------------------------- */
 
 /* The number of the call; 0: no capture is to know of it. */
 static uint64_t event_records(CUstream stream, bool per_thread, CUevent event)
@@ -134,8 +133,7 @@ CUresult gcp_hook_cuEventDestroy_v2(CUevent event)
 	return event_destroy(gcp_real.cuEventDestroy_v2, event);
 }
 
-/* --- by hand ------------------------------------------------------------------------
- */
+/* --- by hand -------------------------------------------------------------- */
 
 static void graph_order_unknown(bool really)
 {
@@ -179,7 +177,7 @@ CUresult gcp_hook_cuStreamUpdateCaptureDependencies_v2_ptsz(
 								  count, flags);
 }
 
-/* Who asks only whether a stream captures, as most do, changes nothing. */
+/* A caller that asks only whether a stream captures, as most do, changes nothing. */
 
 CUresult gcp_hook_cuStreamGetCaptureInfo_v2(CUstream stream,
 					    CUstreamCaptureStatus *ret_status,

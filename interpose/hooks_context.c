@@ -113,7 +113,7 @@ CUresult gcp_hook_cuCtxDestroy_v2(CUcontext ctx)
 	return gcp_contexts_destroy(gcp_real.cuCtxDestroy_v2, ctx);
 }
 
-/* A green context keeps its primary one active, also when nobody else retains that
+/* A green context keeps its primary one active, also when nothing else retains that
  * any more: the last one may take it along. (Measured, driver 580.) */
 static __thread struct {
 	struct CUgreenCtx_st *green;

@@ -41,7 +41,7 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes);
 CUresult gcp_memory_pass_free(CUdeviceptr ptr);
 
-/* Before memory is handed to someone who stands in no context's queue: waits
+/* Before memory is given to a user that stands in no context's queue: waits
  * until no earlier work can touch the block around `ptr`. CUDA_SUCCESS also for
  * memory that is not ours. */
 CUresult gcp_memory_complete(CUdeviceptr ptr);

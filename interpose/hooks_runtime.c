@@ -108,8 +108,7 @@ static inline int runtime_fast_cudaSetDevice(int device)
 	return -1;
 }
 
-/* --- the long way ------------------------------------------------------------------
- */
+/* --- the long way --------------------------------------------------------- */
 
 static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 			      size_t bytes)

@@ -11,8 +11,8 @@
  * CUDA leaves the last 8 bytes zero and does not look at them (driver 580,
  * measured; another driver that uses them gets NOT_SUPPORTED from us). What is
  * inverted includes the size, the flags and the device, each of which CUDA
- * checks: a process without this library gets an error, not somebody else's
- * bytes. A process with it finds the magic, opens CUDA's handle and adds the
+ * checks: a process without this library gets an error, not the bytes of
+ * another block. A process with it finds the magic, opens CUDA's handle and adds the
  * offset. A block at the beginning keeps the plain handle.
  *
  * Another process stands in no context's queue: before a block is exported, all

@@ -261,7 +261,7 @@ int gcp_file_replace(const char *pattern, const struct gcp_text *text)
 	return result;
 }
 
-/* A program may have closed 0, 1 or 2: nobody may find our file there. */
+/* A program may have closed 0, 1 or 2: our file must not take their place. */
 static int above_stderr(int fd)
 {
 	int moved;

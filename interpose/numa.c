@@ -10,7 +10,7 @@
  *
  * Asking costs a system call for the policy (about 0.1 us) and none for the node;
  * where there is one node only, nothing. Where the policy may not be asked for
- * (containers without CAP_SYS_NICE), nobody can have set one either.
+ * (containers without CAP_SYS_NICE), none can have been set either.
  */
 #include <errno.h>
 #include <fcntl.h>

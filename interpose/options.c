@@ -466,7 +466,7 @@ static void config_fit(struct parse *parse)
 	struct gcp_text text;
 	const char *why = "";
 
-	/* Who asks for larger segments only does not ask for unsplit ones. */
+	/* To ask for larger segments only is not to ask for unsplit ones. */
 	if (!variable_find(parse, "GCPOOL_SPLIT_LIMIT") &&
 	    config->split_limit < config->segment_bytes)
 		config->split_limit = config->segment_bytes;

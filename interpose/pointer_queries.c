@@ -4,8 +4,8 @@
  * answer for the block that the program was given, not for the driver allocation that
  * holds it, with the size that the program asked for, as CUDA does.
  *
- * Peer tokens, dma-buf handles and synchronous memory operations hand memory to
- * someone who stands in no context's queue: the block is completed first.
+ * Peer tokens, dma-buf handles and synchronous memory operations give memory to
+ * a user that stands in no context's queue: the block is completed first.
  */
 #include "hooks.h"
 #include "process_life.h"

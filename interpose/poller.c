@@ -26,7 +26,7 @@
 enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000 };
 
 static struct {
-	atomic_bool begun; /* somebody starts it or has started it */
+	atomic_bool begun; /* a thread starts it or has started it */
 	atomic_bool stop;
 	pthread_t thread;
 	pid_t process;
@@ -37,12 +37,12 @@ static struct {
 
 static void *poller_run(void *unused)
 {
-	struct timespec nap = {0};
+	struct timespec delay = {0};
 
 	(void)unused;
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
-		nap.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
-		nanosleep(&nap, NULL);
+		delay.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
+		nanosleep(&delay, NULL);
 	}
 	return NULL;
 }

@@ -179,7 +179,7 @@ static void fork_child(void)
 		gcp_resolve_after_fork();
 	} else {
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
-		atomic_fetch_add(&gcp_contexts_generation, 1); /* nobody is sure */
+		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
 }
 

@@ -53,8 +53,7 @@ void gcp_report_note_gpu(int device, const char *name, uint64_t bytes, int cuda)
 	pthread_mutex_unlock(&noted.lock);
 }
 
-/* --- what the system knows ---------------------------------------------------------
- */
+/* --- what the system knows ------------------------------------------------ */
 
 /* The first bytes of a file of /proc or /sys; 0 if there are none. */
 static size_t file_read(const char *path, char *bytes, size_t capacity)
@@ -91,8 +90,9 @@ static void driver_version_read(char *version, size_t capacity)
 }
 
 /* Calls `scope` with each argument of the program, as far as they are short. */
-static void arguments_visit(void (*scope)(struct gcp_text *text, const char *argument),
-			    struct gcp_text *text)
+static void arguments_for_each(void (*scope)(struct gcp_text *text,
+					     const char *argument),
+			       struct gcp_text *text)
 {
 	enum { ARGUMENTS_MAX = 2048 };
 	char bytes[ARGUMENTS_MAX + 1];
@@ -140,13 +140,12 @@ static int64_t start_seconds(void)
 	return (int64_t)now.tv_sec - (int64_t)(gcp_report_ms() / 1000);
 }
 
-/* --- options in force --------------------------------------------------------------
- */
+/* --- options in force ----------------------------------------------------- */
 
-static void options_visit(const struct gcp_options *options,
-			  void (*scope)(struct gcp_text *text, const char *name,
-					const char *value, int number),
-			  struct gcp_text *text)
+static void options_for_each(const struct gcp_options *options,
+			     void (*scope)(struct gcp_text *text, const char *name,
+					   const char *value, int number),
+			     struct gcp_text *text)
 {
 	char value[GCP_LINE_MAX], standard[GCP_LINE_MAX];
 	struct gcp_options defaults;
@@ -209,7 +208,7 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 		     GCPOOL_VERSION_STRING, gcp_report_mode_name(report->mode),
 		     program_invocation_name, (int)getpid(), host);
 	gcp_text_add(text, "  command:");
-	arguments_visit(argument_text, text);
+	arguments_for_each(argument_text, text);
 	gcp_text_add(text, "\n  first allocation ");
 	gcp_text_add_time(text, start_seconds());
 	gcp_text_add(text, ", %.2f s before %s\n", (double)gcp_report_ms() / 1e3,
@@ -217,7 +216,7 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 				       : "the end of the process");
 	gpus_text(text);
 	before = text->length;
-	options_visit(report->options, option_text, text);
+	options_for_each(report->options, option_text, text);
 	if (text->length > before)
 		gcp_text_add(text, "\n");
 }
@@ -281,7 +280,7 @@ void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *t
 		     report->under_way ? "false" : "true", (int)getpid());
 	gcp_report_string_json(program_invocation_name, text);
 	gcp_text_add(text, ", \"arguments\": [");
-	arguments_visit(argument_json, text);
+	arguments_for_each(argument_json, text);
 	gcp_text_add(text, "], \"hostname\": ");
 	hostname_read(host, sizeof(host));
 	gcp_report_string_json(host, text);
@@ -292,7 +291,7 @@ void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *t
 		     ULL(ms % 1000));
 	drivers_json(text);
 	gcp_text_add(text, ", \"options\": {");
-	options_visit(report->options, option_json, text);
+	options_for_each(report->options, option_json, text);
 	gcp_text_add(text, "}");
 }
 

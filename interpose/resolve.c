@@ -162,7 +162,7 @@ bool gcp_resolve_complete(void)
 	for (int i = 0; i < ROW_COUNT; i++)
 		if (rows[i].required && !*rows[i].slot)
 			return false;
-	/* In one of its forms: else nobody knows whose memory is a graph's. */
+	/* In one of its forms: else it is unknown which memory is a graph's. */
 	return gcp_real.cuStreamGetCaptureInfo || gcp_real.cuStreamGetCaptureInfo_v2 ||
 	       gcp_real.cuStreamGetCaptureInfo_v3;
 }

@@ -23,7 +23,7 @@
 /* Named before ".so", or before "-" and a hash: so a Python package names those that
  * it brings along. Every PyTorch loads libcufile: storage writes by itself only where
  * there is a driver of the kernel for it. (Where one lets devices reach each other
- * without that driver, the README's Limits say what to set.) */
+ * without that driver, docs/limits.md says what to set.) */
 static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
 					"libmlx5",    "libcxi",    "libpsm2"};
 static const char storage[] = "libcufile";

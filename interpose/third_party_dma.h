@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * third_party_dma.h - whether someone outside of CUDA's queues may write into device
+ * third_party_dma.h - whether something outside of CUDA's queues may write into device
  * memory: a network card, or a driver mapping of it into the CPU.
  */
 #ifndef GCP_INTERPOSE_THIRD_PARTY_DMA_H

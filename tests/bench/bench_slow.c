@@ -19,8 +19,7 @@
 #include "../../pool/cache.h"
 #include "bench_jobs.h"
 
-/* --- a driver with costs ------------------------------------------------------------
- */
+/* --- a driver with costs -------------------------------------------------- */
 
 enum { RECORD_NS = 200, QUERY_NS = 170, ORDER_NS = 150, LAG_NS = 5000 };
 
@@ -133,8 +132,7 @@ static const struct gcp_driver driver = {
     .clock_ns = bench_clock_ns,
 };
 
-/* --- what is counted ----------------------------------------------------------------
- */
+/* --- what is counted ------------------------------------------------------ */
 
 /* X(result, name, parameters, arguments, heading) */
 #define COUNTED(X)                                                                     \

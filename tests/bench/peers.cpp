@@ -325,7 +325,7 @@ static double median(std::vector<double> values)
 
 static std::vector<std::string> dishonest; /* what went another way than it says */
 
-/* Ours went to the library, and nobody else's did. */
+/* Ours went to the library, and no other allocator's did. */
 static void check_path(const contender &who, uint64_t before)
 {
 	uint64_t after = peers_library_allocations();

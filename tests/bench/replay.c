@@ -14,7 +14,7 @@
  *
  * The model: time is the trace's clock; an event of the trace submits work, and
  * a fence recorded then is done `lag` later; so memory's last use is the time
- * of its free. A barrier costs the host nothing. Whoever waits for the device
+ * of its free. A barrier costs the host nothing. A caller that waits for the device
  * (a fence, the driver's free) moves the clock to the end of the latest work.
  * The driver takes memory in pieces of 2 MiB. Each thread of the trace is a
  * thread here; they take turns, so that runs repeat exactly.
@@ -263,8 +263,7 @@ static const struct gcp_driver driver = {
     .clock_ns = clock_ns,
 };
 
-/* --- one replay --------------------------------------------------------------------
- */
+/* --- one replay ----------------------------------------------------------- */
 
 static struct {
 	struct gcp_pools *pools;

@@ -106,8 +106,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 	CUDART_CALL(cuGraphExecDestroy, exec);
 }
 
-/* --- user objects -------------------------------------------------------------------
- */
+/* --- user objects --------------------------------------------------------- */
 
 cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *data,
 				 cudaHostFn_t destroy, unsigned int count,

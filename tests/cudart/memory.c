@@ -223,8 +223,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
 		    stream);
 }
 
-/* --- IPC ---------------------------------------------------------------------------
- */
+/* --- IPC ------------------------------------------------------------------ */
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p)
 {

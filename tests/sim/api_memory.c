@@ -11,8 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* --- device memory
- * -------------------------------------------------------------------- */
+/* --- device memory -------------------------------------------------------- */
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 {
@@ -68,7 +67,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 }
 
 /* With a sticky error nothing is freed any more. Waits for the context, then checks
- * that nobody else still uses the bytes. */
+ * that no work still uses the bytes. */
 static CUresult free_now(struct sim_alloc *alloc, const char *what)
 {
 	uint64_t addr = alloc->addr;
@@ -133,8 +132,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	return CUDA_SUCCESS;
 }
 
-/* --- host memory
- * ------------------------------------------------------------------------- */
+/* --- host memory ---------------------------------------------------------- */
 
 static bool host_fits(uint64_t bytes)
 {

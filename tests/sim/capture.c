@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * capture.c - stream captures: who captures, what makes a capture invalid, and
+ * capture.c - stream captures: which streams capture, what makes a capture invalid, and
  * which calls may not be made meanwhile.
  *
  * A capture collects work of its streams as nodes of a graph. Each stream that
@@ -16,8 +16,7 @@
 static struct sim_capture *captures;
 static uint64_t capture_ids;
 
-/* --- which, and whether it is lost -------------------------------------------------
- */
+/* --- which, and whether it is lost ---------------------------------------- */
 
 static struct sim_capture *capture_find(uint64_t id)
 {
@@ -79,8 +78,7 @@ void sim_capture_stream_gone(struct sim_stream *stream)
 	stream_leave(stream);
 }
 
-/* --- what may not be done meanwhile
- * ---------------------------------------------------- */
+/* --- what may not be done meanwhile --------------------------------------- */
 
 CUresult sim_capture_unsafe(void)
 {
@@ -150,8 +148,7 @@ CUresult sim_capture_event_used(struct sim_event *event)
 	return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-/* --- what is captured
- * ----------------------------------------------------------------------- */
+/* --- what is captured ----------------------------------------------------- */
 
 static struct sim_node *node_append(struct sim_stream *stream, CUgraphNodeType type)
 {
@@ -198,7 +195,7 @@ CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event)
 	return CUDA_SUCCESS;
 }
 
-/* A capturing stream waits for an event of the world outside. */
+/* A capturing stream waits for an event from outside the capture. */
 static CUresult wait_outside(struct sim_stream *stream, const struct sim_event *event)
 {
 	if (stream->capture->invalid)
@@ -233,8 +230,7 @@ CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event)
 	return CUDA_SUCCESS;
 }
 
-/* --- stream-ordered memory in a capture
- * ------------------------------------------------------ */
+/* --- stream-ordered memory in a capture ----------------------------------- */
 
 CUresult sim_capture_alloc(struct sim_stream *stream, uint64_t bytes,
 			   CUdeviceptr *ret_addr)
@@ -266,8 +262,7 @@ CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc)
 	return sim_capture_work(stream, &work);
 }
 
-/* --- entry points: beginning and ending
- * --------------------------------------------------------- */
+/* --- entry points: beginning and ending ----------------------------------- */
 
 static CUresult begin_check(CUstream hStream, CUstreamCaptureMode mode,
 			    struct sim_stream **ret_stream)
@@ -360,8 +355,7 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 					   dependencyData, numDependencies, mode);
 }
 
-/* --- functions of later drivers ------------------------------------------------------
- */
+/* --- functions of later drivers ------------------------------------------- */
 
 /* CUDA 13.3, as far as its documentation says; never compared with a driver. Whether
  * the nodes are the ones that the graph has is not checked. */

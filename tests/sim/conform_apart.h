@@ -56,8 +56,7 @@ static inline void apart(const char *title, void (*play)(void))
 
 #define APART(play) apart(#play, play)
 
-/* --- user objects -------------------------------------------------------------------
- */
+/* --- user objects --------------------------------------------------------- */
 
 static int apart_destroyed, apart_made, apart_counted;
 
@@ -109,8 +108,7 @@ __attribute__((unused)) static void attach(CUgraph g)
 	MUST(cuGraphRetainUserObject(g, user, 1, CU_GRAPH_USER_OBJECT_MOVE));
 }
 
-/* --- graphs -------------------------------------------------------------------------
- */
+/* --- graphs --------------------------------------------------------------- */
 
 __attribute__((unused)) static long long nodes_of(CUgraph g)
 {

@@ -9,8 +9,7 @@
 
 static CUstream legacy = CU_STREAM_LEGACY;
 
-/* --- ending --------------------------------------------------------------------------
- */
+/* --- ending --------------------------------------------------------------- */
 
 static void *end_elsewhere(void *result)
 {
@@ -67,8 +66,7 @@ static void capture_ends(void)
 	TELL(status_of(s));
 }
 
-/* --- several streams
- * ------------------------------------------------------------------- */
+/* --- several streams ------------------------------------------------------ */
 
 static void forks(void)
 {
@@ -169,8 +167,7 @@ static void destroyed_streams(void)
 	TELL(end(s));
 }
 
-/* --- asking
- * ---------------------------------------------------------------------------- */
+/* --- asking --------------------------------------------------------------- */
 
 static void capture_info(void)
 {

@@ -171,8 +171,7 @@ static void forbidden_in_bodies(void)
 	TELL(cuGraphInstantiate(&exec, outer, 0));
 }
 
-/* --- captures into bodies ------------------------------------------------------------
- */
+/* --- captures into bodies ------------------------------------------------- */
 
 static void captured_bodies(void)
 {
@@ -292,8 +291,7 @@ static void body_stream_destroyed(void)
 	TELL(nodes_of(bodies[0]));
 }
 
-/* --- user objects -------------------------------------------------------------------
- */
+/* --- user objects --------------------------------------------------------- */
 
 static void object_of_a_graph(void)
 {

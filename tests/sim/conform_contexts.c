@@ -37,9 +37,7 @@ static long long is_current(CUcontext ctx)
 	return now == ctx;
 }
 
-/* --- ends with a capture in it
- * --------------------------------------------------------
- */
+/* --- ends with a capture in it -------------------------------------------- */
 
 static void own_with_a_capture(void)
 {
@@ -151,9 +149,7 @@ static void objects_of_a_reset(void)
 	TELL(gone());
 }
 
-/* --- ends with work pending
- * -----------------------------------------------------------
- */
+/* --- ends with work pending ----------------------------------------------- */
 
 static int ran;
 
@@ -199,9 +195,7 @@ static void released_with_work(void)
 	TELL(active());
 }
 
-/* --- is current elsewhere
- * -------------------------------------------------------------
- */
+/* --- is current elsewhere ------------------------------------------------- */
 
 static pthread_barrier_t step;
 static CUcontext shared_ctx;
@@ -293,9 +287,7 @@ static void primary_reset_elsewhere(void)
 	ends_elsewhere(reset, retain);
 }
 
-/* --- handles of the dead
- * ----------------------------------------------------------------
- */
+/* --- handles of the dead -------------------------------------------------- */
 
 static CUevent dead_event;
 

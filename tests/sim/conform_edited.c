@@ -34,8 +34,7 @@ static long long edges_of(CUgraph g)
 	return result ? -(long long)result : (long long)count;
 }
 
-/* --- edges and nodes ----------------------------------------------------------------
- */
+/* --- edges and nodes ------------------------------------------------------ */
 
 static CUresult edge(CUgraph g, int from, int to)
 {
@@ -123,8 +122,7 @@ static void nodes_destroyed(void)
 	TELL(gone());
 }
 
-/* --- while it is being captured ------------------------------------------------------
- */
+/* --- while it is being captured ------------------------------------------- */
 
 static void start_captured(void)
 {
@@ -214,8 +212,7 @@ static void launched_meanwhile(void)
 	TELL(end(s));
 }
 
-/* --- memory nodes -------------------------------------------------------------------
- */
+/* --- memory nodes --------------------------------------------------------- */
 
 static void memory_nodes(void)
 {
@@ -250,9 +247,7 @@ static void memory_nodes(void)
 	TELL(cuGraphExecDestroy(exec));
 }
 
-/* --- clones and children
- * --------------------------------------------------------------
- */
+/* --- clones and children -------------------------------------------------- */
 
 static void clones(void)
 {
@@ -347,8 +342,7 @@ static void child_instantiated(void)
 	TELL(gone());
 }
 
-/* --- updates ------------------------------------------------------------------------
- */
+/* --- updates -------------------------------------------------------------- */
 
 static CUgraph captured(CUresult (*work)(void))
 {

@@ -69,8 +69,7 @@ static void external_events(void)
 	}
 }
 
-/* --- events of contexts -------------------------------------------------------------
- */
+/* --- events of contexts --------------------------------------------------- */
 
 static void fences(void)
 {
@@ -176,8 +175,7 @@ static void waits_beside_captures(void)
 	}
 }
 
-/* --- green contexts ------------------------------------------------------------------
- */
+/* --- green contexts ------------------------------------------------------- */
 
 static CUgreenCtx green;
 static CUcontext as_ctx; /* the same as an ordinary context */

@@ -31,7 +31,7 @@ static void memory_nodes(void)
 	TELL(g ? cuGraphExecDestroy(exec) : 0);
 }
 
-static void graphs_by_hand(void)
+static void graphs_of_nodes(void)
 {
 	CUgraphExecUpdateResultInfo info;
 	CUgraphExec exec, other;
@@ -60,8 +60,7 @@ static void graphs_by_hand(void)
 	TELL(cuStreamSynchronize(s));
 }
 
-/* --- user objects
- * ---------------------------------------------------------------------- */
+/* --- user objects --------------------------------------------------------- */
 
 static volatile int destroyed;
 
@@ -188,7 +187,7 @@ int main(int argc, char **argv)
 {
 	tell_start(argc, argv);
 	memory_nodes();
-	graphs_by_hand();
+	graphs_of_nodes();
 	user_objects();
 	updated_and_lost();
 	return 0;

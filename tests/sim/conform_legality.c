@@ -27,8 +27,7 @@ CUcontext scene_ctx(void)
 	return conform_ctx;
 }
 
-/* --- one cell of the table
- * ------------------------------------------------------------ */
+/* --- one cell of the table ------------------------------------------------ */
 
 static void scene_open(struct scene *s, unsigned stream_flags)
 {

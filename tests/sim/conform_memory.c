@@ -158,8 +158,7 @@ static void pools(void)
 	TELL(cuDeviceGraphMemTrim(0));
 }
 
-/* --- a context that ends -----------------------------------------------------------
- */
+/* --- a context that ends -------------------------------------------------- */
 
 static void context_ends(void)
 {

@@ -34,8 +34,7 @@ static void tell(const char *what, CUresult result)
 		tell(what, tell_);                                                     \
 	} while (0)
 
-/* --- orders between streams ---------------------------------------------------------
- */
+/* --- orders between streams ----------------------------------------------- */
 
 static CUresult record_and_query(CUstream stream)
 {
@@ -93,8 +92,7 @@ static void orders(const char *where, CUstream busy)
 	}
 }
 
-/* --- the fence of a context
- * ------------------------------------------------------------ */
+/* --- the fence of a context ----------------------------------------------- */
 
 static void barrier_set(void)
 {
@@ -148,8 +146,7 @@ static void fences(void)
 	MUST(cuCtxSetCurrent(conform_ctx));
 }
 
-/* --- which calls wait
- * ---------------------------------------------------------------------- */
+/* --- which calls wait ----------------------------------------------------- */
 
 /* Whose work does a free wait for: the memory's context, or the current one? */
 static void free_of_other(void)

@@ -11,8 +11,7 @@ enum { CHUNK = 2 << 20 };
 
 static CUipcMemHandle handle;
 
-/* --- memory of every sort -----------------------------------------------------------
- */
+/* --- memory of every sort ------------------------------------------------- */
 
 struct sort {
 	const char *name;
@@ -87,8 +86,7 @@ static int every_sort(struct sort *sorts)
 
 static struct sort sorts[32];
 
-/* --- asking --------------------------------------------------------------------------
- */
+/* --- asking --------------------------------------------------------------- */
 
 static void ask(const char *name, CUpointer_attribute which, CUdeviceptr at)
 {
@@ -202,8 +200,7 @@ static void asked_wrongly(void)
 	TELL(number);
 }
 
-/* --- exporting -----------------------------------------------------------------------
- */
+/* --- exporting ------------------------------------------------------------ */
 
 static void exports(void)
 {
@@ -249,8 +246,7 @@ static void nothing_opened(void)
 	TELL(cuIpcOpenMemHandle(&q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 }
 
-/* --- importing -----------------------------------------------------------------------
- */
+/* --- importing ------------------------------------------------------------ */
 
 /* Two processes take turns: `give` lets the other one go on, `take` waits for it. A
  * handle goes along each time. */
@@ -458,9 +454,7 @@ static void import_in_captures(void)
 	give();
 }
 
-/* --- looking up
- * ------------------------------------------------------------------------
- */
+/* --- looking up ----------------------------------------------------------- */
 
 static void look(const char *name, int version, cuuint64_t flags)
 {

@@ -119,8 +119,7 @@ void sim_ctx_delete(struct sim_ctx *ctx)
 	sim_object_delete(ctx);
 }
 
-/* --- the current one ---------------------------------------------------------------
- */
+/* --- the current one ------------------------------------------------------ */
 
 CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ret_ctx)
 {
@@ -235,8 +234,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 	return ctx_pop(pctx);
 }
 
-/* --- waiting
- * --------------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static void ops_of_one(struct sim_ctx *ctx, struct sim_ops *ops)
 {
@@ -321,8 +319,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 	return ctx_synchronize(ctx);
 }
 
-/* --- the primary context
- * ------------------------------------------------------------------ */
+/* --- the primary context -------------------------------------------------- */
 
 struct sim_ctx *sim_primary_open(int device)
 {

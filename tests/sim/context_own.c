@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-/* --- making and destroying -----------------------------------------------------------
- */
+/* --- making and destroying ------------------------------------------------ */
 
 static CUresult ctx_create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
@@ -104,8 +103,7 @@ CUresult cuCtxDetach(CUcontext handle)
 	return ctx_destroy(handle);
 }
 
-/* --- asking
- * ------------------------------------------------------------------------------ */
+/* --- asking --------------------------------------------------------------- */
 
 /* Also of a context with a sticky error, and of one that is no more. */
 CUresult cuCtxGetDevice(CUdevice *device)
@@ -239,8 +237,7 @@ CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 	return CUDA_SUCCESS;
 }
 
-/* --- peers
- * ---------------------------------------------------------------------------------- */
+/* --- peers ---------------------------------------------------------------- */
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
@@ -272,9 +269,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
 	return CUDA_SUCCESS;
 }
 
-/* --- fences
- * ------------------------------------------------------------------------------------
- */
+/* --- fences --------------------------------------------------------------- */
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 {
@@ -294,8 +289,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 	return sim_ctx_order(ctx, hEvent);
 }
 
-/* --- green contexts
- * ------------------------------------------------------------------------------ */
+/* --- green contexts ------------------------------------------------------- */
 
 /* The simulated device has one kind of resource, and all of it always. */
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,

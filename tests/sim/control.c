@@ -106,8 +106,7 @@ CUresult sim_failure(enum sim_fn fn)
 	return result;
 }
 
-/* --- the environment ----------------------------------------------------------------
- */
+/* --- the environment ------------------------------------------------------ */
 
 static uint64_t device_memory = 16ull << 30;
 
@@ -196,8 +195,7 @@ void sim_control_load(void)
 			plan);
 }
 
-/* --- the end
- * ---------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------- */
 
 static void report_write(void)
 {
@@ -232,7 +230,7 @@ static void report_write(void)
 }
 
 /* An exit handler rather than a destructor: glibc lets it change the status by
- * another exit(), and still runs everybody else's handlers and destructors. */
+ * another exit(), and still runs all other handlers and destructors. */
 static void process_exit(void)
 {
 	if (sim.forked || sim.exited)
@@ -269,8 +267,7 @@ void sim_burn(uint64_t ns)
 	} while ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < until);
 }
 
-/* --- findings
- * ------------------------------------------------------------------------------ */
+/* --- findings ------------------------------------------------------------- */
 
 static char last_report[512];
 
@@ -342,8 +339,7 @@ void gcpsim_reset_findings(void)
 	last_report[0] = 0;
 }
 
-/* --- steering
- * ------------------------------------------------------------------------------ */
+/* --- steering ------------------------------------------------------------- */
 
 void gcpsim_set_seed(uint64_t seed)
 {

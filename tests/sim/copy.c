@@ -25,8 +25,7 @@ struct copy {
 
 enum { STAGED_MAX = 64 << 10 };
 
-/* --- copies ------------------------------------------------------------------------
- */
+/* --- copies --------------------------------------------------------------- */
 
 static uint64_t extent(const struct copy *c, uint64_t pitch)
 {
@@ -177,8 +176,7 @@ COPY_ASYNC(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz, void *, CUdeviceptr,
 COPY_ASYNC(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz, CUdeviceptr, CUdeviceptr,
 	   SIDE_DEVICE, SIDE_DEVICE)
 
-/* --- between contexts ---------------------------------------------------------------
- */
+/* --- between contexts ----------------------------------------------------- */
 
 static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 			  CUcontext src_ctx, size_t bytes, CUstream stream, bool async)
@@ -224,8 +222,7 @@ CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext,
 				 ByteCount, SIM_PTSZ(hStream));
 }
 
-/* --- rectangles
- * ------------------------------------------------------------------------ */
+/* --- rectangles ----------------------------------------------------------- */
 
 static CUresult rectangle_side(CUmemorytype type, const void *host, CUdeviceptr device,
 			       size_t x, size_t y, size_t pitch, enum side *ret_side,

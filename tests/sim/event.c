@@ -71,8 +71,7 @@ CUresult cuEventDestroy_v2(CUevent hEvent)
 	return event_destroy(hEvent);
 }
 
-/* --- recording ----------------------------------------------------------------------
- */
+/* --- recording ------------------------------------------------------------ */
 
 void sim_event_detach_capture(struct sim_event *event)
 {
@@ -149,8 +148,7 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream,
 	return cuEventRecordWithFlags(hEvent, SIM_PTSZ(hStream), flags);
 }
 
-/* --- asking and waiting
- * ---------------------------------------------------------------- */
+/* --- asking and waiting --------------------------------------------------- */
 
 static void event_poll(struct sim_event *event)
 {
@@ -246,8 +244,7 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
 	return event_elapsed(pMilliseconds, hStart, hEnd);
 }
 
-/* --- the fence of a context
- * --------------------------------------------------------------- */
+/* --- the fence of a context ----------------------------------------------- */
 
 /* Covers all work of the context, and of a primary one's green contexts, and
  * holds nothing back. */

@@ -23,8 +23,7 @@ struct sim_exec {
 	struct sim_vc last_vc;
 };
 
-/* --- making -------------------------------------------------------------------------
- */
+/* --- making --------------------------------------------------------------- */
 
 static void users_gather(struct sim_user_refs *users, struct sim_graph *graph)
 {
@@ -214,8 +213,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	return CUDA_SUCCESS;
 }
 
-/* --- updating
- * -------------------------------------------------------------------------- */
+/* --- updating ------------------------------------------------------------- */
 
 static bool same_edges(const struct sim_node *x, const struct sim_node *y)
 {
@@ -312,8 +310,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 	return exec_update(hGraphExec, hGraph, &resultInfo->result);
 }
 
-/* --- launching
- * --------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 /* What the first nodes of a graph, or of a child graph, come after. */
 struct launch {

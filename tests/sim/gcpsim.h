@@ -47,8 +47,8 @@ extern "C" {
 enum gcpsim_speed {
 	GCPSIM_IDLE = -1,   /* all work is done when the call returns */
 	GCPSIM_RANDOM = -2, /* the clock moves on at each call, as the seed says */
-	GCPSIM_NEVER = 0,   /* work is done only when somebody waits for it, and
-			     * then only what he waits for */
+	GCPSIM_NEVER = 0,   /* work is done only when a thread waits for it, and
+			     * then only what it waits for */
 			    /* > 0: nanoseconds that the clock moves on at each call */
 };
 
@@ -61,7 +61,7 @@ GCPSIM_API uint64_t gcpsim_hazards(void);
 /* Operations that, when they ran, did not find memory as the operations before
  * them left it: overtaken in this very run. Found by data tags, independently
  * of the above: 0 hazards means 0 disorders, or one of the two errs. One mistake
- * can count often, each time that somebody meets what it left. */
+ * can count often, each time that an operation meets what it left. */
 GCPSIM_API uint64_t gcpsim_disorders(void);
 
 /* Operations that touched memory which is not allocated, or trapped. */
@@ -121,8 +121,9 @@ GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
 GCPSIM_API int gcpsim_fail(const char *plan);
 
 /* The driver is older than it says, by these functions ("NAME[,NAME]", without a suffix
- * all versions of it), and by all that its version does not have yet: nobody finds
- * them any more. Before anyone has looked for a function. 0, or -1 if it cannot be. */
+ * all versions of it), and by all that its version does not have yet: no look-up
+ * finds them any more. Before the first look-up of a function. 0, or -1 if it cannot
+ * be. */
 GCPSIM_API int gcpsim_hide(const char *names);
 
 /* Tells both checkers that the host, or a device outside CUDA such as a network

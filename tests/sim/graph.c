@@ -9,8 +9,7 @@
 
 #include <stdlib.h>
 
-/* --- lists of nodes ----------------------------------------------------------------
- */
+/* --- lists of nodes ------------------------------------------------------- */
 
 void sim_nodes_add(struct sim_nodes *nodes, struct sim_node *node)
 {
@@ -79,8 +78,7 @@ bool sim_nodes_of_graph(const struct sim_graph *graph, const CUgraphNode *nodes,
 	return true;
 }
 
-/* --- nodes --------------------------------------------------------------------------
- */
+/* --- nodes ---------------------------------------------------------------- */
 
 CUgraphNodeType sim_node_type_of(const struct sim_work *work)
 {
@@ -136,8 +134,7 @@ static void node_delete(struct sim_node *node)
 	sim_object_delete(node);
 }
 
-/* --- graphs
- * --------------------------------------------------------------------------- */
+/* --- graphs --------------------------------------------------------------- */
 
 bool sim_graph_has_memory(const struct sim_graph *graph)
 {
@@ -205,8 +202,7 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *from)
 	return graph;
 }
 
-/* --- entry points: graphs
- * ---------------------------------------------------------------- */
+/* --- entry points: graphs ------------------------------------------------- */
 
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
@@ -263,8 +259,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- entry points: the shape
- * ---------------------------------------------------------------- */
+/* --- entry points: the shape ---------------------------------------------- */
 
 /* The way CUDA hands out lists: no array asks for the number; a longer array
  * than needed is filled up with NULL. */

@@ -57,8 +57,7 @@ static void node_set_work(struct sim_node *node, const struct sim_work *work)
 	sim_work_copy(&node->work, work);
 }
 
-/* --- empty and child nodes
- * --------------------------------------------------------------- */
+/* --- empty and child nodes ------------------------------------------------ */
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			     const CUgraphNode *dependencies, size_t numDependencies)
@@ -106,8 +105,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 	return CUDA_SUCCESS;
 }
 
-/* --- kernels
- * ------------------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------- */
 
 CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			      const CUgraphNode *dependencies, size_t numDependencies,
@@ -174,8 +172,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 	return CUDA_SUCCESS;
 }
 
-/* --- copies, sets, host functions
- * -------------------------------------------------------------- */
+/* --- copies, sets, host functions ----------------------------------------- */
 
 static CUresult copy_side(CUmemorytype type, const void *host, CUdeviceptr device,
 			  size_t offset, uint64_t *ret_addr)
@@ -259,9 +256,7 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			&work);
 }
 
-/* --- events
- * ---------------------------------------------------------------------------------------
- */
+/* --- events --------------------------------------------------------------- */
 
 static CUresult event_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 			  const CUgraphNode *dependencies, size_t count, CUevent handle,

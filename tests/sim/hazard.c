@@ -3,8 +3,8 @@
  * hazard.c - the hazard checker: two operations that may overlap in time and
  * touch the same bytes, one of them writing.
  *
- * Each byte of memory that work touched remembers who wrote it last and who
- * has read it since, as lane and number. A new access is ordered if its vector
+ * Each byte of memory that work touched remembers its last writer and its
+ * readers since, as lane and number. A new access is ordered if its vector
  * clock covers all of those that it conflicts with. Driver allocations do not
  * matter here: memory that a cache hands on inside one allocation is judged by
  * order alone. Called at submission by stream.c and exec.c, under the big lock.
@@ -167,8 +167,7 @@ static bool check_segment(const struct segment *s, uint64_t base,
 	return true;
 }
 
-/* --- remembering -------------------------------------------------------------------
- */
+/* --- remembering ---------------------------------------------------------- */
 
 /* Readers that the new one is ordered after say nothing more than it does, if
  * they are of the same mode. */

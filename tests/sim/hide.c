@@ -39,8 +39,7 @@ static bool names(const char *list, const char *symbol)
 	return false;
 }
 
-/* --- the loader's table ------------------------------------------------------------
- */
+/* --- the loader's table --------------------------------------------------- */
 
 static const void *dynamic_find(ElfW(Sxword) tag)
 {

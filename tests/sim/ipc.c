@@ -38,8 +38,7 @@ static uint64_t checksum(const struct handle *handle)
 	return sum;
 }
 
-/* --- the table ---------------------------------------------------------------------
- */
+/* --- the table ------------------------------------------------------------ */
 
 /* What this process exports and has not freed, by place: buffer ids, for other
  * processes to see. Places are not used twice; the first one is never used. */
@@ -92,8 +91,7 @@ static bool is_exported(const struct handle *handle)
 	return buffer_id == handle->buffer_id;
 }
 
-/* --- entry points ------------------------------------------------------------------
- */
+/* --- entry points --------------------------------------------------------- */
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {

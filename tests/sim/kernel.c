@@ -40,8 +40,7 @@ struct function {
 
 static struct function *functions[SIM_KERNEL_COUNT];
 
-/* --- modules
- * -------------------------------------------------------------------------- */
+/* --- modules -------------------------------------------------------------- */
 
 static CUresult module_load(void **ret_module, const void *image)
 {
@@ -215,8 +214,7 @@ CUresult cuFuncGetName(const char **name, CUfunction hfunc)
 	return CUDA_SUCCESS;
 }
 
-/* --- arguments
- * -------------------------------------------------------------------------- */
+/* --- arguments ------------------------------------------------------------ */
 
 static uint64_t argument_bytes(char letter)
 {
@@ -317,8 +315,7 @@ CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
 	return CUDA_SUCCESS;
 }
 
-/* --- launching
- * ---------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[6],
 		       void **params, void **extra)

@@ -144,8 +144,7 @@ CUresult cuDriverGetVersion(int *driverVersion)
 	return CUDA_SUCCESS;
 }
 
-/* --- errors ------------------------------------------------------------------------
- */
+/* --- errors --------------------------------------------------------------- */
 
 #define SIM_ERRORS(X)                                                                  \
 	X(CUDA_SUCCESS, "no error")                                                    \

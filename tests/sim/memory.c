@@ -3,14 +3,14 @@
  * memory.c - the memory of the devices: addresses, bytes behind them, and how
  * much is left.
  *
- * Each device has a range of addresses that nobody may touch from the host, so
+ * Each device has a range of addresses that the host may not touch, so
  * that a program that does faults as it would on a GPU, and a second mapping
  * of the same memfd through which the simulator reads and writes. Memory is
  * made of 2 MiB chunks: an allocation above 1 MiB takes whole ones, smaller
  * ones share a chunk in granules of 512 bytes (facts: 5 MiB cost 6 MiB).
  *
  * Called by the memory entry points and by work.c, under the big lock. Knows
- * nothing of streams: whoever frees has waited before.
+ * nothing of streams: a caller that frees has waited before.
  */
 #include "sim.h"
 
@@ -30,12 +30,12 @@ enum {
 
 /* A chunk that small allocations share. */
 struct shared {
-	struct sim_alloc *at[GRANULES]; /* who has each granule; NULL: free */
+	struct sim_alloc *at[GRANULES]; /* owner of each granule; NULL: free */
 	uint32_t used;                  /* granules */
 };
 
 struct chunk {
-	struct sim_alloc *alloc; /* who has all of it, or */
+	struct sim_alloc *alloc; /* owner of all of it, or */
 	struct shared *shared;   /* NULL, NULL: free */
 };
 
@@ -54,8 +54,7 @@ static struct sim_alloc **host_allocs; /* sorted by address */
 static uint32_t host_count, host_capacity;
 static uint64_t buffer_ids;
 
-/* --- devices -----------------------------------------------------------------------
- */
+/* --- devices -------------------------------------------------------------- */
 
 int sim_memory_init(int device, uint64_t limit)
 {
@@ -125,8 +124,7 @@ void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total)
 	*ret_total = d->limit;
 }
 
-/* --- chunks of addresses
- * -------------------------------------------------------------- */
+/* --- chunks of addresses -------------------------------------------------- */
 
 static bool chunk_is_free(const struct chunk *chunk)
 {
@@ -172,8 +170,7 @@ static bool place_chunks(struct device *d, struct sim_alloc *alloc)
 	return true;
 }
 
-/* --- granules of shared chunks
- * ----------------------------------------------------------- */
+/* --- granules of shared chunks -------------------------------------------- */
 
 static uint32_t granules_find(const struct shared *shared, uint32_t count)
 {
@@ -246,8 +243,7 @@ static void granules_give(struct device *d, const struct sim_alloc *alloc)
 		d->low = chunk;
 }
 
-/* --- allocations
- * ------------------------------------------------------------------------- */
+/* --- allocations ---------------------------------------------------------- */
 
 /* The range begins a new life: neither book of its accesses goes on. */
 void sim_memory_reset(uint64_t addr, uint64_t bytes)
@@ -487,8 +483,7 @@ uint64_t gcpsim_allocations(int device)
 	return count;
 }
 
-/* --- finding, and reaching the bytes
- * --------------------------------------------------------- */
+/* --- finding, and reaching the bytes -------------------------------------- */
 
 struct sim_alloc *sim_memory_find(uint64_t addr)
 {

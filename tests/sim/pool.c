@@ -37,8 +37,7 @@ CUmemoryPool sim_pool_default(int device)
 	return (CUmemoryPool)defaults[device];
 }
 
-/* --- a device's pools
- * ----------------------------------------------------------------- */
+/* --- a device's pools ----------------------------------------------------- */
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
@@ -92,8 +91,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 	return CUDA_SUCCESS;
 }
 
-/* --- pools
- * ------------------------------------------------------------------------------ */
+/* --- pools ---------------------------------------------------------------- */
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
@@ -184,8 +182,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr,
 	return CUDA_SUCCESS;
 }
 
-/* --- allocating and freeing
- * ------------------------------------------------------------------ */
+/* --- allocating and freeing ----------------------------------------------- */
 
 static CUresult submit_range(struct sim_stream *stream, enum sim_work_kind kind,
 			     const struct sim_alloc *alloc)

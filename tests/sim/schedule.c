@@ -10,8 +10,8 @@
  * and the same seed gives the same one.
  *
  * Called by stream.c, event.c, context.c and exec.c, under the big lock. Host
- * functions run on a thread of the driver's without the lock; whoever makes
- * them run waits a little for them, so that runs repeat, but not for ever,
+ * functions run on a thread of the driver's without the lock; a thread that
+ * makes them run waits a little for them, so that runs repeat, but not for ever,
  * because a host function may need a lock that the caller holds.
  */
 #include "sim.h"
@@ -29,8 +29,7 @@ static uint32_t heap_count, heap_capacity;
 
 static void op_ready(struct sim_op *op);
 
-/* --- randomness ---------------------------------------------------------------------
- */
+/* --- randomness ----------------------------------------------------------- */
 
 static uint64_t draw(uint64_t below)
 {
@@ -65,8 +64,7 @@ void sim_schedule_seed(uint64_t seed)
 	tempo = 1;
 }
 
-/* --- the heap of ready operations
- * ------------------------------------------------------ */
+/* --- the heap of ready operations ----------------------------------------- */
 
 static bool earlier(const struct sim_op *a, const struct sim_op *b)
 {
@@ -124,8 +122,7 @@ static void heap_remove(struct sim_op *op)
 		heap_down(i, last);
 }
 
-/* --- operations
- * ---------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 struct sim_op *sim_op_get(struct sim_op *op)
 {
@@ -260,8 +257,7 @@ static void op_ready(struct sim_op *op)
 	}
 }
 
-/* --- the driver's thread
- * ---------------------------------------------------------------------- */
+/* --- the driver's thread -------------------------------------------------- */
 
 struct host_job {
 	void (*fn)(void *data);
@@ -360,9 +356,7 @@ void sim_host_wait_posted(struct sim_thread *thread)
 		host_wait_briefly(job);
 }
 
-/* --- time
- * -----------------------------------------------------------------------------------------
- */
+/* --- time ----------------------------------------------------------------- */
 
 static void run_until(uint64_t until)
 {

@@ -141,8 +141,7 @@ CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch,
 				 SIM_PTSZ(hStream));
 }
 
-/* --- single writes in stream order
- * ---------------------------------------------------- */
+/* --- single writes in stream order ---------------------------------------- */
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
 			      unsigned int flags)

@@ -263,7 +263,7 @@ CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
 
 /* --- hazards (hazard.c) ---------------------------------------------------------- */
 
-/* Who touches memory, for reports. */
+/* What touches memory, for reports. */
 struct sim_actor {
 	const char *what;
 	uint32_t stream; /* id; 0: the host */
@@ -276,7 +276,7 @@ void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 /* The host does, knowing what the host knows. */
 void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
 		     const char *what);
-/* The range begins a new life, or ends one: what was done there is forgotten. */
+/* The range is allocated or freed: what was done there counts no more. */
 void sim_hazard_reset(uint64_t addr, uint64_t bytes);
 /* The same by the other means, data tags at execution (tags.c): what the work
  * must find where it touches memory, made at submission and looked at when it
@@ -435,14 +435,14 @@ struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent);
 /* Waits for its work, then ends all that it holds. */
 void sim_ctx_empty(struct sim_ctx *ctx);
 struct sim_ctx *sim_primary_open(int device); /* the active primary context */
-/* Ends a primary context that nobody retains any more. */
+/* Ends a primary context that is not retained any more. */
 void sim_primary_release_gone(struct sim_ctx *ctx);
 void sim_ctx_delete(struct sim_ctx *ctx);
 bool sim_device_valid(int device);
 /* The calling thread's context, checked: 201, 709 or its sticky error. */
 CUresult sim_ctx_current(struct sim_ctx **ret_ctx);
 CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ret_ctx);
-struct sim_ctx *sim_ctx_memory(struct sim_ctx *ctx);        /* who owns its memory */
+struct sim_ctx *sim_ctx_memory(struct sim_ctx *ctx); /* the owner of its memory */
 void sim_ctx_ops(struct sim_ctx *ctx, struct sim_ops *ops); /* all its work */
 void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc);
 CUresult sim_ctx_wait(struct sim_ctx *ctx); /* the host, for all its work */
@@ -481,8 +481,7 @@ CUresult sim_ctx_order(struct sim_ctx *ctx, CUevent handle);
 /* The per-thread variants: NULL means the thread's own stream. */
 #define SIM_PTSZ(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
-/* --- captures (capture.c) -----------------------------------------------------------
- */
+/* --- captures (capture.c) ------------------------------------------------- */
 
 /* A call that CUDA holds for unsafe during captures: 900, and the captures in
  * question are lost, if the calling thread's mode forbids it. */
@@ -511,8 +510,7 @@ CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc);
 void sim_nodes_add(struct sim_nodes *nodes, struct sim_node *node);
 void sim_nodes_clear(struct sim_nodes *nodes);
 
-/* --- the process (core.c, control.c)
- * -------------------------------------------------- */
+/* --- the process (core.c, control.c) -------------------------------------- */
 
 struct sim_thread {
 	struct sim_ctx *stack[SIM_CTX_DEPTH_MAX];

@@ -12,8 +12,7 @@
 
 #include <stdlib.h>
 
-/* --- life ----------------------------------------------------------------------------
- */
+/* --- life ----------------------------------------------------------------- */
 
 struct sim_stream *sim_stream_new(struct sim_ctx *ctx, unsigned flags, int priority)
 {
@@ -104,8 +103,7 @@ CUresult sim_stream_use(CUstream handle, struct sim_stream **ret_stream)
 	return CUDA_SUCCESS;
 }
 
-/* --- order
- * ----------------------------------------------------------------------------- */
+/* --- order ---------------------------------------------------------------- */
 
 static void barrier_before(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc)
 {
@@ -214,8 +212,7 @@ CUresult sim_stream_wait(struct sim_stream *stream)
 	return sim_ctx_memory(stream->ctx)->error;
 }
 
-/* --- entry points: life
- * --------------------------------------------------------------------- */
+/* --- entry points: life --------------------------------------------------- */
 
 static CUresult stream_create(CUstream *phStream, unsigned int Flags, int priority)
 {
@@ -266,8 +263,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream)
 	return stream_destroy(hStream);
 }
 
-/* --- entry points: waiting
- * -------------------------------------------------------------------- */
+/* --- entry points: waiting ------------------------------------------------ */
 
 CUresult cuStreamSynchronize(CUstream hStream)
 {
@@ -288,7 +284,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream hStream)
 
 /* A poll that never ends would hang where nothing runs by itself: after many
  * in a row the device gets a little time. */
-static void poll_patience(uint32_t *polls, struct sim_ops *ops)
+static void poll_limit(uint32_t *polls, struct sim_ops *ops)
 {
 	if (++*polls < 1000 || sim_schedule_speed() != GCPSIM_NEVER)
 		return;
@@ -315,7 +311,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	if (done)
 		sim_vc_join(&sim.host, &vc);
 	else
-		poll_patience(&polls, &ops);
+		poll_limit(&polls, &ops);
 	sim_ops_free(&ops);
 	sim_vc_free(&vc);
 	SIM_TRY(sim_ctx_memory(stream->ctx)->error);
@@ -368,8 +364,7 @@ CUresult cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int F
 	return cuStreamWaitEvent(SIM_PTSZ(hStream), hEvent, Flags);
 }
 
-/* --- entry points: host functions
- * --------------------------------------------------------------- */
+/* --- entry points: host functions ----------------------------------------- */
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {

@@ -46,8 +46,7 @@ struct sim_tags {
 	uint32_t count, capacity;
 };
 
-/* --- a book ------------------------------------------------------------------------
- */
+/* --- a book --------------------------------------------------------------- */
 
 static struct page *page_get(struct book *book, uint64_t number, bool create)
 {
@@ -145,8 +144,7 @@ static uint64_t book_get(struct book *book, uint64_t addr, uint64_t bytes,
 	return tag;
 }
 
-/* --- operations
- * -------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 static void expect(struct sim_tags *tags, uint64_t addr, uint64_t bytes)
 {

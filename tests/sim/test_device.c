@@ -12,8 +12,7 @@
 
 enum { MIB = 1 << 20 };
 
-/* --- time ----------------------------------------------------------------------------
- */
+/* --- time ----------------------------------------------------------------- */
 
 static void nothing_runs_until_somebody_waits(void **state)
 {
@@ -164,8 +163,7 @@ static void a_host_function_may_need_what_the_caller_holds(void **state)
 	OK(cuStreamSynchronize(s));
 }
 
-/* --- memory
- * ----------------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static void the_host_may_not_touch_device_memory(void **state)
 {
@@ -273,8 +271,7 @@ static void a_context_takes_its_memory_along(void **state)
 	assert_int_equal(cuMemFree(q), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* --- graphs
- * --------------------------------------------------------------------------------- */
+/* --- graphs --------------------------------------------------------------- */
 
 static int destroyed;
 

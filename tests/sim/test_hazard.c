@@ -280,7 +280,7 @@ static void counts_copies_and_pinned_memory(void **state)
 static void host_copy_pending(void **ret_pinned)
 {
 	OK(cuMemHostAlloc(ret_pinned, BYTES, 0));
-	gcpsim_host_writes(*ret_pinned, BYTES); /* nobody else has it yet */
+	gcpsim_host_writes(*ret_pinned, BYTES); /* no work has it yet */
 	OK(cuMemcpyHtoDAsync(p, *ret_pinned, BYTES, s));
 	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
 }

@@ -14,8 +14,7 @@
 
 static char program[4096];
 
-/* --- scenes: processes of their own
- * ----------------------------------------------------- */
+/* --- scenes: processes of their own --------------------------------------- */
 
 static void start(void)
 {
@@ -184,8 +183,7 @@ static int scene_status(const char *name, const char *argument, const char *vari
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* --- tests
- * ---------------------------------------------------------------------------------- */
+/* --- tests ---------------------------------------------------------------- */
 
 static void an_old_driver_lacks_what_came_later(void **state)
 {

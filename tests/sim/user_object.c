@@ -27,8 +27,7 @@ struct sim_hold {
 	struct sim_vc vc; /* of all launches that held it */
 };
 
-/* --- references
- * ----------------------------------------------------------------------- */
+/* --- references ----------------------------------------------------------- */
 
 static void user_release(struct sim_user_object *user, uint32_t count)
 {
@@ -37,7 +36,7 @@ static void user_release(struct sim_user_object *user, uint32_t count)
 		return;
 	if (user->destroy) {
 		__atomic_fetch_sub(&sim.user_objects, 1, __ATOMIC_RELAXED);
-		/* Who hears of its end knows that the launches are done. */
+		/* A thread that hears of its end knows that the launches are done. */
 		sim_vc_join(&sim.host, &user->vc);
 		sim_host_post(user->destroy, user->data, NULL);
 	} else {
@@ -106,8 +105,7 @@ static bool user_refs_remove(struct sim_user_refs *refs,
 	return false;
 }
 
-/* --- holds
- * ---------------------------------------------------------------------------- */
+/* --- holds ---------------------------------------------------------------- */
 
 struct sim_hold *sim_hold_new(struct sim_user_refs users)
 {
@@ -140,8 +138,7 @@ void sim_hold_put(struct sim_hold *hold)
 	free(hold);
 }
 
-/* --- entry points
- * ----------------------------------------------------------------------- */
+/* --- entry points --------------------------------------------------------- */
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
 			    unsigned int initialRefcount, unsigned int flags)

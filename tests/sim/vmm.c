@@ -21,8 +21,7 @@ struct sim_physical {
 	uint32_t handles; /* that the program has */
 };
 
-/* --- physical memory
- * ------------------------------------------------------------------- */
+/* --- physical memory ------------------------------------------------------ */
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity,
 				       const CUmemAllocationProp *prop,
@@ -151,8 +150,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	return CUDA_SUCCESS;
 }
 
-/* --- address ranges
- * ------------------------------------------------------------------------ */
+/* --- address ranges ------------------------------------------------------- */
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 			     CUdeviceptr addr, unsigned long long flags)
@@ -303,8 +301,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	return CUDA_SUCCESS;
 }
 
-/* --- arrays
- * --------------------------------------------------------------------------------- */
+/* --- arrays --------------------------------------------------------------- */
 
 struct array {
 	struct sim_object object;

@@ -45,8 +45,7 @@ const char *sim_work_name(const struct sim_work *work)
 	return "nothing";
 }
 
-/* --- ownership
- * ------------------------------------------------------------------------ */
+/* --- ownership ------------------------------------------------------------ */
 
 void sim_work_copy(struct sim_work *work, const struct sim_work *other)
 {
@@ -65,8 +64,7 @@ void sim_work_finish(struct sim_work *work)
 		free(work->copy.staged);
 }
 
-/* --- reaching memory
- * ------------------------------------------------------------------- */
+/* --- reaching memory ------------------------------------------------------ */
 
 static void *reach(struct sim_ctx *ctx, const struct sim_work *work, uint64_t addr,
 		   uint64_t bytes, bool writes)
@@ -101,8 +99,7 @@ static void *reach_copy(const struct sim_work *work, uint64_t addr, uint64_t byt
 	return view;
 }
 
-/* --- kernels
- * ------------------------------------------------------------------------------ */
+/* --- kernels -------------------------------------------------------------- */
 
 static CUresult run_fill(struct sim_ctx *ctx, const struct sim_work *work)
 {
@@ -184,8 +181,7 @@ static CUresult run_kernel(struct sim_ctx *ctx, const struct sim_work *work)
 	return CUDA_SUCCESS;
 }
 
-/* --- copies and sets
- * -------------------------------------------------------------------------- */
+/* --- copies and sets ------------------------------------------------------ */
 
 static CUresult run_copy(const struct sim_work *work)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * options_table.c - prints the table of options in Markdown: the README holds
+ * options_table.c - prints the table of options in Markdown: docs/options.md holds
  * exactly this, and a test compares them.
  */
 #include <stdio.h>

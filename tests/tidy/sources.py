@@ -2,12 +2,16 @@
 """The house style, as a test: sources.py ROOT CHECK
 
   spdx       each source file names its licence in its first line
-  shape      lengths of lines, functions and files; each file says what it is for
+  shape      lengths of lines, functions and files; each file says what it is for;
+             headings stand on one line
   words      no unfinished business, no machine's paths
   rooms      a room includes only rooms to its left, through their one header
-  names      exported and inner names; no getenv, malloc or stdio where forbidden
-  readme     the table of options in the README is that of the library (argument:
-             the program that prints it)
+  names      base names of files and tags of structs and enums are unique in the rooms;
+             no getenv, malloc or stdio where forbidden
+  homes      what a heading of a room's headers names as a file's is defined there
+  options    the table of docs/options.md is that of the library (argument: the
+             program that prints it)
+  links      links between documents lead to files and headings that are there
   version    the version is the same everywhere
   format     clang-format 14 has nothing to change (exit code 77: it is not here)
   scripts    shellcheck has nothing to say (the same)
@@ -21,6 +25,12 @@ import sys
 
 LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 1000, 8
 PYTHON_LINE_MAX = 110
+# Files that are one table or one subject, and may be longer.
+LONGER = {}
+# Where headings are still torn, and declarations still stand elsewhere: to become empty.
+TORN_YET = ("pool/", "capture/", "tests/unit/", "tests/explore/", "tests/options/",
+            "tests/integration/")
+HOMES_YET = ("pool/pool_types.h",)
 CLANG_FORMAT = 14
 SKIP = 77
 ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
@@ -131,14 +141,20 @@ def functions(text):
             start = None
 
 
+# Its second line is a ruler, or the end of the comment.
+TORN = re.compile(r"^[ \t]*/\* --- (?:(?!\*/)[^\n])*\n\s*(?:\* ?-{3,}|\*/)", re.M)
+
+
 def shape_of_c(tree, name):
     text = tree.read(name)
     own = without_spdx(name, text)
     if not own.startswith("/*"):
         yield "does not open with a comment that says what it is for"
-    lines = own.count("\n")
-    if lines > FILE_MAX:
-        yield "has %d lines, at most %d" % (lines, FILE_MAX)
+    lines, most = own.count("\n"), LONGER.get(name, FILE_MAX)
+    if lines > most:
+        yield "has %d lines, at most %d" % (lines, most)
+    for torn in () if name.startswith(TORN_YET) else TORN.finditer(text):
+        yield "line %d: a heading on several lines" % (text.count("\n", 0, torn.start()) + 1)
     for number, line in enumerate(text.split("\n"), 1):
         if width(line) > LINE_MAX:
             yield "line %d is %d wide, at most %d" % (number, width(line), LINE_MAX)
@@ -234,7 +250,25 @@ def code_of(text):
     return re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
 
 
+def rooms_of(tree, *endings):
+    return [name for name in tree.ending(*endings) if name.split("/")[0] in ROOMS]
+
+
+def twice(tree):
+    """Base names that stand in two rooms, and tags that two files define."""
+    seen = {}
+    for name in rooms_of(tree, ".c", ".h", ".S"):
+        base, room = os.path.splitext(os.path.basename(name))[0], name.split("/")[0]
+        if seen.setdefault("file " + base, room) != room:
+            yield name, "%s/ has a file of that name too" % seen["file " + base]
+        for tag in re.findall(r"^\s*(?:typedef )?(?:static )?((?:struct|union|enum) \w+) \{",
+                              code_of(tree.read(name)), re.M):
+            if seen.setdefault(tag, name) != name:
+                yield name, "defines %s, and so does %s" % (tag, seen[tag])
+
+
 def check_names(tree):
+    yield from twice(tree)
     for name in tree.ending(".c", ".h"):
         room = name.split("/")[0]
         code = code_of(tree.read(name)) if room in ROOMS else ""
@@ -245,19 +279,65 @@ def check_names(tree):
             yield name, "runs at load"
 
 
+# A heading of a header that names files, up to the next heading.
+SECTION = re.compile(r"^/\* --- ([^\n]*\.c\b[^\n]*)\n(.*?)(?=^/\* --- |\Z)", re.M | re.S)
+DECLARED = re.compile(r"^(?!static|typedef|#)[a-z][\w \t*]*?[ *](gcp_\w+)\((?![^;]*\{)[^;{]*;", re.M)
+
+
+def check_homes(tree):
+    for name in rooms_of(tree, ".h"):
+        if name in HOMES_YET:
+            continue
+        room = name.split("/")[0]
+        for heading, body in SECTION.findall(tree.read(name)):
+            homes = ["%s/%s" % (room, home) for home in re.findall(r"\w+\.c\b", heading)]
+            for home in homes:
+                if home not in tree.names:
+                    yield name, "has a heading for %s, which is not there" % home
+            texts = [tree.read(home) for home in homes if home in tree.names]
+            for function in DECLARED.findall(code_of(body)):
+                pattern = r"^(?!\s)(?:[^;=\n]*[ *\n])?%s\([^;]*?\)\s*\{" % function
+                if not any(re.search(pattern, text, re.M) for text in texts):
+                    yield name, "declares %s under %s, which does not define it" % (
+                        function, " ".join(homes))
+
+
 # --- what must agree -----------------------------------------------------------
 
 
-def check_readme(tree, program):
+OPTIONS = "docs/options.md"
+
+
+def check_options(tree, program):
     table = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    rows = [line for line in tree.read("README.md").split("\n") if line.startswith("| `GCPOOL_")]
+    rows = [line for line in tree.read(OPTIONS).split("\n") if line.startswith("| `GCPOOL_")]
     wanted = [line for line in table.split("\n") if line.startswith("| `GCPOOL_")]
     for row in wanted:
         if row not in rows:
-            yield "README.md", "the table of options lacks: %s" % row
+            yield OPTIONS, "the table lacks: %s" % row
     for row in rows:
         if row not in wanted:
-            yield "README.md", "the table of options has, but the library has not: %s" % row
+            yield OPTIONS, "the table has, but the library has not: %s" % row
+
+
+def anchors(text):
+    """The anchors of the headings of a document, as Git hosts make them."""
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        yield re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def check_links(tree):
+    for name in tree.ending(".md"):
+        text = re.sub(r"```.*?```", "", tree.read(name), flags=re.S)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            path = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+            if not os.path.exists(os.path.join(tree.root, path)):
+                yield name, "links to %s, which is not there" % path
+            elif anchor and anchor not in anchors(tree.read(path)):
+                yield name, "links to %s of %s, which has no such heading" % (anchor, path)
 
 
 def check_version(tree):

@@ -4,17 +4,19 @@
 that the tests find each of them. A mutant that nothing finds is a hole in the
 tests.
 
-  mutants.py plant TABLE ROOT DIR     writes DIR/NAME.c for each mutant
-  mutants.py run TABLE BUILD [...]    runs each mutant's trial, prints a table;
+  mutants.py plant TABLES ROOT DIR    writes DIR/NAME.c for each mutant
+  mutants.py run TABLES BUILD [...]   runs each mutant's trial, prints a table;
                                       exit code 1: one was not found
 
     --only NAME...   these alone
+    --kind KIND...   those of these kinds alone: safety, promise, tuning
     --fast           leaves out those that the table calls slow
     --every TEST...  instead of each one's own trials runs these tests on all of
                      them, and says which find what (no demand); --seeds N: so
                      many of the explorer
 
-The table (mutants.txt) says of each mutant which rule it removes, where, how, and
+TABLES is a folder with a file for each room (pool.txt, capture.txt, interpose.txt).
+They say of each mutant which rule it removes, of what kind that is, where, how, and
 which trial finds it within how many seeds. Sources are found by their words, not
 by line or blanks; words that are not there exactly once are an error.
 """
@@ -28,7 +30,9 @@ import subprocess
 import sys
 import time
 
-KEYS = ("mutant", "rule", "file", "found by")
+ROOMS = ("pool", "capture", "interpose")
+KEYS = ("mutant", "rule", "kind", "file", "found by")
+KINDS = ("safety", "promise", "tuning")
 TIMEOUT_S = 60
 SKIP = 77
 
@@ -61,8 +65,18 @@ def fail(words):
     sys.exit(f"mutants: {words}")
 
 
-def table_read(path):
-    mutants = []
+def tables_read(place):
+    """The mutants of all rooms; a name is one mutant's alone."""
+    mutants = [mutant for room in ROOMS for mutant in table_read(place, room)]
+    names = [mutant.mutant for mutant in mutants]
+    for name in names:
+        if names.count(name) > 1:
+            fail(f"there are two of {name}")
+    return mutants
+
+
+def table_read(place, room):
+    mutants, path = [], os.path.join(place, room + ".txt")
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file.read().split("\n"), 1):
             key, _, value = line.partition(":")
@@ -76,12 +90,13 @@ def table_read(path):
             if key == "mutant":
                 mutants.append(Mutant(number))
             mutants[-1].fields[key] = value.strip()
-    names = [mutant.mutant for mutant in mutants]
     for mutant in mutants:
         if set(mutant.fields) != set(KEYS) or not mutant.hunk:
             fail(f"{path}:{mutant.line}: something is missing")
-        if names.count(mutant.mutant) > 1:
-            fail(f"{path}:{mutant.line}: there are two of {mutant.mutant}")
+        if mutant.kind not in KINDS:
+            fail(f"{path}:{mutant.line}: the kind is {' or '.join(KINDS)}")
+        if not mutant.file.startswith(room + "/"):
+            fail(f"{path}:{mutant.line}: {mutant.file} is of another room")
     return mutants
 
 
@@ -115,7 +130,7 @@ def write(path, text):
 
 def plant(arguments):
     lost = 0
-    for mutant in table_read(arguments.table):
+    for mutant in tables_read(arguments.tables):
         with open(os.path.join(arguments.root, mutant.file), encoding="utf-8") as file:
             text = planted(mutant, file.read())
         if text:
@@ -123,7 +138,7 @@ def plant(arguments):
         else:
             lost += 1
     if lost:
-        fail(f"{lost} mutants do not fit the sources any more; mutants.txt must follow them")
+        fail(f"{lost} mutants do not fit the sources any more; the tables must follow them")
 
 
 # --- trials ---------------------------------------------------------------------
@@ -236,9 +251,11 @@ def survey(trials, mutants, tests, seeds):
 
 
 def run(arguments):
-    mutants = table_read(arguments.table)
+    mutants = tables_read(arguments.tables)
     if arguments.only:
         mutants = [mutant for mutant in mutants if mutant.mutant in arguments.only]
+    if arguments.kind:
+        mutants = [mutant for mutant in mutants if mutant.kind in arguments.kind]
     trials = Trials(arguments.build)
     planned = [(mutant, test, seeds) for mutant in mutants
                for test, seeds, slow in mutant.trials() if not (slow and arguments.fast)]
@@ -257,14 +274,15 @@ def main():
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("plant")
-    command.add_argument("table")
+    command.add_argument("tables")
     command.add_argument("root")
     command.add_argument("dir")
     command.set_defaults(do=plant)
     command = commands.add_parser("run")
-    command.add_argument("table")
+    command.add_argument("tables")
     command.add_argument("build")
     command.add_argument("--only", nargs="+")
+    command.add_argument("--kind", nargs="+", choices=KINDS)
     command.add_argument("--fast", action="store_true")
     command.add_argument("--every", nargs="+")
     command.add_argument("--seeds", type=int, default=500)

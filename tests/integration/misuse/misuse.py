@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Runs one program of this directory on the simulated device and checks how it
-ends: misuse.py PROGRAM [--plain CODE] [--code CODE] [--say LINE]... [NAME=VALUE]...
+"""Runs one misuse on the simulated device and checks how it ends:
+misuse.py PROGRAM [--misuse NAME] [--plain CODE] [--code CODE] [--say LINE]...
+          [NAME=VALUE]...
 
+  --misuse NAME of the table in misuse.c (allocate, which does nothing wrong)
   --plain CODE  exit code on plain CUDA (0)
   --code CODE   exit code under the library (as --plain)
   --say LINE    a line of the library on stderr; without any, it must be silent.
@@ -21,13 +23,14 @@ import tempfile
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
+    parser.add_argument("--misuse", default="allocate")
     parser.add_argument("--plain", type=int, default=0)
     parser.add_argument("--code", type=int)
     parser.add_argument("--say", action="append", default=[])
     parser.add_argument("--log", action="append", default=[])
     parser.add_argument("--more", action="store_true")
     parser.add_argument("environment", nargs="*")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def run(options, library, log):
@@ -42,7 +45,7 @@ def run(options, library, log):
     if library:
         first = os.environ.get("GCPT_FIRST", "")
         env["LD_PRELOAD"] = ":".join(path for path in (first, library) if path)
-    done = subprocess.run([options.program], env=env, stdin=subprocess.DEVNULL,
+    done = subprocess.run([options.program, options.misuse], env=env, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 

@@ -3,7 +3,7 @@
 """cross_device_wait.py CROSS_DEVICE_WAIT_PROGRAM
 
 Work of one device is not held back behind another's, whatever a thread frees and
-allocates there meanwhile: with a device that does only what somebody waits for, and
+allocates there meanwhile: with a device that does only what a thread waits for, and
 with windows large and small. So few frees do not wait themselves."""
 
 import sys

@@ -423,7 +423,7 @@ static void green_context_that_ends_the_primary(void)
 /* --- older drivers --- */
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
- * whoever asks for a newer form: it says nothing of the order in the graph. */
+ * a caller that asks for a newer form: it says nothing of the order in the graph. */
 static void reuse_in_a_capture_of_unknown_order(void)
 {
 	CUdeviceptr first, second;
@@ -444,7 +444,7 @@ static void reuse_in_a_capture_of_unknown_order(void)
 	OK(cuStreamWaitEvent(side, early, 0));
 }
 
-/* Nobody can say whether the release was the last one. */
+/* It is unknown whether the release was the last one. */
 static void blocks_of_a_primary_context_of_unknown_state(void)
 {
 	CUdeviceptr first, second;
@@ -497,7 +497,7 @@ static void trim_beside_a_capture_without_modes(void)
 	OK(cuStreamEndCapture(stream, &graph));
 }
 
-/* Who captures, and whose memory a stream may free, is told by the context of a stream:
+/* Which context captures, and whose memory a stream may free, is told by the stream:
  * a driver that does not tell it is left alone. */
 static void streams_whose_context_nobody_tells(void)
 {

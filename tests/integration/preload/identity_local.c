@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * identity_local.c - opened RTLD_LOCAL: its dependency is visible to itself
- * through RTLD_DEFAULT and to nobody else. Exports names of CUDA's that are its
+ * through RTLD_DEFAULT and to no other library. Exports names of CUDA's that are its
  * own, as stubs and mocks do.
  */
 #include <dlfcn.h>

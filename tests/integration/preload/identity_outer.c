@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * identity_outer.c - a library that wraps gcpt_shadow of the library it depends
- * on, and finds the wrapped one with RTLD_NEXT. A dlsym that forgets its caller
- * hands it itself: endless recursion, stopped here.
+ * on, and finds the wrapped one with RTLD_NEXT. A dlsym that loses its caller
+ * gives it itself: endless recursion, stopped here.
  */
 #include <dlfcn.h>
 

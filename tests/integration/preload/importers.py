@@ -3,7 +3,7 @@
 """importers.py IPC_PROGRAM
 
 A block inside of a segment is exported to a process without the library, and to one
-where it is switched off: both are refused by CUDA, and nobody's data are touched."""
+where it is switched off: both are refused by CUDA, and no data are touched."""
 
 import sys
 

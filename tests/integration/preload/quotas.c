@@ -37,7 +37,7 @@ static void device_memory_beyond_its_quota(void)
 }
 
 /* A capture that plain CUDA allows, and most of the device for its graph, which is
- * launched and gone at once. Nobody has waited for anything. */
+ * launched and gone at once. No thread has waited for anything. */
 static void graph_comes_and_goes(CUstream stream)
 {
 	CUgraphExec exec;
@@ -76,7 +76,7 @@ static void memory_of_a_gone_graph_for_other_kinds_of_memory(void)
 	OK(cuMemAllocAsync(&p, 600 * MIB, stream));
 }
 
-/* Whoever tries how much there is does not want to wait for what runs. */
+/* A program that tries how much there is should not wait for what runs. */
 static void a_failing_allocation_waits_for_nothing(void)
 {
 	CUdeviceptr p, in_use;

@@ -26,7 +26,7 @@ def main():
     checks.refused(sys.argv[1])
     checks.trials(sys.argv[1], TRIALS)
     # 20 blocks are free when the graph is gone: the 60 eager turns after it find
-    # them, and so does whoever asks the driver how often it had to help.
+    # them, which the count of the driver's calls shows.
     result = preload.run([sys.argv[1], "--blocks", "20", "--replays", "0"],
                          preload.library(), {"GCPSIM_SPEED": "idle"})
     calls = result.figures.get("cuMemHostAlloc", 0)

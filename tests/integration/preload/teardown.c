@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * teardown.c - what ends while other threads work, and who else writes: rare
+ * teardown.c - what ends while other threads work, and which devices write: rare
  * situations, as edge_cases.c.
  *
  *   teardown SCENARIO    plays one; 0: all is as on plain CUDA
@@ -225,7 +225,7 @@ static void storage_that_writes_by_itself(void)
 	work_beside("libcufile.so", true);
 }
 
-/* PyTorch loads the library everywhere: that alone costs nobody the barriers. */
+/* PyTorch loads the library everywhere: that alone must not cost the barriers. */
 static void storage_that_is_read_through_the_host(void)
 {
 	work_beside("libcufile.so", false);

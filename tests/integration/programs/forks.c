@@ -169,7 +169,7 @@ static void worker_end(struct worker *w)
 }
 
 /* The capturing threads keep step: what CUDA forbids while another thread captures
- * (instantiating, beside a GLOBAL capture) comes when nobody does. */
+ * (instantiating, beside a GLOBAL capture) comes when none does. */
 static void *worker_run(void *arg)
 {
 	struct worker *w = arg;

@@ -297,7 +297,7 @@ static void *eager_run(void *arg)
 	return NULL;
 }
 
-/* After the threads: nobody captures any more, so waiting is allowed. */
+/* After the threads: no stream captures any more, so waiting is allowed. */
 static unsigned long long worker_end(struct worker *w)
 {
 	GCPT_OK(gcpt_stream_sync(w->stream));

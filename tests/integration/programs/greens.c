@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * greens.c - memory of green contexts that come and go while nobody else holds the
+ * greens.c - memory of green contexts that come and go while nothing else holds the
  * primary context: with the last of them goes that one, and all its memory. The
  * transcript must be the same with and without the library.
  */

@@ -71,7 +71,7 @@ static void current_context(size_t bytes)
 	       bytes, changed);
 }
 
-/* A block is freed behind slow work of its own context; who gets it next writes it
+/* A block is freed behind slow work of its own context; its next owner writes it
  * from another one, which plain CUDA has made safe by waiting in the free. */
 static void other_context(int other)
 {

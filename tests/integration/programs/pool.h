@@ -18,7 +18,7 @@ uint64_t gcpt_private_bytes(void);
 
 /* Waits for the device, and until at most `bytes` are in pools of graphs, for two
  * seconds at most: CUDA tells of a graph's end on a thread of its own, and the
- * library listens when it is asked for memory. Nobody captures meanwhile. */
+ * library listens when it is asked for memory. No stream captures meanwhile. */
 bool gcpt_private_wait(uint64_t bytes);
 
 /* gcpool_trim(0, 0). False: the library is not there. */

@@ -7,7 +7,7 @@
  * allocator that hands a pinned block out again too early lets the next owner's CPU
  * write into what a copy still reads: the device then checks words that are not its
  * own. Some rounds copy the other way and never look at what arrives, so that a copy
- * which comes too late writes into somebody's data.
+ * which comes too late writes into data of another owner.
  *
  *   --threads N --streams N (each thread) --rounds N (each thread)
  *   --max BYTES    largest block

@@ -2,7 +2,7 @@
 /*
  * staging_devices.c - pinned memory that two devices use: allocated under one, copied
  * from by the other, freed under the first at once. Without peer access or flags: with
- * unified addressing all pinned memory is everybody's.
+ * unified addressing every context can use all pinned memory.
  *
  * The free of plain CUDA waits for the context of the memory; the other device is
  * waited for by the program, as it must on plain CUDA, but only after it has freed and

@@ -120,7 +120,7 @@ static void round_copy(struct worker *w)
 	release(w, to);
 }
 
-/* A block that stays: whoever writes into it is found when it is checked. */
+/* A block that stays: a write of another owner is found when it is checked. */
 static void round_keep(struct worker *w)
 {
 	const struct gcpt_kernels *k = &w->set->kernels;

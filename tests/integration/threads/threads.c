@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * threads.c - everything at once, by real threads that nobody puts in turn: a
+ * threads.c - everything at once, by real threads in no set turn: a
  * program that is correct on plain CUDA but for what it captures, to be run under a
  * library and a simulated driver that were built with ThreadSanitizer.
  *
@@ -98,8 +98,8 @@ static void round_keep(struct worker *w)
 	fill(w, kept, w->streams[0]);
 }
 
-/* Whoever gets it waits for the event on a stream of his own, uses the block and
- * frees it. */
+/* The thread that gets it waits for the event on a stream of its own, uses the block
+ * and frees it. */
 static void parcel_open(struct worker *w, struct parcel *parcel)
 {
 	CUstream stream = w->streams[1];

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Words that are out, and where they still stand.
+
+  vocabulary.py ROOT           exit code 1: a word stands where vocabulary.txt does not
+                               allow it, or less often than that file says
+  vocabulary.py ROOT --write   writes vocabulary.txt anew: its lines only ever shrink,
+                               so a reviewer refuses a change that makes one grow
+
+CONTRIBUTING.md says which words take their place. Words of the first list are out
+everywhere, in names too; those of the second in comments and documents, where the
+subject of a sentence is a thing: the block, the epoch, the caller, the thread."""
+
+import collections
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+import sources
+
+OUT = """bystander crowd hurried shelf shelves tally tallies swallow swallowed surrender
+surrendered world lodger widened dear regroup regrouped regroups settle settled settles
+visit visits visitor visitors vacate dissolve abandon abandoned depart retire patience
+spoil spoiled nap naps forget forgets forgot forgotten tide tides by_hand in_vain let_go
+""".split()
+PEOPLE = """who whoever whom nobody somebody someone everybody everyone he his him
+himself""".split()
+
+LIST = os.path.join("tests", "tidy", "vocabulary.txt")
+C = (".c", ".h", ".S", ".cu", ".cpp")
+TEXT = (".md", ".py", ".sh", "meson.build")
+SKIPPED = re.compile(
+    r"tests/tidy/vocabulary\.py|CONTRIBUTING\.md|CHANGELOG\.md|debian/"
+    r"|tests/gpu/(results|bench)\.md|tests/explore/trial\.md|tests/bench/traces/")
+
+# An underscore parts words of a name: gcp_world_lock has "world".
+OUT_PATTERN = re.compile(r"(?<![A-Za-z])(%s)(?![A-Za-z])" % "|".join(OUT), re.I)
+PEOPLE_PATTERN = re.compile(r"(?<![A-Za-z_])(%s)(?![A-Za-z_])" % "|".join(PEOPLE), re.I)
+
+
+def files(root):
+    return [name for name in sources.Tree(root).names
+            if name.endswith(C + TEXT) and not SKIPPED.match(name)]
+
+
+def comments_of(text):
+    """All else becomes blank; lines stay where they are."""
+    kept, end = [], 0
+    for found in re.finditer(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', text, re.S):
+        kept.append(re.sub(r"[^\n]", " ", text[end : found.start()]))
+        said = found.group()
+        kept.append(re.sub(r"[^\n]", " ", said) if said[0] == '"' else said)
+        end = found.end()
+    return "".join(kept)
+
+
+def found_in(root, name):
+    with open(os.path.join(root, name), encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    said = comments_of(text) if name.endswith(C) else text
+    for pattern, where in ((OUT_PATTERN, text), (PEOPLE_PATTERN, said)):
+        for found in pattern.finditer(where):
+            yield where.count("\n", 0, found.start()) + 1, found.group().lower()
+
+
+def listed(root):
+    allowed = {}
+    with open(os.path.join(root, LIST), encoding="utf-8") as file:
+        for line in file:
+            if line.strip() and not line.startswith("#"):
+                name, count = line.split()
+                allowed[name] = int(count)
+    return allowed
+
+
+def complaints(root, found, allowed):
+    for name, places in found.items():
+        if len(places) > allowed.get(name, 0):
+            for line, word in places:
+                yield "%s:%d: %s" % (name, line, word)
+            if name in allowed:
+                yield "%s: %d such words, at most %d" % (name, len(places), allowed[name])
+    for name, count in allowed.items():
+        if len(found[name]) < count:
+            yield "%s: %d such words are left, but %s says %d" % (
+                name, len(found[name]), LIST, count)
+
+
+def main():
+    root = sys.argv[1]
+    found = collections.defaultdict(list)
+    for name in files(root):
+        found[name] = list(found_in(root, name))
+    if "--write" in sys.argv:
+        with open(os.path.join(root, LIST), "w", encoding="utf-8") as file:
+            file.write("# Files with words that are out (vocabulary.py), and how many.\n")
+            file.writelines("%s %d\n" % (n, len(p)) for n, p in found.items() if p)
+        return
+    said = list(complaints(root, found, listed(root)))
+    print("\n".join(said))
+    sys.exit(1 if said else 0)
+
+
+if __name__ == "__main__":
+    main()
