@@ -342,7 +342,7 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 /* --- events
  * ---------------------------------------------------------------------------
  * Until the call that records one anew has succeeded, it stands for the old place and
- * for the new one. With two such calls at once it is not known which was the last. */
+ * for the new one. With two such calls at once it is unknown which was the last. */
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			       void *ctx, void *stream, void *event, uint64_t record)

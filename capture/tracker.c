@@ -19,6 +19,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	if (!capture)
 		return -ENOMEM;
 	gcp_tracker_collect(tracker);
+	gcp_pools_close_full(tracker->pools);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
 	gcp_pools_fences_hold(tracker->pools);

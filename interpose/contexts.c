@@ -609,8 +609,7 @@ void gcp_contexts_after_fork(void)
 	ending_count = 0;
 }
 
-/* --- observers of contexts ----------------------------------------------------------
- */
+/* --- observers of contexts ----------------------------------------------------- */
 
 static void tracker_gone(CUcontext ctx)
 {

@@ -249,6 +249,10 @@ void gcp_pools_barriers_due(struct gcp_pools *pools);
  * into the open epoch of the common heap, live blocks follow when freed.
  * `heap` is gone afterwards. */
 void gcp_heap_release(struct gcp_heap *heap);
+/* Closes epochs that are full of what private heaps held, and asks which are done, for
+ * the next capture to have that memory. Called before a
+ * capture begins, with no lock held. */
+void gcp_pools_close_full(struct gcp_pools *pools);
 
 struct gcp_heap_usage {
 	uint64_t reserved_bytes;

@@ -259,6 +259,18 @@ void gcp_pools_barriers_due(struct gcp_pools *pools)
 	}
 }
 
+void gcp_pools_close_full(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!gcp_pool_pin(pool))
+			continue;
+		/* errors show again */
+		(void)gcp_timeline_close_early(pool, true);
+		(void)gcp_timeline_poll_all(pool);
+		gcp_pool_unpin(pool);
+	}
+}
+
 /* Takes every free block of the heap out of its books and puts it into the
  * common heap's, with `epoch` at least. */
 static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
@@ -299,6 +311,8 @@ void gcp_heap_release(struct gcp_heap *heap)
 	free_blocks_move(heap, &pool->common, epoch);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
 	gcp_mutex_unlock(&pool->lock);
+	(void)gcp_timeline_fill(pool,
+				(int64_t)(heap->reserved_bytes - heap->used_bytes));
 	free(heap->classes);
 	free(heap);
 }

@@ -432,6 +432,25 @@ static void a_stream_about_to_be_destroyed_proves_nothing(void **state)
 	graph_destroy(graph);
 }
 
+/* One after the other, and no free of a common block closes an epoch between. */
+static void memory_of_a_gone_graph_serves_the_next_one(void **state)
+{
+	gcp_addr first = 0;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		void *graph = begin(0);
+		gcp_addr addr = capture_alloc(64 * MIB);
+
+		first = first ? first : addr;
+		assert_int_equal(addr, first);
+		must_free(pools, addr);
+		end(0);
+		graph_destroy(graph);
+	}
+	gcp_tracker_collect(tracker);
+}
+
 /* A call that may end a context, and all its streams, but does not. */
 static void no_stream_is_asked_while_a_context_may_be_ending(void **state)
 {
@@ -597,6 +616,7 @@ int main(void)
 	    TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it),
 	    TEST(a_stream_about_to_be_destroyed_is_not_asked),
 	    TEST(a_stream_about_to_be_destroyed_proves_nothing),
+	    TEST(memory_of_a_gone_graph_serves_the_next_one),
 	    TEST(no_stream_is_asked_while_a_context_may_be_ending),
 	    TEST(no_stream_is_asked_of_a_context_that_has_gone),
 	    TEST(a_context_that_has_gone_proves_nothing),

@@ -25,7 +25,8 @@ def main():
     checks.trials(sys.argv[1], TRIALS)
     leak = preload.run([sys.argv[1], "--words", "2000", "--rounds", "5", "--leak"],
                        preload.library(), {"GCPSIM_QUIET": "1"})
-    checks.that(leak.code == 1 and leak.figures.get("hazards", 0),
+    # Wrong words, or a fault: mapped memory of a graph that is gone may be elsewhere.
+    checks.that(leak.code in (1, 2) and leak.figures.get("hazards", 0),
                 f"a leak is not noticed: {leak.code} {leak.out} {leak.figures}")
     checks.end()
 
