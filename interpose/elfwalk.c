@@ -198,15 +198,22 @@ GCP_EARLY static const struct link_map *loader_list(void)
 	return debug ? debug->r_map : NULL;
 }
 
+/* musl's libc is its loader too, the last in the list that was there from the start,
+ * and has no name of its own: what glibc has not is looked up in that. */
 GCP_EARLY static void *libc_symbol(const char *name)
 {
 	struct gcp_elf elf;
+	void *found = NULL;
 
-	for (const struct link_map *map = loader_list(); map; map = map->l_next)
-		if (map->l_ld && elf_read(&elf, map->l_addr, map->l_ld) &&
-		    elf_same(elf.soname, "libc.so.6"))
+	for (const struct link_map *map = loader_list(); map; map = map->l_next) {
+		if (!map->l_ld || !elf_read(&elf, map->l_addr, map->l_ld))
+			continue;
+		if (elf_same(elf.soname, "libc.so.6"))
 			return gcp_elf_symbol(&elf, name);
-	return NULL;
+		if (!found && elf_same(elf.soname, ""))
+			found = gcp_elf_symbol(&elf, name);
+	}
+	return found;
 }
 
 GCP_EARLY void *gcp_elf_libc_symbol(const char *name)

@@ -18,7 +18,7 @@
 
 /* gcp_entry_<name> is known outside only as <name>. */
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	__asm__(".symver gcp_entry_" #name ", " #name "@GCPOOL");                      \
+	GCP_VERSIONED(gcp_entry_##name, #name "@GCPOOL")                               \
 	GCP_EXPORTED CUresult gcp_entry_##name parameters                              \
 	{                                                                              \
 		int saved = errno;                                                     \

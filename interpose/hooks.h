@@ -31,4 +31,14 @@ GCP_RUNTIMES(GCP_V)
 GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 
+/* Before the definition of an entry: the name and version it is exported under. The
+ * attribute outlives link-time optimization, which takes statements of assembler away
+ * from their function; clang has no such attribute and keeps them together. */
+#if __has_attribute(symver)
+#define GCP_VERSIONED(entry, name) __attribute__((symver(name)))
+#else
+#define GCP_VERSIONED_BY(entry, name) __asm__(".symver " #entry ", " name);
+#define GCP_VERSIONED(entry, name)    GCP_VERSIONED_BY(entry, name)
+#endif
+
 #endif

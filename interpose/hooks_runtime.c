@@ -138,7 +138,7 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 /* --- exports ---------------------------------------------------------------------- */
 
 #define GCP_X(tag, version, name, parameters, arguments)                               \
-	__asm__(".symver gcp_entry_" #tag "_" #name ", " #name "@" version);           \
+	GCP_VERSIONED(gcp_entry_##tag##_##name, #name "@" version)                     \
 	__attribute__((visibility("default"))) int gcp_entry_##tag##_##name parameters \
 	{                                                                              \
 		int result = runtime_fast_##name arguments;                            \

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -268,7 +269,8 @@ static int above_stderr(int fd)
 
 	if (fd < 0 || fd > STDERR_FILENO)
 		return fd;
-	moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	/* Not fcntl: the headers make fcntl64 of it, which glibc has from 2.28 on. */
+	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	close(fd);
 	return moved;
 }

@@ -32,7 +32,7 @@ static pthread_key_t exit_key;
 static int (*exit_key_set)(pthread_key_t, const void *);
 
 static enum gcp_run_mode start_pooling(void);
-static void life_end(void);
+static void watch_quick_exit(void);
 static void exit_key_create(void);
 
 enum gcp_run_mode gcp_process_start(void)
@@ -51,7 +51,7 @@ enum gcp_run_mode gcp_process_start(void)
 		else
 			mode = GCP_RUN_PASSIVE;
 		if (gcp_process.options.stats != GCP_STATS_OFF)
-			at_quick_exit(life_end);
+			watch_quick_exit();
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
 	}
@@ -186,9 +186,16 @@ static void fork_child(void)
 	}
 }
 
+/* What pthread_atfork of glibc calls. Weak: musl, under which there is no CUDA, has it
+ * not, and its programs are to start all the same. */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *)
+    __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
 void gcp_process_watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, fork_child);
+	if (__register_atfork)
+		__register_atfork(NULL, NULL, fork_child, __dso_handle);
 }
 
 /* --- exit --------------------------------------------------------------------- */
@@ -206,4 +213,19 @@ __attribute__((destructor)) static void life_end(void)
 	if (mode == GCP_RUN_POOL || mode == GCP_RUN_COUNT)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	errno = saved;
+}
+
+static void quick_end(void *unused)
+{
+	(void)unused;
+	life_end();
+}
+
+/* What at_quick_exit of glibc calls; weak as __register_atfork is. */
+extern int __cxa_at_quick_exit(void (*)(void *), void *) __attribute__((weak));
+
+static void watch_quick_exit(void)
+{
+	if (__cxa_at_quick_exit)
+		__cxa_at_quick_exit(quick_end, __dso_handle);
 }

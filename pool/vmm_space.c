@@ -173,7 +173,7 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    struct gcp_move *move)
 {
-	struct place best = {NULL};
+	struct place best = {.hole = NULL};
 	struct gcp_block *hole;
 
 	TAILQ_FOREACH (hole, &heap->holes, link)

@@ -163,7 +163,7 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	for (unsigned i = 0; i < count; i++) {
 		members[i] = (struct member){.model = w,
 					     .context = &w->contexts[t->context],
-					     .draw = {op->value + i}};
+					     .draw = {.state = op->value + i}};
 		if (pthread_create(&members[i].handle, NULL, member_run, &members[i]))
 			failure(w, "no thread for the explorer itself");
 	}

@@ -2,14 +2,15 @@
 /*
  * main.c - the command line of the explorer.
  *
- *   explore [--library FILE] [--from SEED | --commit DIR] [--count N] [--jobs N]
+ *   explore [--library FILE] [--from SEED] [--commit DIR] [--count N] [--jobs N]
  *           [--new] [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going]
  *           [--verbose]
  *   explore --seed SEED | --bytes FILE [--ops 3,5-9,12] [--repeat N] [--print]
  *   explore --save DIR [--from SEED] [--count N]
  *
  *   --library FILE  under this library; without: on plain CUDA
- *   --commit DIR    seeds from a number that the commit of the sources there gives
+ *   --commit DIR    seeds from a number that the commit of the sources there gives;
+ *                   --from counts from there
  *   --new           seeds from --from on are drawn by the newest generation
  *   --seeds FILE    these first: one seed a line, then what it found
  *   --bytes FILE    the history that the bytes spell (draw.h), as a fuzzer makes it
@@ -386,7 +387,7 @@ int main(int argc, char **argv)
 	if (arguments.seeds)
 		seeds_read(arguments.seeds);
 	if (arguments.commit)
-		arguments.from = seed_of_commit(arguments.commit);
+		arguments.from += seed_of_commit(arguments.commit) - 1;
 	if (arguments.new)
 		arguments.from |= (uint64_t)GENERATION << GENERATION_SHIFT;
 	return run_all();

@@ -10,10 +10,16 @@ tests.
 
     --only NAME...   these alone
     --kind KIND...   those of these kinds alone: safety, promise, tuning
+    --share I/N      every Nth, from the Ith on; else what GCPT_SHARE says, if set
     --fast           leaves out those that the table calls slow
     --every TEST...  instead of each one's own trials runs these tests on all of
                      them, and says which find what (no demand); --seeds N: so
                      many of the explorer
+
+A finding is what a test says of the library: the explorer's line of a failure,
+"WRONG:", "not ok", a failed assertion. A test that breaks in another way, a library
+that does not load, and a test that finds something in the library as it is, are
+errors; a trial that takes too long has found nothing, and is told from the others.
 
 TABLES is a folder with a file for each room (pool.txt, capture.txt, interpose.txt).
 They say of each mutant which rule it removes, of what kind that is, where, how, and
@@ -33,8 +39,11 @@ import time
 ROOMS = ("pool", "capture", "interpose")
 KEYS = ("mutant", "rule", "kind", "file", "found by")
 KINDS = ("safety", "promise", "tuning")
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 SKIP = 77
+FINDINGS = (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)", r"^.*?(WRONG: .*)",
+            r"(\S+:\d+: .*Assertion.*)")
+NOT_LOADED = "cannot be preloaded|symbol lookup error|error while loading shared libraries"
 
 
 class Mutant:
@@ -160,9 +169,15 @@ class Trials:
         file = name if test.startswith("unit/") else f"libgcpool-{name}.so"
         return os.path.join(self.dir, file)
 
+    def unchanged(self, test):
+        """The same without a bug."""
+        if test.startswith("unit/"):
+            return self.tests[test]["cmd"][0]
+        return os.path.join(self.build, "tests", "explore", "libgcpool-explore.so")
+
     def run(self, name, test, seeds):
-        """(whether it failed, seconds, what it said)"""
-        product = self.product(name, test)
+        """(verdict, seconds, what it said); without a name on the library as it is"""
+        product = self.product(name, test) if name else self.unchanged(test)
         kind, _, generation = test.partition("-")
         if kind in ("explore", "faults"):
             explorer = os.path.join(self.build, "tests", "explore", "explore")
@@ -189,16 +204,28 @@ class Trials:
         try:
             done = subprocess.run(command, env=env, capture_output=True, text=True,
                                   errors="replace", timeout=TIMEOUT_S, cwd=workdir)
-            said, failed = done.stdout + done.stderr, done.returncode not in (0, 77)
+            said = done.stdout + done.stderr
+            verdict = verdict_of(done.returncode, said)
         except subprocess.TimeoutExpired:
-            said, failed = "it hangs", False  # slow is not found
-        return failed, time.monotonic() - start, said
+            said, verdict = f"not done after {TIMEOUT_S} s", "TIMEOUT"
+        except OSError as error:
+            said, verdict = str(error), "BROKEN"
+        return verdict, time.monotonic() - start, said
+
+
+def verdict_of(code, said):
+    """FOUND, NOT FOUND, or BROKEN: the test did not come to look at the library."""
+    if re.search(NOT_LOADED, said):
+        return "BROKEN"
+    if code == 0:
+        return "NOT FOUND"
+    found = any(re.search(pattern, said, re.M) for pattern in FINDINGS)
+    return "FOUND" if found and code != SKIP else "BROKEN"
 
 
 def what_it_said(said):
     """The test that failed first (cmocka), or the words that it failed with."""
-    for pattern in (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)",
-                    r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)"):
+    for pattern in FINDINGS:
         found = re.search(pattern, said, re.M)
         if found:
             return found.group(1)
@@ -213,25 +240,35 @@ def seed_of(said):
 
 
 def judge(trials, mutant, test, seeds):
-    failed, seconds, said = trials.run(mutant.mutant, test, seeds)
+    verdict, seconds, said = trials.run(mutant.mutant if mutant else None, test, seeds)
     seed = f"{seed_of(said)} of {seeds}" if seeds else "1 run"
-    return mutant, test, failed, seconds, seed, what_it_said(said)
+    return mutant, test, verdict, seconds, seed, what_it_said(said)
+
+
+def unchanged(planned):
+    """Each test once, with the most seeds that a mutant has of it, on no mutant."""
+    most = {}
+    for _, test, seeds in planned:
+        most[test] = max(seeds, most.get(test, 0))
+    return [(None, test, seeds) for test, seeds in most.items()]
 
 
 def demand(trials, planned):
-    survivors = 0
+    wrong = 0
     print(f"{'mutant':42} {'found by':24} {'seeds':>12} {'s':>5}  what it said")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for verdict in pool.map(lambda plan: judge(trials, *plan), planned):
-            mutant, test, failed, seconds, seed, said = verdict
-            if not failed:
-                survivors += 1
-                said = "NOT FOUND: " + mutant.rule
-            print(f"{mutant.mutant:42} {test:24} {seed:>12} {seconds:5.1f}  {said[:90]}",
-                  flush=True)
+        for judged in pool.map(lambda plan: judge(trials, *plan), [*unchanged(planned), *planned]):
+            mutant, test, verdict, seconds, seed, said = judged
+            if verdict != ("FOUND" if mutant else "NOT FOUND"):
+                wrong += 1
+                said = f"{verdict}: {mutant.rule if mutant else 'in the library as it is'}: {said}"
+            elif not mutant:
+                said = "nothing found"
+            print(f"{mutant.mutant if mutant else '(no bug)':42} {test:24} {seed:>12} "
+                  f"{seconds:5.1f}  {said[:120]}", flush=True)
     names = {mutant.mutant for mutant, _, _ in planned}
-    print(f"{len(names)} mutants, {len(planned)} trials of them, {survivors} not found")
-    sys.exit(1 if survivors else 0)
+    print(f"{len(names)} mutants, {len(planned)} trials of them, {wrong} not found or broken")
+    sys.exit(1 if wrong else 0)
 
 
 def survey(trials, mutants, tests, seeds):
@@ -246,12 +283,15 @@ def survey(trials, mutants, tests, seeds):
                 mutant.mutant, test, seeds if test == "explore" else 0), chosen))
             found = [f"{test}:{seed_of(result[2])}:{what_it_said(result[2])[:60]}"
                      if test == "explore" else test
-                     for test, result in zip(chosen, results) if result[0]]
+                     for test, result in zip(chosen, results) if result[0] == "FOUND"]
             print(f"{mutant.mutant:42} {' '.join(found) or 'NOT FOUND'}", flush=True)
 
 
 def run(arguments):
     mutants = tables_read(arguments.tables)
+    if arguments.share:
+        which, shares = (int(number) for number in arguments.share.split("/"))
+        mutants = mutants[which::shares]
     if arguments.only:
         mutants = [mutant for mutant in mutants if mutant.mutant in arguments.only]
     if arguments.kind:
@@ -283,6 +323,7 @@ def main():
     command.add_argument("build")
     command.add_argument("--only", nargs="+")
     command.add_argument("--kind", nargs="+", choices=KINDS)
+    command.add_argument("--share", default=os.environ.get("GCPT_SHARE"))
     command.add_argument("--fast", action="store_true")
     command.add_argument("--every", nargs="+")
     command.add_argument("--seeds", type=int, default=500)

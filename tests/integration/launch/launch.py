@@ -182,6 +182,20 @@ class Compare(unittest.TestCase):
                       "wall time, s", "peak asked for, MiB"):
             self.assertIn(words, done.stdout)
 
+    def test_a_headline_says_it_in_words(self):
+        done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--headline", "--", *SOLVER)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^The program runs .*with libgcpool: [0-9.]+ s instead")
+        self.assertRegex(done.stdout, r"us for a malloc and its free instead of [0-9.]+ us: [0-9,]+"
+                         " of [0-9,]+ mallocs")
+        self.assertIn("run 1 of 1, plain CUDA", done.stderr)
+
+    def test_a_ratio_is_how_many_times_more_or_less(self):
+        done = run("gcpool-compare", "-n", "1", "--library", LIBRARY, "--", *SOLVER)
+        rows = {line[:32].strip(): line[63:].strip() for line in done.stdout.splitlines()}
+        self.assertEqual(rows["allocations"], "same")
+        self.assertRegex(rows["calls that reached the driver"], r"^[0-9.,]+ times less$")
+
     def test_processes_are_added(self):
         twice = '"$@" && "$@"'
         done, result = self.compare("sh", "-c", twice, "sh", *SOLVER)

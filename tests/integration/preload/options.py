@@ -39,8 +39,10 @@ def main():
     checks.that(result.code == 0, f"a wrong name: exit code {result.code}")
     result = run(program, GCPOOL_MOED="off", GCPOOL_STRICT="1")
     checks.that(result.code != 0, "a wrong name was accepted though strict")
-    result = preload.run(["true"], preload.library(), {"GCPOOL_STATS": "text", "GCPOOL_HELP": "1"})
-    checks.equal("a program without CUDA", (0, "", ""), (result.code, result.out, result.err))
+    if not os.environ.get("GCPT_EMULATOR"):  # this machine's programs cannot have it then
+        result = preload.run(["true"], preload.library(),
+                             {"GCPOOL_STATS": "text", "GCPOOL_HELP": "1"})
+        checks.equal("a program without CUDA", (0, "", ""), (result.code, result.out, result.err))
     checks.end()
 
 

@@ -7,6 +7,7 @@ The build hands over, in the environment:
   GCPT_PATH      directories of the simulated libcuda and libcudart
   GCPT_FIRST     a library to preload before ours (a sanitizer's), may be empty
   GCPT_BACKEND   how the library gets memory (GCPOOL_BACKEND), may be absent
+  GCPT_EMULATOR  what runs programs of another machine (qemu-user), may be absent
 """
 
 import difflib
@@ -61,12 +62,23 @@ def figures_read(path):
     return figures
 
 
+def emulated(command, env):
+    """The loader's variables are the program's, not the emulator's."""
+    emulator = os.environ.get("GCPT_EMULATOR", "").split()
+    if not emulator:
+        return command
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
+        if name in env:
+            emulator += ["-E", f"{name}={env.pop(name)}"]
+    return emulator + command
+
+
 def run(command, library=None, extra=None, timeout=120):
     with tempfile.TemporaryDirectory() as directory:
         report = os.path.join(directory, "report")
         env = environment(library, {"GCPSIM_REPORT": report, **(extra or {})})
         done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=timeout
+            emulated(command, env), env=env, capture_output=True, text=True, timeout=timeout
         )
         if "cannot be preloaded" in done.stderr:
             sys.exit(f"WRONG: the library was not there: {done.stderr}")

@@ -68,12 +68,12 @@ static void eager(struct scene *s)
 {
 	void *p[EAGER_BLOCKS];
 
-	for (int i = 0; i < EAGER_BLOCKS; i++) {
+	for (unsigned i = 0; i < EAGER_BLOCKS; i++) {
 		GCPT_OK(gcpt_malloc(&p[i], s->words * 4));
 		GCPT_OK(gcpt_launch_fill(&s->kernels, s->eager_stream, p[i], s->words,
 					 JUNK));
 	}
-	for (int i = 0; i < EAGER_BLOCKS; i++)
+	for (unsigned i = 0; i < EAGER_BLOCKS; i++)
 		GCPT_OK(gcpt_free(p[i]));
 }
 

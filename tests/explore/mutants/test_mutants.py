@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: MIT
+"""Tests that mutants.py tells a finding from a test that breaks."""
+
+import os
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import mutants
+
+FAILURE = "explore --seed 0x1 --ops 1,2: step 3 of 4 operations: hazard"
+
+
+class Verdicts(unittest.TestCase):
+    def test_what_a_test_says_is_a_finding(self):
+        for said in (FAILURE, "not ok 3 - reuse_waits", "x\nWRONG: exit code -6",
+                     "pool.c:12: gcp_free: Assertion `block' failed."):
+            self.assertEqual(mutants.verdict_of(1, said), "FOUND", said)
+
+    def test_a_test_that_breaks_has_found_nothing(self):
+        for code, said in ((1, "Traceback (most recent call last):"), (2, "explore: cannot run"),
+                           (127, "sh: no such program"), (77, "WRONG: but skipped"),
+                           (-11, "")):
+            self.assertEqual(mutants.verdict_of(code, said), "BROKEN", said)
+
+    def test_a_library_that_does_not_load_is_broken(self):
+        for words in ("ERROR: ld.so: object 'x.so' from LD_PRELOAD cannot be preloaded",
+                      "x: symbol lookup error: y", "error while loading shared libraries: z"):
+            for code in (0, 1):
+                self.assertEqual(mutants.verdict_of(code, words + "\n" + FAILURE), "BROKEN")
+
+    def test_a_good_end_is_no_finding(self):
+        self.assertEqual(mutants.verdict_of(0, "ok 1 - reuse_waits"), "NOT FOUND")
+
+    def test_slow_is_told_from_not_found(self):
+        mutants.TIMEOUT_S = 0.2
+        trials = mutants.Trials.__new__(mutants.Trials)
+        self.assertEqual(trials.started(["sleep", "5"], None, None)[0], "TIMEOUT")
+        self.assertEqual(trials.started(["/nonexistent/program"], None, None)[0], "BROKEN")
+
+    def test_each_test_runs_without_a_bug_with_the_most_seeds(self):
+        planned = [("a", "explore", 100), ("b", "explore", 500), ("a", "unit/fence", 0)]
+        self.assertEqual(mutants.unchanged(planned),
+                         [(None, "explore", 500), (None, "unit/fence", 0)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""Tests what scripts/demo, test, trial and gpu-check say of bad input and of a machine
+that lacks something: before anything is installed or built.
+
+The build hands over: GCPT_SCRIPTS (the directory of the scripts)."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+SCRIPTS = os.environ["GCPT_SCRIPTS"]
+ROOT = os.path.dirname(SCRIPTS)
+WRONG_ARGUMENT, MISSING = 2, 3
+
+
+def run(*command, **extra):
+    env = {name: value for name, value in os.environ.items() if name not in ("BUILD", "SEED")}
+    env.update(extra)
+    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=60)
+
+
+def script(name, *args, **extra):
+    return run(os.path.join(SCRIPTS, name), *args, **extra)
+
+
+def library_call(words, **extra):
+    """A line of shell after scripts/lib.sh."""
+    return run("sh", "-eu", "-c", f'. "$ROOT/scripts/lib.sh"; {words}', "demo", ROOT=ROOT, **extra)
+
+
+class BadInput(unittest.TestCase):
+    def test_is_told_in_a_line(self):
+        for name, args, words in (
+            ("demo", ("fast",), "demo: takes no argument 'fast'"),
+            ("test", ("--frobnicate",), "test: no such option: --frobnicate"),
+            ("test", ("--all", "unit"), "test: --all stands alone"),
+            ("trial", ("soon",), "trial: MINUTES must be a number, not 'soon'"),
+            ("trial", ("-3",), "trial: MINUTES must be a number, not '-3'"),
+            ("trial", ("0",), "--minutes must be above 0"),
+            ("trial", ("2", "--frobnicate"), "unrecognized arguments: --frobnicate"),
+            ("gpu-check", ("--only", "everything"), "gpu-check: no such check: everything"),
+            ("gpu-check", ("--frobnicate",), "unrecognized arguments: --frobnicate"),
+        ):
+            with self.subTest(name=name, args=args):
+                done = script(name, *args)
+                self.assertEqual(done.returncode, WRONG_ARGUMENT, done.stdout + done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_a_seed_is_a_number(self):
+        done = script("trial", "1", SEED="first")
+        self.assertEqual(done.returncode, WRONG_ARGUMENT)
+        self.assertIn("SEED must be a number, not 'first'", done.stderr)
+
+    def test_help_is_no_mistake(self):
+        for name in ("demo", "test", "trial", "gpu-check"):
+            done = script(name, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("scripts/" + name, done.stdout)
+
+
+class GpuCheck(unittest.TestCase):
+    def test_lists_on_stdout(self):
+        done = script("gpu-check", "--list")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("safety: stress", done.stdout)
+
+    def test_without_a_gpu_refuses_and_touches_nothing(self):
+        results = os.path.join(ROOT, "tests", "gpu", "results.md")
+        before = os.stat(results).st_mtime_ns
+        with tempfile.TemporaryDirectory() as place:
+            with open(os.path.join(place, "libcuda.so.1"), "w") as driver:
+                driver.write("no driver")
+            done = script("gpu-check", LD_LIBRARY_PATH=place)
+        self.assertEqual(done.returncode, WRONG_ARGUMENT)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("no usable GPU here", done.stderr)
+        self.assertEqual(os.stat(results).st_mtime_ns, before)
+
+
+class Summary(unittest.TestCase):
+    def summary(self, *tests):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+            for name, result, said in tests:
+                log.write(json.dumps({"name": name, "result": result, "stdout": said}) + "\n")
+            log.flush()
+            return script("test-summary", log.name)
+
+    def test_says_why_a_test_was_skipped(self):
+        done = self.summary(("one", "OK", ""), ("two", "SKIP", "looking\nno clang here\n"),
+                            ("three", "SKIP", "1..0 # SKIP no driver\n"), ("four", "SKIP", ""))
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stdout.splitlines(), [
+            "skipped: two: no clang here", "skipped: three: no driver",
+            "skipped: four: it does not say why", "1 passed, 0 failed, 3 skipped"])
+
+    def test_a_failure_or_no_test_fails(self):
+        done = self.summary(("one", "OK", ""), ("two", "TIMEOUT", ""))
+        self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "1 passed, 1 failed"))
+        self.assertEqual(self.summary().returncode, 1)
+        self.assertEqual(script("test-summary", "/nonexistent").returncode, 2)
+
+
+class Machine(unittest.TestCase):
+    def tools(self, place, without, **programs):
+        """A directory of all commands of this machine but some, and some made up."""
+        for where in os.environ["PATH"].split(":"):
+            for name in os.listdir(where) if os.path.isdir(where) else []:
+                path = os.path.join(place, name)
+                if name not in without and name not in programs and not os.path.lexists(path):
+                    os.symlink(os.path.join(where, name), path)
+        for name, text in programs.items():
+            path = os.path.join(place, name)
+            with open(path, "w") as file:
+                file.write("#!/bin/sh\n" + text)
+            os.chmod(path, 0o755)
+
+    def missing(self, *without, **programs):
+        with tempfile.TemporaryDirectory() as place:
+            self.tools(place, ("ninja", *without), **programs)
+            build = os.path.join(place, "build")
+            done = script("demo", PATH=place, BUILD=build)
+            self.assertFalse(os.path.exists(build))
+        self.assertEqual(done.returncode, MISSING, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_without_sudo_says_so(self):
+        said = self.missing("sudo", id="echo 1000\n", **{"apt-get": "exit 1\n"})
+        self.assertRegex(said, "cannot install .*ninja-build.*: not root, and there is no sudo")
+
+    def test_without_a_password_says_so(self):
+        said = self.missing(id="echo 1000\n", sudo="exit 1\n", **{"apt-get": "exit 1\n"})
+        self.assertIn("sudo wants a password", said)
+
+    def test_without_apt_says_so(self):
+        self.assertIn("there is no apt-get here", self.missing("apt-get", "sudo"))
+
+    def test_without_network_says_what_apt_said(self):
+        said = self.missing(id="echo 0\n", **{"apt-get": "echo 'E: no route' >&2; exit 100\n"})
+        self.assertRegex(said, "could not install .*ninja-build.*: E: no route")
+
+    def test_old_headers_are_not_taken(self):
+        for version, code in ((12040, 1), (12050, 0), (13000, 0)):
+            with tempfile.TemporaryDirectory() as place:
+                os.makedirs(os.path.join(place, "include", "crt"))
+                for name in ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h"):
+                    with open(os.path.join(place, "include", name), "w") as header:
+                        header.write(f"#define CUDA_VERSION {version}\n")
+                done = library_call(f"cuda_usable '{place}' || exit 1")
+                self.assertEqual(done.returncode, code, done.stderr)
+
+    def test_no_headers_at_all_are_said(self):
+        done = library_call("cuda_usable() { false; }; cuda_headers_fetch() { false; };"
+                            "packages_install() { :; }; cuda_find", CUDA_HOME="/nonexistent")
+        self.assertEqual(done.returncode, MISSING)
+        self.assertIn("fetching them into build-cuda/", done.stdout)
+
+    def test_a_path_with_a_space_is_built_elsewhere(self):
+        done = library_call("echo BUILD=$BUILD", BUILD="/tmp/with a space", TMPDIR="/tmp")
+        self.assertIn("takes no path with a colon or a space", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^BUILD=/tmp/gcpool-build-\d+-\d+$")
+
+    def test_what_fails_behind_a_progress_line_fails(self):
+        with tempfile.TemporaryDirectory() as place:
+            done = library_call(f"progress working '{place}/log' sh -c 'echo words; exit 7' ||"
+                                f" echo code $? \"$(cat '{place}/log')\"")
+        self.assertIn("code 7 words", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
