@@ -391,26 +391,43 @@ static bool address_known(struct gcp_handle_library *library, void *pointer)
 	return known && library->kind->shared;
 }
 
+/* Enters a new handle in the table. False: another thread has just entered the same
+ * address, which the library shares. */
+static bool table_enter(struct gcp_handle *handle)
+{
+	struct gcp_handle **slot = table_slot(handle->pointer);
+	struct gcp_handle_library *library = handle->list->library;
+	bool other;
+
+	pthread_mutex_lock(&table_lock);
+	other = library->kind->shared && *table_find(library, handle->pointer);
+	if (!other) {
+		handle->table_next = *slot;
+		*slot = handle;
+	}
+	pthread_mutex_unlock(&table_lock);
+	return !other;
+}
+
 void gcp_handle_list_adopt(struct gcp_handle_list *list, void *pointer)
 {
-	struct gcp_handle **slot = table_slot(pointer), *handle;
+	struct gcp_handle *handle;
+	bool known;
 
-	if (address_known(list->library, pointer)) {
-		atomic_fetch_add(&list->library->counts->reused, 1);
-		gcp_handle_counts_use(list->library->counts);
-		return;
+	while (!(known = address_known(list->library, pointer))) {
+		handle = handle_make(list, pointer);
+		if (!handle)
+			return;
+		pthread_mutex_lock(&list->lock);
+		handle->lives = list->lives;
+		pthread_mutex_unlock(&list->lock);
+		if (table_enter(handle))
+			break;
+		free(handle);
 	}
-	handle = handle_make(list, pointer);
-	if (!handle)
-		return;
-	pthread_mutex_lock(&list->lock);
-	handle->lives = list->lives;
-	pthread_mutex_unlock(&list->lock);
-	pthread_mutex_lock(&table_lock);
-	handle->table_next = *slot;
-	*slot = handle;
-	pthread_mutex_unlock(&table_lock);
-	atomic_fetch_add(&list->library->counts->created, 1);
+	atomic_fetch_add(known ? &list->library->counts->reused
+			       : &list->library->counts->created,
+			 1);
 	gcp_handle_counts_use(list->library->counts);
 }
 
