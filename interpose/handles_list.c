@@ -450,7 +450,9 @@ enum gcp_handle_claim gcp_handle_claim(struct gcp_handle_library *library,
 		handle->state = HANDLE_RETURNING;
 	}
 	pthread_mutex_unlock(&table_lock);
-	if (claim == GCP_HANDLE_CLAIMED || claim == GCP_HANDLE_SHARED)
+	/* One that is claimed is in use until it is free, or the library's again: a
+	 * creation beside this destroy needs another one. */
+	if (claim == GCP_HANDLE_SHARED)
 		atomic_fetch_sub(&library->counts->used, 1);
 	*ret_handle = handle;
 	return claim;
@@ -496,6 +498,7 @@ static int list_keep(struct gcp_handle_list *list, struct gcp_handle *handle,
 		list->unsettled += handle->held;
 		list_append(list, handle);
 	}
+	atomic_fetch_sub(&list->library->counts->used, 1);
 	pthread_mutex_unlock(&table_lock);
 	return 0;
 }
@@ -551,6 +554,7 @@ void gcp_handle_forget(struct gcp_handle *handle)
 		gcp_real.cuEventDestroy_v2(handle->fence);
 	pthread_mutex_unlock(&list->lock);
 	atomic_fetch_add(&list->library->counts->destroyed, 1);
+	atomic_fetch_sub(&list->library->counts->used, 1);
 	if (!shared)
 		free(handle);
 }
