@@ -29,6 +29,21 @@ static void complain(void *arg, const char *sentence)
 	++*(int *)arg;
 }
 
+/* Some defaults are words that say how a value comes about. */
+static bool is_default(const struct gcp_option *option, const char *value)
+{
+	static struct gcp_options defaults;
+	char *environment[] = {NULL};
+	struct gcp_text text;
+	char shown[8000];
+	int complaints = 0;
+
+	gcp_options_parse(&defaults, environment, complain, &complaints);
+	gcp_text_init(&text, shown, sizeof(shown));
+	gcp_option_show_value(option, &defaults, &text);
+	return strcmp(value, shown) == 0;
+}
+
 /* What is shown of `options`, as an environment, gives the same options. */
 static void show_and_read(const struct gcp_options *options)
 {
@@ -45,8 +60,7 @@ static void show_and_read(const struct gcp_options *options)
 
 		gcp_text_init(&text, value, sizeof(value));
 		gcp_option_show_value(option, options, &text);
-		if (text.cut ||
-		    (option->nothing && strcmp(value, option->nothing) == 0))
+		if (text.cut || is_default(option, value))
 			continue;
 		snprintf(lines[count], sizeof(lines[count]), "%s=%s", option->name,
 			 value);

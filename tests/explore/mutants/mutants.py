@@ -39,7 +39,7 @@ import time
 ROOMS = ("pool", "capture", "interpose")
 KEYS = ("mutant", "rule", "kind", "file", "found by")
 KINDS = ("safety", "promise", "tuning")
-TIMEOUT_S = 180
+TIMEOUT_S = 400
 SKIP = 77
 FINDINGS = (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)", r"^.*?(WRONG: .*)",
             r"(\S+:\d+: .*Assertion.*)")
