@@ -127,6 +127,7 @@ struct parse {
 };
 
 static const char *variable_find(const struct parse *parse, const char *name);
+static void renamed_say(char *const *environment);
 static bool value_parse(const struct gcp_option *option, const char *value,
 			struct gcp_options *options);
 static void config_fit(struct parse *parse);
@@ -193,6 +194,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 		level = GCP_LOG_ERROR;
 	gcp_log_setup(level, ret_options->log_file);
 	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
+	renamed_say(environment);
 	if (ret_options->help) {
 		char bytes[8192];
 		struct gcp_text text;
@@ -207,15 +209,55 @@ int gcp_options_read(struct gcp_options *ret_options)
 	return wrong;
 }
 
-/* The value of `name`; an empty one counts as none. */
-static const char *variable_find(const struct parse *parse, const char *name)
+/* Names of version 0.1, read for one version more. */
+static const struct renamed {
+	const char *old, *name;
+} renamed[] = {
+    {"GCPOOL_PAGE", "GCPOOL_FENCE_BATCH"},
+    {"GCPOOL_HOST_PAGE", "GCPOOL_HOST_FENCE_BATCH"},
+};
+
+enum { RENAMED = sizeof(renamed) / sizeof(renamed[0]) };
+
+/* An empty value counts as none. */
+static const char *value_of(char *const *environment, const char *name)
 {
 	size_t length = strlen(name);
 
-	for (char *const *next = parse->environment; next && *next; next++)
+	for (char *const *next = environment; next && *next; next++)
 		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
 			return (*next)[length + 1] ? *next + length + 1 : NULL;
 	return NULL;
+}
+
+/* The value of `name`, or else of its old name. */
+static const char *variable_find(const struct parse *parse, const char *name)
+{
+	const char *value = value_of(parse->environment, name);
+
+	for (int i = 0; i < RENAMED && !value; i++)
+		if (strcmp(renamed[i].name, name) == 0)
+			value = value_of(parse->environment, renamed[i].old);
+	return value;
+}
+
+static bool is_old_name(const char *variable, size_t length)
+{
+	for (int i = 0; i < RENAMED; i++)
+		if (strlen(renamed[i].old) == length &&
+		    strncmp(renamed[i].old, variable, length) == 0)
+			return true;
+	return false;
+}
+
+static void renamed_say(char *const *environment)
+{
+	for (int i = 0; i < RENAMED; i++)
+		if (value_of(environment, renamed[i].old))
+			gcp_log(GCP_LOG_WARNING,
+				"%s is called %s now; the old name goes with the next "
+				"version",
+				renamed[i].old, renamed[i].name);
 }
 
 /* --- one value ----------------------------------------------------------------- */
@@ -525,7 +567,7 @@ static void unknown_complain(struct parse *parse)
 		size_t length = strcspn(*next, "=");
 		const char *nearest;
 
-		if (strncmp(*next, "GCPOOL_", 7) != 0)
+		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_old_name(*next, length))
 			continue;
 		nearest = gcp_option_nearest_name(*next, length);
 		if (nearest && strlen(nearest) == length &&

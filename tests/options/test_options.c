@@ -290,6 +290,17 @@ static void an_unknown_name_gets_its_nearest(void **state)
 	assert_non_null(strstr(complaints.last, "nearest is GCPOOL_LOG"));
 }
 
+static void names_of_version_0_1_are_read(void **state)
+{
+	(void)state;
+	assert_int_equal(PARSE("GCPOOL_PAGE=7", "GCPOOL_HOST_PAGE=9"), 0);
+	assert_int_equal(options.pool.epoch_blocks, 7);
+	assert_int_equal(options.pool.pinned_epoch_blocks, 9);
+	assert_int_equal(PARSE("GCPOOL_PAGE=7", "GCPOOL_FENCE_BATCH=8"), 0);
+	assert_int_equal(options.pool.epoch_blocks, 8);
+	assert_int_equal(PARSE("GCPOOL_PAGE=none"), 1);
+}
+
 static void what_is_near_nothing_gets_no_neighbour(void **state)
 {
 	(void)state;
@@ -429,6 +440,7 @@ int main(void)
 	    cmocka_unit_test(classes_are_a_list_of_sizes),
 	    cmocka_unit_test(words_are_read_in_any_case),
 	    cmocka_unit_test(an_unknown_name_gets_its_nearest),
+	    cmocka_unit_test(names_of_version_0_1_are_read),
 	    cmocka_unit_test(what_is_near_nothing_gets_no_neighbour),
 	    cmocka_unit_test(a_long_name_and_value_do_no_harm),
 	    cmocka_unit_test(sizes_that_do_not_fit_together_are_all_dropped),
