@@ -42,8 +42,8 @@ KINDS = ("safety", "promise", "tuning")
 TIMEOUT_S = 400
 FAULTS_MAX = 8  # histories with faults on the unchanged library
 SKIP = 77
-FINDINGS = (r"^explore.*--ops \S*: (.*)", r"^not ok \d+ - (\S+)", r"^.*?(WRONG: .*)",
-            r"(\S+:\d+: .*Assertion.*)")
+FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
+            r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)")
 NOT_LOADED = "cannot be preloaded|symbol lookup error|error while loading shared libraries"
 
 
