@@ -400,6 +400,30 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 	return -ENOENT;
 }
 
+static int pool_complete(struct gcp_pool *pool, uint64_t epoch)
+{
+	int result = gcp_timeline_complete(pool, epoch);
+
+	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+}
+
+/* All work of every context; where no fence can cover them all, of those that have a
+ * pool. The errors of contexts other than the block's are not the caller's. */
+static int complete_everywhere(struct gcp_pool *own)
+{
+	struct gcp_pools *pools = own->pools;
+
+	if (pools->pinned && gcp_pinned_timeline_complete(pools->pinned) == 0)
+		return 0;
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool == own || !gcp_pool_pin_wait(pool))
+			continue;
+		(void)pool_complete(pool, gcp_timeline_stamp(pool));
+		gcp_pool_unpin(pool);
+	}
+	return pool_complete(own, gcp_timeline_stamp(own));
+}
+
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
@@ -408,12 +432,11 @@ int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 		return -ENOENT;
 	struct gcp_segment *segment = block->segment;
 	struct gcp_pool *pool = segment->pool;
-	/* Graphs may have run on memory of a graph pool since it was freed. */
-	uint64_t epoch = gcp_timeline_stamp(pool);
-	/* The heap itself may go at any time, with its graphs. */
-	if (atomic_load(&segment->heap) == &pool->common)
-		epoch = block->epoch > segment->private_epoch ? block->epoch
-							      : segment->private_epoch;
-	int result = gcp_timeline_complete(pool, epoch);
-	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+	/* Graphs may have run on memory of a graph pool since it was freed, in any
+	 * context. The heap itself may go at any time, with its graphs. */
+	if (atomic_load(&segment->heap) != &pool->common)
+		return complete_everywhere(pool);
+	return pool_complete(pool, block->epoch > segment->private_epoch
+				       ? block->epoch
+				       : segment->private_epoch);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../../pool/pool_types.h"
-#include "fake.h"
+#include "fake_pinned.h"
 
 #define MIB (1ull << 20)
 
@@ -532,6 +532,32 @@ static void complete_waits_for_graphs(void **state)
 	fake_finish(pools);
 }
 
+/* A graph can be captured and launched in another context than its memory is of. */
+static void complete_waits_for_graphs_of_all_contexts(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *other;
+	struct gcp_heap *heap;
+	gcp_addr addr;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &addr), 0);
+	fake_pinned.other_submitted = 7;
+	assert_int_equal(gcp_pools_complete(pools, addr), 0);
+	assert_int_equal(fake_pinned.other_done, 7);
+	/* In a capture each context is waited for by a free of its own. */
+	uint64_t frees = fake.frees;
+	gcp_pools_fences_hold(pools);
+	assert_int_equal(gcp_pools_complete(pools, addr), 0);
+	assert_int_equal(fake.frees, frees + 2);
+	gcp_pools_fences_release(pools);
+	must_free(pools, addr);
+	gcp_heap_release(heap);
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, reset)
 
 int main(void)
@@ -560,6 +586,7 @@ int main(void)
 	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
 	    TEST(an_asynchronous_free_never_blocks),
 	    TEST(complete_waits_for_graphs),
+	    TEST(complete_waits_for_graphs_of_all_contexts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
