@@ -243,6 +243,21 @@ void gcp_report_counter_text(const char *name, const char *meaning, uint64_t num
 	gcp_text_add(text, "  %-17s %10llu  %s\n", name, ULL(number), meaning);
 }
 
+void gcp_report_counter_json(const char *name, uint64_t number, struct gcp_text *text)
+{
+	static const char *const renamed[][2] = {
+	    {"epochs", "pages"},
+	    {"consolidations", "regroups"},
+	    {"deferred_frees", "held_frees"},
+	};
+
+	gcp_text_add(text, ", \"%s\": %llu", name, ULL(number));
+	for (size_t i = 0; i < COUNT_OF(renamed); i++)
+		if (strcmp(name, renamed[i][0]) == 0)
+			gcp_text_add(text, ", \"%s\": %llu", renamed[i][1],
+				     ULL(number));
+}
+
 static void saved_text(const struct gcp_report *report, const struct gcp_stats *stats,
 		       struct gcp_text *text)
 {
@@ -381,8 +396,7 @@ static void device_json(const struct gcp_report *report, int device,
 			     ULL(gauge->allocated), ULL(gauge->freed));
 	}
 	for (size_t i = 0; i < COUNT_OF(counters); i++)
-		gcp_text_add(text, ", \"%s\": %llu", counters[i].name,
-			     ULL(counter_at(stats, i)));
+		gcp_report_counter_json(counters[i].name, counter_at(stats, i), text);
 	gcp_text_add(text, ", \"driver_calls\": {");
 	for (size_t i = 0; i < COUNT_OF(costs); i++)
 		gcp_text_add(text, "%s\"%s\": {\"count\": %llu, \"ns\": %llu}",

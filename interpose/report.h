@@ -43,6 +43,9 @@
  *     name, memory_bytes of the device; absent: unknown
  *     GAUGE of pool.h    {current, peak, allocated, freed}
  *     COUNTER of pool.h  number
+ *     pages, regroups, held_frees
+ *                        epochs, consolidations and deferred_frees by the names that
+ *                        version 0.1 gave them; they go with version 0.3
  *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library;
  *                        in count mode, the program's own
  *     largest_free_bytes, reserved_at_peak_bytes
@@ -155,6 +158,8 @@ void gcp_report_gauge_text(const char *name, const char *meaning,
 			   const struct gcp_gauge *gauge, struct gcp_text *text);
 void gcp_report_counter_text(const char *name, const char *meaning, uint64_t number,
 			     struct gcp_text *text);
+/* Also under the name that version 0.1 gave it, until version 0.3. */
+void gcp_report_counter_json(const char *name, uint64_t number, struct gcp_text *text);
 /* "2026-01-31T23:59:59Z", of seconds since 1970. */
 void gcp_text_add_time(struct gcp_text *text, int64_t seconds);
 

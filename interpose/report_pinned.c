@@ -101,7 +101,7 @@ void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text 
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
 #define GCP_X(name, meaning)                                                           \
-	gcp_text_add(text, ", \"%s\": %llu", #name, ULL(stats->name));
+	gcp_report_counter_json(#name, stats->name, text);
 	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
 	gcp_text_add(text, ", \"driver_calls\": {");

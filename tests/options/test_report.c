@@ -225,6 +225,9 @@ static void the_json_names_everything_that_is_counted(void **state)
 	GCP_COUNTERS(GCP_X)
 	GCP_COUNTED_CALLS(GCP_X)
 #undef GCP_X
+	NAMED(pages) /* names of version 0.1 */
+	NAMED(regroups)
+	NAMED(held_frees)
 	GCP_DRIVER_CALLS(NAMED)
 	NAMED(largest_free_bytes)
 	NAMED(reserved_at_peak_bytes)
