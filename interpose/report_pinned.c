@@ -100,8 +100,7 @@ void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text 
 	comma = ", ";
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
-#define GCP_X(name, meaning)                                                           \
-	gcp_report_counter_json(#name, stats->name, text);
+#define GCP_X(name, meaning) gcp_report_counter_json(#name, stats->name, text);
 	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
 	gcp_text_add(text, ", \"driver_calls\": {");
