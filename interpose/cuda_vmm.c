@@ -37,6 +37,11 @@ static CUmemAllocationProp properties_of(int device)
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
 	};
 
+	/* Other processes can have what cuMemAlloc gives (ipc_server.c). */
+	if (device_has(device,
+		       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+		properties.requestedHandleTypes =
+		    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	/* What cuMemAlloc gives is capable where the device is. */
 	properties.allocFlags.gpuDirectRDMACapable = device_has(
 	    device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);

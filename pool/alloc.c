@@ -137,7 +137,7 @@ static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)
 	 * the block is ours alone. Sequentially consistent: free_common relies
 	 * on it. */
 	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
-		return -EINVAL;
+		return used == GCP_BLOCK_EXPORTED ? -EREMOTE : -EINVAL;
 	if (__builtin_expect(block->addr != addr, 0)) {
 		/* The descriptor has changed hands since we looked: the program
 		 * frees twice, from two threads. */

@@ -19,6 +19,13 @@ bool gcp_block_is_free(const struct gcp_block *block)
 			    GCP_BLOCK_FREE;
 }
 
+bool gcp_block_is_used(const struct gcp_block *block)
+{
+	uint8_t state = atomic_load_explicit(&block->state, memory_order_acquire);
+
+	return state == GCP_BLOCK_USED || state == GCP_BLOCK_EXPORTED;
+}
+
 bool gcp_block_is_segment(const struct gcp_block *block)
 {
 	return !block->lower && !block->upper;

@@ -29,7 +29,7 @@ static void block_show(const struct showing *showing, const struct gcp_block *bl
 	    .addr = block->addr,
 	    .size = block->size,
 	    .requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED),
-	    .used = state == GCP_BLOCK_USED,
+	    .used = state == GCP_BLOCK_USED || state == GCP_BLOCK_EXPORTED,
 	};
 
 	if (!is_block(state))

@@ -47,7 +47,7 @@ static void for_each_used(struct gcp_heap *heap, block_callback *call, void *arg
 
 			for (; part && (part->slab || part == block); part = upper) {
 				upper = part->slab ? part->upper : NULL;
-				if (atomic_load(&part->state) == GCP_BLOCK_USED)
+				if (gcp_block_is_used(part))
 					call(heap, part, arg);
 			}
 		}

@@ -136,8 +136,8 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
 
 /* Takes a block back, into its common heap's open epoch or its private heap.
  * 0; -ENOENT: not the start of a block of ours (give it to the real free);
- * -EINVAL: ours, but free already; > 0: freed, and the fence reported this
- * sticky device error. */
+ * -EINVAL: ours, but free already; -EREMOTE: exported, and not freed (below); > 0:
+ * freed, and the fence reported this sticky device error. */
 int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr);
 
 /* The same for a call that does not wait on plain CUDA (cuMemFreeAsync): neither
@@ -168,6 +168,32 @@ int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx);
  * card) may use it then. -ENOENT; a sticky device error; -EBUSY if a capture
  * makes waiting impossible. */
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr);
+
+/* --- blocks that other processes may have open ---------------------------------- */
+
+/* Marks the live block that starts at `addr`: from now on frees of it take nothing and
+ * give -EREMOTE, so its memory is neither given out nor moved, before
+ * gcp_pools_unexport. Never waits: see gcp_pools_complete. -EALREADY: it is marked;
+ * -ENOENT: no such block. Any thread; legal in captures. */
+int gcp_pools_export(struct gcp_pools *pools, gcp_addr addr);
+/* Whether such a block starts there. Lock-free. */
+bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr);
+/* Ends that. -ENOENT: no such block. Never waits. */
+int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr);
+
+/* Waits until all work submitted to the context of the exported block is completed, as
+ * cuMemFree does. -ENOENT: no such block; a sticky device error. */
+int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr);
+
+/* Calls each(arg, handle, addr, bytes) for each handle that is mapped behind the
+ * exported block at `addr`, by rising addresses, from the one behind `from` on, until a
+ * call gives something else than 0, which is the result. The first and the last one
+ * may hold other blocks too. -ENOENT: no such block, or not of mapped memory. `each`
+ * runs under a lock: it must call nothing of this room. */
+int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr from,
+			      int (*each)(void *arg, uint64_t handle, gcp_addr addr,
+					  uint64_t bytes),
+			      void *arg);
 
 /* The calling thread ends: its cached blocks go back. */
 void gcp_pools_thread_exit(struct gcp_pools *pools);

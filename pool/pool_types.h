@@ -97,6 +97,7 @@ enum gcp_block_state {
 	GCP_BLOCK_UNMAPPING, /* in heap->unmapping: its memory is mapped elsewhere too,
 			      * and until its epoch is completed here as well */
 	GCP_BLOCK_MOVING,    /* in the hands of vmm.c */
+	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
 };
 
 /* Invariants:
@@ -490,6 +491,7 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 /* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
+bool gcp_block_is_used(const struct gcp_block *block);    /* USED or EXPORTED */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
 
 /* tree.c: FREE blocks. */

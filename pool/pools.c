@@ -329,7 +329,7 @@ int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
 
 	if (!block)
 		return -ENOENT;
-	if (atomic_load_explicit(&block->state, memory_order_acquire) != GCP_BLOCK_USED)
+	if (!gcp_block_is_used(block))
 		return -EINVAL;
 	*ret_ctx = block->segment->pool->ctx;
 	return 0;
@@ -390,7 +390,7 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 			continue;
 		gcp_mutex_lock(&pool->lock);
 		block = pool_block_at(pool, addr);
-		bool used = block && atomic_load(&block->state) == GCP_BLOCK_USED;
+		bool used = block && gcp_block_is_used(block);
 		if (used)
 			info_fill(block, ret_info);
 		gcp_mutex_unlock(&pool->lock);
@@ -428,7 +428,7 @@ int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 
-	if (!block || atomic_load(&block->state) != GCP_BLOCK_USED)
+	if (!block || !gcp_block_is_used(block))
 		return -ENOENT;
 	struct gcp_segment *segment = block->segment;
 	struct gcp_pool *pool = segment->pool;

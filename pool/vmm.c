@@ -411,6 +411,27 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool)
 	}
 }
 
+/* --- handles of blocks that other processes open ---------------------------------- */
+
+int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
+			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
+					uint64_t bytes),
+			    void *arg)
+{
+	const struct gcp_segment *segment = block->segment;
+	gcp_addr at = from > block->addr ? from : block->addr;
+	int result = 0;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	if (!segment->chunks)
+		return -ENOENT;
+	at -= (at - segment->addr) % GCP_CHUNK;
+	for (; result == 0 && at < block->addr + block->size; at += GCP_CHUNK)
+		result = each(arg, segment->chunks[(at - segment->addr) / GCP_CHUNK],
+			      at, GCP_CHUNK);
+	return result;
+}
+
 /* --- peers
  * ----------------------------------------------------------------------------
  */

@@ -23,6 +23,12 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes);
 /* Gives back what pool->orphans has. vmm_lock is held. */
 void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
+/* gcp_pools_for_each_handle. vmm_lock is held. -ENOENT: the block is not mapped. */
+int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
+			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
+					uint64_t bytes),
+			    void *arg);
+
 /* --- vmm_space.c: vmm_lock and pool->lock are held ----------------------------------
  */
 

@@ -22,6 +22,7 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 {
 	switch (state) {
 	case GCP_BLOCK_USED:
+	case GCP_BLOCK_EXPORTED:
 		sums->used_blocks++;
 		return &sums->used;
 	case GCP_BLOCK_CACHED:
