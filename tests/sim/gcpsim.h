@@ -96,11 +96,45 @@ GCPSIM_API uint64_t gcpsim_memory_used(int device);
 GCPSIM_API uint64_t gcpsim_memory_live(int device);
 GCPSIM_API uint64_t gcpsim_allocations(int device);
 
+/* The most that gcpsim_memory_used has been. */
+GCPSIM_API uint64_t gcpsim_memory_peak(int device);
+
 /* Operations that are submitted and not done. */
 GCPSIM_API uint64_t gcpsim_pending(void);
 
 /* User objects that are not destroyed yet. */
 GCPSIM_API uint64_t gcpsim_user_objects(void);
+
+/* What physical memory there is at a device address: the one allocation, or the one
+ * handle that is mapped there. 0, or -1 if there is none. */
+GCPSIM_API int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes);
+
+/* --- plain CUDA -----------------------------------------------------------------
+ *
+ * What the program's calls would have done on this driver alone, while something
+ * between the program and the driver makes other calls of them. A test tells of each
+ * call that the program makes; nothing here is a call of the driver. */
+
+/* The program allocates: a number that stands for the memory, or 0: there is not so
+ * much on the device. Device -1: pinned memory. */
+GCPSIM_API uint64_t gcpsim_plain_alloc(int device, uint64_t bytes);
+GCPSIM_API void gcpsim_plain_free(uint64_t number); /* 0: nothing */
+
+/* Bytes of physical memory that would be taken, now and at most. */
+GCPSIM_API uint64_t gcpsim_plain_used(int device);
+GCPSIM_API uint64_t gcpsim_plain_peak(int device);
+
+/* From now on each wait is looked at: of the host, and of a context's later work for a
+ * fence. It must be for work that plain CUDA had waited for by then. */
+GCPSIM_API void gcpsim_plain_watch(void);
+/* The program makes a call in which plain CUDA waits for all work of this context
+ * (a CUcontext): all that was given to it so far may be waited for from now on. */
+GCPSIM_API void gcpsim_plain_waits(void *ctx);
+/* The calling thread's call asks to wait, for whatever it is: on (1), over (-1). */
+GCPSIM_API void gcpsim_plain_asks(int change);
+/* Waits, so far, for work that plain CUDA would not have waited for. If that work
+ * needs what the program does next, the program hangs there. */
+GCPSIM_API uint64_t gcpsim_new_waits(void);
 
 /* --- steering ---------------------------------------------------------------- */
 

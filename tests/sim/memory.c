@@ -5,9 +5,8 @@
  *
  * Each device has a range of addresses that the host may not touch, so
  * that a program that does faults as it would on a GPU, and a second mapping
- * of the same memfd through which the simulator reads and writes. Memory is
- * made of 2 MiB chunks: an allocation above 1 MiB takes whole ones, smaller
- * ones share a chunk in granules of 512 bytes (facts: 5 MiB cost 6 MiB).
+ * of the same memfd through which the simulator reads and writes. Where in it
+ * an allocation lies is space.c's.
  *
  * Called by the memory entry points and by work.c, under the big lock. Knows
  * nothing of streams: a caller that frees has waited before.
@@ -21,31 +20,14 @@
 #include <unistd.h>
 
 enum {
-	GRANULE = 512,
-	GRANULES = SIM_CHUNK / GRANULE,
-	SHARED_MAX = 1 << 20,   /* larger ones have chunks of their own */
 	SPAN_FACTOR = 16,       /* addresses per byte of memory */
 	RELEASE_MIN = 64 << 10, /* smaller frees leave their bytes behind */
 };
 
-/* A chunk that small allocations share. */
-struct shared {
-	struct sim_alloc *at[GRANULES]; /* owner of each granule; NULL: free */
-	uint32_t used;                  /* granules */
-};
-
-struct chunk {
-	struct sim_alloc *alloc; /* owner of all of it, or */
-	struct shared *shared;   /* NULL, NULL: free */
-};
-
 struct device {
-	uint64_t limit, used; /* bytes of physical memory */
-	char *base, *alias;   /* the two mappings */
-	uint64_t span;
+	struct sim_space space; /* where allocations lie, and how much is used */
+	char *alias;            /* the second mapping */
 	int fd;
-	struct chunk *chunks;
-	uint32_t chunk_count, low; /* no free chunk below `low` */
 };
 
 static struct device devices[SIM_DEVICES_MAX];
@@ -53,35 +35,34 @@ static struct sim_alloc *allocs;       /* all, host memory too */
 static struct sim_alloc **host_allocs; /* sorted by address */
 static uint32_t host_count, host_capacity;
 static uint64_t buffer_ids;
+static uint64_t host_pinned, host_peak; /* bytes, now and at most */
 
 /* --- devices -------------------------------------------------------------- */
 
 int sim_memory_init(int device, uint64_t limit)
 {
 	struct device *d = &devices[device];
+	void *base;
 
-	d->limit = limit;
-	d->span = limit / SIM_CHUNK * SIM_CHUNK * SPAN_FACTOR;
-	d->chunk_count = (uint32_t)(d->span / SIM_CHUNK);
-	d->chunks = sim_calloc(d->chunk_count * sizeof(*d->chunks));
+	sim_space_init(&d->space, limit, limit / SIM_CHUNK * SIM_CHUNK * SPAN_FACTOR);
 	d->fd = memfd_create("gcpsim", MFD_CLOEXEC);
-	if (d->fd < 0 || ftruncate(d->fd, (off_t)d->span) != 0)
+	if (d->fd < 0 || ftruncate(d->fd, (off_t)d->space.span) != 0)
 		return -1;
-	d->base = mmap(NULL, d->span + SIM_CHUNK, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	d->alias = mmap(NULL, d->span, PROT_READ | PROT_WRITE,
+	base = mmap(NULL, d->space.span + SIM_CHUNK, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	d->alias = mmap(NULL, d->space.span, PROT_READ | PROT_WRITE,
 			MAP_SHARED | MAP_NORESERVE, d->fd, 0);
-	if (d->base == MAP_FAILED || d->alias == MAP_FAILED)
+	if (base == MAP_FAILED || d->alias == MAP_FAILED)
 		return -1;
-	d->base += SIM_CHUNK - (uintptr_t)d->base % SIM_CHUNK;
-	madvise(d->alias, d->span, MADV_DONTDUMP);
+	d->space.base = (uintptr_t)base + SIM_CHUNK - (uintptr_t)base % SIM_CHUNK;
+	madvise(d->alias, d->space.span, MADV_DONTDUMP);
 	return 0;
 }
 
 static int device_of(uint64_t addr)
 {
 	for (int i = 0; i < sim.devices; i++)
-		if (addr - (uintptr_t)devices[i].base < devices[i].span)
+		if (addr - devices[i].space.base < devices[i].space.span)
 			return i;
 	return -1;
 }
@@ -93,17 +74,12 @@ bool sim_memory_is_device(uint64_t addr)
 
 bool sim_memory_account(int device, int64_t bytes)
 {
-	struct device *d = &devices[device];
-
-	if (bytes > 0 && (uint64_t)bytes + d->used > d->limit)
-		return false;
-	d->used += (uint64_t)bytes;
-	return true;
+	return sim_space_account(&devices[device].space, bytes);
 }
 
 void sim_memory_set_limit(int device, uint64_t bytes)
 {
-	devices[device].limit = bytes;
+	devices[device].space.limit = bytes;
 }
 
 void gcpsim_set_memory(int device, uint64_t bytes)
@@ -116,131 +92,17 @@ void gcpsim_set_memory(int device, uint64_t bytes)
 	sim_unlock();
 }
 
+uint64_t sim_memory_span(int device)
+{
+	return devices[device].space.span;
+}
+
 void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total)
 {
-	const struct device *d = &devices[device];
+	const struct sim_space *space = &devices[device].space;
 
-	*ret_free = d->limit > d->used ? d->limit - d->used : 0;
-	*ret_total = d->limit;
-}
-
-/* --- chunks of addresses -------------------------------------------------- */
-
-static bool chunk_is_free(const struct chunk *chunk)
-{
-	return !chunk->alloc && !chunk->shared;
-}
-
-/* First run of `count` free chunks; UINT32_MAX if there is none. */
-static uint32_t chunks_find(struct device *d, uint32_t count)
-{
-	uint32_t run = 0;
-
-	while (d->low < d->chunk_count && !chunk_is_free(&d->chunks[d->low]))
-		d->low++;
-	for (uint32_t i = d->low; i < d->chunk_count; i++) {
-		run = chunk_is_free(&d->chunks[i]) ? run + 1 : 0;
-		if (run == count)
-			return i + 1 - count;
-	}
-	return UINT32_MAX;
-}
-
-static void chunks_set(struct device *d, const struct sim_alloc *alloc,
-		       struct sim_alloc *owner)
-{
-	uint32_t first = (uint32_t)((alloc->addr - (uintptr_t)d->base) / SIM_CHUNK);
-
-	for (uint32_t i = 0; i < alloc->span / SIM_CHUNK; i++)
-		d->chunks[first + i].alloc = owner;
-	if (!owner && first < d->low)
-		d->low = first;
-}
-
-static bool place_chunks(struct device *d, struct sim_alloc *alloc)
-{
-	uint32_t first;
-
-	alloc->span = (alloc->bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
-	first = chunks_find(d, (uint32_t)(alloc->span / SIM_CHUNK));
-	if (first == UINT32_MAX)
-		return false;
-	alloc->addr = (uintptr_t)d->base + (uint64_t)first * SIM_CHUNK;
-	chunks_set(d, alloc, alloc);
-	return true;
-}
-
-/* --- granules of shared chunks -------------------------------------------- */
-
-static uint32_t granules_find(const struct shared *shared, uint32_t count)
-{
-	uint32_t run = 0;
-
-	for (uint32_t i = 0; i < GRANULES; i++) {
-		run = shared->at[i] ? 0 : run + 1;
-		if (run == count)
-			return i + 1 - count;
-	}
-	return UINT32_MAX;
-}
-
-static void granules_take(struct device *d, struct sim_alloc *alloc, uint32_t chunk,
-			  uint32_t first, uint32_t count)
-{
-	struct shared *shared = d->chunks[chunk].shared;
-
-	for (uint32_t i = 0; i < count; i++)
-		shared->at[first + i] = alloc;
-	shared->used += count;
-	alloc->addr = (uintptr_t)d->base + (uint64_t)chunk * SIM_CHUNK +
-		      (uint64_t)first * GRANULE;
-	alloc->span = (uint64_t)count * GRANULE;
-}
-
-static bool place_granules(struct device *d, struct sim_alloc *alloc)
-{
-	uint32_t count = (uint32_t)((alloc->bytes + GRANULE - 1) / GRANULE);
-	uint32_t chunk, first;
-
-	for (chunk = 0; chunk < d->chunk_count; chunk++) {
-		const struct shared *shared = d->chunks[chunk].shared;
-
-		if (!shared && chunk >= d->low && chunk_is_free(&d->chunks[chunk]))
-			break;
-		if (!shared || GRANULES - shared->used < count)
-			continue;
-		first = granules_find(shared, count);
-		if (first == UINT32_MAX)
-			continue;
-		granules_take(d, alloc, chunk, first, count);
-		return true;
-	}
-	chunk = chunks_find(d, 1);
-	if (chunk == UINT32_MAX || d->used + SIM_CHUNK > d->limit)
-		return false;
-	d->chunks[chunk].shared = sim_calloc(sizeof(struct shared));
-	d->used += SIM_CHUNK;
-	granules_take(d, alloc, chunk, 0, count);
-	return true;
-}
-
-static void granules_give(struct device *d, const struct sim_alloc *alloc)
-{
-	uint64_t offset = alloc->addr - (uintptr_t)d->base;
-	uint32_t chunk = (uint32_t)(offset / SIM_CHUNK);
-	uint32_t first = (uint32_t)(offset % SIM_CHUNK / GRANULE);
-	uint32_t count = (uint32_t)(alloc->span / GRANULE);
-	struct shared *shared = d->chunks[chunk].shared;
-
-	memset(shared->at + first, 0, count * sizeof(shared->at[0]));
-	shared->used -= count;
-	if (shared->used > 0)
-		return;
-	free(shared);
-	d->chunks[chunk].shared = NULL;
-	d->used -= SIM_CHUNK;
-	if (chunk < d->low)
-		d->low = chunk;
+	*ret_free = space->limit > space->used ? space->limit - space->used : 0;
+	*ret_total = space->limit;
 }
 
 /* --- allocations ---------------------------------------------------------- */
@@ -286,27 +148,13 @@ static void alloc_unlink(struct sim_alloc *alloc)
 CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory kind,
 			  struct sim_alloc **ret_alloc)
 {
-	struct device *d = &devices[ctx->device];
+	struct sim_space *space = &devices[ctx->device].space;
 	struct sim_alloc *alloc;
-	bool placed;
 
-	if (bytes > d->span)
+	if (bytes > space->span)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	alloc = alloc_new(ctx, bytes, kind);
-	if (bytes <= SHARED_MAX && kind != SIM_MEMORY_IPC) {
-		placed = place_granules(d, alloc);
-	} else {
-		if (kind != SIM_MEMORY_IPC)
-			alloc->physical =
-			    (bytes + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
-		/* What another process owns takes nothing, even of a full device. */
-		placed =
-		    (alloc->physical == 0 || d->used + alloc->physical <= d->limit) &&
-		    place_chunks(d, alloc);
-		if (placed)
-			d->used += alloc->physical;
-	}
-	if (!placed) {
+	if (!sim_space_place(space, alloc)) {
 		free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -318,14 +166,14 @@ CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory k
 
 CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_alloc)
 {
-	struct device *d = &devices[device];
+	struct sim_space *space = &devices[device].space;
 	struct sim_alloc *alloc;
 
-	if (bytes > d->span)
+	if (bytes > space->span)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	alloc = alloc_new(NULL, bytes, SIM_MEMORY_RESERVED);
 	alloc->device = device;
-	if (!place_chunks(d, alloc)) {
+	if (!sim_space_reserve(space, alloc)) {
 		free(alloc);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -360,6 +208,9 @@ struct sim_alloc *sim_memory_host(struct sim_ctx *ctx, void *p, uint64_t bytes,
 	alloc->addr = (uintptr_t)p;
 	alloc->span = bytes;
 	alloc->flags = flags;
+	host_pinned += kind == SIM_MEMORY_PINNED ? bytes : 0;
+	if (host_peak < host_pinned)
+		host_peak = host_pinned;
 	host_allocs = sim_grow(host_allocs, &host_capacity, host_count + 1,
 			       sizeof(struct sim_alloc *));
 	memmove(host_allocs + i + 1, host_allocs + i,
@@ -385,6 +236,7 @@ static void host_remove(const struct sim_alloc *alloc)
 	memmove(host_allocs + i, host_allocs + i + 1,
 		(host_count - i - 1) * sizeof(struct sim_alloc *));
 	host_count--;
+	host_pinned -= alloc->kind == SIM_MEMORY_PINNED ? alloc->bytes : 0;
 	if (alloc->kind != SIM_MEMORY_REGISTERED)
 		munmap((void *)(uintptr_t)alloc->addr, alloc->span);
 }
@@ -392,18 +244,14 @@ static void host_remove(const struct sim_alloc *alloc)
 static void device_remove(struct sim_alloc *alloc)
 {
 	struct device *d = &devices[alloc->device];
-	uint64_t offset = alloc->addr - (uintptr_t)d->base;
+	uint64_t offset = alloc->addr - d->space.base;
 
 	if (alloc->kind == SIM_MEMORY_IPC || alloc->kind == SIM_MEMORY_RESERVED)
 		sim_memory_map(alloc->addr, alloc->span, -1, 0);
 	else if (alloc->touched && alloc->span >= RELEASE_MIN)
 		fallocate(d->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  (off_t)offset, (off_t)alloc->span);
-	d->used -= alloc->physical;
-	if (d->chunks[offset / SIM_CHUNK].shared)
-		granules_give(d, alloc);
-	else
-		chunks_set(d, alloc, NULL);
+	sim_space_remove(&d->space, alloc);
 }
 
 void sim_memory_free(struct sim_alloc *alloc)
@@ -458,9 +306,22 @@ uint64_t gcpsim_memory_used(int device)
 	if (device < 0)
 		used = sim_memory_live(-1, NULL);
 	else
-		used = device < sim.devices ? devices[device].used : 0;
+		used = device < sim.devices ? devices[device].space.used : 0;
 	sim_unlock();
 	return used;
+}
+
+uint64_t gcpsim_memory_peak(int device)
+{
+	uint64_t peak;
+
+	sim_lock();
+	if (device < 0)
+		peak = host_peak;
+	else
+		peak = device < sim.devices ? devices[device].space.peak : 0;
+	sim_unlock();
+	return peak;
 }
 
 uint64_t gcpsim_memory_live(int device)
@@ -488,8 +349,6 @@ uint64_t gcpsim_allocations(int device)
 struct sim_alloc *sim_memory_find(uint64_t addr)
 {
 	int device = device_of(addr);
-	const struct chunk *chunk;
-	uint64_t offset;
 
 	if (device < 0) {
 		uint32_t i = host_index(addr);
@@ -497,11 +356,7 @@ struct sim_alloc *sim_memory_find(uint64_t addr)
 		return i < host_count && host_allocs[i]->addr <= addr ? host_allocs[i]
 								      : NULL;
 	}
-	offset = addr - (uintptr_t)devices[device].base;
-	chunk = &devices[device].chunks[offset / SIM_CHUNK];
-	if (chunk->shared)
-		return chunk->shared->at[offset % SIM_CHUNK / GRANULE];
-	return chunk->alloc;
+	return sim_space_find(&devices[device].space, addr);
 }
 
 static bool all_mapped(const struct sim_alloc *alloc, uint64_t addr, uint64_t bytes)
@@ -543,7 +398,7 @@ static void *view(struct sim_alloc *alloc, uint64_t addr, uint64_t bytes, bool w
 	if (is_host(alloc))
 		return (void *)(uintptr_t)addr;
 	d = &devices[alloc->device];
-	return d->alias + (addr - (uintptr_t)d->base);
+	return d->alias + (addr - d->space.base);
 }
 
 void *sim_memory_host_view(uint64_t addr, uint64_t bytes, bool writes)
@@ -575,7 +430,7 @@ bool sim_memory_is_closed(uint64_t addr)
 int sim_memory_map(uint64_t addr, uint64_t bytes, int fd, uint64_t offset)
 {
 	const struct device *d = &devices[device_of(addr)];
-	uint64_t at = addr - (uintptr_t)d->base;
+	uint64_t at = addr - d->space.base;
 	void *p;
 
 	if (fd < 0) {
@@ -589,6 +444,6 @@ int sim_memory_map(uint64_t addr, uint64_t bytes, int fd, uint64_t offset)
 
 int sim_memory_fd(int device, uint64_t addr, uint64_t *ret_offset)
 {
-	*ret_offset = addr - (uintptr_t)devices[device].base;
+	*ret_offset = addr - devices[device].space.base;
 	return devices[device].fd;
 }

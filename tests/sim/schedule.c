@@ -448,6 +448,7 @@ static void run_before(struct sim_op *op)
 
 void sim_op_wait(struct sim_op *op)
 {
+	sim_plain_wait(op, "the host");
 	sim_op_get(op);
 	while (!sim_op_done(op)) {
 		if (speed == GCPSIM_NEVER) {
@@ -480,6 +481,11 @@ void sim_schedule_set_speed(int64_t value)
 int64_t sim_schedule_speed(void)
 {
 	return speed;
+}
+
+uint64_t sim_schedule_order(void)
+{
+	return order_next;
 }
 
 uint64_t sim_schedule_clock(void)

@@ -199,6 +199,7 @@ struct sim_op {
 	uint32_t heap_at; /* index in the heap of ready operations */
 	uint64_t ready_ns, finish_ns;
 	uint64_t order;         /* submission number: breaks ties */
+	uint64_t walk;          /* plain.c: the latest walk that came here */
 	struct sim_op **before; /* counted references, dropped when done */
 	uint32_t befores;
 	struct sim_op **after; /* not counted: they wait, so they live */
@@ -235,6 +236,7 @@ void sim_schedule_set_speed(int64_t speed);
 int64_t sim_schedule_speed(void);
 void sim_schedule_seed(uint64_t seed);
 uint64_t sim_schedule_clock(void);
+uint64_t sim_schedule_order(void); /* the number of the next operation */
 uint64_t sim_schedule_pending(void);
 void sim_schedule_lock_init(void);
 
@@ -329,6 +331,26 @@ struct sim_alloc {
 
 enum { SIM_CHUNK = 2 << 20 };
 
+/* The memory of a device: which addresses are whose, and how much is used. (space.c) */
+struct sim_space {
+	uint64_t limit, used, peak; /* bytes of physical memory */
+	uint64_t base, span;        /* addresses */
+	struct sim_chunk {
+		struct sim_alloc *alloc;   /* owner of all of it, or */
+		struct sim_shared *shared; /* NULL, NULL: free */
+	} * chunks;
+	uint32_t chunk_count, low; /* no free chunk below `low` */
+};
+
+void sim_space_init(struct sim_space *space, uint64_t limit, uint64_t span);
+/* Gives alloc->bytes a place, and physical memory as its kind needs it; only a place.
+ * False: there is no room. */
+bool sim_space_place(struct sim_space *space, struct sim_alloc *alloc);
+bool sim_space_reserve(struct sim_space *space, struct sim_alloc *alloc);
+void sim_space_remove(struct sim_space *space, struct sim_alloc *alloc);
+bool sim_space_account(struct sim_space *space, int64_t bytes);
+struct sim_alloc *sim_space_find(const struct sim_space *space, uint64_t addr);
+
 int sim_memory_init(int device, uint64_t limit);
 CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory kind,
 			  struct sim_alloc **ret_alloc);
@@ -360,6 +382,7 @@ void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 /* Memory that is mapped by hand and not, or not yet, open to any device. */
 bool sim_memory_is_closed(uint64_t addr);
 bool sim_memory_account(int device, int64_t bytes); /* false: does not fit */
+uint64_t sim_memory_span(int device);               /* of addresses */
 void sim_memory_set_limit(int device, uint64_t bytes);
 void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total);
 uint64_t sim_memory_live(int device, uint64_t *ret_count);
@@ -386,7 +409,8 @@ struct sim_ctx {
 	struct sim_vc barrier_vc;
 	struct sim_ops gone; /* last operations of destroyed streams */
 	struct sim_vc gone_vc;
-	uint32_t peers; /* bit per device: access enabled */
+	uint32_t peers;  /* bit per device: access enabled */
+	uint64_t waited; /* plain CUDA has waited for its work before this one */
 	size_t limits[CU_LIMIT_MAX];
 	CUfunc_cache cache;
 	struct sim_ctx *next;
@@ -510,6 +534,12 @@ CUresult sim_capture_free(struct sim_stream *stream, struct sim_alloc *alloc);
 void sim_nodes_add(struct sim_nodes *nodes, struct sim_node *node);
 void sim_nodes_clear(struct sim_nodes *nodes);
 
+/* --- plain CUDA (plain.c) --------------------------------------------------- */
+
+/* The host, or all later work of a context, waits for the operation: whether plain CUDA
+ * would have waited for it, too. */
+void sim_plain_wait(struct sim_op *op, const char *what);
+
 /* --- the process (core.c, control.c) -------------------------------------- */
 
 struct sim_thread {
@@ -519,6 +549,7 @@ struct sim_thread {
 	uint64_t id;
 	bool in_callback;
 	uint64_t posted; /* the latest job that it gave the driver's thread, or 0 */
+	unsigned asked;  /* > 0: the program itself asks to wait */
 	uint64_t calls[SIM_FN_COUNT]; /* written by this thread alone */
 	struct sim_thread *next;
 };
@@ -535,6 +566,7 @@ struct sim_process {
 	struct sim_vc host;  /* what the host knows to be done */
 	uint64_t host_limit; /* bytes that may be pinned; 0: no limit */
 	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
+	uint64_t new_waits;
 };
 extern struct sim_process sim;
 

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plain.c - what plain CUDA would do with the program's calls, beside what is done
+ * with the calls that reach the driver: how much memory it would take, and what it
+ * would wait for. A test compares the two.
+ *
+ * Memory has the same rules as the driver's own (space.c), and the same limit. Of
+ * waiting there is one rule: a free waits for all work that its memory's context was
+ * given before (api_memory.c), so such work may be waited for from then on, and no
+ * other. A kernel that was not waited for may need what the program does next.
+ *
+ * Called from tests, and by schedule.c and event.c where something waits. Knows
+ * nothing of what stands between the program and the driver.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+
+/* --- memory ----------------------------------------------------------------- */
+
+enum { PINNED_UNIT = 512 };
+
+struct plain {
+	struct sim_alloc alloc;
+	int device; /* -1: pinned */
+};
+
+static struct sim_space spaces[SIM_DEVICES_MAX];
+static uint64_t pinned_used, pinned_peak;
+
+/* The device's memory may change at any time; its addresses do not. */
+static struct sim_space *space_of(int device)
+{
+	struct sim_space *space = &spaces[device];
+	uint64_t unused, limit;
+
+	sim_memory_info(device, &unused, &limit);
+	if (!space->chunks) {
+		sim_space_init(space, 0, sim_memory_span(device));
+		space->base = SIM_CHUNK;
+	}
+	space->limit = limit;
+	return space;
+}
+
+static bool place_pinned(struct sim_alloc *alloc)
+{
+	alloc->physical = (alloc->bytes + PINNED_UNIT - 1) / PINNED_UNIT * PINNED_UNIT;
+	if (sim.host_limit && pinned_used + alloc->physical > sim.host_limit)
+		return false;
+	pinned_used += alloc->physical;
+	if (pinned_peak < pinned_used)
+		pinned_peak = pinned_used;
+	return true;
+}
+
+uint64_t gcpsim_plain_alloc(int device, uint64_t bytes)
+{
+	struct plain *plain = sim_calloc(sizeof(*plain));
+	bool placed;
+
+	plain->device = device;
+	plain->alloc.bytes = bytes;
+	plain->alloc.kind = device < 0 ? SIM_MEMORY_PINNED : SIM_MEMORY_DEVICE;
+	sim_lock();
+	placed = device < 0 ? place_pinned(&plain->alloc)
+			    : sim_space_place(space_of(device), &plain->alloc);
+	sim_unlock();
+	if (placed)
+		return (uintptr_t)plain;
+	free(plain);
+	return 0;
+}
+
+void gcpsim_plain_free(uint64_t number)
+{
+	struct plain *plain = (struct plain *)(uintptr_t)number;
+
+	if (!plain)
+		return;
+	sim_lock();
+	if (plain->device < 0)
+		pinned_used -= plain->alloc.physical;
+	else
+		sim_space_remove(&spaces[plain->device], &plain->alloc);
+	sim_unlock();
+	free(plain);
+}
+
+uint64_t gcpsim_plain_used(int device)
+{
+	uint64_t used;
+
+	sim_lock();
+	used = device < 0 ? pinned_used : spaces[device].used;
+	sim_unlock();
+	return used;
+}
+
+uint64_t gcpsim_plain_peak(int device)
+{
+	uint64_t peak;
+
+	sim_lock();
+	peak = device < 0 ? pinned_peak : spaces[device].peak;
+	sim_unlock();
+	return peak;
+}
+
+int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes)
+{
+	const struct sim_alloc *alloc;
+	int result = -1;
+
+	sim_lock();
+	alloc = sim_memory_find(addr);
+	if (alloc && sim_memory_piece(alloc, addr, ret_base, ret_bytes))
+		result = 0;
+	sim_unlock();
+	return result;
+}
+
+/* --- waiting ---------------------------------------------------------------- */
+
+static bool watching;
+static uint64_t walks;
+
+void gcpsim_plain_watch(void)
+{
+	sim_lock();
+	watching = true;
+	sim_unlock();
+}
+
+void gcpsim_plain_waits(void *handle)
+{
+	struct sim_ctx *ctx;
+
+	sim_lock();
+	ctx = sim_object_check(handle, SIM_CTX);
+	if (ctx)
+		sim_ctx_memory(ctx)->waited = sim_schedule_order();
+	sim_unlock();
+}
+
+void gcpsim_plain_asks(int change)
+{
+	sim_thread_self()->asked += (unsigned)change;
+}
+
+uint64_t gcpsim_new_waits(void)
+{
+	return __atomic_load_n(&sim.new_waits, __ATOMIC_RELAXED);
+}
+
+/* A wait for such work is one for all before it, too. */
+static bool is_waited(const struct sim_op *op)
+{
+	return sim_op_done(op) || op->order < sim_ctx_memory(op->ctx)->waited;
+}
+
+/* Some work, of what `op` is behind, that plain CUDA has not waited for; or NULL. */
+static const struct sim_op *find_new(struct sim_op *op)
+{
+	struct sim_op **stack = NULL;
+	uint32_t count = 0, capacity = 0;
+	const struct sim_op *found = NULL;
+	uint64_t walk = ++walks;
+
+	stack = sim_grow(stack, &capacity, 1, sizeof(*stack));
+	stack[count++] = op;
+	while (count > 0 && !found) {
+		struct sim_op *top = stack[--count];
+
+		if (is_waited(top) || top->walk == walk)
+			continue;
+		top->walk = walk;
+		if (top->work.kind != SIM_WORK_NOTHING)
+			found = top;
+		stack =
+		    sim_grow(stack, &capacity, count + top->befores, sizeof(*stack));
+		for (uint32_t i = 0; i < top->befores; i++)
+			stack[count++] = top->before[i];
+	}
+	free(stack);
+	return found;
+}
+
+void sim_plain_wait(struct sim_op *op, const char *what)
+{
+	const struct sim_op *found;
+
+	if (!watching || sim_thread_self()->asked > 0 || is_waited(op))
+		return;
+	found = find_new(op);
+	if (found)
+		sim_report(
+		    &sim.new_waits,
+		    "%s waits for operation %llu (%s) of context %u, which plain "
+		    "CUDA has not waited for",
+		    what, (unsigned long long)found->order, sim_work_name(&found->work),
+		    found->ctx->object.id);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_plain.c - the books of plain CUDA: as much memory as the driver's own calls
+ * take, and no wait but those that a free has had.
+ */
+#include "scene.h"
+
+enum { MIB = 1 << 20 };
+
+static void the_books_have_the_drivers_rules(void **state)
+{
+	static const uint64_t sizes[] = {1,       600,     300 << 10, MIB,
+					 MIB + 1, 5 * MIB, 40000};
+	enum { COUNT = sizeof(sizes) / sizeof(*sizes) };
+	uint64_t before = gcpsim_memory_used(0), numbers[COUNT];
+	CUdeviceptr blocks[COUNT];
+
+	(void)state;
+	/* The driver's small allocations share memory with those of the scene. */
+	for (int i = 0; i < COUNT; i++) {
+		OK(cuMemAlloc(&blocks[i], sizes[i]));
+		numbers[i] = gcpsim_plain_alloc(0, sizes[i]);
+		assert_int_not_equal(numbers[i], 0);
+	}
+	assert_in_range(gcpsim_plain_used(0), gcpsim_memory_used(0) - before,
+			gcpsim_memory_used(0) - before + 2 * MIB);
+	for (int i = 0; i < COUNT; i++) {
+		OK(cuMemFree(blocks[i]));
+		gcpsim_plain_free(numbers[i]);
+	}
+	assert_int_equal(gcpsim_plain_used(0), 0);
+	assert_true(gcpsim_plain_peak(0) >= 10 * MIB);
+	assert_true(gcpsim_memory_peak(0) >= gcpsim_plain_peak(0) - 2 * MIB);
+}
+
+static void the_books_end_where_the_device_does(void **state)
+{
+	uint64_t half;
+
+	(void)state;
+	gcpsim_set_memory(0, 64 * MIB);
+	half = gcpsim_plain_alloc(0, 40 * MIB);
+	assert_int_not_equal(half, 0);
+	assert_int_equal(gcpsim_plain_alloc(0, 40 * MIB), 0);
+	gcpsim_set_memory(0, 80 * MIB);
+	gcpsim_plain_free(gcpsim_plain_alloc(0, 40 * MIB));
+	assert_int_equal(gcpsim_plain_used(0), 40 * MIB);
+	assert_int_equal(gcpsim_plain_peak(0), 80 * MIB);
+	gcpsim_plain_free(half);
+	gcpsim_set_memory(-1, MIB);
+	assert_int_equal(gcpsim_plain_alloc(-1, MIB + 1), 0);
+	half = gcpsim_plain_alloc(-1, 100);
+	assert_int_equal(gcpsim_plain_used(-1), 512);
+	gcpsim_plain_free(half);
+	gcpsim_set_memory(-1, 0);
+}
+
+static void a_wait_for_work_of_before_a_free_is_not_new(void **state)
+{
+	(void)state;
+	gcpsim_plain_watch();
+	fill(p, 1, s);
+	gcpsim_plain_waits(scene_ctx);
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_new_waits(), 0);
+	fill(p, 1, s);
+	gcpsim_plain_asks(1);
+	OK(cuStreamSynchronize(s));
+	gcpsim_plain_asks(-1);
+	assert_int_equal(gcpsim_new_waits(), 0);
+}
+
+static void a_wait_for_later_work_is_new(void **state)
+{
+	(void)state;
+	gcpsim_plain_watch();
+	gcpsim_plain_waits(scene_ctx);
+	fill(p, 1, s);
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_new_waits(), 1);
+	OK(cuStreamSynchronize(s)); /* nothing is left */
+	assert_int_equal(gcpsim_new_waits(), 1);
+}
+
+static void a_barrier_behind_later_work_is_new(void **state)
+{
+	CUevent event = event_new();
+
+	(void)state;
+	gcpsim_plain_watch();
+	fill(p, 1, s);
+	gcpsim_plain_waits(scene_ctx);
+	OK(cuCtxRecordEvent(scene_ctx, event));
+	OK(cuCtxWaitEvent(scene_ctx, event));
+	assert_int_equal(gcpsim_new_waits(), 0);
+	fill(p, 2, t);
+	OK(cuCtxRecordEvent(scene_ctx, event));
+	OK(cuCtxWaitEvent(scene_ctx, event));
+	assert_int_equal(gcpsim_new_waits(), 1);
+	gcpsim_plain_waits(scene_ctx);
+	OK(cuEventDestroy(event));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(the_books_have_the_drivers_rules),
+	    TEST(the_books_end_where_the_device_does),
+	    TEST(a_wait_for_work_of_before_a_free_is_not_new),
+	    TEST(a_wait_for_later_work_is_new),
+	    TEST(a_barrier_behind_later_work_is_new),
+	};
+
+	setenv("GCPSIM_QUIET", "1", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
