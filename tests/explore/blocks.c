@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PITCH_SLACK = 4 << 20, HEAD_WORDS = 64, WIDE_MAX = 64 << 10 };
+enum { HEAD_WORDS = 64, WIDE_MAX = 64 << 10 };
 
 static void regions_init(struct block *block)
 {
@@ -90,54 +90,16 @@ static void view_check(struct model *w, const struct block *block)
 			(unsigned long long)block->addr);
 }
 
-/* --- how much there is --- */
-
-static uint64_t cost(uint64_t bytes)
-{
-	return bytes > 1 << 20 ? (bytes + (2 << 20) - 1) >> 21 << 21
-			       : (bytes + 511) / 512 * 512;
-}
-
-/* By a graph, or because the program has a name for the pool. */
-static bool may_be_kept(const struct model *w, const struct block *block)
-{
-	bool kept = false;
-
-	for (uint32_t i = 1; i <= w->pool_count; i++)
-		kept |= w->pools[i].refs > 0 || w->pools[i].named;
-	return block->in_capture && kept;
-}
-
-/* Fragmentation may cost what each block in use keeps, and no more. */
-static bool may_be_out(const struct model *w, int device, uint64_t bytes)
-{
-	/* Something is the driver's own: what modules bring along. */
-	uint64_t pinned = w->setting->pinned, used = cost(bytes) + pinned + (2 << 20);
-
-	if (w->setting->leak || w->left || !all_is_calm(w))
-		return true; /* nothing is ever given back */
-	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->device == device && !block->host &&
-		    (block->live || block->passing || may_be_kept(w, block)))
-			used +=
-			    cost(block->bytes) > pinned ? cost(block->bytes) : pinned;
-	/* The driver hands out whole pages of 2 MiB. */
-	return w->setting->memory_small && used > w->memory[device] >> 21 << 21;
-}
-
 /* The end of a graph is told by a thread of the driver's, which a busy machine
  * may keep waiting. */
-static bool try_again(struct model *w, int device, uint64_t bytes, CUresult result)
+static bool try_again(const struct model *w, int device, uint64_t bytes, uint64_t plain,
+		      CUresult result)
 {
 	static unsigned tries;
 
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || w->setting->fault ||
-	    w->setting->quota || may_be_out(w, device, bytes))
+	if (result != CUDA_ERROR_OUT_OF_MEMORY ||
+	    plain_may_refuse(w, device, bytes, plain) || tries++ > 20)
 		return false;
-	if (tries++ > 20)
-		failure(w, "out of memory for %llu of %llu bytes",
-			(unsigned long long)bytes,
-			(unsigned long long)w->memory[device]);
 	usleep(20000);
 	return true;
 }
@@ -180,7 +142,7 @@ struct block *block_adopt(struct thread *t, uint64_t addr, uint64_t bytes)
 }
 
 static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr addr,
-			       uint64_t bytes)
+			       uint64_t bytes, uint64_t plain)
 {
 	struct model *w = t->model;
 	struct block *block;
@@ -192,6 +154,7 @@ static struct block *block_new(struct thread *t, CUresult result, CUdeviceptr ad
 	block = block_adopt(t, addr, bytes);
 	w->allocations[block->device]++;
 	capture_adopt(t, block);
+	plain_own(t, block, plain);
 	place_check(t, block);
 	view_check(w, block);
 	return block;
@@ -242,16 +205,18 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 {
 	CUstreamCaptureMode mode = relax(t->model);
 	struct calls before = calls_now();
+	int device = t->model->contexts[t->context].device;
+	uint64_t plain = plain_take(t->model, device, bytes);
 	CUdeviceptr addr = 0;
 	CUresult result;
 
 	do
 		result = cuMemAlloc(&addr, bytes);
-	while (
-	    try_again(t->model, t->model->contexts[t->context].device, bytes, result));
+	while (try_again(t->model, device, bytes, plain, result));
 	unrelax(t->model, mode);
 	calls_check(t->model, before, result);
-	return block_new(t, result, addr, bytes);
+	plain_compare(t->model, device, bytes, plain, result);
+	return block_new(t, result, addr, bytes, plain);
 }
 
 struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows)
@@ -260,19 +225,21 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	CUdeviceptr addr = 0;
 	size_t pitch = 0;
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
+	int device = t->model->contexts[t->context].device;
+	uint64_t plain = plain_take(t->model, device, bytes);
 	CUresult result;
 
 	/* Before rows come rows to learn the pitch from. */
 	t->model->pitched = true;
 	do
 		result = cuMemAllocPitch(&addr, &pitch, width, rows, 4);
-	while (try_again(t->model, t->model->contexts[t->context].device,
-			 bytes + PITCH_SLACK, result));
+	while (try_again(t->model, device, bytes, plain, result));
 	unrelax(t->model, mode);
+	plain_compare(t->model, device, bytes, plain, result);
 	if (result == CUDA_SUCCESS && (pitch < width || pitch % 512 != 0))
 		failure(t->model, "a pitch of %llu for rows of %llu",
 			(unsigned long long)pitch, (unsigned long long)width);
-	return block_new(t, result, addr, bytes);
+	return block_new(t, result, addr, bytes, plain);
 }
 
 /* Plain CUDA does not keep what a graph still needs. */
@@ -301,6 +268,7 @@ static void blocking_check(struct model *w, const struct block *block)
 bool block_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
+	bool left;
 
 	if (!order_free(t, block) || !ipc_peer_closes(t, block))
 		return false;
@@ -310,8 +278,11 @@ bool block_free(struct thread *t, struct block *block)
 		return true;
 	}
 	/* A free that reports an error of the device may have freed all the same. */
-	if (!is_left(w, block) && !FINE(t, cuMemFree(block->addr)))
+	left = is_left(w, block);
+	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
+	if (!left)
+		plain_free(t, block);
 	block->live = false;
 	block->died = w->step;
 	w->frees++;
@@ -342,6 +313,10 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	block->passing = w->setting->plain;
 	if (block->passing && !left) /* its context's end waits for CUDA's free */
 		region_touch(&block->regions[0], order_step(w, s), WANT_WRITE);
+	block->plain_mark = (struct mark){s->number, s->count};
+	w->freed_on_streams = true;
+	if (!left)
+		plain_free(t, block);
 	return true;
 }
 
@@ -356,4 +331,5 @@ void block_lose(struct block *block)
 {
 	block->live = false;
 	block->pools = 0;
+	plain_lose(block);
 }

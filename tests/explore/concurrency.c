@@ -38,7 +38,8 @@ struct member {
 	CUstream stream;
 	CUdeviceptr held[HELD_MAX];
 	void *pinned;
-	bool left;       /* memory that may not have been freed */
+	bool left; /* memory that may not have been freed */
+	unsigned refused;
 	CUresult result; /* the first that no program should meet */
 	const char *call;
 };
@@ -48,6 +49,8 @@ static bool went(struct member *m, CUresult result, const char *call)
 {
 	const struct fault *fault = m->model->setting->fault;
 
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !fault)
+		m->refused++;
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
 	    !(fault && (int)result == fault->code) && !m->call) {
 		m->result = result;
@@ -169,8 +172,10 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	}
 	for (unsigned i = 0; i < count; i++)
 		pthread_join(members[i].handle, NULL);
-	for (unsigned i = 0; i < count; i++)
+	for (unsigned i = 0; i < count; i++) {
 		w->left |= members[i].left;
+		outcome->excused[EXCUSE_CONCURRENT] += members[i].refused;
+	}
 	w->streams_gone += count; /* theirs */
 	for (unsigned i = 0; i < count; i++)
 		if (members[i].call)
@@ -201,16 +206,21 @@ static void peak_raise(struct model *w, int device, uint64_t bytes)
 
 static bool storm_turn(struct thread *t, bool pinned, uint64_t bytes)
 {
+	int device = pinned ? -1 : t->model->contexts[t->context].device;
+	uint64_t plain = plain_take(t->model, device, bytes);
 	CUdeviceptr addr = 0;
 	void *p = NULL;
-	CUresult result = pinned ? cuMemAllocHost(&p, bytes) : cuMemAlloc(&addr, bytes);
+	CUresult result;
 
+	result = pinned ? cuMemAllocHost(&p, bytes) : cuMemAlloc(&addr, bytes);
+	plain_compare(t->model, device, bytes, plain, result);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY ||
 	    !fine(t->model, result, "an allocation of many"))
 		return false;
 	if (!pinned)
 		peak_raise(t->model, t->model->contexts[t->context].device, bytes);
 	result = pinned ? cuMemFreeHost(p) : cuMemFree(addr);
+	gcpsim_plain_free(plain);
 	if (!fine(t->model, result, "a free of many"))
 		(void)(pinned ? cuMemFreeHost(p) : cuMemFree(addr));
 	return true;

@@ -17,6 +17,7 @@
  *   generate.c  the history; generate.h for its files
  *   scenarios.c    what takes several steps to happen
  *   order.c     vector clocks of the program: what it made sure of by itself
+ *   plain.c     what plain CUDA would do with the same calls
  *   blocks.c    the model of memory: what is live, where, whose, and its contents
  *   work.c      kernels, copies and sets on memory
  *   objects.c    streams, events, contexts, threads and calls that only look
@@ -49,6 +50,7 @@
 #include <cuda.h>
 
 #include "draw.h"
+#include "excuses.h"
 #include "gcpsim.h"
 #include "ops.h"
 
@@ -111,6 +113,11 @@ struct block {
 	uint32_t named_pool; /* named graph pool whose graphs may write it; 0: none */
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */
+	/* plain.c: its memory on plain CUDA, 0: none; graph pools that may keep it; the
+	 * program has freed it, on a stream. */
+	uint64_t plain, plain_pools;
+	bool plain_freed;
+	struct mark plain_mark;
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
 };
@@ -257,6 +264,8 @@ struct model {
 	struct clock host;
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;
+	uint32_t plain_waiting; /* blocks that plain CUDA cannot have back yet */
+	bool freed_on_streams;  /* device memory */
 	bool ending;
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
@@ -281,6 +290,26 @@ struct thread {
 	uint32_t gone;         /* ... so many streams had been destroyed */
 	const struct op *op;
 };
+
+/* --- plain.c --- */
+
+/* The program is about to allocate: the memory on plain CUDA, 0: it has none left.
+ * Device -1: pinned memory. */
+uint64_t plain_take(struct model *w, int device, uint64_t bytes);
+/* Whether the library may say that memory is out. */
+bool plain_may_refuse(const struct model *w, int device, uint64_t bytes,
+		      uint64_t plain);
+/* What the call gave, `result`, against plain CUDA's answer. */
+void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
+		   CUresult result);
+/* The program has the block now; it has freed it; its context is gone. */
+void plain_own(struct thread *t, struct block *block, uint64_t plain);
+void plain_free(struct thread *t, struct block *block);
+void plain_lose(struct block *block);
+/* A step is over: what graphs and streams keep no more is free. */
+void plain_step(struct model *w);
+/* The library differs from plain CUDA, and may: one more time. True. */
+bool excused(enum excuse excuse);
 
 /* --- order.c --- */
 
@@ -359,6 +388,8 @@ void capture_adopt(struct thread *t, struct block *block);
 /* Whether the library may give the thread memory that is kept in these pools. */
 bool capture_may_recycle(const struct thread *t, uint64_t pools);
 bool block_is_early(const struct model *w, const struct block *block);
+/* All pools that may keep what the thread allocates now. */
+uint64_t capture_pools(const struct thread *t);
 
 /* --- graphs.c --- */
 
@@ -519,6 +550,7 @@ struct outcome {
 	char why[500];
 	uint64_t steps;
 	uint64_t calls[FAULT_CALLS_MAX]; /* of the functions that can fail, faults.c */
+	uint64_t excused[EXCUSES];       /* how often, excuses.h */
 };
 extern struct outcome *outcome;
 /* Ends the child that plays. */

@@ -72,11 +72,12 @@ static void external_write(struct thread *t, struct block *block, const struct o
 		context_use(t, block->context);
 		result = cuIpcGetMemHandle(&handle, block->addr);
 		/* What is mapped by hand cannot be handed over so. */
-		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm)
+		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm &&
+		    excused(EXCUSE_EXPORT_MAPPED))
 			return;
 		/* Nor is there a way to wait during captures without any memory. */
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->tight &&
-		    !all_is_calm(w))
+		    !all_is_calm(w) && excused(EXCUSE_EXPORT_FULL))
 			return;
 		if (!fine(w, result, "cuIpcGetMemHandle"))
 			return;

@@ -140,6 +140,7 @@ static bool run_one(struct run *run, const struct fault *fault)
 	good = trial_run(&run->trial, run->setting, run->history, run->kept);
 	run->played->histories++;
 	run->played->steps += outcome->steps;
+	played_excuses(run->played);
 	if (good)
 		return true;
 	run->played->failures++;

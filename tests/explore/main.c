@@ -148,16 +148,21 @@ static bool history_run(const struct trial *trial, const struct source *source)
 		history_print(&history, kept);
 	if (arguments.faults) {
 		faults_run(trial, &setting, &history, &played);
-	} else if (!trial_run(trial, &setting, &history, kept)) {
-		played = (struct played){1, outcome->steps, 1};
-		tell_shrunk(trial, &setting, &history, kept);
 	} else {
-		played = (struct played){1, outcome->steps, 0};
+		bool good = trial_run(trial, &setting, &history, kept);
+
+		played = (struct played){1, outcome->steps, !good, {0}};
+		played_excuses(&played);
+		if (!good)
+			tell_shrunk(trial, &setting, &history, kept);
 	}
 	__atomic_add_fetch(&total->played.histories, played.histories,
 			   __ATOMIC_RELAXED);
 	__atomic_add_fetch(&total->played.steps, played.steps, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&total->played.failures, played.failures, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < EXCUSES; i++)
+		__atomic_add_fetch(&total->played.excused[i], played.excused[i],
+				   __ATOMIC_RELAXED);
 	return played.failures == 0;
 }
 
@@ -235,6 +240,27 @@ static void worker(void)
 	}
 }
 
+/* Where the library was allowed to differ from plain CUDA. */
+static void tell_excuses(void)
+{
+	static const char *const names[EXCUSES] = {
+#define X(name, text, reason) text,
+	    EXPLORE_EXCUSES(X)
+#undef X
+	};
+	const char *between = "explore: excuses: ";
+
+	for (unsigned i = 0; i < EXCUSES; i++) {
+		if (total->played.excused[i] == 0)
+			continue;
+		printf("%s%s %llu", between, names[i],
+		       (unsigned long long)total->played.excused[i]);
+		between = ", ";
+	}
+	if (*between == ',')
+		putchar('\n');
+}
+
 static int run_all(void)
 {
 	struct timespec start, end;
@@ -261,6 +287,7 @@ static int run_all(void)
 	       (unsigned long long)total->played.failures, seconds,
 	       (unsigned long long)arguments.from,
 	       (unsigned long long)(arguments.from + arguments.count - 1));
+	tell_excuses();
 	return total->played.failures > 0;
 }
 

@@ -242,6 +242,7 @@ void oracle_books(struct model *w)
 void oracle_step(struct model *w)
 {
 	findings_check(w);
+	plain_step(w);
 	if (w->setting->check_often)
 		oracle_books(w);
 }

@@ -11,40 +11,16 @@
 
 #include "gcpool.h"
 
-enum { PINNED_SLACK = 64 << 10, REGISTERED = 64 << 10 };
+enum { REGISTERED = 64 << 10 };
 
 /* --- allocate and free -------------------------------------------------------------
  */
 
-/* Sizes of pinned memory round up to powers of two, and what is free but not done yet
- * can be waited for. What graphs keep is not known. */
-static bool may_be_out(const struct model *w, uint64_t bytes)
+/* Freed memory cannot go back where a planned fault is in the way. */
+static bool got(struct thread *t, CUresult result)
 {
-	const struct fault *fault = w->setting->fault;
-	uint64_t most = w->setting->host_memory ? w->setting->host_memory : UINT64_MAX;
-	uint64_t quota = w->setting->host_quota, used = bytes;
-
-	if (quota) {
-		most = quota < most ? quota : most;
-		used = 2 * bytes + PINNED_SLACK; /* CUDA is not asked for less */
-	}
-	if (most == UINT64_MAX)
-		return false;
-	if (!all_is_calm(w) || w->pool_count > 0 || w->left)
-		return true;
-	if (fault && strcmp(fault->name, "cuMemFreeHost") == 0)
-		return true; /* what is free cannot go back */
-	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && block->host && !block->foreign)
-			used += 2 * block->bytes + PINNED_SLACK;
-	return used > most;
-}
-
-static bool got(struct thread *t, CUresult result, uint64_t bytes)
-{
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && may_be_out(t->model, bytes))
-		return false;
-	return fine(t->model, result, "cuMemHostAlloc");
+	return result != CUDA_ERROR_OUT_OF_MEMORY &&
+	       fine(t->model, result, "cuMemHostAlloc");
 }
 
 static struct block *pinned_adopt(struct thread *t, void *p, uint64_t bytes)
@@ -65,17 +41,21 @@ static void pinned_alloc(struct thread *t, struct block **slot, const struct op 
 	uint64_t bytes = op->bytes + 1;
 	unsigned flags = more ? (op->how >> 1) % 8 : 0;
 	void *p = NULL;
+	uint64_t plain;
+	CUresult result;
 
 	if (*slot || !may_be_unsafe(t))
 		return;
 	if (more && op->how >> 4 == 0)
 		bytes <<= 6;
-	if (!got(t,
-		 op->how & 1 ? cuMemHostAlloc(&p, bytes, flags)
-			     : cuMemAllocHost(&p, bytes),
-		 bytes))
+	plain = plain_take(t->model, -1, bytes);
+	result =
+	    op->how & 1 ? cuMemHostAlloc(&p, bytes, flags) : cuMemAllocHost(&p, bytes);
+	plain_compare(t->model, -1, bytes, plain, result);
+	if (!got(t, result))
 		return;
 	*slot = pinned_adopt(t, p, bytes);
+	plain_own(t, *slot, plain);
 	(*slot)->flags = op->how & 1 ? flags : 0;
 }
 
@@ -90,7 +70,7 @@ static void pinned_register(struct thread *t, struct block **slot)
 		 -1, 0);
 	if (p == MAP_FAILED)
 		failure(t->model, "no memory for the explorer itself");
-	if (!got(t, cuMemHostRegister(p, REGISTERED, 0), REGISTERED)) {
+	if (!got(t, cuMemHostRegister(p, REGISTERED, 0))) {
 		munmap(p, REGISTERED);
 		return;
 	}
@@ -116,6 +96,8 @@ static void pinned_free(struct thread *t, struct block **slot)
 		(void)cuMemFreeHost(p);
 	if (block->foreign)
 		munmap(p, REGISTERED);
+	if (!leak)
+		plain_free(t, block);
 	t->model->left |= leak;
 	block->live = false;
 	*slot = NULL;

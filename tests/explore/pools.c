@@ -196,12 +196,15 @@ static void slot_fill(struct model *w, struct block *block)
 }
 
 /* Those of the checkpoint live again, what they hold is not known; others do not. */
-static void blocks_restore(struct model *w, uint32_t pool,
+static void blocks_restore(struct thread *t, uint32_t pool,
 			   const struct checkpoint *checkpoint)
 {
+	struct model *w = t->model;
+
 	for (struct block *block = w->blocks; block; block = block->next) {
 		if (!block->live || block->home != pool)
 			continue;
+		plain_free(t, block);
 		block->live = false;
 		block->died = w->step;
 		block_unslot(w, block);
@@ -210,6 +213,7 @@ static void blocks_restore(struct model *w, uint32_t pool,
 		struct block *block = checkpoint->blocks[i];
 
 		block->live = true;
+		block->plain_freed = false;
 		block->pools = w->pools[pool].refs > 0 ? pool_bit(pool) : 0;
 		block->regions[0].known = block->regions[1].known = 0;
 		slot_fill(w, block);
@@ -240,7 +244,7 @@ static void pool_restore(struct thread *t, unsigned slot)
 	if (result != wanted)
 		failure(w, "gcpool_graph_pool_restore gives %d", result);
 	if (result == 0)
-		blocks_restore(w, pool, checkpoint);
+		blocks_restore(t, pool, checkpoint);
 }
 
 void pools_play(struct thread *t, const struct op *op)

@@ -139,6 +139,16 @@ void capture_adopt(struct thread *t, struct block *block)
 	pools_adopt(t, block, own == 1);
 }
 
+uint64_t capture_pools(const struct thread *t)
+{
+	uint64_t pools = 0;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (may_belong(t, &t->model->captures[i]))
+			pools |= pool_bit(t->model->captures[i].pool);
+	return pools;
+}
+
 bool capture_may_recycle(const struct thread *t, uint64_t pools)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)

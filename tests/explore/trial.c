@@ -101,6 +101,13 @@ static bool child_wait(pid_t pid, int *ret_status)
 	return got == pid;
 }
 
+void played_excuses(struct played *played)
+{
+	for (unsigned i = 0; i < EXCUSES; i++)
+		__atomic_add_fetch(&played->excused[i], outcome->excused[i],
+				   __ATOMIC_RELAXED);
+}
+
 bool trial_run(const struct trial *trial, const struct setting *setting,
 	       const struct history *history, const uint8_t *kept)
 {

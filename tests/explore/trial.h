@@ -27,7 +27,11 @@ uint32_t trial_shrink(const struct trial *trial, const struct setting *setting,
 /* What was played, and how much of it failed. */
 struct played {
 	uint64_t histories, steps, failures;
+	uint64_t excused[EXCUSES];
 };
+
+/* Adds what the latest trial was excused. */
+void played_excuses(struct played *played);
 
 /* faults.c: every call that can fail, in turn; adds to *played. */
 void faults_run(const struct trial *trial, const struct setting *setting,

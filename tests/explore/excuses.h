@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * excuses.h - where the library may differ from plain CUDA: the one table. Whatever
+ * is not here is a failure (plain.c). Each use is counted and printed by a run, and
+ * each row is a line of docs/limits.md, which a tidy check compares.
+ *
+ * X(NAME, "name", "reason"): NAME in the code, the other two in the document.
+ */
+#ifndef EXPLORE_EXCUSES_H
+#define EXPLORE_EXCUSES_H
+
+/* clang-format off */
+#define EXPLORE_EXCUSES(X) \
+	X(ROOM, "room", \
+	  "an allocation that plain CUDA refuses succeeds, because the library " \
+	  "packs more closely or has graphs share memory") \
+	X(QUOTA, "quota", \
+	  "`GCPOOL_QUOTA` and `GCPOOL_HOST_QUOTA` refuse what plain CUDA would give") \
+	X(ROUNDED, "rounded", \
+	  "sizes of pinned memory are rounded up, so less of them fits below a limit") \
+	X(FRAGMENTS, "fragments", \
+	  "a nearly full device: blocks in use keep the rest of their segment, or " \
+	  "of their 2 MiB of mapped memory, from going back") \
+	X(GRAPH_POOLS, "graph pools", \
+	  "a nearly full device: a graph pool keeps all that it has taken, until " \
+	  "its last graph is gone") \
+	X(CAPTURES, "captures", \
+	  "a nearly full device or host while a stream is captured: what was freed " \
+	  "meanwhile may wait for the capture's end") \
+	X(FOR_GOOD, "for good", \
+	  "where the driver has no user objects, the memory of captures is kept for good") \
+	X(CONCURRENT, "concurrent", \
+	  "of several threads that are short of memory at the same time all may be refused") \
+	X(EXPORT_MAPPED, "export mapped", \
+	  "mapped memory has no legacy IPC handles") \
+	X(EXPORT_FULL, "export full", \
+	  "an export during a capture on a full device is refused where it has to wait")
+/* clang-format on */
+
+enum excuse {
+#define X(name, text, reason) EXCUSE_##name,
+	EXPLORE_EXCUSES(X)
+#undef X
+	    EXCUSES
+};
+
+#endif

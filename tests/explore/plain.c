@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plain.c - the oracle: what plain CUDA would do with the program's calls. The
+ * simulated driver keeps its books (gcpsim_plain_alloc and others); here they are told
+ * of each call, and the library's answer is compared with theirs.
+ *
+ * A program that is correct on plain CUDA frees no memory that a graph may still use.
+ * Under the library it may, and so does the explorer's: on plain CUDA the free comes
+ * when the last graph is gone, or the name of the graph pool. What is freed on a
+ * stream is plain CUDA's again when the host knows the stream to be there.
+ *
+ * Where the library refuses what plain CUDA would give, memory must really be missing:
+ * what blocks in use and graph pools keep of the driver's memory is added up, and the
+ * request must not fit beside it. All else could have gone back.
+ *
+ * Called with each allocation and free of the program, and after each step.
+ */
+#include "explore.h"
+
+#include <stdlib.h>
+
+#include "gcpool.h"
+
+enum {
+	HELD_MAX = 65536,   /* pieces of memory */
+	POOLS_LISTED = 256, /* graph pools */
+	CHUNK = 2 << 20,    /* in which the library takes memory */
+	PITCH_ROWS = CHUNK, /* it keeps two rows, from which it learnt the pitch */
+	PINNED_SLACK = 64 << 10,
+};
+
+bool excused(enum excuse excuse)
+{
+	outcome->excused[excuse]++;
+	return true;
+}
+
+/* --- the program allocates and frees ------------------------------------------- */
+
+uint64_t plain_take(struct model *w, int device, uint64_t bytes)
+{
+	plain_step(w);
+	return gcpsim_plain_alloc(device, bytes);
+}
+
+void plain_own(struct thread *t, struct block *block, uint64_t plain)
+{
+	block->plain = plain;
+	block->plain_pools = capture_pools(t);
+}
+
+static bool is_kept(const struct model *w, const struct block *block)
+{
+	for (uint32_t i = 1; i <= w->pool_count; i++)
+		if (block->plain_pools & pool_bit(i) &&
+		    (w->pools[i].refs > 0 || w->pools[i].named))
+			return true;
+	return !clock_covers(&w->host, block->plain_mark);
+}
+
+void plain_lose(struct block *block)
+{
+	gcpsim_plain_free(block->plain);
+	block->plain = 0;
+	block->plain_freed = false;
+}
+
+void plain_free(struct thread *t, struct block *block)
+{
+	block->plain_freed = true;
+	t->model->plain_waiting++;
+	plain_step(t->model);
+}
+
+/* Without the library the books must be the driver's own. Not after a free on a stream,
+ * which the device does when it comes to it, and not where another process's memory
+ * has taken addresses: how small blocks share memory depends on them. */
+static void books_check(struct model *w)
+{
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->borrowed)
+			return;
+	for (int i = 0; i < w->setting->devices; i++)
+		if (gcpsim_plain_used(i) != gcpsim_memory_used(i))
+			failure(
+			    w,
+			    "device %d: %llu bytes are in use, and %llu in the books",
+			    i, (unsigned long long)gcpsim_memory_used(i),
+			    (unsigned long long)gcpsim_plain_used(i));
+	if (gcpsim_plain_used(-1) != gcpsim_memory_used(-1))
+		failure(w, "%llu bytes are pinned, and %llu in the books",
+			(unsigned long long)gcpsim_memory_used(-1),
+			(unsigned long long)gcpsim_plain_used(-1));
+}
+
+void plain_step(struct model *w)
+{
+	if (w->plain_waiting == 0) {
+		if (w->setting->plain && !w->setting->fault && !w->freed_on_streams)
+			books_check(w);
+		return;
+	}
+	w->plain_waiting = 0;
+	for (struct block *block = w->blocks; block; block = block->next) {
+		if (!block->plain_freed)
+			continue;
+		if (is_kept(w, block))
+			w->plain_waiting++;
+		else
+			plain_lose(block);
+	}
+}
+
+/* --- what cannot go back ------------------------------------------------------- */
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+/* Marks what the block lies in, and gives the bytes of what was not marked yet. */
+static uint64_t held_by(const struct block *block, uint64_t *marks, unsigned *count)
+{
+	uint64_t base, bytes, sum = 0;
+
+	for (uint64_t at = block->addr; at < block->addr + block->bytes;
+	     at = base + bytes) {
+		unsigned i = 0;
+
+		if (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0)
+			break;
+		while (i < *count && marks[i] != base)
+			i++;
+		if (i < *count || *count == HELD_MAX)
+			continue;
+		marks[(*count)++] = base;
+		sum += block->host ? bytes : round_up(bytes, CHUNK);
+	}
+	return sum;
+}
+
+/* Bytes of the driver's that blocks in use, or kept by graphs, lie in. */
+static uint64_t held(const struct model *w, int device)
+{
+	static uint64_t marks[HELD_MAX];
+	unsigned count = 0;
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if ((block->live || block->plain_freed) && !block->borrowed &&
+		    !block->foreign &&
+		    (device < 0 ? block->host
+				: !block->host && block->device == device))
+			bytes += held_by(block, marks, &count);
+	return bytes;
+}
+
+static uint64_t held_by_graph_pools(void)
+{
+	static struct gcpool_graph_pool listed[POOLS_LISTED];
+	size_t count = library.pools ? library.pools(listed, POOLS_LISTED) : 0;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count && i < POOLS_LISTED; i++)
+		bytes += listed[i].reserved_bytes;
+	return bytes;
+}
+
+/* --- the library refuses --------------------------------------------------------- */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a && a < b ? a : b;
+}
+
+/* What may be missing: the reason, or EXCUSES: nothing is. */
+static enum excuse missing_device(const struct model *w, int device, uint64_t bytes)
+{
+	const struct setting *setting = w->setting;
+	uint64_t quota = least(setting->quota, UINT64_MAX);
+	uint64_t most = least(quota, w->memory[device]) / CHUNK * CHUNK;
+	uint64_t need = round_up(bytes, CHUNK) + (w->pitched ? PITCH_ROWS : 0);
+	uint64_t kept = held(w, device);
+
+	if (gcpsim_plain_used(device) > quota)
+		return EXCUSE_QUOTA;
+	if (kept + need > most)
+		return EXCUSE_FRAGMENTS;
+	if (setting->keeps)
+		return EXCUSE_FOR_GOOD;
+	if (kept + held_by_graph_pools() + need > most)
+		return EXCUSE_GRAPH_POOLS;
+	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
+}
+
+static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
+{
+	const struct setting *setting = w->setting;
+	uint64_t quota = least(setting->host_quota, UINT64_MAX);
+	uint64_t most = least(quota, least(setting->host_memory, UINT64_MAX));
+	uint64_t kept = held(w, -1);
+
+	if (gcpsim_plain_used(-1) > quota)
+		return EXCUSE_QUOTA;
+	/* Below a quota CUDA is not asked for less than the rounded size. */
+	if (kept + (setting->host_quota ? 2 * bytes + PINNED_SLACK : bytes) > most)
+		return EXCUSE_ROUNDED;
+	if (setting->keeps)
+		return EXCUSE_FOR_GOOD;
+	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
+}
+
+static enum excuse missing(const struct model *w, int device, uint64_t bytes)
+{
+	return device < 0 ? missing_pinned(w, bytes) : missing_device(w, device, bytes);
+}
+
+/* Nothing is ever given back, or a planned failure is in the way: no comparison. */
+static bool is_compared(const struct model *w)
+{
+	return !w->setting->fault && !w->setting->leak;
+}
+
+bool plain_may_refuse(const struct model *w, int device, uint64_t bytes, uint64_t plain)
+{
+	return !plain || !is_compared(w) || w->setting->plain ||
+	       missing(w, device, bytes) != EXCUSES;
+}
+
+void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
+		   CUresult result)
+{
+	bool refused = result == CUDA_ERROR_OUT_OF_MEMORY;
+	enum excuse excuse;
+
+	if (is_compared(w) && !refused && result == CUDA_SUCCESS && !plain)
+		excused(EXCUSE_ROOM);
+	if (is_compared(w) && refused && plain) {
+		excuse = missing(w, device, bytes);
+		if (excuse == EXCUSES || w->setting->plain)
+			failure(
+			    w,
+			    "device %d: no memory for %llu bytes; plain CUDA would "
+			    "have used %llu of %llu",
+			    device, (unsigned long long)bytes,
+			    (unsigned long long)gcpsim_plain_used(device),
+			    (unsigned long long)(device < 0 ? 0 : w->memory[device]));
+		excused(excuse);
+	}
+	if (result != CUDA_SUCCESS)
+		gcpsim_plain_free(plain);
+}
