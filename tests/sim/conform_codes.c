@@ -10,7 +10,7 @@ static void memory(void)
 	CUdeviceptr q, base;
 	size_t size, pitch;
 	unsigned type = 77;
-	int host;
+	void *host;
 
 	section("memory");
 	TELL(cuMemAlloc(&q, 0));
