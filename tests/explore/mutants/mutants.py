@@ -41,6 +41,7 @@ KEYS = ("mutant", "rule", "kind", "file", "found by")
 KINDS = ("safety", "promise", "tuning")
 TIMEOUT_S = 400
 FAULTS_MAX = 8  # histories with faults on the unchanged library
+HISTORIES_MAX = 500  # and others of one generation; the test `histories` has all
 SKIP = 77
 FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
             r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)")
@@ -251,8 +252,9 @@ def unchanged(planned):
     most = {}
     for _, test, seeds in planned:
         # A history with faults is hundreds of runs; the test `faults` has more of them.
-        most[test] = max(min(seeds, FAULTS_MAX) if test == "faults" else seeds,
-                         most.get(test, 0))
+        limit = (FAULTS_MAX if test == "faults" else
+                 HISTORIES_MAX if test.startswith("explore") else seeds)
+        most[test] = max(min(seeds, limit), most.get(test, 0))
     return [(None, test, seeds) for test, seeds in most.items()]
 
 
