@@ -203,9 +203,9 @@ static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
 	return result;
 }
 
-int gcp_fence_all_query(void *fence)
+int gcp_fence_all_query(void *fence, void *ctx)
 {
-	return fence_all_query(fence, NULL, gcp_tracker_capturing(gcp_process.tracker));
+	return fence_all_query(fence, ctx, gcp_tracker_capturing(gcp_process.tracker));
 }
 
 /* Not cuEventSynchronize: the context may be destroyed while we wait. */

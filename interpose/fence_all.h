@@ -15,7 +15,7 @@
 int gcp_fence_all_create(void **ret_fence);
 void gcp_fence_all_destroy(void *fence);
 int gcp_fence_all_record(void *fence);
-int gcp_fence_all_query(void *fence);
+int gcp_fence_all_query(void *fence, void *ctx);
 int gcp_fence_all_wait(void *fence, void *ctx);
 
 /* The context is gone: its part of each fence counts as done, for good. */

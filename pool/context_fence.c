@@ -36,8 +36,9 @@ static int context_record(struct gcp_timeline *timeline, void *handle)
 	return GCP_CALL(pool, fence_record, pool->ctx, handle);
 }
 
-static int context_query(struct gcp_timeline *timeline, void *handle)
+static int context_query(struct gcp_timeline *timeline, void *handle, void *ctx)
 {
+	(void)ctx; /* as context_wait */
 	return GCP_CALL(pool_of(timeline), fence_query, handle);
 }
 

@@ -125,7 +125,8 @@ struct gcp_driver {
 	int (*fence_all_create)(void **ret_fence);
 	void (*fence_all_destroy)(void *fence);
 	int (*fence_all_record)(void *fence);
-	int (*fence_all_query)(void *fence);
+	/* Of the part in `ctx` (NULL: of all). */
+	int (*fence_all_query)(void *fence, void *ctx);
 	/* Blocks the host until the part in `ctx` (NULL: in all) is done. May be
 	 * called while others query. */
 	int (*fence_all_wait)(void *fence, void *ctx);

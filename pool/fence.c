@@ -351,7 +351,7 @@ int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 int gcp_timeline_query_locked(struct gcp_timeline *timeline,
 			      struct gcp_closed_epoch closed, bool *ret_advanced)
 {
-	int result = timeline->scope->query(timeline, closed.fence->handle);
+	int result = timeline->scope->query(timeline, closed.fence->handle, NULL);
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	*ret_advanced = result == 0;

@@ -54,6 +54,17 @@ int gcp_pinned_create(struct gcp_pools *pools)
 	return 0;
 }
 
+/* A quota counts all memory, also where none is used again. */
+static struct gcp_pinned *pinned_counting(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+
+	return pinned && (pools->config.pinned_quota != GCP_LIMIT_NONE ||
+			  !atomic_load_explicit(&pinned->off, memory_order_relaxed))
+		   ? pinned
+		   : NULL;
+}
+
 static struct gcp_pinned *pinned_working(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
@@ -99,6 +110,8 @@ static int take_from_driver(const struct request *request,
 	gcp_refusal_set(GCP_REFUSED_BY_DRIVER);
 	result = GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
 				 bucket->size, bucket->arena->flags, &p);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		atomic_store_explicit(&pinned->out, true, memory_order_relaxed);
 	if (result != 0)
 		return result;
 	result = gcp_pinned_block_create(bucket, p, request->generation, request->bytes,
@@ -136,51 +149,63 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	return 0;
 }
 
-/* All that is unused; over the quota, only so much that there is room, and of this
- * context first. */
-static void make_room(const struct request *request)
+/* Gives back what is unused; over the quota, only so much that there is room, and of
+ * this context first. Only of contexts that are idle: the driver's free waits for all
+ * work there, also for what came after the program's free. In the last round of this
+ * context in any case, for without it the request fails. */
+static void make_room(const struct request *request, uint64_t idle, bool last)
 {
 	struct gcp_pinned *pinned = request->pinned;
 	uint64_t over = beyond_quota(request, &pinned->allocated_bytes);
+	uint64_t wanted = over > 0 ? over : UINT64_MAX;
 
-	if (over > 0) {
-		(void)gcp_pinned_release_own(request->pool, over);
-		over = beyond_quota(request, &pinned->allocated_bytes);
-	} else {
-		over = UINT64_MAX;
-	}
+	if (last)
+		(void)gcp_pinned_finish_own(request->pool, wanted);
+	else if (gcp_pinned_epoch_ready(request->pool, idle))
+		(void)gcp_pinned_release_own(request->pool, wanted);
 	if (over > 0)
-		(void)gcp_pinned_release(pinned, over);
+		wanted = beyond_quota(request, &pinned->allocated_bytes);
+	if (wanted > 0)
+		(void)gcp_pinned_release(pinned, wanted, idle);
 }
 
-/* Memory is out: gives back what is completed, then waits for all there is, if there
- * is anything. */
+/* Makes more of what is pending ready: first by looking; then by waiting for what frees
+ * would have waited for on plain CUDA, of this context and then of the others; never
+ * for work that came after the free. */
+static uint64_t make_ready(const struct request *request, int round)
+{
+	struct gcp_pools *pools = request->pool->pools;
+
+	for (struct gcp_pool *pool = pools->first; round > 0 && pool; pool = pool->next)
+		if ((round == 1) == (pool == request->pool))
+			(void)gcp_pinned_timeline_wait(
+			    pool, atomic_load(&pool->pinned_freed));
+	return gcp_pinned_timeline_look(request->pinned);
+}
+
+/* Memory is out: uses and gives back what is ready, then what can be made so. */
 static int take_after_reclaim(const struct request *request,
 			      struct gcp_pinned_block **ret_block)
 {
+	enum { ROUNDS = 3 };
 	struct gcp_pinned *pinned = request->pinned;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 	uint64_t epoch;
 
 	/* Nothing helps if what the program holds fills the quota. */
-	for (int round = 0; round < 2 && result == GCP_CUDA_OUT_OF_MEMORY &&
-			    beyond_quota(request, &pinned->active_bytes) == 0;
+	for (int round = 0; round < ROUNDS && result == GCP_CUDA_OUT_OF_MEMORY &&
+			    beyond_quota(request, &pinned->active_bytes) == 0 &&
+			    (round == 0 || gcp_pinned_is_any_unused(pinned));
 	     round++) {
-		if (round == 1 && !gcp_pinned_is_any_unused(pinned))
-			break;
+		uint64_t idle = make_ready(request, round);
+
 		atomic_fetch_add_explicit(&pinned->alloc_retries, 1,
 					  memory_order_relaxed);
-		if (round == 0) {
-			(void)gcp_pinned_timeline_close(pinned);
-			(void)gcp_timeline_advance_all(&pinned->timeline);
-		} else {
-			(void)gcp_pinned_timeline_complete(pinned);
-		}
 		*ret_block =
 		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
 		if (*ret_block)
 			return 0;
-		make_room(request);
+		make_room(request, idle, round == ROUNDS - 1);
 		result = take_new(request, ret_block);
 	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
@@ -284,7 +309,7 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 		     struct gcp_pinned_set *set, void **ret_p)
 {
 	struct request request = {
-	    .pinned = pinned_working(pool->pools),
+	    .pinned = pinned_counting(pool->pools),
 	    .pool = pool,
 	    .bytes = bytes,
 	    .generation = atomic_load(&pool->pinned_generation),
@@ -317,54 +342,78 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
 
 /* --- free ----------------------------------------------------------------- */
 
-/* More is pending than the window allows: waits, from old to young, until it is
- * not. Other contexts' work is not waited for: then it stays more for a while. */
-static int enforce_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
+/* Whether each free closes its own epoch, or where a capture forbids that is waited
+ * for: an allocation may have to wait for it alone. */
+static bool closes_each(const struct gcp_pinned *pinned, uint64_t size)
 {
-	bool advanced = true;
-	int result = 0;
+	return size >= GCP_PINNED_LARGE ||
+	       pinned->pools->config.pinned_quota != GCP_LIMIT_NONE ||
+	       pinned->pools->config.blocking_free ||
+	       atomic_load_explicit(&pinned->out, memory_order_relaxed);
+}
 
-	while (result == 0 && advanced &&
-	       gcp_pinned_timeline_pending(pinned) >
-		   pinned->pools->config.pinned_window)
-		result = gcp_pinned_timeline_wait(pinned, 0, pool->ctx, &advanced);
+/* More is pending than the window allows: waits for what is oldest, in this context
+ * alone. Where no fence can be set a real free does that. */
+static int keep_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
+{
+	uint64_t window = pinned->pools->config.pinned_window;
+	int result = gcp_pinned_timeline_keep_window(pool);
+
+	if (result == 0 && gcp_timeline_filled(&pinned->timeline) > (int64_t)window)
+		result = gcp_pinned_finish_own(pool, 1);
 	return result;
 }
 
 /* By what this context has: a free waits for no other, and the driver's would. */
-static void enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
+static int enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
 {
 	uint64_t limit = pinned->pools->config.pinned_cache_limit;
-	uint64_t total, active;
+	uint64_t active, total;
 
-	(void)gcp_timeline_advance_all(&pinned->timeline);
+	if (limit == GCP_LIMIT_NONE)
+		return 0;
+	/* In this order: what is allocated meanwhile is not taken for unused. */
 	active = atomic_load(&pinned->active_bytes.current);
 	total = atomic_load(&pinned->allocated_bytes.current);
-	if (total > active + limit)
-		(void)gcp_pinned_release_own(pool, total - active - limit);
+	if (total <= active + limit)
+		return 0;
+	(void)gcp_timeline_advance_all(&pinned->timeline);
+	return gcp_pinned_finish_own(pool, total - active - limit);
 }
 
 /* The block was freed into `epoch`, which should be closed. */
-static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch)
+static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t epoch,
+		       bool each)
 {
-	const struct gcp_config *config = &pinned->pools->config;
-	bool advanced;
 	int result = 0;
 
-	if (gcp_timeline_is_held(&pinned->timeline))
-		return 0;
 	/* The error may be any context's. The driver knows: it frees, and says what
 	 * plain CUDA would. */
-	if (config->blocking_free ? gcp_pinned_timeline_close_for(pinned, epoch) != 0
-				  : gcp_pinned_timeline_close(pinned) != 0)
+	if (each ? gcp_pinned_timeline_close_for(pinned, epoch) != 0
+		 : gcp_pinned_timeline_close(pinned) != 0)
 		return gcp_pinned_release_own(pool, UINT64_MAX);
-	if (config->blocking_free)
-		result = gcp_pinned_timeline_wait(pinned, epoch, pool->ctx, &advanced);
-	if (result == 0 && gcp_pinned_timeline_pending(pinned) > config->pinned_window)
-		result = enforce_window(pinned, pool);
-	if (config->pinned_cache_limit != GCP_LIMIT_NONE)
-		enforce_limit(pinned, pool);
+	if (gcp_timeline_now(&pinned->timeline) > epoch)
+		gcp_raise(&pool->pinned_freed, epoch);
+	if (pinned->pools->config.blocking_free)
+		result = gcp_pinned_timeline_wait(pool, epoch);
+	if (result == 0 &&
+	    gcp_pinned_timeline_pending(pinned) > pinned->pools->config.pinned_window)
+		result = keep_window(pinned, pool);
 	return result;
+}
+
+/* A capture forbids fences: what this context frees meanwhile waits for its end, up to
+ * the window. Then the driver frees a block, and waits as it does. */
+static int free_held(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_t size)
+{
+	const struct gcp_config *config = &pinned->pools->config;
+	uint64_t held = atomic_fetch_add(&pool->pinned_held, size) + size;
+
+	atomic_fetch_add_explicit(&pinned->deferred_frees, 1, memory_order_relaxed);
+	if (held <= config->pinned_window && !config->blocking_free &&
+	    config->pinned_quota == GCP_LIMIT_NONE && !atomic_load(&pinned->out))
+		return 0;
+	return gcp_pinned_finish_own(pool, 1);
 }
 
 /* Fences do not work here any more: the driver frees, and waits as it does. */
@@ -393,23 +442,22 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pinned_block *block
 {
 	struct gcp_pool *pool = block->bucket->arena->pool;
 	uint64_t epoch = gcp_pinned_timeline_stamp(pinned), size = block->size;
+	bool each = closes_each(pinned, size);
+	int result = 0, limited;
 
 	block->epoch = epoch;
 	if (__builtin_expect(atomic_load_explicit(&pinned->off, memory_order_relaxed),
 			     0)) {
 		return free_by_driver(block);
 	}
-	if (__builtin_expect(
-		atomic_load_explicit(&pinned->pools->holds, memory_order_relaxed) > 0,
-		0))
-		atomic_fetch_add_explicit(&pinned->deferred_frees, 1,
-					  memory_order_relaxed);
 	gcp_pinned_bucket_give(block);
-	if (__builtin_expect(gcp_pinned_timeline_count(pinned, size) ||
-				 pinned->pools->config.blocking_free,
-			     0))
-		return free_closes(pinned, pool, epoch);
-	return 0;
+	if (__builtin_expect(gcp_pinned_timeline_count(pinned, size) | each, 0) &&
+	    !gcp_timeline_is_held(&pinned->timeline))
+		result = free_closes(pinned, pool, epoch, each);
+	else if (__builtin_expect(gcp_timeline_is_held(&pinned->timeline), 0))
+		result = free_held(pinned, pool, size);
+	limited = enforce_limit(pinned, pool);
+	return result != 0 ? result : limited;
 }
 
 int gcp_pinned_free(struct gcp_pools *pools, void *p)

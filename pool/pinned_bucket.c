@@ -169,11 +169,11 @@ static struct gcp_pinned *pinned_of(const struct gcp_pinned_bucket *bucket)
 /* Under the lock: moves what is completed to where it can be taken. */
 static void advance(struct gcp_pinned_bucket *bucket)
 {
-	const struct gcp_pinned *pinned = pinned_of(bucket);
+	const struct gcp_pool *pool = bucket->arena->pool;
 	struct gcp_pinned_block *block;
 
 	while ((block = TAILQ_FIRST(&bucket->pending)) &&
-	       gcp_pinned_epoch_ready(pinned, block->epoch)) {
+	       gcp_pinned_epoch_ready(pool, block->epoch)) {
 		TAILQ_REMOVE(&bucket->pending, block, link);
 		TAILQ_INSERT_HEAD(&bucket->ready, block, link);
 	}

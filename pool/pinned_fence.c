@@ -4,11 +4,21 @@
  * whose fences are an event in every context that lives when they are recorded.
  *
  * The rules are fence.c's. What is decided here is when an epoch is closed, and how
- * much a free waits: only ever in the freed block's own context.
+ * much is waited for: only ever work of the block's own context, submitted before the
+ * free, as plain cudaFreeHost would have waited for it in that free.
  *
- * The fences of one sequence complete in order in each single context, too: a number
- * for each context (the epochs that are done there) would be enough to know which
- * blocks of that context are, while another context is still at work.
+ * An epoch is completed when its fence is done in all contexts. But a kernel of another
+ * context may run for as long as the program does. So the fences of one sequence are
+ * also counted in each single context, where they complete in order, too: the epochs
+ * up to pool->pinned_done are done in the context of the pool, and its blocks of these
+ * epochs are ready. That is as much as plain CUDA promises: cudaFreeHost waits for no
+ * other context. The mark moves only when more is pending than the window allows, and
+ * when memory is out; until then a block waits for all contexts.
+ *
+ * An allocation that is out of memory waits for no epoch but one that a free closed
+ * (pool->pinned_freed): later work may be what waits for this very thread. So that all
+ * that matters is in such epochs, a free closes its own (gcp_pinned_closes_each) if the
+ * block is large, or memory is limited.
  *
  * Called by pinned.c, pinned_set.c and pinned_reclaim.c without locks.
  */
@@ -27,10 +37,10 @@ static int all_record(struct gcp_timeline *timeline, void *handle)
 			       fence_all_record, handle);
 }
 
-static int all_query(struct gcp_timeline *timeline, void *handle)
+static int all_query(struct gcp_timeline *timeline, void *handle, void *ctx)
 {
 	return GCP_PINNED_CALL(timeline->pools->pinned, host_fence_query,
-			       fence_all_query, handle);
+			       fence_all_query, handle, ctx);
 }
 
 static int all_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
@@ -109,7 +119,7 @@ int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch)
 
 	gcp_mutex_lock(&pinned->pools->fence_lock);
 	if (!gcp_timeline_covering(&pinned->timeline, epoch) &&
-	    !gcp_pinned_epoch_ready(pinned, epoch))
+	    !gcp_timeline_is_completed(&pinned->timeline, epoch))
 		result = gcp_timeline_close_locked(&pinned->timeline);
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
@@ -123,47 +133,159 @@ int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch)
 	gcp_mutex_lock(&pinned->pools->fence_lock);
 	struct gcp_closed_epoch *closed =
 	    gcp_timeline_covering(&pinned->timeline, epoch);
-	if (closed && !gcp_pinned_epoch_ready(pinned, epoch))
+	if (closed && !gcp_timeline_is_completed(&pinned->timeline, epoch))
 		result =
 		    gcp_timeline_query_locked(&pinned->timeline, *closed, &advanced);
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }
 
-/* Waits for the fence in `ctx`, then looks whether it is done in all. The errors of
- * other contexts are not the caller's; that of `ctx` is. */
-static int wait_in(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
-		   bool *ret_advanced)
+/* --- done in one context --------------------------------------------------- */
+
+static void raise_done(struct gcp_pool *pool, uint64_t epoch)
 {
-	struct gcp_timeline *timeline = &pinned->timeline;
-	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
-	int result = 0;
+	atomic_thread_fence(memory_order_release); /* the work, before the mark */
+	gcp_raise(&pool->pinned_done, epoch);
+}
+
+/* Whether the closed epoch is done in the context of `pool`, as far as is known. */
+static bool is_done_here(const struct gcp_pool *pool,
+			 const struct gcp_closed_epoch *closed)
+{
+	return closed->epoch <= atomic_load(&pool->pinned_done);
+}
+
+/* Asks for the part of the fence in the context of `pool`; false: it is not done, or
+ * cannot be asked. */
+static bool look_here(struct gcp_pool *pool, const struct gcp_closed_epoch *closed)
+{
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
 
 	gcp_assert_held(GCP_RANK_FENCE);
-	*ret_advanced = false;
-	if (closed)
-		(void)gcp_timeline_query_locked(timeline, *closed, ret_advanced);
-	if (!closed || *ret_advanced)
+	if (all_query(timeline, closed->fence->handle, pool->ctx) != 0)
+		return false;
+	raise_done(pool, closed->epoch);
+	return true;
+}
+
+/* Waits for the part of the fence in the context of `pool`, then looks whether it is
+ * done in all. The errors of other contexts are not the caller's; that of this one
+ * is. fence_lock is not held meanwhile. */
+static int wait_here(struct gcp_pool *pool, struct gcp_closed_epoch closed)
+{
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	struct gcp_timeline *timeline = &pinned->timeline;
+	bool advanced;
+	int result;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	(void)gcp_timeline_query_locked(timeline, closed, &advanced);
+	if (advanced)
 		return 0;
-	result = gcp_timeline_wait_locked(timeline, *closed, ctx);
+	result = gcp_timeline_wait_locked(timeline, closed, pool->ctx);
 	atomic_fetch_add_explicit(&pinned->waits, 1, memory_order_relaxed);
-	closed = gcp_timeline_covering(timeline, epoch);
-	if (result == 0 && closed)
-		(void)gcp_timeline_query_locked(timeline, *closed, ret_advanced);
+	if (result != 0)
+		return result;
+	raise_done(pool, closed.epoch);
+	struct gcp_closed_epoch *still = gcp_timeline_covering(timeline, closed.epoch);
+	if (still)
+		(void)gcp_timeline_query_locked(timeline, *still, &advanced);
+	return 0;
+}
+
+int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_pinned *pinned = pool->pools->pinned;
+	struct gcp_closed_epoch *closed;
+	int result = 0;
+
+	gcp_mutex_lock(&pinned->pools->fence_lock);
+	closed = gcp_timeline_covering(&pinned->timeline, epoch);
+	if (closed && !is_done_here(pool, closed) &&
+	    !gcp_timeline_is_completed(&pinned->timeline, epoch))
+		result = wait_here(pool, *closed);
+	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result;
 }
 
-int gcp_pinned_timeline_wait(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
-			     bool *ret_advanced)
+/* The youngest closed epoch that has to be done here, so that no more is pending than
+ * the window allows; NULL: there is none. What other contexts have freed counts, too.
+ */
+static struct gcp_closed_epoch *beyond_window(struct gcp_pool *pool)
 {
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
+	int64_t filled = gcp_timeline_filled(timeline);
+	uint64_t bytes = filled > 0 ? (uint64_t)filled : 0;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	for (uint32_t i = timeline->count; i > 0; i--) {
+		struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i - 1);
+
+		if (is_done_here(pool, closed))
+			return NULL;
+		bytes += closed->bytes;
+		if (bytes > pool->pools->config.pinned_window)
+			return closed;
+	}
+	return NULL;
+}
+
+int gcp_pinned_timeline_keep_window(struct gcp_pool *pool)
+{
+	struct gcp_closed_epoch *closed;
 	int result = 0;
 
-	*ret_advanced = false;
-	gcp_mutex_lock(&pinned->pools->fence_lock);
-	if (epoch == 0 || !gcp_pinned_epoch_ready(pinned, epoch))
-		result = wait_in(pinned, epoch, ctx, ret_advanced);
-	gcp_mutex_unlock(&pinned->pools->fence_lock);
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	while (result == 0 && (closed = beyond_window(pool)))
+		result = wait_here(pool, *closed);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
+}
+
+static void look_in(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	for (uint32_t i = 0; i < timeline->count; i++) {
+		struct gcp_closed_epoch *closed = gcp_timeline_at(timeline, i);
+
+		if (!is_done_here(pool, closed) && !look_here(pool, closed))
+			break;
+	}
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+}
+
+uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned)
+{
+	uint64_t epoch = gcp_pinned_timeline_stamp(pinned);
+
+	(void)gcp_pinned_timeline_close_for(pinned, epoch);
+	(void)gcp_timeline_advance_all(&pinned->timeline);
+	for (struct gcp_pool *pool = pinned->pools->first; pool; pool = pool->next)
+		look_in(pool);
+	return epoch;
+}
+
+uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
+	int64_t own = (int64_t)atomic_exchange(&pool->pinned_held, 0), filled;
+	uint64_t epoch;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	filled = gcp_timeline_filled(timeline);
+	epoch = gcp_timeline_next(timeline);
+	/* What others freed into it is still pending; the next fence covers it. */
+	if (own > 0 && filled > own)
+		atomic_fetch_add(&timeline->filled, filled - own);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return epoch;
+}
+
+void gcp_pinned_timeline_left(struct gcp_pool *pool, uint64_t epoch)
+{
+	raise_done(pool, epoch);
 }
 
 int gcp_pinned_timeline_complete(struct gcp_pinned *pinned)

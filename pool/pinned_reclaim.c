@@ -45,14 +45,17 @@ bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
 struct giving {
 	const struct gcp_pool *own; /* NULL: of every context */
 	uint64_t wanted, given;     /* bytes */
-	int result;                 /* the first error of the driver's free */
+	bool pending;               /* those that are not ready, too */
+	uint64_t idle; /* only of contexts where this epoch is ready: no free waits */
+	int result;    /* the first error of the driver's free */
 };
 
-/* Of ready ones the longest unused, and then what is completed by now. Where fences
- * do not work the driver's free does the waiting, as ever. */
-static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket)
+/* Of ready ones the longest unused, and then what is ready by now. Where fences do not
+ * work the driver's free does the waiting, as ever; and where `pending` says so. */
+static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket,
+					     bool pending)
 {
-	const struct gcp_pinned *pinned = bucket->arena->pool->pools->pinned;
+	const struct gcp_pool *pool = bucket->arena->pool;
 	struct gcp_pinned_block *block = TAILQ_LAST(&bucket->ready, gcp_pinned_list);
 
 	if (block) {
@@ -60,21 +63,21 @@ static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket)
 		return block;
 	}
 	block = TAILQ_FIRST(&bucket->pending);
-	if (!block || (!gcp_pinned_epoch_ready(pinned, block->epoch) &&
-		       !atomic_load(&pinned->off)))
+	if (!block || (!gcp_pinned_epoch_ready(pool, block->epoch) && !pending &&
+		       !atomic_load(&pool->pools->pinned->off)))
 		return NULL;
 	TAILQ_REMOVE(&bucket->pending, block, link);
 	return block;
 }
 
 /* The memory of an unused block, out of the books; NULL: there is none. */
-static void *bucket_shrink(struct gcp_pinned_bucket *bucket)
+static void *bucket_shrink(struct gcp_pinned_bucket *bucket, bool pending)
 {
 	struct gcp_pinned_block *block;
 	void *p = NULL;
 
 	gcp_spin_lock(&bucket->lock);
-	block = least_wanted(bucket);
+	block = least_wanted(bucket, pending);
 	if (block) {
 		p = block->p;
 		block->rest = GCP_PINNED_IN_HAND;
@@ -91,13 +94,15 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 	int result;
 	void *p;
 
-	if (giving->own && giving->own != pool)
+	if ((giving->own && giving->own != pool) ||
+	    !gcp_pinned_epoch_ready(pool, giving->idle))
 		return;
 	/* No thread destroys the context between a block's detach and its free: the
 	 * address could be another's by then. */
 	if (!gcp_pool_pin(pool))
 		return;
-	while (giving->given < giving->wanted && (p = bucket_shrink(bucket))) {
+	while (giving->given < giving->wanted &&
+	       (p = bucket_shrink(bucket, giving->pending))) {
 		giving->given += bucket->size;
 		result = gcp_pinned_memory_free(pool, p);
 		if (giving->result == 0)
@@ -106,9 +111,9 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 	gcp_pool_unpin(pool);
 }
 
-uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes)
+uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle)
 {
-	struct giving giving = {.wanted = bytes};
+	struct giving giving = {.wanted = bytes, .idle = idle};
 
 	gcp_pinned_buckets_for_each(pinned->pools, release_bucket, &giving);
 	return giving.given;
@@ -120,6 +125,24 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes)
 
 	gcp_pinned_buckets_for_each(pool->pools, release_bucket, &giving);
 	return giving.result;
+}
+
+int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes)
+{
+	struct giving giving = {.own = pool, .wanted = bytes, .pending = true};
+	uint64_t epoch = gcp_pinned_timeline_leave(pool);
+
+	gcp_pinned_buckets_for_each(pool->pools, release_bucket, &giving);
+	if (giving.given > 0 && giving.result == 0)
+		gcp_pinned_timeline_left(pool, epoch);
+	return giving.result;
+}
+
+/* What frees would have waited for on plain CUDA, of every context. */
+static void wait_for_frees(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		(void)gcp_pinned_timeline_wait(pool, atomic_load(&pool->pinned_freed));
 }
 
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
@@ -135,11 +158,12 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 	unused = total > active ? total - active : 0;
 	if (unused <= keep_bytes)
 		return 0;
-	(void)gcp_timeline_advance_all(&pinned->timeline);
-	given = gcp_pinned_release(pinned, unused - keep_bytes);
-	if (given < unused - keep_bytes && gcp_pinned_is_any_unused(pinned) &&
-	    gcp_pinned_timeline_complete(pinned) == 0)
-		given += gcp_pinned_release(pinned, unused - keep_bytes - given);
+	(void)gcp_pinned_timeline_look(pinned);
+	given = gcp_pinned_release(pinned, unused - keep_bytes, 0);
+	if (given < unused - keep_bytes && gcp_pinned_is_any_unused(pinned)) {
+		wait_for_frees(pools);
+		given += gcp_pinned_release(pinned, unused - keep_bytes - given, 0);
+	}
 	return given;
 }
 

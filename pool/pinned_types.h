@@ -32,6 +32,7 @@ enum {
 	GCP_PINNED_AGE_NS = 5000,      /* an epoch that is older is closed by a free */
 	GCP_PINNED_SPIN_NS = 20000,    /* most that an allocation looks for a fence */
 	GCP_PINNED_SPIN_BACKOFF = 16,  /* times not to look after looking in vain */
+	GCP_PINNED_LARGE = 8 << 20,    /* a free of as many bytes closes its epoch */
 };
 
 enum gcp_pinned_state {
@@ -115,6 +116,7 @@ struct gcp_pinned {
 	uint32_t class_count, pow2_count;
 	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
+	_Atomic bool out; /* the driver has refused memory: it may do so again */
 	struct gcp_timeline timeline; /* of all contexts */
 	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
 				      /* Statistics, atomic. */
@@ -178,15 +180,17 @@ static inline uint64_t gcp_pinned_timeline_stamp(struct gcp_pinned *pinned)
 	return gcp_timeline_now(&pinned->timeline);
 }
 
-static inline bool gcp_pinned_epoch_ready(const struct gcp_pinned *pinned,
-					  uint64_t epoch)
+/* Whether blocks of the pool that were freed into `epoch` may be used again: it is
+ * completed, or done in the pool's context; pinned_fence.c. */
+static inline bool gcp_pinned_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
 {
 #ifdef GCP_WITHOUT_FENCES /* for the test that the tests notice */
-	(void)pinned, (void)epoch;
+	(void)pool, (void)epoch;
 	return true;
 #else
-	return epoch <=
-	       atomic_load_explicit(&pinned->timeline.ready, memory_order_acquire);
+	return epoch <= atomic_load_explicit(&pool->pools->pinned->timeline.ready,
+					     memory_order_acquire) ||
+	       epoch <= atomic_load_explicit(&pool->pinned_done, memory_order_acquire);
 #endif
 }
 
@@ -202,13 +206,23 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned);
 int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch);
 /* Looks whether `epoch` is completed; never waits. An error: as above. */
 int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch);
-/* Waits for the fence that covers `epoch` (0: the oldest), if there is one, in `ctx`,
- * then looks at all contexts. *ret_advanced: an epoch was completed. 0, or the error of
- * `ctx`. */
-int gcp_pinned_timeline_wait(struct gcp_pinned *pinned, uint64_t epoch, void *ctx,
-			     bool *ret_advanced);
+/* Waits until `epoch`, if it is closed, is done in the context of `pool`. 0, or the
+ * error of that context. */
+int gcp_pinned_timeline_wait(struct gcp_pool *pool, uint64_t epoch);
+/* The same until no more than the window is pending there, as far as epochs are closed.
+ * Only for a free of that context. */
+int gcp_pinned_timeline_keep_window(struct gcp_pool *pool);
+/* Closes the open epoch, unless a capture forbids it, and looks which epochs are
+ * completed, and which are done in each context; never waits. Where memory is out.
+ * Gives the epoch that was open: where it is done, the context is idle. */
+uint64_t gcp_pinned_timeline_look(struct gcp_pinned *pinned);
+/* Before a call that waits for all work of the context of `pool`: moves on to the next
+ * epoch, without a fence; and after it: the epoch that was given is done there. */
+uint64_t gcp_pinned_timeline_leave(struct gcp_pool *pool);
+void gcp_pinned_timeline_left(struct gcp_pool *pool, uint64_t epoch);
+
 /* Waits until all that was freed so far is completed, in every context. -EBUSY: a
- * capture forbids it. Where memory is out, or the program asks. */
+ * capture forbids it. */
 int gcp_pinned_timeline_complete(struct gcp_pinned *pinned);
 
 /* --- pinned_set.c ---------------------------------------------------------- */
@@ -223,12 +237,17 @@ void gcp_pinned_set_detach(struct gcp_pinned_block *block);
 
 /* Whether blocks are unused, ready or not. */
 bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned);
-/* Gives completed blocks back until `bytes` are. Waits only as the driver's own
- * free does. */
-uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes);
+/* Gives ready blocks back until `bytes` are: of contexts where `idle` is ready, so that
+ * no real free waits (0: of all). */
+uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle);
 /* The same of this context alone, for its frees: they wait for no other. 0, or what
  * the driver's free says, as plain CUDA's. */
 int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
+/* The same, and if that is less, of what is pending. The first real free waits for all
+ * work of the context, as plain cudaFreeHost does; after that all is done there that
+ * was freed before the call. For frees of that context, and where memory is out; also
+ * during a capture. */
+int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
 /* The real free of a block that is in no book any more. 0, or what the driver says;
  * the memory is not ours any more either way. */
 int gcp_pinned_memory_free(struct gcp_pool *pool, void *p);

@@ -287,6 +287,10 @@ struct gcp_pool {
 	_Atomic uint64_t calls[24][GCP_COSTS]; /* driver calls: GCP_DRIVER_CALLS */
 	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
+	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
+	 * context; the latest that a free of this context closed; bytes that were
+	 * freed while a capture held fences back, since the context was waited for. */
+	_Atomic uint64_t pinned_done, pinned_freed, pinned_held;
 };
 
 /* Which sizes the program's sizes are rounded up to. Constant after create. */

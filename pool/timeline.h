@@ -51,8 +51,8 @@ struct gcp_fence_scope {
 	/* The driver's functions (driver_table.h), counted and timed. */
 	int (*create)(struct gcp_timeline *timeline, void **ret_handle);
 	int (*record)(struct gcp_timeline *timeline, void *handle);
-	int (*query)(struct gcp_timeline *timeline, void *handle);
-	/* ctx: only for the part in that context; NULL: for all. */
+	/* ctx: only the part in that context; NULL: all. */
+	int (*query)(struct gcp_timeline *timeline, void *handle, void *ctx);
 	int (*wait)(struct gcp_timeline *timeline, void *handle, void *ctx);
 	/* Waits for all work that a fence would cover; NULL: never called. */
 	int (*sync)(struct gcp_timeline *timeline);

@@ -41,7 +41,7 @@ static const char *bucket_check(struct gcp_pinned *pinned,
 
 	GCP_MUST(!broken, broken);
 	TAILQ_FOREACH (block, &bucket->ready, link) {
-		GCP_MUST(gcp_pinned_epoch_ready(pinned, block->epoch),
+		GCP_MUST(gcp_pinned_epoch_ready(bucket->arena->pool, block->epoch),
 			 "N3: a ready pinned block's epoch is not completed");
 		listed++;
 	}

@@ -53,7 +53,10 @@ static int fake_pinned_free(void *ctx, void *p)
 	fake_pinned.other_frees += ctx != FAKE_CTX;
 	fake_pinned.used -= header->bytes;
 	fake_pinned.blocks--;
-	fake.done = fake.submitted; /* but not the other context's */
+	if (ctx == FAKE_CTX)
+		fake.done = fake.submitted;
+	else
+		fake_pinned.other_done = fake_pinned.other_submitted;
 	free(header);
 	fake_unlock();
 	return fake_pinned.free_result;
@@ -102,7 +105,7 @@ static int fake_fence_all_record(void *handle)
 	return result;
 }
 
-static int fake_fence_all_query(void *handle)
+static int fake_fence_all_query(void *handle, void *ctx)
 {
 	const struct fence_all *fence = handle;
 	int result;
@@ -110,7 +113,8 @@ static int fake_fence_all_query(void *handle)
 	fake_lock();
 	fake_pinned.queries++;
 	result =
-	    fence->covers <= fake.done && fence->other_covers <= fake_pinned.other_done
+	    (ctx == FAKE_OTHER_CTX || fence->covers <= fake.done) &&
+		    (ctx == FAKE_CTX || fence->other_covers <= fake_pinned.other_done)
 		? 0
 		: GCP_CUDA_NOT_READY;
 	if (fake_pinned.query_result)
@@ -129,9 +133,9 @@ static int fake_fence_all_wait(void *handle, void *ctx)
 		fake_pinned.waiting();
 	fake_lock();
 	fake_pinned.waits++;
-	if (fake.done < fence->covers)
+	if (ctx != FAKE_OTHER_CTX && fake.done < fence->covers)
 		fake.done = fence->covers;
-	if (!ctx && fake_pinned.other_done < fence->other_covers)
+	if (ctx != FAKE_CTX && fake_pinned.other_done < fence->other_covers)
 		fake_pinned.other_done = fence->other_covers;
 	fake_unlock();
 	return 0;

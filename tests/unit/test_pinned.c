@@ -162,7 +162,7 @@ static void no_fence_while_a_capture_is_under_way(void **state)
 	q = take(MIB); /* p waits for the end of the capture */
 	assert_ptr_not_equal(q, p);
 	for (int i = 1; i < 101; i++)
-		give(take(MIB + (uint64_t)i * 128 * KIB));
+		give(take(MIB + (uint64_t)i * 8 * KIB));
 	assert_int_equal(fake.violations, 0);
 	assert_int_equal(fake_pinned.records, 0);
 	assert_true(stats().deferred_frees > 100);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_pinned_bounds.c - pinned host memory: how much waits for the device while
+ * another context is at work, or while a capture holds fences back, and what is waited
+ * for when memory is out: no other context, and no work that came after the free.
+ */
+#include "../../pool/pinned_types.h"
+#include "pinned_scene.h"
+
+/* --- memory is out --- */
+
+/* Plain CUDA waits in the free, for the block's own context; so the wait comes later
+ * here, and is for the same work: none of it that came after the free. */
+static void a_full_host_waits_for_what_the_free_would_have(void **state)
+{
+	void *p = take(8 * MIB), *q;
+
+	(void)state;
+	fake_submit();
+	fake_pinned.other_submitted++;
+	give(p);
+	fake_submit();
+	fake_pinned.limit = 9 * MIB;
+	q = take(8 * MIB);
+	assert_ptr_equal(q, p);
+	assert_int_equal(fake.done, 1);
+	assert_int_equal(fake_pinned.other_done, 0);
+	give(q);
+}
+
+static struct gcp_pool *other_pool(void)
+{
+	struct gcp_pool *other;
+
+	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 1, &other), 0);
+	return other;
+}
+
+/* For what each of its contexts would have waited for, which is over on plain CUDA. */
+static void a_full_host_waits_for_the_frees_of_other_contexts(void **state)
+{
+	void *p = take_as(other_pool(), 8 * MIB, 0), *q;
+
+	(void)state;
+	fake_submit();
+	fake_pinned.other_submitted++;
+	give(p);
+	fake_pinned.limit = 9 * MIB;
+	q = take(9 * MIB);
+	assert_int_equal(fake_pinned.other_done, 1);
+	assert_int_equal(fake.done, 0);
+	give(q);
+}
+
+/* The driver's free would wait for what the other context does now. */
+static void a_full_host_leaves_a_busy_context_alone(void **state)
+{
+	void *p = take_as(other_pool(), 8 * MIB, 0), *none;
+
+	(void)state;
+	fake_pinned.other_submitted++;
+	give(p);
+	fake_pinned.other_submitted++;
+	fake_pinned.limit = 9 * MIB;
+	assert_int_equal(gcp_pinned_alloc(pool, 9 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake_pinned.other_done, 1);
+	fake_pinned.other_done = 2;
+	give(take(9 * MIB));
+}
+
+/* One that an allocation has closed covers what came after the free. It is waited for
+ * when all else has failed. */
+static void an_epoch_that_an_allocation_closed_is_the_last_resort(void **state)
+{
+	void *first = take(64 * KIB), *p = take(MIB),
+	     *same = take_as(other_pool(), MIB, 0), *q;
+
+	(void)state;
+	give(first); /* and so the next free does not close its epoch */
+	fake_submit();
+	give(p);
+	give(same);
+	fake_submit();
+	give(take(MIB)); /* grows: looks for p first */
+	assert_true(fake_pinned.records > 0);
+	fake_pinned.limit = fake_pinned.used;
+	q = take_as(other_pool(), MIB, 0);
+	assert_int_equal(fake.done, 0); /* not for another context */
+	give(q);
+	q = take(2 * MIB);
+	assert_int_equal(fake.done, 2);
+	give(q);
+}
+
+/* --- other contexts, captures --- */
+
+/* Frees in a row of `mib` MiB each, each behind work, while nothing can complete. */
+static uint64_t held_after(unsigned turns, uint64_t mib)
+{
+	for (unsigned i = 0; i < turns; i++) {
+		void *p = take(mib * MIB);
+
+		fake_submit();
+		give(p);
+	}
+	return fake_pinned.used;
+}
+
+/* Work of another context that does not end for long. */
+static void another_context_does_not_make_it_grow(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	open_with(&config);
+	(void)other_pool();
+	fake_pinned.other_submitted = 1;
+	assert_true(held_after(200, 2) <= config.pinned_window + 4 * MIB);
+	assert_int_equal(fake_pinned.other_done, 0);
+	assert_int_equal(fake_pinned.other_frees, 0);
+	assert_true(fake.done < fake.submitted); /* no more than the window needs */
+}
+
+/* While fences are held the driver's free does the waiting: one in so many. */
+static void a_capture_does_not_make_it_grow(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	open_with(&config);
+	gcp_pools_fences_hold(pools);
+	fake.capturing++;
+	fake_pinned.other_submitted = 1;
+	assert_true(held_after(200, 2) <= config.pinned_window + 4 * MIB);
+	assert_true(fake_pinned.frees > 0 && fake_pinned.frees < 60);
+	assert_int_equal(fake_pinned.other_done, 0);
+	assert_int_equal(fake.violations, 0);
+	fake.capturing--;
+	gcp_pools_fences_release(pools);
+}
+
+/* What another context frees meanwhile is bounded, too, and counted apart. */
+static void a_capture_makes_no_context_grow(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_pool *other;
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	open_with(&config);
+	other = other_pool();
+	gcp_pools_fences_hold(pools);
+	fake.capturing++;
+	for (int i = 0; i < 200; i++) {
+		void *p = take(2 * MIB), *q = take_as(other, 2 * MIB, 0);
+
+		fake_submit();
+		fake_pinned.other_submitted++;
+		give(p);
+		give(q);
+	}
+	assert_true(fake_pinned.used <= 2 * config.pinned_window + 8 * MIB);
+	assert_true(fake_pinned.other_frees > 0);
+	fake.capturing--;
+	gcp_pools_fences_release(pools);
+	must_be_sound(pools);
+}
+
+/* A block that a real free has not waited for stays out of reach. */
+static void what_is_freed_after_the_wait_is_not_done(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[9], *p;
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	open_with(&config);
+	gcp_pools_fences_hold(pools);
+	fake.capturing++;
+	for (int i = 0; i < 9; i++)
+		blocks[i] = take(2 * MIB);
+	fake_submit();
+	for (int i = 0; i < 9; i++)
+		give(blocks[i]); /* the last one waits */
+	assert_int_equal(fake.done, 1);
+	p = take(2 * MIB);
+	fake_submit();
+	give(p);
+	for (int i = 0; i < 8; i++)
+		assert_ptr_not_equal(blocks[i] = take(2 * MIB), p);
+	for (int i = 0; i < 8; i++)
+		give(blocks[i]);
+	fake.capturing--;
+	gcp_pools_fences_release(pools);
+}
+
+/* --- limits --- */
+
+/* A limit holds while nothing can complete, too: the driver's free waits for its own
+ * context, as on plain CUDA. */
+static void the_cache_limit_holds_while_fences_wait(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[16];
+
+	(void)state;
+	config.pinned_cache_limit = 2 * MIB;
+	open_with(&config);
+	fake_pinned.other_submitted = 1;
+	for (int i = 0; i < 16; i++)
+		blocks[i] = take(MIB);
+	for (int i = 0; i < 16; i++) {
+		if (i == 8) {
+			gcp_pools_fences_hold(pools);
+			fake.capturing++;
+		}
+		fake_submit();
+		give(blocks[i]);
+		assert_true(fake_pinned.used <= (uint64_t)(17 - i) * MIB);
+	}
+	assert_int_equal(fake_pinned.other_done, 0);
+	assert_int_equal(fake.violations, 0);
+	fake.capturing--;
+	gcp_pools_fences_release(pools);
+}
+
+/* Where fences do not work nothing is used again, and is counted all the same. */
+static void the_quota_holds_where_fences_fail(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *none;
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	fake_pinned.record_result = 801;
+	give(take(MIB));
+	p = take(3 * MIB);
+	assert_int_equal(gcp_pinned_alloc(pool, 2 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	fake_submit();
+	give(p);
+	assert_int_equal(fake.done, fake.submitted);
+	assert_int_equal(fake_pinned.used, 0);
+	give(take(4 * MIB));
+}
+
+/* Of frees whose memory could not be given back in an allocation without a wait. */
+static void a_quota_is_exact_beside_a_capture(void **state)
+{
+	struct gcp_config config = configured();
+	void *p;
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	gcp_pools_fences_hold(pools);
+	fake.capturing++;
+	p = take(3 * MIB);
+	fake_submit();
+	give(p);
+	assert_int_equal(fake.done, 1); /* as plain CUDA */
+	fake_submit();
+	p = take(3 * MIB);
+	assert_int_equal(fake.done, 1);
+	give(p);
+	fake.capturing--;
+	gcp_pools_fences_release(pools);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_full_host_waits_for_what_the_free_would_have),
+	    TEST(a_full_host_waits_for_the_frees_of_other_contexts),
+	    TEST(a_full_host_leaves_a_busy_context_alone),
+	    TEST(an_epoch_that_an_allocation_closed_is_the_last_resort),
+	    TEST(another_context_does_not_make_it_grow),
+	    TEST(a_capture_does_not_make_it_grow),
+	    TEST(a_capture_makes_no_context_grow),
+	    TEST(what_is_freed_after_the_wait_is_not_done),
+	    TEST(the_cache_limit_holds_while_fences_wait),
+	    TEST(the_quota_holds_where_fences_fail),
+	    TEST(a_quota_is_exact_beside_a_capture),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
