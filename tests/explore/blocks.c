@@ -279,6 +279,7 @@ bool block_free(struct thread *t, struct block *block)
 	}
 	/* A free that reports an error of the device may have freed all the same. */
 	left = is_left(w, block);
+	plain_waits(w, block->context);
 	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
 	if (!left)
@@ -305,6 +306,8 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	    !ipc_peer_closes(t, block))
 		return false;
 	left = is_left(w, block);
+	if (block->context != s->context)
+		plain_may_wait(w, EXCUSE_WAIT_ASYNC);
 	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		(void)cuMemFree(block->addr);
 	block->live = false; /* nobody may count on any order by this */

@@ -388,6 +388,7 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 	    (c->thread != (int)t->number && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED))
 		return;
 	joined = !c->invalidated_here && how % 16 != 0 && capture_join(t, c);
+	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	result = cuStreamEndCapture(stream_handle(t, c->origin), &graph);
 	if (joined && !fine(w, result, "cuStreamEndCapture"))
 		return;

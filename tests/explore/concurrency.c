@@ -80,7 +80,10 @@ static void take(struct member *m, CUdeviceptr *held)
  * else may have the memory by now: it is not tried again. */
 static void give(struct member *m, CUdeviceptr *held)
 {
-	if (*held && !WENT(m, cuMemFree(*held)))
+	if (!*held)
+		return;
+	gcpsim_plain_waits(m->context->ctx);
+	if (!WENT(m, cuMemFree(*held)))
 		m->left = true;
 	*held = 0;
 }
@@ -92,6 +95,7 @@ static void pin(struct member *m)
 			m->pinned = NULL;
 		return;
 	}
+	gcpsim_plain_waits(m->context->ctx);
 	if (!WENT(m, cuMemFreeHost(m->pinned)))
 		m->left = true;
 	m->pinned = NULL;
@@ -129,6 +133,8 @@ static void *member_run(void *data)
 {
 	struct member *m = data;
 
+	/* What a free of one thread waits for of another one's work no order says. */
+	gcpsim_plain_asks(1);
 	if (!WENT(m, cuCtxSetCurrent(m->context->ctx)) ||
 	    !WENT(m, cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING)))
 		return NULL;
@@ -219,8 +225,9 @@ static bool storm_turn(struct thread *t, bool pinned, uint64_t bytes)
 		return false;
 	if (!pinned)
 		peak_raise(t->model, t->model->contexts[t->context].device, bytes);
-	result = pinned ? cuMemFreeHost(p) : cuMemFree(addr);
 	gcpsim_plain_free(plain);
+	plain_waits(t->model, t->context);
+	result = pinned ? cuMemFreeHost(p) : cuMemFree(addr);
 	if (!fine(t->model, result, "a free of many"))
 		(void)(pinned ? cuMemFreeHost(p) : cuMemFree(addr));
 	return true;

@@ -31,6 +31,19 @@
 	  "where the driver has no user objects, the memory of captures is kept for good") \
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused") \
+	X(WAIT_FULL, "wait full", \
+	  "an allocation on a full device, or at a quota, waits for work that was " \
+	  "submitted after the latest free") \
+	X(WAIT_CAPTURE, "wait capture", \
+	  "the end of a capture that was given memory in use before, and the end of its " \
+	  "graph, hold later work back behind all that was submitted") \
+	X(WAIT_ASYNC, "wait async", \
+	  "`cudaFreeAsync` of a block of another context waits for the stream") \
+	X(WAIT_EXPORT, "wait export", \
+	  "an export waits until all work is done that may still use the memory") \
+	X(WAIT_OLD, "wait old", \
+	  "a driver without context fences: an epoch is closed by waiting for the " \
+	  "context, once also where nothing is freed") \
 	X(EXPORT_MAPPED, "export mapped", \
 	  "mapped memory has no legacy IPC handles") \
 	X(EXPORT_FULL, "export full", \

@@ -266,6 +266,8 @@ struct model {
 	struct thread *threads;
 	uint32_t plain_waiting; /* blocks that plain CUDA cannot have back yet */
 	bool freed_on_streams;  /* device memory */
+	uint64_t new_waits;     /* waits that plain CUDA has not, so far */
+	uint32_t may_wait;      /* in this step: bit per excuse */
 	bool ending;
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
@@ -306,6 +308,13 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 void plain_own(struct thread *t, struct block *block, uint64_t plain);
 void plain_free(struct thread *t, struct block *block);
 void plain_lose(struct block *block);
+/* The program makes a call in which plain CUDA waits for all work of the context. */
+void plain_waits(const struct model *w, int context);
+/* The step makes a call in which the library may wait for more, for that reason. */
+void plain_may_wait(struct model *w, enum excuse excuse);
+void plain_may_be_full(struct model *w, int device);
+/* Fails if something has waited for work that plain CUDA would not have waited for. */
+void plain_waits_check(struct model *w);
 /* A step is over: what graphs and streams keep no more is free. */
 void plain_step(struct model *w);
 /* The library differs from plain CUDA, and may: one more time. True. */

@@ -70,6 +70,7 @@ static void external_write(struct thread *t, struct block *block, const struct o
 		if (!all_is_done(t, block))
 			return;
 		context_use(t, block->context);
+		plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 		result = cuIpcGetMemHandle(&handle, block->addr);
 		/* What is mapped by hand cannot be handed over so. */
 		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm &&

@@ -195,6 +195,7 @@ static bool export(struct thread *t, const struct block *block, CUipcMemHandle *
 	CUresult result;
 
 	context_use(t, block->context);
+	plain_may_wait(t->model, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(handle, block->addr);
 	/* What is mapped by hand cannot be handed over so. */
 	if (result == CUDA_ERROR_INVALID_VALUE && t->model->setting->vmm)

@@ -24,6 +24,16 @@ void context_use(struct thread *t, int slot)
 		t->context = slot;
 }
 
+static bool wait_asked(struct thread *t, CUstream stream)
+{
+	bool good;
+
+	gcpsim_plain_asks(1);
+	good = FINE(t, cuStreamSynchronize(stream));
+	gcpsim_plain_asks(-1);
+	return good;
+}
+
 static bool context_load(struct thread *t, struct context *context)
 {
 	CUmodule module;
@@ -37,8 +47,7 @@ static bool context_load(struct thread *t, struct context *context)
 	context->counter = block_create(t, 8);
 	if (!context->counter)
 		return false;
-	return FINE(t, cuMemsetD8(context->counter->addr, 0, 8)) &&
-	       FINE(t, cuStreamSynchronize(0));
+	return FINE(t, cuMemsetD8(context->counter->addr, 0, 8)) && wait_asked(t, 0);
 }
 
 static void peers_enable(struct thread *t, int slot)
@@ -133,6 +142,7 @@ static bool context_end(struct thread *t, int slot, bool idle, bool release)
 		return false;
 	if (idle)
 		oracle_counter(w, slot);
+	plain_waits(w, slot);
 	if (context->primary) {
 		if (release ? !primary_release(t, context->device)
 			    : !FINE(t, cuDevicePrimaryCtxReset(context->device)))
@@ -365,6 +375,14 @@ static void event_record(struct thread *t, struct event *event, struct stream *s
 	event->captured = 0;
 }
 
+static void event_sync(struct thread *t, const struct event *event)
+{
+	gcpsim_plain_asks(1);
+	if (FINE(t, cuEventSynchronize(event->handle)))
+		clock_join(&t->model->host, &event->clock);
+	gcpsim_plain_asks(-1);
+}
+
 static void event_op(struct thread *t, const struct op *op)
 {
 	struct event *event = &t->model->events[op->a % EVENT_SLOTS];
@@ -376,9 +394,8 @@ static void event_op(struct thread *t, const struct op *op)
 		return;
 	}
 	if (op->kind == OP_EVENT_SYNC) {
-		if (event->recorded && !event->captured && may_be_unsafe(t) &&
-		    FINE(t, cuEventSynchronize(event->handle)))
-			clock_join(&t->model->host, &event->clock);
+		if (event->recorded && !event->captured && may_be_unsafe(t))
+			event_sync(t, event);
 		return;
 	}
 	s = stream_pick(t, op->c);
@@ -466,8 +483,11 @@ static void look_op(struct thread *t, const struct op *op)
 		gcpsim_advance(op->bytes);
 		break;
 	case OP_TRIM:
-		if (library.trim)
+		if (library.trim) {
+			gcpsim_plain_asks(1);
 			library.trim(device, op->how & 1 ? 0 : op->bytes << 6);
+			gcpsim_plain_asks(-1);
+		}
 		break;
 	case OP_RESET_PEAKS:
 		if (library.reset_peaks && library.active())

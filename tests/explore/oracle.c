@@ -24,6 +24,7 @@ static void *find(const char *name)
 
 void oracle_init(void)
 {
+	gcpsim_plain_watch();
 	*(void **)&library.active = find("gcpool_active");
 	*(void **)&library.get_stats = find("gcpool_get_stats");
 	*(void **)&library.trim = find("gcpool_trim");
@@ -105,6 +106,7 @@ static void findings_check(struct model *w)
 		failure(w, "%s", gcpsim_last_report());
 	if (gcpsim_misuses() > 0)
 		failure(w, "misuse: %s", gcpsim_last_report());
+	plain_waits_check(w);
 	if (gcpsim_invalidated() != w->invalidated)
 		failure(w, "a capture was invalidated, and not by the program");
 }
@@ -282,6 +284,7 @@ static uint64_t allocations(const struct model *w)
  * moment, on a busy machine a long one. */
 static void trim_all(struct model *w)
 {
+	gcpsim_plain_asks(1);
 	for (int tries = 0; tries < 500; tries++) {
 		for (int i = 0; library.trim && i < w->setting->devices; i++)
 			library.trim(i, 0);
@@ -325,6 +328,7 @@ void oracle_finish(struct model *w)
 		usleep(1000);
 	if (gcpsim_user_objects() > 0)
 		return;
+	gcpsim_plain_asks(1);
 	library.finish();
 	findings_check(w);
 	if (!w->left && (allocations(w) > 0 || gcpsim_memory_live(-1) > 0))

@@ -103,6 +103,8 @@ bool can_name(const struct thread *t, const struct stream *s)
 bool host_wait_stream(struct thread *t, struct stream *s)
 {
 	struct model *w = t->model;
+	CUstream handle;
+	bool good;
 
 	if (s->capture || !may_be_unsafe(t))
 		return false;
@@ -110,7 +112,11 @@ bool host_wait_stream(struct thread *t, struct stream *s)
 		return host_wait_context(t, s->context);
 	if (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context))
 		return false;
-	if (!FINE(t, cuStreamSynchronize(stream_handle(t, s))))
+	handle = stream_handle(t, s);
+	gcpsim_plain_asks(1);
+	good = FINE(t, cuStreamSynchronize(handle));
+	gcpsim_plain_asks(-1);
+	if (!good)
 		return false;
 	clock_join(&w->host, &s->clock);
 	if (s->kind != STREAM_LEGACY)
@@ -132,6 +138,7 @@ bool host_wait_context(struct thread *t, int context)
 	if (!may_be_unsafe(t) || !context_is_calm(w, context))
 		return false;
 	context_use(t, context);
+	plain_waits(w, context);
 	if (!FINE(t, cuCtxSynchronize()))
 		return false;
 	for (uint32_t i = 0; i < w->stream_count; i++)

@@ -90,6 +90,7 @@ static void pinned_free(struct thread *t, struct block **slot)
 	if (block->foreign && (!order_host(t, &block->regions[0], WANT_WRITE) ||
 			       !order_host(t, &block->regions[1], WANT_WRITE)))
 		return;
+	plain_waits(t->model, block->context);
 	if (block->foreign && !FINE(t, cuMemHostUnregister(p)))
 		return;
 	if (!block->foreign && !leak && !FINE(t, cuMemFreeHost(p)))
@@ -186,6 +187,14 @@ static void look(struct thread *t, const struct block *block, const struct op *o
 		failure(w, "totals of pinned memory were not reset");
 }
 
+static void trim(const struct op *op)
+{
+	gcpsim_plain_asks(1);
+	if (library.trim_host)
+		library.trim_host(op->how & 1 ? 0 : op->bytes << 4);
+	gcpsim_plain_asks(-1);
+}
+
 void pinned_play(struct thread *t, const struct op *op)
 {
 	struct block **slot = &t->model->pinned[op->a % PINNED_SLOTS];
@@ -198,8 +207,8 @@ void pinned_play(struct thread *t, const struct op *op)
 		pinned_free(t, slot);
 	else if (op->kind == OP_HOST_LOOK)
 		look(t, *slot, op);
-	else if (op->kind == OP_HOST_TRIM && library.trim_host)
-		library.trim_host(op->how & 1 ? 0 : op->bytes << 4);
+	else if (op->kind == OP_HOST_TRIM)
+		trim(op);
 	else if (*slot && op->kind == OP_PINNED_WRITE)
 		pinned_write(t, *slot, op);
 	else if (*slot && op->kind == OP_PINNED_READ)

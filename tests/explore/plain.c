@@ -29,6 +29,15 @@ enum {
 	PINNED_SLACK = 64 << 10,
 };
 
+void plain_may_be_full(struct model *w, int device)
+{
+	const struct setting *setting = w->setting;
+
+	if (device < 0 ? setting->host_memory || setting->host_quota
+		       : setting->memory_small || setting->quota)
+		plain_may_wait(w, EXCUSE_WAIT_FULL);
+}
+
 bool excused(enum excuse excuse)
 {
 	outcome->excused[excuse]++;
@@ -40,6 +49,7 @@ bool excused(enum excuse excuse)
 uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 {
 	plain_step(w);
+	plain_may_be_full(w, device);
 	return gcpsim_plain_alloc(device, bytes);
 }
 
@@ -249,4 +259,33 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 	}
 	if (result != CUDA_SUCCESS)
 		gcpsim_plain_free(plain);
+}
+
+/* --- waiting -------------------------------------------------------------------- */
+
+void plain_waits(const struct model *w, int context)
+{
+	gcpsim_plain_waits(w->contexts[context].ctx);
+}
+
+void plain_may_wait(struct model *w, enum excuse excuse)
+{
+	w->may_wait |= 1u << excuse;
+}
+
+void plain_waits_check(struct model *w)
+{
+	uint32_t may_wait = w->may_wait;
+
+	if (!w->setting->fences)
+		may_wait |= 1u << EXCUSE_WAIT_OLD;
+	w->may_wait = 0;
+	if (gcpsim_new_waits() == w->new_waits)
+		return;
+	w->new_waits = gcpsim_new_waits();
+	if (!is_compared(w))
+		return;
+	if (!may_wait || w->setting->plain)
+		failure(w, "%s", gcpsim_last_report());
+	excused((enum excuse)__builtin_ctz(may_wait));
 }

@@ -146,13 +146,17 @@ static void read_back(struct thread *t, struct block *block, unsigned number)
 	struct stream *s = stream_pick(t, 0);
 	uint32_t words[64];
 	uint32_t count = region->known < 64 ? region->known : 64;
+	bool good;
 
 	if (count == 0 || !s || !legacy_is_free(t->model, s->context) ||
 	    block_is_early(t->model, block) || !may_be_unsafe(t) ||
 	    !order_region(t, s, region, WANT_READ, number))
 		return;
 	stream_handle(t, s);
-	if (!FINE(t, cuMemcpyDtoH(words, block->addr + region->offset, count * 4)))
+	gcpsim_plain_asks(1);
+	good = FINE(t, cuMemcpyDtoH(words, block->addr + region->offset, count * 4));
+	gcpsim_plain_asks(-1);
+	if (!good)
 		return;
 	region_touch(region, order_step(t->model, s), WANT_READ);
 	clock_join(&t->model->host, &s->clock);
@@ -169,6 +173,7 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 	struct stream *s = stream_pick(t, 0);
 	uint32_t words[64];
 	uint32_t count = region->words < 64 ? region->words : 64;
+	bool good;
 
 	if (count == 0 || !s || !legacy_is_free(t->model, s->context) ||
 	    block_is_early(t->model, block) ||
@@ -177,7 +182,10 @@ static void write_from_host(struct thread *t, struct block *block, const struct 
 	for (uint32_t i = 0; i < count; i++)
 		words[i] = op->value;
 	stream_handle(t, s);
-	if (!FINE(t, cuMemcpyHtoD(block->addr + region->offset, words, count * 4)))
+	gcpsim_plain_asks(1);
+	good = FINE(t, cuMemcpyHtoD(block->addr + region->offset, words, count * 4));
+	gcpsim_plain_asks(-1);
+	if (!good)
 		return;
 	region_touch(region, order_step(t->model, s), WANT_WRITE);
 	region->known = count;

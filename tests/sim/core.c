@@ -162,6 +162,7 @@ CUresult sim_enter(enum sim_fn fn, bool early)
 	struct sim_thread *thread = sim_thread_self();
 
 	__atomic_store_n(&thread->calls[fn], thread->calls[fn] + 1, __ATOMIC_RELAXED);
+	thread->fn = fn;
 	if (!early)
 		SIM_TRY(enter_late(thread));
 	if (__builtin_expect(sim_hidden[fn], 0)) {

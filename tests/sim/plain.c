@@ -194,10 +194,10 @@ void sim_plain_wait(struct sim_op *op, const char *what)
 		return;
 	found = find_new(op);
 	if (found)
-		sim_report(
-		    &sim.new_waits,
-		    "%s waits for operation %llu (%s) of context %u, which plain "
-		    "CUDA has not waited for",
-		    what, (unsigned long long)found->order, sim_work_name(&found->work),
-		    found->ctx->object.id);
+		sim_report(&sim.new_waits,
+			   "%s: %s waits for operation %llu (%s) of context %u, which "
+			   "plain CUDA has not waited for",
+			   sim_fn_names[sim_thread_self()->fn], what,
+			   (unsigned long long)found->order,
+			   sim_work_name(&found->work), found->ctx->object.id);
 }
