@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "hooks.h"
+#include "observe.h"
 #include "process.h"
 #include "resolve.h"
 
@@ -27,8 +28,12 @@
 		gcp_resolve();                                                         \
 		if (!gcp_real.name)                                                    \
 			return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;              \
-		if (gcp_process_passive())                                             \
-			return gcp_real.name arguments;                                \
+		if (__builtin_expect(gcp_process.special, 0)) {                        \
+			if (gcp_process_passive())                                     \
+				return gcp_real.name arguments;                        \
+			gcp_observe_enter((uintptr_t)__builtin_return_address(0),      \
+					  gcp_frame_register());                       \
+		}                                                                      \
 		result = gcp_hook_##name arguments;                                    \
 		errno = saved;                                                         \
 		return result;                                                         \

@@ -59,6 +59,8 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	while (gcp_passthrough_reclaim(result));
 	ns = gcp_call_stats_clock() - start;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
+	if (result == CUDA_SUCCESS && ret_ptr)
+		gcp_observe_pass_alloc(*ret_ptr, bytes, start);
 	memory_counted(result, ret_ptr ? *ret_ptr : 0, bytes, ns);
 	return result;
 }
@@ -69,6 +71,8 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 	CUresult result = gcp_real.cuMemFree_v2(ptr);
 
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
+	if (result == CUDA_SUCCESS && ptr)
+		gcp_observe_pass_free(ptr, start);
 	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT) {
 		gcp_call_stats_free(ptr, gcp_call_stats_clock() - start);
 		gcp_report_tick(&gcp_process.options, NULL);
@@ -211,8 +215,10 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 /* A thread that only frees caches blocks too. */
 int gcp_memory_free(gcp_addr addr)
 {
-	if (__builtin_expect(!gcp_thread.exit_registered, 0))
+	if (__builtin_expect(!gcp_thread.free_direct, 0)) {
 		gcp_process_watch_thread();
+		return gcp_observe_free(addr);
+	}
 	return gcp_pools_free(gcp_process.pools, addr);
 }
 
@@ -326,7 +332,7 @@ static CUresult memory_free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 		return result;
 	if (!gcp_thread.exit_registered)
 		gcp_process_watch_thread();
-	return memory_freed(ptr, gcp_pools_free_async(gcp_process.pools, ptr));
+	return memory_freed(ptr, gcp_observe_free_async(ptr, stream));
 }
 
 static CUresult memory_free_async(CUresult (*real)(CUdeviceptr, CUstream),

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "../pool/pool.h"
+#include "observe.h"
 #include "process.h"
 #include "symbols.h"
 #include "thread.h"
@@ -18,8 +19,7 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 				 gcp_addr *ret_addr)
 {
 	if (__builtin_expect(gcp_process_has_pending_events(), 0))
-		return gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
-					 gcp_thread.stream, bytes, ret_addr);
+		return gcp_observe_alloc(pool, bytes, ret_addr);
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 

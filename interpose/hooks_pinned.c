@@ -116,8 +116,10 @@ static CUresult host_alloc(const struct host_request *request)
 	}
 	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
 		return host_pass_relaxed(request);
-	if (result == 0)
+	if (result == 0) {
 		*request->ret_ptr = ptr;
+		gcp_observe_host_alloc(ptr, request->bytes, request->flags);
+	}
 	return (CUresult)result;
 }
 
@@ -145,6 +147,7 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	uint64_t start;
 
 	if (ptr && gcp_process_pooling()) {
+		gcp_observe_host_free(ptr);
 		result = gcp_pinned_free(gcp_process.pools, ptr);
 		if (__builtin_expect(gcp_process.options.host_thread, 0))
 			gcp_poller_start();

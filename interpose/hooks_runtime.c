@@ -108,30 +108,70 @@ static inline int runtime_fast_cudaSetDevice(int device)
 	return -1;
 }
 
+/* --- the short cut of calls that are observed ------------------------------------- */
+
+/* Whether the thread would be sure, if nothing observed. */
+static bool runtime_is_observed(void)
+{
+	return gcp_observers &&
+	       gcp_thread.runtime_observed ==
+		   atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+}
+
+static int runtime_observed_cudaMalloc(void **ret_ptr, size_t bytes)
+{
+	struct gcp_pool *pool;
+	gcp_addr addr;
+
+	if (!ret_ptr || !bytes || !runtime_is_observed())
+		return -1;
+	pool = gcp_process_pool();
+	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
+		return -1;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return GCP_CUDART_SUCCESS;
+}
+
+static int runtime_observed_cudaFree(void *ptr)
+{
+	if (!ptr || !runtime_is_observed())
+		return -1;
+	return gcp_memory_free((gcp_addr)(uintptr_t)ptr);
+}
+
 /* --- the long way --------------------------------------------------------- */
 
 static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 			      size_t bytes)
 {
-	int result;
+	int result = runtime_observed_cudaMalloc(ret_ptr, bytes);
 
+	if (result >= 0)
+		return result;
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_inside = true;
 	result = real->cudaMalloc(ret_ptr, bytes);
 	gcp_thread.runtime_inside = false;
 	if (result != GCP_CUDART_SUCCESS)
 		gcp_thread.runtime_confirmed = 0;
+	if (gcp_observers) { /* the short cut is not for calls that are observed */
+		gcp_thread.runtime_observed = gcp_thread.runtime_confirmed;
+		gcp_thread.runtime_confirmed = 0;
+	}
 	return result;
 }
 
 static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
-	return real->cudaFree(ptr);
+	int result = runtime_observed_cudaFree(ptr);
+
+	return result >= 0 ? result : real->cudaFree(ptr);
 }
 
 static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 {
 	gcp_thread.runtime_confirmed = 0;
+	gcp_thread.runtime_observed = 0;
 	return real->cudaSetDevice(device);
 }
 
@@ -145,10 +185,16 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
                                                                                        \
 		if (__builtin_expect(result >= 0, 1))                                  \
 			return result;                                                 \
+		if (gcp_observers)                                                     \
+			gcp_observe_enter_runtime(                                     \
+			    (uintptr_t)__builtin_return_address(0),                    \
+			    gcp_frame_register());                                     \
 		const struct gcp_runtime *real =                                       \
 		    runtime_get(&tag, &tag##_filled, version);                         \
-		return real ? runtime_##name(real, GCP_ARGUMENTS arguments)            \
-			    : GCP_CUDART_UNLOADING;                                    \
+		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
+			      : GCP_CUDART_UNLOADING;                                  \
+		gcp_observe_leave_runtime();                                           \
+		return result;                                                         \
 	}
 #define GCP_ARGUMENTS(...) __VA_ARGS__
 #define GCP_V(tag, version)                                                            \

@@ -202,7 +202,7 @@ int gcp_text_write(const struct gcp_text *text, int fd)
 
 /* --- files --------------------------------------------------------------------- */
 
-static void path_add(struct gcp_text *text, const char *pattern)
+void gcp_text_add_path(struct gcp_text *text, const char *pattern)
 {
 	for (; *pattern; pattern++) {
 		if (pattern[0] == '%' && pattern[1] == 'p') {
@@ -228,7 +228,7 @@ int gcp_file_open(const char *pattern)
 	if (!pattern[0])
 		return STDERR_FILENO;
 	gcp_text_init(&text, path, sizeof(path));
-	path_add(&text, pattern);
+	gcp_text_add_path(&text, pattern);
 	if (text.cut) {
 		errno = ENAMETOOLONG;
 		return -1;
@@ -243,7 +243,7 @@ int gcp_file_replace(const char *pattern, const struct gcp_text *text)
 	int fd, result, closed;
 
 	gcp_text_init(&name, path, sizeof(path));
-	path_add(&name, pattern);
+	gcp_text_add_path(&name, pattern);
 	gcp_text_init(&new_name, new_path, sizeof(new_path));
 	gcp_text_add(&new_name, "%s.new", path);
 	if (name.cut || new_name.cut)

@@ -81,6 +81,9 @@ int gcp_file_close(int fd);
  * the new one. 0 or an errno, and then the old one is still there. */
 int gcp_file_replace(const char *pattern, const struct gcp_text *text);
 
+/* Adds `pattern` with %p replaced by the process id. */
+void gcp_text_add_path(struct gcp_text *text, const char *pattern);
+
 /* An errno in words, those that files come with. */
 void gcp_text_add_errno(struct gcp_text *text, int error);
 

@@ -102,6 +102,17 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
     {"GCPOOL_STATS_EVERY", "seconds after which a free writes them, too",
      GCP_OPTION_COUNT, FIELD(stats_every), .max = 1 << 24, .nothing = "never"},
+    {"GCPOOL_TRACE", "file of a recording for gcpool-trace; %p is the process id",
+     GCP_OPTION_TEXT, FIELD(trace_file), .nothing = "none"},
+    {"GCPOOL_TRACE_SIZE", "its size at most; then the newest events stay",
+     GCP_OPTION_BYTES, FIELD(trace_bytes), .min = 8 * MIB, .max = 16 * TIB / 1024,
+     .multiple = MIB},
+    {"GCPOOL_TRACE_STACKS", "frames of the call stack in each recorded event",
+     GCP_OPTION_COUNT, FIELD(trace_frames), .max = 64, .nothing = "none"},
+    {"GCPOOL_TRACE_UNWIND",
+     "how: by frame pointers, by unwind tables; auto: tables where the others end "
+     "early",
+     GCP_OPTION_CHOICE, FIELD(trace_unwind), .choices = "auto|frames|tables"},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
      GCP_OPTION_BOOL, FIELD(strict)},
     {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
@@ -113,6 +124,7 @@ void gcp_options_default(struct gcp_options *options)
 {
 	memset(options, 0, sizeof(*options));
 	options->log_level = GCP_LOG_WARNING;
+	options->trace_bytes = 256 * MIB;
 	gcp_config_default(&options->pool);
 }
 

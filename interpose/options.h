@@ -37,6 +37,10 @@ struct gcp_options {
 	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool host_thread;              /* poller.c */
 	uint8_t handles;               /* enum gcp_handles_mode */
+	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
+	uint64_t trace_bytes;
+	uint32_t trace_frames;
+	uint8_t trace_unwind; /* enum gcp_trace_unwind */
 	bool strict;
 	bool help;
 };

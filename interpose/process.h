@@ -25,12 +25,14 @@ enum gcp_run_mode {
 
 struct gcp_process {
 	_Atomic(enum gcp_run_mode) run_mode;
+	/* It is GCP_RUN_PASSIVE, or calls are observed (observe.h). */
+	bool special;
 	/* Valid once run_mode left GCP_RUN_FRESH: */
 	struct gcp_options options;
 	struct gcp_pools *pools;     /* NULL unless GCP_RUN_POOL was reached */
 	struct gcp_tracker *tracker; /* the same */
-	const _Atomic uint32_t
-	    *pending_events; /* the tracker's: gcp_process_has_pending_events */
+	/* The tracker's: gcp_process_has_pending_events; or observe.h's, never 0. */
+	const _Atomic uint32_t *pending_events;
 };
 
 extern struct gcp_process gcp_process;

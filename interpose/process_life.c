@@ -15,6 +15,7 @@
 #include "handles.h"
 #include "process_life.h"
 #include "log.h"
+#include "observe.h"
 #include "report.h"
 #include "resolve.h"
 #include "unknown_capture.h"
@@ -44,14 +45,17 @@ enum gcp_run_mode gcp_process_start(void)
 	if (mode == GCP_RUN_FRESH) {
 		gcp_call_stats_begin();
 		gcp_options_read(&gcp_process.options);
+		gcp_observe_start(&gcp_process.options);
 		if (gcp_process.options.mode == GCP_MODE_POOL)
 			mode = start_pooling();
 		else if (gcp_process.options.mode == GCP_MODE_COUNT)
 			mode = GCP_RUN_COUNT;
 		else
 			mode = GCP_RUN_PASSIVE;
-		if (gcp_process.options.stats != GCP_STATS_OFF)
+		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_observers)
 			watch_quick_exit();
+		if (mode == GCP_RUN_PASSIVE)
+			gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
 	}
@@ -72,6 +76,7 @@ static enum gcp_run_mode start_pooling(void)
 		return GCP_RUN_PASSIVE;
 	}
 	gcp_driver_fill(&driver);
+	gcp_observe_driver(&driver);
 	if (gcp_process.options.pool.vmm && !driver.vm_reserve)
 		gcp_log(GCP_LOG_WARNING,
 			"the CUDA driver has no virtual memory management, using "
@@ -89,7 +94,9 @@ static enum gcp_run_mode start_pooling(void)
 			-result);
 		return GCP_RUN_PASSIVE;
 	}
-	gcp_process.pending_events = gcp_tracker_pending_events(gcp_process.tracker);
+	gcp_process.pending_events =
+	    gcp_observers ? gcp_observe_pending_events()
+			  : gcp_tracker_pending_events(gcp_process.tracker);
 	exit_key_create();
 	gcp_handles_say();
 	return GCP_RUN_POOL;
@@ -101,8 +108,10 @@ static void thread_exit(void *data)
 {
 	(void)data;
 	gcp_thread.exit_registered = false;
+	gcp_thread.free_direct = false;
 	gcp_thread.ctx = NULL;
 	gcp_thread.runtime_confirmed = 0;
+	gcp_thread.runtime_observed = 0;
 	if (gcp_process_pooling())
 		gcp_pools_thread_exit(gcp_process.pools);
 }
@@ -120,6 +129,7 @@ void gcp_process_watch_thread(void)
 {
 	if (!gcp_thread.exit_registered && exit_key_set)
 		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
+	gcp_thread.free_direct = gcp_thread.exit_registered && !gcp_observers;
 }
 
 struct gcp_pool *gcp_process_pool_find(CUcontext ctx)
@@ -138,11 +148,13 @@ struct gcp_pool *gcp_process_pool_find(CUcontext ctx)
 	gcp_thread.pool = pool;
 	gcp_thread.device = device;
 	gcp_thread.generation = generation;
-	if (pool)
+	if (pool) {
 		gcp_life_note_gpu(device);
-	else
+		gcp_observe_context(home, device);
+	} else {
 		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
 			(void *)ctx);
+	}
 	return pool;
 }
 
@@ -153,7 +165,7 @@ void gcp_life_note_gpu(int device)
 	size_t bytes = 0;
 	int version = 0;
 
-	if (gcp_process.options.stats == GCP_STATS_OFF ||
+	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_observers) ||
 	    gcp_report_knows_gpu(device) ||
 	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 		return;
@@ -165,6 +177,7 @@ void gcp_life_note_gpu(int device)
 		(void)gcp_real.cuDriverGetVersion(&version);
 	gcp_ctx_scope_end(&scope);
 	gcp_report_note_gpu(device, name, bytes, version);
+	gcp_observe_device(device, name, bytes);
 }
 
 /* --- fork --------------------------------------------------------------------- */
@@ -181,6 +194,8 @@ static void fork_child(void)
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();
 	} else {
+		gcp_observe_after_fork();
+		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
@@ -212,6 +227,7 @@ __attribute__((destructor)) static void life_end(void)
 		gcp_tracker_collect(gcp_process.tracker);
 	if (mode == GCP_RUN_POOL || mode == GCP_RUN_COUNT)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
+	gcp_observe_end();
 	errno = saved;
 }
 

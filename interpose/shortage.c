@@ -14,6 +14,7 @@
 #include "cuda_backend.h"
 #include "process_life.h"
 #include "log.h"
+#include "observe.h"
 #include "shortage.h"
 
 enum { SAID_AT_FIRST = 3 };
@@ -105,6 +106,7 @@ void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
 	CUdevice device;
 	int saved = errno;
 
+	gcp_observe_shortage(bytes, (uint32_t)why);
 	if (!gcp_process_pooling() || !is_worth_a_line(&device_count, &number))
 		return;
 	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)

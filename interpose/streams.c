@@ -7,6 +7,7 @@
 #include "contexts.h"
 #include "handles.h"
 #include "hooks.h"
+#include "observe.h"
 #include "process_life.h"
 #include "streams.h"
 
@@ -43,6 +44,8 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
 				       begin->stream, (enum gcp_capture_mode)mode,
 				       (int)result);
+	if (begin->capture && result == CUDA_SUCCESS)
+		gcp_observe_capture(true, begin->stream, (uint32_t)mode);
 	if (begin->capture && result == CUDA_SUCCESS)
 		gcp_stream_work_given(NULL); /* what it did before says nothing now */
 	return result;
@@ -180,6 +183,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
+	gcp_observe_capture(false, named, (uint32_t)result);
 	return result;
 }
 

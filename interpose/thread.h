@@ -24,6 +24,7 @@ struct gcp_thread {
 	uint64_t generation;
 
 	bool exit_registered; /* thread exit will be noticed */
+	bool free_direct;     /* and nothing observes: a free is the pool's alone */
 
 	/* hooks_runtime.c: the real cudaMalloc is on the stack, and an allocation
 	 * came back from it through the driver's hook, which is sure since then, as
@@ -31,6 +32,7 @@ struct gcp_thread {
 	 * current context is the one that the runtime would use. */
 	bool runtime_inside;
 	uint64_t runtime_confirmed;
+	uint64_t runtime_observed; /* what it would be, if nothing observed */
 
 	/* Of work given while captures were under way. */
 	struct gcp_stream_hint stream;

@@ -153,10 +153,16 @@ struct gcp_block_info {
 	uint64_t segment_size;
 	bool mapped; /* by hand, and not allocated by mem_alloc */
 	void *ctx;   /* of the pool */
+	int device;
 	struct gcp_pool *pool;
 	struct gcp_heap *heap; /* NULL: the common heap */
 };
 int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
+		   struct gcp_block_info *ret_info);
+
+/* The same for the start of a block, which the caller holds: lock-free, constant time.
+ * -ENOENT: not the start of a block of ours; -EINVAL: ours, but free. */
+int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
 		   struct gcp_block_info *ret_info);
 
 /* The context whose memory the block at `addr` is. -ENOENT: not the start of a block

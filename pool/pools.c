@@ -365,6 +365,7 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 
 static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 {
+	struct gcp_pool *pool = block->segment->pool;
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
 	*info = (struct gcp_block_info){
@@ -374,9 +375,10 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .segment_addr = block->segment->addr,
 	    .segment_size = block->segment->size,
 	    .mapped = block->segment->chunks != NULL,
-	    .ctx = block->segment->pool->ctx,
-	    .pool = block->segment->pool,
-	    .heap = heap->private ? heap : NULL,
+	    .ctx = pool->ctx,
+	    .device = pool->device,
+	    .pool = pool,
+	    .heap = heap != &pool->common ? heap : NULL,
 	};
 }
 
@@ -398,6 +400,19 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 			return used ? 0 : -ENOENT;
 	}
 	return -ENOENT;
+}
+
+int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
+		   struct gcp_block_info *ret_info)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (!block)
+		return -ENOENT;
+	if (!gcp_block_is_used(block))
+		return -EINVAL;
+	info_fill(block, ret_info);
+	return 0;
 }
 
 static int pool_complete(struct gcp_pool *pool, uint64_t epoch)

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * observe.c - calls of the program on the way on which they are observed: see
+ * observe.h.
+ */
+#include "hooks_memory.h"
+#include "observe.h"
+#include "process_life.h"
+#include "trace.h"
+
+uint32_t gcp_observers;
+
+/* Where the calling thread's latest call came from. */
+static __thread struct gcp_caller caller __attribute__((tls_model("initial-exec")));
+
+static __thread bool inside_runtime __attribute__((tls_model("initial-exec")));
+
+/* What gcp_process.pending_events points to while calls are observed. */
+static const _Atomic uint32_t always = 1;
+
+void gcp_observe_start(const struct gcp_options *options)
+{
+	if (options->mode == GCP_MODE_POOL && gcp_trace_start(options))
+		gcp_observers |= GCP_OBSERVE_TRACE;
+	if (gcp_observers)
+		gcp_process.special = true;
+}
+
+const _Atomic uint32_t *gcp_observe_pending_events(void)
+{
+	return &always;
+}
+
+void gcp_observe_end(void)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_end();
+}
+
+void gcp_observe_after_fork(void)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_after_fork();
+	gcp_observers = 0;
+}
+
+void gcp_observe_driver(struct gcp_driver *driver)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_driver(driver);
+}
+
+void gcp_observe_device(int device, const char *name, uint64_t bytes)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_device(device, name, bytes);
+}
+
+/* Once for each, or for a thread that uses several in turn, more often. */
+void gcp_observe_context(const void *ctx, int device)
+{
+	static const void *_Atomic latest[64];
+
+	if (!(gcp_observers & GCP_OBSERVE_TRACE) ||
+	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
+		return;
+	gcp_trace_add_rare(&(struct gcp_trace_facts){.kind = GCP_TRACE_context,
+						     .device = device,
+						     .addr = (uint64_t)(uintptr_t)ctx});
+}
+
+void gcp_observe_enter(uintptr_t address, uintptr_t frame)
+{
+	if (!inside_runtime)
+		caller = (struct gcp_caller){address, frame};
+}
+
+void gcp_observe_enter_runtime(uintptr_t address, uintptr_t frame)
+{
+	caller = (struct gcp_caller){address, frame};
+	inside_runtime = true;
+}
+
+void gcp_observe_leave_runtime(void)
+{
+	inside_runtime = false;
+}
+
+/* --- device memory ----------------------------------------------------------- */
+
+static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *info,
+		      uint64_t arg)
+{
+	gcp_trace_add(&(struct gcp_trace_facts){.kind = kind,
+						.device = info->device,
+						.addr = info->addr,
+						.bytes = info->requested,
+						.arg = arg,
+						.more = (uint32_t)(info->size / 512),
+						.caller = &caller});
+}
+
+int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_block_info info;
+	int result;
+
+	if (gcp_tracker_has_pending_events(gcp_process.tracker))
+		result = gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
+					   gcp_thread.stream, bytes, ret_addr);
+	else
+		result = gcp_pool_alloc(pool, bytes, ret_addr);
+	if (gcp_observers && result == 0 &&
+	    gcp_pools_held(gcp_process.pools, *ret_addr, &info) == 0)
+		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
+			  (uint64_t)(uintptr_t)info.heap);
+	return result;
+}
+
+static void free_wrong_add(gcp_addr addr, int error)
+{
+	if (error == -EINVAL || error == -ENOENT)
+		gcp_trace_add_rare(
+		    &(struct gcp_trace_facts){.kind = GCP_TRACE_free_wrong,
+					      .device = gcp_thread.device,
+					      .addr = addr,
+					      .more = error == -EINVAL ? 1 : 2,
+					      .caller = &caller});
+}
+
+/* Before the real free: another thread may be given the block at once. */
+int gcp_observe_free(gcp_addr addr)
+{
+	struct gcp_block_info info;
+	int result = gcp_observers ? gcp_pools_held(gcp_process.pools, addr, &info) : 1;
+
+	if (result == 0)
+		block_add(info.heap ? GCP_TRACE_free_graph : GCP_TRACE_free, &info,
+			  (uint64_t)(uintptr_t)info.heap);
+	else if (result == -EINVAL)
+		free_wrong_add(addr, result);
+	return gcp_pools_free(gcp_process.pools, addr);
+}
+
+int gcp_observe_free_async(gcp_addr addr, void *stream)
+{
+	struct gcp_block_info info;
+
+	if (gcp_observers && gcp_pools_held(gcp_process.pools, addr, &info) == 0)
+		block_add(GCP_TRACE_free_async, &info, (uint64_t)(uintptr_t)stream);
+	return gcp_pools_free_async(gcp_process.pools, addr);
+}
+
+/* --- the rest ---------------------------------------------------------------- */
+
+static void call_add(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes,
+		     uint64_t arg, uint32_t more)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_add(&(struct gcp_trace_facts){.kind = kind,
+							.device = gcp_thread.device,
+							.addr = addr,
+							.bytes = bytes,
+							.arg = arg,
+							.more = more,
+							.caller = &caller});
+}
+
+void gcp_observe_pass_alloc(gcp_addr addr, uint64_t bytes, uint64_t start_ns)
+{
+	if (gcp_observers)
+		call_add(GCP_TRACE_pass_alloc, addr, bytes, 0,
+			 gcp_trace_took(start_ns));
+}
+
+void gcp_observe_pass_free(gcp_addr addr, uint64_t start_ns)
+{
+	if (gcp_observers)
+		call_add(GCP_TRACE_pass_free, addr, 0, 0, gcp_trace_took(start_ns));
+}
+
+void gcp_observe_host_alloc(const void *p, uint64_t bytes, uint32_t flags)
+{
+	call_add(GCP_TRACE_host_alloc, (uint64_t)(uintptr_t)p, bytes, 0, flags);
+}
+
+void gcp_observe_host_free(const void *p)
+{
+	call_add(GCP_TRACE_host_free, (uint64_t)(uintptr_t)p, 0, 0, 0);
+}
+
+void gcp_observe_shortage(uint64_t bytes, uint32_t why)
+{
+	call_add(GCP_TRACE_out_of_memory, 0, bytes, 0, why);
+}
+
+void gcp_observe_capture(bool begins, const void *stream, uint32_t more)
+{
+	call_add(begins ? GCP_TRACE_capture_begin : GCP_TRACE_capture_end, 0, 0,
+		 (uint64_t)(uintptr_t)stream, more);
+}

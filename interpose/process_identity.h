@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * process_identity.h - what tells one process from another that had the same number
+ * before, and what it was started as. Called by trace_file.c and live.c; reads /proc,
+ * allocates nothing, and leaves errno as it was.
+ */
+#ifndef GCP_INTERPOSE_PROCESS_IDENTITY_H
+#define GCP_INTERPOSE_PROCESS_IDENTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* When process `pid` began, in clock ticks since boot; 0: there is none, or it has
+ * ended and is waited for. */
+uint64_t gcp_process_start_time(int pid);
+
+/* Whether the process that began then is still there. */
+bool gcp_process_lives(int pid, uint64_t start_time);
+
+/* The calling process's arguments with spaces between, cut to `capacity` bytes with the
+ * closing zero. */
+void gcp_process_program(char *bytes, size_t capacity);
+
+#endif
