@@ -9,7 +9,7 @@ import os
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # What the wheel has of the tree; manual pages have no place in one.
-PARTS = ["bin", "lib/libgcpool.so", "include/gcpool.h", "share/doc/gcpool/COPYING"]
+PARTS = ["bin", "lib/libgcpool.so", "lib/gcpool/gcpool_trace", "include/gcpool.h", "share/doc/gcpool/COPYING"]
 
 
 class TreeHook(BuildHookInterface):

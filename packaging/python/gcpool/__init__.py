@@ -138,5 +138,14 @@ def launch():
 
 def compare():
     """The command gcpool-compare."""
-    script = os.path.join(PLACE, "bin", "gcpool-compare")
+    _script("gcpool-compare")
+
+
+def trace():
+    """The command gcpool-trace."""
+    _script("gcpool-trace")
+
+
+def _script(name):
+    script = os.path.join(PLACE, "bin", name)
     os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])

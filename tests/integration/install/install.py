@@ -65,7 +65,10 @@ class Installed(unittest.TestCase):
             ("BINDIR", "gcpool"), ("BINDIR", "gcpool-compare"), ("LIBDIR", "libgcpool.so"),
             ("LIBDIR", "gcpool/gcpool-info"), ("LIBDIR", "pkgconfig/gcpool.pc"),
             ("INCLUDEDIR", "gcpool.h"), ("MANDIR", "man1/gcpool.1"),
-            ("MANDIR", "man1/gcpool-compare.1"), ("MANDIR", "man7/gcpool.7"),
+            ("MANDIR", "man1/gcpool-compare.1"), ("MANDIR", "man1/gcpool-trace.1"),
+            ("BINDIR", "gcpool-trace"), ("LIBDIR", "gcpool/gcpool_trace/recording.py"),
+            ("DATADIR", "bash-completion/completions/gcpool-trace"),
+            ("MANDIR", "man7/gcpool.7"),
             ("DATADIR", "bash-completion/completions/gcpool"),
             ("DATADIR", "zsh/site-functions/_gcpool"),
             ("DATADIR", "fish/vendor_completions.d/gcpool.fish"),
@@ -85,7 +88,7 @@ class Installed(unittest.TestCase):
                     if file.read(4) == b"\x7fELF":
                         binaries.append(name)
         self.assertEqual(sorted(binaries), ["gcpool-info", "libgcpool.so"])
-        for name in ("gcpool", "gcpool-compare"):
+        for name in ("gcpool", "gcpool-compare", "gcpool-trace"):
             self.assertNotIn(ENV["GCPT_SOURCES"], self.read("BINDIR", name))
 
     def test_the_launcher_finds_the_library_that_was_installed_with_it(self):
@@ -111,6 +114,14 @@ class Installed(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["agree"]["output"], "same")
 
+    def test_a_recording_is_shown(self):
+        trace = os.path.join(self.place, "run.trace")
+        done = run([self.at("BINDIR", "gcpool"), "--", *SOLVER], GCPOOL_TRACE=trace)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run([self.at("BINDIR", "gcpool-trace"), trace])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("live at most", done.stdout)
+
     def test_pkg_config_names_header_and_library(self):
         if not shutil.which("pkg-config"):
             self.skipTest("no pkg-config here")
@@ -130,7 +141,7 @@ class Installed(unittest.TestCase):
 
     def test_manual_pages_have_no_warnings(self):
         pages = [self.at("MANDIR", "man%s" % page[-1], page)
-                 for page in ("gcpool.1", "gcpool-compare.1", "gcpool.7")]
+                 for page in ("gcpool.1", "gcpool-compare.1", "gcpool-trace.1", "gcpool.7")]
         tools = [tool for tool in (["man", "--warnings", "-E", "UTF-8", "-l"],
                                    ["mandoc", "-Tlint", "-Wwarning"]) if shutil.which(tool[0])]
         if not tools:

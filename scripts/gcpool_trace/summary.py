@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""A recording in words."""
+
+
+def size(count):
+    """Bytes as people read them."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+
+
+def duration(ns):
+    for unit, most in (("ns", 1e3), ("us", 1e6), ("ms", 1e9)):
+        if ns < most:
+            return f"{ns / (most / 1e3):.3g} {unit}"
+    return f"{ns / 1e9:.3g} s"
+
+
+def sites(history, symbols, blocks, most):
+    """Call sites with their bytes and blocks, largest first; the rest as one."""
+    sums = {}
+    for stack, (total, count) in history.by_stack(blocks):
+        path = symbols.path(stack)
+        before = sums.get(path, (0, 0))
+        sums[path] = (before[0] + total, before[1] + count)
+    order = sorted(sums.items(), key=lambda item: -item[1][0])
+    return order[:most], order[most:]
+
+
+def sites_lines(history, symbols, blocks, most):
+    first, rest = sites(history, symbols, blocks, most)
+    lines = [f"  {size(total):>10}  {count:>7,} blocks  {path}" for path, (total, count) in first]
+    if rest:
+        total = sum(total for _, (total, _) in rest)
+        lines.append(f"  {size(total):>10}  at {len(rest)} more call sites")
+    return lines or ["  none"]
+
+
+def head(recording, history):
+    yield f"program   {recording.program}"
+    yield f"process   {recording.pid} on {recording.host}, {len(recording.threads)} threads"
+    yield f"recorded  {recording.seconds(recording.end_ns):.3f} s, {len(recording.events):,} events"
+    for note in recording.notes:
+        yield f"note      {note}"
+    for number in sorted(recording.devices):
+        name, total = recording.devices[number]
+        yield f"device {number}  {name}, {size(total)}"
+    counts = history.counts
+    yield (
+        f"calls     {counts['allocations']:,} allocations, {counts['frees']:,} frees; pinned "
+        f"{counts['pinned allocations']:,} and {counts['pinned frees']:,}"
+    )
+
+
+def device_lines(recording, device):
+    at = f"at {recording.seconds(device.peak_time):.3f} s" if device.peak else ""
+    yield f"device {device.number}"
+    yield f"  live at most      {size(device.peak):>10}  {at} ({size(device.peak_requested)} asked for)"
+    yield f"  reserved at most  {size(device.peak_reserved):>10}"
+    yield f"  private at most   {size(device.private):>10}  (of graphs, as sampled)"
+    yield f"  live at the end   {size(device.live):>10}"
+    yield f"  reserved then     {size(device.reserved):>10}"
+
+
+def fence_lines(history):
+    fences = [fence for fence in history.fences if fence.recorded]
+    if not fences:
+        return
+    done = [fence for fence in fences if fence.done]
+    yield (
+        f"fences    {len(fences):,} recorded behind {size(sum(f.bytes for f in fences))} of freed memory in "
+        f"{sum(f.blocks for f in fences):,} blocks"
+    )
+    if done:
+        mean = sum(f.done - f.recorded for f in done) / len(done)
+        how = {}
+        for fence in done:
+            how[fence.how] = how.get(fence.how, 0) + 1
+        said = ", ".join(f"{count:,} {name}" for name, count in sorted(how.items()))
+        yield f"          from fence to ready {duration(mean)} on average: {said}"
+
+
+def text(recording, history, symbols, most=10):
+    lines = list(head(recording, history))
+    for number in sorted(history.devices):
+        lines += ["", *device_lines(recording, history.devices[number])]
+    if history.host_peak:
+        lines += ["", f"pinned memory held at most {size(history.host_peak)}"]
+    lines += ["", *fence_lines(history)]
+    if history.calls:
+        lines += ["", "calls of the library into the driver"]
+    for name, (count, total, longest) in sorted(history.calls.items(), key=lambda item: -item[1][1]):
+        lines.append(f"  {count:>9,}  {duration(total):>8}  longest {duration(longest):>8}  {name}")
+    if history.captures:
+        lines += ["", f"captures  {len(history.captures):,}"]
+    for event in history.refused[:most]:
+        lines.append(
+            f"out of memory at {recording.seconds(event.time):.3f} s: {size(event.bytes)} for "
+            f"{symbols.path(event.stack)}"
+        )
+    for event in history.wrong[:most]:
+        what = "freed already" if event.more == 1 else "not known"
+        lines.append(
+            f"wrong free at {recording.seconds(event.time):.3f} s: 0x{event.addr:x} was {what}: "
+            f"{symbols.path(event.stack)}"
+        )
+    lines += [
+        "",
+        "live at the peak, by call site",
+        *sites_lines(history, symbols, history.at_peak(), most),
+    ]
+    left = [block for block in history.blocks if block.end is None]
+    lines += ["", "never freed, by call site", *sites_lines(history, symbols, left, most)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""From the addresses of call stacks to functions and lines: by addr2line and nm of binutils,
+asked once for each module. Without them a frame is its module and offset."""
+
+import bisect
+import os
+import shutil
+import struct
+import subprocess
+
+# Whose frames are between the program and the library: not what allocates.
+RUNTIME = ("libcudart", "libcuda.so", "libgcpool", "ld-linux")
+# What every thread begins with.
+BEGINNINGS = ("_start", "__libc_start", "start_thread", "clone", "__clone", "thread_start")
+
+
+class Frame:
+    __slots__ = ("function", "file", "line", "module")
+
+    def __init__(self, function, file, line, module):
+        self.function, self.file, self.line, self.module = function, file, line, module
+
+    def __str__(self):
+        where = f" at {os.path.basename(self.file)}:{self.line}" if self.file else ""
+        return f"{self.function}{where}" + (f" ({self.module})" if not self.file and self.module else "")
+
+
+def load_bias(path):
+    """(offset, bytes, address) of each part of an ELF file that is loaded; [] if it is none."""
+    parts = []
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            if head[:5] != b"\x7fELF\x02":
+                return []
+            (at,) = struct.unpack_from("<Q", head, 32)
+            size, count = struct.unpack_from("<HH", head, 54)
+            file.seek(at)
+            table = file.read(size * count)
+    except OSError:
+        return []
+    for i in range(min(count, len(table) // max(size, 56))):
+        kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", table, i * size)
+        if kind == 1:
+            parts.append((offset, length, address))
+    return parts
+
+
+class Symbols:
+    """frames(recording, stack): the frames of a stack, innermost first."""
+
+    def __init__(self, recording):
+        self.recording = recording
+        self.modules = sorted(recording.modules, key=lambda module: (module.start, module.time))
+        self.starts = [module.start for module in self.modules]
+        self.known = {}
+        self.resolved = False
+
+    def module_of(self, address):
+        """The module that has the address, as the latest list of mappings has it."""
+        at = bisect.bisect_right(self.starts, address) - 1
+        best = None
+        while at >= 0 and address - self.modules[at].start < 1 << 32:
+            module = self.modules[at]
+            if module.start <= address < module.end and (not best or module.time > best.time):
+                best = module
+            if best and module.start < best.start:
+                break
+            at -= 1
+        return best
+
+    def resolve(self):
+        """All addresses of all stacks at once: each tool is started once for each module."""
+        wanted = {}
+        for frames in self.recording.stacks.values():
+            for address in frames:
+                if address in self.known:
+                    continue
+                module = self.module_of(address - 1)
+                if module:
+                    offset = address - 1 - module.start + module.offset
+                    wanted.setdefault(module.path, {})[address] = offset
+                    name = f"{os.path.basename(module.path) or module.path}+0x{offset + 1:x}"
+                    self.known[address] = Frame(name, "", 0, os.path.basename(module.path))
+                else:
+                    self.known[address] = Frame(f"0x{address:x}", "", 0, "")
+        for path, offsets in wanted.items():
+            self.module_resolve(path, offsets)
+        self.resolved = True
+
+    def module_resolve(self, path, offsets):
+        parts = load_bias(path)
+        addresses = {}
+        for address, offset in offsets.items():
+            for at, length, base in parts:
+                if at <= offset < at + length:
+                    addresses[address] = base + offset - at
+        if not addresses:
+            return
+        self.lines_ask(path, addresses)
+        unknown = {a: v for a, v in addresses.items() if "+0x" in self.known[a].function}
+        if unknown:
+            self.exports_ask(path, unknown)
+
+    def lines_ask(self, path, addresses):
+        tool = shutil.which("addr2line")
+        if not tool:
+            return
+        order = list(addresses)
+        text = "\n".join(f"0x{addresses[a]:x}" for a in order)
+        done = subprocess.run(
+            [tool, "-f", "-C", "-e", path], input=text, text=True, capture_output=True, errors="replace"
+        )
+        lines = done.stdout.splitlines()
+        for i, address in enumerate(order):
+            if 2 * i + 1 >= len(lines) or lines[2 * i] == "??":
+                continue
+            file, _, line = lines[2 * i + 1].split(" (discriminator")[0].rpartition(":")
+            known = self.known[address]
+            number = int(line) if line.isdigit() else 0
+            self.known[address] = Frame(
+                lines[2 * i], file if file != "??" and number else "", number, known.module
+            )
+
+    def exports_ask(self, path, addresses):
+        tool = shutil.which("nm")
+        if not tool:
+            return
+        done = subprocess.run(
+            [tool, "-D", "-C", "-n", "--defined-only", path],
+            text=True,
+            capture_output=True,
+            errors="replace",
+        )
+        table = []
+        for line in done.stdout.splitlines():
+            words = line.split(" ", 2)
+            if len(words) == 3 and words[1] in "TtWwiVv":
+                table.append((int(words[0], 16), words[2]))
+        starts = [start for start, _ in table]
+        for address, value in addresses.items():
+            at = bisect.bisect_right(starts, value) - 1
+            if at >= 0 and value - starts[at] < 1 << 20:
+                self.known[address] = Frame(
+                    table[at][1].split("@")[0], "", 0, self.known[address].module
+                )
+
+    def frames(self, stack):
+        if not self.resolved:
+            self.resolve()
+        return [self.known[address] for address in self.recording.stacks.get(stack, ())]
+
+    def site(self, stack):
+        """Where the program itself allocates: the innermost frame that is no CUDA library's."""
+        frames = self.frames(stack)
+        for frame in frames:
+            if not frame.module.startswith(RUNTIME):
+                return frame
+        return frames[0] if frames else None
+
+    def path(self, stack, depth=4):
+        """The same with its callers: what tells one call site from another."""
+        frames = self.program_frames(stack)
+        return " < ".join(str(frame) for frame in frames[:depth]) or "(no call stack)"
+
+    def program_frames(self, stack):
+        """Without those of CUDA and of the beginning of a thread."""
+        return [
+            frame
+            for frame in self.frames(stack)
+            if not frame.module.startswith(RUNTIME) and not frame.function.startswith(BEGINNINGS)
+        ]

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A recording is what the statistics say, whatever ends the process, and costs the program
+nothing but time: killed, forked, a full disk, a file that is in use or is none of ours."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import look
+import preload
+
+SOLVER = ["--steps", "100", "--size", "256k"]
+
+
+def figures_are_those_of_the_statistics(checks, directory):
+    for name, extra in (("shared", {}), ("static", {}), ("shared", {"GCPOOL_BACKEND": "vmm"})):
+        found = look.Recorded(
+            directory, [look.program(f"solver-{name}"), *SOLVER], extra, f"{name}{len(extra)}"
+        )
+        device, stats = found.device(), found.stats["devices"][0]
+        words = f"{name} {extra}"
+        checks.equal(f"{words} exit code", 0, found.run.code)
+        checks.equal(f"{words} notes", [], found.recording.notes)
+        checks.equal(
+            f"{words} allocations", stats["allocation"]["allocated"], found.history.counts["allocations"]
+        )
+        checks.equal(f"{words} frees", stats["allocation"]["freed"], found.history.counts["frees"])
+        checks.equal(f"{words} live", stats["allocated_bytes"]["peak"], device.peak)
+        checks.equal(f"{words} asked for", stats["requested_bytes"]["peak"], device.peak_requested)
+        checks.equal(f"{words} reserved", stats["reserved_bytes"]["peak"], device.peak_reserved)
+        checks.equal(f"{words} fences", stats["fences"], found.history.calls["cuCtxRecordEvent"][0])
+        checks.that(
+            found.recording.events == sorted(found.recording.events, key=lambda e: e.time), "order"
+        )
+
+
+def the_program_is_the_same(checks, directory):
+    command = [look.program("stress-shared")]
+    plain = preload.run(command, preload.library())
+    found = look.Recorded(directory, command, {"GCPOOL_TRACE_STACKS": "8"})
+    checks.equal("exit code", plain.code, found.run.code)
+    checks.clean(found.run, "recorded")
+    checks.that(found.history.counts["allocations"] > 1000, "few allocations were recorded")
+    checks.that(len(found.recording.threads) > 1, "one thread was recorded")
+
+
+def stacks_name_call_sites(checks, directory):
+    for unwind in ("auto", "tables"):
+        found = look.Recorded(
+            directory,
+            [
+                look.program(
+                    "solver-linked" if os.path.exists(look.program("solver-linked")) else "solver-shared"
+                ),
+                *SOLVER,
+            ],
+            {"GCPOOL_TRACE_STACKS": "16", "GCPOOL_TRACE_UNWIND": unwind},
+            unwind,
+        )
+        symbols = found.symbols()
+        allocs = [e for e in found.recording.events if e.kind in ("alloc", "free")]
+        checks.that(all(e.stack for e in allocs), f"{unwind}: events without a stack")
+        names = {frame.function for stack in found.recording.stacks for frame in symbols.frames(stack)}
+        checks.that({"level_pass", "main"} <= names, f"{unwind}: functions are {sorted(names)[:20]}")
+        paths = [[f.function for f in symbols.frames(s)] for s in found.recording.stacks]
+        checks.that(
+            any(path[:3] == ["level_pass", "level_pass", "main"] for path in paths),
+            f"{unwind}: no stack is level_pass < level_pass < main: {paths[:3]}",
+        )
+        checks.that(not any("gcp_" in name for name in names), f"{unwind}: frames of the library itself")
+
+
+def graphs_are_told_from_the_rest(checks, directory):
+    found = look.Recorded(directory, [look.program("graphs-shared")])
+    checks.that(any(block.graph for block in found.history.blocks), "no block belongs to a graph")
+    checks.that(found.history.captures, "no capture was recorded")
+    checks.that(found.device().private > 0, "no private memory was sampled")
+
+
+def start_long(path, extra=None, iterations=100000000):
+    env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, **(extra or {})})
+    return subprocess.Popen(
+        [look.program("loop-shared"), "--no-kernel", "--size", "64k", "--iterations", str(iterations)],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_events(path, least=200000):
+    """Till there is a recording of some size."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if os.path.exists(path) and os.path.getsize(path) > least:
+            return
+        time.sleep(0.02)
+
+
+def a_killed_process_leaves_all_it_did(checks, directory):
+    path = os.path.join(directory, "killed.trace")
+    process = start_long(path)
+    wait_for_events(path, 3 << 20)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    found = look.Recording(path)
+    checks.that(
+        not found.ended and any("killed" in note for note in found.notes), f"notes: {found.notes}"
+    )
+    kinds = [event.kind for event in found.events if event.kind in ("alloc", "free")]
+    checks.that(len(kinds) > 10000, f"{len(kinds)} events of a killed process")
+    checks.that(all(a != b for a, b in zip(kinds, kinds[1:])), "an allocation or a free is missing")
+    code, out, err = look.tool(path)
+    checks.that(code == 0 and "killed" in out and not err, f"summary: {code} {err}")
+
+
+def a_file_that_is_cut_off_is_read_as_far_as_it_goes(checks, directory):
+    found = look.Recorded(
+        directory, [look.program("solver-shared"), *SOLVER], {"GCPOOL_TRACE_STACKS": "4"}
+    )
+    with open(found.path, "rb") as file:
+        raw = file.read()
+    cut = os.path.join(directory, "cut.trace")
+    last = None
+    for length in (0, 7, 100, 4095, 4096, 4100, 100000, 1 << 20, 2000000, len(raw) - 1):
+        with open(cut, "wb") as file:
+            file.write(raw[:length])
+        code, out, err = look.tool(cut)
+        checks.that("Traceback" not in err, f"cut to {length}: {err}")
+        if length < 4096:
+            checks.that(
+                code == 1 and err.count("\n") == 1 and "gcpool-trace: " in err,
+                f"cut to {length}: {code} {err}",
+            )
+        else:
+            checks.that(code == 0 and "cut off" in out, f"cut to {length}: {code} {err} {out[:200]}")
+            events = len(look.Recording(cut).events)
+            checks.that(last is None or events >= last, f"cut to {length}: fewer events than before")
+            last = events
+    checks.that(last and last <= len(found.recording.events), "no events of a file that is cut off")
+
+
+def bytes_that_make_no_sense_are_one_line(checks, directory):
+    found = look.Recorded(directory, [look.program("solver-shared"), "--steps", "2", "--size", "64k"])
+    with open(found.path, "rb") as file:
+        raw = bytearray(file.read())
+    path = os.path.join(directory, "wrong.trace")
+    for at, value in ((0, b"X"), (8, b"\xff"), (20, b"\0\0\0\0"), (24, b"\0\0\0\0"), (16, b"\1\0\0\0")):
+        wrong = bytearray(raw)
+        wrong[at : at + len(value)] = value
+        with open(path, "wb") as file:
+            file.write(wrong)
+        code, _, err = look.tool(path)
+        checks.that(
+            "Traceback" not in err and (code == 0 or err.count("\n") == 1), f"byte {at}: {code} {err}"
+        )
+
+
+def a_full_file_keeps_the_newest(checks, directory):
+    found = look.Recorded(
+        directory,
+        [look.program("loop-shared"), "--no-kernel", "--size", "64k", "--iterations", "250000"],
+        {"GCPOOL_TRACE_SIZE": "8M"},
+    )
+    checks.that(os.path.getsize(found.path) <= (8 << 20) + 4096, "the file is larger than it may be")
+    checks.that(
+        found.recording.lost > 0 and any("overwritten" in n for n in found.recording.notes), "lost"
+    )
+    first = next(e for e in found.recording.events if e.kind == "alloc")
+    last = [e for e in found.recording.events if e.kind == "free"][-1]
+    checks.that(
+        first.time > found.recording.start_ns + (last.time - found.recording.start_ns) // 4,
+        "the oldest events are still there",
+    )
+    checks.equal("live at the end", 0, found.device().live)
+    checks.that(found.history.segments, "a segment was overwritten")
+
+
+def a_limit_of_the_file_is_one_line(checks, directory):
+    path = os.path.join(directory, "small.trace")
+    process = start_long(path, {}, 3000000)
+    wait_for_events(path)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (5 << 20, 5 << 20))
+    _, said = process.communicate(timeout=120)
+    checks.that(process.returncode == 0, f"exit code {process.returncode}: {said}")
+    checks.that(said.count("GCPOOL_TRACE") == 1 and "keeping the newest" in said, said)
+    found = look.Recording(path)
+    checks.that(found.ended and found.lost and len(found.events) > 10000, f"{len(found.events)} events")
+
+
+def a_full_disk_is_one_line(checks, directory):
+    """A file system of some MiB, where such may be mounted."""
+    small = ["unshare", "-rm", "sh", "-ec"]
+    if subprocess.run(
+        [*small, f"mount -t tmpfs -o size=1m none {directory}"], capture_output=True
+    ).returncode:
+        print("skipped: no file system can be mounted here")
+        return
+    command = f"{look.program('loop-shared')} --no-kernel --size 64k --iterations 150000"
+    for size, words, left in (
+        ("5m", "keeping the newest", ["x.trace"]),
+        ("8k", "recording nothing", []),
+    ):
+        script = (
+            f"mount -t tmpfs -o size={size} none {directory}; {command} >&2; "
+            f"ls {directory}; exec {sys.executable} {look.SCRIPTS}/gcpool-trace {directory}/x.trace"
+        )
+        env = preload.environment(None, {})
+        env.pop("LD_PRELOAD", None)
+        script = script.replace(
+            command, f"LD_PRELOAD={preload.library()} GCPOOL_TRACE={directory}/x.trace {command}"
+        )
+        done = subprocess.run([*small, script], env=env, capture_output=True, text=True, timeout=120)
+        checks.that(
+            words in done.stderr and done.stderr.count("GCPOOL_TRACE") == 1, f"{size}: {done.stderr}"
+        )
+        checks.that(
+            (done.returncode == 0) == bool(left), f"{size}: exit code {done.returncode}: {done.stderr}"
+        )
+        checks.equal(f"{size} files", left, done.stdout.splitlines()[: len(left)])
+
+
+def files_of_others_are_left_alone(checks, directory):
+    short = [look.program("loop-shared"), "--no-kernel", "--iterations", "10", "--size", "64k"]
+
+    def said(path, extra=None):
+        env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, **(extra or {})})
+        done = subprocess.run(short, env=env, capture_output=True, text=True, timeout=60)
+        checks.equal(f"{path} exit code", 0, done.returncode)
+        return done.stderr
+
+    text = os.path.join(directory, "train.py")
+    with open(text, "w") as file:
+        file.write("import torch\n" * 100)
+    checks.that("is not a recording" in said(text), "a file of the user")
+    with open(text) as file:
+        checks.equal("a file of the user", "import torch\n" * 100, file.read())
+    checks.that("not a regular file" in said("/dev/null"), "/dev/null")
+    checks.that("no such directory" in said(os.path.join(directory, "no", "such")), "no directory")
+    # An empty one, and one of a process that has ended, are replaced.
+    old = os.path.join(directory, "old.trace")
+    open(old, "w").close()
+    for _ in range(2):
+        checks.equal("an old recording", "", said(old))
+        checks.that(look.Recording(old).ended, "an old recording")
+    # One that is written just now is not.
+    process = start_long(old)
+    wait_for_events(old, 2 << 20)
+    time.sleep(0.2)
+    checks.that("another process" in said(old), "a recording in use")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    checks.equal("of a killed process", "", said(old))
+    checks.equal("files", ["old.trace", "train.py"], sorted(os.listdir(directory)))
+
+
+def no_recording_where_nothing_is_pooled(checks, directory):
+    path = os.path.join(directory, "none.trace")
+    for mode in ("off", "count"):
+        env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, "GCPOOL_MODE": mode})
+        done = subprocess.run(
+            [look.program("loop-shared"), "--iterations", "10"], env=env, capture_output=True
+        )
+        checks.that(done.returncode == 0 and not os.path.exists(path), f"mode {mode}")
+    env = preload.environment(preload.library(), {"GCPOOL_TRACE": path})
+    subprocess.run(["true"], env=env, check=True)
+    checks.that(not os.path.exists(path), "a program without CUDA")
+
+
+def a_forked_child_writes_nothing(checks, directory):
+    # The program ends with a report of its own: the file is the parent's alone.
+    found = look.Recorded(directory, [look.program("life-shared"), "--fork"])
+    checks.equal("exit code", 0, found.run.code)
+    checks.equal("files", ["run.json", "run.trace"], sorted(os.listdir(directory)))
+    checks.that(found.recording.ended, f"notes: {found.recording.notes}")
+    pattern = os.path.join(directory, "each.%p.trace")
+    env = preload.environment(preload.library(), {"GCPOOL_TRACE": pattern})
+    done = subprocess.run(
+        [look.program("life-shared"), "--spawn"], env=env, capture_output=True, text=True
+    )
+    checks.equal("spawn exit code", 0, done.returncode)
+    each = [name for name in os.listdir(directory) if name.startswith("each.")]
+    checks.that(
+        each
+        and all(
+            look.Recording(os.path.join(directory, name)).pid == int(name.split(".")[1]) for name in each
+        ),
+        f"files {each}",
+    )
+
+
+def memory_that_is_out_is_recorded(checks, directory):
+    found = look.Recorded(
+        directory, [look.program("oom-shared")], {"GCPSIM_MEMORY": "256M", "GCPOOL_TRACE_STACKS": "4"}
+    )
+    checks.that(found.history.refused, "no shortage was recorded")
+    checks.that(found.history.counts["refused by the driver"] > 0, "the driver refused nothing")
+
+
+def main():
+    look.each(
+        preload.Checks(),
+        [
+            figures_are_those_of_the_statistics,
+            the_program_is_the_same,
+            stacks_name_call_sites,
+            graphs_are_told_from_the_rest,
+            a_killed_process_leaves_all_it_did,
+            a_file_that_is_cut_off_is_read_as_far_as_it_goes,
+            bytes_that_make_no_sense_are_one_line,
+            a_full_file_keeps_the_newest,
+            a_limit_of_the_file_is_one_line,
+            a_full_disk_is_one_line,
+            files_of_others_are_left_alone,
+            no_recording_where_nothing_is_pooled,
+            a_forked_child_writes_nothing,
+            memory_that_is_out_is_recorded,
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What gcpool-trace makes of a recording: numbers that add up, files that their readers
+accept, a comparison that names the call site. PyTorch's own reader of snapshots takes part
+where it is there: torch is installed, or GCPT_MEMORY_VIZ names its _memory_viz.py."""
+
+import importlib.util
+import json
+import os
+import pickle
+import re
+
+import look
+import preload
+
+
+def memory_viz():
+    """PyTorch's torch/cuda/_memory_viz.py, or None."""
+    path = os.environ.get("GCPT_MEMORY_VIZ")
+    if not path:
+        found = importlib.util.find_spec("torch")
+        path = os.path.join(os.path.dirname(found.origin), "cuda", "_memory_viz.py") if found else None
+    if not path:
+        return None
+    spec = importlib.util.spec_from_file_location("_memory_viz", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def snapshot_of(checks, directory, found, when):
+    path = os.path.join(directory, "snapshot.pickle")
+    code, _, err = look.tool("snapshot", found.path, path, "--at", when)
+    checks.that(code == 0, f"snapshot: {err}")
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+
+def snapshots_add_up(checks, directory):
+    for name, extra in (
+        ("solver-shared", {}),
+        ("graphs-shared", {}),
+        ("stress-shared", {"GCPOOL_BACKEND": "vmm"}),
+    ):
+        steps = ["--steps", "20", "--size", "256k"] if name.startswith("solver") else []
+        found = look.Recorded(
+            directory, [look.program(name), *steps], {"GCPOOL_TRACE_STACKS": "8", **extra}, name
+        )
+        for when in ("peak", "end"):
+            shot = snapshot_of(checks, directory, found, when)
+            live = 0
+            for segment in shot["segments"]:
+                sizes = sum(block["size"] for block in segment["blocks"])
+                checks.equal(f"{name} {when}: blocks of a segment", segment["total_size"], sizes)
+                at = segment["address"]
+                for block in segment["blocks"]:
+                    checks.equal(f"{name} {when}: neighbours", at, block["address"])
+                    at += block["size"]
+                live += segment["allocated_size"]
+            if not extra:
+                wanted = found.device().peak if when == "peak" else found.device().live
+                checks.equal(f"{name} {when}: live", wanted, live)
+        order_of_frees(checks, name, shot)
+        viz = memory_viz()
+        if viz:
+            checks.that("total_reserved" in viz.segsum(shot), f"{name}: segsum")
+            checks.that("TOTAL MEM" in viz.trace(shot), f"{name}: trace")
+            checks.that("snapshot.pickle" in viz.trace_plot(shot), f"{name}: trace_plot")
+    print("PyTorch's reader took part" if viz else "PyTorch's reader is not here: left out")
+
+
+def order_of_frees(checks, name, shot):
+    """Each free is requested before it is completed."""
+    waiting = {}
+    for entry in (entry for trace in shot["device_traces"] for entry in trace):
+        if entry["action"] == "free_requested":
+            waiting[entry["addr"]] = waiting.get(entry["addr"], 0) + 1
+        elif entry["action"] == "free_completed":
+            waiting[entry["addr"]] = waiting.get(entry["addr"], 0) - 1
+            checks.that(waiting[entry["addr"]] >= 0, f"{name}: completed before it was requested")
+    checks.that(waiting, f"{name}: no free")
+
+
+def chrome_trace_is_whole(checks, directory):
+    found = look.Recorded(directory, [look.program("stress-shared")], {"GCPOOL_TRACE_STACKS": "4"})
+    path = os.path.join(directory, "chrome.json")
+    code, _, err = look.tool("chrome", found.path, path)
+    checks.that(code == 0, err)
+    with open(path) as file:
+        events = json.load(file)["traceEvents"]
+    open_spans = set()
+    for event in events:
+        key = (event.get("cat"), event.get("id"))
+        if event["ph"] == "b":
+            open_spans.add(key)
+        elif event["ph"] == "e":
+            checks.that(key in open_spans, f"{key} ends before it begins")
+            open_spans.discard(key)
+        if "ts" in event:
+            checks.that(event["ts"] >= -1000, f"before the recording: {event}")
+    checks.equal("spans left open", set(), open_spans)
+    top = max(sum(e["args"].values()) for e in events if e["ph"] == "C")
+    checks.that(top <= found.device().peak_reserved + found.device().peak, f"a counter is {top}")
+    checks.that({"C", "X", "M", "b"} <= {event["ph"] for event in events}, "kinds of events")
+
+
+def summary_says_the_figures(checks, directory):
+    found = look.Recorded(
+        directory,
+        [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
+        {"GCPOOL_TRACE_STACKS": "8"},
+    )
+    code, out, err = look.tool(found.path)
+    checks.that(code == 0 and not err, err)
+    checks.that(f"{found.history.counts['allocations']:,} allocations" in out, out)
+    checks.that(re.search(r"live at most +4\.0 MiB", out), out)
+    checks.that("level_pass at solver.c" in out and "never freed" in out, out)
+
+
+def a_comparison_names_the_call_site(checks, directory):
+    small = look.Recorded(
+        directory,
+        [look.program("solver-shared"), "--steps", "20", "--size", "256k"],
+        {"GCPOOL_TRACE_STACKS": "8"},
+        "small",
+    )
+    large = look.Recorded(
+        directory,
+        [look.program("solver-shared"), "--steps", "20", "--size", "1m"],
+        {"GCPOOL_TRACE_STACKS": "8"},
+        "large",
+    )
+    code, out, err = look.tool("compare", small.path, large.path)
+    checks.that(code == 0 and not err, err)
+    change = large.device().peak - small.device().peak
+    checks.that(f"+{change / 2**20:.1f} MiB" in out, f"no change of {change}: {out}")
+    first = out.split("difference of the peak\n")[1].splitlines()[0]
+    checks.that("level_pass < main" in first and "+" in first, f"the first call site is {first}")
+    same = look.tool("compare", small.path, small.path)[1]
+    checks.that("none: the same blocks" in same, same)
+
+
+def events_are_lines(checks, directory):
+    found = look.Recorded(directory, [look.program("solver-shared"), "--steps", "2", "--size", "64k"])
+    lines = look.tool("events", found.path)[1].splitlines()
+    checks.equal("lines", len(found.recording.events) + 1, len(lines))
+    lines = look.tool("replay", found.path)[1].splitlines()
+    allocated = [line.split()[3] for line in lines if line.split()[2] == "a"]
+    freed = [line.split()[3] for line in lines if line.split()[2] == "f"]
+    checks.equal("what is allocated is freed", sorted(allocated), sorted(freed))
+
+
+def wrong_calls_are_one_line(checks, directory):
+    for words in ((os.path.join(directory, "none"),), ("/dev/null",), ("chrome", "/etc/passwd", "x")):
+        code, _, err = look.tool(*words)
+        checks.that(code == 1 and err.startswith("gcpool-trace: ") and err.count("\n") == 1, err)
+    checks.equal("no words", 2, look.tool()[0])
+
+
+def main():
+    look.each(
+        preload.Checks(),
+        [
+            snapshots_add_up,
+            chrome_trace_is_whole,
+            summary_says_the_figures,
+            a_comparison_names_the_call_site,
+            events_are_lines,
+            wrong_calls_are_one_line,
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
