@@ -282,7 +282,9 @@ bool gcp_elf_pin(const struct gcp_elf *elf)
 	bool pinned;
 
 	*(void **)&real_dlopen = gcp_elf_libc_symbol("dlopen");
-	pinned = real_dlopen &&
+	/* Before glibc 2.34 both dlopen and dlclose are in libdl: where it is not
+	 * loaded, what is loaded came with the program and stays. */
+	pinned = !real_dlopen ||
 		 real_dlopen(elf->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 	errno = saved;
 	return pinned;
