@@ -19,6 +19,7 @@ enum side { SIDE_HOST, SIDE_DEVICE, SIDE_ANY };
 struct copy {
 	CUstream stream;
 	bool async;
+	bool peer; /* between contexts that the call names */
 	enum side dst_side, src_side;
 	uint64_t dst, src, bytes, rows, dst_pitch, src_pitch;
 };
@@ -95,6 +96,10 @@ static CUresult copy(const struct copy *c)
 	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch), &dst_tracked));
 	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch), &src_tracked));
 	if (!c->async && (sim_memory_is_closed(c->dst) || sim_memory_is_closed(c->src)))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* docs/mapped-memory.md, facts. */
+	if (!c->peer && (sim_memory_is_foreign(c->dst, stream->ctx->device) ||
+			 sim_memory_is_foreign(c->src, stream->ctx->device)))
 		return CUDA_ERROR_INVALID_VALUE;
 	work.copy.dst = c->dst;
 	work.copy.src = c->src;
@@ -185,7 +190,19 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 
 	SIM_TRY(sim_ctx_check(dst_ctx, &ctx));
 	SIM_TRY(sim_ctx_check(src_ctx, &ctx));
-	return copy_line(stream, async, SIDE_DEVICE, dst, SIDE_DEVICE, src, bytes);
+	const struct copy c = {.stream = stream,
+			       .async = async,
+			       .peer = true,
+			       .dst_side = SIDE_DEVICE,
+			       .src_side = SIDE_DEVICE,
+			       .dst = dst,
+			       .src = src,
+			       .bytes = bytes,
+			       .rows = 1,
+			       .dst_pitch = bytes,
+			       .src_pitch = bytes};
+
+	return copy(&c);
 }
 
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext,

@@ -178,6 +178,7 @@ CUresult sim_memory_reserve(int device, uint64_t bytes, struct sim_alloc **ret_a
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	alloc->mapped = sim_calloc(alloc->span / SIM_CHUNK * sizeof(*alloc->mapped));
+	alloc->piece = sim_calloc(alloc->span / SIM_CHUNK * sizeof(*alloc->piece));
 	alloc->open = sim_calloc(alloc->span / SIM_CHUNK * sizeof(*alloc->open));
 	alloc_link(alloc);
 	*ret_alloc = alloc;
@@ -265,6 +266,7 @@ void sim_memory_free(struct sim_alloc *alloc)
 	else
 		device_remove(alloc);
 	free(alloc->mapped);
+	free(alloc->piece);
 	free(alloc->open);
 	free(alloc);
 }
@@ -417,6 +419,15 @@ void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 	if (alloc && !all_open(alloc, addr, bytes, ctx->device))
 		return NULL;
 	return view(alloc, addr, bytes, writes);
+}
+
+bool sim_memory_is_foreign(uint64_t addr, int device)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+
+	return alloc && alloc->kind == SIM_MEMORY_RESERVED &&
+	       sim_physical_device(alloc, addr) != device &&
+	       !(alloc->open[(addr - alloc->addr) / SIM_CHUNK] & 1u << device);
 }
 
 bool sim_memory_is_closed(uint64_t addr)

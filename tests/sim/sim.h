@@ -325,6 +325,7 @@ struct sim_alloc {
 	int ipc_pid;        /* of an imported one: whose it is */
 	uint32_t ipc_place; /* of an exported one, in ipc.c's table */
 	struct sim_physical **mapped; /* RESERVED: per 2 MiB */
+	uint32_t *piece;              /* the same: which 2 MiB of `mapped` */
 	uint32_t *open;               /* the same: bit per device with access */
 	struct sim_alloc *prev, *next;
 };
@@ -381,6 +382,8 @@ void *sim_memory_device_view(struct sim_ctx *ctx, uint64_t addr, uint64_t bytes,
 			     bool writes);
 /* Memory that is mapped by hand and not, or not yet, open to any device. */
 bool sim_memory_is_closed(uint64_t addr);
+/* The same of another device, and not open to `device`. */
+bool sim_memory_is_foreign(uint64_t addr, int device);
 bool sim_memory_account(int device, int64_t bytes); /* false: does not fit */
 uint64_t sim_memory_span(int device);               /* of addresses */
 void sim_memory_set_limit(int device, uint64_t bytes);

@@ -16,7 +16,7 @@ struct sim_physical {
 	struct sim_object object;
 	int device, fd;
 	uint64_t bytes;
-	uint64_t number; /* no other physical memory ever has it */
+	uint64_t number; /* of its first 2 MiB; no other memory ever has it */
 	uint32_t maps;
 	uint32_t handles; /* that the program has */
 };
@@ -54,29 +54,27 @@ static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **r
 	physical = sim_object_new(SIM_PHYSICAL, sizeof(*physical));
 	physical->device = device;
 	physical->fd = fd;
-	physical->number = ++physical_numbers;
+	physical->number = physical_numbers + 1; /* and one for each 2 MiB */
+	physical_numbers += bytes / SIM_CHUNK;
 	physical->bytes = bytes;
 	physical->handles = 1;
 	*ret = physical;
 	return CUDA_SUCCESS;
 }
 
-/* Beyond all addresses. Memory of one chunk only has a name. */
-static uint64_t physical_name(const struct sim_physical *physical)
+/* Beyond all addresses. */
+static uint64_t physical_name(const struct sim_physical *physical, uint64_t piece)
 {
-	return (1ull << 60) + physical->number * SIM_CHUNK;
+	return (1ull << 60) + (physical->number + piece) * SIM_CHUNK;
 }
 
 uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr)
 {
-	const struct sim_physical *physical;
+	uint64_t i = (addr - alloc->addr) / SIM_CHUNK;
 
-	if (alloc->kind != SIM_MEMORY_RESERVED)
+	if (alloc->kind != SIM_MEMORY_RESERVED || !alloc->mapped[i])
 		return 0;
-	physical = alloc->mapped[(addr - alloc->addr) / SIM_CHUNK];
-	if (!physical || physical->bytes != SIM_CHUNK)
-		return 0;
-	return physical_name(physical) + addr % SIM_CHUNK;
+	return physical_name(alloc->mapped[i], alloc->piece[i]) + addr % SIM_CHUNK;
 }
 
 int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
@@ -115,7 +113,7 @@ static void physical_release(struct sim_physical *physical)
 	if (physical->handles > 0 || physical->maps > 0)
 		return;
 	sim_memory_account(physical->device, -(int64_t)physical->bytes);
-	sim_hazard_reset(physical_name(physical), SIM_CHUNK);
+	sim_hazard_reset(physical_name(physical, 0), physical->bytes);
 	close(physical->fd);
 	sim_object_delete(physical);
 }
@@ -220,11 +218,24 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (uint64_t i = 0; i < size / SIM_CHUNK; i++) {
 		alloc->mapped[first + i] = physical;
+		alloc->piece[first + i] = (uint32_t)(offset / SIM_CHUNK + i);
 		alloc->open[first + i] = 0;
 	}
 	physical->maps += (uint32_t)(size / SIM_CHUNK);
 	sim_memory_reset(ptr, size);
 	return CUDA_SUCCESS;
+}
+
+/* Whether each handle is mapped there as a whole, or not at all: the driver takes
+ * no part of one away, and opens none. */
+static bool are_whole(const struct sim_alloc *alloc, uint64_t first, uint64_t count)
+{
+	uint64_t last = first + count - 1;
+
+	return (!alloc->mapped[first] || alloc->piece[first] == 0) &&
+	       (!alloc->mapped[last] ||
+		(alloc->piece[last] + 1) * (uint64_t)SIM_CHUNK ==
+		    alloc->mapped[last]->bytes);
 }
 
 /* Does not wait for the device (facts: "unmap does not wait"). */
@@ -235,7 +246,8 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 	SIM_LOCKED(cuMemUnmap);
 	alloc = reserved_find(ptr, size);
-	if (!alloc)
+	if (!alloc ||
+	    !are_whole(alloc, (ptr - alloc->addr) / SIM_CHUNK, size / SIM_CHUNK))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_hazard_host(ptr, size, SIM_WRITE, "cuMemUnmap");
 	sim_memory_reset(ptr, size);
@@ -292,6 +304,8 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	for (uint64_t i = first; i < first + size / SIM_CHUNK; i++)
 		if (!alloc->mapped[i])
 			return CUDA_ERROR_INVALID_VALUE;
+	if (!are_whole(alloc, first, size / SIM_CHUNK))
+		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t d = 0; d < count; d++) {
 		if (!sim_device_valid(desc[d].location.id))
 			return CUDA_ERROR_INVALID_DEVICE;
