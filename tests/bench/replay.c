@@ -446,28 +446,31 @@ static void row_print(const struct row *row, uint64_t lag_us)
 	       (double)stats->fence_query.count * per, row->ns, row->wait_ms);
 }
 
-/* What has been reached, and must not get worse, on average over all scales and lags:
- * peak reserved / peak live, and the percentage of hits after the first tenth of the
- * trace. One row says little: the ratio is a chaotic function of the sizes. */
+/* What has been reached, and must not get worse, on average over all scales: peak
+ * reserved / peak live, over all lags, with none, and with the longest; and the
+ * percentage of hits after the first tenth of the trace. One row says little: the
+ * ratio is a chaotic function of the sizes. */
+enum { LAGS = 3 };
+static const uint64_t lags_us[LAGS] = {0, 100, 5000};
+
 static const struct promise {
 	const char *trace;
 	bool mapped;
-	double ratio, late_hits;
+	double ratio, at_once, behind, late_hits;
 } promises[] = {
-    {"gpt2", false, 1.165, 99.8},  {"gpt2", true, 1.03, 99.8},
-    {"llama", false, 1.22, 99.9},  {"llama", true, 1.04, 99.9},
-    {"resnet", false, 1.10, 99.5}, {"resnet", true, 1.03, 99},
+    {"gpt2", false, 1.165, 1.17, 1.18, 99.8},  {"gpt2", true, 1.04, 1.03, 1.06, 99.8},
+    {"llama", false, 1.22, 1.23, 1.23, 99.9},  {"llama", true, 1.04, 1.032, 1.06, 99.9},
+    {"resnet", false, 1.10, 1.11, 1.11, 99.5}, {"resnet", true, 1.04, 1.03, 1.06, 99},
 };
-
-static const uint64_t lags_us[] = {0, 100, 5000};
 
 /* What one trace came to, over all scales and lags. */
 struct sums {
 	double ratio, squares, best, worst, late_hits;
+	double of_lag[LAGS]; /* ratios */
 	int count;
 };
 
-static void sums_add(struct sums *sums, const struct row *row)
+static void sums_add(struct sums *sums, const struct row *row, int lag)
 {
 	if (sums->count == 0 || row->ratio < sums->best)
 		sums->best = row->ratio;
@@ -475,6 +478,7 @@ static void sums_add(struct sums *sums, const struct row *row)
 		sums->worst = row->ratio;
 	sums->ratio += row->ratio;
 	sums->squares += row->ratio * row->ratio;
+	sums->of_lag[lag] += row->ratio;
 	sums->late_hits += row->late_hits;
 	sums->count++;
 }
@@ -487,17 +491,18 @@ static struct sums scales_replay(const char *path)
 	for (int i = 0; i < 6; i++) {
 		scale = scales[i];
 		trace_read(path);
-		for (int lag = 0; lag < 3; lag++) {
+		for (int lag = 0; lag < LAGS; lag++) {
 			struct row row = replay(lags_us[lag]);
 
-			sums_add(&sums, &row);
+			sums_add(&sums, &row, lag);
 		}
 	}
 	scale = 100;
 	return sums;
 }
 
-static bool promise_is_kept(double ratio, double late_hits)
+static bool promise_is_kept(double ratio, double at_once, double behind,
+			    double late_hits)
 {
 	for (size_t i = 0; i < sizeof(promises) / sizeof(promises[0]); i++) {
 		const struct promise *promise = &promises[i];
@@ -505,11 +510,13 @@ static bool promise_is_kept(double ratio, double late_hits)
 		if (strcmp(promise->trace, trace.name) != 0 ||
 		    promise->mapped != mapped)
 			continue;
-		if (ratio <= promise->ratio && late_hits >= promise->late_hits)
+		if (ratio <= promise->ratio && at_once <= promise->at_once &&
+		    behind <= promise->behind && late_hits >= promise->late_hits)
 			return true;
-		printf("%s: promised are a ratio of %.3f and %.2f %% of hits on "
-		       "average\n",
-		       trace.name, promise->ratio, promise->late_hits);
+		printf("%s: promised are on average a ratio of %.3f, %.3f with no lag, "
+		       "%.3f with 5 ms, and %.2f %% of hits\n",
+		       trace.name, promise->ratio, promise->at_once, promise->behind,
+		       promise->late_hits);
 		return false;
 	}
 	printf("%s: nothing is promised\n", trace.name);
@@ -521,18 +528,22 @@ static bool scales_print(const char *path)
 	struct sums sums = scales_replay(path);
 	double ratio = sums.ratio / sums.count, hits = sums.late_hits / sums.count;
 	double variance = sums.squares / sums.count - ratio * ratio;
+	double at_once = sums.of_lag[0] / (sums.count / LAGS);
+	double behind = sums.of_lag[LAGS - 1] / (sums.count / LAGS);
 
-	printf("%-8s scaled by 0.85 to 1.25: ratio %.3f on average, %.3f to %.3f, "
-	       "standard deviation %.3f; %.2f %% late hits\n",
-	       trace.name, ratio, sums.best, sums.worst,
-	       variance > 0 ? sqrt(variance) : 0, hits);
-	return promise_is_kept(ratio, hits);
+	printf(
+	    "%-8s scaled by 0.85 to 1.25: ratio %.3f on average, %.3f to %.3f, "
+	    "standard deviation %.3f; %.3f with no lag, %.3f with 5 ms; %.2f %% late "
+	    "hits\n",
+	    trace.name, ratio, sums.best, sums.worst, variance > 0 ? sqrt(variance) : 0,
+	    at_once, behind, hits);
+	return promise_is_kept(ratio, at_once, behind, hits);
 }
 
 static void lags_print(const char *path)
 {
 	trace_read(path);
-	for (int lag = 0; lag < 3; lag++) {
+	for (int lag = 0; lag < LAGS; lag++) {
 		struct row row = replay(lags_us[lag]);
 
 		row_print(&row, lags_us[lag]);

@@ -13,7 +13,7 @@ enum { GRAIN = 2 << 20, HANDLES = 1 << 20 };
 static struct {
 	void (*changed)(int64_t bytes);
 	uint64_t reserved, handles; /* ever */
-	bool made[HANDLES];
+	uint64_t made[HANDLES];     /* bytes */
 } space;
 
 static void must(bool good, const char *why)
@@ -49,25 +49,26 @@ static int space_unreserve(gcp_addr addr, uint64_t bytes)
 static int space_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
 	(void)device;
-	must(bytes == GRAIN && space.handles + 1 < HANDLES, "strange physical memory");
+	must(bytes % GRAIN == 0 && space.handles + 1 < HANDLES,
+	     "strange physical memory");
 	*ret_handle = ++space.handles;
-	space.made[*ret_handle] = true;
-	space.changed(GRAIN);
+	space.made[*ret_handle] = bytes;
+	space.changed((int64_t)bytes);
 	return 0;
 }
 
 static int space_release(uint64_t handle)
 {
 	must(space.made[handle], "the pool releases what it does not have");
-	space.made[handle] = false;
-	space.changed(-GRAIN);
+	space.changed(-(int64_t)space.made[handle]);
+	space.made[handle] = 0;
 	return 0;
 }
 
 static int space_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
-	(void)addr, (void)bytes;
-	must(space.made[handle], "the pool maps what it does not have");
+	(void)addr;
+	must(space.made[handle] == bytes, "the pool maps what it does not have");
 	return 0;
 }
 
