@@ -101,9 +101,11 @@ static int contexts_wait(void *ctx, void *fence)
 	return result;
 }
 
-/* Puts `ctx`, on the list by now, behind older barriers. Without the lock. */
+/* Puts `ctx`, on the list by now, behind older barriers, and opens what is mapped on
+ * other devices to it. Without the lock. */
 static void contexts_join(CUcontext ctx)
 {
+	gcp_vmm_context_joined(ctx);
 	if (gcp_process_pooling() && gcp_real.cuCtxWaitEvent)
 		gcp_pools_context_joined(gcp_process.pools, ctx, contexts_wait);
 }

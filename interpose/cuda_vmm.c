@@ -3,10 +3,12 @@
  * cuda_vmm.c - virtual memory of the real driver, as pool/driver_table.h wants it,
  * and which devices have access. Called by pool/vmm.c under its vmm_lock.
  *
- * cuCtxEnablePeerAccess covers what cuMemAlloc gives, but not mapped memory:
- * that must name each device that may touch it. The devices that the program
- * made peers are noted here, and get access to all that is mapped, now and later.
- * Access is never taken away again.
+ * cuCtxEnablePeerAccess covers what cuMemAlloc gives, but not mapped memory: that must
+ * name each device that may touch it, also for copies between devices without peer
+ * access (docs/mapped-memory.md, facts). So it is opened to every device that can reach
+ * it and has a context in this process: to open it costs as much again for each of
+ * them. Where one cannot reach it, ordinary memory is what plain CUDA copies by way of
+ * the host: GCPOOL_BACKEND=auto takes that. Access is never taken away again.
  */
 #include <errno.h>
 
@@ -15,11 +17,18 @@
 #include "process_life.h"
 #include "log.h"
 #include "resolve.h"
+#include "third_party_dma.h"
 
 enum { DEVICES_MAX = 64 };
 
-/* [owner]: bit per device that may touch the owner's memory. */
-static _Atomic(uint64_t) peers[DEVICES_MAX];
+/* [owner]. Properties of new memory are written when the device's first pool is made,
+ * before there is any. A bit for each device: that can reach the owner's memory (0: no
+ * pool yet), that new memory is opened to, and that all is open to. */
+static CUmemAllocationProp properties[DEVICES_MAX];
+static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES_MAX];
+
+/* A bit for each device that has, or had, a context in this process. */
+static _Atomic(uint64_t) used;
 
 static bool device_has(CUdevice device, CUdevice_attribute attribute)
 {
@@ -30,51 +39,108 @@ static bool device_has(CUdevice device, CUdevice_attribute attribute)
 	       value;
 }
 
-static CUmemAllocationProp properties_of(int device)
+static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 {
-	CUmemAllocationProp properties = {
+	*ret_properties = (CUmemAllocationProp){
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
 	};
-
-	/* Other processes can have what cuMemAlloc gives (ipc_server.c). */
+	/* What cuMemAlloc gives is capable where the device is. */
+	ret_properties->allocFlags.gpuDirectRDMACapable = device_has(
+	    device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	/* So that other processes can be given it. */
 	if (device_has(device,
 		       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
-		properties.requestedHandleTypes =
+		ret_properties->requestedHandleTypes =
 		    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	/* What cuMemAlloc gives is capable where the device is. */
-	properties.allocFlags.gpuDirectRDMACapable = device_has(
-	    device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-	return properties;
+}
+
+/* Which devices can reach the memory of `owner`. False: not all of the process can. */
+static bool reach_find(int owner, uint64_t *ret_reach)
+{
+	int count = 0, able;
+	bool all = true;
+
+	*ret_reach = UINT64_C(1) << owner;
+	if (gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+		count = 0;
+	for (int device = 0; device < count && device < DEVICES_MAX; device++) {
+		if (device == owner)
+			continue;
+		able = 0;
+		if (!gcp_real.cuDeviceCanAccessPeer ||
+		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) !=
+			CUDA_SUCCESS)
+			able = 0;
+		if (able)
+			*ret_reach |= UINT64_C(1) << device;
+		all &= able != 0;
+	}
+	return all && count <= DEVICES_MAX;
+}
+
+/* Why there is no mapped memory on the device, or NULL; what it would be like. */
+static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity,
+				uint64_t *ret_memory)
+{
+	size_t granularity, memory;
+	uint64_t devices;
+
+	if (!device_has(device,
+			CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		return "has no virtual memory management";
+	if (properties[device].type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		properties_fill(device, &properties[device]);
+	if (gcp_real.cuMemGetAllocationGranularity(&granularity, &properties[device],
+						   CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+		CUDA_SUCCESS ||
+	    gcp_real.cuDeviceTotalMem_v2(&memory, device) != CUDA_SUCCESS)
+		return "does not say how its memory can be mapped";
+	if (!reach_find(device, &devices) && !forced)
+		return "cannot be reached by all other devices of the process";
+	/* A context elsewhere that comes meanwhile sees `reach`, or is seen. */
+	if (atomic_exchange(&reach[device], devices) == 0) {
+		devices &= atomic_load(&used) | UINT64_C(1) << device;
+		atomic_fetch_or(&wanted[device], devices);
+		atomic_fetch_or(&opened[device], devices);
+	}
+	*ret_granularity = granularity;
+	*ret_memory = memory;
+	return NULL;
 }
 
 static bool vmm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memory)
 {
-	CUmemAllocationProp properties;
-	size_t granularity, memory;
+	bool forced = gcp_process.options.pool.backend == GCP_BACKEND_MAPPED;
 	struct gcp_ctx_scope scope;
-	bool able;
+	const char *why;
 
 	if (device < 0 || device >= DEVICES_MAX)
 		return false;
 	gcp_ctx_scope_begin(&scope, NULL);
-	properties = properties_of(device);
-	able = device_has(device,
-			  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) &&
-	       gcp_real.cuMemGetAllocationGranularity(
-		   &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
-		   CUDA_SUCCESS &&
-	       gcp_real.cuDeviceTotalMem_v2(&memory, device) == CUDA_SUCCESS;
+	why = vmm_obstacle(device, forced, ret_granularity, ret_memory);
 	gcp_ctx_scope_end(&scope);
-	if (able) {
-		*ret_granularity = granularity;
-		*ret_memory = memory;
+	if (why)
+		gcp_log(forced ? GCP_LOG_WARNING : GCP_LOG_INFO,
+			"device %d %s, using ordinary segments there", device, why);
+	else
+		gcp_log(GCP_LOG_INFO, "device %d: memory is mapped by the library",
+			device);
+	return !why;
+}
+
+/* What a network card or storage is to reach may have to be ordinary memory. */
+static bool vmm_wanted(int device)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!gcp_third_party_dma_present())
 		return true;
-	}
-	gcp_log(GCP_LOG_WARNING,
-		"device %d has no virtual memory management, using ordinary "
-		"segments there",
-		device);
+	if (!atomic_flag_test_and_set(&said))
+		gcp_log(GCP_LOG_INFO,
+			"device %d: a library for RDMA or storage is loaded, new "
+			"memory comes in ordinary segments",
+			device);
 	return false;
 }
 
@@ -105,14 +171,12 @@ static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
 
 static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
-	CUmemAllocationProp properties;
 	CUmemGenericAllocationHandle handle = 0;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	properties = properties_of(device);
-	result = gcp_real.cuMemCreate(&handle, bytes, &properties, 0);
+	result = gcp_real.cuMemCreate(&handle, bytes, &properties[device], 0);
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
 		*ret_handle = handle;
@@ -167,7 +231,7 @@ static CUresult vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
  * driver itself sees to it that peers reach it. */
 static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
 {
-	uint64_t own = UINT64_C(1) << device, all = atomic_load(&peers[device]) | own;
+	uint64_t own = UINT64_C(1) << device, all = atomic_load(&wanted[device]) | own;
 	CUresult result = vmm_open_to(all, addr, bytes);
 
 	if (result == CUDA_SUCCESS || all == own)
@@ -196,6 +260,7 @@ void gcp_driver_fill_vmm(struct gcp_driver *ret_driver)
 	    !gcp_real.cuMemSetAccess)
 		return;
 	ret_driver->vm_device = vmm_device;
+	ret_driver->vm_wanted = vmm_wanted;
 	ret_driver->vm_reserve = vmm_reserve;
 	ret_driver->vm_unreserve = vmm_unreserve;
 	ret_driver->vm_create = vmm_create;
@@ -219,7 +284,38 @@ static bool device_of(CUcontext ctx, CUdevice *ret_device)
 	return result == CUDA_SUCCESS && *ret_device >= 0 && *ret_device < DEVICES_MAX;
 }
 
-/* Enabled again counts as enabled: it may have been before we were asked. */
+/* Returns when all that is mapped of `owner` is open to `device`: a thread that finds
+ * another one opening the memory opens it too (what is opened twice is open). */
+static void memory_open(CUdevice owner, CUdevice device)
+{
+	uint64_t bit = UINT64_C(1) << device;
+
+	atomic_fetch_or(&wanted[owner], bit);
+	if (atomic_load(&opened[owner]) & bit || !gcp_process_pooling())
+		return;
+	if (gcp_pools_reopen(gcp_process.pools, owner) == 0)
+		atomic_fetch_or(&opened[owner], bit);
+	else
+		gcp_log(GCP_LOG_ERROR,
+			"device %d gets no access to memory that device %d has "
+			"mapped already, which fails if used; "
+			"GCPOOL_BACKEND=segments maps none",
+			device, owner);
+}
+
+void gcp_vmm_context_joined(CUcontext ctx)
+{
+	CUdevice device;
+
+	if (!device_of(ctx, &device))
+		return;
+	atomic_fetch_or(&used, UINT64_C(1) << device);
+	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
+		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
+			memory_open(owner, device);
+}
+
+/* Enabled again counts as enabled: it may have been before the library asked. */
 CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
 	CUresult result = gcp_real.cuCtxEnablePeerAccess(peer, flags);
@@ -230,14 +326,6 @@ CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	    gcp_process_passive() || !device_of(NULL, &device) ||
 	    !device_of(peer, &owner) || device == owner)
 		return result;
-	uint64_t bit = UINT64_C(1) << device;
-	if (atomic_fetch_or(&peers[owner], bit) & bit || !gcp_process_pooling())
-		return result;
-	if (gcp_pools_reopen(gcp_process.pools, owner) != 0)
-		gcp_log(GCP_LOG_ERROR,
-			"device %d gets no access to memory that device %d has "
-			"mapped already, which fails if used; "
-			"GCPOOL_BACKEND=segments maps none",
-			device, owner);
+	memory_open(owner, device);
 	return result;
 }

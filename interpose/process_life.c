@@ -77,8 +77,11 @@ static enum gcp_run_mode start_pooling(void)
 	}
 	gcp_driver_fill(&driver);
 	gcp_observe_driver(&driver);
-	if (gcp_process.options.pool.vmm && !driver.vm_reserve)
-		gcp_log(GCP_LOG_WARNING,
+	if (gcp_process.options.pool.backend != GCP_BACKEND_SEGMENTS &&
+	    !driver.vm_reserve)
+		gcp_log(gcp_process.options.pool.backend == GCP_BACKEND_MAPPED
+			    ? GCP_LOG_WARNING
+			    : GCP_LOG_INFO,
 			"the CUDA driver has no virtual memory management, using "
 			"ordinary segments");
 	gcp_driver_fill_capture(&capture_driver);

@@ -352,6 +352,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, 0, GCP_OPTIONAL,           \
 	  (int *ret_value, CUdevice_attribute attribute, CUdevice device),             \
 	  (ret_value, attribute, device))                                              \
+	X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, 0, GCP_OPTIONAL,         \
+	  (int *ret_able, CUdevice device, CUdevice peer), (ret_able, device, peer))   \
 	X(cuDeviceGetName, cuDeviceGetName, 2000, 0, GCP_OPTIONAL,                     \
 	  (char *ret_name, int capacity, CUdevice device),                             \
 	  (ret_name, capacity, device))                                                \

@@ -52,14 +52,33 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	return block;
 }
 
-/* Mapped: whole chunks; else the whole segment, if it is. */
+/* Looks at chunks of this block only: those of others may change. */
+uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first)
+{
+	const struct gcp_chunk *chunks = block->segment->chunks;
+	uint64_t offset = block->addr - block->segment->addr;
+	uint64_t first = (offset + GCP_CHUNK - 1) / GCP_CHUNK;
+	uint64_t end = (offset + block->size) / GCP_CHUNK;
+
+	if (first >= end)
+		return 0;
+	if (chunks[first].before > 0)
+		first += chunks[first].count - chunks[first].before;
+	if (chunks[end - 1].before + 1 < chunks[end - 1].count)
+		end -= chunks[end - 1].before + 1;
+	if (first >= end)
+		return 0;
+	*ret_first = first;
+	return end - first;
+}
+
+/* Mapped: whole handles; else the whole segment, if it is. */
 uint64_t gcp_block_unused(const struct gcp_block *block)
 {
-	gcp_addr begin = gcp_round_up(block->addr, GCP_CHUNK);
-	gcp_addr end = (block->addr + block->size) / GCP_CHUNK * GCP_CHUNK;
+	uint64_t first;
 
 	if (block->segment->chunks)
-		return end > begin ? end - begin : 0;
+		return gcp_block_handles(block, &first) * GCP_CHUNK;
 	return gcp_block_is_segment(block) ? block->size : 0;
 }
 

@@ -26,6 +26,8 @@ void gcp_config_default(struct gcp_config *config)
 	    .thread_cache_bytes = 32 << 20,
 	    .cache_limit = GCP_LIMIT_NONE,
 	    .quota = GCP_LIMIT_NONE,
+	    .backend = GCP_BACKEND_SEGMENTS,
+	    .handle_parts = 32,
 	    .decay_ms = 10 * 1000,
 	    .pinned = true,
 	    .pinned_pow2_max = 1 << 20,
@@ -42,7 +44,7 @@ void gcp_config_default(struct gcp_config *config)
 void gcp_config_default_mapped(struct gcp_config *config)
 {
 	gcp_config_default(config);
-	config->vmm = true;
+	config->backend = GCP_BACKEND_MAPPED;
 	config->class_max = config->slab_max = 16 << 10;
 }
 

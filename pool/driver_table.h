@@ -55,11 +55,16 @@ struct gcp_driver {
 	 * memory there is, in bytes. */
 	bool (*vm_device)(int device, uint64_t *ret_granularity, uint64_t *ret_memory);
 
+	/* Whether new memory of the device had better be mapped (GCP_BACKEND_AUTO), as
+	 * things are now. Cheap. May be NULL: it had. */
+	bool (*vm_wanted)(int device);
+
 	/* Sets addresses aside, with nothing behind them, and gives them back. */
 	int (*vm_reserve)(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr);
 	int (*vm_unreserve)(gcp_addr addr, uint64_t bytes);
 
-	/* Makes physical memory of device `device`, and gives it back. Released
+	/* Makes physical memory of device `device`, all of which is mapped and
+	 * unmapped at once, and gives it back. Released
 	 * memory that is still mapped goes when it is unmapped. */
 	int (*vm_create)(int device, uint64_t bytes, uint64_t *ret_handle);
 	int (*vm_release)(uint64_t handle);
@@ -67,8 +72,8 @@ struct gcp_driver {
 	/* Puts all of `handle`, which has `bytes`, behind addresses that have
 	 * nothing behind them. Nobody may touch them before vm_open. */
 	int (*vm_map)(gcp_addr addr, uint64_t bytes, uint64_t handle);
-	/* Gives `device`, and those that are its peers in this process, access to
-	 * mapped addresses. -EACCES: only `device` has it, a peer is refused. */
+	/* Gives `device`, and those that should reach its memory, access to mapped
+	 * addresses. -EACCES: only `device` has it, another is refused. */
 	int (*vm_open)(int device, gcp_addr addr, uint64_t bytes);
 	/* Takes whole mappings away. */
 	int (*vm_unmap)(gcp_addr addr, uint64_t bytes);

@@ -74,19 +74,15 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	return result;
 }
 
-/* New memory in a mapped segment: unused memory from elsewhere, if there is. Where a
- * peer of the device cannot reach that, an ordinary segment: as plain CUDA's, it is
- * open to all peers, or refused with the driver's code. */
+/* New memory in a mapped segment: unused memory from elsewhere, if there is. */
 static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 {
-	uint64_t run = gcp_request_run(request);
 	bool new;
-	int result = gcp_vmm_provide(request->heap, kind, run, &new);
+	int result =
+	    gcp_vmm_provide(request->heap, kind, gcp_request_run(request), &new);
 
 	if (result == 0)
 		gcp_take_ready(request, !new);
-	if (result == -EACCES)
-		result = take_new(request, kind, gcp_round_up(run, GCP_CHUNK));
 	return result;
 }
 
@@ -107,7 +103,8 @@ static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind 
 	return consolidated;
 }
 
-/* Asks for that segment, then for no more than needed. */
+/* Asks for that segment, then for no more than needed. What cannot be mapped is taken
+ * as plain CUDA would: it is served, or refused with the driver's code. */
 int gcp_grow(struct gcp_request *request)
 {
 	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
@@ -115,8 +112,11 @@ int gcp_grow(struct gcp_request *request)
 	enum gcp_kind chosen = kind;
 	int result;
 
-	if (request->heap->pool->vmm)
-		return grow_mapped(request, kind);
+	if (request->heap->pool->vmm) {
+		result = grow_mapped(request, kind);
+		if (result != GCP_NOT_MAPPED)
+			return result;
+	}
 	bytes = segment_choose(request, &chosen);
 	result = take_new(request, chosen, bytes);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)

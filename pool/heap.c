@@ -29,7 +29,6 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 	TAILQ_INIT(&heap->segments);
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
-	TAILQ_INIT(&heap->holes);
 	TAILQ_INIT(&heap->unmapping);
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		TAILQ_INIT(&classes[i].list);

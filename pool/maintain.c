@@ -361,7 +361,7 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 		result = give_back(pool, &purge);
 	}
 	if (result == 0 && chunks > 0)
-		(void)gcp_vmm_release(pool, chunks);
+		(void)gcp_vmm_release(pool, chunks, true);
 	return result;
 }
 

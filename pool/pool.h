@@ -45,6 +45,14 @@ enum { GCP_CLASS_LIST_MAX = 256 }; /* longest explicit list of size classes */
 #define GCP_LIMIT_NONE   UINT64_MAX
 #define GCP_LIMIT_SHARES (1ull << 63)
 
+/* Mapped segments: unused memory anywhere serves any request. Each device that cannot
+ * have them, and each request that fails to, gets ordinary ones. */
+enum gcp_backend {
+	GCP_BACKEND_AUTO,     /* mapped, unless driver->vm_wanted says no */
+	GCP_BACKEND_MAPPED,   /* mapped */
+	GCP_BACKEND_SEGMENTS, /* ordinary ones, of mem_alloc */
+};
+
 /* Read once by gcp_pools_create. Sizes in bytes. Defaults and bounds stand in
  * the option table of interpose/options.c; gcp_config_default gives the same
  * defaults to tests. */
@@ -63,16 +71,17 @@ struct gcp_config {
 	uint32_t
 	    epoch_blocks; /* an epoch is closed after so many frees of one thread */
 	uint64_t thread_cache_bytes; /* most that a thread's cache holds; 0: none */
-	uint64_t cache_limit; /* a limit: most unused bytes kept per pool. 0: frees
-			       * wait for the device and give back, as cudaFree */
-	uint32_t decay_ms;    /* milliseconds that memory stays idle before it
-			       * goes back; 0: for ever */
-	uint64_t quota;       /* a limit: most reserved bytes per device */
-	bool blocking_free;   /* a free waits for the device, as cudaFree does */
-	bool vmm;             /* segments are mapped by hand where the driver can:
-			       * unused memory anywhere serves any request */
-	bool completed_only;  /* never reuse behind a barrier, only after completion */
-	bool pinned;          /* pinned host memory is pooled */
+	uint64_t cache_limit;     /* a limit: most unused bytes kept per pool. 0: frees
+				   * wait for the device and give back, as cudaFree */
+	uint32_t decay_ms;        /* milliseconds that memory stays idle before it
+				   * goes back; 0: for ever */
+	uint64_t quota;           /* a limit: most reserved bytes per device */
+	bool blocking_free;       /* a free waits for the device, as cudaFree does */
+	enum gcp_backend backend; /* what segments are made of */
+	uint32_t handle_parts; /* so many handles at least for what is mapped at once,
+				* if it is large; >= 1 */
+	bool completed_only;   /* never reuse behind a barrier, only after completion */
+	bool pinned;           /* pinned host memory is pooled */
 	uint64_t pinned_pow2_max;     /* pinned sizes up to this, a power of two
 				       * itself, round up to a power of two */
 	uint32_t pinned_steps;        /* larger ones: steps per power of two: 1..64 */
@@ -86,7 +95,8 @@ struct gcp_config {
 };
 
 void gcp_config_default(struct gcp_config *config);
-/* What suits mapped segments (vmm) better: only small sizes have classes. */
+/* What suits mapped segments better (GCP_BACKEND_MAPPED): only small sizes have
+ * classes. */
 void gcp_config_default_mapped(struct gcp_config *config);
 
 /* 0, or -EINVAL with *ret_why set to a static sentence. */

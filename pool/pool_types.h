@@ -10,6 +10,7 @@
  *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
+ *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
@@ -107,7 +108,9 @@ enum gcp_block_state {
  *  B4 two neighbours are never both FREE
  *  B5 a FREE block's epoch is ready
  *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs
- *  B7 a FREE block's `largest` is the size of the largest in its subtree */
+ *  B7 a FREE block's `largest` is the size of the largest in its subtree
+ *  B8 a HOLE, and a FREE block that has whole handles in a common heap, is in the bin
+ *     of so many chunks */
 struct gcp_block {
 	/* What an allocation that hits and a free touch: one cache line. */
 	gcp_addr addr;
@@ -123,14 +126,18 @@ struct gcp_block {
 				* atomically, also in a released descriptor */
 	union {
 		struct gcp_block *next;      /* CACHED: in a chain */
-		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, HOLE, UNMAPPING */
+		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, UNMAPPING */
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
 	/* The rest: pool->lock, but batch. */
 	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
 	struct gcp_block *lower, *upper; /* neighbours by address */
 	union {
-		uint64_t largest; /* FREE: bytes, of the blocks below it in its tree */
+		struct {
+			uint64_t largest; /* FREE: bytes, of the blocks below it in
+					   * its tree */
+			LIST_ENTRY(gcp_block) bin; /* HOLE, FREE: bins.c */
+		};
 		struct {
 			struct gcp_block *next, **last;
 			uint32_t count;
@@ -139,6 +146,14 @@ struct gcp_block {
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
 RB_HEAD(gcp_block_tree, gcp_block);
+LIST_HEAD(gcp_bin, gcp_block);
+
+/* Blocks by how many chunks each has: bins.c. */
+enum { GCP_BINS = 128 };
+struct gcp_bins {
+	uint64_t used[GCP_BINS / 64]; /* a bit for each bin that is not empty */
+	struct gcp_bin bins[GCP_BINS];
+};
 
 /* Kinds of segments: small blocks never pin large memory. */
 enum gcp_kind {
@@ -148,11 +163,20 @@ enum gcp_kind {
 	GCP_KINDS,
 };
 
+/* What is mapped at one chunk of addresses: a part of a handle, the driver's name for
+ * physical memory, of which only all can be mapped or unmapped. */
+struct gcp_chunk {
+	uint64_t handle; /* 0: nothing is mapped; or GCP_CHUNK_MOVED (vmm.h) */
+	uint32_t before; /* chunks of the same handle that lie below */
+	uint32_t count;  /* chunks of the handle */
+};
+
 /* One allocation of the driver, or a range of addresses that vmm.c maps memory
- * behind, chunk by chunk. All fields but chunks: pool->lock.
+ * behind, handle by handle. All fields but chunks: pool->lock.
  *  S1 its blocks, from first by ->upper, cover [addr, addr + size)
  *  S2 mapped is size less the HOLEs and UNMAPPING blocks in it
- *  S3 chunks has 0 in a HOLE, GCP_CHUNK_MOVED in an UNMAPPING block, else a handle */
+ *  S3 chunks has 0 in a HOLE, GCP_CHUNK_MOVED in an UNMAPPING block, else a handle
+ *  S4 the chunks of a handle stand side by side, and count themselves */
 struct gcp_segment {
 	gcp_addr addr;
 	uint64_t size;
@@ -168,8 +192,10 @@ struct gcp_segment {
 	_Atomic(struct gcp_heap *)
 	    heap; /* private ones become common, and unused ones private */
 	struct gcp_block *first;
-	uint64_t mapped;               /* bytes with memory behind them */
-	uint64_t *chunks;              /* [chunk] vmm_lock. NULL: not mapped by us */
+	uint64_t mapped; /* bytes with memory behind them */
+	/* [chunk]; NULL: not mapped by the pool. Those under a block that is MOVING
+	 * change under vmm_lock; the others do not. */
+	struct gcp_chunk *chunks;
 	TAILQ_ENTRY(gcp_segment) link; /* heap->segments, pool->orphans */
 	RB_ENTRY(gcp_segment) node;    /* pool->segments, by address */
 };
@@ -211,10 +237,11 @@ struct gcp_heap {
 	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
 	struct gcp_block_tree free[GCP_KINDS];
-	struct gcp_class_list *classes;  /* [class], up to slab_max */
-	struct gcp_block_list pending;   /* freed, epoch not ready; oldest first */
-	struct gcp_block_list deferred;  /* freed in a capture; by group, growing */
-	struct gcp_block_list holes;     /* HOLE blocks, in no order */
+	struct gcp_class_list *classes;   /* [class], up to slab_max */
+	struct gcp_block_list pending;    /* freed, epoch not ready; oldest first */
+	struct gcp_block_list deferred;   /* freed in a capture; by group, growing */
+	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
+	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
@@ -263,6 +290,7 @@ struct gcp_pool {
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
 	bool vmm;                        /* its segments are mapped by vmm.c */
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
+	uint32_t vmm_failures;           /* in a row; vmm_lock */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	struct gcp_timeline timeline;
 	uint64_t polled_epoch;    /* closed when poll_pending last asked; lock */
@@ -477,6 +505,8 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 				struct gcp_segment_list *list);
 /* Whether a segment was idle before that turn, and since. */
 bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
+/* The books forget the segment, but not its blocks; the caller owns its memory. */
+void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
 /* The turn is over: segments that were of use belong to it. */
 void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
 void gcp_heap_reset(struct gcp_heap *heap);
@@ -497,6 +527,14 @@ void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
 bool gcp_block_is_free(const struct gcp_block *block);    /* NULL is not */
 bool gcp_block_is_used(const struct gcp_block *block);    /* USED or EXPORTED */
 bool gcp_block_is_segment(const struct gcp_block *block); /* the whole of one */
+
+/* bins.c: which bin blocks of so many chunks (> 0) are in; the next bin at or above
+ * `bin` that is not empty, and at or below: -1, there is none. */
+int gcp_bin_of(uint64_t chunks);
+int gcp_bins_from(const struct gcp_bins *bins, int bin);
+int gcp_bins_down_from(const struct gcp_bins *bins, int bin);
+void gcp_bins_insert(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks);
+void gcp_bins_remove(struct gcp_bins *bins, struct gcp_block *block, uint64_t chunks);
 
 /* tree.c: FREE blocks. */
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block);

@@ -7,7 +7,7 @@
  * its freed blocks may be allocated again (gcp_heap_set_reuse,
  * gcp_heap_release_groups), and when nothing can run on it any more.
  */
-#include "pool_types.h"
+#include "vmm.h"
 
 #include <stdlib.h>
 
@@ -306,7 +306,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 				      memory_order_release);
 	}
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
-	TAILQ_CONCAT(&pool->common.holes, &heap->holes, link);
+	gcp_space_join(&pool->common, heap);
 	TAILQ_CONCAT(&pool->common.unmapping, &heap->unmapping, link);
 	free_blocks_move(heap, &pool->common, epoch);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);

@@ -63,6 +63,6 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	gcp_mutex_unlock(&pool->lock);
 	segments_free(pool, &list, purge_reason(purge));
 	if (taken < purge->bytes)
-		taken += gcp_vmm_release(pool, purge->bytes - taken);
+		taken += gcp_vmm_release(pool, purge->bytes - taken, false);
 	return taken;
 }

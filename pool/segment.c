@@ -147,10 +147,11 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	return true;
 }
 
-/* The books forget the segment; the caller owns its memory. */
-static void segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
+void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
 {
 	struct gcp_pool *pool = heap->pool;
+
+	gcp_assert_held(GCP_RANK_POOL);
 
 	TAILQ_REMOVE(&heap->segments, segment, link);
 	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
@@ -185,7 +186,7 @@ static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
 
 	gcp_tree_remove(heap, block);
 	block_release(heap->pool->pools, block);
-	segment_unlink(heap, segment);
+	gcp_segment_unlink(heap, segment);
 	TAILQ_INSERT_TAIL(list, segment, link);
 	heap->pool->giving++;
 }
@@ -273,7 +274,7 @@ void gcp_heap_reset(struct gcp_heap *heap)
 				slab_release(pools, block->slab);
 			block_release(pools, block);
 		}
-		segment_unlink(heap, segment);
+		gcp_segment_unlink(heap, segment);
 		/* What we mapped did not go with the context. */
 		if (segment->chunks)
 			TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
@@ -288,7 +289,8 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	}
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
-	TAILQ_INIT(&heap->holes);
+	memset(heap->holes, 0, sizeof(heap->holes));
+	heap->donors = (struct gcp_bins){.used = {0}};
 	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;
 	heap->pending_bytes = 0;

@@ -70,11 +70,26 @@ static void unused_count(struct gcp_heap *heap, const struct gcp_block *block, i
 	heap->idle.bytes += (uint64_t)(sign * (int64_t)block->size);
 }
 
+/* What has whole handles can be moved, but for the memory of graphs. */
+static void donors_change(struct gcp_heap *heap, struct gcp_block *block,
+			  void (*change)(struct gcp_bins *bins, struct gcp_block *block,
+					 uint64_t chunks))
+{
+	uint64_t chunks, first;
+
+	if (heap->private || !block->segment->chunks)
+		return;
+	chunks = gcp_block_handles(block, &first);
+	if (chunks > 0)
+		change(&heap->donors, block, chunks);
+}
+
 void gcp_tree_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	gcp_block_set_state(block, GCP_BLOCK_FREE);
 	block->largest = block->size;
+	donors_change(heap, block, gcp_bins_insert);
 	RB_INSERT(gcp_block_tree, &heap->free[block->segment->kind], block);
 	tell_above(block);
 	unused_count(heap, block, 1);
@@ -98,6 +113,7 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 	struct gcp_block *changed = lowest_changed(block);
 
 	gcp_assert_held(GCP_RANK_POOL);
+	donors_change(heap, block, gcp_bins_remove);
 	RB_REMOVE(gcp_block_tree, &heap->free[block->segment->kind], block);
 	tell_above(changed);
 	unused_count(heap, block, -1);

@@ -1,36 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * vmm.c - mapped segments: the second way to get memory from the driver, beside
- * mem_alloc. Addresses are set aside in long ranges; memory is made in chunks of
- * 2 MiB and mapped behind them, and unused chunks are mapped elsewhere as they
- * are needed. So unused memory anywhere serves any request, however large.
+ * mem_alloc. Addresses are set aside in long ranges; memory is made in handles of 2 to
+ * 64 MiB (handle.c) and mapped behind them, and unused handles are mapped elsewhere as
+ * they are needed. So unused memory anywhere serves any request, however large.
  *
  * Called by grow.c when nothing that is free fits, and by reclaim.c. Holds
  * vmm_lock over calls of the driver, which never wait for the device.
  *
  * THE RULE: unmapping is ordered by no queue. Addresses are unmapped only when
  * their epoch is completed; that a barrier holds later work back is not enough.
- * A chunk whose epoch is only ordered can move all the same: it is mapped at its
+ * A handle whose epoch is only ordered can move all the same: it is mapped at its
  * new place too, earlier work goes on at the old one, and that is unmapped when
  * the epoch is completed. Until then nobody gets the old addresses.
  * Nothing moves that a block of the program, or a private heap, still has.
+ *
+ * Whatever call fails for another reason than that memory is out: an ordinary segment
+ * serves the request (grow.c), and after a few failures in a row no more is mapped.
  *
  * Memory that we map is not the context's: it does not go with it. When a context
  * is gone, so is its work, and what was mapped for it is given back here.
  */
 #include "vmm.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
-
-enum { RANGE_MIN = 64 << 20 }; /* bytes of addresses to set aside at once */
+enum {
+	RANGE_MIN = 64 << 20, /* bytes of addresses to set aside at once */
+	RANGE_SLAB_PART = 8,  /* of them for small blocks */
+	AHEAD_SHARE = 1024, /* more than needed is made: this part of what is mapped, */
+	AHEAD_MOST = 64 << 20, /* but so many bytes: growth in small steps gets fewer */
+	FAILURES_MOST = 4,     /* in a row: then ordinary segments only */
+};
 
 void gcp_vmm_init(struct gcp_pool *pool)
 {
 	const struct gcp_pools *pools = pool->pools;
 	uint64_t granularity = 0, memory = 0;
 
-	pool->vmm = pools->config.vmm && pools->driver.vm_reserve &&
+	pool->vmm = pools->config.backend != GCP_BACKEND_SEGMENTS &&
+		    pools->driver.vm_reserve &&
 		    pools->driver.vm_device(pool->device, &granularity, &memory) &&
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
 	atomic_store(&pool->vmm_mapped, 0);
@@ -41,23 +48,13 @@ void gcp_vmm_init(struct gcp_pool *pool)
 /* --- ranges of addresses -----------------------------------------------------------
  */
 
-static uint64_t *chunks_create(uint64_t size)
+uint64_t gcp_vmm_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind)
 {
-	int saved = errno;
-	void *chunks =
-	    mmap(NULL, size / GCP_CHUNK * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t bytes = pool->vmm_range;
 
-	errno = saved;
-	return chunks == MAP_FAILED ? NULL : chunks;
-}
-
-static void chunks_destroy(uint64_t *chunks, uint64_t size)
-{
-	int saved = errno;
-
-	munmap(chunks, size / GCP_CHUNK * sizeof(uint64_t));
-	errno = saved;
+	if (kind == GCP_KIND_SLAB)
+		bytes /= RANGE_SLAB_PART;
+	return gcp_round_up(bytes, GCP_CHUNK);
 }
 
 /* Sets aside more addresses than asked for, if it can. */
@@ -65,11 +62,10 @@ static int range_reserve(struct gcp_heap *heap, enum gcp_kind kind, uint64_t byt
 			 gcp_addr *ret_addr, uint64_t *ret_size)
 {
 	struct gcp_pool *pool = heap->pool;
-	uint64_t size = kind == GCP_KIND_SLAB ? pool->vmm_range / 8 : pool->vmm_range;
+	uint64_t size = gcp_vmm_range_bytes(pool, kind);
 	uint64_t least = gcp_round_up(bytes, GCP_CHUNK);
 	int result;
 
-	size = gcp_round_up(size, GCP_CHUNK);
 	if (heap->private || size < least)
 		size = least;
 	for (;;) {
@@ -84,16 +80,18 @@ static int range_reserve(struct gcp_heap *heap, enum gcp_kind kind, uint64_t byt
 	return result;
 }
 
+/* That there are no addresses does not mean that there is no memory. */
 static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
 {
 	struct gcp_pool *pool = heap->pool;
-	uint64_t size, *chunks;
+	struct gcp_chunk *chunks;
+	uint64_t size;
 	gcp_addr addr;
-	int result = range_reserve(heap, kind, bytes, &addr, &size);
+	int result;
 
-	if (result != 0)
-		return result;
-	chunks = chunks_create(size);
+	if (range_reserve(heap, kind, bytes, &addr, &size) != 0)
+		return GCP_NOT_MAPPED;
+	chunks = gcp_chunks_create(size);
 	result = -ENOMEM;
 	if (chunks) {
 		gcp_mutex_lock(&pool->lock);
@@ -102,60 +100,44 @@ static int range_add(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes)
 	}
 	if (result != 0) {
 		if (chunks)
-			chunks_destroy(chunks, size);
+			gcp_chunks_destroy(chunks, size);
 		(void)pool->pools->driver.vm_unreserve(addr, size);
 	}
-	return result;
+	return result == -ERANGE ? GCP_NOT_MAPPED : result;
 }
 
-/* --- chunks -------------------------------------------------------------------------
- */
-
-static uint64_t *chunk_of(const struct gcp_block *block)
+void gcp_vmm_release_orphans(struct gcp_pool *pool)
 {
-	return &block->segment->chunks[gcp_space_chunk(block->segment, block->addr)];
-}
+	struct gcp_segment *segment;
 
-static uint64_t chunk_count(const struct gcp_block *block)
-{
-	return block->size / GCP_CHUNK;
-}
-
-static void chunks_set(uint64_t *chunks, uint64_t count, uint64_t value)
-{
-	for (uint64_t i = 0; i < count; i++)
-		chunks[i] = value;
-}
-
-static void chunks_release(struct gcp_pool *pool, uint64_t *chunks, uint64_t count)
-{
-	for (uint64_t i = 0; i < count; i++) {
-		if (chunks[i] && chunks[i] != GCP_CHUNK_MOVED)
-			(void)GCP_CALL(pool, vm_release, chunks[i]);
-		chunks[i] = 0;
+	gcp_assert_held(GCP_RANK_VMM);
+	while ((segment = TAILQ_FIRST(&pool->orphans))) {
+		TAILQ_REMOVE(&pool->orphans, segment, link);
+		gcp_handles_release_all(pool, segment);
+		(void)pool->pools->driver.vm_unreserve(segment->addr, segment->size);
+		gcp_chunks_destroy(segment->chunks, segment->size);
+		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
 	}
 }
 
+/* --- handles on their way -----------------------------------------------------------
+ */
+
 /* Makes new memory for the end of the target, behind what is donated. */
-static int chunks_make(struct gcp_pool *pool, const struct gcp_move *move)
+static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 {
-	uint64_t *chunks = chunk_of(move->target), count = chunk_count(move->target);
-	uint64_t first = move->donated / GCP_CHUNK;
+	uint64_t count, first = move->donated / GCP_CHUNK;
+	struct gcp_chunk *chunks = gcp_chunks_of(move->target, &count);
+	int result;
 
 	if (!gcp_quota_allows(pool, (count - first) * GCP_CHUNK))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	for (uint64_t i = first; i < count; i++) {
-		int result =
-		    GCP_CALL(pool, vm_create, pool->device, GCP_CHUNK, &chunks[i]);
-		if (result != 0) {
-			chunks[i] = 0;
-			chunks_release(pool, &chunks[first], i - first);
-			return result;
-		}
-	}
-	GCP_LOG(pool->pools, "device %d: took %llu chunks of 2 MiB for 0x%llx",
-		pool->device, GCP_ULL(count - first), GCP_ULL(move->target->addr));
-	return 0;
+	result = gcp_handles_make(pool, &chunks[first], count - first);
+	if (result == 0)
+		GCP_LOG(pool->pools, "device %d: took %llu MiB to map at 0x%llx",
+			pool->device, GCP_ULL((count - first) * GCP_CHUNK >> 20),
+			GCP_ULL(move->target->addr));
+	return result;
 }
 
 static bool is_completed(struct gcp_pool *pool, const struct gcp_block *block)
@@ -163,14 +145,16 @@ static bool is_completed(struct gcp_pool *pool, const struct gcp_block *block)
 	return block->epoch <= atomic_load(&pool->timeline.completed);
 }
 
-/* Unmaps the donors that may be. Their chunks go to `to` or, if it is NULL, to the
+/* Unmaps the donors that may be. Their handles go to `to` or, if it is NULL, to the
  * driver. Those that could not be unmapped stay with the move. */
-static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *to)
+static int donors_empty(struct gcp_pool *pool, struct gcp_move *move,
+			struct gcp_chunk *to)
 {
 	struct gcp_block *donor;
 
 	while ((donor = TAILQ_FIRST(&move->donors))) {
-		uint64_t *from = chunk_of(donor), count = chunk_count(donor);
+		uint64_t count;
+		struct gcp_chunk *from = gcp_chunks_of(donor, &count);
 		bool unmapped = is_completed(pool, donor);
 		int result = 0;
 
@@ -183,12 +167,16 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *
 			memcpy(to, from, count * sizeof(*to));
 			to += count;
 		} else {
-			chunks_release(pool, from, count);
+			gcp_handles_release(pool, from, count);
 			GCP_LOG(pool->pools,
-				"device %d: gave back %llu chunks of 2 MiB at 0x%llx",
-				pool->device, GCP_ULL(count), GCP_ULL(donor->addr));
+				"device %d: gave back %llu MiB mapped at 0x%llx",
+				pool->device, GCP_ULL(donor->size >> 20),
+				GCP_ULL(donor->addr));
 		}
-		chunks_set(from, count, unmapped ? 0 : GCP_CHUNK_MOVED);
+		if (unmapped)
+			gcp_chunks_clear(from, count);
+		else
+			gcp_chunks_moved(from, count);
 		gcp_mutex_lock(&pool->lock);
 		gcp_space_detach(move, donor, unmapped);
 		gcp_mutex_unlock(&pool->lock);
@@ -196,26 +184,7 @@ static int donors_empty(struct gcp_pool *pool, struct gcp_move *move, uint64_t *
 	return 0;
 }
 
-/* Unmaps a block that chunks have left: all that is mapped of it. */
-static int block_unmap(struct gcp_pool *pool, const struct gcp_block *block)
-{
-	uint64_t *chunks = chunk_of(block), count = chunk_count(block), end;
-	int result = 0;
-
-	for (uint64_t first = 0; first < count && result == 0; first = end + 1) {
-		for (end = first; end < count && chunks[end]; end++)
-			;
-		if (end == first)
-			continue;
-		result = GCP_CALL(pool, vm_unmap, block->addr + first * GCP_CHUNK,
-				  (end - first) * GCP_CHUNK);
-		if (result == 0)
-			chunks_set(&chunks[first], end - first, 0);
-	}
-	return result;
-}
-
-/* Unmaps what chunks have left meanwhile. Nothing depends on it: an error shows
+/* Unmaps what handles have left meanwhile. Nothing depends on it: an error shows
  * elsewhere. */
 static void unmapping_finish(struct gcp_pool *pool)
 {
@@ -228,49 +197,29 @@ static void unmapping_finish(struct gcp_pool *pool)
 		gcp_mutex_unlock(&pool->lock);
 		if (!block)
 			return;
-		result = block_unmap(pool, block);
+		result = gcp_handles_unmap(pool, block);
 		gcp_mutex_lock(&pool->lock);
 		gcp_space_free(block, result == 0);
 		gcp_mutex_unlock(&pool->lock);
 	}
 }
 
-/* Puts the target's chunks behind its addresses. If that fails they are released,
- * and what could not be unmapped again is GCP_CHUNK_MOVED. */
-static int target_map(struct gcp_pool *pool, const struct gcp_block *target)
-{
-	uint64_t *chunks = chunk_of(target), count = chunk_count(target), mapped = 0;
-	int result = 0;
-
-	while (result == 0 && mapped < count) {
-		result = GCP_CALL(pool, vm_map, target->addr + mapped * GCP_CHUNK,
-				  GCP_CHUNK, chunks[mapped]);
-		mapped += result == 0;
-	}
-	if (result == 0)
-		result =
-		    GCP_CALL(pool, vm_open, pool->device, target->addr, target->size);
-	if (result == 0)
-		return 0;
-	chunks_release(pool, chunks, count);
-	chunks_set(chunks, mapped, GCP_CHUNK_MOVED);
-	(void)block_unmap(pool, target);
-	return result;
-}
-
 /* First what can fail for want of memory, then what cannot be undone. Whatever
- * fails: chunks that have no place any more are given back. */
+ * fails: handles that have no place any more are given back. */
 static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 {
 	struct gcp_block *target = move->target;
-	int result = chunks_make(pool, move);
+	int result = target_make(pool, move);
+	struct gcp_chunk *chunks;
+	uint64_t count;
 
 	if (result != 0)
 		return result;
-	result = donors_empty(pool, move, chunk_of(target));
+	chunks = gcp_chunks_of(target, &count);
+	result = donors_empty(pool, move, chunks);
 	if (result == 0)
-		return target_map(pool, target);
-	chunks_release(pool, chunk_of(target), chunk_count(target));
+		return gcp_handles_map(pool, target);
+	gcp_handles_release(pool, chunks, count);
 	return result;
 }
 
@@ -279,10 +228,9 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
 static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		     struct gcp_move *move)
+		     uint64_t ahead, struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
-	int result;
 
 	gcp_heap_advance(&pool->common);
 	if (gcp_tree_lowest_fit(heap, kind, bytes))
@@ -290,33 +238,35 @@ static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	gcp_slab_coalesce_unused(&pool->common);
 	if (gcp_tree_lowest_fit(heap, kind, bytes))
 		return 0;
-	result = gcp_space_place(heap, kind, bytes, move);
+	return gcp_space_plan(heap, kind, bytes, ahead, move);
+}
+
+static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+			    uint64_t ahead, struct gcp_move *move)
+{
+	int result;
+
+	gcp_mutex_lock(&heap->pool->lock);
+	result = move_plan(heap, kind, bytes, ahead, move);
 	if (result != 0)
-		return result;
-	uint64_t size = move->target->size;
-	gcp_space_collect(pool, size, atomic_load(&pool->timeline.completed), move);
-	gcp_space_collect(pool, size, atomic_load(&pool->timeline.ready), move);
-	return 0;
+		gcp_space_release(heap->pool, move);
+	gcp_mutex_unlock(&heap->pool->lock);
+	return result;
 }
 
 static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			  bool *ret_new)
+			  uint64_t ahead, bool *ret_new)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
 	unmapping_finish(pool);
-	gcp_mutex_lock(&pool->lock);
-	result = move_plan(heap, kind, bytes, &move);
-	gcp_mutex_unlock(&pool->lock);
+	result = move_plan_locked(heap, kind, bytes, ahead, &move);
 	if (result == -ENOSPC) {
 		result = range_add(heap, kind, bytes);
-		if (result != 0)
-			return result;
-		gcp_mutex_lock(&pool->lock);
-		result = move_plan(heap, kind, bytes, &move);
-		gcp_mutex_unlock(&pool->lock);
+		if (result == 0)
+			result = move_plan_locked(heap, kind, bytes, ahead, &move);
 	}
 	if (result != 0 || !move.target)
 		return result;
@@ -332,27 +282,72 @@ static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t by
 	return result;
 }
 
+/* The larger the pool the more is made at once. What graphs have does not move, so they
+ * get what they need. */
+static uint64_t ahead_bytes(const struct gcp_heap *heap)
+{
+	uint64_t bytes =
+	    atomic_load_explicit(&heap->pool->vmm_mapped, memory_order_relaxed) /
+	    AHEAD_SHARE;
+
+	if (bytes > AHEAD_MOST)
+		bytes = AHEAD_MOST;
+	return heap->private ? 0 : bytes / GCP_CHUNK * GCP_CHUNK;
+}
+
+/* What failed for another reason than that there is no memory need not fail with
+ * ordinary segments: so plain CUDA would serve it. vmm_lock is held. */
+static int failure_count(struct gcp_pool *pool, int result)
+{
+	gcp_assert_held(GCP_RANK_VMM);
+	if (result == 0)
+		pool->vmm_failures = 0;
+	if (result == 0 || result == GCP_CUDA_OUT_OF_MEMORY || result == -ENOMEM)
+		return result;
+	if (++pool->vmm_failures == FAILURES_MOST)
+		GCP_LOG(pool->pools,
+			"device %d: memory cannot be mapped, taking ordinary segments",
+			pool->device);
+	return GCP_NOT_MAPPED;
+}
+
+/* What something outside of CUDA is to read or write may have to be ordinary memory. */
+static bool is_wanted(const struct gcp_pool *pool)
+{
+	const struct gcp_pools *pools = pool->pools;
+
+	return pools->config.backend == GCP_BACKEND_MAPPED ||
+	       !pools->driver.vm_wanted || pools->driver.vm_wanted(pool->device);
+}
+
 int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    bool *ret_new)
 {
-	struct gcp_pools *pools = heap->pool->pools;
-	int result;
+	struct gcp_pool *pool = heap->pool;
+	uint64_t ahead = ahead_bytes(heap);
+	int result = GCP_NOT_MAPPED;
 
 	*ret_new = false;
+	if (!is_wanted(pool))
+		return GCP_NOT_MAPPED;
 	/* More than there is: nothing need be set aside or tried for that. */
-	if (bytes > heap->pool->vmm_range)
+	if (bytes > pool->vmm_range)
 		return GCP_CUDA_OUT_OF_MEMORY;
-	gcp_mutex_lock(&pools->vmm_lock);
-	result = provide_locked(heap, kind, bytes, ret_new);
-	gcp_mutex_unlock(&pools->vmm_lock);
+	gcp_mutex_lock(&pool->pools->vmm_lock);
+	if (pool->vmm_failures < FAILURES_MOST)
+		result = provide_locked(heap, kind, bytes, ahead, ret_new);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && ahead > 0)
+		result = provide_locked(heap, kind, bytes, 0, ret_new);
+	result = failure_count(pool, result);
+	gcp_vmm_release_orphans(pool);
+	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return result;
 }
 
-/* --- giving back
- * ----------------------------------------------------------------------
+/* --- giving back ---------------------------------------------------------------------
  */
 
-uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes)
+uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
 	struct gcp_block *donor;
@@ -365,7 +360,7 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes)
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	unmapping_finish(pool);
 	gcp_mutex_lock(&pool->lock);
-	gcp_space_collect(pool, bytes, atomic_load(&pool->timeline.completed), &move);
+	gcp_space_collect_completed(pool, bytes, exact, &move);
 	gcp_mutex_unlock(&pool->lock);
 	given = move.donated;
 	(void)donors_empty(pool, &move, NULL);
@@ -375,65 +370,12 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes)
 	pool->stats.trims += given > kept;
 	gcp_space_release(pool, &move);
 	gcp_mutex_unlock(&pool->lock);
+	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
 	return given - kept;
 }
 
-/* Errors do not matter here: what a dying context has taken along is gone. */
-static void segment_release(struct gcp_pool *pool, struct gcp_segment *segment)
-{
-	uint64_t count = segment->size / GCP_CHUNK, *chunks = segment->chunks;
-
-	for (uint64_t first = 0, end; first < count; first = end) {
-		for (end = first; end < count && chunks[end]; end++)
-			;
-		if (end > first)
-			(void)GCP_CALL(pool, vm_unmap,
-				       segment->addr + first * GCP_CHUNK,
-				       (end - first) * GCP_CHUNK);
-		chunks_release(pool, &chunks[first], end - first);
-		while (end < count && !chunks[end])
-			end++;
-	}
-	(void)pool->pools->driver.vm_unreserve(segment->addr, segment->size);
-	chunks_destroy(chunks, segment->size);
-}
-
-void gcp_vmm_release_orphans(struct gcp_pool *pool)
-{
-	struct gcp_segment *segment;
-
-	gcp_assert_held(GCP_RANK_VMM);
-	while ((segment = TAILQ_FIRST(&pool->orphans))) {
-		TAILQ_REMOVE(&pool->orphans, segment, link);
-		segment_release(pool, segment);
-		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
-	}
-}
-
-/* --- handles of blocks that other processes open ---------------------------------- */
-
-int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
-			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
-					uint64_t bytes),
-			    void *arg)
-{
-	const struct gcp_segment *segment = block->segment;
-	gcp_addr at = from > block->addr ? from : block->addr;
-	int result = 0;
-
-	gcp_assert_held(GCP_RANK_VMM);
-	if (!segment->chunks)
-		return -ENOENT;
-	at -= (at - segment->addr) % GCP_CHUNK;
-	for (; result == 0 && at < block->addr + block->size; at += GCP_CHUNK)
-		result = each(arg, segment->chunks[(at - segment->addr) / GCP_CHUNK],
-			      at, GCP_CHUNK);
-	return result;
-}
-
-/* --- peers
- * ----------------------------------------------------------------------------
+/* --- peers ---------------------------------------------------------------------------
  */
 
 /* The mapped segment at or above `addr`. */
@@ -449,25 +391,6 @@ static struct gcp_segment *segment_from(struct gcp_pool *pool, gcp_addr addr)
 	return segment;
 }
 
-static int segment_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
-{
-	uint64_t count = segment->size / GCP_CHUNK, *chunks = segment->chunks, end;
-	int result = 0;
-
-	for (uint64_t first = 0; first < count; first = end + 1) {
-		int opened = 0;
-
-		for (end = first; end < count && chunks[end]; end++)
-			;
-		if (end > first)
-			opened = GCP_CALL(pool, vm_open, pool->device,
-					  segment->addr + first * GCP_CHUNK,
-					  (end - first) * GCP_CHUNK);
-		result = result == 0 ? opened : result;
-	}
-	return result;
-}
-
 int gcp_pools_reopen(struct gcp_pools *pools, int device)
 {
 	struct gcp_segment *segment;
@@ -481,7 +404,7 @@ int gcp_pools_reopen(struct gcp_pools *pools, int device)
 		if (!pool->live || pool->device != device)
 			continue;
 		while ((segment = segment_from(pool, at))) {
-			int opened = segment_reopen(pool, segment);
+			int opened = gcp_handles_reopen(pool, segment);
 
 			result = result == 0 ? opened : result;
 			at = segment->addr + segment->size;

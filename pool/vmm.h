@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * vmm.h - mapped segments: what grow.c, reclaim.c and pools.c want of vmm.c, and
- * vmm.c of vmm_space.c.
+ * vmm.c of vmm_space.c and handle.c.
  */
 #ifndef GCP_POOL_VMM_H
 #define GCP_POOL_VMM_H
@@ -10,57 +10,93 @@
 
 /* --- vmm.c: no lock is held ------------------------------------------------------- */
 
+/* Memory cannot be mapped, for whatever reason but that there is none: ordinary
+ * segments may do. */
+#define GCP_NOT_MAPPED (-EOPNOTSUPP)
+
 /* Whether the pool maps its own segments. */
 void gcp_vmm_init(struct gcp_pool *pool);
 /* Puts a free block of at least `bytes` into `heap`, where none is: by mapping
- * unused chunks to other addresses and, where those do not do, new memory
- * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, a device error; -ENOMEM. */
+ * unused handles to other addresses and, where those do not do, new memory
+ * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
 int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    bool *ret_new);
-/* Gives unused chunks back whose epochs are completed, until `bytes` are given
- * back; returns the bytes. */
-uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes);
+/* Gives unused handles back whose epochs are completed, until `bytes` are given
+ * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
+uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
+/* How many bytes of addresses the pool sets aside at once for segments of that kind.
+ * Any lock may be held. */
+uint64_t gcp_vmm_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind);
 /* Gives back what pool->orphans has. vmm_lock is held. */
 void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
-/* gcp_pools_for_each_handle. vmm_lock is held. -ENOENT: the block is not mapped. */
+/* --- handle.c: vmm_lock is held -----------------------------------------------------
+ */
+
+/* In chunk->handle: mapped here still, but somebody else's. */
+#define GCP_CHUNK_MOVED UINT64_MAX
+
+/* The books of a range of so many bytes; NULL. */
+struct gcp_chunk *gcp_chunks_create(uint64_t size);
+void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
+/* Those of a block that is made of whole chunks. */
+struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
+/* Nothing is mapped there any more; or what is has moved. */
+void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
+void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
+/* New memory, as few handles as possible. An error of the driver: none is made. */
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count);
+void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
+			 uint64_t count);
+/* Puts the target's handles behind its addresses. If that fails they are released,
+ * and what could not be unmapped again is GCP_CHUNK_MOVED. */
+int gcp_handles_map(struct gcp_pool *pool, const struct gcp_block *target);
+/* Unmaps all that is mapped of a block that handles have left. */
+int gcp_handles_unmap(struct gcp_pool *pool, const struct gcp_block *block);
+/* Unmaps and releases all that the segment has. */
+void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment);
+/* gcp_pools_for_each_handle. -ENOENT: the block is not mapped. */
 int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
 			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
 					uint64_t bytes),
 			    void *arg);
+/* vm_open for all that is mapped; an error of one of the calls. */
+int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment);
 
-/* --- vmm_space.c: vmm_lock and pool->lock are held ----------------------------------
+/* --- vmm_space.c: vmm_lock and pool->lock are held ---------------------------------
  */
 
-/* In segment->chunks: mapped here still, but somebody else's. */
-#define GCP_CHUNK_MOVED UINT64_MAX
-
 /* Room in the making: a part of a hole that memory is to be put behind, and
- * unused chunks that it may come from. Their blocks are MOVING. */
+ * unused handles that it may come from. Their blocks are MOVING. */
 struct gcp_move {
-	struct gcp_heap *heap;        /* of the target */
-	struct gcp_block *target;     /* NULL: none, chunks are given back */
-	struct gcp_block_list donors; /* of the pool's common heap */
-	uint64_t donated;             /* bytes of donors */
-	uint64_t epoch;               /* that the donated chunks had at most */
+	struct gcp_heap *heap;           /* of the target */
+	struct gcp_block *target;        /* NULL: none, handles are given back */
+	struct gcp_block_list donors;    /* of the pool's common heap */
+	uint64_t donated;                /* bytes of donors, at most `room` */
+	uint64_t room;                   /* bytes that the target may have */
+	const struct gcp_block *keep[2]; /* what the target is to merge with */
+	uint64_t epoch;                  /* that the donated handles had at most */
 };
 
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  enum gcp_kind kind, uint64_t *chunks);
-/* Picks the part of a hole that needs the least memory to make room for `bytes`.
+		  enum gcp_kind kind, struct gcp_chunk *chunks);
+/* Picks the part of a hole that needs the least memory to make room for `bytes`, and
+ * unused handles to put there, first those that are completed. Where they do not do,
+ * up to `ahead` bytes more are to be new than needed.
  * -ENOSPC: no hole will do; -ENOMEM. */
-int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		    struct gcp_move *move);
-/* Picks unused chunks whose epoch is `epoch` at most, until `bytes` are donated. */
-void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
-		       struct gcp_move *move);
-/* The donor's chunks belong elsewhere now. It is a hole, or a part of one, if they
+int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		   uint64_t ahead, struct gcp_move *move);
+/* Picks unused handles whose epochs are completed, to be given back. */
+void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
+				 struct gcp_move *move);
+/* The donor's handles belong elsewhere now. It is a hole, or a part of one, if they
  * are unmapped; else it is about to be. */
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
 /* An UNMAPPING block whose epoch is completed, MOVING now; NULL: there is none. */
 struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool);
-/* It is unmapped: a hole. Or it is not: it stays. */
+/* It is unmapped: a hole. Or it is not: it stays. A small range that is one hole goes
+ * to pool->orphans. */
 void gcp_space_free(struct gcp_block *block, bool unmapped);
 /* The target has memory behind it: it is free. */
 void gcp_space_fill(struct gcp_move *move);
@@ -68,6 +104,8 @@ void gcp_space_fill(struct gcp_move *move);
 void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The index of an address in segment->chunks. */
 uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
+/* The holes of a heap that ends become another's. pool->lock alone is held. */
+void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 
 /* --- block.c: pool->lock is held --------------------------------------------- */
 
@@ -79,6 +117,9 @@ void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 			      struct gcp_block *upper);
 /* Bytes of a free block that could be given back. */
 uint64_t gcp_block_unused(const struct gcp_block *block);
+/* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
+ * side by side, and where in segment->chunks they begin. 0: there are none. */
+uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
 
 /* --- heap.c: pool->lock is held ---------------------------------------------- */
 

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * vmm_space.c - the books of mapped segments: which addresses have memory behind
- * them, where room could be made, and which chunks could be moved there.
+ * them, where room could be made, and which handles could be moved there.
  *
  * Called by vmm.c with vmm_lock and pool->lock held. Never calls the driver.
  *
  * A mapped segment is a long range of addresses, cut into blocks like any other.
- * Its HOLEs have nothing behind them; all else has, in chunks of 2 MiB:
+ * Its HOLEs have nothing behind them; all else has, in handles of 2 to 64 MiB:
  *
  *      | used | free |     hole     | free |   used   | free |  hole ...
- *      |  chunk  |  chunk  |        |   chunk  |   chunk  |
+ *      |  handle  |  handle  |      |   handle  |  handle  |
  *
  * To make room for a request a part of a hole gets memory, beginning where it
- * borders on other blocks, so that the chunk that they share is shared by the
- * request too. The memory comes from whole chunks that lie free elsewhere.
+ * borders on other blocks, so that the handle that they share is shared by the
+ * request too. The memory comes from whole handles that lie free elsewhere.
  *
- * Chunks of private heaps never move: graphs know their addresses.
+ * Holes and free blocks are found by their size (bins.c). Where many would do a few are
+ * looked at: a better choice saves memory, and is not worth a walk under the lock.
+ *
+ * Handles of private heaps never move: graphs know their addresses.
  */
 #include "vmm.h"
+
+enum { LOOKS = 64 }; /* blocks that are looked at to choose one */
 
 uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr)
 {
@@ -25,8 +30,7 @@ uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr)
 	return (addr - segment->addr) / GCP_CHUNK;
 }
 
-/* --- holes -------------------------------------------------------------------------
- */
+/* --- holes ------------------------------------------------------------------------ */
 
 static bool is_hole(const struct gcp_block *block)
 {
@@ -34,24 +38,36 @@ static bool is_hole(const struct gcp_block *block)
 			    GCP_BLOCK_HOLE;
 }
 
-static void hole_insert(struct gcp_heap *heap, struct gcp_block *block)
+static struct gcp_bins *holes_of(struct gcp_heap *heap, const struct gcp_block *hole)
+{
+	return &heap->holes[hole->segment->kind];
+}
+
+static void hole_remove(struct gcp_heap *heap, struct gcp_block *hole)
+{
+	gcp_bins_remove(holes_of(heap, hole), hole, hole->size / GCP_CHUNK);
+}
+
+/* Returns the hole that it is a part of now. */
+static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 
 	block->epoch = GCP_EPOCH_FRESH;
 	if (is_hole(block->upper)) {
-		TAILQ_REMOVE(&heap->holes, block->upper, link);
+		hole_remove(heap, block->upper);
 		gcp_block_coalesce_upper(pools, block, block->upper);
 	}
 	if (is_hole(block->lower)) {
 		struct gcp_block *lower = block->lower;
 
-		TAILQ_REMOVE(&heap->holes, lower, link);
+		hole_remove(heap, lower);
 		gcp_block_coalesce_upper(pools, lower, block);
 		block = lower;
 	}
 	gcp_block_set_state(block, GCP_BLOCK_HOLE);
-	TAILQ_INSERT_TAIL(&heap->holes, block, link);
+	gcp_bins_insert(holes_of(heap, block), block, block->size / GCP_CHUNK);
+	return block;
 }
 
 static void mapped_change(struct gcp_heap *heap, struct gcp_segment *segment,
@@ -69,7 +85,7 @@ static void mapped_change(struct gcp_heap *heap, struct gcp_segment *segment,
 }
 
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-		  enum gcp_kind kind, uint64_t *chunks)
+		  enum gcp_kind kind, struct gcp_chunk *chunks)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_pools *pools = pool->pools;
@@ -107,7 +123,46 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	return 0;
 }
 
-/* --- where to make room --------------------------------------------------------- */
+/* A range that was set aside for one request, and has nothing behind it any more. */
+static bool is_range_done(const struct gcp_heap *heap, const struct gcp_block *hole)
+{
+	return !heap->private && gcp_block_is_segment(hole) &&
+	       hole->size < gcp_vmm_range_bytes(heap->pool, hole->segment->kind);
+}
+
+static void range_forget(struct gcp_heap *heap, struct gcp_block *hole)
+{
+	struct gcp_segment *segment = hole->segment;
+	struct gcp_pools *pools = heap->pool->pools;
+
+	hole_remove(heap, hole);
+	gcp_map_clear(pools->map, hole->addr, hole);
+	gcp_block_set_state(hole, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, hole);
+	gcp_segment_unlink(heap, segment);
+	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
+}
+
+void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
+{
+	struct gcp_block *hole;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		struct gcp_bins *bins = &ending->holes[kind];
+		int bin;
+
+		while ((bin = gcp_bins_from(bins, 0)) >= 0) {
+			hole = LIST_FIRST(&bins->bins[bin]);
+			hole_remove(ending, hole);
+			gcp_bins_insert(&heap->holes[kind], hole,
+					hole->size / GCP_CHUNK);
+		}
+	}
+}
+
+/* --- where to make room ------------------------------------------------------------
+ */
 
 struct place {
 	struct gcp_block *hole;
@@ -148,17 +203,66 @@ static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place 
 		*best = place;
 }
 
+/* Holes that have all the room, the smallest first, and then smaller ones. */
+static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place *best)
+{
+	int middle = gcp_bin_of(bytes_missing(bytes, 0) / GCP_CHUNK), looks = LOOKS;
+	struct gcp_block *hole;
+
+	for (int bin = gcp_bins_from(holes, middle); bin >= 0 && looks > LOOKS / 2;
+	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(holes, bin + 1) : -1)
+		LIST_FOREACH(hole, &holes->bins[bin], bin)
+		{
+			if (looks-- == LOOKS / 2)
+				break;
+			place_consider(hole, bytes, best);
+		}
+	looks = LOOKS / 2;
+	for (int bin = gcp_bins_down_from(holes, middle - 1); bin >= 0 && looks > 0;
+	     bin = gcp_bins_down_from(holes, bin - 1))
+		LIST_FOREACH(hole, &holes->bins[bin], bin)
+		{
+			if (looks-- == 0)
+				break;
+			place_consider(hole, bytes, best);
+		}
+}
+
+/* Holes beside the largest free blocks. */
+static void place_by_donors(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+			    struct place *best)
+{
+	const struct gcp_bins *donors = &heap->donors;
+	struct gcp_block *block;
+	int looks = LOOKS;
+
+	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0 && looks > 0;
+	     bin = gcp_bins_down_from(donors, bin - 1))
+		LIST_FOREACH(block, &donors->bins[bin], bin)
+		{
+			if (looks-- == 0)
+				break;
+			if (block->segment->kind != kind)
+				continue;
+			if (is_hole(block->lower))
+				place_consider(block->lower, bytes, best);
+			if (is_hole(block->upper))
+				place_consider(block->upper, bytes, best);
+		}
+}
+
 /* Cuts the place out of its hole. NULL: no memory for a descriptor. */
 static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *place)
 {
 	struct gcp_block *hole = place->hole, *rest = NULL, *target = hole;
 
-	TAILQ_REMOVE(&heap->holes, hole, link);
+	hole_remove(heap, hole);
 	if (place->size < hole->size) {
 		rest = gcp_block_cut(hole, place->upper ? hole->size - place->size
 							: place->size);
 		if (!rest) {
-			TAILQ_INSERT_TAIL(&heap->holes, hole, link);
+			gcp_bins_insert(holes_of(heap, hole), hole,
+					hole->size / GCP_CHUNK);
 			return NULL;
 		}
 		target = place->upper ? rest : hole;
@@ -170,75 +274,84 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 	return target;
 }
 
-int gcp_space_place(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		    struct gcp_move *move)
-{
-	struct place best = {.hole = NULL};
-	struct gcp_block *hole;
-
-	TAILQ_FOREACH (hole, &heap->holes, link)
-		if (hole->segment->kind == kind)
-			place_consider(hole, bytes, &best);
-	if (!best.hole)
-		return -ENOSPC;
-	move->heap = heap;
-	move->target = place_take(heap, &best);
-	return move->target ? 0 : -ENOMEM;
-}
-
-/* --- which chunks can move ---------------------------------------------------------
+/* --- which handles can move --------------------------------------------------------
  */
 
-static gcp_addr whole_begin(const struct gcp_block *block)
+static uint64_t handles_bytes(const struct gcp_block *block)
 {
-	return gcp_round_up(block->addr, GCP_CHUNK);
+	uint64_t first;
+
+	return gcp_block_handles(block, &first) * GCP_CHUNK;
+}
+
+/* Of the handles in a free block, how many bytes are taken from the first one on: at
+ * least `bytes`, if there are so many, and never more than `most`. */
+static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
+			    uint64_t most)
+{
+	uint64_t first, count = gcp_block_handles(block, &first), taken = 0;
+	const struct gcp_chunk *chunks = block->segment->chunks;
+
+	while (taken < count && taken * GCP_CHUNK < bytes) {
+		uint64_t more = taken + chunks[first + taken].count;
+
+		if (more * GCP_CHUNK > most)
+			break;
+		taken = more;
+	}
+	return taken * GCP_CHUNK;
 }
 
 static bool may_donate(const struct gcp_block *block, uint64_t epoch,
 		       const struct gcp_move *move)
 {
-	const struct gcp_block *target = move->target;
-
-	if (!block->segment->chunks || block->epoch > epoch)
-		return false;
-	/* What the target will merge with stays. */
-	return !target || (block != target->lower && block != target->upper);
+	return block->epoch <= epoch && block != move->keep[0] &&
+	       block != move->keep[1] &&
+	       donor_bytes(block, 1, move->room - move->donated) > 0;
 }
 
-/* The smallest block that has `bytes` in whole chunks, or else the one that has
- * most; NULL: none has any. */
+/* A block that has `bytes` in whole handles, a small one; or else one that has many;
+ * NULL: none is seen. */
 static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 				    uint64_t epoch, const struct gcp_move *move)
 {
-	struct gcp_block *block, *most = NULL;
+	const struct gcp_bins *donors = &pool->common.donors;
+	int middle = gcp_bin_of(bytes / GCP_CHUNK), looks = LOOKS;
+	struct gcp_block *block;
 
-	for (int kind = 0; kind < GCP_KINDS; kind++) {
-		block = gcp_tree_lowest_fit(&pool->common, kind, GCP_CHUNK);
-		for (; block; block = gcp_tree_next_fit(block, GCP_CHUNK)) {
-			uint64_t most_bytes = most ? gcp_block_unused(most) : 0;
-
-			if (!may_donate(block, epoch, move))
-				continue;
-			if (most_bytes < bytes && gcp_block_unused(block) > most_bytes)
-				most = block;
-			else if (most && most_bytes >= bytes &&
-				 gcp_block_unused(block) >= bytes &&
-				 block->size < most->size)
-				most = block;
+	for (int bin = gcp_bins_from(donors, middle); bin >= 0 && looks > 0;
+	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(donors, bin + 1) : -1)
+		LIST_FOREACH(block, &donors->bins[bin], bin)
+		{
+			if (looks-- == 0)
+				break;
+			if (handles_bytes(block) >= bytes &&
+			    may_donate(block, epoch, move))
+				return block;
 		}
-	}
-	return most;
+	looks = LOOKS;
+	for (int bin = gcp_bins_down_from(donors, middle); bin >= 0 && looks > 0;
+	     bin = gcp_bins_down_from(donors, bin - 1))
+		LIST_FOREACH(block, &donors->bins[bin], bin)
+		{
+			if (looks-- == 0)
+				break;
+			if (may_donate(block, epoch, move))
+				return block;
+		}
+	return NULL;
 }
 
-/* Cuts up to `bytes` of whole chunks out of a free block; the rest stays free. */
+/* Cuts so many bytes of handles out of a free block; the rest stays free. */
 static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *block,
 				   uint64_t bytes)
 {
-	gcp_addr begin = whole_begin(block);
+	struct gcp_segment *segment = block->segment;
 	struct gcp_block *below = NULL, *above = NULL;
+	uint64_t first;
 
-	if (bytes > gcp_block_unused(block))
-		bytes = gcp_block_unused(block);
+	(void)gcp_block_handles(block, &first);
+	gcp_addr begin = segment->addr + first * GCP_CHUNK;
 	assert(bytes > 0 && bytes % GCP_CHUNK == 0);
 	gcp_tree_remove(heap, block);
 	if (block->addr < begin) {
@@ -261,21 +374,87 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 	return block;
 }
 
-void gcp_space_collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
+static bool donor_take(struct gcp_pool *pool, struct gcp_block *block, uint64_t bytes,
 		       struct gcp_move *move)
+{
+	block = donor_cut(&pool->common, block, bytes);
+	if (!block)
+		return false;
+	TAILQ_INSERT_TAIL(&move->donors, block, link);
+	move->donated += block->size;
+	return true;
+}
+
+/* Picks unused handles whose epoch is `epoch` at most, until `bytes` are donated. */
+static void collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
+		    struct gcp_move *move)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	while (move->donated < bytes) {
 		uint64_t missing = bytes - move->donated;
 		struct gcp_block *donor = donor_find(pool, missing, epoch, move);
 
-		if (donor)
-			donor = donor_cut(&pool->common, donor, missing);
-		if (!donor)
+		if (!donor ||
+		    !donor_take(pool, donor,
+				donor_bytes(donor, missing, move->room - move->donated),
+				move))
 			return;
-		TAILQ_INSERT_TAIL(&move->donors, donor, link);
-		move->donated += donor->size;
 	}
+}
+
+/* One walk over all that could go, the largest first: the device is full, or what is
+ * idle is given back. */
+void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
+				 struct gcp_move *move)
+{
+	uint64_t completed = atomic_load(&pool->timeline.completed);
+	const struct gcp_bins *donors = &pool->common.donors;
+	struct gcp_block *block, *next;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	move->room = exact ? bytes : UINT64_MAX;
+	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0;
+	     bin = gcp_bins_down_from(donors, bin - 1))
+		for (block = LIST_FIRST(&donors->bins[bin]); block; block = next) {
+			next = LIST_NEXT(block, bin);
+			if (move->donated >= bytes)
+				return;
+			if (may_donate(block, completed, move) &&
+			    !donor_take(pool, block,
+					donor_bytes(block, bytes - move->donated,
+						    move->room - move->donated),
+					move))
+				return;
+		}
+}
+
+int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		   uint64_t ahead, struct gcp_move *move)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct place best = {.hole = NULL};
+
+	if (!heap->private)
+		place_by_donors(heap, kind, bytes, &best);
+	place_by_holes(&heap->holes[kind], bytes, &best);
+	if (!best.hole)
+		return -ENOSPC;
+	move->heap = heap;
+	move->room = best.hole->size;
+	if (!best.upper || best.size == best.hole->size)
+		move->keep[0] = best.hole->lower;
+	if (best.upper || best.size == best.hole->size)
+		move->keep[1] = best.hole->upper;
+	collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
+	collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
+	if (move->donated < best.size)
+		best.size += ahead;
+	else
+		best.size = move->donated;
+	if (best.size > best.hole->size)
+		best.size = best.hole->size;
+	move->target = place_take(heap, &best);
+	return move->target ? 0 : -ENOMEM;
 }
 
 /* --- the end of a move -------------------------------------------------------------
@@ -286,7 +465,9 @@ void gcp_space_free(struct gcp_block *block, bool unmapped)
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
 
 	if (unmapped) {
-		hole_insert(heap, block);
+		block = hole_insert(heap, block);
+		if (is_range_done(heap, block))
+			range_forget(heap, block);
 		return;
 	}
 	gcp_block_set_state(block, GCP_BLOCK_UNMAPPING);
@@ -330,10 +511,11 @@ void gcp_space_fill(struct gcp_move *move)
 /* Whether unmapping has failed: all of it is tried again later. */
 static bool is_mapped_somewhere(const struct gcp_block *block)
 {
-	uint64_t first = gcp_space_chunk(block->segment, block->addr);
+	uint64_t count;
+	const struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
 
-	for (uint64_t i = 0; i < block->size / GCP_CHUNK; i++)
-		if (block->segment->chunks[first + i])
+	for (uint64_t i = 0; i < count; i++)
+		if (chunks[i].handle)
 			return true;
 	return false;
 }

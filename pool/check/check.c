@@ -15,6 +15,7 @@ struct sums {
 	uint64_t used_blocks;
 	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
+	uint64_t donors; /* bytes of whole handles that are free in a common heap */
 	uint64_t reserved, private;
 };
 
@@ -76,6 +77,9 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	*sum += block->size;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
 		sums->unused += gcp_block_unused(block);
+	if (state == GCP_BLOCK_FREE && !heap_is_private(block) &&
+	    block->segment->chunks)
+		sums->donors += gcp_block_unused(block);
 	if (state == GCP_BLOCK_PENDING && block->size_class == GCP_CLASS_RUN)
 		sums->pending_runs += block->size;
 	return NULL;
@@ -124,16 +128,24 @@ static const char *chunks_check(const struct gcp_segment *segment)
 
 	for (uint64_t i = 0; i < segment->size / GCP_CHUNK; i++) {
 		gcp_addr addr = segment->addr + i * GCP_CHUNK;
+		const struct gcp_chunk *chunk = &segment->chunks[i];
 
 		while (block->addr + block->size <= addr)
 			block = block->upper;
 		enum gcp_block_state state = atomic_load(&block->state);
 		GCP_MUST(state == GCP_BLOCK_UNMAPPING ||
-			     (state == GCP_BLOCK_HOLE) == (segment->chunks[i] == 0),
+			     (state == GCP_BLOCK_HOLE) == (chunk->handle == 0),
 			 "S3: a chunk and its handle disagree");
-		GCP_MUST(segment->chunks[i] != GCP_CHUNK_MOVED ||
+		GCP_MUST(chunk->handle != GCP_CHUNK_MOVED ||
 			     state == GCP_BLOCK_UNMAPPING,
 			 "S3: a chunk has left, and its block has not");
+		GCP_MUST(!chunk->handle || i == 0 || chunk->before == 0 ||
+			     chunk[-1].before + 1 == chunk->before,
+			 "S4: a handle is torn");
+		GCP_MUST(!chunk->handle || chunk->before + 1 == chunk->count ||
+			     (i + 1 < segment->size / GCP_CHUNK &&
+			      chunk[1].before == chunk->before + 1),
+			 "S4: a handle ends too early");
 	}
 	return NULL;
 }
@@ -206,13 +218,48 @@ static const char *trees_check(const struct gcp_heap *heap)
 	return NULL;
 }
 
+/* B8, and the bits: false if not. Adds up the bytes of the chunks. */
+static bool bin_is_sound(const struct gcp_bins *bins, int bin, bool holes,
+			 uint64_t *bytes)
+{
+	bool used = bins->used[bin / 64] >> bin % 64 & 1;
+	const struct gcp_block *block;
+
+	if (used == LIST_EMPTY(&bins->bins[bin]))
+		return false;
+	LIST_FOREACH(block, &bins->bins[bin], bin)
+	{
+		uint64_t size = holes ? block->size : gcp_block_unused(block);
+
+		if (atomic_load(&block->state) !=
+			(holes ? GCP_BLOCK_HOLE : GCP_BLOCK_FREE) ||
+		    gcp_bin_of(size / GCP_CHUNK) != bin)
+			return false;
+		*bytes += size;
+	}
+	return true;
+}
+
+static bool bins_are_sound(const struct gcp_heap *heap, uint64_t *holes,
+			   uint64_t *donors)
+{
+	bool sound = true;
+
+	for (int bin = 0; bin < GCP_BINS && sound; bin++) {
+		for (int kind = 0; kind < GCP_KINDS; kind++)
+			sound &= bin_is_sound(&heap->holes[kind], bin, true, holes);
+		sound &= bin_is_sound(&heap->donors, bin, false, donors);
+	}
+	return sound;
+}
+
 static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 			      struct sums *total)
 {
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 	struct sums sums = {0};
-	uint64_t reserved = 0, waiting = 0, holes = 0, unmapping = 0;
+	uint64_t reserved = 0, waiting = 0, holes = 0, donors = 0, unmapping = 0;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -229,9 +276,10 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	GCP_MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
 		     reserved,
 		 "H2: bytes are lost or counted twice");
-	TAILQ_FOREACH (block, &heap->holes, link)
-		holes += block->size;
-	GCP_MUST(holes == sums.holes, "B6: a hole is in no list");
+	GCP_MUST(bins_are_sound(heap, &holes, &donors),
+		 "B8: a block is in a bin of another size");
+	GCP_MUST(holes == sums.holes, "B8: a hole is in no bin");
+	GCP_MUST(donors == sums.donors, "B8: a free block is in no bin");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		unmapping += block->size;
 	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");

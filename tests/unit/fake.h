@@ -38,6 +38,7 @@ struct fake {
 	bool fail_on; /* and all later ones */
 	/* Virtual memory: calls, and what happens before addresses are unmapped. */
 	uint64_t creates, maps, unmaps;
+	uint64_t addresses; /* bytes set aside */
 	void (*unmapping)(gcp_addr addr, uint64_t bytes);
 };
 extern struct fake fake;

@@ -16,11 +16,13 @@ static const uint64_t memory = 4ull << 30; /* what the device says it has */
 static struct {
 	struct {
 		uint32_t handle; /* 0: nothing */
+		uint32_t offset; /* chunks from the start of the handle */
 		bool reserved, open;
 	} at[CHUNKS];
 	uint32_t used; /* of `at`, from the start */
 	struct {
-		uint32_t maps;
+		uint32_t maps; /* chunks of it that are mapped, at all places */
+		uint32_t chunks;
 		bool live;
 	} handles[HANDLES];
 	uint32_t last_handle;
@@ -65,6 +67,7 @@ static int fake_vm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_add
 	if (result == 0) {
 		*ret_addr = base + (uint64_t)space.used * CHUNK;
 		space.used += count;
+		fake.addresses += bytes;
 	}
 	fake_unlock();
 	return result;
@@ -80,6 +83,7 @@ static int fake_vm_unreserve(gcp_addr addr, uint64_t bytes)
 		assert_int_equal(space.at[i].handle, 0);
 		space.at[i].reserved = false;
 	}
+	fake.addresses -= bytes;
 	fake_unlock();
 	return 0;
 }
@@ -89,7 +93,7 @@ static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	int result = 0;
 
 	(void)device;
-	assert_int_equal(bytes, CHUNK);
+	assert_true(bytes > 0 && bytes % CHUNK == 0);
 	fake_lock();
 	fake.creates++;
 	if (fake_must_fail())
@@ -97,8 +101,13 @@ static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 	else if (fake.memory_used + bytes > fake.memory_limit)
 		result = GCP_CUDA_OUT_OF_MEMORY;
 	if (result == 0) {
-		assert_true(space.last_handle + 1 < HANDLES);
-		*ret_handle = ++space.last_handle;
+		uint32_t chunks = (uint32_t)(bytes / CHUNK);
+
+		/* Numbers of their own for all chunks: fake_physical. */
+		assert_true(space.last_handle + chunks < HANDLES);
+		*ret_handle = space.last_handle + 1;
+		space.last_handle += chunks;
+		space.handles[*ret_handle].chunks = chunks;
 		space.handles[*ret_handle].live = true;
 		fake.memory_used += bytes;
 	}
@@ -110,7 +119,7 @@ static int fake_vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 static void handle_release(uint32_t handle)
 {
 	if (!space.handles[handle].live && space.handles[handle].maps == 0)
-		fake.memory_used -= CHUNK;
+		fake.memory_used -= (uint64_t)space.handles[handle].chunks * CHUNK;
 }
 
 static int fake_vm_release(uint64_t handle)
@@ -126,20 +135,23 @@ static int fake_vm_release(uint64_t handle)
 
 static int fake_vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
-	uint32_t i = chunk_at(addr);
+	uint32_t first = chunk_at(addr), count = (uint32_t)(bytes / CHUNK);
 	int result = 0;
 
-	assert_int_equal(bytes, CHUNK);
 	fake_lock();
 	fake.maps++;
 	assert_true(handle > 0 && handle <= space.last_handle);
 	assert_true(space.handles[handle].live);
-	assert_true(space.at[i].reserved);
-	assert_int_equal(space.at[i].handle, 0);
-	if (fake_must_fail()) {
+	assert_int_equal(bytes, (uint64_t)space.handles[handle].chunks * CHUNK);
+	if (fake_must_fail())
 		result = (int)fake.fail_code;
-	} else {
+	for (uint32_t i = first; i < first + count; i++) {
+		assert_true(space.at[i].reserved);
+		assert_int_equal(space.at[i].handle, 0);
+		if (result != 0)
+			continue;
 		space.at[i].handle = (uint32_t)handle;
+		space.at[i].offset = i - first;
 		space.at[i].open = false;
 		space.handles[handle].maps++;
 	}
@@ -147,13 +159,21 @@ static int fake_vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 	return result;
 }
 
+/* Whether no handle is mapped there, or opened, but in part. */
+static bool is_whole(uint32_t first, uint32_t last)
+{
+	return space.at[first].handle && space.at[first].offset == 0 &&
+	       space.at[last].offset + 1 == space.handles[space.at[last].handle].chunks;
+}
+
 static int fake_vm_open(int device, gcp_addr addr, uint64_t bytes)
 {
-	uint32_t first = chunk_at(addr);
+	uint32_t first = chunk_at(addr), last = chunk_at(addr + bytes - CHUNK);
 	int result = 0;
 
 	(void)device;
 	fake_lock();
+	assert_true(is_whole(first, last));
 	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
@@ -166,13 +186,14 @@ static int fake_vm_open(int device, gcp_addr addr, uint64_t bytes)
 
 static int fake_vm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	uint32_t first = chunk_at(addr);
+	uint32_t first = chunk_at(addr), last = chunk_at(addr + bytes - CHUNK);
 	int result = 0;
 
 	if (fake.unmapping)
 		fake.unmapping(addr, bytes);
 	fake_lock();
 	fake.unmaps++;
+	assert_true(is_whole(first, last));
 	if (fake_must_fail())
 		result = (int)fake.fail_code;
 	for (uint32_t i = first; i < first + bytes / CHUNK && result == 0; i++) {
@@ -197,7 +218,8 @@ uint64_t fake_physical(gcp_addr addr)
 	i = chunk_at(addr / CHUNK * CHUNK);
 	assert_int_not_equal(space.at[i].handle, 0);
 	assert_true(space.at[i].open);
-	return base + (uint64_t)space.at[i].handle * CHUNK + addr % CHUNK;
+	return base + (uint64_t)(space.at[i].handle + space.at[i].offset) * CHUNK +
+	       addr % CHUNK;
 }
 
 void fake_fill_vmm(struct gcp_driver *driver)

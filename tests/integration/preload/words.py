@@ -94,7 +94,7 @@ class Words:
                            GCPOOL_LOG="debug")
         self.says(result.err, "begins", "is over", "graph pool", "released",
                   "memory is short: gave back",
-                  "took 1 chunks" if mapped else "device 0: took a segment of 2048 KiB at 0x")
+                  "took 2 MiB to map at 0x" if mapped else "device 0: took a segment of 2048 KiB at 0x")
         result = self.play("memory_is_out_in_a_capture", GCPSIM_MEMORY="1g", GCPOOL_LOG="info")
         for word in ("begins", "took", "memory is short"):
             self.checks.that(word not in result.err, f"{word!r} said at level info")

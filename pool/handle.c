@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * handle.c - physical memory behind mapped segments: made, mapped, unmapped, given
+ * back. A handle is what one call makes: 2 to 64 MiB, always mapped and unmapped as a
+ * whole. Each costs the driver the same time, however large it is: a large pool, and a
+ * large request, get larger ones.
+ *
+ * Called by vmm.c with vmm_lock held, which guards the chunks that change here: those
+ * of blocks that are MOVING.
+ */
+#include "vmm.h"
+
+#include <sys/mman.h>
+
+enum {
+	/* Chunks. The driver opens 32 MiB in 26 us, 64 MiB in 130 us (H200, 580.159).
+	 */
+	HANDLE_MOST = (32 << 20) / GCP_CHUNK,
+	/* No handle is larger than this part of what the pool has mapped, or than
+	 * config.handle_parts says: one block keeps all of its handle where it is. */
+	POOL_SHARE = 512,
+};
+
+/* --- the books -------------------------------------------------------------------- */
+
+struct gcp_chunk *gcp_chunks_create(uint64_t size)
+{
+	int saved = errno;
+	void *chunks = mmap(NULL, size / GCP_CHUNK * sizeof(struct gcp_chunk),
+			    PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	errno = saved;
+	return chunks == MAP_FAILED ? NULL : chunks;
+}
+
+void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size)
+{
+	int saved = errno;
+
+	munmap(chunks, size / GCP_CHUNK * sizeof(*chunks));
+	errno = saved;
+}
+
+struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count)
+{
+	*ret_count = block->size / GCP_CHUNK;
+	return &block->segment->chunks[gcp_space_chunk(block->segment, block->addr)];
+}
+
+void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count)
+{
+	memset(chunks, 0, count * sizeof(*chunks));
+}
+
+void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		chunks[i].handle = GCP_CHUNK_MOVED;
+}
+
+static void handle_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		chunks[i] = (struct gcp_chunk){handle, i, count};
+}
+
+/* --- the driver ------------------------------------------------------------------- */
+
+/* GCP_CHUNK_MOVED has been released, or is somebody else's. */
+void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
+			 uint64_t count)
+{
+	gcp_assert_held(GCP_RANK_VMM);
+	for (uint64_t i = 0; i < count; i++)
+		if (chunks[i].handle && chunks[i].handle != GCP_CHUNK_MOVED &&
+		    chunks[i].before == 0)
+			(void)GCP_CALL(pool, vm_release, chunks[i].handle);
+	gcp_chunks_clear(chunks, count);
+}
+
+/* How many chunks a handle should have, of so many that are made. */
+static uint64_t handle_most(const struct gcp_pool *pool, uint64_t count)
+{
+	uint64_t most = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) /
+			GCP_CHUNK / POOL_SHARE;
+
+	if (most < count / pool->pools->config.handle_parts)
+		most = count / pool->pools->config.handle_parts;
+	if (most < 1)
+		most = 1;
+	return most < HANDLE_MOST ? most : HANDLE_MOST;
+}
+
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count)
+{
+	uint64_t most = handle_most(pool, count), size, handle;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	for (uint64_t i = 0; i < count; i += size) {
+		size = count - i < most ? count - i : most;
+		int result =
+		    GCP_CALL(pool, vm_create, pool->device, size * GCP_CHUNK, &handle);
+		if (result != 0) {
+			gcp_handles_release(pool, chunks, i);
+			return result;
+		}
+		handle_set(&chunks[i], handle, (uint32_t)size);
+	}
+	return 0;
+}
+
+int gcp_handles_map(struct gcp_pool *pool, const struct gcp_block *target)
+{
+	uint64_t count, mapped = 0;
+	struct gcp_chunk *chunks = gcp_chunks_of(target, &count);
+	int result = 0;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	while (result == 0 && mapped < count) {
+		uint64_t bytes = chunks[mapped].count * (uint64_t)GCP_CHUNK;
+
+		result = GCP_CALL(pool, vm_map, target->addr + mapped * GCP_CHUNK,
+				  bytes, chunks[mapped].handle);
+		mapped += result == 0 ? chunks[mapped].count : 0;
+	}
+	if (result == 0)
+		result =
+		    GCP_CALL(pool, vm_open, pool->device, target->addr, target->size);
+	if (result == 0)
+		return 0;
+	gcp_handles_release(pool, &chunks[mapped], count - mapped);
+	for (uint64_t i = 0; i < mapped; i += chunks[i].count)
+		(void)GCP_CALL(pool, vm_release, chunks[i].handle);
+	gcp_chunks_moved(chunks, mapped);
+	(void)gcp_handles_unmap(pool, target);
+	return result;
+}
+
+int gcp_handles_unmap(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	uint64_t count, end;
+	struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+	int result = 0;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	for (uint64_t first = 0; first < count && result == 0; first = end + 1) {
+		for (end = first; end < count && chunks[end].handle; end++)
+			;
+		if (end == first)
+			continue;
+		result = GCP_CALL(pool, vm_unmap, block->addr + first * GCP_CHUNK,
+				  (end - first) * GCP_CHUNK);
+		if (result == 0)
+			gcp_chunks_clear(&chunks[first], end - first);
+	}
+	return result;
+}
+
+/* --- of a whole segment ------------------------------------------------------------
+ */
+
+/* Errors do not matter here: what a dying context has taken along is gone. */
+void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment)
+{
+	uint64_t count = segment->size / GCP_CHUNK;
+	struct gcp_chunk *chunks = segment->chunks;
+
+	for (uint64_t first = 0, end; first < count; first = end) {
+		for (end = first; end < count && chunks[end].handle; end++)
+			;
+		if (end > first)
+			(void)GCP_CALL(pool, vm_unmap,
+				       segment->addr + first * GCP_CHUNK,
+				       (end - first) * GCP_CHUNK);
+		gcp_handles_release(pool, &chunks[first], end - first);
+		while (end < count && !chunks[end].handle)
+			end++;
+	}
+}
+
+int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
+{
+	uint64_t count = segment->size / GCP_CHUNK, end;
+	const struct gcp_chunk *chunks = segment->chunks;
+	int result = 0;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	for (uint64_t first = 0; first < count; first = end + 1) {
+		int opened = 0;
+
+		for (end = first; end < count && chunks[end].handle; end++)
+			;
+		if (end > first)
+			opened = GCP_CALL(pool, vm_open, pool->device,
+					  segment->addr + first * GCP_CHUNK,
+					  (end - first) * GCP_CHUNK);
+		result = result == 0 ? opened : result;
+	}
+	return result;
+}
+
+/* --- of blocks that other processes open -------------------------------------------
+ */
+
+int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
+			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
+					uint64_t bytes),
+			    void *arg)
+{
+	const struct gcp_segment *segment = block->segment;
+	const struct gcp_chunk *chunks = segment->chunks;
+	gcp_addr at = from > block->addr ? from : block->addr;
+	int result = 0;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	if (!chunks)
+		return -ENOENT;
+	for (uint64_t i = (at - segment->addr) / GCP_CHUNK;
+	     result == 0 && segment->addr + i * GCP_CHUNK < block->addr + block->size;
+	     i += chunks[i].count) {
+		i -= chunks[i].before;
+		result = each(arg, chunks[i].handle, segment->addr + i * GCP_CHUNK,
+			      chunks[i].count * (uint64_t)GCP_CHUNK);
+	}
+	return result;
+}
