@@ -40,6 +40,7 @@ struct gcp_context {
 _Atomic(uint64_t) gcp_contexts_generation = 1;
 
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static int contexts_cancel; /* its holder's; contexts_lock */
 static struct gcp_context contexts[CONTEXTS_MAX];
 static int context_count;
 static int device_count = -1; /* unknown yet */
@@ -117,7 +118,7 @@ static CUcontext contexts_unjoined(CUcontext joined)
 {
 	CUcontext next = NULL;
 
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	for (int i = 0; i < context_count; i++) {
 		if (contexts[i].unjoined && contexts[i].handle == joined) {
 			contexts[i].unjoined = false;
@@ -126,7 +127,7 @@ static CUcontext contexts_unjoined(CUcontext joined)
 			next = contexts[i].handle;
 		}
 	}
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	return next;
 }
 
@@ -147,7 +148,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	if (!ctx || (kind == GCP_CONTEXT_UNKNOWN && last_seen.ctx == ctx &&
 		     last_seen.generation == contexts_now()))
 		return;
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	/* The handle of one that is not detached yet: it is a new context's now. */
 	while ((context = contexts_find(ctx)) && context->ending &&
 	       kind != GCP_CONTEXT_UNKNOWN)
@@ -163,7 +164,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	}
 	last_seen.ctx = ctx;
 	last_seen.generation = contexts_now();
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	if (fresh && kind != GCP_CONTEXT_GREEN)
 		contexts_join(ctx);
 	contexts_join_late();
@@ -268,9 +269,9 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
 	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return false;
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	found = contexts_classify(ctx, ret_home, &device);
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	gcp_ctx_scope_end(&scope);
 	contexts_join_late();
 	*ret_device = device;
@@ -291,14 +292,21 @@ static bool contexts_find_primaries(void)
 	return true;
 }
 
+/* Held over calls of the driver. */
 void gcp_contexts_lock(void)
 {
+	int cancel = gcp_cancel_defer();
+
 	pthread_mutex_lock(&contexts_lock);
+	contexts_cancel = cancel;
 }
 
 void gcp_contexts_unlock(void)
 {
+	int cancel = contexts_cancel;
+
 	pthread_mutex_unlock(&contexts_lock);
+	gcp_cancel_restore(cancel);
 }
 
 bool gcp_context_is_ending(CUcontext ctx)
@@ -310,10 +318,10 @@ bool gcp_context_is_ending(CUcontext ctx)
 
 bool gcp_contexts_hold(void)
 {
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	if (ending_count == 0)
 		return true;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	return false;
 }
 
@@ -321,9 +329,7 @@ bool gcp_contexts_hold(void)
  * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
 static bool contexts_none_ending(void)
 {
-	const struct timespec delay = {.tv_nsec = 20 * 1000};
 	struct timespec now;
-	int saved = errno;
 
 	for (int i = 0; i < 50 && ending_count > 0; i++) {
 		clock_gettime(CLOCK_MONOTONIC, &now);
@@ -331,11 +337,10 @@ static bool contexts_none_ending(void)
 			ending_since.tv_nsec >
 		    1000000)
 			break;
-		pthread_mutex_unlock(&contexts_lock);
-		nanosleep(&delay, NULL);
-		pthread_mutex_lock(&contexts_lock);
+		gcp_contexts_unlock();
+		gcp_sleep(20 * 1000);
+		gcp_contexts_lock();
 	}
-	errno = saved;
 	return ending_count == 0;
 }
 
@@ -383,10 +388,10 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
 {
 	int result = -EBUSY;
 
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	if (contexts_none_ending() && contexts_find_primaries())
 		result = contexts_for_each(each, arg);
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	return result;
 }
 
@@ -419,12 +424,12 @@ int gcp_contexts_order(void *fence, bool alone)
 {
 	int result = -EBUSY;
 
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	if (alone && contexts_are_several())
 		result = -EXDEV;
 	else if (contexts_none_ending())
 		result = contexts_order_now(fence, alone);
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	return result;
 }
 
@@ -459,13 +464,13 @@ static void ending_begin(CUcontext ctx)
 	for (const struct observer *o = observers; o->gone; o++)
 		if (ctx && o->ending)
 			o->ending(ctx);
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context)
 		context->ending++;
 	if (ending_count++ == 0)
 		clock_gettime(CLOCK_MONOTONIC, &ending_since);
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 }
 
 /* The real call returned. All observers have released the context before its handle
@@ -476,7 +481,7 @@ static void ending_done(CUcontext ctx, bool gone)
 
 	for (const struct observer *o = observers; o->gone && (gone || !ctx); o++)
 		o->gone(ctx);
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context && gone)
 		contexts_remove(context);
@@ -484,7 +489,7 @@ static void ending_done(CUcontext ctx, bool gone)
 		context->ending--;
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	for (const struct observer *o = observers; o->gone && ctx && !gone; o++)
 		if (o->stays)
 			o->stays(ctx);
@@ -508,12 +513,12 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 
 	ending_begin(ctx);
 	result = gcp_real.cuCtxDetach(ctx);
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
 	ended = context && context->attached == 0;
 	if (context && !ended)
 		context->attached--;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	ending_done(ctx, ended);
 	return result;
 }
@@ -523,11 +528,11 @@ void gcp_contexts_attached(CUcontext ctx)
 	struct gcp_context *context;
 
 	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context)
 		context->attached++;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 }
 
 /* --- retain, release and reset of primary contexts ------------------------------- */
@@ -536,21 +541,21 @@ static void primary_claim(CUdevice device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
 		return; /* the real call refuses it */
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	while (primary_moving[device])
 		pthread_cond_wait(&contexts_moved, &contexts_lock);
 	primary_moving[device] = true;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 }
 
 static void primary_unclaim(CUdevice device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
 		return;
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	primary_moving[device] = false;
 	pthread_cond_broadcast(&contexts_moved);
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 }
 
 static void primary_seen(CUcontext ctx, CUdevice device)
@@ -558,11 +563,11 @@ static void primary_seen(CUcontext ctx, CUdevice device)
 	struct gcp_context *context;
 
 	gcp_contexts_seen(ctx, GCP_CONTEXT_PRIMARY);
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context)
 		context->device = device;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 }
 
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
@@ -582,10 +587,10 @@ static CUcontext primary_handle(CUdevice device)
 	struct gcp_context *context;
 	CUcontext ctx;
 
-	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_lock();
 	context = primary_known(device);
 	ctx = context ? context->handle : NULL;
-	pthread_mutex_unlock(&contexts_lock);
+	gcp_contexts_unlock();
 	return ctx;
 }
 

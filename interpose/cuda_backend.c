@@ -35,6 +35,7 @@ CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
 	CUresult result = CUDA_SUCCESS;
 
 	scope->saved_errno = errno;
+	scope->cancel = gcp_cancel_defer();
 	scope->pushed = false;
 	scope->relaxed = false;
 	if (ctx) {
@@ -45,6 +46,7 @@ CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
 		}
 	}
 	if (result != CUDA_SUCCESS) {
+		gcp_cancel_restore(scope->cancel);
 		errno = scope->saved_errno;
 		return result;
 	}
@@ -63,6 +65,7 @@ void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
 		gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode);
 	if (scope->pushed)
 		gcp_real.cuCtxPopCurrent_v2(&popped);
+	gcp_cancel_restore(scope->cancel);
 	errno = scope->saved_errno;
 }
 

@@ -22,9 +22,10 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
 
 /* A scope for the library's own calls of the driver: `ctx` is current (NULL: whichever
  * is), the thread's capture mode is relaxed, so that nothing that happens can
- * invalidate a capture; leaving puts both and errno back. */
+ * invalidate a capture, and pthread_cancel does not end it; leaving puts all of that
+ * and errno back. */
 struct gcp_ctx_scope {
-	int saved_errno;
+	int saved_errno, cancel;
 	bool pushed;
 	bool relaxed;
 	CUstreamCaptureMode mode;

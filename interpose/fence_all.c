@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "contexts.h"
 #include "cuda_backend.h"
@@ -211,7 +210,7 @@ int gcp_fence_all_query(void *fence, void *ctx)
 /* Not cuEventSynchronize: the context may be destroyed while we wait. */
 int gcp_fence_all_wait(void *fence, void *ctx)
 {
-	struct timespec delay = {.tv_nsec = 2000};
+	uint64_t delay_ns = 2000;
 	int saved = errno, result;
 
 	for (int turn = 0;; turn++) {
@@ -222,9 +221,9 @@ int gcp_fence_all_wait(void *fence, void *ctx)
 			sched_yield();
 			continue;
 		}
-		nanosleep(&delay, NULL);
-		if (delay.tv_nsec < 100000)
-			delay.tv_nsec += delay.tv_nsec / 4;
+		gcp_sleep(delay_ns);
+		if (delay_ns < 100000)
+			delay_ns += delay_ns / 4;
 	}
 	errno = saved;
 	return result;

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../pool/pool.h"
 #include "log.h"
 
 /* Formats that were said, and how often. A full table counts what remains in
@@ -60,10 +61,11 @@ static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
 	struct gcp_text text;
-	int saved = errno;
+	int saved = errno, cancel;
 
 	if (inside)
 		return;
+	cancel = gcp_cancel_defer(); /* any lock may be held */
 	inside = true;
 	gcp_text_init(&text, line, sizeof(line) - 1);
 	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
@@ -72,6 +74,7 @@ static void line_say(const char *format, va_list list, const char *end)
 	line[text.length++] = '\n';
 	line_write(&text);
 	inside = false;
+	gcp_cancel_restore(cancel);
 	errno = saved;
 }
 

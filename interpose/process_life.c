@@ -38,6 +38,7 @@ static void exit_key_create(void);
 
 enum gcp_run_mode gcp_process_start(void)
 {
+	int cancel = gcp_cancel_defer();
 	enum gcp_run_mode mode;
 
 	pthread_mutex_lock(&start_lock);
@@ -60,6 +61,7 @@ enum gcp_run_mode gcp_process_start(void)
 		gcp_unknown_capture_hold();
 	}
 	pthread_mutex_unlock(&start_lock);
+	gcp_cancel_restore(cancel);
 	return mode;
 }
 

@@ -60,13 +60,14 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	struct gcp_text text;
 	void *memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int error;
+	int error, cancel;
 
 	if (memory == MAP_FAILED) {
 		gcp_log(GCP_LOG_WARNING,
 			"no memory for the statistics, leaving them out");
 		return;
 	}
+	cancel = gcp_cancel_defer(); /* others wait until it is written */
 	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
 	if (options->stats == GCP_STATS_JSON)
 		gcp_report_json(&report, &text);
@@ -78,6 +79,7 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
 	if (error && final && options->stats_file[0])
 		(void)gcp_text_write(&text, STDERR_FILENO);
 	munmap(memory, REPORT_BYTES_MAX);
+	gcp_cancel_restore(cancel);
 }
 
 /* --- at exit ------------------------------------------------------------------- */
@@ -86,11 +88,10 @@ static void report_write(const struct gcp_options *options, struct gcp_pools *po
  * has called exit. False: that is so. */
 static bool writing_await(void)
 {
-	const struct timespec little = {.tv_nsec = 1000 * 1000};
 	bool taken = !atomic_flag_test_and_set(&writing);
 
 	for (int i = 0; i < 2000 && !taken; i++) {
-		nanosleep(&little, NULL);
+		gcp_sleep(1000 * 1000);
 		taken = !atomic_flag_test_and_set(&writing);
 	}
 	return taken;

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
 #include <linux/membarrier.h>
@@ -31,8 +30,6 @@ void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
  * of the two threads are. */
 static void pause_for(int turn)
 {
-	const struct timespec interval = {.tv_nsec = 50 * 1000};
-
 	if (turn < 100) {
 #if defined(__x86_64__)
 		__builtin_ia32_pause();
@@ -40,9 +37,7 @@ static void pause_for(int turn)
 	} else if (turn < 200) {
 		sched_yield();
 	} else {
-		int saved = errno;
-		nanosleep(&interval, NULL);
-		errno = saved;
+		gcp_sleep(50 * 1000);
 	}
 }
 
@@ -72,6 +67,8 @@ void gcp_owner_wait(struct gcp_owner *own)
 }
 
 /* --- remote lock ------------------------------------------------------------- */
+
+_Atomic bool gcp_owners_fenced;
 
 /* Registers the process with the kernel when asked for the first time. */
 static bool barrier_everywhere(void)
@@ -105,30 +102,34 @@ static bool barrier_is_offered(void)
 #endif
 }
 
+/* The caller holds pools->registry_lock, as remote threads do. */
 void gcp_owner_lock_init(struct gcp_owner *own)
 {
+	static _Atomic bool asked;
+
 	atomic_store(&own->inside, 0);
 	atomic_store(&own->remote, 0);
-	own->fenced = !barrier_is_offered();
+	if (!atomic_exchange(&asked, true))
+		atomic_store(&gcp_owners_fenced, !barrier_is_offered());
+}
+
+/* The kernel has offered membarrier: a filter of system calls was set up since. Owners
+ * execute a barrier from now on. For one that has looked before there is only time: x86
+ * writes wait in a store buffer, which drains in less than a microsecond. */
+static void owners_fence(void)
+{
+	atomic_store(&gcp_owners_fenced, true);
+	gcp_sleep(10 * 1000 * 1000);
 }
 
 void gcp_remote_lock(struct gcp_owner *own)
 {
-	const struct timespec interval = {.tv_nsec = 10 * 1000 * 1000};
-
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	gcp_rank_take(GCP_RANK_CACHE);
 	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
-	if (own->fenced) {
-		atomic_thread_fence(memory_order_seq_cst);
-	} else if (!barrier_everywhere()) {
-		/* The kernel has offered it: a filter of system calls was set up
-		 * since. What is left is time: x86 writes wait in a store buffer,
-		 * which drains in less than a microsecond. */
-		int saved = errno;
-		nanosleep(&interval, NULL);
-		errno = saved;
-	}
+	if (!atomic_load(&gcp_owners_fenced) && !barrier_everywhere())
+		owners_fence();
+	atomic_thread_fence(memory_order_seq_cst);
 	for (int turn = 0;
 	     atomic_load_explicit(&own->inside, memory_order_acquire) != 0; turn++)
 		pause_for(turn);

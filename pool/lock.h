@@ -28,7 +28,12 @@
  * barrier strikes does not matter: before the owner reads `remote`, and it sees the
  * remote thread; or after, and then its write of `inside` was before it too, and the
  * remote thread sees it. Elsewhere, and where the kernel refuses membarrier, the owner
- * executes a barrier of its own (`fenced`, which never changes).
+ * executes a barrier of its own (gcp_owners_fenced). A filter of system calls may come
+ * later than the first owner: then all owners execute one from now on, and the remote
+ * thread waits once for what they have begun.
+ *
+ * A mutex that is held over calls of the driver defers the end of its holder
+ * (cancel.h).
  */
 #ifndef GCP_POOL_LOCK_H
 #define GCP_POOL_LOCK_H
@@ -38,6 +43,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "cancel.h"
 
 enum { GCP_LINE = 128 }; /* bytes: what one thread writes and all read apart */
 
@@ -97,22 +104,40 @@ static inline void gcp_rank_drop(enum gcp_rank rank)
 struct gcp_mutex {
 	pthread_mutex_t mutex;
 	enum gcp_rank rank; /* constant */
+	int cancel;         /* what its holder gives to gcp_cancel_restore */
 };
 
 /* One under which some hundred instructions run spins for a moment before it sleeps
  * (POOL, FENCE): to be woken costs ten times as much as it is held. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
 
+/* Whether it may be held over a call of the driver. */
+static inline bool gcp_mutex_defers(const struct gcp_mutex *mutex)
+{
+	return mutex->rank == GCP_RANK_VMM || mutex->rank == GCP_RANK_FENCE ||
+	       mutex->rank == GCP_RANK_PINNED_QUOTA;
+}
+
 static inline void gcp_mutex_lock(struct gcp_mutex *mutex)
 {
+	bool defers = gcp_mutex_defers(mutex);
+	int state = defers ? gcp_cancel_defer() : 0;
+
 	gcp_rank_take(mutex->rank);
 	pthread_mutex_lock(&mutex->mutex);
+	if (defers)
+		mutex->cancel = state;
 }
 
 static inline void gcp_mutex_unlock(struct gcp_mutex *mutex)
 {
+	bool defers = gcp_mutex_defers(mutex);
+	int state = mutex->cancel;
+
 	pthread_mutex_unlock(&mutex->mutex);
 	gcp_rank_drop(mutex->rank);
+	if (defers)
+		gcp_cancel_restore(state);
 }
 
 /* --- gcp_spin ------------------------------------------------------------------- */
@@ -145,8 +170,11 @@ struct gcp_owner {
 	_Atomic uint32_t inside; /* the owner is; written by the owner */
 	_Atomic uint32_t remote; /* a remote thread is; written by remote threads, which
 				  * exclude each other: pools->registry_lock */
-	bool fenced;             /* constant */
 };
+
+/* Whether owners execute a barrier. Decided with the first owner; from false to true
+ * once more if the kernel refuses what it offered. */
+extern _Atomic bool gcp_owners_fenced __attribute__((visibility("hidden")));
 
 void gcp_owner_lock_init(struct gcp_owner *own);
 void gcp_owner_wait(struct gcp_owner *own);
@@ -157,7 +185,9 @@ static inline void gcp_owner_lock(struct gcp_owner *own)
 	if (GCP_OWNERS_HAVE_RANK)
 		gcp_rank_take(GCP_RANK_CACHE);
 	atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
-	if (__builtin_expect(own->fenced, 0))
+	atomic_signal_fence(memory_order_seq_cst); /* looked at behind the write */
+	if (__builtin_expect(
+		atomic_load_explicit(&gcp_owners_fenced, memory_order_relaxed), 0))
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		atomic_signal_fence(memory_order_seq_cst);

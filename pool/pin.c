@@ -6,15 +6,9 @@
  */
 #include "pool_types.h"
 
-#include <time.h>
-
 void gcp_backoff(void)
 {
-	const struct timespec little = {.tv_nsec = 50 * 1000};
-	int saved = errno;
-
-	nanosleep(&little, NULL);
-	errno = saved;
+	gcp_sleep(50 * 1000);
 }
 
 /* Whether the caller may use the pool's context, which another thread may be destroying

@@ -15,6 +15,8 @@ def main():
     checks = preload.Checks()
     result = preload.run([program, scenario], preload.library(), extra)
     print(result.out + result.err)
+    if result.code == preload.SKIP:
+        sys.exit(preload.SKIP)
     checks.that(result.code == 0, f"exit code {result.code}")
     checks.end()
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cancel.h - no thread ends by pthread_cancel inside the library while it holds what
+ * others need: a lock, a waiter's place at a fence, a pin. Part of pool.h.
+ *
+ * The library itself sleeps with gcp_sleep. Calls of the driver, of files and the like
+ * may be cancellation points: where they are made under a lock the end is deferred.
+ */
+#ifndef GCP_POOL_CANCEL_H
+#define GCP_POOL_CANCEL_H
+
+#include <stdint.h>
+
+/* Until gcp_cancel_restore, which gets what the first one gave, a cancellation of the
+ * calling thread stays pending. They nest. Some nanoseconds; errno stays. */
+int gcp_cancel_defer(void);
+void gcp_cancel_restore(int state);
+
+/* Sleeps for `ns` nanoseconds, less if a signal comes. No cancellation point; errno
+ * stays. */
+void gcp_sleep(uint64_t ns);
+
+#endif

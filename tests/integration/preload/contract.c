@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * contract.c - what a program may rely on with plain CUDA, where a cache could take it
+ * away: memory that comes and goes beside work that does not end for long, and threads
+ * that end by pthread_cancel.
+ *
+ *   contract SCENARIO    plays one; 0: all is as with plain CUDA
+ */
+#include "edge_cases.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+/* --- memory beside work that does not end ----------------------------------------- */
+
+/* A kernel that runs as long as the program: with GCPSIM_SPEED=never the device does
+ * nothing unless a thread waits for it. */
+static void kernel_without_end(void)
+{
+	CUdeviceptr p;
+	CUstream stream;
+
+	OK(cuMemAlloc(&p, 4096));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD8Async(p, 1, 4096, stream));
+}
+
+static bool capture_begun, capture_over;
+
+/* Captures until the main thread is done; plain CUDA lets that go on. */
+static void *capture_long(void *ctx)
+{
+	CUstream stream;
+	CUgraph graph;
+
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	__atomic_store_n(&capture_begun, true, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&capture_over, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphDestroy(graph));
+	return NULL;
+}
+
+static pthread_t capture_start(CUcontext ctx)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, capture_long, ctx);
+	while (!__atomic_load_n(&capture_begun, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	return thread;
+}
+
+static void capture_end(pthread_t thread)
+{
+	__atomic_store_n(&capture_over, true, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+}
+
+/* The most that was held while a pinned block of 8 MiB came and went. */
+static uint64_t pinned_turns(int turns)
+{
+	CUdeviceptr p = allocated(8 * MIB);
+	uint64_t peak = 0;
+	CUstream stream;
+	void *host;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < turns; i++) {
+		OK(cuMemHostAlloc(&host, 8 * MIB, 0));
+		OK(cuMemcpyHtoDAsync(p, host, 8 * MIB, stream));
+		OK(cuStreamSynchronize(stream));
+		OK(cuMemFreeHost(host));
+		if (gcpsim_memory_used(-1) > peak)
+			peak = gcpsim_memory_used(-1);
+	}
+	return peak;
+}
+
+static void pinned_memory_beside_a_kernel_of_another_device(void)
+{
+	CUcontext here = primary(), there;
+
+	OK(cuDevicePrimaryCtxRetain(&there, 1));
+	OK(cuCtxSetCurrent(there));
+	kernel_without_end();
+	OK(cuCtxSetCurrent(here));
+	must(pinned_turns(200) <= 320 * MIB, "pinned memory is never used again");
+	OK(cuCtxSetCurrent(there));
+	must(gcpsim_pending() > 0, "a free has waited for another device");
+}
+
+static void pinned_memory_beside_a_capture(void)
+{
+	pthread_t capture = capture_start(primary());
+
+	must(pinned_turns(200) <= 320 * MIB, "a capture keeps pinned memory from use");
+	capture_end(capture);
+}
+
+/* --- threads that are cancelled --------------------------------------------------- */
+
+/* No thread may call membarrier any more, as in a sandbox that starts late. */
+static void membarrier_refuse(void)
+{
+	struct sock_filter filter[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {4, filter};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC,
+		    &program) != 0)
+		exit(77); /* no filters here */
+}
+
+enum { CACHES = 32 };
+static atomic_int ready;
+static atomic_bool done;
+
+/* A thread that keeps a block in its cache. */
+static void *keeps_a_cache(void *ctx)
+{
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemFree(allocated(100000)));
+	atomic_fetch_add(&ready, 1);
+	while (!atomic_load(&done))
+		usleep(1000);
+	return NULL;
+}
+
+static void caches_make(CUcontext ctx, pthread_t *threads, int count)
+{
+	OK(cuMemFree(allocated(100000)));
+	for (int i = 0; i < count; i++)
+		pthread_create(&threads[i], NULL, keeps_a_cache, ctx);
+	while (atomic_load(&ready) < count)
+		usleep(1000);
+}
+
+static void caches_end(pthread_t *threads, int count)
+{
+	atomic_store(&done, true);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* More than there is: every cache is asked before the answer. */
+static void *asks_for_too_much(void *cancelled)
+{
+	CUdeviceptr p;
+
+	(void)primary();
+	if (cancelled)
+		pthread_cancel(pthread_self()); /* pending until a cancellation point */
+	must(cuMemAlloc(&p, (size_t)1 << 42) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more memory than there is");
+	return NULL;
+}
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void a_cancelled_thread_leaves_no_lock(void)
+{
+	pthread_t caches[1], victim;
+
+	caches_make(primary(), caches, 1);
+	membarrier_refuse();
+	pthread_create(&victim, NULL, asks_for_too_much, caches);
+	pthread_join(victim, NULL);
+	alarm(20); /* a lock that is left taken is waited for without end */
+	(void)asks_for_too_much(NULL);
+	caches_end(caches, 1);
+}
+
+static void a_filter_of_system_calls_costs_no_wait_for_each_thread(void)
+{
+	pthread_t caches[CACHES];
+	double start;
+
+	caches_make(primary(), caches, CACHES);
+	membarrier_refuse();
+	(void)asks_for_too_much(NULL);
+	start = now();
+	for (int i = 0; i < 3; i++)
+		(void)asks_for_too_much(NULL);
+	must(now() - start < 0.005 * CACHES, "an allocation waits for each cache");
+	caches_end(caches, CACHES);
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
+    SCENARIO(pinned_memory_beside_a_capture),
+    SCENARIO(a_cancelled_thread_leaves_no_lock),
+    SCENARIO(a_filter_of_system_calls_costs_no_wait_for_each_thread),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
