@@ -430,6 +430,7 @@ static void capture_destroy_stream(struct thread *t, struct capture *c)
 
 	if (!c->live || s->kind == STREAM_PER_THREAD)
 		return;
+	plain_may_wait(t->model, EXCUSE_WAIT_CAPTURE);
 	if (!FINE(t, cuStreamDestroy(s->handle)))
 		return;
 	t->model->streams_gone++;

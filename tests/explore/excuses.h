@@ -31,6 +31,16 @@
 	  "where the driver has no user objects, the memory of captures is kept for good") \
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused") \
+	X(PINNED_GRAPHS, "pinned graphs", \
+	  "pinned memory of a graph that is gone is not used again while streams are " \
+	  "captured, and comes on top of the bound of memory") \
+	X(TURNS_CAPTURE, "turns capture", \
+	  "what is freed while another stream is captured waits for the capture's end, " \
+	  "however much that becomes") \
+	X(TURNS_GRAPHS, "turns graphs", \
+	  "each captured graph takes a segment of its own, however little it needs") \
+	X(TURNS_CONTEXTS, "turns contexts", \
+	  "pinned memory waits for the work of every context, however much that becomes") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at a quota, waits for work that was " \
 	  "submitted after the latest free") \

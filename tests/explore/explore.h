@@ -30,6 +30,7 @@
  *   ipc_peer.c another process, which opens what this one exports
  *   concurrency.c     much at once, and more than one thread at the same time
  *   misuse.c    mistakes that CUDA answers with a code
+ *   turns.c     the same many times over
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
  *   faults.c    calls of the library that fail
@@ -266,8 +267,15 @@ struct model {
 	struct thread *threads;
 	uint32_t plain_waiting; /* blocks that plain CUDA cannot have back yet */
 	bool freed_on_streams;  /* device memory */
-	uint64_t new_waits;     /* waits that plain CUDA has not, so far */
-	uint32_t may_wait;      /* in this step: bit per excuse */
+	bool turned;            /* many graphs came and went */
+	uint64_t largest[2];    /* allocation asked for, of each device */
+	uint64_t largest_pinned;
+	uint64_t deferred[2]; /* bytes freed since a capture began */
+	uint64_t deferred_peak[2];
+	unsigned contexts_peak;   /* that lived at the same time */
+	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
+	uint64_t new_waits;       /* waits that plain CUDA has not, so far */
+	uint32_t may_wait;        /* in this step: bit per excuse */
 	bool ending;
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
@@ -317,6 +325,12 @@ void plain_may_be_full(struct model *w, int device);
 void plain_waits_check(struct model *w);
 /* A step is over: what graphs and streams keep no more is free. */
 void plain_step(struct model *w);
+/* By how much the memory held may grow where the program takes and frees one block of
+ * so many bytes again and again. */
+uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);
+bool plain_is_compared(const struct model *w);
+/* The history is over: how much was held at most. */
+void plain_end(struct model *w);
 /* The library differs from plain CUDA, and may: one more time. True. */
 bool excused(enum excuse excuse);
 
@@ -470,7 +484,14 @@ struct stream *stream_pick(struct thread *t, unsigned slot);
 /* Makes what the stream needs current, and gives its handle. */
 CUstream stream_handle(struct thread *t, struct stream *s);
 
+/* --- turns.c --- */
+
+void turns_play(struct thread *t, const struct op *op);
+
 /* --- play.c --- */
+
+/* One operation, by the thread whose turn it is. */
+void op_play(struct thread *t, const struct op *op);
 
 /* Plays in this process; does not return when something is wrong. */
 void play(const struct setting *setting, const struct history *history,

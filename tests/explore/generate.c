@@ -36,6 +36,7 @@ enum group {
 	GROUP_MISUSES = GROUPS_SECOND,
 	GROUPS_THIRD, /* of generation 2 */
 	GROUP_IPC_PEERS = GROUPS_THIRD,
+	GROUP_TURNS,
 	GROUP_COUNT
 };
 
@@ -59,6 +60,9 @@ static const struct {
 #undef X
 #define X(name, weight, group) {#name, weight, GROUP_##group, 3},
 		EXPLORE_OPS_3(X)
+#undef X
+#define X(name, weight, group) {#name, weight, GROUP_##group, 5},
+		    EXPLORE_OPS_5(X)
 #undef X
 };
 
@@ -338,6 +342,8 @@ static void weights_draw(struct generator *g)
 	/* Another process takes its time to start. */
 	if (generation > 2 && below(g, 8) == 0)
 		factor[GROUP_IPC_PEERS] = 4;
+	if (generation > 4 && below(g, 6) == 0)
+		factor[GROUP_TURNS] = 2;
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
 		g->weights[kind] = 0;

@@ -66,12 +66,25 @@ static void peers_enable(struct thread *t, int slot)
 	context_use(t, slot);
 }
 
+static void contexts_count(struct model *w)
+{
+	unsigned live = 0;
+
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		live += w->contexts[i].live;
+	if (w->contexts_peak < live)
+		w->contexts_peak = live;
+}
+
 bool context_open(struct thread *t, int slot, int device, bool primary)
 {
 	struct model *w = t->model;
 	struct context *context = &w->contexts[slot];
 	CUcontext popped;
 
+	/* It joins barriers that stand already. */
+	if (w->capture_numbers > 0)
+		plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	if (primary ? !FINE(t, cuDevicePrimaryCtxRetain(&context->ctx, device))
 		    : !FINE(t, cuCtxCreate_v2(&context->ctx, 0, device)))
 		return false;
@@ -83,6 +96,7 @@ bool context_open(struct thread *t, int slot, int device, bool primary)
 	context->device = device;
 	context->primary = primary;
 	context->live = true;
+	contexts_count(w);
 	context_use(t, slot);
 	peers_enable(t, slot);
 	return context_load(t, context);
@@ -143,6 +157,8 @@ static bool context_end(struct thread *t, int slot, bool idle, bool release)
 	if (idle)
 		oracle_counter(w, slot);
 	plain_waits(w, slot);
+	if (!all_is_calm(w))
+		plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	if (context->primary) {
 		if (release ? !primary_release(t, context->device)
 			    : !FINE(t, cuDevicePrimaryCtxReset(context->device)))

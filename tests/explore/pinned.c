@@ -55,8 +55,8 @@ static void pinned_alloc(struct thread *t, struct block **slot, const struct op 
 	if (!got(t, result))
 		return;
 	*slot = pinned_adopt(t, p, bytes);
-	plain_own(t, *slot, plain);
 	(*slot)->flags = op->how & 1 ? flags : 0;
+	plain_own(t, *slot, plain);
 }
 
 /* Memory of the program's own, pinned by hand. */

@@ -24,9 +24,14 @@
 enum {
 	HELD_MAX = 65536,   /* pieces of memory */
 	POOLS_LISTED = 256, /* graph pools */
+	MIB = 1 << 20,
 	CHUNK = 2 << 20,    /* in which the library takes memory */
 	PITCH_ROWS = CHUNK, /* it keeps two rows, from which it learnt the pitch */
 	PINNED_SLACK = 64 << 10,
+	PINNED_KINDS = 400,
+	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
+	DEFAULT_SEGMENT = 16 << 20,
+	DEFAULT_HOST_WINDOW = 256 << 20,
 };
 
 void plain_may_be_full(struct model *w, int device)
@@ -44,11 +49,50 @@ bool excused(enum excuse excuse)
 	return true;
 }
 
+/* --- pinned memory of each kind ------------------------------------------------ */
+
+/* Freed pinned memory serves requests of its own size, context and flags only. */
+static struct pinned_kind {
+	uint64_t bytes;
+	uint32_t flags;
+	int context;
+	uint64_t live, peak; /* bytes */
+} pinned_kinds[PINNED_KINDS];
+
+static void pinned_count(const struct block *block, uint64_t change)
+{
+	struct pinned_kind *kind = pinned_kinds;
+
+	while (kind < pinned_kinds + PINNED_KINDS - 1 && kind->bytes &&
+	       (kind->bytes != block->bytes || kind->flags != block->flags ||
+		kind->context != block->context))
+		kind++;
+	kind->bytes = block->bytes;
+	kind->flags = block->flags;
+	kind->context = block->context;
+	kind->live += change;
+	if (kind->peak < kind->live)
+		kind->peak = kind->live;
+}
+
+static uint64_t pinned_peaks(void)
+{
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < PINNED_KINDS; i++)
+		bytes += pinned_kinds[i].peak;
+	return bytes;
+}
+
 /* --- the program allocates and frees ------------------------------------------- */
 
 uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 {
 	plain_step(w);
+	if (device >= 0 && w->largest[device] < bytes)
+		w->largest[device] = bytes;
+	if (device < 0 && w->largest_pinned < bytes)
+		w->largest_pinned = bytes;
 	plain_may_be_full(w, device);
 	return gcpsim_plain_alloc(device, bytes);
 }
@@ -56,6 +100,10 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 void plain_own(struct thread *t, struct block *block, uint64_t plain)
 {
 	block->plain = plain;
+	if (block->host)
+		pinned_count(block, block->bytes);
+	if (block->host && !all_is_calm(t->model))
+		t->model->pinned_captured += 2 * block->bytes;
 	block->plain_pools = capture_pools(t);
 }
 
@@ -70,6 +118,8 @@ static bool is_kept(const struct model *w, const struct block *block)
 
 void plain_lose(struct block *block)
 {
+	if (block->plain && block->host)
+		pinned_count(block, -block->bytes);
 	gcpsim_plain_free(block->plain);
 	block->plain = 0;
 	block->plain_freed = false;
@@ -77,19 +127,31 @@ void plain_lose(struct block *block)
 
 void plain_free(struct thread *t, struct block *block)
 {
+	struct model *w = t->model;
 	block->plain_freed = true;
-	t->model->plain_waiting++;
-	plain_step(t->model);
+	if (all_is_calm(w))
+		w->deferred[0] = w->deferred[1] = 0;
+	else if (!block->host)
+		w->deferred[block->device] += block->bytes;
+	if (w->deferred_peak[block->device] < w->deferred[block->device])
+		w->deferred_peak[block->device] = w->deferred[block->device];
+	w->plain_waiting++;
+	plain_step(w);
 }
 
 /* Without the library the books must be the driver's own. Not after a free on a stream,
  * which the device does when it comes to it, and not where another process's memory
  * has taken addresses: how small blocks share memory depends on them. */
-static void books_check(struct model *w)
+static bool books_are_exact(const struct model *w)
 {
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->borrowed)
-			return;
+			return false;
+	return w->setting->plain && !w->setting->fault && !w->freed_on_streams;
+}
+
+static void books_check(struct model *w)
+{
 	for (int i = 0; i < w->setting->devices; i++)
 		if (gcpsim_plain_used(i) != gcpsim_memory_used(i))
 			failure(
@@ -106,7 +168,7 @@ static void books_check(struct model *w)
 void plain_step(struct model *w)
 {
 	if (w->plain_waiting == 0) {
-		if (w->setting->plain && !w->setting->fault && !w->freed_on_streams)
+		if (books_are_exact(w))
 			books_check(w);
 		return;
 	}
@@ -226,14 +288,14 @@ static enum excuse missing(const struct model *w, int device, uint64_t bytes)
 }
 
 /* Nothing is ever given back, or a planned failure is in the way: no comparison. */
-static bool is_compared(const struct model *w)
+bool plain_is_compared(const struct model *w)
 {
 	return !w->setting->fault && !w->setting->leak;
 }
 
 bool plain_may_refuse(const struct model *w, int device, uint64_t bytes, uint64_t plain)
 {
-	return !plain || !is_compared(w) || w->setting->plain ||
+	return !plain || !plain_is_compared(w) || w->setting->plain ||
 	       missing(w, device, bytes) != EXCUSES;
 }
 
@@ -243,11 +305,11 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 	bool refused = result == CUDA_ERROR_OUT_OF_MEMORY;
 	enum excuse excuse;
 
-	if (is_compared(w) && !refused && result == CUDA_SUCCESS && !plain)
+	if (plain_is_compared(w) && !refused && result == CUDA_SUCCESS && !plain)
 		excused(EXCUSE_ROOM);
-	if (is_compared(w) && refused && plain) {
+	if (plain_is_compared(w) && refused && plain) {
 		excuse = missing(w, device, bytes);
-		if (excuse == EXCUSES || w->setting->plain)
+		if (w->setting->plain ? books_are_exact(w) : excuse == EXCUSES)
 			failure(
 			    w,
 			    "device %d: no memory for %llu bytes; plain CUDA would "
@@ -255,10 +317,106 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 			    device, (unsigned long long)bytes,
 			    (unsigned long long)gcpsim_plain_used(device),
 			    (unsigned long long)(device < 0 ? 0 : w->memory[device]));
-		excused(excuse);
+		if (!w->setting->plain)
+			excused(excuse);
 	}
 	if (result != CUDA_SUCCESS)
 		gcpsim_plain_free(plain);
+}
+
+/* --- how much is held --------------------------------------------------------------
+ */
+
+static uint64_t option(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+	char *end;
+	uint64_t value = text ? strtoull(text, &end, 10) : otherwise;
+
+	if (text && *end == 'T')
+		value <<= 40;
+	else if (text && *end == 'M')
+		value <<= 20;
+	return value;
+}
+
+/* A segment that is no multiple of 2 MiB is none (setting.c). */
+static uint64_t segment_bytes(void)
+{
+	uint64_t bytes = option("GCPOOL_SEGMENT", DEFAULT_SEGMENT);
+
+	return bytes % CHUNK ? DEFAULT_SEGMENT : bytes;
+}
+
+/* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
+static uint64_t bound_device(const struct model *w, int device)
+{
+	uint64_t plain = gcpsim_plain_peak(device);
+	uint64_t window = option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t segment = segment_bytes();
+
+	return plain + plain / 4 + 8 * w->largest[device] +
+	       w->contexts_peak * (2 * window + 4 * segment + 32 * MIB);
+}
+
+uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
+{
+	uint64_t window = option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t segment = segment_bytes();
+
+	if (device < 0)
+		return option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW) + 8 * bytes +
+		       MIB;
+	return w->contexts_peak * (2 * window + 2 * segment) + 4 * bytes + 2 * CHUNK;
+}
+
+static uint64_t bound_pinned(const struct model *w)
+{
+	uint64_t window = option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW);
+
+	return 2 * pinned_peaks() + 8 * w->largest_pinned + 4 * MIB + window;
+}
+
+/* Why more may be held than the bound says, by how much. */
+static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
+{
+	if (w->setting->keeps)
+		return EXCUSE_FOR_GOOD;
+	if (device < 0)
+		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
+	return more <= w->deferred_peak[device] ? EXCUSE_TURNS_CAPTURE : EXCUSES;
+}
+
+static void bound_check(struct model *w, int device)
+{
+	uint64_t bound = device < 0 ? bound_pinned(w) : bound_device(w, device);
+	uint64_t peak = gcpsim_memory_peak(device);
+	enum excuse excuse;
+
+	if (peak <= bound)
+		return;
+	excuse = beyond_bound(w, device, peak - bound);
+	if (excuse == EXCUSES)
+		failure(w,
+			"device %d: %llu bytes were held, plain CUDA would have held "
+			"%llu, and the bound is %llu",
+			device, (unsigned long long)peak,
+			(unsigned long long)gcpsim_plain_peak(device),
+			(unsigned long long)bound);
+	excused(excuse);
+}
+
+static void bounds_check(struct model *w)
+{
+	if (!plain_is_compared(w) || w->setting->plain || w->ran_concurrently)
+		return;
+	for (int i = -1; i < w->setting->devices; i++)
+		bound_check(w, i);
+}
+
+void plain_end(struct model *w)
+{
+	bounds_check(w);
 }
 
 /* --- waiting -------------------------------------------------------------------- */
@@ -283,7 +441,7 @@ void plain_waits_check(struct model *w)
 	if (gcpsim_new_waits() == w->new_waits)
 		return;
 	w->new_waits = gcpsim_new_waits();
-	if (!is_compared(w))
+	if (!plain_is_compared(w))
 		return;
 	if (!may_wait || w->setting->plain)
 		failure(w, "%s", gcpsim_last_report());

@@ -23,8 +23,6 @@ static pthread_t handles[THREADS_MAX];
 /* What the thread is to do: an operation, or to end. */
 static const struct op ending;
 
-static void op_run(struct thread *t, const struct op *op);
-
 static void *thread_run(void *data)
 {
 	struct thread *t = data;
@@ -39,7 +37,7 @@ static void *thread_run(void *data)
 		pthread_mutex_unlock(&baton_lock);
 		if (op == &ending)
 			return NULL;
-		op_run(t, op);
+		op_play(t, op);
 		pthread_mutex_lock(&baton_lock);
 		t->op = NULL;
 		pthread_cond_broadcast(&baton_moved);
@@ -86,11 +84,11 @@ static void thread_end(struct thread *t)
 			stream_detach(w, &w->streams[i]);
 }
 
-static void play_op(struct thread *t, const struct op *op)
+static void hand_over(struct thread *t, const struct op *op)
 {
 	thread_start(t);
 	if (t->number == 0) {
-		op_run(t, op);
+		op_play(t, op);
 		return;
 	}
 	pthread_mutex_lock(&baton_lock);
@@ -195,6 +193,7 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_GRAPH_COMPOSE] = graphs_play,
     [OP_GRAPH_DESTROY] = graphs_play,
     [OP_EXEC_DESTROY] = graphs_play,
+    [OP_TURNS] = turns_play,
 };
 
 /* What the driver must have for it, where that is in doubt. */
@@ -215,7 +214,7 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	       setting_has(setting, needs[kind]);
 }
 
-static void op_run(struct thread *t, const struct op *op)
+void op_play(struct thread *t, const struct op *op)
 {
 	if (!is_possible(t->model->setting, (enum op_kind)op->kind))
 		return;
@@ -256,12 +255,13 @@ static void end_play(struct model *w)
 
 	w->ending = true;
 	fault_disarm();
+	plain_end(w);
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
 		if (w->captures[i].live) {
 			struct op end = {
 			    .kind = OP_CAPTURE_END, .how = 255, .a = (uint8_t)i};
 
-			play_op(&w->threads[w->captures[i].thread], &end);
+			hand_over(&w->threads[w->captures[i].thread], &end);
 		}
 	graphs_end(t);
 	for (int i = 0; i < CONTEXTS_MAX; i++)
@@ -344,7 +344,7 @@ void play(const struct setting *setting, const struct history *history,
 		if (op->kind == OP_THREAD_END)
 			thread_end(t);
 		else
-			play_op(t, op);
+			hand_over(t, op);
 		oracle_step(w);
 	}
 	for (unsigned i = 0; !setting->fault && fault_name(i); i++)

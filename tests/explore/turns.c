@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * turns.c - the same thing many times over: a block is taken, worked on and freed, or
+ * pinned memory is, or a small graph is captured and kept. On plain CUDA that takes
+ * one block's memory, and as much as the graphs' blocks; what the library takes may
+ * not grow with the number of turns.
+ */
+#include "explore.h"
+
+#include <stdlib.h>
+
+enum { TURNS = 100, GRAPHS = 40, KINDS = 4, GRAPH_BYTES = 512, PINNED_SHIFT = 6 };
+
+/* What was held when the turns began. */
+struct held {
+	int device;
+	uint64_t used, bytes; /* of one block */
+	unsigned turn;
+};
+
+static void growth_check(struct model *w, const struct held *held)
+{
+	uint64_t bound = plain_growth_bound(w, held->device, held->bytes);
+	uint64_t used = gcpsim_memory_used(held->device);
+
+	if (used <= held->used + bound || !plain_is_compared(w))
+		return;
+	if (!all_is_calm(w))
+		excused(EXCUSE_TURNS_CAPTURE);
+	else if (held->bytes == GRAPH_BYTES)
+		excused(EXCUSE_TURNS_GRAPHS);
+	else if (held->device < 0 && w->contexts_peak > 1)
+		excused(EXCUSE_TURNS_CONTEXTS);
+	else
+		failure(
+		    w,
+		    "device %d: after %u turns with %llu bytes %llu are held instead "
+		    "of %llu, and the bound is %llu more",
+		    held->device, held->turn, (unsigned long long)held->bytes,
+		    (unsigned long long)used, (unsigned long long)held->used,
+		    (unsigned long long)bound);
+}
+
+static void turns(struct thread *t, const struct op *op, bool pinned)
+{
+	struct model *w = t->model;
+	struct op take = *op, work = *op, give = *op;
+	struct held held = {.device = pinned ? -1 : w->contexts[t->context].device};
+
+	take.kind = pinned ? OP_PINNED_ALLOC : OP_ALLOC;
+	work.kind = pinned ? OP_PINNED_UP : OP_FILL;
+	give.kind = pinned ? OP_PINNED_FREE : OP_FREE;
+	take.how = 0;
+	take.bytes = pinned ? op->bytes % (16 << 10) : (512 << 10) + op->bytes * 16;
+	work.how = 2;
+	held.bytes = pinned ? (take.bytes + 1) << PINNED_SHIFT : take.bytes;
+	/* Idle segments that the free gives back come again as one. */
+	held.used = gcpsim_memory_used(held.device);
+	op_play(t, &give);
+	for (held.turn = 1; held.turn <= TURNS; held.turn++) {
+		op_play(t, &take);
+		op_play(t, &work);
+		op_play(t, &give);
+	}
+	growth_check(w, &held);
+}
+
+/* One graph that has a block of its own, freed in the capture: its memory, or 0. */
+static uint64_t graph_capture(struct thread *t, CUstream stream, int device,
+			      CUgraph *ret_graph)
+{
+	struct model *w = t->model;
+	uint64_t plain = gcpsim_plain_alloc(device, GRAPH_BYTES);
+	CUdeviceptr addr = 0;
+
+	*ret_graph = NULL;
+	if (!FINE(t, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED)))
+		return plain;
+	if (cuMemAlloc(&addr, GRAPH_BYTES) == CUDA_SUCCESS) {
+		FINE(t, cuMemsetD32Async(addr, 1, GRAPH_BYTES / 4, stream));
+		plain_waits(w, t->context);
+		FINE(t, cuMemFree(addr));
+	}
+	FINE(t, cuStreamEndCapture(stream, ret_graph));
+	return plain;
+}
+
+static void graphs(struct thread *t, const struct op *op)
+{
+	struct model *w = t->model;
+	struct held held = {.device = w->contexts[t->context].device,
+			    .bytes = GRAPH_BYTES};
+	uint64_t plain[GRAPHS];
+	CUgraph made[GRAPHS];
+	CUstream stream;
+
+	(void)op;
+	if (!all_is_calm(w) || w->setting->plain || w->setting->keeps || t->pool ||
+	    w->setting->memory_small || w->setting->quota ||
+	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
+		return;
+	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
+	held.used = gcpsim_memory_used(held.device);
+	for (held.turn = 0; held.turn < GRAPHS; held.turn++)
+		plain[held.turn] =
+		    graph_capture(t, stream, held.device, &made[held.turn]);
+	growth_check(w, &held);
+	for (unsigned i = 0; i < GRAPHS; i++) {
+		gcpsim_plain_free(plain[i]);
+		if (made[i])
+			FINE(t, cuGraphDestroy(made[i]));
+	}
+	FINE(t, cuStreamDestroy(stream));
+	w->streams_gone++;
+	w->frees++;
+	w->turned = true;
+}
+
+void turns_play(struct thread *t, const struct op *op)
+{
+	if (t->model->setting->leak || t->model->setting->fault)
+		return;
+	if (op->how % KINDS == 3)
+		graphs(t, op);
+	else
+		turns(t, op, op->how % KINDS == 2);
+}
