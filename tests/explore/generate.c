@@ -36,7 +36,6 @@ enum group {
 	GROUP_MISUSES = GROUPS_SECOND,
 	GROUPS_THIRD, /* of generation 2 */
 	GROUP_IPC_PEERS = GROUPS_THIRD,
-	GROUP_TURNS,
 	GROUP_COUNT
 };
 
@@ -61,8 +60,8 @@ static const struct {
 #define X(name, weight, group) {#name, weight, GROUP_##group, 3},
 		EXPLORE_OPS_3(X)
 #undef X
-#define X(name, weight, group) {#name, weight, GROUP_##group, 5},
-		    EXPLORE_OPS_5(X)
+#define X(name, weight, group) {#name, weight, GROUP_##group, 4},
+		    EXPLORE_OPS_LAST(X)
 #undef X
 };
 
@@ -329,6 +328,33 @@ static void restore_draw(struct generator *g)
 	op_add(g, checkpoint);
 }
 
+/* The same many times over, alone or beside a capture of another thread, or beside work
+ * of another context. At the end of a history, so that seeds keep what they had. */
+static void turns_draw(struct generator *g)
+{
+	struct op begin = op_draw(g, OP_CAPTURE_BEGIN),
+		  use = op_draw(g, OP_USE_CONTEXT);
+	struct op spin = op_draw(g, OP_SPIN), turns = op_draw(g, OP_TURNS);
+
+	switch (below(g, 3)) {
+	case 0:
+		begin.thread = (uint8_t)(turns.thread + 1);
+		begin.how = 1; /* thread-local */
+		op_add(g, begin);
+		break;
+	case 1:
+		use.a = 1;
+		op_add(g, use);
+		op_add(g, spin);
+		use.a = 0;
+		op_add(g, use);
+		break;
+	default:
+		break;
+	}
+	op_add(g, turns);
+}
+
 /* --- the whole --- */
 
 static void weights_draw(struct generator *g)
@@ -342,8 +368,6 @@ static void weights_draw(struct generator *g)
 	/* Another process takes its time to start. */
 	if (generation > 2 && below(g, 8) == 0)
 		factor[GROUP_IPC_PEERS] = 4;
-	if (generation > 4 && below(g, 6) == 0)
-		factor[GROUP_TURNS] = 2;
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
 		g->weights[kind] = 0;
@@ -393,6 +417,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}
+	if (setting->generation > 3 && below(&g, 8) == 0)
+		turns_draw(&g);
 }
 
 /* --- to be read --- */

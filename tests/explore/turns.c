@@ -7,7 +7,7 @@
  */
 #include "explore.h"
 
-#include <stdlib.h>
+#include "gcpool.h"
 
 enum { TURNS = 100, GRAPHS = 40, KINDS = 4, GRAPH_BYTES = 512, PINNED_SHIFT = 6 };
 
@@ -18,12 +18,24 @@ struct held {
 	unsigned turn;
 };
 
+/* Idle segments were given back, and come again as one, at any time. */
+static bool is_consolidated(int device)
+{
+	struct gcpool_stats stats;
+
+	return library.get_stats &&
+	       library.get_stats(device, &stats, sizeof(stats)) == 0 &&
+	       stats.consolidations > 0;
+}
+
 static void growth_check(struct model *w, const struct held *held)
 {
 	uint64_t bound = plain_growth_bound(w, held->device, held->bytes);
 	uint64_t used = gcpsim_memory_used(held->device);
 
-	if (used <= held->used + bound || !plain_is_compared(w))
+	if (used <= held->used + bound ||
+	    (held->device >= 0 && is_consolidated(held->device)) ||
+	    !plain_is_compared(w))
 		return;
 	if (!all_is_calm(w))
 		excused(EXCUSE_TURNS_CAPTURE);
@@ -54,7 +66,6 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 	take.bytes = pinned ? op->bytes % (16 << 10) : (512 << 10) + op->bytes * 16;
 	work.how = 2;
 	held.bytes = pinned ? (take.bytes + 1) << PINNED_SHIFT : take.bytes;
-	/* Idle segments that the free gives back come again as one. */
 	held.used = gcpsim_memory_used(held.device);
 	op_play(t, &give);
 	for (held.turn = 1; held.turn <= TURNS; held.turn++) {
