@@ -103,7 +103,7 @@ static void pin(struct member *m)
 
 /* Where nothing ends by itself, work on pinned memory is done when it has been asked
  * for a thousand times, with naps between: many such waits takes many seconds. */
-static bool is_slow(void)
+bool pinned_is_slow(void)
 {
 	const char *speed = getenv("GCPSIM_SPEED");
 
@@ -123,7 +123,7 @@ static void look(struct member *m, uint64_t what)
 		library.get_stats(device, &stats, sizeof(stats));
 	else if (what == 2 && library.trim)
 		library.trim(device, draw_below(&m->draw, 4 << 20));
-	else if (what == 3 && library.trim_host && !is_slow())
+	else if (what == 3 && library.trim_host && !pinned_is_slow())
 		library.trim_host(0);
 	else if (what == 4 && library.pool_create && library.pool_create(&id) == 0)
 		library.pool_release(id);

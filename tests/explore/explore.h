@@ -467,6 +467,8 @@ void pools_end(struct model *w);
 
 void concurrency_play(struct thread *t, const struct op *op);
 void concurrency_filter(struct model *w);
+/* Waiting for work on pinned memory takes its time. */
+bool pinned_is_slow(void);
 
 /* --- misuse.c --- */
 

@@ -129,7 +129,8 @@ static void graphs(struct thread *t, const struct op *op)
 
 void turns_play(struct thread *t, const struct op *op)
 {
-	if (t->model->setting->leak || t->model->setting->fault)
+	if (t->model->setting->leak || t->model->setting->fault ||
+	    (op->how % KINDS == 2 && pinned_is_slow()))
 		return;
 	if (op->how % KINDS == 3)
 		graphs(t, op);
