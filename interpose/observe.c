@@ -34,7 +34,7 @@ const _Atomic uint32_t *gcp_observe_pending_events(void)
 void gcp_observe_end(void)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
-		gcp_trace_end();
+		gcp_trace_end(gcp_process.pools);
 }
 
 void gcp_observe_after_fork(void)

@@ -37,8 +37,10 @@ bool gcp_trace_start(const struct gcp_options *options)
 	return true;
 }
 
-void gcp_trace_end(void)
+void gcp_trace_end(struct gcp_pools *pools)
 {
+	if (pools)
+		gcp_trace_sample(pools, true);
 	if (with_stacks)
 		gcp_stacks_modules();
 	gcp_trace_file_end();
@@ -138,14 +140,14 @@ static void sample_add(int device, const struct gcp_stats *stats)
 	    .more = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX});
 }
 
-void gcp_trace_sample(struct gcp_pools *pools)
+void gcp_trace_sample(struct gcp_pools *pools, bool now)
 {
 	static _Atomic uint64_t last_ns;
-	uint64_t now = gcp_call_stats_clock(), last = atomic_load(&last_ns);
+	uint64_t time_ns = gcp_call_stats_clock(), last = atomic_load(&last_ns);
 	struct gcp_stats stats;
 
-	if (now - last < SAMPLE_NS ||
-	    !atomic_compare_exchange_strong(&last_ns, &last, now))
+	if (!now && (time_ns - last < SAMPLE_NS ||
+		     !atomic_compare_exchange_strong(&last_ns, &last, time_ns)))
 		return;
 	for (int device = 0; device <= gcp_pools_device_max(pools); device++)
 		if (gcp_pools_stats(pools, device, &stats) == 0)

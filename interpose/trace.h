@@ -18,8 +18,8 @@
 /* Opens the recording that the options ask for. False: they ask for none, or it could
  * not be opened, which one line has said. */
 bool gcp_trace_start(const struct gcp_options *options);
-/* The process ends. */
-void gcp_trace_end(void);
+/* The process ends. pools: NULL, if there are none. */
+void gcp_trace_end(struct gcp_pools *pools);
 void gcp_trace_after_fork(void);
 
 /* Whether events are recorded; constant after start. */
@@ -40,8 +40,8 @@ void gcp_trace_add_rare(const struct gcp_trace_facts *facts);
 /* For `more`: ns since `start_ns`, or as many as fit. */
 uint32_t gcp_trace_took(uint64_t start_ns);
 
-/* How much memory there is, now and then: no lock of the pools is held. */
-void gcp_trace_sample(struct gcp_pools *pools);
+/* How much memory there is, now and then, or `now`: no lock of the pools is held. */
+void gcp_trace_sample(struct gcp_pools *pools, bool now);
 
 /* A device is used for the first time. */
 void gcp_trace_device(int device, const char *name, uint64_t bytes);

@@ -194,7 +194,7 @@ static int host_free(void *ctx, void *p)
 
 static void tick(void)
 {
-	gcp_trace_sample(gcp_process.pools);
+	gcp_trace_sample(gcp_process.pools, false);
 	if (real.tick)
 		real.tick();
 }

@@ -103,6 +103,12 @@ packages_for_tests() {
 	has_command musl-gcc || echo musl-tools
 }
 
+# What shows the report of gcpool-trace, 100 MB: with --all only.
+packages_for_browser() {
+	has_command chromium || has_command google-chrome || echo chromium
+	[ -f /usr/share/javascript/dygraphs/dygraph.min.js ] || echo libjs-dygraphs
+}
+
 # clang, and libFuzzer, which Debian keeps in a package of its own.
 clang_packages() {
 	clang=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')

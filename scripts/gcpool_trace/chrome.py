@@ -44,7 +44,6 @@ def trace(recording, history, symbols, most_blocks=20000):
         )
     for device in history.devices.values():
         for point in thin(device.points, 50000):
-            cached = max(0, point.reserved - point.live - point.pending)
             events.append(
                 {
                     "ph": "C",
@@ -52,10 +51,10 @@ def trace(recording, history, symbols, most_blocks=20000):
                     "name": f"device {device.number} bytes",
                     "ts": us(point.time),
                     "args": {
-                        "live": point.live - point.graph,
-                        "graph": point.graph,
+                        "live": point.common,
+                        "graph": point.private,
                         "pending": point.pending,
-                        "cached": cached,
+                        "cached": point.cached,
                     },
                 }
             )

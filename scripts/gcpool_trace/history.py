@@ -55,7 +55,25 @@ class Segment:
         self.start, self.end, self.kind = start, None, kind
 
 
-Point = collections.namedtuple("Point", "time live graph pending reserved")
+class Point(collections.namedtuple("Point", "time live graph pending reserved sampled")):
+    """Bytes of one moment. live: in all blocks that the program holds; graph: of these, in graph
+    pools; sampled: in segments of graph pools, when that was asked last."""
+
+    __slots__ = ()
+
+    @property
+    def common(self):
+        """Live, and not of a graph."""
+        return self.live - self.graph
+
+    @property
+    def private(self):
+        """Of graphs: held, or kept for their next launch."""
+        return min(max(self.graph, self.sampled), max(self.graph, self.reserved - self.common))
+
+    @property
+    def cached(self):
+        return max(0, self.reserved - self.common - self.pending - self.private)
 
 
 class Device:
@@ -66,13 +84,13 @@ class Device:
         self.live = self.requested = self.graph = self.pending = self.reserved = 0
         self.open = Fence(number, start)
         self.closed = collections.deque()
-        self.points = [Point(start, 0, 0, 0, 0)]
+        self.points = [Point(start, 0, 0, 0, 0, 0)]
         self.peak = self.peak_time = self.peak_requested = 0
         self.peak_reserved = 0
-        self.private = 0
+        self.private = self.sampled = 0
 
     def point(self, time):
-        self.points.append(Point(time, self.live, self.graph, self.pending, self.reserved))
+        self.points.append(Point(time, self.live, self.graph, self.pending, self.reserved, self.sampled))
         if self.live > self.peak:
             self.peak, self.peak_time = self.live, time
         self.peak_requested = max(self.peak_requested, self.requested)
@@ -321,7 +339,10 @@ class History:
 
     def on_sample(self, event):
         self.samples.append(event)
-        self.device(event.device).private = max(self.device(event.device).private, event.more * 4096)
+        device = self.device(event.device)
+        device.sampled = event.more * 4096
+        device.private = max(device.private, device.sampled)
+        device.point(event.time)
 
     # --- questions ------------------------------------------------------------------------------
 

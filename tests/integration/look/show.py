@@ -151,7 +151,7 @@ def events_are_lines(checks, directory):
 
 
 def wrong_calls_are_one_line(checks, directory):
-    for words in ((os.path.join(directory, "none"),), ("/dev/null",), ("chrome", "/etc/passwd", "x")):
+    for words in ((os.path.join(directory, "none"),), ("/dev/null",), ("html", "/etc/passwd", "x")):
         code, _, err = look.tool(*words)
         checks.that(code == 1 and err.startswith("gcpool-trace: ") and err.count("\n") == 1, err)
     checks.equal("no words", 2, look.tool()[0])
