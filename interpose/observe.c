@@ -4,6 +4,7 @@
  * observe.h.
  */
 #include "hooks_memory.h"
+#include "live.h"
 #include "observe.h"
 #include "process_life.h"
 #include "trace.h"
@@ -22,6 +23,8 @@ void gcp_observe_start(const struct gcp_options *options)
 {
 	if (options->mode == GCP_MODE_POOL && gcp_trace_start(options))
 		gcp_observers |= GCP_OBSERVE_TRACE;
+	if (options->mode == GCP_MODE_POOL && gcp_live_start(options))
+		gcp_observers |= GCP_OBSERVE_LIVE;
 	if (gcp_observers)
 		gcp_process.special = true;
 }
@@ -35,12 +38,15 @@ void gcp_observe_end(void)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
 		gcp_trace_end(gcp_process.pools);
+	if (gcp_observers & GCP_OBSERVE_LIVE)
+		gcp_live_end();
 }
 
 void gcp_observe_after_fork(void)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
 		gcp_trace_after_fork();
+	gcp_live_after_fork();
 	gcp_observers = 0;
 }
 
@@ -54,6 +60,8 @@ void gcp_observe_device(int device, const char *name, uint64_t bytes)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
 		gcp_trace_device(device, name, bytes);
+	if (gcp_observers & GCP_OBSERVE_LIVE)
+		gcp_live_device_note(device, name, bytes);
 }
 
 /* Once for each, or for a thread that uses several in turn, more often. */
@@ -110,7 +118,8 @@ int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 					   gcp_thread.stream, bytes, ret_addr);
 	else
 		result = gcp_pool_alloc(pool, bytes, ret_addr);
-	if (gcp_observers && result == 0 &&
+	gcp_live_occasion(false);
+	if ((gcp_observers & GCP_OBSERVE_TRACE) && result == 0 &&
 	    gcp_pools_held(gcp_process.pools, *ret_addr, &info) == 0)
 		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
 			  (uint64_t)(uintptr_t)info.heap);
@@ -132,21 +141,26 @@ static void free_wrong_add(gcp_addr addr, int error)
 int gcp_observe_free(gcp_addr addr)
 {
 	struct gcp_block_info info;
-	int result = gcp_observers ? gcp_pools_held(gcp_process.pools, addr, &info) : 1;
+	int result = 1;
 
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		result = gcp_pools_held(gcp_process.pools, addr, &info);
 	if (result == 0)
 		block_add(info.heap ? GCP_TRACE_free_graph : GCP_TRACE_free, &info,
 			  (uint64_t)(uintptr_t)info.heap);
 	else if (result == -EINVAL)
 		free_wrong_add(addr, result);
-	return gcp_pools_free(gcp_process.pools, addr);
+	result = gcp_pools_free(gcp_process.pools, addr);
+	gcp_live_occasion(true);
+	return result;
 }
 
 int gcp_observe_free_async(gcp_addr addr, void *stream)
 {
 	struct gcp_block_info info;
 
-	if (gcp_observers && gcp_pools_held(gcp_process.pools, addr, &info) == 0)
+	if ((gcp_observers & GCP_OBSERVE_TRACE) &&
+	    gcp_pools_held(gcp_process.pools, addr, &info) == 0)
 		block_add(GCP_TRACE_free_async, &info, (uint64_t)(uintptr_t)stream);
 	return gcp_pools_free_async(gcp_process.pools, addr);
 }
@@ -168,14 +182,14 @@ static void call_add(enum gcp_trace_kind kind, uint64_t addr, uint64_t bytes,
 
 void gcp_observe_pass_alloc(gcp_addr addr, uint64_t bytes, uint64_t start_ns)
 {
-	if (gcp_observers)
+	if (gcp_observers & GCP_OBSERVE_TRACE)
 		call_add(GCP_TRACE_pass_alloc, addr, bytes, 0,
 			 gcp_trace_took(start_ns));
 }
 
 void gcp_observe_pass_free(gcp_addr addr, uint64_t start_ns)
 {
-	if (gcp_observers)
+	if (gcp_observers & GCP_OBSERVE_TRACE)
 		call_add(GCP_TRACE_pass_free, addr, 0, 0, gcp_trace_took(start_ns));
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * observe.h - how calls of the program are observed: recorded (trace.h).
+ * observe.h - how calls of the program are observed: recorded (trace.h), or shown while
+ * the process runs (live.h).
  *
  * Nothing of it is on the way of a hit when nothing observes. The three places at which
  * a hit looks for something rare all find something then, and come here:
@@ -25,6 +26,7 @@
 /* What observes: bits, set once before the first allocation. */
 enum {
 	GCP_OBSERVE_TRACE = 1,
+	GCP_OBSERVE_LIVE = 2,
 };
 extern uint32_t gcp_observers;
 

@@ -103,6 +103,8 @@ const struct gcp_option gcp_option_table[] = {
      GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
     {"GCPOOL_STATS_EVERY", "seconds after which a free writes them, too",
      GCP_OPTION_COUNT, FIELD(stats_every), .max = 1 << 24, .nothing = "never"},
+    {"GCPOOL_LIVE", "a page of shared memory for gcpool top and gcpool ctl",
+     GCP_OPTION_BOOL, FIELD(live)},
     {"GCPOOL_TRACE", "file of a recording for gcpool-trace; %p is the process id",
      GCP_OPTION_TEXT, FIELD(trace_file), .nothing = "none"},
     {"GCPOOL_TRACE_SIZE", "its size at most; then the newest events stay",

@@ -37,6 +37,7 @@ struct gcp_options {
 	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool host_thread;              /* poller.c */
 	uint8_t handles;               /* enum gcp_handles_mode */
+	bool live;
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
 	uint64_t trace_bytes;
 	uint32_t trace_frames;

@@ -12,6 +12,14 @@ _gcpool() {
 	local options="--stats --stats= --stats-file --count --off --log --set --library
 		--options --where --version --help"
 
+	case ${COMP_WORDS[1]} in
+	top | ctl)
+		if [ "$COMP_CWORD" -gt 1 ]; then
+			_gcpool_live "$current"
+			return
+		fi
+		;;
+	esac
 	# The first word that is no option of ours is the program.
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
@@ -40,6 +48,17 @@ _gcpool() {
 		esac
 		;;
 	esac
+}
+
+# gcpool top, gcpool ctl: processes with a live view, and words.
+_gcpool_live() {
+	local page words="--once --json --sites --prometheus --interval"
+
+	[ "${COMP_WORDS[1]}" = top ] || words="trim stats snapshot"
+	for page in /dev/shm/gcpool."$(id -u)".*; do
+		words="$words ${page##*.}"
+	done
+	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$1"; compgen -f -- "$1")
 }
 
 # What follows is completed as if it stood alone.

@@ -67,6 +67,7 @@ class Installed(unittest.TestCase):
             ("INCLUDEDIR", "gcpool.h"), ("MANDIR", "man1/gcpool.1"),
             ("MANDIR", "man1/gcpool-compare.1"), ("MANDIR", "man1/gcpool-trace.1"),
             ("BINDIR", "gcpool-trace"), ("LIBDIR", "gcpool/gcpool_trace/recording.py"),
+            ("LIBDIR", "gcpool/gcpool_trace/live.py"),
             ("DATADIR", "bash-completion/completions/gcpool-trace"),
             ("MANDIR", "man7/gcpool.7"),
             ("DATADIR", "bash-completion/completions/gcpool"),
@@ -121,6 +122,9 @@ class Installed(unittest.TestCase):
         done = run([self.at("BINDIR", "gcpool-trace"), trace])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("live at most", done.stdout)
+        done = run([self.at("BINDIR", "gcpool"), "top", "--json"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIsInstance(json.loads(done.stdout), list)
 
     def test_pkg_config_names_header_and_library(self):
         if not shutil.which("pkg-config"):

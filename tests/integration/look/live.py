@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The live view: what `gcpool top` and `gcpool ctl` see of running processes, and that a page
+is there only for a living process of the same user that asked for it."""
+
+import curses
+import json
+import os
+import pickle
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import look
+import preload
+
+GCPOOL = os.path.join(look.SCRIPTS, "gcpool")
+
+
+def page_path(pid):
+    return f"/dev/shm/gcpool.{os.getuid()}.{pid}"
+
+
+def gcpool(*words):
+    done = subprocess.run([GCPOOL, *words], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Running:
+    """A program with a live view, till the end of the block."""
+
+    def __init__(self, extra=None, words=("--no-kernel", "--size", "1m", "--iterations", "1000000000")):
+        env = preload.environment(preload.library(), {"GCPOOL_LIVE": "1", **(extra or {})})
+        self.process = subprocess.Popen(
+            [look.program("loop-shared"), *words],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            found = [page for page in json.loads(gcpool("top", "--json")[1]) if page["pid"] == self.pid]
+            if found and found[0]["devices"] and found[0]["devices"][0]["hits"] > 1000:
+                return self
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def figures(self):
+        return json.loads(gcpool("top", str(self.pid), "--json")[1])
+
+
+def figures_grow_while_it_runs(checks, directory):
+    with Running() as running:
+        first = running.figures()
+        time.sleep(0.3)
+        second = running.figures()
+        device = second["devices"][0]
+        checks.that("loop-shared" in second["program"], second["program"])
+        checks.that(
+            device["allocations"] > first["devices"][0]["allocations"], "allocations stand still"
+        )
+        checks.that(device["allocations"] - device["frees"] in (0, 1), f"{device}")
+        checks.that(device["reserved_bytes"] >= 1 << 20 and device["memory"] == 16 << 30, f"{device}")
+        checks.that(second["updated_seconds_ago"] < 5, f"{second}")
+        code, out, _ = gcpool("top", "--once")
+        checks.that(code == 0 and str(running.pid) in out and "RESERVED" in out, out)
+        code, out, _ = gcpool("top", "--once", str(running.pid))
+        checks.that(code == 0 and "hits" in out and "driver calls" in out, out)
+
+
+def figures_are_those_of_the_statistics(checks, directory):
+    """Between two calls of ctl the program goes on, so the second is no less than the first."""
+    with Running() as running:
+        code, out, err = gcpool("ctl", str(running.pid), "stats")
+        checks.that(code == 0, err)
+        stats = json.loads(out)["devices"][0]
+        after = running.figures()["devices"][0]
+        checks.that(0 < stats["hits"] <= after["hits"], f"{stats['hits']} and {after['hits']}")
+        checks.equal("reserved", stats["reserved_bytes"]["current"], after["reserved_bytes"])
+
+
+def requests_are_done_in_the_next_call(checks, directory):
+    with Running() as running:
+        path = os.path.join(directory, "snapshot.pickle")
+        code, _, err = gcpool("ctl", str(running.pid), "snapshot", path)
+        checks.that(code == 0, err)
+        with open(path, "rb") as file:
+            shot = pickle.load(file)
+        reserved = sum(segment["total_size"] for segment in shot["segments"])
+        checks.equal("reserved", running.figures()["devices"][0]["reserved_bytes"], reserved)
+        checks.that(
+            all(sum(b["size"] for b in s["blocks"]) == s["total_size"] for s in shot["segments"]),
+            "sizes",
+        )
+        trims = running.figures()["devices"][0]["trims"]
+        code, out, err = gcpool("ctl", str(running.pid), "trim")
+        checks.that(code == 0 and "went back" in out, f"{out}{err}")
+        checks.that(running.figures()["devices"][0]["trims"] > trims, "nothing was given back")
+        checks.equal(
+            "left in /dev/shm",
+            [],
+            [n for n in os.listdir("/dev/shm") if n.startswith(f"gcpool.{running.pid}")],
+        )
+
+
+def a_process_that_makes_no_call_is_said(checks, directory):
+    with Running() as running:
+        os.kill(running.pid, signal.SIGSTOP)
+        started = time.monotonic()
+        code, _, err = gcpool("ctl", str(running.pid), "stats")
+        checks.that(code == 1 and "made no call" in err, f"{code} {err}")
+        checks.that(time.monotonic() - started < 30, "it waited too long")
+        os.kill(running.pid, signal.SIGCONT)
+        checks.that(gcpool("ctl", str(running.pid), "stats")[0] == 0, "not after it went on")
+
+
+def dead_processes_are_told_from_living_ones(checks, directory):
+    with Running() as running:
+        pid = running.pid
+        checks.equal("rights", 0o600, os.stat(page_path(pid)).st_mode & 0o777)
+        os.kill(pid, signal.SIGKILL)
+        running.process.wait()
+        checks.that(os.path.exists(page_path(pid)), "no page is left behind: nothing is tested")
+        shown = [page["pid"] for page in json.loads(gcpool("top", "--json")[1])]
+        checks.that(pid not in shown, "a dead process is shown")
+        checks.that(not os.path.exists(page_path(pid)), "the page of a dead process is still there")
+        code, _, err = gcpool("top", "--once", str(pid))
+        checks.that(code == 1 and err.count("\n") == 1, f"{code} {err}")
+    # One of the same number that is another process now.
+    with Running() as running:
+        with open(page_path(running.pid), "rb") as file:
+            raw = bytearray(file.read())
+        raw[16:20] = os.getpid().to_bytes(4, "little")
+        with open(page_path(os.getpid()), "wb") as file:
+            file.write(raw)
+        shown = [page["pid"] for page in json.loads(gcpool("top", "--json")[1])]
+        checks.that(os.getpid() not in shown and running.pid in shown, f"shown are {shown}")
+
+
+def the_page_goes_with_the_process(checks, directory):
+    env = preload.environment(preload.library(), {"GCPOOL_LIVE": "1"})
+    for words in (
+        ["loop-shared", "--iterations", "5"],
+        ["life-shared", "--fork"],
+    ):
+        process = subprocess.Popen(
+            [look.program(words[0]), *words[1:]], env=env, stdout=subprocess.DEVNULL
+        )
+        process.wait()
+        checks.that(not os.path.exists(page_path(process.pid)), f"{words}: the page is still there")
+    off = preload.environment(preload.library(), {"GCPOOL_LIVE": "1", "GCPOOL_MODE": "off"})
+    subprocess.run(
+        [look.program("loop-shared"), "--iterations", "5"],
+        env=off,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    subprocess.run(["true"], env=env, check=True)
+
+
+def metrics_are_text_for_prometheus(checks, directory):
+    path = os.path.join(directory, "gcpool.prom")
+    with Running() as running:
+        code, _, err = gcpool("top", "--prometheus", path, "--once")
+        checks.that(code == 0, err)
+    with open(path) as file:
+        text = file.read()
+    form = re.compile(
+        r'^(# (HELP|TYPE) gcpool_\w+ .+|gcpool_\w+\{pid="\d+",program="[^"\n]*"(,device="\d+")?\} \d+)$'
+    )
+    wrong = [line for line in text.splitlines() if not form.match(line)]
+    checks.equal("lines of another form", [], wrong)
+    checks.that(f'gcpool_hits_total{{pid="{running.pid}"' in text, text[:500])
+
+
+def the_terminal_is_filled(checks, directory):
+    """In a terminal of its own, as a person sees it."""
+    with Running() as running:
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ.update(TERM="xterm", LINES="40", COLUMNS="140")
+            os.execv(GCPOOL, [GCPOOL, "top", str(running.pid), "--interval", "0.2"])
+        seen, end = b"", time.monotonic() + 30
+        while b"driver calls" not in seen and time.monotonic() < end:
+            if select.select([fd], [], [], 0.5)[0]:
+                seen += os.read(fd, 65536)
+        os.write(fd, b"q")
+        while time.monotonic() < end and os.waitpid(pid, os.WNOHANG)[0] == 0:
+            if select.select([fd], [], [], 0.1)[0]:
+                try:
+                    os.read(fd, 65536)
+                except OSError:
+                    pass
+        checks.that(b"driver calls" in seen and b"reserved" in seen, seen[-500:])
+
+
+def wrong_words_are_one_line(checks, directory):
+    for words, code in (
+        (("ctl", "1", "stats"), 1),
+        (("top", "1"), 1),
+        (("ctl", "1", "explode"), 2),
+        (("top", "x"), 2),
+    ):
+        found, _, err = gcpool(*words)
+        checks.that(found == code and "Traceback" not in err, f"{words}: {found} {err}")
+
+
+def main():
+    assert curses  # what top needs
+    look.each(
+        preload.Checks(),
+        [
+            figures_grow_while_it_runs,
+            figures_are_those_of_the_statistics,
+            requests_are_done_in_the_next_call,
+            a_process_that_makes_no_call_is_said,
+            dead_processes_are_told_from_living_ones,
+            the_page_goes_with_the_process,
+            metrics_are_text_for_prometheus,
+            the_terminal_is_filled,
+            wrong_words_are_one_line,
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
