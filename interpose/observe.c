@@ -5,6 +5,7 @@
  */
 #include "hooks_memory.h"
 #include "live.h"
+#include "nvtx.h"
 #include "observe.h"
 #include "process_life.h"
 #include "trace.h"
@@ -25,6 +26,8 @@ void gcp_observe_start(const struct gcp_options *options)
 		gcp_observers |= GCP_OBSERVE_TRACE;
 	if (options->mode == GCP_MODE_POOL && gcp_live_start(options))
 		gcp_observers |= GCP_OBSERVE_LIVE;
+	if (options->mode == GCP_MODE_POOL && gcp_nvtx_wanted())
+		gcp_observers |= GCP_OBSERVE_NVTX;
 	if (gcp_observers)
 		gcp_process.special = true;
 }
@@ -54,6 +57,8 @@ void gcp_observe_driver(struct gcp_driver *driver)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
 		gcp_trace_driver(driver);
+	if (gcp_observers & GCP_OBSERVE_NVTX)
+		gcp_nvtx_driver(driver);
 }
 
 void gcp_observe_device(int device, const char *name, uint64_t bytes)
@@ -69,6 +74,8 @@ void gcp_observe_context(const void *ctx, int device)
 {
 	static const void *_Atomic latest[64];
 
+	if (gcp_observers & GCP_OBSERVE_NVTX)
+		gcp_nvtx_ready();
 	if (!(gcp_observers & GCP_OBSERVE_TRACE) ||
 	    atomic_exchange(&latest[((uintptr_t)ctx >> 6) % 64], ctx) == ctx)
 		return;
@@ -96,6 +103,8 @@ void gcp_observe_leave_runtime(void)
 
 /* --- device memory ----------------------------------------------------------- */
 
+enum { OBSERVE_BLOCKS = GCP_OBSERVE_TRACE | GCP_OBSERVE_NVTX };
+
 static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *info,
 		      uint64_t arg)
 {
@@ -108,9 +117,53 @@ static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *inf
 						.caller = &caller});
 }
 
-int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+/* The program has been given a block. */
+static void block_begins(gcp_addr addr)
 {
 	struct gcp_block_info info;
+
+	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0)
+		return;
+	if (gcp_observers & GCP_OBSERVE_NVTX)
+		gcp_nvtx_alloc(&info);
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
+			  (uint64_t)(uintptr_t)info.heap);
+}
+
+static void free_wrong_add(gcp_addr addr)
+{
+	if (gcp_observers & GCP_OBSERVE_TRACE)
+		gcp_trace_add_rare(
+		    &(struct gcp_trace_facts){.kind = GCP_TRACE_free_wrong,
+					      .device = gcp_thread.device,
+					      .addr = addr,
+					      .more = 1,
+					      .caller = &caller});
+}
+
+/* Before the real free: another thread may be given the block at once. */
+static void block_ends(gcp_addr addr, enum gcp_trace_kind kind, const void *stream)
+{
+	struct gcp_block_info info;
+	int result = gcp_pools_held(gcp_process.pools, addr, &info);
+
+	if (result == -EINVAL)
+		free_wrong_add(addr);
+	if (result != 0)
+		return;
+	if (gcp_observers & GCP_OBSERVE_NVTX)
+		gcp_nvtx_free(&info);
+	if (!(gcp_observers & GCP_OBSERVE_TRACE))
+		return;
+	if (info.heap)
+		block_add(GCP_TRACE_free_graph, &info, (uint64_t)(uintptr_t)info.heap);
+	else
+		block_add(kind, &info, (uint64_t)(uintptr_t)stream);
+}
+
+int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
 	int result;
 
 	if (gcp_tracker_has_pending_events(gcp_process.tracker))
@@ -119,37 +172,17 @@ int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 	else
 		result = gcp_pool_alloc(pool, bytes, ret_addr);
 	gcp_live_occasion(false);
-	if ((gcp_observers & GCP_OBSERVE_TRACE) && result == 0 &&
-	    gcp_pools_held(gcp_process.pools, *ret_addr, &info) == 0)
-		block_add(info.heap ? GCP_TRACE_alloc_graph : GCP_TRACE_alloc, &info,
-			  (uint64_t)(uintptr_t)info.heap);
+	if ((gcp_observers & OBSERVE_BLOCKS) && result == 0)
+		block_begins(*ret_addr);
 	return result;
 }
 
-static void free_wrong_add(gcp_addr addr, int error)
-{
-	if (error == -EINVAL || error == -ENOENT)
-		gcp_trace_add_rare(
-		    &(struct gcp_trace_facts){.kind = GCP_TRACE_free_wrong,
-					      .device = gcp_thread.device,
-					      .addr = addr,
-					      .more = error == -EINVAL ? 1 : 2,
-					      .caller = &caller});
-}
-
-/* Before the real free: another thread may be given the block at once. */
 int gcp_observe_free(gcp_addr addr)
 {
-	struct gcp_block_info info;
-	int result = 1;
+	int result;
 
-	if (gcp_observers & GCP_OBSERVE_TRACE)
-		result = gcp_pools_held(gcp_process.pools, addr, &info);
-	if (result == 0)
-		block_add(info.heap ? GCP_TRACE_free_graph : GCP_TRACE_free, &info,
-			  (uint64_t)(uintptr_t)info.heap);
-	else if (result == -EINVAL)
-		free_wrong_add(addr, result);
+	if (gcp_observers & OBSERVE_BLOCKS)
+		block_ends(addr, GCP_TRACE_free, NULL);
 	result = gcp_pools_free(gcp_process.pools, addr);
 	gcp_live_occasion(true);
 	return result;
@@ -157,11 +190,8 @@ int gcp_observe_free(gcp_addr addr)
 
 int gcp_observe_free_async(gcp_addr addr, void *stream)
 {
-	struct gcp_block_info info;
-
-	if ((gcp_observers & GCP_OBSERVE_TRACE) &&
-	    gcp_pools_held(gcp_process.pools, addr, &info) == 0)
-		block_add(GCP_TRACE_free_async, &info, (uint64_t)(uintptr_t)stream);
+	if (gcp_observers & OBSERVE_BLOCKS)
+		block_ends(addr, GCP_TRACE_free_async, stream);
 	return gcp_pools_free_async(gcp_process.pools, addr);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * observe.h - how calls of the program are observed: recorded (trace.h), or shown while
- * the process runs (live.h).
+ * observe.h - how calls of the program are observed: recorded (trace.h), shown while
+ * the process runs (live.h), told to tools (nvtx.h).
  *
  * Nothing of it is on the way of a hit when nothing observes. The three places at which
  * a hit looks for something rare all find something then, and come here:
@@ -27,6 +27,7 @@
 enum {
 	GCP_OBSERVE_TRACE = 1,
 	GCP_OBSERVE_LIVE = 2,
+	GCP_OBSERVE_NVTX = 4,
 };
 extern uint32_t gcp_observers;
 
