@@ -141,22 +141,35 @@ function rangeSet(low, high, from) {
 	mapDraw();
 }
 
-// Steps as lines: each value holds till just before the next one.
-function stepsMake(curve) {
-	const rows = [];
-	let last = null;
-	for (const [time, live, graph, pending, cached] of curve) {
-		if (last && time - 1e-8 > last[0])
-			rows.push([time - 1e-8, ...last.slice(1)]);
-		last = [time, cached, pending, graph, live];
-		rows.push(last);
-	}
-	return rows;
+// All areas at once, as steps: what Dygraphs fills between stacked curves that jump has gaps.
+function areasDraw(event) {
+	if (event.seriesIndex !== 0)
+		return;
+	const plot = event.dygraph, context = event.drawingContext, rows = device.curve;
+	const x = (time) => plot.toDomXCoord(time), y = (value) => plot.toDomYCoord(value);
+	const tops = rows.map(() => 0);
+	[1, 2, 3, 4].forEach((column, i) => {
+		context.beginPath();
+		context.moveTo(x(rows[0][0]), y(tops[0]));
+		const feet = tops.slice();
+		rows.forEach((row, at) => {
+			const next = rows[Math.min(at + 1, rows.length - 1)][0];
+			tops[at] += row[column];
+			context.lineTo(x(row[0]), y(tops[at]));
+			context.lineTo(x(next), y(tops[at]));
+		});
+		for (let at = rows.length - 1; at >= 0; at--) {
+			context.lineTo(x(rows[Math.min(at + 1, rows.length - 1)][0]), y(feet[at]));
+			context.lineTo(x(rows[at][0]), y(feet[at]));
+		}
+		context.fillStyle = COLOURS[3 - i];
+		context.fill();
+	});
 }
 
 function memoryShow() {
-	curveMake("memory", stepsMake(device.curve), KINDS, COLOURS, bytes,
-		{ stackedGraph: true, fillGraph: true, fillAlpha: 0.85, strokeWidth: 0.5 });
+	const rows = device.curve.map(([time, live, graph, pending, cached]) => [time, cached, pending, graph, live]);
+	curveMake("memory", rows, KINDS, COLOURS, bytes, { stackedGraph: true, plotter: areasDraw });
 }
 
 function holesShow() {

@@ -10,6 +10,19 @@ import subprocess
 
 # Whose frames are between the program and the library: not what allocates.
 RUNTIME = ("libcudart", "libcuda.so", "libgcpool", "ld-linux")
+# Functions that hand an allocation on: what calls them is the call site.
+HANDS_ON = (
+    "cudaMalloc",
+    "cuMemAlloc",
+    "c10::cuda::CUDACachingAllocator",
+    "c10::cuda::CUDAAllocator",
+    "at::detail::empty_",
+    "at::native::empty",
+    "at::(anonymous namespace)::",
+    "rmm::mr::",
+    "thrust::",
+    "cub::",
+)
 # What every thread begins with.
 BEGINNINGS = ("_start", "__libc_start", "start_thread", "clone", "__clone", "thread_start")
 
@@ -22,7 +35,22 @@ class Frame:
 
     def __str__(self):
         where = f" at {os.path.basename(self.file)}:{self.line}" if self.file else ""
-        return f"{self.function}{where}" + (f" ({self.module})" if not self.file and self.module else "")
+        module = f" ({self.module})" if self.module and not self.file else ""
+        return short(self.function) + where + module
+
+
+def short(name, most=90):
+    """A C++ name without its parameters, cut if it is still long."""
+    depth, kept = 0, ""
+    for letter in name.replace("(anonymous namespace)", "{anonymous}"):
+        if letter in "(<":
+            depth += 1
+        if depth == 0:
+            kept += letter
+        if letter in ")>" and depth:
+            depth -= 1
+    kept = kept.strip() or name
+    return kept if len(kept) <= most else kept[: most - 3] + "..."
 
 
 def load_bias(path):
@@ -152,10 +180,7 @@ class Symbols:
 
     def site(self, stack):
         """Where the program itself allocates: the innermost frame that is no CUDA library's."""
-        frames = self.frames(stack)
-        for frame in frames:
-            if not frame.module.startswith(RUNTIME):
-                return frame
+        frames = self.program_frames(stack) or self.frames(stack)
         return frames[0] if frames else None
 
     def path(self, stack, depth=4):
@@ -164,9 +189,14 @@ class Symbols:
         return " < ".join(str(frame) for frame in frames[:depth]) or "(no call stack)"
 
     def program_frames(self, stack):
-        """Without those of CUDA and of the beginning of a thread."""
-        return [
+        """Without those of CUDA, of the beginning of a thread, and those that only hand an
+        allocation on; all of them, if nothing else is left."""
+        frames = [
             frame
             for frame in self.frames(stack)
             if not frame.module.startswith(RUNTIME) and not frame.function.startswith(BEGINNINGS)
         ]
+        first = 0
+        while first < len(frames) - 1 and frames[first].function.startswith(HANDS_ON):
+            first += 1
+        return frames[first:]
