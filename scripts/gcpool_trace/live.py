@@ -245,7 +245,7 @@ def list_lines(found, rates):
             str(page.pid),
             size(live),
             size(max(0, active - live)),
-            size(max(0, reserved - active)),
+            size(max(0, reserved - active - private)),
             size(private),
             size(reserved),
             rate(now["allocations"]),
@@ -269,8 +269,10 @@ def bar(parts, whole, width):
 def device_lines(device, width):
     live, active = device["allocated_bytes"], device["active_bytes"]
     reserved = device["reserved_bytes"]
-    pending, cached = max(0, active - live), max(0, reserved - active)
-    parts = (("#", live), ("+", pending), (".", cached))
+    private = device["private_bytes"]
+    pending, cached = max(0, active - live), max(0, reserved - active - private)
+    kept = max(0, reserved - active - cached)  # by graphs
+    parts = (("#", live), ("+", pending), ("g", kept), (".", cached))
     hits, misses = device["hits"], device["misses"]
     share = 100 * hits / (hits + misses) if hits + misses else 0
     yield ""
@@ -278,7 +280,7 @@ def device_lines(device, width):
     yield "  " + bar(parts, max(device["reserved_bytes_peak"], 1), width - 14)
     yield (
         f"  # live {size(live)} of at most {size(device['allocated_bytes_peak'])}   "
-        f"+ pending {size(pending)}   . cached {size(cached)}"
+        f"+ pending {size(pending)}   g for graphs {size(kept)}   . cached {size(cached)}"
     )
     yield (
         f"  reserved {size(reserved)} in {device['segments']:,} segments, of graphs "
@@ -418,7 +420,10 @@ def top(arguments):
         found = [page.as_json() for page in chosen or pages()]
         print(json.dumps(found[0] if arguments.pid else found, indent=1))
     elif arguments.once or not sys.stdout.isatty():
-        print("\n".join(lines_of(arguments, Rates())))
+        rates = Rates()
+        lines_of(arguments, rates)
+        time.sleep(min(arguments.interval, 0.3))  # rates need two looks
+        print("\n".join(lines_of(arguments, rates)))
     else:
         screen(arguments)
 

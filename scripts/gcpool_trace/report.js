@@ -9,7 +9,9 @@ const $ = (id) => document.getElementById(id);
 const KINDS = ["cached", "pending", "graph", "live"];
 const COLOURS = ["#c3ccd5", "#e0a030", "#8a5fbf", "#2f6fb3"];
 let device = data.devices.reduce((a, b) => (b.peak > a.peak ? b : a), data.devices[0] || null);
-let range = [0, data.seconds || 1e-6];
+// report.html#4.2-4.6 shows these seconds first.
+const asked = location.hash.match(/^#([\d.]+)-([\d.]+)$/);
+let range = asked ? [Number(asked[1]), Number(asked[2])] : [0, data.seconds || 1e-6];
 let fixed = null, hovered = null, cursor = null, plots = [];
 
 // --- words ---------------------------------------------------------------------------
@@ -94,11 +96,10 @@ function curveMake(id, rows, labels, colours, shown, more) {
 		dateWindow: range.slice(),
 		strokeWidth: 1,
 		axisLabelFontSize: 11,
-		labelsKMG2: true,
 		xRangePad: 0,
 		axes: {
 			x: { valueFormatter: seconds, axisLabelFormatter: (x) => seconds(x), pixelsPerLabel: 90 },
-			y: { axisLabelFormatter: (y) => shown(y, 0), axisLabelWidth: 76 },
+			y: { axisLabelFormatter: (y) => shown(y, 0), axisLabelWidth: 76, labelsKMG2: true },
 		},
 		highlightCallback(event, x, points, row) {
 			const values = rows[row].slice(1);

@@ -19,10 +19,14 @@ HANDS_ON = (
     "at::detail::empty_",
     "at::native::empty",
     "at::(anonymous namespace)::",
+    "at::_ops::",
+    "at::TensorIteratorBase",
     "rmm::mr::",
     "thrust::",
     "cub::",
 )
+# Steps of a dispatcher between two functions.
+STEPS = ("c10::impl::", "c10::Dispatcher", "c10::OperatorHandle")
 # What every thread begins with.
 BEGINNINGS = ("_start", "__libc_start", "start_thread", "clone", "__clone", "thread_start")
 
@@ -155,23 +159,23 @@ class Symbols:
         if not tool:
             return
         done = subprocess.run(
-            [tool, "-D", "-C", "-n", "--defined-only", path],
+            [tool, "-D", "-S", "-C", "-n", "--defined-only", path],
             text=True,
             capture_output=True,
             errors="replace",
         )
         table = []
         for line in done.stdout.splitlines():
-            words = line.split(" ", 2)
-            if len(words) == 3 and words[1] in "TtWwiVv":
-                table.append((int(words[0], 16), words[2]))
-        starts = [start for start, _ in table]
+            words = line.split(" ", 3)
+            if len(words) == 4 and words[2] in "TtWwiVv":
+                table.append((int(words[0], 16), int(words[1], 16), words[3]))
+        starts = [start for start, _, _ in table]
         for address, value in addresses.items():
             at = bisect.bisect_right(starts, value) - 1
-            if at >= 0 and value - starts[at] < 1 << 20:
-                self.known[address] = Frame(
-                    table[at][1].split("@")[0], "", 0, self.known[address].module
-                )
+            # Behind its end is some function that the file does not name.
+            if at >= 0 and value < starts[at] + table[at][1]:
+                name = table[at][2].split("@")[0]
+                self.known[address] = Frame(name, "", 0, self.known[address].module)
 
     def frames(self, stack):
         if not self.resolved:
@@ -194,7 +198,7 @@ class Symbols:
         frames = [
             frame
             for frame in self.frames(stack)
-            if not frame.module.startswith(RUNTIME) and not frame.function.startswith(BEGINNINGS)
+            if not frame.module.startswith(RUNTIME) and not frame.function.startswith(BEGINNINGS + STEPS)
         ]
         first = 0
         while first < len(frames) - 1 and frames[first].function.startswith(HANDS_ON):
