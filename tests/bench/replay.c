@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replay.c - the allocation traces of real programs (traces/), replayed on the
- * pool over a driver made of numbers: how much memory is reserved, how often
- * the driver is asked.
+ * replay.c - the allocation traces of real programs (traces/), or recordings
+ * (GCPOOL_TRACE), replayed on the pool over a driver made of numbers: how much memory
+ * is reserved, how often the driver is asked.
  *
  *   replay TRACE...         prints the table, one row for each trace and lag
  *   replay --scales TRACE...
@@ -83,6 +83,22 @@ static void trace_add(struct event event)
 		trace.threads = event.thread + 1;
 }
 
+/* What prints the trace: a text compressed with xz, or a recording (GCPOOL_TRACE). */
+static void trace_command(const char *path, char *ret_command, size_t capacity)
+{
+	char magic[8] = "";
+	FILE *file = fopen(path, "rb");
+
+	if (!file || fread(magic, 1, sizeof(magic), file) == 0)
+		die("cannot read the trace");
+	fclose(file);
+	if (memcmp(magic, "GCPTRACE", sizeof(magic)) == 0)
+		snprintf(ret_command, capacity, "python3 '%s' replay '%s'",
+			 GCPT_TRACE_TOOL, path);
+	else
+		snprintf(ret_command, capacity, "xz -dc '%s'", path);
+}
+
 /* Memory of the device only: lines with op `a` and `f`. */
 static void trace_read(const char *path)
 {
@@ -93,10 +109,10 @@ static void trace_read(const char *path)
 	trace.count = trace.allocs = trace.ids = trace.threads = 0;
 	snprintf(trace.name, sizeof(trace.name), "%s", base ? base + 1 : path);
 	trace.name[strcspn(trace.name, ".")] = '\0';
-	snprintf(command, sizeof(command), "xz -dc '%s'", path);
+	trace_command(path, command, sizeof(command));
 	FILE *lines = popen(command, "r");
 	if (!lines)
-		die("cannot run xz");
+		die("cannot run what prints the trace");
 	while (fgets(command, sizeof(command), lines)) {
 		if (sscanf(command, "%lu %u %7s %u %lu", &event.us, &event.thread, op,
 			   &event.id, &event.bytes) != 5)

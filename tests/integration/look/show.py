@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+import subprocess
 
 import look
 import preload
@@ -150,6 +151,12 @@ def events_are_lines(checks, directory):
     checks.equal("what is allocated is freed", sorted(allocated), sorted(freed))
 
 
+def the_replay_benchmark_reads_recordings(checks, directory):
+    found = look.Recorded(directory, [look.program("stress-shared")])
+    done = subprocess.run([os.environ["GCPT_REPLAY"], found.path], capture_output=True, text=True)
+    checks.that(done.returncode == 0 and "peak" in done.stdout, f"{done.stdout}{done.stderr}")
+
+
 def wrong_calls_are_one_line(checks, directory):
     for words in ((os.path.join(directory, "none"),), ("/dev/null",), ("html", "/etc/passwd", "x")):
         code, _, err = look.tool(*words)
@@ -166,6 +173,7 @@ def main():
             summary_says_the_figures,
             a_comparison_names_the_call_site,
             events_are_lines,
+            the_replay_benchmark_reads_recordings,
             wrong_calls_are_one_line,
         ],
     )
