@@ -57,6 +57,17 @@ static void *dlsym_ask(void *handle, const char *name)
 	return real(handle, name);
 }
 
+void *gcp_dlsym_next(const char *name)
+{
+	int saved = errno;
+	void *found = dlsym_ask(RTLD_NEXT, name);
+
+	if (!found)
+		dlsym_ask(RTLD_DEFAULT, "dlsym"); /* succeeds, and so clears dlerror */
+	errno = saved;
+	return found;
+}
+
 /* A function of libcuda that begins a capture and has no hook: its stub. What is not
  * there, or not libcuda's, is not ours to answer. */
 static int dlsym_unknown(void *handle, const char *name, void **ret_answer)

@@ -16,6 +16,10 @@ void *gcp_dlsym_find(void);
 int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 		     void **ret_answer);
 
+/* The function `name` that stands behind this library in the order of look-up, or NULL.
+ * As dlsym(RTLD_NEXT); dlerror says nothing of it. */
+void *gcp_dlsym_next(const char *name);
+
 /* The stub's first jump. */
 void *gcp_dlsym_first(void *handle, const char *name);
 

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exports.c - what the program calls: one entry for each hooked symbol.
+ * exports.c - what the program calls: one entry for each hooked symbol. The entry
+ * itself is a stub (exports_stubs.S), which goes on to gcp_called_<name> here.
  *
  * The exported names carry a symbol version that is hidden ("@", not "@@") and
  * is the first one defined. The loader accepts such a symbol for a reference
  * without a version, as programs linked with libcuda have it, and dlsym never
  * returns it (glibc, do_lookup_x: "Don't accept hidden symbols"), so that we
  * are invisible to look-ups. libgcpool.map puts GCPOOL first.
+ *
+ * A library may patch the code of what it looks up as cuMemFree, to learn of every
+ * free (UCX). It gets the entry, so all frees of the program go through the entry: the
+ * short cut of hooks_runtime.c is taken only while nothing is patched.
  */
 #include <errno.h>
 
@@ -15,12 +20,8 @@
 #include "process.h"
 #include "resolve.h"
 
-#define GCP_EXPORTED __attribute__((visibility("default")))
-
-/* gcp_entry_<name> is known outside only as <name>. */
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	GCP_VERSIONED(gcp_entry_##name, #name "@GCPOOL")                               \
-	GCP_EXPORTED CUresult gcp_entry_##name parameters                              \
+	CUresult gcp_called_##name parameters                                          \
 	{                                                                              \
 		int saved = errno;                                                     \
 		CUresult result;                                                       \

@@ -10,6 +10,13 @@
  * error) goes to the real function, which comes back through the driver's
  * hooks, so that cudart's state and cudaGetLastError are as without us.
  *
+ * Some want to learn of every cudaFree. A library that stands before cudart in the
+ * order of look-up and has functions of the same names wraps cudart's (MPICH): then
+ * its functions are called, as without us, and it calls cudart's. A library that
+ * patches the code of cuMemFree or cudaFree (UCX) has to find it executed: so the short
+ * cut looks at the first bytes of both, and is not taken when they are not as they
+ * were.
+ *
  * The real function belongs to the cudart that the caller is linked with, which
  * the symbol version tells (symbols.h). If the same version was loaded twice from
  * different files, the first is taken; they share the driver's state, and only
@@ -17,7 +24,9 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 
+#include "dlsym.h"
 #include "elfwalk.h"
 #include "hooks.h"
 #include "process_life.h"
@@ -30,18 +39,74 @@ struct gcp_runtime {
 	int (*cudaMalloc)(void **ret_ptr, size_t bytes);
 	int (*cudaFree)(void *ptr);
 	int (*cudaSetDevice)(int device);
+	/* The first bytes of cudaMalloc and cudaFree, and what they are while no
+	 * library has patched them. Never equal: there is no short cut. */
+	const uint64_t *malloc_code, *free_code;
+	uint64_t malloc_bytes, free_bytes;
 };
+
+static const uint64_t no_code;
+#define GCP_NO_RUNTIME                                                                 \
+	{                                                                              \
+		.malloc_code = &no_code, .free_code = &no_code, .malloc_bytes = 1,     \
+		.free_bytes = 1                                                        \
+	}
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
 static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Whether `address` lies in a cudart, of whatever version. */
+static bool in_runtime(const void *address)
+{
+	struct gcp_elf elf;
+
+#define GCP_V(tag, version)                                                            \
+	if (gcp_elf_find(version, &elf) && gcp_elf_contains(&elf, address))            \
+		return true;
+	GCP_RUNTIMES(GCP_V)
+#undef GCP_V
+	return false;
+}
+
+/* The function that the program would call without us: a wrapper's, or cudart's. */
+static void *runtime_function(const struct gcp_elf *elf, const char *name,
+			      bool *ret_wrapped)
+{
+	void *next = gcp_dlsym_next(name);
+
+	*ret_wrapped = next && !in_runtime(next);
+	return *ret_wrapped ? next : gcp_elf_symbol(elf, name);
+}
+
+/* What the code at `function` begins with, and must begin with later, too. Code that
+ * jumps away at once is patched already. */
+static void code_remember(void *function, bool wrapped, const uint64_t **ret_code,
+			  uint64_t *ret_bytes)
+{
+	uint64_t bytes;
+
+	memcpy(&bytes, function, sizeof(bytes));
+	*ret_code = function;
+	*ret_bytes = wrapped || gcp_code_jumps(bytes) ? ~bytes : bytes;
+}
+
 static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 {
-	*(void **)&runtime->cudaMalloc = gcp_elf_symbol(elf, "cudaMalloc");
-	*(void **)&runtime->cudaFree = gcp_elf_symbol(elf, "cudaFree");
-	*(void **)&runtime->cudaSetDevice = gcp_elf_symbol(elf, "cudaSetDevice");
-	return runtime->cudaMalloc && runtime->cudaFree && runtime->cudaSetDevice;
+	bool allocates, frees, sets;
+	struct gcp_runtime found = GCP_NO_RUNTIME;
+
+	*(void **)&found.cudaMalloc = runtime_function(elf, "cudaMalloc", &allocates);
+	*(void **)&found.cudaFree = runtime_function(elf, "cudaFree", &frees);
+	*(void **)&found.cudaSetDevice = runtime_function(elf, "cudaSetDevice", &sets);
+	if (!found.cudaMalloc || !found.cudaFree || !found.cudaSetDevice)
+		return false;
+	code_remember((void *)found.cudaMalloc, allocates, &found.malloc_code,
+		      &found.malloc_bytes);
+	code_remember((void *)found.cudaFree, frees, &found.free_code,
+		      &found.free_bytes);
+	*runtime = found;
+	return true;
 }
 
 /* Filled once, under runtime_lock; NULL: there is no such cudart. The loader is asked
@@ -50,16 +115,19 @@ static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 					     atomic_bool *filled, const char *version)
 {
+	struct gcp_runtime found;
 	struct gcp_elf elf;
 	int saved = errno;
 
 	if (atomic_load_explicit(filled, memory_order_acquire))
 		return runtime;
-	if (gcp_elf_find(version, &elf) && gcp_elf_pin(&elf)) {
+	if (gcp_elf_find(version, &elf) && gcp_elf_pin(&elf) &&
+	    runtime_fill(&found, &elf)) {
 		pthread_mutex_lock(&runtime_lock);
-		if (!atomic_load_explicit(filled, memory_order_relaxed) &&
-		    runtime_fill(runtime, &elf))
+		if (!atomic_load_explicit(filled, memory_order_relaxed)) {
+			*runtime = found;
 			atomic_store_explicit(filled, true, memory_order_release);
+		}
 		pthread_mutex_unlock(&runtime_lock);
 	}
 	errno = saved;
@@ -78,13 +146,35 @@ static inline bool runtime_confirmed(void)
 	    1);
 }
 
+/* Whether the code is as it was. Without a lock: a thread that fills the runtime first
+ * makes it so for others, which may see that late and go the long way. */
+static inline bool code_is(const volatile uint64_t *code, uint64_t bytes)
+{
+	return __builtin_expect(*code == bytes, 1);
+}
+
+static inline bool malloc_is_patched(const struct gcp_runtime *runtime)
+{
+	return !code_is((const uint64_t *)(uintptr_t)gcp_entry_cuMemAlloc_v2,
+			GCP_ENTRY_CODE) ||
+	       !code_is(runtime->malloc_code, runtime->malloc_bytes);
+}
+
+static inline bool free_is_patched(const struct gcp_runtime *runtime)
+{
+	return !code_is((const uint64_t *)(uintptr_t)gcp_entry_cuMemFree_v2,
+			GCP_ENTRY_CODE) ||
+	       !code_is(runtime->free_code, runtime->free_bytes);
+}
+
 /* The short cuts. < 0: the real function is needed. */
-static inline int runtime_fast_cudaMalloc(void **ret_ptr, size_t bytes)
+static inline int runtime_fast_cudaMalloc(const struct gcp_runtime *runtime,
+					  void **ret_ptr, size_t bytes)
 {
 	struct gcp_pool *pool;
 	gcp_addr addr;
 
-	if (!ret_ptr || !bytes || !runtime_confirmed())
+	if (!ret_ptr || !bytes || !runtime_confirmed() || malloc_is_patched(runtime))
 		return -1;
 	pool = gcp_process_pool();
 	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
@@ -95,16 +185,17 @@ static inline int runtime_fast_cudaMalloc(void **ret_ptr, size_t bytes)
 
 /* A sticky device error has the same number in both layers, and whatever the
  * program calls next reports it again. */
-static inline int runtime_fast_cudaFree(void *ptr)
+static inline int runtime_fast_cudaFree(const struct gcp_runtime *runtime, void *ptr)
 {
-	if (!ptr || !runtime_confirmed())
+	if (!ptr || !runtime_confirmed() || free_is_patched(runtime))
 		return -1;
 	return gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
 }
 
-static inline int runtime_fast_cudaSetDevice(int device)
+static inline int runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime,
+					     int device)
 {
-	(void)device;
+	(void)runtime, (void)device;
 	return -1;
 }
 
@@ -118,12 +209,13 @@ static bool runtime_is_observed(void)
 		   atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
 }
 
-static int runtime_observed_cudaMalloc(void **ret_ptr, size_t bytes)
+static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
+				       size_t bytes)
 {
 	struct gcp_pool *pool;
 	gcp_addr addr;
 
-	if (!ret_ptr || !bytes || !runtime_is_observed())
+	if (!ret_ptr || !bytes || !runtime_is_observed() || malloc_is_patched(real))
 		return -1;
 	pool = gcp_process_pool();
 	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
@@ -132,9 +224,9 @@ static int runtime_observed_cudaMalloc(void **ret_ptr, size_t bytes)
 	return GCP_CUDART_SUCCESS;
 }
 
-static int runtime_observed_cudaFree(void *ptr)
+static int runtime_observed_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
-	if (!ptr || !runtime_is_observed())
+	if (!ptr || !runtime_is_observed() || free_is_patched(real))
 		return -1;
 	return gcp_memory_free((gcp_addr)(uintptr_t)ptr);
 }
@@ -144,7 +236,7 @@ static int runtime_observed_cudaFree(void *ptr)
 static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 			      size_t bytes)
 {
-	int result = runtime_observed_cudaMalloc(ret_ptr, bytes);
+	int result = runtime_observed_cudaMalloc(real, ret_ptr, bytes);
 
 	if (result >= 0)
 		return result;
@@ -163,7 +255,7 @@ static int runtime_cudaMalloc(const struct gcp_runtime *real, void **ret_ptr,
 
 static int runtime_cudaFree(const struct gcp_runtime *real, void *ptr)
 {
-	int result = runtime_observed_cudaFree(ptr);
+	int result = runtime_observed_cudaFree(real, ptr);
 
 	return result >= 0 ? result : real->cudaFree(ptr);
 }
@@ -181,7 +273,7 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 	GCP_VERSIONED(gcp_entry_##tag##_##name, #name "@" version)                     \
 	__attribute__((visibility("default"))) int gcp_entry_##tag##_##name parameters \
 	{                                                                              \
-		int result = runtime_fast_##name arguments;                            \
+		int result = runtime_fast_##name(&tag, GCP_ARGUMENTS arguments);       \
                                                                                        \
 		if (__builtin_expect(result >= 0, 1))                                  \
 			return result;                                                 \
@@ -198,7 +290,7 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 	}
 #define GCP_ARGUMENTS(...) __VA_ARGS__
 #define GCP_V(tag, version)                                                            \
-	static struct gcp_runtime tag;                                                 \
+	static struct gcp_runtime tag = GCP_NO_RUNTIME;                                \
 	static atomic_bool tag##_filled;                                               \
 	GCP_RUNTIME_HOOKS(GCP_X, tag, version)
 GCP_RUNTIMES(GCP_V)

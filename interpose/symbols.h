@@ -24,8 +24,10 @@
 #ifndef GCP_INTERPOSE_SYMBOLS_H
 #define GCP_INTERPOSE_SYMBOLS_H
 
+#ifndef __ASSEMBLER__
 #include <stddef.h>
 #include <cuda.h>
+#endif
 
 /* cuda.h renames the old spellings to the newest versions; the table means
  * exactly what it says. */
@@ -47,8 +49,10 @@
 #define GCP_REQUIRED 1
 #define GCP_OPTIONAL 0
 
+#ifndef __ASSEMBLER__ /* exports_stubs.S wants the names alone */
 /* What a recapture calls for parameters that differ; handed on as it is. */
 typedef CUresult gcp_recapture_callback(void *);
+#endif
 
 /* clang-format off */
 
