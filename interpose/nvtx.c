@@ -35,7 +35,7 @@ static char *environment_find(const char *name)
 	return NULL;
 }
 
-#ifndef GCP_HAVE_NVTX
+#if !__has_include(<nvtx3/nvToolsExtMem.h>)
 
 bool gcp_nvtx_wanted(void)
 {
