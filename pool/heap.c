@@ -194,12 +194,11 @@ static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr,
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		if (addr < segment->addr || addr >= segment->addr + segment->size)
 			continue;
-		for (block = segment->first; block; block = block->upper)
-			if (addr < block->addr + block->size)
-				return gcp_block_is_free(block) &&
-					       addr + size <= block->addr + block->size
-					   ? block
-					   : NULL;
+		block = gcp_map_find_below(heap->pool->pools->map, addr, segment->addr);
+		return gcp_block_is_free(block) &&
+			       addr + size <= block->addr + block->size
+			   ? block
+			   : NULL;
 	}
 	return NULL;
 }

@@ -203,12 +203,15 @@ TAILQ_HEAD(gcp_segment_list, gcp_segment);
 RB_HEAD(gcp_segment_tree, gcp_segment);
 
 /* A run cut into equal blocks. All fields: pool->lock.
- *  L1 listed counts its blocks in heap->classes[] */
+ *  L1 listed counts its blocks in heap->classes[]
+ *  L2 it is in heap->idle_slabs if all its blocks are listed */
 struct gcp_slab {
 	struct gcp_block *run;
 	struct gcp_block *first; /* its blocks, by ->upper */
 	uint32_t total, listed;
+	LIST_ENTRY(gcp_slab) link; /* heap->idle_slabs */
 };
+LIST_HEAD(gcp_slab_list, gcp_slab);
 
 struct gcp_class_list {
 	struct gcp_block_list list; /* LISTED blocks, longest freed first */
@@ -238,11 +241,12 @@ struct gcp_heap {
 	struct gcp_segment_list segments;
 	struct gcp_block_tree free[GCP_KINDS];
 	struct gcp_class_list *classes;   /* [class], up to slab_max */
+	struct gcp_slab_list idle_slabs;  /* of which no block is used */
 	struct gcp_block_list pending;    /* freed, epoch not ready; oldest first */
 	struct gcp_block_list deferred;   /* freed in a capture; by group, growing */
 	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
 	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
-	struct gcp_block_list unmapping; /* UNMAPPING blocks, in no order */
+	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
 	uint64_t reserved_bytes;
 	uint64_t unused_bytes; /* free, and could be given back */
@@ -374,6 +378,10 @@ int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
 /* Forgets `addr` if it still belongs to `block`. */
 void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
 struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr);
+/* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
+ * pool->lock of all blocks between is held. */
+struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
+				     gcp_addr low);
 
 int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config);
 void gcp_classes_destroy(struct gcp_classes *classes);

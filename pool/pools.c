@@ -335,23 +335,10 @@ int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
 	return 0;
 }
 
-/* The block of `segment` that holds `addr`. pool->lock is held. */
-static struct gcp_block *block_at(struct gcp_segment *segment, gcp_addr addr)
-{
-	struct gcp_block *block = segment->first;
-
-	while (block && addr >= block->addr + block->size)
-		block = block->upper;
-	if (block && block->slab) {
-		for (block = block->slab->first; block; block = block->upper)
-			if (addr < block->addr + block->size)
-				break;
-	}
-	return block;
-}
-
+/* The block that holds `addr`. */
 static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 {
+	struct gcp_block *block;
 	struct gcp_segment key = {.addr = addr + 1}; /* the last one before this */
 	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
 
@@ -360,7 +347,8 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 			  : RB_MAX(gcp_segment_tree, &pool->segments);
 	if (!segment || addr >= segment->addr + segment->size)
 		return NULL;
-	return block_at(segment, addr);
+	block = gcp_map_find_below(pool->pools->map, addr, segment->addr);
+	return block && addr < block->addr + block->size ? block : NULL;
 }
 
 static void info_fill(struct gcp_block *block, struct gcp_block_info *info)

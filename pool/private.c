@@ -307,7 +307,6 @@ void gcp_heap_release(struct gcp_heap *heap)
 	}
 	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
 	gcp_space_join(&pool->common, heap);
-	TAILQ_CONCAT(&pool->common.unmapping, &heap->unmapping, link);
 	free_blocks_move(heap, &pool->common, epoch);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
 	gcp_mutex_unlock(&pool->lock);

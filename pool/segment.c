@@ -287,6 +287,7 @@ void gcp_heap_reset(struct gcp_heap *heap)
 		TAILQ_INIT(&heap->classes[i].list);
 		heap->classes[i].count = 0;
 	}
+	LIST_INIT(&heap->idle_slabs);
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
 	memset(heap->holes, 0, sizeof(heap->holes));

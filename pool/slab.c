@@ -36,10 +36,18 @@ static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
 	block->slab->listed++;
 }
 
+static void idle_add(struct gcp_heap *heap, struct gcp_slab *slab)
+{
+	if (slab->listed == slab->total)
+		LIST_INSERT_HEAD(&heap->idle_slabs, slab, link);
+}
+
 static void list_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_class_list *class = &heap->classes[block->size_class];
 
+	if (block->slab->listed == block->slab->total)
+		LIST_REMOVE(block->slab, link);
 	TAILQ_REMOVE(&class->list, block, link);
 	class->count--;
 	block->slab->listed--;
@@ -82,6 +90,8 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 	struct gcp_block *run = slab->run, *upper;
 
 	assert(slab->listed == slab->total);
+	if (slab->total == 0) /* memory for descriptors ended at its first block */
+		LIST_REMOVE(slab, link);
 	for (struct gcp_block *block = slab->first; block; block = upper) {
 		upper = block->upper;
 		if (run->epoch < block->epoch)
@@ -118,6 +128,7 @@ static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
 	atomic_store_explicit(&run->state, GCP_BLOCK_RUN, memory_order_release);
 	gcp_map_clear(pools->map, run->addr, run);
 	slab_cut(heap, slab, size_class);
+	idle_add(heap, slab);
 	if (slab->total > 0)
 		return true;
 	slab_coalesce(heap, slab);
@@ -159,6 +170,7 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 
 	gcp_assert_held(GCP_RANK_POOL);
 	list_insert(heap, block);
+	idle_add(heap, slab);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
 	if (slab->listed == slab->total &&
 	    class_has_plenty(heap, slab, block->size_class))
@@ -167,23 +179,11 @@ void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
 
 void gcp_slab_coalesce_unused(struct gcp_heap *heap)
 {
-	uint32_t count = heap->pool->pools->classes.slab_count;
+	struct gcp_slab *slab;
 
 	gcp_assert_held(GCP_RANK_POOL);
-	for (uint32_t i = 0; i < count; i++) {
-		struct gcp_block *block = TAILQ_FIRST(&heap->classes[i].list);
-
-		while (block) {
-			struct gcp_slab *slab = block->slab;
-
-			if (slab->listed == slab->total) {
-				slab_coalesce(heap, slab);
-				block = TAILQ_FIRST(&heap->classes[i].list);
-			} else {
-				block = TAILQ_NEXT(block, link);
-			}
-		}
-	}
+	while ((slab = LIST_FIRST(&heap->idle_slabs)))
+		slab_coalesce(heap, slab);
 }
 
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list)

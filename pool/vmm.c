@@ -26,9 +26,7 @@
 enum {
 	RANGE_MIN = 64 << 20, /* bytes of addresses to set aside at once */
 	RANGE_SLAB_PART = 8,  /* of them for small blocks */
-	AHEAD_SHARE = 1024, /* more than needed is made: this part of what is mapped, */
-	AHEAD_MOST = 64 << 20, /* but so many bytes: growth in small steps gets fewer */
-	FAILURES_MOST = 4,     /* in a row: then ordinary segments only */
+	FAILURES_MOST = 4,    /* in a row: then ordinary segments only */
 };
 
 void gcp_vmm_init(struct gcp_pool *pool)
@@ -228,7 +226,7 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 
 /* pool->lock is held. 0: planned, or there is room already (no target). */
 static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		     uint64_t ahead, struct gcp_move *move)
+		     struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
 
@@ -238,16 +236,16 @@ static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	gcp_slab_coalesce_unused(&pool->common);
 	if (gcp_tree_lowest_fit(heap, kind, bytes))
 		return 0;
-	return gcp_space_plan(heap, kind, bytes, ahead, move);
+	return gcp_space_plan(heap, kind, bytes, move);
 }
 
 static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			    uint64_t ahead, struct gcp_move *move)
+			    struct gcp_move *move)
 {
 	int result;
 
 	gcp_mutex_lock(&heap->pool->lock);
-	result = move_plan(heap, kind, bytes, ahead, move);
+	result = move_plan(heap, kind, bytes, move);
 	if (result != 0)
 		gcp_space_release(heap->pool, move);
 	gcp_mutex_unlock(&heap->pool->lock);
@@ -255,18 +253,18 @@ static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t 
 }
 
 static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			  uint64_t ahead, bool *ret_new)
+			  bool *ret_new)
 {
 	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
 	unmapping_finish(pool);
-	result = move_plan_locked(heap, kind, bytes, ahead, &move);
+	result = move_plan_locked(heap, kind, bytes, &move);
 	if (result == -ENOSPC) {
 		result = range_add(heap, kind, bytes);
 		if (result == 0)
-			result = move_plan_locked(heap, kind, bytes, ahead, &move);
+			result = move_plan_locked(heap, kind, bytes, &move);
 	}
 	if (result != 0 || !move.target)
 		return result;
@@ -280,19 +278,6 @@ static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t by
 	pool->stats.remaps += result == 0 && !*ret_new;
 	gcp_mutex_unlock(&pool->lock);
 	return result;
-}
-
-/* The larger the pool the more is made at once. What graphs have does not move, so they
- * get what they need. */
-static uint64_t ahead_bytes(const struct gcp_heap *heap)
-{
-	uint64_t bytes =
-	    atomic_load_explicit(&heap->pool->vmm_mapped, memory_order_relaxed) /
-	    AHEAD_SHARE;
-
-	if (bytes > AHEAD_MOST)
-		bytes = AHEAD_MOST;
-	return heap->private ? 0 : bytes / GCP_CHUNK * GCP_CHUNK;
 }
 
 /* What failed for another reason than that there is no memory need not fail with
@@ -324,7 +309,6 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		    bool *ret_new)
 {
 	struct gcp_pool *pool = heap->pool;
-	uint64_t ahead = ahead_bytes(heap);
 	int result = GCP_NOT_MAPPED;
 
 	*ret_new = false;
@@ -335,9 +319,7 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		return GCP_CUDA_OUT_OF_MEMORY;
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	if (pool->vmm_failures < FAILURES_MOST)
-		result = provide_locked(heap, kind, bytes, ahead, ret_new);
-	if (result == GCP_CUDA_OUT_OF_MEMORY && ahead > 0)
-		result = provide_locked(heap, kind, bytes, 0, ret_new);
+		result = provide_locked(heap, kind, bytes, ret_new);
 	result = failure_count(pool, result);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);

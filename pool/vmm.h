@@ -82,11 +82,10 @@ struct gcp_move {
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		  enum gcp_kind kind, struct gcp_chunk *chunks);
 /* Picks the part of a hole that needs the least memory to make room for `bytes`, and
- * unused handles to put there, first those that are completed. Where they do not do,
- * up to `ahead` bytes more are to be new than needed.
+ * unused handles to put there, first those that are completed.
  * -ENOSPC: no hole will do; -ENOMEM. */
 int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		   uint64_t ahead, struct gcp_move *move);
+		   struct gcp_move *move);
 /* Picks unused handles whose epochs are completed, to be given back. */
 void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
 				 struct gcp_move *move);

@@ -143,11 +143,28 @@ static void range_forget(struct gcp_heap *heap, struct gcp_block *hole)
 	TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
 }
 
+static void unmapping_insert(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_block *older = TAILQ_LAST(&heap->unmapping, gcp_block_list);
+
+	gcp_block_set_state(block, GCP_BLOCK_UNMAPPING);
+	while (older && older->epoch > block->epoch)
+		older = TAILQ_PREV(older, gcp_block_list, link);
+	if (older)
+		TAILQ_INSERT_AFTER(&heap->unmapping, older, block, link);
+	else
+		TAILQ_INSERT_HEAD(&heap->unmapping, block, link);
+}
+
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 {
 	struct gcp_block *hole;
 
 	gcp_assert_held(GCP_RANK_POOL);
+	while ((hole = TAILQ_FIRST(&ending->unmapping))) {
+		TAILQ_REMOVE(&ending->unmapping, hole, link);
+		unmapping_insert(heap, hole);
+	}
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
 		struct gcp_bins *bins = &ending->holes[kind];
 		int bin;
@@ -429,7 +446,7 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 }
 
 int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		   uint64_t ahead, struct gcp_move *move)
+		   struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct place best = {.hole = NULL};
@@ -447,12 +464,8 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		move->keep[1] = best.hole->upper;
 	collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
 	collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
-	if (move->donated < best.size)
-		best.size += ahead;
-	else
+	if (move->donated > best.size)
 		best.size = move->donated;
-	if (best.size > best.hole->size)
-		best.size = best.hole->size;
 	move->target = place_take(heap, &best);
 	return move->target ? 0 : -ENOMEM;
 }
@@ -470,8 +483,7 @@ void gcp_space_free(struct gcp_block *block, bool unmapped)
 			range_forget(heap, block);
 		return;
 	}
-	gcp_block_set_state(block, GCP_BLOCK_UNMAPPING);
-	TAILQ_INSERT_TAIL(&heap->unmapping, block, link);
+	unmapping_insert(heap, block);
 }
 
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped)
@@ -490,14 +502,12 @@ struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 	uint64_t completed = atomic_load(&pool->timeline.completed);
 	struct gcp_block *block;
 
-	TAILQ_FOREACH (block, &pool->common.unmapping, link) {
-		if (block->epoch > completed)
-			continue;
-		TAILQ_REMOVE(&pool->common.unmapping, block, link);
-		gcp_block_set_state(block, GCP_BLOCK_MOVING);
-		return block;
-	}
-	return NULL;
+	block = TAILQ_FIRST(&pool->common.unmapping);
+	if (!block || block->epoch > completed)
+		return NULL;
+	TAILQ_REMOVE(&pool->common.unmapping, block, link);
+	gcp_block_set_state(block, GCP_BLOCK_MOVING);
+	return block;
 }
 
 void gcp_space_fill(struct gcp_move *move)

@@ -15,6 +15,7 @@ struct sums {
 	uint64_t used_blocks;
 	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
+	uint64_t idle_slabs;
 	uint64_t donors; /* bytes of whole handles that are free in a common heap */
 	uint64_t reserved, private;
 };
@@ -100,6 +101,7 @@ static const char *slab_check(struct gcp_pool *pool, struct gcp_slab *slab,
 		total++;
 	}
 	GCP_MUST(total == slab->total, "L1: a slab has lost a block");
+	sums->idle_slabs += slab->listed == slab->total;
 	GCP_MUST(sums->listed - before == slab->listed * slab->first->size,
 		 "L1: a slab miscounts its listed blocks");
 	GCP_MUST(end <= slab->run->addr + slab->run->size,
@@ -260,6 +262,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	struct gcp_block *block;
 	struct sums sums = {0};
 	uint64_t reserved = 0, waiting = 0, holes = 0, donors = 0, unmapping = 0;
+	uint64_t idle_slabs = 0;
+	struct gcp_slab *slab;
 
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		const char *broken = segment_check(pool, segment, &sums);
@@ -280,6 +284,10 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		 "B8: a block is in a bin of another size");
 	GCP_MUST(holes == sums.holes, "B8: a hole is in no bin");
 	GCP_MUST(donors == sums.donors, "B8: a free block is in no bin");
+	LIST_FOREACH(slab, &heap->idle_slabs, link)
+	idle_slabs += slab->listed == slab->total;
+	GCP_MUST(idle_slabs == sums.idle_slabs,
+		 "L2: a slab without a used block is in no list");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		unmapping += block->size;
 	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");
