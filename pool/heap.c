@@ -95,6 +95,13 @@ static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size)
 	return best;
 }
 
+/* What was taken is missing; what was only cut off it is back. */
+static void unused_low_update(struct gcp_heap *heap)
+{
+	if (heap->unused_low > heap->unused_bytes)
+		heap->unused_low = heap->unused_bytes;
+}
+
 struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 {
 	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes);
@@ -104,6 +111,7 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 		return NULL;
 	gcp_tree_remove(heap, block);
 	block_split(heap, block, bytes);
+	unused_low_update(heap);
 	return block;
 }
 
@@ -137,6 +145,7 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 					  !block->segment->chunks;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		block_split(heap, block, size);
+	unused_low_update(heap);
 	/* A block that could not be split is too large for its class. */
 	block->size_class = block->size == size ? (uint16_t)size_class : GCP_CLASS_NONE;
 	return block;

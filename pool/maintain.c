@@ -346,13 +346,18 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	uint64_t chunks = 0;
 	uint64_t now = pool->pools->driver.clock_ns();
 	bool large = !held && may_consolidate(pool);
-	bool overdue =
-	    !held && turn_is_over(pool, now) && turn_begin(pool, now, &chunks);
+	bool over = !held && turn_is_over(pool, now), overdue = false;
 	struct gcp_purge purge = {.completed_only = true};
 	int result = 0;
 
+	/* Of mapped memory only what is ready can be seen to lie idle, and a thread
+	 * that lives from its own cache does not ask. */
+	if (over && pool->vmm)
+		result = gcp_timeline_poll_all(pool);
+	if (over && result == 0)
+		overdue = turn_begin(pool, now, &chunks);
 	/* A steady program goes no further. */
-	if (large || overdue || limited)
+	if (result == 0 && (large || overdue || limited))
 		result = gcp_timeline_poll_all(pool);
 	if (result == 0 && (large || overdue || limited)) {
 		if (large)

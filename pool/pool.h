@@ -96,7 +96,7 @@ struct gcp_config {
 };
 
 void gcp_config_default(struct gcp_config *config);
-/* What suits mapped segments better (GCP_BACKEND_MAPPED): only small sizes have
+/* What suits mapped segments better (GCP_BACKEND_MAPPED): only sizes up to 64 KiB have
  * classes. */
 void gcp_config_default_mapped(struct gcp_config *config);
 

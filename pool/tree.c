@@ -59,8 +59,6 @@ static void tell_above(struct gcp_block *block)
 static void unused_count(struct gcp_heap *heap, const struct gcp_block *block, int sign)
 {
 	heap->unused_bytes += (uint64_t)(sign * (int64_t)gcp_block_unused(block));
-	if (heap->unused_low > heap->unused_bytes)
-		heap->unused_low = heap->unused_bytes;
 	if (!gcp_block_is_segment(block))
 		return;
 	block->segment->touched = true;

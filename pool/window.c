@@ -77,16 +77,16 @@ static uint32_t streams_count(struct gcp_pools *pools)
 	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
 }
 
-/* The window of several streams. Of mapped memory little need wait: it can serve any
- * size, so a part of it is enough. */
-static uint64_t bytes_of_many(const struct gcp_pool *pool)
+/* The window, for so many streams. With one stream little mapped memory need wait: it
+ * can serve any size, so a part of it is enough. */
+static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams)
 {
 	uint64_t bytes = pool->pools->config.window_bytes;
 	uint64_t part = LOAD(pool->vmm_mapped) / WINDOWS_OF_A_MAPPED_POOL;
 
 	if (part < GCP_CHUNK)
 		part = GCP_CHUNK;
-	return pool->vmm && bytes > part ? part : bytes;
+	return pool->vmm && streams == 1 && bytes > part ? part : bytes;
 }
 
 static uint64_t bytes_of_one(const struct gcp_pool *pool, uint64_t many)
@@ -111,8 +111,6 @@ static uint32_t scale_most(const struct gcp_pool *pool, uint32_t streams)
 
 	if (streams == 1)
 		return SCALE_MOST_ONE_STREAM;
-	if (pool->vmm)
-		return 0;
 	while (most < SCALE_MOST &&
 	       (threads < 2 || share << (most + 1) <= config->thread_cache_bytes))
 		most++;
@@ -137,7 +135,7 @@ static void limits_update(struct gcp_pool *pool)
 	uint32_t blocks = pool->pools->config.window_blocks, parts = EPOCHS_PER_WINDOW;
 	uint32_t streams = streams_count(pool->pools);
 	uint32_t scale = LOAD(limits->scale), most = scale_most(pool, streams);
-	uint64_t many = bytes_of_many(pool), bytes;
+	uint64_t many = bytes_of(pool, streams), bytes;
 
 	if (scale > most)
 		scale = most;

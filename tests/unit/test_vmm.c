@@ -157,7 +157,7 @@ static void ordered_memory_is_not_given_back(void **state)
 	finish(pools);
 }
 
-static void the_window_of_mapped_memory_is_small(void **state)
+static void one_stream_lets_little_mapped_memory_wait(void **state)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
@@ -168,11 +168,45 @@ static void the_window_of_mapped_memory_is_small(void **state)
 	gcp_addr keep = must_alloc(fake_pool(pools), 256 * MIB);
 	for (int i = 0; i < 64; i++) {
 		fake_submit();
+		gcp_pools_stream_used(pools, 0x5000);
 		must_free(pools, must_alloc(fake_pool(pools), 4 * MIB));
 	}
 	assert_true(fake.memory_used <= (256 + 24) * MIB);
 	must_free(pools, keep);
 	finish(pools);
+}
+
+static uint64_t orders_of_loop(struct gcp_config *config)
+{
+	struct gcp_pools *pools = fake_pools(config);
+	uint64_t orders = 0;
+
+	for (int i = 0; i < 4000; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), MIB);
+
+		fake_submit();
+		gcp_pools_stream_used(pools, (uint64_t)(i % 4));
+		must_free(pools, addr);
+		if (i == 1000) /* while the pool grows each miss closes an epoch */
+			orders = fake.orders;
+	}
+	orders = fake.orders - orders;
+	finish(pools);
+	fake_reset();
+	return orders;
+}
+
+/* Streams that overlap are held back no more often. */
+static void several_streams_let_as_much_wait_as_with_segments(void **state)
+{
+	struct gcp_config mapped, segments;
+
+	(void)state;
+	gcp_config_default(&segments);
+	gcp_config_default_mapped(&mapped);
+	uint64_t orders = orders_of_loop(&segments);
+	assert_true(orders > 0);
+	assert_true(orders_of_loop(&mapped) <= orders + orders / 20);
 }
 
 static void pending_memory_does_not_move(void **state)
@@ -755,7 +789,8 @@ int main(void)
 	    TEST(a_loop_on_a_device_that_lags_stays_small),
 	    TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done),
 	    TEST(ordered_memory_is_not_given_back),
-	    TEST(the_window_of_mapped_memory_is_small),
+	    TEST(one_stream_lets_little_mapped_memory_wait),
+	    TEST(several_streams_let_as_much_wait_as_with_segments),
 	    TEST(pending_memory_does_not_move),
 	    TEST(memory_of_graphs_does_not_move),
 	    TEST(graphs_take_unused_memory_of_the_common_heap),
