@@ -620,7 +620,7 @@ what_an_allocation_closes_is_no_barrier_before_a_free_closes_more(void **state)
 	gcp_addr blocks[4];
 
 	(void)state;
-	config.window_bytes = 1 << 30;
+	config.window_bytes = 2 * MIB;
 	pools = fake_pools(&config);
 	for (int i = 0; i < 4; i++)
 		blocks[i] = must_alloc(fake_pool(pools), 3 * MIB);
