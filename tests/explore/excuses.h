@@ -39,8 +39,6 @@
 	  "however much that becomes") \
 	X(TURNS_GRAPHS, "turns graphs", \
 	  "each captured graph takes a segment of its own, however little it needs") \
-	X(TURNS_CONTEXTS, "turns contexts", \
-	  "pinned memory waits for the work of every context, however much that becomes") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at a quota, waits for work that was " \
 	  "submitted after the latest free") \
