@@ -73,6 +73,8 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
 	if (result == CUDA_SUCCESS && ptr)
 		gcp_observe_pass_free(ptr, start);
+	else if (result == CUDA_ERROR_INVALID_VALUE)
+		gcp_observe_free_unknown(ptr);
 	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT) {
 		gcp_call_stats_free(ptr, gcp_call_stats_clock() - start);
 		gcp_report_tick(&gcp_process.options, NULL);

@@ -131,14 +131,15 @@ static void block_begins(gcp_addr addr)
 			  (uint64_t)(uintptr_t)info.heap);
 }
 
-static void free_wrong_add(gcp_addr addr)
+/* known: it is a block, freed already. */
+static void free_wrong_add(gcp_addr addr, bool known)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
 		gcp_trace_add_rare(
 		    &(struct gcp_trace_facts){.kind = GCP_TRACE_free_wrong,
 					      .device = gcp_thread.device,
 					      .addr = addr,
-					      .more = 1,
+					      .more = known ? 1 : 2,
 					      .caller = &caller});
 }
 
@@ -149,7 +150,7 @@ static void block_ends(gcp_addr addr, enum gcp_trace_kind kind, const void *stre
 	int result = gcp_pools_held(gcp_process.pools, addr, &info);
 
 	if (result == -EINVAL)
-		free_wrong_add(addr);
+		free_wrong_add(addr, true);
 	if (result != 0)
 		return;
 	if (gcp_observers & GCP_OBSERVE_NVTX)
@@ -221,6 +222,11 @@ void gcp_observe_pass_free(gcp_addr addr, uint64_t start_ns)
 {
 	if (gcp_observers & GCP_OBSERVE_TRACE)
 		call_add(GCP_TRACE_pass_free, addr, 0, 0, gcp_trace_took(start_ns));
+}
+
+void gcp_observe_free_unknown(gcp_addr addr)
+{
+	free_wrong_add(addr, false);
 }
 
 void gcp_observe_host_alloc(const void *p, uint64_t bytes, uint32_t flags)

@@ -78,6 +78,7 @@ int gcp_observe_free_async(gcp_addr addr, void *stream);
 /* Memory that is not ours, and pinned memory. */
 void gcp_observe_pass_alloc(gcp_addr addr, uint64_t bytes, uint64_t start_ns);
 void gcp_observe_pass_free(gcp_addr addr, uint64_t start_ns);
+void gcp_observe_free_unknown(gcp_addr addr); /* and CUDA knows it neither */
 void gcp_observe_host_alloc(const void *p, uint64_t bytes, uint32_t flags);
 void gcp_observe_host_free(const void *p);
 /* An allocation has failed for want of memory. */

@@ -81,6 +81,23 @@ def fence_lines(history):
         yield f"          from fence to ready {duration(mean)} on average: {said}"
 
 
+def wrong_lines(recording, history, symbols, event):
+    """A free of what is freed already, or of no block: with the stacks of the block that was
+    there last, or that it lies in."""
+    yield ""
+    before = [b for b in history.blocks if b.addr == event.addr and b.end and b.end <= event.time]
+    inside = [b for b in history.alive_at(event.time) if b.addr < event.addr < b.addr + b.size]
+    what = "freed already" if before else "the middle of a block" if inside else "no block"
+    yield f"wrong free at {recording.seconds(event.time):.3f} s: 0x{event.addr:x} is {what}"
+    yield f"  by         {symbols.path(event.stack, 8)}"
+    for block in before[-1:]:
+        yield f"  freed      {symbols.path(block.end_stack, 8)}"
+        yield f"  allocated  {symbols.path(block.stack, 8)}"
+    for block in inside[-1:]:
+        yield f"  block      0x{block.addr:x}, {size(block.requested)} asked for"
+        yield f"  allocated  {symbols.path(block.stack, 8)}"
+
+
 def text(recording, history, symbols, most=10):
     lines = list(head(recording, history))
     for number in sorted(history.devices):
@@ -100,11 +117,7 @@ def text(recording, history, symbols, most=10):
             f"{symbols.path(event.stack)}"
         )
     for event in history.wrong[:most]:
-        what = "freed already" if event.more == 1 else "not known"
-        lines.append(
-            f"wrong free at {recording.seconds(event.time):.3f} s: 0x{event.addr:x} was {what}: "
-            f"{symbols.path(event.stack)}"
-        )
+        lines += wrong_lines(recording, history, symbols, event)
     lines += [
         "",
         "live at the peak, by call site",

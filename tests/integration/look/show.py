@@ -141,6 +141,22 @@ def a_comparison_names_the_call_site(checks, directory):
     checks.that("none: the same blocks" in same, same)
 
 
+def wrong_frees_are_told_with_their_stacks(checks, directory):
+    for misuse, what, stacks in (
+        ("double_free", "is freed already", 2),
+        ("interior_free", "is the middle of a block", 1),
+    ):
+        path = os.path.join(directory, f"{misuse}.trace")
+        env = preload.environment(preload.library(), {"GCPOOL_TRACE": path, "GCPOOL_TRACE_STACKS": "8"})
+        subprocess.run([os.environ["GCPT_MISUSE"], misuse], env=env, capture_output=True)
+        code, out, err = look.tool(path)
+        checks.that(code == 0 and what in out, f"{misuse}: {out}{err}")
+        told = out[out.find("wrong free at") :].split("\n\n")[0]
+        # The wrong call itself is the last of its function, and may have no frame of it.
+        seen = sum("misuse.c" in line for line in told.splitlines())
+        checks.that(seen >= stacks, f"{misuse}: {told}")
+
+
 def events_are_lines(checks, directory):
     found = look.Recorded(directory, [look.program("solver-shared"), "--steps", "2", "--size", "64k"])
     lines = look.tool("events", found.path)[1].splitlines()
@@ -172,6 +188,7 @@ def main():
             chrome_trace_is_whole,
             summary_says_the_figures,
             a_comparison_names_the_call_site,
+            wrong_frees_are_told_with_their_stacks,
             events_are_lines,
             the_replay_benchmark_reads_recordings,
             wrong_calls_are_one_line,
