@@ -118,7 +118,9 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 	if (__builtin_expect(
 		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0, 0))
 		count_deferred_free(pool);
-	if (block->size_class != GCP_CLASS_NONE)
+	/* No class is beyond all of them. */
+	if (block->size_class <
+	    atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))
 		cache = gcp_cache_of_thread(pool);
 	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
 	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))

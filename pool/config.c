@@ -39,14 +39,11 @@ void gcp_config_default(struct gcp_config *config)
 	};
 }
 
-/* Blocks that threads keep lie scattered, and each keeps a handle where it is: with
- * classes up to 1 MiB, as segments have them, the traces of tests/bench need up to 4 %
- * more memory. What is larger than these has just the size that was asked for. */
+/* Slabs of larger blocks cost memory that could move. */
 void gcp_config_default_mapped(struct gcp_config *config)
 {
 	gcp_config_default(config);
 	config->backend = GCP_BACKEND_MAPPED;
-	config->class_max = 64 << 10;
 	config->slab_max = 16 << 10;
 }
 

@@ -29,6 +29,11 @@ enum {
 	/* One stream needs this part of the window that several do: as much as
 	 * makes barriers rare beside the kernels between them. */
 	WINDOWS_OF_ONE_STREAM = 4,
+	/* Of a pool of mapped segments no larger blocks stay in caches, unless there
+	 * are more threads than that: they would stand in line for the heap. A training
+	 * program frees in two. */
+	CACHED_MOST_MAPPED = 64 << 10,
+	THREADS_FEW = 2,
 	/* A pool of mapped segments lets this part of its memory wait. */
 	WINDOWS_OF_A_MAPPED_POOL = 64,
 	/* With one stream no more than this part of what the pool has reserved
@@ -129,6 +134,18 @@ static uint64_t depot_bytes(const struct gcp_pool *pool, uint64_t window,
 	return window > part ? window : part;
 }
 
+/* Blocks that threads keep lie scattered, and each keeps a handle where it is. */
+static uint32_t cached_classes(const struct gcp_pool *pool)
+{
+	const struct gcp_classes *classes = &pool->pools->classes;
+
+	if (!pool->vmm || LOAD(pool->cache_count) > THREADS_FEW)
+		return classes->count;
+	if (classes->largest <= CACHED_MOST_MAPPED)
+		return classes->count;
+	return gcp_class_of(classes, CACHED_MOST_MAPPED) + 1u;
+}
+
 static void limits_update(struct gcp_pool *pool)
 {
 	struct gcp_limits *limits = &pool->limits;
@@ -150,6 +167,7 @@ static void limits_update(struct gcp_pool *pool)
 	STORE(limits->blocks, blocks);
 	STORE(limits->streams, streams);
 	STORE(limits->scale, scale);
+	STORE(limits->cached, cached_classes(pool));
 	STORE(limits->depot_bytes, depot_bytes(pool, bytes, scale));
 }
 

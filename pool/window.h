@@ -30,6 +30,8 @@ struct gcp_limits {
 	_Atomic uint32_t streams;     /* in use of late; 0: not known, assume many */
 	_Atomic uint32_t scale;       /* times the limits were doubled */
 	_Atomic uint64_t depot_bytes; /* in all depots of the pool */
+	_Atomic uint32_t cached; /* so many size classes, from the smallest on, stay
+				  * in thread caches */
 };
 
 /* What fences and barriers cost. All fields but starved: fence_lock. */

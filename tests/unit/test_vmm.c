@@ -176,6 +176,35 @@ static void one_stream_lets_little_mapped_memory_wait(void **state)
 	finish(pools);
 }
 
+static bool stays_in_cache(struct gcp_pools *pools, uint64_t bytes)
+{
+	gcp_addr addr = must_alloc(fake_pool(pools), bytes);
+
+	must_free(pools, addr);
+	return atomic_load(&gcp_map_find(pools->map, addr)->state) == GCP_BLOCK_CACHED;
+}
+
+/* Alone a thread had better leave larger blocks where they can be joined. */
+static void many_threads_keep_what_with_segments_they_would(void **state)
+{
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	pools = fake_pools(&config);
+	assert_true(stays_in_cache(pools, 64 << 10));
+	assert_false(stays_in_cache(pools, 256 << 10));
+	assert_false(stays_in_cache(pools, MIB));
+	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
+	gcp_windows_update(pools);
+	assert_true(stays_in_cache(pools, 64 << 10));
+	assert_true(stays_in_cache(pools, MIB));
+	assert_false(stays_in_cache(pools, 2 * MIB));
+	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
+	finish(pools);
+}
+
 static uint64_t orders_of_loop(struct gcp_config *config)
 {
 	struct gcp_pools *pools = fake_pools(config);
@@ -791,6 +820,7 @@ int main(void)
 	    TEST(ordered_memory_is_not_given_back),
 	    TEST(one_stream_lets_little_mapped_memory_wait),
 	    TEST(several_streams_let_as_much_wait_as_with_segments),
+	    TEST(many_threads_keep_what_with_segments_they_would),
 	    TEST(pending_memory_does_not_move),
 	    TEST(memory_of_graphs_does_not_move),
 	    TEST(graphs_take_unused_memory_of_the_common_heap),
