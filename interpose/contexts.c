@@ -21,6 +21,7 @@
 #include "handles.h"
 #include "ipc.h"
 #include "process.h"
+#include "release.h"
 #include "report.h"
 #include "resolve.h"
 #include "thread.h"
@@ -664,6 +665,7 @@ static const struct observer observers[] = {
     {gcp_handles_context_ending, handles_gone, handles_stay},
     {NULL, tracker_gone, NULL},
     {pool_ending, pool_gone, pool_stays},
+    {NULL, gcp_release_context_gone, NULL},
     {NULL, call_stats_gone, NULL},
     {NULL, gcp_ipc_context_gone, NULL},
     {NULL, NULL, NULL},

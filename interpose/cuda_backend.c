@@ -17,6 +17,7 @@
 #include "log.h"
 #include "numa.h"
 #include "process.h"
+#include "release.h"
 #include "report.h"
 #include "resolve.h"
 #include "fence_all.h"
@@ -95,6 +96,25 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 		return result;
 	result = gcp_real.cuMemFree_v2(addr);
 	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_mem_release(void *ctx, gcp_addr addr)
+{
+	return gcp_release_memory(ctx, addr);
+}
+
+static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
+{
+	struct gcp_ctx_scope scope;
+	size_t left = 0, total = 0;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemGetInfo_v2(&left, &total);
+	gcp_ctx_scope_end(&scope);
+	*ret_bytes = left;
 	return result;
 }
 
@@ -293,6 +313,10 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .clock_ns = driver_clock_ns,
 	    .device_memory = driver_device_memory,
 	};
+	if (gcp_release_possible())
+		ret_driver->mem_release = driver_mem_release;
+	if (gcp_real.cuMemGetInfo_v2)
+		ret_driver->mem_left = driver_mem_left;
 	driver_fill_words(ret_driver);
 	gcp_driver_fill_vmm(ret_driver);
 	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||

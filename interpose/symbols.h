@@ -420,6 +420,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (node, ret_nodes, ret_edges, ret_count))                                     \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
+	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \
+	  (CUstream *ret_stream, unsigned int flags), (ret_stream, flags))             \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
 	  (CUstream stream), (stream))                                                 \
 	X(cuUserObjectCreate, cuUserObjectCreate, 11030, 0, GCP_OPTIONAL,              \

@@ -103,6 +103,7 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 		result = gcp_timeline_close(pool, epoch);
 	if ((close || pool->cache_limit == 0) && result <= 0)
 		result = gcp_pool_maintain(pool);
+	gcp_tight_freed(pool);
 	gcp_tick(pool->pools);
 	return result == -EBUSY ? 0 : result;
 }
@@ -123,9 +124,23 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 	    atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))
 		cache = gcp_cache_of_thread(pool);
 	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
+	close |= gcp_pool_is_tight(pool);
 	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))
 		return free_end(pool, epoch, close, waits);
 	return 0;
+}
+
+/* Plain CUDA waits in such a free, too: it closes the epoch where another would. */
+static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool waits)
+{
+	int64_t size = (int64_t)block->size;
+	int result = gcp_private_free(pool, block);
+
+	if (result != 0 || !waits || gcp_timeline_is_held(&pool->timeline) ||
+	    !(gcp_timeline_fill(pool, size) || gcp_pool_is_tight(pool)))
+		return result;
+	gcp_tight_freed(pool);
+	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));
 }
 
 static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)
@@ -151,7 +166,7 @@ static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)
 		atomic_load_explicit(&block->segment->heap, memory_order_acquire) !=
 		    &pool->common,
 		0))
-		return gcp_private_free(pool, block);
+		return free_private(pool, block, waits);
 	return free_common(pool, block, waits);
 }
 

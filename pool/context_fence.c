@@ -74,10 +74,11 @@ static void context_closing(struct gcp_timeline *timeline)
 
 static bool context_overfull(const struct gcp_timeline *timeline)
 {
-	struct gcp_window window = gcp_window(pool_of(timeline));
+	struct gcp_pool *pool = pool_of(timeline);
 
-	return atomic_load_explicit(&timeline->filled, memory_order_relaxed) >=
-	       2 * (int64_t)window.epoch_bytes;
+	return gcp_pool_is_tight(pool) ||
+	       atomic_load_explicit(&timeline->filled, memory_order_relaxed) >=
+		   2 * (int64_t)gcp_window(pool).epoch_bytes;
 }
 
 const struct gcp_fence_scope gcp_context_fences = {
@@ -185,11 +186,25 @@ static int catch_up_locked(struct gcp_pool *pool)
 		     : 0;
 }
 
+/* Where memory is tight each free closes its epoch, also when the queue is full. */
+static int queue_room_locked(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+
+	if (timeline->count < GCP_FENCE_QUEUE || !gcp_pool_is_tight(pool))
+		return 0;
+	return gcp_timeline_wait_locked(timeline, *gcp_timeline_at(timeline, 0), NULL);
+}
+
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
 {
 	if (!gcp_timeline_close_begin(&pool->timeline))
 		return 0;
-	int result = gcp_timeline_close_end(&pool->timeline, epoch);
+	int result = queue_room_locked(pool);
+	if (result == 0)
+		result = gcp_timeline_close_end(&pool->timeline, epoch);
+	else
+		atomic_store(&pool->timeline.closing, false);
 	if (result == 0)
 		result = catch_up_locked(pool);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
@@ -200,12 +215,14 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
  * each allocation closes one, no free ever would, and no barrier be set. */
 static int close_early_locked(struct gcp_timeline *timeline)
 {
-	uint64_t freed = timeline->freed, open = atomic_load(&timeline->open);
+	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
+	uint64_t open = atomic_load(&timeline->open);
 	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
 	int result = timeline->synchronous ? 0 : gcp_timeline_close_locked(timeline);
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	timeline->freed = freed;
+	timeline->awaitable = awaitable;
 	if (atomic_load(&timeline->open) == open)
 		return result;
 	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
@@ -223,6 +240,15 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 		result = close_early_locked(&pool->timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
+}
+
+bool gcp_timeline_is_closed(struct gcp_pool *pool, uint64_t epoch)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	bool closed = gcp_timeline_is_completed(&pool->timeline, epoch) ||
+		      gcp_timeline_covering(&pool->timeline, epoch);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return closed;
 }
 
 int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
@@ -262,14 +288,31 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	int result;
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
+	uint64_t awaitable = timeline->awaitable;
 	result = require_completion(pool->pools);
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 	if (result == 0 && !atomic_load(&pool->pools->completed_only) &&
 	    !gcp_timeline_is_completed(timeline, epoch) &&
 	    (!closed || closed->epoch > timeline->freed))
 		result = gcp_timeline_close_locked(timeline);
+	timeline->awaitable = awaitable; /* the host has not waited for that */
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = order_locked(pool, epoch, alone);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	*ret_waited = timeline->count > 0 &&
+		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable;
+	if (*ret_waited)
+		result = gcp_timeline_wait_locked(timeline,
+						  *gcp_timeline_at(timeline, 0), NULL);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

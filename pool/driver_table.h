@@ -40,6 +40,15 @@ struct gcp_driver {
 	 * `ctx` before the call is done (facts: "What cudaFree really does"). */
 	int (*mem_free)(void *ctx, gcp_addr addr);
 
+	/* The same for memory that no work uses any more: waits for none, whatever is
+	 * submitted to `ctx`. -EBUSY: it cannot be done without a wait, and nothing was
+	 * freed. Absent (NULL) where the driver cannot. */
+	int (*mem_release)(void *ctx, gcp_addr addr);
+
+	/* Bytes that the device of `ctx` has left for anybody, now. Any error; may be
+	 * NULL. */
+	int (*mem_left)(void *ctx, uint64_t *ret_bytes);
+
 	/* Asks the driver's own stream-ordered and graph pools of the context's
 	 * device to give back what they cache. Best effort. */
 	void (*mem_trim)(void *ctx);

@@ -50,18 +50,18 @@
  * closed the epoch instead, a barrier could hold a kernel back behind another one that
  * spins until the first has run (as collectives do), and a program that is correct on
  * plain CUDA would hang. Allocations only set barriers on epochs that are closed
- * already; when memory is out they may close and wait. An epoch that an allocation
- * closes to see whether it is done (`early`) is only asked: later work is not held
- * back behind it before a free has closed another.
- * And plain cudaFree waits for its own context only: meanwhile work of another can
- * begin (of the same it cannot: measured), and may be what the kernel waits for, as in
- * collectives over several devices. So with several contexts no barrier is set for
- * reuse: blocks wait until their epoch is completed, the pool grows, and when very much
- * waits a free waits, too, for epochs of long ago.
- * The same holds for pinned memory: the host waits inside frees only, and there only
- * for the part of a fence that is in the freed block's own context, as plain
- * cudaFreeHost does. The work of other contexts may be waiting for what this thread
- * does next. (When memory is out an allocation waits for whatever there is.)
+ * already; and when memory is out they wait for those that a free has closed
+ * (`awaitable`; reclaim.c, tight.c). An epoch that an allocation closes to see whether
+ * it is done (`early`) is only asked: later work is not held back behind it before a
+ * free has closed another. And plain cudaFree waits for its own context only: meanwhile
+ * work of another can begin (of the same it cannot: measured), and may be what the
+ * kernel waits for, as in collectives over several devices. So with several contexts no
+ * barrier is set for reuse: blocks wait until their epoch is completed, the pool grows,
+ * and when very much waits a free waits, too, for epochs of long ago. The same holds
+ * for pinned memory: the host waits inside frees only, and there only for the part of a
+ * fence that is in the freed block's own context, as plain cudaFreeHost does. The work
+ * of other contexts may be waiting for what this thread does next. (When memory is out
+ * an allocation waits for whatever there is.)
  */
 #include "pool_types.h"
 
@@ -318,7 +318,7 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 				   .fence = fence,
 				   .bytes = filled > 0 ? (uint64_t)filled : 0,
 			       });
-	timeline->freed = epoch;
+	timeline->freed = timeline->awaitable = epoch;
 	return 0;
 }
 
@@ -419,10 +419,11 @@ static int close_for_completion(struct gcp_timeline *timeline)
 	if (timeline->count == GCP_FENCE_QUEUE)
 		result = gcp_timeline_wait_locked(
 		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), NULL);
-	uint64_t freed = timeline->freed;
+	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
 	if (result == 0)
 		result = gcp_timeline_close_locked(timeline);
 	timeline->freed = freed; /* only the thread that closes it waits for it */
+	timeline->awaitable = awaitable;
 	return result;
 }
 

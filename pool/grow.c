@@ -16,7 +16,8 @@ static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind k
 
 	if (kind == GCP_KIND_SLAB)
 		return GCP_CHUNK;
-	if (request->heap->private) /* many graphs, each with little */
+	if (request->heap->private || /* many graphs, each with little */
+	    gcp_pool_is_exact(request->heap->pool, request->size))
 		return gcp_round_up(request->size, GCP_CHUNK);
 	shared = gcp_segment_shared_bytes(request->heap->pool);
 	/* A device may be filled with blocks of one size: none is lost. */
@@ -71,6 +72,8 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 		gcp_mutex_unlock(&pool->pools->vmm_lock);
 	if (refused)
 		(void)GCP_CALL(pool, mem_free, pool->ctx, refused);
+	if (result == 0)
+		gcp_tight_grown(pool, bytes);
 	return result;
 }
 
@@ -83,6 +86,8 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 
 	if (result == 0)
 		gcp_take_ready(request, !new);
+	if (result == 0 && new)
+		gcp_tight_grown(request->heap->pool, gcp_request_run(request));
 	return result;
 }
 
@@ -92,7 +97,8 @@ static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind 
 	struct gcp_pool *pool = request->heap->pool;
 	uint64_t bytes = segment_bytes(request, *kind), consolidated = 0;
 
-	if (*kind >= GCP_KIND_LARGE && !request->heap->private) {
+	if (*kind >= GCP_KIND_LARGE && !request->heap->private &&
+	    !gcp_pool_is_exact(pool, request->size)) {
 		gcp_mutex_lock(&pool->lock);
 		consolidated = gcp_maintenance_on_miss(pool, bytes);
 		gcp_mutex_unlock(&pool->lock);

@@ -90,7 +90,8 @@ static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size)
 	for (; block; block = gcp_tree_next_fit(block, size))
 		if (block->size < best->size)
 			best = block;
-	if (best && best->size - size > size / 8 && best->size - size >= GCP_CHUNK)
+	if (best && best->size - size >= GCP_CHUNK &&
+	    (best->size - size > size / 8 || gcp_pool_is_exact(heap->pool, size)))
 		return NULL;
 	return best;
 }
@@ -115,6 +116,38 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
 	return block;
 }
 
+static bool is_no_ones(const struct gcp_block *block)
+{
+	return atomic_load(&block->state) != GCP_BLOCK_USED;
+}
+
+/* Whether the program has nothing else in the block's segment. */
+static bool is_segment_idle_soon(const struct gcp_block *block)
+{
+	const struct gcp_block *lower = block->lower, *upper = block->upper;
+
+	while (lower && is_no_ones(lower))
+		lower = lower->lower;
+	while (upper && is_no_ones(upper))
+		upper = upper->upper;
+	return !lower && !upper;
+}
+
+/* Whether an idle segment would be cut for a block though the device may need the rest
+ * of it elsewhere: it goes back, and a segment of the right size comes instead. One
+ * that has just come is the right one. */
+static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
+			 uint64_t size)
+{
+	uint64_t all = block->segment->size;
+	bool wasted = gcp_pool_is_exact(heap->pool, size)
+			  ? all - size >= GCP_CHUNK
+			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16;
+
+	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
+	       !heap->pool->vmm && is_segment_idle_soon(block);
+}
+
 /* Whether an idle segment that was made for blocks of the classes is kept from
  * one so large that the rest of it could not hold another: on a full device what is
  * left over would be missing. */
@@ -135,7 +168,8 @@ static struct gcp_block *take_unclassed(struct gcp_heap *heap, uint64_t size,
 		block = huge_fit(heap, size);
 	if (!block)
 		block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
-	while (block && is_reserved_for_classes(heap, block, size))
+	while (block && (is_reserved_for_classes(heap, block, size) ||
+			 is_too_large(heap, block, size)))
 		block = gcp_tree_next_fit(block, size);
 	if (!block)
 		return NULL;

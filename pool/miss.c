@@ -355,6 +355,8 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 	    polls_first(request->heap->pool) ? polling_first : ordering_first;
 	int result = 0;
 
+	if (request->size > request->heap->pool->memory)
+		result = gcp_refuse(request);
 	while (result == 0 && !request->block)
 		result = (*step++)(request);
 	if (result == 0)

@@ -279,6 +279,13 @@ static inline void gcp_raise(_Atomic uint64_t *mark, uint64_t value)
 
 /* --- pool and pools ------------------------------------------------------------- */
 
+/* Whether the device is nearly full: tight.c. All fields are hints. */
+struct gcp_tightness {
+	_Atomic bool tight;        /* each free closes its epoch */
+	_Atomic uint64_t headroom; /* bytes to take before the driver is asked again */
+	_Atomic uint32_t frees;    /* since it was asked */
+};
+
 struct gcp_pool {
 	struct gcp_pools *pools;
 	uint64_t key;      /* of no other pool in this process's life */
@@ -287,6 +294,8 @@ struct gcp_pool {
 	int slot;                    /* in pools->slots, or -1 */
 	uint64_t cache_limit, quota; /* those of the configuration, in bytes or
 				      * GCP_LIMIT_NONE; constant after create */
+	uint64_t memory; /* bytes that the device has, or UINT64_MAX; constant */
+	struct gcp_tightness tightness;
 	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
 	struct gcp_heap_list private_heaps;
@@ -444,12 +453,17 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
  * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
  * with it. Never waits. */
 int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced);
+/* Whether a fence covers `epoch`. */
+bool gcp_timeline_is_closed(struct gcp_pool *pool, uint64_t epoch);
 /* Looks which epochs are completed. */
 int gcp_timeline_poll_all(struct gcp_pool *pool);
 /* Makes a closed epoch ready: by a barrier (the host does not wait) or, where
  * only completion counts, by waiting. -EBUSY: it is open, or a capture forbids
  * the barrier. */
 int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
+/* Waits for the oldest epoch that is not completed, if a free has closed it or a later
+ * one: plain CUDA has waited for its work then. *ret_waited: there was one. */
+int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited);
 /* Waits until the epoch is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
@@ -504,6 +518,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
 /* Which segments that hold no block go back to the driver. */
 struct gcp_purge {
 	bool completed_only; /* only those whose epochs are completed; of these */
+	bool gently;         /* without a wait for the device, where it can be */
 	uint64_t bytes;      /* until so many are taken */
 	bool large;          /* and all that are not for slabs */
 	uint64_t idle_since; /* and those that were idle before that turn, and since */
@@ -603,6 +618,25 @@ void gcp_pool_unpin(struct gcp_pool *pool);
 bool gcp_pool_pin_wait(struct gcp_pool *pool);
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 
+/* --- tight.c --- */
+
+/* Each free closes its epoch (fence.c, NO NEW WAITS). */
+static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
+{
+	return atomic_load_explicit(&pool->tightness.tight, memory_order_relaxed);
+}
+/* A block of `size` does not share its segment of the driver, which is not larger than
+ * it: what is left over would be missing on a full device. */
+bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
+/* The pool has taken `bytes` from the driver; a free has closed its epoch because
+ * memory is tight; an allocation found none. No lock of the room is held. */
+void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes);
+void gcp_tight_freed(struct gcp_pool *pool);
+void gcp_tight_out(struct gcp_pool *pool);
+/* Bytes that the driver has left for the pool, quota considered; UINT64_MAX: not known.
+ * No lock is held. */
+uint64_t gcp_pool_left(struct gcp_pool *pool);
+
 /* --- reclaim.c, stats.c --- */
 
 /* Waits for all work of the context also while a capture forbids fences. */
@@ -611,11 +645,15 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool);
  * than GCP_CUDA_OUT_OF_MEMORY; its result. */
 int gcp_reclaim_and_retry(struct gcp_request *request,
 			  int (*retry)(struct gcp_request *request));
+/* For what is larger than the device: the driver says so, and nothing else is tried. */
+int gcp_refuse(struct gcp_request *request);
 /* purge.c: gives back what fits; returns the bytes. No lock held. */
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
 /* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
  * is the calling thread's gcp_pools_refusal. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);
+/* Bytes that the device's quota leaves; UINT64_MAX: it has none. No lock held. */
+uint64_t gcp_quota_left(struct gcp_pool *pool);
 /* Bytes that the program holds, counts of all threads gathered. */
 uint64_t gcp_pool_allocated(struct gcp_pool *pool);
 

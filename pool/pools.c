@@ -138,6 +138,15 @@ static uint64_t limit_bytes(const struct gcp_pools *pools, int device, uint64_t 
 	return memory ? memory / 10000 * (limit - GCP_LIMIT_SHARES) : GCP_LIMIT_NONE;
 }
 
+static uint64_t device_bytes(const struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = 0;
+
+	if (pools->driver.device_memory)
+		bytes = pools->driver.device_memory(device);
+	return bytes ? bytes : UINT64_MAX;
+}
+
 static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		     struct gcp_pool **ret_pool)
 {
@@ -159,6 +168,7 @@ static int pool_make(struct gcp_pools *pools, void *ctx, int device,
 		pool->quota = limit_bytes(pools, device, pools->config.quota);
 		pool->cache_limit =
 		    limit_bytes(pools, device, pools->config.cache_limit);
+		pool->memory = device_bytes(pools, device);
 		gcp_vmm_init(pool);
 		atomic_store(&pool->next, atomic_load(&pools->first));
 		atomic_store_explicit(&pools->first, pool, memory_order_release);

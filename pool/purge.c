@@ -8,7 +8,8 @@
  * never still in our map.
  *
  * The driver's free waits for all work of its context, so a segment whose epochs are
- * pending may be given back too: it then costs what cudaFree costs.
+ * pending may be given back too: it then costs what cudaFree costs. What is completed
+ * can go back without a wait (`gently`).
  */
 #include "cache.h"
 #include "vmm.h"
@@ -22,21 +23,30 @@ static const char *purge_reason(const struct gcp_purge *purge)
 			    : "nothing used it for a while";
 }
 
+/* An error is the device's, sticky, and the program's next call reports it; the memory
+ * is not ours any more either way. */
+static void segment_free(struct gcp_pool *pool, const struct gcp_segment *segment,
+			 bool gently)
+{
+	if (!gently || !pool->pools->driver.mem_release ||
+	    GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free], mem_release,
+		      pool->ctx, segment->addr) != 0)
+		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
+}
+
 static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
-			  const char *why)
+			  const struct gcp_purge *purge)
 {
 	struct gcp_segment *segment;
 	uint64_t count = 0;
 
 	while ((segment = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, segment, link);
-		/* An error is the device's, sticky, and the program's next call
-		 * reports it; the memory is not ours any more either way. */
-		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
+		segment_free(pool, segment, purge->gently);
 		GCP_LOG(pool->pools,
 			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
 			pool->device, GCP_ULL(segment->size >> 10),
-			GCP_ULL(segment->addr), why);
+			GCP_ULL(segment->addr), purge_reason(purge));
 		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
 		count++;
 	}
@@ -61,7 +71,7 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	if (purge->bytes > 0)
 		pool->maintenance.owed_bytes = 0; /* others need it */
 	gcp_mutex_unlock(&pool->lock);
-	segments_free(pool, &list, purge_reason(purge));
+	segments_free(pool, &list, purge);
 	if (taken < purge->bytes)
 		taken += gcp_vmm_release(pool, purge->bytes - taken, false);
 	return taken;

@@ -159,6 +159,16 @@ enum gcp_refusal gcp_pools_refusal(void)
 	return thread_refusal;
 }
 
+uint64_t gcp_quota_left(struct gcp_pool *pool)
+{
+	uint64_t reserved;
+
+	if (pool->quota == GCP_LIMIT_NONE)
+		return UINT64_MAX;
+	reserved = reserved_on(pool->pools, pool->device);
+	return reserved < pool->quota ? pool->quota - reserved : 0;
+}
+
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes)
 {
 	bool allowed = pool->quota == GCP_LIMIT_NONE ||

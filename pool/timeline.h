@@ -85,7 +85,8 @@ struct gcp_timeline {
 	_Atomic uint64_t pending_bytes; /* in the queue; written under fence_lock */
 	_Atomic bool closing; /* a thread is in gcp_timeline_close_begin .. end */
 	_Alignas(GCP_LINE) uint64_t ordered; /* epochs behind a barrier; fence_lock */
-	uint64_t freed; /* the latest that a free or a barrier closed; fence_lock */
+	uint64_t freed;     /* the latest that a free or a barrier closed; fence_lock */
+	uint64_t awaitable; /* the latest that a free closed; fence_lock */
 	struct gcp_closed_epoch queue[GCP_FENCE_QUEUE]; /* fence_lock */
 	uint32_t head, count;                           /* of queue; fence_lock */
 	uint32_t generation;     /* contexts that it has outlived; fence_lock */

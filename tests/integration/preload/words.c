@@ -68,7 +68,7 @@ static void memory_is_out_in_a_capture(void)
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	q = allocated(MIB);
 	OK(cuMemsetD8Async(q, 1, MIB, stream));
-	must(cuMemAlloc(&p, 4096 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
+	must(cuMemAlloc(&p, 1024 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "more memory than there is");
 	OK(cuMemsetD8Async(q, 2, MIB, stream));
 	OK(cuStreamEndCapture(stream, &graph));

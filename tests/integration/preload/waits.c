@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * waits.c - what an unmodified program waits for when memory is short: no more than on
+ * plain CUDA. Work that ends only when the host has done its next step stands in a
+ * stream; an allocation that waited for it would not return.
+ *
+ *   waits SCENARIO    plays one; 0: all is as it should be
+ */
+#include "edge_cases.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { WATCHDOG_MS = 1000 }; /* then it takes the host's next step */
+
+static atomic_bool stepped, helped, over;
+static CUstream stream;
+
+static void pass_ms(long ms)
+{
+	const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+
+	nanosleep(&time, NULL);
+}
+
+static void until_the_next_step(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&stepped))
+		pass_ms(1);
+}
+
+static void *watch(void *unused)
+{
+	for (int i = 0; i < WATCHDOG_MS / 10 && !atomic_load(&over); i++)
+		pass_ms(10);
+	atomic_store(&helped, !atomic_load(&over));
+	atomic_store(&stepped, true);
+	return unused;
+}
+
+/* From here to the next step the stream does not get on. */
+static pthread_t stand(void)
+{
+	pthread_t watchdog;
+
+	atomic_store(&stepped, false);
+	atomic_store(&over, false);
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	must(pthread_create(&watchdog, NULL, watch, NULL) == 0, "no watchdog");
+	return watchdog;
+}
+
+static void step(pthread_t watchdog)
+{
+	atomic_store(&over, true);
+	pthread_join(watchdog, NULL);
+	must(!atomic_load(&helped), "it waited for work submitted after the free");
+	OK(cuStreamSynchronize(stream));
+}
+
+static size_t device_bytes(void)
+{
+	size_t left, total;
+
+	OK(cuMemGetInfo(&left, &total));
+	return total;
+}
+
+static void begin(void)
+{
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+/* Memory of `bytes` that work has used, and a small block that has not been freed with
+ * so much else that its epoch is closed. */
+static void use_and_free(size_t bytes)
+{
+	CUdeviceptr large = allocated(bytes), small = allocated(4096);
+
+	OK(cuMemsetD8Async(large, 1, MIB, stream));
+	OK(cuMemsetD8Async(small, 1, 4096, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemFree(large));
+	OK(cuMemFree(small));
+}
+
+static void what_was_freed_before_a_kernel(void)
+{
+	pthread_t watchdog;
+	CUdeviceptr p;
+
+	begin();
+	use_and_free(device_bytes() / 10 * 6);
+	watchdog = stand();
+	OK(cuMemAlloc(&p, device_bytes() / 10 * 7));
+	step(watchdog);
+}
+
+static void what_was_freed_before_a_kernel_for_other_kinds_of_memory(void)
+{
+	pthread_t watchdog;
+	CUstream other;
+	CUdeviceptr p;
+
+	begin();
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	use_and_free(device_bytes() / 10 * 6);
+	watchdog = stand();
+	OK(cuMemAllocAsync(&p, device_bytes() / 10 * 7, other));
+	step(watchdog);
+}
+
+static void more_than_there_is(void)
+{
+	pthread_t watchdog;
+	CUdeviceptr p;
+
+	begin();
+	use_and_free(MIB);
+	watchdog = stand();
+	must(cuMemAlloc(&p, 2 * device_bytes()) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more memory than there is");
+	step(watchdog);
+}
+
+/* The last bytes of a full device: what was freed into the open epoch has work behind
+ * it that came later. */
+static void the_last_block_of_a_full_device(size_t bytes, unsigned count)
+{
+	CUdeviceptr blocks[4096], p;
+	pthread_t watchdog;
+	unsigned n = 0;
+
+	begin();
+	while (n < 4096 && cuMemAlloc(&blocks[n], bytes) == CUDA_SUCCESS)
+		n++;
+	must(n > 2 * count && n < 4096, "the device is not full");
+	for (unsigned i = 0; i < count; i++)
+		OK(cuMemsetD8Async(blocks[2 * i], 1, 4096, stream));
+	for (unsigned i = 0; i < count; i++)
+		OK(cuMemFree(blocks[2 * i]));
+	watchdog = stand();
+	for (unsigned i = 0; i < count; i++)
+		OK(cuMemAlloc(&p, bytes));
+	must(cuMemAlloc(&p, 16 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more memory than there is");
+	step(watchdog);
+}
+
+static void large_blocks_of_a_full_device(void)
+{
+	the_last_block_of_a_full_device(16 * MIB, 3);
+}
+
+static void small_blocks_of_a_full_device(void)
+{
+	the_last_block_of_a_full_device(MIB / 2, 5);
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(what_was_freed_before_a_kernel),
+    SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory),
+    SCENARIO(more_than_there_is),
+    SCENARIO(large_blocks_of_a_full_device),
+    SCENARIO(small_blocks_of_a_full_device),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_waits.c - an allocation that finds the device full waits for nothing but what
+ * plain cudaFree has waited for: the work that was there when its memory was freed.
+ */
+#include "../../pool/pool_types.h"
+#include "fake.h"
+
+#define MIB (1ull << 20)
+
+static bool vmm;
+
+static int ordinary(void **state)
+{
+	(void)state;
+	vmm = false;
+	fake_reset();
+	return 0;
+}
+
+static int mapped(void **state)
+{
+	ordinary(state);
+	vmm = true;
+	return 0;
+}
+
+static struct gcp_pools *pools_of(uint64_t memory)
+{
+	struct gcp_config config;
+
+	if (vmm)
+		gcp_config_default_mapped(&config);
+	else
+		gcp_config_default(&config);
+	config.vmm = vmm;
+	fake.memory_limit = memory;
+	return fake_pools(&config);
+}
+
+/* Work that ends only when the host goes on. */
+static uint64_t stand(void)
+{
+	fake.stuck = true;
+	return fake_submit();
+}
+
+static void must_be_out(struct gcp_pool *pool, uint64_t bytes)
+{
+	gcp_addr addr;
+
+	assert_int_equal(gcp_pool_alloc(pool, bytes, &addr), GCP_CUDA_OUT_OF_MEMORY);
+}
+
+static void what_is_completed_goes_back_beside_later_work(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	uint64_t before = fake_submit();
+	must_free(pools, addr);
+	fake.done = before;
+	uint64_t later = stand();
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done < later);
+	assert_true(fake_is_ordered(before));
+	assert_false(fake_is_ordered(later));
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+static void work_of_the_free_alone_is_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	uint64_t before = fake_submit();
+	must_free(pools, addr);
+	uint64_t later = stand();
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake_is_ordered(before) && !fake_is_ordered(later));
+	fake.done = later;
+}
+
+/* Otherwise it would wait for a thread that is in its own free. */
+static void the_oldest_epoch_is_waited_for_first(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr first = must_alloc(pool, 40 * MIB),
+		 second = must_alloc(pool, 40 * MIB);
+
+	(void)state;
+	uint64_t before = fake_submit();
+	must_free(pools, first);
+	uint64_t later = stand();
+	must_free(pools, second);
+	(void)must_alloc(pool, 50 * MIB);
+	assert_true(fake_is_ordered(before) && !fake_is_ordered(later));
+	fake.done = later;
+}
+
+/* The pool knows by then that memory is tight. */
+static void each_free_on_a_full_device_closes_its_epoch(void **state)
+{
+	struct gcp_pools *pools = pools_of(64 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[64], addr;
+	int count = 0;
+
+	(void)state;
+	while (gcp_pool_alloc(pool, 4 * MIB, &addrs[count]) == 0)
+		count++;
+	for (int i = 0; i < 3; i++) {
+		uint64_t before = fake_submit();
+		must_free(pools, addrs[i]);
+		uint64_t later = stand();
+		addr = must_alloc(pool, 4 * MIB);
+		assert_int_equal(addr, addrs[i]);
+		assert_false(fake_is_ordered(later));
+		assert_true(fake_is_ordered(before));
+		fake.done = later;
+	}
+}
+
+/* It is said before an allocation fails, and no more when there is room again. */
+static void memory_is_tight_while_little_is_left(void **state)
+{
+	struct gcp_pools *pools = pools_of(1024 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	gcp_addr large = must_alloc(pool, 500 * MIB);
+	assert_false(gcp_pool_is_tight(pool));
+	gcp_addr rest = must_alloc(pool, 510 * MIB);
+	assert_true(gcp_pool_is_tight(pool));
+	must_free(pools, rest);
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	gcp_pools_trim(pools, 0, 0);
+	for (int i = 0; i < 300; i++)
+		must_free(pools, must_alloc(pool, 4096));
+	assert_false(gcp_pool_is_tight(pool));
+}
+
+/* Memory was not tight when it was freed: its epoch is open. */
+static void later_work_is_not_waited_for_without_end(void **state)
+{
+	struct gcp_pools *pools = pools_of(1024 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 1 * MIB);
+
+	(void)state;
+	must_free(pools, addr);
+	uint64_t later = stand();
+	must_be_out(pool, 1023 * MIB);
+	assert_true(fake.done < later);
+	fake.stuck = false;
+	(void)must_alloc(pool, 1023 * MIB);
+}
+
+static void what_cannot_succeed_waits_for_nothing(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	(void)must_alloc(pool, 30 * MIB);
+	uint64_t before = fake_submit();
+	must_free(pools, addr);
+	must_be_out(pool, 90 * MIB);
+	assert_true(fake.done < before);
+}
+
+static uint64_t device_memory(int device)
+{
+	(void)device;
+	return 100 * MIB;
+}
+
+static void what_is_larger_than_the_device_costs_one_call(void **state)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	gcp_config_default(&config);
+	driver.device_memory = device_memory;
+	fake.memory_limit = 100 * MIB;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	struct gcp_pool *pool = fake_pool(pools);
+	must_free(pools, must_alloc(pool, 4 * MIB));
+	uint64_t calls = fake.calls, allocs = fake.allocs, used = fake.memory_used;
+	must_be_out(pool, 101 * MIB);
+	assert_int_equal(fake.allocs, allocs + 1);
+	assert_int_equal(fake.calls, calls + 1);
+	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(must_stats(pools).ooms, 1);
+}
+
+/* The end of a capture sets a barrier, and the host has not waited there. */
+static void what_a_capture_has_closed_is_not_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+	bool waited;
+
+	(void)state;
+	must_free(pools, addr);
+	uint64_t later = stand();
+	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool), true), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(gcp_timeline_wait_oldest(pool, &waited), 0);
+	assert_false(waited);
+	assert_true(fake.done < later);
+	fake.done = later;
+}
+
+/* Nor when fences are all under way. */
+static void a_free_makes_room_in_a_full_queue(void **state)
+{
+	enum { COUNT = GCP_FENCE_QUEUE + 40 };
+	struct gcp_pools *pools = pools_of((COUNT + 1) * 2 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	static gcp_addr addrs[4 * COUNT];
+	int count = 0;
+
+	(void)state;
+	while (count < 4 * COUNT && gcp_pool_alloc(pool, 2 * MIB, &addrs[count]) == 0)
+		count++;
+	assert_true(count >= COUNT);
+	for (int i = 0; i < COUNT; i++) {
+		fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	uint64_t before = fake.submitted, later = stand();
+	for (int i = 0; i < COUNT; i++)
+		(void)must_alloc(pool, 2 * MIB);
+	assert_true(fake.done >= before || fake.barrier >= before);
+	assert_false(fake_is_ordered(later));
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, ordinary)
+#define MAPPED(name)                                                                   \
+	{                                                                              \
+#name " (mapped)", name, mapped, NULL, NULL                            \
+	}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(what_is_completed_goes_back_beside_later_work),
+	    MAPPED(what_is_completed_goes_back_beside_later_work),
+	    TEST(work_of_the_free_alone_is_waited_for),
+	    MAPPED(work_of_the_free_alone_is_waited_for),
+	    TEST(the_oldest_epoch_is_waited_for_first),
+	    TEST(each_free_on_a_full_device_closes_its_epoch),
+	    MAPPED(each_free_on_a_full_device_closes_its_epoch),
+	    TEST(memory_is_tight_while_little_is_left),
+	    TEST(later_work_is_not_waited_for_without_end),
+	    TEST(what_cannot_succeed_waits_for_nothing),
+	    TEST(what_is_larger_than_the_device_costs_one_call),
+	    TEST(what_a_capture_has_closed_is_not_waited_for),
+	    TEST(a_free_makes_room_in_a_full_queue),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
