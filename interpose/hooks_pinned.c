@@ -149,7 +149,7 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	if (ptr && gcp_process_pooling()) {
 		gcp_observe_host_free(ptr);
 		result = gcp_pinned_free(gcp_process.pools, ptr);
-		if (__builtin_expect(gcp_process.options.host_thread, 0))
+		if (__builtin_expect(gcp_process.options.thread, 0))
 			gcp_poller_start();
 	}
 	if (result != -ENOENT)

@@ -88,8 +88,9 @@ const struct gcp_option gcp_option_table[] = {
      .share_of = GCP_SHARE_HOST},
     {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_LIMIT,
      FIELD(pool.pinned_quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_HOST},
-    {"GCPOOL_HOST_THREAD", "a thread looks whether freed pinned memory is ready",
-     GCP_OPTION_BOOL, FIELD(host_thread)},
+    {"GCPOOL_THREAD",
+     "a thread gives back what is idle, and looks whether pinned memory is ready",
+     GCP_OPTION_BOOL, FIELD(thread)},
     {"GCPOOL_HANDLES",
      "handles of cuBLAS, cuDNN, ... are pooled; sync: destroying one waits as before",
      GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync"},
@@ -239,6 +240,7 @@ static const struct renamed {
 } renamed[] = {
     {"GCPOOL_PAGE", "GCPOOL_FENCE_BATCH"},
     {"GCPOOL_HOST_PAGE", "GCPOOL_HOST_FENCE_BATCH"},
+    {"GCPOOL_HOST_THREAD", "GCPOOL_THREAD"},
 };
 
 enum { RENAMED = sizeof(renamed) / sizeof(renamed[0]) };

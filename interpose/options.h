@@ -35,7 +35,7 @@ struct gcp_options {
 	enum gcp_stats_format stats;
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
 	uint32_t stats_every;          /* seconds; 0: at exit only */
-	bool host_thread;              /* poller.c */
+	bool thread;                   /* poller.c */
 	uint8_t handles;               /* enum gcp_handles_mode */
 	bool live;
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */

@@ -3,13 +3,15 @@
  * poller.c - see poller.h. Off unless asked for.
  *
  * The thread closes the open epoch and asks for the fences of freed pinned memory every
- * 100 us, and every 10 ms when nothing waits. It never touches blocks, those of graphs
- * least of all: it only moves on the number up to which epochs are completed.
+ * 100 us, and every 10 ms when nothing waits; there it only moves on the number up to
+ * which epochs are completed. And it gives back device memory that nothing has used for
+ * GCPOOL_DECAY, which otherwise happens in calls of the program alone. It never waits
+ * for the device, and does nothing with device memory beside a capture.
  *
- * It is started by the first free, after CUDA, so that its end, which atexit brings,
- * comes before that of CUDA: it makes no CUDA call once exit has run its handlers, and
- * is joined. It takes no signals. In the child of a fork it does not exist, and the
- * child, where everything passes through, does not miss it.
+ * It is started by the first call that allocates, after CUDA, so that its end, which
+ * atexit brings, comes before that of CUDA: it makes no CUDA call once exit has run its
+ * handlers, and is joined. It takes no signals. In the child of a fork it does not
+ * exist, and the child, where everything passes through, does not miss it.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -18,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cuda_backend.h"
 #include "elfwalk.h"
 #include "log.h"
 #include "poller.h"
@@ -35,6 +38,17 @@ static struct {
 	int (*join)(pthread_t, void **);
 } poller;
 
+/* Events are asked for in a context. */
+static void within_context(void *ctx, void (*step)(void *arg), void *arg)
+{
+	struct gcp_ctx_scope scope;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return;
+	step(arg);
+	gcp_ctx_scope_end(&scope);
+}
+
 static void *poller_run(void *unused)
 {
 	struct timespec delay = {0};
@@ -42,6 +56,7 @@ static void *poller_run(void *unused)
 	(void)unused;
 	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
 		delay.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
+		gcp_pools_decay(gcp_process.pools, within_context);
 		nanosleep(&delay, NULL);
 	}
 	return NULL;
@@ -79,7 +94,6 @@ void gcp_poller_start(void)
 	    atomic_exchange(&poller.begun, true))
 		return;
 	if (!poller_create())
-		gcp_log(GCP_LOG_WARNING,
-			"cannot start the thread of GCPOOL_HOST_THREAD, "
-			"going on without it");
+		gcp_log(GCP_LOG_WARNING, "cannot start the thread of GCPOOL_THREAD, "
+					 "going on without it");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poller.h - the optional thread that looks whether fences of pinned memory are done
- * (GCPOOL_HOST_THREAD), so that allocations need not.
+ * poller.h - the optional thread (GCPOOL_THREAD): it looks whether fences of pinned
+ * memory are done, so that allocations need not, and gives back what is idle.
  */
 #ifndef GCP_INTERPOSE_POLLER_H
 #define GCP_INTERPOSE_POLLER_H

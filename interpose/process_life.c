@@ -13,6 +13,7 @@
 #include "cuda_backend.h"
 #include "elfwalk.h"
 #include "handles.h"
+#include "poller.h"
 #include "process_life.h"
 #include "log.h"
 #include "observe.h"
@@ -153,6 +154,8 @@ struct gcp_pool *gcp_process_pool_find(CUcontext ctx)
 	gcp_thread.pool = pool;
 	gcp_thread.device = device;
 	gcp_thread.generation = generation;
+	if (pool && gcp_process.options.thread)
+		gcp_poller_start();
 	if (pool) {
 		gcp_life_note_gpu(device);
 		gcp_observe_context(home, device);

@@ -4,8 +4,9 @@
  * large segment, because nothing has used it for a while, or because a limit says so.
  *
  * Called by free_end in alloc.c when a free has closed an epoch, with no lock held: one
- * step, which asks what is completed, chooses, and gives back (purge.c). There is no
- * thread that would do it: a program that calls nothing keeps what it has.
+ * step, which asks what is completed, chooses, and gives back (purge.c). Decay happens
+ * in allocations that miss their thread's cache, too, and in the optional thread of
+ * GCPOOL_THREAD: a program without that thread which calls nothing keeps what it has.
  *
  * CONSOLIDATION. A pool grows by what is asked for, and so ends up in many small
  * segments: a block larger than each of them finds no room though most of them are
@@ -30,9 +31,11 @@
  *
  * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes back
  * only inside calls that free, where plain CUDA would have waited as well; never
- * because an allocation misses. Consolidation takes only a small part of the time.
- * Decay waits for a free that finds all work done, or else for twice the while; that is
- * at most one wait in the while. While a stream captures only the limit gives back.
+ * because an allocation misses, but what goes without a wait (`gently`, purge.c).
+ * Consolidation takes only a small part of the time.
+ * Decay in a free waits for one that finds all work done, or else for twice the while;
+ * that is at most one wait in the while. While a stream captures only the limit gives
+ * back.
  */
 #include "cache.h"
 #include "vmm.h"
@@ -368,6 +371,96 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	if (result == 0 && chunks > 0)
 		(void)gcp_vmm_release(pool, chunks, true);
 	return result;
+}
+
+/* Gives back what is idle, without a wait. `now` is in a new turn. */
+static void decay_turn(struct gcp_pool *pool, uint64_t now)
+{
+	struct gcp_purge purge = {.completed_only = true, .gently = true};
+	uint64_t chunks = 0;
+
+	/* An error is for a call that reports it: the next free begins the turn. */
+	if (gcp_timeline_poll_all(pool) != 0)
+		return;
+	if (turn_begin(pool, now, &chunks)) {
+		gcp_mutex_lock(&pool->lock);
+		purge.idle_since = pool->maintenance.turn - GCP_DECAY_TURNS;
+		gcp_mutex_unlock(&pool->lock);
+		gcp_pool_purge(pool, &purge);
+	}
+	if (chunks > 0)
+		(void)gcp_vmm_release(pool, chunks, true);
+}
+
+static bool may_decay(const struct gcp_pool *pool)
+{
+	return (pool->vmm || pool->pools->driver.mem_release) &&
+	       !gcp_timeline_is_held(&pool->timeline);
+}
+
+/* No free has begun the turn for so long that none may come. */
+static bool turn_is_late(const struct gcp_pool *pool, uint64_t now)
+{
+	uint64_t turned =
+	    atomic_load_explicit(&pool->maintenance.turned_ns, memory_order_relaxed);
+
+	return turn_is_over(pool, now) &&
+	       (turned == 0 || turn_is_over(pool, turned + (now - turned) / 2));
+}
+
+void gcp_pool_decay(struct gcp_pool *pool)
+{
+	uint64_t now;
+
+	if (!may_decay(pool))
+		return;
+	now = pool->pools->driver.clock_ns();
+	if (turn_is_late(pool, now))
+		decay_turn(pool, now);
+}
+
+/* Whether no free has closed an epoch since the caller asked last. What threads keep
+ * goes to the heap then, and the open epoch gets a fence. */
+static bool is_quiet(struct gcp_pool *pool)
+{
+	uint64_t open = atomic_load(&pool->timeline.open);
+
+	gcp_mutex_lock(&pool->lock);
+	bool quiet = pool->maintenance.seen_epoch == open;
+	pool->maintenance.seen_epoch = open;
+	gcp_mutex_unlock(&pool->lock);
+	if (!quiet)
+		return false;
+	gcp_caches_flush(pool);
+	(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	gcp_mutex_lock(&pool->lock);
+	gcp_slab_coalesce_unused(&pool->common);
+	pool->maintenance.seen_epoch = atomic_load(&pool->timeline.open);
+	gcp_mutex_unlock(&pool->lock);
+	return true;
+}
+
+static void decay_within(void *arg)
+{
+	struct gcp_pool *pool = arg;
+
+	if (may_decay(pool) && is_quiet(pool))
+		decay_turn(pool, pool->pools->driver.clock_ns());
+}
+
+void gcp_pools_decay(struct gcp_pools *pools,
+		     void (*within)(void *ctx, void (*step)(void *arg), void *arg))
+{
+	struct gcp_pool *pool =
+	    atomic_load_explicit(&pools->first, memory_order_acquire);
+
+	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire)) {
+		if (!turn_is_over(pool, pools->driver.clock_ns()) ||
+		    !gcp_pool_pin(pool))
+			continue;
+		within(pool->ctx, decay_within, pool);
+		gcp_pool_unpin(pool);
+	}
 }
 
 void gcp_maintenance_reset(struct gcp_pool *pool)

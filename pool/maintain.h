@@ -23,6 +23,7 @@ struct gcp_maintenance {
 	uint64_t debt_ns;       /* time that it cost and that is not saved yet */
 	uint64_t turn;          /* of decay, the one that is under way */
 	_Atomic uint64_t turned_ns; /* when it began; 0: there was none yet */
+	uint64_t seen_epoch;        /* the open one when is_quiet asked last */
 	/* Mapped segments: bytes that at no time of earlier turns were of use. */
 	uint64_t lows[GCP_DECAY_TURNS];
 };
@@ -34,6 +35,10 @@ bool gcp_maintenance_is_due(struct gcp_pool *pool, uint64_t freed);
 /* Gives back what is idle and helps more with the driver than here. Only inside a free
  * that closed an epoch, no lock held. 0, or a sticky device error. */
 int gcp_pool_maintain(struct gcp_pool *pool);
+
+/* The decay of the above alone, and without a wait: inside an allocation that missed
+ * its thread's cache. No lock held. */
+void gcp_pool_decay(struct gcp_pool *pool);
 
 /* An allocation needs a segment of `bytes` from the driver. Returns how large it
  * should be. pool->lock is held. */

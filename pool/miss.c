@@ -361,6 +361,7 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 		result = (*step++)(request);
 	if (result == 0)
 		*ret_addr = request->block->addr;
+	gcp_pool_decay(request->heap->pool);
 	gcp_tick(request->heap->pool->pools);
 	return result;
 }

@@ -311,6 +311,13 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
  * with pending epochs. Returns the bytes given back. */
 uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
 
+/* Gives back what nothing has used for decay_ms, for a caller that comes by from time
+ * to time: calls `within` for each pool where something may be due, which calls `step`
+ * with the context current. Never waits for the device; does nothing beside a capture.
+ */
+void gcp_pools_decay(struct gcp_pools *pools,
+		     void (*within)(void *ctx, void (*step)(void *arg), void *arg));
+
 /* The same for a call that knows no more: on `device` first, then on each, and then
  * pinned memory. Whether anything was given back: then it is worth another try. */
 bool gcp_pools_relieve(struct gcp_pools *pools, int device);

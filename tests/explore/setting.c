@@ -259,7 +259,7 @@ static void set_pinned(const struct setting *setting, struct draw *draw)
 	if (setting->host_memory)
 		set_number("GCPSIM_HOST_MEMORY", setting->host_memory);
 	if (setting->host_thread)
-		set("GCPOOL_HOST_THREAD", "1");
+		set("GCPOOL_THREAD", "1");
 }
 
 /* What says something says it to nobody here. */

@@ -312,6 +312,82 @@ static void unused_chunks_go_back(void **state)
 	fake_finish(pools);
 }
 
+static void in_its_context(void *ctx, void (*step)(void *arg), void *arg)
+{
+	assert_ptr_equal(ctx, FAKE_CTX);
+	step(arg);
+}
+
+/* A thread that comes by every 10 ms. */
+static void come_by(struct gcp_pools *pools, int ms)
+{
+	for (int i = 0; i < ms; i += 10) {
+		gcp_pools_decay(pools, in_its_context);
+		fake_pass(10 * MS);
+	}
+}
+
+/* The program calls nothing, and its kernel does not end; and some of its memory is in
+ * the thread's cache and in the open epoch. */
+static void quiet(bool vmm)
+{
+	struct gcp_config config = decaying();
+
+	if (vmm)
+		gcp_config_default_mapped(&config);
+	config.decay_ms = 1000;
+	config.epoch_blocks = 1000;
+	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
+	fake_reset_vmm();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr small = must_alloc(fake_pool(pools), 4096);
+
+	spike(pools);
+	must_free(pools, small);
+	fake.done = fake.submitted;
+	come_by(pools, 900);
+	assert_true(fake.memory_used >= 16 * 20 * MIB);
+	uint64_t later = fake_submit();
+	fake.stuck = true;
+	come_by(pools, 700);
+	assert_int_equal(fake.memory_used, 0);
+	assert_true(fake.done < later);
+	assert_int_equal(fake.waits, 0);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
+static void a_quiet_program_gives_back(void **state)
+{
+	(void)state;
+	quiet(false);
+}
+
+static void a_quiet_program_gives_mapped_memory_back(void **state)
+{
+	(void)state;
+	quiet(true);
+}
+
+/* It never frees, so no free gives back what a spike has left. */
+static void a_program_that_only_allocates_gives_back(void **state)
+{
+	struct gcp_config config = decaying();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	spike(pools);
+	fake.done = fake.submitted;
+	for (int i = 0; i < 40; i++) {
+		(void)must_alloc(fake_pool(pools), 64 << 10);
+		(void)must_alloc(fake_pool(pools), 1 << 10);
+		fake_pass(100 * MS);
+	}
+	assert_true(fake.memory_used <= 64 * MIB);
+	assert_int_equal(fake.waits, 0);
+	must_be_sound(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +403,9 @@ int main(void)
 	    cmocka_unit_test_setup(what_decay_finds_broken_is_reported, setup),
 	    cmocka_unit_test_setup(the_limit_reports_what_it_finds_broken, setup),
 	    cmocka_unit_test_setup(unused_chunks_go_back, setup),
+	    cmocka_unit_test_setup(a_quiet_program_gives_back, setup),
+	    cmocka_unit_test_setup(a_quiet_program_gives_mapped_memory_back, setup),
+	    cmocka_unit_test_setup(a_program_that_only_allocates_gives_back, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

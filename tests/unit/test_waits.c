@@ -33,7 +33,7 @@ static struct gcp_pools *pools_of(uint64_t memory)
 		gcp_config_default_mapped(&config);
 	else
 		gcp_config_default(&config);
-	config.vmm = vmm;
+	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
 	fake.memory_limit = memory;
 	return fake_pools(&config);
 }

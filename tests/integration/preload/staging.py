@@ -21,7 +21,7 @@ SCHEDULES = [
     {"GCPSIM_SEED": "4", "GCPSIM_SPEED": "2000", "GCPOOL_HOST_FENCE_BATCH": "1"},
     {"GCPSIM_SEED": "5", "GCPSIM_SPEED": "random", "GCPOOL_HOST_CACHE_LIMIT": "512K"},
     {"GCPSIM_SEED": "6", "GCPSIM_SPEED": "random", "GCPOOL_BLOCKING_FREE": "1"},
-    {"GCPSIM_SEED": "7", "GCPSIM_SPEED": "random", "GCPOOL_HOST_THREAD": "1"},
+    {"GCPSIM_SEED": "7", "GCPSIM_SPEED": "random", "GCPOOL_THREAD": "1"},
 ]
 
 

@@ -16,7 +16,7 @@ TRIALS = [
     (["--replays", "60", "--mode", "1"], {"GCPSIM_SEED": "2"}),
     (["--replays", "60", "--mode", "2"], {"GCPSIM_SEED": "3"}),
     (["--replays", "10"], {"GCPSIM_SPEED": "never"}),
-    (["--replays", "60"], {"GCPSIM_SEED": "4", "GCPOOL_HOST_THREAD": "1"}),
+    (["--replays", "60"], {"GCPSIM_SEED": "4", "GCPOOL_THREAD": "1"}),
     (["--replays", "1000", "--blocks", "3", "--words", "500"], {"GCPSIM_SPEED": "2000"}),
 ]
 

@@ -160,7 +160,45 @@ static void small_blocks_of_a_full_device(void)
 	the_last_block_of_a_full_device(MIB / 2, 5);
 }
 
+/* Signal masks of this process's threads that block all that can be blocked. */
+static unsigned threads_without_signals(void)
+{
+	char command[200], line[100] = "";
+	FILE *pipe;
+
+	snprintf(command, sizeof(command),
+		 "cat /proc/%d/task/*/status | grep -c 'SigBlk:.*fffffffe7ffbfeff'",
+		 (int)getpid());
+	pipe = popen(command, "r");
+	must(pipe && fgets(line, sizeof(line), pipe), "no signal masks");
+	if (pipe)
+		pclose(pipe);
+	return (unsigned)atoi(line);
+}
+
+static void an_idle_program_gives_back(void)
+{
+	int gone = 0;
+
+	begin();
+	use_and_free(600 * MIB);
+	/* Beside work that does not end: nothing of the thread's waits. */
+	pthread_t watchdog = stand();
+	must(gcpsim_memory_used(0) >= 600 * MIB, "nothing is cached");
+	for (int i = 0; i < 80 && !gone; i++) {
+		pass_ms(10);
+		gone = gcpsim_memory_used(0) < 16 * MIB;
+	}
+	must(gone, "a program that calls nothing keeps its memory");
+	step(watchdog);
+	/* The simulated driver has one, too. */
+	must(threads_without_signals() == 2, "the thread takes signals");
+	must(fork() != 0 || (_exit(0), 0), "no child");
+	(void)allocated(700 * MIB);
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(an_idle_program_gives_back),
     SCENARIO(what_was_freed_before_a_kernel),
     SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory),
     SCENARIO(more_than_there_is),

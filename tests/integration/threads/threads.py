@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import preload
 
-# Not GCPOOL_HOST_THREAD: the library starts that thread past ThreadSanitizer.
+# Not GCPOOL_THREAD: the library starts that thread past ThreadSanitizer.
 SCHEDULES = [
     {"GCPSIM_SPEED": "random"},
     {"GCPSIM_SPEED": "never", "GCPOOL_WINDOW": "1M", "GCPOOL_FENCE_BATCH": "2"},
