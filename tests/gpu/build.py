@@ -118,6 +118,8 @@ def build_extra(bench):
         + ["-o", bench.program("sort-graph")],
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],
+        "short": [nvcc, "-O2", "-std=c++17", f"{here}/short.cu", "-arch=native"]
+        + ["-o", bench.program("short")],
         "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]
         + ["-o", bench.program("sort")],
         "sort-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
