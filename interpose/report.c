@@ -44,7 +44,7 @@ static const struct row counters[] = {
 #define WORDS_fence_create "cuEventCreate"
 #define WORDS_fence_record "cuCtxRecordEvent: a page of frees is closed"
 #define WORDS_fence_order  "cuCtxWaitEvent: a barrier, the host goes on"
-#define WORDS_fence_query  "cuEventQuery: is a page completed?"
+#define WORDS_fence_query  "cuEventQuery: is an epoch completed?"
 #define WORDS_fence_wait   "cuEventSynchronize: the host waits for a page"
 #define WORDS_ctx_sync     "cuCtxSynchronize: the same, on drivers before 12.5"
 

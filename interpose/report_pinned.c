@@ -20,7 +20,7 @@ static uint64_t mean_ns(const struct gcp_pinned_time *time)
 #define WORDS_host_alloc        "cuMemHostAlloc: new blocks"
 #define WORDS_host_free         "cuMemFreeHost: blocks given back"
 #define WORDS_host_fence_record "a page of frees is closed, in every context"
-#define WORDS_host_fence_query  "is a page completed?"
+#define WORDS_host_fence_query  "is an epoch completed?"
 #define WORDS_host_fence_wait   "a free waits for a page"
 
 static void time_text(const char *name, const char *meaning,
