@@ -17,8 +17,10 @@ __thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")));
 /* Not by pthread_mutexattr_settype, which is not in libc.so.6 before glibc 2.34. */
 void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
 {
-	const struct gcp_mutex sleeps = {PTHREAD_MUTEX_INITIALIZER, rank};
-	const struct gcp_mutex spins = {PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, rank};
+	const struct gcp_mutex sleeps = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+					 .rank = rank};
+	const struct gcp_mutex spins = {.mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
+					.rank = rank};
 
 	*mutex = rank == GCP_RANK_POOL || rank == GCP_RANK_FENCE ? spins : sleeps;
 }
