@@ -66,14 +66,15 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 	return CUDA_SUCCESS;
 }
 
-/* With a sticky error nothing is freed any more. Waits for the context, then checks
+/* With a sticky error nothing is freed any more. Waits for the context, but not for
+ * stream-ordered memory, of which the program has seen to that (measured); then checks
  * that no work still uses the bytes. */
 static CUresult free_now(struct sim_alloc *alloc, const char *what)
 {
 	uint64_t addr = alloc->addr;
 	CUresult error = alloc->ctx->error;
 
-	if (error == CUDA_SUCCESS)
+	if (error == CUDA_SUCCESS && alloc->kind != SIM_MEMORY_ASYNC)
 		error = sim_ctx_wait(alloc->ctx);
 	if (error != CUDA_SUCCESS)
 		return error;

@@ -107,6 +107,7 @@ static void other_kinds(void)
 	say("free of pitched memory", gcpt_free(p));
 	say("again", gcpt_free(p));
 	GCPT_OK(gcpt_malloc_async(&p, 1 << 16, NULL));
+	GCPT_OK(gcpt_sync()); /* CUDA relies on it */
 	say("plain free of stream-ordered memory", gcpt_free(p));
 	GCPT_OK(gcpt_malloc(&p, 1 << 16));
 	say("stream-ordered free of plain memory", gcpt_free_async(p, NULL));
