@@ -279,6 +279,17 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	return found;
 }
 
+bool gcp_contexts_is_primary(CUcontext ctx)
+{
+	const struct gcp_context *context;
+
+	pthread_mutex_lock(&contexts_lock);
+	context = contexts_find(ctx);
+	bool primary = context && context->kind == GCP_CONTEXT_PRIMARY;
+	pthread_mutex_unlock(&contexts_lock);
+	return primary;
+}
+
 /* --- barriers ----------------------------------------------------------------- */
 
 /* False: one of them cannot be asked for now. */

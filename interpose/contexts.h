@@ -39,6 +39,9 @@ void gcp_contexts_attached(CUcontext ctx);
  * belong. False: in none, they pass through. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
+/* Whether `ctx` is the primary context of a device, as far as is known. */
+bool gcp_contexts_is_primary(CUcontext ctx);
+
 /* Calls each(arg, ctx) for each live context but green ones, which their primary
  * covers, until one gives an error. No context is destroyed meanwhile. -EBUSY: one may
  * be ending just now, and `each` was not called. */

@@ -18,6 +18,10 @@ void gcp_driver_fill_vmm(struct gcp_driver *ret_driver); /* cuda_vmm.c */
 /* cuda_vmm.c: a context has come to life, or was seen for the first time; returns when
  * memory that is mapped on other devices is open to its device. No lock is held. */
 void gcp_vmm_context_joined(CUcontext ctx);
+
+/* `device` gets access to all that is mapped on `owner`, now and later. False: some of
+ * it is refused. Only while pooling. cuda_vmm.c */
+bool gcp_vmm_give_access(int owner, int device);
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
 
 /* A scope for the library's own calls of the driver: `ctx` is current (NULL: whichever

@@ -315,6 +315,14 @@ void gcp_vmm_context_joined(CUcontext ctx)
 			memory_open(owner, device);
 }
 
+bool gcp_vmm_give_access(int owner, int device)
+{
+	if (owner < 0 || owner >= DEVICES_MAX || device < 0 || device >= DEVICES_MAX)
+		return false;
+	memory_open(owner, device);
+	return atomic_load(&opened[owner]) >> device & 1;
+}
+
 /* Enabled again counts as enabled: it may have been before the library asked. */
 CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {

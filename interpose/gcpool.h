@@ -120,6 +120,9 @@ struct gcpool_stats {
 	uint64_t remaps; /* allocations served by mapping unused memory elsewhere */
 	struct gcpool_calls vm_reserve, vm_create, vm_release;
 	struct gcpool_calls vm_map, vm_open, vm_unmap;
+
+	/* Stream-ordered memory (cudaMallocAsync) that the pool serves. */
+	struct gcpool_gauge async_bytes; /* of requested_bytes */
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_memory.c - the hooks that allocate and free device memory.
+ * hooks_memory.c - the hooks that allocate and free device memory, but for the
+ * stream-ordered ones (hooks_async.c).
  *
  * A hit asks CUDA for the current context and nothing else. Whatever is not
  * ours, or not sure, goes to the real function untouched.
  */
+#include "async_pools.h"
 #include "cuda_backend.h"
 #include "hooks.h"
 #include "process_life.h"
@@ -224,7 +226,7 @@ int gcp_memory_free(gcp_addr addr)
 	return gcp_pools_free(gcp_process.pools, addr);
 }
 
-static CUresult memory_freed(CUdeviceptr ptr, int result)
+CUresult gcp_memory_freed(CUdeviceptr ptr, int result)
 {
 	if (result == -ENOENT)
 		return gcp_memory_pass_free(ptr);
@@ -237,135 +239,7 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 
 	if (ptr && gcp_process_pooling())
 		result = gcp_memory_free(ptr);
-	return memory_freed(ptr, result);
-}
-
-/* In a scope of the context. An event recorded now: the stream alone may be idle, and
- * its next work, as this free, have to come after that of the default stream. */
-static CUresult memory_wait_event(CUstream stream)
-{
-	CUevent event = NULL;
-	CUresult result;
-
-	if (!gcp_real.cuEventCreate || !gcp_real.cuEventRecord ||
-	    !gcp_real.cuEventSynchronize || !gcp_real.cuEventDestroy_v2)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuEventRecord(event, stream);
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuEventSynchronize(event);
-	gcp_real.cuEventDestroy_v2(event);
-	/* Of a context that this driver cannot tell us. */
-	if (result == CUDA_ERROR_INVALID_HANDLE && gcp_real.cuStreamSynchronize)
-		result = gcp_real.cuStreamSynchronize(stream);
-	return result;
-}
-
-/* The context of `stream` has other streams than the block's, and the block's epoch
- * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
- * for there is no epoch of that other context to free the block into. Two ways without
- * a wait were weighed: to make a stream of the block's own context wait for this one
- * would make each synchronisation there wait for it as well; and to hold the block
- * until an event on this stream is done needs books of blocks that are in no epoch,
- * which outlive either context in the right order. */
-static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
-{
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = memory_wait_event(stream);
-	gcp_ctx_scope_end(&scope);
-	return result;
-}
-
-/* Makes `stream` done with a block of `owner`, unless the epoch that the block is
- * freed into covers it: that of the same context, or of a green one's primary. */
-static CUresult memory_detach_stream(CUstream stream, void *owner)
-{
-	CUcontext ctx = NULL, home = NULL;
-	CUresult result;
-	int device;
-
-	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
-		result = gcp_real.cuCtxGetCurrent(&ctx);
-	else
-		result = gcp_real.cuStreamGetCtx(stream, &ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!ctx)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
-		return CUDA_SUCCESS;
-	return memory_wait_stream(ctx, stream);
-}
-
-/* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,
- * measured). */
-static CUresult memory_refuse_captured(CUstream stream)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult result;
-	cuuint64_t id;
-
-	if (!gcp_tracker_capturing(gcp_process.tracker) ||
-	    !gcp_real.cuStreamGetCaptureInfo)
-		return CUDA_SUCCESS;
-	result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
-	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-		result = CUDA_ERROR_INVALID_VALUE;
-	return result;
-}
-
-/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
- * 580, measured). A block of ours goes to the open epoch, whose fence covers this
- * stream as it covers all others of its context. The real function must not see
- * it, live or not: where a block begins a driver allocation, that would go. */
-static CUresult memory_free_here(CUdeviceptr ptr, CUstream stream, void *owner)
-{
-	CUresult result = memory_refuse_captured(stream);
-
-	if (result == CUDA_SUCCESS)
-		result = memory_detach_stream(stream, owner);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!gcp_thread.exit_registered)
-		gcp_process_watch_thread();
-	return memory_freed(ptr, gcp_observe_free_async(ptr, stream));
-}
-
-static CUresult memory_free_async(CUresult (*real)(CUdeviceptr, CUstream),
-				  CUdeviceptr ptr, CUstream stream, bool per_thread)
-{
-	int known = -ENOENT;
-	void *owner = NULL;
-	CUresult result;
-	uint64_t start;
-
-	if (ptr && gcp_process_pooling())
-		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
-	if (known == 0)
-		return memory_free_here(ptr, gcp_stream_named(stream, per_thread),
-					owner);
-	if (known != -ENOENT)
-		return CUDA_ERROR_INVALID_VALUE;
-	start = gcp_call_stats_clock();
-	result = real(ptr, stream);
-	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
-	return result;
-}
-
-CUresult gcp_hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
-{
-	return memory_free_async(gcp_real.cuMemFreeAsync, ptr, stream, false);
-}
-
-CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
-{
-	return memory_free_async(gcp_real.cuMemFreeAsync_ptsz, ptr, stream, true);
+	return gcp_memory_freed(ptr, result);
 }
 
 /* --- how much there is ---------------------------------------------------------- */
@@ -387,7 +261,8 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	if (gcp_process_pooling() && gcp_process_pool()) {
 		gcp_tracker_collect(gcp_process.tracker);
 		reclaimable =
-		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device);
+		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device) +
+		    gcp_async_kept(gcp_thread.device);
 		available = reclaimable < total - available
 				? available + (size_t)reclaimable
 				: total;

@@ -189,11 +189,21 @@ int gcp_observe_free(gcp_addr addr)
 	return result;
 }
 
-int gcp_observe_free_async(gcp_addr addr, void *stream)
+int gcp_observe_free_async(gcp_addr addr, void *stream, uint64_t order)
 {
 	if (gcp_observers & OBSERVE_BLOCKS)
 		block_ends(addr, GCP_TRACE_free_async, stream);
-	return gcp_pools_free_async(gcp_process.pools, addr);
+	return gcp_pools_free_async(gcp_process.pools, addr, order);
+}
+
+int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, uint64_t order,
+			    gcp_addr *ret_addr)
+{
+	int result = gcp_pool_alloc_stream(pool, bytes, order, ret_addr);
+
+	if ((gcp_observers & OBSERVE_BLOCKS) && result == 0)
+		block_begins(*ret_addr);
+	return result;
 }
 
 /* --- the rest ---------------------------------------------------------------- */

@@ -73,7 +73,9 @@ static inline __attribute__((always_inline)) uintptr_t gcp_frame_register(void)
 /* The same way as without observers, and then it is written down. */
 int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
 int gcp_observe_free(gcp_addr addr);
-int gcp_observe_free_async(gcp_addr addr, void *stream);
+int gcp_observe_free_async(gcp_addr addr, void *stream, uint64_t order);
+int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, uint64_t order,
+			    gcp_addr *ret_addr);
 
 /* Memory that is not ours, and pinned memory. */
 void gcp_observe_pass_alloc(gcp_addr addr, uint64_t bytes, uint64_t start_ns);

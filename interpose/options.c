@@ -91,6 +91,8 @@ const struct gcp_option gcp_option_table[] = {
     {"GCPOOL_THREAD",
      "a thread gives back what is idle, and looks whether pinned memory is ready",
      GCP_OPTION_BOOL, FIELD(thread)},
+    {"GCPOOL_ASYNC", "stream-ordered memory comes from the pool, too", GCP_OPTION_BOOL,
+     FIELD(async)},
     {"GCPOOL_HANDLES",
      "handles of cuBLAS, cuDNN, ... are pooled; sync: destroying one waits as before",
      GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync"},
@@ -129,6 +131,7 @@ void gcp_options_default(struct gcp_options *options)
 	memset(options, 0, sizeof(*options));
 	options->log_level = GCP_LOG_WARNING;
 	options->trace_bytes = 256 * MIB;
+	options->async = true;
 	gcp_config_default(&options->pool);
 }
 

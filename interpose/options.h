@@ -36,6 +36,7 @@ struct gcp_options {
 	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
 	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool thread;                   /* poller.c */
+	bool async;                    /* hooks_async.c */
 	uint8_t handles;               /* enum gcp_handles_mode */
 	bool live;
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * passthrough_alloc.c - the hooks on functions that create memory of other kinds:
- * managed, stream-ordered, arrays, virtual memory. They pass through;
+ * managed, arrays, virtual memory. They pass through;
  * when memory is out, the pools give theirs back, and the call gets a second
  * chance for as long as that helps. The last result is the program's.
  */
@@ -28,12 +28,7 @@ bool gcp_passthrough_reclaim(CUresult result)
 }
 
 /* Which statistics a call belongs to, and the bytes it asks for. */
-#define GCP_COUNTED_OF_cuMemAllocManaged       GCP_COUNTED_mem_alloc_managed, bytes
-#define GCP_COUNTED_OF_cuMemAllocAsync         GCP_COUNTED_mem_alloc_async, bytes
-#define GCP_COUNTED_OF_cuMemAllocAsync_ptsz    GCP_COUNTED_mem_alloc_async, bytes
-#define GCP_COUNTED_OF_cuMemAllocFromPoolAsync GCP_COUNTED_mem_alloc_from_pool, bytes
-#define GCP_COUNTED_OF_cuMemAllocFromPoolAsync_ptsz                                    \
-	GCP_COUNTED_mem_alloc_from_pool, bytes
+#define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes
 #define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes
 #define GCP_COUNTED_OF_cuArrayCreate_v2       GCP_COUNTED_array_create, 0
 #define GCP_COUNTED_OF_cuArray3DCreate_v2     GCP_COUNTED_array_create, 0

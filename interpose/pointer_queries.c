@@ -7,6 +7,7 @@
  * Peer tokens, dma-buf handles and synchronous memory operations give memory to
  * a user that stands in no context's queue: the block is completed first.
  */
+#include "async_pools.h"
 #include "hooks.h"
 #include "process_life.h"
 #include "hooks_memory.h"
@@ -86,8 +87,12 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 static void range_correct(void *value, CUpointer_attribute attribute,
 			  const struct gcp_block_info *info)
 {
-	if (value && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->mapped)
+	if (value && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->async)
+		*(CUcontext *)value = NULL; /* as CUDA says of such memory */
+	else if (value && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->mapped)
 		*(CUcontext *)value = info->ctx;
+	if (value && attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && info->async)
+		*(CUmemoryPool *)value = gcp_async_default_pool(info->device);
 	if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
 		*(CUdeviceptr *)value = info->addr;
 	else if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
@@ -99,7 +104,8 @@ static bool range_corrects(CUpointer_attribute attribute)
 {
 	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
 	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
-	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT;
+	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
+	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
 }
 
 CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,

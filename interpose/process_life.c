@@ -18,6 +18,7 @@
 #include "log.h"
 #include "observe.h"
 #include "report.h"
+#include "stream_refs.h"
 #include "resolve.h"
 #include "unknown_capture.h"
 
@@ -118,8 +119,10 @@ static void thread_exit(void *data)
 	gcp_thread.ctx = NULL;
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
-	if (gcp_process_pooling())
-		gcp_pools_thread_exit(gcp_process.pools);
+	if (!gcp_process_pooling())
+		return;
+	gcp_stream_refs_thread_exit();
+	gcp_pools_thread_exit(gcp_process.pools);
 }
 
 static void exit_key_create(void)

@@ -76,30 +76,13 @@ typedef CUresult gcp_recapture_callback(void *);
 	   unsigned int element),                                                      \
 	  (ret_ptr, ret_pitch, width, height, element))                                \
 	X(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0, GCP_OPTIONAL,                        \
-	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))                \
-	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, GCP_OPTIONAL,                      \
-	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))                           \
-	X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 2, GCP_OPTIONAL,                 \
-	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))
+	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))
 
 /* Creators of memory that pass through, with a second chance when it is out. */
 #define GCP_HOOKS_CREATORS(X)                                                          \
 	X(cuMemAllocManaged, cuMemAllocManaged, 6000, 0, GCP_OPTIONAL,                 \
 	  (CUdeviceptr *ret_ptr, size_t bytes, unsigned int flags),                    \
 	  (ret_ptr, bytes, flags))                                                     \
-	X(cuMemAllocAsync, cuMemAllocAsync, 11020, 0, GCP_OPTIONAL,                    \
-	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
-	  (ret_ptr, bytes, stream))                                                    \
-	X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 2, GCP_OPTIONAL,               \
-	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
-	  (ret_ptr, bytes, stream))                                                    \
-	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0, GCP_OPTIONAL,    \
-	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
-	  (ret_ptr, bytes, pool, stream))                                              \
-	X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 2,             \
-	  GCP_OPTIONAL,                                                                \
-	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
-	  (ret_ptr, bytes, pool, stream))                                              \
 	X(cuMemCreate, cuMemCreate, 10020, 0, GCP_OPTIONAL,                            \
 	  (CUmemGenericAllocationHandle *ret_handle, size_t bytes,                     \
 	   const CUmemAllocationProp *properties, unsigned long long flags),           \
@@ -114,6 +97,44 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUmipmappedArray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,     \
 	   unsigned int levels),                                                       \
 	  (ret_array, descriptor, levels))
+
+/* Stream-ordered memory, and what programs set and ask of CUDA's pools of it. */
+#define GCP_HOOKS_ASYNC(X)                                                             \
+	X(cuMemAllocAsync, cuMemAllocAsync, 11020, 0, GCP_OPTIONAL,                    \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
+	  (ret_ptr, bytes, stream))                                                    \
+	X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 2, GCP_OPTIONAL,               \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUstream stream),                       \
+	  (ret_ptr, bytes, stream))                                                    \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0, GCP_OPTIONAL,    \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
+	  (ret_ptr, bytes, pool, stream))                                              \
+	X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 2,             \
+	  GCP_OPTIONAL,                                                                \
+	  (CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool, CUstream stream),    \
+	  (ret_ptr, bytes, pool, stream))                                              \
+	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, GCP_OPTIONAL,                      \
+	  (CUdeviceptr ptr, CUstream stream), (ptr, stream))                           \
+	X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 2, GCP_OPTIONAL,                 \
+	  (CUdeviceptr ptr, CUstream stream), (ptr, stream)) \
+	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, 0, GCP_OPTIONAL,              \
+	  (CUdevice device, CUmemoryPool pool), (device, pool))                        \
+	X(cuMemSetMemPool, cuMemSetMemPool, 13000, 0, GCP_OPTIONAL,                    \
+	  (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool pool),     \
+	  (location, type, pool))                                                      \
+	X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0, GCP_OPTIONAL,                  \
+	  (CUmemoryPool pool), (pool))                                                 \
+	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, 0, GCP_OPTIONAL,              \
+	  (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count),            \
+	  (pool, access, count))                                                       \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0, GCP_OPTIONAL,        \
+	  (CUmemoryPool pool, CUmemPool_attribute attribute, void *value),             \
+	  (pool, attribute, value))                                                    \
+	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0, GCP_OPTIONAL,        \
+	  (CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value),         \
+	  (pool, attribute, ret_value))                                                \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, GCP_OPTIONAL,                    \
+	  (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes))
 
 /* Pinned host memory. */
 #define GCP_HOOKS_HOST(X)                                                              \
@@ -329,6 +350,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
 	GCP_HOOKS_CREATORS(X)                                                          \
+	GCP_HOOKS_ASYNC(X)                                                             \
 	GCP_HOOKS_HOST(X)                                                              \
 	GCP_HOOKS_RANGES(X)                                                            \
 	GCP_HOOKS_IPC(X)                                                               \
@@ -392,8 +414,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0,              \
 	  GCP_OPTIONAL, (CUmemoryPool *ret_pool, CUdevice device),                     \
 	  (ret_pool, device))                                                          \
-	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, GCP_OPTIONAL,                    \
-	  (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes))                  \
 	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_OPTIONAL,          \
 	  (CUdevice device), (device))                                                 \
 	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_OPTIONAL,                         \
@@ -418,6 +438,10 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUgraphNode node, CUgraphNode *ret_nodes,                                   \
 	   struct CUgraphEdgeData_st *ret_edges, size_t *ret_count),                   \
 	  (node, ret_nodes, ret_edges, ret_count))                                     \
+	X(cuStreamGetId, cuStreamGetId, 12000, 0, GCP_OPTIONAL,                        \
+	  (CUstream stream, unsigned long long *ret_id), (stream, ret_id))             \
+	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0, GCP_OPTIONAL,                   \
+	  (CUstream stream, unsigned int *ret_flags), (stream, ret_flags))             \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
 	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \

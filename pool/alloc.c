@@ -12,28 +12,28 @@
 
 /* --- allocate ------------------------------------------------------------------- */
 
-static void request_init(struct gcp_request *request, struct gcp_heap *heap,
-			 uint64_t bytes)
+int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_t bytes)
 {
 	const struct gcp_classes *classes = &heap->pool->pools->classes;
-
-	*request = (struct gcp_request){.heap = heap, .bytes = bytes};
-	request->size_class = gcp_class_of(classes, bytes);
-	request->size = request->size_class != GCP_CLASS_NONE
-			    ? classes->sizes[request->size_class]
-			    : gcp_round_up(bytes, GCP_UNIT);
-}
-
-int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
-{
-	struct gcp_request request;
 
 	if (bytes == 0)
 		return -EINVAL;
 	if (bytes > UINT64_MAX / 2) /* rounding up must not wrap */
 		return GCP_CUDA_OUT_OF_MEMORY;
-	request_init(&request, heap, bytes);
-	return gcp_alloc_slow(&request, ret_addr);
+	*request = (struct gcp_request){.heap = heap, .bytes = bytes};
+	request->size_class = gcp_class_of(classes, bytes);
+	request->size = request->size_class != GCP_CLASS_NONE
+			    ? classes->sizes[request->size_class]
+			    : gcp_round_up(bytes, GCP_UNIT);
+	return 0;
+}
+
+int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_request request;
+	int result = gcp_request_init(&request, heap, bytes);
+
+	return result != 0 ? result : gcp_alloc_slow(&request, ret_addr);
 }
 
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
@@ -80,8 +80,12 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	return gcp_timeline_fill(pool, (int64_t)size) || due;
 }
 
-static void count_deferred_free(struct gcp_pool *pool)
+void gcp_free_count_deferred(struct gcp_pool *pool)
 {
+	if (__builtin_expect(
+		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) == 0,
+		1))
+		return;
 	gcp_mutex_lock(&pool->lock);
 	pool->stats.deferred_frees++;
 	gcp_mutex_unlock(&pool->lock);
@@ -116,9 +120,7 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 	bool close;
 
 	block->epoch = epoch;
-	if (__builtin_expect(
-		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0, 0))
-		count_deferred_free(pool);
+	gcp_free_count_deferred(pool);
 	/* No class is beyond all of them. */
 	if (block->size_class <
 	    atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))
@@ -143,7 +145,14 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));
 }
 
-static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)
+/* The calls that free: cudaFree, and cudaFreeAsync in a stream (0: not known). */
+struct free_call {
+	bool waits;
+	uint64_t stream;
+};
+
+static inline int free_block(struct gcp_pools *pools, gcp_addr addr,
+			     struct free_call call)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 	uint8_t used = GCP_BLOCK_USED;
@@ -166,16 +175,18 @@ static inline int free_block(struct gcp_pools *pools, gcp_addr addr, bool waits)
 		atomic_load_explicit(&block->segment->heap, memory_order_acquire) !=
 		    &pool->common,
 		0))
-		return free_private(pool, block, waits);
-	return free_common(pool, block, waits);
+		return free_private(pool, block, call.waits);
+	if (__builtin_expect(block->async, 0))
+		return gcp_stream_free(pool, block, call.stream);
+	return free_common(pool, block, call.waits);
 }
 
 int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 {
-	return free_block(pools, addr, true);
+	return free_block(pools, addr, (struct free_call){.waits = true});
 }
 
-int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr)
+int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
 {
-	return free_block(pools, addr, false);
+	return free_block(pools, addr, (struct free_call){.stream = stream});
 }

@@ -45,7 +45,9 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->requested = 0;
 	block->epoch = epoch;
 	block->segment = segment;
+	block->async = false;
 	block->slab = NULL;
+	block->stream = 0;
 	block->lower = block->upper = NULL;
 	block->size_class = GCP_CLASS_NONE;
 	gcp_block_set_state(block, GCP_BLOCK_PENDING);
@@ -94,6 +96,8 @@ void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 		lower->epoch = upper->epoch;
 	if (lower->group < upper->group)
 		lower->group = upper->group;
+	if (lower->stream != upper->stream)
+		lower->stream = 0;
 	gcp_map_clear(pools->map, upper->addr, upper);
 	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
 	gcp_descriptor_free(&pools->block_descriptors, upper);

@@ -84,7 +84,7 @@ static struct gcp_cache *cache_if_any(struct gcp_pool *pool)
 
 /* --- the books: cache->own is held ------------------------------------------------ */
 
-static int64_t cache_bytes(const struct gcp_cache *cache)
+int64_t gcp_cache_bytes(const struct gcp_cache *cache)
 {
 	return cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
 }
@@ -96,8 +96,7 @@ static void floor_set(struct gcp_cache *cache)
 	cache->floor = floor > -GCP_STATS_LAG ? floor : -GCP_STATS_LAG;
 }
 
-/* Blocks came or went without being taken or put by the program. */
-static void held_add(struct gcp_cache *cache, int64_t bytes)
+void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
 {
 	cache->held += bytes;
 	floor_set(cache);
@@ -156,7 +155,8 @@ static void loaded_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
 {
 	if (!magazine->loaded)
 		return;
-	held_add(cache, -(int64_t)(magazine->loaded_count * magazine->loaded->size));
+	gcp_cache_held_add(cache,
+			   -(int64_t)(magazine->loaded_count * magazine->loaded->size));
 	gcp_chain_append(chain, magazine->loaded, magazine->loaded_last,
 			 magazine->loaded_count);
 	magazine->loaded = NULL;
@@ -173,6 +173,7 @@ static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 		load_previous(magazine);
 		loaded_drain(cache, magazine, chain);
 	}
+	gcp_stream_cache_drain(cache, chain);
 }
 
 /* How many blocks go to others at once, of a thread that keeps `most` of them twice. */
@@ -246,7 +247,7 @@ static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazi
 
 	if (!gcp_depot_exchange(cache->pool, size_class, &chain))
 		return;
-	held_add(cache, (int64_t)(chain.count * chain.first->size) - had);
+	gcp_cache_held_add(cache, (int64_t)(chain.count * chain.first->size) - had);
 	magazine->loaded = chain.first;
 	magazine->loaded_last = chain.last;
 	magazine->loaded_count = (uint16_t)chain.count;
@@ -286,13 +287,13 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	bool share = cache->epoch_left <= 0; /* has been freed */
 	int64_t filled = cache->epoch_part - cache->epoch_left;
 	bool full = cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < -GCP_STATS_LAG;
-	bool over = cache_bytes(cache) > cache->limit;
+	bool over = gcp_cache_bytes(cache) > cache->limit;
 
 	if (share)
 		cache->epoch_left = cache->epoch_part = cache->epoch_share;
 	if (magazine->previous && (over || magazine->previous_count >= magazine->limit))
 		magazine_rotate(cache, magazine, over, &excess);
-	bool everything = cache_bytes(cache) > cache->limit;
+	bool everything = gcp_cache_bytes(cache) > cache->limit;
 	if (everything)
 		cache_drain(cache, &excess);
 	gcp_owner_unlock(&cache->own);
@@ -451,6 +452,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_cache_merge_stats(cache);
 	chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);
+	gcp_stream_cache_destroy(cache);
 	free(cache);
 }
 

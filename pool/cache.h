@@ -15,6 +15,7 @@
 #define GCP_POOL_CACHE_H
 
 #include "pool_types.h"
+#include "stream_cache.h"
 
 /* CACHED blocks by ->next, oldest first. */
 struct gcp_chain {
@@ -55,6 +56,7 @@ struct gcp_cache {
 	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
 			* held, or was counted */
 	struct gcp_stats_delta delta;
+	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_magazine magazines[]; /* [class] */
 };
@@ -78,6 +80,10 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
 void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
+/* Bytes of blocks in the cache, and that blocks came or went without being taken or
+ * put by the program. cache->own is held. */
+int64_t gcp_cache_bytes(const struct gcp_cache *cache);
+void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */

@@ -53,6 +53,7 @@ void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 	struct gcp_pools *pools = heap->pool->pools;
 
 	block->size_class = GCP_CLASS_NONE;
+	block->stream = 0;
 	if (gcp_block_is_free(block->upper)) {
 		gcp_tree_remove(heap, block->upper);
 		gcp_block_coalesce_upper(pools, block, block->upper);
@@ -222,6 +223,7 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 		block = take_unclassed(heap, size, size_class);
 	if (!block)
 		return NULL;
+	block->stream = 0;
 	gcp_block_set_state(block, GCP_BLOCK_USED);
 	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 	return block;

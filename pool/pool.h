@@ -151,8 +151,16 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
 int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr);
 
 /* The same for a call that does not wait on plain CUDA (cuMemFreeAsync): neither
- * does it wait here, nor does later work ever wait behind it. */
-int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr);
+ * does it wait here, nor does later work ever wait behind it. `stream` is the id of the
+ * stream that it is ordered in, one of the block's context; 0: not to be relied on. */
+int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream);
+
+/* gcp_pool_alloc for memory that the program uses in stream order only: behind what was
+ * submitted to the stream before the call. `stream` is a number that no other stream of
+ * the process ever has; 0: none, and the block is ready for all. What was freed in the
+ * same stream by gcp_pools_free_async serves at once, without a fence. */
+int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
+			  gcp_addr *ret_addr);
 
 /* The live block that holds `addr` (anywhere inside). -ENOENT if none. */
 struct gcp_block_info {
@@ -162,8 +170,9 @@ struct gcp_block_info {
 	gcp_addr segment_addr; /* the driver allocation that holds it */
 	uint64_t segment_size;
 	bool mapped; /* by hand, and not allocated by mem_alloc */
-	void *ctx;   /* of the pool */
+	bool async;  /* by gcp_pool_alloc_stream */
 	int device;
+	void *ctx; /* of the pool */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap; /* NULL: the common heap */
 };
@@ -341,6 +350,13 @@ uint64_t gcp_pools_quota(struct gcp_pools *pools, int device);
 
 /* --- mapped segments -------------------------------------------------------- */
 
+/* How many contexts the pool has outlived: what was the context's is gone when this has
+ * changed. */
+uint64_t gcp_pool_life(const struct gcp_pool *pool);
+
+/* Whether its segments are mapped by hand. */
+bool gcp_pool_is_mapped(const struct gcp_pool *pool);
+
 /* Another device became a peer of `device`: vm_open is called again for all that
  * is mapped there. 0, or an error of one of these calls. */
 int gcp_pools_reopen(struct gcp_pools *pools, int device);
@@ -361,7 +377,8 @@ struct gcp_gauge {
 	X(allocated_bytes, "bytes in blocks held by the program")                      \
 	X(active_bytes, "allocated_bytes plus freed bytes whose epoch is pending")     \
 	X(reserved_bytes, "bytes taken from the driver")                               \
-	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")
+	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")        \
+	X(async_bytes, "of requested_bytes, those of stream-ordered allocations")
 
 #define GCP_COUNTERS(X)                                                                \
 	X(hits, "allocations served without the driver")                               \
@@ -419,6 +436,8 @@ struct gcp_stats {
  * most 8 MiB for each thread with several. -ENOENT: no pool there. */
 int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats);
 void gcp_pools_reset_peaks(struct gcp_pools *pools, int device);
+/* The same for async_bytes alone. */
+void gcp_pools_reset_async_peak(struct gcp_pools *pools, int device);
 
 /* A block as gcp_pools_blocks shows it. */
 struct gcp_block_view {

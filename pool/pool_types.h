@@ -110,7 +110,9 @@ enum gcp_block_state {
  *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs
  *  B7 a FREE block's `largest` is the size of the largest in its subtree
  *  B8 a HOLE, and a FREE block that has whole handles in a common heap, is in the bin
- *     of so many chunks */
+ *     of so many chunks
+ *  B9 only a block that waits for its epoch has a stream; none that is PENDING, LISTED
+ *     or FREE is async */
 struct gcp_block {
 	/* What an allocation that hits and a free touch: one cache line. */
 	gcp_addr addr;
@@ -124,6 +126,7 @@ struct gcp_block {
 	uint16_t size_class;   /* or GCP_CLASS_NONE */
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
+	bool async; /* stream-ordered: USED, or in a stream's cache of a thread */
 	union {
 		struct gcp_block *next;      /* CACHED: in a chain */
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, UNMAPPING */
@@ -131,6 +134,8 @@ struct gcp_block {
 	};
 	/* The rest: pool->lock, but batch. */
 	struct gcp_slab *slab; /* that it is cut from, or (RUN) that it holds */
+	uint64_t stream;       /* PENDING, LISTED: all its uses come before its free
+				* in that stream; 0: in none */
 	struct gcp_block *lower, *upper; /* neighbours by address */
 	union {
 		struct {
@@ -591,6 +596,7 @@ struct gcp_request {
 	uint64_t bytes;          /* asked for */
 	uint64_t size;           /* rounded up to a class or to units */
 	uint32_t size_class;     /* or GCP_CLASS_NONE */
+	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
 	bool polled;             /* no more epochs are completed */
 	struct gcp_block *block; /* found, and USED */
 };
@@ -605,6 +611,9 @@ bool gcp_take_ready(struct gcp_request *request, bool hit);
 bool gcp_take_locked(struct gcp_request *request, bool hit);
 bool gcp_take_cached(struct gcp_request *request);
 bool gcp_take_anywhere(struct gcp_request *request);
+/* stream_heap.c: the same from what was freed in the request's stream. pool->lock. */
+struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
+					 const struct gcp_request *request);
 /* What a segment must have room for to serve the request. */
 uint64_t gcp_request_run(const struct gcp_request *request);
 /* The calling thread's cache, if it may serve the request, else NULL. */
@@ -617,6 +626,11 @@ void gcp_pool_unpin(struct gcp_pool *pool);
  * other pin held. */
 bool gcp_pool_pin_wait(struct gcp_pool *pool);
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
+/* -EINVAL: 0 bytes; GCP_CUDA_OUT_OF_MEMORY: more than there can be. */
+int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,
+		     uint64_t bytes);
+/* A free during a capture counts as deferred. No lock held. */
+void gcp_free_count_deferred(struct gcp_pool *pool);
 
 /* --- tight.c --- */
 

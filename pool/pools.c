@@ -271,6 +271,8 @@ static void pool_reset(struct gcp_pool *pool)
 		      -(int64_t)pool->stats.requested_bytes.current);
 	gcp_gauge_add(&pool->stats.allocated_bytes,
 		      -(int64_t)pool->stats.allocated_bytes.current);
+	gcp_gauge_add(&pool->stats.async_bytes,
+		      -(int64_t)pool->stats.async_bytes.current);
 	gcp_gauge_add(&pool->stats.active_bytes,
 		      -(int64_t)pool->stats.active_bytes.current);
 	gcp_mutex_unlock(&pool->lock);
@@ -333,6 +335,16 @@ void gcp_pools_fences_release(struct gcp_pools *pools)
 
 /* --- asking about addresses ----------------------------------------------- */
 
+uint64_t gcp_pool_life(const struct gcp_pool *pool)
+{
+	return atomic_load(&pool->pinned_generation);
+}
+
+bool gcp_pool_is_mapped(const struct gcp_pool *pool)
+{
+	return pool->vmm;
+}
+
 int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
@@ -373,6 +385,7 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .segment_addr = block->segment->addr,
 	    .segment_size = block->segment->size,
 	    .mapped = block->segment->chunks != NULL,
+	    .async = block->async,
 	    .ctx = pool->ctx,
 	    .device = pool->device,
 	    .pool = pool,

@@ -120,6 +120,18 @@ void gcp_pools_reset_peaks(struct gcp_pools *pools, int device)
 	}
 }
 
+void gcp_pools_reset_async_peak(struct gcp_pools *pools, int device)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool->device != device)
+			continue;
+		pool_gather(pool);
+		gcp_mutex_lock(&pool->lock);
+		pool->stats.async_bytes.peak = pool->stats.async_bytes.current;
+		gcp_mutex_unlock(&pool->lock);
+	}
+}
+
 int gcp_pools_device_max(struct gcp_pools *pools)
 {
 	int max = -1;

@@ -62,6 +62,7 @@ void gcp_stats_merge(struct gcp_pool *pool, struct gcp_stats_delta *delta)
 	gauge_take(&stats->requested_bytes, delta, GCP_STATS_LEVEL_REQUESTED);
 	if (gauge_take(&stats->allocated_bytes, delta, GCP_STATS_LEVEL_ALLOCATED))
 		stats->reserved_at_peak_bytes = stats->reserved_bytes.current;
+	gauge_take(&stats->async_bytes, delta, GCP_STATS_LEVEL_ASYNC);
 	stats->hits += delta->hits;
 	memset(delta, 0, sizeof(*delta));
 }

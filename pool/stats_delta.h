@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * stats_delta.h - what a thread has counted and not yet handed to its pool: the gauges
- * allocation, requested_bytes and allocated_bytes, at the cost of a few additions.
+ * allocation, requested_bytes, allocated_bytes and async_bytes, at the cost of a few
+ * additions.
  *
  * Part of pool_types.h. A delta is guarded by the lock of whatever it is part of.
  */
@@ -17,11 +18,12 @@ enum gcp_stats_level {
 	GCP_STATS_LEVEL_BLOCKS,
 	GCP_STATS_LEVEL_REQUESTED,
 	GCP_STATS_LEVEL_ALLOCATED,
+	GCP_STATS_LEVEL_ASYNC, /* not of each block: gcp_stats_delta_async */
 	GCP_STATS_LEVELS
 };
 
 /* What a thread counted and has not yet handed to its pool. A level for each of
- * the gauges allocation, requested_bytes and allocated_bytes.
+ * the gauges allocation, requested_bytes, allocated_bytes and async_bytes.
  *  T1 net <= high, high >= 0 */
 struct gcp_stats_delta {
 	int64_t net[GCP_STATS_LEVELS];  /* since the last hand-over */
@@ -34,10 +36,11 @@ struct gcp_stats_delta {
 static inline bool gcp_stats_delta_alloc(struct gcp_stats_delta *delta,
 					 uint64_t requested, uint64_t size)
 {
-	const int64_t change[GCP_STATS_LEVELS] = {1, (int64_t)requested, (int64_t)size};
+	const int64_t change[GCP_STATS_LEVEL_ASYNC] = {1, (int64_t)requested,
+						       (int64_t)size};
 	bool passed = false;
 
-	for (int i = 0; i < GCP_STATS_LEVELS; i++) {
+	for (int i = 0; i < GCP_STATS_LEVEL_ASYNC; i++) {
 		delta->up[i] += (uint64_t)change[i];
 		delta->net[i] += change[i];
 		passed |= delta->net[i] > delta->high[i];
@@ -51,6 +54,18 @@ static inline void gcp_stats_delta_free(struct gcp_stats_delta *delta,
 	delta->net[GCP_STATS_LEVEL_BLOCKS] -= 1;
 	delta->net[GCP_STATS_LEVEL_REQUESTED] -= (int64_t)requested;
 	delta->net[GCP_STATS_LEVEL_ALLOCATED] -= (int64_t)size;
+}
+
+/* Stream-ordered memory: so many bytes more or (below 0) less of it. */
+static inline void gcp_stats_delta_async(struct gcp_stats_delta *delta, int64_t change)
+{
+	int64_t *high = &delta->high[GCP_STATS_LEVEL_ASYNC];
+
+	delta->net[GCP_STATS_LEVEL_ASYNC] += change;
+	if (change > 0)
+		delta->up[GCP_STATS_LEVEL_ASYNC] += (uint64_t)change;
+	if (*high < delta->net[GCP_STATS_LEVEL_ASYNC])
+		*high = delta->net[GCP_STATS_LEVEL_ASYNC];
 }
 
 /* Makes `high` what it should be. */

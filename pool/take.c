@@ -48,6 +48,8 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 	struct gcp_heap *heap = request->heap;
 
 	request->block = gcp_heap_take(heap, request->size, request->size_class);
+	if (!request->block)
+		request->block = gcp_heap_take_streamed(heap, request);
 	if (!request->block && heap->private &&
 	    gcp_heap_adopt(heap, gcp_heap_kind(heap->pool, request->size),
 			   gcp_request_run(request)))

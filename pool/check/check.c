@@ -75,6 +75,11 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 		GCP_MUST(gcp_epoch_ready(pool, block->epoch),
 			 "B5: a free block is not ready");
 	}
+	GCP_MUST(!block->stream || state == GCP_BLOCK_PENDING ||
+		     state == GCP_BLOCK_LISTED || state == GCP_BLOCK_CACHED,
+		 "B9: a block that does not wait has a stream");
+	GCP_MUST(!block->async || state == GCP_BLOCK_USED || state == GCP_BLOCK_CACHED,
+		 "B9: a free block is stream-ordered");
 	*sum += block->size;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
 		sums->unused += gcp_block_unused(block);
@@ -357,6 +362,23 @@ static const char *depots_check(struct gcp_pool *pool, uint64_t *bytes)
 	return NULL;
 }
 
+/* Blocks that wait in their stream's cache. */
+static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
+{
+	for (int i = 0; i < GCP_STREAM_SLOTS; i++)
+		for (int bin = 0; cache->streams[i] && bin < GCP_STREAM_BINS; bin++) {
+			struct gcp_block *block = cache->streams[i]->bins[bin];
+
+			for (; block; block = block->next) {
+				GCP_MUST(block->async && !block->stream,
+					 "B9: a block of a stream's cache is not "
+					 "stream-ordered");
+				*bytes += (int64_t)block->size;
+			}
+		}
+	return NULL;
+}
+
 static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 {
 	struct gcp_cache *cache;
@@ -376,6 +398,8 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 						 magazine->previous_count, &bytes),
 				 "C2: a magazine miscounts its blocks");
 		}
+		const char *broken = streams_check(cache, &bytes);
+		GCP_MUST(!broken, broken);
 		GCP_MUST(bytes ==
 			     cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED],
 			 "C1: a cache miscounts its bytes");

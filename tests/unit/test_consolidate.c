@@ -290,7 +290,7 @@ static void asynchronous_frees_count_for_the_next_look(void **state)
 		addrs[i] = must_alloc(pool, 20 * MIB);
 	fake.done = fake_submit();
 	for (int i = 0; i < 16; i++)
-		assert_int_equal(gcp_pools_free_async(pools, addrs[i]), 0);
+		assert_int_equal(gcp_pools_free_async(pools, addrs[i], 0), 0);
 	assert_int_equal(pool->maintenance.freed_bytes, 16 * 20 * MIB);
 	assert_int_equal(must_stats(pools).consolidations, 0);
 	must_free(pools, little);

@@ -328,7 +328,7 @@ static void nothing_waits_behind_an_asynchronous_free(void **state)
 
 	(void)state;
 	fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, addr), 0);
+	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
 	next = must_alloc(pool, 16 * MIB);
 	assert_int_not_equal(next, addr);
 	assert_int_equal(fake.orders, 0);
@@ -441,7 +441,7 @@ static void a_capture_ends_behind_an_asynchronous_free(void **state)
 
 	(void)state;
 	uint64_t work = fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, addr), 0);
+	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
 	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool) - 1, true),
 			 0);
 	assert_true(fake_is_ordered(work));
@@ -503,9 +503,9 @@ static void an_asynchronous_free_never_blocks(void **state)
 	pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 16 * MIB);
 	fake_submit();
-	assert_int_equal(gcp_pools_free_async(pools, addr), 0);
+	assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
 	assert_int_equal(fake.done, 0);
-	assert_int_equal(gcp_pools_free_async(pools, addr), -EINVAL);
+	assert_int_equal(gcp_pools_free_async(pools, addr, 0), -EINVAL);
 }
 
 /* Graphs may run on memory of a graph pool at any time, whoever has a block of it. */

@@ -57,7 +57,7 @@ static void an_exported_block_is_not_freed(void **state)
 		assert_int_equal(gcp_pools_export(pools, addr), -EALREADY);
 		assert_true(gcp_pools_is_exported(pools, addr));
 		assert_int_equal(gcp_pools_free(pools, addr), -EREMOTE);
-		assert_int_equal(gcp_pools_free_async(pools, addr), -EREMOTE);
+		assert_int_equal(gcp_pools_free_async(pools, addr, 0), -EREMOTE);
 		must_be_sound(pools);
 		assert_int_equal(gcp_pools_find(pools, addr + 1, &info), 0);
 		assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);

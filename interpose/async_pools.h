@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * async_pools.h - CUDA's own pools of stream-ordered memory, as far as the program sets
+ * and asks them, and whether this library stands for the default one of a device.
+ */
+#ifndef GCP_INTERPOSE_ASYNC_POOLS_H
+#define GCP_INTERPOSE_ASYNC_POOLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "symbols.h"
+
+struct gcp_pool;
+
+/* Whether memory that would come from the default pool of `device` comes from `pool`
+ * instead. named: the pool that the program named; NULL: the current one of the device.
+ * Two loads, once the device is known. Only while pooling. */
+bool gcp_async_serves(int device, const struct gcp_pool *pool, CUmemoryPool named);
+
+/* An allocation in a stream that captures nothing goes to CUDA: if it comes from the
+ * default pool of `device` that should keep what it has. */
+void gcp_async_passes(int device, CUmemoryPool named);
+
+/* The default pool of `device`; NULL: it is not known. */
+CUmemoryPool gcp_async_default_pool(int device);
+
+/* Bytes that the default pool of `device` holds and nothing uses, if this library made
+ * it keep them; else 0. */
+uint64_t gcp_async_kept(int device);
+
+#endif

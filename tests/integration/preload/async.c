@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * async.c - stream-ordered memory: when it is reused, which of it is CUDA's, and what
+ * CUDA's default pool says of it.
+ *
+ *   async SCENARIO    plays one; 0: all is as on plain CUDA, or as the library promises
+ */
+#include "edge_cases.h"
+
+static CUstream stream_new(unsigned int flags)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, flags));
+	return stream;
+}
+
+static CUdeviceptr allocated_in(CUstream stream, size_t bytes)
+{
+	CUdeviceptr p;
+
+	OK(cuMemAllocAsync(&p, bytes, stream));
+	return p;
+}
+
+/* A block of so many bytes with work in the stream, and freed there. */
+static CUdeviceptr freed_bytes(CUstream stream, size_t bytes)
+{
+	CUdeviceptr p = allocated_in(stream, bytes);
+
+	OK(cuMemsetD8Async(p, 1, bytes, stream));
+	OK(cuMemFreeAsync(p, stream));
+	return p;
+}
+
+/* A block with work in `worked`, freed in `freed` in the order of that work. */
+static CUdeviceptr freed_behind_work(CUstream worked, CUstream freed)
+{
+	CUdeviceptr p = allocated_in(worked, MIB);
+	CUevent event;
+
+	OK(cuMemsetD8Async(p, 1, MIB, worked));
+	if (worked != freed && worked != CU_STREAM_LEGACY) {
+		OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+		OK(cuEventRecord(event, worked));
+		OK(cuStreamWaitEvent(freed, event, 0));
+	}
+	OK(cuMemFreeAsync(p, freed));
+	return p;
+}
+
+/* Allocates, works and frees there, and the block must not be used too early. */
+static void use_in(CUstream stream, bool plain)
+{
+	for (int i = 0; i < 40; i++) {
+		CUdeviceptr p = plain ? allocated(MIB) : allocated_in(stream, MIB);
+
+		OK(cuMemsetD8Async(p, 2, MIB, stream));
+	}
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* --- reuse ------------------------------------------------------------------------ */
+
+static void reuse_in_the_same_stream(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	p = freed_behind_work(stream, stream);
+	must(allocated_in(stream, MIB) == p, "the stream waits for its own memory");
+	must(gcpsim_pending() > 0, "the work is done");
+	must(gcpsim_calls("cuCtxRecordEvent") == 0, "a fence");
+	must(gcpsim_calls("cuMemAllocAsync") + gcpsim_calls("cuMemFreeAsync") == 0,
+	     "CUDA's pool is used");
+}
+
+/* Larger than what a thread keeps for itself, and in other parts than it was freed. */
+static void reuse_of_large_memory_in_parts(void)
+{
+	CUdeviceptr p[4], whole;
+	uint64_t before;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 4; i++) {
+		p[i] = allocated_in(stream, 64 * MIB);
+		OK(cuMemsetD8Async(p[i], 1, 64 * MIB, stream));
+	}
+	before = gcpsim_memory_used(0);
+	for (int i = 0; i < 4; i++)
+		OK(cuMemFreeAsync(p[i], stream));
+	whole = allocated_in(stream, 24 * MIB);
+	OK(cuMemFreeAsync(whole, stream));
+	for (int i = 0; i < 8; i++)
+		OK(cuMemsetD8Async(allocated_in(stream, 32 * MIB), 2, 32 * MIB,
+				   stream));
+	must(gcpsim_memory_used(0) == before, "the stream's own memory is not reused");
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+static void other_streams_wait(void)
+{
+	CUstream stream, other;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_behind_work(stream, stream);
+	use_in(other, false);
+	use_in(other, true);
+	use_in(stream, true);
+}
+
+static void other_streams_wait_for_small_memory(void)
+{
+	CUstream stream, other;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 100; i++)
+		freed_bytes(stream, 1000);
+	for (int i = 0; i < 100; i++)
+		OK(cuMemsetD8Async(allocated_in(other, 1000), 2, 1000, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+static unsigned long long id_of(CUstream stream)
+{
+	unsigned long long id;
+
+	OK(cuStreamGetId(stream, &id));
+	return id;
+}
+
+/* Streams whose ids are the same but for a multiple of what a thread has places for. */
+static void streams_of_the_same_place(void)
+{
+	CUstream stream, other;
+	CUdeviceptr own;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	do
+		other = stream_new(CU_STREAM_NON_BLOCKING);
+	while (id_of(other) % 1024 != id_of(stream) % 1024);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_bytes(stream, MIB);
+	OK(cuMemsetD8Async(allocated_in(other, MIB), 2, MIB, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+	own = freed_bytes(stream, 2 * MIB);
+	must(freed_bytes(other, 2 * MIB) != own, "the block is used again too early");
+	use_in(other, false);
+	for (int i = 0; i < 4; i++)
+		OK(cuMemsetD8Async(allocated_in(other, 2 * MIB), 2, 2 * MIB, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* Blocks side by side, freed in two streams: no stream gets both as one. */
+static void neighbours_of_two_streams(void)
+{
+	CUdeviceptr p, q, large;
+	CUstream stream, other;
+	CUevent event;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_bytes(stream, 128 * MIB);
+	p = allocated_in(stream, 64 * MIB);
+	q = allocated_in(stream, 64 * MIB);
+	must(p + 64 * MIB == q || q + 64 * MIB == p, "the blocks are no neighbours");
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventRecord(event, stream));
+	OK(cuStreamWaitEvent(other, event, 0));
+	OK(cuMemsetD8Async(q, 1, 64 * MIB, other));
+	OK(cuMemFreeAsync(p, stream));
+	OK(cuMemFreeAsync(q, other));
+	large = allocated_in(stream, 96 * MIB);
+	OK(cuMemsetD8Async(large, 2, 96 * MIB, stream));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* What is left over of a block that its stream uses again is not ready for others. */
+static void rest_of_a_block_waits(void)
+{
+	CUstream stream, other;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	p = freed_bytes(stream, 64 * MIB);
+	must(allocated_in(stream, 24 * MIB) == p, "the block is not used again");
+	for (int i = 0; i < 4; i++)
+		OK(cuMemsetD8Async(allocated_in(other, 20 * MIB), 2, 20 * MIB, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* Freed in another stream than it was allocated and used in. */
+static void reuse_in_the_stream_of_the_free(void)
+{
+	CUstream stream, other;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	p = freed_behind_work(stream, other);
+	must(allocated_in(stream, MIB) != p, "reuse in the stream of the allocation");
+	must(allocated_in(other, MIB) == p, "no reuse in the stream of the free");
+	OK(cuMemsetD8Async(p, 2, MIB, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* The new stream gets the handle of one that is gone, and whose work is not done. */
+static void stream_with_the_handle_of_another(void)
+{
+	CUstream stream, other;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_behind_work(stream, stream);
+	OK(cuStreamDestroy(stream));
+	do {
+		other = stream_new(CU_STREAM_NON_BLOCKING);
+		if (other != stream)
+			OK(cuStreamDestroy(other));
+	} while (other != stream);
+	use_in(other, false);
+}
+
+/* The free comes after the legacy stream's work, and a synchronisation of its stream
+ * waits for that, too. */
+static void free_in_a_blocking_stream(void)
+{
+	CUstream stream, other;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_DEFAULT);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_behind_work(CU_STREAM_LEGACY, stream);
+	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "the free is no work");
+	p = allocated_in(stream, MIB);
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemsetD8Async(p, 2, MIB, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+static void free_in_the_per_thread_stream(void)
+{
+	CUstream other;
+	CUdeviceptr p;
+
+	primary();
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_behind_work(CU_STREAM_LEGACY, CU_STREAM_PER_THREAD);
+	p = allocated_in(CU_STREAM_PER_THREAD, MIB);
+	OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+	OK(cuMemsetD8Async(p, 2, MIB, other));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* cudaFree of such memory waits for nothing, as on plain CUDA; nor does later work wait
+ * because of it. */
+static void plain_free_waits_for_nothing(void)
+{
+	CUstream stream, other;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	p = allocated_in(stream, MIB);
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemsetD8Async(allocated(MIB), 1, MIB, other));
+	OK(cuMemFree(p));
+	must(gcpsim_pending() > 0, "the call waited");
+	for (int i = 0; i < 4096; i++) {
+		p = allocated_in(stream, MIB);
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_pending() > 0, "a later call waited");
+	must(gcpsim_calls("cuCtxWaitEvent") == 0, "a barrier");
+	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "freed twice");
+	must(cuMemFreeAsync(p, stream) == CUDA_ERROR_INVALID_VALUE, "freed twice");
+}
+
+/* --- what is CUDA's -----------------------------------------------------------------
+ */
+
+static void captured_stream_is_cudas(void)
+{
+	CUgraphNodeType type;
+	CUgraphNode nodes[8];
+	size_t count = 8, found = 0;
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated_in(stream, MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFreeAsync(p, stream));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphGetNodes(graph, nodes, &count));
+	for (size_t i = 0; i < count; i++) {
+		OK(cuGraphNodeGetType(nodes[i], &type));
+		found += type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+			 type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+	}
+	must(found == 2, "the graph has no memory nodes");
+	must(gcpsim_calls("cuMemAllocAsync") == 1, "not only the capture's is CUDA's");
+}
+
+static CUmemoryPool pool_new(void)
+{
+	CUmemPoolProps properties = {
+	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemoryPool pool;
+
+	OK(cuMemPoolCreate(&pool, &properties));
+	return pool;
+}
+
+static uint64_t real_calls(void)
+{
+	return gcpsim_calls("cuMemAllocAsync") +
+	       gcpsim_calls("cuMemAllocFromPoolAsync");
+}
+
+static void other_pools_are_cudas(void)
+{
+	CUmemoryPool pool, standard;
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	pool = pool_new();
+	OK(cuDeviceGetDefaultMemPool(&standard, 0));
+	OK(cuMemAllocFromPoolAsync(&p, MIB, standard, stream));
+	OK(cuMemFreeAsync(p, stream));
+	must(real_calls() == 0, "the default pool is not served");
+	OK(cuMemAllocFromPoolAsync(&p, MIB, pool, stream));
+	OK(cuMemFreeAsync(p, stream));
+	must(real_calls() == 1, "a pool of the program's is served");
+	OK(cuDeviceSetMemPool(0, pool));
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 2, "the current pool is served, which is another one");
+	OK(cuMemPoolDestroy(pool));
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 2, "the default pool is the current one again");
+}
+
+static void own_contexts_are_cudas(void)
+{
+	CUcontext ctx;
+	CUstream stream;
+
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 1, "memory that would go with its context");
+}
+
+static void option_leaves_all_to_cuda(void)
+{
+	cuuint64_t threshold = 1;
+	CUmemoryPool pool;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 1 && gcpsim_calls("cuMemFreeAsync") == 1, "it is served");
+	must(gcpsim_calls("cuMemPoolSetAttribute") == 0, "CUDA's pool is changed");
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	must(threshold == 0, "the threshold is not the default");
+}
+
+/* --- what is said of it --------------------------------------------------------------
+ */
+
+static uint64_t attribute(CUmemPool_attribute which)
+{
+	cuuint64_t value = 77;
+	CUmemoryPool pool;
+
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolGetAttribute(pool, which, &value));
+	return value;
+}
+
+static void figures_of_the_default_pool(void)
+{
+	cuuint64_t zero = 0, most = ~(cuuint64_t)0;
+	CUmemoryPool pool;
+	CUstream stream;
+	CUdeviceptr p, small;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	p = allocated_in(stream, 10 * MIB);
+	small = allocated_in(stream, 100);
+	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 10 * MIB + 100, "used");
+	OK(cuMemFreeAsync(p, stream));
+	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 100, "used after a free");
+	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 10 * MIB + 100, "high");
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 10 * MIB, "reserved");
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 10 * MIB, "reserved high");
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 100, "high after a reset");
+	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 0, "threshold");
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
+	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == most, "threshold, set");
+	OK(cuMemPoolTrimTo(pool, 0));
+	OK(cuMemFreeAsync(small, stream));
+}
+
+static void figures_of_a_block(void)
+{
+	CUmemoryPool pool, standard;
+	CUcontext ctx, here = primary();
+	CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr p = allocated_in(stream, 1000), plain = allocated(1000), base;
+	size_t bytes;
+
+	OK(cuDeviceGetDefaultMemPool(&standard, 0));
+	OK(cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p + 10));
+	must(pool == standard, "the block is in no pool");
+	OK(cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, plain));
+	must(!pool, "memory of cuMemAlloc is in a pool");
+	OK(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	must(!ctx, "the block is of a context");
+	OK(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, plain));
+	must(ctx == here, "memory of cuMemAlloc is of no context");
+	OK(cuMemGetAddressRange(&base, &bytes, p + 10));
+	must(base == p && bytes == 1000, "the range");
+}
+
+/* What plain CUDA refuses. */
+static void handle_for_other_processes(void)
+{
+	CUipcMemHandle handle;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuIpcGetMemHandle(&handle, allocated_in(stream, MIB)));
+}
+
+/* A graph's memory comes from CUDA, with the device full of what the pool has cached.
+ */
+static void threshold_of_what_is_cudas(void)
+{
+	CUmemoryPool pool, standard;
+	CUcontext ctx;
+	CUstream stream;
+
+	OK(cuDeviceGetDefaultMemPool(&standard, 0));
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(gcpsim_calls("cuMemPoolSetAttribute") == 1, "CUDA's pool keeps nothing");
+	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 0, "the program sees it");
+	OK(cuDeviceGetMemPool(&pool, 0));
+	must(pool == standard, "another pool");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(reuse_in_the_same_stream),
+    SCENARIO(reuse_of_large_memory_in_parts),
+    SCENARIO(other_streams_wait),
+    SCENARIO(other_streams_wait_for_small_memory),
+    SCENARIO(streams_of_the_same_place),
+    SCENARIO(neighbours_of_two_streams),
+    SCENARIO(rest_of_a_block_waits),
+    SCENARIO(reuse_in_the_stream_of_the_free),
+    SCENARIO(stream_with_the_handle_of_another),
+    SCENARIO(free_in_a_blocking_stream),
+    SCENARIO(free_in_the_per_thread_stream),
+    SCENARIO(plain_free_waits_for_nothing),
+    SCENARIO(captured_stream_is_cudas),
+    SCENARIO(other_pools_are_cudas),
+    SCENARIO(own_contexts_are_cudas),
+    SCENARIO(option_leaves_all_to_cuda),
+    SCENARIO(figures_of_the_default_pool),
+    SCENARIO(figures_of_a_block),
+    SCENARIO(handle_for_other_processes),
+    SCENARIO(threshold_of_what_is_cudas),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
