@@ -85,7 +85,8 @@ static void view_check(struct model *w, const struct block *block)
 			(unsigned long long)size);
 	if (fine(w, cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at),
 		 "cuPointerGetAttribute") &&
-	    ctx != w->contexts[block->context].ctx && !w->setting->vmm)
+	    ctx != (block->async ? NULL : w->contexts[block->context].ctx) &&
+	    !w->setting->vmm)
 		failure(w, "the block 0x%llx is said to be another context's",
 			(unsigned long long)block->addr);
 }
@@ -219,6 +220,53 @@ struct block *block_create(struct thread *t, uint64_t bytes)
 	return block_new(t, result, addr, bytes, plain);
 }
 
+/* It may be used behind what `s` was given before, and nothing else is ordered by it.
+ */
+static void async_adopt(struct thread *t, struct block *block, struct stream *s)
+{
+	struct model *w = t->model;
+	struct mark mark = {s->number, ++s->count};
+
+	s->clock.at[s->number] = s->count;
+	block->async = true;
+	for (unsigned r = 0; r < REGIONS; r++)
+		region_touch(&block->regions[r], mark, WANT_WRITE);
+	w->allocations[block->device]++;
+	place_check(t, block);
+	view_check(w, block);
+}
+
+struct block *block_create_async(struct thread *t, struct stream *s, uint64_t bytes)
+{
+	struct model *w = t->model;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUstream stream = stream_handle(t, s);
+	int device = w->contexts[s->context].device;
+	uint64_t plain = plain_take(w, device, bytes);
+	struct calls before = calls_now();
+	struct block *block;
+	CUdeviceptr addr = 0;
+	CUresult result;
+
+	/* What the library leaves to CUDA is as forbidden in captures as on plain CUDA.
+	 */
+	cuThreadExchangeStreamCaptureMode(&mode);
+	do
+		result = cuMemAllocAsync(&addr, bytes, stream);
+	while (try_again(w, device, bytes, plain, result));
+	cuThreadExchangeStreamCaptureMode(&mode);
+	calls_check(w, before, result);
+	plain_compare(w, device, bytes, plain, result);
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		fine(w, result, "cuMemAllocAsync");
+	if (result != CUDA_SUCCESS)
+		return NULL;
+	block = block_adopt(t, addr, bytes);
+	plain_own(t, block, plain);
+	async_adopt(t, block, s);
+	return block;
+}
+
 struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows)
 {
 	CUstreamCaptureMode mode = relax(t->model);
@@ -259,8 +307,8 @@ static void blocking_check(struct model *w, const struct block *block)
 
 	if (blocking && *blocking == '1' && w->setting->generation > 1 &&
 	    !w->setting->plain && !w->setting->leak && !w->setting->fault &&
-	    !block->in_capture && all_is_calm(w) && !contexts_are_several(w) &&
-	    gcpsim_pending() > 0)
+	    !block->in_capture && !block->async && all_is_calm(w) &&
+	    !contexts_are_several(w) && gcpsim_pending() > 0)
 		failure(w, "a free did not wait for %llu operations",
 			(unsigned long long)gcpsim_pending());
 }
@@ -272,6 +320,10 @@ bool block_free(struct thread *t, struct block *block)
 
 	if (!order_free(t, block) || !ipc_peer_closes(t, block))
 		return false;
+	/* CUDA relies on the program to have waited. */
+	if (block->async && (!order_host(t, &block->regions[0], WANT_WRITE) ||
+			     !order_host(t, &block->regions[1], WANT_WRITE)))
+		return false;
 	if (block->borrowed) {
 		block->live = false;
 		block->died = w->step;
@@ -279,7 +331,8 @@ bool block_free(struct thread *t, struct block *block)
 	}
 	/* A free that reports an error of the device may have freed all the same. */
 	left = is_left(w, block);
-	plain_waits(w, block->context);
+	if (!block->async)
+		plain_waits(w, block->context);
 	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
 	if (!left)

@@ -32,8 +32,8 @@ enum draw_part {
  * so that seeds which have found something keep their histories when there is more
  * to draw. 0: what there was on 2026-11-21 at noon; 1: and EXPLORE_OPS_1, and all
  * options; 2: and EXPLORE_OPS_2, and scenarios; 3: and EXPLORE_OPS_3, and drivers that
- * lack functions. */
-enum { GENERATION_SHIFT = 60, GENERATION = 4 };
+ * lack functions; 5: and EXPLORE_OPS_5. */
+enum { GENERATION_SHIFT = 60, GENERATION = 5 };
 
 static inline unsigned seed_generation(uint64_t seed)
 {

@@ -19,6 +19,7 @@
  *   order.c     vector clocks of the program: what it made sure of by itself
  *   plain.c     what plain CUDA would do with the same calls
  *   blocks.c    the model of memory: what is live, where, whose, and its contents
+ *   async.c     stream-ordered memory
  *   work.c      kernels, copies and sets on memory
  *   objects.c    streams, events, contexts, threads and calls that only look
  *   capture.c   stream captures
@@ -111,6 +112,7 @@ struct block {
 	bool eager;       /* for any work, as far as the program knows */
 	bool foreign;     /* pinned by hand: the library does not know it */
 	bool borrowed;    /* another process's, opened here */
+	bool async;       /* stream-ordered */
 	uint32_t named_pool; /* named graph pool whose graphs may write it; 0: none */
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */
@@ -374,6 +376,8 @@ struct block *block_create(struct thread *t, uint64_t bytes);
 bool block_free(struct thread *t, struct block *block);
 /* The same as `s` gets there. */
 bool block_free_async(struct thread *t, struct block *block, struct stream *s);
+/* Stream-ordered memory, in stream order of `s`; NULL: there is none, or not now. */
+struct block *block_create_async(struct thread *t, struct stream *s, uint64_t bytes);
 /* Rows of memory, as CUDA lays them out. */
 struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows);
 /* Puts memory that the program has got into the model. */
@@ -384,6 +388,12 @@ void block_unslot(struct model *w, const struct block *block);
 struct region *block_region(struct block *block, unsigned number);
 /* It was freed, and a graph may use it. */
 bool block_is_kept(const struct model *w, const struct block *block);
+
+/* --- async.c --- */
+
+void async_play(struct thread *t, const struct op *op);
+/* Whether the library serves such memory of a context in the place of CUDA. */
+bool async_is_served(const struct model *w, int context);
 
 /* --- work.c --- */
 

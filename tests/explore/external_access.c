@@ -67,7 +67,7 @@ static void external_write(struct thread *t, struct block *block, const struct o
 		if (!all_is_calm(w) &&
 		    (w->setting->generation < 2 || !may_be_unsafe(t)))
 			return;
-		if (!all_is_done(t, block))
+		if ((block->async && w->setting->plain) || !all_is_done(t, block))
 			return;
 		context_use(t, block->context);
 		plain_may_wait(w, EXCUSE_WAIT_EXPORT);

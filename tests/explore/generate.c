@@ -36,6 +36,7 @@ enum group {
 	GROUP_MISUSES = GROUPS_SECOND,
 	GROUPS_THIRD, /* of generation 2 */
 	GROUP_IPC_PEERS = GROUPS_THIRD,
+	GROUP_ASYNC, /* of generation 5 */
 	GROUP_COUNT
 };
 
@@ -62,6 +63,9 @@ static const struct {
 #undef X
 #define X(name, weight, group) {#name, weight, GROUP_##group, 4},
 		    EXPLORE_OPS_LAST(X)
+#undef X
+#define X(name, weight, group) {#name, weight, GROUP_##group, 5},
+			EXPLORE_OPS_5(X)
 #undef X
 };
 
@@ -161,11 +165,11 @@ struct op op_draw(struct generator *g, enum op_kind kind)
 	if ((kind >= OP_PINNED_ALLOC && kind <= OP_PINNED_READ) ||
 	    kind == OP_HOST_LOOK || kind == OP_PINNED_REGISTER)
 		op.a = op.b;
-	if (kind == OP_ALLOC || kind == OP_ALLOC_PITCH) {
+	if (kind == OP_ALLOC || kind == OP_ALLOC_PITCH || kind == OP_ALLOC_ASYNC) {
 		op.a = slot_empty(g);
 		op.bytes = size_pick(g);
 		g->used |= 1ull << op.a;
-	} else if (kind == OP_FREE || kind == OP_FREE_ASYNC) {
+	} else if (kind == OP_FREE || kind == OP_FREE_ASYNC || kind == OP_FREE_STREAM) {
 		g->used &= ~(1ull << op.a);
 	}
 	return op;
@@ -185,6 +189,13 @@ static void burst_draw(struct generator *g)
 	uint8_t stream = stream_draw(g);
 
 	g->used &= ~(1ull << alloc.a);
+	if (g->async && below(g, 2)) {
+		alloc.kind = OP_ALLOC_ASYNC;
+		release.kind = OP_FREE_STREAM;
+		alloc.c = release.c = stream;
+		if (below(g, 4) == 0)
+			release.c = stream_draw(g);
+	}
 	fill.a = check.a = release.a = alloc.a;
 	fill.c = check.c = stream;
 	op_add(g, alloc);
@@ -368,6 +379,9 @@ static void weights_draw(struct generator *g)
 	/* Another process takes its time to start. */
 	if (generation > 2 && below(g, 8) == 0)
 		factor[GROUP_IPC_PEERS] = 4;
+	if (generation > 4 && below(g, 3) == 0)
+		factor[GROUP_ASYNC] = 2 + 3 * (unsigned)below(g, 2);
+	g->async = factor[GROUP_ASYNC] > 0;
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
 		g->weights[kind] = 0;

@@ -18,6 +18,7 @@ struct generator {
 	unsigned slots, streams;
 	uint64_t used; /* bit per block slot */
 	unsigned thread;
+	bool async; /* stream-ordered memory is used, too */
 };
 
 static inline uint64_t below(struct generator *g, uint64_t n)

@@ -216,7 +216,8 @@ static void lend(struct thread *t, struct block *block)
 	struct answer answer;
 
 	if (!block || slot < 0 || slot_of(block) >= 0 || !all_is_calm(t->model) ||
-	    block_is_early(t->model, block) || !start(t->model) ||
+	    block_is_early(t->model, block) ||
+	    (block->async && t->model->setting->plain) || !start(t->model) ||
 	    !export(t, block, &open.handle))
 		return;
 	open.slot = (uint32_t)slot;

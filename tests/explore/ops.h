@@ -105,10 +105,16 @@
 /* At the end of some histories (generate.c). */
 #define EXPLORE_OPS_LAST(X) X(TURNS, 0, MEMORY)
 
+/* Stream-ordered memory. */
+#define EXPLORE_OPS_5(X)                                                               \
+	X(ALLOC_ASYNC, 90, ASYNC)                                                      \
+	X(FREE_STREAM, 80, ASYNC)                                                      \
+	X(POOL_ASK, 6, ASYNC)
+
 enum op_kind {
 #define X(name, weight, group) OP_##name,
 	EXPLORE_OPS(X) EXPLORE_OPS_1(X) EXPLORE_OPS_2(X) EXPLORE_OPS_3(X)
-	    EXPLORE_OPS_LAST(X)
+	    EXPLORE_OPS_LAST(X) EXPLORE_OPS_5(X)
 #undef X
 		OP_KINDS
 };

@@ -117,7 +117,7 @@ static void free_play(struct thread *t, const struct op *op)
 	struct block **slot = &t->model->slots[op->a % BLOCK_SLOTS];
 	struct stream *s = NULL;
 
-	if (*slot && op->kind == OP_FREE_ASYNC) {
+	if (*slot && op->kind != OP_FREE) {
 		s = stream_pick(t, op->c);
 		if (!s)
 			return;
@@ -140,6 +140,9 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_ALLOC_PITCH] = alloc_play,
     [OP_FREE] = free_play,
     [OP_FREE_ASYNC] = free_play,
+    [OP_FREE_STREAM] = free_play,
+    [OP_ALLOC_ASYNC] = async_play,
+    [OP_POOL_ASK] = async_play,
     [OP_FILL] = work_play,
     [OP_CHECK] = work_play,
     [OP_COPY] = work_play,
@@ -202,6 +205,9 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	static const char *const needs[OP_KINDS] = {
 	    [OP_ALLOC_PITCH] = "cuMemAllocPitch",
 	    [OP_FREE_ASYNC] = "cuMemFreeAsync",
+	    [OP_FREE_STREAM] = "cuMemFreeAsync",
+	    [OP_ALLOC_ASYNC] = "cuMemFreeAsync",
+	    [OP_POOL_ASK] = "cuDeviceGetDefaultMemPool",
 	    [OP_EXPORT] = "cuIpcGetMemHandle",
 	    [OP_IPC_PEER_OPEN] = "cuIpcGetMemHandle",
 	    [OP_MEM_INFO] = "cuMemGetInfo",

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * async.c - stream-ordered memory: cuMemAllocAsync, and what CUDA's default pool says
+ * of it. Its frees are those of blocks.c, on a stream or not, like all others.
+ *
+ * The model claims less than plain CUDA gives: a block may be used behind what its
+ * stream was given before the allocation, and neither that nor the free orders anything
+ * else.
+ */
+#include "explore.h"
+
+#include "gcpool.h"
+
+bool async_is_served(const struct model *w, int context)
+{
+	const struct setting *setting = w->setting;
+
+	return !setting->plain && w->contexts[context].primary &&
+	       (setting->devices == 1 || (setting->vmm && !setting->hidden)) &&
+	       setting_has(setting, "cuStreamGetCtx") &&
+	       setting_has(setting, "cuDeviceGetMemPool") &&
+	       setting_has(setting, "cuDeviceGetDefaultMemPool");
+}
+
+static void alloc_async(struct thread *t, const struct op *op)
+{
+	struct model *w = t->model;
+	struct block **slot = &w->slots[op->a % BLOCK_SLOTS];
+	struct stream *s = *slot ? NULL : stream_pick(t, op->c);
+
+	if (!s || s->capture || !can_name(t, s) ||
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
+	    (!w->setting->plain && !async_is_served(w, s->context)))
+		return;
+	*slot = block_create_async(t, s, op->bytes ? op->bytes : 1);
+}
+
+/* --- the default pool --------------------------------------------------------------
+ */
+
+static uint64_t attribute(struct thread *t, CUmemoryPool pool,
+			  CUmemPool_attribute which)
+{
+	cuuint64_t value = 0;
+
+	fine(t->model, cuMemPoolGetAttribute(pool, which, &value),
+	     "cuMemPoolGetAttribute");
+	return value;
+}
+
+static uint64_t bytes_used(const struct model *w, int device)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->live && block->async && block->device == device)
+			bytes += block->bytes;
+	return bytes;
+}
+
+/* Its figures are those of the program's blocks, and fit together. */
+static void pool_ask(struct thread *t, const struct op *op)
+{
+	struct model *w = t->model;
+	int device = w->contexts[t->context].device;
+	uint64_t bytes = bytes_used(w, device), used, high, reserved;
+	cuuint64_t zero = 0;
+	CUmemoryPool pool;
+
+	if (w->setting->fault || w->setting->leak || w->setting->plain || w->left ||
+	    cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS)
+		return;
+	if (op->how % 4 == 0)
+		FINE(t,
+		     cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+	used = attribute(t, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+	high = attribute(t, pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+	reserved = attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+	if (used != bytes)
+		failure(w, "device %d: %llu bytes in stream order, its pool says %llu",
+			device, (unsigned long long)bytes, (unsigned long long)used);
+	if (high < used || reserved < used ||
+	    attribute(t, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < reserved)
+		failure(w, "device %d: used %llu, at most %llu, and reserved %llu",
+			device, (unsigned long long)used, (unsigned long long)high,
+			(unsigned long long)reserved);
+}
+
+void async_play(struct thread *t, const struct op *op)
+{
+	if (op->kind == OP_ALLOC_ASYNC)
+		alloc_async(t, op);
+	else
+		pool_ask(t, op);
+}
