@@ -279,6 +279,14 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
 	return found;
 }
 
+bool gcp_contexts_are_one(void)
+{
+	pthread_mutex_lock(&contexts_lock);
+	bool one = context_count == 1;
+	pthread_mutex_unlock(&contexts_lock);
+	return one;
+}
+
 bool gcp_contexts_is_primary(CUcontext ctx)
 {
 	const struct gcp_context *context;

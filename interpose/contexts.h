@@ -39,6 +39,9 @@ void gcp_contexts_attached(CUcontext ctx);
  * belong. False: in none, they pass through. */
 bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
+/* Whether there is one context and no other, as far as is known. */
+bool gcp_contexts_are_one(void);
+
 /* Whether `ctx` is the primary context of a device, as far as is known. */
 bool gcp_contexts_is_primary(CUcontext ctx);
 

@@ -277,7 +277,7 @@ static CUresult free_mark(const struct gcp_stream_ref *ref, CUstream stream)
  * while a capture is under way, which CUDA might lose over the marker. */
 static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 {
-	const struct gcp_stream_ref *ref = gcp_stream_ref_find(stream);
+	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
 
 	*ret_order = 0;
 	if (!ref || ref->home != owner)

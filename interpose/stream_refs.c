@@ -160,10 +160,43 @@ static bool ref_fill(struct gcp_stream_ref *ref, CUstream stream, uint64_t id)
 	}
 	gcp_life_note_gpu(ref->device);
 	ref->serves = gcp_contexts_is_primary(ref->home);
+	ref->alone = gcp_contexts_are_one();
 	ref->kind = kind_of(stream, ctx, ref->home);
 	if (ref->kind != GCP_STREAM_APART)
 		ref->marker = marker_get(ref->pool, ref->home);
 	return true;
+}
+
+/* The stream that the calling thread asked for last, by its handle. */
+static __thread struct {
+	CUstream stream;
+	const struct gcp_stream_ref *ref;
+	uint64_t gone; /* streams, by then */
+} latest __attribute__((tls_model("initial-exec")));
+
+/* Of a stream that has gone unnoticed by this library the block would be kept for that
+ * one, which allocates nothing any more: no early reuse, for an allocation always asks
+ * for the id. Where streams of other contexts may get the handle the free asks, too. */
+const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream)
+{
+	const struct gcp_stream_ref *ref = latest.ref;
+
+	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD && ref &&
+	    latest.stream == stream && ref->alone &&
+	    latest.gone == gcp_tracker_streams_gone(gcp_process.tracker) &&
+	    ref->generation ==
+		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))
+		return ref;
+	return gcp_stream_ref_find(stream);
+}
+
+static const struct gcp_stream_ref *ref_note(CUstream stream,
+					     const struct gcp_stream_ref *ref)
+{
+	latest.stream = stream;
+	latest.ref = ref;
+	latest.gone = gcp_tracker_streams_gone(gcp_process.tracker);
+	return ref;
 }
 
 const struct gcp_stream_ref *gcp_stream_ref_find(CUstream stream)
@@ -179,6 +212,7 @@ const struct gcp_stream_ref *gcp_stream_ref_find(CUstream stream)
 				     atomic_load_explicit(&gcp_contexts_generation,
 							  memory_order_acquire),
 			     1))
-		return ref;
-	return ref_fill(ref, stream, id) ? ref : NULL;
+		return ref_note(stream, ref);
+	latest.ref = NULL; /* its place is another stream's */
+	return ref_fill(ref, stream, id) ? ref_note(stream, ref) : NULL;
 }

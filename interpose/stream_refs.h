@@ -25,6 +25,7 @@ struct gcp_stream_ref {
 	CUcontext home;      /* in whose pool its memory belongs */
 	struct gcp_pool *pool;
 	int device;
+	bool alone;  /* no other context is known */
 	bool serves; /* the pool serves stream-ordered memory of this context */
 	enum gcp_stream_kind kind;
 	CUevent marker; /* not APART: an event of its context that no other thread uses;
@@ -35,6 +36,9 @@ struct gcp_stream_ref {
  * context passes through. Valid until the calling thread asks again. Only while
  * pooling. */
 const struct gcp_stream_ref *gcp_stream_ref_find(CUstream stream);
+
+/* The same for a free. Costs no call for the stream that was asked for last. */
+const struct gcp_stream_ref *gcp_stream_ref_of_free(CUstream stream);
 
 /* The calling thread ends. */
 void gcp_stream_refs_thread_exit(void);

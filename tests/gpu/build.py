@@ -31,6 +31,7 @@ PROGRAMS = {
     "cross_device_wait": STYLES,
     "pitch": STYLES,
     "solver": ["static", "shared"],
+    "streamed": ["static", "shared"],
     "staging": STYLES,
     "staging_devices": STYLES,
     "staging_graph": STYLES,
