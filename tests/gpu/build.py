@@ -123,6 +123,13 @@ def build_extra(bench):
         + ["-o", bench.program("short")],
         "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]
         + ["-o", bench.program("sort")],
+        "async": [nvcc, "-O2", "-std=c++17", f"{here}/async.cu", "-arch=native"]
+        + ["-o", bench.program("async")],
+        "async-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
+        + [f"{here}/async.cu", "-o", bench.program("async-shared"), "-Xlinker"]
+        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
+        "async-sort": [nvcc, "-O2", "-std=c++17", f"{here}/async_sort.cu", "-arch=native"]
+        + ["-o", bench.program("async-sort")],
         "sort-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
         + [f"{here}/sort.cu", "-o", bench.program("sort-shared"), "-Xlinker"]
         + [f"-rpath={library_directories(bench.toolkit)[0]}"],
