@@ -12,6 +12,7 @@
 
 #include "contexts.h"
 #include "cuda_backend.h"
+#include "poller.h"
 #include "process_life.h"
 #include "stream_refs.h"
 #include "streams.h"
@@ -159,6 +160,8 @@ static bool ref_fill(struct gcp_stream_ref *ref, CUstream stream, uint64_t id)
 		return false;
 	}
 	gcp_life_note_gpu(ref->device);
+	if (gcp_process.options.thread)
+		gcp_poller_start();
 	ref->serves = gcp_contexts_is_primary(ref->home);
 	ref->alone = gcp_contexts_are_one();
 	ref->kind = kind_of(stream, ctx, ref->home);
