@@ -269,7 +269,7 @@ struct model {
 	struct thread *threads;
 	uint32_t plain_waiting; /* blocks that plain CUDA cannot have back yet */
 	bool freed_on_streams;  /* device memory */
-	bool turned;            /* many graphs came and went */
+	bool turned_pinned;     /* pinned memory, many times over */
 	uint64_t largest[2];    /* allocation asked for, of each device */
 	uint64_t largest_pinned;
 	uint64_t deferred[2]; /* bytes freed since a capture began */

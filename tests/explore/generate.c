@@ -346,6 +346,8 @@ static void turns_draw(struct generator *g)
 	struct op begin = op_draw(g, OP_CAPTURE_BEGIN),
 		  use = op_draw(g, OP_USE_CONTEXT);
 	struct op spin = op_draw(g, OP_SPIN), turns = op_draw(g, OP_TURNS);
+	struct op create = op_draw(g, OP_CONTEXT_CREATE);
+	enum { LONG_NS = 1 << 30 };
 
 	switch (below(g, 3)) {
 	case 0:
@@ -354,11 +356,16 @@ static void turns_draw(struct generator *g)
 		op_add(g, begin);
 		break;
 	case 1:
-		use.a = 1;
+		create.a = use.a = 2;
+		spin.bytes = LONG_NS;
+		spin.c = turns.c = 1; /* a stream of the context itself */
+		spin.thread = use.thread = create.thread = turns.thread;
+		op_add(g, create);
 		op_add(g, use);
 		op_add(g, spin);
 		use.a = 0;
 		op_add(g, use);
+		turns.how = below(g, 2) ? 2 : turns.how; /* pinned memory */
 		break;
 	default:
 		break;

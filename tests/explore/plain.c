@@ -382,6 +382,8 @@ static enum excuse beyond_bound(const struct model *w, int device, uint64_t more
 {
 	if (w->setting->keeps)
 		return EXCUSE_FOR_GOOD;
+	if (device < 0 && w->turned_pinned)
+		return EXCUSE_TURNS_PINNED;
 	if (device < 0)
 		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
 	return more <= w->deferred_peak[device] ? EXCUSE_TURNS_CAPTURE : EXCUSES;

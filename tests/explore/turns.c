@@ -7,9 +7,19 @@
  */
 #include "explore.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "gcpool.h"
 
-enum { TURNS = 100, GRAPHS = 40, KINDS = 4, GRAPH_BYTES = 512, PINNED_SHIFT = 6 };
+enum {
+	TURNS = 100,
+	PINNED_TURNS = 24,
+	GRAPHS = 40,
+	KINDS = 4,
+	GRAPH_BYTES = 512,
+	PINNED_SHIFT = 6
+};
 
 /* What was held when the turns began. */
 struct held {
@@ -41,6 +51,8 @@ static void growth_check(struct model *w, const struct held *held)
 		return;
 	if (!all_is_calm(w))
 		excused(EXCUSE_TURNS_CAPTURE);
+	else if (held->device < 0)
+		excused(EXCUSE_TURNS_PINNED);
 	else if (held->bytes == GRAPH_BYTES)
 		excused(EXCUSE_TURNS_GRAPHS);
 	else
@@ -67,8 +79,9 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 	work.how = 2;
 	held.bytes = pinned ? (take.bytes + 1) << PINNED_SHIFT : take.bytes;
 	held.used = gcpsim_memory_used(held.device);
+	w->turned_pinned |= pinned;
 	op_play(t, &give);
-	for (held.turn = 1; held.turn <= TURNS; held.turn++) {
+	for (held.turn = 1; held.turn <= (pinned ? PINNED_TURNS : TURNS); held.turn++) {
 		op_play(t, &take);
 		op_play(t, &work);
 		op_play(t, &give);
@@ -124,13 +137,21 @@ static void graphs(struct thread *t, const struct op *op)
 	FINE(t, cuStreamDestroy(stream));
 	w->streams_gone++;
 	w->frees++;
-	w->turned = true;
+}
+
+/* Waits for pinned memory sleep between looks, and the device moves on a little with
+ * each. */
+static bool is_slow(void)
+{
+	const char *speed = getenv("GCPSIM_SPEED");
+
+	return pinned_is_slow() || (speed && strcmp(speed, "300") == 0);
 }
 
 void turns_play(struct thread *t, const struct op *op)
 {
 	if (t->model->setting->leak || t->model->setting->fault ||
-	    (op->how % KINDS == 2 && pinned_is_slow()))
+	    (op->how % KINDS == 2 && is_slow()))
 		return;
 	if (op->how % KINDS == 3)
 		graphs(t, op);
