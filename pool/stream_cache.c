@@ -205,6 +205,30 @@ static uint64_t excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *ex
 	return bytes;
 }
 
+/* An epoch is closed when a free finds it full already: what the stream takes again
+ * before that leaves it as it was, and one large block that goes back and forth needs
+ * no fence. */
+static int epoch_fill(struct gcp_pool *pool, uint64_t bytes)
+{
+	bool full = gcp_timeline_filled(&pool->timeline) >=
+		    (int64_t)gcp_window(pool).epoch_bytes;
+
+	(void)gcp_timeline_fill(pool, (int64_t)bytes);
+	return full ? gcp_timeline_close_early(pool, true) : 0;
+}
+
+/* A block of the open epoch does not wait for it any more. Parts of it may have been
+ * freed into older ones: what was added up never goes below zero. */
+static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	int64_t size = (int64_t)block->size;
+
+	if (block->epoch ==
+		atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) &&
+	    gcp_timeline_filled(&pool->timeline) >= size)
+		(void)gcp_timeline_fill(pool, -size);
+}
+
 int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream)
 {
 	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
@@ -220,9 +244,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	if (full)
 		gcp_cache_merge_stats(cache);
 	bytes += excess_to_heap(pool, &excess);
-	if (bytes && gcp_timeline_fill(pool, (int64_t)bytes))
-		return gcp_timeline_close_early(pool, true);
-	return 0;
+	return bytes ? epoch_fill(pool, bytes) : 0;
 }
 
 /* --- allocate -----------------------------------------------------------------------
@@ -253,10 +275,12 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 	int result = 0;
 
 	if (gcp_take_cached(request) ||
-	    (request->stream && gcp_take_ready(request, true)))
+	    (request->stream && gcp_take_ready(request, true))) {
+		epoch_drain(pool, request->block);
 		*ret_addr = request->block->addr;
-	else
+	} else {
 		result = gcp_alloc_slow(request, ret_addr);
+	}
 	if (result == 0)
 		block_is_async(pool, request->block, request->bytes);
 	return result;

@@ -104,6 +104,23 @@ static void reuse_of_large_memory_in_parts(void)
 	must(gcpsim_hazards() == 0, "the block is used again too early");
 }
 
+/* Larger than an epoch, back and forth: no call of the driver. */
+static void large_memory_back_and_forth(void)
+{
+	uint64_t fences;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_bytes(stream, 64 * MIB);
+	fences = gcpsim_calls("cuCtxRecordEvent");
+	for (int i = 0; i < 100; i++)
+		freed_bytes(stream, 64 * MIB);
+	must(gcpsim_calls("cuCtxRecordEvent") == fences, "a fence");
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
 static void other_streams_wait(void)
 {
 	CUstream stream, other;
@@ -494,6 +511,7 @@ static void threshold_of_what_is_cudas(void)
 static const struct scenario scenarios[] = {
     SCENARIO(reuse_in_the_same_stream),
     SCENARIO(reuse_of_large_memory_in_parts),
+    SCENARIO(large_memory_back_and_forth),
     SCENARIO(other_streams_wait),
     SCENARIO(other_streams_wait_for_small_memory),
     SCENARIO(streams_of_the_same_place),
