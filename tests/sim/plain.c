@@ -175,7 +175,9 @@ static const struct sim_op *find_new(struct sim_op *op)
 		if (is_waited(top) || top->walk == walk)
 			continue;
 		top->walk = walk;
-		if (top->work.kind != SIM_WORK_NOTHING)
+		/* A free takes no time: what it waits for stands behind it. */
+		if (top->work.kind != SIM_WORK_NOTHING &&
+		    top->work.kind != SIM_WORK_FREE)
 			found = top;
 		stack =
 		    sim_grow(stack, &capacity, count + top->befores, sizeof(*stack));
