@@ -145,7 +145,7 @@ void plain_free(struct thread *t, struct block *block)
 static bool books_are_exact(const struct model *w)
 {
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->borrowed)
+		if (block->borrowed || block->async)
 			return false;
 	return w->setting->plain && !w->setting->fault && !w->freed_on_streams;
 }
