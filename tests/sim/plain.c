@@ -159,6 +159,20 @@ static bool is_waited(const struct sim_op *op)
 	return sim_op_done(op) || op->order < sim_ctx_memory(op->ctx)->waited;
 }
 
+/* Memory comes and goes on a stream as soon as what is before it is done. */
+static bool takes_time(const struct sim_op *op)
+{
+	switch (op->work.kind) {
+	case SIM_WORK_NOTHING:
+	case SIM_WORK_ALLOC:
+	case SIM_WORK_FREE:
+	case SIM_WORK_GRAPH_FREE:
+		return false;
+	default:
+		return true;
+	}
+}
+
 /* Some work, of what `op` is behind, that plain CUDA has not waited for; or NULL. */
 static const struct sim_op *find_new(struct sim_op *op)
 {
@@ -175,9 +189,7 @@ static const struct sim_op *find_new(struct sim_op *op)
 		if (is_waited(top) || top->walk == walk)
 			continue;
 		top->walk = walk;
-		/* A free takes no time: what it waits for stands behind it. */
-		if (top->work.kind != SIM_WORK_NOTHING &&
-		    top->work.kind != SIM_WORK_FREE)
+		if (takes_time(top))
 			found = top;
 		stack =
 		    sim_grow(stack, &capacity, count + top->befores, sizeof(*stack));
