@@ -116,7 +116,7 @@ def table_read(place, room):
 
 def planted(mutant, source):
     words = mutant.text("-").split()
-    pattern = r"\s+".join(re.escape(word) for word in words)
+    pattern = r"(?<!\w)" * words[0][:1].isidentifier() + r"\s+".join(map(re.escape, words))
     found = list(re.finditer(pattern, source))
     if len(found) != 1:
         print(f"{mutant.mutant}: {mutant.file} has these words {len(found)} times, not once:\n"
