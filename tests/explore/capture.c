@@ -266,7 +266,10 @@ static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode m
 						    count, mode)
 		      : cuStreamBeginCapture(handle, mode);
 	fault_capture_begun(fault);
-	return fine(t->model, result, "cuStreamBeginCapture");
+	if (!fine(t->model, result, "cuStreamBeginCapture"))
+		return false;
+	t->worked = NULL; /* of before the beginning; share.c */
+	return true;
 }
 
 static void capture_begin(struct thread *t, const struct op *op)
