@@ -156,7 +156,7 @@ int gcp_handles_destroy(struct gcp_handle_library *library, void *pointer)
 	if (claim == GCP_HANDLE_CLAIMED) {
 		kept = gcp_handle_return(handle, wait);
 		if (!kept)
-			gcp_handle_forget(handle);
+			gcp_handle_detach(handle);
 	}
 	errno = saved;
 	if (kept)

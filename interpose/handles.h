@@ -29,7 +29,7 @@ void gcp_handles_say(void);
 void gcp_handles_capture_begins(void);
 
 /* A call that may end the context is about to be made, and has returned (NULL: no
- * known one). `gone`: its handles are forgotten, and never touched again. */
+ * known one). `gone`: its handles are detached, and never touched again. */
 void gcp_handles_context_ending(CUcontext ctx);
 void gcp_handles_context_ended(CUcontext ctx, bool gone);
 

@@ -56,7 +56,7 @@ static bool real_fill(const struct gcp_handle_library *library,
 	return ret_real->create && ret_real->destroy;
 }
 
-static int unloads_visit(struct dl_phdr_info *info, size_t size, void *data)
+static int unloads_read(struct dl_phdr_info *info, size_t size, void *data)
 {
 	if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof(info->dlpi_subs))
 		*(uint64_t *)data = info->dlpi_subs + 1;
@@ -68,7 +68,7 @@ static uint64_t unloads_now(void)
 {
 	uint64_t count = 0;
 
-	dl_iterate_phdr(unloads_visit, &count);
+	dl_iterate_phdr(unloads_read, &count);
 	return count;
 }
 

@@ -69,7 +69,7 @@ struct gcp_handle_list {
 	uint64_t arrivals; /* handles put on the list so far */
 	int free_count;    /* handles on the list */
 	bool unordered;    /* a creation could not be ordered behind a fence */
-	int unsettled;     /* held or early handles on the list */
+	int deferred;      /* held or early handles on the list */
 	int ending;        /* calls under way that may end ctx */
 	uint64_t lives;    /* how often ctx has ended */
 };
@@ -249,9 +249,10 @@ static bool handle_reset(const struct gcp_handle *handle)
 /* Catches up with what a capture put off. `destroying`: the caller is a destroy, behind
  * which later work may be held back. `waited`: since the arrival before that one the
  * context was waited for; 0: it was not. */
-static void list_settle(struct gcp_handle_list *list, bool destroying, uint64_t waited)
+static void list_catch_up(struct gcp_handle_list *list, bool destroying,
+			  uint64_t waited)
 {
-	struct gcp_handle *handle = list->unsettled ? list->oldest : NULL;
+	struct gcp_handle *handle = list->deferred ? list->oldest : NULL;
 
 	for (; handle; handle = handle->next) {
 		if (handle->held && !handle_reset(handle))
@@ -264,7 +265,7 @@ static void list_settle(struct gcp_handle_list *list, bool destroying, uint64_t 
 			handle->held = true;
 		if (handle->done)
 			handle->early = false;
-		list->unsettled -= !handle->held && !handle->early;
+		list->deferred -= !handle->held && !handle->early;
 	}
 }
 
@@ -277,7 +278,7 @@ static struct gcp_handle *list_pick(struct gcp_handle_list *list, uint64_t envir
 	struct gcp_handle *handle;
 
 	if (!capturing)
-		list_settle(list, false, 0);
+		list_catch_up(list, false, 0);
 	for (handle = list->oldest; handle; handle = handle->next) {
 		int result;
 
@@ -308,7 +309,7 @@ void *gcp_handle_list_take(struct gcp_handle_list *list)
 		handle = list_pick(list, environment);
 	if (handle) {
 		pointer = handle->pointer;
-		list->unsettled -= handle->early;
+		list->deferred -= handle->early;
 		list_unlink(list, handle);
 		pthread_mutex_lock(&table_lock);
 		handle->state = HANDLE_USED;
@@ -344,13 +345,13 @@ static struct gcp_handle *handle_make(struct gcp_handle_list *list, void *pointe
 /* Takes a free handle off its list. Both locks are held. */
 static void handle_unlist(struct gcp_handle *handle)
 {
-	handle->list->unsettled -= handle->held || handle->early;
+	handle->list->deferred -= handle->held || handle->early;
 	list_unlink(handle->list, handle);
 	handle->state = HANDLE_USED;
 }
 
-/* Forgets a handle whose address the library has just given to a new one: it was
- * destroyed behind our back. Both locks are held. */
+/* Drops the record of a handle whose address the library has just given to a new one:
+ * the program destroyed it past the hooks. Both locks are held. */
 static void handle_stale(struct gcp_handle *handle)
 {
 	if (handle->state == HANDLE_RETURNING)
@@ -458,7 +459,7 @@ enum gcp_handle_claim gcp_handle_claim(struct gcp_handle_library *library,
 	return claim;
 }
 
-/* Waits for all work of the context, as a plain destroy does. What list_settle wants
+/* Waits for all work of the context, as a plain destroy does. What list_catch_up wants
  * to know of it; 0: it failed. */
 static uint64_t context_wait(struct gcp_handle_list *list)
 {
@@ -489,13 +490,13 @@ static int list_keep(struct gcp_handle_list *list, struct gcp_handle *handle,
 	if (!handle->held) {
 		if (!waited && !fence_record(list, handle, false))
 			return -EAGAIN;
-		list_settle(list, true, waited);
+		list_catch_up(list, true, waited);
 	}
 	pthread_mutex_lock(&table_lock);
 	handle->state =
 	    handle->users ? HANDLE_USED : HANDLE_FREE; /* shared meanwhile */
 	if (handle->state == HANDLE_FREE) {
-		list->unsettled += handle->held;
+		list->deferred += handle->held;
 		list_append(list, handle);
 	}
 	atomic_fetch_sub(&list->library->counts->used, 1);
@@ -537,7 +538,7 @@ bool gcp_handle_return(struct gcp_handle *handle, bool wait)
 	return result == 0;
 }
 
-void gcp_handle_forget(struct gcp_handle *handle)
+void gcp_handle_detach(struct gcp_handle *handle)
 {
 	struct gcp_handle_list *list = handle->list;
 	bool shared;
@@ -581,7 +582,7 @@ static void list_drop(struct gcp_handle_list *list)
 	list->lives++;
 	list->oldest = list->youngest = NULL;
 	list->free_count = 0;
-	list->unsettled = 0;
+	list->deferred = 0;
 	pthread_mutex_lock(&table_lock);
 	for (int slot = 0; slot < TABLE_SLOTS; slot++) {
 		for (at = &table[slot]; (handle = *at);) {

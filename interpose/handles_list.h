@@ -38,14 +38,14 @@ enum gcp_handle_claim gcp_handle_claim(struct gcp_handle_library *library,
 				       void *pointer, struct gcp_handle **ret_handle);
 
 /* Puts it on its list. wait: behind a wait for the context. False: it cannot be kept,
- * and must be forgotten. */
+ * and must be detached. */
 bool gcp_handle_return(struct gcp_handle *handle, bool wait);
 
 /* The library is about to destroy it. */
-void gcp_handle_forget(struct gcp_handle *handle);
+void gcp_handle_detach(struct gcp_handle *handle);
 
 /* `ending` more calls (1 or -1) are under way that may end `ctx`: its handles are left
- * alone. `gone`: it has ended, and they are forgotten. */
+ * alone. `gone`: it has ended, and they are detached. */
 void gcp_handle_lists_tell(CUcontext ctx, int ending, bool gone);
 
 /* Returns when no fence is being recorded by a thread that saw no capture. */

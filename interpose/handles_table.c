@@ -247,7 +247,7 @@ struct setter_search {
 	const char *found;
 };
 
-static bool setter_visit(void *arg, const char *name)
+static bool setter_compare(void *arg, const char *name)
 {
 	struct setter_search *search = arg;
 
@@ -261,6 +261,6 @@ const char *gcp_handle_unknown_setter(const struct gcp_handle_kind *kind,
 {
 	struct setter_search search = {kind, NULL};
 
-	gcp_elf_each_function(elf, setter_visit, &search);
+	gcp_elf_each_function(elf, setter_compare, &search);
 	return search.found;
 }

@@ -10,7 +10,7 @@
 #include "pool_types.h"
 
 struct showing {
-	void (*visit)(void *arg, const struct gcp_block_view *block);
+	void (*show)(void *arg, const struct gcp_block_view *block);
 	void *arg;
 	const struct gcp_classes *classes;
 };
@@ -36,7 +36,7 @@ static void block_show(const struct showing *showing, const struct gcp_block *bl
 		return;
 	if (block->size_class < showing->classes->count)
 		view.class_size = showing->classes->sizes[block->size_class];
-	showing->visit(showing->arg, &view);
+	showing->show(showing->arg, &view);
 }
 
 static void segment_show(const struct showing *showing,
@@ -54,10 +54,10 @@ static void segment_show(const struct showing *showing,
 }
 
 void gcp_pools_blocks(struct gcp_pools *pools, int device,
-		      void (*visit)(void *arg, const struct gcp_block_view *block),
+		      void (*show)(void *arg, const struct gcp_block_view *block),
 		      void *arg)
 {
-	const struct showing showing = {visit, arg, &pools->classes};
+	const struct showing showing = {show, arg, &pools->classes};
 	struct gcp_segment *segment;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {

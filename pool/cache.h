@@ -90,7 +90,7 @@ void gcp_cache_merge_stats(struct gcp_cache *cache);
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
-/* The same for a pool whose context is gone: blocks are forgotten. */
+/* The same for a pool whose context is gone: the blocks are detached. */
 void gcp_caches_reset(struct gcp_pool *pool);
 
 /* Whether there are other threads to leave batches for. */

@@ -97,7 +97,7 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	struct gcp_depot *depot = &pool->depots[size_class];
 	struct gcp_block *first;
 
-	/* Nobody has left anything: the usual case. */
+	/* No thread has left a batch: the usual case. */
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return false;
 	int64_t given = chain_bytes(chain); /* once it is there others may take it */

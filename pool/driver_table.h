@@ -55,8 +55,8 @@ struct gcp_driver {
 
 	/* --- virtual memory --------------------------------------------------- */
 	/* Absent (NULL vm_reserve) where the driver has none. None of these waits
-	 * for the device, and none is ordered with its work by anything: whoever
-	 * unmaps knows that all work on the addresses is done. Sizes and addresses
+	 * for the device, and none is ordered with its work by anything: the caller
+	 * that unmaps knows that all work on the addresses is done. Sizes and addresses
 	 * are multiples of the granularity. Memory lives until it is released, also
 	 * when the context it was made for is gone. */
 
@@ -79,7 +79,7 @@ struct gcp_driver {
 	int (*vm_release)(uint64_t handle);
 
 	/* Puts all of `handle`, which has `bytes`, behind addresses that have
-	 * nothing behind them. Nobody may touch them before vm_open. */
+	 * nothing behind them. They may not be touched before vm_open. */
 	int (*vm_map)(gcp_addr addr, uint64_t bytes, uint64_t handle);
 	/* Gives `device`, and those that should reach its memory, access to mapped
 	 * addresses. -EACCES: only `device` has it, another is refused. */
@@ -147,8 +147,8 @@ struct gcp_driver {
 
 	/* --- the process ------------------------------------------------------ */
 
-	/* Whether someone outside every context's queue may write into device
-	 * memory by himself (an RDMA library is loaded, or the option says so).
+	/* Whether a device outside every context's queue may write into device
+	 * memory by itself (an RDMA library is loaded, or the option says so).
 	 * Then only completed epochs are reused, never ordered ones. Cheap. */
 	bool (*third_party_writers)(void);
 

@@ -67,7 +67,7 @@ static void handle_set(struct gcp_chunk *chunks, uint64_t handle, uint32_t count
 
 /* --- the driver ------------------------------------------------------------------- */
 
-/* GCP_CHUNK_MOVED has been released, or is somebody else's. */
+/* GCP_CHUNK_MOVED has been released, or belongs to another range. */
 void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 			 uint64_t count)
 {

@@ -116,14 +116,14 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 /* The pool of `ctx` if it exists and does not leave, else NULL. */
 struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx);
 
-/* The context is about to be destroyed: from now on nobody gives back, waits for
- * or orders anything in it on his own account, and who does has ended. Then either
- * gcp_pool_reset or, where the context stays, gcp_pool_reattach. Blocks until others
- * that wait for the device in it have ended; no lock of the caller's. */
+/* The context is about to be destroyed: from now on no thread gives memory back, waits
+ * or sets a barrier in it for a pool's sake, and threads that were doing so have ended.
+ * Then either gcp_pool_reset or, where the context stays, gcp_pool_reattach. Blocks
+ * until threads that wait for the device in it have ended; no lock of the caller's. */
 void gcp_pool_detach(struct gcp_pools *pools, void *ctx);
 void gcp_pool_reattach(struct gcp_pools *pools, void *ctx);
 
-/* The context is gone, and its memory with it: forgets all blocks, calls no
+/* The context is gone, and its memory with it: detaches all blocks, calls no
  * driver function. Later frees of its pointers are foreign (-ENOENT). */
 void gcp_pool_reset(struct gcp_pools *pools, void *ctx);
 
@@ -448,10 +448,10 @@ struct gcp_block_view {
 	bool used;           /* the program holds it; else it is free, ready or not */
 };
 
-/* Shows all blocks of `device`: in each pool those of one moment. `visit` is called
+/* Shows all blocks of `device`: in each pool those of one moment. `show` is called
  * with locks held and calls nothing of the room. */
 void gcp_pools_blocks(struct gcp_pools *pools, int device,
-		      void (*visit)(void *arg, const struct gcp_block_view *block),
+		      void (*show)(void *arg, const struct gcp_block_view *block),
 		      void *arg);
 
 /* Highest device number with a pool, or -1. */
@@ -487,7 +487,7 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p);
  * -ENOENT. */
 int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested);
 
-/* Blocks given out with a pinned set are given to nobody else while it lives, freed or
+/* Blocks given out with a pinned set are not given out again while it lives, freed or
  * not: a graph reads and writes them whenever it is launched, and host code fills
  * them then, which no capture sees. -ENOMEM. */
 int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_keep);

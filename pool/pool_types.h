@@ -191,7 +191,8 @@ struct gcp_segment {
 	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
-	 * heap becomes common; then read without a lock by who holds a block in it. */
+	 * heap becomes common; then read without a lock by threads that hold its
+	 * blocks. */
 	uint64_t private_epoch;
 	struct gcp_pool *pool;
 	_Atomic(struct gcp_heap *)
@@ -389,7 +390,7 @@ struct gcp_map *gcp_map_create(void);
 void gcp_map_destroy(struct gcp_map *map);
 /* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
-/* Forgets `addr` if it still belongs to `block`. */
+/* Removes `addr` if it still belongs to `block`. */
 void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
 struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr);
 /* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
@@ -415,7 +416,7 @@ extern const struct gcp_fence_scope gcp_context_fences;
 /* The epoch that a free of now belongs to: gcp_timeline_now. */
 uint64_t gcp_timeline_stamp(struct gcp_pool *pool);
 
-/* The same for a caller who has just done an atomic read-modify-write, seq_cst. */
+/* The same for a caller that has just done an atomic read-modify-write, seq_cst. */
 static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
 {
 #if defined(__x86_64__)
@@ -502,7 +503,7 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
 /* A ready block of exactly `size`, now USED, or NULL. */
 struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
-/* Takes back a block that is nobody's; its epoch says when it is ready. */
+/* Takes back a block without an owner; its epoch says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain);
@@ -533,7 +534,8 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 				struct gcp_segment_list *list);
 /* Whether a segment was idle before that turn, and since. */
 bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
-/* The books forget the segment, but not its blocks; the caller owns its memory. */
+/* Takes the segment out of the books, but not its blocks; the caller owns its memory.
+ */
 void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
 /* The turn is over: segments that were of use belong to it. */
 void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
@@ -546,7 +548,7 @@ void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
 /* Takes a LISTED block out of its class. */
 void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
-/* Takes all blocks that nobody uses out of the books, onto `list`. */
+/* Takes all unused blocks out of the books, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 
@@ -621,7 +623,7 @@ struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
 bool gcp_pool_pin(struct gcp_pool *pool); /* false: it is detached */
 void gcp_pool_unpin(struct gcp_pool *pool);
-/* The same for who is out of memory: one whose context may stay is waited for. Not
+/* The same when memory is out: a pool whose context may stay is waited for. Not
  * for ever: it may be waiting for what the caller does next. No lock held, and no
  * other pin held. */
 bool gcp_pool_pin_wait(struct gcp_pool *pool);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * segment.c - segments: taken into a heap's books, moved between heaps, given
- * up, forgotten.
+ * back, detached.
  *
  * Called with pool->lock held. Never calls the driver.
  */

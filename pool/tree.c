@@ -5,7 +5,7 @@
  *
  * Called with pool->lock held. Never calls the driver.
  *
- * What is used should crowd together: then what is free does too, whole segments
+ * Used blocks should lie close together: then free ones do too, whole segments
  * fall empty, and large blocks find room. So the block is wanted that lies lowest
  * of all that are large enough. Each block in a tree knows the largest block of the
  * subtree below it, so that the way to it is known at each turn: a few steps,

@@ -12,7 +12,7 @@
  * their epoch is completed; that a barrier holds later work back is not enough.
  * A handle whose epoch is only ordered can move all the same: it is mapped at its
  * new place too, earlier work goes on at the old one, and that is unmapped when
- * the epoch is completed. Until then nobody gets the old addresses.
+ * the epoch is completed. Until then the old addresses are not given out.
  * Nothing moves that a block of the program, or a private heap, still has.
  *
  * Whatever call fails for another reason than that memory is out: an ordinary segment

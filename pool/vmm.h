@@ -33,7 +33,7 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool);
 /* --- handle.c: vmm_lock is held -----------------------------------------------------
  */
 
-/* In chunk->handle: mapped here still, but somebody else's. */
+/* In chunk->handle: still mapped here, but it belongs to another range by now. */
 #define GCP_CHUNK_MOVED UINT64_MAX
 
 /* The books of a range of so many bytes; NULL. */

@@ -130,7 +130,7 @@ static bool is_range_done(const struct gcp_heap *heap, const struct gcp_block *h
 	       hole->size < gcp_vmm_range_bytes(heap->pool, hole->segment->kind);
 }
 
-static void range_forget(struct gcp_heap *heap, struct gcp_block *hole)
+static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)
 {
 	struct gcp_segment *segment = hole->segment;
 	struct gcp_pools *pools = heap->pool->pools;
@@ -480,7 +480,7 @@ void gcp_space_free(struct gcp_block *block, bool unmapped)
 	if (unmapped) {
 		block = hole_insert(heap, block);
 		if (is_range_done(heap, block))
-			range_forget(heap, block);
+			range_detach(heap, block);
 		return;
 	}
 	unmapping_insert(heap, block);

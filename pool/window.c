@@ -194,7 +194,8 @@ void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 		gcp_windows_update(pools);
 }
 
-/* Streams that are not used any more are forgotten in time. fence_lock is held. */
+/* Streams that are not used any more drop out of the count in time. fence_lock is held.
+ */
 static void streams_age(struct gcp_pools *pools)
 {
 	struct gcp_streams *streams = &pools->streams;

@@ -154,7 +154,7 @@ static const struct gcp_driver driver = {
 	X(void, gcp_heap_put, (struct gcp_heap * heap, struct gcp_block * block),      \
 	  (heap, block), "heap+")                                                      \
 	X(void, gcp_caches_flush, (struct gcp_pool * pool), (pool), "flush")           \
-	X(void, gcp_remote_lock, (struct gcp_owner * own), (own), "visit")             \
+	X(void, gcp_remote_lock, (struct gcp_owner * own), (own), "remote")            \
 	X(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex), "locks")
 
 enum {
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
 	    "malloc+free on 16 threads over a driver with costs: wall and CPU time in "
 	    "ns per pair;\nper 1,000 pairs: slow takes and puts of caches, batches "
 	    "left for others, allocations\npast the cache, blocks from and to the "
-	    "heap, flushes, visits, locks; driver calls per\n1,000 frees; MiB "
+	    "heap, flushes, remote locks, locks; driver calls per\n1,000 frees; MiB "
 	    "reserved at most\n");
 	header();
 	for (job = bench_jobs; job->name; job++) {

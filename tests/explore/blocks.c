@@ -363,7 +363,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 		plain_may_wait(w, EXCUSE_WAIT_ASYNC);
 	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		(void)cuMemFree(block->addr);
-	block->live = false; /* nobody may count on any order by this */
+	block->live = false; /* no later use may count on an order by this */
 	block->died = w->step;
 	w->frees++;
 	block->passing = w->setting->plain;

@@ -97,8 +97,8 @@ static bool conflicts(const struct item *old, const struct item *item)
 	       (item->dst && touches(old, item->dst, item->dst_region, true));
 }
 
-/* Who captures on this line now; NULL: a stream that has turned back since, and what
- * it left there is out of reach. */
+/* The stream that captures on this line now; NULL: that stream has turned back since,
+ * and what it left there is out of reach. */
 static struct stream *stream_of_line(struct model *w, const struct capture *c,
 				     uint32_t line)
 {

@@ -76,8 +76,8 @@ static void take(struct member *m, CUdeviceptr *held)
 				       m->stream, params, NULL));
 }
 
-/* A free that reports an error of the device may have freed all the same, and somebody
- * else may have the memory by now: it is not tried again. */
+/* A free that reports an error of the device may have freed all the same, and another
+ * thread may have the memory by now: it is not tried again. */
 static void give(struct member *m, CUdeviceptr *held)
 {
 	if (!*held)
@@ -102,7 +102,7 @@ static void pin(struct member *m)
 }
 
 /* Where nothing ends by itself, work on pinned memory is done when it has been asked
- * for a thousand times, with naps between: many such waits takes many seconds. */
+ * for a thousand times, with pauses between: many such waits takes many seconds. */
 bool pinned_is_slow(void)
 {
 	const char *speed = getenv("GCPSIM_SPEED");

@@ -61,7 +61,7 @@ struct draw {
 	struct record *record;
 };
 
-/* The random numbers alone, for whoever draws much from one choice. */
+/* The random numbers alone, for a caller that draws much from one choice. */
 static inline uint64_t draw_next(struct draw *draw)
 {
 	uint64_t z = draw->state += 0x9E3779B97F4A7C15ull; /* splitmix64 */

@@ -3,8 +3,8 @@
  * external_access.c - what is in no stream: host functions, network cards, other
  * processes, forks of this one, and a device that others take memory from.
  *
- * Who works outside every queue may do so only once all is done, on plain CUDA by
- * waiting, and at once with memory that is fresh.
+ * A device outside every queue may write only once all is done, on plain CUDA after a
+ * wait, and at once into memory that is fresh.
  */
 #include "explore.h"
 
@@ -22,8 +22,8 @@ static bool all_is_done(struct thread *t, struct block *block)
 	       order_host(t, &block->regions[1], WANT_WRITE);
 }
 
-/* And graphs of its pools: who names a pool for several captures knows that each of
- * them may write what the others were given. */
+/* And graphs of its pools: a program that names a pool for several captures knows that
+ * each of them may write what the others were given. */
 static bool graphs_are_done(struct thread *t, const struct block *block)
 {
 	struct model *w = t->model;
@@ -35,7 +35,7 @@ static bool graphs_are_done(struct thread *t, const struct block *block)
 	return true;
 }
 
-/* Somebody else fills the block now. */
+/* The block is filled from outside now. */
 static void fill_externally(struct model *w, struct block *block, uint32_t value)
 {
 	for (unsigned r = 0; r < REGIONS; r++) {

@@ -5,7 +5,7 @@
  *
  * A real process with the same simulated device (ipc_peer_main.c), started when it is
  * first needed. As CUDA demands, memory is freed only when the other process has
- * closed it, and who works on it waits until the other's work is done. Without the
+ * closed it, and work on it waits until the other process's work is done. Without the
  * program beside the explorer, as under a fuzzer, there is no IPC peer.
  */
 #include "explore.h"

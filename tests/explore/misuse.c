@@ -27,7 +27,7 @@ static bool is_used(const struct model *w, uint64_t addr)
 	return false;
 }
 
-/* One that was freed, the youngest or an older one, and nobody has its place. */
+/* One that was freed, the youngest or an older one, and its place is still unused. */
 static struct block *dead_find(struct model *w, bool host, unsigned older)
 {
 	struct block *found = NULL;

@@ -365,7 +365,7 @@ static void stream_op(struct thread *t, const struct op *op)
 /* --- events --- */
 
 /* It stands for what it stood for before, in a capture too. */
-static void event_record_in_vain(struct thread *t, const struct event *event,
+static void event_record_refused(struct thread *t, const struct event *event,
 				 CUstream stream)
 {
 	if (t->model->setting->generation > 3 && !t->model->setting->fault &&
@@ -378,7 +378,7 @@ static void event_record(struct thread *t, struct event *event, struct stream *s
 	CUstream handle = stream_handle(t, s);
 
 	if (event->handle && event->context != s->context) {
-		event_record_in_vain(t, event, handle);
+		event_record_refused(t, event, handle);
 		return;
 	}
 	if (!event->handle && !FINE(t, cuEventCreate(&event->handle, 0)))

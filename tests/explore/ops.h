@@ -124,7 +124,7 @@ enum { OPS_MAX = 400 };
 /* One step of the program. What the letters mean stands where it is played. */
 struct op {
 	uint8_t kind;    /* enum op_kind */
-	uint8_t thread;  /* who does it */
+	uint8_t thread;  /* that does it */
 	uint8_t a, b, c; /* slots, taken modulo what there is */
 	uint8_t how;
 	uint8_t none[2]; /* no padding: histories are compared by their bytes */
@@ -155,7 +155,7 @@ struct setting {
 	uint64_t memory;    /* bytes, of each device */
 	uint64_t cache_limit;
 	bool vmm;
-	bool completed;       /* somebody outside every queue may write */
+	bool completed;       /* a device outside every queue may write */
 	bool tight;           /* memory may be taken back from captures under way */
 	bool memory_small;    /* out-of-memory is to be expected */
 	uint64_t pinned;      /* bytes that one block may keep from being given back */

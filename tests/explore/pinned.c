@@ -86,7 +86,7 @@ static void pinned_free(struct thread *t, struct block **slot)
 
 	if (!block || !may_be_unsafe(t) || !order_free(t, block))
 		return;
-	/* To take registered memory back waits for nobody. */
+	/* Unregistering memory waits for no work. */
 	if (block->foreign && (!order_host(t, &block->regions[0], WANT_WRITE) ||
 			       !order_host(t, &block->regions[1], WANT_WRITE)))
 		return;

@@ -134,7 +134,7 @@ static int context_first(const struct model *w)
 	return -1;
 }
 
-/* Who plays what; objects.c the rest. */
+/* What plays each operation; objects.c the rest. */
 static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = {
     [OP_ALLOC] = alloc_play,
     [OP_ALLOC_PITCH] = alloc_play,
@@ -344,7 +344,7 @@ void play(const struct setting *setting, const struct history *history,
 		if (kept && !kept[w->step])
 			continue;
 		outcome->steps++;
-		/* Most captures can only be ended by who began them. */
+		/* Most captures can be ended only by the thread that began them. */
 		if (op->kind == OP_CAPTURE_END && capture_near(w, op->a)->live)
 			t = &threads[capture_near(w, op->a)->thread];
 		if (op->kind == OP_THREAD_END)

@@ -5,7 +5,7 @@
  * part of libgcpool.so.
  *
  * The library is linked with --wrap for the functions below, so that its own calls
- * come here and nobody else's do. (With 64-bit file offsets mmap is mmap64.)
+ * come here and no others. (With 64-bit file offsets mmap is mmap64.)
  */
 #include <errno.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ const char *gcpool_explore_check(void)
 	return gcp_process_pooling() ? gcp_pools_check(gcp_process.pools) : NULL;
 }
 
-/* Takes the pools down: what they have, whoever uses it, goes back to the driver, and
+/* Takes the pools down: what they have, used or not, goes back to the driver, and
  * the process goes on without them. No graph is left, and no other thread is inside. */
 void gcpool_explore_finish(void)
 {

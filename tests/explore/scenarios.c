@@ -7,7 +7,7 @@
  */
 #include "generate.h"
 
-/* Whoever's turn it is, and somebody else. */
+/* The thread whose turn it is, and another one. */
 struct cast {
 	unsigned me, other;
 };
@@ -240,8 +240,8 @@ static void rewind_draw(struct generator *g)
 }
 
 /* Work of the program's own on memory of a named pool, which the next capture into the
- * pool is given: launches come behind that work, and so does whoever gets the memory
- * when the pool is gone. */
+ * pool is given: launches come behind that work, and so does the next use of the
+ * memory when the pool is gone. */
 static void lent_draw(struct generator *g)
 {
 	uint64_t bytes = g->sizes[below(g, SIZES)];
@@ -397,7 +397,7 @@ static void shared_draw(struct generator *g)
 	pool_set(g, cast.other, slot, false);
 }
 
-/* Memory that is held back behind a barrier at most, for whoever knows no barrier. */
+/* Memory that is held back behind a barrier at most, for uses that know no barrier. */
 static void ordered_draw(struct generator *g)
 {
 	uint64_t bytes = g->sizes[below(g, SIZES)];

@@ -93,8 +93,8 @@ bool setting_has(const struct setting *setting, const char *function)
 	return true;
 }
 
-/* Nobody says which graph a capture makes, or when that is no more: what it may address
- * is kept for good. */
+/* The driver does not tell which graph a capture makes, or when that is gone: what it
+ * may address is kept for good. */
 static bool keeps_for_good(const struct setting *setting)
 {
 	static const char *const needed[] = {
@@ -262,7 +262,7 @@ static void set_pinned(const struct setting *setting, struct draw *draw)
 		set("GCPOOL_THREAD", "1");
 }
 
-/* What says something says it to nobody here. */
+/* Options that print: the output is not looked at here. */
 static void set_voice(struct draw *draw)
 {
 	if (draw_below(draw, 4))

@@ -76,7 +76,7 @@ static bool is_sharer(const struct thread *t, const struct capture *c, enum shar
 	return false;
 }
 
-/* The pools that keep a new block. Who shares a capture that goes into a named pool
+/* The pools that keep a new block. A thread that shares a capture into a named pool
  * is not in that pool. Short of memory for its books, the library may keep less. */
 static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
 {
@@ -98,7 +98,7 @@ static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
 	return pools;
 }
 
-/* Where plain CUDA would have allowed it, or would have allowed it to nobody. */
+/* Where plain CUDA would have allowed it, or would have allowed it to no thread. */
 static bool is_eager(const struct thread *t, enum share share, unsigned own)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {

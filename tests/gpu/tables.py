@@ -125,7 +125,7 @@ def peers(bench):
     if result.code not in (0, 1) or not found:
         return [Row("allocators side by side", "", f"code {result.code}", "runs", FAIL,
                     result.tail())]
-    rows = [Row("allocators side by side: who is served by whom", "",
+    rows = [Row("allocators side by side: which program is served by which", "",
                 "as it should be" if result.code == 0 else "MIXED UP",
                 "only the library's rows by the library", verdict(result.code == 0),
                 result.tail())]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much memory a workload takes from the device, whoever allocates it. Used by
+"""How much memory a workload takes from the device, with any allocator. Used by
 the programs that scripts/gpu-check runs for the table of frameworks.
 
 The device as NVML sees it is the same yardstick for all; it counts contexts and

@@ -25,7 +25,7 @@ static void settings_read(const struct sort *sort, void *handle, uint64_t *value
 }
 
 /* Sets all of the state, one part after the other, each to something else. */
-static void settings_spoil(const struct sort *sort, void *handle)
+static void settings_change(const struct sort *sort, void *handle)
 {
 	static char memory[4096];
 	uint64_t value;
@@ -50,7 +50,7 @@ static void roundtrip_of(const struct sort *sort)
 	void *handle = must_create(sort);
 
 	settings_read(sort, handle, fresh);
-	settings_spoil(sort, handle);
+	settings_change(sort, handle);
 	must_destroy(sort, handle);
 	handle = must_create(sort);
 	settings_read(sort, handle, again);

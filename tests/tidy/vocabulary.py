@@ -5,7 +5,8 @@
   vocabulary.py ROOT           exit code 1: a word stands where vocabulary.txt does not
                                allow it, or less often than that file says
   vocabulary.py ROOT --write   writes vocabulary.txt anew: its lines only ever shrink,
-                               so a reviewer refuses a change that makes one grow
+                               so a reviewer refuses a change that makes one grow.
+                               Each line says why, behind the number
 
 CONTRIBUTING.md says which words take their place. Words of the first list are out
 everywhere, in names too; those of the second in comments and documents, where the
@@ -65,23 +66,26 @@ def found_in(root, name):
 
 
 def listed(root):
+    """Name -> (how many, why)."""
     allowed = {}
     with open(os.path.join(root, LIST), encoding="utf-8") as file:
         for line in file:
             if line.strip() and not line.startswith("#"):
-                name, count = line.split()
-                allowed[name] = int(count)
+                name, count, *why = line.split(maxsplit=2)
+                allowed[name] = int(count), "".join(why).strip()
     return allowed
 
 
 def complaints(root, found, allowed):
     for name, places in found.items():
-        if len(places) > allowed.get(name, 0):
+        if len(places) > allowed.get(name, (0,))[0]:
             for line, word in places:
                 yield "%s:%d: %s" % (name, line, word)
             if name in allowed:
-                yield "%s: %d such words, at most %d" % (name, len(places), allowed[name])
-    for name, count in allowed.items():
+                yield "%s: %d such words, at most %d" % (name, len(places), allowed[name][0])
+    for name, (count, why) in allowed.items():
+        if not why:
+            yield "%s: %s does not say why its words stay" % (name, LIST)
         if len(found[name]) < count:
             yield "%s: %d such words are left, but %s says %d" % (
                 name, len(found[name]), LIST, count)
@@ -93,9 +97,11 @@ def main():
     for name in files(root):
         found[name] = list(found_in(root, name))
     if "--write" in sys.argv:
+        kept = listed(root)
         with open(os.path.join(root, LIST), "w", encoding="utf-8") as file:
-            file.write("# Files with words that are out (vocabulary.py), and how many.\n")
-            file.writelines("%s %d\n" % (n, len(p)) for n, p in found.items() if p)
+            file.write("# Files with words that are out (vocabulary.py), how many, and why.\n")
+            file.writelines(" ".join([n, str(len(p)), kept.get(n, ("", ""))[1]]).strip() + "\n"
+                            for n, p in found.items() if p)
         return
     said = list(complaints(root, found, listed(root)))
     print("\n".join(said))

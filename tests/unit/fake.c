@@ -45,7 +45,7 @@ bool fake_must_fail(void)
 }
 
 /* --- memory of the host: the tests are linked with --wrap for these (mmap is
- * mmap64 to whoever is compiled with 64-bit file offsets) -------------- */
+ * mmap64 to files compiled with 64-bit file offsets) -------------- */
 
 static _Atomic(uint64_t) memory_calls, memory_fail_at;
 static atomic_bool memory_fail_on, memory_failed;

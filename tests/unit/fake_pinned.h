@@ -22,7 +22,7 @@ struct fake_pinned {
 };
 extern struct fake_pinned fake_pinned;
 
-/* Fills the table, and forgets everything. */
+/* Fills the table, and resets everything. */
 void fake_fill_pinned(struct gcp_driver *driver);
 
 #endif

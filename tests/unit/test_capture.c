@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_capture.c - how long a graph's memory stays, and to whom an
- * allocation belongs while captures are under way.
+ * test_capture.c - how long a graph's memory stays, and which pool an
+ * allocation belongs to while captures are under way.
  */
 #include "capture_fake.h"
 
@@ -28,7 +28,7 @@ static void memory_stays_private_until_the_graph_is_gone(void **state)
 	must_free(pools, addr);
 	end(0);
 	assert_true(private_bytes() > 0);
-	/* Nobody else gets it while the graph lives, however long. */
+	/* It is not given out again while the graph lives, however long. */
 	for (int i = 0; i < 100; i++) {
 		gcp_addr other = must_alloc(pool, 3 * MIB);
 
@@ -115,7 +115,7 @@ static void a_graph_that_refuses_the_object_keeps_its_memory(void **state)
 	end(0);
 	graph_destroy(graph);
 	must_free(pools, addr);
-	assert_true(private_bytes() > 0); /* for good: nobody can tell us */
+	assert_true(private_bytes() > 0); /* for good: no call can tell */
 	struct gcp_graph_pool_info info;
 	assert_int_equal(gcp_graph_pools_list(tracker, &info, 1), 1);
 	assert_int_equal(info.graphs, 1);
@@ -360,7 +360,7 @@ static void a_capture_without_a_number_may_be_any(void **state)
 	assert_true(gcp_tracker_capturing(tracker));
 	end(0);
 	assert_false(gcp_tracker_capturing(tracker));
-	/* Its graph is not known, so nobody can tell us when it is gone. */
+	/* Its graph is not known, so no call can tell when it is gone. */
 	gcp_tracker_destroy(tracker);
 	must_free(pools, addr);
 	fake_finish(pools);

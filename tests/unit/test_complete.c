@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_complete.c - work that has to be done, not only ordered: before other
- * processes and devices may touch memory, and at the end of a capture. And who waits
- * for that holds nobody else back.
+ * processes and devices may touch memory, and at the end of a capture. And a thread
+ * that waits for that holds no other thread back.
  */
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
@@ -145,7 +145,7 @@ static struct {
 	int (*wait)(void *fence);
 	struct gcp_pool *pool;
 	uint64_t epoch;
-	int result; /* of who wants the epoch meanwhile */
+	int result; /* of the thread that wants the epoch meanwhile */
 	int waits;
 } waiter;
 

@@ -69,7 +69,8 @@ static void a_steady_program_pays_nothing(void **state)
 	fake_finish(pools);
 }
 
-/* A driver whose frees take long, under a program with a tide of its own each time. */
+/* A driver whose frees take long, under a program whose working set changes each time.
+ */
 static void consolidation_takes_a_small_part_of_the_time(void **state)
 {
 	struct gcp_pools *pools = fake_pools(NULL);
@@ -192,7 +193,7 @@ static void small_blocks_do_not_pin_large_segments(void **state)
 
 /* What was made for blocks of the classes serves larger ones too, but not if that
  * would waste it: new memory can be had, and it can be given back for that. */
-static void idle_segments_of_the_classes_are_not_spoiled(void **state)
+static void idle_segments_of_the_classes_stay_whole(void **state)
 {
 	struct gcp_config config;
 
@@ -332,7 +333,7 @@ int main(void)
 				   setup),
 	    cmocka_unit_test_setup(a_loop_over_one_size_gives_nothing_back, setup),
 	    cmocka_unit_test_setup(small_blocks_do_not_pin_large_segments, setup),
-	    cmocka_unit_test_setup(idle_segments_of_the_classes_are_not_spoiled, setup),
+	    cmocka_unit_test_setup(idle_segments_of_the_classes_stay_whole, setup),
 	    cmocka_unit_test_setup(asynchronous_frees_count_for_the_next_look, setup),
 	    cmocka_unit_test_setup(a_new_context_starts_afresh, setup),
 	};

@@ -114,7 +114,7 @@ static void a_context_that_stays_keeps_its_pool(void **state)
 	assert_null(gcp_pools_check(pools));
 }
 
-/* Who asks meanwhile gets the pool of the next context, if that one ends. */
+/* A thread that asks meanwhile gets the pool of the next context, if that one ends. */
 static void a_context_that_ends_takes_its_pool_along(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -199,8 +199,8 @@ static void who_joins_waits_for_barriers_only(void **state)
 	gcp_pool_reattach(pools, FAKE_CTX);
 }
 
-/* Who has waited in vain is not put behind them; they are set again when the context
- * stays all the same. */
+/* A thread whose wait gave nothing is not put behind them; they are set again when the
+ * context stays all the same. */
 static void barriers_are_set_again_when_a_context_stays(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -299,7 +299,7 @@ static void barriers_are_waited_for_when_a_context_cannot_join(void **state)
 	assert_null(gcp_pools_check(pools));
 }
 
-/* Somebody who obeys no queue appears meanwhile: what was ordered must be done. */
+/* A device that obeys no queue appears meanwhile: what was ordered must be done. */
 static void epochs_are_completed_when_a_context_stays_and_others_write(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -362,7 +362,7 @@ static void no_context_waits_for_another(void **state)
 	assert_int_equal(fake.orders, 1);
 }
 
-/* At the end of a capture work that is done, or soon will be, holds nobody back. */
+/* At the end of a capture work that is done, or soon will be, holds no stream back. */
 static void a_capture_ends_without_a_barrier_where_work_is_done(void **state)
 {
 	struct gcp_pools *pools = small_window();
@@ -508,7 +508,8 @@ static void an_asynchronous_free_never_blocks(void **state)
 	assert_int_equal(gcp_pools_free_async(pools, addr, 0), -EINVAL);
 }
 
-/* Graphs may run on memory of a graph pool at any time, whoever has a block of it. */
+/* Graphs may run on memory of a graph pool at any time, no matter which thread has a
+ * block of it. */
 static void complete_waits_for_graphs(void **state)
 {
 	struct gcp_pools *pools = small_window();

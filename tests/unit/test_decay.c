@@ -236,8 +236,8 @@ static void nothing_goes_back_while_a_stream_captures(void **state)
 	fake_finish(pools);
 }
 
-/* An error of the device is found by whoever asks first, and the program hears of it,
- * as it would from the cudaFree that it called. */
+/* An error of the device is found by the call that asks first, and the program hears of
+ * it, as it would from the cudaFree that it called. */
 static void what_decay_finds_broken_is_reported(void **state)
 {
 	struct gcp_config config = decaying();

@@ -46,7 +46,7 @@ static struct {
 	bool lives;
 } other;
 
-static void let_go(void)
+static void other_thread_end(void)
 {
 	if (!other.lives)
 		return;
@@ -60,7 +60,7 @@ static void let_go(void)
 static int teardown(void **state)
 {
 	(void)state;
-	let_go();
+	other_thread_end();
 	gcp_pools_thread_exit(pools);
 	fake_finish(pools);
 	return 0;
@@ -100,7 +100,7 @@ static int64_t in_depots(void)
 	return atomic_load(&pool->depot_bytes);
 }
 
-/* At the head of a batch. Nobody could ever empty such a depot: no test can go on. */
+/* At the head of a batch. No thread could empty such a depot: no test can go on. */
 static void depot_must_not_have(gcp_addr addr)
 {
 	const struct gcp_block *first =
@@ -223,7 +223,7 @@ static void threads_share_the_window(void **state)
 	(void)state;
 	assert_int_equal(atomic_load(&pool->cache_count), 2);
 	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes / 2);
-	let_go();
+	other_thread_end();
 	assert_int_equal(gcp_window_of_thread(pool).bytes, gcp_window(pool).bytes);
 }
 
@@ -340,17 +340,17 @@ static void *come_as_owner(void *arg)
 	return NULL;
 }
 
-/* Whoever does not wait is in long before the nap is over. */
+/* A thread that does not wait is in long before the pause is over. */
 static void must_stay_outside(void *(*come)(void *), void (*let_in)(struct gcp_owner *))
 {
-	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+	const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
 	pthread_t thread;
 
 	atomic_store(&stage, 0);
 	pthread_create(&thread, NULL, come, NULL);
 	while (atomic_load(&stage) == 0)
 		sched_yield();
-	nanosleep(&nap, NULL);
+	nanosleep(&pause, NULL);
 	assert_int_equal(atomic_load(&stage), 1);
 	let_in(&own);
 	pthread_join(thread, NULL);

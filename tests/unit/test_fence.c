@@ -140,7 +140,7 @@ static void one_stream_needs_little_memory_and_several_the_window(void **state)
 	keep_streams_busy(pools, 4, 1000);
 	assert_true(fake.memory_used > 32 * MIB);
 	assert_true(fake.memory_used <= 80 * MIB);
-	/* The other three are forgotten. */
+	/* The other three drop out of the count. */
 	keep_streams_busy(pools, 1, 4000);
 	gcp_pools_trim(pools, 0, 0);
 	keep_streams_busy(pools, 1, 1000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_pinned.c - pinned host memory: when a freed block may be given out again, and to
- * whom.
+ * which thread.
  */
 #include "pinned_scene.h"
 

@@ -119,7 +119,7 @@ static void a_fence_is_not_used_again_while_somebody_waits_for_it(void **state)
 	for (struct gcp_fence *fence = pools->pinned->timeline.spare;
 	     fence && spare < 10; fence = fence->next)
 		spare++;
-	if (spare == 10) /* round and round: nobody could end */
+	if (spare == 10) /* a ring: no walk over it ends */
 		pools->pinned->timeline.spare = NULL;
 	assert_true(spare < 10);
 	fake.done = fake.submitted;
@@ -171,7 +171,7 @@ static void the_quota_is_kept(void **state)
 	give(q);
 }
 
-/* What is unused goes back only as far as that makes room, and nobody waits in vain. */
+/* Unused memory goes back only as far as that makes room, and no wait is useless. */
 static void the_quota_drains_and_waits_no_more_than_helps(void **state)
 {
 	struct gcp_config config = configured();
@@ -203,9 +203,9 @@ static struct gcp_driver real;
 /* So long that another thread would ask meanwhile. */
 static int slow_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
-	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+	const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
 
-	nanosleep(&nap, NULL);
+	nanosleep(&pause, NULL);
 	return real.host_alloc(ctx, bytes, flags, ret_p);
 }
 
@@ -447,7 +447,7 @@ static void the_figures_add_up(void **state)
 enum { THREADS = 4, ROUNDS = 3000 };
 static _Atomic(unsigned char *) parcel;
 
-/* Each owner writes his own mark all over and finds it again. */
+/* Each owner writes its own mark all over and finds it again. */
 static void *churn(void *arg)
 {
 	unsigned mark = (unsigned)(uintptr_t)arg + 1;

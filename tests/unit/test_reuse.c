@@ -62,7 +62,7 @@ static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 	event_record(0, event);
 	kernel(0); /* uses the block */
 	must_free(pools, addr);
-	/* Somebody may still wait for the event and start before that kernel. */
+	/* A stream may still wait for the event and start before that kernel. */
 	assert_false(is_given_again(addr, 3 * MIB));
 	event_gone(event);
 	assert_true(is_given_again(addr, 3 * MIB));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_route.c - whose an allocation is while captures are under way: the graph's own,
- * which its order may give out again, or an eager allocation's, which nobody gets
- * twice.
+ * test_route.c - which pool an allocation is taken from while captures are under way:
+ * the graph's own, where its order may give a block out again, or that of eager
+ * allocations, where no block is given out twice.
  */
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"

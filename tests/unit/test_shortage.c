@@ -137,9 +137,9 @@ static struct gcp_driver real;
 /* So long that another thread would ask meanwhile. */
 static int slow_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	const struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
+	const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
 
-	nanosleep(&nap, NULL);
+	nanosleep(&pause, NULL);
 	return real.mem_alloc(ctx, bytes, ret_addr);
 }
 

@@ -127,7 +127,8 @@ static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
 	for (uint64_t at = 0; at < 16 * MIB; at += 4 * MIB) /* behind the barrier */
 		assert_true(fake_is_ordered(touched[at / (4 * MIB)].work));
 	must_be_sound(pools);
-	/* Whoever stands in no queue waits for the work of its former owners. */
+	/* A use that stands in no queue waits for the work of the block's former
+	 * owners. */
 	assert_int_equal(gcp_pools_complete(pools, large), 0);
 	assert_true(fake.done >= touched[touched_count - 1].work);
 	must_free(pools, blocks[1]);
@@ -275,7 +276,7 @@ static void memory_of_graphs_does_not_move(void **state)
 	assert_int_equal(fake.unmaps, 0);
 	gcp_pools_trim(pools, 0, 0);
 	assert_int_equal(fake.memory_used, 16 * MIB);
-	/* Once it is nobody's graph's, it does. */
+	/* Once it belongs to no graph, it does. */
 	gcp_heap_release(heap);
 	must_free(pools, b);
 	fake.done = fake.submitted;
@@ -686,7 +687,7 @@ static int refuse_peers(int device, gcp_addr addr, uint64_t bytes)
 	return -EACCES;
 }
 
-/* Memory that a peer of the device would meet an error on is given to nobody. */
+/* Memory that a peer of the device would meet an error on is not given out. */
 static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
 {
 	struct gcp_config config = mapped_config();

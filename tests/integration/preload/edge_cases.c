@@ -287,7 +287,7 @@ static void full_device_beside_a_release(void)
 /* --- contexts that end --------------------------------------------------------------
  */
 
-static atomic_bool waited_in_vain;
+static atomic_bool waited_too_long;
 
 /* Work that waits for the program's main thread. */
 static void wait_for_enough(void *arg)
@@ -295,7 +295,7 @@ static void wait_for_enough(void *arg)
 	(void)arg;
 	for (int i = 0; i < 10000 && !enough; i++)
 		usleep(1000);
-	waited_in_vain = !enough;
+	waited_too_long = !enough;
 }
 
 static void *destroy(void *arg)
@@ -338,7 +338,7 @@ static void destruction_that_waits_for_another_context(void)
 	}
 	enough = true;
 	pthread_join(thread, NULL);
-	must(!waited_in_vain, "the end of one context stopped the other");
+	must(!waited_too_long, "the end of one context stopped the other");
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 	/* And afterwards all is as before. */
 	for (int i = 0; i < 200; i++) {
@@ -349,7 +349,7 @@ static void destruction_that_waits_for_another_context(void)
 	must(gcpsim_memory_used(0) < 1000 * MIB, "memory is not used again");
 }
 
-static void *live_and_let_go(void *arg)
+static void *make_and_destroy(void *arg)
 {
 	CUcontext ctx;
 	CUdeviceptr p;
@@ -375,7 +375,7 @@ static void primary_context_that_comes_and_goes(void)
 	pthread_t threads[3];
 
 	for (int i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, live_and_let_go, NULL);
+		pthread_create(&threads[i], NULL, make_and_destroy, NULL);
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
 	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
@@ -553,7 +553,7 @@ static void record_for_others(CUevent event, CUstream stream)
 	OK(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
 }
 
-static void record_in_vain(CUevent event, CUstream stream)
+static void record_refused(CUevent event, CUstream stream)
 {
 	must(cuEventRecordWithFlags(event, stream, 0x80) == CUDA_ERROR_INVALID_VALUE,
 	     "flags that there are not");
@@ -564,9 +564,9 @@ static void event_recorded_for_others_in_a_capture(void)
 	forks_from_the_old_place(record_for_others);
 }
 
-static void event_recorded_in_vain_in_a_capture(void)
+static void event_record_refused_in_a_capture(void)
 {
-	forks_from_the_old_place(record_in_vain);
+	forks_from_the_old_place(record_refused);
 }
 
 /* --- the run ---------------------------------------------------------------------- */
@@ -592,7 +592,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(trim_beside_a_capture_without_modes),
     SCENARIO(streams_whose_context_nobody_tells),
     SCENARIO(event_recorded_for_others_in_a_capture),
-    SCENARIO(event_recorded_in_vain_in_a_capture),
+    SCENARIO(event_record_refused_in_a_capture),
 };
 
 int main(int argc, char **argv)
