@@ -121,8 +121,10 @@ static void membarrier_refuse(void)
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
 	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC,
-		    &program) != 0)
-		exit(77); /* no filters here */
+		    &program) != 0) {
+		puts("system calls cannot be filtered here");
+		exit(77);
+	}
 }
 
 enum { CACHES = 32 };
