@@ -469,8 +469,7 @@ static void mem_info(struct thread *t)
 
 	if (!FINE(t, cuMemGetInfo(&left, &total)))
 		return;
-	if (left > total ||
-	    total != t->model->memory[t->model->contexts[t->context].device])
+	if (left > total || total != t->model->setting->memory)
 		failure(t->model, "cuMemGetInfo says %llu of %llu",
 			(unsigned long long)left, (unsigned long long)total);
 	if (t->model->setting->memory_small || t->model->setting->fault ||

@@ -26,6 +26,7 @@ enum {
 
 struct device {
 	struct sim_space space; /* where allocations lie, and how much is used */
+	uint64_t total;         /* bytes that it has; others may hold some of them */
 	char *alias;            /* the second mapping */
 	int fd;
 };
@@ -44,6 +45,7 @@ int sim_memory_init(int device, uint64_t limit)
 	struct device *d = &devices[device];
 	void *base;
 
+	d->total = limit;
 	sim_space_init(&d->space, limit, limit / SIM_CHUNK * SIM_CHUNK * SPAN_FACTOR);
 	d->fd = memfd_create("gcpsim", MFD_CLOEXEC);
 	if (d->fd < 0 || ftruncate(d->fd, (off_t)d->space.span) != 0)
@@ -77,9 +79,9 @@ bool sim_memory_account(int device, int64_t bytes)
 	return sim_space_account(&devices[device].space, bytes);
 }
 
-void sim_memory_set_limit(int device, uint64_t bytes)
+uint64_t sim_memory_limit(int device)
 {
-	devices[device].space.limit = bytes;
+	return devices[device].space.limit;
 }
 
 void gcpsim_set_memory(int device, uint64_t bytes)
@@ -88,7 +90,7 @@ void gcpsim_set_memory(int device, uint64_t bytes)
 	if (device < 0)
 		sim.host_limit = bytes;
 	else if (device < sim.devices)
-		sim_memory_set_limit(device, bytes);
+		devices[device].space.limit = bytes;
 	sim_unlock();
 }
 
@@ -99,10 +101,11 @@ uint64_t sim_memory_span(int device)
 
 void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total)
 {
-	const struct sim_space *space = &devices[device].space;
+	const struct device *d = &devices[device];
+	const struct sim_space *space = &d->space;
 
 	*ret_free = space->limit > space->used ? space->limit - space->used : 0;
-	*ret_total = space->limit;
+	*ret_total = d->total > space->limit ? d->total : space->limit;
 }
 
 /* --- allocations ---------------------------------------------------------- */

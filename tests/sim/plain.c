@@ -32,14 +32,12 @@ static uint64_t pinned_used, pinned_peak;
 static struct sim_space *space_of(int device)
 {
 	struct sim_space *space = &spaces[device];
-	uint64_t unused, limit;
 
-	sim_memory_info(device, &unused, &limit);
 	if (!space->chunks) {
 		sim_space_init(space, 0, sim_memory_span(device));
 		space->base = SIM_CHUNK;
 	}
-	space->limit = limit;
+	space->limit = sim_memory_limit(device);
 	return space;
 }
 

@@ -386,7 +386,8 @@ bool sim_memory_is_closed(uint64_t addr);
 bool sim_memory_is_foreign(uint64_t addr, int device);
 bool sim_memory_account(int device, int64_t bytes); /* false: does not fit */
 uint64_t sim_memory_span(int device);               /* of addresses */
-void sim_memory_set_limit(int device, uint64_t bytes);
+/* How much of a device's memory this process may have. */
+uint64_t sim_memory_limit(int device);
 void sim_memory_info(int device, uint64_t *ret_free, uint64_t *ret_total);
 uint64_t sim_memory_live(int device, uint64_t *ret_count);
 /* Puts other memory behind an address range; -1 as fd: the range's own. */

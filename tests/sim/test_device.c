@@ -199,7 +199,7 @@ static void blocks_cost_what_they_cost_on_a_gpu(void **state)
 
 static void memory_ends(void **state)
 {
-	size_t available, total;
+	size_t available, total, all;
 	CUdeviceptr q, r;
 
 	(void)state;
@@ -209,8 +209,16 @@ static void memory_ends(void **state)
 	assert_int_equal(cuMemAlloc(&r, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemFree(q));
 	OK(cuMemAlloc(&r, 2 * MIB));
-	gcpsim_set_memory(0, 4 * MIB);
-	assert_int_equal(cuMemAlloc(&q, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemGetInfo(&available, &all));
+	gcpsim_set_memory(0, total - available + 2 * MIB); /* others have the rest */
+	OK(cuMemGetInfo(&available, &all));
+	assert_int_equal(all, total);
+	OK(cuDeviceTotalMem(&all, 0));
+	assert_int_equal(all, total);
+	assert_int_equal(available, 2 * MIB);
+	OK(cuMemAlloc(&q, available));
+	OK(cuMemFree(q));
+	assert_int_equal(cuMemAlloc(&q, 3 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	gcpsim_set_memory(0, total);
 	OK(cuMemAlloc(&q, 2 * MIB));
 }
