@@ -448,6 +448,9 @@ void graphs_detach_context(struct model *w, int context);
 /* --- external_access.c --- */
 
 void external_access_play(struct thread *t, const struct op *op);
+/* Another process may open the block; false: it has no handle, and may have none. */
+bool external_export(struct thread *t, const struct block *block,
+		     CUipcMemHandle *ret_handle);
 
 /* --- pinned.c --- */
 

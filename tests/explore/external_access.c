@@ -54,11 +54,43 @@ static void fill_externally(struct model *w, struct block *block, uint32_t value
 	}
 }
 
+/* What may end an export without a handle: plain CUDA has none either, or a reason of
+ * the table. */
+static bool export_may_fail(const struct model *w, const struct block *block,
+			    CUresult result)
+{
+	const struct setting *setting = w->setting;
+
+	/* Stream-ordered memory that a failure left to CUDA. */
+	if (result == CUDA_ERROR_INVALID_VALUE && setting->fault && block->async)
+		return true;
+	/* What is mapped by hand cannot be handed over so. */
+	if (result == CUDA_ERROR_INVALID_VALUE && setting->vmm)
+		return excused(EXCUSE_EXPORT_MAPPED);
+	/* Nor is there a way to wait during captures without any memory. */
+	return result == CUDA_ERROR_OUT_OF_MEMORY && setting->tight &&
+	       !all_is_calm(w) && excused(EXCUSE_EXPORT_FULL);
+}
+
+bool external_export(struct thread *t, const struct block *block,
+		     CUipcMemHandle *ret_handle)
+{
+	struct model *w = t->model;
+	CUresult result;
+
+	if (block->async && w->setting->plain)
+		return false;
+	context_use(t, block->context);
+	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
+	result = cuIpcGetMemHandle(ret_handle, block->addr);
+	return !export_may_fail(w, block, result) &&
+	       fine(w, result, "cuIpcGetMemHandle");
+}
+
 static void external_write(struct thread *t, struct block *block, const struct op *op)
 {
 	struct model *w = t->model;
 	CUipcMemHandle handle;
-	CUresult result;
 
 	if (!block || block->borrowed || block_is_early(w, block))
 		return;
@@ -67,20 +99,7 @@ static void external_write(struct thread *t, struct block *block, const struct o
 		if (!all_is_calm(w) &&
 		    (w->setting->generation < 2 || !may_be_unsafe(t)))
 			return;
-		if ((block->async && w->setting->plain) || !all_is_done(t, block))
-			return;
-		context_use(t, block->context);
-		plain_may_wait(w, EXCUSE_WAIT_EXPORT);
-		result = cuIpcGetMemHandle(&handle, block->addr);
-		/* What is mapped by hand cannot be handed over so. */
-		if (result == CUDA_ERROR_INVALID_VALUE && w->setting->vmm &&
-		    excused(EXCUSE_EXPORT_MAPPED))
-			return;
-		/* Nor is there a way to wait during captures without any memory. */
-		if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->tight &&
-		    !all_is_calm(w) && excused(EXCUSE_EXPORT_FULL))
-			return;
-		if (!fine(w, result, "cuIpcGetMemHandle"))
+		if (!all_is_done(t, block) || !external_export(t, block, &handle))
 			return;
 	} else if ((!w->setting->completed && !w->writers) || !all_is_done(t, block) ||
 		   !graphs_are_done(t, block)) {

@@ -189,20 +189,6 @@ static void work(struct thread *t, struct block *block, const struct op *op)
  * ---------------------------------------------------------
  */
 
-/* False: there is no handle. */
-static bool export(struct thread *t, const struct block *block, CUipcMemHandle *handle)
-{
-	CUresult result;
-
-	context_use(t, block->context);
-	plain_may_wait(t->model, EXCUSE_WAIT_EXPORT);
-	result = cuIpcGetMemHandle(handle, block->addr);
-	/* What is mapped by hand cannot be handed over so. */
-	if (result == CUDA_ERROR_INVALID_VALUE && t->model->setting->vmm)
-		return false;
-	return fine(t->model, result, "cuIpcGetMemHandle");
-}
-
 /* A process without the library is refused what does not begin an allocation. */
 static bool is_refused(const struct answer *answer)
 {
@@ -216,9 +202,8 @@ static void lend(struct thread *t, struct block *block)
 	struct answer answer;
 
 	if (!block || slot < 0 || slot_of(block) >= 0 || !all_is_calm(t->model) ||
-	    block_is_early(t->model, block) ||
-	    (block->async && t->model->setting->plain) || !start(t->model) ||
-	    !export(t, block, &open.handle))
+	    block_is_early(t->model, block) || !start(t->model) ||
+	    !external_export(t, block, &open.handle))
 		return;
 	open.slot = (uint32_t)slot;
 	answer = ask(t->model, &open);

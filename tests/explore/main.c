@@ -117,16 +117,15 @@ static void tell_shrunk(const struct trial *trial, const struct setting *setting
 			const struct history *history, uint8_t *kept)
 {
 	struct outcome first = *outcome;
+	uint8_t all[OPS_MAX];
 
+	memcpy(all, kept, sizeof(all));
 	if (arguments.shrink)
 		trial_shrink(trial, setting, history, kept);
-	if (arguments.shrink && outcome->failed) {
+	if (arguments.shrink && outcome->failed)
 		tell(trial, setting, history, kept, outcome);
-		return;
-	}
-	memset(kept, 0, OPS_MAX);
-	memset(kept, 1, history->count);
-	tell(trial, setting, history, kept, &first);
+	else
+		tell(trial, setting, history, all, &first);
 }
 
 /* True: all was well. */

@@ -107,9 +107,11 @@ void plain_own(struct thread *t, struct block *block, uint64_t plain)
 	block->plain_pools = capture_pools(t);
 }
 
+/* On plain CUDA itself no graph keeps anything: the program does not free it
+ * (blocks.c). */
 static bool is_kept(const struct model *w, const struct block *block)
 {
-	for (uint32_t i = 1; i <= w->pool_count; i++)
+	for (uint32_t i = 1; i <= w->pool_count && !w->setting->plain; i++)
 		if (block->plain_pools & pool_bit(i) &&
 		    (w->pools[i].refs > 0 || w->pools[i].named))
 			return true;
