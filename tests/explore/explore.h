@@ -274,6 +274,7 @@ struct model {
 	uint64_t largest_pinned;
 	uint64_t deferred[2]; /* bytes freed since a capture began */
 	uint64_t deferred_peak[2];
+	uint64_t graphs_held[2];  /* bytes taken by small graphs, captured in turns */
 	unsigned contexts_peak;   /* that lived at the same time */
 	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
 	uint64_t new_waits;       /* waits that plain CUDA has not, so far */

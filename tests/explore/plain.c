@@ -329,7 +329,7 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 /* --- how much is held --------------------------------------------------------------
  */
 
-static uint64_t option(const char *name, uint64_t otherwise)
+static uint64_t option_given(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
 	char *end;
@@ -342,12 +342,18 @@ static uint64_t option(const char *name, uint64_t otherwise)
 	return value;
 }
 
-/* A segment that is no multiple of 2 MiB is none (setting.c). */
+/* Where one size does not fit the others (setting.c: a segment that is no multiple of
+ * 2 MiB), the library takes the defaults of all. */
+static uint64_t option(const char *name, uint64_t otherwise)
+{
+	return option_given("GCPOOL_SEGMENT", CHUNK) % CHUNK
+		   ? otherwise
+		   : option_given(name, otherwise);
+}
+
 static uint64_t segment_bytes(void)
 {
-	uint64_t bytes = option("GCPOOL_SEGMENT", DEFAULT_SEGMENT);
-
-	return bytes % CHUNK ? DEFAULT_SEGMENT : bytes;
+	return option("GCPOOL_SEGMENT", DEFAULT_SEGMENT);
 }
 
 /* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
@@ -388,7 +394,9 @@ static enum excuse beyond_bound(const struct model *w, int device, uint64_t more
 		return EXCUSE_TURNS_PINNED;
 	if (device < 0)
 		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
-	return more <= w->deferred_peak[device] ? EXCUSE_TURNS_CAPTURE : EXCUSES;
+	if (more <= w->deferred_peak[device])
+		return EXCUSE_TURNS_CAPTURE;
+	return more <= w->graphs_held[device] ? EXCUSE_TURNS_GRAPHS : EXCUSES;
 }
 
 static void bound_check(struct model *w, int device)

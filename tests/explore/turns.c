@@ -89,6 +89,15 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 	growth_check(w, &held);
 }
 
+/* What the graphs took is missing in the bound of the whole history, too. */
+static void graphs_count(struct model *w, const struct held *held)
+{
+	uint64_t used = gcpsim_memory_used(held->device);
+
+	if (used > held->used + w->graphs_held[held->device])
+		w->graphs_held[held->device] = used - held->used;
+}
+
 /* One graph that has a block of its own, freed in the capture: its memory, or 0. */
 static uint64_t graph_capture(struct thread *t, CUstream stream, int device,
 			      CUgraph *ret_graph)
@@ -129,6 +138,7 @@ static void graphs(struct thread *t, const struct op *op)
 		plain[held.turn] =
 		    graph_capture(t, stream, held.device, &made[held.turn]);
 	growth_check(w, &held);
+	graphs_count(w, &held);
 	for (unsigned i = 0; i < GRAPHS; i++) {
 		gcpsim_plain_free(plain[i]);
 		if (made[i])
