@@ -312,10 +312,9 @@ static void blocking_check(struct model *w, const struct block *block)
 {
 	const char *blocking = getenv("GCPOOL_BLOCKING_FREE");
 
-	if (blocking && *blocking == '1' && w->setting->generation > 1 &&
-	    !w->setting->plain && !w->setting->leak && !w->setting->fault &&
-	    !block->in_capture && !block->async && all_is_calm(w) &&
-	    !contexts_are_several(w) && gcpsim_pending() > 0)
+	if (blocking && *blocking == '1' && !w->setting->plain && !w->setting->leak &&
+	    !w->setting->fault && !block->in_capture && !block->async &&
+	    all_is_calm(w) && !contexts_are_several(w) && gcpsim_pending() > 0)
 		failure(w, "a free did not wait for %llu operations",
 			(unsigned long long)gcpsim_pending());
 }
@@ -357,8 +356,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	bool left;
 
 	if (s->capture || block->borrowed ||
-	    (block->context != s->context &&
-	     (w->setting->generation < 2 || !can_name(t, s) || w->setting->fault)) ||
+	    (block->context != s->context && (!can_name(t, s) || w->setting->fault)) ||
 	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
 	    (w->setting->plain && !all_is_calm(w)) ||
 	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||

@@ -13,20 +13,15 @@
 enum { SEED_BYTES = 8, FILE_MAX = 1 << 20, MORE = 0x5eed };
 
 /* Of the parts before the history. */
-static size_t part_bytes(uint64_t seed, unsigned part)
+static size_t part_bytes(unsigned part)
 {
 	static const size_t bytes[DRAW_HISTORY] = {
 	    [DRAW_SETTING] = 24,      [DRAW_ENVIRONMENT] = 64,
 	    [DRAW_MORE_SETTING] = 16, [DRAW_MORE_ENVIRONMENT] = 48,
 	    [DRAW_DRIVER] = 8,
 	};
-	static const unsigned since[DRAW_HISTORY] = {
-	    [DRAW_MORE_SETTING] = 1,
-	    [DRAW_MORE_ENVIRONMENT] = 1,
-	    [DRAW_DRIVER] = 3,
-	};
 
-	return seed_generation(seed) < since[part] ? 0 : bytes[part];
+	return bytes[part];
 }
 
 /* --- choices --- */
@@ -93,13 +88,13 @@ struct draw draw_open(const struct source *source, enum draw_part part)
 	if (!source->bytes)
 		return draw;
 	for (unsigned i = 0; i < part; i++)
-		from += part_bytes(source->seed, i);
+		from += part_bytes(i);
 	if (from > source->count)
 		from = source->count;
 	draw.bytes = source->bytes + from;
 	draw.left = source->count - from;
-	if (part != DRAW_HISTORY && draw.left > part_bytes(source->seed, part))
-		draw.left = part_bytes(source->seed, part);
+	if (part != DRAW_HISTORY && draw.left > part_bytes(part))
+		draw.left = part_bytes(part);
 	return draw;
 }
 
@@ -134,7 +129,9 @@ const char *source_name(const struct source *source)
 {
 	static char name[512];
 
-	if (source->bytes)
+	if (source->frozen)
+		snprintf(name, sizeof(name), "--frozen %s", source->path);
+	else if (source->bytes)
 		snprintf(name, sizeof(name), "--bytes %s",
 			 source->path ? source->path : "(a fuzzer's)");
 	else
@@ -165,7 +162,7 @@ static void draw_all(const struct source *source, struct setting *ret_setting,
 		     struct history *ret_history)
 {
 	setting_draw(ret_setting, source);
-	setting_apply(ret_setting, false);
+	setting_apply(ret_setting, NULL);
 	history_draw(ret_history, ret_setting);
 }
 
@@ -177,7 +174,7 @@ static size_t lay_out(uint64_t seed, uint8_t *bytes, struct record *records)
 	for (unsigned i = 0; i < SEED_BYTES; i++)
 		bytes[i] = (uint8_t)(seed >> 8 * i);
 	for (unsigned part = 0; part < DRAW_HISTORY; part++) {
-		records[part] = (struct record){bytes + at, 0, part_bytes(seed, part)};
+		records[part] = (struct record){bytes + at, 0, part_bytes(part)};
 		at += records[part].room;
 	}
 	records[DRAW_HISTORY] = (struct record){bytes + at, 0, FILE_MAX - at};

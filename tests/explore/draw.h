@@ -19,20 +19,18 @@
 enum draw_part {
 	DRAW_SETTING,
 	DRAW_ENVIRONMENT,
-	DRAW_MORE_SETTING, /* since generation 1 */
+	DRAW_MORE_SETTING,
 	DRAW_MORE_ENVIRONMENT,
-	DRAW_DRIVER, /* since generation 3 */
+	DRAW_DRIVER,
 	DRAW_HISTORY,
 	DRAW_PARTS
 };
 
 /* --- seeds ---
  *
- * The top four bits of a seed say which generation of the generator draws from it,
- * so that seeds which have found something keep their histories when there is more
- * to draw. 0: what there was on 2026-11-21 at noon; 1: and EXPLORE_OPS_1, and all
- * options; 2: and EXPLORE_OPS_2, and scenarios; 3: and EXPLORE_OPS_3, and drivers that
- * lack functions; 5: and EXPLORE_OPS_5. */
+ * The top four bits of a seed say which generation of the generator its history was
+ * drawn by. A change of what is drawn counts it up, and older seeds are refused: a
+ * history that is to stay is frozen before (frozen.c). */
 enum { GENERATION_SHIFT = 60, GENERATION = 5 };
 
 static inline unsigned seed_generation(uint64_t seed)
@@ -50,7 +48,8 @@ struct source {
 	uint64_t seed;
 	const uint8_t *bytes; /* NULL: the seed decides */
 	size_t count;
-	const char *path;       /* that they were read from, or NULL */
+	const char *path;            /* that they or `frozen` were read from, or NULL */
+	const struct frozen *frozen; /* or NULL: the history as it was drawn once */
 	struct record *records; /* of each part, where choices are noted; or NULL */
 };
 

@@ -602,4 +602,22 @@ extern struct outcome *outcome;
 /* Ends the child that plays. */
 void child_exit(int status) __attribute__((noreturn));
 
+/* --- frozen.c --- */
+
+/* A history as it was drawn once (frozen.c). */
+struct frozen {
+	struct setting setting;
+	struct history history;
+	struct fault fault; /* that it needs, or none */
+	const char *environment;
+};
+
+/* Writes what the source gives, and the fault that it needs or NULL. */
+bool frozen_write(FILE *file, const struct source *source, const char *fault);
+/* False: a line has said what is wrong. */
+bool frozen_read(struct frozen *ret_frozen, const char *path);
+/* Hands each variable of its environment to `set`. */
+void frozen_environment(const struct frozen *frozen,
+			void (*set)(const char *name, const char *value));
+
 #endif

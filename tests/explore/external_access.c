@@ -96,8 +96,7 @@ static void external_write(struct thread *t, struct block *block, const struct o
 		return;
 	if (op->kind == OP_EXPORT) {
 		/* Waits where it has to; in a capture it cannot. */
-		if (!all_is_calm(w) &&
-		    (w->setting->generation < 2 || !may_be_unsafe(t)))
+		if (!all_is_calm(w) && !may_be_unsafe(t))
 			return;
 		if (!all_is_done(t, block) || !external_export(t, block, &handle))
 			return;
@@ -186,7 +185,7 @@ static void verbs_op(struct thread *t)
 	strcpy(strrchr(path, '/') + 1, "libibverbs.so");
 	if (!dlopen(path, RTLD_NOW | RTLD_LOCAL))
 		failure(t->model, "cannot load %s: %s", path, dlerror());
-	t->model->writers |= t->model->frees == 0 && t->model->setting->generation > 1;
+	t->model->writers |= t->model->frees == 0;
 }
 
 void external_access_play(struct thread *t, const struct op *op)

@@ -30,42 +30,21 @@ enum group {
 	GROUP_EXTERNAL,
 	GROUP_FORKS,
 	GROUP_PINNED,
-	GROUPS_FIRST, /* those of generation 0 */
-	GROUP_CONCURRENCY = GROUPS_FIRST,
-	GROUPS_SECOND, /* of generation 1 */
-	GROUP_MISUSES = GROUPS_SECOND,
-	GROUPS_THIRD, /* of generation 2 */
-	GROUP_IPC_PEERS = GROUPS_THIRD,
-	GROUP_ASYNC, /* of generation 5 */
+	GROUP_CONCURRENCY,
+	GROUP_MISUSES,
+	GROUPS_COMMON, /* those before are in most histories, those behind in some */
+	GROUP_IPC_PEERS = GROUPS_COMMON,
+	GROUP_ASYNC,
 	GROUP_COUNT
 };
-
-/* How many groups each generation draws a factor for. */
-static const int groups_of[] = {GROUPS_FIRST, GROUPS_SECOND, GROUPS_THIRD};
 
 static const struct {
 	const char *name;
 	unsigned weight;
 	enum group group;
-	unsigned generation; /* since */
 } kinds[OP_KINDS] = {
-#define X(name, weight, group) {#name, weight, GROUP_##group, 0},
+#define X(name, weight, group) {#name, weight, GROUP_##group},
     EXPLORE_OPS(X)
-#undef X
-#define X(name, weight, group) {#name, weight, GROUP_##group, 1},
-	EXPLORE_OPS_1(X)
-#undef X
-#define X(name, weight, group) {#name, weight, GROUP_##group, 2},
-	    EXPLORE_OPS_2(X)
-#undef X
-#define X(name, weight, group) {#name, weight, GROUP_##group, 3},
-		EXPLORE_OPS_3(X)
-#undef X
-#define X(name, weight, group) {#name, weight, GROUP_##group, 4},
-		    EXPLORE_OPS_LAST(X)
-#undef X
-#define X(name, weight, group) {#name, weight, GROUP_##group, 5},
-			EXPLORE_OPS_5(X)
 #undef X
 };
 
@@ -270,10 +249,7 @@ static void forked_draw(struct generator *g)
 	}
 	for (unsigned i = (unsigned)below(g, 3); i > 0; i--)
 		burst_of(g, bytes, begin.c);
-	if (g->setting->generation > 0)
-		held_draw(g, fork, bytes);
-	else
-		op_add(g, fork);
+	held_draw(g, fork, bytes);
 	for (; count > 0; count--)
 		burst_of(g, bytes, below(g, 2) ? begin.c : fork.c);
 	op_add(g, end);
@@ -379,22 +355,18 @@ static void weights_draw(struct generator *g)
 {
 	static const unsigned factors[] = {0, 1, 1, 2, 5};
 	unsigned factor[GROUP_COUNT] = {0};
-	unsigned generation = g->setting->generation;
 
-	for (int i = 0; i < groups_of[generation > 2 ? 2 : generation]; i++)
+	for (int i = 0; i < GROUPS_COMMON; i++)
 		factor[i] = factors[below(g, 5)];
 	/* Another process takes its time to start. */
-	if (generation > 2 && below(g, 8) == 0)
+	if (below(g, 8) == 0)
 		factor[GROUP_IPC_PEERS] = 4;
-	if (generation > 4 && below(g, 3) == 0)
+	if (below(g, 3) == 0)
 		factor[GROUP_ASYNC] = 2 + 3 * (unsigned)below(g, 2);
 	g->async = factor[GROUP_ASYNC] > 0;
 	factor[GROUP_MEMORY] = 2;
 	for (unsigned kind = 0; kind < OP_KINDS; kind++) {
-		g->weights[kind] = 0;
-		if (kinds[kind].generation <= generation)
-			g->weights[kind] =
-			    kinds[kind].weight * factor[kinds[kind].group];
+		g->weights[kind] = kinds[kind].weight * factor[kinds[kind].group];
 		g->weight += g->weights[kind];
 	}
 }
@@ -406,6 +378,10 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 			      .history = ret_history};
 	unsigned length, bursts, captures, restores = 0, scenarios = 0;
 
+	if (setting->source.frozen) {
+		*ret_history = setting->source.frozen->history;
+		return;
+	}
 	memset(ret_history, 0, sizeof(*ret_history));
 	ret_history->seed = setting->seed;
 	weights_draw(&g);
@@ -416,11 +392,11 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	length = 30 + (unsigned)below(&g, below(&g, 2) ? 120 : 350);
 	bursts = (unsigned)below(&g, 30);
 	captures = below(&g, 2) ? (unsigned)below(&g, 12) : 0;
-	if (setting->generation > 0 && below(&g, 3) == 0)
+	if (below(&g, 3) == 0)
 		restores = (unsigned)below(&g, 6);
-	if (setting->generation > 1 && below(&g, 2) == 0)
+	if (below(&g, 2) == 0)
 		scenarios = (unsigned)below(&g, 12);
-	if (setting->generation > 1 && below(&g, 20) == 0)
+	if (below(&g, 20) == 0)
 		op_add(&g, op_draw(&g, OP_VERBS)); /* before anything is freed */
 	while (ret_history->count < length && !draw_is_over(&g.draw)) {
 		if (below(&g, 10) == 0)
@@ -431,27 +407,22 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 			forked_draw(&g);
 		else if (below(&g, 100) < captures)
 			capture_draw(&g);
-		else if (setting->generation > 0 && below(&g, 100) < restores)
+		else if (below(&g, 100) < restores)
 			restore_draw(&g);
-		else if (setting->generation > 1 && below(&g, 100) < scenarios)
+		else if (below(&g, 100) < scenarios)
 			scenario_draw(&g);
 		else
 			op_add(&g, op_draw(&g, kind_draw(&g)));
 	}
-	if (setting->generation > 3 && below(&g, 8) == 0)
+	if (below(&g, 8) == 0)
 		turns_draw(&g);
 }
 
 /* --- to be read --- */
 
-void history_calm(const struct history *history, uint8_t *ret_kept)
+const char *op_name(unsigned kind)
 {
-	memset(ret_kept, 1, OPS_MAX);
-	if (seed_generation(history->seed) > 2)
-		return;
-	for (uint32_t i = 0; i < history->count; i++)
-		if (kinds[history->ops[i].kind].group == GROUP_CONCURRENCY)
-			ret_kept[i] = 0;
+	return kinds[kind].name;
 }
 
 void history_print(const struct history *history, const uint8_t *kept)

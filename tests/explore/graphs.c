@@ -220,12 +220,10 @@ static bool body_uses(const struct body *body, const struct block *block)
 
 /* Memory that the graph may write. What was freed before its capture ended is the
  * library's to put in order. */
-static bool body_reaches(const struct model *w, const struct body *body,
-			 const struct block *block)
+static bool body_reaches(const struct body *body, const struct block *block)
 {
 	return body_may_write(body, block) &&
-	       (w->setting->generation < 2 || block->live ||
-		block->died >= body->made || body_uses(body, block));
+	       (block->live || block->died >= body->made || body_uses(body, block));
 }
 
 /* Every region that the launch may touch: order made (mark NULL), or noted. */
@@ -245,7 +243,7 @@ static bool launch_regions(struct thread *t, struct stream *s, struct body *body
 	for (uint32_t i = 0; i < body->pool_count; i++)
 		EACH(&w->pools[body->pools[i]].launches, WANT_WRITE);
 	for (struct block *block = w->blocks; block; block = block->next)
-		for (unsigned r = 0; r < REGIONS && body_reaches(w, body, block); r++)
+		for (unsigned r = 0; r < REGIONS && body_reaches(body, block); r++)
 			EACH(&block->regions[r], WANT_WRITE);
 	for (uint32_t i = 0; i < body->count; i++) {
 		const struct item *item = &body->items[i];

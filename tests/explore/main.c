@@ -3,18 +3,20 @@
  * main.c - the command line of the explorer.
  *
  *   explore [--library FILE] [--from SEED] [--commit DIR] [--count N] [--jobs N]
- *           [--new] [--seeds FILE] [--plain] [--leak] [--shrink] [--keep-going]
- *           [--verbose]
- *   explore --seed SEED | --bytes FILE [--ops 3,5-9,12] [--repeat N] [--print]
+ *           [--kept DIR] [--plain] [--leak] [--shrink] [--keep-going] [--verbose]
+ *   explore --seed SEED | --bytes FILE | --frozen FILE [--ops 3,5-9,12] [--repeat N]
+ *           [--print]
+ *   explore --freeze --seed SEED [--fault X:3]
  *   explore --save DIR [--from SEED] [--count N]
  *
  *   --library FILE  under this library; without: on plain CUDA
  *   --commit DIR    seeds from a number that the commit of the sources there gives;
  *                   --from counts from there
- *   --new           seeds from --from on are drawn by the newest generation
- *   --seeds FILE    these first: one seed a line, then what it found
+ *   --kept DIR      these first: histories that have found something (frozen.c)
  *   --bytes FILE    the history that the bytes spell (draw.h), as a fuzzer makes it
- *   --save DIR      plays nothing, but writes the histories down as bytes
+ *   --frozen FILE   a history written down by --freeze, with its fault
+ *   --freeze        plays nothing, but writes the history to stdout (frozen.c)
+ *   --save DIR      plays nothing, but writes the histories down as bytes (draw.h)
  *   --plain, --leak the library off; and no free done: whether the program is
  *                   correct by itself
  *   --faults        each history many times, each call of the library failing in turn
@@ -26,6 +28,7 @@
  */
 #include "trial.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,15 +38,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { JOBS_MAX = 64, SEEDS_MAX = 4096 };
+enum { JOBS_MAX = 64, KEPT_MAX = 1024 };
 
 struct arguments {
 	struct trial trial;
-	const char *library, *ops, *seeds, *commit, *save;
+	const char *library, *ops, *kept, *commit, *save, *fault;
 	struct source source; /* of the one */
 	uint64_t from, count, repeat;
 	unsigned jobs;
-	bool one, print, keep_going, shrink, faults, new;
+	bool one, print, keep_going, shrink, faults, freeze, new;
 };
 
 /* What all workers found together; shared. */
@@ -139,8 +142,6 @@ static bool history_run(const struct trial *trial, const struct source *source)
 	setting_draw(&setting, source);
 	history_draw(&history, &setting);
 	memset(kept, 1, sizeof(kept));
-	if (trial->fault.name)
-		history_calm(&history, kept);
 	if (arguments.ops)
 		ops_parse(arguments.ops, kept);
 	if (arguments.print)
@@ -167,38 +168,37 @@ static bool history_run(const struct trial *trial, const struct source *source)
 
 /* --- many --- */
 
-static struct kept_seed {
-	uint64_t seed;
-	struct fault fault; /* that it needs, or none */
-} seeds[SEEDS_MAX];
-static uint64_t seed_count;
+static struct source kept_sources[KEPT_MAX];
+static uint64_t kept_count;
 
-/* One number a line, the rest of the line says what for, "(--fault X)" with what. */
-static void seeds_read(const char *path)
+/* False: it cannot be read; a line has said why. What it holds stays for good. */
+static bool frozen_source(const char *path, struct source *ret_source)
 {
-	FILE *file = fopen(path, "r");
-	char line[512];
+	struct frozen *frozen = malloc(sizeof(*frozen));
 
-	if (!file) {
-		fprintf(stderr, "explore: cannot read %s: %s\n", path, strerror(errno));
-		exit(2);
-	}
-	while (fgets(line, sizeof(line), file)) {
-		char *end;
-		uint64_t seed = strtoull(line, &end, 0);
+	if (!frozen || !frozen_read(frozen, path))
+		return false;
+	*ret_source = (struct source){
+	    .seed = frozen->setting.seed, .path = strdup(path), .frozen = frozen};
+	return true;
+}
 
-		const char *fault = strstr(line, "(--fault ");
-		struct kept_seed kept = {.seed = seed};
+static void kept_read(const char *dir)
+{
+	struct dirent **entries;
+	int count = scandir(dir, &entries, NULL, alphasort);
+	char path[4096];
 
-		if (end == line || seed_count == SEEDS_MAX)
-			continue;
-		if (fault && !fault_parse(fault + strlen("(--fault "), &kept.fault)) {
-			fprintf(stderr, "explore: what fails in %s", line);
+	for (int i = 0; i < count && kept_count < KEPT_MAX; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, entries[i]->d_name);
+		if (entries[i]->d_name[0] != '.' &&
+		    !frozen_source(path, &kept_sources[kept_count++]))
 			exit(2);
-		}
-		seeds[seed_count++] = kept;
 	}
-	fclose(file);
+	if (kept_count > 0)
+		return;
+	fprintf(stderr, "explore: no histories in %s\n", dir);
+	exit(2);
 }
 
 /* A range of seeds of its own for each commit. Without git: from 1. */
@@ -215,8 +215,7 @@ static uint64_t seed_of_commit(const char *dir)
 		text[0] = 0;
 	if (pipe)
 		pclose(pipe);
-	return (text[0] ? strtoull(text, NULL, 16) << 8 : 1) | (uint64_t)GENERATION
-								   << GENERATION_SHIFT;
+	return text[0] ? strtoull(text, NULL, 16) << 8 : 1;
 }
 
 static void worker(void)
@@ -227,14 +226,16 @@ static void worker(void)
 		struct trial trial = arguments.trial;
 		struct source source;
 
-		if (i >= seed_count + arguments.count)
+		if (i >= kept_count + arguments.count)
 			return;
 		if (!arguments.keep_going &&
 		    __atomic_load_n(&total->played.failures, __ATOMIC_RELAXED) > 0)
 			return;
-		trial.fault = i < seed_count ? seeds[i].fault : arguments.trial.fault;
-		source = source_of_seed(
-		    i < seed_count ? seeds[i].seed : arguments.from + i - seed_count);
+		source = source_of_seed(arguments.from + i - kept_count);
+		if (i < kept_count) {
+			source = kept_sources[i];
+			trial.fault = source.frozen->fault;
+		}
 		history_run(&trial, &source);
 	}
 }
@@ -319,7 +320,8 @@ static bool flag(const char *text)
 	    {"--faults", &arguments.faults},
 	    {"--keep-going", &arguments.keep_going},
 	    {"--print", &arguments.print},
-	    {"--new", &arguments.new},
+	    {"--freeze", &arguments.freeze},
+	    {"--new", &arguments.new}, /* as all seeds are now */
 	};
 
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
@@ -334,8 +336,8 @@ static bool value(const char *name, const char *text)
 		arguments.library = text;
 	else if (strcmp(name, "--ops") == 0)
 		arguments.ops = text;
-	else if (strcmp(name, "--seeds") == 0)
-		arguments.seeds = text;
+	else if (strcmp(name, "--kept") == 0)
+		arguments.kept = text;
 	else if (strcmp(name, "--from") == 0)
 		arguments.from = strtoull(text, NULL, 0);
 	else if (strcmp(name, "--commit") == 0)
@@ -348,9 +350,10 @@ static bool value(const char *name, const char *text)
 		arguments.repeat = strtoull(text, NULL, 0);
 	else if (strcmp(name, "--seconds") == 0)
 		arguments.trial.seconds = (unsigned)atoi(text);
-	else if (strcmp(name, "--fault") == 0)
+	else if (strcmp(name, "--fault") == 0) {
+		arguments.fault = text;
 		return fault_parse(text, &arguments.trial.fault);
-	else if (strcmp(name, "--save") == 0)
+	} else if (strcmp(name, "--save") == 0)
 		arguments.save = text;
 	else if (strcmp(name, "--seed") == 0) {
 		arguments.source = source_of_seed(strtoull(text, NULL, 0));
@@ -358,9 +361,23 @@ static bool value(const char *name, const char *text)
 	} else if (strcmp(name, "--bytes") == 0) {
 		arguments.one = true;
 		return source_read(&arguments.source, text);
+	} else if (strcmp(name, "--frozen") == 0) {
+		arguments.one = true;
+		return frozen_source(text, &arguments.source);
 	} else
 		return false;
 	return true;
+}
+
+static void seed_demand(uint64_t seed)
+{
+	if (seed_generation(seed) == GENERATION)
+		return;
+	fprintf(stderr,
+		"explore: seed 0x%llx is of generation %u, this explorer draws %u: see "
+		"draw.h\n",
+		(unsigned long long)seed, seed_generation(seed), GENERATION);
+	exit(2);
 }
 
 static void arguments_read(int argc, char **argv)
@@ -375,6 +392,13 @@ static void arguments_read(int argc, char **argv)
 		}
 		i++;
 	}
+	if (arguments.from >> GENERATION_SHIFT == 0)
+		arguments.from |= (uint64_t)GENERATION << GENERATION_SHIFT;
+	seed_demand(arguments.from);
+	if (!arguments.source.bytes && !arguments.source.frozen && arguments.one)
+		seed_demand(arguments.source.seed);
+	if (arguments.source.frozen && !arguments.trial.fault.name)
+		arguments.trial.fault = arguments.source.frozen->fault;
 	if (arguments.jobs < 1 || arguments.jobs > JOBS_MAX)
 		arguments.jobs = 1;
 }
@@ -392,6 +416,8 @@ int main(int argc, char **argv)
 	}
 	if (arguments.save)
 		return save_all();
+	if (arguments.freeze)
+		return !frozen_write(stdout, &arguments.source, arguments.fault);
 	total = mmap(NULL, sizeof(*total), PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (total == MAP_FAILED)
@@ -410,11 +436,9 @@ int main(int argc, char **argv)
 		}
 		return 1;
 	}
-	if (arguments.seeds)
-		seeds_read(arguments.seeds);
+	if (arguments.kept)
+		kept_read(arguments.kept);
 	if (arguments.commit)
 		arguments.from += seed_of_commit(arguments.commit) - 1;
-	if (arguments.new)
-		arguments.from |= (uint64_t)GENERATION << GENERATION_SHIFT;
 	return run_all();
 }

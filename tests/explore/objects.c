@@ -199,11 +199,9 @@ static bool captures_itself(const struct thread *t)
 /* While captures are under way. */
 static bool fits_captures(const struct thread *t, enum op_kind kind, int slot)
 {
-	unsigned generation = t->model->setting->generation;
-
 	if (kind == OP_CONTEXT_CREATE)
-		return generation > 1 && may_be_unsafe(t) && !captures_itself(t);
-	return kind != OP_CONTEXT_HOLD && generation > 3 && captures_may_go(t, slot);
+		return may_be_unsafe(t) && !captures_itself(t);
+	return kind != OP_CONTEXT_HOLD && captures_may_go(t, slot);
 }
 
 static void context_op(struct thread *t, const struct op *op)
@@ -368,7 +366,7 @@ static void stream_op(struct thread *t, const struct op *op)
 static void event_record_refused(struct thread *t, const struct event *event,
 				 CUstream stream)
 {
-	if (t->model->setting->generation > 3 && !t->model->setting->fault &&
+	if (!t->model->setting->fault &&
 	    cuEventRecord(event->handle, stream) != CUDA_ERROR_INVALID_HANDLE)
 		failure(t->model, "an event was recorded in another context");
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "draw.h"
 
@@ -72,10 +73,7 @@
 	X(GRAPH_CLONE, 5, GRAPHS)                                                      \
 	X(GRAPH_COMPOSE, 5, GRAPHS)                                                    \
 	X(GRAPH_DESTROY, 14, GRAPHS)                                                   \
-	X(EXEC_DESTROY, 12, GRAPHS)
-
-/* Added since: histories of earlier generations have none of these. */
-#define EXPLORE_OPS_1(X)                                                               \
+	X(EXEC_DESTROY, 12, GRAPHS)                                                    \
 	X(POOL_RETAIN, 3, POOLS)                                                       \
 	X(POOL_LIST, 4, POOLS)                                                         \
 	X(POOL_CHECKPOINT, 8, POOLS)                                                   \
@@ -89,34 +87,24 @@
 	X(CONCURRENT, 2, CONCURRENCY)                                                  \
 	X(STORM, 2, CONCURRENCY)                                                       \
 	X(FILTER, 1, CONCURRENCY)                                                      \
-	X(VERBS, 1, EXTERNAL)
-
-#define EXPLORE_OPS_2(X)                                                               \
+	X(VERBS, 1, EXTERNAL)                                                          \
 	X(MISUSE, 4, MISUSES)                                                          \
 	X(CAPTURE_REWIND, 2, CAPTURES)                                                 \
-	X(CAPTURE_REFUSE, 2, CAPTURES)
-
-#define EXPLORE_OPS_3(X)                                                               \
+	X(CAPTURE_REFUSE, 2, CAPTURES)                                                 \
 	X(IPC_PEER_OPEN, 30, IPC_PEERS)                                                \
 	X(IPC_PEER_WORK, 30, IPC_PEERS)                                                \
 	X(IPC_PEER_CLOSE, 8, IPC_PEERS)                                                \
-	X(IPC_PEER_LEND, 10, IPC_PEERS)
-
-/* At the end of some histories (generate.c). */
-#define EXPLORE_OPS_LAST(X) X(TURNS, 0, MEMORY)
-
-/* Stream-ordered memory. */
-#define EXPLORE_OPS_5(X)                                                               \
+	X(IPC_PEER_LEND, 10, IPC_PEERS)                                                \
+	X(TURNS, 0, MEMORY) /* only at the end of a history: generate.c */             \
 	X(ALLOC_ASYNC, 90, ASYNC)                                                      \
 	X(FREE_STREAM, 80, ASYNC)                                                      \
 	X(POOL_ASK, 6, ASYNC)
 
 enum op_kind {
 #define X(name, weight, group) OP_##name,
-	EXPLORE_OPS(X) EXPLORE_OPS_1(X) EXPLORE_OPS_2(X) EXPLORE_OPS_3(X)
-	    EXPLORE_OPS_LAST(X) EXPLORE_OPS_5(X)
+	EXPLORE_OPS(X)
 #undef X
-		OP_KINDS
+	    OP_KINDS
 };
 
 enum { OPS_MAX = 400 };
@@ -139,12 +127,12 @@ struct history {
 };
 
 struct fault;
+struct frozen;
 
 struct setting {
 	const struct fault *fault; /* or NULL */
 	struct source source;
-	uint64_t seed;       /* the source's */
-	unsigned generation; /* of the seed */
+	uint64_t seed; /* the source's */
 	unsigned threads;
 	int devices;
 	int driver_version;
@@ -165,21 +153,21 @@ struct setting {
 	bool host_thread;      /* a thread of the library's looks at fences */
 	bool count;            /* the library only counts */
 	bool filter;           /* the kernel refuses what the library would like */
+	bool early;            /* calls fail from before the first one of CUDA */
 	bool exit_with_memory; /* the program ends with memory in use */
 	bool check_often;      /* all invariants after each step */
 	bool leak;             /* no free is done: the program alone must be in order */
 	bool plain;            /* without the library */
 };
 
-/* Draws the setting of a source; the second one hands it to the environment,
- * and says so if it is to. */
+/* Draws the setting of a source; the second one hands it to the environment, and
+ * writes that to `show`, if there is one. */
 void setting_draw(struct setting *ret_setting, const struct source *source);
-void setting_apply(const struct setting *setting, bool show);
+void setting_apply(const struct setting *setting, FILE *show);
 /* Whether the program may call this function of the driver. */
 bool setting_has(const struct setting *setting, const char *function);
 void history_draw(struct history *ret_history, const struct setting *setting);
-/* Which operations are left where each call is counted: none of many at once. */
-void history_calm(const struct history *history, uint8_t *ret_kept);
+const char *op_name(unsigned kind);
 void history_print(const struct history *history, const uint8_t *kept);
 
 #endif

@@ -237,8 +237,7 @@ void oracle_books(struct model *w)
 	invariants_check(w);
 	for (int i = 0; i < w->setting->devices; i++)
 		device_check(w, i);
-	if (w->setting->generation > 0)
-		host_check(w);
+	host_check(w);
 }
 
 void oracle_step(struct model *w)

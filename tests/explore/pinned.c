@@ -37,16 +37,15 @@ static struct block *pinned_adopt(struct thread *t, void *p, uint64_t bytes)
 
 static void pinned_alloc(struct thread *t, struct block **slot, const struct op *op)
 {
-	bool more = t->model->setting->generation > 0;
 	uint64_t bytes = op->bytes + 1;
-	unsigned flags = more ? (op->how >> 1) % 8 : 0;
+	unsigned flags = (op->how >> 1) % 8;
 	void *p = NULL;
 	uint64_t plain;
 	CUresult result;
 
 	if (*slot || !may_be_unsafe(t))
 		return;
-	if (more && op->how >> 4 == 0)
+	if (op->how >> 4 == 0)
 		bytes <<= 6;
 	plain = plain_take(t->model, -1, bytes);
 	result =

@@ -216,8 +216,7 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	    [OP_CAPTURE_REWIND] = "cuStreamUpdateCaptureDependencies",
 	};
 
-	return setting->generation < 3 || !needs[kind] ||
-	       setting_has(setting, needs[kind]);
+	return !needs[kind] || setting_has(setting, needs[kind]);
 }
 
 void op_play(struct thread *t, const struct op *op)
@@ -306,7 +305,6 @@ void play(const struct setting *setting, const struct history *history,
 	static struct setting mine;
 	static struct model model;
 	struct model *w = &model;
-	bool early = setting->generation > 0 && setting->seed % 2;
 
 	mine = *setting;
 	/* Short of memory the library takes back what it could keep for graphs. */
@@ -326,7 +324,7 @@ void play(const struct setting *setting, const struct history *history,
 	oracle_init();
 	if (setting->filter)
 		concurrency_filter(w);
-	if (early)
+	if (setting->early)
 		faults_begin(setting);
 	for (int i = 0; i < setting->devices; i++)
 		context_open(&threads[0], i, i, true);
@@ -334,7 +332,7 @@ void play(const struct setting *setting, const struct history *history,
 	 * library leaves everything to CUDA. */
 	mine.plain |=
 	    (setting->fault || setting->hidden) && library.active && !library.active();
-	if (!early)
+	if (!setting->early)
 		faults_begin(setting);
 	for (w->step = 0; w->step < history->count; w->step++) {
 		const struct op *op = &history->ops[w->step];

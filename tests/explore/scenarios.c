@@ -533,11 +533,9 @@ static void (*const scenarios[])(struct generator *g) = {
 };
 enum {
 	SCENARIOS = sizeof(scenarios) / sizeof(*scenarios),
-	SCENARIOS_OF_GENERATION_3 = 12
 };
 
 void scenario_draw(struct generator *g)
 {
-	scenarios[below(g, g->setting->generation > 3 ? SCENARIOS
-						      : SCENARIOS_OF_GENERATION_3)](g);
+	scenarios[below(g, SCENARIOS)](g);
 }

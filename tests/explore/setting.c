@@ -117,7 +117,15 @@ static void draw_driver(struct setting *setting)
 	setting->absent = draw_below(&draw, 2) || setting->driver_version < 12040;
 	if (draw_below(&draw, 5) == 0)
 		setting->hidden = lacking[draw_below(&draw, LACKING)].name;
+}
+
+/* What follows from what was drawn. */
+static void derive(struct setting *setting)
+{
+	setting->check_often = true;
 	setting->keeps = keeps_for_good(setting);
+	setting->fences = setting_has(setting, "cuCtxRecordEvent") &&
+			  setting_has(setting, "cuCtxWaitEvent");
 }
 
 void setting_draw(struct setting *ret_setting, const struct source *source)
@@ -125,6 +133,13 @@ void setting_draw(struct setting *ret_setting, const struct source *source)
 	struct draw draw = draw_open(source, DRAW_SETTING);
 	struct setting setting = {.source = *source, .seed = source->seed};
 
+	if (source->frozen) {
+		setting = source->frozen->setting;
+		setting.source = *source;
+		derive(&setting);
+		*ret_setting = setting;
+		return;
+	}
 	setting.threads = draw_below(&draw, 2) ? 1 : 1 + draw_below(&draw, THREADS_MAX);
 	setting.devices = draw_below(&draw, 4) ? 1 : 2;
 	setting.driver_version = draw_below(&draw, 12) ? 13000 : 12040;
@@ -137,23 +152,19 @@ void setting_draw(struct setting *ret_setting, const struct source *source)
 	setting.tight = setting.memory_small || setting.cache_limit;
 	setting.vmm = draw_below(&draw, 4) == 0;
 	setting.completed = draw_below(&draw, 6) == 0;
-	setting.check_often = true;
-	setting.generation = seed_generation(source->seed);
-	if (setting.generation > 0)
-		draw_more(&setting);
-	if (setting.generation > 2)
-		draw_driver(&setting);
-	setting.fences = setting_has(&setting, "cuCtxRecordEvent") &&
-			 setting_has(&setting, "cuCtxWaitEvent");
+	setting.early = setting.seed % 2;
+	draw_more(&setting);
+	draw_driver(&setting);
+	derive(&setting);
 	*ret_setting = setting;
 }
 
-static bool shown; /* as a shell would set it */
+static FILE *shown; /* as a shell would set it; or NULL */
 
 static void set(const char *name, const char *value)
 {
 	if (shown)
-		printf("%s=%s ", name, value);
+		fprintf(shown, " %s=%s", name, value);
 	setenv(name, value, 1);
 }
 
@@ -313,20 +324,24 @@ static void set_more(const struct setting *setting)
 		set_number("GCPOOL_DECAY", draw_below(&draw, 3));
 }
 
-void setting_apply(const struct setting *setting, bool show)
+void setting_apply(const struct setting *setting, FILE *show)
 {
 	struct draw draw = draw_open(&setting->source, DRAW_ENVIRONMENT);
 
 	shown = show;
-	set("GCPOOL_LOG", "error"); /* not each time that memory is out */
-	set_device(setting, &draw);
-	set_classes(setting, &draw);
-	set_reuse(setting, &draw);
+	if (setting->source.frozen) {
+		frozen_environment(setting->source.frozen, set);
+		set_number("GCPSIM_MEMORY", setting->memory);
+	} else {
+		set("GCPOOL_LOG", "error"); /* not each time that memory is out */
+		set_device(setting, &draw);
+		set_classes(setting, &draw);
+		set_reuse(setting, &draw);
+		set("GCPOOL_STRICT", "1");
+		set_more(setting);
+	}
 	if (setting->plain)
 		set("GCPOOL_MODE", setting->count ? "count" : "off");
-	set("GCPOOL_STRICT", "1");
-	if (setting->generation > 0)
-		set_more(setting);
 	if (show)
-		putchar('\n'), fflush(stdout);
+		fputc('\n', show), fflush(show);
 }

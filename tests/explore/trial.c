@@ -59,7 +59,7 @@ static void child(const struct trial *trial, const struct setting *setting,
 	if (mine.leak)
 		mine.memory = 64ull << 30;
 	mine.fault = trial->fault.name ? &trial->fault : NULL;
-	setting_apply(&mine, trial->verbose);
+	setting_apply(&mine, trial->verbose ? stdout : NULL);
 	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
 	signals_reset();

@@ -23,7 +23,8 @@ errors; a trial that takes too long has found nothing, and is told from the othe
 
 TABLES is a folder with a file for each room (pool.txt, capture.txt, interpose.txt).
 They say of each mutant which rule it removes, of what kind that is, where, how, and
-which trial finds it within how many seeds. Sources are found by their words, not
+which trial finds it within how many seeds, or which history of tests/explore/kept
+(frozen/NAME). Sources are found by their words, not
 by line or blanks; words that are not there exactly once are an error.
 """
 
@@ -39,9 +40,10 @@ import time
 ROOMS = ("pool", "capture", "interpose")
 KEYS = ("mutant", "rule", "kind", "file", "found by")
 KINDS = ("safety", "promise", "tuning")
+KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "kept")
 TIMEOUT_S = 400
 FAULTS_MAX = 8  # histories with faults on the unchanged library
-HISTORIES_MAX = 500  # and others of one generation: each that finds a bug is tried
+HISTORIES_MAX = 500  # and others: each that finds a bug is tried
 SKIP = 77
 FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
             r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)")
@@ -180,14 +182,14 @@ class Trials:
     def run(self, name, test, seeds):
         """(verdict, seconds, what it said); without a name on the library as it is"""
         product = self.product(name, test) if name else self.unchanged(test)
-        kind, _, generation = test.partition("-")
-        if kind in ("explore", "faults"):
+        if test in ("explore", "faults") or test.startswith("frozen/"):
             explorer = os.path.join(self.build, "tests", "explore", "explore")
-            first = str(int(generation or "0") << 60 | 1)
-            command = [explorer, "--library", product, "--from", first,
-                       "--count", str(seeds or 1000)]
-            command += [] if generation else ["--new"]
-            command += ["--faults"] if kind == "faults" else []
+            command = [explorer, "--library", product]
+            if test.startswith("frozen/"):
+                command += ["--frozen", os.path.join(KEPT, test.partition("/")[2])]
+            else:
+                command += ["--from", "1", "--count", str(seeds or 1000)]
+            command += ["--faults"] if test == "faults" else []
             # See explore_env of tests/explore/meson.build.
             return self.started(command, {**os.environ, "MALLOC_PERTURB_": "0"}, self.build)
         entry = self.tests.get(test)
