@@ -177,6 +177,27 @@ static void what_cannot_succeed_waits_for_nothing(void **state)
 	assert_true(fake.done < before);
 }
 
+/* All that is free is completed: later work has nothing to do with it. */
+static void what_is_free_in_pieces_waits_for_nothing(void **state)
+{
+	struct gcp_pools *pools = pools_of(64 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[64];
+	int count = 0;
+
+	(void)state;
+	while (count < 64 && gcp_pool_alloc(pool, MIB, &addrs[count]) == 0)
+		count++;
+	for (int i = 0; i < count; i += 2)
+		must_free(pools, addrs[i]);
+	fake.done = fake_submit();
+	must_be_out(pool, 16 * MIB);
+	uint64_t waits = must_stats(pools).waits, later = stand();
+	must_be_out(pool, 16 * MIB);
+	assert_int_equal(must_stats(pools).waits, waits);
+	assert_true(fake.done < later);
+}
+
 static uint64_t device_memory(int device)
 {
 	(void)device;
@@ -266,6 +287,7 @@ int main(void)
 	    TEST(memory_is_tight_while_little_is_left),
 	    TEST(later_work_is_not_waited_for_without_end),
 	    TEST(what_cannot_succeed_waits_for_nothing),
+	    TEST(what_is_free_in_pieces_waits_for_nothing),
 	    TEST(what_is_larger_than_the_device_costs_one_call),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),

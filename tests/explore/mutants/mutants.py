@@ -277,20 +277,23 @@ def unchanged(planned):
 
 
 def demand(trials, planned):
-    wrong = 0
+    wrong = []
     print(f"{'mutant':42} {'found by':24} {'seeds':>12} {'s':>5}  what it said")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for judged in pool.map(lambda plan: judge(trials, *plan), [*unchanged(planned), *planned]):
             mutant, test, verdict, seconds, seed, said = judged
             if verdict != ("FOUND" if mutant else "NOT FOUND"):
-                wrong += 1
-                said = f"{verdict}: {mutant.rule if mutant else 'in the library as it is'}: {said}"
+                rule = mutant.rule if mutant else "in the library as it is"
+                said = f"{verdict}: {rule}: {said}"
+                wrong.append(f"{mutant.mutant if mutant else '(no bug)'}: {test}: {said[:200]}")
             elif not mutant:
                 said = "nothing found"
             print(f"{mutant.mutant if mutant else '(no bug)':42} {test:24} {seed:>12} "
                   f"{seconds:5.1f}  {said[:120]}", flush=True)
     names = {mutant.mutant for mutant, _, _ in planned}
-    print(f"{len(names)} mutants, {len(planned)} trials of them, {wrong} not found or broken")
+    for line in wrong:  # again: the table is long
+        print(line)
+    print(f"{len(names)} mutants, {len(planned)} trials of them, {len(wrong)} not found or broken")
     sys.exit(1 if wrong else 0)
 
 

@@ -67,13 +67,17 @@ static void memory_of_a_graph_that_is_just_gone(void)
 
 static void memory_of_a_gone_graph_for_other_kinds_of_memory(void)
 {
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemGenericAllocationHandle handle;
 	CUstream stream;
-	CUdeviceptr p;
 
 	(void)primary();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	graph_comes_and_goes(stream);
-	OK(cuMemAllocAsync(&p, 600 * MIB, stream));
+	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
 }
 
 /* A program that tries how much there is should not wait for what runs. */
@@ -84,12 +88,14 @@ static void a_failing_allocation_waits_for_nothing(void)
 
 	(void)primary();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	in_use = allocated(MIB);
+	in_use = allocated(600 * MIB);
 	OK(cuMemsetD8Async(in_use, 1, MIB, stream));
-	must(cuMemAlloc(&p, 4096 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "more memory than there is");
-	must(cuMemAllocAsync(&p, 4096 * MIB, stream) == CUDA_ERROR_OUT_OF_MEMORY,
-	     "more memory than there is");
+	for (size_t bytes = 600 * MIB; bytes <= 4096 * MIB; bytes += 3496 * MIB) {
+		must(cuMemAlloc(&p, bytes) == CUDA_ERROR_OUT_OF_MEMORY,
+		     "more memory than there is");
+		must(cuMemAllocAsync(&p, bytes, stream) == CUDA_ERROR_OUT_OF_MEMORY,
+		     "more memory than there is");
+	}
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
 }
 
