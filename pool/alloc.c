@@ -12,22 +12,6 @@
 
 /* --- allocate ------------------------------------------------------------------- */
 
-int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_t bytes)
-{
-	const struct gcp_classes *classes = &heap->pool->pools->classes;
-
-	if (bytes == 0)
-		return -EINVAL;
-	if (bytes > UINT64_MAX / 2) /* rounding up must not wrap */
-		return GCP_CUDA_OUT_OF_MEMORY;
-	*request = (struct gcp_request){.heap = heap, .bytes = bytes};
-	request->size_class = gcp_class_of(classes, bytes);
-	request->size = request->size_class != GCP_CLASS_NONE
-			    ? classes->sizes[request->size_class]
-			    : gcp_round_up(bytes, GCP_UNIT);
-	return 0;
-}
-
 int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
 {
 	struct gcp_request request;
@@ -78,17 +62,6 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	bool due = gcp_maintenance_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
 	return gcp_timeline_fill(pool, (int64_t)size) || due;
-}
-
-void gcp_free_count_deferred(struct gcp_pool *pool)
-{
-	if (__builtin_expect(
-		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) == 0,
-		1))
-		return;
-	gcp_mutex_lock(&pool->lock);
-	pool->stats.deferred_frees++;
-	gcp_mutex_unlock(&pool->lock);
 }
 
 /* What a free may do beyond taking the block: what plain CUDA would have waited for

@@ -2,7 +2,7 @@
 /*
  * block.c - descriptors of blocks: made, cut and joined with a neighbour.
  *
- * Called with pool->lock held by all that keep blocks in order: heap.c, slab.c, tree.c,
+ * Called with pool->lock held by all that keep blocks in order: heap.c, fit.c, slab.c,
  * segment.c, vmm_space.c. Knows no list and no tree. Never calls the driver.
  */
 #include "pool_types.h"

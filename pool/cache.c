@@ -84,31 +84,13 @@ static struct gcp_cache *cache_if_any(struct gcp_pool *pool)
 
 /* --- the books: cache->own is held ------------------------------------------------ */
 
-int64_t gcp_cache_bytes(const struct gcp_cache *cache)
-{
-	return cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
-}
-
-static void floor_set(struct gcp_cache *cache)
-{
-	int64_t floor = cache->held - cache->limit;
-
-	cache->floor = floor > -GCP_STATS_LAG ? floor : -GCP_STATS_LAG;
-}
-
-void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
-{
-	cache->held += bytes;
-	floor_set(cache);
-}
-
 static void delta_move(struct gcp_cache *cache, struct gcp_stats_delta *ret_delta)
 {
 	cache->held -= cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
 	*ret_delta = cache->delta;
 	ret_delta->hits = ret_delta->up[GCP_STATS_LEVEL_BLOCKS];
 	memset(&cache->delta, 0, sizeof(cache->delta));
-	floor_set(cache);
+	gcp_cache_floor_set(cache);
 }
 
 /* The first free into an epoch: looks up the thread's share of it, once for all frees
@@ -128,7 +110,7 @@ void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 	cache->limit = config->thread_cache_bytes > INT64_MAX
 			   ? INT64_MAX
 			   : (int64_t)config->thread_cache_bytes;
-	floor_set(cache);
+	gcp_cache_floor_set(cache);
 }
 
 /* --- magazines: cache->own is held -------------------------------------------------

@@ -80,10 +80,6 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
 void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
-/* Bytes of blocks in the cache, and that blocks came or went without being taken or
- * put by the program. cache->own is held. */
-int64_t gcp_cache_bytes(const struct gcp_cache *cache);
-void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */
@@ -127,6 +123,26 @@ static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
 	if (__builtin_expect(gcp_tls.pool_key == pool->key, 1))
 		return gcp_tls.cache;
 	return gcp_cache_find(pool);
+}
+
+/* The books: cache->own is held. The bytes of the cache's blocks: */
+static inline int64_t gcp_cache_bytes(const struct gcp_cache *cache)
+{
+	return cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
+}
+
+static inline void gcp_cache_floor_set(struct gcp_cache *cache)
+{
+	int64_t floor = cache->held - cache->limit;
+
+	cache->floor = floor > -GCP_STATS_LAG ? floor : -GCP_STATS_LAG;
+}
+
+/* Blocks came or went without being taken or put by the program. */
+static inline void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
+{
+	cache->held += bytes;
+	gcp_cache_floor_set(cache);
 }
 
 /* The slow halves of taking and putting. */
@@ -200,6 +216,18 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 		    cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
 	gcp_owner_unlock(&cache->own);
 	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, size_class);
+}
+
+/* A free during a capture counts as deferred. No lock held. */
+static inline void gcp_free_count_deferred(struct gcp_pool *pool)
+{
+	if (__builtin_expect(
+		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) == 0,
+		1))
+		return;
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.deferred_frees++;
+	gcp_mutex_unlock(&pool->lock);
 }
 
 #endif

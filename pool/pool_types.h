@@ -7,7 +7,7 @@
  *   when may a freed block be used again?     fence.c  (epochs and fences)
  *   new memory, or a barrier?                 miss.c   (gcp_alloc_slow)
  *   how much circulates before a barrier?     window.c
- *   which free block serves a request?        heap.c, tree.c (first fit), slab.c
+ *   which free block serves a request?        heap.c, fit.c, tree.c (first fit), slab.c
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
@@ -84,7 +84,7 @@ enum {
 	/* GCP_GROUP_FIRST and higher: freed in a capture, when heap->group was that */
 };
 
-/* Whose hands a block is in. Changed by gcp_block_* in heap.c, and between
+/* Whose hands a block is in. Changed by gcp_block_set_state (block.c), and between
  * USED and CACHED by the thread that frees or takes it. */
 enum gcp_block_state {
 	GCP_BLOCK_RELEASED,  /* descriptor not in use */
@@ -495,7 +495,7 @@ int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
 struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 				   uint64_t size, uint64_t epoch);
 
-/* --- heap.c, segment.c, slab.c: pool->lock is held --- */
+/* --- heap.c, fit.c, segment.c, slab.c: pool->lock is held --- */
 
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
@@ -551,6 +551,14 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks out of the books, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+
+/* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
+ * back; and one that is in no tree cut to `size`, the rest free: without memory for a
+ * descriptor it stays whole. */
+struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
+			       uint32_t size_class);
+void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size);
 
 /* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);
@@ -631,8 +639,6 @@ int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* -EINVAL: 0 bytes; GCP_CUDA_OUT_OF_MEMORY: more than there can be. */
 int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,
 		     uint64_t bytes);
-/* A free during a capture counts as deferred. No lock held. */
-void gcp_free_count_deferred(struct gcp_pool *pool);
 
 /* --- tight.c --- */
 
@@ -653,7 +659,7 @@ void gcp_tight_out(struct gcp_pool *pool);
  * No lock is held. */
 uint64_t gcp_pool_left(struct gcp_pool *pool);
 
-/* --- reclaim.c, stats.c --- */
+/* --- reclaim.c, quota.c, stats.c --- */
 
 /* Waits for all work of the context also while a capture forbids fences. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool);

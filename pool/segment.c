@@ -111,7 +111,7 @@ static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kin
 }
 
 /* How large a segment for `size` may be: what is not split is of use only where it is
- * nearly filled (heap.c, huge_fit). */
+ * nearly filled (fit.c, huge_fit). */
 static uint64_t adopted_most(const struct gcp_pool *pool, enum gcp_kind kind,
 			     uint64_t size)
 {

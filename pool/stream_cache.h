@@ -26,15 +26,21 @@ struct gcp_stream_cache {
 };
 
 /* A block of exactly `size` that the calling thread freed in `stream`, now USED; NULL:
- * it has none. Takes cache->own. */
+ * it has none. *ret_full: the thread should hand over its counts. Takes cache->own. */
 struct gcp_block *gcp_stream_cache_take(struct gcp_cache *cache, uint64_t stream,
-					uint64_t size, uint64_t requested);
+					uint64_t size, uint64_t requested,
+					bool *ret_full);
+/* Keeps a block that is CACHED by the caller; false: it is still the caller's. Blocks
+ * on `excess` are for the heap in any case. The same of *ret_full. Takes cache->own. */
+bool gcp_stream_cache_put(struct gcp_cache *cache, uint64_t stream,
+			  struct gcp_block *block, struct gcp_chain *excess,
+			  bool *ret_full);
 /* All blocks of all streams, each marked with its own. cache->own is held. */
 void gcp_stream_cache_drain(struct gcp_cache *cache, struct gcp_chain *chain);
 void gcp_stream_cache_destroy(struct gcp_cache *cache); /* they are drained */
 
-/* Takes back a block that is CACHED by the caller and was stream-ordered. 0: the
- * stream is not known. As gcp_pools_free. */
+/* stream_alloc.c: takes back a block that is CACHED by the caller and was
+ * stream-ordered. 0: the stream is not known. As gcp_pools_free. */
 int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream);
 
 #endif

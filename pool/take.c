@@ -8,6 +8,22 @@
  */
 #include "cache.h"
 
+int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_t bytes)
+{
+	const struct gcp_classes *classes = &heap->pool->pools->classes;
+
+	if (bytes == 0)
+		return -EINVAL;
+	if (bytes > UINT64_MAX / 2) /* rounding up must not wrap */
+		return GCP_CUDA_OUT_OF_MEMORY;
+	*request = (struct gcp_request){.heap = heap, .bytes = bytes};
+	request->size_class = gcp_class_of(classes, bytes);
+	request->size = request->size_class != GCP_CLASS_NONE
+			    ? classes->sizes[request->size_class]
+			    : gcp_round_up(bytes, GCP_UNIT);
+	return 0;
+}
+
 uint64_t gcp_request_run(const struct gcp_request *request)
 {
 	uint32_t slab_count = request->heap->pool->pools->classes.slab_count;

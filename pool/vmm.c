@@ -25,7 +25,6 @@
 
 enum {
 	RANGE_MIN = 64 << 20, /* bytes of addresses to set aside at once */
-	RANGE_SLAB_PART = 8,  /* of them for small blocks */
 	FAILURES_MOST = 4,    /* in a row: then ordinary segments only */
 };
 
@@ -46,21 +45,12 @@ void gcp_vmm_init(struct gcp_pool *pool)
 /* --- ranges of addresses -----------------------------------------------------------
  */
 
-uint64_t gcp_vmm_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind)
-{
-	uint64_t bytes = pool->vmm_range;
-
-	if (kind == GCP_KIND_SLAB)
-		bytes /= RANGE_SLAB_PART;
-	return gcp_round_up(bytes, GCP_CHUNK);
-}
-
 /* Sets aside more addresses than asked for, if it can. */
 static int range_reserve(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 			 gcp_addr *ret_addr, uint64_t *ret_size)
 {
 	struct gcp_pool *pool = heap->pool;
-	uint64_t size = gcp_vmm_range_bytes(pool, kind);
+	uint64_t size = gcp_space_range_bytes(pool, kind);
 	uint64_t least = gcp_round_up(bytes, GCP_CHUNK);
 	int result;
 

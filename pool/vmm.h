@@ -24,9 +24,6 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 /* Gives unused handles back whose epochs are completed, until `bytes` are given
  * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
-/* How many bytes of addresses the pool sets aside at once for segments of that kind.
- * Any lock may be held. */
-uint64_t gcp_vmm_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind);
 /* Gives back what pool->orphans has. vmm_lock is held. */
 void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
@@ -39,6 +36,8 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool);
 /* The books of a range of so many bytes; NULL. */
 struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
+/* The index of an address in segment->chunks. */
+uint64_t gcp_chunk_index(const struct gcp_segment *segment, gcp_addr addr);
 /* Those of a block that is made of whole chunks. */
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
 /* Nothing is mapped there any more; or what is has moved. */
@@ -78,6 +77,9 @@ struct gcp_move {
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
 
+/* How many bytes of addresses the pool sets aside at once for segments of that kind.
+ * Any lock, or none, may be held. */
+uint64_t gcp_space_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind);
 /* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		  enum gcp_kind kind, struct gcp_chunk *chunks);
@@ -101,8 +103,6 @@ void gcp_space_free(struct gcp_block *block, bool unmapped);
 void gcp_space_fill(struct gcp_move *move);
 /* What is left of the move goes back to what it was. */
 void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
-/* The index of an address in segment->chunks. */
-uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr);
 /* The holes of a heap that ends become another's. pool->lock alone is held. */
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 
@@ -120,7 +120,7 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
 
-/* --- heap.c: pool->lock is held ---------------------------------------------- */
+/* --- fit.c: pool->lock is held ---------------------------------------------- */
 
 /* A block whose epoch is ready becomes free memory. */
 void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);

@@ -22,12 +22,18 @@
  */
 #include "vmm.h"
 
-enum { LOOKS = 64 }; /* blocks that are looked at to choose one */
+enum {
+	LOOKS = 64,          /* blocks that are looked at to choose one */
+	RANGE_SLAB_PART = 8, /* of a range of addresses, for small blocks */
+};
 
-uint64_t gcp_space_chunk(const struct gcp_segment *segment, gcp_addr addr)
+uint64_t gcp_space_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind)
 {
-	assert(addr % GCP_CHUNK == segment->addr % GCP_CHUNK);
-	return (addr - segment->addr) / GCP_CHUNK;
+	uint64_t bytes = pool->vmm_range;
+
+	if (kind == GCP_KIND_SLAB)
+		bytes /= RANGE_SLAB_PART;
+	return gcp_round_up(bytes, GCP_CHUNK);
 }
 
 /* --- holes ------------------------------------------------------------------------ */
@@ -127,7 +133,7 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 static bool is_range_done(const struct gcp_heap *heap, const struct gcp_block *hole)
 {
 	return !heap->private && gcp_block_is_segment(hole) &&
-	       hole->size < gcp_vmm_range_bytes(heap->pool, hole->segment->kind);
+	       hole->size < gcp_space_range_bytes(heap->pool, hole->segment->kind);
 }
 
 static void range_detach(struct gcp_heap *heap, struct gcp_block *hole)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * check.c - checks the invariants that pool_types.h numbers. See check.h.
+ * check.c - checks the invariants that pool_types.h and pinned_types.h number. See
+ * check.h.
  *
  * Each check gives NULL or a sentence that names what is broken. Takes the
  * locks itself; while threads allocate and free, only C1 and the lists are
  * meaningful at any moment, so tests call it when they are at rest.
  */
 #include "../cache.h"
+#include "../pinned_types.h"
 #include "../vmm.h"
 #include "check.h"
 
@@ -317,7 +319,7 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	return NULL;
 }
 
-const char *gcp_timeline_check(struct gcp_timeline *timeline)
+static const char *timeline_check(struct gcp_timeline *timeline)
 {
 	uint64_t completed = atomic_load(&timeline->completed),
 		 ready = atomic_load(&timeline->ready);
@@ -446,7 +448,7 @@ static const char *pool_check(struct gcp_pool *pool)
 		GCP_MUST(!broken, broken);
 	}
 	gcp_mutex_lock(&pool->pools->fence_lock);
-	broken = gcp_timeline_check(&pool->timeline);
+	broken = timeline_check(&pool->timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	GCP_MUST(!broken, broken);
 	broken = caches_check(pool, &cached);
@@ -454,6 +456,103 @@ static const char *pool_check(struct gcp_pool *pool)
 	GCP_MUST(cached == sums.cached, "C1: cached blocks are in no cache");
 	return stats_check(pool, &sums);
 }
+
+/* --- pinned memory: pinned_types.h ------------------------------------------------ */
+
+static const char *pinned_blocks_check(struct gcp_pinned *pinned,
+				       struct gcp_pinned_bucket *bucket,
+				       uint32_t *ret_resting)
+{
+	struct gcp_pinned_block *block;
+	uint64_t count = 0, held = 0;
+
+	TAILQ_FOREACH (block, &bucket->blocks, all) {
+		bool used = atomic_load(&block->state) == GCP_PINNED_USED;
+
+		count++;
+		held += used;
+		*ret_resting += block->rest == GCP_PINNED_IN_BUCKET;
+		GCP_MUST(gcp_pinned_block_find(pinned, block->p) == block,
+			 "N1: the map does not find a pinned block");
+		GCP_MUST(!used || block->rest == GCP_PINNED_IN_HAND,
+			 "N2: a pinned block is the program's and free at once");
+		GCP_MUST(block->rest != GCP_PINNED_IN_BUCKET ||
+			     !atomic_load(&block->set),
+			 "N3: a kept block is in a bucket");
+	}
+	GCP_MUST(count == bucket->count, "N3: a bucket miscounts its blocks");
+	GCP_MUST(held == bucket->taken - bucket->given,
+		 "N4: a bucket miscounts what the program holds");
+	return NULL;
+}
+
+static const char *pinned_bucket_check(struct gcp_pinned *pinned,
+				       struct gcp_pinned_bucket *bucket)
+{
+	struct gcp_pinned_block *block;
+	uint32_t resting = 0, listed = 0;
+	const char *broken = pinned_blocks_check(pinned, bucket, &resting);
+
+	GCP_MUST(!broken, broken);
+	TAILQ_FOREACH (block, &bucket->ready, link) {
+		GCP_MUST(gcp_pinned_epoch_ready(bucket->arena->pool, block->epoch),
+			 "N3: a ready pinned block's epoch is not completed");
+		listed++;
+	}
+	TAILQ_FOREACH (block, &bucket->pending, link)
+		listed++;
+	GCP_MUST(listed == resting, "N3: a free pinned block is in no list");
+	return NULL;
+}
+
+struct pinned_checking {
+	struct gcp_pinned *pinned;
+	uint64_t blocks, bytes, held, held_bytes;
+	const char *broken;
+};
+
+static void pinned_check_one(struct gcp_pinned_bucket *bucket, void *arg)
+{
+	struct pinned_checking *checking = arg;
+
+	gcp_spin_lock(&bucket->lock);
+	if (!checking->broken)
+		checking->broken = pinned_bucket_check(checking->pinned, bucket);
+	checking->blocks += bucket->count;
+	checking->bytes += bucket->count * bucket->size;
+	checking->held += bucket->taken - bucket->given;
+	checking->held_bytes += (bucket->taken - bucket->given) * bucket->size;
+	gcp_spin_unlock(&bucket->lock);
+}
+
+static const char *pinned_check(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+	struct pinned_checking checking = {.pinned = pinned};
+	const char *broken;
+
+	if (!pinned)
+		return NULL;
+	gcp_mutex_lock(&pinned->lock);
+	gcp_pinned_buckets_for_each(pools, pinned_check_one, &checking);
+	gcp_mutex_unlock(&pinned->lock);
+	GCP_MUST(!checking.broken, checking.broken);
+	GCP_MUST(checking.blocks == pinned->allocations.current,
+		 "allocations is not the number of pinned blocks");
+	GCP_MUST(checking.bytes == pinned->allocated_bytes.current,
+		 "allocated_bytes is not what pinned blocks occupy");
+	GCP_MUST(checking.held == pinned->active_requests.current,
+		 "active_requests is not the number of blocks that the program holds");
+	GCP_MUST(checking.held_bytes == pinned->active_bytes.current,
+		 "active_bytes is not what the program holds");
+	gcp_mutex_lock(&pools->fence_lock);
+	broken = timeline_check(&pinned->timeline);
+	gcp_mutex_unlock(&pools->fence_lock);
+	return broken;
+}
+
+/* --- all ---------------------------------------------------------------------------
+ */
 
 const char *gcp_pools_check(struct gcp_pools *pools)
 {
@@ -469,5 +568,5 @@ const char *gcp_pools_check(struct gcp_pools *pools)
 		gcp_mutex_unlock(&pools->registry_lock);
 		gcp_mutex_unlock(&pools->vmm_lock);
 	}
-	return broken ? broken : gcp_pinned_check(pools);
+	return broken ? broken : pinned_check(pools);
 }

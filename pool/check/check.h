@@ -13,10 +13,6 @@
  * itself. */
 const char *gcp_pools_check(struct gcp_pools *pools);
 
-/* Of that: of a sequence of epochs, under fence_lock; and of pinned memory. */
-const char *gcp_timeline_check(struct gcp_timeline *timeline);
-const char *gcp_pinned_check(struct gcp_pools *pools);
-
 /* Frees everything, and calls no driver function but those that destroy fences and free
  * memory. No other thread may use the pools. Accepts NULL. */
 void gcp_pools_destroy(struct gcp_pools *pools);

@@ -57,7 +57,7 @@ def check_exports(library, table, header):
 def check_lean(library, header):
     with open(header, encoding="utf-8") as file:
         tests_only = set(re.findall(r"^[\w *]+?(gcp_\w+)\(", file.read(), re.M))
-    if len(tests_only) < 4:
+    if len(tests_only) < 2:
         yield "%s declares next to nothing" % header
     symbols = {line.split()[-1] for line in readelf("--syms", library).split("\n") if line.split()}
     if "gcp_pools_create" not in symbols:
