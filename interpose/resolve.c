@@ -45,7 +45,7 @@ enum { ROW_COUNT = sizeof(rows) / sizeof(*rows) };
 
 /* Real address to entry, open addressing. A function has up to two addresses:
  * that of the exported symbol and that which cuGetProcAddress gives. */
-enum { MAP_SLOTS = 512 };
+enum { MAP_SLOTS = 1024 };
 _Static_assert(MAP_SLOTS >= 4 * ROW_COUNT, "the map must stay sparse");
 static struct {
 	void *real;
