@@ -126,6 +126,9 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	alloc = sim_memory_find(dptr);
 	if (!alloc || !sim_memory_piece(alloc, dptr, &base, &bytes))
 		return CUDA_ERROR_NOT_FOUND;
+	/* Known in the context only that opened it (measured). */
+	if (alloc->kind == SIM_MEMORY_IPC && alloc->ctx != sim_ctx_memory(ctx))
+		return CUDA_ERROR_NOT_FOUND;
 	if (pbase)
 		*pbase = base;
 	if (psize)

@@ -73,8 +73,9 @@ void sim_ipc_release(const struct sim_alloc *alloc)
 		__atomic_store_n(&table.at[alloc->ipc_place], 0, __ATOMIC_RELEASE);
 }
 
-/* Whether the exporter still has it. */
-static bool is_exported(const struct handle *handle)
+/* Whether the exporter still has it: CUDA_ERROR_INVALID_VALUE if not; and
+ * CUDA_ERROR_INVALID_HANDLE if the exporter has ended (measured). */
+static CUresult exported_check(const struct handle *handle)
 {
 	uint64_t buffer_id = 0;
 	char path[64];
@@ -83,12 +84,12 @@ static bool is_exported(const struct handle *handle)
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->pid, handle->table_fd);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return false;
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (pread(fd, &buffer_id, sizeof(buffer_id),
 		  handle->place * sizeof(buffer_id)) != sizeof(buffer_id))
 		buffer_id = 0;
 	close(fd);
-	return buffer_id == handle->buffer_id;
+	return buffer_id == handle->buffer_id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- entry points --------------------------------------------------------- */
@@ -184,14 +185,14 @@ static CUresult ipc_open(CUdeviceptr *pdptr, CUipcMemHandle raw, unsigned int Fl
 	if (is_for_another(&handle, ctx))
 		return CUDA_ERROR_INVALID_HANDLE;
 	for (struct sim_alloc *a = sim_memory_first(); a; a = a->next) {
-		if (a->kind != SIM_MEMORY_IPC || a->buffer_id != handle.checksum)
+		if (a->kind != SIM_MEMORY_IPC || a->buffer_id != handle.checksum ||
+		    a->ctx != sim_ctx_memory(ctx))
 			continue;
 		a->ipc_opens++;
 		*pdptr = a->addr + handle.offset % 4096;
 		return CUDA_SUCCESS;
 	}
-	if (!is_exported(&handle))
-		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(exported_check(&handle));
 	return map_foreign(&handle, sim_ctx_memory(ctx), pdptr);
 }
 
@@ -220,6 +221,9 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	if (!alloc || alloc->kind != SIM_MEMORY_IPC ||
 	    dptr != alloc->addr + alloc->ipc_skip)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* Also if it stays open (measured: as long as a kernel that does not use it).
+	 */
+	SIM_TRY(sim_ctx_wait(alloc->ctx));
 	if (--alloc->ipc_opens == 0)
 		sim_memory_free(alloc);
 	return CUDA_SUCCESS;

@@ -47,9 +47,9 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		STORE(CUdeviceptr, alloc->addr);
+		STORE(CUdeviceptr, alloc->addr + alloc->ipc_skip);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		STORE(size_t, alloc->bytes);
+		STORE(size_t, alloc->bytes - alloc->ipc_skip);
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		STORE(int, 1);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

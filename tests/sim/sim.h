@@ -352,6 +352,21 @@ void sim_space_remove(struct sim_space *space, struct sim_alloc *alloc);
 bool sim_space_account(struct sim_space *space, int64_t bytes);
 struct sim_alloc *sim_space_find(const struct sim_space *space, uint64_t addr);
 
+/* Memory of cuMemCreate, in a memfd of its own, behind which stands what another
+ * process must know that gets it (vmm_share.c). */
+struct sim_physical {
+	struct sim_object object;
+	int device, fd;
+	uint64_t bytes;
+	uint64_t number; /* of its first 2 MiB; no other memory ever has it */
+	uint32_t maps;
+	uint32_t handles; /* that the program has */
+	bool shareable;   /* made with a type of handle for other processes */
+	bool imported;    /* accounted in the process that made it */
+};
+bool sim_physical_label(const struct sim_physical *physical); /* false: no memory */
+struct sim_physical *sim_physical_new(int device, int fd, uint64_t bytes);
+
 int sim_memory_init(int device, uint64_t limit);
 CUresult sim_memory_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_memory kind,
 			  struct sim_alloc **ret_alloc);

@@ -179,6 +179,11 @@
 	F(cuMemAddressFree, 10020, cuMemAddressFree)                                   \
 	F(cuMemSetAccess, 10020, cuMemSetAccess)                                       \
 	F(cuMemGetAllocationGranularity, 10020, cuMemGetAllocationGranularity)         \
+	F(cuMemExportToShareableHandle, 10020, cuMemExportToShareableHandle)           \
+	F(cuMemImportFromShareableHandle, 10020, cuMemImportFromShareableHandle)       \
+	F(cuMemGetAllocationPropertiesFromHandle, 10020,                               \
+	  cuMemGetAllocationPropertiesFromHandle)                                      \
+	F(cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange)         \
 	F(cuArrayCreate, 3020, cuArrayCreate_v2)                                       \
 	F(cuArray3DCreate, 3020, cuArray3DCreate_v2)                                   \
 	F(cuArrayDestroy, 2000, cuArrayDestroy)                                        \

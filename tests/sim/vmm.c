@@ -12,15 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct sim_physical {
-	struct sim_object object;
-	int device, fd;
-	uint64_t bytes;
-	uint64_t number; /* of its first 2 MiB; no other memory ever has it */
-	uint32_t maps;
-	uint32_t handles; /* that the program has */
-};
-
 /* --- physical memory ------------------------------------------------------ */
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity,
@@ -37,9 +28,22 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity,
 
 static uint64_t physical_numbers;
 
-static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **ret)
+struct sim_physical *sim_physical_new(int device, int fd, uint64_t bytes)
 {
-	struct sim_physical *physical;
+	struct sim_physical *physical = sim_object_new(SIM_PHYSICAL, sizeof(*physical));
+
+	physical->device = device;
+	physical->fd = fd;
+	physical->number = physical_numbers + 1; /* and one for each 2 MiB */
+	physical_numbers += bytes / SIM_CHUNK;
+	physical->bytes = bytes;
+	physical->handles = 1;
+	return physical;
+}
+
+static CUresult physical_new(int device, uint64_t bytes, bool shareable,
+			     struct sim_physical **ret)
+{
 	int fd;
 
 	if (!sim_memory_account(device, (int64_t)bytes))
@@ -51,14 +55,8 @@ static CUresult physical_new(int device, uint64_t bytes, struct sim_physical **r
 			close(fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	physical = sim_object_new(SIM_PHYSICAL, sizeof(*physical));
-	physical->device = device;
-	physical->fd = fd;
-	physical->number = physical_numbers + 1; /* and one for each 2 MiB */
-	physical_numbers += bytes / SIM_CHUNK;
-	physical->bytes = bytes;
-	physical->handles = 1;
-	*ret = physical;
+	*ret = sim_physical_new(device, fd, bytes);
+	(*ret)->shareable = shareable;
 	return CUDA_SUCCESS;
 }
 
@@ -91,8 +89,8 @@ bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *re
 {
 	uint64_t at = (addr - alloc->addr) / SIM_CHUNK, first = at, end = at + 1;
 
-	*ret_base = alloc->addr;
-	*ret_bytes = alloc->bytes;
+	*ret_base = alloc->addr + alloc->ipc_skip;
+	*ret_bytes = alloc->bytes - alloc->ipc_skip;
 	if (addr >= alloc->addr + alloc->bytes)
 		return false;
 	if (alloc->kind != SIM_MEMORY_RESERVED)
@@ -112,7 +110,8 @@ static void physical_release(struct sim_physical *physical)
 {
 	if (physical->handles > 0 || physical->maps > 0)
 		return;
-	sim_memory_account(physical->device, -(int64_t)physical->bytes);
+	if (!physical->imported)
+		sim_memory_account(physical->device, -(int64_t)physical->bytes);
 	sim_hazard_reset(physical_name(physical, 0), physical->bytes);
 	close(physical->fd);
 	sim_object_delete(physical);
@@ -130,7 +129,10 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!sim_device_valid(prop->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	SIM_TRY(physical_new(prop->location.id, size, &physical));
+	SIM_TRY(physical_new(prop->location.id, size,
+			     prop->requestedHandleTypes &
+				 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+			     &physical));
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
