@@ -22,10 +22,13 @@
  *     free. (400 ns; a pair of calls on plain CUDA takes 600.)
  *   - a non-blocking stream knows of no other, and there is nothing to feel.
  */
+#include <errno.h>
+
 #include "async_pools.h"
 #include "cuda_backend.h"
 #include "hooks.h"
 #include "hooks_memory.h"
+#include "ipc_exports.h"
 #include "observe.h"
 #include "process_life.h"
 #include "report.h"
@@ -298,6 +301,7 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 {
 	CUresult result = memory_refuse_captured(stream);
 	uint64_t order = 0;
+	int freed;
 
 	if (result == CUDA_SUCCESS)
 		result = free_order(stream, owner, &order);
@@ -305,7 +309,9 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 		return result;
 	if (!gcp_thread.exit_registered)
 		gcp_process_watch_thread();
-	return gcp_memory_freed(ptr, gcp_observe_free_async(ptr, stream, order));
+	freed = gcp_observe_free_async(ptr, stream, order);
+	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_exports_free(ptr, false)
+						       : freed);
 }
 
 static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,

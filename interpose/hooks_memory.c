@@ -6,9 +6,12 @@
  * A hit asks CUDA for the current context and nothing else. Whatever is not
  * ours, or not sure, goes to the real function untouched.
  */
+#include <errno.h>
+
 #include "async_pools.h"
 #include "cuda_backend.h"
 #include "hooks.h"
+#include "ipc_exports.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "pitch.h"
@@ -219,11 +222,16 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 /* A thread that only frees caches blocks too. */
 int gcp_memory_free(gcp_addr addr)
 {
+	int result;
+
 	if (__builtin_expect(!gcp_thread.free_direct, 0)) {
 		gcp_process_watch_thread();
-		return gcp_observe_free(addr);
+		result = gcp_observe_free(addr);
+	} else {
+		result = gcp_pools_free(gcp_process.pools, addr);
 	}
-	return gcp_pools_free(gcp_process.pools, addr);
+	return __builtin_expect(result == -EREMOTE, 0) ? gcp_exports_free(addr, true)
+						       : result;
 }
 
 CUresult gcp_memory_freed(CUdeviceptr ptr, int result)

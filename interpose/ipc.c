@@ -15,9 +15,15 @@
  * another block. A process with it finds the magic, opens CUDA's handle and adds the
  * offset. A block at the beginning keeps the plain handle.
  *
+ * CUDA makes no handle of mapped memory at all. A mapped block gets one of another
+ * form (ipc_wire.h), and this process hands the memory over when it is opened.
+ *
  * Another process stands in no context's queue: before a block is exported, all
- * work that could still touch it from former owners is waited for.
+ * work that could still touch it from former owners is waited for. And a block that was
+ * exported is freed as plain CUDA frees: behind all work of its context, and not while
+ * it is known to be open (ipc_exports.h).
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +31,10 @@
 
 #include "hooks.h"
 #include "ipc.h"
+#include "ipc_exports.h"
+#include "ipc_imports.h"
+#include "ipc_server.h"
+#include "ipc_wire.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "log.h"
@@ -83,39 +93,75 @@ static uint64_t handle_decode(CUipcMemHandle *handle)
 
 /* --- export --------------------------------------------------------------------- */
 
-/* CUDA makes no such handle for memory that is mapped by hand. */
-static void export_refused(CUdeviceptr ptr)
+/* Memory of a driver that cannot hand it to another process. */
+static CUresult export_refused(void)
 {
 	static atomic_bool said;
-	struct gcp_block_info info;
 
-	if (gcp_process_pooling() &&
-	    gcp_pools_find(gcp_process.pools, ptr, &info) == 0 && info.mapped &&
-	    !atomic_exchange(&said, true))
+	if (!atomic_exchange(&said, true))
 		gcp_log(GCP_LOG_ERROR,
-			"CUDA exports no IPC handle of mapped memory, handing on "
-			"its refusal; GCPOOL_BACKEND=segments exports it");
+			"this driver hands mapped memory to no other process, "
+			"refusing to export it; GCPOOL_BACKEND=segments exports it");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult export_mapped(CUipcMemHandle *ret_handle,
+			      const struct gcp_block_info *info)
+{
+	CUcontext ctx = NULL;
+	uint64_t id;
+	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
+	int added;
+
+	if (result == CUDA_SUCCESS && !ctx)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!gcp_ipc_server_possible(info->device))
+		return export_refused();
+	added = gcp_exports_add(info, &id);
+	if (added < 0)
+		return added == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
+					: CUDA_ERROR_INVALID_VALUE;
+	return gcp_ipc_server_handle(id, ret_handle);
+}
+
+/* CUDA's own handle, with the offset where there is one. */
+static CUresult export_of_driver(CUipcMemHandle *ret_handle,
+				 const struct gcp_block_info *info)
+{
+	CUresult result = gcp_real.cuIpcGetMemHandle(ret_handle, info->addr);
+	uint64_t id;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (info->addr != info->segment_addr &&
+	    !handle_encode(ret_handle, info->addr - info->segment_addr)) {
+		gcp_log(GCP_LOG_ERROR,
+			"this driver's IPC handles have no room for an offset, "
+			"refusing to export a block of the pool; GCPOOL_MODE=off "
+			"exports it");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return gcp_exports_add(info, &id) < 0 ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 {
 	CUresult result = gcp_memory_complete(ptr);
 	struct gcp_block_info info;
+	int found = -ENOENT;
 
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
 	if (result != CUDA_SUCCESS)
-		export_refused(ptr);
-	if (result != CUDA_SUCCESS || !gcp_process_pooling() ||
-	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0 ||
-	    info.addr == info.segment_addr)
 		return result;
-	if (handle_encode(ret_handle, info.addr - info.segment_addr))
-		return CUDA_SUCCESS;
-	gcp_log(GCP_LOG_ERROR,
-		"this driver's IPC handles have no room for an offset, refusing to "
-		"export a block of the pool; GCPOOL_MODE=off exports it");
-	return CUDA_ERROR_NOT_SUPPORTED;
+	if (gcp_process_pooling())
+		found = gcp_pools_find(gcp_process.pools, ptr, &info);
+	if (found == -ENOENT)
+		return gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
+	if (!ret_handle || found != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return info.mapped ? export_mapped(ret_handle, &info)
+			   : export_of_driver(ret_handle, &info);
 }
 
 /* --- import --------------------------------------------------------------------- */
@@ -191,6 +237,8 @@ void gcp_ipc_context_gone(CUcontext ctx)
 {
 	struct gcp_opened **link = &opened_first, *opened;
 
+	gcp_exports_context_gone(ctx);
+	gcp_imports_context_gone(ctx);
 	pthread_mutex_lock(&opened_lock);
 	while ((opened = *link) != NULL) {
 		if (opened->ctx != ctx) {
@@ -203,17 +251,30 @@ void gcp_ipc_context_gone(CUcontext ctx)
 	pthread_mutex_unlock(&opened_lock);
 }
 
+static bool import_is_possible(void)
+{
+	return gcp_real.cuMemImportFromShareableHandle &&
+	       gcp_real.cuMemGetAllocationPropertiesFromHandle &&
+	       gcp_real.cuMemAddressReserve && gcp_real.cuMemAddressFree &&
+	       gcp_real.cuMemMap && gcp_real.cuMemUnmap && gcp_real.cuMemSetAccess &&
+	       gcp_real.cuMemRelease;
+}
+
 static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
 			 CUdeviceptr *ret_ptr, CUipcMemHandle handle,
 			 unsigned int flags)
 {
 	CUipcMemHandle given = handle;
 	uint64_t offset = handle_decode(&handle);
+	struct gcp_ipc_handle mapped;
+	bool is_mapped = gcp_ipc_handle_read(&given, &mapped);
 	CUresult result;
 
 	/* Decided now, since the pointer that comes of it passes us at its close. */
-	if (offset > 0 && gcp_process_started_mode() == GCP_RUN_PASSIVE)
+	if ((offset > 0 || is_mapped) && gcp_process_started_mode() == GCP_RUN_PASSIVE)
 		return real(ret_ptr, given, flags);
+	if (is_mapped && import_is_possible())
+		return gcp_imports_open(ret_ptr, &mapped, flags);
 	result = real(ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
@@ -240,9 +301,20 @@ CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle han
 CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
 	CUdeviceptr base = opened_base(ptr);
-	CUresult result = gcp_real.cuIpcCloseMemHandle(base);
+	CUresult result;
 
+	if (gcp_imports_close(ptr, &result))
+		return result;
+	result = gcp_real.cuIpcCloseMemHandle(base);
 	if (result == CUDA_SUCCESS && base != ptr)
 		opened_remove(ptr);
 	return result;
+}
+
+void gcp_ipc_after_fork(void)
+{
+	gcp_ipc_server_after_fork();
+	gcp_exports_after_fork();
+	gcp_imports_after_fork();
+	pthread_mutex_init(&opened_lock, NULL);
 }

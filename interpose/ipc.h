@@ -10,5 +10,7 @@
 
 /* All that was opened while `ctx` was current is gone. */
 void gcp_ipc_context_gone(CUcontext ctx);
+/* In the child of a fork. */
+void gcp_ipc_after_fork(void);
 
 #endif

@@ -8,19 +8,52 @@
  * a user that stands in no context's queue: the block is completed first.
  */
 #include "async_pools.h"
+#include "contexts.h"
 #include "hooks.h"
+#include "ipc_imports.h"
+#include "ipc_server.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 
-static bool range_find(CUdeviceptr ptr, struct gcp_block_info *ret_info)
+/* What programs are told of an address, where the driver would tell them otherwise. */
+struct asked_range {
+	CUdeviceptr addr;
+	size_t bytes;  /* that were asked for */
+	CUcontext ctx; /* NULL: as the driver says */
+	bool mapped;   /* a block of mapped memory */
+	bool async;    /* allocated in stream order */
+	bool imported; /* mapped memory of another process */
+	int device;    /* of the context that has it, or opened it */
+};
+
+static bool range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 {
-	return gcp_process_pooling() &&
-	       gcp_pools_find(gcp_process.pools, ptr, ret_info) == 0;
+	struct gcp_import_info import;
+	struct gcp_block_info info;
+
+	if (gcp_imports_find(ptr, &import)) {
+		*ret_range = (struct asked_range){.addr = import.ptr,
+						  .bytes = import.bytes,
+						  .ctx = import.ctx,
+						  .imported = true,
+						  .device = import.device};
+		return true;
+	}
+	if (!gcp_process_pooling() ||
+	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0)
+		return false;
+	*ret_range = (struct asked_range){.addr = info.addr,
+					  .bytes = info.requested,
+					  .ctx = info.mapped ? info.ctx : NULL,
+					  .mapped = info.mapped,
+					  .async = info.async,
+					  .device = info.device};
+	return true;
 }
 
 /* Pinned memory: a block is an allocation of the driver, which says where it begins;
  * only its size is rounded up. `base` is what the driver says. */
-static bool range_find_pinned(CUdeviceptr base, struct gcp_block_info *ret_info)
+static bool range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
 {
 	uint64_t requested;
 
@@ -28,19 +61,19 @@ static bool range_find_pinned(CUdeviceptr base, struct gcp_block_info *ret_info)
 	    gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base, &requested) !=
 		0)
 		return false;
-	*ret_info = (struct gcp_block_info){.addr = base, .requested = requested};
+	*ret_range = (struct asked_range){.addr = base, .bytes = requested};
 	return true;
 }
 
 /* The same for an address inside. */
-static bool range_find_inside(CUdeviceptr ptr, struct gcp_block_info *ret_info)
+static bool range_find_inside(CUdeviceptr ptr, struct asked_range *ret_range)
 {
 	CUdeviceptr base = 0;
 
 	return gcp_process_pooling() && gcp_real.cuPointerGetAttribute &&
 	       gcp_real.cuPointerGetAttribute(
 		   &base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr) == CUDA_SUCCESS &&
-	       range_find_pinned(base, ret_info);
+	       range_find_pinned(base, ret_range);
 }
 
 CUresult gcp_memory_complete(CUdeviceptr ptr)
@@ -48,7 +81,8 @@ CUresult gcp_memory_complete(CUdeviceptr ptr)
 	struct gcp_block_info info;
 	int result;
 
-	if (!range_find(ptr, &info))
+	if (!gcp_process_pooling() ||
+	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0)
 		return CUDA_SUCCESS;
 	result = gcp_pools_complete(gcp_process.pools, info.addr);
 	if (result > 0)
@@ -57,75 +91,106 @@ CUresult gcp_memory_complete(CUdeviceptr ptr)
 	return result == -EBUSY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
+/* CUDA knows of an import in the context only that opened it (measured). */
+static bool range_is_of_another_context(const struct asked_range *range)
+{
+	CUcontext ctx = NULL, home;
+	int device;
+
+	if (!range->imported || gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS)
+		return false;
+	if (gcp_contexts_home(ctx, &home, &device))
+		ctx = home;
+	return ctx != range->ctx;
+}
+
 CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes,
 					  CUdeviceptr ptr)
 {
-	struct gcp_block_info info;
+	struct asked_range range;
 	CUdeviceptr base = 0;
 	CUresult result;
 	size_t bytes;
 
-	if (!range_find(ptr, &info)) {
+	if (!range_find(ptr, &range)) {
 		if (!ret_base && !ret_bytes)
 			return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
 		result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
 		if (result != CUDA_SUCCESS)
 			return result;
-		if (!range_find_pinned(base, &info))
-			info =
-			    (struct gcp_block_info){.addr = base, .requested = bytes};
+		if (!range_find_pinned(base, &range))
+			range = (struct asked_range){.addr = base, .bytes = bytes};
 	}
+	if (range_is_of_another_context(&range))
+		return CUDA_ERROR_NOT_FOUND;
 	if (ret_base)
-		*ret_base = info.addr;
+		*ret_base = range.addr;
 	if (ret_bytes)
-		*ret_bytes = info.requested;
+		*ret_bytes = range.bytes;
 	return CUDA_SUCCESS;
 }
 
 /* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
- * for what cudaMalloc gives them. */
+ * for what cudaMalloc gives them; that other processes can open that; and that its
+ * memory has no handles. */
 static void range_correct(void *value, CUpointer_attribute attribute,
-			  const struct gcp_block_info *info)
+			  const struct asked_range *range)
 {
-	if (value && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->async)
+	if (!value)
+		return;
+	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->async)
 		*(CUcontext *)value = NULL; /* as CUDA says of such memory */
-	else if (value && attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->mapped)
-		*(CUcontext *)value = info->ctx;
-	if (value && attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && info->async)
-		*(CUmemoryPool *)value = gcp_async_default_pool(info->device);
-	if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-		*(CUdeviceptr *)value = info->addr;
-	else if (value && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-		*(size_t *)value = info->requested;
+	else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->ctx)
+		*(CUcontext *)value = range->ctx;
+	else if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && range->async)
+		*(CUmemoryPool *)value = gcp_async_default_pool(range->device);
+	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		*(CUdeviceptr *)value = range->addr;
+	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		*(size_t *)value = range->bytes;
+	else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && range->imported)
+		*(int *)value = range->device;
+	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
+		 range->mapped && !range->async)
+		*(int *)value = gcp_ipc_server_possible(range->device);
+	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES &&
+		 (range->mapped || range->imported))
+		*(unsigned long long *)value = 0;
 }
 
 /* Which answers are ours to correct. */
-static bool range_corrects(CUpointer_attribute attribute)
+static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
 {
+	struct gcp_import_info import;
+
+	if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+		return gcp_imports_find(ptr, &import);
 	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
 	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
 	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
-	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
+	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE ||
+	       attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
 }
 
 CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,
 					CUdeviceptr ptr)
 {
 	CUresult result = CUDA_SUCCESS;
-	struct gcp_block_info info = {0};
+	struct asked_range range = {0};
 
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		result = gcp_memory_complete(ptr);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
-	if (!ret_value || !range_corrects(attribute) ||
-	    (!range_find(ptr, &info) &&
-	     (result != CUDA_SUCCESS || !range_find_inside(ptr, &info))))
+	if (!ret_value || !range_corrects(attribute, ptr) ||
+	    (!range_find(ptr, &range) &&
+	     (result != CUDA_SUCCESS || !range_find_inside(ptr, &range))))
 		return result;
-	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info.mapped)
+	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
 	if (result == CUDA_SUCCESS)
-		range_correct(ret_value, attribute, &info);
+		range_correct(ret_value, attribute, &range);
 	return result;
 }
 
@@ -133,9 +198,9 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 					 CUpointer_attribute *attributes, void **values,
 					 CUdeviceptr ptr)
 {
-	struct gcp_block_info info = {0};
+	struct asked_range range = {0};
 	CUresult result = CUDA_SUCCESS;
-	bool ours = attributes && values && range_find(ptr, &info);
+	bool ours = attributes && values && range_find(ptr, &range);
 
 	for (unsigned int i = 0; ours && i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
@@ -145,9 +210,9 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
 	for (unsigned int i = 0; !ours && result == CUDA_SUCCESS && i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-			ours = range_find_inside(ptr, &info);
+			ours = range_find_inside(ptr, &range);
 	for (unsigned int i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
-		range_correct(values[i], attributes[i], &info);
+		range_correct(values[i], attributes[i], &range);
 	return result;
 }
 
@@ -180,9 +245,9 @@ CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr pt
 CUresult gcp_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_handle,
 					      void *ptr)
 {
-	struct gcp_block_info info;
+	struct asked_range range;
 
-	if (range_find((CUdeviceptr)(uintptr_t)ptr, &info))
+	if (range_find((CUdeviceptr)(uintptr_t)ptr, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	return gcp_real.cuMemRetainAllocationHandle(ret_handle, ptr);
 }

@@ -13,6 +13,7 @@
 #include "cuda_backend.h"
 #include "elfwalk.h"
 #include "handles.h"
+#include "ipc.h"
 #include "poller.h"
 #include "process_life.h"
 #include "log.h"
@@ -201,6 +202,7 @@ static void fork_child(void)
 	gcp_contexts_after_fork();
 	gcp_unknown_capture_after_fork();
 	gcp_handles_after_fork();
+	gcp_ipc_after_fork();
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();

@@ -409,6 +409,20 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
 	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
 	  (ptr, bytes, access, count))                                                 \
+	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0,        \
+	  GCP_OPTIONAL,                                                                \
+	  (void *ret_fd, CUmemGenericAllocationHandle handle,                          \
+	   CUmemAllocationHandleType type, unsigned long long flags),                  \
+	  (ret_fd, handle, type, flags))                                               \
+	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, 0,    \
+	  GCP_OPTIONAL,                                                                \
+	  (CUmemGenericAllocationHandle *ret_handle, void *fd,                         \
+	   CUmemAllocationHandleType type),                                            \
+	  (ret_handle, fd, type))                                                      \
+	X(cuMemGetAllocationPropertiesFromHandle,                                      \
+	  cuMemGetAllocationPropertiesFromHandle, 10020, 0, GCP_OPTIONAL,              \
+	  (CUmemAllocationProp *ret_properties, CUmemGenericAllocationHandle handle),  \
+	  (ret_properties, handle))                                                    \
 	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, 0, GCP_OPTIONAL,              \
 	  (CUmemoryPool *ret_pool, CUdevice device), (ret_pool, device))               \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, 0,              \

@@ -162,7 +162,8 @@ int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
 			  gcp_addr *ret_addr);
 
-/* The live block that holds `addr` (anywhere inside). -ENOENT if none. */
+/* The live block that holds `addr` (anywhere inside). -ENOENT: no block of ours holds
+ * it; -EINVAL: one that is free. */
 struct gcp_block_info {
 	gcp_addr addr;         /* first byte of the block */
 	uint64_t requested;    /* what the program asked for */
@@ -171,8 +172,8 @@ struct gcp_block_info {
 	uint64_t segment_size;
 	bool mapped; /* by hand, and not allocated by mem_alloc */
 	bool async;  /* by gcp_pool_alloc_stream */
-	int device;
-	void *ctx; /* of the pool */
+	void *ctx;   /* of the pool */
+	int device;  /* of the context */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap; /* NULL: the common heap */
 };

@@ -408,7 +408,7 @@ int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
 			info_fill(block, ret_info);
 		gcp_mutex_unlock(&pool->lock);
 		if (block)
-			return used ? 0 : -ENOENT;
+			return used ? 0 : -EINVAL;
 	}
 	return -ENOENT;
 }

@@ -80,7 +80,7 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	GCP_MUST(!block->stream || state == GCP_BLOCK_PENDING ||
 		     state == GCP_BLOCK_LISTED || state == GCP_BLOCK_CACHED,
 		 "B9: a block that does not wait has a stream");
-	GCP_MUST(!block->async || state == GCP_BLOCK_USED || state == GCP_BLOCK_CACHED,
+	GCP_MUST(!block->async || gcp_block_is_used(block) || state == GCP_BLOCK_CACHED,
 		 "B9: a free block is stream-ordered");
 	*sum += block->size;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))

@@ -32,23 +32,36 @@ static struct {
 /* --- the process --------------------------------------------------------------------
  */
 
-/* Its own driver and library: not ours with all that was drawn for it. */
+/* Its own driver and library: not ours with all that was drawn for it, but of the same
+ * version. It exports for us, whatever it is. */
+static bool is_of_another(const char *variable)
+{
+	if (strcmp(variable, "GCPSIM_HIDE=cuIpcGetMemHandle") == 0)
+		return true;
+	if (strncmp(variable, "GCPSIM_HIDE=", 12) == 0 ||
+	    strncmp(variable, "GCPSIM_DRIVER_VERSION=", 22) == 0)
+		return false;
+	return strncmp(variable, "GCPSIM_", 7) == 0 ||
+	       strncmp(variable, "GCPOOL_", 7) == 0 ||
+	       strncmp(variable, "LD_PRELOAD=", 11) == 0;
+}
+
 static char **environment(const struct setting *setting)
 {
 	static char devices[] = "GCPSIM_DEVICES=2", quiet[] = "GCPSIM_QUIET=1";
 	static char speed[] = "GCPSIM_SPEED=idle", off[] = "GCPOOL_MODE=off";
+	static char backend[] = "GCPOOL_BACKEND=vmm", log[] = "GCPOOL_LOG=error";
 	static char preload[4200];
-	static char *all[ENVIRONMENT_MAX + 8];
+	static char *all[ENVIRONMENT_MAX + 10];
 	const char *library_path = getenv("EXPLORE_LIBRARY");
 	size_t count = 0;
 
 	for (char **one = environ; *one && count < ENVIRONMENT_MAX; one++)
-		if (strncmp(*one, "GCPSIM_", 7) != 0 &&
-		    strncmp(*one, "GCPOOL_", 7) != 0 &&
-		    strncmp(*one, "LD_PRELOAD=", 11) != 0)
+		if (!is_of_another(*one))
 			all[count++] = *one;
 	all[count++] = devices;
 	all[count++] = quiet;
+	all[count++] = log;
 	all[count++] = speed;
 	if (library_path && !setting->plain) {
 		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", library_path);
@@ -56,6 +69,8 @@ static char **environment(const struct setting *setting)
 	}
 	if (ipc_peer.plain)
 		all[count++] = off;
+	if (setting->seed % 2 == 0)
+		all[count++] = backend;
 	all[count] = NULL;
 	return all;
 }
@@ -189,7 +204,8 @@ static void work(struct thread *t, struct block *block, const struct op *op)
  * ---------------------------------------------------------
  */
 
-/* A process without the library is refused what does not begin an allocation. */
+/* A process without the library is refused what does not begin an allocation, and all
+ * that is mapped. */
 static bool is_refused(const struct answer *answer)
 {
 	return answer->result == CUDA_ERROR_INVALID_VALUE && ipc_peer.plain;

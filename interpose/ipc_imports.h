@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_imports.h - mapped memory of other processes that this process has open. Opening
+ * and closing give the codes that plain CUDA gives for memory of cuMemAlloc.
+ */
+#ifndef GCP_INTERPOSE_IPC_IMPORTS_H
+#define GCP_INTERPOSE_IPC_IMPORTS_H
+
+#include <stdbool.h>
+
+#include "ipc_wire.h"
+
+/* cuIpcOpenMemHandle, for a handle that gcp_ipc_handle_read takes. Asks the other
+ * process and waits for its answers; not for any device. */
+CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *handle,
+			  unsigned int flags);
+/* cuIpcCloseMemHandle: waits for all work of the context that opened it. False: `ptr`
+ * is not what gcp_imports_open gave. */
+bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result);
+
+/* What is open and holds `ptr`. False: nothing. A relaxed load if nothing is open. */
+struct gcp_import_info {
+	CUdeviceptr ptr;
+	uint64_t bytes; /* that the other process asked for */
+	CUcontext ctx;  /* in which it was opened */
+	int device;     /* of the context */
+};
+bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info);
+
+/* The context is gone: what was opened in it is closed. */
+void gcp_imports_context_gone(CUcontext ctx);
+/* In the child of a fork. */
+void gcp_imports_after_fork(void);
+
+#endif

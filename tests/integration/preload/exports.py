@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""exports.py TWO_PROCESSES_PROGRAM IPC_PROGRAM
+
+Mapped memory that another process opens, where a plain run says nothing: the simulated
+driver gives the memory of a block that is open elsewhere to another allocation, which
+CUDA does not; CUDA takes some changed handles; and what the library does where
+something of the system is missing."""
+
+import sys
+
+import preload
+
+MAPPED = {"GCPOOL_BACKEND": "vmm"}
+
+
+def played(checks, program, scenario, extra=None):
+    result = preload.run([program, scenario], preload.library(), {**MAPPED, **(extra or {})})
+    print(f"-- {scenario} {extra or ''}\n{result.out}{result.err}")
+    checks.that(result.code == 0, f"{scenario}: exit code {result.code}")
+    checks.clean(result, scenario)
+    return result
+
+
+def main():
+    program, ipc = sys.argv[1:]
+    checks = preload.Checks()
+
+    held = played(checks, program, "held")
+    checks.that(held.out.count("cuMemFree(q)") == 2, "the block was not freed twice")
+
+    forged = played(checks, program, "forged")
+    refused = [line.split()[-1] for line in forged.out.splitlines() if ": refused" in line]
+    checks.equal("changed handles that were refused", ["64"], refused)
+
+    # The name of the socket is not known in another network namespace.
+    elsewhere = played(checks, program, "elsewhere")
+    checks.that("WRONG" not in elsewhere.out, "elsewhere")
+
+    # A driver that hands nothing over: CUDA's refusal, and one line.
+    hidden = preload.run([ipc], preload.library(),
+                         {**MAPPED, "GCPSIM_HIDE": "cuMemExportToShareableHandle"})
+    checks.that(hidden.code == 2 and "CUDA_ERROR_INVALID_VALUE" in hidden.err,
+                f"the refusal: {hidden.code} {hidden.err}")
+    checks.that(hidden.err.count("hands mapped memory to no other process") == 1,
+                f"not said once: {hidden.err}")
+
+    # One that takes nothing in: the driver refuses the handle.
+    hidden = preload.run([ipc], preload.library(),
+                         {**MAPPED, "GCPSIM_HIDE": "cuMemImportFromShareableHandle"})
+    checks.that(hidden.code == 3 and "CUDA_ERROR_INVALID_VALUE" in hidden.out,
+                f"the refusal: {hidden.code} {hidden.out}")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,784 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * two_processes.c - memory that one process exports and another one opens: codes, what
+ * CUDA says of it, whose data is where, and what happens when one of the two frees,
+ * forks or ends. The transcript must be the same with and without the library.
+ *
+ *   two_processes SCENARIO
+ *
+ * Two processes take turns: `give` lets the other one go on, `take` waits for it, and
+ * only the one whose turn it is prints. Exit code 0: all data right; 1: some wrong; 2:
+ * a call failed that must not; 3: a process ended otherwise.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "kernels.h"
+#include "util.h"
+
+enum { SECONDS = 100, SLOW_NS = 200000000, MIB = 1 << 20, THREADS = 4, ROUNDS = 20 };
+
+#define LAZY CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+/* One evaluation, then the line: calls have results behind pointers. */
+#define SAY(call)                                                                      \
+	do {                                                                           \
+		long long value_ = (long long)(call);                                  \
+		printf("%s: %-72s %lld\n", name, #call, value_);                       \
+	} while (0)
+
+static const char *name; /* of this process */
+static int line;         /* to the other one */
+static int wrong;
+static struct gcpt_kernels kernels;
+
+struct message {
+	CUipcMemHandle handle, second;
+	pid_t pid;
+};
+static struct message message;
+
+static void give(void)
+{
+	fflush(stdout);
+	if (write(line, &message, sizeof(message)) != sizeof(message))
+		_exit(3);
+}
+
+static void take(void)
+{
+	if (read(line, &message, sizeof(message)) != sizeof(message))
+		_exit(3);
+}
+
+/* --- data ------------------------------------------------------------------------ */
+
+static CUcontext ctx;
+
+static void start(int device)
+{
+	GCPT_OK(gcpt_use(device));
+	GCPT_OK((int)cu.cuCtxGetCurrent(&ctx));
+	GCPT_OK(gcpt_kernels_load(&kernels));
+}
+
+static void *pointer(CUdeviceptr p)
+{
+	return (void *)(uintptr_t)p;
+}
+
+static CUdeviceptr new_block(size_t bytes, uint32_t value)
+{
+	CUdeviceptr p;
+
+	GCPT_OK((int)cu.cuMemAlloc(&p, bytes));
+	if (bytes >= 4)
+		GCPT_OK(gcpt_launch_fill(&kernels, NULL, pointer(p), bytes / 4, value));
+	GCPT_OK(gcpt_sync());
+	return p;
+}
+
+static uint32_t word(CUdeviceptr p)
+{
+	uint32_t value = 0;
+
+	GCPT_OK(gcpt_copy(&value, pointer(p), sizeof(value)));
+	return value;
+}
+
+/* Says nothing if all words are right. */
+static void demand(CUdeviceptr p, size_t bytes, uint32_t value)
+{
+	unsigned long long count = 0;
+	CUdeviceptr counter;
+
+	GCPT_OK((int)cu.cuMemAlloc(&counter, sizeof(count)));
+	GCPT_OK(gcpt_copy(pointer(counter), &count, sizeof(count)));
+	GCPT_OK(gcpt_launch_check(&kernels, NULL, pointer(p), bytes / 4, value,
+				  pointer(counter)));
+	GCPT_OK(gcpt_copy(&count, pointer(counter), sizeof(count)));
+	GCPT_OK((int)cu.cuMemFree(counter));
+	if (count > 0)
+		printf("%s: WRONG: %llu of %zu words are not %u\n", name, count,
+		       bytes / 4, value);
+	wrong += count > 0;
+}
+
+static void fill(CUdeviceptr p, size_t bytes, uint32_t value)
+{
+	GCPT_OK(gcpt_launch_fill(&kernels, NULL, pointer(p), bytes / 4, value));
+	GCPT_OK(gcpt_sync());
+}
+
+static void attributes(CUdeviceptr p)
+{
+	int type = 77, ordinal = 77, legacy = 77, mapped = 77, managed = 77;
+	CUdeviceptr begin = 0, base = 0;
+	size_t range = 0, size = 0;
+	CUcontext of = NULL;
+
+	SAY(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+	SAY(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
+	SAY(cu.cuPointerGetAttribute(
+	    &legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p));
+	SAY(cu.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, p));
+	SAY(cu.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, p));
+	SAY(cu.cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	SAY(cu.cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, p));
+	SAY(cu.cuPointerGetAttribute(&range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p));
+	SAY(cu.cuMemGetAddressRange(&base, &size, p));
+	printf("%s: type %d, device %d, legacy %d, mapped %d, managed %d, of here %d, "
+	       "begins %lld before, %zu bytes, %lld before, %zu bytes\n",
+	       name, type, ordinal, legacy, mapped, managed, of == ctx,
+	       (long long)(p - begin), range, base ? (long long)(p - base) : -1, size);
+}
+
+/* Whether the free of an exported block waits for all work of its context. */
+static void free_beside_work(CUdeviceptr p)
+{
+	CUstream stream;
+
+	GCPT_OK(gcpt_stream_create(&stream));
+	GCPT_OK(gcpt_launch_spin(&kernels, stream, SLOW_NS));
+	SAY(cu.cuStreamQuery(stream));
+	SAY(cu.cuMemFree(p));
+	SAY(cu.cuStreamQuery(stream));
+	GCPT_OK(gcpt_stream_destroy(stream));
+}
+
+static void close_beside_work(CUdeviceptr p)
+{
+	CUstream stream;
+
+	GCPT_OK(gcpt_stream_create(&stream));
+	GCPT_OK(gcpt_launch_spin(&kernels, stream, SLOW_NS));
+	SAY(cu.cuStreamQuery(stream));
+	SAY(cu.cuIpcCloseMemHandle(p));
+	SAY(cu.cuStreamQuery(stream));
+	GCPT_OK(gcpt_stream_destroy(stream));
+}
+
+/* --- codes ----------------------------------------------------------------------- */
+
+static void codes_out(void)
+{
+	CUdeviceptr beside, q, r = 7;
+	CUipcMemHandle again;
+
+	start(0);
+	beside = new_block(10000, 69);
+	q = new_block(10000, 70);
+	SAY(cu.cuIpcGetMemHandle(&message.handle, q));
+	SAY(cu.cuIpcGetMemHandle(&again, q));
+	SAY(memcmp(&again, &message.handle, sizeof(again)) == 0);
+	SAY(cu.cuIpcGetMemHandle(&again, q + 500));
+	SAY(memcmp(&again, &message.handle, sizeof(again)) == 0);
+	SAY(cu.cuIpcGetMemHandle(&again, beside));
+	SAY(memcmp(&again, &message.handle, sizeof(again)) == 0);
+	SAY(cu.cuIpcOpenMemHandle(&r, message.handle, LAZY));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	attributes(q + 8);
+	GCPT_OK((int)cu.cuCtxSetCurrent(NULL));
+	SAY(cu.cuIpcGetMemHandle(&again, q));
+	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	give();
+	take();
+	demand(q, 10000, 71);
+	demand(beside, 10000, 69);
+	SAY(cu.cuMemFree(q));
+	SAY(cu.cuMemFree(q));
+	SAY(cu.cuIpcGetMemHandle(&again, q));
+	SAY(cu.cuMemFree(beside));
+}
+
+static void codes_in(void)
+{
+	CUdeviceptr q = 7, again = 8, base;
+	CUipcMemHandle of_it;
+	size_t size;
+
+	start(0);
+	take();
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, 0));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, 2));
+	SAY(cu.cuIpcOpenMemHandle(NULL, message.handle, LAZY));
+	GCPT_OK((int)cu.cuCtxSetCurrent(NULL));
+	SAY(cu.cuIpcOpenMemHandle(NULL, message.handle, LAZY));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	SAY(cu.cuIpcOpenMemHandle(&again, message.handle, LAZY));
+	SAY(q == again);
+	attributes(q);
+	attributes(q + 100);
+	demand(q, 10000, 70);
+	SAY(cu.cuIpcGetMemHandle(&of_it, q));
+	SAY(cu.cuMemFree(q));
+	SAY(cu.cuMemFreeAsync(q, NULL));
+	fill(q, 10000, 71);
+	SAY(cu.cuIpcCloseMemHandle(q + 512));
+	GCPT_OK((int)cu.cuCtxSetCurrent(NULL));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuMemGetAddressRange(&base, &size, q));
+	demand(q, 10000, 71);
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuMemGetAddressRange(&base, &size, q));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	give();
+}
+
+/* --- sizes, and what lies beside ------------------------------------------------- */
+
+static const size_t sizes[] = {
+    4, 512, 5000, 300000, MIB, 2 * MIB, 3 * MIB, 5 * MIB + 12, 40 * MIB,
+};
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static void sizes_out(void)
+{
+	start(0);
+	for (int i = 0; i < SIZES; i++) {
+		CUdeviceptr below = new_block(sizes[i], 1), q = new_block(sizes[i], 2);
+		CUdeviceptr above = new_block(sizes[i], 3);
+
+		GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
+		GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, above));
+		give();
+		take();
+		demand(below, sizes[i], 1);
+		demand(q, sizes[i], 4);
+		demand(above, sizes[i], 5);
+		GCPT_OK((int)cu.cuMemFree(q));
+		GCPT_OK((int)cu.cuMemFree(below));
+		GCPT_OK((int)cu.cuMemFree(above));
+		printf("%s: %zu bytes\n", name, sizes[i]);
+	}
+}
+
+static void sizes_in(void)
+{
+	start(0);
+	for (int i = 0; i < SIZES; i++) {
+		CUdeviceptr q, above;
+
+		take();
+		GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+		GCPT_OK((int)cu.cuIpcOpenMemHandle(&above, message.second, LAZY));
+		demand(q, sizes[i], 2);
+		demand(above, sizes[i], 3);
+		fill(q, sizes[i], 4);
+		fill(above, sizes[i], 5);
+		GCPT_OK((int)cu.cuIpcCloseMemHandle(q));
+		demand(above, sizes[i], 5);
+		GCPT_OK((int)cu.cuIpcCloseMemHandle(above));
+		give();
+	}
+}
+
+/* --- contexts and devices -------------------------------------------------------- */
+
+static void contexts_out(void)
+{
+	CUdeviceptr q, r;
+
+	start(0);
+	q = new_block(8 * MIB, 70);
+	r = new_block(64 * MIB, 72);
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, r));
+	give();
+	take();
+	free_beside_work(q);
+	free_beside_work(r);
+}
+
+static void devices_in(void)
+{
+	CUdeviceptr q = 0, second = 0, base = 0;
+	CUcontext first = ctx, other;
+	size_t size = 0;
+
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	start(1);
+	other = ctx;
+	SAY(cu.cuIpcOpenMemHandle(&second, message.handle, LAZY));
+	SAY(q == second);
+	attributes(second + 8);
+	demand(second, 8 * MIB, 70);
+	fill(second, 8 * MIB, 71);
+	SAY(cu.cuMemGetAddressRange(&base, &size, q));
+	GCPT_OK((int)cu.cuCtxSetCurrent(first));
+	ctx = first;
+	SAY(cu.cuMemGetAddressRange(&base, &size, second));
+	SAY(word(q));
+	SAY(word(second));
+	SAY(cu.cuIpcCloseMemHandle(second));
+	SAY(cu.cuIpcCloseMemHandle(second));
+	GCPT_OK((int)cu.cuCtxSetCurrent(other));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuCtxEnablePeerAccess(first, 0));
+	GCPT_OK((int)cu.cuCtxSetCurrent(first));
+}
+
+static void contexts_in(void)
+{
+	CUdeviceptr q = 0, second = 0;
+	CUcontext other;
+	int count = 0;
+
+	start(0);
+	take();
+	GCPT_OK((int)cu.cuCtxCreate(&other, NULL, 0, 0));
+	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	GCPT_OK((int)cu.cuCtxSetCurrent(other));
+	SAY(cu.cuIpcOpenMemHandle(&second, message.handle, LAZY));
+	SAY(cu.cuIpcOpenMemHandle(&second, message.second, LAZY));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcOpenMemHandle(&second, message.second, LAZY));
+	SAY(word(second));
+	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	SAY(cu.cuCtxDestroy(other));
+	SAY(cu.cuIpcCloseMemHandle(second));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	SAY(word(q));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	GCPT_OK(gcpt_device_count(&count));
+	if (count > 1)
+		devices_in();
+	give();
+}
+
+/* --- captures -------------------------------------------------------------------- */
+
+static void captures_in(void)
+{
+	CUstreamCaptureStatus status;
+	CUdeviceptr q = 0;
+	CUstream stream;
+	CUgraph graph;
+
+	start(0);
+	take();
+	GCPT_OK(gcpt_stream_create(&stream));
+	for (int mode = 0; mode < 3; mode++) {
+		GCPT_OK(gcpt_capture_begin(stream, (CUstreamCaptureMode)mode));
+		SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+		SAY(cu.cuStreamIsCapturing(stream, &status));
+		SAY(status);
+		SAY(cu.cuIpcCloseMemHandle(q));
+		SAY(cu.cuStreamIsCapturing(stream, &status));
+		SAY(status);
+		SAY(gcpt_capture_end(stream, &graph));
+		GCPT_OK((int)cu.cuGraphDestroy(graph));
+	}
+	GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	close_beside_work(q);
+	close_beside_work(q);
+	give();
+}
+
+/* --- forks, and what an exec leaves ---------------------------------------------- */
+
+static void child_of_no_use(void)
+{
+	pid_t child;
+	int status;
+
+	fflush(stdout);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+		_exit(3);
+}
+
+/* File descriptors that a program started from here finds open. */
+static int files_after_exec(void)
+{
+	char command[] = "ls /proc/self/fd | wc -l", answer[32] = "";
+	FILE *output;
+
+	fflush(stdout);
+	output = popen(command, "r");
+	if (!output || !fgets(answer, sizeof(answer), output) || pclose(output) != 0)
+		_exit(3);
+	return atoi(answer);
+}
+
+static void forks_out(void)
+{
+	int files = files_after_exec();
+	CUdeviceptr q;
+
+	start(0);
+	q = new_block(3 * MIB, 70);
+	SAY(cu.cuIpcGetMemHandle(&message.handle, q));
+	child_of_no_use();
+	SAY(files_after_exec() - files);
+	give(); /* opens, forks, works, and closes */
+	take();
+	SAY(files_after_exec() - files);
+	demand(q, 3 * MIB, 72);
+	SAY(cu.cuMemFree(q));
+}
+
+static void forks_in(void)
+{
+	int files = files_after_exec();
+	CUdeviceptr q;
+
+	start(0);
+	take();
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	child_of_no_use();
+	SAY(files_after_exec() - files);
+	demand(q, 3 * MIB, 70);
+	fill(q, 3 * MIB, 72);
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(files_after_exec() - files);
+	give();
+}
+
+/* --- ends ------------------------------------------------------------------------ */
+
+static void ends_out(void)
+{
+	start(0);
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, new_block(5 * MIB, 70)));
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, new_block(64 * MIB, 71)));
+	give();
+	take();
+	SAY(1); /* and ends */
+}
+
+static void ends_in(void)
+{
+	CUdeviceptr q = 0, r = 0;
+	char none;
+
+	start(0);
+	take();
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	give();
+	if (read(line, &none, 1) != 0)
+		_exit(3);
+	usleep(200 * 1000); /* the exit goes on behind that */
+	demand(q, 5 * MIB, 70);
+	fill(q, 5 * MIB, 72);
+	SAY(cu.cuIpcOpenMemHandle(&r, message.handle, LAZY));
+	SAY(q == r);
+	SAY(cu.cuIpcOpenMemHandle(&r, message.second, LAZY));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	demand(q, 5 * MIB, 72);
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcOpenMemHandle(&r, message.handle, LAZY));
+}
+
+/* The importer is killed with the block open: its memory comes back. */
+static void killed_out(void)
+{
+	CUdeviceptr q, r = 0;
+	char none;
+	int tries = 0;
+
+	start(0);
+	q = new_block(400 * MIB, 70);
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
+	give();
+	if (read(line, &none, 1) != 0)
+		_exit(3);
+	SAY(cu.cuMemFree(q));
+	SAY(cu.cuMemFree(q));
+	while (cu.cuMemAlloc(&r, 400 * MIB) != CUDA_SUCCESS && tries++ < 100)
+		usleep(20 * 1000);
+	SAY(r != 0);
+	SAY(cu.cuMemFree(r));
+}
+
+static void killed_in(void)
+{
+	CUdeviceptr q = 0;
+
+	start(0);
+	take();
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	fflush(stdout);
+	raise(SIGKILL);
+}
+
+/* Freed while the other one has it open: that still has its own memory. */
+static void held_out(void)
+{
+	CUdeviceptr q, r;
+
+	start(0);
+	q = new_block(64 * MIB, 70);
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
+	give();
+	take();
+	SAY(cu.cuMemFree(q));
+	SAY(cu.cuMemFree(q));
+	r = new_block(64 * MIB, 80);
+	give(); /* looks, and fills */
+	take();
+	demand(r, 64 * MIB, 80);
+	give(); /* closes */
+	take();
+	SAY(cu.cuMemFree(r));
+	r = new_block(64 * MIB, 81);
+	SAY(cu.cuMemFree(r));
+}
+
+static void held_in(void)
+{
+	CUdeviceptr q = 0;
+
+	start(0);
+	take();
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	give();
+	take();
+	demand(q, 64 * MIB, 70);
+	fill(q, 64 * MIB, 71);
+	give();
+	take();
+	demand(q, 64 * MIB, 71);
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY) != CUDA_SUCCESS);
+	give();
+}
+
+/* --- changed handles ------------------------------------------------------------- */
+
+static void forged_in(void)
+{
+	int refused = 0;
+	CUdeviceptr q;
+
+	start(0);
+	take();
+	for (size_t i = 0; i < sizeof(message.handle); i++) {
+		CUipcMemHandle handle = message.handle;
+
+		handle.reserved[i] = (char)~handle.reserved[i];
+		refused += cu.cuIpcOpenMemHandle(&q, handle, LAZY) != CUDA_SUCCESS;
+	}
+	SAY(refused);
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	give();
+}
+
+/* --- another network namespace --------------------------------------------------- */
+
+/* Whether one process may copy a file descriptor of another here at all. */
+static bool files_can_be_copied(pid_t pid)
+{
+	long pidfd = syscall(434 /* pidfd_open */, pid, 0);
+
+	return pidfd >= 0 && syscall(438 /* pidfd_getfd */, pidfd, line, 0) >= 0;
+}
+
+static void elsewhere_out(void)
+{
+	message.pid = getpid();
+	contexts_out();
+}
+
+static void elsewhere_in(void)
+{
+	CUdeviceptr q;
+
+	if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+		printf("%s: no network namespaces here\n", name);
+	start(0);
+	take();
+	if (!files_can_be_copied(message.pid)) {
+		printf("%s: file descriptors are not to be had here\n", name);
+		give();
+		return;
+	}
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	demand(q, 8 * MIB, 70);
+	SAY(cu.cuIpcCloseMemHandle(q));
+	give();
+}
+
+/* --- both ways, and threads ------------------------------------------------------ */
+
+/* Each opens the other's block at the same time. */
+static void both_ways(void)
+{
+	uint32_t own = name[0];
+
+	start(0);
+	for (int i = 0; i < ROUNDS; i++) {
+		CUdeviceptr mine = new_block(3 * MIB, own + (uint32_t)i), q;
+
+		GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, mine));
+		give();
+		take();
+		GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+		demand(q, 3 * MIB, (own == 'O' ? 'I' : 'O') + (uint32_t)i);
+		GCPT_OK((int)cu.cuIpcCloseMemHandle(q));
+		give();
+		take();
+		GCPT_OK((int)cu.cuMemFree(mine));
+	}
+}
+
+static int thread_lines[THREADS];
+
+static void *thread_out(void *arg)
+{
+	int to = *(int *)arg;
+	uint64_t random = (uint64_t)to;
+
+	GCPT_OK(gcpt_use(0));
+	for (int i = 0; i < ROUNDS; i++) {
+		size_t bytes = gcpt_random_size(&random, 64, 8 * MIB) & ~3ull;
+		struct message note;
+		CUdeviceptr q = new_block(bytes, (uint32_t)bytes);
+
+		GCPT_OK((int)cu.cuIpcGetMemHandle(&note.handle, q));
+		memcpy(&note.second, &bytes, sizeof(bytes));
+		if (write(to, &note, sizeof(note)) != sizeof(note) ||
+		    read(to, &note, sizeof(note)) != sizeof(note))
+			_exit(3);
+		demand(q, bytes, (uint32_t)bytes + 1);
+		GCPT_OK((int)cu.cuMemFree(q));
+	}
+	return NULL;
+}
+
+static void *thread_in(void *arg)
+{
+	int to = *(int *)arg;
+
+	GCPT_OK(gcpt_use(0));
+	for (int i = 0; i < ROUNDS; i++) {
+		struct message note;
+		CUdeviceptr q;
+		size_t bytes;
+
+		if (read(to, &note, sizeof(note)) != sizeof(note))
+			_exit(3);
+		memcpy(&bytes, &note.second, sizeof(bytes));
+		GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, note.handle, LAZY));
+		demand(q, bytes, (uint32_t)bytes);
+		fill(q, bytes, (uint32_t)bytes + 1);
+		GCPT_OK((int)cu.cuIpcCloseMemHandle(q));
+		if (write(to, &note, sizeof(note)) != sizeof(note))
+			_exit(3);
+	}
+	return NULL;
+}
+
+static void threads(void *(*run)(void *))
+{
+	pthread_t all[THREADS];
+
+	start(0);
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&all[i], NULL, run, &thread_lines[i]) != 0)
+			_exit(3);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(all[i], NULL);
+}
+
+static void threads_out(void)
+{
+	threads(thread_out);
+}
+
+static void threads_in(void)
+{
+	threads(thread_in);
+}
+
+/* --- scenarios ------------------------------------------------------------------- */
+
+static const struct scenario {
+	const char *name;
+	void (*out)(void), (*in)(void);
+} scenarios[] = {
+    {"codes", codes_out, codes_in},          {"sizes", sizes_out, sizes_in},
+    {"contexts", contexts_out, contexts_in}, {"captures", contexts_out, captures_in},
+    {"forks", forks_out, forks_in},          {"ends", ends_out, ends_in},
+    {"killed", killed_out, killed_in},       {"held", held_out, held_in},
+    {"forged", contexts_out, forged_in},     {"elsewhere", elsewhere_out, elsewhere_in},
+    {"both_ways", both_ways, both_ways},     {"threads", threads_out, threads_in},
+};
+
+static void process_run(const struct scenario *scenario, int i, int lines[2],
+			int threads_to[THREADS][2])
+{
+	close(lines[!i]);
+	line = lines[i];
+	for (int t = 0; t < THREADS; t++) {
+		close(threads_to[t][!i]);
+		thread_lines[t] = threads_to[t][i];
+	}
+	alarm(SECONDS);
+	name = i ? "I" : "O";
+	gcpt_driver_open();
+	(i ? scenario->in : scenario->out)();
+	exit(wrong ? 1 : 0);
+}
+
+static int play(const struct scenario *scenario)
+{
+	int lines[2], threads_to[THREADS][2], status, code = 0;
+	pid_t children[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, lines) != 0)
+		return 3;
+	for (int t = 0; t < THREADS; t++)
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
+			       threads_to[t]) != 0)
+			return 3;
+	for (int i = 0; i < 2; i++) {
+		children[i] = fork();
+		if (children[i] == 0)
+			process_run(scenario, i, lines, threads_to);
+	}
+	close(lines[0]);
+	close(lines[1]);
+	for (int i = 0; i < 2; i++) {
+		if (waitpid(children[i], &status, 0) != children[i])
+			return 3;
+		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+		    strcmp(scenario->name, "killed") == 0)
+			continue;
+		if (status != 0 && code == 0)
+			code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+	}
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; argc == 2 && i < sizeof(scenarios) / sizeof(scenarios[0]);
+	     i++)
+		if (strcmp(argv[1], scenarios[i].name) == 0)
+			return play(&scenarios[i]);
+	fprintf(stderr, "usage: two_processes SCENARIO\n");
+	return 2;
+}
