@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "ipc_server.h"
 #include "process.h"
 
 enum { BUCKETS = 1024 };
@@ -168,6 +169,18 @@ static int export_freed(gcp_addr addr, bool *ret_unused)
 	return result;
 }
 
+static bool export_is_open(gcp_addr addr)
+{
+	const struct export *export;
+	bool open;
+
+	pthread_mutex_lock(&exports_lock);
+	export = export_at(addr);
+	open = export && export->opens > 0;
+	pthread_mutex_unlock(&exports_lock);
+	return open;
+}
+
 int gcp_exports_free(gcp_addr addr, bool waits)
 {
 	bool unused = false;
@@ -177,6 +190,9 @@ int gcp_exports_free(gcp_addr addr, bool waits)
 		waited = gcp_pools_finish(gcp_process.pools, addr);
 	if (waited < 0)
 		return -EINVAL;
+	/* The other process may have closed it already, and said so. */
+	if (export_is_open(addr))
+		gcp_ipc_server_catch_up();
 	result = export_freed(addr, &unused);
 	if (result == 0 && unused)
 		result = block_free(addr, waits);
@@ -230,10 +246,8 @@ void gcp_exports_close(uint64_t id)
 	pthread_mutex_unlock(&exports_lock);
 	if (!held)
 		return;
-	/* The free has waited for the work of this process. The caller's thread frees
-	 * nothing else, and has no use for a cache. */
+	/* The free has waited for the work of this process. */
 	(void)block_free(held, false);
-	gcp_pools_thread_exit(gcp_process.pools);
 }
 
 /* --- ends ------------------------------------------------------------------------ */

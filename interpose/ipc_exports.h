@@ -28,7 +28,7 @@ int gcp_exports_free(gcp_addr addr, bool waits);
 bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
 /* The same without opening, also if it was freed meanwhile. */
 bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
-/* ... has closed it, once. Never waits. For a thread that allocates nothing. */
+/* ... has closed it, once. Never waits. */
 void gcp_exports_close(uint64_t id);
 
 /* The context is gone, and its blocks. */

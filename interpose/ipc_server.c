@@ -9,9 +9,9 @@
  * its work may run until then; a process that closed its sockets and lives on may
  * have it open for ever.
  *
- * The thread takes no signals. It makes CUDA calls only under `serving`; exit takes
- * that lock before the driver ends, and keeps it. In the child of a fork there is no
- * such thread, and its sockets are closed.
+ * The thread takes no signals. It makes CUDA calls only under `serving`, and none once
+ * exit has said so under that lock, before the driver ends. In the child of a fork
+ * there is no such thread, and its sockets are closed.
  */
 #include "ipc_server.h"
 
@@ -60,6 +60,7 @@ static struct {
 	pthread_mutex_t serving; /* guards what follows, and CUDA calls */
 	struct connection *connections;
 	unsigned int count;
+	bool ended;
 } server = {
     .starting = PTHREAD_MUTEX_INITIALIZER,
     .serving = PTHREAD_MUTEX_INITIALIZER,
@@ -321,18 +322,29 @@ static bool polled_fill(struct polled *polled)
 	return true;
 }
 
-static void connections_serve(const struct pollfd *fds)
+/* All requests that have come. */
+static void connections_serve(void)
 {
 	struct connection *connection;
 
-	for (connection = server.connections; connection;
-	     connection = connection->next, fds++) {
-		if (connection->fd < 0 || !fds->revents)
-			continue;
-		if (gcp_ipc_file(connection->fd) != connection->file ||
-		    !request_serve(connection))
-			connection_end(connection);
-	}
+	for (connection = server.connections; connection; connection = connection->next)
+		while (connection->fd >= 0 &&
+		       (gcp_ipc_file(connection->fd) != connection->file ||
+			gcp_ipc_is_ready(connection->fd)))
+			if (gcp_ipc_file(connection->fd) != connection->file ||
+			    !request_serve(connection))
+				connection_end(connection);
+}
+
+void gcp_ipc_server_catch_up(void)
+{
+	int saved = errno;
+
+	pthread_mutex_lock(&server.serving);
+	if (!server.ended)
+		connections_serve();
+	pthread_mutex_unlock(&server.serving);
+	errno = saved;
 }
 
 /* A program that closes all files has closed ours, and may have its own in their place.
@@ -353,7 +365,7 @@ static void *server_run(void *unused)
 	(void)unused;
 	for (;;) {
 		pthread_mutex_lock(&server.serving);
-		bool going = doors_are_ours() && polled_fill(&polled);
+		bool going = !server.ended && doors_are_ours() && polled_fill(&polled);
 		unsigned int count = server.count + DOORS;
 		pthread_mutex_unlock(&server.serving);
 		if (!going)
@@ -361,15 +373,19 @@ static void *server_run(void *unused)
 		ready = syscall(SYS_ppoll, polled.fds, count, waiting ? &soon : NULL,
 				NULL, 0);
 		pthread_mutex_lock(&server.serving);
-		if (ready > 0 && doors_are_ours()) {
-			connections_serve(polled.fds + DOORS);
+		if (ready > 0 && !server.ended && doors_are_ours()) {
+			connections_serve();
 			if (polled.fds[0].revents)
 				connection_add(gcp_ipc_accept(server.doors.named));
 			if (polled.fds[1].revents)
 				connection_add(
 				    gcp_ipc_accept_entrance(server.doors.entrance_end));
 		}
-		waiting = connections_clean();
+		waiting = !server.ended && connections_clean();
+		/* What others have closed is freed here, and of no use in this
+		 * thread's cache. */
+		if (!server.ended)
+			gcp_pools_thread_exit(gcp_process.pools);
 		pthread_mutex_unlock(&server.serving);
 	}
 	free(polled.fds);
@@ -388,8 +404,11 @@ static void *server_run(void *unused)
 /* No CUDA call is made from now on. Whatever the thread does is over in a moment. */
 static void server_end(void)
 {
-	if (server.self.pid == (uint32_t)getpid())
-		pthread_mutex_lock(&server.serving);
+	if (server.self.pid != (uint32_t)getpid())
+		return;
+	pthread_mutex_lock(&server.serving);
+	server.ended = true;
+	pthread_mutex_unlock(&server.serving);
 }
 
 static bool thread_start(void)

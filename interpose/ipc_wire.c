@@ -148,6 +148,15 @@ static bool fd_wait(int fd, int ms)
 	return ready == 1;
 }
 
+bool gcp_ipc_is_ready(int fd)
+{
+	int saved = errno;
+	bool ready = fd_wait(fd, 0);
+
+	errno = saved;
+	return ready;
+}
+
 static unsigned int rights_take(struct msghdr *header, int *ret_fds)
 {
 	unsigned int count = 0;

@@ -106,6 +106,9 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 		     unsigned int *ret_count, bool wait);
 
+/* Whether gcp_ipc_receive would not wait. */
+bool gcp_ipc_is_ready(int fd);
+
 /* Which user and process is at the other end. */
 bool gcp_ipc_peer(int fd, pid_t *ret_pid, uid_t *ret_uid);
 /* Whether the other end may be talked to: the same user, or root. */
