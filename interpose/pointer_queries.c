@@ -7,6 +7,8 @@
  * Peer tokens, dma-buf handles and synchronous memory operations give memory to
  * a user that stands in no context's queue: the block is completed first.
  */
+#include <errno.h>
+
 #include "async_pools.h"
 #include "contexts.h"
 #include "hooks.h"
@@ -24,12 +26,16 @@ struct asked_range {
 	bool async;    /* allocated in stream order */
 	bool imported; /* mapped memory of another process */
 	int device;    /* of the context that has it, or opened it */
+	uint64_t id;   /* of the allocation; 0: as the driver says */
 };
 
-static bool range_find(CUdeviceptr ptr, struct asked_range *ret_range)
+/* -ENOENT: it is not ours; -EINVAL: memory of the pool that the program does not have
+ * (any more). CUDA knows nothing of such an address, though the driver does. */
+static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 {
 	struct gcp_import_info import;
 	struct gcp_block_info info;
+	int result = -ENOENT;
 
 	if (gcp_imports_find(ptr, &import)) {
 		*ret_range = (struct asked_range){.addr = import.ptr,
@@ -37,18 +43,19 @@ static bool range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 						  .ctx = import.ctx,
 						  .imported = true,
 						  .device = import.device};
-		return true;
+		return 0;
 	}
-	if (!gcp_process_pooling() ||
-	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0)
-		return false;
-	*ret_range = (struct asked_range){.addr = info.addr,
-					  .bytes = info.requested,
-					  .ctx = info.mapped ? info.ctx : NULL,
-					  .mapped = info.mapped,
-					  .async = info.async,
-					  .device = info.device};
-	return true;
+	if (gcp_process_pooling())
+		result = gcp_pools_find(gcp_process.pools, ptr, &info);
+	if (result == 0)
+		*ret_range = (struct asked_range){.addr = info.addr,
+						  .bytes = info.requested,
+						  .ctx = info.mapped ? info.ctx : NULL,
+						  .mapped = info.mapped,
+						  .async = info.async,
+						  .device = info.device,
+						  .id = info.id};
+	return result;
 }
 
 /* Pinned memory: a block is an allocation of the driver, which says where it begins;
@@ -111,18 +118,18 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 	CUdeviceptr base = 0;
 	CUresult result;
 	size_t bytes;
+	int found = range_find(ptr, &range);
 
-	if (!range_find(ptr, &range)) {
-		if (!ret_base && !ret_bytes)
-			return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
-		result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
-		if (result != CUDA_SUCCESS)
-			return result;
-		if (!range_find_pinned(base, &range))
-			range = (struct asked_range){.addr = base, .bytes = bytes};
-	}
-	if (range_is_of_another_context(&range))
+	if (found == -EINVAL || (found == 0 && range_is_of_another_context(&range)))
 		return CUDA_ERROR_NOT_FOUND;
+	if (found != 0 && !ret_base && !ret_bytes)
+		return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
+	/* Also of a block: a context of another device may know nothing of it. */
+	result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (found != 0 && !range_find_pinned(base, &range))
+		range = (struct asked_range){.addr = base, .bytes = bytes};
 	if (ret_base)
 		*ret_base = range.addr;
 	if (ret_bytes)
@@ -150,6 +157,8 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 		*(size_t *)value = range->bytes;
 	else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && range->imported)
 		*(int *)value = range->device;
+	else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID && range->id)
+		*(unsigned long long *)value = range->id;
 	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
 		 range->mapped && !range->async)
 		*(int *)value = gcp_ipc_server_possible(range->device);
@@ -169,6 +178,7 @@ static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
 	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
 	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
 	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE ||
+	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
 	       attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
 	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
 }
@@ -178,14 +188,22 @@ CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute att
 {
 	CUresult result = CUDA_SUCCESS;
 	struct asked_range range = {0};
+	bool corrects = ret_value && range_corrects(attribute, ptr);
+	int found = -ENOENT;
+	void *owner;
 
+	if (corrects)
+		found = range_find(ptr, &range);
+	else if (gcp_process_pooling()) /* constant time, unlike that */
+		found = gcp_pools_owner(gcp_process.pools, ptr, &owner);
+	if (found == -EINVAL)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		result = gcp_memory_complete(ptr);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
-	if (!ret_value || !range_corrects(attribute, ptr) ||
-	    (!range_find(ptr, &range) &&
-	     (result != CUDA_SUCCESS || !range_find_inside(ptr, &range))))
+	if (!corrects ||
+	    (found != 0 && (result != CUDA_SUCCESS || !range_find_inside(ptr, &range))))
 		return result;
 	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
@@ -194,25 +212,56 @@ CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute att
 	return result;
 }
 
+/* What CUDA answers for an address that it does not know, without an error (measured).
+ */
+static void attribute_unknown(void *value, CUpointer_attribute attribute,
+			      CUdeviceptr ptr)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)value = ptr;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)value = CU_DEVICE_INVALID;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned int *)value = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(CUdeviceptr *)value = 0;
+		break;
+	default:
+		break;
+	}
+}
+
 CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 					 CUpointer_attribute *attributes, void **values,
 					 CUdeviceptr ptr)
 {
 	struct asked_range range = {0};
 	CUresult result = CUDA_SUCCESS;
-	bool ours = attributes && values && range_find(ptr, &range);
+	int found = attributes && values ? range_find(ptr, &range) : -ENOENT;
 
-	for (unsigned int i = 0; ours && i < count; i++)
+	for (unsigned int i = 0; found == 0 && i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 			result = gcp_memory_complete(ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
-	for (unsigned int i = 0; !ours && result == CUDA_SUCCESS && i < count; i++)
-		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-			ours = range_find_inside(ptr, &range);
-	for (unsigned int i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
+	for (unsigned int i = 0;
+	     found == -ENOENT && result == CUDA_SUCCESS && i < count; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE &&
+		    range_find_inside(ptr, &range))
+			found = 0;
+	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
 		range_correct(values[i], attributes[i], &range);
+	for (unsigned int i = 0;
+	     found == -EINVAL && result == CUDA_SUCCESS && i < count; i++)
+		attribute_unknown(values[i], attributes[i], ptr);
 	return result;
 }
 
@@ -247,7 +296,7 @@ CUresult gcp_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_
 {
 	struct asked_range range;
 
-	if (range_find((CUdeviceptr)(uintptr_t)ptr, &range))
+	if (range_find((CUdeviceptr)(uintptr_t)ptr, &range) != -ENOENT)
 		return CUDA_ERROR_INVALID_VALUE;
 	return gcp_real.cuMemRetainAllocationHandle(ret_handle, ptr);
 }

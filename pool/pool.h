@@ -174,6 +174,7 @@ struct gcp_block_info {
 	bool async;  /* by gcp_pool_alloc_stream */
 	void *ctx;   /* of the pool */
 	int device;  /* of the context */
+	uint64_t id; /* of the allocation: no other one of the process has it */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap; /* NULL: the common heap */
 };

@@ -373,6 +373,15 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 	return block && addr < block->addr + block->size ? block : NULL;
 }
 
+/* An address is given out again only after the epoch in which it was freed, and freed
+ * again in a later one. (Inside one capture it is the same allocation to all others.)
+ * The highest bit tells it from the driver's numbers, which count from 1. */
+static uint64_t block_id(const struct gcp_block *block)
+{
+	return UINT64_C(1) << 63 | (block->epoch & 0xffffff) << 39 |
+	       (block->addr / GCP_UNIT & ((UINT64_C(1) << 39) - 1));
+}
+
 static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 {
 	struct gcp_pool *pool = block->segment->pool;
@@ -388,6 +397,7 @@ static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
 	    .async = block->async,
 	    .ctx = pool->ctx,
 	    .device = pool->device,
+	    .id = block_id(block),
 	    .pool = pool,
 	    .heap = heap != &pool->common ? heap : NULL,
 	};
