@@ -37,6 +37,7 @@ PROGRAMS = {
     "staging_graph": STYLES,
     "stress": STYLES,
     "introspection": STYLES,
+    "two_processes": ["linked", "dlsym"],
     "window": STYLES,
 }
 
@@ -115,6 +116,8 @@ def build_extra(bench):
         + ["-lcudart_static", *links],
         "probe-capture": ["gcc", *flags, f"{here}/probe_capture.c", "-o",
                           bench.program("probe-capture"), "-ldl"],
+        "answers": [nvcc, "-O2", "-std=c++17", f"{here}/answers.cu", "-arch=native"]
+        + ["-o", bench.program("answers"), *[f for f in links if f.startswith("-L")], "-lcuda"],
         "sort-graph": [nvcc, "-O2", "-std=c++17", f"{here}/sort_graph.cu", "-arch=native"]
         + ["-o", bench.program("sort-graph")],
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]

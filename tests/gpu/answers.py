@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""What CUDA answers about memory of cudaMalloc, and what processes that share it see: the
+transcripts of answers.cu and two_processes.c, plain and with each backend."""
+
+import difflib
+
+from bench import FAIL, INFO, SKIPPED, Row, verdict
+
+BACKENDS = ("segments", "vmm")
+SECTIONS = ("queries", "hints", "textures", "greens", "peers")
+ONE_DEVICE = 77  # what a section ends with that wants two
+SCENARIOS = ("codes", "sizes", "contexts", "captures", "forks", "ends", "killed", "held",
+             "elsewhere", "both_ways", "threads")
+# Where ordinary segments are known to differ (docs/limits.md): the range of an import, and
+# memory that is freed while another process has it open.
+SEGMENTS_DIFFER = ("codes", "contexts", "held", "threads")
+
+
+def compared(bench, name, command, differs=()):
+    """A row for each backend."""
+    plain = bench.run(command, timeout=200)
+    if plain.code == ONE_DEVICE:
+        return [Row(name, verdict=SKIPPED, details="one device only")]
+    if plain.code != 0:
+        return [Row(name, f"code {plain.code}", verdict=FAIL, details=plain.tail())]
+    rows = []
+    for backend in BACKENDS:
+        pooled = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, timeout=200)
+        diff = list(difflib.unified_diff(plain.out.splitlines(), pooled.out.splitlines(),
+                                         "plain", backend, "", "", 0))
+        good = pooled.code == 0 and not diff
+        said = INFO if not good and backend in differs else verdict(good)
+        rows.append(Row(f"{name}, {backend}", f"{len(plain.out.splitlines())} lines",
+                        "the same" if good else f"code {pooled.code}, {len(diff)} lines differ",
+                        "the same lines", said,
+                        "" if good else "\n".join(diff) + "\n" + pooled.err[-500:]))
+    return rows
+
+
+def answers(bench):
+    rows = []
+    for section in SECTIONS:
+        rows += compared(bench, f"answers, {section}", [bench.program("answers"), section])
+    return rows
+
+
+def two_processes(bench):
+    """On the simulated device it does not hold memory for another process."""
+    rows = []
+    for scenario in SCENARIOS:
+        if bench.sim and scenario == "held":
+            continue
+        differs = ("segments",) if scenario in SEGMENTS_DIFFER else ()
+        rows += compared(bench, f"two processes, {scenario}",
+                         [bench.program("two_processes-linked"), scenario], differs)
+    return rows
