@@ -22,6 +22,12 @@ void gcp_vmm_context_joined(CUcontext ctx);
 /* `device` gets access to all that is mapped on `owner`, now and later. False: some of
  * it is refused. Only while pooling. cuda_vmm.c */
 bool gcp_vmm_give_access(int owner, int device);
+
+/* The devices, a bit for each, that can reach memory of `device`: of those that have or
+ * had a context in this process, that one itself, and `user`. */
+uint64_t gcp_vmm_users(int device, int user);
+/* Opens mapped addresses to the devices of `mask`. */
+CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes);
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
 
 /* A scope for the library's own calls of the driver: `ctx` is current (NULL: whichever

@@ -14,6 +14,7 @@
 
 #include "cuda_backend.h"
 #include "hooks.h"
+#include "ipc_imports.h"
 #include "process_life.h"
 #include "log.h"
 #include "resolve.h"
@@ -205,8 +206,7 @@ static int vmm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 	return result;
 }
 
-/* Opens it to the devices of `mask`. */
-static CUresult vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
+CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 {
 	CUmemAccessDesc access[DEVICES_MAX];
 	struct gcp_ctx_scope scope;
@@ -232,11 +232,11 @@ static CUresult vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
 static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
 {
 	uint64_t own = UINT64_C(1) << device, all = atomic_load(&wanted[device]) | own;
-	CUresult result = vmm_open_to(all, addr, bytes);
+	CUresult result = gcp_vmm_open_to(all, addr, bytes);
 
 	if (result == CUDA_SUCCESS || all == own)
 		return (int)result;
-	result = vmm_open_to(own, addr, bytes);
+	result = gcp_vmm_open_to(own, addr, bytes);
 	return result == CUDA_SUCCESS ? -EACCES : (int)result;
 }
 
@@ -303,6 +303,17 @@ static void memory_open(CUdevice owner, CUdevice device)
 			device, owner);
 }
 
+uint64_t gcp_vmm_users(int device, int user)
+{
+	uint64_t reached = 0;
+
+	if (device < 0 || device >= DEVICES_MAX || user < 0 || user >= DEVICES_MAX)
+		return 0;
+	(void)reach_find(device, &reached);
+	return reached &
+	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
+}
+
 void gcp_vmm_context_joined(CUcontext ctx)
 {
 	CUdevice device;
@@ -310,6 +321,7 @@ void gcp_vmm_context_joined(CUcontext ctx)
 	if (!device_of(ctx, &device))
 		return;
 	atomic_fetch_or(&used, UINT64_C(1) << device);
+	gcp_imports_device_joined(device);
 	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
 		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
 			memory_open(owner, device);

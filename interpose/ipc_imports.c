@@ -50,6 +50,7 @@ struct import {
 	struct gcp_import_info info;
 	CUdeviceptr base; /* of what is mapped */
 	uint64_t span;
+	int location;   /* the device of the memory */
 	uint64_t opens; /* by the program, not closed yet */
 	RB_ENTRY(import) node;
 };
@@ -230,33 +231,38 @@ static void transfer_end(struct transfer *transfer)
 
 /* --- mapping --------------------------------------------------------------------- */
 
-/* The device of the context, and that of the memory where it is another one. */
-static CUresult access_set(const struct import *import,
-			   CUmemGenericAllocationHandle handle)
+/* To the device of the context, and to all that can reach the memory, as the library's
+ * own: peers of the context's device may use it, and copies between devices may. */
+static CUresult access_set(struct import *import, CUmemGenericAllocationHandle handle)
 {
-	CUmemAccessDesc access[2] = {{.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
 	CUmemAllocationProp properties;
 	CUresult result;
-	size_t count = 1;
-	int can = 1;
+	uint64_t users;
 
-	access[0].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	access[0].location.id = import->info.device;
 	result = gcp_real.cuMemGetAllocationPropertiesFromHandle(&properties, handle);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (properties.location.id != import->info.device) {
-		if (gcp_real.cuDeviceCanAccessPeer)
-			result = gcp_real.cuDeviceCanAccessPeer(
-			    &can, import->info.device, properties.location.id);
-		if (result == CUDA_SUCCESS && !can)
-			result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-		access[1] = access[0];
-		access[count++].location.id = properties.location.id;
+	import->location = properties.location.id;
+	users = gcp_vmm_users(import->location, import->info.device);
+	if (!(users >> import->info.device & 1))
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	return gcp_vmm_open_to(users, import->base, import->span);
+}
+
+void gcp_imports_device_joined(int device)
+{
+	struct import *import;
+	uint64_t users;
+
+	if (atomic_load(&imports_count) == 0)
+		return;
+	pthread_mutex_lock(&imports_lock);
+	RB_FOREACH (import, import_tree, &imports) {
+		users = gcp_vmm_users(import->location, import->info.device);
+		if (users >> device & 1)
+			(void)gcp_vmm_open_to(users, import->base, import->span);
 	}
-	return result != CUDA_SUCCESS
-		   ? result
-		   : gcp_real.cuMemSetAccess(import->base, import->span, access, count);
+	pthread_mutex_unlock(&imports_lock);
 }
 
 static void import_unmap(const struct import *import)

@@ -27,6 +27,8 @@ struct gcp_import_info {
 };
 bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info);
 
+/* A device has its first context: it may use what is open, if it can reach it. */
+void gcp_imports_device_joined(int device);
 /* The context is gone: what was opened in it is closed. */
 void gcp_imports_context_gone(CUcontext ctx);
 /* In the child of a fork. */

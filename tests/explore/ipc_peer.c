@@ -303,6 +303,7 @@ bool ipc_peer_closes(struct thread *t, const struct block *block)
 		for (unsigned r = 0; r < REGIONS; r++)
 			region_check(t, end.slot, block, &block->regions[r]);
 		context_use(t, block->context);
+		plain_waits(t->model, block->context);
 		if (!FINE(t, cuIpcCloseMemHandle(block->addr)))
 			return false;
 	}
