@@ -148,18 +148,20 @@ static CUresult export_of_driver(CUipcMemHandle *ret_handle,
 
 CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 {
-	CUresult result = gcp_memory_complete(ptr);
 	struct gcp_block_info info;
+	CUresult result;
 	int found = -ENOENT;
 
-	if (result != CUDA_SUCCESS)
-		return result;
 	if (gcp_process_pooling())
 		found = gcp_pools_find(gcp_process.pools, ptr, &info);
 	if (found == -ENOENT)
 		return gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
-	if (!ret_handle || found != 0)
+	/* CUDA makes none of stream-ordered memory (driver 580, measured). */
+	if (!ret_handle || found != 0 || info.async)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = gcp_memory_complete(ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
 	return info.mapped ? export_mapped(ret_handle, &info)
 			   : export_of_driver(ret_handle, &info);
 }

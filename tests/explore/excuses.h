@@ -55,8 +55,6 @@
 	X(WAIT_OLD, "wait old", \
 	  "a driver without context fences: an epoch is closed by waiting for the " \
 	  "context, once also where nothing is freed") \
-	X(EXPORT_MAPPED, "export mapped", \
-	  "mapped memory has no legacy IPC handles") \
 	X(EXPORT_FULL, "export full", \
 	  "an export during a capture on a full device is refused where it has to wait")
 /* clang-format on */

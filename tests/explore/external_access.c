@@ -54,22 +54,20 @@ static void fill_externally(struct model *w, struct block *block, uint32_t value
 	}
 }
 
-/* What may end an export without a handle: plain CUDA has none either, or a reason of
- * the table. */
-static bool export_may_fail(const struct model *w, const struct block *block,
-			    CUresult result)
+/* Without memory there is no way to wait during captures. */
+static bool export_may_fail(const struct model *w, CUresult result)
 {
-	const struct setting *setting = w->setting;
-
-	/* Stream-ordered memory that a failure left to CUDA. */
-	if (result == CUDA_ERROR_INVALID_VALUE && setting->fault && block->async)
-		return true;
-	/* What is mapped by hand cannot be handed over so. */
-	if (result == CUDA_ERROR_INVALID_VALUE && setting->vmm)
-		return excused(EXCUSE_EXPORT_MAPPED);
-	/* Nor is there a way to wait during captures without any memory. */
-	return result == CUDA_ERROR_OUT_OF_MEMORY && setting->tight &&
+	return result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->tight &&
 	       !all_is_calm(w) && excused(EXCUSE_EXPORT_FULL);
+}
+
+/* CUDA makes no handle of stream-ordered memory. */
+static bool export_is_refused(struct model *w, const struct block *block)
+{
+	CUipcMemHandle handle;
+	CUresult result = cuIpcGetMemHandle(&handle, block->addr);
+
+	return result == CUDA_ERROR_INVALID_VALUE || w->setting->fault;
 }
 
 bool external_export(struct thread *t, const struct block *block,
@@ -78,13 +76,15 @@ bool external_export(struct thread *t, const struct block *block,
 	struct model *w = t->model;
 	CUresult result;
 
-	if (block->async && w->setting->plain)
-		return false;
 	context_use(t, block->context);
+	if (block->async) {
+		if (!export_is_refused(w, block))
+			failure(w, "stream-ordered memory is exported");
+		return false;
+	}
 	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
-	return !export_may_fail(w, block, result) &&
-	       fine(w, result, "cuIpcGetMemHandle");
+	return !export_may_fail(w, result) && fine(w, result, "cuIpcGetMemHandle");
 }
 
 static void external_write(struct thread *t, struct block *block, const struct op *op)

@@ -479,15 +479,22 @@ static void figures_of_a_block(void)
 	must(base == p && bytes == 1000, "the range");
 }
 
-/* What plain CUDA refuses. */
-static void handle_for_other_processes(void)
+/* As plain CUDA refuses. */
+static void no_handle_for_other_processes(void)
 {
+	const CUpointer_attribute capable =
+	    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
 	CUipcMemHandle handle;
-	CUstream stream;
+	CUdeviceptr p;
+	int able = 1;
 
 	primary();
-	stream = stream_new(CU_STREAM_NON_BLOCKING);
-	OK(cuIpcGetMemHandle(&handle, allocated_in(stream, MIB)));
+	p = allocated_in(stream_new(CU_STREAM_NON_BLOCKING), MIB);
+	must(cuIpcGetMemHandle(&handle, p) == CUDA_ERROR_INVALID_VALUE, "a handle");
+	OK(cuPointerGetAttribute(&able, capable, p));
+	must(!able, "the attribute promises one");
+	OK(cuPointerGetAttribute(&able, capable, allocated(MIB)));
+	must(able, "memory of cuMemAlloc has one");
 }
 
 /* A graph's memory comes from CUDA, with the device full of what the pool has cached.
@@ -528,7 +535,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(option_leaves_all_to_cuda),
     SCENARIO(figures_of_the_default_pool),
     SCENARIO(figures_of_a_block),
-    SCENARIO(handle_for_other_processes),
+    SCENARIO(no_handle_for_other_processes),
     SCENARIO(threshold_of_what_is_cudas),
 };
 
