@@ -64,6 +64,22 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	return gcp_timeline_fill(pool, (int64_t)size) || due;
 }
 
+/* A capture forbids fences: what is freed meanwhile waits for its end, up to a few
+ * windows. Then a real free waits for the context, as plain CUDA's does in each free.
+ * Where there is no room for it, more waits. */
+static int free_held(struct gcp_pool *pool)
+{
+	enum { HELD_WINDOWS = 4 };
+	int64_t most = HELD_WINDOWS * (int64_t)gcp_window(pool).bytes;
+	int result;
+
+	if (gcp_timeline_filled(&pool->timeline) <= most || !gcp_pool_pin(pool))
+		return 0;
+	result = gcp_pool_complete_by_free(pool);
+	gcp_pool_unpin(pool);
+	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
+}
+
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
  * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
  * it that an epoch is closed. */
@@ -76,6 +92,8 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 		return close ? gcp_timeline_close_early(pool, true) : 0;
 	if (pool->pools->config.blocking_free)
 		result = gcp_timeline_complete(pool, epoch);
+	else if (gcp_timeline_is_held(&pool->timeline))
+		result = free_held(pool);
 	else
 		result = gcp_timeline_close(pool, epoch);
 	if ((close || pool->cache_limit == 0) && result <= 0)

@@ -109,9 +109,13 @@ static void nothing_goes_back_inside_an_allocation(void **state)
 
 static void nothing_goes_back_while_a_stream_captures(void **state)
 {
-	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_config config;
 
 	(void)state;
+	gcp_config_default(&config);
+	config.window_bytes = 1024 * MIB; /* no real free that only waits */
+	struct gcp_pools *pools = fake_pools(&config);
+
 	gcp_pools_fences_hold(pools);
 	step(pools, 16, 20 * MIB);
 	assert_int_equal(must_stats(pools).consolidations, 0);

@@ -265,6 +265,7 @@ static void no_fence_is_set_while_held(void **state)
 static void blocks_freed_while_held_are_not_given_out(void **state)
 {
 	struct gcp_config config = tight();
+	config.window_bytes = MIB; /* and four of them may wait */
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_pool *pool = fake_pool(pools);
 	gcp_addr addr = must_alloc(pool, 3 * MIB);

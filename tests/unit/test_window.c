@@ -54,11 +54,44 @@ static void launches_from_one_thread_need_no_more_than_the_window(void **state)
 		}
 }
 
+/* A real free waits for the context then, as plain CUDA's would, and for no more. */
+static void no_more_than_a_few_windows_wait_while_held(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.window_bytes = MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	gcp_pools_fences_hold(pools);
+	fake.capturing = 1;
+	for (int i = 0; i < 100; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+		fake_submit();
+		must_free(pools, addr);
+	}
+	assert_true(fake.memory_used <= 32 * MIB);
+	assert_true(fake.frees >= 20 && fake.frees <= 60);
+	assert_int_equal(fake.violations, 0);
+	gcp_addr addr = must_alloc(pool, 3 * MIB);
+	uint64_t work = fake_submit();
+	must_free(pools, addr);
+	if (must_alloc(pool, 3 * MIB) == addr)
+		assert_true(fake.done >= work);
+	fake.capturing = 0;
+	gcp_pools_fences_release(pools);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(
 		launches_from_one_thread_need_no_more_than_the_window, setup),
+	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,6 +106,25 @@ static void pinned_memory_beside_a_capture(void)
 	capture_end(capture);
 }
 
+static void device_memory_beside_a_capture(void)
+{
+	pthread_t capture = capture_start(primary());
+	uint64_t peak = 0;
+	CUdeviceptr p;
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 400; i++) {
+		p = allocated(64 * MIB);
+		OK(cuMemsetD8Async(p, 1, MIB, stream));
+		OK(cuMemFree(p));
+		if (gcpsim_memory_used(0) > peak)
+			peak = gcpsim_memory_used(0);
+	}
+	must(peak <= 4096 * MIB, "a capture keeps freed memory from use");
+	capture_end(capture);
+}
+
 /* --- threads that are cancelled --------------------------------------------------- */
 
 /* No thread may call membarrier any more, as in a sandbox that starts late. */
@@ -210,6 +229,7 @@ static void a_filter_of_system_calls_costs_no_wait_for_each_thread(void)
 static const struct scenario scenarios[] = {
     SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
     SCENARIO(pinned_memory_beside_a_capture),
+    SCENARIO(device_memory_beside_a_capture),
     SCENARIO(a_cancelled_thread_leaves_no_lock),
     SCENARIO(a_filter_of_system_calls_costs_no_wait_for_each_thread),
 };
