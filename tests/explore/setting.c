@@ -322,6 +322,8 @@ static void set_more(const struct setting *setting)
 		set_number("GCPOOL_QUOTA", setting->quota);
 	if (draw_below(&draw, 6) == 0)
 		set_number("GCPOOL_DECAY", draw_below(&draw, 3));
+	if (draw_below(&draw, 3) == 1)
+		set("GCPSIM_HANDLES", "again");
 }
 
 void setting_apply(const struct setting *setting, FILE *show)

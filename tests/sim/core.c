@@ -203,11 +203,19 @@ static const char *const kind_names[SIM_KIND_COUNT] = {
     [SIM_EXEC] = "executable graph", [SIM_USER_OBJECT] = "user object",
 };
 
+/* Whether the next object is the one that was destroyed last, as the driver's memory
+ * allocator may well do. */
+static bool is_used_again(enum sim_kind kind)
+{
+	return sim.handles_again && (kind == SIM_STREAM || kind == SIM_EVENT);
+}
+
 void *sim_object_new(enum sim_kind kind, size_t bytes)
 {
+	bool again = is_used_again(kind);
 	struct sim_object *object;
 
-	if (objects[kind].dead > QUARANTINE) {
+	if (objects[kind].dead > (again ? 0 : QUARANTINE)) {
 		struct sim_object *next;
 
 		object = objects[kind].first;
@@ -232,8 +240,8 @@ void sim_object_delete(void *data)
 	enum sim_kind kind = object->magic & 0xff;
 
 	SIM_STORE(object->magic, MAGIC_DEAD | (uint32_t)kind);
-	object->next_free = NULL;
-	if (objects[kind].dead++ == 0)
+	object->next_free = is_used_again(kind) ? objects[kind].first : NULL;
+	if (objects[kind].dead++ == 0 || is_used_again(kind))
 		objects[kind].first = object;
 	else
 		objects[kind].last->next_free = object;

@@ -585,6 +585,7 @@ struct sim_process {
 	/* Under the big lock. */
 	struct sim_vc host;  /* what the host knows to be done */
 	uint64_t host_limit; /* bytes that may be pinned; 0: no limit */
+	bool handles_again;  /* GCPSIM_HANDLES=again */
 	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
 	uint64_t new_waits;
 };
