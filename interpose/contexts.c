@@ -21,7 +21,6 @@
 #include "handles.h"
 #include "ipc.h"
 #include "process.h"
-#include "release.h"
 #include "report.h"
 #include "resolve.h"
 #include "thread.h"

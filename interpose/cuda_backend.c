@@ -9,19 +9,22 @@
  * none while a capture is under way, and CUDA would refuse them in any mode.
  */
 #include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "contexts.h"
 #include "cuda_backend.h"
 #include "log.h"
 #include "numa.h"
 #include "process.h"
-#include "release.h"
 #include "report.h"
 #include "resolve.h"
 #include "fence_all.h"
-#include "third_party_dma.h"
 
 _Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
 _Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cuda.h");
@@ -339,4 +342,184 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	ret_driver->fence_all_record = gcp_fence_all_record;
 	ret_driver->fence_all_query = gcp_fence_all_query;
 	ret_driver->fence_all_wait = gcp_fence_all_wait;
+}
+
+/* --- memory goes back without a wait for other work --------------------------- */
+
+/* cuMemFree waits for all work of the context, that which was submitted a moment ago as
+ * well, and that may be waiting for the program's next step. cuMemFreeAsync takes
+ * memory of cuMemAlloc too ("cudaFreeAsync can free memory of cudaMalloc", CUDA C++
+ * Programming Guide, stream-ordered memory allocator), and is ordered by its stream
+ * alone: on a stream of our own, which never has other work, it is done at once. After
+ * cuStreamSynchronize the driver has the memory (measured on driver 580: 60 % of a
+ * device beside a kernel that does not end: 33 ms; cuMemFree waits for the kernel).
+ *
+ * There is one such stream for each context, made when it is first needed; it ends with
+ * its context. */
+
+struct releaser {
+	CUcontext ctx;
+	CUstream stream;
+	struct releaser *next;
+};
+
+static pthread_mutex_t releasers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct releaser *releasers; /* guarded by releasers_lock */
+
+bool gcp_release_possible(void)
+{
+	return gcp_real.cuMemFreeAsync && gcp_real.cuStreamCreate &&
+	       gcp_real.cuStreamSynchronize;
+}
+
+/* `ctx` is current. The lock is held. */
+static struct releaser *releaser_create(CUcontext ctx)
+{
+	struct releaser *releaser = calloc(1, sizeof(*releaser));
+
+	if (!releaser)
+		return NULL;
+	if (gcp_real.cuStreamCreate(&releaser->stream, CU_STREAM_NON_BLOCKING) !=
+	    CUDA_SUCCESS) {
+		free(releaser);
+		return NULL;
+	}
+	releaser->ctx = ctx;
+	releaser->next = releasers;
+	releasers = releaser;
+	return releaser;
+}
+
+static CUstream release_stream(CUcontext ctx)
+{
+	struct releaser *releaser;
+	CUstream stream;
+
+	pthread_mutex_lock(&releasers_lock);
+	releaser = releasers;
+	while (releaser && releaser->ctx != ctx)
+		releaser = releaser->next;
+	if (!releaser)
+		releaser = releaser_create(ctx);
+	stream = releaser ? releaser->stream : NULL;
+	pthread_mutex_unlock(&releasers_lock);
+	return stream;
+}
+
+int gcp_release_memory(CUcontext ctx, CUdeviceptr ptr)
+{
+	struct gcp_ctx_scope scope;
+	CUstream stream;
+	int result = -EBUSY;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return -EBUSY;
+	stream = release_stream(ctx);
+	if (stream && gcp_real.cuMemFreeAsync(ptr, stream) == CUDA_SUCCESS) {
+		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
+		result = 0;
+	}
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+void gcp_release_context_gone(CUcontext ctx)
+{
+	struct releaser **link = &releasers, *releaser;
+
+	pthread_mutex_lock(&releasers_lock);
+	while (*link && (*link)->ctx != ctx)
+		link = &(*link)->next;
+	releaser = *link;
+	if (releaser)
+		*link = releaser->next;
+	pthread_mutex_unlock(&releasers_lock);
+	free(releaser);
+}
+
+/* --- devices that write in no stream ------------------------------------------ */
+
+/* A network card, or a driver mapping of device memory into the CPU, may write
+ * outside of CUDA's queues. Called by pool/ before it reuses memory behind a barrier: a
+ * barrier holds back streams, and these libraries let a device write that is in no
+ * stream.
+ *
+ * It is asked at barriers, not when memory that one has made ready is handed out: a
+ * library that is loaded after the barrier, and before its work is done, may be given a
+ * block of it. Asking takes the loader's lock, which the way of a hit has no room for;
+ * and what threads have cached, or the heap has merged, cannot be taken back to pending
+ * by a later answer. GCPOOL_REUSE=completed leaves no such moment. */
+
+/* Named before ".so", or before "-" and a hash: so a Python package names those that
+ * it brings along. Every PyTorch loads libcufile: storage writes by itself only where
+ * there is a driver of the kernel for it. (Where one lets devices reach each other
+ * without that driver, docs/limits.md says what to set.) */
+static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
+					"libmlx5",    "libcxi",    "libpsm2"};
+static const char storage[] = "libcufile";
+static const char *const storage_drivers[] = {"/proc/driver/nvidia-fs",
+					      "/dev/nvidia-fs0"};
+
+static atomic_bool found;
+static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
+
+struct gcp_look {
+	unsigned long long adds;
+	bool full; /* look at all names, not only at the count */
+	bool found;
+};
+
+static bool is_library(const char *name, const char *of)
+{
+	size_t length = strlen(of);
+
+	return strncmp(name, of, length) == 0 &&
+	       (name[length] == '.' || name[length] == '-');
+}
+
+static bool storage_has_driver(void)
+{
+	bool there = false;
+	int saved = errno;
+
+	for (size_t i = 0; i < sizeof(storage_drivers) / sizeof(*storage_drivers); i++)
+		there |= access(storage_drivers[i], F_OK) == 0;
+	errno = saved;
+	return there;
+}
+
+static bool is_writer(const char *name)
+{
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
+		if (is_library(name, libraries[i]))
+			return true;
+	return is_library(name, storage) && storage_has_driver();
+}
+
+static int dma_object_check(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct gcp_look *look = data;
+	const char *name = info->dlpi_name ? info->dlpi_name : "";
+	const char *slash = strrchr(name, '/');
+
+	(void)size;
+	look->adds = info->dlpi_adds;
+	if (!look->full && look->adds == atomic_load(&adds_seen))
+		return 1;
+	look->full = true;
+	look->found = is_writer(slash ? slash + 1 : name);
+	return look->found;
+}
+
+bool gcp_third_party_dma_present(void)
+{
+	struct gcp_look look = {0};
+
+	if (atomic_load_explicit(&found, memory_order_relaxed))
+		return true;
+	dl_iterate_phdr(dma_object_check, &look);
+	if (look.found || gcp_contexts_overflown())
+		atomic_store(&found, true);
+	atomic_store(&adds_seen, look.adds);
+	return look.found || gcp_contexts_overflown();
 }

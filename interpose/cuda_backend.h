@@ -6,7 +6,9 @@
 #ifndef GCP_INTERPOSE_CUDA_BACKEND_H
 #define GCP_INTERPOSE_CUDA_BACKEND_H
 
+#include <cuda.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "../capture/capture.h"
 #include "../pool/driver_table.h"
@@ -43,5 +45,22 @@ struct gcp_ctx_scope {
 
 CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx);
 void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
+
+/* Whether this driver can give memory back without a wait for other work. */
+bool gcp_release_possible(void);
+
+/* Frees `ptr`, which no work uses, in `ctx`. Waits for no other work of the context but
+ * what a barrier of the library holds all of it back behind. Legal beside captures.
+ * -EBUSY: it cannot be done, nothing was freed. */
+int gcp_release_memory(CUcontext ctx, CUdeviceptr ptr);
+
+/* The context is gone, and what is kept for it with it. */
+void gcp_release_context_gone(CUcontext ctx);
+
+/* Whether something outside of CUDA's queues may write into device memory: a network
+ * card, or a driver mapping of it into the CPU. Looks through the loaded libraries
+ * again only when more were loaded since. Once true it stays true. Never waits, holds
+ * the loader's list lock shortly. */
+bool gcp_third_party_dma_present(void);
 
 #endif

@@ -18,7 +18,6 @@
 #include "process_life.h"
 #include "log.h"
 #include "resolve.h"
-#include "third_party_dma.h"
 
 enum { DEVICES_MAX = 64 };
 

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "handles_report.h"
+#include "call_stats.h"
 #include "handles_table.h"
 #include "symbols.h"
 

@@ -61,7 +61,7 @@ static CUresult alloc_real(const struct alloc_call *call)
 							     call->stream);
 }
 
-/* With a second chance when memory is out, as passthrough_alloc.c. */
+/* With a second chance when memory is out, as in hooks_memory.c. */
 static CUresult alloc_pass(const struct alloc_call *call)
 {
 	uint64_t start = gcp_call_stats_clock();

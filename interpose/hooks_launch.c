@@ -4,7 +4,7 @@
  * works on while captures are under way, for memory that it allocates then may
  * belong to that stream's capture; and they tell the pools which streams are in
  * use, which costs two loads for one that was used of late. One that fails for want of
- * memory gets a second chance, as passthrough_alloc.c.
+ * memory gets a second chance, as in hooks_memory.c.
  */
 #include "hooks.h"
 #include "process_life.h"

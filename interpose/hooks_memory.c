@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_memory.c - the hooks that allocate and free device memory, but for the
- * stream-ordered ones (hooks_async.c).
+ * hooks_memory.c - the hooks that allocate and free device memory, pitched memory and
+ * memory of other kinds, but for the stream-ordered ones (hooks_async.c).
  *
  * A hit asks CUDA for the current context and nothing else. Whatever is not
  * ours, or not sure, goes to the real function untouched.
  */
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "async_pools.h"
 #include "cuda_backend.h"
@@ -14,7 +15,6 @@
 #include "ipc_exports.h"
 #include "process_life.h"
 #include "hooks_memory.h"
-#include "pitch.h"
 #include "report.h"
 #include "shortage.h"
 #include "streams.h"
@@ -58,7 +58,7 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	CUresult result;
 	uint64_t ns;
 
-	/* With a second chance when memory is out, as passthrough_alloc.c. */
+	/* With a second chance when memory is out. */
 	do
 		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
 	while (gcp_passthrough_reclaim(result));
@@ -278,4 +278,136 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	*ret_free = available;
 	*ret_total = total;
 	return CUDA_SUCCESS;
+}
+
+/* --- memory of other kinds ---------------------------------------------------- */
+
+/* The hooks on functions that create memory of other kinds:
+ * managed, arrays, virtual memory. They pass through;
+ * when memory is out, the pools give theirs back, and the call gets a second
+ * chance for as long as that helps. The last result is the program's. */
+
+/* After the pools, what graphs have held that are gone since. */
+bool gcp_passthrough_reclaim(CUresult result)
+{
+	CUdevice device;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
+		return false;
+	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		device = -1;
+	do
+		if (gcp_pools_relieve(gcp_process.pools, device))
+			return true;
+	while (gcp_tracker_reclaim(gcp_process.tracker));
+	return false;
+}
+
+/* Which statistics a call belongs to, and the bytes it asks for. */
+#define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes
+#define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes
+#define GCP_COUNTED_OF_cuArrayCreate_v2       GCP_COUNTED_array_create, 0
+#define GCP_COUNTED_OF_cuArray3DCreate_v2     GCP_COUNTED_array_create, 0
+#define GCP_COUNTED_OF_cuMipmappedArrayCreate GCP_COUNTED_array_create, 0
+
+static void creators_count(const char *call, uint64_t start, CUresult result,
+			   enum gcp_counted_call call_stats, uint64_t bytes)
+{
+	gcp_call_stats_add(call_stats, start, bytes, (int)result);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say(call, bytes, GCP_SHORTAGE_DRIVER);
+}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		uint64_t start;                                                        \
+		CUresult result;                                                       \
+                                                                                       \
+		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
+			return gcp_real.name arguments;                                \
+		start = gcp_call_stats_clock();                                        \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (gcp_passthrough_reclaim(result));                               \
+		creators_count(#base, start, result, GCP_COUNTED_OF_##name);           \
+		return result;                                                         \
+	}
+GCP_HOOKS_CREATORS(GCP_X)
+
+/* --- pitched memory ----------------------------------------------------------- */
+
+/* How wide CUDA makes the rows: the granularity of the pitch is learnt once for each
+ * device, from two real allocations of one row each. These rows are kept: to
+ * free them would wait for the device, which the program did not ask for, and
+ * they cost a kilobyte or two. */
+
+enum { DEVICES_MAX = 256 };
+
+/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
+static _Atomic(size_t) granularity[DEVICES_MAX];
+
+/* 0 also when memory is out, to try again. */
+static size_t pitch_learn(void)
+{
+	size_t narrow = 0, wide = 0;
+	CUdeviceptr ptr, second;
+
+	/* Other elements, other widths: one rounding must explain both. */
+	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS)
+		return 0;
+	if (gcp_real.cuMemAllocPitch_v2(&second, &wide, narrow + 1, 1, 16) !=
+	    CUDA_SUCCESS) {
+		gcp_real.cuMemFree_v2(ptr);
+		return 0;
+	}
+	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
+		return 1;
+	return narrow;
+}
+
+size_t gcp_pitch_of(size_t width, unsigned int element)
+{
+	unsigned int device = (unsigned int)gcp_thread.device;
+	struct gcp_ctx_scope scope;
+	size_t step, pitch;
+
+	if (device >= DEVICES_MAX || !gcp_pitch_known(element))
+		return 0;
+	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
+	while (step == 0) {
+		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+			return 0;
+		step = pitch_learn();
+		gcp_ctx_scope_end(&scope);
+		if (step == 0 && !gcp_passthrough_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
+			return 0;
+		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
+	}
+	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
+		return 0;
+	return pitch & ~(step - 1);
+}
+
+CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
+			size_t height, unsigned int element)
+{
+	uint64_t start = gcp_call_stats_clock(), ns;
+	CUcontext ctx = NULL;
+	CUdevice device = -1;
+	CUresult result;
+	size_t bytes;
+
+	do
+		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
+						     element);
+	while (gcp_passthrough_reclaim(result));
+	ns = gcp_call_stats_clock() - start;
+	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
+	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&
+	    gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
+	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		gcp_call_stats_alloc(ctx, device, *ret_ptr, bytes, ns);
+	return result;
 }

@@ -45,7 +45,7 @@ static void host_refused(const struct host_request *request, enum gcp_shortage w
 			      request->bytes, why);
 }
 
-/* With a second chance when memory is out, as passthrough_alloc.c. */
+/* With a second chance when memory is out, as in hooks_memory.c. */
 static CUresult host_pass(const struct host_request *request)
 {
 	uint64_t start = gcp_call_stats_clock();

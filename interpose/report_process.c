@@ -17,6 +17,17 @@
 #include "report.h"
 #include "call_stats.h"
 
+const char *gcp_report_mode_name(enum gcp_mode mode)
+{
+	static const char *const names[] = {
+	    [GCP_MODE_POOL] = "pool",
+	    [GCP_MODE_COUNT] = "count",
+	    [GCP_MODE_OFF] = "off",
+	};
+
+	return names[mode];
+}
+
 #define ULL(number) ((unsigned long long)(number))
 
 enum { GPUS_MAX = 64 };
