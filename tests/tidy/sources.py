@@ -303,6 +303,44 @@ def check_homes(tree):
                         function, " ".join(homes))
 
 
+# --- circles ---------------------------------------------------------------------
+
+# Rooms whose files call each other in one direction. Inline functions of headers belong
+# to no file.
+STRAIGHT = ("pool", "capture")
+DEFINED = re.compile(r"^(?!\s|typedef|#)[^\n;{}=]*?\b(gcp_\w+)\((?:[^;{}]*)\)\s*\{", re.M)
+
+
+def arrows(tree, room):
+    """file -> the files of the room that define what it calls."""
+    texts = {name: code_of(tree.read(name)) for name in rooms_of(tree, ".c")
+             if name.startswith(room + "/")}
+    home = {function: name for name, text in texts.items()
+            for function in DEFINED.findall(text)}
+    return {name: {home[used] for used in re.findall(r"\b(gcp_\w+)\(", text)
+                   if home.get(used, name) != name} for name, text in texts.items()}
+
+
+def circles(edges):
+    """Groups of files each of which reaches all others."""
+    reach = {name: set(edges[name]) for name in edges}
+    for middle in edges:
+        for name in edges:
+            if middle in reach[name]:
+                reach[name] |= reach[middle]
+    return {frozenset(other for other in reach[name] if name in reach[other])
+            for name in edges if name in reach[name]}
+
+
+def check_circles(tree):
+    for room in STRAIGHT:
+        edges = arrows(tree, room)
+        for circle in circles(edges):
+            for name in sorted(circle):
+                yield name, "calls %s, which come to call it" % ", ".join(
+                    sorted(edges[name] & circle))
+
+
 # --- what must agree -----------------------------------------------------------
 
 
