@@ -131,17 +131,6 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 	       !heap->pool->vmm && is_segment_idle_soon(block);
 }
 
-/* Whether an idle segment that was made for blocks of the classes is kept from
- * one so large that the rest of it could not hold another: on a full device what is
- * left over would be missing. */
-static bool is_reserved_for_classes(const struct gcp_heap *heap,
-				    const struct gcp_block *block, uint64_t size)
-{
-	return block->segment->classed && !heap->private &&
-	       size > heap->pool->pools->classes.largest &&
-	       gcp_block_is_segment(block) && block->size % size > block->size / 8;
-}
-
 struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
 			       uint32_t size_class)
 {
@@ -151,15 +140,11 @@ struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
 		block = huge_fit(heap, size);
 	if (!block)
 		block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
-	while (block && (is_reserved_for_classes(heap, block, size) ||
-			 is_too_large(heap, block, size)))
+	while (block && is_too_large(heap, block, size))
 		block = gcp_tree_next_fit(block, size);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);
-	if (gcp_block_is_segment(block))
-		block->segment->classed = size <= heap->pool->pools->classes.largest &&
-					  !block->segment->chunks;
 	if (block->segment->kind != GCP_KIND_HUGE)
 		gcp_block_split(heap, block, size);
 	unused_low_update(heap);

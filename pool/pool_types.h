@@ -188,7 +188,6 @@ struct gcp_segment {
 	enum gcp_kind kind;
 	bool touched;       /* it was of use, or fell idle, in this turn of decay */
 	uint64_t idle_turn; /* the latest turn before, in which that was so */
-	bool classed;       /* its first block, when it was idle, was of a class */
 	uint64_t number;    /* counts the segments of its pool as they came */
 	/* All work on blocks freed while it was private is behind it. Written before
 	 * heap becomes common; then read without a lock by threads that hold its

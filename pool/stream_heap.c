@@ -128,10 +128,6 @@ static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *spa
 {
 	struct gcp_block *block = span_join(heap, span);
 
-	if (gcp_block_is_segment(block))
-		block->segment->classed =
-		    request->size <= heap->pool->pools->classes.largest &&
-		    !block->segment->chunks;
 	span_cut(heap, block, request->size, request->stream);
 	if (block->size == request->size)
 		block->size_class = (uint16_t)request->size_class;
