@@ -18,10 +18,6 @@ static void config_complete(struct gcp_config *config)
 {
 	if (config->cache_limit == 0)
 		config->blocking_free = true;
-	if (config->pinned_cache_limit == 0) {
-		config->pinned_epoch_blocks = 1;
-		config->pinned_window = 0;
-	}
 }
 
 int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
