@@ -141,6 +141,36 @@ static void a_barrier_that_cannot_be_set_is_set_later(void **state)
 	graph_destroy(graphs[1]);
 }
 
+/* The youngest fence of several is waited for, not the oldest. */
+static void what_is_exported_is_done_behind_the_latest_free(void **state)
+{
+	struct gcp_config config;
+	struct gcp_pools *own;
+	struct gcp_pool *mine;
+	gcp_addr older, newer;
+
+	(void)state;
+	fake_reset();
+	gcp_config_default(&config);
+	config.window_bytes = 0; /* reuse behind a barrier at once */
+	config.epoch_blocks = 1;
+	config.thread_cache_bytes = 0;
+	own = fake_pools(&config);
+	mine = fake_pool(own);
+	older = must_alloc(mine, 20 * MIB);
+	newer = must_alloc(mine, 40 * MIB);
+	fake_submit();
+	must_free(own, older);
+	uint64_t work = fake_submit();
+	must_free(own, newer);
+	assert_int_equal(must_alloc(mine, 40 * MIB), newer);
+	assert_true(fake.done < work - 1);
+	assert_int_equal(gcp_pools_complete(own, newer), 0);
+	assert_true(fake.done >= work);
+	must_free(own, newer);
+	fake_finish(own);
+}
+
 static struct {
 	int (*wait)(void *fence);
 	struct gcp_pool *pool;
@@ -189,6 +219,7 @@ int main(void)
 	    TEST(what_a_graph_recycled_is_done_where_others_write),
 	    TEST(a_capture_that_ends_beside_another_waits_on_a_full_device),
 	    TEST(a_barrier_that_cannot_be_set_is_set_later),
+	    cmocka_unit_test(what_is_exported_is_done_behind_the_latest_free),
 	    cmocka_unit_test(who_waits_for_work_holds_nobody_back),
 	    TEST(it_is_exported_while_another_capture_is_under_way_too),
 	};

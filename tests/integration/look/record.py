@@ -182,13 +182,19 @@ def a_full_file_keeps_the_newest(checks, directory):
 
 
 def a_limit_of_the_file_is_one_line(checks, directory):
-    path = os.path.join(directory, "small.trace")
-    process = start_long(path, {}, 3000000)
+    """The process is stopped while the limit is set: there is room for one chunk and a half."""
+    path, chunk = os.path.join(directory, "small.trace"), 1 << 20
+    process = start_long(path, {}, 1000000)
     wait_for_events(path)
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (5 << 20, 5 << 20))
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    limit = os.path.getsize(path) + chunk + chunk // 2
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    process.send_signal(signal.SIGCONT)
     _, said = process.communicate(timeout=120)
     checks.that(process.returncode == 0, f"exit code {process.returncode}: {said}")
     checks.that(said.count("GCPOOL_TRACE") == 1 and "keeping the newest" in said, said)
+    checks.that(limit - chunk < os.path.getsize(path) <= limit, f"{os.path.getsize(path)} bytes")
     found = look.Recording(path)
     checks.that(found.ended and found.lost and len(found.events) > 10000, f"{len(found.events)} events")
 
