@@ -35,8 +35,8 @@
 	  "pinned memory of a graph that is gone is not used again while streams are " \
 	  "captured, and comes on top of the bound of memory") \
 	X(TURNS_CAPTURE, "turns capture", \
-	  "what is freed while another stream is captured waits for the capture's end, " \
-	  "however much that becomes") \
+	  "what a thread takes and frees beside its own capture may be that graph's, and " \
+	  "stays with it") \
 	X(TURNS_GRAPHS, "turns graphs", \
 	  "each captured graph takes a segment of its own, however little it needs") \
 	X(TURNS_PINNED, "turns pinned", \

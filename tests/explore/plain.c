@@ -32,6 +32,7 @@ enum {
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
 	DEFAULT_SEGMENT = 16 << 20,
 	DEFAULT_HOST_WINDOW = 256 << 20,
+	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
 };
 
 void plain_may_be_full(struct model *w, int device)
@@ -363,6 +364,8 @@ static uint64_t bound_device(const struct model *w, int device)
 	uint64_t window = option("GCPOOL_WINDOW", DEFAULT_WINDOW);
 	uint64_t segment = segment_bytes();
 
+	if (w->deferred_peak[device] > window)
+		window *= HELD_WINDOWS;
 	return plain + plain / 4 + 8 * w->largest[device] +
 	       w->contexts_peak * (2 * window + 4 * segment + 32 * MIB);
 }
@@ -375,6 +378,8 @@ uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 	if (device < 0)
 		return option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW) + 8 * bytes +
 		       MIB;
+	if (!all_is_calm(w))
+		window *= HELD_WINDOWS;
 	return w->contexts_peak * (2 * window + 2 * segment) + 4 * bytes + 2 * CHUNK;
 }
 
@@ -394,8 +399,6 @@ static enum excuse beyond_bound(const struct model *w, int device, uint64_t more
 		return EXCUSE_TURNS_PINNED;
 	if (device < 0)
 		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
-	if (more <= w->deferred_peak[device])
-		return EXCUSE_TURNS_CAPTURE;
 	return more <= w->graphs_held[device] ? EXCUSE_TURNS_GRAPHS : EXCUSES;
 }
 

@@ -24,9 +24,29 @@ enum {
 /* What was held when the turns began. */
 struct held {
 	int device;
-	uint64_t used, bytes; /* of one block */
+	uint64_t used, graphs; /* of that, in pools of graphs */
+	uint64_t bytes;        /* of one block */
 	unsigned turn;
 };
+
+static uint64_t graphs_bytes(int device)
+{
+	struct gcpool_stats stats;
+
+	return device >= 0 && library.get_stats &&
+		       library.get_stats(device, &stats, sizeof(stats)) == 0
+		   ? stats.private_bytes.current
+		   : 0;
+}
+
+static struct held held_now(int device)
+{
+	return (struct held){
+	    .device = device,
+	    .used = gcpsim_memory_used(device),
+	    .graphs = graphs_bytes(device),
+	};
+}
 
 /* Idle segments were given back, and come again as one, at any time. */
 static bool is_consolidated(int device)
@@ -38,30 +58,47 @@ static bool is_consolidated(int device)
 	       stats.consolidations > 0;
 }
 
+/* What graphs have taken is missing in the bound of the whole history, too. */
+static void graphs_count(struct model *w, int device, uint64_t bytes)
+{
+	if (w->graphs_held[device] < bytes)
+		w->graphs_held[device] = bytes;
+}
+
+/* More is held: excused if that is memory of graphs. */
+static bool is_of_graphs(struct model *w, const struct held *held,
+			 const struct held *now, uint64_t bound)
+{
+	uint64_t graphs = now->graphs > held->graphs ? now->graphs - held->graphs : 0;
+
+	if (now->used > held->used + bound + graphs)
+		return false;
+	graphs_count(w, held->device, graphs);
+	excused(held->bytes == GRAPH_BYTES ? EXCUSE_TURNS_GRAPHS
+					   : EXCUSE_TURNS_CAPTURE);
+	return true;
+}
+
 static void growth_check(struct model *w, const struct held *held)
 {
 	/* With several contexts a quarter of all may wait for the device. */
 	uint64_t bound =
 	    plain_growth_bound(w, held->device, held->bytes) + held->used / 2;
-	uint64_t used = gcpsim_memory_used(held->device);
+	struct held now = held_now(held->device);
 
-	if (used <= held->used + bound ||
+	if (now.used <= held->used + bound || w->setting->plain ||
 	    (held->device >= 0 && is_consolidated(held->device)) ||
 	    !plain_is_compared(w))
 		return;
-	if (!all_is_calm(w))
-		excused(EXCUSE_TURNS_CAPTURE);
-	else if (held->device < 0)
+	if (held->device < 0)
 		excused(EXCUSE_TURNS_PINNED);
-	else if (held->bytes == GRAPH_BYTES)
-		excused(EXCUSE_TURNS_GRAPHS);
-	else
+	else if (!is_of_graphs(w, held, &now, bound))
 		failure(
 		    w,
 		    "device %d: after %u turns with %llu bytes %llu are held instead "
 		    "of %llu, and the bound is %llu more",
 		    held->device, held->turn, (unsigned long long)held->bytes,
-		    (unsigned long long)used, (unsigned long long)held->used,
+		    (unsigned long long)now.used, (unsigned long long)held->used,
 		    (unsigned long long)bound);
 }
 
@@ -69,7 +106,7 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 {
 	struct model *w = t->model;
 	struct op take = *op, work = *op, give = *op;
-	struct held held = {.device = pinned ? -1 : w->contexts[t->context].device};
+	struct held held = held_now(pinned ? -1 : w->contexts[t->context].device);
 
 	take.kind = pinned ? OP_PINNED_ALLOC : OP_ALLOC;
 	work.kind = pinned ? OP_PINNED_UP : OP_FILL;
@@ -78,7 +115,6 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 	take.bytes = pinned ? op->bytes % (16 << 10) : (512 << 10) + op->bytes * 16;
 	work.how = 2;
 	held.bytes = pinned ? (take.bytes + 1) << PINNED_SHIFT : take.bytes;
-	held.used = gcpsim_memory_used(held.device);
 	w->turned_pinned |= pinned;
 	op_play(t, &give);
 	for (held.turn = 1; held.turn <= (pinned ? PINNED_TURNS : TURNS); held.turn++) {
@@ -87,15 +123,6 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 		op_play(t, &give);
 	}
 	growth_check(w, &held);
-}
-
-/* What the graphs took is missing in the bound of the whole history, too. */
-static void graphs_count(struct model *w, const struct held *held)
-{
-	uint64_t used = gcpsim_memory_used(held->device);
-
-	if (used > held->used + w->graphs_held[held->device])
-		w->graphs_held[held->device] = used - held->used;
 }
 
 /* One graph that has a block of its own, freed in the capture: its memory, or 0. */
@@ -121,8 +148,8 @@ static uint64_t graph_capture(struct thread *t, CUstream stream, int device,
 static void graphs(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
-	struct held held = {.device = w->contexts[t->context].device,
-			    .bytes = GRAPH_BYTES};
+	int device = w->contexts[t->context].device;
+	struct held held;
 	uint64_t plain[GRAPHS];
 	CUgraph made[GRAPHS];
 	CUstream stream;
@@ -133,12 +160,12 @@ static void graphs(struct thread *t, const struct op *op)
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
-	held.used = gcpsim_memory_used(held.device);
+	held = held_now(device);
+	held.bytes = GRAPH_BYTES;
 	for (held.turn = 0; held.turn < GRAPHS; held.turn++)
-		plain[held.turn] =
-		    graph_capture(t, stream, held.device, &made[held.turn]);
+		plain[held.turn] = graph_capture(t, stream, device, &made[held.turn]);
 	growth_check(w, &held);
-	graphs_count(w, &held);
+	graphs_count(w, device, graphs_bytes(device) - held.graphs);
 	for (unsigned i = 0; i < GRAPHS; i++) {
 		gcpsim_plain_free(plain[i]);
 		if (made[i])
