@@ -189,7 +189,7 @@ static int driver_fence_order(void *fence, bool alone)
 
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
-			"contexts are several: no barrier for reuse, free memory "
+			"several contexts: no barrier for reuse, freed memory "
 			"waits until its work is completed");
 	errno = saved;
 	return result;

@@ -296,9 +296,8 @@ static void memory_open(CUdevice owner, CUdevice device)
 		atomic_fetch_or(&opened[owner], bit);
 	else
 		gcp_log(GCP_LOG_ERROR,
-			"device %d gets no access to memory that device %d has "
-			"mapped already, which fails if used; "
-			"GCPOOL_BACKEND=segments maps none",
+			"device %d cannot access memory mapped for device %d: "
+			"accesses will fault; GCPOOL_BACKEND=segments maps none",
 			device, owner);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handle.c - physical memory behind mapped segments: made, mapped, unmapped, given
- * back. A handle is what one call makes: 2 to 64 MiB, always mapped and unmapped as a
+ * back. A handle is what one call makes: 2 to 32 MiB, always mapped and unmapped as a
  * whole. Each costs the driver the same time, however large it is: a large pool, and a
  * large request, get larger ones.
  *

@@ -6,7 +6,7 @@
  * Called by vmm.c with vmm_lock and pool->lock held. Never calls the driver.
  *
  * A mapped segment is a long range of addresses, cut into blocks like any other.
- * Its HOLEs have nothing behind them; all else has, in handles of 2 to 64 MiB:
+ * Its HOLEs have nothing behind them; all else has, in handles of 2 to 32 MiB:
  *
  *      | used | free |     hole     | free |   used   | free |  hole ...
  *      |  handle  |  handle  |      |   handle  |  handle  |
