@@ -35,7 +35,7 @@ struct gcp_graph_heap {
 struct gcp_graph_pool {
 	uint64_t id;
 	bool named;  /* made by the program through gcpool.h */
-	bool eager;  /* of work that need not be captured; route.c */
+	bool eager;  /* of several captures, for any work: nothing twice; route.c */
 	bool shared; /* by captures at the same time, of which one goes on */
 	bool into_existing_graph; /* one of them goes into a graph that was there */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
@@ -226,10 +226,10 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 /* --- route.c; tracker->lock is held
  * --------------------------------------------------- */
 
-/* The graph pool that an allocation of the calling thread belongs to; NULL: to
- * none. -ENOMEM. */
+/* The graph pool that an allocation of the calling thread belongs to (NULL: to
+ * none), and what it is for. -ENOMEM. */
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-	      struct gcp_graph_pool **ret_graph_pool);
+	      struct gcp_graph_pool **ret_graph_pool, enum gcp_heap_use *ret_use);
 
 /* A line of debugging, unless no log is kept. */
 #define GCP_CAPTURE_LOG(tracker, ...)                                                  \

@@ -9,18 +9,30 @@
  *      is global too;
  *   4. else to none: the common heap.
  *
- * Such a block is either the graph's own or an eager allocation's. The graph's own is
- * for captured work: once freed it may be given out again by the order of the graph.
- * Where plain CUDA would have allowed the allocation (the mode of the capture or
- * of the thread is relaxed), or only the stream that a thread worked on speaks for
- * captured work (2), or against it (1), or the thread has no part in it (3), the
- * block may be for work that runs right now: then it comes from a second pool
- * that the graph holds as well, and that gives out nothing twice, for captured work
- * may have used it. Only where the program has named the pool is it taken at its word.
+ * A block is for captured work, or for any work (an eager allocation). For captured
+ * work it may be memory that captured work has used before, as the order of the graph
+ * allows. That is not so where plain CUDA would have allowed the allocation (the mode
+ * of the capture or of the thread is relaxed), where what the thread did last was not
+ * captured (1), or where the thread has no part in the capture (3): such a block may be
+ * for work that runs right now, and what is written into it must outlast the launches
+ * of the graph. It is memory that the graph has not had. Only where the program has
+ * named the pool is it taken at its word.
+ *
+ * A freed block serves captured work again. But for what the thread that began the
+ * capture allocated for captured work, that is only so if no eager work was submitted
+ * between allocation and free: then no such work can have touched the block, whatever
+ * thread it was of (gcp_heap_use).
+ *
+ *      allocated by                          memory        once freed
+ *      the thread that began the capture     used before   used again
+ *      one whose last work was captured (2)  used before   again, if no eager work
+ *      any other, or where it is allowed     never used    again, if no eager work
  *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
- * of a graph in the common heap would be corruption.
+ * of a graph in the common heap would be corruption. Several captures have no order
+ * among them: an eager allocation of theirs comes from a pool of its own, which
+ * gives out nothing twice.
  *
  * tracker->lock is held.
  */
@@ -32,7 +44,7 @@ struct candidates {
 	struct gcp_capture *captures[CANDIDATES_MAX];
 	size_t count;
 	bool overflow;
-	bool eager;
+	enum gcp_heap_use use;
 };
 
 static void candidate_add(struct candidates *candidates, struct gcp_capture *capture)
@@ -144,10 +156,17 @@ static bool is_member(const struct gcp_capture *capture,
 	return false;
 }
 
+/* Whether the block comes from a pool that gives out nothing twice. */
+static bool is_eager(const struct candidates *candidates)
+{
+	return candidates->count > 1 && candidates->use != GCP_USE_CAPTURED;
+}
+
 /* A graph pool that all candidates hold already. One that others hold too
  * would do, and keep the block longer than need be. */
 static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
 {
+	bool eager = is_eager(candidates);
 	struct gcp_pool_ref *pool_ref;
 
 	SLIST_FOREACH (pool_ref, &candidates->captures[0]->pool_refs, link) {
@@ -157,7 +176,7 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 		       is_member(candidates->captures[members], pool_ref->graph_pool))
 			members++;
 		if (members == candidates->count &&
-		    pool_ref->graph_pool->eager == candidates->eager &&
+		    pool_ref->graph_pool->eager == eager &&
 		    (pool_ref->graph_pool->captures == candidates->count ||
 		     pool_ref->graph_pool->named))
 			return pool_ref->graph_pool;
@@ -187,36 +206,53 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 	struct gcp_graph_pool *graph_pool = NULL;
 
 	/* The one that the program named, whatever else the capture holds. */
-	if (candidates->count == 1 && !candidates->eager)
+	if (candidates->count == 1)
 		graph_pool = candidates->captures[0]->shared;
 	if (!graph_pool)
 		graph_pool = pool_in_common(candidates);
 	return graph_pool ? graph_pool
-			  : gcp_graph_pool_make(tracker, candidates->eager);
+			  : gcp_graph_pool_make(tracker, is_eager(candidates));
+}
+
+/* Finds the captures, and what the block may be. */
+static void candidates_find(struct gcp_tracker *tracker, void *ctx,
+			    struct gcp_stream_hint hint, struct candidates *candidates)
+{
+	bool began, captured;
+
+	add_of_thread(tracker, candidates);
+	began = candidates->count > 0;
+	captured = began && !works_elsewhere(tracker, ctx, hint);
+	if (!began) {
+		add_of_stream(tracker, ctx, hint, candidates);
+		captured = candidates->count > 0;
+	}
+	if (is_named(candidates))
+		candidates->use = GCP_USE_CAPTURED;
+	else if (!captured || is_allowed(tracker, candidates))
+		candidates->use = GCP_USE_ANY;
+	else
+		candidates->use = began ? GCP_USE_CAPTURED : GCP_USE_WATCHED;
+	if (candidates->count == 0)
+		add_forbidding(tracker, candidates);
 }
 
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-	      struct gcp_graph_pool **ret_graph_pool)
+	      struct gcp_graph_pool **ret_graph_pool, enum gcp_heap_use *ret_use)
 {
 	struct candidates candidates = {0};
 	struct gcp_graph_pool *graph_pool;
 	int result;
 
 	*ret_graph_pool = NULL;
-	add_of_thread(tracker, &candidates);
-	bool captures = candidates.count > 0 && !works_elsewhere(tracker, ctx, hint);
-	if (candidates.count == 0)
-		add_of_stream(tracker, ctx, hint, &candidates);
-	candidates.eager =
-	    !is_named(&candidates) && (!captures || is_allowed(tracker, &candidates));
-	if (candidates.count == 0)
-		add_forbidding(tracker, &candidates);
+	candidates_find(tracker, ctx, hint, &candidates);
+	*ret_use = candidates.use;
 	if (candidates.count == 0)
 		return 0;
 	if (candidates.overflow)
 		return -ENOMEM;
 
-	if (candidates.count == 1 && !candidates.eager)
+	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
 		gcp_order_prove(tracker, candidates.captures[0], false);
 	graph_pool = pool_for(tracker, &candidates);
 	if (!graph_pool)

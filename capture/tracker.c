@@ -22,6 +22,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	gcp_pools_close_full(tracker->pools);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
+	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
 	gcp_pools_fences_hold(tracker->pools);
 	*ret_capture = capture;
 	return 0;
@@ -383,12 +384,13 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t m
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
 			  struct gcp_stream_hint hint,
 			  struct gcp_graph_pool **ret_graph_pool,
-			  struct gcp_heap **ret_heap, struct gcp_pinned_set **ret_set)
+			  enum gcp_heap_use *ret_use, struct gcp_heap **ret_heap,
+			  struct gcp_pinned_set **ret_set)
 {
 	int result;
 
 	pthread_mutex_lock(&tracker->lock);
-	result = gcp_route(tracker, ctx, hint, ret_graph_pool);
+	result = gcp_route(tracker, ctx, hint, ret_graph_pool, ret_use);
 	if (result == 0 && *ret_graph_pool && ret_heap)
 		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
 	if (result == 0 && *ret_graph_pool && ret_set)
@@ -412,19 +414,20 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 		      struct gcp_stream_hint hint, uint64_t bytes, gcp_addr *ret_addr)
 {
 	struct gcp_graph_pool *graph_pool = NULL;
+	enum gcp_heap_use use = GCP_USE_ANY;
 	struct gcp_heap *heap = NULL;
 	int result = 0;
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result =
-		    route_and_hold(tracker, pool, ctx, hint, &graph_pool, &heap, NULL);
+		result = route_and_hold(tracker, pool, ctx, hint, &graph_pool, &use,
+					&heap, NULL);
 	if (result != 0)
 		return result;
 	if (!graph_pool)
 		return gcp_pool_alloc(pool, bytes, ret_addr);
 
-	result = gcp_heap_alloc(heap, bytes, ret_addr);
+	result = gcp_heap_alloc(heap, bytes, use, ret_addr);
 	hold_end(tracker, graph_pool);
 	return result;
 }
@@ -435,12 +438,13 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 {
 	struct gcp_graph_pool *graph_pool = NULL;
 	struct gcp_pinned_set *set = NULL;
+	enum gcp_heap_use use;
 	int result = 0;
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result =
-		    route_and_hold(tracker, pool, ctx, hint, &graph_pool, NULL, &set);
+		result = route_and_hold(tracker, pool, ctx, hint, &graph_pool, &use,
+					NULL, &set);
 	if (result == 0)
 		result = gcp_pinned_alloc(pool, bytes, flags, set, ret_p);
 	if (graph_pool && set)

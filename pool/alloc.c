@@ -12,11 +12,13 @@
 
 /* --- allocate ------------------------------------------------------------------- */
 
-int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
+static int alloc_from(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
+		      gcp_addr *ret_addr)
 {
 	struct gcp_request request;
 	int result = gcp_request_init(&request, heap, bytes);
 
+	request.use = use;
 	return result != 0 ? result : gcp_alloc_slow(&request, ret_addr);
 }
 
@@ -34,14 +36,15 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 			    gcp_cache_take(cache, gcp_class_of(classes, bytes), bytes);
 	}
 	if (__builtin_expect(!block, 0))
-		return gcp_alloc_from(&pool->common, bytes, ret_addr);
+		return alloc_from(&pool->common, bytes, GCP_USE_CAPTURED, ret_addr);
 	*ret_addr = block->addr;
 	return 0;
 }
 
-int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr)
+int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
+		   gcp_addr *ret_addr)
 {
-	return gcp_alloc_from(heap, bytes, ret_addr);
+	return alloc_from(heap, bytes, use, ret_addr);
 }
 
 /* --- free ---------------------------------------------------------------- */

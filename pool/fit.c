@@ -63,14 +63,23 @@ void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t si
 /* --- taking
  * ---------------------------------------------------------------------------- */
 
+/* The first block of at least `size`, from `block` on, that will do for it. */
+static struct gcp_block *first_fresh(struct gcp_block *block, uint64_t size, bool fresh)
+{
+	while (fresh && block && block->group != GCP_GROUP_FRESH)
+		block = gcp_tree_next_fit(block, size);
+	return block;
+}
+
 /* A huge block is never split: it serves only what nearly fills it. The driver's
  * granularity is never too much, or a new one would not do. */
-static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size)
+static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size, bool fresh)
 {
-	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_HUGE, size);
+	struct gcp_block *block =
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_HUGE, size), size, fresh);
 	struct gcp_block *best = block;
 
-	for (; block; block = gcp_tree_next_fit(block, size))
+	for (; block; block = first_fresh(gcp_tree_next_fit(block, size), size, fresh))
 		if (block->size < best->size)
 			best = block;
 	if (best && best->size - size >= GCP_CHUNK &&
@@ -86,9 +95,10 @@ static void unused_low_update(struct gcp_heap *heap)
 		heap->unused_low = heap->unused_bytes;
 }
 
-struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes)
+struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh)
 {
-	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes);
+	struct gcp_block *block =
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes), bytes, fresh);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
@@ -132,16 +142,17 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 }
 
 struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
-			       uint32_t size_class)
+			       uint32_t size_class, bool fresh)
 {
 	struct gcp_block *block = NULL;
 
 	if (gcp_heap_kind(heap->pool, size) == GCP_KIND_HUGE)
-		block = huge_fit(heap, size);
+		block = huge_fit(heap, size, fresh);
 	if (!block)
-		block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
+		block = first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size),
+				    size, fresh);
 	while (block && is_too_large(heap, block, size))
-		block = gcp_tree_next_fit(block, size);
+		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	if (!block)
 		return NULL;
 	gcp_tree_remove(heap, block);

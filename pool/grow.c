@@ -118,7 +118,10 @@ int gcp_grow(struct gcp_request *request)
 	enum gcp_kind chosen = kind;
 	int result;
 
-	if (request->heap->pool->vmm) {
+	/* What is mapped beside a free block becomes one with it, and may not be
+	 * fresh then. */
+	if (request->heap->pool->vmm &&
+	    !(request->heap->private && request->use == GCP_USE_ANY)) {
 		result = grow_mapped(request, kind);
 		if (result != GCP_NOT_MAPPED)
 			return result;

@@ -21,6 +21,7 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 	TAILQ_INIT(&heap->segments);
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
+	TAILQ_INIT(&heap->once);
 	TAILQ_INIT(&heap->unmapping);
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		TAILQ_INIT(&classes[i].list);
@@ -50,9 +51,9 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 }
 
 struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
-				uint32_t size_class)
+				uint32_t size_class, bool fresh)
 {
-	struct gcp_block *block = take_repeated(heap, size, size_class);
+	struct gcp_block *block = fresh ? NULL : take_repeated(heap, size, size_class);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
@@ -60,9 +61,9 @@ struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
 	if (block)
 		;
 	else if (size_class < heap->pool->pools->classes.slab_count)
-		block = gcp_slab_take(heap, size_class);
+		block = gcp_slab_take(heap, size_class, fresh);
 	else
-		block = gcp_fit_take(heap, size, size_class);
+		block = gcp_fit_take(heap, size, size_class, fresh);
 	if (!block)
 		return NULL;
 	block->stream = 0;

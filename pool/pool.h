@@ -248,7 +248,23 @@ void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream);
  * heap before gcp_heap_release. -ENOMEM. */
 int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap);
 
-int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
+/* What an allocation from a private heap is for, and so what it may be given and when
+ * its block may be given on. */
+enum gcp_heap_use {
+	GCP_USE_CAPTURED, /* captured work alone */
+	GCP_USE_WATCHED,  /* the same, as far as is known: once freed the block serves
+			   * another allocation of the capture only if no eager work was
+			   * submitted since it was allocated */
+	GCP_USE_ANY,      /* captured or eager work: the block is memory that nothing in
+			   * this heap had before; once freed, as WATCHED */
+};
+int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
+		   gcp_addr *ret_addr);
+
+/* Work is about to be submitted outside every capture (eager work) while captures are
+ * under way, or may have been: it may touch any block that is allocated by now.
+ * Called before the real call; any thread, any lock may be held. */
+void gcp_pools_eager_work(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {

@@ -143,6 +143,8 @@ struct gcp_block {
 					   * its tree */
 			LIST_ENTRY(gcp_block) bin; /* HOLE, FREE: bins.c */
 		};
+		uint64_t watched; /* USED, of a private heap: pools->eager_work when
+				   * it was allocated; 0: that does not count */
 		struct {
 			struct gcp_block *next, **last;
 			uint32_t count;
@@ -249,6 +251,8 @@ struct gcp_heap {
 	struct gcp_slab_list idle_slabs;  /* of which no block is used */
 	struct gcp_block_list pending;    /* freed, epoch not ready; oldest first */
 	struct gcp_block_list deferred;   /* freed in a capture; by group, growing */
+	struct gcp_block_list once;       /* the same, and eager work may have used
+					   * them: not before all captures are over */
 	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
 	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
@@ -366,6 +370,7 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
+	_Atomic uint64_t eager_work; /* submissions beside captures, from 1 on */
 	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */
@@ -499,9 +504,10 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
-/* A ready block of exactly `size`, now USED, or NULL. */
+/* A ready block of exactly `size`, now USED, or NULL. fresh: one that has not been
+ * allocated since its memory came to the (private) heap. */
 struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
-				uint32_t size_class);
+				uint32_t size_class, bool fresh);
 /* Takes back a block without an owner; its epoch says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
@@ -539,7 +545,7 @@ void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
 /* The turn is over: segments that were of use belong to it. */
 void gcp_heap_age(struct gcp_heap *heap, uint64_t turn);
 void gcp_heap_reset(struct gcp_heap *heap);
-struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes);
+struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh);
 uint64_t gcp_heap_largest_free(struct gcp_heap *heap);
 void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
 /* Makes [addr, addr + size), which is free, one block and takes it; NULL: it is
@@ -555,7 +561,7 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
  * back; and one that is in no tree cut to `size`, the rest free: without memory for a
  * descriptor it stays whole. */
 struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
-			       uint32_t size_class);
+			       uint32_t size_class, bool fresh);
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size);
 
@@ -583,7 +589,7 @@ struct gcp_block *gcp_tree_lowest_fit(struct gcp_heap *heap, enum gcp_kind kind,
 struct gcp_block *gcp_tree_next_fit(struct gcp_block *block, uint64_t size);
 uint64_t gcp_tree_largest(const struct gcp_heap *heap, enum gcp_kind kind);
 
-struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class);
+struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool fresh);
 void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block);
 /* Gives slabs without a used block back to their segments. */
 void gcp_slab_coalesce_unused(struct gcp_heap *heap);
@@ -606,6 +612,7 @@ struct gcp_request {
 	uint64_t size;           /* rounded up to a class or to units */
 	uint32_t size_class;     /* or GCP_CLASS_NONE */
 	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
+	enum gcp_heap_use use;   /* of a private heap */
 	bool polled;             /* no more epochs are completed */
 	struct gcp_block *block; /* found, and USED */
 };
@@ -634,7 +641,6 @@ void gcp_pool_unpin(struct gcp_pool *pool);
  * for ever: it may be waiting for what the caller does next. No lock held, and no
  * other pin held. */
 bool gcp_pool_pin_wait(struct gcp_pool *pool);
-int gcp_alloc_from(struct gcp_heap *heap, uint64_t bytes, gcp_addr *ret_addr);
 /* -EINVAL: 0 bytes; GCP_CUDA_OUT_OF_MEMORY: more than there can be. */
 int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap,
 		     uint64_t bytes);

@@ -55,6 +55,7 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 		munmap(pools, sizeof(*pools));
 		return -ENOMEM;
 	}
+	atomic_store(&pools->eager_work, 1);
 	*ret_pools = pools;
 	return 0;
 }

@@ -43,12 +43,32 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
  * are released. The number stays with the block and tells, when the block is given
  * out, that it was freed before; and whether a capture under way has freed it. */
 
+void gcp_pools_eager_work(struct gcp_pools *pools)
+{
+	atomic_fetch_add(&pools->eager_work, 1);
+}
+
+/* Whether eager work may have used the block, which no allocation of this capture may
+ * be given then: it may be for eager work too, on another stream. */
+static bool is_for_once(const struct gcp_pool *pool, const struct gcp_block *block)
+{
+	return block->watched > 0 &&
+	       block->watched != atomic_load(&pool->pools->eager_work);
+}
+
 /* Waits in `deferred` for the release of the open group. */
 static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 {
 	block->group = heap->group;
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
+}
+
+/* Waits in `once` for the end of all captures. */
+static void block_keep(struct gcp_heap *heap, struct gcp_block *block)
+{
+	atomic_store(&block->state, GCP_BLOCK_PENDING);
+	TAILQ_INSERT_TAIL(&heap->once, block, link);
 }
 
 /* The order that made blocks ready holds no more: those that captures under way have
@@ -81,6 +101,15 @@ static void groups_release(struct gcp_heap *heap, uint64_t group)
 	}
 }
 
+/* No capture is under way any more: behind the fence of their free. */
+static void once_release(struct gcp_heap *heap)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+
+	TAILQ_CONCAT(&list, &heap->once, link);
+	gcp_heap_put_list(heap, &list);
+}
+
 /* A capture whose order is one line begins. What it does with blocks freed before
  * runs behind the barrier at its end (gcp_heap_was_recycled): so their epoch need not
  * be ready. In a class list those that wait stand behind those that are ready. */
@@ -110,6 +139,7 @@ void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t gr
 	gcp_mutex_lock(&heap->pool->lock);
 	if (reuse == GCP_REUSE_FENCED) {
 		groups_release(heap, UINT64_MAX);
+		once_release(heap);
 		heap->group_past = group - 1;
 	} else if (reuse == GCP_REUSE_NEVER) {
 		free_blocks_defer(heap, true);
@@ -163,7 +193,8 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 
 	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
 	gcp_stats_merge(pool, &pool->delta);
-	block->epoch = reuse == GCP_REUSE_NOW ? GCP_EPOCH_NOW : epoch;
+	bool once = reuse != GCP_REUSE_FENCED && is_for_once(pool, block);
+	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
 	block->group = GCP_GROUP_PAST;
 	if (heap->private) {
 		heap->last_free_epoch = epoch;
@@ -172,7 +203,9 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	}
 	if (reuse != GCP_REUSE_FENCED)
 		block->group = heap->group_freed = heap->group;
-	if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+	if (once)
+		block_keep(heap, block);
+	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		block_defer(heap, block);
 	else
 		gcp_heap_put(heap, block);
@@ -280,6 +313,7 @@ static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 	struct gcp_block *block;
 
 	gcp_heap_collect(heap, &list);
+	TAILQ_CONCAT(&list, &heap->once, link);
 	TAILQ_FOREACH (block, &list, link)
 		block->epoch = block->epoch > epoch ? block->epoch : epoch;
 	gcp_heap_put_list(common, &list);

@@ -290,6 +290,7 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	LIST_INIT(&heap->idle_slabs);
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);
+	TAILQ_INIT(&heap->once);
 	memset(heap->holes, 0, sizeof(heap->holes));
 	heap->donors = (struct gcp_bins){.used = {0}};
 	TAILQ_INIT(&heap->unmapping);

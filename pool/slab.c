@@ -110,7 +110,7 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 	gcp_heap_put_run(heap, run);
 }
 
-static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
+static bool slab_create(struct gcp_heap *heap, uint32_t size_class, bool fresh)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 	struct gcp_slab *slab = gcp_descriptor_alloc(&pools->slab_descriptors);
@@ -118,7 +118,8 @@ static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
 
 	if (!slab)
 		return false;
-	run = gcp_heap_take_run(heap, gcp_slab_bytes(pools->classes.sizes[size_class]));
+	run = gcp_heap_take_run(heap, gcp_slab_bytes(pools->classes.sizes[size_class]),
+				fresh);
 	if (!run) {
 		gcp_descriptor_free(&pools->slab_descriptors, slab);
 		return false;
@@ -135,17 +136,26 @@ static bool slab_create(struct gcp_heap *heap, uint32_t size_class)
 	return false;
 }
 
-struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class)
+/* The first of the class that is ready; NULL: none is. */
+static struct gcp_block *first_ready(struct gcp_heap *heap, uint32_t size_class,
+				     bool fresh)
 {
-	struct gcp_class_list *class = &heap->classes[size_class];
-	struct gcp_block *block = TAILQ_FIRST(&class->list);
+	struct gcp_block *block = TAILQ_FIRST(&heap->classes[size_class].list);
+
+	while (fresh && block && block->group != GCP_GROUP_FRESH)
+		block = TAILQ_NEXT(block, link);
+	return block && gcp_epoch_ready(heap->pool, block->epoch) ? block : NULL;
+}
+
+struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool fresh)
+{
+	struct gcp_block *block = first_ready(heap, size_class, fresh);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	if (!block || !gcp_epoch_ready(heap->pool, block->epoch)) {
-		if (!slab_create(heap, size_class))
-			return NULL;
-		block = TAILQ_FIRST(&class->list);
-	}
+	if (!block && slab_create(heap, size_class, fresh))
+		block = first_ready(heap, size_class, fresh);
+	if (!block)
+		return NULL;
 	list_remove(heap, block);
 	return block;
 }

@@ -46,6 +46,9 @@ static void count_taken(struct gcp_request *request, bool hit)
 	struct gcp_block *block = request->block;
 
 	if (heap->private) {
+		block->watched = request->use == GCP_USE_CAPTURED
+				     ? 0
+				     : atomic_load(&heap->pool->pools->eager_work);
 		heap->used_blocks++;
 		heap->used_bytes += block->size;
 		heap->recycled |= block->group != GCP_GROUP_FRESH;
@@ -62,15 +65,16 @@ static void count_taken(struct gcp_request *request, bool hit)
 bool gcp_take_locked(struct gcp_request *request, bool hit)
 {
 	struct gcp_heap *heap = request->heap;
+	bool fresh = heap->private && request->use == GCP_USE_ANY;
 
-	request->block = gcp_heap_take(heap, request->size, request->size_class);
+	request->block = gcp_heap_take(heap, request->size, request->size_class, fresh);
 	if (!request->block)
 		request->block = gcp_heap_take_streamed(heap, request);
 	if (!request->block && heap->private &&
 	    gcp_heap_adopt(heap, gcp_heap_kind(heap->pool, request->size),
 			   gcp_request_run(request)))
 		request->block =
-		    gcp_heap_take(heap, request->size, request->size_class);
+		    gcp_heap_take(heap, request->size, request->size_class, fresh);
 	if (request->block)
 		count_taken(request, hit);
 	return request->block;

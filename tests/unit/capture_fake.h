@@ -275,6 +275,13 @@ static __attribute__((unused)) void event_record(int stream, void *event)
 	gcp_tracker_event_recorded(tracker, event, record, true);
 }
 
+/* Work beside the captures. */
+static __attribute__((unused)) uint64_t submit_eagerly(void)
+{
+	gcp_pools_eager_work(pools);
+	return fake_submit();
+}
+
 static __attribute__((unused)) bool is_given_again(gcp_addr addr, uint64_t bytes)
 {
 	for (int i = 0; i < 8; i++)

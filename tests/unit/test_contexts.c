@@ -518,7 +518,7 @@ static void complete_waits_for_graphs(void **state)
 
 	(void)state;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &addr), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
 	uint64_t graph = fake_submit();
 	assert_int_equal(gcp_pools_complete(pools, addr), 0);
 	assert_true(graph <= fake.done);
@@ -544,7 +544,7 @@ static void complete_waits_for_graphs_of_all_contexts(void **state)
 	(void)state;
 	assert_int_equal(gcp_pool_get(pools, (void *)0x2000, 1, &other), 0);
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &addr), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
 	fake_pinned.other_submitted = 7;
 	assert_int_equal(gcp_pools_complete(pools, addr), 0);
 	assert_int_equal(fake_pinned.other_done, 7);

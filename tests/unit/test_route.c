@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_route.c - which pool an allocation is taken from while captures are under way:
- * the graph's own, where its order may give a block out again, or that of eager
- * allocations, where no block is given out twice.
+ * test_route.c - which pool an allocation is taken from while captures are under way,
+ * and what it is for: captured work, which may be given what the order of the graph
+ * allows again, or any work, which gets no block twice.
  */
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
@@ -14,7 +14,7 @@ static void where_plain_CUDA_allows_allocation_nothing_is_given_twice(void **sta
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	(void)state;
-	fake_submit(); /* eager work, allowed and not yet done */
+	submit_eagerly(); /* eager work, allowed and not yet done */
 	must_free(pools, addr);
 	gcp_addr next = capture_alloc(3 * MIB);
 	assert_true(is_private(next));
@@ -68,14 +68,14 @@ static gcp_addr freed_by_the_capture(void)
 	return addr;
 }
 
-static void work_on_captured_stream_gives_another(gcp_addr addr)
+static gcp_addr work_on_captured_stream_gives(void)
 {
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, take_on_captured_stream, NULL);
 	pthread_join(thread, NULL);
 	assert_true(is_private(elsewhere));
-	assert_int_not_equal(elsewhere, addr);
+	return elsewhere;
 }
 
 /* It may have worked on that stream long ago: what it allocates is its own. */
@@ -85,20 +85,78 @@ static void a_thread_that_a_capture_does_not_bind_allocates_eagerly(void **state
 	gcp_addr addr = freed_by_the_capture();
 
 	(void)state;
-	work_on_captured_stream_gives_another(addr);
+	assert_int_not_equal(work_on_captured_stream_gives(), addr);
 	end(0);
 	graph_destroy(graph);
 }
 
-/* It works for the capture, and may do other work with what it allocates next. */
-static void the_stream_that_a_thread_worked_on_gives_it_nothing_twice(void **state)
+/* A backward pass, say. */
+static void captured_work_of_another_thread_uses_freed_memory_again(void **state)
 {
 	void *graph = begin(0);
 	gcp_addr addr = freed_by_the_capture();
 
 	(void)state;
-	work_on_captured_stream_gives_another(addr);
+	assert_int_equal(work_on_captured_stream_gives(), addr);
+	must_free(pools, addr);
+	assert_int_equal(work_on_captured_stream_gives(), addr);
+	must_free(pools, addr);
 	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* By any thread, on any stream. */
+static void what_another_thread_freed_behind_eager_work_is_not_used_again(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = work_on_captured_stream_gives();
+
+	(void)state;
+	submit_eagerly();
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void eager_work_before_the_allocation_does_not_count(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr;
+
+	(void)state;
+	submit_eagerly();
+	addr = work_on_captured_stream_gives();
+	must_free(pools, addr);
+	submit_eagerly();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void an_eager_allocation_that_no_work_has_used_serves_captured_work(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc_on(stream_handle(3), 3 * MIB);
+
+	(void)state;
+	must_free(pools, addr);
+	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void small_eager_allocations_get_nothing_twice(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(512);
+
+	(void)state;
+	must_free(pools, addr);
+	for (int i = 0; i < 2000; i++) /* more than a slab has */
+		assert_int_not_equal(capture_alloc_on(stream_handle(3), 512), addr);
 	end(0);
 	graph_destroy(graph);
 }
@@ -110,7 +168,7 @@ static void who_works_beside_his_own_capture_gets_nothing_twice(void **state)
 
 	(void)state;
 	assert_true(is_private(addr));
-	fake_submit(); /* on a stream that does not capture */
+	submit_eagerly(); /* on a stream that does not capture */
 	must_free(pools, addr);
 	assert_int_not_equal(capture_alloc_on(stream_handle(3), 3 * MIB), addr);
 	assert_false(is_given_again(addr, 3 * MIB));
@@ -143,10 +201,10 @@ an_eager_allocation_that_comes_late_is_given_to_one_caller_only(void **state)
 	struct gcp_heap *heap = SLIST_FIRST(&graph_pool->heaps)->heap;
 
 	(void)state;
-	fake_submit();
+	submit_eagerly();
 	must_free(pools, addr);
 	end(0);
-	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, &late), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_ANY, &late), 0);
 	assert_int_not_equal(late, addr);
 	graph_destroy(graph);
 }
@@ -222,7 +280,7 @@ static void *take_twice(void *arg)
 	gcp_addr *ret_first = arg;
 
 	*ret_first = capture_alloc(3 * MIB);
-	fake_submit();
+	submit_eagerly();
 	must_free(pools, *ret_first);
 	elsewhere = capture_alloc(3 * MIB);
 	return NULL;
@@ -252,7 +310,11 @@ int main(void)
 	    TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice),
 	    TEST(an_eager_allocation_never_gets_what_captured_work_has_used),
 	    TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly),
-	    TEST(the_stream_that_a_thread_worked_on_gives_it_nothing_twice),
+	    TEST(captured_work_of_another_thread_uses_freed_memory_again),
+	    TEST(what_another_thread_freed_behind_eager_work_is_not_used_again),
+	    TEST(eager_work_before_the_allocation_does_not_count),
+	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
+	    TEST(small_eager_allocations_get_nothing_twice),
 	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
 	    TEST(
 		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),

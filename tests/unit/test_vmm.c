@@ -268,7 +268,7 @@ static void memory_of_graphs_does_not_move(void **state)
 
 	(void)state;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, &a), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &a), 0);
 	assert_int_equal(gcp_pools_free(pools, a), 0);
 	fake.done = fake.submitted;
 	b = must_alloc(fake_pool(pools), 8 * MIB);
@@ -297,12 +297,34 @@ static void graphs_take_unused_memory_of_the_common_heap(void **state)
 	fake.done = fake.submitted;
 	uint64_t used = fake.memory_used;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 16 * MIB, &a), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 16 * MIB, GCP_USE_CAPTURED, &a), 0);
 	assert_int_equal(fake.memory_used, used);
 	assert_int_equal(must_stats(pools).private_bytes.current, 16 * MIB);
 	must_be_sound(pools);
 	gcp_heap_release(heap);
 	assert_int_equal(must_stats(pools).private_bytes.current, 0);
+	finish(pools);
+}
+
+/* A graph's heap asks the driver for memory that is for any work. */
+static void memory_for_any_work_serves_any_size_afterwards(void **state)
+{
+	struct gcp_config config = mapped_config();
+	uint64_t sizes[] = {9 * MIB / 4, 700, 0};
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_heap *heap;
+	gcp_addr a;
+
+	(void)state;
+	for (int i = 0; sizes[i] > 0; i++) {
+		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+		assert_int_equal(gcp_heap_alloc(heap, sizes[i], GCP_USE_ANY, &a), 0);
+		assert_int_equal(gcp_pools_free(pools, a), 0);
+		gcp_heap_release(heap);
+		fake.done = fake.submitted;
+	}
+	must_alloc(fake_pool(pools), 9 * MIB / 4);
+	must_be_sound(pools);
 	finish(pools);
 }
 
@@ -531,7 +553,8 @@ static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 	(void)state;
 	for (int i = 0; i < 40; i++) {
 		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, &addr), 0);
+		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr),
+				 0);
 		must_free(pools, addr);
 		gcp_heap_release(heap);
 		fake.done = fake.submitted;
@@ -616,7 +639,7 @@ static void a_context_that_goes_leaves_nothing_mapped(void **state)
 	checkerboard(pools, blocks);
 	must_alloc(fake_pool(pools), 16 * MIB); /* leaves addresses behind */
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, &blocks[0]), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &blocks[0]), 0);
 	fake.unmapping = NULL; /* its work is gone with it */
 	gcp_pool_reset(pools, FAKE_CTX);
 	assert_int_equal(fake.memory_used, 0);
@@ -825,6 +848,7 @@ int main(void)
 	    TEST(pending_memory_does_not_move),
 	    TEST(memory_of_graphs_does_not_move),
 	    TEST(graphs_take_unused_memory_of_the_common_heap),
+	    TEST(memory_for_any_work_serves_any_size_afterwards),
 	    TEST(a_segment_in_use_gives_its_unused_chunks_back),
 	    TEST(a_full_device_is_full_to_the_last_chunk),
 	    TEST(more_than_the_device_has_is_not_tried),
