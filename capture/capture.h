@@ -93,7 +93,8 @@ bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker);
 /* Not 0 just then: for callers that ask at each allocation. */
 const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tracker);
 
-/* Whether a capture is under way or about to begin. */
+/* Not 0 just then: whether a capture is under way or about to begin. */
+const _Atomic uint32_t *gcp_tracker_capturing_count(const struct gcp_tracker *tracker);
 bool gcp_tracker_capturing(const struct gcp_tracker *tracker);
 
 /* --- what the hooks report ------------------------------------------------------ */
@@ -166,6 +167,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 struct gcp_stream_hint {
 	void *stream; /* NULL: not known */
 	uint64_t gone;
+	bool eager; /* that work was not captured, whatever became of the stream */
 };
 
 /* Streams, and contexts with theirs, that have gone until now. */

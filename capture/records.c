@@ -33,6 +33,11 @@ const _Atomic uint32_t *gcp_tracker_pending_events(const struct gcp_tracker *tra
 	return &tracker->pending_events;
 }
 
+const _Atomic uint32_t *gcp_tracker_capturing_count(const struct gcp_tracker *tracker)
+{
+	return &tracker->capturing;
+}
+
 bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
 {
 	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;

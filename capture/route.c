@@ -73,7 +73,7 @@ static bool hint_ask(struct gcp_tracker *tracker, void *ctx,
 	bool known;
 
 	*ret_state = (struct gcp_capture_state){0};
-	if (!hint.stream || !gcp_streams_hold(tracker))
+	if (!hint.stream || hint.eager || !gcp_streams_hold(tracker))
 		return false;
 	known = hint.gone == gcp_tracker_streams_gone(tracker) &&
 		tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0;
@@ -87,8 +87,8 @@ static bool works_elsewhere(struct gcp_tracker *tracker, void *ctx,
 {
 	struct gcp_capture_state state;
 
-	return hint_ask(tracker, ctx, hint, &state) && !state.active &&
-	       !state.invalidated;
+	return hint.eager || (hint_ask(tracker, ctx, hint, &state) && !state.active &&
+			      !state.invalidated);
 }
 
 /* A stream may have joined a capture that was begun on another one. */

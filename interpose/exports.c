@@ -12,6 +12,9 @@
  * A library may patch the code of what it looks up as cuMemFree, to learn of every
  * free (UCX). It gets the entry, so all frees of the program go through the entry: the
  * short cut of hooks_runtime.c is taken only while nothing is patched.
+ *
+ * While nothing captures, an entry that submits work costs a few loads, and jumps to
+ * the real function.
  */
 #include <errno.h>
 
@@ -19,25 +22,124 @@
 #include "observe.h"
 #include "process.h"
 #include "resolve.h"
+#include "streams.h"
+
+#define GCP_LIKELY(x) __builtin_expect(!!(x), 1)
+
+/* The way of a call that may need its hook. */
+#define GCP_CALL_HOOK(name, arguments, observe)                                        \
+	int saved = errno;                                                             \
+	CUresult result;                                                               \
+                                                                                       \
+	gcp_resolve();                                                                 \
+	if (!gcp_real.name)                                                            \
+		return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
+	if (__builtin_expect(gcp_process.special, 0)) {                                \
+		if (gcp_process_passive())                                             \
+			return gcp_real.name arguments;                                \
+		observe;                                                               \
+	}                                                                              \
+	result = gcp_hook_##name arguments;                                            \
+	errno = saved;                                                                 \
+	return result;
+
+/* Where the entry, gcp_entry_<name>, jumps to. */
+#define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_called_##name parameters                                          \
+	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		int saved = errno;                                                     \
-		CUresult result;                                                       \
-                                                                                       \
-		gcp_resolve();                                                         \
-		if (!gcp_real.name)                                                    \
-			return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;              \
-		if (__builtin_expect(gcp_process.special, 0)) {                        \
-			if (gcp_process_passive())                                     \
-				return gcp_real.name arguments;                        \
-			gcp_observe_enter((uintptr_t)__builtin_return_address(0),      \
-					  gcp_frame_register());                       \
-		}                                                                      \
-		result = gcp_hook_##name arguments;                                    \
-		errno = saved;                                                         \
-		return result;                                                         \
+		GCP_CALL_HOOK(                                                         \
+		    name, arguments,                                                   \
+		    gcp_observe_enter((uintptr_t)__builtin_return_address(0),          \
+				      gcp_frame_register()))                           \
 	}
-GCP_DRIVER_HOOKS(GCP_X)
+GCP_HOOKS_OTHERS(GCP_X)
+#undef GCP_X
+
+/* Whether the real function is known, and no hook need see the call. */
+#define GCP_UNSEEN(name) (!gcp_process_watches() && gcp_real.name)
+
+/* The hook, out of the way of the call that needs none. */
+#define GCP_SLOW(name, parameters, arguments)                                          \
+	static __attribute__((noinline, cold)) CUresult slow_##name parameters         \
+	{                                                                              \
+		GCP_CALL_HOOK(name, arguments, (void)0)                                \
+	}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		if (GCP_LIKELY(GCP_UNSEEN(name)))                                      \
+			return gcp_real.name arguments;                                \
+		return slow_##name arguments;                                          \
+	}
+GCP_HOOKS_SUBMISSIONS(GCP_X)
+GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		if (!GCP_LIKELY(GCP_UNSEEN(name)))                                     \
+			return slow_##name arguments;                                  \
+		gcp_stream_seen(stream, (flags) == 2);                                 \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_EVENTS(GCP_X)
+#undef GCP_X
+
+/* The variable has its place in memory from here on: in no register that had to be
+ * saved for it. */
+#define GCP_IN_MEMORY(variable) __asm__("" : "+m"(variable))
+
+/* A kernel that lacks memory is launched by the hook once more, which has some given
+ * back. */
+#define GCP_LAUNCH(name, arguments, stream, per_thread, again)                         \
+	if (GCP_LIKELY(GCP_UNSEEN(name))) {                                            \
+		CUresult result = gcp_real.name arguments;                             \
+                                                                                       \
+		gcp_stream_seen(stream, per_thread);                                   \
+		if (GCP_LIKELY(result != CUDA_ERROR_OUT_OF_MEMORY) ||                  \
+		    !gcp_launch_reclaims(result))                                      \
+			return result;                                                 \
+	}                                                                              \
+	return slow_##name again;
+
+/* What came in registers is kept beside; what came in memory stays there. */
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	GCP_SLOW(name, types, arguments)                                               \
+	GCP_ENTRY(name, types)                                                         \
+	{                                                                              \
+		CUfunction function_kept = function;                                   \
+		unsigned int x = grid_x, y = grid_y, z = grid_z;                       \
+		unsigned int block_x_kept = block_x, block_y_kept = block_y;           \
+                                                                                       \
+		GCP_IN_MEMORY(function_kept);                                          \
+		GCP_IN_MEMORY(x);                                                      \
+		GCP_IN_MEMORY(y);                                                      \
+		GCP_IN_MEMORY(z);                                                      \
+		GCP_IN_MEMORY(block_x_kept);                                           \
+		GCP_IN_MEMORY(block_y_kept);                                           \
+		GCP_IN_MEMORY(block_z);                                                \
+		GCP_IN_MEMORY(shared_bytes);                                           \
+		GCP_IN_MEMORY(stream);                                                 \
+		GCP_IN_MEMORY(parameters);                                             \
+		GCP_IN_MEMORY(extra);                                                  \
+		GCP_LAUNCH(name, arguments, stream, (flags) == 2,                      \
+			   (function_kept, x, y, z, block_x_kept, block_y_kept,        \
+			    block_z, shared_bytes, stream, parameters, extra))         \
+	}
+GCP_HOOKS_LAUNCHES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		GCP_LAUNCH(name, arguments, config ? config->hStream : NULL,           \
+			   (flags) == 2, arguments)                                    \
+	}
+GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
 #undef GCP_X

@@ -54,6 +54,10 @@ GCP_RUNTIMES(GCP_V)
 GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 
+/* hooks_launch.c: a kernel was refused with this result. True: memory was given back,
+ * and it is worth another try. */
+bool gcp_launch_reclaims(CUresult result);
+
 /* Before the definition of an entry: the name and version it is exported under. The
  * attribute outlives link-time optimization, which takes statements of assembler away
  * from their function; clang has no such attribute and keeps them together. */

@@ -19,11 +19,10 @@ static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
 	CUstream named = gcp_stream_named(stream, per_thread);
 	CUresult result;
 
-	if (gcp_process_pooling())
-		gcp_stream_used(named);
+	gcp_stream_seen(stream, per_thread);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return real(stream, event, flags);
-	gcp_stream_work_given(named);
+	gcp_stream_work_given(named, false);
 	gcp_tracker_forked(gcp_process.tracker);
 	result = real(stream, event, flags);
 	if (result == CUDA_SUCCESS)
@@ -50,11 +49,10 @@ static uint64_t event_records(CUstream stream, bool per_thread, CUevent event)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
 
-	if (gcp_process_pooling())
-		gcp_stream_used(named);
+	gcp_stream_seen(stream, per_thread);
 	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
 		return 0;
-	gcp_stream_work_given(named);
+	gcp_stream_work_given(named, false);
 	return gcp_tracker_event_recording(gcp_process.tracker,
 					   gcp_stream_context(named), named, event);
 }

@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_launch.c - the hooks on kernel launches. They note the stream that a thread
- * works on while captures are under way, for memory that it allocates then may
- * belong to that stream's capture; and they tell the pools which streams are in
- * use, which costs two loads for one that was used of late. One that fails for want of
- * memory gets a second chance, as in hooks_memory.c.
+ * hooks_launch.c - the hooks on kernel launches: called while captures are under way,
+ * as hooks_submit.c, and for one that fails for want of memory, which gets a second
+ * chance, as in hooks_memory.c.
  */
+#include <errno.h>
+
 #include "hooks.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "streams.h"
 
-static void launch_on(CUstream stream, bool per_thread)
+static CUresult launch_on(CUstream stream, bool per_thread)
 {
-	CUstream named = gcp_stream_named(stream, per_thread);
-
-	if (!gcp_process_pooling())
-		return;
-	gcp_stream_used(named);
-	if (gcp_tracker_capturing(gcp_process.tracker))
-		gcp_stream_work_given(named);
+	gcp_stream_seen(stream, per_thread);
+	return gcp_stream_submits(stream, per_thread);
 }
 
 /* A kernel that lets others start before it has ended is not in one line with
@@ -41,10 +36,19 @@ static void launch_orders(const struct CUlaunchConfig_st *config)
 /* A kernel's local memory is taken at its launch, which fails if the pools have all of
  * it: then they give theirs back. Not beside a capture, and not for errors that stay.
  */
+bool gcp_launch_reclaims(CUresult result)
+{
+	int saved = errno;
+	bool reclaimed = !gcp_process_capturing() && gcp_passthrough_reclaim(result);
+
+	errno = saved;
+	return reclaimed;
+}
+
 static bool launch_reclaims(CUresult result)
 {
 	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       !gcp_process_capturing() && gcp_passthrough_reclaim(result);
+	       gcp_launch_reclaims(result);
 }
 
 CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
@@ -53,9 +57,10 @@ CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
 				 unsigned int block_z, unsigned int shared_bytes,
 				 CUstream stream, void **parameters, void **extra)
 {
-	CUresult result;
+	CUresult result = launch_on(stream, false);
 
-	launch_on(stream, false);
+	if (result != CUDA_SUCCESS)
+		return result;
 	do
 		result = gcp_real.cuLaunchKernel(
 		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
@@ -70,9 +75,10 @@ CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
 				      unsigned int block_z, unsigned int shared_bytes,
 				      CUstream stream, void **parameters, void **extra)
 {
-	CUresult result;
+	CUresult result = launch_on(stream, true);
 
-	launch_on(stream, true);
+	if (result != CUDA_SUCCESS)
+		return result;
 	do
 		result = gcp_real.cuLaunchKernel_ptsz(
 		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
@@ -84,12 +90,12 @@ CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
 CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
 				   CUfunction function, void **parameters, void **extra)
 {
-	CUresult result;
+	CUresult result = config ? launch_on(config->hStream, false) : CUDA_SUCCESS;
 
-	if (config) {
-		launch_on(config->hStream, false);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config)
 		launch_orders(config);
-	}
 	do
 		result = gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
 	while (launch_reclaims(result));
@@ -100,12 +106,12 @@ CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 					CUfunction function, void **parameters,
 					void **extra)
 {
-	CUresult result;
+	CUresult result = config ? launch_on(config->hStream, true) : CUDA_SUCCESS;
 
-	if (config) {
-		launch_on(config->hStream, true);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config)
 		launch_orders(config);
-	}
 	do
 		result =
 		    gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);

@@ -35,6 +35,20 @@ struct gcp_process {
 	const _Atomic uint32_t *pending_events;
 };
 
+/* What every submission of work asks first. Pointing to constants until the pools are
+ * made, and in the child of a fork. */
+struct gcp_watch {
+	/* Not 0: the call needs its hook. The captures under way; until the real
+	 * functions are known 1. */
+	const _Atomic uint32_t *_Atomic submissions;
+	const _Atomic uint64_t *_Atomic streams; /* gcp_pools_streams_seen */
+};
+
+extern struct gcp_watch gcp_watch __attribute__((visibility("hidden")));
+
+/* The real functions are known; nothing else is yet. */
+void gcp_watch_resolved(void);
+
 extern struct gcp_process gcp_process;
 
 static inline enum gcp_run_mode gcp_process_run_mode(void)
@@ -63,6 +77,16 @@ static inline bool gcp_process_has_pending_events(void)
 static inline bool gcp_process_capturing(void)
 {
 	return gcp_process_pooling() && gcp_tracker_capturing(gcp_process.tracker);
+}
+
+/* Whether a submission of work is to be seen: for calls that have not asked whether
+ * the real functions are known. */
+static inline bool gcp_process_watches(void)
+{
+	const _Atomic uint32_t *submissions =
+	    atomic_load_explicit(&gcp_watch.submissions, memory_order_acquire);
+
+	return atomic_load_explicit(submissions, memory_order_relaxed) > 0;
 }
 
 #endif

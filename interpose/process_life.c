@@ -25,6 +25,18 @@
 
 struct gcp_process gcp_process;
 
+static const _Atomic uint32_t unresolved = 1, no_captures = 0;
+static const _Atomic uint64_t all_streams = UINT64_MAX;
+
+struct gcp_watch gcp_watch = {.submissions = &unresolved, .streams = &all_streams};
+
+void gcp_watch_resolved(void)
+{
+	const _Atomic uint32_t *expected = &unresolved;
+
+	atomic_compare_exchange_strong(&gcp_watch.submissions, &expected, &no_captures);
+}
+
 __thread struct gcp_thread gcp_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -105,6 +117,9 @@ static enum gcp_run_mode start_pooling(void)
 	gcp_process.pending_events =
 	    gcp_observers ? gcp_observe_pending_events()
 			  : gcp_tracker_pending_events(gcp_process.tracker);
+	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
+	atomic_store(&gcp_watch.submissions,
+		     gcp_tracker_capturing_count(gcp_process.tracker));
 	exit_key_create();
 	gcp_handles_say();
 	return GCP_RUN_POOL;
@@ -210,6 +225,8 @@ static void fork_child(void)
 		gcp_observe_after_fork();
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
+		atomic_store(&gcp_watch.submissions, &no_captures);
+		atomic_store(&gcp_watch.streams, &all_streams);
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
 }

@@ -45,7 +45,7 @@ enum { ROW_COUNT = sizeof(rows) / sizeof(*rows) };
 
 /* Real address to entry, open addressing. A function has up to two addresses:
  * that of the exported symbol and that which cuGetProcAddress gives. */
-enum { MAP_SLOTS = 1024 };
+enum { MAP_BITS = 11, MAP_SLOTS = 1 << MAP_BITS };
 _Static_assert(MAP_SLOTS >= 4 * ROW_COUNT, "the map must stay sparse");
 static struct {
 	void *real;
@@ -79,6 +79,7 @@ bool gcp_resolve_now(void)
 	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed))
 		resolve_locked(&found);
 	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
+	gcp_watch_resolved();
 	resolving = false;
 	pthread_mutex_unlock(&resolve_lock);
 	return done;
@@ -88,7 +89,7 @@ static size_t map_slot(const void *real)
 {
 	uint64_t key = (uint64_t)(uintptr_t)real;
 
-	return (size_t)((key * 0x9e3779b97f4a7c15u) >> 55) % MAP_SLOTS;
+	return (size_t)((key * 0x9e3779b97f4a7c15u) >> (64 - MAP_BITS));
 }
 
 static void map_add(void *real, void *entry)

@@ -47,7 +47,8 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 	if (begin->capture && result == CUDA_SUCCESS)
 		gcp_observe_capture(true, begin->stream, (uint32_t)mode);
 	if (begin->capture && result == CUDA_SUCCESS)
-		gcp_stream_work_given(NULL); /* what it did before says nothing now */
+		gcp_stream_work_given(NULL,
+				      false); /* what it did before says nothing now */
 	return result;
 }
 

@@ -18,23 +18,31 @@ static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)
 	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
-/* Tells pool/ that the program works on a stream, named as above: a hint of how
- * many there are. Only while pooling. */
-static inline void gcp_stream_used(CUstream stream)
+/* Tells pool/ that the program works on a stream: a hint of how many there are. */
+static inline void gcp_stream_seen(CUstream stream, bool per_thread)
 {
+	const _Atomic uint64_t *seen =
+	    atomic_load_explicit(&gcp_watch.streams, memory_order_acquire);
 	uintptr_t name = (uintptr_t)stream;
 
-	if (stream == CU_STREAM_LEGACY)
-		name = 0;
-	else if (stream == CU_STREAM_PER_THREAD)
-		name = (uintptr_t)&gcp_thread;
-	gcp_pools_stream_used(gcp_process.pools, name);
+	if (__builtin_expect(name <= 2, 0)) { /* a default stream */
+		name = gcp_stream_named(stream, per_thread) == CU_STREAM_PER_THREAD
+			   ? (uintptr_t)&gcp_thread
+			   : 0;
+	}
+	if (__builtin_expect(~atomic_load_explicit(seen, memory_order_relaxed) >>
+				     gcp_stream_bit(name) &
+				 1,
+			     0))
+		gcp_pools_stream_used(gcp_process.pools, name);
 }
 
-/* Before the calling thread gives work to it. Only while pooling. */
-static inline void gcp_stream_work_given(CUstream stream)
+/* Before the calling thread gives work to a stream, named as above; eager: the work is
+ * not captured. Only while pooling. */
+static inline void gcp_stream_work_given(CUstream stream, bool eager)
 {
 	gcp_thread.stream.stream = stream;
+	gcp_thread.stream.eager = eager;
 	gcp_thread.stream.gone = gcp_tracker_streams_gone(gcp_process.tracker);
 }
 
@@ -43,6 +51,13 @@ static inline bool gcp_stream_capturable(CUstream stream)
 {
 	return stream && stream != CU_STREAM_LEGACY;
 }
+
+/* hooks_submit.c: the calling thread is about to submit work to a stream of these,
+ * while captures are under way. It is counted as eager or as captured. Another result
+ * than 0: the program gets that, and the work is not submitted. */
+CUresult gcp_stream_submits(CUstream stream, bool per_thread);
+/* Work that cannot be captured, or of which nothing is known. */
+void gcp_stream_submits_eagerly(void);
 
 /* The context of a stream, which is not always the current one: what begins
  * under one may end under another. `stream` as gcp_stream_named gives it;

@@ -49,6 +49,8 @@
 #define GCP_REQUIRED 1
 #define GCP_OPTIONAL 0
 
+#include "symbols_submit.h"
+
 #ifndef __ASSEMBLER__ /* exports_stubs.S wants the names alone */
 /* What a recapture calls for parameters that differ; handed on as it is. */
 typedef CUresult gcp_recapture_callback(void *);
@@ -261,14 +263,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuStreamDestroy_v2, cuStreamDestroy, 4000, 0, GCP_OPTIONAL,                  \
 	  (CUstream stream), (stream))
 
-/* What forks and joins captures, or lets the program change them by hand. */
+/* What lets the program change captures by hand. */
 #define GCP_HOOKS_FORKS(X)                                                             \
-	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_OPTIONAL,                 \
-	  (CUstream stream, CUevent event, unsigned int flags),                        \
-	  (stream, event, flags))                                                      \
-	X(cuStreamWaitEvent_ptsz, cuStreamWaitEvent, 7000, 2, GCP_OPTIONAL,            \
-	  (CUstream stream, CUevent event, unsigned int flags),                        \
-	  (stream, event, flags))                                                      \
 	X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030, \
 	  0, GCP_OPTIONAL,                                                             \
 	  (CUstream stream, CUgraphNode * nodes, size_t count, unsigned int flags),    \
@@ -305,48 +301,16 @@ typedef CUresult gcp_recapture_callback(void *);
 	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
 	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
 	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
-	X(cuEventRecord, cuEventRecord, 2000, 0, GCP_OPTIONAL,                         \
-	  (CUevent event, CUstream stream), (event, stream))                           \
-	X(cuEventRecord_ptsz, cuEventRecord, 7000, 2, GCP_OPTIONAL,                    \
-	  (CUevent event, CUstream stream), (event, stream))                           \
-	X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, 0, GCP_OPTIONAL,      \
-	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags)) \
-	X(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags, 11010, 2, GCP_OPTIONAL, \
-	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags)) \
 	X(cuEventDestroy, cuEventDestroy, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
 	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_OPTIONAL, (CUevent event),   \
 	  (event))
-
-/* Only to know which stream a thread works on while captures are under way. */
-#define GCP_HOOKS_LAUNCHES(X)                                                          \
-	X(cuLaunchKernel, cuLaunchKernel, 4000, 0, GCP_OPTIONAL,                       \
-	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,              \
-	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,            \
-	   unsigned int block_z, unsigned int shared_bytes, CUstream stream,           \
-	   void **parameters, void **extra),                                           \
-	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,  \
-	   stream, parameters, extra))                                                 \
-	X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, 2, GCP_OPTIONAL,                  \
-	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,              \
-	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,            \
-	   unsigned int block_z, unsigned int shared_bytes, CUstream stream,           \
-	   void **parameters, void **extra),                                           \
-	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,  \
-	   stream, parameters, extra))                                                 \
-	X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0, GCP_OPTIONAL,                  \
-	  (const struct CUlaunchConfig_st *config, CUfunction function,                \
-	   void **parameters, void **extra),                                           \
-	  (config, function, parameters, extra))                                       \
-	X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, 2, GCP_OPTIONAL,             \
-	  (const struct CUlaunchConfig_st *config, CUfunction function,                \
-	   void **parameters, void **extra),                                           \
-	  (config, function, parameters, extra))
 
 #define GCP_HOOKS_PEERS(X)                                                             \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, GCP_OPTIONAL,         \
 	  (CUcontext peer, unsigned int flags), (peer, flags))
 
-#define GCP_DRIVER_HOOKS(X)                                                            \
+/* Those that do not submit work. */
+#define GCP_HOOKS_OTHERS(X)                                                            \
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
 	GCP_HOOKS_CREATORS(X)                                                          \
@@ -357,8 +321,15 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_PEERS(X)                                                             \
 	GCP_HOOKS_CONTEXTS(X)                                                          \
 	GCP_HOOKS_STREAMS(X)                                                           \
-	GCP_HOOKS_FORKS(X)                                                             \
-	GCP_HOOKS_LAUNCHES(X)
+	GCP_HOOKS_FORKS(X)
+
+#define GCP_DRIVER_HOOKS(X)                                                            \
+	GCP_HOOKS_OTHERS(X)                                                            \
+	GCP_HOOKS_LAUNCHES(X)                                                          \
+	GCP_HOOKS_LAUNCHES_BY_CONFIG(X)                                                \
+	GCP_HOOKS_EVENTS(X)                                                            \
+	GCP_HOOKS_SUBMISSIONS(X)                                                       \
+	GCP_HOOKS_SUBMISSIONS_SYNC(X)
 
 /* --- called, not hooked ---------------------------------------------------- */
 
@@ -441,6 +412,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUcontext ctx, CUevent event), (ctx, event))                                \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, \
 	  0, GCP_REQUIRED, (CUstreamCaptureMode *mode), (mode))                        \
+	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, 0, GCP_OPTIONAL,            \
+	  (CUstream stream, CUstreamCaptureStatus *ret_status), (stream, ret_status))  \
 	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, 0, GCP_OPTIONAL,      \
 	  (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id),    \
 	  (stream, ret_status, ret_id))                                                \

@@ -26,6 +26,7 @@
 #ifndef GCP_POOL_POOL_H
 #define GCP_POOL_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -241,6 +242,14 @@ void gcp_pools_fences_release(struct gcp_pools *pools);
  * Decides speed and memory, never safety. A relaxed load for a stream that was
  * used of late. */
 void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream);
+
+/* For callers that ask before each launch: a stream whose bit (by number) is set there
+ * was used of late, and need not be told. */
+const _Atomic uint64_t *gcp_pools_streams_seen(const struct gcp_pools *pools);
+static inline uint32_t gcp_stream_bit(uint64_t stream)
+{
+	return (uint32_t)(stream * 0x9e3779b97f4a7c15ull >> 58);
+}
 
 /* --- private heaps (for capture/) ------------------------------------------ */
 

@@ -182,9 +182,14 @@ void gcp_windows_update(struct gcp_pools *pools)
 
 /* --- streams -------------------------------------------------------------------- */
 
+const _Atomic uint64_t *gcp_pools_streams_seen(const struct gcp_pools *pools)
+{
+	return &pools->streams.now;
+}
+
 void gcp_pools_stream_used(struct gcp_pools *pools, uint64_t stream)
 {
-	uint64_t bit = 1ull << (stream * 0x9e3779b97f4a7c15ull >> 58), seen;
+	uint64_t bit = 1ull << gcp_stream_bit(stream), seen;
 
 	/* Written only when there is something new: many threads launch. */
 	if (LOAD(pools->streams.now) & bit)

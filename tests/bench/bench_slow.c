@@ -150,7 +150,7 @@ static const struct gcp_driver driver = {
 	  (request, ret_addr), "slow")                                                 \
 	X(struct gcp_block *, gcp_heap_take,                                           \
 	  (struct gcp_heap * heap, uint64_t size, uint32_t size_class, bool fresh),    \
-	  (heap, size, size_class, fresh), "heap-")                                           \
+	  (heap, size, size_class, fresh), "heap-")                                    \
 	X(void, gcp_heap_put, (struct gcp_heap * heap, struct gcp_block * block),      \
 	  (heap, block), "heap+")                                                      \
 	X(void, gcp_caches_flush, (struct gcp_pool * pool), (pool), "flush")           \

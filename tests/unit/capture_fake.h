@@ -197,7 +197,8 @@ static __attribute__((unused)) void end(int i)
 /* A thread that has given work to the stream by now. */
 static __attribute__((unused)) struct gcp_stream_hint hint_of(void *stream)
 {
-	return (struct gcp_stream_hint){stream, gcp_tracker_streams_gone(tracker)};
+	return (struct gcp_stream_hint){.stream = stream,
+					.gone = gcp_tracker_streams_gone(tracker)};
 }
 
 static __attribute__((unused)) gcp_addr capture_alloc_on(void *stream, uint64_t bytes)

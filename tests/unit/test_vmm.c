@@ -639,7 +639,8 @@ static void a_context_that_goes_leaves_nothing_mapped(void **state)
 	checkerboard(pools, blocks);
 	must_alloc(fake_pool(pools), 16 * MIB); /* leaves addresses behind */
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
-	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &blocks[0]), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &blocks[0]),
+			 0);
 	fake.unmapping = NULL; /* its work is gone with it */
 	gcp_pool_reset(pools, FAKE_CTX);
 	assert_int_equal(fake.memory_used, 0);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_submit.c - the hooks on everything else by which work is submitted: copies,
+ * fills, memory operations, host functions, launches of graphs. Called only while a
+ * capture is under way (exports.c), for capture/ has to know two things of each:
+ *
+ *   whether it is captured. If not it is eager work, which may touch any block that is
+ *   allocated by now: gcp_pools_eager_work counts it.
+ *   on which stream the thread worked last: that tells what it allocates for.
+ *
+ * Both before the real call, so before anything that the program does because of it.
+ */
+#include "hooks.h"
+#include "process_life.h"
+#include "streams.h"
+
+/* Whether the driver says that the stream captures, validly or not. In doubt it does
+ * not: eager work only makes memory serve once. */
+static bool stream_captures(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!gcp_stream_capturable(stream) || !gcp_real.cuStreamIsCapturing)
+		return false;
+	return gcp_real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void gcp_stream_submits_eagerly(void)
+{
+	if (!gcp_process_capturing())
+		return;
+	gcp_pools_eager_work(gcp_process.pools);
+	gcp_stream_work_given(NULL, true);
+}
+
+CUresult gcp_stream_submits(CUstream stream, bool per_thread)
+{
+	CUstream named = gcp_stream_named(stream, per_thread);
+
+	if (!gcp_process_capturing())
+		return CUDA_SUCCESS;
+	if (!stream_captures(named))
+		gcp_stream_submits_eagerly();
+	else
+		gcp_stream_work_given(named, false);
+	return CUDA_SUCCESS;
+}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		CUresult refused = gcp_stream_submits(stream, (flags) == 2);           \
+                                                                                       \
+		return refused ? refused : gcp_real.name arguments;                    \
+	}
+GCP_HOOKS_SUBMISSIONS(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		gcp_stream_submits_eagerly();                                          \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
+#undef GCP_X
