@@ -35,7 +35,6 @@ struct gcp_graph_heap {
 struct gcp_graph_pool {
 	uint64_t id;
 	bool named;  /* made by the program through gcpool.h */
-	bool eager;  /* of several captures, for any work: nothing twice; route.c */
 	bool shared; /* by captures at the same time, of which one goes on */
 	bool into_existing_graph; /* one of them goes into a graph that was there */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
@@ -164,6 +163,8 @@ uint64_t gcp_thread_number(void);
 struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
+bool gcp_capture_holds(const struct gcp_capture *capture,
+		       const struct gcp_graph_pool *graph_pool);
 
 /* Whether streams may be asked about; until they are released no context ends. */
 bool gcp_streams_hold(struct gcp_tracker *tracker);
@@ -172,7 +173,7 @@ void gcp_streams_release(struct gcp_tracker *tracker);
 /* --- graph_pool.c; tracker->lock is held -------------------------------------------
  */
 
-struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eager);
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
 /* The one that is the calling thread's default, or NULL. */

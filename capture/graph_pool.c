@@ -31,7 +31,7 @@ static __thread struct {
 /* --- heaps
  * ---------------------------------------------------------------------------- */
 
-struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eager)
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
 {
 	int saved = errno;
 	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
@@ -42,7 +42,6 @@ struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker, bool eag
 	graph_pool->id = ++tracker->last_pool_id;
 	graph_pool->reuse = GCP_REUSE_FENCED;
 	graph_pool->group = GCP_GROUP_FIRST;
-	graph_pool->eager = eager;
 	SLIST_INIT(&graph_pool->heaps);
 	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
 	return graph_pool;
@@ -273,14 +272,12 @@ static int graph_retain(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 }
 
 /* In a capture that another one shares the pool with, or that has forked, a
- * freed block's place in the order is not known; and that of an eager allocation's
- * never is. */
+ * freed block's place in the order is not known. */
 static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
 			       const struct gcp_capture *capture)
 {
-	return graph_pool->eager || capture->forked || graph_pool->captures > 1
-		   ? GCP_REUSE_LATER
-		   : GCP_REUSE_NOW;
+	return capture->forked || graph_pool->captures > 1 ? GCP_REUSE_LATER
+							   : GCP_REUSE_NOW;
 }
 
 /* Whether the capture is invalidated: its graph may be gone already. Only the
@@ -325,12 +322,10 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	return 0;
 }
 
-/* What was freed beside the captures stays with the graphs, to the end: there is no
- * fence behind it, and an eager allocation that was waiting for the driver may allocate
- * yet. */
+/* No capture goes on: what was freed in them is free. */
 static void pool_ref_end(struct gcp_graph_pool *graph_pool)
 {
-	if (graph_pool->captures > 0 || graph_pool->eager)
+	if (graph_pool->captures > 0)
 		return;
 	graph_pool->shared = graph_pool->into_existing_graph = false;
 	gcp_graph_pool_set_reuse(graph_pool, GCP_REUSE_FENCED);
@@ -374,7 +369,7 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 	struct gcp_graph_pool *graph_pool;
 
 	pthread_mutex_lock(&tracker->lock);
-	graph_pool = gcp_graph_pool_make(tracker, false);
+	graph_pool = gcp_graph_pool_make(tracker);
 	if (graph_pool) {
 		graph_pool->named = true;
 		graph_pool->held = 1;

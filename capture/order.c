@@ -267,22 +267,18 @@ static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 /* --- free groups ------------------------------------------------------------- */
 
-/* The graph pool of the capture's own, if it is the only one and no other capture
- * shares it: memory shared with other captures has open ends that are not this one's,
- * and when those are over, graphs that write it whenever they are launched. */
+/* The graph pool that only this capture uses: memory shared with other captures has
+ * open ends that are not this one's, and when those are over, graphs that write it
+ * whenever they are launched. NULL: there is none. A capture has at most one such pool,
+ * for what is not shared is allocated from it. */
 static struct gcp_graph_pool *own_pool(struct gcp_capture *capture)
 {
-	struct gcp_graph_pool *own = NULL;
 	struct gcp_pool_ref *pool_ref;
 
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
-		if (pool_ref->graph_pool->eager)
-			continue;
-		if (own || pool_ref->graph_pool->shared)
-			return NULL;
-		own = pool_ref->graph_pool;
-	}
-	return own;
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+		if (!pool_ref->graph_pool->shared)
+			return pool_ref->graph_pool;
+	return NULL;
 }
 
 /* Keeps the ends with the closed group, if there is one. False: no memory. */

@@ -118,3 +118,14 @@ bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id)
 {
 	return capture->id == id || capture->id == 0 || id == 0;
 }
+
+bool gcp_capture_holds(const struct gcp_capture *capture,
+		       const struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_pool_ref *pool_ref;
+
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+		if (pool_ref->graph_pool == graph_pool)
+			return true;
+	return false;
+}

@@ -30,9 +30,7 @@
  *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
- * of a graph in the common heap would be corruption. Several captures have no order
- * among them: an eager allocation of theirs comes from a pool of its own, which
- * gives out nothing twice.
+ * of a graph in the common heap would be corruption.
  *
  * tracker->lock is held.
  */
@@ -145,38 +143,20 @@ static bool is_allowed(struct gcp_tracker *tracker, const struct candidates *can
 	return false;
 }
 
-static bool is_member(const struct gcp_capture *capture,
-		      const struct gcp_graph_pool *graph_pool)
-{
-	struct gcp_pool_ref *pool_ref;
-
-	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
-		if (pool_ref->graph_pool == graph_pool)
-			return true;
-	return false;
-}
-
-/* Whether the block comes from a pool that gives out nothing twice. */
-static bool is_eager(const struct candidates *candidates)
-{
-	return candidates->count > 1 && candidates->use != GCP_USE_CAPTURED;
-}
-
 /* A graph pool that all candidates hold already. One that others hold too
  * would do, and keep the block longer than need be. */
 static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates)
 {
-	bool eager = is_eager(candidates);
 	struct gcp_pool_ref *pool_ref;
 
 	SLIST_FOREACH (pool_ref, &candidates->captures[0]->pool_refs, link) {
 		size_t members = 0;
 
 		while (members < candidates->count &&
-		       is_member(candidates->captures[members], pool_ref->graph_pool))
+		       gcp_capture_holds(candidates->captures[members],
+					 pool_ref->graph_pool))
 			members++;
 		if (members == candidates->count &&
-		    pool_ref->graph_pool->eager == eager &&
 		    (pool_ref->graph_pool->captures == candidates->count ||
 		     pool_ref->graph_pool->named))
 			return pool_ref->graph_pool;
@@ -190,7 +170,7 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 	for (size_t i = 0; i < candidates->count; i++) {
 		int result = 0;
 
-		if (!is_member(candidates->captures[i], graph_pool))
+		if (!gcp_capture_holds(candidates->captures[i], graph_pool))
 			result = gcp_graph_pool_join(tracker, graph_pool,
 						     candidates->captures[i]);
 		if (result != 0)
@@ -210,8 +190,7 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 		graph_pool = candidates->captures[0]->shared;
 	if (!graph_pool)
 		graph_pool = pool_in_common(candidates);
-	return graph_pool ? graph_pool
-			  : gcp_graph_pool_make(tracker, is_eager(candidates));
+	return graph_pool ? graph_pool : gcp_graph_pool_make(tracker);
 }
 
 /* Finds the captures, and what the block may be. */

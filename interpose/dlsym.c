@@ -27,7 +27,7 @@
 #include "elfwalk.h"
 #include "handles_library.h"
 #include "resolve.h"
-#include "unknown_capture.h"
+#include "unknown_calls.h"
 
 void *(*gcp_dlsym_real)(void *handle, const char *name) = gcp_dlsym_first;
 
@@ -68,7 +68,7 @@ void *gcp_dlsym_next(const char *name)
 	return found;
 }
 
-/* A function of libcuda that begins a capture and has no hook: its stub. What is not
+/* A function of libcuda that is not known: its stub. What is not
  * there, or not libcuda's, is not ours to answer. */
 static int dlsym_unknown(void *handle, const char *name, void **ret_answer)
 {
@@ -82,7 +82,7 @@ static int dlsym_unknown(void *handle, const char *name, void **ret_answer)
 		real = gcp_resolve_symbol(name);
 	if (!real || !gcp_resolve_in_driver(real))
 		return 0;
-	*ret_answer = gcp_unknown_capture_wrap(name, real);
+	*ret_answer = gcp_unknown_call_wrap(name, real);
 	return 1;
 }
 
@@ -108,7 +108,7 @@ int gcp_dlsym_answer(void *handle, const char *name, const void *caller,
 	void *real = NULL;
 	int answered = 0;
 
-	if (!gcp_resolve_hooked(name) && gcp_unknown_capture_is(name) &&
+	if (!gcp_resolve_hooked(name) && gcp_unknown_call_is(name) &&
 	    !gcp_resolve_in_driver(caller))
 		answered = dlsym_unknown(handle, name, ret_answer);
 	if (answered) {

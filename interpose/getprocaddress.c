@@ -7,14 +7,14 @@
  */
 #include "hooks.h"
 #include "resolve.h"
-#include "unknown_capture.h"
+#include "unknown_calls.h"
 
 /* What the program gets in the place of the function that the driver gave. */
 static void *lookup_answer(const char *symbol, void *real)
 {
 	void *hook = gcp_resolve_hook(real);
 
-	return hook != real ? hook : gcp_unknown_capture_wrap(symbol, real);
+	return hook != real ? hook : gcp_unknown_call_wrap(symbol, real);
 }
 
 CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int version,

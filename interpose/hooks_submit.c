@@ -34,6 +34,13 @@ void gcp_stream_submits_eagerly(void)
 	gcp_stream_work_given(NULL, true);
 }
 
+void gcp_stream_submits_unknown(void)
+{
+	gcp_stream_submits_eagerly();
+	if (gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker);
+}
+
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);

@@ -21,7 +21,7 @@
 #include "report.h"
 #include "stream_refs.h"
 #include "resolve.h"
-#include "unknown_capture.h"
+#include "unknown_calls.h"
 
 struct gcp_process gcp_process;
 
@@ -215,7 +215,7 @@ void gcp_life_note_gpu(int device)
 static void fork_child(void)
 {
 	gcp_contexts_after_fork();
-	gcp_unknown_capture_after_fork();
+	gcp_unknown_calls_after_fork();
 	gcp_handles_after_fork();
 	gcp_ipc_after_fork();
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {

@@ -16,7 +16,7 @@
 #include "process_life.h"
 #include "stream_refs.h"
 #include "streams.h"
-#include "unknown_capture.h"
+#include "unknown_calls.h"
 
 enum { REFS = 8, MARKERS_OF_A_THREAD = 4, MARKERS_SPARE = 256 };
 

@@ -58,6 +58,8 @@ static inline bool gcp_stream_capturable(CUstream stream)
 CUresult gcp_stream_submits(CUstream stream, bool per_thread);
 /* Work that cannot be captured, or of which nothing is known. */
 void gcp_stream_submits_eagerly(void);
+/* A call that may do anything: eager work, captured work, a change of the order. */
+void gcp_stream_submits_unknown(void);
 
 /* The context of a stream, which is not always the current one: what begins
  * under one may end under another. `stream` as gcp_stream_named gives it;

@@ -332,7 +332,8 @@
 	X(cuLaunchGrid, cuLaunchGrid, 2000, 0, GCP_OPTIONAL,                           \
 	  (CUfunction function, int grid_width, int grid_height),                      \
 	  (function, grid_width, grid_height))                                         \
-	X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, 9000, 0, GCP_OPTIONAL, \
+	X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice,  \
+	  9000, 0, GCP_OPTIONAL,                                                       \
 	  (CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags),      \
 	  (launches, count, flags))
 

@@ -274,6 +274,8 @@ int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
  * under way, or may have been: it may touch any block that is allocated by now.
  * Called before the real call; any thread, any lock may be held. */
 void gcp_pools_eager_work(struct gcp_pools *pools);
+/* From now on eager work may be submitted that is not told. */
+void gcp_pools_eager_work_unseen(struct gcp_pools *pools);
 
 /* How frees into a private heap become allocations again. */
 enum gcp_reuse {

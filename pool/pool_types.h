@@ -370,7 +370,8 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
-	_Atomic uint64_t eager_work; /* submissions beside captures, from 1 on */
+	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
+	_Atomic bool eager_work_unseen; /* that is not all of them; for good */
 	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */

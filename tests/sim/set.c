@@ -95,6 +95,18 @@ SET(cuMemsetD16_v2, cuMemsetD16_v2_ptds, cuMemsetD16Async, cuMemsetD16Async_ptsz
 SET(cuMemsetD32_v2, cuMemsetD32_v2_ptds, cuMemsetD32Async, cuMemsetD32Async_ptsz,
     unsigned int, 4)
 
+CUresult cuMemsetInvented(CUdeviceptr dstDevice, unsigned char uc, size_t N,
+			  CUstream hStream)
+{
+	return cuMemsetD8Async(dstDevice, uc, N, hStream);
+}
+
+CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N,
+			       CUstream hStream)
+{
+	return cuMemsetD8Async_ptsz(dstDevice, uc, N, hStream);
+}
+
 static CUresult set_rectangle(CUdeviceptr dst, size_t pitch, unsigned char value,
 			      size_t width, size_t height, CUstream stream, bool async)
 {

@@ -8,7 +8,7 @@
 #define SIM_TABLE_GRAPH_H
 
 /* Functions that cuda.h of CUDA 13.0 does not have. The first is CUDA 13.3's; no
- * driver has the second: it stands for what a later driver may bring. */
+ * driver has the others: they stand for what a later driver may bring. */
 #pragma GCC visibility push(default)
 CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode,
 				       CUgraph hGraph, void *callbackFunc,
@@ -20,6 +20,10 @@ CUresult cuStreamBeginCaptureInvented(double half, CUstream hStream,
 				      CUstreamCaptureMode mode);
 CUresult cuStreamBeginCaptureInvented_ptsz(double half, CUstream hStream,
 					   CUstreamCaptureMode mode);
+CUresult cuMemsetInvented(CUdeviceptr dstDevice, unsigned char uc, size_t N,
+			  CUstream hStream);
+CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N,
+			       CUstream hStream);
 #pragma GCC visibility pop
 
 #define SIM_TABLE_CAPTURE(F, S)                                                        \
@@ -34,6 +38,7 @@ CUresult cuStreamBeginCaptureInvented_ptsz(double half, CUstream hStream,
 	  cuStreamBeginRecaptureToGraph_ptsz)                                          \
 	S(cuStreamBeginCaptureInvented, 13000, cuStreamBeginCaptureInvented,           \
 	  cuStreamBeginCaptureInvented_ptsz)                                           \
+	S(cuMemsetInvented, 13000, cuMemsetInvented, cuMemsetInvented_ptsz)            \
 	S(cuStreamEndCapture, 10000, cuStreamEndCapture, cuStreamEndCapture_ptsz)      \
 	S(cuStreamIsCapturing, 10000, cuStreamIsCapturing, cuStreamIsCapturing_ptsz)   \
 	S(cuStreamGetCaptureInfo, 10010, cuStreamGetCaptureInfo,                       \

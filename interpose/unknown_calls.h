@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * unknown_capture.h - functions of a newer driver that begin a capture in a way that
- * this library does not know.
+ * unknown_calls.h - functions of a newer driver that this library does not know.
  *
  * A fence that is recorded while a stream captures destroys the capture, and memory
  * that the capture addresses must not be given to another owner. Both rules need the
@@ -13,11 +12,15 @@
  * back when they are freed; freed memory is not reused, but is given back to the driver
  * when an allocation runs out of memory.
  *
+ * Every other function that neither symbols.h hooks nor known_calls.c names may submit
+ * work, or change the order of a capture: it gets a stub too, and while a capture is
+ * under way a call of it counts as both.
+ *
  * A program that is linked with such a function of libcuda, instead of asking for it
  * by name, is out of reach.
  */
-#ifndef GCP_INTERPOSE_UNKNOWN_CAPTURE_H
-#define GCP_INTERPOSE_UNKNOWN_CAPTURE_H
+#ifndef GCP_INTERPOSE_UNKNOWN_CALLS_H
+#define GCP_INTERPOSE_UNKNOWN_CALLS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,10 +29,16 @@
  * thread, any time; touches nothing. */
 bool gcp_unknown_capture_is(const char *name);
 
+/* Whether it is one of those that known_calls.c names, in any version. */
+bool gcp_known_call(const char *name);
+
+/* Whether a function of the driver of that name needs a stub, if it has no hook. */
+bool gcp_unknown_call_is(const char *name);
+
 /* What a look-up of `name` gives in the place of `real`, which no hook stands for: a
  * stub, or `real` for every other name and for NULL. The same function gets the same
  * stub each time. When no stub is left the library steps aside at once. Any thread. */
-void *gcp_unknown_capture_wrap(const char *name, void *real);
+void *gcp_unknown_call_wrap(const char *name, void *real);
 
 /* Whether the library has stepped aside. One relaxed load. */
 bool gcp_unknown_capture_seen(void);
@@ -38,10 +47,10 @@ bool gcp_unknown_capture_seen(void);
  * stepped aside before. */
 void gcp_unknown_capture_hold(void);
 
-/* Called by the stubs: steps aside, and gives the real function. */
-void *gcp_unknown_capture_called(uint32_t stub);
+/* Called by the stubs: does what the call asks for, and gives the real function. */
+void *gcp_unknown_call_called(uint32_t stub);
 
 /* In the child of a fork. */
-void gcp_unknown_capture_after_fork(void);
+void gcp_unknown_calls_after_fork(void);
 
 #endif

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * unknown_capture_stubs.S - 32 stubs for functions whose parameters are not known.
+ * unknown_calls_stubs.S - 128 stubs for functions whose parameters are not known.
  *
  * Each puts its number into a scratch register and goes to the common part, which
- * keeps all registers that can hold parameters, calls gcp_unknown_capture_called with
+ * keeps all registers that can hold parameters, calls gcp_unknown_call_called with
  * the number, and jumps to the function that this returns, with the caller's stack and
  * registers as they were.
  */
 #if defined(__x86_64__)
 
 	.text
-	.hidden	gcp_unknown_capture_stubs
-	.globl	gcp_unknown_capture_stubs
-	.type	gcp_unknown_capture_stubs, @function
+	.hidden	gcp_unknown_call_stubs
+	.globl	gcp_unknown_call_stubs
+	.type	gcp_unknown_call_stubs, @function
 	.p2align 4
-gcp_unknown_capture_stubs:
+gcp_unknown_call_stubs:
 	.cfi_startproc
 	.set	number, 0
-	.rept	32
+	.rept	128
 	.p2align 4
 	endbr64
 	movl	$number, %r11d
@@ -48,7 +48,7 @@ gcp_unknown_capture_stubs:
 	movaps	%xmm6, 160(%rsp)
 	movaps	%xmm7, 176(%rsp)
 	movl	%r11d, %edi
-	call	gcp_unknown_capture_called
+	call	gcp_unknown_call_called
 	movq	%rax, %r11
 	movq	(%rsp), %rdi
 	movq	8(%rsp), %rsi
@@ -69,19 +69,19 @@ gcp_unknown_capture_stubs:
 	.cfi_def_cfa %rsp, 8
 	jmpq	*%r11
 	.cfi_endproc
-	.size	gcp_unknown_capture_stubs, . - gcp_unknown_capture_stubs
+	.size	gcp_unknown_call_stubs, . - gcp_unknown_call_stubs
 
 #elif defined(__aarch64__)
 
 	.text
-	.hidden	gcp_unknown_capture_stubs
-	.globl	gcp_unknown_capture_stubs
-	.type	gcp_unknown_capture_stubs, %function
+	.hidden	gcp_unknown_call_stubs
+	.globl	gcp_unknown_call_stubs
+	.type	gcp_unknown_call_stubs, %function
 	.p2align 4
-gcp_unknown_capture_stubs:
+gcp_unknown_call_stubs:
 	.cfi_startproc
 	.set	number, 0
-	.rept	32
+	.rept	128
 	.p2align 4
 	hint	#34			/* bti c */
 	mov	w16, #number
@@ -105,7 +105,7 @@ gcp_unknown_capture_stubs:
 	stp	q4, q5, [sp, #160]
 	stp	q6, q7, [sp, #192]
 	mov	w0, w16
-	bl	gcp_unknown_capture_called
+	bl	gcp_unknown_call_called
 	mov	x16, x0
 	ldp	x0, x1, [sp, #16]
 	ldp	x2, x3, [sp, #32]
@@ -122,10 +122,10 @@ gcp_unknown_capture_stubs:
 	.cfi_adjust_cfa_offset -224
 	br	x16
 	.cfi_endproc
-	.size	gcp_unknown_capture_stubs, . - gcp_unknown_capture_stubs
+	.size	gcp_unknown_call_stubs, . - gcp_unknown_call_stubs
 
 #else
-#error "unknown_capture_stubs.S knows x86-64 and aarch64; write the stubs for this processor"
+#error "unknown_calls_stubs.S knows x86-64 and aarch64; write the stubs for this processor"
 #endif
 
 	.section .note.GNU-stack, "", %progbits

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * unknown_capture.c - see unknown_capture.h. Called by the look-up hooks, maybe before
- * cuInit, and by the stubs of unknown_capture_stubs.S. Makes no CUDA call.
+ * unknown_calls.c - see unknown_calls.h. Called by the look-up hooks, maybe before
+ * cuInit, and by the stubs of unknown_calls_stubs.S. Makes no CUDA call.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -11,30 +11,39 @@
 #include "contexts.h"
 #include "process_life.h"
 #include "log.h"
-#include "unknown_capture.h"
+#include "streams.h"
+#include "unknown_calls.h"
 
 enum {
-	STUBS = 32,      /* as many as unknown_capture_stubs.S has */
+	STUBS = 128,     /* as many as unknown_calls_stubs.S has */
 	STUB_BYTES = 16, /* from one to the next, there as well */
 };
 
-extern char gcp_unknown_capture_stubs[] __attribute__((visibility("hidden")));
+extern char gcp_unknown_call_stubs[] __attribute__((visibility("hidden")));
 
 static pthread_mutex_t stubs_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t aside_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	void *_Atomic real; /* written once, under stubs_lock */
 	const char *name;   /* for the message; a copy in `names` */
+	bool captures;      /* it begins a capture */
 } stubs[STUBS];
 static char names[STUBS][64];
 static uint32_t stub_count; /* stubs_lock */
-static atomic_bool seen;
+static atomic_bool seen, missed;
 
 bool gcp_unknown_capture_is(const char *name)
 {
 	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
 		return false;
 	return strstr(name, "BeginCapture") || strstr(name, "Recapture");
+}
+
+bool gcp_unknown_call_is(const char *name)
+{
+	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
+		return false;
+	return gcp_unknown_capture_is(name) || !gcp_known_call(name);
 }
 
 bool gcp_unknown_capture_seen(void)
@@ -47,6 +56,8 @@ void gcp_unknown_capture_hold(void)
 {
 	if (gcp_unknown_capture_seen() && gcp_process_pooling())
 		gcp_pools_fences_hold(gcp_process.pools);
+	if (atomic_load(&missed) && gcp_process_pooling())
+		gcp_pools_eager_work_unseen(gcp_process.pools);
 }
 
 /* The stub returns to the real function when no fence can be recorded any more, also
@@ -67,11 +78,14 @@ static void step_aside(const char *name)
 	pthread_mutex_unlock(&aside_lock);
 }
 
-void *gcp_unknown_capture_called(uint32_t stub)
+void *gcp_unknown_call_called(uint32_t stub)
 {
 	int saved = errno;
 
-	step_aside(stubs[stub].name);
+	if (stubs[stub].captures)
+		step_aside(stubs[stub].name);
+	else
+		gcp_stream_submits_unknown();
 	errno = saved;
 	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
 }
@@ -86,29 +100,34 @@ static uint32_t stub_find(const char *name, void *real)
 	if (i == stub_count && stub_count < STUBS) {
 		strncpy(names[i], name, sizeof(names[i]) - 1);
 		stubs[i].name = names[i];
+		stubs[i].captures = gcp_unknown_capture_is(name);
 		atomic_store_explicit(&stubs[i].real, real, memory_order_release);
 		stub_count++;
 	}
 	return i;
 }
 
-void *gcp_unknown_capture_wrap(const char *name, void *real)
+void *gcp_unknown_call_wrap(const char *name, void *real)
 {
 	uint32_t stub;
 
-	if (!real || !gcp_unknown_capture_is(name))
+	if (!real || !gcp_unknown_call_is(name))
 		return real;
 	pthread_mutex_lock(&stubs_lock);
 	stub = stub_find(name, real);
 	pthread_mutex_unlock(&stubs_lock);
-	if (stub == STUBS) {
+	if (stub == STUBS && gcp_unknown_capture_is(name))
 		step_aside(name);
+	if (stub == STUBS) {
+		atomic_store(&missed, true);
+		if (gcp_process_pooling())
+			gcp_pools_eager_work_unseen(gcp_process.pools);
 		return real;
 	}
-	return gcp_unknown_capture_stubs + stub * STUB_BYTES;
+	return gcp_unknown_call_stubs + stub * STUB_BYTES;
 }
 
-void gcp_unknown_capture_after_fork(void)
+void gcp_unknown_calls_after_fork(void)
 {
 	pthread_mutex_init(&stubs_lock, NULL);
 	pthread_mutex_init(&aside_lock, NULL);

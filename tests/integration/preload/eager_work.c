@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eager_work.c - every function that submits work is seen while a capture is under way:
+ * what another thread allocated for the capture is used again by it, unless eager work
+ * was submitted in between. Each row is one such function.
+ */
+#include "edge_cases.h"
+
+#include <dlfcn.h>
+
+static CUcontext ctx;
+static CUstream captured, other;
+static CUdeviceptr place, from;
+static CUfunction function;
+static CUgraphExec exec;
+static char host[4096];
+static unsigned long long ns = 1;
+static void *parameters[] = {&ns};
+
+static void CUDA_CB nothing(void *data)
+{
+	(void)data;
+}
+
+static void CUDA_CB nothing_called(CUstream stream, CUresult result, void *data)
+{
+	(void)stream;
+	(void)result;
+	(void)data;
+}
+
+typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
+			  CUstream stream);
+
+/* A function of a driver that is newer than the library, looked up while captures are
+ * under way or long before: it makes no difference. */
+static CUresult invented(CUstream stream, bool driver)
+{
+	CUdriverProcAddressQueryResult status;
+	void *found = NULL;
+
+	if (driver)
+		OK(cuGetProcAddress("cuMemsetInvented", &found, 13000, 0, &status));
+	else
+		found = dlsym(RTLD_DEFAULT, "cuMemsetInvented");
+	return ((later_fn *)found)(place, 1, 64, stream);
+}
+
+static CUresult launched_by_config(CUstream stream)
+{
+	CUlaunchConfig config = {.gridDimX = 1,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 1,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .hStream = stream};
+
+	return cuLaunchKernelEx(&config, function, parameters, NULL);
+}
+
+static CUresult copied_2D(CUstream stream)
+{
+	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .srcDevice = from,
+			      .srcPitch = 64,
+			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .dstDevice = place,
+			      .dstPitch = 64,
+			      .WidthInBytes = 64,
+			      .Height = 2};
+
+	return cuMemcpy2DAsync(&copy, stream);
+}
+
+/* X(name, call): `on` is the stream. */
+#define CALLS(X)                                                                       \
+	X(launch, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL)) \
+	X(launch_by_config, launched_by_config(on))                                    \
+	X(launch_together,                                                             \
+	  cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters))    \
+	X(host_function, cuLaunchHostFunc(on, nothing, NULL))                          \
+	X(graph, cuGraphLaunch(exec, on))                                              \
+	X(copy, cuMemcpyAsync(place, from, 64, on))                                    \
+	X(copy_in, cuMemcpyHtoDAsync(place, host, 64, on))                             \
+	X(copy_out, cuMemcpyDtoHAsync(host, from, 64, on))                             \
+	X(copy_within, cuMemcpyDtoDAsync(place, from, 64, on))                         \
+	X(copy_of_peers, cuMemcpyPeerAsync(place, ctx, from, ctx, 64, on))             \
+	X(copy_2D, copied_2D(on))                                                      \
+	X(fill_8, cuMemsetD8Async(place, 1, 64, on))                                   \
+	X(fill_16, cuMemsetD16Async(place, 1, 64, on))                                 \
+	X(fill_32, cuMemsetD32Async(place, 1, 64, on))                                 \
+	X(fill_2D, cuMemsetD2D8Async(place, 64, 1, 64, 2, on))                         \
+	X(write, cuStreamWriteValue32(on, place, 1, 0))
+
+/* X(name, call): these cannot be captured. */
+#define EAGER_CALLS(X)                                                                 \
+	X(callback, cuStreamAddCallback(other, nothing_called, NULL, 0))               \
+	X(asked_of_the_driver, invented(other, true))                                  \
+	X(found_in_the_library, invented(other, false))
+
+static atomic_int turn;
+static CUdeviceptr given;
+static bool frees;
+
+static void take_turns(int mine)
+{
+	while (atomic_load(&turn) != mine)
+		sched_yield();
+}
+
+/* Works on the captured stream: allocates; frees; allocates again. */
+static void *work(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemsetD8Async(place, 1, 64, captured));
+	OK(cuMemAlloc(&given, 4 * MIB));
+	atomic_store(&turn, 2);
+	take_turns(3);
+	CUdeviceptr before = given;
+	OK(cuMemFree(given));
+	OK(cuMemsetD8Async(place, 1, 64, captured));
+	OK(cuMemAlloc(&given, 4 * MIB));
+	frees = given == before;
+	return NULL;
+}
+
+static bool is_used_again(CUresult (*submit)(CUstream on), CUstream on,
+			  const char *name)
+{
+	CUresult result = CUDA_SUCCESS;
+	pthread_t thread;
+	CUgraph graph;
+
+	atomic_store(&turn, 1);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	pthread_create(&thread, NULL, work, NULL);
+	take_turns(2);
+	if (submit)
+		result = submit(on);
+	if (result != CUDA_SUCCESS)
+		printf("%s: error %d\n", name, (int)result);
+	wrong |= result != CUDA_SUCCESS;
+	atomic_store(&turn, 3);
+	pthread_join(thread, NULL);
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuMemFree(given));
+	OK(cuGraphDestroy(graph));
+	return frees;
+}
+
+#define X(name, call)                                                                  \
+	static CUresult submit_##name(CUstream on)                                     \
+	{                                                                              \
+		(void)on;                                                              \
+		return call;                                                           \
+	}
+CALLS(X)
+EAGER_CALLS(X)
+#undef X
+
+static const struct {
+	const char *name;
+	CUresult (*submit)(CUstream on);
+	bool capturable;
+} calls[] = {
+#define X(name, call) {#name, submit_##name, true},
+    CALLS(X)
+#undef X
+#define X(name, call) {#name, submit_##name, false},
+	EAGER_CALLS(X)
+#undef X
+};
+
+static void make_things(void)
+{
+	CUmodule module;
+	CUgraph graph;
+
+	ctx = primary();
+	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	place = allocated(MIB);
+	from = allocated(MIB);
+	OK(cuModuleLoadData(&module, ""));
+	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuMemsetD8Async(place, 1, 64, captured));
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+}
+
+static void every_submission_is_seen(void)
+{
+	make_things();
+	must(is_used_again(NULL, NULL, "none"), "without eager work it is used again");
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		if (is_used_again(calls[i].submit, other, calls[i].name)) {
+			printf("%s: ", calls[i].name);
+			must(false, "eager work was not seen");
+		}
+		if (calls[i].capturable && strcmp(calls[i].name, "graph") != 0 &&
+		    !is_used_again(calls[i].submit, captured, calls[i].name)) {
+			printf("%s: ", calls[i].name);
+			must(false, "captured work counted as eager");
+		}
+	}
+}
+
+/* The thread's own default stream does not capture. */
+static void work_on_the_stream_of_a_thread_is_seen(void)
+{
+	make_things();
+	must(!is_used_again(submit_fill_8, CU_STREAM_PER_THREAD, "per thread"),
+	     "eager work was not seen");
+	must(!is_used_again(submit_launch, CU_STREAM_PER_THREAD, "per thread"),
+	     "eager work was not seen");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(every_submission_is_seen),
+    SCENARIO(work_on_the_stream_of_a_thread_is_seen),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
