@@ -61,6 +61,10 @@ struct gcp_capture_driver {
 	/* The nodes that a node of a graph depends on; as above. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
+	/* The stream's next captured work depends on these nodes too, besides what it
+	 * depends on already. 0 or a CUresult. NULL: not possible here. */
+	int (*stream_follow)(void *ctx, void *stream, void **nodes, size_t count);
+
 	/* Whether streams may be asked for their ends or whether they capture: not
 	 * while a call is under way that may end a context, and all its streams. True:
 	 * none begins before contexts_release. NULL: none ever does. */
@@ -143,8 +147,15 @@ void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
 void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t moment);
 /* A stream is about to be made to wait for an event: a capture may fork. */
 void gcp_tracker_forked(struct gcp_tracker *tracker);
-/* It has been made to wait: it may have joined a capture. */
-void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream);
+/* The program is about to destroy a node, maybe of a graph that is being captured. */
+void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node);
+/* It has been made to wait for `event`: it may have joined a capture. 0; a CUresult:
+ * the stream's work cannot be put in order, and the program must not give it any. */
+int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
+		       const void *event);
+/* Work is about to be captured on `stream`. As above. Costs a load where no stream of a
+ * capture has come to rest. */
+int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stream);
 
 /* Whether captures are under way or not: the driver need not survive a question about
  * a stream that is gone.

@@ -4,8 +4,8 @@
  * files of capture/ only.
  *
  * One lock, tracker->lock, guards all of it. It comes before every lock of
- * pool/, and is never held over a call of the driver but capture_state,
- * thread_mode and graph_attach, which never wait.
+ * pool/, and is never held over a call of the driver but those of struct
+ * gcp_capture_driver, which never wait.
  */
 #ifndef GCP_CAPTURE_TYPES_H
 #define GCP_CAPTURE_TYPES_H
@@ -65,6 +65,9 @@ struct gcp_open_end {
 			  * stream that it was recorded on */
 	uint64_t look;   /* the latest look at the line, before the event's record */
 	uint64_t covers; /* free groups up to this are known to precede the end */
+	bool resting;    /* a stream that another one waited for, and that has had no
+			  * work since */
+	bool resumed;    /* it had work then: it rests no more */
 	SLIST_ENTRY(gcp_open_end) link;
 };
 
@@ -108,6 +111,9 @@ struct gcp_capture {
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
+	struct gcp_free_group *released; /* the latest one that was; or NULL */
+	bool events_count; /* a stream waited for an event that stood before `released`:
+			    * from then on events are open ends like streams */
 	uint64_t unread; /* a closed one, for which the ends were not read yet; or 0 */
 	bool stuck;      /* no proof for the oldest one before an end moves or goes */
 	uint32_t lines;  /* streams that have taken part */
@@ -145,6 +151,7 @@ struct gcp_tracker {
 	 * that finds it unchanged under the lock may ask about a stream that was there
 	 * then. */
 	_Atomic uint64_t streams_gone;
+	_Atomic bool any_resting; /* a stream of a capture under way may rest */
 	pthread_mutex_t lock;
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
@@ -202,6 +209,21 @@ uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool);
 void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group);
 void gcp_graph_pools_destroy(struct gcp_tracker *tracker); /* for tests */
 
+/* --- reach.c; tracker->lock is held ------------------------------------------------
+ */
+
+/* False: no memory, or far too many. */
+bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room);
+/* Adds what the stream's next work depends on; NULL: what the node depends on. False:
+ * CUDA does not say, or there is no memory. */
+bool gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		   const struct gcp_open_end *stream, void *node);
+/* The look at the line that has met the node; 0: none. */
+uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_t line);
+/* Goes back from the line's end, `nodes`. False: it cannot be known. */
+bool gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		   uint32_t line, void **nodes, size_t count);
+
 /* --- order.c; tracker->lock is held --------------------------------------------------
  */
 
@@ -219,6 +241,17 @@ void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 /* Up to `moment`. False: it was no open end of this capture. */
 bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 			  uint64_t moment);
+/* The stream has waited for the event, or work is about to be captured on it: what was
+ * released while it, or the event, was no open end comes before that. 0 or a CUresult.
+ */
+int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    void *ctx, void *stream, const void *event);
+int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			   void *ctx, void *stream);
+/* The node is about to be destroyed by the program. */
+void gcp_order_node_gone(struct gcp_capture *capture, const void *node);
+/* The same as for one stream, for all at once: nothing is known of what comes. */
+void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture);
 /* Releases freed blocks of which the graph proves by now that they may be used
  * again; `moved`: an open end has moved or gone since the last call. */
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,

@@ -45,136 +45,25 @@
  * lines only when the stream is made to wait. So after a proof has failed the next
  * try waits for that, or for an event to go.
  *
+ * Most events are never waited for again, and a side stream that has been joined mostly
+ * waits before it goes on. As open ends they would hold all memory back that is freed
+ * later. So where the driver lets us add dependencies, two kinds of ends *rest* and
+ * need no proof: events; and a stream when another one has waited for an event behind
+ * all its work. If work comes there after all, it is made to follow the nodes of the
+ * latest group that was released:
+ *
+ *      main   a --- b --- c        X used by a, freed, released; Y in the same place
+ *        \         \      :        used by b and c; an old event before a is waited for
+ *      e  o          \.....s      now: s, which may use Y, follows what was there when
+ * X was freed: a
+ *
+ * This is no wait that plain CUDA does not have: there the free of X would have waited
+ * for a, before s was given to the stream. And it happens at most once for each stream
+ * of a capture, and once for its events: then that stream, or all events, rest no more.
+ *
  * tracker->lock is held.
  */
 #include "capture_types.h"
-
-enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
-
-/* --- what precedes a line's end ---------------------------------------------- */
-
-/* False: no memory, or far too many. */
-static bool nodes_reserve(struct gcp_nodes *nodes, size_t room)
-{
-	int saved = errno;
-	void **items;
-
-	if (room <= nodes->room)
-		return true;
-	room = room < 2 * nodes->room ? 2 * nodes->room : room;
-	items = room < NODES_MAX ? realloc(nodes->items, room * sizeof(*items)) : NULL;
-	errno = saved;
-	if (!items)
-		return false;
-	nodes->items = items;
-	nodes->room = room;
-	return true;
-}
-
-static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
-					   const void *node, uint32_t line)
-{
-	uint64_t key = ((uintptr_t)node >> 4) + ((uint64_t)line << 48);
-	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
-	struct gcp_reach_place *place;
-
-	do {
-		place = &reach->places[at++ & (reach->room - 1)];
-	} while (place->node && (place->node != node || place->line != line));
-	return place;
-}
-
-/* False: no memory. */
-static bool reach_grow(struct gcp_reach *reach)
-{
-	struct gcp_reach wider = {.room = reach->room ? 2 * reach->room : 256,
-				  .count = reach->count};
-	int saved = errno;
-
-	wider.places = calloc(wider.room, sizeof(*wider.places));
-	errno = saved;
-	if (!wider.places)
-		return false;
-	for (size_t i = 0; i < reach->room; i++) {
-		const struct gcp_reach_place *place = &reach->places[i];
-
-		if (place->node)
-			*reach_place(&wider, place->node, place->line) = *place;
-	}
-	free(reach->places);
-	*reach = wider;
-	return true;
-}
-
-/* Whether an earlier look than `look` has met the node; else it is entered. */
-static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line,
-			uint64_t look)
-{
-	struct gcp_reach_place *place = reach_place(reach, node, line);
-
-	if (place->node)
-		return true;
-	*place = (struct gcp_reach_place){node, line, look};
-	reach->count++;
-	return false;
-}
-
-/* The look at the line that has met the node; 0: none. */
-static uint64_t reach_look(const struct gcp_reach *reach, const void *node,
-			   uint32_t line)
-{
-	return reach->room ? reach_place(reach, node, line)->look : 0;
-}
-
-/* Adds what the stream's next work depends on; NULL: what the node depends on. False:
- * CUDA does not say, or there is no memory. */
-static bool nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
-		      const struct gcp_open_end *stream, void *node)
-{
-	const struct gcp_capture_driver *driver = &tracker->driver;
-	size_t room = 16, count;
-	void **items;
-	int result;
-
-	do {
-		if (!nodes_reserve(nodes, nodes->count + room))
-			return false;
-		count = nodes->room - nodes->count;
-		room = 2 * count;
-		items = nodes->items + nodes->count;
-		result = stream ? driver->stream_ends(stream->ctx, stream->handle,
-						      items, &count)
-				: driver->node_dependencies(node, items, &count);
-	} while (result == -ERANGE);
-	nodes->count += result == 0 ? count : 0;
-	return result == 0;
-}
-
-/* Goes back from the line's end, `nodes`. False: it cannot be known. */
-static bool line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		      uint32_t line, void **nodes, size_t count)
-{
-	struct gcp_nodes *unseen = &capture->unseen;
-	uint64_t look = ++capture->looks;
-
-	unseen->count = 0;
-	if (!nodes_reserve(unseen, count))
-		return false;
-	if (count > 0)
-		memcpy(unseen->items, nodes, count * sizeof(*nodes));
-	unseen->count = count;
-	while (unseen->count > 0) {
-		void *node = unseen->items[--unseen->count];
-
-		if (4 * capture->reach.count >= 3 * capture->reach.room &&
-		    !reach_grow(&capture->reach))
-			return false;
-		if (!reach_enter(&capture->reach, node, line, look) &&
-		    !nodes_add(tracker, unseen, NULL, node))
-			return false;
-	}
-	return true;
-}
 
 /* --- open ends
  * ------------------------------------------------------------------------ */
@@ -256,9 +145,9 @@ static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 
 		if (end->is_event || (only && end != only))
 			continue;
-		if (!nodes_add(tracker, frontier, end, NULL) ||
-		    !line_look(tracker, capture, end->line, frontier->items + first,
-			       frontier->count - first))
+		if (!gcp_nodes_add(tracker, frontier, end, NULL) ||
+		    !gcp_line_look(tracker, capture, end->line, frontier->items + first,
+				   frontier->count - first))
 			return false;
 		end->look = capture->looks;
 	}
@@ -402,8 +291,10 @@ void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
-		if (!end->is_event && end->handle == stream)
+		if (!end->is_event && end->handle == stream) {
 			capture->order_unknown = true;
+			end->resting = false;
+		}
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
@@ -411,8 +302,153 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
-		if (!ctx || end->ctx == ctx)
+		if (!ctx || end->ctx == ctx) {
 			capture->order_unknown = true;
+			end->resting = false;
+		}
+}
+
+/* --- ends at rest -------------------------------------------------------------- */
+
+/* Whether the end needs no proof, because what comes there is made to follow. */
+static bool end_rests(const struct gcp_tracker *tracker,
+		      const struct gcp_capture *capture, const struct gcp_open_end *end)
+{
+	if (!tracker->driver.stream_follow)
+		return false;
+	return end->is_event ? !capture->events_count : end->resting;
+}
+
+/* Of the nodes that the latest released group had, those that are not known to precede
+ * the stream's end, into the frontier. False: no memory. */
+static bool missing_nodes(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			  const struct gcp_open_end *end)
+{
+	const struct gcp_free_group *released = capture->released;
+	struct gcp_nodes *missing = &capture->frontier;
+
+	if (gcp_streams_hold(tracker)) {
+		(void)ends_look(tracker, capture, end); /* else more are missing */
+		gcp_streams_release(tracker);
+	}
+	missing->count = 0;
+	if (!gcp_nodes_reserve(missing, released->count + 1))
+		return false;
+	for (size_t i = 0; i < released->count; i++)
+		if (gcp_reach_look(&capture->reach, released->nodes[i], end->line) == 0)
+			missing->items[missing->count++] = released->nodes[i];
+	return true;
+}
+
+/* The stream follows all that was released. *ret_late: it did not yet. */
+static int end_follow(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		      struct gcp_open_end *end, bool *ret_late)
+{
+	const struct gcp_nodes *missing = &capture->frontier;
+
+	*ret_late = false;
+	if (!capture->released || !tracker->driver.stream_follow)
+		return 0;
+	if (!missing_nodes(tracker, capture, end))
+		return GCP_CUDA_OUT_OF_MEMORY;
+	*ret_late = missing->count > 0;
+	if (missing->count == 0)
+		return 0;
+	return tracker->driver.stream_follow(end->ctx, end->handle, missing->items,
+					     missing->count);
+}
+
+/* Whether all that the stream has captured precedes what `end` captures next. */
+static bool stream_precedes(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    const struct gcp_open_end *stream,
+			    const struct gcp_open_end *end)
+{
+	struct gcp_nodes *ends = &capture->frontier;
+
+	ends->count = 0;
+	if (!gcp_nodes_add(tracker, ends, stream, NULL))
+		return false;
+	for (size_t i = 0; i < ends->count; i++)
+		if (gcp_reach_look(&capture->reach, ends->items[i], end->line) == 0)
+			return false;
+	return true;
+}
+
+/* The streams that the event was recorded on may rest now. A default stream of a thread
+ * is left out: no other thread can make it follow. */
+static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			 const void *event, const struct gcp_open_end *waited)
+{
+	struct gcp_open_end *end, *stream;
+
+	if (!tracker->driver.stream_follow || capture->order_unknown ||
+	    !gcp_streams_hold(tracker))
+		return;
+	if (!ends_look(tracker, capture, waited))
+		capture->order_unknown = true;
+	SLIST_FOREACH (end, &capture->ends, link) {
+		if (!end->is_event || end->handle != event || end->line == waited->line)
+			continue;
+		SLIST_FOREACH (stream, &capture->ends, link)
+			if (!stream->is_event && stream->line == end->line &&
+			    (uintptr_t)stream->handle > 2 && !stream->resumed &&
+			    stream_precedes(tracker, capture, stream, waited))
+				stream->resting = true;
+	}
+	atomic_store(&tracker->any_resting, true);
+	gcp_streams_release(tracker);
+}
+
+int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    void *ctx, void *stream, const void *event)
+{
+	struct gcp_open_end *end = stream_find(capture, ctx, stream);
+	bool late;
+	int result;
+
+	if (!end)
+		return 0;
+	end->resting = false;
+	result = end_follow(tracker, capture, end, &late);
+	capture->events_count |= late;
+	streams_rest(tracker, capture, event, end);
+	return result;
+}
+
+int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			   void *ctx, void *stream)
+{
+	struct gcp_open_end *end = stream_find(capture, ctx, stream);
+	bool late;
+
+	if (!end || !end->resting)
+		return 0;
+	end->resting = false;
+	end->resumed = true;
+	return end_follow(tracker, capture, end, &late);
+}
+
+void gcp_order_node_gone(struct gcp_capture *capture, const void *node)
+{
+	struct gcp_free_group *released = capture->released;
+
+	for (size_t i = 0; released && i < released->count; i++)
+		if (released->nodes[i] == node)
+			released->nodes[i--] = released->nodes[--released->count];
+}
+
+void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	struct gcp_open_end *end;
+	bool late;
+
+	SLIST_FOREACH (end, &capture->ends, link) {
+		if (end->is_event || !end->resting)
+			continue;
+		end->resting = false;
+		end->resumed = true;
+		(void)end_follow(tracker, capture, end, &late); /* a lost capture */
+	}
 }
 
 /* --- proof ------------------------------------------------------------------- */
@@ -425,7 +461,7 @@ static bool free_group_precedes(struct gcp_capture *capture,
 		return true;
 	for (size_t i = 0; i < free_group->count; i++) {
 		uint64_t look =
-		    reach_look(&capture->reach, free_group->nodes[i], end->line);
+		    gcp_reach_look(&capture->reach, free_group->nodes[i], end->line);
 
 		if (look == 0 || look > end->look)
 			return false;
@@ -434,13 +470,15 @@ static bool free_group_precedes(struct gcp_capture *capture,
 	return true;
 }
 
-static bool free_group_is_proven(struct gcp_capture *capture,
+static bool free_group_is_proven(struct gcp_tracker *tracker,
+				 struct gcp_capture *capture,
 				 const struct gcp_free_group *free_group)
 {
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->ends, link)
-		if (!free_group_precedes(capture, free_group, end))
+		if (!end_rests(tracker, capture, end) &&
+		    !free_group_precedes(capture, free_group, end))
 			return false;
 	return true;
 }
@@ -456,10 +494,11 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	if ((capture->stuck && !moved) || !free_group_close(tracker, capture, NULL))
 		return;
 	while ((free_group = STAILQ_FIRST(&capture->free_groups)) &&
-	       free_group_is_proven(capture, free_group)) {
+	       free_group_is_proven(tracker, capture, free_group)) {
 		proven = free_group->group;
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
-		free(free_group);
+		free(capture->released);
+		capture->released = free_group;
 	}
 	capture->stuck = free_group != NULL;
 	if (proven > 0)

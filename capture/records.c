@@ -104,6 +104,7 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 		STAILQ_REMOVE_HEAD(&capture->free_groups, link);
 		free(free_group);
 	}
+	free(capture->released);
 	free(capture->reach.places);
 	free(capture->frontier.items);
 	free(capture->unseen.items);

@@ -121,6 +121,8 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	capturing_less(tracker);
 	gcp_graph_pool_detach_all(tracker, capture);
 	gcp_capture_destroy(capture);
+	if (TAILQ_EMPTY(&tracker->captures))
+		atomic_store(&tracker->any_resting, false);
 }
 
 static bool capture_is_on(const struct gcp_capture *capture, void *ctx, void *stream)
@@ -287,6 +289,7 @@ static void order_revoke(struct gcp_tracker *tracker)
 	struct gcp_capture *capture;
 
 	TAILQ_FOREACH (capture, &tracker->captures, link) {
+		gcp_order_all_work(tracker, capture);
 		if (capture->order_revoked)
 			continue; /* nothing was proved since */
 		capture->order_revoked = capture->order_unknown = true;
@@ -301,14 +304,16 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* The capture that a stream takes part in, or NULL. */
+/* The capture that a stream takes part in, or NULL. *ret_result: 0, or the CUresult of
+ * a driver that does not say. */
 static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *ctx,
-					     void *stream)
+					     void *stream, int *ret_result)
 {
 	struct gcp_capture_state state = {0};
 	struct gcp_capture *capture;
 
-	if (tracker->driver.capture_state(ctx, stream, &state) != 0) {
+	*ret_result = tracker->driver.capture_state(ctx, stream, &state);
+	if (*ret_result != 0) {
 		order_revoke(tracker);
 		return NULL;
 	}
@@ -321,17 +326,58 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	return NULL;
 }
 
-void gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream)
+static bool is_any_released(struct gcp_tracker *tracker)
+{
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->released)
+			return true;
+	return false;
+}
+
+void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 {
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
-	capture = capture_of_stream(tracker, ctx, stream);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		gcp_order_node_gone(capture, node);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
+		       const void *event)
+{
+	struct gcp_capture *capture;
+	int result = 0;
+
+	pthread_mutex_lock(&tracker->lock);
+	capture = capture_of_stream(tracker, ctx, stream, &result);
+	if (!capture && !is_any_released(tracker))
+		result = 0; /* there is nothing that its work would have to follow */
 	if (capture) {
 		gcp_order_stream_joined(capture, ctx, stream);
+		result = gcp_order_stream_waited(tracker, capture, ctx, stream, event);
 		gcp_order_prove(tracker, capture, true);
 	}
 	pthread_mutex_unlock(&tracker->lock);
+	return result;
+}
+
+int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_capture *capture;
+	int result = 0;
+
+	if (!atomic_load(&tracker->any_resting))
+		return 0;
+	pthread_mutex_lock(&tracker->lock);
+	capture = capture_of_stream(tracker, ctx, stream, &result);
+	if (capture)
+		result = gcp_order_stream_works(tracker, capture, ctx, stream);
+	pthread_mutex_unlock(&tracker->lock);
+	return result;
 }
 
 /* A stream may be made to wait for the event later, and then starts here:
@@ -341,10 +387,11 @@ uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
 {
 	struct gcp_capture *capture;
 	uint64_t record;
+	int result;
 
 	pthread_mutex_lock(&tracker->lock);
 	record = ++tracker->moment;
-	capture = capture_of_stream(tracker, ctx, stream);
+	capture = capture_of_stream(tracker, ctx, stream, &result);
 	if (capture) {
 		capture_forks(capture);
 		gcp_order_event_recording(tracker, capture, ctx, stream, event, record);

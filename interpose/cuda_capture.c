@@ -48,6 +48,25 @@ static int driver_capture_state(void *ctx, void *stream,
 	return 0;
 }
 
+static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t count)
+{
+	const unsigned int add = CU_STREAM_ADD_CAPTURE_DEPENDENCIES;
+	CUgraphNode *dependencies = (CUgraphNode *)nodes;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuStreamUpdateCaptureDependencies_v2
+		     ? gcp_real.cuStreamUpdateCaptureDependencies_v2(
+			   stream, dependencies, NULL, count, add)
+		     : gcp_real.cuStreamUpdateCaptureDependencies(stream, dependencies,
+								  count, add);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
 /* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
  * there is room for them, though only the nodes count here. */
 enum { EDGES_ON_STACK = 128 };
@@ -187,6 +206,10 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 		ret_driver->log = gcp_message_debug;
 	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
 		ret_driver->stream_ends = driver_stream_ends;
+	if (gcp_real.cuStreamIsCapturing &&
+	    (gcp_real.cuStreamUpdateCaptureDependencies_v2 ||
+	     gcp_real.cuStreamUpdateCaptureDependencies))
+		ret_driver->stream_follow = driver_stream_follow;
 	if (gcp_real.cuGraphNodeGetDependencies_v2 ||
 	    gcp_real.cuGraphNodeGetDependencies)
 		ret_driver->node_dependencies = driver_node_dependencies;

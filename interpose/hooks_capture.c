@@ -26,8 +26,8 @@ static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
 	gcp_tracker_forked(gcp_process.tracker);
 	result = real(stream, event, flags);
 	if (result == CUDA_SUCCESS)
-		gcp_tracker_joined(gcp_process.tracker, gcp_stream_context(named),
-				   named);
+		result = (CUresult)gcp_tracker_joined(
+		    gcp_process.tracker, gcp_stream_context(named), named, event);
 	return result;
 }
 
@@ -173,6 +173,13 @@ CUresult gcp_hook_cuStreamUpdateCaptureDependencies_v2_ptsz(
 	graph_order_unknown(true);
 	return gcp_real.cuStreamUpdateCaptureDependencies_v2_ptsz(stream, nodes, edges,
 								  count, flags);
+}
+
+CUresult gcp_hook_cuGraphDestroyNode(CUgraphNode node)
+{
+	if (gcp_process_capturing())
+		gcp_tracker_node_gone(gcp_process.tracker, node);
+	return gcp_real.cuGraphDestroyNode(node);
 }
 
 /* A caller that asks only whether a stream captures, as most do, changes nothing. */

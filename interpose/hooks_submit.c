@@ -14,16 +14,18 @@
 #include "process_life.h"
 #include "streams.h"
 
-/* Whether the driver says that the stream captures, validly or not. In doubt it does
- * not: eager work only makes memory serve once. */
-static bool stream_captures(CUstream stream)
+enum stream_work { STREAM_EAGER, STREAM_CAPTURED, STREAM_UNKNOWN };
+
+/* Whether the driver says that the stream captures, validly or not. In doubt its work
+ * counts as both: as eager, which only makes memory serve once, and as captured. */
+static enum stream_work stream_captures(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	if (!gcp_stream_capturable(stream) || !gcp_real.cuStreamIsCapturing)
-		return false;
-	return gcp_real.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+	if (!gcp_real.cuStreamIsCapturing ||
+	    gcp_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS)
+		return STREAM_UNKNOWN;
+	return status == CU_STREAM_CAPTURE_STATUS_NONE ? STREAM_EAGER : STREAM_CAPTURED;
 }
 
 void gcp_stream_submits_eagerly(void)
@@ -47,11 +49,23 @@ CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 
 	if (!gcp_process_capturing())
 		return CUDA_SUCCESS;
-	if (!stream_captures(named))
+	if (!gcp_stream_capturable(named)) {
 		gcp_stream_submits_eagerly();
-	else
+		return CUDA_SUCCESS;
+	}
+	switch (stream_captures(named)) {
+	case STREAM_EAGER:
+		gcp_stream_submits_eagerly();
+		return CUDA_SUCCESS;
+	case STREAM_UNKNOWN:
+		gcp_stream_submits_eagerly();
+		break;
+	case STREAM_CAPTURED:
 		gcp_stream_work_given(named, false);
-	return CUDA_SUCCESS;
+		break;
+	}
+	return (CUresult)gcp_tracker_work_captured(gcp_process.tracker,
+						   gcp_stream_context(named), named);
 }
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \

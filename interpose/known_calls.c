@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * known_calls.c - the driver's functions, up to CUDA 13.0, that give the device no
- * work: see unknown_calls.h. Names as cuGetProcAddress takes them, which stand for all
- * versions of the function.
+ * known_calls.c - names of the functions of the driver that give the device no work.
+ * Those of CUDA 13.0 and before, as cuGetProcAddress takes them: each stands for all
+ * versions of its function. See unknown_calls.h.
  */
 #include <string.h>
 

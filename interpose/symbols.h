@@ -301,6 +301,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	   CUgraph *ret_graph, const CUgraphNode **ret_nodes,                          \
 	   const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count),            \
 	  (stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count))    \
+	X(cuGraphDestroyNode, cuGraphDestroyNode, 10000, 0, GCP_OPTIONAL,              \
+	  (CUgraphNode node), (node))                                                  \
 	X(cuEventDestroy, cuEventDestroy, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
 	X(cuEventDestroy_v2, cuEventDestroy, 4000, 0, GCP_OPTIONAL, (CUevent event),   \
 	  (event))

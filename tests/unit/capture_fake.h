@@ -39,7 +39,8 @@ static struct {
 	int object_count;
 	enum gcp_capture_mode thread_mode;
 	uint64_t last_id;
-	int attach_result, state_result;
+	int attach_result, state_result, follow_result;
+	int followed;       /* times that dependencies were added */
 	unsigned destroyed; /* streams by bit */
 	int asked_too_late; /* about one of these */
 	int contexts_ending, contexts_held;
@@ -107,6 +108,22 @@ static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 		other();
 	}
 	return result;
+}
+
+/* The stream's next work depends on these too. */
+static __attribute__((unused)) int stream_follow(void *ctx, void *stream, void **nodes,
+						 size_t count)
+{
+	int i = stream_number(stream);
+	size_t at = 0;
+
+	(void)ctx;
+	cuda.followed++;
+	while (cuda.ends[i][at])
+		at++;
+	for (size_t k = 0; k < count; k++)
+		cuda.ends[i][at++] = nodes[k];
+	return cuda.follow_result;
 }
 
 static __attribute__((unused)) int node_dependencies(void *node, void **ret_nodes,
@@ -310,7 +327,7 @@ static __attribute__((unused)) void wait_for(int to, int from)
 		at++;
 	while (cuda.ends[from][i])
 		cuda.ends[to][at++] = cuda.ends[from][i++];
-	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to));
+	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to), event);
 	event_gone(event);
 }
 

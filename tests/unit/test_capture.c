@@ -480,7 +480,7 @@ static void no_stream_is_asked_of_a_context_that_has_gone(void **state)
 	noted = hint_of(stream_handle(3));
 	gcp_tracker_forked(tracker);
 	cuda.streams[3] = cuda.streams[0];
-	gcp_tracker_joined(tracker, other, stream_handle(3));
+	gcp_tracker_joined(tracker, other, stream_handle(3), NULL);
 	must_free(pools, addr);
 	cuda.contexts_ending++;
 	cuda.destroyed = 1u << 3;
@@ -502,7 +502,7 @@ static void a_context_that_has_gone_proves_nothing(void **state)
 	kernel(0);
 	gcp_tracker_forked(tracker);
 	cuda.streams[3] = cuda.streams[0];
-	gcp_tracker_joined(tracker, other, stream_handle(3));
+	gcp_tracker_joined(tracker, other, stream_handle(3), NULL);
 	must_free(pools, addr);
 	cuda.contexts_ending++;
 	cuda.destroyed = 1u << 3;

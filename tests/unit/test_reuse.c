@@ -38,7 +38,7 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 	kernel(0);
 	gcp_tracker_forked(tracker);
 	cuda.streams[1] = cuda.streams[0]; /* from the capture's beginning */
-	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(1));
+	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(1), NULL);
 	must_free(pools, after);
 	for (int i = 0; i < 20; i++) {
 		gcp_addr other = capture_alloc(3 * MIB);

@@ -120,6 +120,38 @@ static void what_another_thread_freed_behind_eager_work_is_not_used_again(void *
 	graph_destroy(graph);
 }
 
+static void nor_is_it_where_the_order_of_the_graph_allows_it(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	gcp_addr addr = work_on_captured_stream_gives();
+	submit_eagerly();
+	must_free(pools, addr);
+	wait_for(0, 1);
+	wait_for(1, 0);
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* On a stream that cannot be asked, say. */
+static void a_thread_known_to_work_eagerly_gets_nothing_twice(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = freed_by_the_capture(), next = 0;
+	struct gcp_stream_hint hint = {.eager = true};
+
+	(void)state;
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &next), 0);
+	assert_int_not_equal(next, addr);
+	end(0);
+	graph_destroy(graph);
+}
+
 static void eager_work_before_the_allocation_does_not_count(void **state)
 {
 	void *graph = begin(0);
@@ -312,6 +344,8 @@ int main(void)
 	    TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly),
 	    TEST(captured_work_of_another_thread_uses_freed_memory_again),
 	    TEST(what_another_thread_freed_behind_eager_work_is_not_used_again),
+	    TEST(nor_is_it_where_the_order_of_the_graph_allows_it),
+	    TEST(a_thread_known_to_work_eagerly_gets_nothing_twice),
 	    TEST(eager_work_before_the_allocation_does_not_count),
 	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
 	    TEST(small_eager_allocations_get_nothing_twice),

@@ -310,12 +310,14 @@ static void graphs_take_unused_memory_of_the_common_heap(void **state)
 static void memory_for_any_work_serves_any_size_afterwards(void **state)
 {
 	struct gcp_config config = mapped_config();
-	uint64_t sizes[] = {9 * MIB / 4, 700, 0};
-	struct gcp_pools *pools = fake_pools(&config);
+	uint64_t sizes[] = {9 * MIB / 4, 1024, 0};
+	struct gcp_pools *pools;
 	struct gcp_heap *heap;
 	gcp_addr a;
 
 	(void)state;
+	config.slab_max = 512; /* the second is of a class, and cut from no slab */
+	pools = fake_pools(&config);
 	for (int i = 0; sizes[i] > 0; i++) {
 		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 		assert_int_equal(gcp_heap_alloc(heap, sizes[i], GCP_USE_ANY, &a), 0);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reach.c - which nodes of the graph that is being captured precede which line's end:
+ * looks, and the table that they fill. What that proves is order.c's to say, and what
+ * lines and looks are.
+ *
+ * tracker->lock is held.
+ */
+#include "capture_types.h"
+
+enum { NODES_MAX = 1 << 20 }; /* that one end or one node may depend on */
+
+bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room)
+{
+	int saved = errno;
+	void **items;
+
+	if (room <= nodes->room)
+		return true;
+	room = room < 2 * nodes->room ? 2 * nodes->room : room;
+	items = room < NODES_MAX ? realloc(nodes->items, room * sizeof(*items)) : NULL;
+	errno = saved;
+	if (!items)
+		return false;
+	nodes->items = items;
+	nodes->room = room;
+	return true;
+}
+
+static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
+					   const void *node, uint32_t line)
+{
+	uint64_t key = ((uintptr_t)node >> 4) + ((uint64_t)line << 48);
+	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
+	struct gcp_reach_place *place;
+
+	do {
+		place = &reach->places[at++ & (reach->room - 1)];
+	} while (place->node && (place->node != node || place->line != line));
+	return place;
+}
+
+/* False: no memory. */
+static bool reach_grow(struct gcp_reach *reach)
+{
+	struct gcp_reach wider = {.room = reach->room ? 2 * reach->room : 256,
+				  .count = reach->count};
+	int saved = errno;
+
+	wider.places = calloc(wider.room, sizeof(*wider.places));
+	errno = saved;
+	if (!wider.places)
+		return false;
+	for (size_t i = 0; i < reach->room; i++) {
+		const struct gcp_reach_place *place = &reach->places[i];
+
+		if (place->node)
+			*reach_place(&wider, place->node, place->line) = *place;
+	}
+	free(reach->places);
+	*reach = wider;
+	return true;
+}
+
+/* Whether an earlier look than `look` has met the node; else it is entered. */
+static bool reach_enter(struct gcp_reach *reach, void *node, uint32_t line,
+			uint64_t look)
+{
+	struct gcp_reach_place *place = reach_place(reach, node, line);
+
+	if (place->node)
+		return true;
+	*place = (struct gcp_reach_place){node, line, look};
+	reach->count++;
+	return false;
+}
+
+uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_t line)
+{
+	return reach->room ? reach_place(reach, node, line)->look : 0;
+}
+
+bool gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		   const struct gcp_open_end *stream, void *node)
+{
+	const struct gcp_capture_driver *driver = &tracker->driver;
+	size_t room = 16, count;
+	void **items;
+	int result;
+
+	do {
+		if (!gcp_nodes_reserve(nodes, nodes->count + room))
+			return false;
+		count = nodes->room - nodes->count;
+		room = 2 * count;
+		items = nodes->items + nodes->count;
+		result = stream ? driver->stream_ends(stream->ctx, stream->handle,
+						      items, &count)
+				: driver->node_dependencies(node, items, &count);
+	} while (result == -ERANGE);
+	nodes->count += result == 0 ? count : 0;
+	return result == 0;
+}
+
+bool gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		   uint32_t line, void **nodes, size_t count)
+{
+	struct gcp_nodes *unseen = &capture->unseen;
+	uint64_t look = ++capture->looks;
+
+	unseen->count = 0;
+	if (!gcp_nodes_reserve(unseen, count))
+		return false;
+	if (count > 0)
+		memcpy(unseen->items, nodes, count * sizeof(*nodes));
+	unseen->count = count;
+	while (unseen->count > 0) {
+		void *node = unseen->items[--unseen->count];
+
+		if (4 * capture->reach.count >= 3 * capture->reach.room &&
+		    !reach_grow(&capture->reach))
+			return false;
+		if (!reach_enter(&capture->reach, node, line, look) &&
+		    !gcp_nodes_add(tracker, unseen, NULL, node))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_rest.c - ends of a capture that rest: what is freed later is used again, and
+ * work that comes there after all follows what was there before.
+ */
+#include "../../capture/capture_types.h"
+#include "../../pool/pool_types.h"
+#include "capture_fake.h"
+
+static int setup_follow(void **state)
+{
+	setup(state);
+	tracker->driver.stream_follow = stream_follow;
+	return 0;
+}
+
+/* A stream waits for an event that was recorded before. */
+static int wait_event(int to, void *event, struct node *const *ends, uint64_t id)
+{
+	size_t at = 0;
+
+	gcp_tracker_forked(tracker);
+	cuda.streams[to] = (struct gcp_capture_state){true, false, id, NULL};
+	while (cuda.ends[to][at])
+		at++;
+	for (size_t i = 0; i < 4 && ends[i]; i++)
+		cuda.ends[to][at++] = ends[i];
+	return gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(to), event);
+}
+
+static bool depends_on(int stream, const struct node *node)
+{
+	for (int i = 0; i < 4; i++)
+		if (cuda.ends[stream][i] == node)
+			return true;
+	return false;
+}
+
+static struct node *last_node(void)
+{
+	return &cuda.nodes[cuda.node_count - 1];
+}
+
+static struct node *const nothing[4];
+
+#define EVENT ((void *)0x7777)
+
+/* A block that captured work on stream 0 has used, and that is free. */
+static gcp_addr used_and_freed(void)
+{
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	kernel(0);
+	must_free(pools, addr);
+	return addr;
+}
+
+static void an_event_without_a_waiting_stream_holds_nothing_back(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	event_record(0, EVENT);
+	gcp_addr addr = used_and_freed();
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(capture_alloc(3 * MIB), addr);
+		kernel(0);
+		must_free(pools, addr);
+	}
+	assert_int_equal(cuda.followed, 0);
+	event_gone(EVENT);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void work_behind_an_old_event_follows_what_was_freed(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	event_record(0, EVENT); /* before all nodes */
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	assert_int_equal(wait_event(1, EVENT, nothing, cuda.last_id), 0);
+	assert_true(depends_on(1, user));
+	assert_int_equal(cuda.followed, 1);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* From then on it is known that the program does so. */
+static void after_an_old_event_events_hold_back_again(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	event_record(0, EVENT);
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	wait_event(1, EVENT, nothing, cuda.last_id);
+	wait_for(0, 1);
+	event_record(0, (void *)0x7778); /* the second that stays */
+	gcp_addr other = used_and_freed();
+	assert_false(is_given_again(other, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_stream_that_was_joined_holds_nothing_back(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	wait_for(0, 1);
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_stream_that_has_forked_holds_back(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	gcp_addr addr = used_and_freed();
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* The event stood for less than all its work. */
+static void a_stream_that_went_on_holds_back(void **state)
+{
+	void *graph = begin(0);
+	struct node *at[4] = {NULL};
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	event_record(1, EVENT);
+	at[0] = last_node();
+	kernel(1); /* maybe on the same block */
+	wait_event(0, EVENT, at, cuda.last_id);
+	gcp_addr addr = used_and_freed();
+	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+/* It did not rest before, so that it may. */
+static void a_stream_that_went_on_rests_when_it_is_joined(void **state)
+{
+	void *graph = begin(0);
+	struct node *at[4] = {NULL};
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	event_record(1, EVENT);
+	at[0] = last_node();
+	kernel(1);
+	wait_event(0, EVENT, at, cuda.last_id);
+	gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1));
+	kernel(1);
+	wait_for(0, 1);
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void joined_with_one_at_rest(void)
+{
+	kernel(0);
+	wait_for(1, 0);
+	kernel(1);
+	wait_for(0, 1);
+}
+
+static void work_on_a_stream_at_rest_follows_what_was_freed(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
+			 0);
+	assert_true(depends_on(1, user));
+	kernel(1);
+	/* Once: such a stream does not rest again. */
+	wait_for(0, 1);
+	gcp_addr other = used_and_freed();
+	assert_false(is_given_again(other, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_stream_that_waits_anew_follows_nothing(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	wait_for(1, 0);
+	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
+			 0);
+	assert_int_equal(cuda.followed, 0);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void what_cannot_be_put_in_order_is_refused(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
+	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	cuda.follow_result = 0;
+	end(0);
+	graph_destroy(graph);
+}
+
+static void before_an_edit_by_the_program_all_streams_follow(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_order_unknown(tracker);
+	assert_true(depends_on(1, user));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_stream_that_is_gone_follows_nothing(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
+	gcp_tracker_order_unknown(tracker);
+	assert_int_equal(cuda.followed, 0);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_node_that_is_destroyed_is_followed_no_more(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_node_gone(tracker, user);
+	gcp_tracker_order_unknown(tracker);
+	assert_false(depends_on(1, user));
+	end(0);
+	graph_destroy(graph);
+}
+
+#define FOLLOWING(name) cmocka_unit_test_setup_teardown(name, setup_follow, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    FOLLOWING(an_event_without_a_waiting_stream_holds_nothing_back),
+	    FOLLOWING(work_behind_an_old_event_follows_what_was_freed),
+	    FOLLOWING(after_an_old_event_events_hold_back_again),
+	    FOLLOWING(a_stream_that_was_joined_holds_nothing_back),
+	    FOLLOWING(a_stream_that_has_forked_holds_back),
+	    FOLLOWING(a_stream_that_went_on_holds_back),
+	    FOLLOWING(a_stream_that_went_on_rests_when_it_is_joined),
+	    FOLLOWING(work_on_a_stream_at_rest_follows_what_was_freed),
+	    FOLLOWING(a_stream_that_waits_anew_follows_nothing),
+	    FOLLOWING(what_cannot_be_put_in_order_is_refused),
+	    FOLLOWING(before_an_edit_by_the_program_all_streams_follow),
+	    FOLLOWING(a_stream_that_is_gone_follows_nothing),
+	    FOLLOWING(a_node_that_is_destroyed_is_followed_no_more),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
