@@ -45,7 +45,7 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 	block->requested = 0;
 	block->epoch = epoch;
 	block->segment = segment;
-	block->async = false;
+	block->async = block->apart = false;
 	block->slab = NULL;
 	block->stream = 0;
 	block->lower = block->upper = NULL;
@@ -96,6 +96,7 @@ void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
 		lower->epoch = upper->epoch;
 	if (lower->group < upper->group)
 		lower->group = upper->group;
+	lower->apart |= upper->apart;
 	if (lower->stream != upper->stream)
 		lower->stream = 0;
 	gcp_map_clear(pools->map, upper->addr, upper);
@@ -119,6 +120,7 @@ struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
 	}
 	rest->lower = block;
 	rest->group = block->group;
+	rest->apart = block->apart;
 	rest->upper = block->upper;
 	if (rest->upper)
 		rest->upper->lower = rest;

@@ -140,6 +140,7 @@ static void make_live(struct gcp_heap *heap, const struct live_block *live)
 		return;
 	block->requested = live->requested;
 	block->watched = 0;
+	block->apart = false;
 	if (block->size == live->size)
 		block->size_class = live->size_class;
 	heap->used_blocks++;

@@ -29,17 +29,26 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 /* --- merging and splitting -----------------------------------------------------------
  */
 
+/* A block that an allocation for any work had stays apart from what the next such
+ * allocation needs: memory that was never allocated (gcp_heap_use). */
+bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b)
+{
+	return !(a->apart || b->apart) ||
+	       (a->group == GCP_GROUP_FRESH) == (b->group == GCP_GROUP_FRESH);
+}
+
 void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_pools *pools = heap->pool->pools;
 
 	block->size_class = GCP_CLASS_NONE;
 	block->stream = 0;
-	if (gcp_block_is_free(block->upper)) {
+	block->apart &= heap->private;
+	if (gcp_block_is_free(block->upper) && gcp_blocks_merge(block, block->upper)) {
 		gcp_tree_remove(heap, block->upper);
 		gcp_block_coalesce_upper(pools, block, block->upper);
 	}
-	if (gcp_block_is_free(block->lower)) {
+	if (gcp_block_is_free(block->lower) && gcp_blocks_merge(block->lower, block)) {
 		struct gcp_block *lower = block->lower;
 
 		gcp_tree_remove(heap, lower);

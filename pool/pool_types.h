@@ -105,7 +105,8 @@ enum gcp_block_state {
  *  B1 addr and size are multiples of GCP_UNIT, size > 0
  *  B2 the map finds a block at its addr, except a RUN (its slab's first block)
  *  B3 neighbours touch: lower->addr + lower->size == addr
- *  B4 two neighbours are never both FREE
+ *  B4 two neighbours are never both FREE; but in a private heap, where one was never
+ *     allocated and the other is apart
  *  B5 a FREE block's epoch is ready
  *  B6 a HOLE is made of whole chunks, and its neighbours are no HOLEs
  *  B7 a FREE block's `largest` is the size of the largest in its subtree
@@ -127,6 +128,8 @@ struct gcp_block {
 	_Atomic uint8_t state; /* enum gcp_block_state; only ever changed
 				* atomically, also in a released descriptor */
 	bool async; /* stream-ordered: USED, or in a stream's cache of a thread */
+	bool apart; /* of a private heap: allocated for any work, and when free not one
+		     * with memory beside it that was never allocated. B4 */
 	union {
 		struct gcp_block *next;      /* CACHED: in a chain */
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, UNMAPPING */
@@ -505,6 +508,8 @@ struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private);
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
+/* Whether two free neighbours become one. */
+bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b);
 /* A ready block of exactly `size`, now USED, or NULL. fresh: one that has not been
  * allocated since its memory came to the (private) heap. */
 struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,

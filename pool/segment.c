@@ -143,6 +143,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
 	heap->reserved_bytes += segment->size;
 	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
 	block->group = GCP_GROUP_FRESH;
+	block->apart = false;
 	gcp_tree_insert(heap, block); /* with its epoch: ordered is not completed */
 	return true;
 }

@@ -22,13 +22,17 @@ uint64_t gcp_slab_bytes(uint64_t block_bytes)
 	return bytes;
 }
 
-/* Blocks that are ready stand before those that are not. */
+/* Blocks that are ready stand before those that are not; but where an allocation for
+ * any work had one, which the next such allocation cannot have, behind all that are. */
 static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
 {
 	struct gcp_class_list *class = &heap->classes[block->size_class];
+	struct gcp_block *last = TAILQ_LAST(&class->list, gcp_block_list);
+	bool behind = heap->private && block->apart && last &&
+		      gcp_epoch_ready(heap->pool, last->epoch);
 
 	atomic_store_explicit(&block->state, GCP_BLOCK_LISTED, memory_order_release);
-	if (gcp_epoch_ready(heap->pool, block->epoch))
+	if (gcp_epoch_ready(heap->pool, block->epoch) && !behind)
 		TAILQ_INSERT_HEAD(&class->list, block, link);
 	else
 		TAILQ_INSERT_TAIL(&class->list, block, link);

@@ -49,6 +49,7 @@ static void count_taken(struct gcp_request *request, bool hit)
 		block->watched = request->use == GCP_USE_CAPTURED
 				     ? 0
 				     : atomic_load(&heap->pool->pools->eager_work);
+		block->apart = request->use == GCP_USE_ANY;
 		heap->used_blocks++;
 		heap->used_bytes += block->size;
 		heap->recycled |= block->group != GCP_GROUP_FRESH;

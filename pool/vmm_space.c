@@ -520,6 +520,11 @@ void gcp_space_fill(struct gcp_move *move)
 {
 	mapped_change(move->heap, move->target->segment, (int64_t)move->target->size);
 	move->target->epoch = move->epoch;
+	/* For captured work, and room was made counting on what is free beside it. */
+	if (gcp_block_is_free(move->target->lower))
+		move->target->lower->apart = false;
+	if (gcp_block_is_free(move->target->upper))
+		move->target->upper->apart = false;
 	gcp_block_coalesce(move->heap, move->target);
 	move->target = NULL;
 }

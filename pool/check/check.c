@@ -72,7 +72,9 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 		 "B3: a neighbour looks elsewhere");
 	if (state == GCP_BLOCK_FREE) {
 		GCP_MUST(!block->upper ||
-			     atomic_load(&block->upper->state) != GCP_BLOCK_FREE,
+			     atomic_load(&block->upper->state) != GCP_BLOCK_FREE ||
+			     (heap_is_private(block) &&
+			      !gcp_blocks_merge(block, block->upper)),
 			 "B4: two free neighbours are not merged");
 		GCP_MUST(gcp_epoch_ready(pool, block->epoch),
 			 "B5: a free block is not ready");

@@ -241,6 +241,28 @@ an_eager_allocation_that_comes_late_is_given_to_one_caller_only(void **state)
 	graph_destroy(graph);
 }
 
+/* What one had is not made one with memory that the next one can have. */
+static void eager_allocations_one_after_the_other_lie_side_by_side(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	uint64_t held;
+
+	(void)state;
+	must_free(pools, capture_alloc(400 << 10));
+	must_free(pools, capture_alloc(700));
+	held = fake.memory_used;
+	for (int i = 0; i < 3; i++) {
+		must_free(pools, capture_alloc(400 << 10));
+		must_free(pools, capture_alloc(700));
+		must_be_sound(pools);
+	}
+	assert_int_equal(fake.memory_used, held);
+	end(0);
+	graph_destroy(graph);
+	gcp_tracker_collect(tracker);
+	must_be_sound(pools);
+}
+
 /* Between a thread's failure and its question another one has collected. */
 static void what_a_gone_graph_held_is_told_to_each_thread_once(void **state)
 {
@@ -353,6 +375,7 @@ int main(void)
 	    TEST(
 		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),
 	    TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only),
+	    TEST(eager_allocations_one_after_the_other_lie_side_by_side),
 	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
