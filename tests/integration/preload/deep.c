@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * deep.c - a plugin that is loaded with RTLD_DEEPBIND frees blocks of the program, and
+ * the program the plugin's.
+ *
+ *   GCPT_PLUGIN=FILE deep a_deep_bound_plugin_frees    0: no memory but that is gone
+ */
+#include "edge_cases.h"
+
+#include <dlfcn.h>
+
+static CUresult (*plugin_alloc)(CUdeviceptr *addr, size_t bytes);
+static CUresult (*plugin_free)(CUdeviceptr addr);
+
+static bool load(const char *path)
+{
+	void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+
+	if (!plugin) {
+		puts(dlerror());
+		return false;
+	}
+	*(void **)&plugin_alloc = dlsym(plugin, "plugin_alloc");
+	*(void **)&plugin_free = dlsym(plugin, "plugin_free");
+	return plugin_alloc && plugin_free;
+}
+
+static void fill(CUdeviceptr p)
+{
+	OK(cuMemsetD8(p, 1, 3 * MIB));
+	OK(cuCtxSynchronize());
+}
+
+static void a_deep_bound_plugin_frees(void)
+{
+	CUdeviceptr blocks[8], p;
+
+	must(load(getenv("GCPT_PLUGIN")), "no plugin");
+	(void)primary();
+	for (int i = 0; i < 8; i++)
+		blocks[i] = allocated(3 * MIB);
+	for (int i = 0; i < 8; i++)
+		must(plugin_free(blocks[i]) == CUDA_ERROR_INVALID_VALUE,
+		     "CUDA frees a block of the pool");
+	for (int i = 0; i < 8; i++) {
+		fill(blocks[i]);
+		OK(cuMemFree(blocks[i]));
+	}
+	OK(plugin_alloc(&p, 3 * MIB));
+	fill(p);
+	OK(cuMemFree(p));
+	must(plugin_free(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(a_deep_bound_plugin_frees),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
