@@ -39,9 +39,6 @@
 	  "stays with it") \
 	X(TURNS_GRAPHS, "turns graphs", \
 	  "each captured graph takes a segment of its own, however little it needs") \
-	X(TURNS_PINNED, "turns pinned", \
-	  "pinned memory that is freed again and again behind a long kernel may be held " \
-	  "beyond the window, and beyond `GCPOOL_HOST_QUOTA`") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at a quota, waits for work that was " \
 	  "submitted after the latest free") \

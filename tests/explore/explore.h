@@ -269,7 +269,6 @@ struct model {
 	struct thread *threads;
 	uint32_t plain_waiting; /* blocks that plain CUDA cannot have back yet */
 	bool freed_on_streams;  /* device memory */
-	bool turned_pinned;     /* pinned memory, many times over */
 	uint64_t largest[2];    /* allocation asked for, of each device */
 	uint64_t largest_pinned;
 	uint64_t deferred[2]; /* bytes freed since a capture began */
@@ -332,6 +331,8 @@ void plain_step(struct model *w);
  * so many bytes again and again. */
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes);
 bool plain_is_compared(const struct model *w);
+/* The number that an option of the library has, as it is in force. */
+uint64_t plain_option(const char *name, uint64_t otherwise);
 /* The history is over: how much was held at most. */
 void plain_end(struct model *w);
 /* The library differs from plain CUDA, and may: one more time. True. */

@@ -200,6 +200,7 @@ static void host_check(struct model *w)
 	const struct setting *setting = w->setting;
 	bool all = !setting->fault && !setting->host_memory && !setting->host_quota &&
 		   setting->fences;
+	uint64_t quota = plain_option("GCPOOL_HOST_QUOTA", 0); /* 0: none */
 	struct gcpool_host_stats stats;
 	uint64_t count = 0, bytes = 0;
 
@@ -228,6 +229,10 @@ static void host_check(struct model *w)
 			(unsigned long long)stats.active_bytes.current,
 			(unsigned long long)stats.allocated_bytes.current,
 			(unsigned long long)gcpsim_memory_live(-1));
+	if (quota && stats.allocated_bytes.current > quota)
+		failure(w, "%llu bytes are pinned, the quota is %llu",
+			(unsigned long long)stats.allocated_bytes.current,
+			(unsigned long long)quota);
 }
 
 void oracle_books(struct model *w)

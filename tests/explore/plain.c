@@ -345,7 +345,7 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
 
 /* Where one size does not fit the others (setting.c: a segment that is no multiple of
  * 2 MiB), the library takes the defaults of all. */
-static uint64_t option(const char *name, uint64_t otherwise)
+uint64_t plain_option(const char *name, uint64_t otherwise)
 {
 	return option_given("GCPOOL_SEGMENT", CHUNK) % CHUNK
 		   ? otherwise
@@ -354,14 +354,14 @@ static uint64_t option(const char *name, uint64_t otherwise)
 
 static uint64_t segment_bytes(void)
 {
-	return option("GCPOOL_SEGMENT", DEFAULT_SEGMENT);
+	return plain_option("GCPOOL_SEGMENT", DEFAULT_SEGMENT);
 }
 
 /* The bound of docs/limits.md: what may be held where plain CUDA has held so much. */
 static uint64_t bound_device(const struct model *w, int device)
 {
 	uint64_t plain = gcpsim_plain_peak(device);
-	uint64_t window = option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t window = plain_option("GCPOOL_WINDOW", DEFAULT_WINDOW);
 	uint64_t segment = segment_bytes();
 
 	if (w->deferred_peak[device] > window)
@@ -372,12 +372,12 @@ static uint64_t bound_device(const struct model *w, int device)
 
 uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 {
-	uint64_t window = option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+	uint64_t window = plain_option("GCPOOL_WINDOW", DEFAULT_WINDOW);
 	uint64_t segment = segment_bytes();
 
 	if (device < 0)
-		return option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW) + 8 * bytes +
-		       MIB;
+		return plain_option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW) +
+		       8 * bytes + MIB;
 	if (!all_is_calm(w))
 		window *= HELD_WINDOWS;
 	return w->contexts_peak * (2 * window + 2 * segment) + 4 * bytes + 2 * CHUNK;
@@ -385,7 +385,7 @@ uint64_t plain_growth_bound(const struct model *w, int device, uint64_t bytes)
 
 static uint64_t bound_pinned(const struct model *w)
 {
-	uint64_t window = option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW);
+	uint64_t window = plain_option("GCPOOL_HOST_WINDOW", DEFAULT_HOST_WINDOW);
 
 	return 2 * pinned_peaks() + 8 * w->largest_pinned + 4 * MIB + window;
 }
@@ -395,8 +395,6 @@ static enum excuse beyond_bound(const struct model *w, int device, uint64_t more
 {
 	if (w->setting->keeps)
 		return EXCUSE_FOR_GOOD;
-	if (device < 0 && w->turned_pinned)
-		return EXCUSE_TURNS_PINNED;
 	if (device < 0)
 		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
 	return more <= w->graphs_held[device] ? EXCUSE_TURNS_GRAPHS : EXCUSES;
