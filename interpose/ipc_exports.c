@@ -190,6 +190,10 @@ int gcp_exports_free(gcp_addr addr, bool waits)
 		waited = gcp_pools_finish(gcp_process.pools, addr);
 	if (waited < 0)
 		return -EINVAL;
+	/* Waiting during a capture takes memory, if little, and there is none: the
+	 * block's epoch alone keeps its memory from being used too early. */
+	if (waited == GCP_CUDA_OUT_OF_MEMORY)
+		waited = 0;
 	/* The other process may have closed it already, and said so. */
 	if (export_is_open(addr))
 		gcp_ipc_server_catch_up();
