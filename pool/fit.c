@@ -150,16 +150,29 @@ static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *bl
 	       !heap->pool->vmm && is_segment_idle_soon(block);
 }
 
-struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
-			       uint32_t size_class, bool fresh)
+struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size)
 {
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
+
+	while (block && gcp_block_cut_divides(block, size))
+		block = gcp_tree_next_fit(block, size);
+	return block;
+}
+
+struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
+{
+	struct gcp_heap *heap = request->heap;
+	uint64_t size = request->size;
+	bool whole = !request->divides && gcp_heap_keeps_handles(heap, size);
 	struct gcp_block *block = NULL;
 
 	if (gcp_heap_kind(heap->pool, size) == GCP_KIND_HUGE)
 		block = huge_fit(heap, size, fresh);
 	if (!block)
-		block = first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size),
-				    size, fresh);
+		block =
+		    whole ? gcp_fit_whole(heap, size)
+			  : first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size),
+					size, fresh);
 	while (block && is_too_large(heap, block, size))
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	if (!block)
@@ -169,7 +182,8 @@ struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
 		gcp_block_split(heap, block, size);
 	unused_low_update(heap);
 	/* A block that could not be split is too large for its class. */
-	block->size_class = block->size == size ? (uint16_t)size_class : GCP_CLASS_NONE;
+	block->size_class =
+	    block->size == size ? (uint16_t)request->size_class : GCP_CLASS_NONE;
 	return block;
 }
 

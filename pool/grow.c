@@ -81,8 +81,8 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 {
 	bool new;
-	int result =
-	    gcp_vmm_provide(request->heap, kind, gcp_request_run(request), &new);
+	int result = gcp_vmm_provide(request->heap, kind, gcp_request_run(request),
+				     request->divides, &new);
 
 	if (result == 0)
 		gcp_take_ready(request, !new);

@@ -50,20 +50,21 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 	return NULL;
 }
 
-struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
-				uint32_t size_class, bool fresh)
+struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
 {
-	struct gcp_block *block = fresh ? NULL : take_repeated(heap, size, size_class);
+	struct gcp_heap *heap = request->heap;
+	struct gcp_block *block =
+	    fresh ? NULL : take_repeated(heap, request->size, request->size_class);
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (!block)
 		gcp_heap_advance(heap);
 	if (block)
 		;
-	else if (size_class < heap->pool->pools->classes.slab_count)
-		block = gcp_slab_take(heap, size_class, fresh);
+	else if (request->size_class < heap->pool->pools->classes.slab_count)
+		block = gcp_slab_take(heap, request->size_class, fresh);
 	else
-		block = gcp_fit_take(heap, size, size_class, fresh);
+		block = gcp_fit_take(request, fresh);
 	if (!block)
 		return NULL;
 	block->stream = 0;

@@ -510,10 +510,10 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size);
 /* Whether two free neighbours become one. */
 bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b);
-/* A ready block of exactly `size`, now USED, or NULL. fresh: one that has not been
- * allocated since its memory came to the (private) heap. */
-struct gcp_block *gcp_heap_take(struct gcp_heap *heap, uint64_t size,
-				uint32_t size_class, bool fresh);
+struct gcp_request;
+/* A ready block of exactly request->size, now USED, or NULL. fresh: one that has not
+ * been allocated since its memory came to the (private) heap. */
+struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh);
 /* Takes back a block without an owner; its epoch says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
@@ -566,8 +566,7 @@ void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
  * back; and one that is in no tree cut to `size`, the rest free: without memory for a
  * descriptor it stays whole. */
-struct gcp_block *gcp_fit_take(struct gcp_heap *heap, uint64_t size,
-			       uint32_t size_class, bool fresh);
+struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh);
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size);
 
@@ -620,6 +619,7 @@ struct gcp_request {
 	uint64_t stream;         /* stream-ordered: in that one; 0: in none */
 	enum gcp_heap_use use;   /* of a private heap */
 	bool polled;             /* no more epochs are completed */
+	bool divides;            /* handles, though the device is nearly full */
 	struct gcp_block *block; /* found, and USED */
 };
 
@@ -661,6 +661,9 @@ static inline bool gcp_pool_is_tight(const struct gcp_pool *pool)
 /* A block of `size` does not share its segment of the driver, which is not larger than
  * it: what is left over would be missing on a full device. */
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
+/* The same of mapped memory: such a block divides no unused handle, for what is left of
+ * it could neither move nor go back. */
+bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size);
 /* The pool has taken `bytes` from the driver; a free has closed its epoch because
  * memory is tight; an allocation found none. No lock of the room is held. */
 void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes);

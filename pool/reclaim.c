@@ -248,6 +248,13 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 
 	gcp_tight_out(pool);
 	for (int i = 0; i < STAGES; i++) {
+		/* Rather than wait. */
+		if (stages[i].waits && pool->vmm && !request->divides) {
+			request->divides = true;
+			result = retry(request);
+			if (result != GCP_CUDA_OUT_OF_MEMORY)
+				return result;
+		}
 		do {
 			if (stages[i].waits && !may_succeed(request))
 				break;

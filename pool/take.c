@@ -68,14 +68,13 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 	struct gcp_heap *heap = request->heap;
 	bool fresh = heap->private && request->use == GCP_USE_ANY;
 
-	request->block = gcp_heap_take(heap, request->size, request->size_class, fresh);
+	request->block = gcp_heap_take(request, fresh);
 	if (!request->block)
 		request->block = gcp_heap_take_streamed(heap, request);
 	if (!request->block && heap->private &&
 	    gcp_heap_adopt(heap, gcp_heap_kind(heap->pool, request->size),
 			   gcp_request_run(request)))
-		request->block =
-		    gcp_heap_take(heap, request->size, request->size_class, fresh);
+		request->block = gcp_heap_take(request, fresh);
 	if (request->block)
 		count_taken(request, hit);
 	return request->block;

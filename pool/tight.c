@@ -22,6 +22,8 @@ enum {
 	TIGHT_FREES = 4096,
 	/* Segments are as large as their one block when this part of it is taken. */
 	EXACT_PART = 8,
+	/* Handles are not divided when less than this part is unused. */
+	WHOLE_PART = 8,
 	EXACT_LEAST = 2 * GCP_CHUNK, /* bytes; what is smaller would not fill its own */
 };
 
@@ -33,6 +35,20 @@ bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 	return !pool->vmm && size >= EXACT_LEAST &&
 	       (gcp_pool_is_tight(pool) ||
 		LOAD(pool->reserved_hint) > pool->memory / EXACT_PART);
+}
+
+bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size)
+{
+	const struct gcp_pool *pool = heap->pool;
+	uint64_t reserved = LOAD(pool->reserved_hint);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!pool->vmm || heap->private || size < EXACT_LEAST)
+		return false;
+	return gcp_pool_is_tight(pool) ||
+	       (reserved > heap->unused_bytes &&
+		reserved - heap->unused_bytes >
+		    pool->memory - pool->memory / WHOLE_PART);
 }
 
 uint64_t gcp_pool_left(struct gcp_pool *pool)

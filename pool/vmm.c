@@ -214,17 +214,26 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 /* --- making room ---------------------------------------------------------------------
  */
 
+static bool has_room(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		     const struct gcp_move *move)
+{
+	return move->whole ? gcp_fit_whole(heap, bytes)
+			   : gcp_tree_lowest_fit(heap, kind, bytes);
+}
+
 /* pool->lock is held. 0: planned, or there is room already (no target). */
 static int move_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		     struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
 
+	move->whole = !move->divides && kind == GCP_KIND_LARGE &&
+		      gcp_heap_keeps_handles(heap, bytes);
 	gcp_heap_advance(&pool->common);
-	if (gcp_tree_lowest_fit(heap, kind, bytes))
+	if (has_room(heap, kind, bytes, move))
 		return 0;
 	gcp_slab_coalesce_unused(&pool->common);
-	if (gcp_tree_lowest_fit(heap, kind, bytes))
+	if (has_room(heap, kind, bytes, move))
 		return 0;
 	return gcp_space_plan(heap, kind, bytes, move);
 }
@@ -243,9 +252,10 @@ static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t 
 }
 
 static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			  bool *ret_new)
+			  bool divides, bool *ret_new)
 {
-	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors)};
+	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors),
+				.divides = divides};
 	struct gcp_pool *pool = heap->pool;
 	int result;
 
@@ -296,7 +306,7 @@ static bool is_wanted(const struct gcp_pool *pool)
 }
 
 int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		    bool *ret_new)
+		    bool divides, bool *ret_new)
 {
 	struct gcp_pool *pool = heap->pool;
 	int result = GCP_NOT_MAPPED;
@@ -309,7 +319,7 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		return GCP_CUDA_OUT_OF_MEMORY;
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	if (pool->vmm_failures < FAILURES_MOST)
-		result = provide_locked(heap, kind, bytes, ret_new);
+		result = provide_locked(heap, kind, bytes, divides, ret_new);
 	result = failure_count(pool, result);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);

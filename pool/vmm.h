@@ -20,7 +20,7 @@ void gcp_vmm_init(struct gcp_pool *pool);
  * unused handles to other addresses and, where those do not do, new memory
  * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
 int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		    bool *ret_new);
+		    bool divides, bool *ret_new);
 /* Gives unused handles back whose epochs are completed, until `bytes` are given
  * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
@@ -73,6 +73,8 @@ struct gcp_move {
 	struct gcp_block_list donors;    /* of the pool's common heap */
 	uint64_t donated;                /* bytes of donors, at most `room` */
 	uint64_t room;                   /* bytes that the target may have */
+	bool divides;                    /* gcp_request */
+	bool whole;                      /* no handle is divided for the target */
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
@@ -119,9 +121,13 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
 /* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
+/* Whether one of these has chunks on both sides of a cut at `size`. */
+bool gcp_block_cut_divides(const struct gcp_block *block, uint64_t size);
 
 /* --- fit.c: pool->lock is held ---------------------------------------------- */
 
+/* The lowest free block that serves `size` without dividing an unused handle. */
+struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size);
 /* A block whose epoch is ready becomes free memory. */
 void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 

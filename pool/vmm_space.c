@@ -191,6 +191,7 @@ struct place {
 	struct gcp_block *hole;
 	uint64_t size; /* bytes of the hole to be mapped */
 	bool upper;    /* its upper part */
+	bool whole;    /* gcp_move */
 };
 
 static uint64_t free_bytes(const struct gcp_block *block)
@@ -214,12 +215,14 @@ static bool place_is_better(const struct place *place, const struct place *than)
 static void place_consider(struct gcp_block *hole, uint64_t bytes, struct place *best)
 {
 	uint64_t lower = free_bytes(hole->lower), upper = free_bytes(hole->upper);
-	struct place place = {.hole = hole};
+	struct place place = {.hole = hole, .whole = best->whole};
 
 	if (lower + hole->size + upper < bytes)
 		return;
 	place.upper = upper > lower;
 	place.size = bytes_missing(bytes, place.upper ? upper : lower);
+	if (place.size > hole->size && place.whole)
+		return;
 	if (place.size > hole->size)
 		place.size = hole->size; /* then both sides help */
 	if (place.size > 0 && place_is_better(&place, best))
@@ -455,7 +458,7 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		   struct gcp_move *move)
 {
 	struct gcp_pool *pool = heap->pool;
-	struct place best = {.hole = NULL};
+	struct place best = {.whole = move->whole};
 
 	if (!heap->private)
 		place_by_donors(heap, kind, bytes, &best);
@@ -463,7 +466,7 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	if (!best.hole)
 		return -ENOSPC;
 	move->heap = heap;
-	move->room = best.hole->size;
+	move->room = move->whole ? best.size : best.hole->size;
 	if (!best.upper || best.size == best.hole->size)
 		move->keep[0] = best.hole->lower;
 	if (best.upper || best.size == best.hole->size)
