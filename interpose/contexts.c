@@ -20,6 +20,7 @@
 #include "cuda_backend.h"
 #include "handles.h"
 #include "ipc.h"
+#include "observe.h"
 #include "process.h"
 #include "report.h"
 #include "resolve.h"
@@ -686,5 +687,6 @@ static const struct observer observers[] = {
     {NULL, gcp_release_context_gone, NULL},
     {NULL, call_stats_gone, NULL},
     {NULL, gcp_ipc_context_gone, NULL},
+    {NULL, gcp_observe_context_gone, NULL},
     {NULL, NULL, NULL},
 };

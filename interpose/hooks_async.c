@@ -102,26 +102,26 @@ static uint64_t order_of(const struct gcp_stream_ref *ref)
 }
 
 /* < 0: CUDA has to. */
-static int alloc_from_pool(const struct gcp_stream_ref *ref, size_t bytes,
-			   gcp_addr *ret_addr)
+static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
+			   size_t bytes, gcp_addr *ret_addr)
 {
 	int result;
 
 	if (gcp_process_has_pending_events())
 		gcp_tracker_collect(gcp_process.tracker);
 	do
-		result =
-		    gcp_observe_alloc_async(ref->pool, bytes, order_of(ref), ret_addr);
+		result = gcp_observe_alloc_async(ref->pool, bytes, stream,
+						 order_of(ref), ret_addr);
 	while (result == GCP_CUDA_OUT_OF_MEMORY &&
 	       gcp_tracker_reclaim(gcp_process.tracker));
 	return result;
 }
 
 static CUresult alloc_served(const struct alloc_call *call,
-			     const struct gcp_stream_ref *ref)
+			     const struct gcp_stream_ref *ref, CUstream stream)
 {
 	gcp_addr addr = 0;
-	int result = alloc_from_pool(ref, call->bytes, &addr);
+	int result = alloc_from_pool(ref, stream, call->bytes, &addr);
 
 	if (__builtin_expect(result < 0, 0))
 		return alloc_pass(call);
@@ -150,7 +150,7 @@ static CUresult alloc_async(const struct alloc_call *call)
 	if (!ref)
 		return alloc_pass(call);
 	if (ref->serves && gcp_async_serves(ref->device, ref->pool, call->pool))
-		return alloc_served(call, ref);
+		return alloc_served(call, ref, stream);
 	gcp_async_passes(ref->device, call->pool);
 	return alloc_pass(call);
 }
@@ -326,11 +326,15 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
 	if (known == 0)
 		return free_here(ptr, gcp_stream_named(stream, per_thread), owner);
-	if (known != -ENOENT)
+	if (known != -ENOENT) {
+		gcp_observe_free_again(ptr);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
 	start = gcp_call_stats_clock();
 	result = real(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
+	if (result == CUDA_ERROR_INVALID_VALUE)
+		gcp_observe_free_unknown(ptr);
 	return result;
 }
 

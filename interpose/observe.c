@@ -3,6 +3,7 @@
  * observe.c - calls of the program on the way on which they are observed: see
  * observe.h.
  */
+#include "debug.h"
 #include "hooks_memory.h"
 #include "live.h"
 #include "nvtx.h"
@@ -28,6 +29,9 @@ void gcp_observe_start(const struct gcp_options *options)
 		gcp_observers |= GCP_OBSERVE_LIVE;
 	if (options->mode == GCP_MODE_POOL && gcp_nvtx_wanted())
 		gcp_observers |= GCP_OBSERVE_NVTX;
+	if (options->mode == GCP_MODE_POOL &&
+	    gcp_debug_start(options, gcp_observers & GCP_OBSERVE_TRACE))
+		gcp_observers |= GCP_OBSERVE_DEBUG;
 	if (gcp_observers)
 		gcp_process.special = true;
 }
@@ -43,6 +47,8 @@ void gcp_observe_end(void)
 		gcp_trace_end(gcp_process.pools);
 	if (gcp_observers & GCP_OBSERVE_LIVE)
 		gcp_live_end();
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_end(gcp_process.pools);
 }
 
 void gcp_observe_after_fork(void)
@@ -59,6 +65,8 @@ void gcp_observe_driver(struct gcp_driver *driver)
 		gcp_trace_driver(driver);
 	if (gcp_observers & GCP_OBSERVE_NVTX)
 		gcp_nvtx_driver(driver);
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_driver(driver);
 }
 
 void gcp_observe_device(int device, const char *name, uint64_t bytes)
@@ -84,6 +92,12 @@ void gcp_observe_context(const void *ctx, int device)
 						     .addr = (uint64_t)(uintptr_t)ctx});
 }
 
+void gcp_observe_context_gone(CUcontext ctx)
+{
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_context_gone(ctx);
+}
+
 void gcp_observe_enter(uintptr_t address, uintptr_t frame)
 {
 	if (!inside_runtime)
@@ -103,7 +117,9 @@ void gcp_observe_leave_runtime(void)
 
 /* --- device memory ----------------------------------------------------------- */
 
-enum { OBSERVE_BLOCKS = GCP_OBSERVE_TRACE | GCP_OBSERVE_NVTX };
+enum {
+	OBSERVE_BLOCKS = GCP_OBSERVE_TRACE | GCP_OBSERVE_NVTX | GCP_OBSERVE_DEBUG,
+};
 
 static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *info,
 		      uint64_t arg)
@@ -118,12 +134,14 @@ static void block_add(enum gcp_trace_kind kind, const struct gcp_block_info *inf
 }
 
 /* The program has been given a block. */
-static void block_begins(gcp_addr addr)
+static void block_begins(gcp_addr addr, struct gcp_debug_order order)
 {
 	struct gcp_block_info info;
 
 	if (gcp_pools_held(gcp_process.pools, addr, &info) != 0)
 		return;
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_alloc(&info, order, &caller);
 	if (gcp_observers & GCP_OBSERVE_NVTX)
 		gcp_nvtx_alloc(&info);
 	if (gcp_observers & GCP_OBSERVE_TRACE)
@@ -141,40 +159,58 @@ static void free_wrong_add(gcp_addr addr, bool known)
 					      .addr = addr,
 					      .more = known ? 1 : 2,
 					      .caller = &caller});
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_free_wrong(addr, &caller);
 }
 
 /* Before the real free: another thread may be given the block at once. */
-static void block_ends(gcp_addr addr, enum gcp_trace_kind kind, const void *stream)
+static void block_ends(gcp_addr addr, enum gcp_trace_kind kind,
+		       struct gcp_debug_order order)
 {
 	struct gcp_block_info info;
 	int result = gcp_pools_held(gcp_process.pools, addr, &info);
 
-	if (result == -EINVAL)
+	if (result == -EINVAL && !gcp_pools_is_exported(gcp_process.pools, addr))
 		free_wrong_add(addr, true);
 	if (result != 0)
 		return;
 	if (gcp_observers & GCP_OBSERVE_NVTX)
 		gcp_nvtx_free(&info);
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_free(&info, order, &caller);
 	if (!(gcp_observers & GCP_OBSERVE_TRACE))
 		return;
 	if (info.heap)
 		block_add(GCP_TRACE_free_graph, &info, (uint64_t)(uintptr_t)info.heap);
 	else
-		block_add(kind, &info, (uint64_t)(uintptr_t)stream);
+		block_add(kind, &info, (uint64_t)(uintptr_t)order.stream);
+}
+
+/* With a margin behind the block, if memory is there for it. */
+static int alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			gcp_addr *ret_addr)
+{
+	gcp_tracker_collect(gcp_process.tracker);
+	return gcp_pool_alloc_margin(pool, bytes, margin, ret_addr);
 }
 
 int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
-	int result;
+	uint64_t margin = gcp_debug_margin();
+	int result = GCP_CUDA_OUT_OF_MEMORY;
 
-	if (gcp_tracker_has_pending_events(gcp_process.tracker))
+	if (margin)
+		result = alloc_margin(pool, bytes, margin, ret_addr);
+	if (result != GCP_CUDA_OUT_OF_MEMORY)
+		;
+	else if (gcp_tracker_has_pending_events(gcp_process.tracker))
 		result = gcp_tracker_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
 					   gcp_thread.stream, bytes, ret_addr);
 	else
 		result = gcp_pool_alloc(pool, bytes, ret_addr);
 	gcp_live_occasion(false);
 	if ((gcp_observers & OBSERVE_BLOCKS) && result == 0)
-		block_begins(*ret_addr);
+		block_begins(*ret_addr, (struct gcp_debug_order){0});
 	return result;
 }
 
@@ -183,7 +219,7 @@ int gcp_observe_free(gcp_addr addr)
 	int result;
 
 	if (gcp_observers & OBSERVE_BLOCKS)
-		block_ends(addr, GCP_TRACE_free, NULL);
+		block_ends(addr, GCP_TRACE_free, (struct gcp_debug_order){0});
 	result = gcp_pools_free(gcp_process.pools, addr);
 	gcp_live_occasion(true);
 	return result;
@@ -192,17 +228,24 @@ int gcp_observe_free(gcp_addr addr)
 int gcp_observe_free_async(gcp_addr addr, void *stream, uint64_t order)
 {
 	if (gcp_observers & OBSERVE_BLOCKS)
-		block_ends(addr, GCP_TRACE_free_async, stream);
+		block_ends(addr, GCP_TRACE_free_async,
+			   (struct gcp_debug_order){true, order != 0, stream});
 	return gcp_pools_free_async(gcp_process.pools, addr, order);
 }
 
-int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, uint64_t order,
-			    gcp_addr *ret_addr)
+int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
+			    uint64_t order, gcp_addr *ret_addr)
 {
-	int result = gcp_pool_alloc_stream(pool, bytes, order, ret_addr);
+	uint64_t margin = gcp_debug_margin();
+	int result = GCP_CUDA_OUT_OF_MEMORY;
 
+	if (margin)
+		result =
+		    gcp_pool_alloc_stream_margin(pool, bytes, margin, order, ret_addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		result = gcp_pool_alloc_stream(pool, bytes, order, ret_addr);
 	if ((gcp_observers & OBSERVE_BLOCKS) && result == 0)
-		block_begins(*ret_addr);
+		block_begins(*ret_addr, (struct gcp_debug_order){true, true, stream});
 	return result;
 }
 
@@ -239,14 +282,23 @@ void gcp_observe_free_unknown(gcp_addr addr)
 	free_wrong_add(addr, false);
 }
 
+void gcp_observe_free_again(gcp_addr addr)
+{
+	free_wrong_add(addr, true);
+}
+
 void gcp_observe_host_alloc(const void *p, uint64_t bytes, uint32_t flags)
 {
 	call_add(GCP_TRACE_host_alloc, (uint64_t)(uintptr_t)p, bytes, 0, flags);
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_host_alloc(p, bytes, &caller);
 }
 
 void gcp_observe_host_free(const void *p)
 {
 	call_add(GCP_TRACE_host_free, (uint64_t)(uintptr_t)p, 0, 0, 0);
+	if (gcp_observers & GCP_OBSERVE_DEBUG)
+		gcp_debug_host_free(p);
 }
 
 void gcp_observe_shortage(uint64_t bytes, uint32_t why)

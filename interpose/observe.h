@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * observe.h - how calls of the program are observed: recorded (trace.h), shown while
- * the process runs (live.h), told to tools (nvtx.h).
+ * the process runs (live.h), told to tools (nvtx.h), looked at for mistakes (debug.h).
  *
  * Nothing of it is on the way of a hit when nothing observes. The three places at which
  * a hit looks for something rare all find something then, and come here:
@@ -21,6 +21,7 @@
 
 #include "../pool/pool.h"
 #include "options.h"
+#include "symbols.h"
 #include "trace_stacks.h"
 
 /* What observes: bits, set once before the first allocation. */
@@ -28,6 +29,7 @@ enum {
 	GCP_OBSERVE_TRACE = 1,
 	GCP_OBSERVE_LIVE = 2,
 	GCP_OBSERVE_NVTX = 4,
+	GCP_OBSERVE_DEBUG = 8,
 };
 extern uint32_t gcp_observers;
 
@@ -41,6 +43,7 @@ void gcp_observe_driver(struct gcp_driver *driver);
 /* A device, or a context of one, is used; maybe not for the first time. */
 void gcp_observe_device(int device, const char *name, uint64_t bytes);
 void gcp_observe_context(const void *ctx, int device);
+void gcp_observe_context_gone(CUcontext ctx);
 
 /* The process ends; in a forked child. */
 void gcp_observe_end(void);
@@ -74,13 +77,14 @@ static inline __attribute__((always_inline)) uintptr_t gcp_frame_register(void)
 int gcp_observe_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
 int gcp_observe_free(gcp_addr addr);
 int gcp_observe_free_async(gcp_addr addr, void *stream, uint64_t order);
-int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, uint64_t order,
-			    gcp_addr *ret_addr);
+int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,
+			    uint64_t order, gcp_addr *ret_addr);
 
 /* Memory that is not ours, and pinned memory. */
 void gcp_observe_pass_alloc(gcp_addr addr, uint64_t bytes, uint64_t start_ns);
 void gcp_observe_pass_free(gcp_addr addr, uint64_t start_ns);
 void gcp_observe_free_unknown(gcp_addr addr); /* and CUDA knows it neither */
+void gcp_observe_free_again(gcp_addr addr);   /* in a stream: a block that is free */
 void gcp_observe_host_alloc(const void *p, uint64_t bytes, uint32_t flags);
 void gcp_observe_host_free(const void *p);
 /* An allocation has failed for want of memory. */

@@ -119,6 +119,10 @@ const struct gcp_option gcp_option_table[] = {
      "how: by frame pointers, by unwind tables; auto: tables where the others end "
      "early",
      GCP_OPTION_CHOICE, FIELD(trace_unwind), .choices = "auto|frames|tables"},
+    {"GCPOOL_DEBUG",
+     "finds writes behind blocks (guard) and to freed ones (poison), and blocks that "
+     "are never freed",
+     GCP_OPTION_SET, FIELD(debug), .choices = "poison|guard|leaks", .nothing = "off"},
     {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
      GCP_OPTION_BOOL, FIELD(strict)},
     {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
@@ -297,6 +301,8 @@ static bool sizes_parse(const struct gcp_option *option, const char *value,
 			struct gcp_options *options);
 static bool limit_parse(const struct gcp_option *option, const char *value,
 			uint64_t *ret_limit);
+static bool set_parse(const struct gcp_option *option, const char *value,
+		      uint64_t *ret_bits);
 static int word_find(const char *words, const char *value);
 
 /* 0: off, 1: on, -1: it is neither. */
@@ -360,6 +366,11 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 		return true;
 	case GCP_OPTION_SIZES:
 		return sizes_parse(option, value, options);
+	case GCP_OPTION_SET:
+		if (!set_parse(option, value, &number))
+			return false;
+		number_store(option, options, number);
+		return true;
 	case GCP_OPTION_TEXT:
 		if (strlen(value) >= option->size)
 			return false;
@@ -372,11 +383,10 @@ static bool value_parse(const struct gcp_option *option, const char *value,
 	return true;
 }
 
-/* The index of `value` among words with | between, in any case of letters. */
-static int word_find(const char *words, const char *value)
+/* The first `length` letters of `value` among words with | between, in any case of
+ * letters: the index. */
+static int word_find_part(const char *words, const char *value, size_t length)
 {
-	size_t length = strlen(value);
-
 	for (int index = 0;; index++) {
 		size_t next = strcspn(words, "|");
 
@@ -386,6 +396,46 @@ static int word_find(const char *words, const char *value)
 			return -1;
 		words += next + 1;
 	}
+}
+
+static int word_find(const char *words, const char *value)
+{
+	return word_find_part(words, value, strlen(value));
+}
+
+static unsigned int word_count(const char *words)
+{
+	unsigned int count = 1;
+
+	while ((words = strchr(words, '|'))) {
+		words++;
+		count++;
+	}
+	return count;
+}
+
+static bool set_parse(const struct gcp_option *option, const char *value,
+		      uint64_t *ret_bits)
+{
+	uint64_t all = (UINT64_C(1) << word_count(option->choices)) - 1, bits = 0;
+
+	if (switch_find(value) == 0) { /* off */
+		*ret_bits = 0;
+		return true;
+	}
+	for (;; value++) {
+		size_t length = strcspn(value, ",");
+		int word = word_find_part(option->choices, value, length);
+
+		if (word < 0 && word_find_part("all", value, length) < 0)
+			return false;
+		bits |= word < 0 ? all : UINT64_C(1) << word;
+		value += length;
+		if (!*value)
+			break;
+	}
+	*ret_bits = bits;
+	return true;
 }
 
 /* The digits of a number, of which those behind a point are `ret_digits` many. Moves
@@ -575,7 +625,7 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
 	gcp_option_show_bounds(option, &text);
-	if (option->type == GCP_OPTION_CHOICE)
+	if (option->type == GCP_OPTION_CHOICE || option->type == GCP_OPTION_SET)
 		gcp_option_nearest_word(&text, option->choices, value);
 	else if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
 		 strchr(value, '%'))

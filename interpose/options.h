@@ -39,6 +39,7 @@ struct gcp_options {
 	bool async;                    /* hooks_async.c */
 	uint8_t handles;               /* enum gcp_handles_mode */
 	bool live;
+	uint8_t debug;                 /* GCP_DEBUG_ of debug.h */
 	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
 	uint64_t trace_bytes;
 	uint32_t trace_frames;
@@ -73,6 +74,7 @@ enum gcp_option_type {
 	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */
 	GCP_OPTION_SIZES, /* bytes, ascending, with commas between */
 	GCP_OPTION_TEXT,
+	GCP_OPTION_SET, /* some of `choices`, with commas between, or all; a bit each */
 };
 
 /* What a LIMIT in percent is a share of. */
@@ -86,7 +88,7 @@ struct gcp_option {
 	size_t size;             /* of the field, in bytes */
 	uint64_t min, max;       /* COUNT, BYTES, LIMIT, each of SIZES */
 	uint64_t multiple;       /* BYTES, SIZES: of this; 0: of 1 */
-	const char *choices;     /* CHOICE: "pool|count|off" */
+	const char *choices;     /* CHOICE, SET: "pool|count|off" */
 	const char *on;          /* CHOICE: of these, what 1, yes, on and true mean */
 	enum gcp_share share_of; /* LIMIT */
 	const char *nothing;     /* how 0 or "" is shown: "never", "stderr" */

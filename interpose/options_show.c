@@ -11,6 +11,8 @@
 #include "options.h"
 
 static void choice_show(const char *choices, uint64_t index, struct gcp_text *text);
+static void set_show(const struct gcp_option *option, uint64_t bits,
+		     struct gcp_text *text);
 static void limit_show(uint64_t limit, struct gcp_text *text);
 static void bytes_show(uint64_t bytes, struct gcp_text *text);
 
@@ -53,6 +55,9 @@ void gcp_option_show_value(const struct gcp_option *option,
 		if (config->class_list_count == 0)
 			gcp_text_add(text, "%s", option->nothing);
 		return;
+	case GCP_OPTION_SET:
+		set_show(option, number, text);
+		return;
 	case GCP_OPTION_TEXT:
 		gcp_text_add(text, "%s", field[0] ? field : option->nothing);
 		return;
@@ -64,6 +69,9 @@ void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *te
 	switch (option->type) {
 	case GCP_OPTION_CHOICE:
 		gcp_text_add(text, "%s", option->choices);
+		return;
+	case GCP_OPTION_SET:
+		gcp_text_add(text, "some of %s, or all", option->choices);
 		return;
 	case GCP_OPTION_BOOL:
 		gcp_text_add(text, "0|1");
@@ -177,6 +185,22 @@ static void choice_show(const char *choices, uint64_t index, struct gcp_text *te
 	while (index-- > 0)
 		choices += strcspn(choices, "|") + 1;
 	gcp_text_add(text, "%.*s", (int)strcspn(choices, "|"), choices);
+}
+
+static void set_show(const struct gcp_option *option, uint64_t bits,
+		     struct gcp_text *text)
+{
+	bool first = true;
+
+	if (bits == 0)
+		gcp_text_add(text, "%s", option->nothing);
+	for (uint64_t i = 0; bits >> i; i++) {
+		if (!(bits >> i & 1))
+			continue;
+		gcp_text_add(text, "%s", first ? "" : ",");
+		choice_show(option->choices, i, text);
+		first = false;
+	}
 }
 
 static void limit_show(uint64_t limit, struct gcp_text *text)

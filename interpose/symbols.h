@@ -437,6 +437,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUstream *ret_stream, unsigned int flags), (ret_stream, flags))             \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
 	  (CUstream stream), (stream))                                                 \
+	X(cuMemHostRegister_v2, cuMemHostRegister, 6050, 0, GCP_OPTIONAL,              \
+	  (void *p, size_t bytes, unsigned int flags), (p, bytes, flags))              \
 	X(cuUserObjectCreate, cuUserObjectCreate, 11030, 0, GCP_OPTIONAL,              \
 	  (CUuserObject *ret_object, void *ptr, CUhostFn destroy,                      \
 	   unsigned int references, unsigned int flags),                               \

@@ -498,6 +498,8 @@ void gcp_trace_module_add(const struct gcp_trace_module *module, const char *pat
 	struct gcp_trace_chunk *chunk = file.modules;
 	char *to;
 
+	if (!file.header) /* stacks without a recording */
+		return;
 	if (!chunk || chunk->bytes + bytes > room)
 		chunk = modules_grow();
 	if (!chunk || chunk->bytes + bytes > room)

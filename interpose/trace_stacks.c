@@ -388,22 +388,59 @@ static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *cal
 	return number;
 }
 
+static inline __attribute__((always_inline)) uint32_t
+walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
+{
+	uint32_t count = 0;
+
+	/* The call that started the recording came before there was a caller. */
+	if (stacks.unwind != GCP_UNWIND_TABLES && caller->address)
+		count = walk_frames(caller, ret_frames);
+	if (count <= FRAMES_FEW && stacks.frames > count && stacks.backtrace)
+		count = walk_tables(caller, ret_frames);
+	if (count == 0 && caller->address)
+		ret_frames[count++] = caller->address;
+	return count;
+}
+
+/* The caller is one, whatever it lies in. */
+static uint32_t frames_good(const uintptr_t *frames, uint32_t count)
+{
+	uint32_t good;
+
+	pthread_mutex_lock(&stacks.lock);
+	good = frames_in_code(frames, count);
+	pthread_mutex_unlock(&stacks.lock);
+	return good == 0 && count > 0 ? 1 : good;
+}
+
+uint32_t gcp_stacks_walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
+{
+	uint32_t count, good;
+	int saved = errno;
+
+	if (!stacks.table) {
+		ret_frames[0] = caller->address;
+		return caller->address != 0;
+	}
+	count = walk(caller, ret_frames);
+	good = frames_good(ret_frames, count);
+	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace)
+		good = frames_good(ret_frames, walk_tables(caller, ret_frames));
+	errno = saved;
+	return good;
+}
+
 uint32_t gcp_stacks_number(const struct gcp_caller *caller)
 {
 	uintptr_t frames[GCP_TRACE_FRAMES_MAX];
 	_Atomic uint64_t *slot;
-	uint32_t count = 0, number;
+	uint32_t count, number;
 	int saved = errno;
 
 	if (!stacks.table)
 		return 0;
-	/* The call that started the recording came before there was a caller. */
-	if (stacks.unwind != GCP_UNWIND_TABLES && caller->address)
-		count = walk_frames(caller, frames);
-	if (count <= FRAMES_FEW && stacks.frames > count && stacks.backtrace)
-		count = walk_tables(caller, frames);
-	if (count == 0 && caller->address)
-		frames[count++] = caller->address;
+	count = walk(caller, frames);
 	if (count == 0)
 		return 0;
 	number = table_find(hash_of(frames, count), frames, count, &slot);

@@ -34,6 +34,10 @@ bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind);
  * stored. */
 uint32_t gcp_stacks_number(const struct gcp_caller *caller);
 
+/* The stack itself, at most GCP_TRACE_FRAMES_MAX frames; the caller's alone where no
+ * stacks were started. Returns how many; 0: the caller is not known. */
+uint32_t gcp_stacks_walk(const struct gcp_caller *caller, uintptr_t *ret_frames);
+
 /* Writes the executable mappings of the process as they are now. */
 void gcp_stacks_modules(void);
 

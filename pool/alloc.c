@@ -41,6 +41,21 @@ int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 	return 0;
 }
 
+int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			  gcp_addr *ret_addr)
+{
+	struct gcp_request request;
+	int result = gcp_request_init(&request, &pool->common, bytes + margin);
+
+	if (result != 0)
+		return result;
+	request.bytes = bytes;
+	if (!gcp_take_cached(&request))
+		return gcp_alloc_slow(&request, ret_addr);
+	*ret_addr = request.block->addr;
+	return 0;
+}
+
 int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
 		   gcp_addr *ret_addr)
 {

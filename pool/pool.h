@@ -163,6 +163,13 @@ int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream
 int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
 			  gcp_addr *ret_addr);
 
+/* The same two with at least `margin` bytes of the block behind what the program asked
+ * for. Not for captures: the memory is of the common heap. */
+int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			  gcp_addr *ret_addr);
+int gcp_pool_alloc_stream_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+				 uint64_t stream, gcp_addr *ret_addr);
+
 /* The live block that holds `addr` (anywhere inside). -ENOENT: no block of ours holds
  * it; -EINVAL: one that is free. */
 struct gcp_block_info {
@@ -196,6 +203,11 @@ int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx);
  * card) may use it then. -ENOENT; a sticky device error; -EBUSY if a capture
  * makes waiting impossible. */
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr);
+
+/* Waits, inside a call that frees, until all work submitted to the context of the live
+ * block at `addr` is completed, as cuMemFree does. -ENOENT: no such block; -EBUSY: a
+ * capture makes waiting impossible; a sticky device error. */
+int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr);
 
 /* --- blocks that other processes may have open ---------------------------------- */
 

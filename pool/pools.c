@@ -457,6 +457,17 @@ static int complete_everywhere(struct gcp_pool *own)
 	return pool_complete(own, gcp_timeline_stamp(own));
 }
 
+int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+	struct gcp_pool *pool;
+
+	if (!block || !gcp_block_is_used(block))
+		return -ENOENT;
+	pool = block->segment->pool;
+	return gcp_timeline_complete(pool, gcp_timeline_stamp(pool));
+}
+
 int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);

@@ -144,16 +144,17 @@ static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
 	return result;
 }
 
-int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
-			  gcp_addr *ret_addr)
+static inline int alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			       uint64_t stream, gcp_addr *ret_addr)
 {
 	struct gcp_block *block = NULL;
 	struct gcp_request request;
 	bool full = false;
-	int result = gcp_request_init(&request, &pool->common, bytes);
+	int result = gcp_request_init(&request, &pool->common, bytes + margin);
 
 	if (result != 0)
 		return result;
+	request.bytes = bytes;
 	request.stream = stream;
 	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
 	if (cache)
@@ -165,4 +166,16 @@ int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream
 		return alloc_slow(pool, &request, ret_addr);
 	*ret_addr = block->addr;
 	return 0;
+}
+
+int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
+			  gcp_addr *ret_addr)
+{
+	return alloc_stream(pool, bytes, 0, stream, ret_addr);
+}
+
+int gcp_pool_alloc_stream_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+				 uint64_t stream, gcp_addr *ret_addr)
+{
+	return alloc_stream(pool, bytes, margin, stream, ret_addr);
 }

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * debug.c - programs with mistakes in their use of memory, and without, for
+ * GCPOOL_DEBUG: debug.py says what has to be found in each.
+ *
+ *   debug SCENARIO    plays one; what it says is "block ADDRESS NAME", and with WRONG:
+ *                     what the library must not do
+ */
+#include "../preload/edge_cases.h"
+
+enum { PATTERN = 0xfff5dea5 };
+
+static CUstream stream;
+
+static void begin(void)
+{
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemFree(allocated(512))); /* from here on callers are known */
+}
+
+/* __attribute__: frames of their own, which call stacks show. */
+static __attribute__((noinline)) CUdeviceptr block_make(const char *name, size_t bytes)
+{
+	CUdeviceptr p = allocated(bytes);
+
+	printf("block 0x%llx %s\n", (unsigned long long)p, name);
+	return p;
+}
+
+static CUdeviceptr block_make_async(const char *name, size_t bytes)
+{
+	CUdeviceptr p;
+
+	OK(cuMemAllocAsync(&p, bytes, stream));
+	printf("block 0x%llx %s 0x%llx\n", (unsigned long long)p, name,
+	       (unsigned long long)(uintptr_t)stream);
+	return p;
+}
+
+static void used(CUdeviceptr p, size_t bytes)
+{
+	OK(cuMemsetD8Async(p, 1, bytes, stream));
+}
+
+/* Allocates till the address comes again. */
+static void again(CUdeviceptr p, size_t bytes)
+{
+	for (int i = 0; i < 1000; i++) {
+		CUdeviceptr q = allocated(bytes);
+
+		if (q == p)
+			return;
+		used(q, bytes);
+	}
+	must(false, "the block does not come again");
+}
+
+/* --- mistakes ----------------------------------------------------------------------
+ */
+
+static void overrun(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make("over", 1000);
+	used(p, 1003);
+	OK(cuMemFree(p));
+}
+
+static void overrun_of_a_size_class(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make("over", 65536);
+	used(p, 65537);
+	OK(cuMemFree(p));
+}
+
+static void overrun_in_a_stream(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make_async("over", 5000);
+	used(p, 5001);
+	OK(cuMemFreeAsync(p, stream));
+	OK(cuStreamSynchronize(stream));
+}
+
+/* Found by calls that come later, not only at exit. */
+static void overrun_in_a_stream_with_more_to_come(void)
+{
+	begin();
+	for (int i = 0; i < 5000; i++) {
+		CUdeviceptr p;
+
+		OK(cuMemAllocAsync(&p, 5000, stream));
+		used(p, i == 100 ? 5001 : 5000);
+		OK(cuMemFreeAsync(p, stream));
+		if (i == 100)
+			printf("block 0x%llx over 0x%llx\n", (unsigned long long)p,
+			       (unsigned long long)(uintptr_t)stream);
+		if (i % 50 == 0)
+			OK(cuStreamSynchronize(stream));
+	}
+	fflush(stdout);
+	_exit(wrong); /* without the library's end */
+}
+
+static void use_after_free(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make("gone", 100000);
+	used(p, 100000);
+	OK(cuMemFree(p));
+	used(p + 4097, 3);
+	OK(cuStreamSynchronize(stream));
+	again(p, 100000);
+}
+
+static void use_after_free_in_a_stream(void)
+{
+	CUdeviceptr p, q;
+
+	begin();
+	p = block_make_async("gone", 100000);
+	used(p, 100000);
+	OK(cuMemFreeAsync(p, stream));
+	used(p + 5, 1);
+	OK(cuMemAllocAsync(&q, 100000, stream));
+	must(p == q, "the block does not come again");
+	OK(cuStreamSynchronize(stream));
+}
+
+/* The freed block is a part of what is given out then. */
+static void use_after_free_of_a_part(void)
+{
+	CUdeviceptr parts[4], p = 0;
+
+	begin();
+	for (int i = 0; i < 4; i++)
+		parts[i] = allocated(MIB);
+	printf("block 0x%llx gone\n", (unsigned long long)parts[1]);
+	for (int i = 0; i < 3; i++)
+		OK(cuMemFree(parts[i]));
+	used(parts[1] + 70000, 4);
+	OK(cuStreamSynchronize(stream));
+	for (int i = 0; i < 100 && p != parts[0]; i++)
+		p = allocated(2 * MIB);
+	must(p == parts[0], "the blocks do not come again");
+}
+
+/* What is left of it when a part was given out. */
+static void use_after_free_of_the_rest(void)
+{
+	CUdeviceptr p, q = 0;
+
+	begin();
+	p = allocated(6 * MIB);
+	allocated(512 * 1024);
+	printf("block 0x%llx gone\n", (unsigned long long)p);
+	OK(cuMemFree(p));
+	used(p + 3 * MIB, 4);
+	OK(cuStreamSynchronize(stream));
+	for (int i = 0; i < 100 && (q < p || q >= p + 4 * MIB); i++)
+		q = allocated(2 * MIB - 512);
+	for (int i = 0; i < 100 && (q <= p || q >= p + 4 * MIB); i++)
+		q = allocated(2 * MIB - 512);
+	must(q > p && q < p + 4 * MIB, "the rest does not come again");
+}
+
+static void leaks(void)
+{
+	void *host;
+
+	begin();
+	OK(cuMemFree(allocated(3000)));
+	block_make("left", 3000);
+	block_make_async("left", 70000);
+	OK(cuMemHostAlloc(&host, 5000, 0));
+	printf("block 0x%llx left\n", (unsigned long long)(uintptr_t)host);
+}
+
+static void double_free(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make("twice", 3000);
+	OK(cuMemFree(p));
+	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "the code of a double free");
+}
+
+static void double_free_in_a_stream(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make_async("twice", 3000);
+	OK(cuMemFreeAsync(p, stream));
+	must(cuMemFreeAsync(p, stream) == CUDA_ERROR_INVALID_VALUE, "the code");
+}
+
+static void foreign_free(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	p = block_make("inside", 3000);
+	must(cuMemFree(p + 512) == CUDA_ERROR_INVALID_VALUE, "the code");
+	OK(cuMemFree(p));
+}
+
+/* --- none --------------------------------------------------------------------------
+ */
+
+static void words_are(CUdeviceptr p, size_t bytes, uint32_t wanted)
+{
+	uint32_t *words = malloc(bytes);
+
+	OK(cuMemcpyDtoH(words, p, bytes));
+	for (size_t i = 0; i < bytes / 4; i++)
+		if (words[i] != wanted)
+			wrong = true;
+	must(!wrong, "memory is not as it should be");
+	free(words);
+}
+
+static void new_memory_has_a_pattern(void)
+{
+	CUdeviceptr p, q;
+
+	begin();
+	p = allocated(MIB);
+	words_are(p, MIB, PATTERN);
+	used(p, MIB);
+	OK(cuMemFree(p));
+	words_are(p, MIB, PATTERN); /* a mistake, which only reads */
+	again(p, MIB);
+	words_are(p, MIB, PATTERN);
+	OK(cuMemAllocAsync(&q, MIB, stream));
+	OK(cuStreamSynchronize(stream));
+	words_are(q, MIB, PATTERN);
+	must(gcpsim_hazards() == 0, "a pattern races with the program");
+}
+
+/* A block has the bytes that were asked for, and the statistics say so. */
+static void sizes_are_those_of_the_program(void)
+{
+	CUdeviceptr base, p;
+	size_t bytes;
+
+	begin();
+	p = allocated(65536);
+	OK(cuMemGetAddressRange(&base, &bytes, p));
+	must(base == p && bytes == 65536, "a margin is shown");
+	used(p, 65536);
+	OK(cuMemFree(p));
+}
+
+/* Work that does not end before the host gets here. */
+static void streams_are_not_waited_for(void)
+{
+	uint64_t waits;
+	CUdeviceptr p;
+
+	begin();
+	for (int i = 0; i < 2; i++) { /* once for what is made at the first time */
+		OK(cuMemAllocAsync(&p, MIB, stream));
+		used(p, MIB);
+		OK(cuMemFreeAsync(p, stream));
+	}
+	OK(cuStreamSynchronize(stream));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	waits = gcpsim_calls("cuStreamSynchronize") + gcpsim_calls("cuCtxSynchronize") +
+		gcpsim_calls("cuEventSynchronize");
+	for (int i = 0; i < 20; i++) {
+		OK(cuMemAllocAsync(&p, MIB, stream));
+		used(p, MIB);
+		OK(cuMemFreeAsync(p, stream));
+	}
+	must(gcpsim_pending() >= 40, "a stream-ordered call waits");
+	must(gcpsim_calls("cuStreamSynchronize") + gcpsim_calls("cuCtxSynchronize") +
+		     gcpsim_calls("cuEventSynchronize") ==
+		 waits,
+	     "a stream-ordered call waits");
+	OK(cuStreamSynchronize(stream));
+	must(gcpsim_hazards() == 0, "a pattern races with the program");
+}
+
+static void plain_free_of_streamed_memory(void)
+{
+	CUdeviceptr p;
+
+	begin();
+	OK(cuMemAllocAsync(&p, MIB, stream));
+	OK(cuStreamSynchronize(stream));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	used(p, MIB);
+	OK(cuMemFree(p));
+	must(gcpsim_pending() > 0, "cudaFree of stream-ordered memory waits");
+}
+
+static void allocations_wait_for_no_work(void)
+{
+	CUstream blocking;
+
+	begin();
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	OK(cuMemcpyDtoH(&(uint32_t){0}, allocated(512), 4));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (CUdeviceptr p = allocated(MIB), i = 0; i < 3; i++) {
+		OK(cuMemsetD8Async(p, 1, MIB, i ? blocking : CU_STREAM_LEGACY));
+		allocated(MIB << i);
+		must(gcpsim_pending() > 0, "an allocation waits for the program");
+	}
+}
+
+/* A free in one stream, work in others that comes before it only by the wait of plain
+ * cudaFree; and reuse. */
+static void free_comes_after_all_work(void)
+{
+	CUstream streams[4];
+
+	begin();
+	gcpsim_set_speed(GCPSIM_RANDOM);
+	for (int i = 0; i < 4; i++)
+		OK(cuStreamCreate(&streams[i],
+				  i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+	for (int i = 0; i < 400; i++) {
+		size_t bytes = (size_t)1000 << i % 9;
+		CUdeviceptr p = allocated(bytes), q;
+
+		OK(cuMemsetD8Async(p, 1, bytes, streams[i % 4]));
+		OK(cuMemAllocAsync(&q, bytes, streams[i % 3]));
+		OK(cuMemsetD8Async(q, 1, bytes, streams[i % 3]));
+		OK(cuMemFreeAsync(q, streams[i % 3]));
+		OK(cuMemFree(p));
+	}
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() + gcpsim_disorders() == 0,
+	     "a pattern races with the program");
+}
+
+/* A block that is freed in a stream of another context, where no epoch covers what
+ * would be written. */
+static void free_in_a_stream_of_another_context(void)
+{
+	CUcontext other;
+	CUstream away;
+	CUdeviceptr p;
+
+	begin();
+	p = allocated(MIB);
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuStreamCreate(&away, CU_STREAM_NON_BLOCKING));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemsetD8Async(p, 1, MIB, away));
+	OK(cuMemFreeAsync(p, away));
+	primary();
+	for (int i = 0; i < 40; i++)
+		used(allocated(MIB), MIB);
+	must(gcpsim_hazards() == 0, "a pattern races with the program");
+}
+
+static uint64_t additions(void)
+{
+	return gcpsim_calls("cuMemsetD8Async") + gcpsim_calls("cuMemsetD32Async") +
+	       gcpsim_calls("cuMemcpyDtoHAsync_v2") +
+	       gcpsim_calls("cuStreamSynchronize") + gcpsim_calls("cuEventRecord") +
+	       gcpsim_calls("cuEventQuery");
+}
+
+static void captures_are_left_alone(void)
+{
+	CUdeviceptr before, inside, eager, later, streamed;
+	CUgraphExec exec;
+	CUstream apart;
+	CUgraph graph;
+	uint64_t count;
+
+	begin();
+	OK(cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
+	before = allocated(MIB);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	count = additions();
+	inside = allocated(MIB);
+	eager = allocated(MIB);
+	OK(cuMemFree(eager));
+	OK(cuMemFree(before));
+	OK(cuMemAllocAsync(&streamed, MIB, apart));
+	OK(cuMemFreeAsync(streamed, apart));
+	must(additions() == count, "a capture has work of the library");
+	used(inside, MIB);
+	OK(cuMemFree(inside));
+	later = allocated(MIB);
+	used(later, MIB);
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemFree(later)); /* and the graph goes on to use it */
+	words_are(later, MIB, 0x01010101);
+	for (int i = 0; i < 3; i++)
+		OK(cuGraphLaunch(exec, stream));
+	for (int i = 0; i < 50; i++)
+		used(allocated(MIB), MIB);
+	OK(cuStreamSynchronize(stream));
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
+	must(gcpsim_invalidated() == 0, "a capture was invalidated");
+	must(gcpsim_hazards() == 0, "a pattern races with the program");
+}
+
+/* A context that goes takes its stream with it; addresses come again. */
+static void contexts_that_come_and_go(void)
+{
+	for (int i = 0; i < 3; i++) {
+		begin();
+		OK(cuMemFree(allocated(MIB)));
+		OK(cuDevicePrimaryCtxReset(0));
+	}
+	for (int i = 0; i < 5; i++) {
+		CUdeviceptr p;
+		CUcontext ctx;
+		CUstream in;
+
+		OK(cuCtxCreate(&ctx, NULL, 0, 0));
+		OK(cuStreamCreate(&in, CU_STREAM_NON_BLOCKING));
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, 1, MIB, in));
+		if (i % 2)
+			OK(cuMemFree(p));
+		OK(cuCtxDestroy(ctx));
+	}
+	must(gcpsim_misuses() + gcpsim_faults() == 0, "what is gone is used");
+}
+
+/* What is given back to the driver and comes again has no pattern of before. */
+static void memory_that_was_given_back(void)
+{
+	CUdeviceptr p[4];
+
+	begin();
+	for (int round = 0; round < 4; round++) {
+		size_t bytes = (size_t)(round % 2 ? 10 : 17) * MIB;
+
+		for (int i = 0; i < 4; i++) {
+			p[i] = allocated(bytes);
+			used(p[i], bytes);
+		}
+		for (int i = 0; i < 4; i++)
+			OK(cuMemFree(p[i]));
+	}
+	must(gcpsim_misuses() + gcpsim_faults() == 0, "what is gone is used");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(overrun),
+    SCENARIO(overrun_of_a_size_class),
+    SCENARIO(overrun_in_a_stream),
+    SCENARIO(overrun_in_a_stream_with_more_to_come),
+    SCENARIO(use_after_free),
+    SCENARIO(use_after_free_in_a_stream),
+    SCENARIO(use_after_free_of_a_part),
+    SCENARIO(use_after_free_of_the_rest),
+    SCENARIO(leaks),
+    SCENARIO(double_free),
+    SCENARIO(double_free_in_a_stream),
+    SCENARIO(foreign_free),
+    SCENARIO(new_memory_has_a_pattern),
+    SCENARIO(sizes_are_those_of_the_program),
+    SCENARIO(streams_are_not_waited_for),
+    SCENARIO(plain_free_of_streamed_memory),
+    SCENARIO(allocations_wait_for_no_work),
+    SCENARIO(free_comes_after_all_work),
+    SCENARIO(free_in_a_stream_of_another_context),
+    SCENARIO(captures_are_left_alone),
+    SCENARIO(contexts_that_come_and_go),
+    SCENARIO(memory_that_was_given_back),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), argc,
+			     argv);
+}
