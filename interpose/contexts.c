@@ -24,7 +24,6 @@
 #include "process.h"
 #include "report.h"
 #include "resolve.h"
-#include "thread.h"
 #include "fence_all.h"
 
 enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };

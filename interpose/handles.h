@@ -4,7 +4,7 @@
  * ones are kept, set back to what a new one has, and given out again. Off unless
  * GCPOOL_HANDLES says so; then each call goes to the library as it came.
  *
- * Called by the exported entries (handles_exports.c), the dlsym stub, and by those
+ * Called by the exported entries (exports.c), the dlsym stub, and by those
  * that report captures, the ends of contexts, and forks. Never initialises CUDA or
  * a library: a handle is created by the library itself, on the program's call.
  */

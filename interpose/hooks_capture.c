@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_capture.c - the hooks that tell capture/ where a capture may fork or join, and
- * when the program takes a captured graph into its own hands. While no capture
+ * hooks_capture.c - the hooks that tell capture/ where a capture begins, ends, and may
+ * fork or join, when the program takes a captured graph into its own hands, and when a
+ * stream ends. While no capture
  * is under way each costs a few loads. What may open a new branch is told
  * before the real call: afterwards another thread might still rely on the old
  * order.
@@ -9,6 +10,9 @@
 #include "hooks.h"
 #include "process_life.h"
 #include "streams.h"
+#include "contexts.h"
+#include "handles.h"
+#include "observe.h"
 
 /* --- waiting for events ---------------------------------------------------------- */
 
@@ -226,4 +230,224 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v3_ptsz(
 	graph_order_unknown(ret_graph || ret_nodes);
 	return gcp_real.cuStreamGetCaptureInfo_v3_ptsz(
 	    stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count);
+}
+
+/* --- captures and streams that begin and end ---------------------------------- */
+
+/* The hooks on stream captures and on the end of streams. They tell
+ * capture/ what begins and ends; the real calls are made here, in the caller's
+ * own context and capture mode, and their results go back untouched. */
+
+/* --- begin -------------------------------------------------------------------- */
+
+struct gcp_begin {
+	struct gcp_capture *capture; /* NULL: not ours to follow */
+	bool refused;                /* the host is out of memory */
+	CUcontext ctx;
+	CUstream stream;
+};
+
+/* A context must stand behind all barriers before it captures: afterwards it
+ * cannot be made to wait. A capture that cannot be followed, because the host has no
+ * memory for our books, must not begin. */
+static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
+{
+	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
+
+	if (gcp_process_started_mode() != GCP_RUN_POOL)
+		return begin;
+	begin.ctx = gcp_stream_context(begin.stream);
+	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
+	begin.refused =
+	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
+	gcp_handles_capture_begins();
+	return begin;
+}
+
+static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode mode,
+			      CUresult result)
+{
+	if (begin->capture)
+		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
+				       begin->stream, (enum gcp_capture_mode)mode,
+				       (int)result);
+	if (begin->capture && result == CUDA_SUCCESS)
+		gcp_observe_capture(true, begin->stream, (uint32_t)mode);
+	if (begin->capture && result == CUDA_SUCCESS)
+		gcp_stream_work_given(NULL,
+				      false); /* what it did before says nothing now */
+	return result;
+}
+
+_Static_assert((int)GCP_CAPTURE_GLOBAL == (int)CU_STREAM_CAPTURE_MODE_GLOBAL, "cuda.h");
+_Static_assert((int)GCP_CAPTURE_THREAD_LOCAL ==
+		   (int)CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+	       "cuda.h");
+_Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
+	       "cuda.h");
+
+/* Between prepare and begun stands the real call, whatever its form. */
+#define GCP_BEGIN(stream, per_thread, mode, call)                                      \
+	struct gcp_begin begin = capture_prepare(stream, per_thread);                  \
+                                                                                       \
+	if (begin.refused)                                                             \
+		return CUDA_ERROR_OUT_OF_MEMORY;                                       \
+	return capture_begun(&begin, mode, gcp_real.call)
+
+CUresult gcp_hook_cuStreamBeginCapture(CUstream stream)
+{
+	GCP_BEGIN(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL,
+		  cuStreamBeginCapture(stream));
+}
+
+CUresult gcp_hook_cuStreamBeginCapture_ptsz(CUstream stream)
+{
+	GCP_BEGIN(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL,
+		  cuStreamBeginCapture_ptsz(stream));
+}
+
+CUresult gcp_hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+	GCP_BEGIN(stream, false, mode, cuStreamBeginCapture_v2(stream, mode));
+}
+
+CUresult gcp_hook_cuStreamBeginCapture_v2_ptsz(CUstream stream,
+					       CUstreamCaptureMode mode)
+{
+	GCP_BEGIN(stream, true, mode, cuStreamBeginCapture_v2_ptsz(stream, mode));
+}
+
+/* Where in the graph it begins is the program's to say: maybe beside work that has used
+ * what has been freed since. */
+static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thread)
+{
+	struct gcp_begin begin = capture_prepare(stream, per_thread);
+
+	if (begin.capture)
+		gcp_capture_into_graph(begin.capture);
+	return begin;
+}
+
+/* The program holds the graph that it captures into, and may add work to it. */
+static CUresult capture_begun_to_graph(CUresult result)
+{
+	if (result == CUDA_SUCCESS && gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+					      const CUgraphNode *dependencies,
+					      const struct CUgraphEdgeData_st *edges,
+					      size_t count, CUstreamCaptureMode mode)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginCaptureToGraph(
+			      stream, graph, dependencies, edges, count, mode)));
+}
+
+CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
+    CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+    const struct CUgraphEdgeData_st *edges, size_t count, CUstreamCaptureMode mode)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginCaptureToGraph_ptsz(
+			      stream, graph, dependencies, edges, count, mode)));
+}
+
+CUresult gcp_hook_cuStreamBeginRecaptureToGraph(CUstream stream,
+						CUstreamCaptureMode mode, CUgraph graph,
+						gcp_recapture_callback *callback,
+						void *user_data)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginRecaptureToGraph(stream, mode, graph,
+								 callback, user_data)));
+}
+
+CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
+						     CUstreamCaptureMode mode,
+						     CUgraph graph,
+						     gcp_recapture_callback *callback,
+						     void *user_data)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginRecaptureToGraph_ptsz(
+			      stream, mode, graph, callback, user_data)));
+}
+
+/* --- end ---------------------------------------------------------------------- */
+
+static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,
+			    bool per_thread, CUgraph *ret_graph)
+{
+	CUstream named = gcp_stream_named(stream, per_thread);
+	CUcontext ctx = NULL;
+	CUresult result;
+
+	if (!gcp_process_pooling())
+		return real(stream, ret_graph);
+	ctx = gcp_stream_context(named);
+	gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
+	result = real(stream, ret_graph);
+	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
+	gcp_observe_capture(false, named, (uint32_t)result);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamEndCapture(CUstream stream, CUgraph *ret_graph)
+{
+	return capture_end(gcp_real.cuStreamEndCapture, stream, false, ret_graph);
+}
+
+CUresult gcp_hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *ret_graph)
+{
+	return capture_end(gcp_real.cuStreamEndCapture_ptsz, stream, true, ret_graph);
+}
+
+static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
+{
+	bool capturing = stream && gcp_process_capturing();
+	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
+	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	CUresult result;
+
+	if (stream && gcp_process_pooling())
+		gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
+	result = real(stream);
+	if (result == CUDA_SUCCESS && capturing)
+		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
+	else if (capturing)
+		gcp_tracker_end_done(gcp_process.tracker, ctx, stream);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamDestroy(CUstream stream)
+{
+	return stream_destroy(gcp_real.cuStreamDestroy, stream);
+}
+
+CUresult gcp_hook_cuStreamDestroy_v2(CUstream stream)
+{
+	return stream_destroy(gcp_real.cuStreamDestroy_v2, stream);
 }

@@ -13,7 +13,6 @@
 #include "observe.h"
 #include "process.h"
 #include "symbols.h"
-#include "thread.h"
 
 static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 				 gcp_addr *ret_addr)

@@ -15,6 +15,7 @@
 
 #include "../capture/capture.h"
 #include "options.h"
+#include "symbols.h"
 
 enum gcp_run_mode {
 	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */
@@ -88,5 +89,33 @@ static inline bool gcp_process_watches(void)
 
 	return atomic_load_explicit(submissions, memory_order_relaxed) > 0;
 }
+
+struct gcp_pool;
+
+struct gcp_thread {
+	/* The last context that was current, and what belongs to it. Valid
+	 * while `generation` is that of contexts.h. */
+	CUcontext ctx;
+	struct gcp_pool *pool; /* NULL: allocations in ctx pass through */
+	int device;
+	uint64_t generation;
+
+	bool exit_registered; /* thread exit will be noticed */
+	bool free_direct;     /* and nothing observes: a free is the pool's alone */
+
+	/* hooks_runtime.c: the real cudaMalloc is on the stack, and an allocation
+	 * came back from it through the driver's hook, which is sure since then, as
+	 * long as `generation` is the one noted (0: it is not), that the thread's
+	 * current context is the one that the runtime would use. */
+	bool runtime_inside;
+	uint64_t runtime_confirmed;
+	uint64_t runtime_observed; /* what it would be, if nothing observed */
+
+	/* Of work given while captures were under way. */
+	struct gcp_stream_hint stream;
+};
+
+extern __thread struct gcp_thread gcp_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 #endif

@@ -9,7 +9,6 @@
 #include "contexts.h"
 #include "process.h"
 #include "resolve.h"
-#include "thread.h"
 
 /* Sets everything up at the first allocation; returns the new run mode, which is
  * never GCP_RUN_FRESH. */

@@ -10,7 +10,6 @@
 
 #include "process.h"
 #include "resolve.h"
-#include "thread.h"
 
 /* With the per-thread default stream, the null handle means that one. */
 static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)

@@ -30,7 +30,7 @@ FILES = (
     "pool/timeline.h", "pool/private.c", "capture/graph_pool.c", "capture/order.c",
     "capture/route.c", "capture/tracker.c", "capture/records.c", "interpose/contexts.c",
     "interpose/hooks_memory.c", "interpose/hooks_capture.c", "interpose/hooks_context.c",
-    "interpose/hooks_launch.c", "interpose/streams.c", "interpose/fence_all.c",
+    "interpose/hooks_launch.c", "interpose/fence_all.c",
 )
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}
