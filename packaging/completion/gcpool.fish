@@ -16,5 +16,20 @@ complete -c gcpool -l options -d 'print all options and their values'
 complete -c gcpool -l where -d 'print which library would be used'
 complete -c gcpool -l version -d 'print the version of the library'
 complete -c gcpool -s h -l help -d 'print help'
+# Processes of this user with a live view.
+function __gcpool_processes
+    set -l pages /dev/shm/gcpool.(id -u).*
+    string replace -r '.*\.' '' -- $pages
+end
+
+complete -c gcpool -n '__fish_is_nth_token 1' -a top -d 'show processes that run with GCPOOL_LIVE=1'
+complete -c gcpool -n '__fish_is_nth_token 1' -a ctl -d 'ask one of them for something'
+complete -c gcpool -n '__fish_seen_subcommand_from top' -l once -d 'print once instead of filling the terminal'
+complete -c gcpool -n '__fish_seen_subcommand_from top' -l json -d 'print once, as JSON'
+complete -c gcpool -n '__fish_seen_subcommand_from top' -l sites -d 'and the largest call sites of the recording'
+complete -c gcpool -n '__fish_seen_subcommand_from top' -l prometheus -r -d 'write metrics there, again and again'
+complete -c gcpool -n '__fish_seen_subcommand_from top' -l interval -x -d 'seconds between two looks'
+complete -c gcpool -n '__fish_seen_subcommand_from top ctl; and __fish_is_nth_token 2' -x -a '(__gcpool_processes)'
+complete -c gcpool -n '__fish_seen_subcommand_from ctl; and __fish_is_nth_token 3' -x -a 'trim stats snapshot'
 complete -c gcpool -n '__fish_is_nth_token 1; or __fish_seen_subcommand_from --' -x \
     -a '(__fish_complete_subcommand)'

@@ -72,7 +72,11 @@ class Installed(unittest.TestCase):
             ("MANDIR", "man7/gcpool.7"),
             ("DATADIR", "bash-completion/completions/gcpool"),
             ("DATADIR", "zsh/site-functions/_gcpool"),
+            ("DATADIR", "zsh/site-functions/_gcpool-compare"),
+            ("DATADIR", "zsh/site-functions/_gcpool-trace"),
             ("DATADIR", "fish/vendor_completions.d/gcpool.fish"),
+            ("DATADIR", "fish/vendor_completions.d/gcpool-compare.fish"),
+            ("DATADIR", "fish/vendor_completions.d/gcpool-trace.fish"),
             ("DATADIR", "doc/gcpool/README.md"), ("DATADIR", "doc/gcpool/COPYING"),
             ("DATADIR", "doc/gcpool/CHANGELOG.md"), ("DATADIR", "doc/gcpool/SECURITY.md"),
             ("DATADIR", "doc/gcpool/docs/packages.md"),
@@ -176,7 +180,9 @@ class Installed(unittest.TestCase):
         for script, files in (
             ("gcpool", ("bash-completion/completions/gcpool", "zsh/site-functions/_gcpool",
                         "fish/vendor_completions.d/gcpool.fish")),
-            ("gcpool-compare", ("bash-completion/completions/gcpool-compare",)),
+            ("gcpool-compare", ("bash-completion/completions/gcpool-compare",
+                                "zsh/site-functions/_gcpool-compare",
+                                "fish/vendor_completions.d/gcpool-compare.fish")),
         ):
             said = run([self.at("BINDIR", script), "--help"]).stdout
             for name in files:
@@ -202,6 +208,43 @@ class Installed(unittest.TestCase):
         self.assertEqual(complete("gcpool", "--lib"), ["--library"])
         self.assertEqual(complete("gcpool", "--log", "de"), ["debug"])
         self.assertEqual(complete("gcpool", "--set", "QUO"), ["QUOTA="])
+
+    COMPLETED = (
+        ("gcpool --lib", ["--library"]),
+        ("gcpool --log de", ["debug"]),
+        ("gcpool --set QUO", ["QUOTA="]),
+        ("gcpool ct", ["ctl"]),
+        ("gcpool top --pro", ["--prometheus"]),
+        ("gcpool ctl 1 sna", ["snapshot"]),
+        ("gcpool-trace snap", ["snapshot"]),
+        ("gcpool-trace --at pe", ["peak"]),
+        ("gcpool-compare --head", ["--headline"]),
+    )
+
+    def test_fish_completes(self):
+        if not shutil.which("fish"):
+            self.skipTest("no fish here")
+        path = os.path.dirname(self.at("BINDIR", "gcpool")) + ":" + ENV["PATH"]
+        place = self.at("DATADIR", "fish/vendor_completions.d")
+        for line, wanted in self.COMPLETED:
+            done = run(["fish", "-N", "-c", "set -p fish_complete_path %s; complete -C %s"
+                        % (shlex.quote(place), shlex.quote(line))],
+                       PATH=path, HOME=self.place, XDG_CONFIG_HOME=self.place)
+            found = [word.split("\t")[0] for word in done.stdout.splitlines()]
+            for word in wanted:
+                self.assertIn(word, found, line + "\n" + done.stdout + done.stderr)
+
+    def test_zsh_completes(self):
+        if not shutil.which("zsh"):
+            self.skipTest("no zsh here")
+        path = os.path.dirname(self.at("BINDIR", "gcpool")) + ":" + ENV["PATH"]
+        place = self.at("DATADIR", "zsh/site-functions")
+        script = os.path.join(ENV["GCPT_SOURCES"], "tests", "integration", "install",
+                              "complete.zsh")
+        for line, wanted in self.COMPLETED:
+            done = run(["zsh", "-f", script, place, line], PATH=path, HOME=self.place)
+            for word in wanted:
+                self.assertIn(word, done.stdout.split(), line + "\n" + done.stdout + done.stderr)
 
     def test_the_header_is_clean_in_every_dialect(self):
         text = '#include <gcpool.h>\nint main(void) { return GCPOOL_VERSION == 0; }\n'
