@@ -71,7 +71,7 @@ static bool hint_ask(struct gcp_tracker *tracker, void *ctx,
 	bool known;
 
 	*ret_state = (struct gcp_capture_state){0};
-	if (!hint.stream || hint.eager || !gcp_streams_hold(tracker))
+	if (!hint.stream || !gcp_streams_hold(tracker))
 		return false;
 	known = hint.gone == gcp_tracker_streams_gone(tracker) &&
 		tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0;
@@ -204,7 +204,7 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	captured = began && !works_elsewhere(tracker, ctx, hint);
 	if (!began) {
 		add_of_stream(tracker, ctx, hint, candidates);
-		captured = candidates->count > 0;
+		captured = candidates->count > 0 && !hint.eager;
 	}
 	if (is_named(candidates))
 		candidates->use = GCP_USE_CAPTURED;

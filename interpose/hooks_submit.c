@@ -28,12 +28,17 @@ static enum stream_work stream_captures(CUstream stream)
 	return status == CU_STREAM_CAPTURE_STATUS_NONE ? STREAM_EAGER : STREAM_CAPTURED;
 }
 
-void gcp_stream_submits_eagerly(void)
+static void submits_eagerly(CUstream stream)
 {
 	if (!gcp_process_capturing())
 		return;
 	gcp_pools_eager_work(gcp_process.pools);
-	gcp_stream_work_given(NULL, true);
+	gcp_stream_work_given(stream, true);
+}
+
+void gcp_stream_submits_eagerly(void)
+{
+	submits_eagerly(NULL);
 }
 
 void gcp_stream_submits_unknown(void)
@@ -55,10 +60,10 @@ CUresult gcp_stream_submits(CUstream stream, bool per_thread)
 	}
 	switch (stream_captures(named)) {
 	case STREAM_EAGER:
-		gcp_stream_submits_eagerly();
+		submits_eagerly(named); /* it may join a capture later */
 		return CUDA_SUCCESS;
 	case STREAM_UNKNOWN:
-		gcp_stream_submits_eagerly();
+		submits_eagerly(named);
 		break;
 	case STREAM_CAPTURED:
 		gcp_stream_work_given(named, false);

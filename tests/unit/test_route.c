@@ -152,6 +152,41 @@ static void a_thread_known_to_work_eagerly_gets_nothing_twice(void **state)
 	graph_destroy(graph);
 }
 
+static void *take_after_eager_work(void *arg)
+{
+	struct gcp_stream_hint hint = hint_of(arg);
+
+	hint.eager = true;
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &elsewhere), 0);
+	return NULL;
+}
+
+/* The stream has joined a capture since: that keeps the block, which is for any work
+ * all the same. */
+static void after_eager_work_in(enum gcp_capture_mode mode)
+{
+	void *graph = begin_with(0, mode);
+	gcp_addr addr = freed_by_the_capture();
+	pthread_t thread;
+
+	kernel(0);
+	wait_for(1, 0);
+	pthread_create(&thread, NULL, take_after_eager_work, stream_handle(1));
+	pthread_join(thread, NULL);
+	assert_true(is_private(elsewhere));
+	assert_int_not_equal(elsewhere, addr);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_stream_that_joined_after_eager_work_speaks_for_its_capture(void **state)
+{
+	(void)state;
+	after_eager_work_in(GCP_CAPTURE_GLOBAL);
+	after_eager_work_in(GCP_CAPTURE_THREAD_LOCAL);
+}
+
 static void eager_work_before_the_allocation_does_not_count(void **state)
 {
 	void *graph = begin(0);
@@ -183,12 +218,12 @@ static void an_eager_allocation_that_no_work_has_used_serves_captured_work(void 
 static void small_eager_allocations_get_nothing_twice(void **state)
 {
 	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(512);
+	gcp_addr addr = capture_alloc(5000);
 
 	(void)state;
 	must_free(pools, addr);
 	for (int i = 0; i < 2000; i++) /* more than a slab has */
-		assert_int_not_equal(capture_alloc_on(stream_handle(3), 512), addr);
+		assert_int_not_equal(capture_alloc_on(stream_handle(3), 5000), addr);
 	end(0);
 	graph_destroy(graph);
 }
@@ -249,11 +284,11 @@ static void eager_allocations_one_after_the_other_lie_side_by_side(void **state)
 
 	(void)state;
 	must_free(pools, capture_alloc(400 << 10));
-	must_free(pools, capture_alloc(700));
+	must_free(pools, capture_alloc(5000));
 	held = fake.memory_used;
 	for (int i = 0; i < 3; i++) {
 		must_free(pools, capture_alloc(400 << 10));
-		must_free(pools, capture_alloc(700));
+		must_free(pools, capture_alloc(5000));
 		must_be_sound(pools);
 	}
 	assert_int_equal(fake.memory_used, held);
@@ -368,6 +403,7 @@ int main(void)
 	    TEST(what_another_thread_freed_behind_eager_work_is_not_used_again),
 	    TEST(nor_is_it_where_the_order_of_the_graph_allows_it),
 	    TEST(a_thread_known_to_work_eagerly_gets_nothing_twice),
+	    TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture),
 	    TEST(eager_work_before_the_allocation_does_not_count),
 	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
 	    TEST(small_eager_allocations_get_nothing_twice),
