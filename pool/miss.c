@@ -268,6 +268,21 @@ static int take_flushed(struct gcp_request *request)
 	return gcp_take_ready(request, true) ? 0 : take_ordered(request);
 }
 
+/* Whether gathering is worth its price: many threads would stand in line, each taking
+ * from all others what they need next. The pool grows a little first, as with segments.
+ */
+static bool gathering_pays(const struct gcp_request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_window window = gcp_window(pool);
+
+	return gcp_window_has_few_threads(pool) || gcp_pool_is_tight(pool) ||
+	       request->size_class == GCP_CLASS_NONE || request->heap->private ||
+	       (uint64_t)gcp_timeline_filled(&pool->timeline) >=
+		   window.epoch_bytes / 2 ||
+	       gcp_caches_may_help(pool, GCP_KIND_SLAB);
+}
+
 /* Before memory is mapped, which costs more than all of this: what threads keep
  * for themselves, and frees that wait for others to share their fence. */
 static int take_gathered(struct gcp_request *request)
@@ -275,7 +290,7 @@ static int take_gathered(struct gcp_request *request)
 	struct gcp_pool *pool = request->heap->pool;
 	int result = 0;
 
-	if (!pool->vmm)
+	if (!pool->vmm || !gathering_pays(request))
 		return 0;
 	gcp_caches_flush(pool);
 	gcp_mutex_lock(&pool->lock);

@@ -30,8 +30,7 @@ enum {
 	 * makes barriers rare beside the kernels between them. */
 	WINDOWS_OF_ONE_STREAM = 4,
 	/* Of a pool of mapped segments no larger blocks stay in caches, unless there
-	 * are more threads than that: they would stand in line for the heap. A training
-	 * program frees in two. */
+	 * are more threads than that: they would stand in line for the heap. */
 	CACHED_MOST_MAPPED = 64 << 10,
 	THREADS_FEW = 2,
 	/* A pool of mapped segments lets this part of its memory wait. */
@@ -82,8 +81,15 @@ static uint32_t streams_count(struct gcp_pools *pools)
 	return live == 1 ? (uint32_t)__builtin_popcountll(seen) : 0;
 }
 
+/* A training program allocates in two. */
+bool gcp_window_has_few_threads(const struct gcp_pool *pool)
+{
+	return LOAD(pool->cache_count) <= THREADS_FEW;
+}
+
 /* The window, for so many streams. With one stream little mapped memory need wait: it
- * can serve any size, so a part of it is enough. */
+ * can serve any size, so a part of it is enough; but many threads would then stand in
+ * line to close epochs. */
 static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams)
 {
 	uint64_t bytes = pool->pools->config.window_bytes;
@@ -91,7 +97,10 @@ static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams)
 
 	if (part < GCP_CHUNK)
 		part = GCP_CHUNK;
-	return pool->vmm && streams == 1 && bytes > part ? part : bytes;
+	return pool->vmm && streams == 1 && gcp_window_has_few_threads(pool) &&
+		       bytes > part
+		   ? part
+		   : bytes;
 }
 
 static uint64_t bytes_of_one(const struct gcp_pool *pool, uint64_t many)
@@ -139,7 +148,7 @@ static uint32_t cached_classes(const struct gcp_pool *pool)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
 
-	if (!pool->vmm || LOAD(pool->cache_count) > THREADS_FEW)
+	if (!pool->vmm || !gcp_window_has_few_threads(pool))
 		return classes->count;
 	if (classes->largest <= CACHED_MOST_MAPPED)
 		return classes->count;

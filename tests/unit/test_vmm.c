@@ -206,6 +206,36 @@ static void many_threads_keep_what_with_segments_they_would(void **state)
 	finish(pools);
 }
 
+static uint64_t epochs_of_loop(struct gcp_config *config)
+{
+	struct gcp_pools *pools = fake_pools(config);
+	uint64_t epochs;
+
+	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
+	gcp_pools_stream_used(pools, 0x5000);
+	gcp_windows_update(pools);
+	for (int i = 0; i < 4000; i++)
+		must_free(pools, must_alloc(fake_pool(pools), 64 << 10));
+	epochs = must_stats(pools).epochs;
+	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
+	finish(pools);
+	fake_reset();
+	return epochs;
+}
+
+/* Each epoch is a call of the driver, and other threads stand in line for that. */
+static void many_threads_close_hardly_more_epochs_than_with_segments(void **state)
+{
+	struct gcp_config mapped, segments;
+
+	(void)state;
+	gcp_config_default(&segments);
+	gcp_config_default_mapped(&mapped);
+	uint64_t epochs = epochs_of_loop(&segments);
+	assert_true(epochs > 0);
+	assert_true(epochs_of_loop(&mapped) <= 2 * epochs);
+}
+
 static uint64_t orders_of_loop(struct gcp_config *config)
 {
 	struct gcp_pools *pools = fake_pools(config);
@@ -848,6 +878,7 @@ int main(void)
 	    TEST(one_stream_lets_little_mapped_memory_wait),
 	    TEST(several_streams_let_as_much_wait_as_with_segments),
 	    TEST(many_threads_keep_what_with_segments_they_would),
+	    TEST(many_threads_close_hardly_more_epochs_than_with_segments),
 	    TEST(pending_memory_does_not_move),
 	    TEST(memory_of_graphs_does_not_move),
 	    TEST(graphs_take_unused_memory_of_the_common_heap),
