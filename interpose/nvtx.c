@@ -106,6 +106,7 @@ struct book {
 static struct gcp_driver real; /* constant after gcp_nvtx_driver */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct book heaps, regions;
+static struct book maps;          /* handles of mapped memory, where they are mapped */
 static nvtxDomainHandle_t domain; /* NULL is one, too */
 static _Atomic bool ready;        /* the tool may be asked */
 static _Atomic bool deaf;         /* no tool listens to what is told here */
@@ -263,25 +264,47 @@ void gcp_nvtx_ready(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Mapped memory has no one segment that a heap could be: it is left as the driver has
- * it. */
+/* The part of a block that lies in [addr, addr + bytes), a heap. lock is held. */
+static void part_add(const struct gcp_block_info *block, gcp_addr addr, uint64_t bytes)
+{
+	gcp_addr end = block->addr + block->requested;
+	struct entry entry = {.addr = block->addr > addr ? block->addr : addr};
+
+	if (end > addr + bytes)
+		end = addr + bytes;
+	entry.bytes = end - entry.addr;
+	entry.handle = heap_of(addr, bytes);
+	if (entry.handle && book_add(&regions, &entry))
+		region_register(&entry);
+}
+
+/* Of mapped memory each handle is a heap where it is mapped, and a block that lies in
+ * several is a region in each. lock is held. */
+static void parts_add(const struct gcp_block_info *block)
+{
+	gcp_addr end = block->addr + block->requested;
+
+	for (size_t at = book_find(&maps, block->addr);
+	     !deaf && at < maps.count && maps.entries[at].addr < end; at++)
+		part_add(block, maps.entries[at].addr, maps.entries[at].bytes);
+}
+
 void gcp_nvtx_alloc(const struct gcp_block_info *block)
 {
-	struct entry entry = {block->addr, block->requested, NULL};
-
-	if (deaf || !ready || block->mapped)
+	if (deaf || !ready)
 		return;
 	pthread_mutex_lock(&lock);
 	regions_remove(block->addr, block->size);
-	entry.handle = heap_of(block->segment_addr, block->segment_size);
-	if (entry.handle && book_add(&regions, &entry))
-		region_register(&entry);
+	if (block->mapped)
+		parts_add(block);
+	else
+		part_add(block, block->segment_addr, block->segment_size);
 	pthread_mutex_unlock(&lock);
 }
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
 {
-	if (deaf || !ready || block->mapped || block->heap)
+	if (deaf || !ready || block->heap)
 		return;
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
 	if (!gcp_process_capturing() && real.ctx_sync)
@@ -291,25 +314,61 @@ void gcp_nvtx_free(const struct gcp_block_info *block)
 	pthread_mutex_unlock(&lock);
 }
 
+/* The heap that begins there, and its regions. lock is held. */
+static void heap_remove(gcp_addr addr)
+{
+	size_t at = book_find(&heaps, addr);
+
+	if (at == heaps.count || heaps.entries[at].addr != addr)
+		return;
+	regions_remove(addr, heaps.entries[at].bytes);
+	nvtxMemHeapUnregister(domain, heaps.entries[at].handle);
+	book_remove(&heaps, at);
+}
+
 static int mem_free(void *ctx, gcp_addr addr)
+{
+	pthread_mutex_lock(&lock);
+	heap_remove(addr);
+	pthread_mutex_unlock(&lock);
+	return real.mem_free(ctx, addr);
+}
+
+static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
+{
+	const struct entry entry = {addr, bytes, NULL};
+	int result = real.vm_map(addr, bytes, handle);
+
+	if (result != 0)
+		return result;
+	pthread_mutex_lock(&lock);
+	(void)book_add(&maps, &entry);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
 	size_t at;
 
 	pthread_mutex_lock(&lock);
-	at = book_find(&heaps, addr);
-	if (at < heaps.count && heaps.entries[at].addr == addr) {
-		regions_remove(addr, heaps.entries[at].bytes);
-		nvtxMemHeapUnregister(domain, heaps.entries[at].handle);
-		book_remove(&heaps, at);
+	at = book_find(&maps, addr);
+	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
+		heap_remove(maps.entries[at].addr);
+		book_remove(&maps, at);
 	}
 	pthread_mutex_unlock(&lock);
-	return real.mem_free(ctx, addr);
+	return real.vm_unmap(addr, bytes);
 }
 
 void gcp_nvtx_driver(struct gcp_driver *driver)
 {
 	real = *driver;
 	driver->mem_free = mem_free;
+	if (real.vm_map) {
+		driver->vm_map = vm_map;
+		driver->vm_unmap = vm_unmap;
+	}
 }
 
 #endif

@@ -6,9 +6,10 @@
  *
  * Called by observe.c, with no lock of the pools held but where it says so. A segment
  * is a heap of a sub-allocator, and a block a region of as many bytes as the program
- * asked for. Blocks of graph pools stay regions when they are freed: graphs address
- * them. While a tool listens, a free waits for the device, as plain cudaFree does: else
- * work of before would look as if it used freed memory.
+ * asked for; of mapped memory each handle is a heap where it is mapped. Blocks of graph
+ * pools stay regions when they are freed: graphs address them. While a tool listens, a
+ * free waits for the device, as plain cudaFree does: else work of before would look as
+ * if it used freed memory.
  */
 #ifndef GCP_INTERPOSE_NVTX_H
 #define GCP_INTERPOSE_NVTX_H

@@ -75,6 +75,26 @@ def regions_are_what_the_program_holds(checks, directory):
     checks.equal("regions left", 0, len(seen.regions))
 
 
+def mapped_memory_is_told_as_segments_are(checks, directory):
+    """A block may lie in several handles, with a region in each: together what was asked for."""
+    words = ["--steps", "20", "--size", "5000000"]
+    extra = {"GCPOOL_BACKEND": "vmm"}
+    seen, done = told(checks, directory, [look.program("solver-shared"), *words], extra)
+    checks.equal("wrong", [], seen.wrong[:5])
+    checks.that(seen.made > done.history.counts["allocations"], f"{seen.made} regions")
+    checks.equal("regions gone", seen.made, seen.gone)
+    checks.equal("bytes asked for", done.stats["devices"][0]["requested_bytes"]["peak"], seen.most)
+    place = os.path.join(directory, "short")
+    os.mkdir(place)
+    extra.update({"GCPSIM_MEMORY": "1G"})
+    seen, done = told(checks, place, [look.program("oom-shared")], extra)
+    checks.equal("short of memory: wrong", [], seen.wrong[:5])
+    place = os.path.join(directory, "threads")
+    os.mkdir(place)
+    seen, done = told(checks, place, [look.program("stress-shared")], {"GCPOOL_BACKEND": "vmm"})
+    checks.equal("threads: wrong", [], seen.wrong[:5])
+
+
 def threads_and_graphs_agree(checks, directory):
     for name in ("stress-shared", "graphs-shared"):
         place = os.path.join(directory, name)
@@ -104,6 +124,7 @@ def main():
         preload.Checks(),
         [
             regions_are_what_the_program_holds,
+            mapped_memory_is_told_as_segments_are,
             threads_and_graphs_agree,
             a_tool_that_hears_nothing_changes_nothing,
         ],
