@@ -7,8 +7,11 @@
  * name each device that may touch it, also for copies between devices without peer
  * access (docs/mapped-memory.md, facts). So it is opened to every device that can reach
  * it and has a context in this process: to open it costs as much again for each of
- * them. Where one cannot reach it, ordinary memory is what plain CUDA copies by way of
- * the host: GCPOOL_BACKEND=auto takes that. Access is never taken away again.
+ * them. Access is never taken away again.
+ *
+ * A copy between devices is then one device's own work: later work of the other does
+ * not wait for it, and no fence of the other covers it. On plain CUDA, without peer
+ * access, both do. So GCPOOL_BACKEND=auto maps nothing where there are other devices.
  */
 #include <errno.h>
 
@@ -55,28 +58,26 @@ static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 		    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-/* Which devices can reach the memory of `owner`. False: not all of the process can. */
-static bool reach_find(int owner, uint64_t *ret_reach)
+static int devices_count(void)
 {
-	int count = 0, able;
-	bool all = true;
+	int count = 0;
 
-	*ret_reach = UINT64_C(1) << owner;
-	if (gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
-		count = 0;
-	for (int device = 0; device < count && device < DEVICES_MAX; device++) {
-		if (device == owner)
-			continue;
-		able = 0;
-		if (!gcp_real.cuDeviceCanAccessPeer ||
-		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) !=
-			CUDA_SUCCESS)
-			able = 0;
-		if (able)
-			*ret_reach |= UINT64_C(1) << device;
-		all &= able != 0;
-	}
-	return all && count <= DEVICES_MAX;
+	return gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
+/* Which devices can reach the memory of `owner`. */
+static uint64_t reach_find(int owner)
+{
+	uint64_t found = UINT64_C(1) << owner;
+	int count = devices_count(), able;
+
+	for (int device = 0; device < count && device < DEVICES_MAX; device++)
+		if (device != owner && gcp_real.cuDeviceCanAccessPeer &&
+		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) ==
+			CUDA_SUCCESS &&
+		    able)
+			found |= UINT64_C(1) << device;
+	return found;
 }
 
 /* Why there is no mapped memory on the device, or NULL; what it would be like. */
@@ -96,8 +97,9 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 		CUDA_SUCCESS ||
 	    gcp_real.cuDeviceTotalMem_v2(&memory, device) != CUDA_SUCCESS)
 		return "does not say how its memory can be mapped";
-	if (!reach_find(device, &devices) && !forced)
-		return "cannot be reached by all other devices of the process";
+	if (!forced && devices_count() != 1)
+		return "is not the only device of the process";
+	devices = reach_find(device);
 	/* A context elsewhere that comes meanwhile sees `reach`, or is seen. */
 	if (atomic_exchange(&reach[device], devices) == 0) {
 		devices &= atomic_load(&used) | UINT64_C(1) << device;
@@ -303,12 +305,9 @@ static void memory_open(CUdevice owner, CUdevice device)
 
 uint64_t gcp_vmm_users(int device, int user)
 {
-	uint64_t reached = 0;
-
 	if (device < 0 || device >= DEVICES_MAX || user < 0 || user >= DEVICES_MAX)
 		return 0;
-	(void)reach_find(device, &reached);
-	return reached &
+	return reach_find(device) &
 	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
 }
 

@@ -226,7 +226,24 @@ static void a_filter_of_system_calls_costs_no_wait_for_each_thread(void)
 	caches_end(caches, CACHES);
 }
 
+/* Copies between devices are ordered otherwise on mapped memory. */
+static void auto_maps_nothing_beside_other_devices(void)
+{
+	(void)primary();
+	(void)allocated(MIB);
+	must(gcpsim_calls("cuMemMap") == 0, "memory is mapped");
+}
+
+static void auto_maps_on_the_only_device(void)
+{
+	(void)primary();
+	(void)allocated(MIB);
+	must(gcpsim_calls("cuMemMap") == 1, "no memory is mapped");
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(auto_maps_nothing_beside_other_devices),
+    SCENARIO(auto_maps_on_the_only_device),
     SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
     SCENARIO(pinned_memory_beside_a_capture),
     SCENARIO(device_memory_beside_a_capture),
