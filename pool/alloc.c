@@ -89,9 +89,11 @@ static int free_held(struct gcp_pool *pool)
 {
 	enum { HELD_WINDOWS = 4 };
 	int64_t most = HELD_WINDOWS * (int64_t)gcp_window(pool).bytes;
+	bool waits = pool->pools->config.blocking_free ||
+		     gcp_timeline_filled(&pool->timeline) > most;
 	int result;
 
-	if (gcp_timeline_filled(&pool->timeline) <= most || !gcp_pool_pin(pool))
+	if (!waits || !gcp_pool_pin(pool))
 		return 0;
 	result = gcp_pool_complete_by_free(pool);
 	gcp_pool_unpin(pool);
@@ -108,10 +110,10 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 
 	if (!waits)
 		return close ? gcp_timeline_close_early(pool, true) : 0;
-	if (pool->pools->config.blocking_free)
-		result = gcp_timeline_complete(pool, epoch);
-	else if (gcp_timeline_is_held(&pool->timeline))
+	if (gcp_timeline_is_held(&pool->timeline))
 		result = free_held(pool);
+	else if (pool->pools->config.blocking_free)
+		result = gcp_timeline_complete(pool, epoch);
 	else
 		result = gcp_timeline_close(pool, epoch);
 	if ((close || pool->cache_limit == 0) && result <= 0)
