@@ -116,6 +116,11 @@ static CUresult event_record(CUevent hEvent, CUstream hStream, bool external)
 					      CU_GRAPH_NODE_TYPE_EVENT_RECORD);
 	if (stream->capture)
 		return sim_capture_record(stream, event);
+	/* In the legacy stream it is an operation that blocking streams wait for later
+	 * (driver 580, measured). */
+	if (stream->legacy)
+		SIM_TRY(sim_stream_submit(
+		    stream, &(struct sim_work){.kind = SIM_WORK_NOTHING}, NULL));
 	sim_stream_before(stream, &ops, &vc);
 	sim_event_set(event, stream->ctx, &ops, &vc);
 	sim_ops_free(&ops);
