@@ -186,12 +186,15 @@ static int catch_up_locked(struct gcp_pool *pool)
 		     : 0;
 }
 
-/* Where memory is tight each free closes its epoch, also when the queue is full. */
+/* Where the queue is full the open epoch grows, but where memory is tight: each free
+ * closes its epoch then. Nor does it grow beyond what may be pending. */
 static int queue_room_locked(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
 
-	if (timeline->count < GCP_FENCE_QUEUE || !gcp_pool_is_tight(pool))
+	if (timeline->count < GCP_FENCE_QUEUE ||
+	    (!gcp_pool_is_tight(pool) &&
+	     gcp_timeline_filled(timeline) < (int64_t)gcp_window_multi_context(pool)))
 		return 0;
 	return gcp_timeline_wait_locked(timeline, *gcp_timeline_at(timeline, 0), NULL);
 }

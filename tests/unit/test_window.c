@@ -86,12 +86,47 @@ static void no_more_than_a_few_windows_wait_while_held(void **state)
 	fake_finish(pools);
 }
 
+/* Small epochs fill the queue of fences behind work that goes on; then large blocks
+ * come and go. */
+static void no_more_than_may_be_pending_waits_behind_a_full_queue(void **state)
+{
+	struct gcp_config config;
+	gcp_addr small[2 * GCP_FENCE_QUEUE];
+
+	(void)state;
+	gcp_config_default(&config);
+	config.window_bytes = 4096;
+	config.thread_cache_bytes = 0;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	fake.several = true; /* no barriers */
+	(void)must_alloc(pool, 16 * MIB);
+	for (int i = 0; i < 2 * GCP_FENCE_QUEUE; i++)
+		small[i] = must_alloc(pool, 2048);
+	for (int i = 0; i < 2 * GCP_FENCE_QUEUE; i++) {
+		fake_submit();
+		must_free(pools, small[i]);
+	}
+	uint64_t before = fake.memory_used;
+	for (int i = 0; i < 100; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+
+		fake_submit();
+		must_free(pools, addr);
+	}
+	assert_true(fake.memory_used <= before + 32 * MIB);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(
 		launches_from_one_thread_need_no_more_than_the_window, setup),
 	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
+	    cmocka_unit_test_setup(
+		no_more_than_may_be_pending_waits_behind_a_full_queue, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
