@@ -124,6 +124,11 @@ def build_extra(bench):
         + ["-o", bench.program("spy.so"), "-ldl"],
         "short": [nvcc, "-O2", "-std=c++17", f"{here}/short.cu", "-arch=native"]
         + ["-o", bench.program("short")],
+        "faults": [nvcc, "-O2", "-std=c++17", f"{here}/faults.cu", "-arch=native"]
+        + ["-o", bench.program("faults")],
+        "faults-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
+        + [f"{here}/faults.cu", "-o", bench.program("faults-shared"), "-Xlinker"]
+        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
         "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]
         + ["-o", bench.program("sort")],
         "async": [nvcc, "-O2", "-std=c++17", f"{here}/async.cu", "-arch=native"]

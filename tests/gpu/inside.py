@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Checks that mistakes of programs in pooled memory are found (faults.cu): by
+compute-sanitizer, which is told of blocks through NVTX, and by GCPOOL_DEBUG. The same
+programs without a mistake give no finding."""
+
+import re
+import shutil
+
+from bench import FAIL, INFO, OK, SKIPPED, Row, verdict
+
+BACKENDS = ("segments", "vmm")
+STYLES = ("faults", "faults-shared")
+# The fault, and whether plain CUDA can run the program at all.
+FAULTS = {"none": True, "overrun": True, "freed": True, "graph": False}
+MISTAKES = ("overrun", "freed")
+AT_ONCE = {"GCPOOL_WINDOW": "0", "GCPOOL_FENCE_BATCH": "1"}  # freed memory comes again
+WITHOUT_NVTX = "built without NVTX's headers"
+
+
+def errors_found(result):
+    found = re.findall(r"ERROR SUMMARY: (\d+) error", result.out + result.err)
+    return int(found[-1]) if found else None
+
+
+def words_of(result):
+    count = errors_found(result) if result else None
+    return "not run" if not result else f"code {result.code}" if count is None else f"{count} errors"
+
+
+def sanitizer_row(bench, style, fault, backend, headers):
+    command = ["compute-sanitizer", "--tool", "memcheck", "--print-limit", 2]
+    command += [bench.program(style), fault]
+    plain = bench.run(command, timeout=120) if FAULTS[fault] and backend == "segments" else None
+    pooled = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, 120)
+    wanted = "> 0 errors" if fault in MISTAKES else "0 errors"
+    found = errors_found(pooled)
+    good = found is not None and (found > 0) == (fault in MISTAKES)
+    judged = verdict(good) if headers or fault not in MISTAKES else INFO
+    return Row(f"compute-sanitizer, {style}, {fault}, {backend}", words_of(plain), words_of(pooled),
+               wanted, judged, "" if good else pooled.tail())
+
+
+def sanitizer(bench):
+    """compute-sanitizer finds planted faults in pooled memory, and nothing else."""
+    if not shutil.which("compute-sanitizer"):
+        return [Row("compute-sanitizer", "", "", "", SKIPPED, "no compute-sanitizer here")]
+    probe = bench.run([bench.program(STYLES[0]), "none"], bench.library,
+                      {"GCPOOL_LOG": "info", "NVTX_INJECTION64_PATH": "none"})
+    headers = WITHOUT_NVTX not in probe.err
+    rows = [Row("built with NVTX's headers", "", "yes" if headers else "no", "yes",
+                OK if headers else INFO, "")]
+    for style in STYLES:
+        for backend in BACKENDS:
+            rows += [sanitizer_row(bench, style, fault, backend, headers) for fault in FAULTS]
+    return rows
+
+
+def lines_of(result):
+    return [line.split("GCPOOL_DEBUG: ", 1)[1] for line in result.err.splitlines()
+            if "GCPOOL_DEBUG: " in line]
+
+
+def debug_row(bench, style, fault, backend):
+    extra = {"GCPOOL_DEBUG": "poison,guard", "GCPOOL_BACKEND": backend,
+             "GCPOOL_TRACE_STACKS": "4", **AT_ONCE}
+    pooled = bench.run([bench.program(style), fault], bench.library, extra)
+    lines = lines_of(pooled)
+    start = {"overrun": "overrun of ", "freed": "use after free of "}.get(fault)
+    good = pooled.code == 0 and (
+        len(lines) == 1 and lines[0].startswith(start) if start else not lines)
+    return Row(f"GCPOOL_DEBUG, {style}, {fault}, {backend}", "", f"{len(lines)} lines",
+               "1 line" if start else "0 lines", verdict(good),
+               "" if good else "\n".join(lines[:3]) + pooled.tail())
+
+
+def debug(bench):
+    """GCPOOL_DEBUG says planted faults in one line each, and nothing of correct programs."""
+    return [debug_row(bench, style, fault, backend)
+            for style in STYLES for backend in BACKENDS for fault in FAULTS]
+
+
+def debug_stress(bench):
+    """The stress with GCPOOL_DEBUG: no wrong words, no line."""
+    rows = []
+    for backend in BACKENDS:
+        command = [bench.program("stress-static"), "--rounds", bench.scale(600, 150), "--max", "256k"]
+        pooled = bench.run(command, bench.library,
+                           {"GCPOOL_DEBUG": "poison,guard", "GCPOOL_BACKEND": backend}, 200)
+        lines = lines_of(pooled)
+        good = pooled.code == 0 and not lines
+        rows.append(Row(f"stress with GCPOOL_DEBUG, {backend}", "",
+                        f"code {pooled.code}, {len(lines)} lines", "0 wrong words, 0 lines",
+                        OK if good else FAIL, "" if good else "\n".join(lines[:3]) + pooled.tail()))
+    return rows
