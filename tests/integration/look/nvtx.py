@@ -16,7 +16,7 @@ class Told:
 
     def __init__(self, path):
         self.heaps, self.regions, self.wrong = {}, {}, []
-        self.made = self.gone = self.most = 0
+        self.made = self.gone = self.most = self.heaps_gone = 0
         self.sizes = []
         with open(path) as file:
             for line in file:
@@ -29,6 +29,7 @@ class Told:
         self.heaps[int(addr, 16)] = int(size)
 
     def on_heapgone(self, addr):
+        self.heaps_gone += 1
         if self.heaps.pop(int(addr, 16), None) is None:
             self.wrong.append(f"heap {addr} goes and was not there")
         if any(heap == int(addr, 16) for _, heap in self.regions.values()):
@@ -89,6 +90,7 @@ def mapped_memory_is_told_as_segments_are(checks, directory):
     extra.update({"GCPSIM_MEMORY": "1G"})
     seen, done = told(checks, place, [look.program("oom-shared")], extra)
     checks.equal("short of memory: wrong", [], seen.wrong[:5])
+    checks.that(seen.heaps_gone > 10, f"short of memory: {seen.heaps_gone} handles were moved")
     place = os.path.join(directory, "threads")
     os.mkdir(place)
     seen, done = told(checks, place, [look.program("stress-shared")], {"GCPOOL_BACKEND": "vmm"})
