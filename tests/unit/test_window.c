@@ -119,12 +119,41 @@ static void no_more_than_may_be_pending_waits_behind_a_full_queue(void **state)
 	fake_finish(pools);
 }
 
+/* One block at a time, while nothing completes and no barrier may be set: each takes
+ * its own size, and not the run of its slab. */
+static void small_blocks_that_wait_take_no_more_than_they_are(void **state)
+{
+	enum { BYTES = 64 << 10, COUNT = 500 };
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.slab_max = BYTES;
+	config.window_bytes = 1024 * MIB;
+	config.window_blocks = 1 << 20;
+	config.thread_cache_bytes = 0;
+	config.epoch_blocks = 1;
+	struct gcp_pools *pools = fake_pools(&config);
+
+	for (int i = 0; i < COUNT; i++) {
+		gcp_addr addr = must_alloc(fake_pool(pools), BYTES);
+
+		fake_submit();
+		must_free(pools, addr);
+	}
+	assert_true(fake.memory_used <= COUNT * BYTES + 4 * MIB);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(
 		launches_from_one_thread_need_no_more_than_the_window, setup),
 	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
+	    cmocka_unit_test_setup(small_blocks_that_wait_take_no_more_than_they_are,
+				   setup),
 	    cmocka_unit_test_setup(
 		no_more_than_may_be_pending_waits_behind_a_full_queue, setup),
 	};
