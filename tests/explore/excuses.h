@@ -32,8 +32,8 @@
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused") \
 	X(PINNED_GRAPHS, "pinned graphs", \
-	  "pinned memory of a graph that is gone is not used again while streams are " \
-	  "captured, and comes on top of the bound of memory") \
+	  "pinned memory that a capture took stays with its graph, and for as long as " \
+	  "streams are captured after that; it comes on top of the bound of memory") \
 	X(TURNS_CAPTURE, "turns capture", \
 	  "what a thread takes and frees beside its own capture may be that graph's, and " \
 	  "stays with it") \

@@ -282,6 +282,8 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 		return EXCUSE_ROUNDED;
 	if (setting->keeps)
 		return EXCUSE_FOR_GOOD;
+	if (kept + w->pinned_captured + bytes > most)
+		return EXCUSE_PINNED_GRAPHS;
 	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
 }
 
