@@ -462,6 +462,18 @@ static void import_end(struct import *import)
 	free(import);
 }
 
+/* Freeing pinned memory waits as well, and needs nothing of the device. */
+static CUresult context_wait_by_host_free(void)
+{
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	void *p;
+
+	if (gcp_real.cuMemHostAlloc && gcp_real.cuMemFreeHost)
+		result = gcp_real.cuMemHostAlloc(&p, 1, 0);
+	return result == CUDA_SUCCESS ? gcp_real.cuMemFreeHost(p)
+				      : gcp_real.cuCtxSynchronize();
+}
+
 /* As CUDA does, also if it stays open (measured). To free memory waits in every state
  * of captures. */
 static CUresult context_wait(CUcontext ctx)
@@ -476,7 +488,7 @@ static CUresult context_wait(CUcontext ctx)
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuMemFree_v2(ptr);
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = gcp_real.cuCtxSynchronize();
+		result = context_wait_by_host_free();
 	gcp_ctx_scope_end(&scope);
 	return result;
 }

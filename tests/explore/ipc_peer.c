@@ -205,9 +205,13 @@ static void work(struct thread *t, struct block *block, const struct op *op)
  */
 
 /* A process without the library is refused what does not begin an allocation, and all
- * that is mapped. */
-static bool is_refused(const struct answer *answer)
+ * that is mapped. And where this process has no memory for its books it hands nothing
+ * over. */
+static bool is_refused(const struct setting *setting, const struct answer *answer)
 {
+	if (answer->result == CUDA_ERROR_OPERATING_SYSTEM)
+		return setting->vmm && setting->fault &&
+		       strcmp(setting->fault->name, FAULT_MEMORY) == 0;
 	return answer->result == CUDA_ERROR_INVALID_VALUE && ipc_peer.plain;
 }
 
@@ -223,7 +227,7 @@ static void lend(struct thread *t, struct block *block)
 		return;
 	open.slot = (uint32_t)slot;
 	answer = ask(t->model, &open);
-	if (is_refused(&answer))
+	if (is_refused(t->model->setting, &answer))
 		return;
 	if (answer.result != CUDA_SUCCESS)
 		failure(t->model, "the other process cannot open a block: %d",
