@@ -106,6 +106,7 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 {
 	struct model *w = t->model;
 	struct op take = *op, work = *op, give = *op;
+	int context = t->context; /* work on a stream makes the stream's current */
 	struct held held = held_now(pinned ? -1 : w->contexts[t->context].device);
 
 	take.kind = pinned ? OP_PINNED_ALLOC : OP_ALLOC;
@@ -117,6 +118,7 @@ static void turns(struct thread *t, const struct op *op, bool pinned)
 	held.bytes = pinned ? (take.bytes + 1) << PINNED_SHIFT : take.bytes;
 	op_play(t, &give);
 	for (held.turn = 1; held.turn <= (pinned ? PINNED_TURNS : TURNS); held.turn++) {
+		context_use(t, context);
 		op_play(t, &take);
 		op_play(t, &work);
 		op_play(t, &give);
