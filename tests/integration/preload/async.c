@@ -137,15 +137,22 @@ static void other_streams_wait(void)
 
 static void other_streams_wait_for_small_memory(void)
 {
+	enum { MANY = 8192 };
+	static CUdeviceptr small[MANY];
 	CUstream stream, other;
 
 	primary();
 	stream = stream_new(CU_STREAM_NON_BLOCKING);
 	other = stream_new(CU_STREAM_NON_BLOCKING);
 	gcpsim_set_speed(GCPSIM_NEVER);
-	for (int i = 0; i < 100; i++)
-		freed_bytes(stream, 1000);
-	for (int i = 0; i < 100; i++)
+	/* More than the thread keeps, and all that is in the slabs. */
+	for (int i = 0; i < MANY; i++) {
+		small[i] = allocated_in(stream, 1000);
+		OK(cuMemsetD8Async(small[i], 1, 1000, stream));
+	}
+	for (int i = 0; i < MANY; i++)
+		OK(cuMemFreeAsync(small[i], stream));
+	for (int i = 0; i < MANY; i++)
 		OK(cuMemsetD8Async(allocated_in(other, 1000), 2, 1000, other));
 	must(gcpsim_hazards() == 0, "the block is used again too early");
 }
