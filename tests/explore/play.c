@@ -27,6 +27,7 @@ static void *thread_run(void *data)
 {
 	struct thread *t = data;
 
+	gcpsim_plain_watch();
 	pthread_mutex_lock(&baton_lock);
 	for (;;) {
 		const struct op *op;

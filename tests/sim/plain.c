@@ -128,6 +128,7 @@ void gcpsim_plain_watch(void)
 	sim_lock();
 	watching = true;
 	sim_unlock();
+	sim_thread_self()->watched = true;
 }
 
 void gcpsim_plain_waits(void *handle)
@@ -198,18 +199,26 @@ static const struct sim_op *find_new(struct sim_op *op)
 	return found;
 }
 
+/* A thread that is not the program's has asked until the work was done. */
+static bool only_asks(const struct sim_thread *self)
+{
+	return !self->watched &&
+	       (self->fn == SIM_FN_cuEventQuery || self->fn == SIM_FN_cuStreamQuery);
+}
+
 void sim_plain_wait(struct sim_op *op, const char *what)
 {
+	const struct sim_thread *self = sim_thread_self();
 	const struct sim_op *found;
 
-	if (!watching || sim_thread_self()->asked > 0 || is_waited(op))
+	if (!watching || self->asked > 0 || only_asks(self) || is_waited(op))
 		return;
 	found = find_new(op);
 	if (found)
 		sim_report(&sim.new_waits,
 			   "%s: %s waits for operation %llu (%s) of context %u, which "
 			   "plain CUDA has not waited for",
-			   sim_fn_names[sim_thread_self()->fn], what,
+			   sim_fn_names[self->fn], what,
 			   (unsigned long long)found->order,
 			   sim_work_name(&found->work), found->ctx->object.id);
 }

@@ -5,6 +5,8 @@
  */
 #include "scene.h"
 
+#include <pthread.h>
+
 enum { MIB = 1 << 20 };
 
 static void the_books_have_the_drivers_rules(void **state)
@@ -82,6 +84,35 @@ static void a_wait_for_later_work_is_new(void **state)
 	assert_int_equal(gcpsim_new_waits(), 1);
 }
 
+static void *ask_until_done(void *event)
+{
+	CUresult result;
+
+	OK(cuCtxSetCurrent(scene_ctx));
+	do
+		result = cuEventQuery(event);
+	while (result == CUDA_ERROR_NOT_READY);
+	OK(result);
+	return NULL;
+}
+
+/* The thread may ask as often as it likes: the program waits for nothing of it. */
+static void what_a_thread_of_the_library_asks_for_is_no_wait(void **state)
+{
+	CUevent event = event_new();
+	pthread_t thread;
+
+	(void)state;
+	gcpsim_plain_watch();
+	gcpsim_plain_waits(scene_ctx);
+	fill(p, 1, s);
+	OK(cuEventRecord(event, s));
+	pthread_create(&thread, NULL, ask_until_done, event);
+	pthread_join(thread, NULL);
+	assert_int_equal(gcpsim_new_waits(), 0);
+	OK(cuEventDestroy(event));
+}
+
 static void a_barrier_behind_later_work_is_new(void **state)
 {
 	CUevent event = event_new();
@@ -108,6 +139,7 @@ int main(void)
 	    TEST(the_books_end_where_the_device_does),
 	    TEST(a_wait_for_work_of_before_a_free_is_not_new),
 	    TEST(a_wait_for_later_work_is_new),
+	    TEST(what_a_thread_of_the_library_asks_for_is_no_wait),
 	    TEST(a_barrier_behind_later_work_is_new),
 	};
 
