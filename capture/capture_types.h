@@ -34,13 +34,16 @@ struct gcp_graph_heap {
  * the program made, until the last reference goes for others. */
 struct gcp_graph_pool {
 	uint64_t id;
-	bool named;  /* made by the program through gcpool.h */
-	bool shared; /* by captures at the same time, of which one goes on */
+	bool named; /* made by the program through gcpool.h */
+	bool once;  /* of small blocks of many captures, each given out once; route.c */
+	bool shared; /* by many graphs; or by captures at the same time, of which one
+			goes on */
 	bool into_existing_graph; /* one of them goes into a graph that was there */
 	uint64_t captures, graphs, held; /* references, by kind; held: by the
 					  * program, or for one allocation */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
 	uint64_t group;                  /* that frees in captures get, likewise */
+	uint64_t given;                  /* if once: bytes */
 	uint64_t last_capture_id;
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
@@ -122,6 +125,7 @@ struct gcp_capture {
 	struct gcp_nodes frontier;     /* the streams' ends at the latest look at all */
 	struct gcp_nodes unseen;       /* nodes that a look has still to go through */
 	struct gcp_graph_pool *shared; /* named by the program, or NULL */
+	uint64_t small_bytes;          /* given to it from a pool of small blocks */
 	SLIST_HEAD(, gcp_pool_ref) pool_refs;
 	/* What the first pool reference takes. Once a capture has begun it cannot be
 	 * refused any more, and one into a shared pool joins it there and then. */
@@ -155,6 +159,8 @@ struct gcp_tracker {
 	pthread_mutex_t lock;
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
+	struct gcp_graph_pool
+	    *small; /* that small blocks come from, or NULL: route.c */
 	uint64_t last_pool_id;
 	uint64_t moment; /* counts begins, and records of events beside captures */
 	uint64_t memory_releases; /* memory of graph pools, how often */
@@ -260,10 +266,11 @@ void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 /* --- route.c; tracker->lock is held
  * --------------------------------------------------- */
 
-/* The graph pool that an allocation of the calling thread belongs to (NULL: to
- * none), and what it is for. -ENOMEM. */
+/* The graph pool that an allocation of so many bytes (0: of pinned memory) by the
+ * calling thread belongs to (NULL: to none), and what it is for. -ENOMEM. */
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-	      struct gcp_graph_pool **ret_graph_pool, enum gcp_heap_use *ret_use);
+	      uint64_t bytes, struct gcp_graph_pool **ret_graph_pool,
+	      enum gcp_heap_use *ret_use);
 
 /* A line of debugging, unless no log is kept. */
 #define GCP_CAPTURE_LOG(tracker, ...)                                                  \

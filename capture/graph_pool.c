@@ -159,6 +159,8 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */
+	if (tracker->small == graph_pool)
+		tracker->small = NULL;
 	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
 	free(graph_pool);
 }

@@ -28,6 +28,13 @@
  *      one whose last work was captured (2)  used before   again, if no eager work
  *      any other, or where it is allowed     never used    again, if no eager work
  *
+ * Most graphs need little memory, and a pool of their own takes 2 MiB of it for each
+ * kind. So the first small blocks of a capture come from a pool that many graphs share.
+ * It gives each block out once, however it was freed: then neither the order of the
+ * graphs nor what eager work does matters. What a capture takes beyond that is better
+ * used again, and comes from its own pool; and each shared pool gives so much only, for
+ * all of it stays until the last of its graphs is gone.
+ *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
  * of a graph in the common heap would be corruption.
@@ -36,7 +43,13 @@
  */
 #include "capture_types.h"
 
-enum { CANDIDATES_MAX = 64 };
+enum {
+	CANDIDATES_MAX = 64,
+	UNIT = 512,         /* in which blocks are counted */
+	SMALL_BYTES = 4096, /* the largest small block */
+	SMALL_BYTES_OF_CAPTURE = 32 << 10,
+	SMALL_BYTES_OF_POOL = 1 << 20,
+};
 
 struct candidates {
 	struct gcp_capture *captures[CANDIDATES_MAX];
@@ -156,7 +169,7 @@ static struct gcp_graph_pool *pool_in_common(const struct candidates *candidates
 		       gcp_capture_holds(candidates->captures[members],
 					 pool_ref->graph_pool))
 			members++;
-		if (members == candidates->count &&
+		if (members == candidates->count && !pool_ref->graph_pool->once &&
 		    (pool_ref->graph_pool->captures == candidates->count ||
 		     pool_ref->graph_pool->named))
 			return pool_ref->graph_pool;
@@ -179,12 +192,42 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 	return 0;
 }
 
+/* Whether the block comes from the pool that many graphs share. */
+static bool is_small(const struct candidates *candidates, uint64_t bytes)
+{
+	const struct gcp_capture *capture = candidates->captures[0];
+
+	return !capture->shared && bytes > 0 && bytes <= SMALL_BYTES &&
+	       capture->small_bytes + bytes <= SMALL_BYTES_OF_CAPTURE;
+}
+
+static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,
+					     struct candidates *candidates,
+					     uint64_t bytes)
+{
+	struct gcp_graph_pool *small = tracker->small;
+
+	if (!small || small->given + bytes > SMALL_BYTES_OF_POOL)
+		small = gcp_graph_pool_make(tracker);
+	tracker->small = small;
+	if (!small)
+		return NULL;
+	small->once = small->shared = true;
+	small->given += bytes;
+	candidates->captures[0]->small_bytes += bytes;
+	candidates->use = GCP_USE_ANY;
+	return small;
+}
+
 /* The graph pool for these candidates, made if there is none. */
 static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
-				       const struct candidates *candidates)
+				       struct candidates *candidates, uint64_t bytes)
 {
 	struct gcp_graph_pool *graph_pool = NULL;
 
+	bytes = (bytes + UNIT - 1) / UNIT * UNIT;
+	if (is_small(candidates, bytes))
+		return pool_for_small(tracker, candidates, bytes);
 	/* The one that the program named, whatever else the capture holds. */
 	if (candidates->count == 1)
 		graph_pool = candidates->captures[0]->shared;
@@ -217,7 +260,8 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 }
 
 int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hint,
-	      struct gcp_graph_pool **ret_graph_pool, enum gcp_heap_use *ret_use)
+	      uint64_t bytes, struct gcp_graph_pool **ret_graph_pool,
+	      enum gcp_heap_use *ret_use)
 {
 	struct candidates candidates = {0};
 	struct gcp_graph_pool *graph_pool;
@@ -225,7 +269,6 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 
 	*ret_graph_pool = NULL;
 	candidates_find(tracker, ctx, hint, &candidates);
-	*ret_use = candidates.use;
 	if (candidates.count == 0)
 		return 0;
 	if (candidates.overflow)
@@ -233,9 +276,10 @@ int gcp_route(struct gcp_tracker *tracker, void *ctx, struct gcp_stream_hint hin
 
 	if (candidates.count == 1 && candidates.use != GCP_USE_ANY)
 		gcp_order_prove(tracker, candidates.captures[0], false);
-	graph_pool = pool_for(tracker, &candidates);
+	graph_pool = pool_for(tracker, &candidates, bytes);
 	if (!graph_pool)
 		return -ENOMEM;
+	*ret_use = candidates.use;
 	result = join_all(tracker, &candidates, graph_pool);
 	if (result == 0)
 		*ret_graph_pool = graph_pool;

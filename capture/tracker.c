@@ -429,7 +429,7 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t m
  * allocation itself, which may go to the driver, needs no lock. The one that is not
  * wanted is NULL. */
 static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,
-			  struct gcp_stream_hint hint,
+			  struct gcp_stream_hint hint, uint64_t bytes,
 			  struct gcp_graph_pool **ret_graph_pool,
 			  enum gcp_heap_use *ret_use, struct gcp_heap **ret_heap,
 			  struct gcp_pinned_set **ret_set)
@@ -437,7 +437,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 	int result;
 
 	pthread_mutex_lock(&tracker->lock);
-	result = gcp_route(tracker, ctx, hint, ret_graph_pool, ret_use);
+	result = gcp_route(tracker, ctx, hint, bytes, ret_graph_pool, ret_use);
 	if (result == 0 && *ret_graph_pool && ret_heap)
 		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
 	if (result == 0 && *ret_graph_pool && ret_set)
@@ -467,8 +467,8 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, hint, &graph_pool, &use,
-					&heap, NULL);
+		result = route_and_hold(tracker, pool, ctx, hint, bytes, &graph_pool,
+					&use, &heap, NULL);
 	if (result != 0)
 		return result;
 	if (!graph_pool)
@@ -490,7 +490,7 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 
 	gcp_tracker_collect(tracker);
 	if (gcp_tracker_capturing(tracker))
-		result = route_and_hold(tracker, pool, ctx, hint, &graph_pool, &use,
+		result = route_and_hold(tracker, pool, ctx, hint, 0, &graph_pool, &use,
 					NULL, &set);
 	if (result == 0)
 		result = gcp_pinned_alloc(pool, bytes, flags, set, ret_p);

@@ -37,8 +37,6 @@
 	X(TURNS_CAPTURE, "turns capture", \
 	  "what a thread takes and frees beside its own capture may be that graph's, and " \
 	  "stays with it") \
-	X(TURNS_GRAPHS, "turns graphs", \
-	  "each captured graph takes a segment of its own, however little it needs") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at a quota, waits for work that was " \
 	  "submitted after the latest free") \

@@ -399,7 +399,7 @@ static enum excuse beyond_bound(const struct model *w, int device, uint64_t more
 		return EXCUSE_FOR_GOOD;
 	if (device < 0)
 		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;
-	return more <= w->graphs_held[device] ? EXCUSE_TURNS_GRAPHS : EXCUSES;
+	return more <= w->graphs_held[device] ? EXCUSE_TURNS_CAPTURE : EXCUSES;
 }
 
 static void bound_check(struct model *w, int device)

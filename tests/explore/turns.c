@@ -71,11 +71,10 @@ static bool is_of_graphs(struct model *w, const struct held *held,
 {
 	uint64_t graphs = now->graphs > held->graphs ? now->graphs - held->graphs : 0;
 
-	if (now->used > held->used + bound + graphs)
+	if (held->bytes == GRAPH_BYTES || now->used > held->used + bound + graphs)
 		return false;
 	graphs_count(w, held->device, graphs);
-	excused(held->bytes == GRAPH_BYTES ? EXCUSE_TURNS_GRAPHS
-					   : EXCUSE_TURNS_CAPTURE);
+	excused(EXCUSE_TURNS_CAPTURE);
 	return true;
 }
 

@@ -19,9 +19,9 @@ static void a_capture_of_one_line_reuses_at_once(void **state)
 		must_free(pools, addr);
 		assert_int_equal(capture_alloc(3 * MIB), addr);
 	}
-	gcp_addr small = capture_alloc(700);
+	gcp_addr small = capture_alloc(5000);
 	must_free(pools, small);
-	assert_int_equal(capture_alloc(700), small);
+	assert_int_equal(capture_alloc(5000), small);
 	end(0);
 	graph_destroy(graph);
 }
@@ -30,7 +30,7 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 {
 	void *graph = begin(0);
 	gcp_addr before = capture_alloc(3 * MIB), after = capture_alloc(3 * MIB);
-	gcp_addr small = capture_alloc(700);
+	gcp_addr small = capture_alloc(5000);
 
 	(void)state;
 	must_free(pools, before); /* the fork may start before this free */
@@ -45,7 +45,7 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 
 		assert_int_not_equal(other, before);
 		assert_int_not_equal(other, after);
-		assert_int_not_equal(capture_alloc(700), small);
+		assert_int_not_equal(capture_alloc(5000), small);
 	}
 	must_be_sound(pools);
 	end(0);
@@ -150,7 +150,7 @@ static void what_was_proved_before_an_edit_by_the_program_holds_no_more(void **s
 	kernel(0);
 	must_free(pools, addr);
 	wait_for(1, 0); /* both streams follow the kernel */
-	capture_alloc(700);
+	capture_alloc(5000);
 	gcp_tracker_order_unknown(tracker);
 	assert_false(is_given_again(addr, 3 * MIB));
 	end(0);
@@ -324,7 +324,7 @@ static void a_restored_pool_keeps_off_what_was_live(void **state)
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *first = begin(0);
 	gcp_addr scratch = capture_alloc(3 * MIB);
-	gcp_addr out1 = capture_alloc(5 * MIB), small1 = capture_alloc(700);
+	gcp_addr out1 = capture_alloc(5 * MIB), small1 = capture_alloc(5000);
 	must_free(pools, scratch);
 	end(0);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &after_first), 0);
@@ -335,7 +335,7 @@ static void a_restored_pool_keeps_off_what_was_live(void **state)
 	must_free(pools, small1);
 	gcp_addr out2 = capture_alloc(5 * MIB);
 	assert_true(out2 < out1 + 5 * MIB && out1 < out2 + 5 * MIB);
-	assert_int_equal(capture_alloc(700), small1);
+	assert_int_equal(capture_alloc(5000), small1);
 	end(0);
 
 	/* Only the first is replayed: its outputs are live again. */
@@ -346,7 +346,7 @@ static void a_restored_pool_keeps_off_what_was_live(void **state)
 		gcp_addr out3 = capture_alloc(5 * MIB);
 
 		assert_false(out3 < out1 + 5 * MIB && out1 < out3 + 5 * MIB);
-		assert_int_not_equal(capture_alloc(700), small1);
+		assert_int_not_equal(capture_alloc(5000), small1);
 	}
 	end(0);
 	must_free(pools, out1);

@@ -298,6 +298,141 @@ static void eager_allocations_one_after_the_other_lie_side_by_side(void **state)
 	must_be_sound(pools);
 }
 
+static void small_blocks_of_many_graphs_share_memory(void **state)
+{
+	enum { GRAPHS = 50 };
+	void *graphs[GRAPHS];
+	gcp_addr addr[GRAPHS];
+	uint64_t held = fake.memory_used;
+
+	(void)state;
+	for (int i = 0; i < GRAPHS; i++) {
+		graphs[i] = begin(0);
+		addr[i] = capture_alloc(700);
+		assert_true(is_private(addr[i]));
+		if (i % 2)
+			must_free(pools, addr[i]);
+		end(0);
+	}
+	assert_int_equal(fake.memory_used, held + 2 * MIB);
+	for (int i = 1; i < GRAPHS; i++) {
+		graph_destroy(graphs[i]);
+		if (i % 2 == 0)
+			must_free(pools, addr[i]);
+	}
+	gcp_tracker_collect(tracker);
+	assert_int_equal(private_bytes(), 2 * MIB); /* one graph is there yet */
+	graph_destroy(graphs[0]);
+	gcp_tracker_collect(tracker);
+	assert_int_equal(private_bytes(), 0);
+	assert_null(tracker->small);
+	must_free(pools, addr[0]);
+	must_be_sound(pools);
+}
+
+/* Each launch of the first graph writes into the block, wherever that is in the order.
+ */
+static void
+a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it(void **state)
+{
+	void *first = begin(0), *second, *third;
+	gcp_addr inside = capture_alloc(700), kept = capture_alloc(700);
+
+	(void)state;
+	must_free(pools, inside);
+	assert_false(is_given_again(inside, 700));
+	end(0);
+	must_free(pools, kept);
+	second = begin(0);
+	assert_false(is_given_again(inside, 700));
+	assert_false(is_given_again(kept, 700));
+	end(0);
+	graph_destroy(first);
+	gcp_tracker_collect(tracker);
+	third = begin(0);
+	assert_false(is_given_again(inside, 700));
+	assert_false(is_given_again(kept, 700));
+	end(0);
+	graph_destroy(second);
+	graph_destroy(third);
+}
+
+/* What a capture takes and frees again and again is used again. */
+static void beyond_its_share_a_capture_uses_small_blocks_again(void **state)
+{
+	void *graph = begin(0);
+	uint64_t held;
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		must_free(pools, capture_alloc(4096));
+	held = must_stats(pools).private_bytes.current;
+	for (int i = 0; i < 1000; i++)
+		must_free(pools, capture_alloc(4096));
+	assert_int_equal(must_stats(pools).private_bytes.current, held);
+	end(0);
+	graph_destroy(graph);
+}
+
+/* All of a shared pool stays until its last graph is gone: so it serves so many. */
+static void one_graph_does_not_keep_the_memory_of_thousands(void **state)
+{
+	void *graph = begin(0), *other;
+	uint64_t held;
+
+	(void)state;
+	capture_alloc(512);
+	end(0);
+	held = private_bytes();
+	for (int i = 0; i < 5000; i++) {
+		other = begin(0);
+		must_free(pools, capture_alloc(4096));
+		end(0);
+		graph_destroy(other);
+		cuda.object_count = 1;
+	}
+	assert_int_equal(private_bytes(), held);
+	graph_destroy(graph);
+}
+
+/* The first capture has made the pool of small blocks, and is over. */
+static void small_blocks_leave_the_proof_for_others_alone(void **state)
+{
+	void *first = begin(0), *graph;
+	gcp_addr addr;
+
+	(void)state;
+	capture_alloc(700);
+	end(0);
+	graph = begin(0);
+	addr = capture_alloc(3 * MIB);
+	capture_alloc(700);
+	kernel(0);
+	must_free(pools, addr);
+	wait_for(1, 0);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(first);
+	graph_destroy(graph);
+}
+
+/* A block that two captures may use is no small one of the first. */
+static void a_small_block_of_two_captures_is_held_by_both(void **state)
+{
+	void *first = begin(0), *second = begin(1);
+	gcp_addr addr = capture_alloc(700);
+
+	(void)state;
+	end(0);
+	end(1);
+	graph_destroy(first);
+	gcp_tracker_collect(tracker);
+	assert_true(is_private(addr));
+	graph_destroy(second);
+	gcp_tracker_collect(tracker);
+	assert_false(is_private(addr));
+}
+
 /* Between a thread's failure and its question another one has collected. */
 static void what_a_gone_graph_held_is_told_to_each_thread_once(void **state)
 {
@@ -412,6 +547,12 @@ int main(void)
 		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),
 	    TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only),
 	    TEST(eager_allocations_one_after_the_other_lie_side_by_side),
+	    TEST(small_blocks_of_many_graphs_share_memory),
+	    TEST(a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it),
+	    TEST(beyond_its_share_a_capture_uses_small_blocks_again),
+	    TEST(one_graph_does_not_keep_the_memory_of_thousands),
+	    TEST(small_blocks_leave_the_proof_for_others_alone),
+	    TEST(a_small_block_of_two_captures_is_held_by_both),
 	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
