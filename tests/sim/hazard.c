@@ -295,13 +295,9 @@ void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 			fine = false;
 }
 
-/* The host acts at once: all that may still run is what it does not know to be
- * done. Nothing is remembered, because whatever is submitted later comes later. */
-void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
-		     const char *what)
+/* False: something may still run there. */
+static bool host_access(uint64_t addr, uint64_t bytes, const struct mark *mark)
 {
-	struct mark mark = {{0, 0}, what, 0, mode};
-
 	while (bytes > 0) {
 		uint64_t lo = addr % SIM_CHUNK;
 		uint64_t n = SIM_CHUNK - lo < bytes ? SIM_CHUNK - lo : bytes;
@@ -309,12 +305,42 @@ void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
 		uint32_t i = page ? segment_at(page, (uint32_t)lo) : 0;
 
 		for (; page && i < page->count && page->at[i].lo < lo + n; i++)
-			if (!check_segment(&page->at[i], page->number * SIM_CHUNK,
-					   &mark, &sim.host))
-				return;
+			if (!check_segment(&page->at[i], page->number * SIM_CHUNK, mark,
+					   &sim.host))
+				return false;
 		addr += n;
 		bytes -= n;
 	}
+	return true;
+}
+
+/* The host acts at once: all that may still run is what it does not know to be
+ * done. Nothing is remembered, because whatever is submitted later comes later. */
+void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
+		     const char *what)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+	struct mark mark = {{0, 0}, what, 0, mode};
+
+	if (!host_access(addr, bytes, &mark))
+		return;
+	while (alloc && bytes > 0 && addr < alloc->addr + alloc->span) {
+		uint64_t room = SIM_CHUNK - addr % SIM_CHUNK;
+		uint64_t n = room < bytes ? room : bytes;
+		uint64_t name = sim_physical_name(alloc, addr);
+
+		if (name && !host_access(name, n, &mark))
+			return;
+		addr += n;
+		bytes -= n;
+	}
+}
+
+void sim_hazard_mapping(uint64_t addr, uint64_t bytes, const char *what)
+{
+	struct mark mark = {{0, 0}, what, 0, SIM_WRITE};
+
+	host_access(addr, bytes, &mark);
 }
 
 void sim_hazard_reset(uint64_t addr, uint64_t bytes)

@@ -278,6 +278,9 @@ void sim_hazard_access(const struct sim_access *access, struct sim_epoch epoch,
 /* The host does, knowing what the host knows. */
 void sim_hazard_host(uint64_t addr, uint64_t bytes, enum sim_mode mode,
 		     const char *what);
+/* Other memory is put behind the addresses, or none: what runs there must not notice.
+ * Work that reaches the same memory at other addresses does not. */
+void sim_hazard_mapping(uint64_t addr, uint64_t bytes, const char *what);
 /* The range is allocated or freed: what was done there counts no more. */
 void sim_hazard_reset(uint64_t addr, uint64_t bytes);
 /* The same by the other means, data tags at execution (tags.c): what the work

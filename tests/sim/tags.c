@@ -6,7 +6,10 @@
  * the order of submission, and in the order in which work really ran. When an
  * operation runs, the bytes that it touches must carry the writers that it
  * would have met had everything run in the order of submission; else something
- * overtook something it conflicts with, in this run and not only perhaps.
+ * overtook something it conflicts with, in this run and not only perhaps. Memory
+ * that is mapped by hand is known by itself, not by an address: work at one address
+ * finds what was written at another one, and must find the memory behind its
+ * addresses that was there when it was submitted.
  * Shares nothing with hazard.c, so that neither covers the other's mistakes.
  * Called by schedule.c and memory.c under the big lock.
  *
@@ -38,10 +41,11 @@ struct book {
 
 static struct book submitted, executed;
 
-/* What an operation must find: runs in the order of its accesses. */
+/* What an operation must find, and in which memory: runs in the order of its
+ * accesses. */
 struct sim_tags {
 	struct expected {
-		uint64_t addr, bytes, tag;
+		uint64_t addr, name, bytes, tag;
 	} * at;
 	uint32_t count, capacity;
 };
@@ -144,6 +148,32 @@ static uint64_t book_get(struct book *book, uint64_t addr, uint64_t bytes,
 	return tag;
 }
 
+/* --- memory behind addresses ---------------------------------------------- */
+
+/* The name by which the books know the byte: what is mapped there now, at all of its
+ * addresses the same, or else the address. *ret_bytes: as far as that goes on. */
+static uint64_t name_of(uint64_t addr, uint64_t bytes, uint64_t *ret_bytes)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+	uint64_t room = SIM_CHUNK - addr % SIM_CHUNK, name = 0;
+
+	if (alloc && addr < alloc->addr + alloc->span)
+		name = sim_physical_name(alloc, addr);
+	*ret_bytes = room < bytes ? room : bytes;
+	return name ? name : addr;
+}
+
+static void memory_set(struct book *book, uint64_t addr, uint64_t bytes, uint64_t tag)
+{
+	while (bytes > 0) {
+		uint64_t n, name = name_of(addr, bytes, &n);
+
+		book_set(book, name, n, tag);
+		addr += n;
+		bytes -= n;
+	}
+}
+
 /* --- operations ----------------------------------------------------------- */
 
 static void expect(struct sim_tags *tags, uint64_t addr, uint64_t bytes)
@@ -151,7 +181,8 @@ static void expect(struct sim_tags *tags, uint64_t addr, uint64_t bytes)
 	while (bytes > 0) {
 		struct expected e = {.addr = addr};
 
-		e.tag = book_get(&submitted, addr, bytes, &e.bytes);
+		e.name = name_of(addr, bytes, &e.bytes);
+		e.tag = book_get(&submitted, e.name, e.bytes, &e.bytes);
 		tags->at = sim_grow(tags->at, &tags->capacity, tags->count + 1,
 				    sizeof(*tags->at));
 		tags->at[tags->count++] = e;
@@ -175,16 +206,33 @@ struct sim_tags *sim_tags_submit(const struct sim_work *work, uint64_t tag)
 		for (uint64_t row = 0;
 		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
 		     row++)
-			book_set(&submitted,
-				 work->access[i].addr + row * work->access[i].pitch,
-				 work->access[i].bytes, tag);
+			memory_set(&submitted,
+				   work->access[i].addr + row * work->access[i].pitch,
+				   work->access[i].bytes, tag);
 	return tags;
+}
+
+/* Whether the memory is there still that was there when the work was submitted. */
+static bool meets_memory(const struct expected *e, const struct sim_work *work)
+{
+	uint64_t n;
+
+	if (name_of(e->addr, e->bytes, &n) == e->name)
+		return true;
+	sim_report(&sim.disorders,
+		   "disorder: %s finds other memory behind bytes 0x%llx-0x%llx than "
+		   "when it was submitted",
+		   sim_work_name(work), (unsigned long long)e->addr,
+		   (unsigned long long)(e->addr + e->bytes - 1));
+	return false;
 }
 
 static bool meets(const struct expected *e, const struct sim_work *work)
 {
-	uint64_t addr = e->addr, bytes = e->bytes;
+	uint64_t addr = e->name, bytes = e->bytes;
 
+	if (!meets_memory(e, work))
+		return false;
 	while (bytes > 0) {
 		uint64_t n, tag = book_get(&executed, addr, bytes, &n);
 
@@ -214,9 +262,9 @@ void sim_tags_run(const struct sim_tags *tags, const struct sim_work *work,
 		for (uint64_t row = 0;
 		     row < work->access[i].rows && work->access[i].mode == SIM_WRITE;
 		     row++)
-			book_set(&executed,
-				 work->access[i].addr + row * work->access[i].pitch,
-				 work->access[i].bytes, tag);
+			memory_set(&executed,
+				   work->access[i].addr + row * work->access[i].pitch,
+				   work->access[i].bytes, tag);
 }
 
 /* The host acts now, after all that it was to come after: whatever was submitted
@@ -229,8 +277,9 @@ void sim_tags_host(uint64_t addr, uint64_t bytes, enum sim_mode mode)
 	bool fine = true;
 
 	for (uint64_t at = addr; fine && at < addr + bytes; at += n) {
-		uint64_t m, must = book_get(&submitted, at, addr + bytes - at, &m);
-		uint64_t is = book_get(&executed, at, m, &n);
+		uint64_t name = name_of(at, addr + bytes - at, &n);
+		uint64_t must = book_get(&submitted, name, n, &n);
+		uint64_t is = book_get(&executed, name, n, &n);
 
 		fine = is == must;
 		if (!fine)
@@ -243,8 +292,8 @@ void sim_tags_host(uint64_t addr, uint64_t bytes, enum sim_mode mode)
 	}
 	if (mode != SIM_WRITE)
 		return;
-	book_set(&submitted, addr, bytes, tag);
-	book_set(&executed, addr, bytes, tag);
+	memory_set(&submitted, addr, bytes, tag);
+	memory_set(&executed, addr, bytes, tag);
 }
 
 void sim_tags_free(struct sim_tags *tags)

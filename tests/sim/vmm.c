@@ -112,7 +112,7 @@ static void physical_release(struct sim_physical *physical)
 		return;
 	if (!physical->imported)
 		sim_memory_account(physical->device, -(int64_t)physical->bytes);
-	sim_hazard_reset(physical_name(physical, 0), physical->bytes);
+	sim_memory_reset(physical_name(physical, 0), physical->bytes);
 	close(physical->fd);
 	sim_object_delete(physical);
 }
@@ -200,6 +200,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return CUDA_SUCCESS;
 }
 
+/* Takes handles as a whole (measured). */
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		  CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -211,19 +212,20 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	alloc = reserved_find(ptr, size);
 	if (!physical || physical->handles == 0 || !alloc || flags != 0 ||
-	    offset % SIM_CHUNK || offset + size > physical->bytes)
+	    offset != 0 || size != physical->bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	first = (ptr - alloc->addr) / SIM_CHUNK;
 	if (any_mapped(alloc, first, size / SIM_CHUNK))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_memory_map(ptr, size, physical->fd, offset) != 0)
+	if (sim_memory_map(ptr, size, physical->fd, 0) != 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (uint64_t i = 0; i < size / SIM_CHUNK; i++) {
 		alloc->mapped[first + i] = physical;
-		alloc->piece[first + i] = (uint32_t)(offset / SIM_CHUNK + i);
+		alloc->piece[first + i] = (uint32_t)i;
 		alloc->open[first + i] = 0;
 	}
 	physical->maps += (uint32_t)(size / SIM_CHUNK);
+	sim_hazard_mapping(ptr, size, "cuMemMap");
 	sim_memory_reset(ptr, size);
 	return CUDA_SUCCESS;
 }
@@ -251,7 +253,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	if (!alloc ||
 	    !are_whole(alloc, (ptr - alloc->addr) / SIM_CHUNK, size / SIM_CHUNK))
 		return CUDA_ERROR_INVALID_VALUE;
-	sim_hazard_host(ptr, size, SIM_WRITE, "cuMemUnmap");
+	sim_hazard_mapping(ptr, size, "cuMemUnmap");
 	sim_memory_reset(ptr, size);
 	sim_memory_map(ptr, size, -1, 0);
 	first = (ptr - alloc->addr) / SIM_CHUNK;

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_alias.c - one memory at two addresses: both checkers know it as one, and know
+ * which memory was behind an address when the work there was submitted. Nothing runs
+ * by itself here (GCPSIM_NEVER).
+ */
+#include "scene.h"
+
+enum { CHUNK = 2 << 20 };
+
+static CUmemGenericAllocationHandle memory_new(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle handle;
+
+	OK(cuMemCreate(&handle, CHUNK, &prop, 0));
+	return handle;
+}
+
+static CUdeviceptr address_new(void)
+{
+	CUdeviceptr addr;
+
+	OK(cuMemAddressReserve(&addr, CHUNK, 0, 0, 0));
+	return addr;
+}
+
+static void map(CUdeviceptr addr, CUmemGenericAllocationHandle handle)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	OK(cuMemMap(addr, CHUNK, 0, handle, 0));
+	OK(cuMemSetAccess(addr, CHUNK, &access, 1));
+}
+
+static void unmap(CUdeviceptr addr)
+{
+	OK(cuMemUnmap(addr, CHUNK));
+}
+
+/* Two memories, and two addresses of the first of them. */
+static CUmemGenericAllocationHandle first, second;
+static CUdeviceptr a, b;
+
+static int alias_open(void **state)
+{
+	scene_open(state);
+	first = memory_new();
+	second = memory_new();
+	a = address_new();
+	b = address_new();
+	map(a, first);
+	map(b, first);
+	return 0;
+}
+
+static int alias_close(void **state)
+{
+	cuCtxSynchronize();
+	cuMemUnmap(a, CHUNK);
+	cuMemUnmap(b, CHUNK);
+	cuMemRelease(first);
+	cuMemRelease(second);
+	cuMemAddressFree(a, CHUNK);
+	cuMemAddressFree(b, CHUNK);
+	return scene_close(state);
+}
+
+/* Fills the memory at `at`, and checks what it finds there. */
+static CUgraphExec graph_at(CUdeviceptr at, uint32_t value)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	fill(at, value, s);
+	check(at, value, s);
+	OK(cuStreamEndCapture(s, &graph));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	return exec;
+}
+
+static uint32_t word_at(CUdeviceptr addr)
+{
+	uint32_t word = 0;
+
+	assert_int_equal(gcpsim_peek(addr, &word, sizeof(word)), 0);
+	return word;
+}
+
+static void graphs_on_one_stream_share_memory(void **state)
+{
+	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
+
+	(void)state;
+	OK(cuGraphLaunch(one, s));
+	OK(cuGraphLaunch(other, s));
+	OK(cuGraphLaunch(one, s));
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+	assert_int_equal(wrong_words(), 0);
+	assert_int_equal(word_at(b), 1);
+}
+
+static void finds_graphs_side_by_side_on_one_memory(void **state)
+{
+	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
+
+	(void)state;
+	OK(cuGraphLaunch(one, s));
+	assert_int_equal(gcpsim_hazards(), 0);
+	OK(cuGraphLaunch(other, t));
+	assert_true(gcpsim_hazards() > 0);
+}
+
+static void is_silent_for_memory_of_their_own(void **state)
+{
+	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
+
+	(void)state;
+	unmap(b);
+	map(b, second);
+	OK(cuGraphLaunch(one, s));
+	OK(cuGraphLaunch(other, t));
+	OK(cuStreamSynchronize(t));
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+	assert_int_equal(word_at(a), 1);
+	assert_int_equal(word_at(b), 2);
+}
+
+static void is_silent_with_an_event_between(void **state)
+{
+	CUgraphExec one = graph_at(a, 1), other = graph_at(b, 2);
+	CUevent e = event_new();
+
+	(void)state;
+	OK(cuGraphLaunch(one, s));
+	OK(cuEventRecord(e, s));
+	OK(cuStreamWaitEvent(t, e, 0));
+	OK(cuGraphLaunch(other, t));
+	OK(cuStreamSynchronize(t));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+}
+
+/* The second means: what did happen, at another address. */
+static void tags_tell_it_across_addresses(void **state)
+{
+	(void)state;
+	fill(a, 1, s);
+	check(b, 1, t);
+	OK(cuStreamSynchronize(t)); /* the reader alone */
+	assert_int_equal(gcpsim_disorders(), 1);
+	OK(cuStreamSynchronize(s));
+	gcpsim_reset_findings();
+	fill(a, 1, s);
+	check(b, 1, t);
+	OK(cuStreamSynchronize(s));
+	OK(cuStreamSynchronize(t));
+	assert_int_equal(gcpsim_disorders(), 0);
+}
+
+static void a_graph_works_on_what_is_mapped_when_it_runs(void **state)
+{
+	CUgraphExec one = graph_at(a, 7);
+
+	(void)state;
+	OK(cuGraphLaunch(one, s));
+	OK(cuStreamSynchronize(s));
+	fill(b, 0, s);
+	OK(cuStreamSynchronize(s));
+	unmap(a);
+	map(a, second);
+	OK(cuGraphLaunch(one, s));
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+	assert_int_equal(word_at(a), 7);
+	assert_int_equal(word_at(b), 0);
+}
+
+static void finds_a_graph_that_is_given_other_memory_in_flight(void **state)
+{
+	CUgraphExec one = graph_at(a, 1);
+
+	(void)state;
+	OK(cuGraphLaunch(one, s));
+	unmap(a);
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_non_null(strstr(gcpsim_last_report(), "cuMemUnmap"));
+	map(a, second);
+	assert_int_equal(gcpsim_disorders(), 0);
+	OK(cuStreamSynchronize(s));
+	assert_true(gcpsim_disorders() > 0); /* it ran on the other one */
+}
+
+/* Seen to be done by the host, by an event behind it. */
+static void is_silent_when_the_graph_was_seen_done(void **state)
+{
+	CUgraphExec one = graph_at(a, 1);
+	CUevent e = event_new();
+
+	(void)state;
+	OK(cuGraphLaunch(one, s));
+	OK(cuEventRecord(e, s));
+	gcpsim_drain();
+	OK(cuEventQuery(e));
+	unmap(a);
+	map(a, second);
+	OK(cuGraphLaunch(one, t));
+	OK(cuStreamSynchronize(t));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+}
+
+static void finds_memory_that_is_mapped_under_work(void **state)
+{
+	CUgraphExec one = graph_at(a, 1);
+
+	(void)state;
+	unmap(a);
+	OK(cuGraphLaunch(one, s));
+	assert_int_equal(gcpsim_hazards(), 0);
+	map(a, second);
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_non_null(strstr(gcpsim_last_report(), "cuMemMap"));
+}
+
+static void a_launch_without_memory_is_a_fault(void **state)
+{
+	CUgraphExec one = graph_at(a, 1);
+
+	(void)state;
+	unmap(a);
+	OK(cuGraphLaunch(one, s));
+	assert_int_equal(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+	assert_int_equal(gcpsim_faults(), 1);
+}
+
+/* The memory goes from one address to another, under work that has it still. */
+static void memory_keeps_its_history_when_it_moves(void **state)
+{
+	CUdeviceptr c = address_new();
+
+	(void)state;
+	fill(a, 1, s);
+	unmap(b); /* nothing runs there */
+	map(c, first);
+	assert_int_equal(gcpsim_hazards(), 0);
+	fill(c, 2, t);
+	assert_int_equal(gcpsim_hazards(), 1);
+	OK(cuCtxSynchronize());
+	unmap(c);
+	OK(cuMemAddressFree(c, CHUNK));
+}
+
+static void finds_the_host_at_the_other_address(void **state)
+{
+	(void)state;
+	fill(a, 1, s);
+	gcpsim_touch(b, 4, 0);
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_int_equal(gcpsim_disorders(), 1);
+	OK(cuStreamSynchronize(s));
+	gcpsim_touch(b, 4, 1);
+	fill(a, 1, s);
+	OK(cuStreamSynchronize(s));
+	assert_int_equal(gcpsim_hazards(), 1);
+	assert_int_equal(gcpsim_disorders(), 1);
+}
+
+static void new_memory_has_no_history(void **state)
+{
+	(void)state;
+	fill(a, 1, s);
+	OK(cuStreamSynchronize(s));
+	unmap(a);
+	unmap(b);
+	OK(cuMemRelease(first));
+	first = memory_new();
+	map(a, first);
+	map(b, first);
+	check(a, 0, t);
+	OK(cuStreamSynchronize(t));
+	assert_int_equal(gcpsim_hazards() + gcpsim_disorders(), 0);
+	assert_int_equal(wrong_words(), 0);
+}
+
+static void takes_whole_handles_only(void **state)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle large;
+
+	(void)state;
+	OK(cuMemCreate(&large, 2 * CHUNK, &prop, 0));
+	unmap(b);
+	assert_int_equal(cuMemMap(b, CHUNK, CHUNK, large, 0), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemMap(b, CHUNK, 0, large, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(large));
+}
+
+#define ALIAS(name) cmocka_unit_test_setup_teardown(name, alias_open, alias_close)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    ALIAS(graphs_on_one_stream_share_memory),
+	    ALIAS(finds_graphs_side_by_side_on_one_memory),
+	    ALIAS(is_silent_for_memory_of_their_own),
+	    ALIAS(is_silent_with_an_event_between),
+	    ALIAS(tags_tell_it_across_addresses),
+	    ALIAS(a_graph_works_on_what_is_mapped_when_it_runs),
+	    ALIAS(finds_a_graph_that_is_given_other_memory_in_flight),
+	    ALIAS(is_silent_when_the_graph_was_seen_done),
+	    ALIAS(finds_memory_that_is_mapped_under_work),
+	    ALIAS(a_launch_without_memory_is_a_fault),
+	    ALIAS(memory_keeps_its_history_when_it_moves),
+	    ALIAS(finds_the_host_at_the_other_address),
+	    ALIAS(new_memory_has_no_history),
+	    ALIAS(takes_whole_handles_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
