@@ -7,6 +7,7 @@ The build hands over, in the environment:
   GCPT_PATH      directories of the simulated libcuda and libcudart
   GCPT_FIRST     a library to preload before ours (a sanitizer's), may be empty
   GCPT_BACKEND   how the library gets memory (GCPOOL_BACKEND), may be absent
+  GCPT_MEMORY    of each simulated device, may be absent (tests/systems/aarch64)
   GCPT_EMULATOR  what runs programs of another machine (qemu-user), may be absent
 """
 
@@ -45,6 +46,8 @@ def environment(library=None, extra=None):
         env["LD_PRELOAD"] = preload
     if library and os.environ.get("GCPT_BACKEND"):
         env["GCPOOL_BACKEND"] = os.environ["GCPT_BACKEND"]
+    if os.environ.get("GCPT_MEMORY"):
+        env["GCPSIM_MEMORY"] = os.environ["GCPT_MEMORY"]
     env.update(extra or {})
     return env
 
