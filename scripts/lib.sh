@@ -58,7 +58,8 @@ progress() { # TITLE LOG COMMAND...
 progress_show() { # TITLE LOG BEGAN
 	pause=20
 	[ ! -t 1 ] || pause=1
-	while sleep $pause && kill -0 $$ 2>/dev/null; do
+	# What is behind a pipe of ours waits for no sleep that outlives us.
+	while sleep $pause >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
 		passed=$(($(date +%s) - $3))
 		last=$(tail -n 1 "$2" 2>/dev/null | cut -c 1-50)
 		if [ -t 1 ]; then

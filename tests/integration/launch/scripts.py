@@ -6,6 +6,7 @@ The build hands over: GCPT_SCRIPTS (the directory of the scripts)."""
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -105,13 +106,28 @@ class Summary(unittest.TestCase):
 
 
 class Machine(unittest.TestCase):
-    def tools(self, place, without, **programs):
-        """A directory of all commands of this machine but some, and some made up."""
+    VARIED = ("id", "sudo", "apt-get")  # made up or left out by some
+
+    @classmethod
+    def setUpClass(cls):
+        """A directory of all other commands of this machine, without ninja."""
+        cls.others = tempfile.TemporaryDirectory()
         for where in os.environ["PATH"].split(":"):
             for name in os.listdir(where) if os.path.isdir(where) else []:
-                path = os.path.join(place, name)
-                if name not in without and name not in programs and not os.path.lexists(path):
+                path = os.path.join(cls.others.name, name)
+                if name not in ("ninja", *cls.VARIED) and not os.path.lexists(path):
                     os.symlink(os.path.join(where, name), path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.others.cleanup()
+
+    def tools(self, place, without, **programs):
+        """A directory of the commands that vary, but some, and some made up."""
+        for name in self.VARIED:
+            path = shutil.which(name)
+            if path and name not in without and name not in programs:
+                os.symlink(path, os.path.join(place, name))
         for name, text in programs.items():
             path = os.path.join(place, name)
             with open(path, "w") as file:
@@ -120,9 +136,9 @@ class Machine(unittest.TestCase):
 
     def missing(self, *without, **programs):
         with tempfile.TemporaryDirectory() as place:
-            self.tools(place, ("ninja", *without), **programs)
+            self.tools(place, without, **programs)
             build = os.path.join(place, "build")
-            done = script("demo", PATH=place, BUILD=build)
+            done = script("demo", PATH=f"{place}:{self.others.name}", BUILD=build)
             self.assertFalse(os.path.exists(build))
         self.assertEqual(done.returncode, MISSING, done.stdout + done.stderr)
         return done.stderr
@@ -168,6 +184,15 @@ class Machine(unittest.TestCase):
             done = library_call(f"progress working '{place}/log' sh -c 'echo words; exit 7' ||"
                                 f" echo code $? \"$(cat '{place}/log')\"")
         self.assertIn("code 7 words", done.stdout)
+
+    def test_a_pipe_is_not_held_open_by_a_progress_line(self):
+        with tempfile.TemporaryDirectory() as place:
+            done = library_call(
+                f"sleep() {{ : >'{place}/asleep'; echo held; command sleep 1; }};"
+                f"lasts() {{ until [ -e '{place}/asleep' ]; do command sleep 0.1; done; }};"
+                f"progress working '{place}/log' lasts")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("held", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
