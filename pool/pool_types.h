@@ -49,9 +49,10 @@
 #include "window.h"
 
 enum {
-	GCP_UNIT = 512,          /* bytes: every size and address is a multiple */
-	GCP_CHUNK = 2 << 20,     /* bytes: the driver's granularity of memory */
-	GCP_CLASSES_MAX = 1024,  /* size classes, whatever the options say */
+	GCP_UNIT = 512,         /* bytes: every size and address is a multiple */
+	GCP_PAGE = 4096,        /* bytes: what dma-buf wants whole; sizes of no class */
+	GCP_CHUNK = 2 << 20,    /* bytes: the driver's granularity of memory */
+	GCP_CLASSES_MAX = 1024, /* size classes, whatever the options say */
 	GCP_CLASS_NONE = 0xffff, /* a block of no class: larger than class_max */
 	GCP_CLASS_RUN = 0xfffe,  /* a run on its way back from a slab */
 	GCP_POOL_SLOTS = 16,     /* pools whose blocks threads may cache */

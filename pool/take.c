@@ -20,7 +20,7 @@ int gcp_request_init(struct gcp_request *request, struct gcp_heap *heap, uint64_
 	request->size_class = gcp_class_of(classes, bytes);
 	request->size = request->size_class != GCP_CLASS_NONE
 			    ? classes->sizes[request->size_class]
-			    : gcp_round_up(bytes, GCP_UNIT);
+			    : gcp_round_up(bytes, GCP_PAGE);
 	return 0;
 }
 

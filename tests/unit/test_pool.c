@@ -33,7 +33,7 @@ static void sizes_round_up_to_their_class(void **state)
 	    {4097, 4608},
 	    {9 * KIB, 9 * KIB},
 	    {1 * MIB, 1 * MIB},
-	    {1 * MIB + 1, 1 * MIB + 512},
+	    {1 * MIB + 1, 1 * MIB + 4096},
 	};
 
 	(void)state;
@@ -47,6 +47,27 @@ static void sizes_round_up_to_their_class(void **state)
 		must_free(pools, addr);
 	}
 	fake_finish(pools);
+}
+
+/* What dma-buf wants, beside blocks of every size. */
+static void large_blocks_are_whole_pages(void **state)
+{
+	struct gcp_config configs[2];
+
+	(void)state;
+	gcp_config_default(&configs[0]);
+	gcp_config_default_mapped(&configs[1]);
+	for (int i = 0; i < 2; i++) {
+		struct gcp_pools *pools = fake_pools(&configs[i]);
+
+		for (uint64_t bytes = 100; bytes < 40 * MIB; bytes += bytes / 3) {
+			gcp_addr addr = must_alloc(fake_pool(pools), bytes);
+
+			if (bytes > configs[i].slab_max)
+				assert_int_equal(addr % 4096, 0);
+		}
+		fake_finish(pools);
+	}
 }
 
 static void an_explicit_list_of_classes_is_used(void **state)
@@ -67,7 +88,7 @@ static void an_explicit_list_of_classes_is_used(void **state)
 	gcp_pools_find(pools, must_alloc(pool, 5000), &info);
 	assert_int_equal(info.size, 65536);
 	gcp_pools_find(pools, must_alloc(pool, 65537), &info);
-	assert_int_equal(info.size, 66048);
+	assert_int_equal(info.size, 69632);
 	fake_finish(pools);
 }
 
@@ -389,7 +410,7 @@ static void gauges_and_counters_are_exact(void **state)
 	(void)state;
 	assert_int_equal(stats.allocation.current, 2);
 	assert_int_equal(stats.requested_bytes.current, 1000 + 3 * MIB + 5);
-	assert_int_equal(stats.allocated_bytes.current, 1024 + 3 * MIB + 512);
+	assert_int_equal(stats.allocated_bytes.current, 1024 + 3 * MIB + 4096);
 	assert_int_equal(stats.reserved_bytes.current, fake.memory_used);
 	assert_int_equal(stats.misses, 2);
 	must_free(pools, a);
@@ -398,7 +419,7 @@ static void gauges_and_counters_are_exact(void **state)
 	assert_int_equal(stats.allocation.current, 0);
 	assert_int_equal(stats.allocation.peak, 2);
 	assert_int_equal(stats.requested_bytes.freed, 1000 + 3 * MIB + 5);
-	assert_int_equal(stats.allocated_bytes.peak, 1024 + 3 * MIB + 512);
+	assert_int_equal(stats.allocated_bytes.peak, 1024 + 3 * MIB + 4096);
 	gcp_pools_reset_peaks(pools, 0);
 	assert_int_equal(must_stats(pools).allocated_bytes.peak, 0);
 	assert_int_equal(gcp_pools_stats(pools, 7, &stats), -ENOENT);
@@ -551,6 +572,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(sizes_round_up_to_their_class, setup),
+	    cmocka_unit_test_setup(large_blocks_are_whole_pages, setup),
 	    cmocka_unit_test_setup(an_explicit_list_of_classes_is_used, setup),
 	    cmocka_unit_test_setup(a_bad_configuration_is_refused, setup),
 	    cmocka_unit_test_setup(impossible_sizes_are_out_of_memory, setup),
