@@ -109,7 +109,9 @@ static void classes_compute(struct gcp_classes *classes,
 		classes->sizes[classes->count++] = size;
 		if (step < GCP_UNIT)
 			step = GCP_UNIT;
-		size = gcp_round_up(size + step, GCP_UNIT);
+		/* Blocks that are no slab's lie side by side: whole pages. */
+		size = gcp_round_up(size + step,
+				    size >= config->slab_max ? GCP_PAGE : GCP_UNIT);
 	}
 	classes->sizes[classes->count++] = config->class_max;
 }
