@@ -265,8 +265,8 @@ static struct served served_by(const struct async_device *device)
 	return (struct served){
 	    .used = stats.async_bytes.current,
 	    .used_high = stats.async_bytes.peak,
-	    .reserved = stats.async_bytes.current +
-			gcp_pools_reclaimable(gcp_process.pools, number),
+	    .reserved =
+		stats.async_bytes.current + gcp_pools_unheld(gcp_process.pools, number),
 	};
 }
 

@@ -64,7 +64,7 @@ static void pools_add(struct gcp_text *text, int device)
 	if (gcp_pools_stats(pools, device, &stats) != 0)
 		return;
 	part_add(text, "; the program holds ", stats.allocated_bytes.current);
-	part_add(text, ", cached ", gcp_pools_reclaimable(pools, device));
+	part_add(text, ", cached ", gcp_pools_unheld(pools, device));
 	part_add(text, ", held by graphs ", stats.private_bytes.current);
 	if (quota == GCP_LIMIT_NONE)
 		gcp_text_add(text, ", no quota");

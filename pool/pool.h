@@ -377,8 +377,13 @@ bool gcp_pools_relieve(struct gcp_pools *pools, int device);
  * given back. */
 uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes);
 
-/* Bytes on `device` that are reserved and that neither a block of the program nor the
- * private heap of a graph holds. */
+/* Bytes on `device` (-1: each) that are reserved and that neither a block of the
+ * program nor the private heap of a graph holds. */
+uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device);
+
+/* Of these, what an allocation of that size could have, though other memory be in use
+ * beside each part of it; it may have to wait for what plain CUDA's frees would have
+ * waited for. Moves what threads keep to the heap. */
 uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device);
 
 /* Which limit refused the calling thread's latest allocation that failed for want of

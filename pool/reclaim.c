@@ -366,7 +366,7 @@ uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes
 	return given;
 }
 
-uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
+uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 {
 	uint64_t bytes = 0;
 

@@ -108,7 +108,7 @@ static void a_free_counted_before_its_allocation_shows_no_huge_number(void **sta
 		gcp_mutex_unlock(&pool->lock);
 		assert_int_equal(must_stats(pools).allocation.current, 0);
 		assert_int_equal(must_stats(pools).allocated_bytes.current, 0);
-		assert_int_equal(gcp_pools_reclaimable(pools, 0),
+		assert_int_equal(gcp_pools_unheld(pools, 0),
 				 must_stats(pools).reserved_bytes.current);
 	}
 	fake_finish(pools);
