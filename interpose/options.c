@@ -38,7 +38,7 @@ const struct gcp_option gcp_option_table[] = {
      FIELD(pool.class_steps), .min = 1, .max = 64},
     {"GCPOOL_CLASS_MIN", "smallest size class", GCP_OPTION_BYTES, FIELD(pool.class_min),
      .min = 512, .max = 64 * MIB, .multiple = 512},
-    {"GCPOOL_CLASS_MAX", "largest size class; beyond it sizes round up to 512 bytes",
+    {"GCPOOL_CLASS_MAX", "largest size class; beyond it sizes round up to 4 KiB",
      GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
      .multiple = 512},
     {"GCPOOL_CLASSES", "explicit size classes, ascending, instead of the three above",
