@@ -66,6 +66,7 @@ uint64_t draw_below(struct draw *draw, uint64_t below)
 
 static uint64_t state_of(uint64_t seed, enum draw_part part)
 {
+	seed = seed_drawn(seed);
 	if (part == DRAW_HISTORY)
 		return seed;
 	if (part == DRAW_ENVIRONMENT || part == DRAW_MORE_ENVIRONMENT)

@@ -43,7 +43,7 @@ static bool capture_follow(struct thread *t, struct stream *s, struct stream *be
 	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
 		return false;
 	good = FINE(t, cuEventRecord(event, stream_handle(t, before))) &&
-	       FINE(t, cuStreamWaitEvent(stream_handle(t, s), event, 0));
+	       stream_wait(t, s, event);
 	if (good)
 		stream_enter(s, before->capture, &before->captured);
 	FINE(t, cuEventDestroy(event));
@@ -77,7 +77,7 @@ bool capture_event_wait(struct thread *t, const struct event *event, struct stre
 	    s->context != c->context || s->kind == STREAM_LEGACY ||
 	    (s->capture && s->capture != c))
 		return false;
-	if (!FINE(t, cuStreamWaitEvent(stream_handle(t, s), event->handle, 0)))
+	if (!stream_wait(t, s, event->handle))
 		return false;
 	stream_enter(s, c, &event->clock);
 	return true;

@@ -16,6 +16,7 @@
  *   setting.c   what the environment says
  *   generate.c  the history; generate.h for its files
  *   scenarios.c    what takes several steps to happen
+ *   sharing_draw.c graphs that may share memory
  *   order.c     vector clocks of the program: what it made sure of by itself
  *   plain.c     what plain CUDA would do with the same calls
  *   blocks.c    the model of memory: what is live, where, whose, and its contents
@@ -32,6 +33,8 @@
  *   concurrency.c     much at once, and more than one thread at the same time
  *   misuse.c    mistakes that CUDA answers with a code
  *   turns.c     the same many times over
+ *   sharing.c   launches from several threads at the same time, and what is held by
+ *               graphs that never run at the same time
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
  *   faults.c    calls of the library that fail
@@ -224,6 +227,7 @@ struct graph {
 struct exec {
 	CUgraphExec handle;
 	struct body *body;
+	struct clock clock; /* of its latest launch, which the next one comes after */
 };
 
 /* --- the program --- */
@@ -369,6 +373,8 @@ bool all_is_calm(const struct model *w);
 /* Whether this thread can say which stream it means. */
 bool can_name(const struct thread *t, const struct stream *s);
 bool host_wait_stream(struct thread *t, struct stream *s);
+/* The program has the stream's later work wait for an event. */
+bool stream_wait(struct thread *t, struct stream *s, CUevent event);
 bool host_wait_context(struct thread *t, int context);
 
 /* --- blocks.c --- */
@@ -444,6 +450,11 @@ bool body_may_write(const struct body *body, const struct block *block);
 /* The slot's graph becomes this one. */
 void graph_set(struct thread *t, struct graph *graph, CUgraph handle,
 	       struct body *body);
+/* Both may run at the same time: neither knows memory that the other one writes. */
+bool bodies_are_apart(const struct body *a, const struct body *b);
+/* Whether all is there that a launch touches, and what memory holds after one. */
+bool body_can_run(const struct model *w, const struct body *body);
+void body_ran(struct model *w, const struct body *body);
 void graphs_end(struct thread *t);
 void graphs_detach_context(struct model *w, int context);
 
@@ -500,6 +511,10 @@ void stream_detach(struct model *w, struct stream *s);
 struct stream *stream_pick(struct thread *t, unsigned slot);
 /* Makes what the stream needs current, and gives its handle. */
 CUstream stream_handle(struct thread *t, struct stream *s);
+
+/* --- sharing.c --- */
+
+void sharing_play(struct thread *t, const struct op *op);
 
 /* --- turns.c --- */
 

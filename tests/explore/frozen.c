@@ -39,6 +39,7 @@
 	X(host_thread)                                                                 \
 	X(count)                                                                       \
 	X(filter)                                                                      \
+	X(share)                                                                       \
 	X(early)                                                                       \
 	X(exit_with_memory)
 

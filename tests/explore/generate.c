@@ -156,7 +156,7 @@ struct op op_draw(struct generator *g, enum op_kind kind)
 
 void op_add(struct generator *g, struct op op)
 {
-	if (g->history->count < OPS_MAX)
+	if (g->history->count < g->room)
 		g->history->ops[g->history->count++] = op;
 }
 
@@ -375,7 +375,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 {
 	struct generator g = {.draw = draw_open(&setting->source, DRAW_HISTORY),
 			      .setting = setting,
-			      .history = ret_history};
+			      .history = ret_history,
+			      .room = OPS_DRAWN};
 	unsigned length, bursts, captures, restores = 0, scenarios = 0;
 
 	if (setting->source.frozen) {
@@ -416,6 +417,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	}
 	if (below(&g, 8) == 0)
 		turns_draw(&g);
+	if (setting->share)
+		sharing_draw(&g);
 }
 
 /* --- to be read --- */

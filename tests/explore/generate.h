@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * generate.h - what draws a history, for its two files: generate.c and scenarios.c.
+ * generate.h - what draws a history, for its files: generate.c, scenarios.c and
+ * sharing_draw.c.
  */
 #ifndef EXPLORE_GENERATE_H
 #define EXPLORE_GENERATE_H
@@ -18,7 +19,8 @@ struct generator {
 	unsigned slots, streams;
 	uint64_t used; /* bit per block slot */
 	unsigned thread;
-	bool async; /* stream-ordered memory is used, too */
+	bool async;    /* stream-ordered memory is used, too */
+	unsigned room; /* operations that the history may have */
 };
 
 static inline uint64_t below(struct generator *g, uint64_t n)
@@ -39,5 +41,10 @@ void burst_of(struct generator *g, uint64_t bytes, uint8_t stream);
 
 /* A play of some length in which one rule of the library matters. */
 void scenario_draw(struct generator *g);
+
+/* --- sharing_draw.c --- */
+
+/* Graphs that may share memory, before, after or between what the history has. */
+void sharing_draw(struct generator *g);
 
 #endif

@@ -81,6 +81,14 @@ bool body_may_write(const struct body *body, const struct block *block)
 	return body_keeps(body, block);
 }
 
+static bool body_uses(const struct body *body, const struct block *block)
+{
+	for (uint32_t i = 0; i < body->count; i++)
+		if (body->items[i].dst == block || body->items[i].src == block)
+			return true;
+	return false;
+}
+
 /* --- graphs --- */
 
 static void graph_release(struct thread *t, struct graph *graph)
@@ -124,18 +132,40 @@ static bool body_append(struct model *w, struct body *body, const struct body *c
 	return true;
 }
 
-/* A graph of two children, one after the other. */
+bool bodies_are_apart(const struct body *a, const struct body *b)
+{
+	const struct body *of[2] = {a, b};
+
+	for (uint32_t i = 0; i < a->pool_count; i++)
+		for (uint32_t j = 0; j < b->pool_count; j++)
+			if (a->pools[i] == b->pools[j])
+				return false;
+	for (unsigned k = 0; k < 2; k++)
+		for (uint32_t i = 0; i < of[k]->count; i++) {
+			const struct item *item = &of[k]->items[i];
+
+			if ((item->dst && (body_uses(of[!k], item->dst) ||
+					   body_may_write(of[!k], item->dst))) ||
+			    (item->src && body_may_write(of[!k], item->src)))
+				return false;
+		}
+	return true;
+}
+
+/* A graph of two children, one after the other, or side by side. */
 static void graph_compose(struct thread *t, const struct op *op)
 {
 	struct model *w = t->model;
 	struct graph *parts[2] = {graph_near(w, op->a), graph_near(w, op->b)};
 	struct graph *to = &w->graphs[op->how % GRAPH_SLOTS];
+	bool beside = op->kind == OP_GRAPH_BESIDE;
 	struct body *body;
 	CUgraphNode node[2];
 	CUgraph graph;
 
 	if (!parts[0]->handle || !parts[1]->handle || parts[0]->busy ||
-	    parts[1]->busy || to->busy)
+	    parts[1]->busy || to->busy ||
+	    (beside && !bodies_are_apart(parts[0]->body, parts[1]->body)))
 		return;
 	body = body_new(parts[0]->body->context);
 	if (!body_append(w, body, parts[0]->body) ||
@@ -145,7 +175,8 @@ static void graph_compose(struct thread *t, const struct op *op)
 	}
 	FINE(t, cuGraphCreate(&graph, 0));
 	FINE(t, cuGraphAddChildGraphNode(&node[0], graph, NULL, 0, parts[0]->handle));
-	FINE(t, cuGraphAddChildGraphNode(&node[1], graph, node, 1, parts[1]->handle));
+	FINE(t, cuGraphAddChildGraphNode(&node[1], graph, node, !beside,
+					 parts[1]->handle));
 	graph_set(t, to, graph, body);
 }
 
@@ -189,6 +220,7 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	graph->body->refs++;
 	body_put(t->model, exec->body);
 	exec->body = graph->body;
+	exec->clock = (struct clock){0};
 }
 
 /* --- launches --- */
@@ -201,21 +233,13 @@ static bool is_there(const struct model *w, const struct body *body,
 		w->contexts[block->context].live && !block_is_early(w, block));
 }
 
-static bool can_launch(const struct model *w, const struct body *body)
+bool body_can_run(const struct model *w, const struct body *body)
 {
 	for (uint32_t i = 0; i < body->count; i++)
 		if (!is_there(w, body, body->items[i].dst) ||
 		    !is_there(w, body, body->items[i].src))
 			return false;
 	return !body->broken;
-}
-
-static bool body_uses(const struct body *body, const struct block *block)
-{
-	for (uint32_t i = 0; i < body->count; i++)
-		if (body->items[i].dst == block || body->items[i].src == block)
-			return true;
-	return false;
 }
 
 /* Memory that the graph may write. What was freed before its capture ended is the
@@ -267,7 +291,7 @@ static void content_is_lost_with(struct model *w, const struct block *written)
 			block->regions[0].known = block->regions[1].known = 0;
 }
 
-static void launch_contents(struct model *w, const struct body *body)
+void body_ran(struct model *w, const struct body *body)
 {
 	for (struct block *block = w->blocks; block; block = block->next)
 		if (body_may_write(body, block))
@@ -281,25 +305,39 @@ static void launch_contents(struct model *w, const struct body *body)
 	}
 }
 
+/* Memory that was taken from it to serve allocations may be missing. */
+static bool launch_call(struct thread *t, const struct exec *exec, struct stream *s)
+{
+	plain_may_be_full(t->model, t->model->contexts[s->context].device);
+	return FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s)));
+}
+
 static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)
 {
 	struct model *w = t->model;
 	struct body *body = exec->body;
 	struct stream *s;
+	struct clock before;
 	struct mark mark;
 
-	if (!exec->handle || !can_launch(w, body))
+	if (!exec->handle || !body_can_run(w, body))
 		return;
 	s = stream_pick(t, op->c);
 	if (!s || s->capture || s->context != body->context ||
-	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
-	    !launch_regions(t, s, body, NULL, op->how))
+	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)))
 		return;
-	if (!FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s))))
+	before = s->clock;
+	if (w->setting->share) /* CUDA has one launch follow the other */
+		clock_join(&s->clock, &exec->clock);
+	if (!launch_regions(t, s, body, NULL, op->how) || !launch_call(t, exec, s)) {
+		if (w->setting->share)
+			s->clock = before;
 		return;
+	}
 	mark = order_step(w, s);
+	exec->clock = s->clock;
 	launch_regions(t, s, body, &mark, 0);
-	launch_contents(w, body);
+	body_ran(w, body);
 }
 
 /* --- ends --- */
@@ -360,6 +398,7 @@ void graphs_play(struct thread *t, const struct op *op)
 		graph_clone(t, graph, &w->graphs[op->b % GRAPH_SLOTS]);
 		break;
 	case OP_GRAPH_COMPOSE:
+	case OP_GRAPH_BESIDE:
 		graph_compose(t, op);
 		break;
 	case OP_GRAPH_DESTROY:

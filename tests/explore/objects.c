@@ -425,8 +425,7 @@ static void event_op(struct thread *t, const struct op *op)
 	}
 	if (op->kind == OP_EVENT_RECORD)
 		event_record(t, event, s);
-	else if (event->recorded &&
-		 FINE(t, cuStreamWaitEvent(stream_handle(t, s), event->handle, 0)))
+	else if (event->recorded && stream_wait(t, s, event->handle))
 		clock_join(&s->clock, &event->clock);
 }
 

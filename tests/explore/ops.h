@@ -98,7 +98,11 @@
 	X(TURNS, 0, MEMORY) /* only at the end of a history: generate.c */             \
 	X(ALLOC_ASYNC, 90, ASYNC)                                                      \
 	X(FREE_STREAM, 80, ASYNC)                                                      \
-	X(POOL_ASK, 6, ASYNC)
+	X(POOL_ASK, 6, ASYNC)                                                          \
+	/* Drawn by sharing_draw.c alone. */                                           \
+	X(GRAPH_BESIDE, 0, GRAPHS)                                                     \
+	X(LAUNCH_RACE, 0, GRAPHS)                                                      \
+	X(SHARE_TURNS, 0, GRAPHS)
 
 enum op_kind {
 #define X(name, weight, group) OP_##name,
@@ -107,7 +111,7 @@ enum op_kind {
 	    OP_KINDS
 };
 
-enum { OPS_MAX = 400 };
+enum { OPS_DRAWN = 400, OPS_MAX = 800 }; /* by generate.c; by all */
 
 /* One step of the program. What the letters mean stands where it is played. */
 struct op {
@@ -158,6 +162,7 @@ struct setting {
 	bool check_often;      /* all invariants after each step */
 	bool leak;             /* no free is done: the program alone must be in order */
 	bool plain;            /* without the library */
+	bool share;            /* graphs may share memory (GCPOOL_GRAPH_SHARE) */
 };
 
 /* Draws the setting of a source; the second one hands it to the environment, and

@@ -149,6 +149,17 @@ bool host_wait_context(struct thread *t, int context)
 
 /* --- before memory is touched --- */
 
+bool stream_wait(struct thread *t, struct stream *s, CUevent event)
+{
+	CUstream handle = stream_handle(t, s);
+	bool good;
+
+	gcpsim_plain_asks(1);
+	good = FINE(t, cuStreamWaitEvent(handle, event, 0));
+	gcpsim_plain_asks(-1);
+	return good;
+}
+
 /* A stream waits for all that another one was given. */
 static bool stream_follow(struct thread *t, struct stream *s, struct stream *before)
 {
@@ -166,7 +177,7 @@ static bool stream_follow(struct thread *t, struct stream *s, struct stream *bef
 	if (!FINE(t, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
 		return false;
 	good = FINE(t, cuEventRecord(event, stream_handle(t, before))) &&
-	       FINE(t, cuStreamWaitEvent(stream_handle(t, s), event, 0));
+	       stream_wait(t, s, event);
 	if (good) {
 		struct clock clock;
 

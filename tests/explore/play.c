@@ -198,6 +198,9 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_GRAPH_DESTROY] = graphs_play,
     [OP_EXEC_DESTROY] = graphs_play,
     [OP_TURNS] = turns_play,
+    [OP_GRAPH_BESIDE] = graphs_play,
+    [OP_LAUNCH_RACE] = sharing_play,
+    [OP_SHARE_TURNS] = sharing_play,
 };
 
 /* What the driver must have for it, where that is in doubt. */

@@ -434,7 +434,7 @@ static void newcomer_draw(struct generator *g)
 	ordered_draw(g);
 	fill = on_block(g, OP_FILL, 0, 0);
 	fill.a = g->history->ops[g->history->count - 1].a;
-	if (g->history->count < OPS_MAX) /* neither exported nor written */
+	if (g->history->count < g->room) /* neither exported nor written */
 		g->history->count--;
 	if (captures) {
 		mode_set(g, cast.other, THREAD_LOCAL);

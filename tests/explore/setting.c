@@ -117,6 +117,7 @@ static void draw_driver(struct setting *setting)
 	setting->absent = draw_below(&draw, 2) || setting->driver_version < 12040;
 	if (draw_below(&draw, 5) == 0)
 		setting->hidden = lacking[draw_below(&draw, LACKING)].name;
+	setting->share = draw_below(&draw, 3) == 1;
 }
 
 /* What follows from what was drawn. */
@@ -181,7 +182,7 @@ static void set_device(const struct setting *setting, struct draw *draw)
 	static const char *const speeds[] = {"random", "random", "never", "idle",
 					     "300",    "3000",   "40000"};
 
-	set_number("GCPSIM_SEED", setting->seed);
+	set_number("GCPSIM_SEED", seed_drawn(setting->seed));
 	set("GCPSIM_SPEED", speeds[draw_below(draw, 7)]);
 	set_number("GCPSIM_DEVICES", (uint64_t)setting->devices);
 	set_number("GCPSIM_MEMORY", setting->memory);

@@ -125,10 +125,11 @@ GCPSIM_API void gcpsim_plain_free(uint64_t number); /* 0: nothing */
 GCPSIM_API uint64_t gcpsim_plain_used(int device);
 GCPSIM_API uint64_t gcpsim_plain_peak(int device);
 
-/* From now on each wait is looked at: of the host, and of a context's later work for a
- * fence. It must be for work that plain CUDA had waited for by then. The calling thread
- * is the program's, as each that calls this. A thread that never does may ask for work
- * until it is done: that holds nothing up. */
+/* From now on each wait is looked at: of the host, of a context's later work for a
+ * fence, and of a stream's later work for an event that it does not come after by
+ * itself. It must be for work that plain CUDA had waited for by then. The calling
+ * thread is the program's, as each that calls this. A thread that never does may ask
+ * for work until it is done: that holds nothing up. */
 GCPSIM_API void gcpsim_plain_watch(void);
 /* The program makes a call in which plain CUDA waits for all work of this context
  * (a CUcontext): all that was given to it so far may be waited for from now on. */

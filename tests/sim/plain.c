@@ -172,23 +172,23 @@ static bool takes_time(const struct sim_op *op)
 	}
 }
 
-/* Some work, of what `op` is behind, that plain CUDA has not waited for; or NULL. */
-static const struct sim_op *find_new(struct sim_op *op)
+/* Some work, of what `op` is behind and this walk has not met, that plain CUDA has not
+ * waited for; or NULL. Without `looks` it only meets all of it. */
+static const struct sim_op *walk_from(struct sim_op *op, bool looks)
 {
 	struct sim_op **stack = NULL;
 	uint32_t count = 0, capacity = 0;
 	const struct sim_op *found = NULL;
-	uint64_t walk = ++walks;
 
 	stack = sim_grow(stack, &capacity, 1, sizeof(*stack));
 	stack[count++] = op;
 	while (count > 0 && !found) {
 		struct sim_op *top = stack[--count];
 
-		if (is_waited(top) || top->walk == walk)
+		if (is_waited(top) || top->walk == walks)
 			continue;
-		top->walk = walk;
-		if (takes_time(top))
+		top->walk = walks;
+		if (looks && takes_time(top))
 			found = top;
 		stack =
 		    sim_grow(stack, &capacity, count + top->befores, sizeof(*stack));
@@ -206,19 +206,43 @@ static bool only_asks(const struct sim_thread *self)
 	       (self->fn == SIM_FN_cuEventQuery || self->fn == SIM_FN_cuStreamQuery);
 }
 
-void sim_plain_wait(struct sim_op *op, const char *what)
+static void tell(const struct sim_op *found, const char *what)
 {
-	const struct sim_thread *self = sim_thread_self();
-	const struct sim_op *found;
-
-	if (!watching || self->asked > 0 || only_asks(self) || is_waited(op))
-		return;
-	found = find_new(op);
 	if (found)
 		sim_report(&sim.new_waits,
 			   "%s: %s waits for operation %llu (%s) of context %u, which "
 			   "plain CUDA has not waited for",
-			   sim_fn_names[self->fn], what,
+			   sim_fn_names[sim_thread_self()->fn], what,
 			   (unsigned long long)found->order,
 			   sim_work_name(&found->work), found->ctx->object.id);
+}
+
+static bool is_looked_at(const struct sim_op *op)
+{
+	const struct sim_thread *self = sim_thread_self();
+
+	return watching && self->asked == 0 && !only_asks(self) && !is_waited(op);
+}
+
+void sim_plain_wait(struct sim_op *op, const char *what)
+{
+	walks++;
+	if (is_looked_at(op))
+		tell(walk_from(op, true), what);
+}
+
+void sim_plain_follow(struct sim_stream *stream, struct sim_op *op)
+{
+	struct sim_ops before = {0};
+	struct sim_vc vc = {0};
+
+	if (!is_looked_at(op))
+		return;
+	walks++;
+	sim_stream_before(stream, &before, &vc);
+	for (uint32_t i = 0; i < before.count; i++)
+		walk_from(before.at[i], false);
+	tell(walk_from(op, true), "later work of a stream");
+	sim_ops_free(&before);
+	sim_vc_free(&vc);
 }

@@ -561,6 +561,9 @@ void sim_nodes_clear(struct sim_nodes *nodes);
 /* The host, or all later work of a context, waits for the operation: whether plain CUDA
  * would have waited for it, too. */
 void sim_plain_wait(struct sim_op *op, const char *what);
+/* Later work of the stream comes after the operation, and so waits for what it does not
+ * come after by itself. */
+void sim_plain_follow(struct sim_stream *stream, struct sim_op *op);
 
 /* --- the process (core.c, control.c) -------------------------------------- */
 

@@ -350,6 +350,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	sim_vc_join(&stream->vc, &event->vc);
 	if (sim_op_done(event->op))
 		return CUDA_SUCCESS;
+	sim_plain_follow(stream, event->op);
 	sim_ops_add(&before, stream->tail);
 	sim_ops_add(&before, event->op);
 	op = sim_op_submit(stream->ctx, &nothing, &before);

@@ -132,6 +132,30 @@ static void a_barrier_behind_later_work_is_new(void **state)
 	OK(cuEventDestroy(event));
 }
 
+/* Behind what the stream was given itself, and no more. */
+static void a_stream_behind_an_event_of_another_is_new(void **state)
+{
+	CUevent event = event_new();
+
+	(void)state;
+	gcpsim_plain_watch();
+	fill(p, 1, s);
+	OK(cuEventRecord(event, s));
+	OK(cuStreamWaitEvent(s, event, 0));
+	assert_int_equal(gcpsim_new_waits(), 0);
+	gcpsim_plain_asks(1);
+	OK(cuStreamWaitEvent(t, event, 0));
+	gcpsim_plain_asks(-1);
+	OK(cuStreamWaitEvent(t, event, 0)); /* it comes after that anyway */
+	assert_int_equal(gcpsim_new_waits(), 0);
+	fill(p, 1, s);
+	OK(cuEventRecord(event, s));
+	OK(cuStreamWaitEvent(t, event, 0));
+	assert_int_equal(gcpsim_new_waits(), 1);
+	gcpsim_plain_waits(scene_ctx);
+	OK(cuEventDestroy(event));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -141,6 +165,7 @@ int main(void)
 	    TEST(a_wait_for_later_work_is_new),
 	    TEST(what_a_thread_of_the_library_asks_for_is_no_wait),
 	    TEST(a_barrier_behind_later_work_is_new),
+	    TEST(a_stream_behind_an_event_of_another_is_new),
 	};
 
 	setenv("GCPSIM_QUIET", "1", 1);
