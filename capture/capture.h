@@ -136,6 +136,9 @@ uint64_t gcp_tracker_moment(struct gcp_tracker *tracker);
  * The program asked for, or changes, a capture's graph or dependencies: it may
  * add work anywhere. Before the real call. */
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker);
+/* Whether a stream's next work may be given memory that its capture has used before:
+ * then it must not start before all that the stream has captured has ended. */
+bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream);
 /* An event is about to be recorded on `stream`: work may later start there. Gives a
  * number for what follows: it was recorded (`done`), or the call has failed. */
 uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,

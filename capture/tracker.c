@@ -326,6 +326,23 @@ static struct gcp_capture *capture_of_stream(struct gcp_tracker *tracker, void *
 	return NULL;
 }
 
+bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_pool_ref *pool_ref;
+	struct gcp_capture *capture;
+	bool gives;
+	int result;
+
+	pthread_mutex_lock(&tracker->lock);
+	capture = capture_of_stream(tracker, ctx, stream, &result);
+	gives = result != 0;
+	if (capture)
+		SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+			gives |= !pool_ref->graph_pool->once;
+	pthread_mutex_unlock(&tracker->lock);
+	return gives;
+}
+
 static bool is_any_released(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;

@@ -106,6 +106,10 @@ GCPSIM_API uint64_t gcpsim_pending(void);
 /* User objects that are not destroyed yet. */
 GCPSIM_API uint64_t gcpsim_user_objects(void);
 
+/* Launches that allowed their kernels to start before the work in front of them has
+ * ended (programmatic stream serialization). Here no kernel makes use of it. */
+GCPSIM_API uint64_t gcpsim_early_launches(void);
+
 /* What physical memory there is at a device address: the one allocation, or the one
  * handle that is mapped there. 0, or -1 if there is none. */
 GCPSIM_API int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes);

@@ -382,6 +382,13 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX,
 					 SIM_PTSZ(hStream), kernelParams);
 }
 
+static uint64_t early_launches; /* SIM_LOCKED */
+
+uint64_t gcpsim_early_launches(void)
+{
+	return early_launches;
+}
+
 static CUresult launch_ex(const CUlaunchConfig *config, CUstream hStream, CUfunction f,
 			  void **kernelParams, void **extra)
 {
@@ -389,6 +396,11 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUstream hStream, CUfunc
 				  config->gridDimZ,  config->blockDimX,
 				  config->blockDimY, config->blockDimZ};
 
+	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
+		early_launches +=
+		    config->attrs[i].id ==
+			CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+		    config->attrs[i].value.programmaticStreamSerializationAllowed;
 	return launch(f, hStream, dims, kernelParams, extra);
 }
 

@@ -218,7 +218,82 @@ static void work_on_the_stream_of_a_thread_is_seen(void)
 	     "eager work was not seen");
 }
 
+/* --- kernels that may start early ----------------------------------------------  */
+
+static uint64_t launches_early(CUstream stream, unsigned attribute_count)
+{
+	static CUlaunchAttribute attributes[80];
+	CUlaunchConfig config = {.gridDimX = 1,
+				 .gridDimY = 1,
+				 .gridDimZ = 1,
+				 .blockDimX = 1,
+				 .blockDimY = 1,
+				 .blockDimZ = 1,
+				 .hStream = stream,
+				 .attrs = attributes,
+				 .numAttrs = attribute_count};
+	uint64_t before = gcpsim_early_launches();
+	CUlaunchAttribute *last = &attributes[attribute_count - 1];
+
+	memset(attributes, 0, sizeof(attributes));
+	last->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+	last->value.programmaticStreamSerializationAllowed = 1;
+	OK(cuLaunchKernelEx(&config, function, parameters, NULL));
+	must(last->value.programmaticStreamSerializationAllowed,
+	     "the caller's attribute was written");
+	return gcpsim_early_launches() - before;
+}
+
+/* A block that the capture frees behind a kernel is used again. */
+static bool is_used_again_here(void)
+{
+	CUdeviceptr first = allocated(4 * MIB), second;
+
+	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, captured, parameters, NULL));
+	OK(cuMemFree(first));
+	second = allocated(4 * MIB);
+	OK(cuMemFree(second));
+	return second == first;
+}
+
+/* Only where the capture gives memory out again must a kernel stand in line. */
+static void kernels_that_may_start_early(void)
+{
+	CUgraph graph;
+
+	make_things();
+	must(launches_early(captured, 1) == 1, "beside captures it may");
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(launches_early(captured, 2) == 1, "a capture without memory lets it");
+	must(is_used_again_here(), "that costs no memory");
+	must(launches_early(captured, 1) == 0,
+	     "it would start beside the block's user");
+	must(launches_early(captured, 3) == 0,
+	     "it would start beside the block's user");
+	must(is_used_again_here(), "it stands in line: that costs no memory");
+	must(launches_early(other, 1) == 1, "eager work is not concerned");
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
+/* With more attributes than are ever given it stays as it is, and nothing is used again
+ * before the capture's end. */
+static void kernels_with_many_attributes(void)
+{
+	CUgraph graph;
+
+	make_things();
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(is_used_again_here(), "in line");
+	must(launches_early(captured, 65) == 1, "left as it is");
+	must(!is_used_again_here(), "used again beside a kernel that started early");
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(kernels_that_may_start_early),
+    SCENARIO(kernels_with_many_attributes),
     SCENARIO(every_submission_is_seen),
     SCENARIO(work_on_the_stream_of_a_thread_is_seen),
 };
