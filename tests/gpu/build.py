@@ -20,6 +20,7 @@ PROGRAMS = {
     "errors": STYLES,
     "forks": STYLES,
     "graphs": STYLES,
+    "graph_scratch": STYLES,
     "greens": ["linked", "dlsym"],
     "ipc": STYLES,
     "life": STYLES,

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""Checks that graphs which never run at the same time share the memory of their
+temporaries (GCPOOL_GRAPH_SHARE=1), and that graphs which do run so stay apart."""
+
+import json
+import os
+import sys
+
+from bench import FAIL, INFO, SKIPPED, Row, number, verdict
+
+SHARE = {"GCPOOL_GRAPH_SHARE": "1"}
+ALONE = {"GCPOOL_GRAPH_SHARE": "0"}
+TIMES = 5  # a shared machine: the best of so many
+
+
+def only_with_the_option(check):
+    """The check, or one row if the library does not have the option."""
+
+    def run(bench):
+        result = play(bench, ["held", "--graphs", 1, "--bytes", "1m"])
+        if "is not an option" in result.err:
+            return [Row(f"share: {check.__name__}", "", "the library has no such option", "",
+                        SKIPPED)]
+        return check(bench)
+
+    run.__doc__ = check.__doc__
+    return run
+
+
+def play(bench, words, extra=None, library=None, timeout=100):
+    command = [bench.program("graph_scratch-static"), "--play", *words]
+    return bench.run(command, library or bench.library, {**SHARE, **(extra or {})}, timeout)
+
+
+def found(result, before):
+    """The number behind these words, or None."""
+    return number(result.out, before) if before in result.out else None
+
+
+def said(value, unit):
+    return f"{value:.1f} {unit}" if value is not None else "no answer"
+
+
+def held_row(bench, name, words, bound):
+    alone, shared = (play(bench, ["held", *words], extra) for extra in (ALONE, SHARE))
+    values = [found(result, "held:") for result in (alone, shared)]
+    after = found(shared, "after a trim:")
+    good = shared.code == 0 and after is not None and max(values[1], after) <= bound
+    return Row(f"held by {name}", f"{said(values[0], 'MiB')}, each its own",
+               f"{said(values[1], 'MiB')}, {said(after, 'MiB')} after a trim",
+               f"<= {bound:.0f} MiB, 0 wrong words", verdict(good),
+               "" if good else shared.tail())
+
+
+@only_with_the_option
+def held(bench):
+    """Graphs that are launched one after the other hold the largest one's memory."""
+    size = 64 if bench.sim else bench.scale(1024, 256)
+    count = bench.scale(1000, 200)
+    return [
+        held_row(bench, f"16 graphs with {size} MiB of temporaries",
+                 ["--graphs", 16, "--bytes", f"{size}m"], size * 1.05),
+        held_row(bench, f"{count} graphs with 512 B of temporaries",
+                 ["--graphs", count, "--bytes", 512], 4),
+    ]
+
+
+ORDERS = {
+    "one stream": ["--order", "one"],
+    "streams in turn": ["--order", "turn"],
+    "threads at the same time": ["--order", "threads"],
+    "threads, each on all streams": ["--order", "threads", "--every-stream"],
+}
+
+
+def launches(bench):
+    return 2000 if bench.sim else bench.scale(1_000_000, 50_000)
+
+
+@only_with_the_option
+def stress(bench):
+    """Launches of sharing graphs in every order, with every word checked."""
+    rows = []
+    for name, words in ORDERS.items():
+        result = play(bench, ["stress", *words, "--graphs", 8, "--bytes", "4m", "--spin", 1000,
+                              "--launches", launches(bench)], timeout=200)
+        wrong = found(result, "wrong words:")
+        text = f"{wrong:.0f} wrong words" if wrong is not None else f"code {result.code}"
+        rows.append(Row(f"{launches(bench):,} launches of sharing graphs, {name}", "", text,
+                        "0 wrong words", verdict(result.code == 0),
+                        "" if result.code == 0 else result.tail()))
+    return rows
+
+
+@only_with_the_option
+def teeth(bench):
+    """The same without the launch guard must go wrong."""
+    library = os.path.join(os.path.dirname(bench.nofence), "libgcpool-noguard.so")
+    if not os.path.exists(library):
+        return [Row("stress without the launch guard", "", "no such build", "", INFO)]
+    result = play(bench, ["stress", "--order", "turn", "--graphs", 8, "--bytes", "4m",
+                          "--launches", 2000], library=library)
+    wrong = found(result, "wrong words:") or 0
+    return [Row("stress without the launch guard", "", f"{wrong:.0f} wrong words",
+                "> 0: the check has teeth", verdict(wrong), "" if wrong else result.tail())]
+
+
+def best(bench, words, extra, before):
+    values = [found(play(bench, words, extra), before) for _ in range(bench.scale(TIMES, 1))]
+    values = [value for value in values if value is not None]
+    return min(values) if values else None
+
+
+@only_with_the_option
+def launch(bench):
+    """Host time of a launch into the same stream."""
+    words = ["launch", "--graphs", 4, "--nodes", 6, "--bytes", "64k", "--spin", 0]
+    times = [best(bench, words, extra, "launch:") for extra in (ALONE, SHARE)]
+    good = None not in times and times[1] <= times[0] + 100
+    return [Row("launch into the same stream", *[said(value, "ns") for value in times],
+                "+ 30 ns (fails above + 100)", INFO if bench.sim else verdict(good))]
+
+
+@only_with_the_option
+def beside(bench):
+    """Two graphs on two streams run side by side."""
+    words = ["beside", "--bytes", "4m", "--spin", 200_000]
+    times = [best(bench, words, extra, "two streams:") for extra in (ALONE, SHARE)]
+    one = best(bench, words, SHARE, "one stream:")
+    good = None not in times and times[1] <= times[0] * 1.05
+    return [Row("100 launches of two graphs on two streams",
+                f"{said(times[0], 'ms')}, each its own",
+                f"{said(times[1], 'ms')}; {said(one, 'ms')} on one stream", "<= + 5 %",
+                INFO if bench.sim else verdict(good))]
+
+
+@only_with_the_option
+def trim(bench):
+    """Memory of idle graphs goes back, and comes again at the next launch."""
+    size = 64 if bench.sim else 1024
+    result = play(bench, ["trim", "--graphs", 1, "--bytes", f"{size}m"])
+    times = [found(result, before) for before in ("trim:", "next launch:", "given back:")]
+    good = result.code == 0 and times[2] is not None and times[2] >= size * 0.99
+    quick = good and times[0] + times[1] <= 2
+    return [Row(f"trim, and the next launch, {size} MiB", "",
+                f"{said(times[0], 'ms')}, {said(times[1], 'ms')}; {said(times[2], 'MiB')} back",
+                "<= 2 ms together", verdict(good if bench.sim else quick),
+                "" if good else result.tail())]
+
+
+# --- PyTorch ---------------------------------------------------------------------
+
+
+def shapes(bench, what, order, mode):
+    """(MiB held, MiB of the first capture, wrong replays) or None; and the run."""
+    command = [sys.executable, os.path.join(bench.here, "torch_shapes.py"), what,
+               "--order", order, "--mode", mode]
+    command += ["--quick"] if bench.quick else []
+    extra = {**SHARE, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if mode == "none" else {}
+    result = bench.run(command, bench.library if mode == "none" else None, extra, 200)
+    try:
+        return json.loads(result.out.splitlines()[-1]), result
+    except (ValueError, IndexError):
+        return None, result
+
+
+def torch_row(bench, what, order):
+    private, shared, none = ((shapes(bench, what, order, mode)
+                              for mode in ("private", "shared", "none")))
+    if not private[0] and "No module named" in private[1].err:
+        return Row(f"PyTorch, {what}, {order}", "", "no PyTorch")
+    text = [f"{run[0]['held']:.0f} MiB" if run[0] else f"code {run[1].code}"
+            for run in (private, shared, none)]
+    runs = [run[0] for run in (private, shared, none)]
+    if not all(runs):
+        return Row(f"PyTorch, {what}, {order}", f"{text[0]} / {text[1]}", text[2], "", FAIL,
+                   none[1].tail())
+    good = none[0]["wrong"] == 0 and none[0]["held"] <= runs[0]["largest"] * 1.1 + 64
+    return Row(f"PyTorch, {what} at eleven shapes, {order}",
+               f"private pools {text[0]}, one pool {text[1]}",
+               f"{text[2]}, {none[0]['wrong']} wrong",
+               f"<= {runs[0]['largest'] * 1.1 + 64:.0f} MiB (the largest alone), 0 wrong",
+               verdict(good), "" if good else none[1].tail())
+
+
+@only_with_the_option
+def torch(bench):
+    """Graphs of PyTorch at eleven shapes: its private pools, one pool that the program
+    shares by hand, and no cache of PyTorch's own but the library."""
+    return [torch_row(bench, what, order)
+            for what in ("forward", "callables", "step") for order in ("up", "down")]

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * graph_scratch.c - graphs whose captured code allocates and frees its temporaries:
+ * how much they hold together, and whether they stay apart when they run side by side.
+ * Plain CUDA refuses to allocate during these captures: the program needs the library.
+ *
+ *   --play held      memory held by --graphs graphs with --bytes of temporaries each,
+ *                    launched one after the other
+ *   --play stress    --launches launches of --graphs graphs: --order one (stream), turn
+ *                    (over --streams streams), threads (--threads of them at the same
+ *                    time, each with a stream of its own and all graphs)
+ *   --play launch    host time of a launch into the same stream
+ *   --play beside    device time of two graphs on two streams, and on one
+ *   --play trim      gcpool_trim, and the first launch after it
+ *
+ * Each graph fills its temporaries with a value of its own and counts the words that
+ * differ from it, so that a graph finds what another one wrote there meanwhile.
+ * Exit code: 0 no wrong word, 1 wrong words, 2 an error.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+#include "kernels.h"
+#include "graph_forms.h"
+#include "pool.h"
+#include "util.h"
+
+enum { GRAPHS_MAX = 1024, STREAMS_MAX = 16, TIMES = 9, QUEUE = 256 };
+
+struct setting {
+	unsigned graphs, streams, threads, nodes;
+	uint64_t launches, bytes, spin_ns, seed;
+	bool every_stream; /* each thread launches into all of them */
+	struct gcpt_kernels kernels;
+};
+
+static struct setting set;
+static CUgraphExec execs[GRAPHS_MAX];
+static CUstream streams[STREAMS_MAX];
+static void *counter;
+
+/* --- graphs ------------------------------------------------------------------ */
+
+/* Two temporaries, one after the other, so that half of --bytes is each; between them
+ * the graph takes its time. */
+static void capture_work(unsigned number, CUstream stream)
+{
+	const struct gcpt_kernels *k = &set.kernels;
+	uint64_t n = set.bytes / 8;
+	uint32_t value = 0x10001u * (number + 1);
+	void *a, *b;
+
+	GCPT_OK(gcpt_malloc(&a, n * 4));
+	GCPT_OK(gcpt_malloc(&b, n * 4));
+	GCPT_OK(gcpt_launch_fill(k, stream, a, n, value));
+	for (unsigned i = 0; i < set.nodes; i++)
+		GCPT_OK(gcpt_launch_spin(k, stream, set.spin_ns));
+	GCPT_OK(gcpt_launch_copy(k, stream, b, a, n));
+	GCPT_OK(gcpt_launch_check(k, stream, a, n, value, counter));
+	GCPT_OK(gcpt_free(a));
+	GCPT_OK(gcpt_launch_check(k, stream, b, n, value, counter));
+	GCPT_OK(gcpt_free(b));
+}
+
+/* The executable alone is kept, as programs do. */
+static CUgraphExec capture(unsigned number, CUstream stream)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	GCPT_OK(gcpt_capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	capture_work(number, stream);
+	GCPT_OK(gcpt_capture_end(stream, &graph));
+	exec = gcpt_life(graph);
+	gcpt_graph_destroy(graph);
+	return exec;
+}
+
+static void graphs_make(void)
+{
+	for (unsigned i = 0; i < set.graphs; i++)
+		execs[i] = capture(i, streams[0]);
+}
+
+static void graphs_end(void)
+{
+	for (unsigned i = 0; i < set.graphs; i++)
+		gcpt_exec_destroy(execs[i]);
+}
+
+/* One after the other, and waits. */
+static void graphs_run(void)
+{
+	for (unsigned i = 0; i < set.graphs; i++)
+		GCPT_OK(gcpt_graph_launch(execs[i], streams[0]));
+	GCPT_OK(gcpt_stream_sync(streams[0]));
+}
+
+static unsigned long long wrong_words(void)
+{
+	unsigned long long wrong;
+
+	GCPT_OK(gcpt_sync());
+	GCPT_OK(gcpt_copy(&wrong, counter, sizeof(wrong)));
+	return wrong;
+}
+
+static int result(void)
+{
+	unsigned long long wrong = wrong_words();
+
+	graphs_end();
+	printf("wrong words: %llu\n", wrong);
+	return wrong != 0;
+}
+
+/* --- held --------------------------------------------------------------------- */
+
+static uint64_t reserved(void)
+{
+	struct gcpool_stats stats;
+
+	return gcpt_pool_stats(&stats) ? stats.reserved_bytes.current : 0;
+}
+
+static uint64_t used(void)
+{
+	size_t left, total;
+
+	GCPT_OK(gcpt_mem_info(&left, &total));
+	return total - left;
+}
+
+static double mib(uint64_t after, uint64_t before)
+{
+	return ((double)after - (double)before) / 1048576;
+}
+
+static int play_held(void)
+{
+	uint64_t pool, device, trimmed;
+
+	gcpt_pool_trim(&trimmed);
+	pool = reserved();
+	device = used();
+	graphs_make();
+	graphs_run();
+	graphs_run();
+	printf("held: %.1f MiB of the library, %.1f MiB of the device\n",
+	       mib(reserved(), pool), mib(used(), device));
+	gcpt_pool_trim(&trimmed);
+	graphs_run();
+	printf("after a trim: %.1f MiB of the library, %.1f MiB of the device\n",
+	       mib(reserved(), pool), mib(used(), device));
+	return result();
+}
+
+/* --- stress --------------------------------------------------------------------- */
+
+/* So that the queues stay short enough to be waited for. */
+static void keep_short(uint64_t i, CUstream stream)
+{
+	if (i % QUEUE == QUEUE - 1)
+		GCPT_OK(gcpt_stream_sync(stream));
+}
+
+static int play_turns(unsigned count)
+{
+	uint64_t random = set.seed;
+
+	graphs_make();
+	for (uint64_t i = 0; i < set.launches; i++) {
+		CUstream stream = streams[i % count];
+
+		GCPT_OK(gcpt_graph_launch(execs[gcpt_random(&random) % set.graphs],
+					  stream));
+		keep_short(i, stream);
+	}
+	return result();
+}
+
+/* Launches of one executable follow each other, of whatever thread they are. */
+static void *launches_run(void *arg)
+{
+	unsigned number = (unsigned)(uintptr_t)arg;
+	uint64_t random = set.seed + number;
+
+	GCPT_OK(gcpt_use(0));
+	for (uint64_t i = 0; i < set.launches / set.threads; i++) {
+		CUstream stream = streams[number % set.streams];
+
+		if (set.every_stream)
+			stream = streams[gcpt_random(&random) % set.streams];
+		GCPT_OK(gcpt_graph_launch(execs[gcpt_random(&random) % set.graphs],
+					  stream));
+		keep_short(i, stream);
+	}
+	return NULL;
+}
+
+static int play_threads(void)
+{
+	pthread_t threads[STREAMS_MAX];
+
+	graphs_make();
+	for (unsigned i = 0; i < set.threads; i++)
+		if (pthread_create(&threads[i], NULL, launches_run,
+				   (void *)(uintptr_t)i) != 0)
+			return 2;
+	for (unsigned i = 0; i < set.threads; i++)
+		pthread_join(threads[i], NULL);
+	return result();
+}
+
+static int play_stress(const char *order)
+{
+	if (strcmp(order, "threads") == 0)
+		return play_threads();
+	return play_turns(strcmp(order, "one") == 0 ? 1 : set.streams);
+}
+
+/* --- times ---------------------------------------------------------------------- */
+
+static double launch_ns(unsigned count)
+{
+	uint64_t start = gcpt_now_ns(), end;
+
+	for (unsigned i = 0; i < count; i++)
+		GCPT_OK(gcpt_graph_launch(execs[i % set.graphs], streams[0]));
+	end = gcpt_now_ns();
+	GCPT_OK(gcpt_stream_sync(streams[0]));
+	return (double)(end - start) / count;
+}
+
+static int play_launch(void)
+{
+	double times[TIMES * 5];
+
+	graphs_make();
+	graphs_run();
+	graphs_run();
+	for (unsigned i = 0; i < TIMES * 5; i++)
+		times[i] = launch_ns(QUEUE / 2);
+	printf("launch: %.0f ns\n", gcpt_median(times, TIMES * 5));
+	return result();
+}
+
+/* Of so many launches of two graphs, over so many streams. */
+static double pairs_ms(unsigned pairs, unsigned over)
+{
+	uint64_t start = gcpt_now_ns();
+
+	for (unsigned i = 0; i < pairs * 2; i++)
+		GCPT_OK(gcpt_graph_launch(execs[i % 2], streams[i % over]));
+	GCPT_OK(gcpt_sync());
+	return (double)(gcpt_now_ns() - start) / 1e6;
+}
+
+static int play_beside(void)
+{
+	double one[TIMES], two[TIMES];
+
+	set.graphs = 2;
+	graphs_make();
+	graphs_run();
+	for (unsigned i = 0; i < TIMES; i++) {
+		one[i] = pairs_ms(50, 1);
+		two[i] = pairs_ms(50, 2);
+	}
+	printf("one stream: %.3f ms, two streams: %.3f ms\n", gcpt_median(one, TIMES),
+	       gcpt_median(two, TIMES));
+	return result();
+}
+
+static int play_trim(void)
+{
+	double trims[TIMES], launches[TIMES];
+	uint64_t bytes = 0;
+
+	graphs_make();
+	graphs_run();
+	graphs_run();
+	for (unsigned i = 0; i < TIMES; i++) {
+		uint64_t start = gcpt_now_ns(), middle;
+
+		gcpt_pool_trim(&bytes);
+		middle = gcpt_now_ns();
+		GCPT_OK(gcpt_graph_launch(execs[i % set.graphs], streams[0]));
+		launches[i] = (double)(gcpt_now_ns() - middle) / 1e6;
+		trims[i] = (double)(middle - start) / 1e6;
+		GCPT_OK(gcpt_stream_sync(streams[0]));
+	}
+	printf("trim: %.3f ms, next launch: %.3f ms, given back: %.1f MiB\n",
+	       gcpt_median(trims, TIMES), gcpt_median(launches, TIMES), mib(bytes, 0));
+	return result();
+}
+
+int main(int argc, char **argv)
+{
+	const char *play = gcpt_arg_text(argc, argv, "--play", "held");
+	uint64_t zero = 0;
+
+	set = (struct setting){
+	    .graphs = (unsigned)gcpt_arg(argc, argv, "--graphs", 4),
+	    .streams = (unsigned)gcpt_arg(argc, argv, "--streams", 4),
+	    .threads = (unsigned)gcpt_arg(argc, argv, "--threads", 4),
+	    .nodes = (unsigned)gcpt_arg(argc, argv, "--nodes", 1),
+	    .launches = gcpt_arg(argc, argv, "--launches", 1000),
+	    .bytes = gcpt_arg(argc, argv, "--bytes", 4 << 20),
+	    .spin_ns = gcpt_arg(argc, argv, "--spin", 2000),
+	    .seed = gcpt_arg(argc, argv, "--seed", 1),
+	    .every_stream = gcpt_flag(argc, argv, "--every-stream"),
+	};
+	if (!set.graphs || set.graphs > GRAPHS_MAX || !set.streams || !set.threads ||
+	    set.streams > STREAMS_MAX || set.threads > STREAMS_MAX || set.bytes < 8)
+		return 2;
+	GCPT_OK(gcpt_use(0));
+	GCPT_OK(gcpt_kernels_load(&set.kernels));
+	for (unsigned i = 0; i < set.streams || i < 2; i++)
+		GCPT_OK(gcpt_stream_create(&streams[i]));
+	GCPT_OK(gcpt_malloc(&counter, sizeof(zero)));
+	GCPT_OK(gcpt_copy(counter, &zero, sizeof(zero)));
+	if (strcmp(play, "held") == 0)
+		return play_held();
+	if (strcmp(play, "stress") == 0)
+		return play_stress(gcpt_arg_text(argc, argv, "--order", "one"));
+	if (strcmp(play, "launch") == 0)
+		return play_launch();
+	if (strcmp(play, "beside") == 0)
+		return play_beside();
+	return strcmp(play, "trim") == 0 ? play_trim() : 2;
+}
