@@ -228,6 +228,21 @@ GCP_EARLY void *gcp_elf_libc_symbol(const char *name)
 	return found;
 }
 
+bool gcp_elf_is_before_libc(void)
+{
+	struct gcp_elf elf;
+
+	for (const struct link_map *map = loader_list(); map; map = map->l_next) {
+		if (map->l_ld == _DYNAMIC) /* our own */
+			return true;
+		if (map->l_ld && elf_read(&elf, map->l_addr, map->l_ld) &&
+		    (elf_same(elf.soname, "libc.so.6") ||
+		     elf_same(elf.soname, "libdl.so.2")))
+			return false;
+	}
+	return true;
+}
+
 /* --- any library ---------------------------------------------------------- */
 
 struct gcp_elf_search {

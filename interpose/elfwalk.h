@@ -55,6 +55,11 @@ bool gcp_elf_contains(const struct gcp_elf *elf, const void *address);
  * glibc 2.34, and a program may have been started without the latter two. */
 void *gcp_elf_libc_symbol(const char *name);
 
+/* Whether this library stands before libc and libdl in the order of look-up, as one
+ * that is preloaded or linked does, so that its dlsym is the program's. One that was
+ * loaded later stands behind them. */
+bool gcp_elf_is_before_libc(void);
+
 /* Keeps the library loaded for good: pointers into it stay valid. */
 bool gcp_elf_pin(const struct gcp_elf *elf);
 

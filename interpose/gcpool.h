@@ -20,7 +20,8 @@
  * of main, also while a stream is being captured. None changes errno, the
  * current context or the last CUDA error.
  *
- * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools, 5 pinned memory.
+ * Contents: 1 version, 2 statistics, 3 memory, 4 graph pools, 5 pinned memory,
+ * 6 memory for frameworks.
  */
 #ifndef GCPOOL_H
 #define GCPOOL_H
@@ -51,7 +52,8 @@ extern "C" {
 GCPOOL_API int gcpool_version(void);
 
 /* Whether allocations of this process are served from the pool.
- * @return 1: yes. 0: no: GCPOOL_MODE is count or off, this is a forked child
+ * @return 1: yes. 2: those of gcpool_malloc alone, for the library is loaded and not
+ * preloaded (section 6). 0: no: GCPOOL_MODE is count or off, this is a forked child
  * of a process that used CUDA, or nothing was allocated yet. */
 GCPOOL_API int gcpool_active(void);
 
@@ -271,6 +273,69 @@ GCPOOL_API int gcpool_reset_host_accumulated(void);
  * `keep_bytes` of it stay. May wait for the device.
  * @return the bytes given back. */
 GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
+
+/* --- 6 memory for frameworks ------------------------------------------------------ */
+
+/* For frameworks that let the program choose an allocator (PyTorch, CuPy, RMM), so that
+ * all of them use one pool: examples/ shows how. The library may be loaded with dlopen;
+ * preloaded, it is the same library, and the same pool serves all else as well.
+ *
+ * Memory is used in the order of a stream (a CUstream or cudaStream_t; NULL: the legacy
+ * default stream). A block may be used in `stream` of gcpool_malloc from that call on;
+ * by work in other streams as far as the program orders them behind that. The caller of
+ * gcpool_free says in which stream the last work on the block is, or comes before; work
+ * of further streams is named by gcpool_record_stream, or ordered before that stream.
+ *
+ *                          only loaded                       preloaded, too
+ *   the freed block serves
+ *     the same stream      at once                           at once
+ *     another stream       when the event is completed that  when a fence behind all
+ *                          the free records in its stream    work is completed
+ *   the stream captures
+ *     gcpool_malloc        cudaErrorStreamCaptureUnsupported  memory of the graph
+ *     gcpool_free          the block is free with the next    free in the graph's order
+ *                          call that names the stream when
+ *                          it does not capture any more
+ *   waits for the device   never, but in gcpool_trim, and up to two seconds when memory
+ *                          is out
+ *   other functions (cudaMalloc, ...)  are CUDA's             are served, too
+ *
+ * Only loaded, the library does not see that a device is reset (cudaDeviceReset): it
+ * must not be while memory of it is in use or cached. Streams of gcpool_record_stream
+ * must live until the block is freed.
+ *
+ * Memory lives in the primary context of the device, as that of the CUDA runtime. Of a
+ * block of gcpool_malloc all of CUDA works but functions that end an allocation:
+ * cudaFree, cudaFreeAsync and cudaIpcGetMemHandle know it only if the library is
+ * preloaded. GCPOOL_MODE=off and count make these functions cudaMalloc and cudaFree.
+ *
+ * The results are CUDA's own: 0 or a CUresult, of which these have the same number as
+ * cudaError_t: 1 invalid value, 2 out of memory, 3 not initialized, 101 no such device,
+ * 900 to 907 the stream captures. Needs a driver of CUDA 12.0 or newer; older ones are
+ * served by cudaMalloc and cudaFree. May be called from any thread. */
+
+/* Allocates `bytes` on `device` (as CUDA numbers it), for use in `stream`. *ptr is set
+ * to NULL on an error, and for 0 bytes. Aligned to 256 bytes or more.
+ * @return 0; as above. */
+GCPOOL_API int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream);
+
+/* Frees a block of gcpool_malloc behind the work that `stream` was given so far. NULL
+ * is no error.
+ * @return 0; 1: no block of the pool, or freed already; an error of the stream, and the
+ * block is not freed. */
+GCPOOL_API int gcpool_free(void *ptr, void *stream);
+
+/* The block is also used by work in `stream`: when it is freed it serves nothing before
+ * what that stream was given until the free is completed.
+ * @return 0; 1: no block of the pool. */
+GCPOOL_API int gcpool_record_stream(void *ptr, void *stream);
+
+/* The same in the form of torch.cuda.memory.CUDAPluggableAllocator. A failure gives a
+ * line at level warn; gcpool_torch_malloc then throws std::bad_alloc of the process's
+ * libstdc++, which PyTorch makes an exception of Python (without libstdc++: NULL). */
+GCPOOL_API void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream);
+GCPOOL_API void gcpool_torch_free(void *ptr, ptrdiff_t bytes, int device, void *stream);
+GCPOOL_API void gcpool_torch_record_stream(void *ptr, void *stream);
 
 #ifdef __cplusplus
 }

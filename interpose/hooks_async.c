@@ -27,6 +27,7 @@
 #include "async_pools.h"
 #include "cuda_backend.h"
 #include "hooks.h"
+#include "hooks_async.h"
 #include "hooks_memory.h"
 #include "ipc_exports.h"
 #include "observe.h"
@@ -103,15 +104,15 @@ static uint64_t order_of(const struct gcp_stream_ref *ref)
 
 /* < 0: CUDA has to. */
 static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
-			   size_t bytes, gcp_addr *ret_addr)
+			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
 {
 	int result;
 
 	if (gcp_process_has_pending_events())
 		gcp_tracker_collect(gcp_process.tracker);
 	do
-		result = gcp_observe_alloc_async(ref->pool, bytes, stream,
-						 order_of(ref), ret_addr);
+		result =
+		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
 	while (result == GCP_CUDA_OUT_OF_MEMORY &&
 	       gcp_tracker_reclaim(gcp_process.tracker));
 	return result;
@@ -121,7 +122,7 @@ static CUresult alloc_served(const struct alloc_call *call,
 			     const struct gcp_stream_ref *ref, CUstream stream)
 {
 	gcp_addr addr = 0;
-	int result = alloc_from_pool(ref, stream, call->bytes, &addr);
+	int result = alloc_from_pool(ref, stream, call->bytes, order_of(ref), &addr);
 
 	if (__builtin_expect(result < 0, 0))
 		return alloc_pass(call);
@@ -346,4 +347,52 @@ CUresult gcp_hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 {
 	return free_async(gcp_real.cuMemFreeAsync_ptsz, ptr, stream, true);
+}
+
+/* --- for frameworks.c ------------------------------------------------------------- */
+
+/* A framework's own allocator is no operation of the stream: no marker is needed. */
+CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
+{
+	const struct gcp_stream_ref *ref;
+	gcp_addr addr = 0;
+	int result;
+
+	ref = stream_captures(stream) ? NULL : gcp_stream_ref_find(stream);
+	if (!ref)
+		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
+	result = alloc_from_pool(ref, stream, bytes, ref->id, &addr);
+	if (result < 0)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("gcpool_malloc", bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
+}
+
+/* As a hook of cuMemFree while the stream captures: the graph keeps the memory. */
+CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
+			      bool anywhere)
+{
+	const struct gcp_stream_ref *ref;
+	CUresult result = CUDA_SUCCESS;
+	uint64_t order = 0;
+	int freed;
+
+	bool captures = stream_captures(stream);
+	if (captures)
+		return gcp_hook_cuMemFree_v2(ptr);
+	ref = gcp_stream_ref_of_free(stream);
+	if (ref && ref->home == owner)
+		order = anywhere ? 0 : ref->id;
+	else
+		result = memory_detach_stream(stream, owner);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!gcp_thread.exit_registered)
+		gcp_process_watch_thread();
+	freed = gcp_observe_free_async(ptr, stream, order);
+	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_exports_free(ptr, false)
+						       : freed);
 }

@@ -21,16 +21,17 @@ enum gcp_run_mode {
 	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */
 	GCP_RUN_POOL,    /* allocations are served from the pools */
 	GCP_RUN_COUNT,   /* everything passes through, counted and timed */
+	GCP_RUN_LOADED,  /* not preloaded: hooks pass, frameworks.c is served */
 	GCP_RUN_PASSIVE, /* everything passes through: off, or a forked child */
 };
 
 struct gcp_process {
 	_Atomic(enum gcp_run_mode) run_mode;
-	/* It is GCP_RUN_PASSIVE, or calls are observed (observe.h). */
+	/* Hooks pass everything through, or calls are observed (observe.h). */
 	bool special;
 	/* Valid once run_mode left GCP_RUN_FRESH: */
 	struct gcp_options options;
-	struct gcp_pools *pools;     /* NULL unless GCP_RUN_POOL was reached */
+	struct gcp_pools *pools;     /* NULL unless _POOL or _LOADED was reached */
 	struct gcp_tracker *tracker; /* the same */
 	/* The tracker's: gcp_process_has_pending_events; or observe.h's, never 0. */
 	const _Atomic uint32_t *pending_events;
@@ -57,14 +58,25 @@ static inline enum gcp_run_mode gcp_process_run_mode(void)
 	return atomic_load_explicit(&gcp_process.run_mode, memory_order_acquire);
 }
 
+/* Whether hooks have nothing to do. */
 static inline bool gcp_process_passive(void)
 {
-	return gcp_process_run_mode() == GCP_RUN_PASSIVE;
+	enum gcp_run_mode mode = gcp_process_run_mode();
+
+	return mode == GCP_RUN_PASSIVE || mode == GCP_RUN_LOADED;
 }
 
 static inline bool gcp_process_pooling(void)
 {
 	return gcp_process_run_mode() == GCP_RUN_POOL;
+}
+
+/* Whether there are pools, with hooks or without. */
+static inline bool gcp_process_has_pools(void)
+{
+	enum gcp_run_mode mode = gcp_process_run_mode();
+
+	return mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED;
 }
 
 /* gcp_tracker_has_pending_events for each allocation. Only while pooling. */

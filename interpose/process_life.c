@@ -19,6 +19,7 @@
 #include "log.h"
 #include "observe.h"
 #include "report.h"
+#include "stream_fences.h"
 #include "stream_refs.h"
 #include "resolve.h"
 #include "unknown_calls.h"
@@ -70,7 +71,7 @@ enum gcp_run_mode gcp_process_start(void)
 			mode = GCP_RUN_PASSIVE;
 		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_observers)
 			watch_quick_exit();
-		if (mode == GCP_RUN_PASSIVE)
+		if (mode == GCP_RUN_PASSIVE || mode == GCP_RUN_LOADED)
 			gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, mode);
 		gcp_unknown_capture_hold();
@@ -84,18 +85,23 @@ static enum gcp_run_mode start_pooling(void)
 {
 	struct gcp_capture_driver capture_driver;
 	struct gcp_driver driver;
+	bool hooked = gcp_elf_is_before_libc();
 	int result;
 
-	if (!gcp_resolve_complete()) {
+	if (!gcp_resolve_complete() || (!hooked && !gcp_stream_fences_possible())) {
 		gcp_log(GCP_LOG_WARNING,
 			"the CUDA driver lacks functions that libgcpool needs, "
 			"passing every call through");
 		return GCP_RUN_PASSIVE;
 	}
 	gcp_driver_fill(&driver);
+	if (!hooked) {
+		gcp_stream_fences_fill(&driver);
+		gcp_process.options.pool.completed_only = true;
+	}
 	gcp_observe_driver(&driver);
 	if (gcp_process.options.pool.backend != GCP_BACKEND_SEGMENTS &&
-	    !driver.vm_reserve)
+	    !driver.vm_reserve && hooked)
 		gcp_log(gcp_process.options.pool.backend == GCP_BACKEND_MAPPED
 			    ? GCP_LOG_WARNING
 			    : GCP_LOG_INFO,
@@ -121,6 +127,11 @@ static enum gcp_run_mode start_pooling(void)
 	atomic_store(&gcp_watch.submissions,
 		     gcp_tracker_capturing_count(gcp_process.tracker));
 	exit_key_create();
+	if (!hooked) {
+		gcp_log(GCP_LOG_INFO, "loaded, and not preloaded: serves gcpool_malloc "
+				      "alone, and sees no captures");
+		return GCP_RUN_LOADED;
+	}
 	gcp_handles_say();
 	return GCP_RUN_POOL;
 }
@@ -135,7 +146,7 @@ static void thread_exit(void *data)
 	gcp_thread.ctx = NULL;
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
-	if (!gcp_process_pooling())
+	if (!gcp_process_has_pools())
 		return;
 	gcp_stream_refs_thread_exit();
 	gcp_pools_thread_exit(gcp_process.pools);
@@ -253,9 +264,9 @@ __attribute__((destructor)) static void life_end(void)
 	enum gcp_run_mode mode = gcp_process_run_mode();
 	int saved = errno;
 
-	if (mode == GCP_RUN_POOL)
+	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED)
 		gcp_tracker_collect(gcp_process.tracker);
-	if (mode == GCP_RUN_POOL || mode == GCP_RUN_COUNT)
+	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED || mode == GCP_RUN_COUNT)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	gcp_observe_end();
 	errno = saved;

@@ -49,7 +49,7 @@ static CUcontext primary(void)
 	return ctx;
 }
 
-static CUdeviceptr allocated(size_t bytes)
+__attribute__((unused)) static CUdeviceptr allocated(size_t bytes)
 {
 	CUdeviceptr p;
 

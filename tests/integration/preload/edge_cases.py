@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""edge_cases.py PROGRAM SCENARIO [VARIABLE=value ...]
+"""edge_cases.py [--loaded] PROGRAM SCENARIO [VARIABLE=value ...]
 
-A rare situation, under the library, must end as on plain CUDA."""
+A rare situation, under the library, must end as on plain CUDA. --loaded: the program
+loads the library itself."""
 
 import sys
 
@@ -10,10 +11,12 @@ import preload
 
 
 def main():
-    program, scenario, *settings = sys.argv[1:]
+    arguments = sys.argv[1:]
+    loaded = arguments[0] == "--loaded"
+    program, scenario, *settings = arguments[1:] if loaded else arguments
     extra = dict(setting.split("=", 1) for setting in settings)
     checks = preload.Checks()
-    result = preload.run([program, scenario], preload.library(), extra)
+    result = preload.run([program, scenario], None if loaded else preload.library(), extra)
     print(result.out + result.err)
     if result.code == preload.SKIP:
         sys.exit(preload.SKIP)

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * chosen.c - a program that chooses the library: memory by gcpool_malloc, in the order
+ * of streams that it names. The library is loaded with dlopen; preloaded, it is the
+ * same one, and knows more.
+ *
+ *   chosen SCENARIO    plays one; 0: all is as gcpool.h promises
+ */
+#include <dlfcn.h>
+
+#include "../../../interpose/gcpool.h"
+#include "edge_cases.h"
+
+static struct {
+	__typeof__(gcpool_malloc) *malloc;
+	__typeof__(gcpool_free) *free;
+	__typeof__(gcpool_record_stream) *record;
+	__typeof__(gcpool_trim) *trim;
+	__typeof__(gcpool_active) *active;
+	__typeof__(gcpool_get_stats) *stats;
+	CUresult (*hook_alloc)(CUdeviceptr *, size_t);
+	CUresult (*hook_free)(CUdeviceptr);
+} pool;
+
+/* Whether it is loaded alone: then nothing but our calls tells it anything. */
+static bool alone;
+
+static void pool_load(void)
+{
+	void *library = dlopen(getenv("GCPT_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+
+	if (!library) {
+		printf("%s\n", dlerror());
+		exit(2);
+	}
+	*(void **)&pool.malloc = dlsym(library, "gcpool_malloc");
+	*(void **)&pool.free = dlsym(library, "gcpool_free");
+	*(void **)&pool.record = dlsym(library, "gcpool_record_stream");
+	*(void **)&pool.trim = dlsym(library, "gcpool_trim");
+	*(void **)&pool.active = dlsym(library, "gcpool_active");
+	*(void **)&pool.stats = dlsym(library, "gcpool_get_stats");
+	*(void **)&pool.hook_alloc = dlvsym(library, "cuMemAlloc_v2", "GCPOOL");
+	*(void **)&pool.hook_free = dlvsym(library, "cuMemFree_v2", "GCPOOL");
+	alone = !getenv("LD_PRELOAD") || !strstr(getenv("LD_PRELOAD"), "libgcpool");
+}
+
+static CUstream stream_new(void)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static void *taken(size_t bytes, CUstream stream)
+{
+	void *p = NULL;
+
+	OK((CUresult)pool.malloc(&p, bytes, 0, stream));
+	return p;
+}
+
+static void worked(void *p, size_t bytes, CUstream stream)
+{
+	OK(cuMemsetD8Async((CUdeviceptr)(uintptr_t)p, 1, bytes, stream));
+}
+
+static void given(void *p, CUstream stream)
+{
+	OK((CUresult)pool.free(p, stream));
+}
+
+static void start(void)
+{
+	primary();
+	gcpsim_set_speed(GCPSIM_NEVER);
+}
+
+static void must_be_in_order(void)
+{
+	must(gcpsim_hazards() == 0, "a block is used again too early");
+	must(gcpsim_misuses() == 0, "a handle is used that is gone");
+}
+
+/* Allocations of other streams and of none: none may be `p`, whose work goes on. */
+static void must_not_come(void *p, size_t bytes, CUstream stream)
+{
+	for (int i = 0; i < (bytes > 8 * MIB ? 4 : 100); i++) {
+		void *other = taken(bytes, stream);
+
+		must(other != p, "the block comes before its work is done");
+		worked(other, bytes, stream);
+	}
+	must_be_in_order();
+}
+
+/* --- reuse ------------------------------------------------------------------------ */
+
+static void same_stream_at_once(void)
+{
+	CUstream stream;
+	void *p;
+
+	start();
+	stream = stream_new();
+	p = taken(MIB, stream);
+	worked(p, MIB, stream);
+	given(p, stream);
+	must(taken(MIB, stream) == p, "the stream waits for its own memory");
+	worked(p, MIB, stream);
+	must(pool.active() == (alone ? 2 : 1), "what is active");
+	must(gcpsim_pending() > 0, "the work is done");
+	must(!alone || gcpsim_calls("cuCtxRecordEvent") == 0, "a fence of the context");
+	must_be_in_order();
+}
+
+static void other_stream_waits(void)
+{
+	CUstream stream, other;
+	uint64_t used;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	p = taken(MIB, stream);
+	worked(p, MIB, stream);
+	given(p, stream);
+	must_not_come(p, MIB, other);
+	OK(cuCtxSynchronize());
+	used = gcpsim_memory_used(0);
+	for (int i = 0; i < 200; i++) {
+		void *again = taken(MIB, other);
+
+		worked(again, MIB, other);
+		given(again, other);
+		OK(cuStreamSynchronize(other));
+	}
+	must(gcpsim_memory_used(0) == used, "completed memory is not used again");
+	must_be_in_order();
+}
+
+/* More streams than have a place from the start, and more epochs than have a fence of
+ * their own: one of those that have none is the slow stream's. */
+static void many_streams_wait(void)
+{
+	enum { STREAMS = 40, ROUNDS = 30, BYTES = 64 << 10 };
+	CUstream streams[STREAMS], slow;
+	void *p;
+
+	start();
+	slow = stream_new();
+	for (int i = 0; i < STREAMS; i++)
+		streams[i] = stream_new();
+	p = taken(BYTES, slow);
+	worked(p, BYTES, slow);
+	given(p, slow);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < STREAMS; i++) {
+			void *q = taken(BYTES, streams[i]);
+
+			must(q != p, "a fence of other streams was taken for its own");
+			worked(q, BYTES, streams[i]);
+			given(q, streams[i]);
+			OK(cuStreamSynchronize(streams[i]));
+		}
+	}
+	must_not_come(p, BYTES, streams[0]);
+	must(gcpsim_pending() > 0, "the slow stream is done");
+	must_be_in_order();
+}
+
+/* Epochs are asked one by one, and the second is passed over. */
+static void fences_are_done_in_order(void)
+{
+	enum { BLOCKS = 12, BYTES = 1 << 20, LESS = 256 << 10 };
+	CUstream slow, quick;
+	void *p[BLOCKS];
+
+	start();
+	slow = stream_new();
+	quick = stream_new();
+	for (int i = 0; i < BLOCKS; i++) {
+		p[i] = taken(i == 0 ? LESS : BYTES, i == 1 ? slow : quick);
+		worked(p[i], 1024, i == 1 ? slow : quick);
+	}
+	OK(cuStreamSynchronize(quick));
+	for (int i = 0; i < BLOCKS; i++)
+		given(p[i], i == 1 ? slow : quick);
+	must_not_come(p[1], BYTES, stream_new());
+}
+
+static void stream_gone_after_the_free(void)
+{
+	CUstream stream, other;
+	uint64_t used;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	p = taken(48 * MIB, stream);
+	worked(p, 48 * MIB, stream);
+	given(p, stream);
+	OK(cuStreamDestroy(stream));
+	must_not_come(p, 48 * MIB, other);
+	OK(cuCtxSynchronize());
+	used = gcpsim_memory_used(0);
+	worked(taken(48 * MIB, other), 48 * MIB, other);
+	must(gcpsim_memory_used(0) == used, "memory of a gone stream is lost");
+	/* One with the same handle is another stream. */
+	p = taken(MIB, other);
+	worked(p, MIB, other);
+	given(p, other);
+	OK(cuStreamDestroy(other));
+	must_not_come(p, MIB, stream_new());
+}
+
+static void stream_that_is_recorded(void)
+{
+	CUstream stream, other, third;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	third = stream_new();
+	p = taken(MIB, stream);
+	worked(p, MIB, stream);
+	OK(cuStreamSynchronize(stream));
+	OK((CUresult)pool.record(p, other));
+	OK((CUresult)pool.record(p, third));
+	worked(p, MIB, other);
+	given(p, stream);
+	must_not_come(p, MIB, stream);
+	must_not_come(p, MIB, third);
+	must(pool.record(p, other) == CUDA_ERROR_INVALID_VALUE, "a free block is used");
+}
+
+/* --- captures --------------------------------------------------------------------- */
+
+static CUgraph capture_end(CUstream stream)
+{
+	CUgraph graph = NULL;
+
+	OK(cuStreamEndCapture(stream, &graph));
+	must(gcpsim_invalidated() == 0, "a capture is lost");
+	return graph;
+}
+
+static uint64_t program_holds(void)
+{
+	struct gcpool_stats stats = {0};
+
+	OK((CUresult)pool.stats(0, &stats, sizeof(stats)));
+	return stats.allocated_bytes.current;
+}
+
+static void stream_that_captures(void)
+{
+	void *p, *held, *q = NULL;
+	CUstream stream, other;
+	uint64_t before;
+	CUgraph graph;
+	int code;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	held = taken(MIB, stream);
+	worked(held, MIB, stream);
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	code = pool.malloc(&q, MIB, 0, stream);
+	must(code == (alone ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0),
+	     "the code while the stream captures");
+	must(alone == !q, "memory while the stream captures");
+	given(held, stream);
+	if (alone)
+		must(pool.free(held, stream) == CUDA_ERROR_INVALID_VALUE,
+		     "a block is freed twice");
+	if (alone)
+		must(pool.free(held, other) == CUDA_ERROR_INVALID_VALUE,
+		     "a block is freed twice, in another stream");
+	p = taken(MIB, other); /* other streams go on */
+	worked(p, MIB, other);
+	given(p, other);
+	must_not_come(held, MIB, other);
+	if (!alone) {
+		worked(q, MIB, stream);
+		given(q, stream);
+	}
+	graph = capture_end(stream);
+	must_not_come(held, MIB, other);
+	before = program_holds();
+	if (!alone) {
+		OK(cuCtxSynchronize());
+		for (int i = 0; i < 4; i++)
+			given(taken(MIB, other), other);
+		OK(cuCtxSynchronize());
+		must_not_come(q, MIB, other); /* the graph may be launched */
+	}
+	OK(cuGraphDestroy(graph));
+	if (alone) {
+		must(program_holds() == before, "the block is free too early");
+		given(taken(512, stream), stream);
+		must(program_holds() == before - MIB, "the block is never free");
+	}
+	must_be_in_order();
+}
+
+/* A capture of which the library is told nothing: no call of it may harm it. */
+static void capture_beside(void)
+{
+	CUstream stream, captured;
+	void *p[8];
+
+	start();
+	stream = stream_new();
+	captured = stream_new();
+	worked(taken(MIB, captured), MIB, captured);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 8; i++) {
+			p[i] = taken((size_t)(i + 1) * 8 * MIB, stream);
+			/* A free of global mode asks nothing that is forbidden. */
+		}
+		for (int i = 0; i < 8; i++)
+			given(p[i], stream);
+	}
+	(void)pool.trim(0, 0);
+	OK(cuGraphDestroy(capture_end(captured)));
+	must_be_in_order();
+}
+
+/* The legacy stream may not be used while a blocking stream captures. */
+static void legacy_stream_beside_a_capture(void)
+{
+	CUstream captured;
+	void *p, *q = NULL;
+	int code;
+
+	start();
+	OK(cuStreamCreate(&captured, CU_STREAM_DEFAULT));
+	p = taken(MIB, NULL);
+	worked(p, MIB, NULL);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	code = pool.malloc(&q, MIB, 0, NULL);
+	must(!alone || code == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+	     "the code beside a capture");
+	given(p, NULL);
+	OK(cuGraphDestroy(capture_end(captured)));
+	must_not_come(p, MIB, stream_new());
+}
+
+/* --- the rest ----------------------------------------------------------------------
+ */
+
+static void memory_is_out(void)
+{
+	CUstream stream;
+	void *p[64], *q = (void *)&q;
+	int count = 0;
+
+	start();
+	stream = stream_new();
+	while (count < 64 && pool.malloc(&p[count], 32 * MIB, 0, stream) == 0)
+		count++;
+	must(count >= 28 && count <= 32, "1 GiB");
+	must(pool.malloc(&q, 256 * MIB, 0, stream) == CUDA_ERROR_OUT_OF_MEMORY && !q,
+	     "the code when memory is out");
+	for (int i = 0; i < count; i++) {
+		worked(p[i], 32 * MIB, stream);
+		given(p[i], stream);
+	}
+	OK(cuStreamSynchronize(stream));
+	must(taken(512 * MIB, stream) != NULL, "memory that is free is not found");
+	must_be_in_order();
+}
+
+static void wrong_calls(void)
+{
+	struct gcpool_stats stats;
+	CUstream stream;
+	void *p;
+
+	start();
+	stream = stream_new();
+	p = taken(MIB, stream);
+	must(pool.malloc(NULL, MIB, 0, stream) == CUDA_ERROR_INVALID_VALUE, "NULL");
+	must(pool.malloc(&p, MIB, -1, stream) == CUDA_ERROR_INVALID_DEVICE,
+	     "device -1");
+	must(pool.malloc(&p, MIB, 9, stream) == CUDA_ERROR_INVALID_DEVICE, "device 9");
+	must(pool.malloc(&p, (size_t)1 << 50, 0, stream) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "a petabyte");
+	must(pool.malloc(&p, 0, 0, stream) == 0 && !p, "no bytes");
+	must(pool.free(NULL, stream) == 0, "NULL is freed");
+	p = taken(MIB, stream);
+	must(pool.free((char *)p + 512, stream) == CUDA_ERROR_INVALID_VALUE,
+	     "a middle");
+	given(p, stream);
+	must(pool.free(p, stream) == CUDA_ERROR_INVALID_VALUE, "twice");
+	must(pool.stats(0, &stats, sizeof(stats)) == 0 &&
+		 stats.allocated_bytes.current == MIB,
+	     "the figures");
+}
+
+static void devices_and_contexts(void)
+{
+	CUcontext ctx = primary(), now = NULL;
+	CUstream stream = stream_new();
+	CUdevice device = -1;
+	void *p = NULL, *q;
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK((CUresult)pool.malloc(&p, MIB, 1, NULL));
+	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				 (CUdeviceptr)(uintptr_t)p));
+	must(device == 1, "memory of the other device");
+	OK(cuCtxGetCurrent(&now));
+	must(now == ctx, "the current context is another");
+	given(p, NULL);
+	OK(cuCtxSetCurrent(NULL));
+	q = taken(MIB, stream);
+	given(q, stream);
+	OK(cuCtxGetCurrent(&now));
+	must(now == NULL, "a context has become current");
+}
+
+/* Loaded alone, the hooks hand everything on: they would not know of captures. */
+static void hooks_hand_on(void)
+{
+	uint64_t allocations;
+	CUdeviceptr p = 0;
+
+	start();
+	(void)taken(MIB, NULL);
+	allocations = gcpsim_allocations(0);
+	if (!alone || !pool.hook_alloc || !pool.hook_free)
+		return;
+	OK(pool.hook_alloc(&p, MIB));
+	must(gcpsim_allocations(0) == allocations + 1, "a hook takes from the pool");
+	OK(pool.hook_free(p));
+	must(gcpsim_allocations(0) == allocations, "a hook gives to the pool");
+	must(pool.hook_free((CUdeviceptr)(uintptr_t)taken(MIB, NULL)) ==
+		 CUDA_ERROR_INVALID_VALUE,
+	     "a hook frees what is the pool's");
+}
+
+/* --- threads -----------------------------------------------------------------------
+ */
+
+enum { THREADS = 4, SHARED = 3, HELD = 24 };
+static CUstream shared[SHARED];
+static CUcontext context;
+
+static void *thread_run(void *arg)
+{
+	unsigned int seed = (unsigned int)(uintptr_t)arg;
+	struct {
+		void *p;
+		size_t bytes;
+		CUstream stream;
+	} held[HELD] = {0};
+
+	OK(cuCtxSetCurrent(context));
+	for (int i = 0; i < 3000; i++) {
+		int at = rand_r(&seed) % HELD;
+
+		if (held[at].p) {
+			worked(held[at].p, held[at].bytes, held[at].stream);
+			given(held[at].p, held[at].stream);
+			held[at].p = NULL;
+			continue;
+		}
+		held[at].stream = shared[rand_r(&seed) % SHARED];
+		held[at].bytes = (size_t)512 << rand_r(&seed) % 15;
+		held[at].p = taken(held[at].bytes, held[at].stream);
+		worked(held[at].p, held[at].bytes, held[at].stream);
+		if (rand_r(&seed) % 64 == 0)
+			OK(cuStreamSynchronize(held[at].stream));
+	}
+	return NULL;
+}
+
+static void threads_share_streams(void)
+{
+	pthread_t threads[THREADS];
+
+	context = primary();
+	gcpsim_set_speed(GCPSIM_RANDOM);
+	for (int i = 0; i < SHARED; i++)
+		shared[i] = stream_new();
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, thread_run,
+			       (void *)(uintptr_t)(i + 1));
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	must_be_in_order();
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(same_stream_at_once),
+    SCENARIO(other_stream_waits),
+    SCENARIO(many_streams_wait),
+    SCENARIO(fences_are_done_in_order),
+    SCENARIO(stream_gone_after_the_free),
+    SCENARIO(stream_that_is_recorded),
+    SCENARIO(stream_that_captures),
+    SCENARIO(capture_beside),
+    SCENARIO(legacy_stream_beside_a_capture),
+    SCENARIO(memory_is_out),
+    SCENARIO(wrong_calls),
+    SCENARIO(devices_and_contexts),
+    SCENARIO(hooks_hand_on),
+    SCENARIO(threads_share_streams),
+};
+
+int main(int argc, char **argv)
+{
+	pool_load();
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
