@@ -118,12 +118,14 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 	CUdeviceptr base = 0;
 	CUresult result;
 	size_t bytes;
-	int found = range_find(ptr, &range);
+	int found;
 
+	/* Asked for nothing, CUDA looks at no pointer (measured). */
+	if (!ret_base && !ret_bytes)
+		return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
+	found = range_find(ptr, &range);
 	if (found == -EINVAL || (found == 0 && range_is_of_another_context(&range)))
 		return CUDA_ERROR_NOT_FOUND;
-	if (found != 0 && !ret_base && !ret_bytes)
-		return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
 	/* Also of a block: a context of another device may know nothing of it. */
 	result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
 	if (result != CUDA_SUCCESS)

@@ -123,6 +123,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 
 	SIM_LOCKED(cuMemGetAddressRange_v2);
 	SIM_TRY(sim_ctx_current(&ctx));
+	if (!pbase && !psize)
+		return CUDA_SUCCESS; /* of any pointer (measured) */
 	alloc = sim_memory_find(dptr);
 	if (!alloc || !sim_memory_piece(alloc, dptr, &base, &bytes))
 		return CUDA_ERROR_NOT_FOUND;

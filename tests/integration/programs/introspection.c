@@ -37,8 +37,12 @@ static void ranges(size_t bytes)
 		wrong += base != (CUdeviceptr)(uintptr_t)p[i] || base != start;
 		wrong += size != bytes || range != bytes;
 	}
-	for (int i = 0; i < BLOCKS; i++)
+	for (int i = 0; i < BLOCKS; i++) {
 		GCPT_OK(gcpt_free(p[i]));
+		/* Asked for nothing, CUDA finds nothing wrong. */
+		GCPT_OK((int)cu.cuMemGetAddressRange(NULL, NULL,
+						     (CUdeviceptr)(uintptr_t)p[i]));
+	}
 	printf("ranges of %zu bytes: %d wrong\n", bytes, wrong);
 }
 
