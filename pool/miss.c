@@ -169,7 +169,9 @@ static int make_pending_ready(struct gcp_request *request)
 	if (!poll && (request->heap->private ||
 		      request->size_class < pool->pools->classes.slab_count))
 		return 0;
-	if (!pool->vmm)
+	if (pool->vmm)
+		gcp_window_starved(pool);
+	else
 		epoch = epoch_all_closed(request, &poll);
 	if (poll)
 		result = gcp_timeline_poll_all(pool);
@@ -268,18 +270,17 @@ static int take_flushed(struct gcp_request *request)
 	return gcp_take_ready(request, true) ? 0 : take_ordered(request);
 }
 
-/* Whether gathering is worth its price: many threads would stand in line, each taking
- * from all others what they need next. The pool grows a little first, as with segments.
- */
+/* Whether gathering is worth its price: each time it costs a fence, and many threads
+ * would stand in line, each taking from all others what they need next. Where that is
+ * too much the pool grows a little first, as with segments. */
 static bool gathering_pays(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	struct gcp_window window = gcp_window(pool);
 
-	return gcp_window_has_few_threads(pool) || gcp_pool_is_tight(pool) ||
-	       request->size_class == GCP_CLASS_NONE || request->heap->private ||
-	       (uint64_t)gcp_timeline_filled(&pool->timeline) >=
-		   window.epoch_bytes / 2 ||
+	return !gcp_window_circulates(pool) || gcp_pool_is_tight(pool) ||
+	       request->heap->private ||
+	       (uint64_t)gcp_timeline_filled(&pool->timeline) + request->size >
+		   gcp_window_gathers_at(pool) ||
 	       gcp_caches_may_help(pool, GCP_KIND_SLAB);
 }
 

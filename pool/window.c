@@ -29,12 +29,15 @@ enum {
 	/* One stream needs this part of the window that several do: as much as
 	 * makes barriers rare beside the kernels between them. */
 	WINDOWS_OF_ONE_STREAM = 4,
-	/* Of a pool of mapped segments no larger blocks stay in caches, unless there
-	 * are more threads than that: they would stand in line for the heap. */
+	/* Of a pool of mapped segments no larger blocks stay in caches, unless its
+	 * memory circulates, as where there are more threads than that. */
 	CACHED_MOST_MAPPED = 64 << 10,
 	THREADS_FEW = 2,
-	/* A pool of mapped segments lets this part of its memory wait. */
+	/* A pool of mapped segments lets this part of its memory wait, and so much at
+	 * least: where fences cost little, and where they cost much. */
 	WINDOWS_OF_A_MAPPED_POOL = 64,
+	MAPPED_LEAST = GCP_CHUNK,
+	MAPPED_LEAST_COSTLY = 8 << 20,
 	/* With one stream no more than this part of what the pool has reserved
 	 * waits, but for so many bytes: what waits is memory that cannot be used. */
 	ONE_STREAM_PART = 128,
@@ -82,25 +85,44 @@ static uint32_t streams_count(struct gcp_pools *pools)
 }
 
 /* A training program allocates in two. */
-bool gcp_window_has_few_threads(const struct gcp_pool *pool)
+static bool has_few_threads(const struct gcp_pool *pool)
 {
 	return LOAD(pool->cache_count) <= THREADS_FEW;
+}
+
+/* Whether little memory is to wait: it is mapped, and threads need not stand in line.
+ */
+static bool is_narrow(const struct gcp_pool *pool)
+{
+	return pool->vmm && has_few_threads(pool);
+}
+
+bool gcp_window_circulates(const struct gcp_pool *pool)
+{
+	return !is_narrow(pool) || LOAD(pool->limits.scale) > 0;
+}
+
+uint64_t gcp_window_gathers_at(const struct gcp_pool *pool)
+{
+	uint64_t bytes = LOAD(pool->limits.epoch_bytes);
+
+	if (!has_few_threads(pool))
+		return bytes / 2;
+	return bytes < MAPPED_LEAST_COSTLY ? bytes : MAPPED_LEAST_COSTLY;
 }
 
 /* The window, for so many streams. With one stream little mapped memory need wait: it
  * can serve any size, so a part of it is enough; but many threads would then stand in
  * line to close epochs. */
-static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams)
+static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams, uint32_t scale)
 {
 	uint64_t bytes = pool->pools->config.window_bytes;
 	uint64_t part = LOAD(pool->vmm_mapped) / WINDOWS_OF_A_MAPPED_POOL;
+	uint64_t least = scale > 0 ? MAPPED_LEAST_COSTLY : MAPPED_LEAST;
 
-	if (part < GCP_CHUNK)
-		part = GCP_CHUNK;
-	return pool->vmm && streams == 1 && gcp_window_has_few_threads(pool) &&
-		       bytes > part
-		   ? part
-		   : bytes;
+	if (part < least)
+		part = least;
+	return is_narrow(pool) && streams == 1 && bytes > part ? part : bytes;
 }
 
 static uint64_t bytes_of_one(const struct gcp_pool *pool, uint64_t many)
@@ -148,9 +170,7 @@ static uint32_t cached_classes(const struct gcp_pool *pool)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
 
-	if (!pool->vmm || !gcp_window_has_few_threads(pool))
-		return classes->count;
-	if (classes->largest <= CACHED_MOST_MAPPED)
+	if (gcp_window_circulates(pool) || classes->largest <= CACHED_MOST_MAPPED)
 		return classes->count;
 	return gcp_class_of(classes, CACHED_MOST_MAPPED) + 1u;
 }
@@ -161,13 +181,16 @@ static void limits_update(struct gcp_pool *pool)
 	uint32_t blocks = pool->pools->config.window_blocks, parts = EPOCHS_PER_WINDOW;
 	uint32_t streams = streams_count(pool->pools);
 	uint32_t scale = LOAD(limits->scale), most = scale_most(pool, streams);
-	uint64_t many = bytes_of(pool, streams), bytes;
+	uint64_t many, bytes;
 
 	if (scale > most)
 		scale = most;
+	STORE(limits->scale, scale);
+	many = bytes_of(pool, streams, scale);
 	bytes = (streams == 1 ? bytes_of_one(pool, many) : many) << scale;
+	if (streams <= 1 && bytes > many && (streams == 1 || is_narrow(pool)))
+		bytes = many;
 	if (streams == 1) {
-		bytes = bytes < many ? bytes : many;
 		blocks = (blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		parts = 1;
 	}
@@ -175,7 +198,6 @@ static void limits_update(struct gcp_pool *pool)
 	STORE(limits->epoch_bytes, bytes / parts);
 	STORE(limits->blocks, blocks);
 	STORE(limits->streams, streams);
-	STORE(limits->scale, scale);
 	STORE(limits->cached, cached_classes(pool));
 	STORE(limits->depot_bytes, depot_bytes(pool, bytes, scale));
 }

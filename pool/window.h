@@ -64,8 +64,13 @@ uint64_t gcp_window_multi_context(const struct gcp_pool *pool);
 uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
 /* How often the limits were doubled because fences cost too much of the time. */
 uint32_t gcp_window_scale(const struct gcp_pool *pool);
-/* Whether so few threads allocate that none stands in line for long. */
-bool gcp_window_has_few_threads(const struct gcp_pool *pool);
+/* Whether freed memory goes round as it does in ordinary segments. In mapped memory it
+ * need not, for it can serve any size: it does where many threads would stand in line,
+ * and where fences cost too much. */
+bool gcp_window_circulates(const struct gcp_pool *pool);
+/* Where it does: the pool grows rather than gather what is freed, until the open epoch
+ * has so many bytes. */
+uint64_t gcp_window_gathers_at(const struct gcp_pool *pool);
 /* How much threads may leave for each other. */
 uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
 

@@ -54,6 +54,59 @@ static void launches_from_one_thread_need_no_more_than_the_window(void **state)
 		}
 }
 
+static struct gcp_pools *mapped_pools(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default_mapped(&config);
+	return fake_pools(&config);
+}
+
+/* malloc and free of one size on one stream; a block is found in a cache after that? */
+static bool mapped_loop_ends_cached(struct gcp_pools *pools, uint64_t bytes,
+				    uint64_t ns)
+{
+	gcp_addr addr = 0;
+
+	for (int i = 0; i < 4000; i++, fake_pass(ns)) {
+		addr = must_alloc(fake_pool(pools), bytes);
+		gcp_pools_stream_used(pools, 0x5000);
+		fake.done = fake_submit();
+		must_free(pools, addr);
+	}
+	return atomic_load(&gcp_map_find(pools->map, addr)->state) == GCP_BLOCK_CACHED;
+}
+
+/* Where fences cost a thread alone more than a little of its time mapped memory goes
+ * round as segments do, if in smaller epochs; between kernels it need not. */
+static void mapped_memory_circulates_where_fences_cost_too_much(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	assert_true(mapped_loop_ends_cached(pools, MIB, 0));
+	assert_true(fake.records < 4000 / 3);
+	assert_true(fake.memory_used <= (1 + 16) * MIB);
+	fake_finish(pools);
+	fake_reset();
+	pools = mapped_pools();
+	assert_false(mapped_loop_ends_cached(pools, MIB, 200000));
+	assert_true(fake.memory_used <= (1 + 4) * MIB);
+	fake_finish(pools);
+}
+
+/* Blocks of no class: each miss would close the epoch that it finds open. */
+static void a_thread_alone_gathers_no_small_epochs(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	(void)mapped_loop_ends_cached(pools, 2 * MIB, 0);
+	assert_true(fake.records < 4000 / 3);
+	assert_true(fake.memory_used <= (2 + 16) * MIB);
+	fake_finish(pools);
+}
+
 /* A real free waits for the context then, as plain CUDA's would, and for no more. */
 static void no_more_than_a_few_windows_wait_while_held(void **state)
 {
@@ -151,6 +204,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(
 		launches_from_one_thread_need_no_more_than_the_window, setup),
+	    cmocka_unit_test_setup(mapped_memory_circulates_where_fences_cost_too_much,
+				   setup),
+	    cmocka_unit_test_setup(a_thread_alone_gathers_no_small_epochs, setup),
 	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
 	    cmocka_unit_test_setup(small_blocks_that_wait_take_no_more_than_they_are,
 				   setup),
