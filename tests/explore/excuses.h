@@ -45,6 +45,10 @@
 	  "graph, hold later work back behind all that was submitted") \
 	X(WAIT_ASYNC, "wait async", \
 	  "`cudaFreeAsync` of a block of another context waits for the stream") \
+	X(WAIT_LANE, "wait lane", \
+	  "a graph that shares memory, launched into one stream and then into another " \
+	  "while it runs, with another graph that shares it launched in between, waits " \
+	  "for all that was submitted") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \

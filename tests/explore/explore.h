@@ -228,6 +228,7 @@ struct exec {
 	CUgraphExec handle;
 	struct body *body;
 	struct clock clock; /* of its latest launch, which the next one comes after */
+	struct mark mark;   /* that launch */
 };
 
 /* --- the program --- */

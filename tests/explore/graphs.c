@@ -305,10 +305,16 @@ void body_ran(struct model *w, const struct body *body)
 	}
 }
 
-/* Memory that was taken from it to serve allocations may be missing. */
+/* Memory that was taken from it to serve allocations may be missing, and where it runs
+ * already on another stream, it cannot have other memory. */
 static bool launch_call(struct thread *t, const struct exec *exec, struct stream *s)
 {
-	plain_may_be_full(t->model, t->model->contexts[s->context].device);
+	struct model *w = t->model;
+
+	plain_may_be_full(w, w->contexts[s->context].device);
+	if (w->setting->share && exec->mark.stream != s->number &&
+	    !clock_covers(&w->host, exec->mark))
+		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	return FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s)));
 }
 
@@ -336,6 +342,7 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	}
 	mark = order_step(w, s);
 	exec->clock = s->clock;
+	exec->mark = mark;
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }

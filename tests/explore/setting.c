@@ -118,6 +118,9 @@ static void draw_driver(struct setting *setting)
 	if (draw_below(&draw, 5) == 0)
 		setting->hidden = lacking[draw_below(&draw, LACKING)].name;
 	setting->share = draw_below(&draw, 3) == 1;
+	if (setting->share &&
+	    draw_below(&draw, 4)) /* only mapped memory can be shared */
+		setting->vmm = true;
 }
 
 /* What follows from what was drawn. */

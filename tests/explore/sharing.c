@@ -186,10 +186,10 @@ static bool may_share(const struct model *w)
 	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
 		if (!setting_has(setting, needed[i]))
 			return false;
-	return plain_option("GCPOOL_GRAPH_SHARE", 0) && setting->fences &&
-	       !setting->keeps && !setting->fault && !setting->plain &&
-	       !setting->leak && !setting->memory_small && !setting->quota &&
-	       !setting->count && !setting->filter && !w->filtered &&
+	return plain_option("GCPOOL_GRAPH_SHARE", 0) && setting->vmm &&
+	       setting->fences && !setting->keeps && !setting->fault &&
+	       !setting->plain && !setting->leak && !setting->memory_small &&
+	       !setting->quota && !setting->count && !setting->filter && !w->filtered &&
 	       setting->devices == 1 && library.trim && library.active &&
 	       library.active();
 }
