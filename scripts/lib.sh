@@ -363,6 +363,18 @@ has_target() { # DIR NAME
 	grep -q "^build $2:" "$1/build.ninja"
 }
 
+# Those of the targets that there are: all at once, for one of them is a compiler that
+# runs alone for 20 s.
+compile_also() { # DIR TARGET...
+	place=$1
+	shift
+	for target in "$@"; do
+		shift
+		! has_target "$place" "$target" || set -- "$@" "$target"
+	done
+	[ $# -eq 0 ] || compile "building the $(echo "$*" | sed 's/ /, the /g')" "$place" "$@"
+}
+
 build() { # OPTION...
 	cuda_find
 	configure "$BUILD" -Dmutants=true "$@"

@@ -33,8 +33,10 @@ import concurrent.futures
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOMS = ("pool", "capture", "interpose")
@@ -42,11 +44,14 @@ KEYS = ("mutant", "rule", "kind", "file", "found by")
 KINDS = ("safety", "promise", "tuning")
 KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "kept")
 TIMEOUT_S = 400
-FAULTS_MAX = 8  # histories with faults on the unchanged library
-HISTORIES_MAX = 500  # and others: each that finds a bug is tried
+HANG_S = 8  # after which a history with a mutant hangs; those that do run for seconds
+ENDS_S = 10  # for a test that was told to end
+# Histories, and rounds, on the unchanged library; each history that finds a bug is tried.
+UNCHANGED_MAX = {"faults": 8, "explore": 500, "unit/locks": 20}
 SKIP = 77
 FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
             r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)")
+FINAL = r"not ok \d+ - |WRONG: "  # what follows in the same test matters no more
 NOT_LOADED = "cannot be preloaded|symbol lookup error|error while loading shared libraries"
 
 
@@ -190,6 +195,7 @@ class Trials:
             else:
                 command += ["--from", "1", "--count", str(seeds or 1000)]
             command += ["--faults"] if test == "faults" else []
+            command += ["--seconds", str(HANG_S)] if name else []
             # See explore_env of tests/explore/meson.build.
             return self.started(command, {**os.environ, "MALLOC_PERTURB_": "0"}, self.build)
         entry = self.tests.get(test)
@@ -217,15 +223,58 @@ class Trials:
     def started(self, command, env, workdir):
         start = time.monotonic()
         try:
-            done = subprocess.run(command, env=env, capture_output=True, text=True,
-                                  errors="replace", timeout=TIMEOUT_S, cwd=workdir)
-            said = done.stdout + done.stderr
-            verdict = verdict_of(done.returncode, said)
-        except subprocess.TimeoutExpired:
-            said, verdict = f"not done after {TIMEOUT_S} s", "TIMEOUT"
+            test = Started(command, env, workdir)
         except OSError as error:
-            said, verdict = str(error), "BROKEN"
+            return "BROKEN", time.monotonic() - start, str(error)
+        code, said = test.watched()
+        verdict = ("FOUND" if test.found else "TIMEOUT" if test.late
+                   else verdict_of(code, said))
+        if verdict == "TIMEOUT":
+            said = f"not done after {TIMEOUT_S} s"
         return verdict, time.monotonic() - start, said
+
+
+class Started:
+    """A test that runs, in a group of processes of its own. With its first finding it is
+    told to end: by SIGINT, by which scripts of Python clean up."""
+
+    def __init__(self, command, env, workdir):
+        self.found = self.late = False
+        self.process = subprocess.Popen(
+            command, env={**(env or os.environ), "PYTHONUNBUFFERED": "1"}, cwd=workdir,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True)
+
+    def watched(self):
+        """(exit code, what it said)"""
+        timers, said = [self.timer(TIMEOUT_S)], ""
+        with self.process:
+            for line in self.process.stdout:
+                said += line
+                if self.found or not is_final(line, said):
+                    continue
+                self.found = True
+                self.end(signal.SIGINT)
+                timers.append(self.timer(ENDS_S))
+        for timer in timers:
+            timer.cancel()
+        return self.process.returncode, said
+
+    def timer(self, seconds):
+        timer = threading.Timer(seconds, self.end, [signal.SIGKILL])
+        timer.start()
+        return timer
+
+    def end(self, number):
+        self.late |= number == signal.SIGKILL
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def is_final(line, said):
+    return re.match(FINAL, line) and not re.search(NOT_LOADED, said)
 
 
 def verdict_of(code, said):
@@ -269,27 +318,40 @@ def unchanged(planned):
     """Each test once, with the most seeds that a mutant has of it, on no mutant."""
     most = {}
     for _, test, seeds in planned:
-        # A history with faults is hundreds of runs; the test `faults` has more of them.
-        limit = (FAULTS_MAX if test == "faults" else
-                 HISTORIES_MAX if test.startswith("explore") else seeds)
-        most[test] = max(min(seeds, limit), most.get(test, 0))
+        most[test] = max(min(seeds, UNCHANGED_MAX.get(test, seeds)), most.get(test, 0))
     return [(None, test, seeds) for test, seeds in most.items()]
 
 
+def said_of(judged):
+    """Prints a line of the table; what is wrong, or None."""
+    mutant, test, verdict, seconds, seed, said = judged
+    wrong = None
+    if verdict != ("FOUND" if mutant else "NOT FOUND"):
+        rule = mutant.rule if mutant else "in the library as it is"
+        said = f"{verdict}: {rule}: {said}"
+        wrong = f"{mutant.mutant if mutant else '(no bug)'}: {test}: {said[:200]}"
+    elif not mutant:
+        said = "nothing found"
+    print(f"{mutant.mutant if mutant else '(no bug)':42} {test:24} {seed:>12} "
+          f"{seconds:5.1f}  {said[:120]}", flush=True)
+    return wrong
+
+
+def longest_first(planned, judged):
+    """By what the tests took without a bug; histories by how many may be needed."""
+    seconds = {test: took for _, test, _, took, _, _ in judged}
+    return sorted(planned, key=lambda plan: -(plan[2] / 100 if plan[1] == "explore"
+                                              else seconds[plan[1]]))
+
+
 def demand(trials, planned):
-    wrong = []
     print(f"{'mutant':42} {'found by':24} {'seeds':>12} {'s':>5}  what it said")
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for judged in pool.map(lambda plan: judge(trials, *plan), [*unchanged(planned), *planned]):
-            mutant, test, verdict, seconds, seed, said = judged
-            if verdict != ("FOUND" if mutant else "NOT FOUND"):
-                rule = mutant.rule if mutant else "in the library as it is"
-                said = f"{verdict}: {rule}: {said}"
-                wrong.append(f"{mutant.mutant if mutant else '(no bug)'}: {test}: {said[:200]}")
-            elif not mutant:
-                said = "nothing found"
-            print(f"{mutant.mutant if mutant else '(no bug)':42} {test:24} {seed:>12} "
-                  f"{seconds:5.1f}  {said[:120]}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() + 1) as pool:
+        first = list(pool.map(lambda plan: judge(trials, *plan), unchanged(planned)))
+        wrong = [said_of(judged) for judged in first]
+        wrong += map(said_of, pool.map(lambda plan: judge(trials, *plan),
+                                       longest_first(planned, first)))
+    wrong = [line for line in wrong if line]
     names = {mutant.mutant for mutant, _, _ in planned}
     for line in wrong:  # again: the table is long
         print(line)

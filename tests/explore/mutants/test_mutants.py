@@ -40,6 +40,30 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(trials.started(["sleep", "5"], None, None)[0], "TIMEOUT")
         self.assertEqual(trials.started(["/nonexistent/program"], None, None)[0], "BROKEN")
 
+    def test_a_test_ends_with_its_first_finding(self):
+        trials = mutants.Trials.__new__(mutants.Trials)
+        for words in ("not ok 3 - reuse_waits", "WRONG: exit code -6"):
+            verdict, _, said = trials.started(
+                [sys.executable, "-c", f"import time; print('{words}'); time.sleep(60);"
+                 "print('after')"], None, None)
+            self.assertEqual((verdict, mutants.what_it_said(said) in words), ("FOUND", True))
+            self.assertNotIn("after", said)
+
+    def test_a_library_that_does_not_load_is_no_finding_of_a_test(self):
+        trials = mutants.Trials.__new__(mutants.Trials)
+        for words in ("x.so cannot be preloaded\nWRONG: no library",
+                      "WRONG: not there: x.so cannot be preloaded"):
+            self.assertEqual(trials.started(["printf", words + "\n"], None, None)[0], "BROKEN")
+
+    def test_what_takes_long_is_tried_first(self):
+        judged = [(None, "unit/fence", "NOT FOUND", 0.5, "1 run", ""),
+                  (None, "preload/live_view", "NOT FOUND", 14, "1 run", ""),
+                  (None, "explore", "NOT FOUND", 12, "0 of 500", "")]
+        planned = [("a", "unit/fence", 0), ("b", "explore", 100), ("c", "explore", 1000),
+                   ("d", "preload/live_view", 0)]
+        self.assertEqual("".join(plan[0] for plan in mutants.longest_first(planned, judged)),
+                         "dcba")
+
     def test_each_test_runs_without_a_bug_with_the_most_seeds(self):
         planned = [("a", "explore", 100), ("b", "explore", 500), ("a", "unit/fence", 0)]
         self.assertEqual(mutants.unchanged(planned),

@@ -230,12 +230,12 @@ def main():
             figures_grow_while_it_runs,
             figures_are_those_of_the_statistics,
             requests_are_done_in_the_next_call,
-            a_process_that_makes_no_call_is_said,
             dead_processes_are_told_from_living_ones,
             the_page_goes_with_the_process,
             metrics_are_text_for_prometheus,
             the_terminal_is_filled,
             wrong_words_are_one_line,
+            a_process_that_makes_no_call_is_said,  # last: it takes 10 s
         ],
     )
 

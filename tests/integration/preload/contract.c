@@ -216,7 +216,7 @@ static void a_cancelled_thread_leaves_no_lock(void)
 	membarrier_refuse();
 	pthread_create(&victim, NULL, asks_for_too_much, caches);
 	pthread_join(victim, NULL);
-	alarm(20); /* a lock that is left taken is waited for without end */
+	alarm(8); /* a lock that is left taken is waited for without end */
 	(void)asks_for_too_much(NULL);
 	caches_end(caches, 1);
 }
