@@ -13,8 +13,8 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 /* --- memory beside work that does not end ----------------------------------------- */
 
@@ -200,12 +200,13 @@ static void *asks_for_too_much(void *cancelled)
 	return NULL;
 }
 
-static double now(void)
+/* How often the calling thread has slept. */
+static long sleeps(void)
 {
-	struct timespec time;
+	struct rusage usage;
 
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nvcsw;
 }
 
 static void a_cancelled_thread_leaves_no_lock(void)
@@ -221,18 +222,57 @@ static void a_cancelled_thread_leaves_no_lock(void)
 	caches_end(caches, 1);
 }
 
+static void pauses(void *unused)
+{
+	(void)unused;
+	usleep(1000);
+}
+
+static bool freed;
+
+/* What it frees is waited for, and the driver waits in a cancellation point. */
+static void *frees_when_cancelled(void *ctx)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	OK(cuCtxSetCurrent(ctx));
+	p = allocated(MIB);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuLaunchHostFunc(stream, pauses, NULL));
+	pthread_cancel(pthread_self());
+	OK(cuMemFree(p));
+	freed = true;
+	return NULL;
+}
+
+/* A pin that is left would be waited for when the context ends. */
+static void a_cancelled_thread_leaves_no_pin(void)
+{
+	CUcontext ctx = primary();
+	pthread_t capture = capture_start(ctx), victim;
+
+	alarm(8);
+	pthread_create(&victim, NULL, frees_when_cancelled, ctx);
+	pthread_join(victim, NULL);
+	must(freed, "a thread has ended inside a free");
+	capture_end(capture);
+	OK(cuDevicePrimaryCtxReset(0));
+}
+
 static void a_filter_of_system_calls_costs_no_wait_for_each_thread(void)
 {
 	pthread_t caches[CACHES];
-	double start;
+	long before;
 
 	caches_make(primary(), caches, CACHES);
 	membarrier_refuse();
 	(void)asks_for_too_much(NULL);
-	start = now();
+	before = sleeps();
 	for (int i = 0; i < 3; i++)
 		(void)asks_for_too_much(NULL);
-	must(now() - start < 0.005 * CACHES, "an allocation waits for each cache");
+	must(sleeps() - before < CACHES, "an allocation waits for each cache");
 	caches_end(caches, CACHES);
 }
 
@@ -259,6 +299,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(device_memory_beside_a_capture),
     SCENARIO(device_memory_beside_a_capture_and_blocking_frees),
     SCENARIO(a_cancelled_thread_leaves_no_lock),
+    SCENARIO(a_cancelled_thread_leaves_no_pin),
     SCENARIO(a_filter_of_system_calls_costs_no_wait_for_each_thread),
 };
 
