@@ -119,10 +119,8 @@ def requests_are_done_in_the_next_call(checks, directory):
 def a_process_that_makes_no_call_is_said(checks, directory):
     with Running() as running:
         os.kill(running.pid, signal.SIGSTOP)
-        started = time.monotonic()
         code, _, err = gcpool("ctl", str(running.pid), "stats")
         checks.that(code == 1 and "made no call" in err, f"{code} {err}")
-        checks.that(time.monotonic() - started < 30, "it waited too long")
         os.kill(running.pid, signal.SIGCONT)
         checks.that(gcpool("ctl", str(running.pid), "stats")[0] == 0, "not after it went on")
 
