@@ -58,6 +58,26 @@
 	X(name, base, since, 0, GCP_OPTIONAL, parameters, arguments)                   \
 	X(name##twin, base, twin_since, 2, GCP_OPTIONAL, parameters, arguments)
 
+/* Those of one shape. */
+#define GCP_MEMSET_TWINS(X, name, base, type)                                          \
+	GCP_TWINS(X, name, base, 3020, 7000, _ptsz,                                    \
+	  (CUdeviceptr to, type value, size_t count, CUstream stream),                 \
+	  (to, value, count, stream))
+#define GCP_MEMSET_2D_TWINS(X, name, base, type)                                       \
+	GCP_TWINS(X, name, base, 3020, 7000, _ptsz,                                    \
+	  (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,      \
+	   CUstream stream),                                                           \
+	  (to, pitch, value, width, height, stream))
+#define GCP_VALUE_TWINS(X, name, base, since, type)                                    \
+	GCP_TWINS(X, name, base, since, since, _ptsz,                                  \
+	  (CUstream stream, CUdeviceptr at, type value, unsigned int flags),           \
+	  (stream, at, value, flags))
+#define GCP_BATCH_TWINS(X, name, base, since)                                          \
+	GCP_TWINS(X, name, base, since, since, _ptsz,                                  \
+	  (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,  \
+	   unsigned int flags),                                                        \
+	  (stream, count, operations, flags))
+
 /* Kernels: the stream is a parameter, or a field of one. */
 #define GCP_HOOKS_LAUNCHES(X)                                                          \
 	X(cuLaunchKernel, cuLaunchKernel, 4000, 0, GCP_OPTIONAL,                       \
@@ -171,59 +191,22 @@
 	  (void *parameters, size_t count, unsigned int flags, size_t *ret_failed,     \
 	   CUstream stream),                                                           \
 	  (parameters, count, flags, ret_failed, stream))                              \
-	GCP_TWINS(X, cuMemsetD8Async, cuMemsetD8Async, 3020, 7000, _ptsz,              \
-	  (CUdeviceptr to, unsigned char value, size_t count, CUstream stream),        \
-	  (to, value, count, stream))                                                  \
-	GCP_TWINS(X, cuMemsetD2D8Async, cuMemsetD2D8Async, 3020, 7000, _ptsz,          \
-	  (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t     \
-	   height, CUstream stream),                                                   \
-	  (to, pitch, value, width, height, stream))                                   \
-	GCP_TWINS(X, cuMemsetD16Async, cuMemsetD16Async, 3020, 7000, _ptsz,            \
-	  (CUdeviceptr to, unsigned short value, size_t count, CUstream stream),       \
-	  (to, value, count, stream))                                                  \
-	GCP_TWINS(X, cuMemsetD2D16Async, cuMemsetD2D16Async, 3020, 7000, _ptsz,        \
-	  (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t    \
-	   height, CUstream stream),                                                   \
-	  (to, pitch, value, width, height, stream))                                   \
-	GCP_TWINS(X, cuMemsetD32Async, cuMemsetD32Async, 3020, 7000, _ptsz,            \
-	  (CUdeviceptr to, unsigned int value, size_t count, CUstream stream),         \
-	  (to, value, count, stream))                                                  \
-	GCP_TWINS(X, cuMemsetD2D32Async, cuMemsetD2D32Async, 3020, 7000, _ptsz,        \
-	  (CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t      \
-	   height, CUstream stream),                                                   \
-	  (to, pitch, value, width, height, stream))                                   \
-	GCP_TWINS(X, cuStreamWriteValue32, cuStreamWriteValue32, 8000, 8000, _ptsz,    \
-	  (CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamWaitValue32, cuStreamWaitValue32, 8000, 8000, _ptsz,      \
-	  (CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamWriteValue64, cuStreamWriteValue64, 9000, 9000, _ptsz,    \
-	  (CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamWaitValue64, cuStreamWaitValue64, 9000, 9000, _ptsz,      \
-	  (CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamBatchMemOp, cuStreamBatchMemOp, 8000, 8000, _ptsz,        \
-	  (CUstream stream, unsigned int count, CUstreamBatchMemOpParams               \
-	   *operations, unsigned int flags),                                           \
-	  (stream, count, operations, flags))                                          \
-	GCP_TWINS(X, cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, 11070, _ptsz, \
-	  (CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamWaitValue32_v2, cuStreamWaitValue32, 11070, 11070, _ptsz, \
-	  (CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070, 11070, _ptsz, \
-	  (CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamWaitValue64_v2, cuStreamWaitValue64, 11070, 11070, _ptsz, \
-	  (CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned int flags),     \
-	  (stream, at, value, flags))                                                  \
-	GCP_TWINS(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 11070, 11070, _ptsz,   \
-	  (CUstream stream, unsigned int count, CUstreamBatchMemOpParams               \
-	   *operations, unsigned int flags),                                           \
-	  (stream, count, operations, flags))                                          \
+	GCP_MEMSET_TWINS(X, cuMemsetD8Async, cuMemsetD8Async, unsigned char)           \
+	GCP_MEMSET_2D_TWINS(X, cuMemsetD2D8Async, cuMemsetD2D8Async, unsigned char)    \
+	GCP_MEMSET_TWINS(X, cuMemsetD16Async, cuMemsetD16Async, unsigned short)        \
+	GCP_MEMSET_2D_TWINS(X, cuMemsetD2D16Async, cuMemsetD2D16Async, unsigned short) \
+	GCP_MEMSET_TWINS(X, cuMemsetD32Async, cuMemsetD32Async, unsigned int)          \
+	GCP_MEMSET_2D_TWINS(X, cuMemsetD2D32Async, cuMemsetD2D32Async, unsigned int)   \
+	GCP_VALUE_TWINS(X, cuStreamWriteValue32, cuStreamWriteValue32, 8000, cuuint32_t) \
+	GCP_VALUE_TWINS(X, cuStreamWaitValue32, cuStreamWaitValue32, 8000, cuuint32_t) \
+	GCP_VALUE_TWINS(X, cuStreamWriteValue64, cuStreamWriteValue64, 9000, cuuint64_t) \
+	GCP_VALUE_TWINS(X, cuStreamWaitValue64, cuStreamWaitValue64, 9000, cuuint64_t) \
+	GCP_BATCH_TWINS(X, cuStreamBatchMemOp, cuStreamBatchMemOp, 8000)               \
+	GCP_VALUE_TWINS(X, cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, cuuint32_t) \
+	GCP_VALUE_TWINS(X, cuStreamWaitValue32_v2, cuStreamWaitValue32, 11070, cuuint32_t) \
+	GCP_VALUE_TWINS(X, cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070, cuuint64_t) \
+	GCP_VALUE_TWINS(X, cuStreamWaitValue64_v2, cuStreamWaitValue64, 11070, cuuint64_t) \
+	GCP_BATCH_TWINS(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 11070)           \
 	GCP_TWINS(X, cuStreamAddCallback, cuStreamAddCallback, 5000, 7000, _ptsz,      \
 	  (CUstream stream, CUstreamCallback callback, void *data, unsigned int        \
 	   flags),                                                                     \
