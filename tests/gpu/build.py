@@ -99,49 +99,43 @@ def build_one(bench, program, style, ptx):
     return command + [f for f in flags if f.startswith(("-L", "-Wl"))] + libraries + flags
 
 
+def nvcc(bench, source, name, *more, shared=False):
+    """Builds one source for the GPU of this machine, with its own or the shared runtime."""
+    compiler = shutil.which("nvcc") or os.path.join(bench.toolkit, "bin", "nvcc")
+    command = [compiler, "-O2", "-std=c++17", "-arch=native", source, "-o", bench.program(name)]
+    if shared:
+        command += ["-cudart=shared", "-Xlinker",
+                    f"-rpath={library_directories(bench.toolkit)[0]}"]
+    return [*command, *more]
+
+
 def build_extra(bench):
     """Commands for what is not in the table: name -> command."""
     flags, links = compile_flags(bench.toolkit), link_flags(bench.toolkit)
-    nvcc = shutil.which("nvcc") or os.path.join(bench.toolkit, "bin", "nvcc")
     here = bench.here
     bench_source = os.path.join(bench.root, "tests", "bench")
-    cuda = [nvcc, "-O2", "-std=c++17", "-arch=native", os.path.join(bench_source, "peers_cuda.cu")]
+    peers_cuda = os.path.join(bench_source, "peers_cuda.cu")
+    both = {f"{name}{suffix}": nvcc(bench, f"{here}/{name}.cu", name + suffix, shared=shared)
+            for name in ("faults", "sort", "async")
+            for suffix, shared in (("", False), ("-shared", True))}
     return {
-        "peers": [*cuda, os.path.join(bench_source, "peers.cpp"),
-                  os.path.join(bench_source, "peers_library.cpp"), "-o", bench.program("peers"),
-                  "-ldl"],
-        "peers-plain.so": [*cuda, "-shared", "-Xcompiler", "-fPIC", "-o",
-                           bench.program("peers-plain.so")],
+        **both,
+        "peers": nvcc(bench, peers_cuda, "peers", os.path.join(bench_source, "peers.cpp"),
+                      os.path.join(bench_source, "peers_library.cpp"), "-ldl"),
+        "peers-plain.so": nvcc(bench, peers_cuda, "peers-plain.so", "-shared", "-Xcompiler",
+                               "-fPIC"),
         "probe": ["gcc", *flags, f"{here}/probe.c", "-o", bench.program("probe")]
         + [f for f in links if f.startswith(("-L", "-Wl"))]
         + ["-lcudart_static", *links],
         "probe-capture": ["gcc", *flags, f"{here}/probe_capture.c", "-o",
                           bench.program("probe-capture"), "-ldl"],
-        "answers": [nvcc, "-O2", "-std=c++17", f"{here}/answers.cu", "-arch=native"]
-        + ["-o", bench.program("answers"), *[f for f in links if f.startswith("-L")], "-lcuda"],
-        "sort-graph": [nvcc, "-O2", "-std=c++17", f"{here}/sort_graph.cu", "-arch=native"]
-        + ["-o", bench.program("sort-graph")],
+        "answers": nvcc(bench, f"{here}/answers.cu", "answers",
+                        *[f for f in links if f.startswith("-L")], "-lcuda"),
+        "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],
-        "short": [nvcc, "-O2", "-std=c++17", f"{here}/short.cu", "-arch=native"]
-        + ["-o", bench.program("short")],
-        "faults": [nvcc, "-O2", "-std=c++17", f"{here}/faults.cu", "-arch=native"]
-        + ["-o", bench.program("faults")],
-        "faults-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/faults.cu", "-o", bench.program("faults-shared"), "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
-        "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]
-        + ["-o", bench.program("sort")],
-        "async": [nvcc, "-O2", "-std=c++17", f"{here}/async.cu", "-arch=native"]
-        + ["-o", bench.program("async")],
-        "async-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/async.cu", "-o", bench.program("async-shared"), "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
-        "async-sort": [nvcc, "-O2", "-std=c++17", f"{here}/async_sort.cu", "-arch=native"]
-        + ["-o", bench.program("async-sort")],
-        "sort-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/sort.cu", "-o", bench.program("sort-shared"), "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
+        "short": nvcc(bench, f"{here}/short.cu", "short"),
+        "async-sort": nvcc(bench, f"{here}/async_sort.cu", "async-sort"),
     }
 
 

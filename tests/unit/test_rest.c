@@ -135,20 +135,27 @@ static void a_stream_that_has_forked_holds_back(void **state)
 	graph_destroy(graph);
 }
 
-/* The event stood for less than all its work. */
-static void a_stream_that_went_on_holds_back(void **state)
+/* Stream 1 goes on, maybe on the same block, before 0 waits for its event: that stood
+ * for less than all its work. */
+static void go_on_after_the_event(void)
 {
-	void *graph = begin(0);
 	struct node *at[4] = {NULL};
 
-	(void)state;
 	kernel(0);
 	wait_for(1, 0);
 	kernel(1);
 	event_record(1, EVENT);
 	at[0] = last_node();
-	kernel(1); /* maybe on the same block */
+	kernel(1);
 	wait_event(0, EVENT, at, cuda.last_id);
+}
+
+static void a_stream_that_went_on_holds_back(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	go_on_after_the_event();
 	gcp_addr addr = used_and_freed();
 	assert_false(is_given_again(addr, 3 * MIB));
 	end(0);
@@ -159,16 +166,9 @@ static void a_stream_that_went_on_holds_back(void **state)
 static void a_stream_that_went_on_rests_when_it_is_joined(void **state)
 {
 	void *graph = begin(0);
-	struct node *at[4] = {NULL};
 
 	(void)state;
-	kernel(0);
-	wait_for(1, 0);
-	kernel(1);
-	event_record(1, EVENT);
-	at[0] = last_node();
-	kernel(1);
-	wait_event(0, EVENT, at, cuda.last_id);
+	go_on_after_the_event();
 	gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1));
 	kernel(1);
 	wait_for(0, 1);

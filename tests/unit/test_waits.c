@@ -71,6 +71,15 @@ static void what_is_completed_goes_back_beside_later_work(void **state)
 	must_be_sound(pools);
 }
 
+/* An allocation waits for the first of the two pieces of work alone. */
+static void must_wait_for(struct gcp_pool *pool, uint64_t bytes, uint64_t before,
+			  uint64_t later)
+{
+	(void)must_alloc(pool, bytes);
+	assert_true(fake_is_ordered(before) && !fake_is_ordered(later));
+	fake.done = later;
+}
+
 static void work_of_the_free_alone_is_waited_for(void **state)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
@@ -81,9 +90,7 @@ static void work_of_the_free_alone_is_waited_for(void **state)
 	uint64_t before = fake_submit();
 	must_free(pools, addr);
 	uint64_t later = stand();
-	(void)must_alloc(pool, 70 * MIB);
-	assert_true(fake_is_ordered(before) && !fake_is_ordered(later));
-	fake.done = later;
+	must_wait_for(pool, 70 * MIB, before, later);
 }
 
 /* Otherwise it would wait for a thread that is in its own free. */
@@ -99,9 +106,7 @@ static void the_oldest_epoch_is_waited_for_first(void **state)
 	must_free(pools, first);
 	uint64_t later = stand();
 	must_free(pools, second);
-	(void)must_alloc(pool, 50 * MIB);
-	assert_true(fake_is_ordered(before) && !fake_is_ordered(later));
-	fake.done = later;
+	must_wait_for(pool, 50 * MIB, before, later);
 }
 
 /* The pool knows by then that memory is tight. */

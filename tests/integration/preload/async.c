@@ -49,6 +49,21 @@ static CUdeviceptr freed_behind_work(CUstream worked, CUstream freed)
 	return p;
 }
 
+static void must_be_in_order(void)
+{
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* Allocates in a stream, waits for it, and works in another. */
+static void use_elsewhere(CUstream stream, CUstream other)
+{
+	CUdeviceptr p = allocated_in(stream, MIB);
+
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemsetD8Async(p, 2, MIB, other));
+	must_be_in_order();
+}
+
 /* Allocates, works and frees there, and the block must not be used too early. */
 static void use_in(CUstream stream, bool plain)
 {
@@ -57,7 +72,7 @@ static void use_in(CUstream stream, bool plain)
 
 		OK(cuMemsetD8Async(p, 2, MIB, stream));
 	}
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 /* --- reuse ------------------------------------------------------------------------ */
@@ -101,7 +116,7 @@ static void reuse_of_large_memory_in_parts(void)
 		OK(cuMemsetD8Async(allocated_in(stream, 32 * MIB), 2, 32 * MIB,
 				   stream));
 	must(gcpsim_memory_used(0) == before, "the stream's own memory is not reused");
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 /* Larger than an epoch, back and forth: no call of the driver. */
@@ -118,7 +133,7 @@ static void large_memory_back_and_forth(void)
 	for (int i = 0; i < 100; i++)
 		freed_bytes(stream, 64 * MIB);
 	must(gcpsim_calls("cuCtxRecordEvent") == fences, "a fence");
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 static void other_streams_wait(void)
@@ -154,7 +169,7 @@ static void other_streams_wait_for_small_memory(void)
 		OK(cuMemFreeAsync(small[i], stream));
 	for (int i = 0; i < MANY; i++)
 		OK(cuMemsetD8Async(allocated_in(other, 1000), 2, 1000, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 static unsigned long long id_of(CUstream stream)
@@ -179,13 +194,13 @@ static void streams_of_the_same_place(void)
 	gcpsim_set_speed(GCPSIM_NEVER);
 	freed_bytes(stream, MIB);
 	OK(cuMemsetD8Async(allocated_in(other, MIB), 2, MIB, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 	own = freed_bytes(stream, 2 * MIB);
 	must(freed_bytes(other, 2 * MIB) != own, "the block is used again too early");
 	use_in(other, false);
 	for (int i = 0; i < 4; i++)
 		OK(cuMemsetD8Async(allocated_in(other, 2 * MIB), 2, 2 * MIB, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 /* Blocks side by side, freed in two streams: no stream gets both as one. */
@@ -211,7 +226,7 @@ static void neighbours_of_two_streams(void)
 	OK(cuMemFreeAsync(q, other));
 	large = allocated_in(stream, 96 * MIB);
 	OK(cuMemsetD8Async(large, 2, 96 * MIB, stream));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 /* What is left over of a block that its stream uses again is not ready for others. */
@@ -228,7 +243,7 @@ static void rest_of_a_block_waits(void)
 	must(allocated_in(stream, 24 * MIB) == p, "the block is not used again");
 	for (int i = 0; i < 4; i++)
 		OK(cuMemsetD8Async(allocated_in(other, 20 * MIB), 2, 20 * MIB, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 /* Freed in another stream than it was allocated and used in. */
@@ -245,7 +260,7 @@ static void reuse_in_the_stream_of_the_free(void)
 	must(allocated_in(stream, MIB) != p, "reuse in the stream of the allocation");
 	must(allocated_in(other, MIB) == p, "no reuse in the stream of the free");
 	OK(cuMemsetD8Async(p, 2, MIB, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	must_be_in_order();
 }
 
 /* The new stream gets the handle of one that is gone, and whose work is not done. */
@@ -271,7 +286,6 @@ static void stream_with_the_handle_of_another(void)
 static void free_in_a_blocking_stream(void)
 {
 	CUstream stream, other;
-	CUdeviceptr p;
 
 	primary();
 	stream = stream_new(CU_STREAM_DEFAULT);
@@ -279,25 +293,18 @@ static void free_in_a_blocking_stream(void)
 	gcpsim_set_speed(GCPSIM_NEVER);
 	freed_behind_work(CU_STREAM_LEGACY, stream);
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "the free is no work");
-	p = allocated_in(stream, MIB);
-	OK(cuStreamSynchronize(stream));
-	OK(cuMemsetD8Async(p, 2, MIB, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	use_elsewhere(stream, other);
 }
 
 static void free_in_the_per_thread_stream(void)
 {
 	CUstream other;
-	CUdeviceptr p;
 
 	primary();
 	other = stream_new(CU_STREAM_NON_BLOCKING);
 	gcpsim_set_speed(GCPSIM_NEVER);
 	freed_behind_work(CU_STREAM_LEGACY, CU_STREAM_PER_THREAD);
-	p = allocated_in(CU_STREAM_PER_THREAD, MIB);
-	OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
-	OK(cuMemsetD8Async(p, 2, MIB, other));
-	must(gcpsim_hazards() == 0, "the block is used again too early");
+	use_elsewhere(CU_STREAM_PER_THREAD, other);
 }
 
 /* cudaFree of such memory waits for nothing, as on plain CUDA; nor does later work wait

@@ -142,27 +142,16 @@ static void attributes(CUdeviceptr p)
 	       (long long)(p - begin), range, base ? (long long)(p - base) : -1, size);
 }
 
-/* Whether the free of an exported block waits for all work of its context. */
-static void free_beside_work(CUdeviceptr p)
+/* Whether the free of an exported block, or the close of an import, waits for all work
+ * of its context. */
+static void call_beside_work(CUresult (*call)(CUdeviceptr p), CUdeviceptr p)
 {
 	CUstream stream;
 
 	GCPT_OK(gcpt_stream_create(&stream));
 	GCPT_OK(gcpt_launch_spin(&kernels, stream, SLOW_NS));
 	SAY(cu.cuStreamQuery(stream));
-	SAY(cu.cuMemFree(p));
-	SAY(cu.cuStreamQuery(stream));
-	GCPT_OK(gcpt_stream_destroy(stream));
-}
-
-static void close_beside_work(CUdeviceptr p)
-{
-	CUstream stream;
-
-	GCPT_OK(gcpt_stream_create(&stream));
-	GCPT_OK(gcpt_launch_spin(&kernels, stream, SLOW_NS));
-	SAY(cu.cuStreamQuery(stream));
-	SAY(cu.cuIpcCloseMemHandle(p));
+	SAY(call(p));
 	SAY(cu.cuStreamQuery(stream));
 	GCPT_OK(gcpt_stream_destroy(stream));
 }
@@ -299,8 +288,8 @@ static void contexts_out(void)
 	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, r));
 	give();
 	take();
-	free_beside_work(q);
-	free_beside_work(r);
+	call_beside_work(cu.cuMemFree, q);
+	call_beside_work(cu.cuMemFree, r);
 }
 
 static void devices_in(void)
@@ -386,8 +375,8 @@ static void captures_in(void)
 	}
 	GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
 	GCPT_OK((int)cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
-	close_beside_work(q);
-	close_beside_work(q);
+	call_beside_work(cu.cuIpcCloseMemHandle, q);
+	call_beside_work(cu.cuIpcCloseMemHandle, q);
 	give();
 }
 
