@@ -115,8 +115,8 @@ static int take_after_poll(struct gcp_request *request,
 /* --- what waits is made ready ------------------------------------------------------
  */
 
-/* The epoch up to which a mapped pool's memory should be ready, so that no more than
- * half a window waits; 0: the window is not full. */
+/* The epoch up to which memory that does not circulate should be ready, so that no more
+ * than half a window waits; 0: the window is not full. */
 static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 {
 	uint64_t most = gcp_window(pool).bytes, bytes = 0, epoch = 0;
@@ -136,7 +136,7 @@ static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 	return epoch;
 }
 
-/* The same for segments of the driver: all closed epochs, when a window's worth waits
+/* The same for memory that does: all closed epochs, when a window's worth waits
  * and one stream makes barriers cheap. *ret_poll: an epoch's worth waits. */
 static uint64_t epoch_all_closed(const struct gcp_request *request, bool *ret_poll)
 {
@@ -162,20 +162,20 @@ static uint64_t epoch_all_closed(const struct gcp_request *request, bool *ret_po
 static int make_pending_ready(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool poll = pool->vmm;
+	bool all = !gcp_window_circulates(pool), poll = all;
 	uint64_t epoch = 0;
 	int result = 0;
 
-	if (!poll && (request->heap->private ||
-		      request->size_class < pool->pools->classes.slab_count))
+	if (!all && (request->heap->private ||
+		     request->size_class < pool->pools->classes.slab_count))
 		return 0;
-	if (pool->vmm)
-		gcp_window_starved(pool);
-	else
+	if (!all)
 		epoch = epoch_all_closed(request, &poll);
+	if (poll && pool->vmm && gcp_window(pool).streams <= 1)
+		gcp_window_starved(pool);
 	if (poll)
 		result = gcp_timeline_poll_all(pool);
-	if (result == 0 && pool->vmm)
+	if (result == 0 && all)
 		epoch = epoch_beyond_window(pool);
 	if (result == 0 && epoch)
 		result = gcp_timeline_make_ready(pool, epoch);

@@ -90,23 +90,24 @@ static bool has_few_threads(const struct gcp_pool *pool)
 	return LOAD(pool->cache_count) <= THREADS_FEW;
 }
 
-/* Whether little memory is to wait: it is mapped, and threads need not stand in line.
- */
-static bool is_narrow(const struct gcp_pool *pool)
+/* Whether little memory is to wait: it is mapped, threads need not stand in line, and
+ * streams do not run beside each other. */
+static bool is_narrow(const struct gcp_pool *pool, uint32_t streams)
 {
-	return pool->vmm && has_few_threads(pool);
+	return pool->vmm && has_few_threads(pool) && streams <= 1;
 }
 
 bool gcp_window_circulates(const struct gcp_pool *pool)
 {
-	return !is_narrow(pool) || LOAD(pool->limits.scale) > 0;
+	return !is_narrow(pool, LOAD(pool->limits.streams)) ||
+	       LOAD(pool->limits.scale) > 0;
 }
 
 uint64_t gcp_window_gathers_at(const struct gcp_pool *pool)
 {
 	uint64_t bytes = LOAD(pool->limits.epoch_bytes);
 
-	if (!has_few_threads(pool))
+	if (!is_narrow(pool, LOAD(pool->limits.streams)))
 		return bytes / 2;
 	return bytes < MAPPED_LEAST_COSTLY ? bytes : MAPPED_LEAST_COSTLY;
 }
@@ -122,7 +123,7 @@ static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams, uint32_t
 
 	if (part < least)
 		part = least;
-	return is_narrow(pool) && streams == 1 && bytes > part ? part : bytes;
+	return is_narrow(pool, streams) && streams == 1 && bytes > part ? part : bytes;
 }
 
 static uint64_t bytes_of_one(const struct gcp_pool *pool, uint64_t many)
@@ -186,9 +187,10 @@ static void limits_update(struct gcp_pool *pool)
 	if (scale > most)
 		scale = most;
 	STORE(limits->scale, scale);
+	STORE(limits->streams, streams);
 	many = bytes_of(pool, streams, scale);
 	bytes = (streams == 1 ? bytes_of_one(pool, many) : many) << scale;
-	if (streams <= 1 && bytes > many && (streams == 1 || is_narrow(pool)))
+	if (bytes > many && (streams == 1 || is_narrow(pool, streams)))
 		bytes = many;
 	if (streams == 1) {
 		blocks = (blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
@@ -197,7 +199,6 @@ static void limits_update(struct gcp_pool *pool)
 	STORE(limits->bytes, bytes);
 	STORE(limits->epoch_bytes, bytes / parts);
 	STORE(limits->blocks, blocks);
-	STORE(limits->streams, streams);
 	STORE(limits->cached, cached_classes(pool));
 	STORE(limits->depot_bytes, depot_bytes(pool, bytes, scale));
 }

@@ -186,7 +186,7 @@ static bool stays_in_cache(struct gcp_pools *pools, uint64_t bytes)
 }
 
 /* Alone a thread had better leave larger blocks where they can be joined. */
-static void many_threads_keep_what_with_segments_they_would(void **state)
+static void threads_and_streams_keep_what_with_segments_they_would(void **state)
 {
 	struct gcp_config config;
 	struct gcp_pools *pools;
@@ -203,6 +203,11 @@ static void many_threads_keep_what_with_segments_they_would(void **state)
 	assert_true(stays_in_cache(pools, MIB));
 	assert_false(stays_in_cache(pools, 2 * MIB));
 	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
+	gcp_windows_update(pools);
+	assert_false(stays_in_cache(pools, MIB));
+	for (uint64_t stream = 0x5000; stream < 0x5200; stream += 0x100)
+		gcp_pools_stream_used(pools, stream);
+	assert_true(stays_in_cache(pools, MIB)); /* a look at each would cost more */
 	finish(pools);
 }
 
@@ -877,7 +882,7 @@ int main(void)
 	    TEST(ordered_memory_is_not_given_back),
 	    TEST(one_stream_lets_little_mapped_memory_wait),
 	    TEST(several_streams_let_as_much_wait_as_with_segments),
-	    TEST(many_threads_keep_what_with_segments_they_would),
+	    TEST(threads_and_streams_keep_what_with_segments_they_would),
 	    TEST(many_threads_close_hardly_more_epochs_than_with_segments),
 	    TEST(pending_memory_does_not_move),
 	    TEST(memory_of_graphs_does_not_move),
