@@ -46,9 +46,8 @@
 	X(WAIT_ASYNC, "wait async", \
 	  "`cudaFreeAsync` of a block of another context waits for the stream") \
 	X(WAIT_LANE, "wait lane", \
-	  "a graph that shares memory, launched into one stream and then into another " \
-	  "while it runs, with another graph that shares it launched in between, waits " \
-	  "for all that was submitted") \
+	  "a graph that is launched again while it runs waits for a graph that shares its " \
+	  "memory and was launched into another stream in between") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \

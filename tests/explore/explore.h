@@ -229,6 +229,8 @@ struct exec {
 	struct body *body;
 	struct clock clock; /* of its latest launch, which the next one comes after */
 	struct mark mark;   /* that launch */
+	uint64_t number;    /* which launch of the program that was */
+	uint64_t id;        /* of the executable */
 };
 
 /* --- the program --- */
@@ -269,6 +271,8 @@ struct model {
 	struct checkpoint checkpoints[NAMED_MAX]; /* of those */
 	struct graph graphs[GRAPH_SLOTS];
 	struct exec execs[EXEC_SLOTS];
+	uint64_t execs_made, launches;     /* so far */
+	struct exec launched[STREAMS_MAX]; /* what each stream was given last */
 	struct clock host;
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;

@@ -202,6 +202,7 @@ static void graph_instantiate(struct thread *t, struct graph *graph, struct exec
 		return;
 	exec->body = graph->body;
 	exec->body->refs++;
+	exec->id = ++t->model->execs_made;
 }
 
 static void exec_update(struct thread *t, struct exec *exec, struct graph *graph)
@@ -305,15 +306,33 @@ void body_ran(struct model *w, const struct body *body)
 	}
 }
 
-/* Memory that was taken from it to serve allocations may be missing, and where it runs
- * already on another stream, it cannot have other memory. */
+/* Whether a graph that runs has to follow another one that was launched since on
+ * another stream, which it would not follow on plain CUDA: they may share memory, and a
+ * graph that runs cannot be given other memory. */
+static bool may_follow(struct model *w, const struct exec *exec, const struct stream *s)
+{
+	struct clock clock;
+
+	if (!w->setting->share || clock_covers(&w->host, exec->mark))
+		return false;
+	order_base(w, s, &clock);
+	for (uint32_t i = 0; i < w->stream_count; i++) {
+		const struct exec *other = &w->launched[i];
+
+		if (other->number > exec->number && other->id != exec->id &&
+		    !clock_covers(&clock, other->mark))
+			return true;
+	}
+	return false;
+}
+
+/* Memory that was taken from it to serve allocations may be missing. */
 static bool launch_call(struct thread *t, const struct exec *exec, struct stream *s)
 {
 	struct model *w = t->model;
 
 	plain_may_be_full(w, w->contexts[s->context].device);
-	if (w->setting->share && exec->mark.stream != s->number &&
-	    !clock_covers(&w->host, exec->mark))
+	if (may_follow(w, exec, s))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	return FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s)));
 }
@@ -343,6 +362,8 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	mark = order_step(w, s);
 	exec->clock = s->clock;
 	exec->mark = mark;
+	exec->number = ++w->launches;
+	w->launched[s->number] = *exec;
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }

@@ -448,14 +448,16 @@ static bool is_alone(const struct model *w, const struct block *block)
 	return true;
 }
 
-/* What is in use, and what graphs keep although it was freed. */
+/* What is in use, and what graphs keep although it was freed, unless they share that.
+ */
 static uint64_t bytes_taken(const struct model *w, int device)
 {
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->device == device && !block->host && !block->borrowed &&
-		    (block->live || block_is_kept(w, block)) && is_alone(w, block))
+		    (block->live || (!w->setting->share && block_is_kept(w, block))) &&
+		    is_alone(w, block))
 			bytes += block->bytes;
 	return bytes;
 }

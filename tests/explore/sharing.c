@@ -182,11 +182,14 @@ static bool may_share(const struct model *w)
 	    "cuPointerGetAttributes",
 	};
 	const struct setting *setting = w->setting;
+	unsigned live = 0;
 
 	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
 		if (!setting_has(setting, needed[i]))
 			return false;
-	return plain_option("GCPOOL_GRAPH_SHARE", 0) && setting->vmm &&
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		live += w->contexts[i].live;
+	return live == 1 && plain_option("GCPOOL_GRAPH_SHARE", 0) && setting->vmm &&
 	       setting->fences && !setting->keeps && !setting->fault &&
 	       !setting->plain && !setting->leak && !setting->memory_small &&
 	       !setting->quota && !setting->count && !setting->filter && !w->filtered &&

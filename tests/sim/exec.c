@@ -70,6 +70,31 @@ static bool has_circle(const struct sim_graph *graph)
 	return left > 0;
 }
 
+static bool is_missing(uint64_t addr)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+
+	return alloc && alloc->kind == SIM_MEMORY_RESERVED &&
+	       !sim_physical_name(alloc, addr);
+}
+
+/* Copies are looked at when the executable is made (measured), kernels and sets not. */
+static bool has_missing_memory(const struct sim_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		const struct sim_node *node = graph->nodes.at[i];
+		const struct sim_work *work = &node->work;
+
+		if (node->child && has_missing_memory(node->child))
+			return true;
+		if (work->kind == SIM_WORK_COPY &&
+		    (is_missing(work->copy.dst) ||
+		     (!work->copy.staged && is_missing(work->copy.src))))
+			return true;
+	}
+	return false;
+}
+
 /* Its graph may have another executable. */
 static void source_leave(const struct sim_exec *exec)
 {
@@ -89,7 +114,8 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (graph->parent || (graph->execs > 0 && sim_graph_is_single(graph)))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (has_circle(graph) || !sim_conditions_allowed(graph))
+	if (has_circle(graph) || !sim_conditions_allowed(graph) ||
+	    has_missing_memory(graph))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		return CUDA_ERROR_NOT_SUPPORTED;

@@ -211,9 +211,10 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	SIM_LOCKED(cuMemMap);
 	physical = sim_object_check((void *)(uintptr_t)handle, SIM_PHYSICAL);
 	alloc = reserved_find(ptr, size);
-	if (!physical || physical->handles == 0 || !alloc || flags != 0 ||
-	    offset != 0 || size != physical->bytes)
+	if (!physical || physical->handles == 0 || !alloc || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (offset != 0 || size != physical->bytes)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	first = (ptr - alloc->addr) / SIM_CHUNK;
 	if (any_mapped(alloc, first, size / SIM_CHUNK))
 		return CUDA_ERROR_INVALID_VALUE;
