@@ -151,7 +151,7 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 
 /* Gives back what is unused; over the quota, only so much that there is room, and of
  * this context first. Only of contexts that are idle: the driver's free waits for all
- * work there, also for what came after the program's free. In the last round of this
+ * work there, also for what came after the program's free. In the last rounds of this
  * context in any case, for without it the request fails. */
 static void make_room(const struct request *request, uint64_t idle, bool last)
 {
@@ -187,7 +187,8 @@ static uint64_t make_ready(const struct request *request, int round)
 static int take_after_reclaim(const struct request *request,
 			      struct gcp_pinned_block **ret_block)
 {
-	enum { ROUNDS = 3 };
+	/* The last once for the quota, and once for a driver without room below it. */
+	enum { LAST = 2, ROUNDS = 4 };
 	struct gcp_pinned *pinned = request->pinned;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
 	uint64_t epoch;
@@ -205,7 +206,7 @@ static int take_after_reclaim(const struct request *request,
 		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
 		if (*ret_block)
 			return 0;
-		make_room(request, idle, round == ROUNDS - 1);
+		make_room(request, idle, round >= LAST);
 		result = take_new(request, ret_block);
 	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)

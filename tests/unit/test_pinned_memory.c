@@ -210,6 +210,27 @@ static void the_quota_drains_and_waits_no_more_than_helps(void **state)
 	give(blocks[3]);
 }
 
+/* Within the quota the driver has no room: what the quota asks for is not enough. */
+static void a_quota_and_a_full_host_are_both_made_room_for(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[4];
+
+	(void)state;
+	config.pinned_quota = 5 * MIB;
+	open_with(&config);
+	fake_pinned.limit = 4 * MIB;
+	for (int i = 0; i < 4; i++)
+		blocks[i] = take(MIB);
+	fake_pinned.other_submitted++; /* no fence is done */
+	fake_submit();
+	for (int i = 0; i < 4; i++)
+		give(blocks[i]);
+	fake_submit();
+	give(take(2 * MIB));
+	fake_pinned.other_done++;
+}
+
 static struct gcp_driver real;
 
 /* So long that another thread would ask meanwhile. */
@@ -518,6 +539,7 @@ int main(void)
 	    TEST(out_of_memory_is_told),
 	    TEST(the_quota_is_kept),
 	    TEST(the_quota_drains_and_waits_no_more_than_helps),
+	    TEST(a_quota_and_a_full_host_are_both_made_room_for),
 	    TEST(two_threads_do_not_share_what_the_quota_leaves_for_one),
 	    TEST(the_cache_limit_is_kept),
 	    TEST(a_cache_limit_of_0_keeps_nothing),
