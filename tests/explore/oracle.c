@@ -72,6 +72,10 @@ static bool is_told(const struct model *w, CUresult result)
 	 * which refuses this during captures. */
 	if (strcmp(name, FAULT_MEMORY) == 0)
 		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	/* A wait for an event was refused after the stream had joined the capture: what
+	 * the library must know then cannot be asked. */
+	if (strncmp(name, "cuStreamGetCaptureInfo", 22) == 0)
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	/* A peer that could not be let in: one line says so. */
 	return strcmp(name, "cuMemSetAccess") == 0 && w->setting->devices > 1 &&
 	       result == CUDA_ERROR_ILLEGAL_ADDRESS;
