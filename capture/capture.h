@@ -244,4 +244,24 @@ struct gcp_graph_pool_info {
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 			    struct gcp_graph_pool_info *infos, size_t max);
 
+/* A graph pool as it is at a moment, for people to look at. */
+struct gcp_graph_pool_picture {
+	struct gcp_graph_pool_info info;
+	uint64_t held;     /* of info.references, the program's */
+	bool named;        /* made by the program */
+	bool once;         /* each block of it is given out once */
+	bool pinned;       /* it has pinned memory, too */
+	size_t heap_count; /* one for each context */
+	struct gcp_heap_picture_of {
+		size_t count;
+		struct gcp_block_picture *blocks;
+	} * heaps;
+};
+/* All that have references. -ENOMEM. */
+int gcp_graph_pools_picture(struct gcp_tracker *tracker,
+			    struct gcp_graph_pool_picture **ret_pictures,
+			    size_t *ret_count);
+void gcp_graph_pools_picture_free(struct gcp_graph_pool_picture *pictures,
+				  size_t count);
+
 #endif

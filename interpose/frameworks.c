@@ -170,8 +170,8 @@ static bool marks_drop(CUdeviceptr ptr)
 /* Frees that wait for the end of a capture: guarded by deferred_lock. */
 struct deferred {
 	CUdeviceptr ptr;
-	uint64_t id;    /* of the stream that captures */
-	uint64_t order; /* in which the block may be used again */
+	uint64_t id;   /* of the stream that captures */
+	bool recorded; /* the block was used in other streams, too */
 	struct deferred *next;
 };
 
@@ -187,27 +187,50 @@ struct named {
 	bool captures;
 };
 
-/* `home` is current, and what special handles mean. An error: CUDA's own. */
-static CUresult named_find(struct named *named, CUstream stream, CUcontext home)
+/* Whether the stream captures; CUDA refuses to say so of the legacy stream while one
+ * that is tied to it does. */
+static CUresult named_captures(struct named *named)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	unsigned long long id = 0;
-	CUresult result = gcp_real.cuStreamGetId(stream, &id);
 	cuuint64_t capture;
+	CUresult result =
+	    gcp_real.cuStreamGetCaptureInfo(named->stream, &status, &capture);
 
-	*named = (struct named){.stream = stream, .id = id, .ctx = home};
-	if (result == CUDA_SUCCESS &&
-	    (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
-		result = gcp_real.cuStreamGetCtx(stream, &named->ctx);
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &capture);
 	named->captures = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
 			  status != CU_STREAM_CAPTURE_STATUS_NONE;
 	return result;
 }
 
-/* False: the block is on the list already. */
-static CUresult deferred_add(CUdeviceptr ptr, uint64_t id, uint64_t order)
+/* `home` is current, and what special handles mean. An error: CUDA's own. A stream that
+ * captures is not asked for its context. */
+static CUresult named_find(struct named *named, CUstream stream, CUcontext home)
+{
+	unsigned long long id = 0;
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, NULL);
+
+	*named = (struct named){.stream = stream, .ctx = home};
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuStreamGetId(stream, &id);
+	named->id = id;
+	if (result == CUDA_SUCCESS)
+		result = named_captures(named);
+	if (result == CUDA_SUCCESS && !named->captures &&
+	    (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+		result = gcp_real.cuStreamGetCtx(stream, &named->ctx);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* The order in which a block of `home` may be used again; 0: in none. */
+static uint64_t named_order(const struct named *named, CUcontext home)
+{
+	return named->ctx == home ? named->id : 0;
+}
+
+/* 1: the block is on the list already. */
+static CUresult deferred_add(CUdeviceptr ptr, uint64_t id, bool recorded)
 {
 	struct deferred *add = malloc(sizeof(*add)), *other;
 
@@ -218,7 +241,7 @@ static CUresult deferred_add(CUdeviceptr ptr, uint64_t id, uint64_t order)
 	while (other && other->ptr != ptr)
 		other = other->next;
 	if (!other) {
-		*add = (struct deferred){ptr, id, order, deferred};
+		*add = (struct deferred){ptr, id, recorded, deferred};
 		deferred = add;
 		atomic_fetch_add(&deferred_count, 1);
 	}
@@ -273,7 +296,7 @@ static CUresult block_free(CUdeviceptr ptr, const struct named *named, CUcontext
 		free(mark);
 		order = 0;
 		if (other.captures)
-			return deferred_add(ptr, other.id, 0);
+			return deferred_add(ptr, other.id, true);
 		if (result == CUDA_SUCCESS)
 			result =
 			    gcp_stream_fences_record(other.ctx, other.stream, other.id);
@@ -293,7 +316,8 @@ static void deferred_free(const struct named *named, CUcontext home)
 	while ((item = deferred_take(named->id))) {
 		if (gcp_stream_fences_record(named->ctx, named->stream, named->id) ==
 		    CUDA_SUCCESS)
-			(void)block_free(item->ptr, named, home, item->order);
+			(void)block_free(item->ptr, named, home,
+					 item->recorded ? 0 : named_order(named, home));
 		free(item);
 	}
 }
@@ -329,12 +353,11 @@ static CUresult loaded_free(CUdeviceptr ptr, CUcontext home, CUstream stream)
 {
 	struct named named;
 	CUresult result = named_find(&named, stream, home);
-	uint64_t order = named.ctx == home ? named.id : 0;
 
 	if (is_deferred(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (named.captures)
-		return deferred_add(ptr, named.id, order);
+		return deferred_add(ptr, named.id, false);
 	if (result != CUDA_SUCCESS)
 		return result;
 	deferred_free(&named, home);
@@ -342,7 +365,7 @@ static CUresult loaded_free(CUdeviceptr ptr, CUcontext home, CUstream stream)
 	if (result != CUDA_SUCCESS)
 		return result;
 	gcp_process_watch_thread();
-	return block_free(ptr, &named, home, order);
+	return block_free(ptr, &named, home, named_order(&named, home));
 }
 
 /* --- the functions --------------------------------------------------------------- */

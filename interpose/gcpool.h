@@ -198,6 +198,19 @@ struct gcpool_graph_pool {
  * @return how many there are, which may be more than `count`. */
 GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count);
 
+/* Writes all graph pools that have references into a file, whose old content goes: what
+ * refers to them, their segments, and each block with its address, size in bytes and
+ * state (held: by the program; fresh: never given out; free; freed in capture: its
+ * order in the graph is not proved; pending: behind a fence). Blocks that are not held
+ * say when they were freed (free_group, which grows). `path` ends in .json or .dot
+ * (Graphviz). Takes locks of the allocator while it copies, none while it writes; other
+ * threads may go on. Makes no CUDA call; may be called while a stream is being
+ * captured.
+ * @return 0. -EINVAL: another ending, or NULL. -ENOENT: the pool is not active.
+ * -ENOMEM, or the errno of the file as a negative number: the file may have a part
+ * then. */
+GCPOOL_API int gcpool_graph_dump(const char *path);
+
 /* For frameworks that share a pool between graphs and replay only some of them.
  * A replay allocates nothing, so the books do not know that its results are live.
  *

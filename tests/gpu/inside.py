@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Checks that mistakes of programs in pooled memory are found (faults.cu): by
 compute-sanitizer, which is told of blocks through NVTX, and by GCPOOL_DEBUG. The same
-programs without a mistake give no finding."""
+programs without a mistake give no finding. What observation costs; and programs that
+choose the library (chosen.cu, examples/frameworks.py)."""
 
+import os
 import re
 import shutil
+import statistics
+import sys
+import tempfile
 
 from bench import FAIL, INFO, OK, SKIPPED, Row, verdict
 
@@ -91,4 +96,87 @@ def debug_stress(bench):
         rows.append(Row(f"stress with GCPOOL_DEBUG, {backend}", "",
                         f"code {pooled.code}, {len(lines)} lines", "0 wrong words, 0 lines",
                         OK if good else FAIL, "" if good else "\n".join(lines[:3]) + pooled.tail()))
+    return rows
+
+
+# --- what it costs -------------------------------------------------------------------
+
+# The trace of a full file, which goes round, but for the one that grows.
+ROUND = {"GCPOOL_TRACE_SIZE": "8M"}
+FRAMES = {"GCPOOL_TRACE_STACKS": "8", "GCPOOL_TRACE_UNWIND": "frames"}
+TABLES = {"GCPOOL_TRACE_STACKS": "8", "GCPOOL_TRACE_UNWIND": "tables"}
+WAYS = {
+    "off": {},
+    "GCPOOL_LIVE=1": {"GCPOOL_LIVE": "1"},
+    "GCPOOL_TRACE, goes round": {"GCPOOL_TRACE": "?", **ROUND},
+    "GCPOOL_TRACE, grows": {"GCPOOL_TRACE": "?"},
+    "and 8 frames, frame pointers": {"GCPOOL_TRACE": "?", **ROUND, **FRAMES},
+    "and 8 frames, unwind tables": {"GCPOOL_TRACE": "?", **ROUND, **TABLES},
+    "GCPOOL_DEBUG=leaks": {"GCPOOL_DEBUG": "leaks"},
+    "GCPOOL_DEBUG=guard": {"GCPOOL_DEBUG": "guard"},
+    "GCPOOL_DEBUG=poison": {"GCPOOL_DEBUG": "poison"},
+}
+
+
+def pair_ns(bench, program, extra, place):
+    """Nanoseconds of a pair, or None."""
+    trace = os.path.join(place, "pair.trace")
+    extra = {name: trace if value == "?" else value for name, value in extra.items()}
+    result = bench.run([bench.program(program), "pairs"], bench.library, extra)
+    if os.path.exists(trace):
+        os.unlink(trace)
+    found = re.findall(r"([\d.]+) ns a pair", result.out)
+    return float(found[-1]) if result.code == 0 and found else None
+
+
+def overhead(bench):
+    """A pair of 64 KiB that hits, by what observes it: medians of runs in turn."""
+    rounds, found = bench.scale(5, 3), {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as place:
+        for _ in range(rounds):
+            for way, extra in WAYS.items():
+                ns = pair_ns(bench, "chosen-shared", extra, place)
+                if ns is not None:
+                    found[way].append(ns)
+    return [Row(f"a pair, {way}", "", f"{statistics.median(values):.0f} ns", "",
+                INFO, f"{len(values)} runs, {min(values):.0f} to {max(values):.0f}")
+            if values else Row(f"a pair, {way}", "", "no figure", "a figure", FAIL)
+            for way, values in found.items()]
+
+
+# --- programs that choose the library ----------------------------------------------------
+
+
+def chosen_row(bench, preloaded, what, good):
+    command = [bench.program("chosen"), *what.split(), bench.library]
+    result = bench.run(command, bench.library if preloaded else None,
+                       {"GCPOOL_LOG": "error"}, 120)
+    words = result.out.strip().splitlines()[-1:] or [f"code {result.code}"]
+    return Row(f"{what}, {'preloaded' if preloaded else 'loaded'}", "", words[0], good,
+               verdict(re.search(good, words[0]) is not None), result.tail())
+
+
+def chosen(bench):
+    """Memory in the order of streams, with and without a preload; frees in the wrong
+    stream must be seen, or the looks prove nothing."""
+    rows = []
+    for preloaded in (False, True):
+        rows += [chosen_row(bench, preloaded, what, good) for what, good in (
+            ("stress", "^0 wrong words"), ("wrong", "^[1-9][0-9]* wrong words"),
+            ("capture", f"^{'served' if preloaded else 'refused'} in a capture, 0 wrong"))]
+    return rows
+
+
+def chosen_frameworks(bench):
+    """PyTorch, CuPy and RMM, as far as they are here, from one pool."""
+    rows = []
+    for preloaded in (False, True):
+        python_path = os.path.join(bench.root, "packaging", "python")
+        result = bench.run([sys.executable, os.path.join(bench.root, "examples", "frameworks.py")],
+                           bench.library if preloaded else None,
+                           {"PYTHONPATH": python_path, "LIBGCPOOL_PATH": bench.library}, 200)
+        words = "; ".join(line for line in result.out.splitlines() if ": " in line)
+        rows.append(Row(f"frameworks.py, {'preloaded' if preloaded else 'loaded'}", "", words,
+                        "equal", verdict(result.code == 0 and "pool: equal" in words),
+                        "" if result.code == 0 else result.tail()))
     return rows

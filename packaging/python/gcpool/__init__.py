@@ -3,7 +3,8 @@
 
 The package carries the library and its launcher: `gcpool python train.py`. In a
 process that was started so, the functions below ask the library what it does; in any
-other they say that it is not there. Nothing here loads the library or calls CUDA.
+other they say that it is not there. Nothing here loads the library or calls CUDA, but
+for gcpool.frameworks, by which a program chooses the library without its launcher.
 """
 
 import ctypes
@@ -67,8 +68,12 @@ def _needed(name):
 def statistics(device=0):
     """The statistics of one device as a dictionary, with the names of gcpool.h; None
     if nothing was allocated on it. RuntimeError without the library."""
+    return filled_statistics(_needed("gcpool_get_stats"), device)
+
+
+def filled_statistics(function, device):
+    """What gcpool_get_stats of a library says, as a dictionary."""
     stats = _structures()["gcpool_stats"]()
-    function = _needed("gcpool_get_stats")
     return _filled(function(int(device), ctypes.byref(stats),
                             ctypes.c_size_t(ctypes.sizeof(stats))), stats)
 

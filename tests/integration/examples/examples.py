@@ -65,6 +65,14 @@ class Examples(unittest.TestCase):
         self.assertEqual((pooled.returncode, pooled.stderr), (0, ""))
         self.assertRegex(pooled.stdout, r"^100 steps\n9\d of 100 allocations without a call")
 
+    def test_a_program_chooses_the_library(self):
+        command = [sys.executable, os.path.join(EXAMPLES, "frameworks.py")]
+        for pooled in (False, True):
+            done = run(command, pooled, PYTHONPATH=MODULE, LIBGCPOOL_PATH=LIBRARY)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("pool: equal\n", done.stdout)
+            self.assertIn("one pool: 2 allocations, 1 of them without", done.stdout)
+
     def test_frameworks_on_a_gpu(self):
         for name, extra in (("cupy_graph.py", {}),
                             ("torch_graph.py", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})):

@@ -71,8 +71,8 @@ struct scenario {
 	}
 
 /* The exit code: 0 when all is as on plain CUDA. */
-static int scenario_play(const struct scenario *scenarios, size_t count, int argc,
-			 char **argv)
+__attribute__((unused)) static int scenario_play(const struct scenario *scenarios,
+						 size_t count, int argc, char **argv)
 {
 	OK(cuInit(0));
 	for (size_t i = 0; i < count; i++) {

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Lets PyTorch, CuPy and RMM allocate from libgcpool because the program says so, and
+not because the library is preloaded:
+
+    from gcpool import frameworks
+    frameworks.use_in_torch()      # before the first CUDA tensor
+    frameworks.use_in_cupy()
+    frameworks.use_in_rmm()
+
+All of them use one pool. What is promised stands in gcpool.h, section 6: without a
+preload a stream that captures gets no memory.
+"""
+
+import ctypes
+import os
+import sys
+
+from . import filled_statistics, library_path
+
+OUT_OF_MEMORY = 2
+
+
+def path_of_library():
+    """The libgcpool.so that is in this process; else the one that the environment names
+    (LIBGCPOOL_PATH); else that of this package."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.split(None, 5)[5].strip() if line.count("/") else ""
+            if os.path.basename(path).startswith("libgcpool"):
+                return path
+    return os.environ.get("LIBGCPOOL_PATH") or library_path()
+
+
+class Pool:
+    """The library's functions for frameworks. Streams are handles as numbers."""
+
+    def __init__(self, path=None):
+        self.path = path or path_of_library()
+        self.library = library = ctypes.CDLL(self.path)
+        library.gcpool_malloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t,
+                                          ctypes.c_int, ctypes.c_void_p]
+        library.gcpool_free.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        library.gcpool_record_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+
+    def malloc(self, size, device, stream):
+        """The address of a new block, for use in `stream`. MemoryError, RuntimeError."""
+        pointer = ctypes.c_void_p()
+        error = self.library.gcpool_malloc(ctypes.byref(pointer), size, device, stream)
+        if error == OUT_OF_MEMORY:
+            raise MemoryError("no %d bytes on device %d" % (size, device))
+        _check("gcpool_malloc", error)
+        return pointer.value or 0
+
+    def free(self, pointer, stream):
+        """Frees a block behind what `stream` was given so far."""
+        _check("gcpool_free", self.library.gcpool_free(pointer, stream))
+
+    def record_stream(self, pointer, stream):
+        """The block is also used by work in `stream`."""
+        _check("gcpool_record_stream", self.library.gcpool_record_stream(pointer, stream))
+
+
+def statistics(device=0, path=None):
+    """gcpool.statistics, of a library that may only be loaded."""
+    return filled_statistics(Pool(path).library.gcpool_get_stats, device)
+
+
+def _check(call, error):
+    if error:
+        raise RuntimeError("%s gives CUDA error %d" % (call, error))
+
+
+def use_in_torch(path=None):
+    """PyTorch allocates from the pool. To be called before its first CUDA tensor."""
+    from torch.cuda import memory
+
+    path = path or path_of_library()
+    allocator = memory.CUDAPluggableAllocator(path, "gcpool_torch_malloc",
+                                              "gcpool_torch_free")
+    record = ctypes.cast(ctypes.CDLL(path).gcpool_torch_record_stream, ctypes.c_void_p)
+    allocator.allocator().set_record_stream_fn(record.value)
+    memory.change_current_allocator(allocator)
+    return allocator
+
+
+def use_in_cupy(path=None):
+    """CuPy allocates from the pool; as its own pool does, it frees a block in the stream
+    in which it was allocated."""
+    import cupy
+
+    pool, streams = Pool(path), {}
+
+    def malloc(size, device):
+        stream = cupy.cuda.get_current_stream().ptr
+        try:
+            pointer = pool.malloc(size, device, stream)
+        except MemoryError:
+            raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0) from None
+        streams[pointer] = stream
+        return pointer
+
+    def free(pointer, device):
+        if not sys.is_finalizing():  # the device may be gone by then
+            pool.free(pointer, streams.pop(pointer))
+
+    allocator = cupy.cuda.PythonFunctionAllocator(malloc, free)
+    cupy.cuda.set_allocator(allocator.malloc)
+    return allocator
+
+
+def _handle(stream):
+    """The handle of RMM's stream: its classes have had several ways to tell."""
+    if hasattr(stream, "__cuda_stream__"):
+        return stream.__cuda_stream__()[1]
+    return getattr(stream, "value", lambda: 0)()
+
+
+def use_in_rmm(path=None, device=0):
+    """RMM's resource of the device takes from the pool."""
+    import rmm
+
+    pool = Pool(path)
+    resource = rmm.mr.CallbackMemoryResource(
+        lambda size, stream: pool.malloc(size, device, _handle(stream)),
+        lambda pointer, size, stream: pool.free(pointer, _handle(stream)))
+    rmm.mr.set_per_device_resource(device, resource)
+    return resource

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dump.c - two graph pools in known states, written by gcpool_graph_dump to the file
+ * that is named: dump.py reads it.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+
+#include "../../../interpose/gcpool.h"
+#include "edge_cases.h"
+
+static __typeof__(gcpool_graph_dump) *dump;
+static __typeof__(gcpool_graph_pool_create) *create;
+static __typeof__(gcpool_graph_pool_use) *use;
+
+/* A capture with one block that is held, and two that are freed in it. */
+static CUgraph captured(CUstream stream)
+{
+	CUdeviceptr freed[2], held;
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	held = allocated(3 * MIB);
+	OK(cuMemsetD8Async(held, 1, MIB, stream));
+	for (int i = 0; i < 2; i++)
+		freed[i] = allocated((size_t)1000 << 10 * i);
+	for (int i = 0; i < 2; i++)
+		OK(cuMemFree(freed[i]));
+	OK(cuStreamEndCapture(stream, &graph));
+	printf("held %llx\n", (unsigned long long)held);
+	return graph;
+}
+
+static void *others_work(void *stop)
+{
+	primary();
+	while (!atomic_load((atomic_bool *)stop))
+		OK(cuMemFree(allocated(1 << 16)));
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	static atomic_bool stop;
+	CUstream stream;
+	pthread_t thread;
+	uint64_t id;
+
+	*(void **)&dump = dlsym(RTLD_DEFAULT, "gcpool_graph_dump");
+	*(void **)&create = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_create");
+	*(void **)&use = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_use");
+	if (argc != 2 || !dump || !create || !use)
+		return 2;
+	must(dump(argv[1]) == -ENOENT, "before the first allocation");
+	OK(cuInit(0));
+	primary();
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	(void)captured(stream);
+	must(create(&id) == 0 && use(id) == 0, "a pool of the program's");
+	(void)captured(stream);
+	pthread_create(&thread, NULL, others_work, &stop);
+	for (int i = 0; i < 20; i++)
+		must(dump(argv[1]) == 0, "the file is not written");
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	must(dump("dump.txt") == -EINVAL && dump(NULL) == -EINVAL, "another ending");
+	must(dump("/nowhere/dump.json") == -ENOENT, "no folder");
+	must(access("/dev/full", W_OK) || symlink("/dev/full", "full.json") ||
+		 dump("full.json") == -ENOSPC,
+	     "a full disk");
+	return wrong;
+}

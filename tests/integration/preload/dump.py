@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""dump.py PROGRAM
+
+What gcpool_graph_dump writes of graph pools in known states is right: read as JSON, and
+accepted by Graphviz where it is."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import preload
+
+
+def blocks_of(pool):
+    return [block for heap in pool["heaps"] for segment in heap["segments"]
+            for block in segment["blocks"]]
+
+
+def gaps(pool):
+    """Segments whose blocks do not follow each other from start to end."""
+    found = 0
+    for segment in (segment for heap in pool["heaps"] for segment in heap["segments"]):
+        at = int(segment["address"], 16)
+        end = at + segment["size"]
+        for block in segment["blocks"]:
+            found += int(block["address"], 16) != at
+            at += block["size"]
+        found += at > end
+    return found
+
+
+def check_pool(checks, pool, held):
+    blocks = blocks_of(pool)
+    mine = [block for block in blocks if block["state"] == "held"]
+    checks.that(held in [int(block["address"], 16) for block in mine], f"{held:x} is held")
+    checks.that(sum(block["size"] for block in mine) == pool["allocated_bytes"], "held bytes")
+    checks.that([block["requested"] for block in mine] == [3 << 20], "bytes asked for")
+    checks.that(any(block["state"] != "held" and block["free_group"] >= 1
+                    for block in blocks), "a freed block is told")
+    checks.that(gaps(pool) == 0, "blocks without gaps")
+    checks.that(pool["references"]["graphs"] == 1, "one graph")
+
+
+def main():
+    checks, program = preload.Checks(), os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        for name in ("dump.json", "dump.dot"):
+            result = preload.run([program, name], preload.library())
+            print(result.out + result.err)
+            checks.that(result.code == 0, f"{name}: exit code {result.code}")
+            if os.path.islink("full.json"):
+                os.unlink("full.json")
+            held = [int(word, 16) for word in re.findall(r"held (\w+)", result.out)]
+            if name.endswith(".json"):
+                with open(name) as file:
+                    pools = [pool for pool in json.load(file)["graph_pools"]
+                             if pool["allocated_bytes"] > 1 << 20]
+                checks.that([pool["named"] for pool in pools] == [False, True], "two pools")
+                for pool, address in zip(pools, held):
+                    check_pool(checks, pool, address)
+                checks.that(pools[1]["references"]["program"] == 1, "the program's pool")
+            else:
+                with open(name) as file:
+                    text = file.read()
+                checks.that(all(f"0x{address:x} held" in text for address in held), "blocks")
+                checks.that(text.count("{") == text.count("}"), "braces")
+                if shutil.which("dot"):
+                    done = subprocess.run(["dot", "-Tsvg", "-o/dev/null", name])
+                    checks.that(done.returncode == 0, "Graphviz takes it")
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
