@@ -361,8 +361,25 @@ static int vm_unmap(gcp_addr addr, uint64_t bytes)
 	return real.vm_unmap(addr, bytes);
 }
 
+/* compute-sanitizer takes heaps in memory of cuMemAlloc alone (of CUDA 13.0, measured:
+ * in mapped memory it refuses all of them, and would find nothing there). */
+static bool tool_takes_mapped_heaps(void)
+{
+	const char *path = environment_find(TOOL_VARIABLE);
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	if (slash)
+		path = slash + 1;
+	return !path || strncmp(path, "libsanitizer-", 13) != 0;
+}
+
 void gcp_nvtx_driver(struct gcp_driver *driver)
 {
+	if (!tool_takes_mapped_heaps() && driver->vm_reserve) {
+		gcp_log(GCP_LOG_INFO, "the tool in $" TOOL_VARIABLE " refuses heaps in "
+				      "mapped memory, using ordinary segments");
+		driver->vm_reserve = NULL;
+	}
 	real = *driver;
 	driver->mem_free = mem_free;
 	if (real.vm_map) {

@@ -95,18 +95,18 @@ static enum gcp_run_mode start_pooling(void)
 		return GCP_RUN_PASSIVE;
 	}
 	gcp_driver_fill(&driver);
-	if (!hooked) {
-		gcp_stream_fences_fill(&driver);
-		gcp_process.options.pool.completed_only = true;
-	}
-	gcp_observe_driver(&driver);
 	if (gcp_process.options.pool.backend != GCP_BACKEND_SEGMENTS &&
-	    !driver.vm_reserve && hooked)
+	    !driver.vm_reserve)
 		gcp_log(gcp_process.options.pool.backend == GCP_BACKEND_MAPPED
 			    ? GCP_LOG_WARNING
 			    : GCP_LOG_INFO,
 			"the CUDA driver has no virtual memory management, using "
 			"ordinary segments");
+	if (!hooked) {
+		gcp_stream_fences_fill(&driver);
+		gcp_process.options.pool.completed_only = true;
+	}
+	gcp_observe_driver(&driver);
 	gcp_driver_fill_capture(&capture_driver);
 	result =
 	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);

@@ -52,10 +52,10 @@ class Told:
         self.gone += 1
 
 
-def told(checks, directory, command, extra=None):
+def told(checks, directory, command, extra=None, tool=None):
     log = os.path.join(directory, "told")
     done = look.Recorded(
-        directory, command, {"NVTX_INJECTION64_PATH": sys.argv[1], "NVTX_TOOL_LOG": log, **(extra or {})}
+        directory, command, {"NVTX_INJECTION64_PATH": tool or sys.argv[1], "NVTX_TOOL_LOG": log, **(extra or {})}
     )
     checks.equal("exit code", 0, done.run.code)
     checks.clean(done.run, "with a tool")
@@ -97,6 +97,18 @@ def mapped_memory_is_told_as_segments_are(checks, directory):
     checks.equal("threads: wrong", [], seen.wrong[:5])
 
 
+def compute_sanitizer_gets_segments(checks, directory):
+    """It refuses heaps in mapped memory."""
+    tool = os.path.join(directory, "libsanitizer-collection.so")
+    os.symlink(os.path.abspath(sys.argv[1]), tool)
+    words = ["--steps", "20", "--size", "5000000"]
+    extra = {"GCPOOL_BACKEND": "vmm"}
+    seen, done = told(checks, directory, [look.program("solver-shared"), *words], extra, tool)
+    checks.equal("wrong", [], seen.wrong[:5])
+    checks.equal("regions made", done.history.counts["allocations"], seen.made)
+    checks.that(seen.heaps and min(seen.heaps.values()) > 2 << 20, "heaps are segments")
+
+
 def threads_and_graphs_agree(checks, directory):
     for name in ("stress-shared", "graphs-shared"):
         place = os.path.join(directory, name)
@@ -127,6 +139,7 @@ def main():
         [
             regions_are_what_the_program_holds,
             mapped_memory_is_told_as_segments_are,
+            compute_sanitizer_gets_segments,
             threads_and_graphs_agree,
             a_tool_that_hears_nothing_changes_nothing,
         ],
