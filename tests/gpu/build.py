@@ -116,7 +116,7 @@ def build_extra(bench):
     bench_source = os.path.join(bench.root, "tests", "bench")
     peers_cuda = os.path.join(bench_source, "peers_cuda.cu")
     both = {f"{name}{suffix}": nvcc(bench, f"{here}/{name}.cu", name + suffix, shared=shared)
-            for name in ("faults", "sort", "async")
+            for name in ("faults", "sort", "async", "chosen")
             for suffix, shared in (("", False), ("-shared", True))}
     return {
         **both,
@@ -136,30 +136,6 @@ def build_extra(bench):
         + ["-o", bench.program("spy.so"), "-ldl"],
         "short": nvcc(bench, f"{here}/short.cu", "short"),
         "async-sort": nvcc(bench, f"{here}/async_sort.cu", "async-sort"),
-        "short": [nvcc, "-O2", "-std=c++17", f"{here}/short.cu", "-arch=native"]
-        + ["-o", bench.program("short")],
-        "faults": [nvcc, "-O2", "-std=c++17", f"{here}/faults.cu", "-arch=native"]
-        + ["-o", bench.program("faults")],
-        "faults-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/faults.cu", "-o", bench.program("faults-shared"), "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
-        "chosen": [nvcc, "-O2", "-std=c++17", f"{here}/chosen.cu", "-arch=native"]
-        + ["-o", bench.program("chosen"), "-ldl"],
-        "chosen-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/chosen.cu", "-o", bench.program("chosen-shared"), "-ldl", "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
-        "sort": [nvcc, "-O2", "-std=c++17", f"{here}/sort.cu", "-arch=native"]
-        + ["-o", bench.program("sort")],
-        "async": [nvcc, "-O2", "-std=c++17", f"{here}/async.cu", "-arch=native"]
-        + ["-o", bench.program("async")],
-        "async-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/async.cu", "-o", bench.program("async-shared"), "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
-        "async-sort": [nvcc, "-O2", "-std=c++17", f"{here}/async_sort.cu", "-arch=native"]
-        + ["-o", bench.program("async-sort")],
-        "sort-shared": [nvcc, "-O2", "-std=c++17", "-cudart=shared", "-arch=native"]
-        + [f"{here}/sort.cu", "-o", bench.program("sort-shared"), "-Xlinker"]
-        + [f"-rpath={library_directories(bench.toolkit)[0]}"],
     }
 
 

@@ -54,9 +54,8 @@ class Told:
 
 def told(checks, directory, command, extra=None, tool=None):
     log = os.path.join(directory, "told")
-    done = look.Recorded(
-        directory, command, {"NVTX_INJECTION64_PATH": tool or sys.argv[1], "NVTX_TOOL_LOG": log, **(extra or {})}
-    )
+    extra = {"NVTX_INJECTION64_PATH": tool or sys.argv[1], "NVTX_TOOL_LOG": log, **(extra or {})}
+    done = look.Recorded(directory, command, extra)
     checks.equal("exit code", 0, done.run.code)
     checks.clean(done.run, "with a tool")
     if not os.path.exists(log):
