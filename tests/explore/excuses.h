@@ -46,8 +46,9 @@
 	X(WAIT_ASYNC, "wait async", \
 	  "`cudaFreeAsync` of a block of another context waits for the stream") \
 	X(WAIT_LANE, "wait lane", \
-	  "a graph that is launched again while it runs waits for a graph that shares its " \
-	  "memory and was launched into another stream in between") \
+	  "a graph that is launched again while, for all the library knows, it runs, waits " \
+	  "for a graph that shares its memory and was launched in between, into a stream " \
+	  "that it does not follow") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \

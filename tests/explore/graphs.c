@@ -191,9 +191,24 @@ static void exec_release(struct thread *t, struct exec *exec)
 	*exec = (struct exec){0};
 }
 
+/* CUDA looks at the memory of copies. */
+static bool copies_are_there(const struct body *body)
+{
+	for (uint32_t i = 0; i < body->count; i++) {
+		const struct item *item = &body->items[i];
+
+		if (item->kind == ITEM_COPY &&
+		    ((!item->dst->live && !body_keeps(body, item->dst)) ||
+		     (!item->src->live && !body_keeps(body, item->src))))
+			return false;
+	}
+	return true;
+}
+
 static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
 {
-	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t))
+	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t) ||
+	    !copies_are_there(graph->body))
 		return;
 	exec_release(t, exec);
 	context_use(t, graph->body->context);
@@ -306,14 +321,14 @@ void body_ran(struct model *w, const struct body *body)
 	}
 }
 
-/* Whether a graph that runs has to follow another one that was launched since on
- * another stream, which it would not follow on plain CUDA: they may share memory, and a
- * graph that runs cannot be given other memory. */
+/* Whether a graph that may run still has to follow another one that was launched since
+ * on another stream, which it would not follow on plain CUDA: they may share memory,
+ * and a graph that runs cannot be given other memory. */
 static bool may_follow(struct model *w, const struct exec *exec, const struct stream *s)
 {
 	struct clock clock;
 
-	if (!w->setting->share || clock_covers(&w->host, exec->mark))
+	if (!w->setting->share || exec->mark.n == 0)
 		return false;
 	order_base(w, s, &clock);
 	for (uint32_t i = 0; i < w->stream_count; i++) {
