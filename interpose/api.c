@@ -80,6 +80,7 @@ static void stats_copy(struct gcpool_stats *to, const struct gcp_stats *from)
 #undef GCP_X
 	to->largest_free_bytes = from->largest_free_bytes;
 	to->reserved_at_peak_bytes = from->reserved_at_peak_bytes;
+	to->mapped_bytes = from->mapped_bytes;
 }
 
 int gcpool_version(void)

@@ -342,6 +342,20 @@ void gcp_handle_counts_use(struct gcp_handle_counts *counts)
 		;
 }
 
+void gcp_handle_counts_sum(uint64_t *ret_used, uint64_t *ret_kept)
+{
+	uint64_t used = 0, all = 0;
+
+	for (int i = 0; i < ROW_COUNT; i++) {
+		const struct gcp_handle_counts *counts = &gcp_handle_counts[i];
+
+		used += counts->used;
+		all += counts->created - counts->destroyed;
+	}
+	*ret_used = used;
+	*ret_kept = all > used ? all - used : 0; /* counted one after another */
+}
+
 void gcp_handles_text(struct gcp_text *text)
 {
 	bool titled = false;

@@ -38,6 +38,10 @@ extern struct gcp_handle_counts gcp_handle_counts[];
 /* One more is in use. */
 void gcp_handle_counts_use(struct gcp_handle_counts *counts);
 
+/* Of all libraries: those that the program has, and those kept for the next creation.
+ */
+void gcp_handle_counts_sum(uint64_t *ret_used, uint64_t *ret_kept);
+
 /* A row for each library of which the pool knew a handle. */
 void gcp_handles_text(struct gcp_text *text);
 void gcp_handles_json(struct gcp_text *text);

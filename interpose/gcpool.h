@@ -125,6 +125,13 @@ struct gcpool_stats {
 
 	/* Stream-ordered memory (cudaMallocAsync) that the pool serves. */
 	struct gcpool_gauge async_bytes; /* of requested_bytes */
+
+	/* Frees in captures whose memory did not serve the capture's next allocation,
+	 * because its order in the graph was not known (yet), because work outside of
+	 * the capture may use it, or because calls were made that are not known. */
+	uint64_t reuse_order_unknown, reuse_eager_work, reuse_unknown_calls;
+
+	uint64_t mapped_bytes; /* of reserved_bytes, now: mapped segments */
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.

@@ -54,7 +54,11 @@ static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
 	X(waits, "waits")                                                              \
 	X(trims, "trims")                                                              \
 	X(consolidations, "consolidations")                                            \
-	X(deferred_frees, "deferred_frees")
+	X(deferred_frees, "deferred_frees")                                            \
+	X(mapped_bytes, "mapped_bytes")                                                \
+	X(reuse_order_unknown, "reuse_order_unknown")                                  \
+	X(reuse_eager_work, "reuse_eager_work")                                        \
+	X(reuse_unknown_calls, "reuse_unknown_calls")
 
 static void names_fill(void)
 {
@@ -213,6 +217,7 @@ static void page_update(uint64_t now)
 		page->pinned_held = pinned.active_bytes.current;
 		page->pinned_allocated = pinned.allocated_bytes.current;
 	}
+	gcp_handle_counts_sum(&page->handles_used, &page->handles_kept);
 	page->device_count = (uint64_t)count;
 	page->updated_ns = now;
 	atomic_fetch_add(&page->sequence, 1);

@@ -20,7 +20,7 @@
 #define GCP_LIVE_MAGIC "GCPLIVE1"
 
 enum {
-	GCP_LIVE_VERSION = 1,
+	GCP_LIVE_VERSION = 2,
 	GCP_LIVE_BYTES = 16384,
 	GCP_LIVE_DEVICES = 16,
 	GCP_LIVE_FIGURES = 64,
@@ -52,6 +52,7 @@ struct gcp_live_page {
 	uint64_t updated_ns;       /* monotonic */
 	uint64_t device_count, figure_count;
 	uint64_t pinned_held, pinned_allocated; /* bytes */
+	uint64_t handles_used, handles_kept;    /* of GPU libraries (GCPOOL_HANDLES) */
 	/* A request: written by gcpool ctl, `asked` last; the answer, `done` last. */
 	_Atomic uint32_t asked, done;
 	uint32_t kind, result; /* result: 0 or an errno */

@@ -401,11 +401,11 @@ static void device_json(const struct gcp_report *report, int device,
 	gcp_text_add(
 	    text,
 	    ", \"largest_free_bytes\": %llu, \"reserved_at_peak_bytes\": %llu, "
-	    "\"saved\": {\"allocs\": %llu, \"frees\": %llu, "
+	    "\"mapped_bytes\": %llu, \"saved\": {\"allocs\": %llu, \"frees\": %llu, "
 	    "\"estimated_ns\": %llu, \"estimated_from\": %llu}}",
 	    ULL(stats->largest_free_bytes), ULL(stats->reserved_at_peak_bytes),
-	    ULL(saved.allocs), ULL(saved.frees), ULL(saved.estimated_ns),
-	    ULL(saved.estimated_from));
+	    ULL(stats->mapped_bytes), ULL(saved.allocs), ULL(saved.frees),
+	    ULL(saved.estimated_ns), ULL(saved.estimated_from));
 }
 
 /* --- single blocks ------------------------------------------------------------ */

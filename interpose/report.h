@@ -48,7 +48,7 @@
  *                        version 0.1 gave them; they go with version 0.3
  *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library;
  *                        in count mode, the program's own
- *     largest_free_bytes, reserved_at_peak_bytes
+ *     largest_free_bytes, reserved_at_peak_bytes, mapped_bytes
  *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:
  *                        blocks of each class when the report was made; beyond the
  *                        classes, those held of bytes to twice as much (pool mode)

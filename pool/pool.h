@@ -460,7 +460,12 @@ struct gcp_gauge {
 	X(trims, "segments given back to the driver")                                  \
 	X(consolidations,                                                              \
 	  "times that idle segments were given back to come again as one")             \
-	X(deferred_frees, "frees that waited for the end of a capture")
+	X(deferred_frees, "frees that waited for the end of a capture")                \
+	X(reuse_order_unknown,                                                         \
+	  "frees in captures not reusable at once: order in the graph unknown")        \
+	X(reuse_eager_work,                                                            \
+	  "the same: work outside of the capture may use the memory")                  \
+	X(reuse_unknown_calls, "the same: calls were made that are not known")
 
 /* Calls of the library into the driver, with the time spent in them. */
 #define GCP_DRIVER_CALLS(X)                                                            \
@@ -496,6 +501,7 @@ struct gcp_stats {
 #undef GCP_X
 	uint64_t largest_free_bytes;     /* largest block that could be given at once */
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
+	uint64_t mapped_bytes;           /* of reserved_bytes, now: mapped segments */
 };
 
 /* Sum over the pools of `device`, exact while no thread allocates or frees. Peaks of

@@ -64,6 +64,17 @@ static bool is_for_once(const struct gcp_pool *pool, const struct gcp_block *blo
 		atomic_load(&pools->eager_work_unseen));
 }
 
+/* Why the memory of a free in a capture does not serve the next allocation. */
+static void refusal_count(struct gcp_pool *pool, bool once)
+{
+	if (!once)
+		pool->stats.reuse_order_unknown++;
+	else if (atomic_load(&pool->pools->eager_work_unseen))
+		pool->stats.reuse_unknown_calls++;
+	else
+		pool->stats.reuse_eager_work++;
+}
+
 /* Waits in `deferred` for the release of the open group. */
 static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 {
@@ -211,6 +222,8 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	}
 	if (reuse != GCP_REUSE_FENCED)
 		block->group = heap->group_freed = heap->group;
+	if (once || reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+		refusal_count(pool, once);
 	if (once)
 		block_keep(heap, block);
 	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)

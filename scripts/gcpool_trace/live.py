@@ -23,11 +23,11 @@ from gcpool_trace.summary import duration, size  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
-VERSION = 1
+VERSION = 2
 PLACE = "/dev/shm"
-HEAD = struct.Struct("<8s4I9Q4I2Q256s256s1024s2048s")
+HEAD = struct.Struct("<8s4I11Q4I2Q256s256s1024s2048s")
 SEQUENCE = struct.calcsize("<8s4I3Q")
-REQUEST = struct.calcsize("<8s4I9Q")
+REQUEST = struct.calcsize("<8s4I11Q")
 DEVICE = struct.Struct("<32s2Q64Q")
 BLOCK = struct.Struct("<3Q2I")
 KINDS = {"trim": 1, "stats": 2, "snapshot": 3}
@@ -50,7 +50,7 @@ def start_time(pid):
 
 class Page:
     """One process: pid, program, devices (number, name, memory, figures by name), updated (s
-    since its last update), begun, pinned_held, pinned_allocated, trace."""
+    since its last update), begun, pinned_held, pinned_allocated, handles_used, handles_kept, trace."""
 
     def __init__(self, path):
         about = os.lstat(path)
@@ -93,6 +93,8 @@ class Page:
             figures,
             self.pinned_held,
             self.pinned_allocated,
+            self.handles_used,
+            self.handles_kept,
             self.asked,
             self.done,
             _,
@@ -142,6 +144,8 @@ class Page:
             ),
             "pinned_held_bytes": self.pinned_held,
             "pinned_allocated_bytes": self.pinned_allocated,
+            "handles_used": self.handles_used,
+            "handles_kept": self.handles_kept,
             "trace": self.trace,
             "devices": self.devices,
         }
@@ -284,7 +288,8 @@ def device_lines(device, width):
     )
     yield (
         f"  reserved {size(reserved)} in {device['segments']:,} segments, of graphs "
-        f"{size(device['private_bytes'])}   asked for {size(device['requested_bytes'])}"
+        f"{size(device['private_bytes'])}, mapped {size(device['mapped_bytes'])}   asked for "
+        f"{size(device['requested_bytes'])}"
     )
     yield f"  hits {hits:,} ({share:.2f}%)   misses {misses:,}   out of memory {device['ooms']:,}"
     yield (
@@ -292,6 +297,10 @@ def device_lines(device, width):
         f"{device['waits']:,}   driver calls {device['driver_calls']:,} in "
         f"{duration(device['driver_ns'])}"
     )
+    refused = [(device[f"reuse_{name}"], name) for name in ("order_unknown", "eager_work", "unknown_calls")]
+    if any(count for count, _ in refused):
+        yield "  in captures not reused at once: " + ", ".join(
+            f"{name.replace('_', ' ')} {count:,}" for count, name in refused)
 
 
 def one_lines(page, rates, width=100):
@@ -301,6 +310,8 @@ def one_lines(page, rates, width=100):
         f"updated {page.updated:.1f} s ago   pinned memory {size(page.pinned_held)} held, "
         f"{size(page.pinned_allocated)} taken"
     )
+    if page.handles_used or page.handles_kept:
+        yield f"library handles {page.handles_used:,} in use, {page.handles_kept:,} kept"
     for device in page.devices:
         yield from device_lines(device, width)
     yield ""
@@ -356,6 +367,7 @@ METRICS = (
     ("active_bytes", "gauge", "The same, and freed ones that the device may still use."),
     ("reserved_bytes", "gauge", "Bytes taken from the driver."),
     ("private_bytes", "gauge", "Of these, in pools of graphs."),
+    ("mapped_bytes", "gauge", "Of reserved bytes, in mapped segments."),
     ("segments", "gauge", "Allocations of the driver."),
     ("allocations", "counter", "Allocations of the program."),
     ("frees", "counter", "Frees of the program."),

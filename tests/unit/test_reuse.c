@@ -22,6 +22,7 @@ static void a_capture_of_one_line_reuses_at_once(void **state)
 	gcp_addr small = capture_alloc(5000);
 	must_free(pools, small);
 	assert_int_equal(capture_alloc(5000), small);
+	assert_int_equal(must_stats(pools).reuse_order_unknown, 0);
 	end(0);
 	graph_destroy(graph);
 }
@@ -40,6 +41,7 @@ static void a_capture_that_forked_does_not_reuse(void **state)
 	cuda.streams[1] = cuda.streams[0]; /* from the capture's beginning */
 	gcp_tracker_joined(tracker, FAKE_CTX, stream_handle(1), NULL);
 	must_free(pools, after);
+	assert_int_equal(must_stats(pools).reuse_order_unknown, 1);
 	for (int i = 0; i < 20; i++) {
 		gcp_addr other = capture_alloc(3 * MIB);
 

@@ -115,7 +115,22 @@ static void what_another_thread_freed_behind_eager_work_is_not_used_again(void *
 	(void)state;
 	submit_eagerly();
 	must_free(pools, addr);
+	assert_int_equal(must_stats(pools).reuse_eager_work, 1);
 	assert_false(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void what_is_freed_behind_an_unknown_call_is_counted_as_such(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = work_on_captured_stream_gives();
+
+	(void)state;
+	gcp_pools_eager_work_unseen(pools);
+	must_free(pools, addr);
+	assert_int_equal(must_stats(pools).reuse_unknown_calls, 1);
+	assert_int_equal(must_stats(pools).reuse_eager_work, 0);
 	end(0);
 	graph_destroy(graph);
 }
@@ -536,6 +551,7 @@ int main(void)
 	    TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly),
 	    TEST(captured_work_of_another_thread_uses_freed_memory_again),
 	    TEST(what_another_thread_freed_behind_eager_work_is_not_used_again),
+	    TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such),
 	    TEST(nor_is_it_where_the_order_of_the_graph_allows_it),
 	    TEST(a_thread_known_to_work_eagerly_gets_nothing_twice),
 	    TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture),

@@ -85,6 +85,7 @@ static void unused_chunks_anywhere_serve_a_large_request(void **state)
 	assert_int_equal(fake.memory_used, used);
 	assert_int_equal(must_stats(pools).remaps, 1);
 	assert_int_equal(must_stats(pools).reserved_bytes.current, used);
+	assert_int_equal(must_stats(pools).mapped_bytes, used);
 	finish(pools);
 }
 

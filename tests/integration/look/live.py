@@ -90,6 +90,19 @@ def figures_are_those_of_the_statistics(checks, directory):
         after = running.figures()["devices"][0]
         checks.that(0 < stats["hits"] <= after["hits"], f"{stats['hits']} and {after['hits']}")
         checks.equal("reserved", stats["reserved_bytes"]["current"], after["reserved_bytes"])
+        checks.equal("mapped", (0, 0), (stats["mapped_bytes"], after["mapped_bytes"]))
+        checks.equal("handles", 0, running.figures()["handles_used"])
+
+
+def mapped_memory_is_shown(checks, directory):
+    with Running({"GCPOOL_BACKEND": "vmm"}) as running:
+        code, out, err = gcpool("ctl", str(running.pid), "stats")
+        stats, shown = json.loads(out)["devices"][0], running.figures()["devices"][0]
+        checks.that(shown["mapped_bytes"] >= 2 << 20, f"{shown}")
+        checks.equal("mapped", stats["reserved_bytes"]["current"], stats["mapped_bytes"])
+        checks.equal("shown", stats["mapped_bytes"], shown["mapped_bytes"])
+        code, out, _ = gcpool("top", "--once", str(running.pid))
+        checks.that(", mapped " in out, out)
 
 
 def requests_are_done_in_the_next_call(checks, directory):
@@ -227,6 +240,7 @@ def main():
         [
             figures_grow_while_it_runs,
             figures_are_those_of_the_statistics,
+            mapped_memory_is_shown,
             requests_are_done_in_the_next_call,
             dead_processes_are_told_from_living_ones,
             the_page_goes_with_the_process,
