@@ -326,16 +326,19 @@ void body_ran(struct model *w, const struct body *body)
  * and a graph that runs cannot be given other memory. */
 static bool may_follow(struct model *w, const struct exec *exec, const struct stream *s)
 {
+	/* Behind a stream that is gone, or beside a capture, all that was submitted is
+	 * waited for. */
+	bool all = exec->gone != w->streams_gone || !all_is_calm(w);
 	struct clock clock;
 
-	if (!w->setting->share || exec->mark.n == 0)
+	if (!w->setting->share || exec->number == 0)
 		return false;
 	order_base(w, s, &clock);
 	for (uint32_t i = 0; i < w->stream_count; i++) {
 		const struct exec *other = &w->launched[i];
 
 		if (other->number > exec->number && other->id != exec->id &&
-		    !clock_covers(&clock, other->mark))
+		    (all || !clock_covers(&clock, other->mark)))
 			return true;
 	}
 	return false;
@@ -378,6 +381,7 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	exec->clock = s->clock;
 	exec->mark = mark;
 	exec->number = ++w->launches;
+	exec->gone = w->streams_gone;
 	w->launched[s->number] = *exec;
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);

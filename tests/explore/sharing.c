@@ -152,6 +152,10 @@ static void race(struct thread *t, const struct op *op)
 			failure(w, "with other threads %s gives %d", racers[i].call,
 				(int)racers[i].result);
 	}
+	for (unsigned i = 0; i < execs; i++) { /* on streams that are gone */
+		racers[i].exec->number = ++w->launches;
+		racers[i].exec->gone = w->streams_gone - 1;
+	}
 	for (unsigned i = 0; i < execs; i++)
 		for (unsigned k = 0; k < RACE_LAUNCHES; k++)
 			body_ran(w, racers[i].exec->body);
@@ -180,6 +184,8 @@ static bool may_share(const struct model *w)
 	    "cuMemAddressFree",
 	    "cuMemGetAllocationGranularity",
 	    "cuPointerGetAttributes",
+	    "cuDeviceTotalMem",
+	    "cuDeviceGetAttribute",
 	};
 	const struct setting *setting = w->setting;
 	unsigned live = 0;
