@@ -96,8 +96,11 @@ static uint32_t state_learnt(struct async_device *device)
 bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool named)
 {
 	struct async_device *device = device_of(number);
-	uint32_t state = device ? state_learnt(device) : 0;
+	uint32_t state = device ? state_of(device) : 0;
 
+	if (state == (DEVICE_KNOWN | DEVICE_LONE) && !named)
+		return true; /* as in most processes */
+	state = device ? state_learnt(device) : 0;
 	if (!(state & DEVICE_KNOWN) || state & DEVICE_SHARED)
 		return false;
 	if (named ? named != device->standard : (state & DEVICE_ELSE) != 0)

@@ -25,6 +25,7 @@
 #include <errno.h>
 
 #include "async_pools.h"
+#include "contexts.h"
 #include "cuda_backend.h"
 #include "hooks.h"
 #include "hooks_async.h"
@@ -133,6 +134,14 @@ static CUresult alloc_served(const struct alloc_call *call,
 	return (CUresult)result;
 }
 
+/* The call has come through from the runtime: the next one need not go there. */
+static void thread_is_sure(uint64_t generation)
+{
+	if (gcp_thread.runtime_streaming && gcp_thread.exit_registered &&
+	    !gcp_observers)
+		gcp_thread.runtime_streamed = generation;
+}
+
 static CUresult alloc_async(const struct alloc_call *call)
 {
 	const struct gcp_stream_ref *ref;
@@ -150,6 +159,7 @@ static CUresult alloc_async(const struct alloc_call *call)
 	ref = gcp_stream_ref_find(stream);
 	if (!ref)
 		return alloc_pass(call);
+	thread_is_sure(ref->generation);
 	if (ref->serves && gcp_async_serves(ref->device, ref->pool, call->pool))
 		return alloc_served(call, ref, stream);
 	gcp_async_passes(ref->device, call->pool);
@@ -325,8 +335,13 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 
 	if (ptr && gcp_process_pooling())
 		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
-	if (known == 0)
-		return free_here(ptr, gcp_stream_named(stream, per_thread), owner);
+	if (known == 0) {
+		start = atomic_load_explicit(&gcp_contexts_generation,
+					     memory_order_acquire);
+		result = free_here(ptr, gcp_stream_named(stream, per_thread), owner);
+		thread_is_sure(start);
+		return result;
+	}
 	if (known != -ENOENT) {
 		gcp_observe_free_again(ptr);
 		return CUDA_ERROR_INVALID_VALUE;
@@ -395,4 +410,42 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 	freed = gcp_observe_free_async(ptr, stream, order);
 	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_exports_free(ptr, false)
 						       : freed);
+}
+
+/* --- the short cuts ------------------------------ */
+
+int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
+{
+	const struct gcp_stream_ref *ref;
+	gcp_addr addr;
+
+	if (!ret_ptr || !bytes || bytes > GCP_BYTES_MAX || !gcp_process.options.async ||
+	    gcp_process_has_pending_events()) /* as while a capture is under way */
+		return -1;
+	ref = gcp_stream_ref_find(stream);
+	if (!ref || !ref->serves || !gcp_async_serves(ref->device, ref->pool, NULL) ||
+	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0)
+		return -1;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+/* What the free has to order comes first, as in free_here: until then the real
+ * function can do all of it. */
+int gcp_async_short_free(void *ptr, CUstream stream)
+{
+	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
+	const struct gcp_stream_ref *ref;
+	void *owner = NULL;
+	uint64_t order;
+
+	if (!ptr || gcp_tracker_capturing(gcp_process.tracker))
+		return -1;
+	ref = gcp_stream_ref_of_free(stream);
+	if (ref && ref->kind == GCP_STREAM_APART)
+		return gcp_pool_free_stream(ref->pool, addr, ref->id);
+	if (gcp_pools_owner(gcp_process.pools, addr, &owner) != 0 ||
+	    free_order(stream, owner, &order) != CUDA_SUCCESS)
+		return -1;
+	return gcp_pools_free_async(gcp_process.pools, addr, order);
 }

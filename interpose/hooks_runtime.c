@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hooks_runtime.c - the short cut for programs linked with a shared libcudart: it saves
- * cudart's own cost of cudaMalloc and cudaFree.
+ * cudart's own cost of cudaMalloc, cudaFree, cudaMallocAsync and cudaFreeAsync.
  *
  * Only a sure thing is done here. A thread is sure after the real cudaMalloc has
  * come through to the driver's hook once, for then the current context is the
@@ -29,16 +29,32 @@
 #include "dlsym.h"
 #include "elfwalk.h"
 #include "hooks.h"
+#include "hooks_async.h"
 #include "process_life.h"
 #include "hooks_memory.h"
+#include "streams.h"
 
 /* cudaError_t of which no header is included here. */
-enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4 };
+enum { GCP_CUDART_SUCCESS = 0, GCP_CUDART_UNLOADING = 4, GCP_CUDART_NO_SYMBOL = 500 };
+
+/* The first bytes of a function, and what they are while no library has patched it. */
+struct gcp_code {
+	const uint64_t *at;
+	uint64_t bytes;
+};
+
+/* cudaMallocAsync and cudaFreeAsync: NULL before CUDA 11.2. */
+struct gcp_runtime_streamed {
+	int (*alloc)(void **ret_ptr, size_t bytes, CUstream stream);
+	int (*free)(void *ptr, CUstream stream);
+	struct gcp_code alloc_code, free_code;
+};
 
 struct gcp_runtime {
 	int (*cudaMalloc)(void **ret_ptr, size_t bytes);
 	int (*cudaFree)(void *ptr);
 	int (*cudaSetDevice)(int device);
+	struct gcp_runtime_streamed streamed, streamed_ptsz;
 	/* The first bytes of cudaMalloc and cudaFree, and what they are while no
 	 * library has patched them. Never equal: there is no short cut. */
 	const uint64_t *malloc_code, *free_code;
@@ -46,10 +62,15 @@ struct gcp_runtime {
 };
 
 static const uint64_t no_code;
+#define GCP_NO_STREAMED                                                                \
+	{                                                                              \
+		.alloc_code = {&no_code, 1}, .free_code = { &no_code, 1 }              \
+	}
 #define GCP_NO_RUNTIME                                                                 \
 	{                                                                              \
 		.malloc_code = &no_code, .free_code = &no_code, .malloc_bytes = 1,     \
-		.free_bytes = 1                                                        \
+		.free_bytes = 1, .streamed = GCP_NO_STREAMED,                          \
+		.streamed_ptsz = GCP_NO_STREAMED                                       \
 	}
 
 /* --- the real cudarts ------------------------------------------------------------ */
@@ -91,6 +112,32 @@ static void code_remember(void *function, bool wrapped, const uint64_t **ret_cod
 	*ret_bytes = wrapped || gcp_code_jumps(bytes) ? ~bytes : bytes;
 }
 
+static void *streamed_function(const struct gcp_elf *elf, const char *name,
+			       struct gcp_code *ret_code)
+{
+	bool wrapped;
+	void *function = runtime_function(elf, name, &wrapped);
+
+	if (function)
+		code_remember(function, wrapped, &ret_code->at, &ret_code->bytes);
+	return function;
+}
+
+static void streamed_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
+{
+	struct gcp_runtime_streamed *plain = &runtime->streamed;
+	struct gcp_runtime_streamed *ptsz = &runtime->streamed_ptsz;
+
+	*(void **)&plain->alloc =
+	    streamed_function(elf, "cudaMallocAsync", &plain->alloc_code);
+	*(void **)&plain->free =
+	    streamed_function(elf, "cudaFreeAsync", &plain->free_code);
+	*(void **)&ptsz->alloc =
+	    streamed_function(elf, "cudaMallocAsync_ptsz", &ptsz->alloc_code);
+	*(void **)&ptsz->free =
+	    streamed_function(elf, "cudaFreeAsync_ptsz", &ptsz->free_code);
+}
+
 static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 {
 	bool allocates, frees, sets;
@@ -105,6 +152,7 @@ static bool runtime_fill(struct gcp_runtime *runtime, const struct gcp_elf *elf)
 		      &found.malloc_bytes);
 	code_remember((void *)found.cudaFree, frees, &found.free_code,
 		      &found.free_bytes);
+	streamed_fill(&found, elf);
 	*runtime = found;
 	return true;
 }
@@ -199,6 +247,84 @@ static inline int runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime,
 	return -1;
 }
 
+/* --- the short cut of stream-ordered memory ------------------------------ */
+
+/* These take a lock of cudart's, which all threads share, in each call: 16 threads wait
+ * for it most of the time. They go to the driver with what they were given, whatever
+ * context is current. */
+static inline bool streamed_is_sure(const void *entry, const struct gcp_code *code)
+{
+	return __builtin_expect(gcp_thread.runtime_streamed ==
+				    atomic_load_explicit(&gcp_contexts_generation,
+							 memory_order_acquire),
+				1) &&
+	       code_is(entry, GCP_ENTRY_CODE) && code_is(code->at, code->bytes);
+}
+
+static int streamed_alloc(const struct gcp_runtime_streamed *real, void **ret_ptr,
+			  size_t bytes, CUstream stream)
+{
+	int result;
+
+	if (!real->alloc)
+		return GCP_CUDART_NO_SYMBOL;
+	gcp_thread.runtime_streaming = true;
+	result = real->alloc(ret_ptr, bytes, stream);
+	gcp_thread.runtime_streaming = false;
+	return result;
+}
+
+static int streamed_free(const struct gcp_runtime_streamed *real, void *ptr,
+			 CUstream stream)
+{
+	int result;
+
+	if (!real->free)
+		return GCP_CUDART_NO_SYMBOL;
+	gcp_thread.runtime_streaming = true;
+	result = real->free(ptr, stream);
+	gcp_thread.runtime_streaming = false;
+	return result;
+}
+
+/* suffix: of the names of functions for the per-thread default stream. */
+#define GCP_STREAMED(suffix, per_thread)                                               \
+	static inline int runtime_fast_cudaMallocAsync##suffix(                        \
+	    const struct gcp_runtime *runtime, void **ret_ptr, size_t bytes,           \
+	    CUstream stream)                                                           \
+	{                                                                              \
+		if (!streamed_is_sure(                                                 \
+			(const void *)(uintptr_t)gcp_entry_cuMemAllocAsync##suffix,    \
+			&runtime->streamed##suffix.alloc_code))                        \
+			return -1;                                                     \
+		return gcp_async_short_alloc(ret_ptr, bytes,                           \
+					     gcp_stream_named(stream, per_thread));    \
+	}                                                                              \
+	static inline int runtime_fast_cudaFreeAsync##suffix(                          \
+	    const struct gcp_runtime *runtime, void *ptr, CUstream stream)             \
+	{                                                                              \
+		if (!streamed_is_sure(                                                 \
+			(const void *)(uintptr_t)gcp_entry_cuMemFreeAsync##suffix,     \
+			&runtime->streamed##suffix.free_code))                         \
+			return -1;                                                     \
+		return gcp_async_short_free(ptr,                                       \
+					    gcp_stream_named(stream, per_thread));     \
+	}                                                                              \
+	static int runtime_cudaMallocAsync##suffix(const struct gcp_runtime *real,     \
+						   void **ret_ptr, size_t bytes,       \
+						   CUstream stream)                    \
+	{                                                                              \
+		return streamed_alloc(&real->streamed##suffix, ret_ptr, bytes,         \
+				      stream);                                         \
+	}                                                                              \
+	static int runtime_cudaFreeAsync##suffix(const struct gcp_runtime *real,       \
+						 void *ptr, CUstream stream)           \
+	{                                                                              \
+		return streamed_free(&real->streamed##suffix, ptr, stream);            \
+	}
+GCP_STREAMED(, false)
+GCP_STREAMED(_ptsz, true)
+
 /* --- the short cut of calls that are observed ------------------------------------- */
 
 /* Whether the thread would be sure, if nothing observed. */
@@ -264,6 +390,7 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 {
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
+	gcp_thread.runtime_streamed = 0;
 	return real->cudaSetDevice(device);
 }
 

@@ -122,6 +122,9 @@ struct gcp_thread {
 	bool runtime_inside;
 	uint64_t runtime_confirmed;
 	uint64_t runtime_observed; /* what it would be, if nothing observed */
+	/* The same of the real cudaMallocAsync and cudaFreeAsync. */
+	bool runtime_streaming;
+	uint64_t runtime_streamed;
 
 	/* Of work given while captures were under way. */
 	struct gcp_stream_hint stream;

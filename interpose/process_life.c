@@ -146,6 +146,7 @@ static void thread_exit(void *data)
 	gcp_thread.ctx = NULL;
 	gcp_thread.runtime_confirmed = 0;
 	gcp_thread.runtime_observed = 0;
+	gcp_thread.runtime_streamed = 0;
 	if (!gcp_process_has_pools())
 		return;
 	gcp_stream_refs_thread_exit();

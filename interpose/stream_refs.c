@@ -145,7 +145,8 @@ static enum gcp_stream_kind kind_of(CUstream stream, CUcontext ctx, CUcontext ho
 	return GCP_STREAM_JOINED;
 }
 
-static bool ref_fill(struct gcp_stream_ref *ref, CUstream stream, uint64_t id)
+static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
+					       CUstream stream, uint64_t id)
 {
 	uint64_t generation =
 	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);

@@ -458,7 +458,14 @@ typedef CUresult gcp_recapture_callback(void *);
 #define GCP_RUNTIME_HOOKS(X, tag, version)                                             \
 	X(tag, version, cudaMalloc, (void **ret_ptr, size_t bytes), (ret_ptr, bytes))  \
 	X(tag, version, cudaFree, (void *ptr), (ptr))                                  \
-	X(tag, version, cudaSetDevice, (int device), (device))
+	X(tag, version, cudaSetDevice, (int device), (device))                         \
+	X(tag, version, cudaMallocAsync,                                               \
+	  (void **ret_ptr, size_t bytes, CUstream stream), (ret_ptr, bytes, stream))   \
+	X(tag, version, cudaMallocAsync_ptsz,                                          \
+	  (void **ret_ptr, size_t bytes, CUstream stream), (ret_ptr, bytes, stream))   \
+	X(tag, version, cudaFreeAsync, (void *ptr, CUstream stream), (ptr, stream))    \
+	X(tag, version, cudaFreeAsync_ptsz, (void *ptr, CUstream stream),              \
+	  (ptr, stream))
 
 /* V(tag, symbol version): a program linked with libcudart.so.13 binds
  * cudaMalloc@libcudart.so.13, so the version, which is also the name of the

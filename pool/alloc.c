@@ -162,14 +162,12 @@ struct free_call {
 	uint64_t stream;
 };
 
-static inline int free_block(struct gcp_pools *pools, gcp_addr addr,
+/* `block` was found at `addr`. */
+static inline int free_found(struct gcp_block *block, gcp_addr addr,
 			     struct free_call call)
 {
-	struct gcp_block *block = gcp_map_find(pools->map, addr);
 	uint8_t used = GCP_BLOCK_USED;
 
-	if (!block)
-		return -ENOENT;
 	/* One of two threads that free the same block wins; and from here on
 	 * the block is ours alone. Sequentially consistent: free_common relies
 	 * on it. */
@@ -192,6 +190,14 @@ static inline int free_block(struct gcp_pools *pools, gcp_addr addr,
 	return free_common(pool, block, call.waits);
 }
 
+static inline int free_block(struct gcp_pools *pools, gcp_addr addr,
+			     struct free_call call)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block ? free_found(block, addr, call) : -ENOENT;
+}
+
 int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 {
 	return free_block(pools, addr, (struct free_call){.waits = true});
@@ -200,4 +206,18 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
 {
 	return free_block(pools, addr, (struct free_call){.stream = stream});
+}
+
+int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
+{
+	struct gcp_block *block = gcp_map_find(pool->pools->map, addr);
+
+	if (!block)
+		return -ENOENT;
+	/* As in gcp_pools_owner: only a block that is used stays in its segment. */
+	if (!gcp_block_is_used(block))
+		return -EINVAL;
+	if (block->segment->pool != pool)
+		return -EXDEV;
+	return free_found(block, addr, (struct free_call){.stream = stream});
 }

@@ -156,6 +156,9 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr);
  * stream that it is ordered in, one of the block's context; 0: not to be relied on. */
 int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream);
 
+/* The same for a block of `pool`. -EXDEV: it is one of another pool, and not freed. */
+int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream);
+
 /* gcp_pool_alloc for memory that the program uses in stream order only: behind what was
  * submitted to the stream before the call. `stream` is a number that no other stream of
  * the process ever has; 0: none, and the block is ready for all. What was freed in the

@@ -63,6 +63,20 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
 	CUDART_CALL(cuMemFreeAsync, cudart_address(p), stream);
 }
 
+/* What programs with the per-thread default stream call: in no header but for them. */
+cudaError_t cudaMallocAsync_ptsz(void **p, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync_ptsz(void *p, cudaStream_t stream);
+
+cudaError_t cudaMallocAsync_ptsz(void **p, size_t bytes, cudaStream_t stream)
+{
+	return cudaMallocAsync(p, bytes, stream ? stream : cudaStreamPerThread);
+}
+
+cudaError_t cudaFreeAsync_ptsz(void *p, cudaStream_t stream)
+{
+	return cudaFreeAsync(p, stream ? stream : cudaStreamPerThread);
+}
+
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned int flags)
 {
 	if (!p)

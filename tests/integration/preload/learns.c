@@ -14,6 +14,8 @@
 int cudaMalloc(void **ret_ptr, size_t bytes);
 int cudaFree(void *p);
 int cudaSetDevice(int device);
+int cudaMallocAsync(void **ret_ptr, size_t bytes, CUstream stream);
+int cudaFreeAsync(void *p, CUstream stream);
 #ifdef GCPT_WRAPPED
 void user_turns(int count); /* learns_user.c */
 #else
@@ -42,29 +44,32 @@ static void code_set(const struct patch *patch, const unsigned char *bytes)
 	__builtin___clear_cache((char *)patch->code, (char *)patch->code + 14);
 }
 
-static int patched_call(struct patch *patch, uintptr_t argument)
+static int patched_call(struct patch *patch, uintptr_t argument, uintptr_t stream)
 {
 	int result;
 
 	patch->seen += argument != 0;
 	code_set(patch, patch->was);
-	result = ((int (*)(uintptr_t))(uintptr_t)patch->code)(argument);
+	result =
+	    ((int (*)(uintptr_t, uintptr_t))(uintptr_t)patch->code)(argument, stream);
 	code_set(patch, patch->jump);
 	return result;
 }
 
-static int driver_patched(uintptr_t argument)
+/* Of functions of one argument or two. */
+static int driver_patched(uintptr_t argument, uintptr_t stream)
 {
-	return patched_call(&driver_patch, argument);
+	return patched_call(&driver_patch, argument, stream);
 }
 
-static int runtime_patched(uintptr_t argument)
+static int runtime_patched(uintptr_t argument, uintptr_t stream)
 {
-	return patched_call(&runtime_patch, argument);
+	return patched_call(&runtime_patch, argument, stream);
 }
 
 /* jmp *(%rip), and the address behind it. */
-static void patch_install(struct patch *patch, const char *name, int (*hook)(uintptr_t))
+static void patch_install(struct patch *patch, const char *name,
+			  int (*hook)(uintptr_t, uintptr_t))
 {
 	static const unsigned char jump[6] = {0xff, 0x25};
 	uintptr_t page;
@@ -91,6 +96,17 @@ static void runtime_turns(void)
 		must(cudaMalloc(&blocks[i], (size_t)(i + 1) << 12) == 0, "cudaMalloc");
 	for (int i = 0; i < BLOCKS; i++)
 		must(cudaFree(blocks[i]) == 0, "cudaFree");
+}
+
+static void stream_turns(void)
+{
+	void *blocks[BLOCKS];
+
+	for (int i = 0; i < BLOCKS; i++)
+		must(cudaMallocAsync(&blocks[i], (size_t)(i + 1) << 12, NULL) == 0,
+		     "cudaMallocAsync");
+	for (int i = 0; i < BLOCKS; i++)
+		must(cudaFreeAsync(blocks[i], NULL) == 0, "cudaFreeAsync");
 }
 
 static void driver_turns(void)
@@ -145,6 +161,22 @@ static void runtime_function_patched_before_all_else(void)
 	must(runtime_patch.seen == 2 * BLOCKS, "frees pass the patch by");
 }
 
+static void patched_driver_function_of_streams(void)
+{
+	stream_turns();
+	patch_install(&driver_patch, "cuMemFreeAsync", driver_patched);
+	stream_turns();
+	must(driver_patch.seen == BLOCKS, "frees by the runtime pass the patch by");
+}
+
+static void patched_runtime_function_of_streams(void)
+{
+	stream_turns();
+	patch_install(&runtime_patch, "cudaFreeAsync", runtime_patched);
+	stream_turns();
+	must(runtime_patch.seen == BLOCKS, "frees pass the patch by");
+}
+
 /* The wrapper and its user are there where this program is linked with them. */
 static void wrapped_runtime_function(void)
 {
@@ -176,6 +208,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(driver_function_patched_before_all_else),
     SCENARIO(patched_runtime_function),
     SCENARIO(runtime_function_patched_before_all_else),
+    SCENARIO(patched_driver_function_of_streams),
+    SCENARIO(patched_runtime_function_of_streams),
     SCENARIO(wrapped_runtime_function),
     SCENARIO(entries_begin_with_what_can_be_moved),
 };
