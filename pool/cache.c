@@ -371,7 +371,7 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 		cache_drain(cache, chain);
 		cache_unlock(cache);
 	}
-	gcp_depot_drain(pool, chain);
+	gcp_depot_drain(pool, UINT64_MAX, chain);
 }
 
 /* Small blocks are no reason to empty all caches, and under high churn threads would
@@ -397,6 +397,26 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	atomic_store_explicit(&pool->flush_at,
 			      at + (more > FLUSH_GROWTH ? more : FLUSH_GROWTH),
 			      memory_order_relaxed);
+	gcp_mutex_unlock(&pool->pools->registry_lock);
+}
+
+void gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_chain chain;
+	struct gcp_cache *cache;
+
+	gcp_chain_init(&chain);
+	gcp_mutex_lock(&pool->pools->registry_lock);
+	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
+		if (cache->pool != pool || cache == cache_if_any(pool))
+			continue;
+		cache_lock(cache);
+		if (cache->epoch < epoch)
+			cache_drain(cache, &chain);
+		cache_unlock(cache);
+	}
+	gcp_depot_drain(pool, epoch, &chain);
+	chain_to_heap(pool, &chain);
 	gcp_mutex_unlock(&pool->pools->registry_lock);
 }
 

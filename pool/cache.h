@@ -86,6 +86,9 @@ void gcp_cache_merge_stats(struct gcp_cache *cache);
 bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
+/* Those of other threads that have freed nothing since that epoch was open, and what
+ * threads have left for each other before. */
+void gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch);
 /* The same for a pool whose context is gone: the blocks are detached. */
 void gcp_caches_reset(struct gcp_pool *pool);
 
@@ -97,8 +100,8 @@ bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);
  * none, or none that is older; `chain` is as it was. */
 bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 			struct gcp_chain *chain);
-/* All batches, as one chain. */
-void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain);
+/* The batches with blocks from before that epoch, as one chain; UINT64_MAX: all. */
+void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain);
 void gcp_chain_init(struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 		      struct gcp_block **last, uint32_t count);

@@ -117,12 +117,34 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	return true;
 }
 
-void gcp_depot_drain(struct gcp_pool *pool, struct gcp_chain *chain)
+/* One that was left before the epoch; NULL: there is none. */
+static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
+{
+	struct gcp_block *first;
+
+	gcp_spin_lock(&depot->lock);
+	first = depot->first;
+	if (first && first->epoch >= epoch)
+		first = NULL;
+	if (first)
+		depot->first = first->batch.next;
+	gcp_spin_unlock(&depot->lock);
+	return first;
+}
+
+void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain)
 {
 	for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
-		struct gcp_chain batch = {0};
+		struct gcp_block *first;
 
-		for (; gcp_depot_exchange(pool, i, &batch); batch.first = NULL)
+		while ((first = older_take(&pool->depots[i], epoch))) {
+			struct gcp_chain batch = {first, first->batch.last,
+						  first->batch.count};
+
 			gcp_chain_append(chain, batch.first, batch.last, batch.count);
+			atomic_fetch_sub_explicit(&pool->depot_bytes,
+						  chain_bytes(&batch),
+						  memory_order_relaxed);
+		}
 	}
 }

@@ -243,6 +243,19 @@ static bool all_is_done(const struct gcp_pool *pool)
 	       atomic_load(&pool->timeline.open);
 }
 
+/* What threads keep that have freed nothing for so many turns goes to the heap, where
+ * it can be seen to lie idle. */
+static void quiet_threads_flush(struct gcp_pool *pool)
+{
+	struct gcp_maintenance *maintenance = &pool->maintenance;
+
+	gcp_mutex_lock(&pool->lock);
+	uint64_t epoch = maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS];
+	gcp_mutex_unlock(&pool->lock);
+	if (epoch > 0)
+		gcp_caches_flush_quiet(pool, epoch);
+}
+
 /* Begins a turn if the time has come. Returns whether a segment has been idle for the
  * whole while. */
 static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t *ret_chunks)
@@ -251,6 +264,7 @@ static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t *ret_chunks
 	struct gcp_heap *common = &pool->common;
 	bool overdue = false;
 
+	quiet_threads_flush(pool);
 	gcp_mutex_lock(&pool->lock);
 	/* A thread that lives from its own cache does not do that. */
 	gcp_heap_advance(common);
@@ -260,6 +274,8 @@ static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t *ret_chunks
 		gcp_heap_age(common, maintenance->turn);
 		/* Never more than one, however long the last one was: what was used
 		 * since belongs to it. */
+		maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS] =
+		    atomic_load(&pool->timeline.open);
 		maintenance->lows[maintenance->turn++ % GCP_DECAY_TURNS] =
 		    common->unused_low;
 		common->unused_low = common->unused_bytes;
@@ -353,9 +369,9 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	struct gcp_purge purge = {.completed_only = true};
 	int result = 0;
 
-	/* Of mapped memory only what is ready can be seen to lie idle, and a thread
-	 * that lives from its own cache does not ask. */
-	if (over && pool->vmm)
+	/* Only what is ready can be seen to lie idle, and a thread that lives from its
+	 * own cache does not ask. */
+	if (over)
 		result = gcp_timeline_poll_all(pool);
 	if (over && result == 0)
 		overdue = turn_begin(pool, now, &chunks);
@@ -468,4 +484,5 @@ void gcp_maintenance_reset(struct gcp_pool *pool)
 	pool->maintenance.owed_bytes = 0;
 	scattered_set(pool, false);
 	memset(pool->maintenance.lows, 0, sizeof(pool->maintenance.lows));
+	memset(pool->maintenance.epochs, 0, sizeof(pool->maintenance.epochs));
 }

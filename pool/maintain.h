@@ -26,6 +26,7 @@ struct gcp_maintenance {
 	uint64_t seen_epoch;        /* the open one when is_quiet asked last */
 	/* Mapped segments: bytes that at no time of earlier turns were of use. */
 	uint64_t lows[GCP_DECAY_TURNS];
+	uint64_t epochs[GCP_DECAY_TURNS]; /* the open ones when these turns began */
 };
 
 /* A large block was freed. True: the epoch should be closed, for a look at what is

@@ -6,6 +6,9 @@
 #include "fake.h"
 #include "../../pool/pool_types.h"
 
+#include <pthread.h>
+#include <semaphore.h>
+
 #define MIB (1ull << 20)
 #define MS  (1000ull * 1000)
 
@@ -45,16 +48,21 @@ static void spike(struct gcp_pools *pools)
 		must_free(pools, addrs[i]);
 }
 
-/* A small block every 10 ms, on a device that is done at once. */
-static void idle(struct gcp_pools *pools, int ms)
+/* A block every 10 ms, on a device that is done at once. */
+static void idle_with(struct gcp_pools *pools, int ms, uint64_t bytes)
 {
 	for (int i = 0; i < ms; i += 10) {
-		gcp_addr addr = must_alloc(fake_pool(pools), 64 << 10);
+		gcp_addr addr = must_alloc(fake_pool(pools), bytes);
 
 		fake.done = fake_submit();
 		must_free(pools, addr);
 		fake_pass(10 * MS);
 	}
+}
+
+static void idle(struct gcp_pools *pools, int ms)
+{
+	idle_with(pools, ms, 64 << 10);
 }
 
 static void what_a_spike_left_goes_back(void **state)
@@ -92,6 +100,81 @@ static void what_comes_again_in_time_stays(void **state)
 	assert_int_equal(fake.frees, frees);
 	assert_int_equal(must_stats(pools).trims, 0);
 	fake_finish(pools);
+}
+
+static struct guest {
+	struct gcp_pools *pools;
+	sem_t quiet, ends;
+	bool works; /* a block each time it is looked at */
+} guest;
+
+/* A thread that fills its cache, and then calls nothing until the test ends. */
+static void *guest_run(void *arg)
+{
+	gcp_addr addrs[384];
+
+	(void)arg;
+	for (int i = 0; i < 384; i++)
+		addrs[i] = must_alloc(fake_pool(guest.pools), 64 << 10);
+	for (int i = 0; i < 384; i++)
+		must_free(guest.pools, addrs[i]);
+	do {
+		sem_post(&guest.quiet);
+		sem_wait(&guest.ends);
+		if (guest.works)
+			must_free(guest.pools,
+				  must_alloc(fake_pool(guest.pools), 64 << 10));
+	} while (guest.works);
+	gcp_pools_thread_exit(guest.pools);
+	return NULL;
+}
+
+/* What is held after five seconds in which one thread allocates and frees, and the
+ * other nothing, or a block each 100 ms. */
+static uint64_t held_beside_guest(struct gcp_config *config, bool works)
+{
+	pthread_t thread;
+	uint64_t held;
+
+	fake_reset();
+	config->decay_ms = 1000;
+	guest = (struct guest){.pools = fake_pools(config), .works = works};
+	sem_init(&guest.quiet, 0, 0);
+	sem_init(&guest.ends, 0, 0);
+	idle_with(guest.pools, 100, 4096); /* not to grow later, which empties caches */
+	pthread_create(&thread, NULL, guest_run, NULL);
+	sem_wait(&guest.quiet);
+	for (int i = 0; i < 50; i++) {
+		idle_with(guest.pools, 100, 4096);
+		if (!works)
+			continue;
+		sem_post(&guest.ends);
+		sem_wait(&guest.quiet);
+	}
+	held = fake.memory_used;
+	guest.works = false;
+	sem_post(&guest.ends);
+	pthread_join(thread, NULL);
+	must_be_sound(guest.pools);
+	fake.done = fake.submitted;
+	fake_finish(guest.pools);
+	return held;
+}
+
+static void what_a_quiet_thread_keeps_goes_back(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	for (int mapped = 0; mapped < 2; mapped++) {
+		gcp_config_default(&config);
+		if (mapped)
+			gcp_config_default_mapped(&config);
+		config.epoch_blocks = 1;
+		assert_true(held_beside_guest(&config, false) <= 8 * MIB);
+		if (!mapped) /* else it is gathered before memory grows */
+			assert_true(held_beside_guest(&config, true) >= 8 * MIB);
+	}
 }
 
 /* A program that was silent for long and goes on as before. */
@@ -394,6 +477,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(what_a_spike_left_goes_back, setup),
 	    cmocka_unit_test_setup(what_comes_again_in_time_stays, setup),
+	    cmocka_unit_test_setup(what_a_quiet_thread_keeps_goes_back, setup),
 	    cmocka_unit_test_setup(a_pause_costs_nothing, setup),
 	    cmocka_unit_test_setup(what_no_thread_looks_at_goes_back, setup),
 	    cmocka_unit_test_setup(two_threads_begin_a_turn_once, setup),
