@@ -77,17 +77,37 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	return result;
 }
 
+/* How much to map at once. Where memory circulates the next requests are to find some,
+ * too: each time it grows other threads stand in line. */
+static uint64_t mapped_bytes(const struct gcp_request *request, enum gcp_kind kind)
+{
+	const struct gcp_pool *pool = request->heap->pool;
+	uint64_t bytes = gcp_request_run(request), shared;
+
+	if (kind == GCP_KIND_SLAB || request->heap->private ||
+	    gcp_window_is_narrow(pool) || gcp_pool_is_tight(pool))
+		return bytes;
+	shared = gcp_segment_shared_bytes(pool);
+	return bytes <= shared / 2 ? shared / bytes * bytes : bytes;
+}
+
 /* New memory in a mapped segment: unused memory from elsewhere, if there is. */
 static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 {
+	uint64_t least = gcp_request_run(request), bytes = mapped_bytes(request, kind);
 	bool new;
-	int result = gcp_vmm_provide(request->heap, kind, gcp_request_run(request),
-				     request->divides, &new);
+	int result =
+	    gcp_vmm_provide(request->heap, kind, bytes, request->divides, &new);
 
+	if (result == GCP_CUDA_OUT_OF_MEMORY && bytes > least) {
+		bytes = least;
+		result =
+		    gcp_vmm_provide(request->heap, kind, bytes, request->divides, &new);
+	}
 	if (result == 0)
 		gcp_take_ready(request, !new);
 	if (result == 0 && new)
-		gcp_tight_grown(request->heap->pool, gcp_request_run(request));
+		gcp_tight_grown(request->heap->pool, bytes);
 	return result;
 }
 

@@ -116,10 +116,12 @@ static int take_after_poll(struct gcp_request *request,
  */
 
 /* The epoch up to which memory that does not circulate should be ready, so that no more
- * than half a window waits; 0: the window is not full. */
+ * than half a window waits; 0: the window is not full. Where fences cost much the
+ * window is for what does. */
 static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 {
-	uint64_t most = gcp_window(pool).bytes, bytes = 0, epoch = 0;
+	uint64_t most = gcp_window(pool).bytes / (gcp_window_scale(pool) > 0 ? 4 : 1);
+	uint64_t bytes = 0, epoch = 0;
 	struct gcp_block *block;
 
 	gcp_mutex_lock(&pool->lock);
@@ -162,7 +164,10 @@ static uint64_t epoch_all_closed(const struct gcp_request *request, bool *ret_po
 static int make_pending_ready(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool all = !gcp_window_circulates(pool), poll = all;
+	bool narrow = gcp_window_is_narrow(pool);
+	bool all = narrow && (request->size_class == GCP_CLASS_NONE ||
+			      !gcp_window_circulates(pool));
+	bool poll = all;
 	uint64_t epoch = 0;
 	int result = 0;
 
@@ -171,8 +176,8 @@ static int make_pending_ready(struct gcp_request *request)
 		return 0;
 	if (!all)
 		epoch = epoch_all_closed(request, &poll);
-	if (poll && pool->vmm && gcp_window(pool).streams <= 1)
-		gcp_window_starved(pool);
+	if (all)
+		gcp_window_looked(pool);
 	if (poll)
 		result = gcp_timeline_poll_all(pool);
 	if (result == 0 && all)
@@ -263,25 +268,28 @@ static int take_flushed(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 
-	if (request->heap->private || pool->vmm ||
+	if (request->heap->private || gcp_window_is_narrow(pool) ||
 	    !gcp_caches_may_help(pool, gcp_heap_kind(pool, request->size)))
 		return 0;
 	gcp_caches_flush(pool);
 	return gcp_take_ready(request, true) ? 0 : take_ordered(request);
 }
 
-/* Whether gathering is worth its price: each time it costs a fence, and many threads
- * would stand in line, each taking from all others what they need next. Where that is
- * too much the pool grows a little first, as with segments. */
+/* Whether gathering is worth its price: a fence, and empty caches. Where fences cost
+ * too much the pool grows a little first; many threads would stand in line, each taking
+ * from all others what they need next, and several streams would hold each other back:
+ * they gather where nothing else helps. */
 static bool gathering_pays(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 
-	return !gcp_window_circulates(pool) || gcp_pool_is_tight(pool) ||
-	       request->heap->private ||
-	       (uint64_t)gcp_timeline_filled(&pool->timeline) + request->size >
-		   gcp_window_gathers_at(pool) ||
-	       gcp_caches_may_help(pool, GCP_KIND_SLAB);
+	if (request->heap->private || gcp_pool_is_tight(pool))
+		return true;
+	return gcp_window_is_narrow(pool) &&
+	       (!gcp_window_circulates(pool) || request->size_class == GCP_CLASS_NONE ||
+		(uint64_t)gcp_timeline_filled(&pool->timeline) + request->size >
+		    gcp_window_gathers_at(pool) ||
+		gcp_caches_may_help(pool, GCP_KIND_SLAB));
 }
 
 /* Before memory is mapped, which costs more than all of this: what threads keep

@@ -47,9 +47,11 @@ enum {
 	COST_TOO_MUCH = 16,
 	COST_LITTLE = 48,
 	COSTLY_RUN = 4,
-	/* What an epoch and a barrier cost at least, in calls and on the device. */
+	/* What an epoch and a barrier cost at least, in calls and on the device, and a
+	 * block that a thread takes from the heap and not from its cache. */
 	EPOCH_NS = 1500,
 	BARRIER_NS = 1000,
+	LOOK_NS = 250,
 	/* So often at most: with one stream, up to the window of several; with
 	 * several, beyond what the options say. */
 	SCALE_MOST_ONE_STREAM = 3,
@@ -97,18 +99,20 @@ static bool is_narrow(const struct gcp_pool *pool, uint32_t streams)
 	return pool->vmm && has_few_threads(pool) && streams <= 1;
 }
 
+bool gcp_window_is_narrow(const struct gcp_pool *pool)
+{
+	return is_narrow(pool, LOAD(pool->limits.streams));
+}
+
 bool gcp_window_circulates(const struct gcp_pool *pool)
 {
-	return !is_narrow(pool, LOAD(pool->limits.streams)) ||
-	       LOAD(pool->limits.scale) > 0;
+	return !gcp_window_is_narrow(pool) || LOAD(pool->limits.scale) > 0;
 }
 
 uint64_t gcp_window_gathers_at(const struct gcp_pool *pool)
 {
 	uint64_t bytes = LOAD(pool->limits.epoch_bytes);
 
-	if (!is_narrow(pool, LOAD(pool->limits.streams)))
-		return bytes / 2;
 	return bytes < MAPPED_LEAST_COSTLY ? bytes : MAPPED_LEAST_COSTLY;
 }
 
@@ -252,6 +256,12 @@ void gcp_window_starved(struct gcp_pool *pool)
 		STORE(pool->pressure.starved, true);
 }
 
+void gcp_window_looked(struct gcp_pool *pool)
+{
+	gcp_window_starved(pool);
+	STORE(pool->pressure.looks, LOAD(pool->pressure.looks) + 1);
+}
+
 void gcp_window_barrier_set(struct gcp_pool *pool)
 {
 	gcp_assert_held(GCP_RANK_FENCE);
@@ -274,10 +284,12 @@ static uint64_t cost_since(struct gcp_pool *pool)
 {
 	struct gcp_pressure *pressure = &pool->pressure;
 	uint64_t total = driver_ns(pool), measured = total - pressure->driver_ns;
-	uint64_t least = EPOCH_NS + (uint64_t)pressure->barriers * BARRIER_NS;
+	uint64_t least = EPOCH_NS + (uint64_t)pressure->barriers * BARRIER_NS +
+			 (uint64_t)LOAD(pressure->looks) * LOOK_NS;
 
 	pressure->driver_ns = total;
 	pressure->barriers = 0;
+	STORE(pressure->looks, 0);
 	return LOAD(pool->cache_count) > 1 && measured > least ? measured : least;
 }
 

@@ -38,6 +38,7 @@ struct gcp_limits {
 struct gcp_pressure {
 	_Atomic bool starved;   /* a thread had to wait for the latest epochs */
 	uint32_t barriers;      /* set since the latest close */
+	_Atomic uint32_t looks; /* for completed epochs, since then; a hint */
 	uint32_t costly_epochs; /* closed in a row that cost too much */
 	uint64_t closed_at_ns;  /* when the latest epoch was closed */
 	uint64_t driver_ns;     /* in calls for fences, by then */
@@ -68,7 +69,9 @@ uint32_t gcp_window_scale(const struct gcp_pool *pool);
  * need not, for it can serve any size: it does where many threads would stand in line,
  * and where fences cost too much. */
 bool gcp_window_circulates(const struct gcp_pool *pool);
-/* Where it does: the pool grows rather than gather what is freed, until the open epoch
+/* Whether it need not but where fences cost too much. */
+bool gcp_window_is_narrow(const struct gcp_pool *pool);
+/* There it does: the pool grows rather than gather what is freed, until the open epoch
  * has so many bytes. */
 uint64_t gcp_window_gathers_at(const struct gcp_pool *pool);
 /* How much threads may leave for each other. */
@@ -77,6 +80,8 @@ uint64_t gcp_window_depot_bytes(const struct gcp_pool *pool);
 /* A barrier was set, an epoch was closed just now. fence_lock is held. */
 void gcp_window_barrier_set(struct gcp_pool *pool);
 void gcp_window_epoch_closed(struct gcp_pool *pool);
+/* A thread asks which epochs are completed, for a block of the heap. */
+void gcp_window_looked(struct gcp_pool *pool);
 /* All that a thread keeps of a class waits for the device. */
 void gcp_window_starved(struct gcp_pool *pool);
 /* A context has begun or ended: the limits of all pools are computed anew. */

@@ -95,18 +95,6 @@ static void mapped_memory_circulates_where_fences_cost_too_much(void **state)
 	fake_finish(pools);
 }
 
-/* Blocks of no class: each miss would close the epoch that it finds open. */
-static void a_thread_alone_gathers_no_small_epochs(void **state)
-{
-	struct gcp_pools *pools = mapped_pools();
-
-	(void)state;
-	(void)mapped_loop_ends_cached(pools, 2 * MIB, 0);
-	assert_true(fake.records < 4000 / 3);
-	assert_true(fake.memory_used <= (2 + 16) * MIB);
-	fake_finish(pools);
-}
-
 /* A real free waits for the context then, as plain CUDA's would, and for no more. */
 static void no_more_than_a_few_windows_wait_while_held(void **state)
 {
@@ -206,7 +194,6 @@ int main(void)
 		launches_from_one_thread_need_no_more_than_the_window, setup),
 	    cmocka_unit_test_setup(mapped_memory_circulates_where_fences_cost_too_much,
 				   setup),
-	    cmocka_unit_test_setup(a_thread_alone_gathers_no_small_epochs, setup),
 	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
 	    cmocka_unit_test_setup(small_blocks_that_wait_take_no_more_than_they_are,
 				   setup),
