@@ -283,7 +283,10 @@ static void share_turns(struct thread *t, const struct op *op)
 	CUstream stream;
 	bool good = true;
 
-	if (!may_share(w) || !all_is_calm(w) || t->pool || !may_be_unsafe(t) ||
+	/* In the relaxed mode plain CUDA would have allocated: the memory is for
+	 * anything. */
+	if (!may_share(w) || !all_is_calm(w) || t->pool ||
+	    t->mode == CU_STREAM_CAPTURE_MODE_RELAXED || !may_be_unsafe(t) ||
 	    !all_is_done(t) ||
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;
