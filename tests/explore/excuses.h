@@ -54,6 +54,9 @@
 	X(WAIT_OLD, "wait old", \
 	  "a driver without context fences: an epoch is closed by waiting for the " \
 	  "context, once also where nothing is freed") \
+	X(EXPORT_ASYNC, "export async", \
+	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
+	  "refuses") \
 	X(EXPORT_FULL, "export full", \
 	  "an export during a capture on a full device is refused where it has to wait")
 /* clang-format on */

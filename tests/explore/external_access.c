@@ -61,13 +61,11 @@ static bool export_may_fail(const struct model *w, CUresult result)
 	       !all_is_calm(w) && excused(EXCUSE_EXPORT_FULL);
 }
 
-/* CUDA makes no handle of stream-ordered memory. */
-static bool export_is_refused(struct model *w, const struct block *block)
+/* CUDA makes no handle of stream-ordered memory; the library does, of its own. */
+static bool export_is_refused(const struct block *block, CUresult result)
 {
-	CUipcMemHandle handle;
-	CUresult result = cuIpcGetMemHandle(&handle, block->addr);
-
-	return result == CUDA_ERROR_INVALID_VALUE || w->setting->fault;
+	return block->async &&
+	       (result == CUDA_ERROR_INVALID_VALUE || !excused(EXCUSE_EXPORT_ASYNC));
 }
 
 bool external_export(struct thread *t, const struct block *block,
@@ -77,14 +75,11 @@ bool external_export(struct thread *t, const struct block *block,
 	CUresult result;
 
 	context_use(t, block->context);
-	if (block->async) {
-		if (!export_is_refused(w, block))
-			failure(w, "stream-ordered memory is exported");
-		return false;
-	}
 	plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
-	return !export_may_fail(w, result) && fine(w, result, "cuIpcGetMemHandle");
+	if (export_may_fail(w, result) || export_is_refused(block, result))
+		return false;
+	return fine(w, result, "cuIpcGetMemHandle");
 }
 
 static void external_write(struct thread *t, struct block *block, const struct op *op)

@@ -10,9 +10,11 @@
  *   --size BYTES   of each block
  *   --child-plain  the child runs without LD_PRELOAD
  *   --child-off    the child runs with GCPOOL_MODE=off
+ *   --async        the blocks are of stream-ordered memory, used before in its stream
  *
  * Exit code 0: data right on both sides. 3: the child could not open the
- * handle (the program says which error), and the parent's data are untouched.
+ * handle (the program says which error), and the parent's data are untouched. 4: the
+ * parent got no handle.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -100,6 +102,24 @@ static pid_t child_start(char **argv, bool plain, bool off, int *ret_fd)
 	return pid;
 }
 
+/* Each of a pattern of its own. `stream`: NULL for memory of cudaMalloc. */
+static void blocks_make(const struct gcpt_kernels *k, CUstream stream, void **block,
+			uint64_t size, uint32_t value)
+{
+	for (uint32_t i = 0; i < BLOCKS; i++) {
+		GCPT_OK(stream ? gcpt_malloc_async(&block[i], size, stream)
+			       : gcpt_malloc(&block[i], size));
+		GCPT_OK(gcpt_launch_fill(k, stream, block[i], size / 4, value + i));
+	}
+}
+
+static void blocks_free(CUstream stream, void **block)
+{
+	for (unsigned i = 0; i < BLOCKS; i++)
+		GCPT_OK(stream ? gcpt_free_async(block[i], stream)
+			       : gcpt_free(block[i]));
+}
+
 static int parent_result(const struct gcpt_kernels *k, void **block, uint64_t words,
 			 int status)
 {
@@ -111,8 +131,6 @@ static int parent_result(const struct gcpt_kernels *k, void **block, uint64_t wo
 				     i == EXPORTED && code != 3 ? CHILD_VALUE
 								: PARENT_VALUE + i);
 	printf("ipc: the parent found %llu wrong words\n", wrong);
-	for (unsigned i = 0; i < BLOCKS; i++)
-		GCPT_OK(gcpt_free(block[i]));
 	return wrong ? 1 : code;
 }
 
@@ -123,6 +141,7 @@ int main(int argc, char **argv)
 	struct note note = {.words = size / 4};
 	struct gcpt_kernels k;
 	void *block[BLOCKS];
+	CUstream stream = NULL;
 	pid_t pid;
 
 	if (fd)
@@ -131,16 +150,24 @@ int main(int argc, char **argv)
 			  gcpt_flag(argc, argv, "--child-off"), &fd);
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&k));
-	for (uint32_t i = 0; i < BLOCKS; i++) {
-		GCPT_OK(gcpt_malloc(&block[i], size));
-		GCPT_OK(
-		    gcpt_launch_fill(&k, NULL, block[i], size / 4, PARENT_VALUE + i));
+	if (gcpt_flag(argc, argv, "--async")) {
+		GCPT_OK(gcpt_stream_create(&stream));
+		blocks_make(&k, stream, block, size, 0);
+		blocks_free(stream, block);
 	}
+	blocks_make(&k, stream, block, size, PARENT_VALUE);
 	GCPT_OK(gcpt_sync());
-	GCPT_OK(gcpt_ipc_get(&note.handle, block[EXPORTED]));
+	status = gcpt_ipc_get(&note.handle, block[EXPORTED]);
+	if (status && stream) {
+		printf("ipc: no handle: %d %s\n", status, gcpt_error_name(status));
+		return 4;
+	}
+	GCPT_OK(status);
 	if (write(fd, &note, sizeof(note)) != (ssize_t)sizeof(note))
 		return 2;
 	if (waitpid(pid, &status, 0) != pid)
 		return 2;
-	return parent_result(&k, block, size / 4, status);
+	status = parent_result(&k, block, size / 4, status);
+	blocks_free(stream, block);
+	return status;
 }
