@@ -4,8 +4,10 @@
  * observe.h.
  */
 #include "debug.h"
+#include "elfwalk.h"
 #include "hooks_memory.h"
 #include "live.h"
+#include "log.h"
 #include "nvtx.h"
 #include "observe.h"
 #include "process_life.h"
@@ -21,17 +23,28 @@ static __thread bool inside_runtime __attribute__((tls_model("initial-exec")));
 /* What gcp_process.pending_events points to while calls are observed. */
 static const _Atomic uint32_t always = 1;
 
+/* Those that give the device work, or wait for it, where captures are seen. */
+static void observe_by_work(const struct gcp_options *options)
+{
+	if (options->mode == GCP_MODE_POOL && gcp_nvtx_wanted())
+		gcp_observers |= GCP_OBSERVE_NVTX;
+	if (options->mode == GCP_MODE_POOL &&
+	    gcp_debug_start(options, gcp_observers & GCP_OBSERVE_TRACE))
+		gcp_observers |= GCP_OBSERVE_DEBUG;
+}
+
 void gcp_observe_start(const struct gcp_options *options)
 {
 	if (options->mode == GCP_MODE_POOL && gcp_trace_start(options))
 		gcp_observers |= GCP_OBSERVE_TRACE;
 	if (options->mode == GCP_MODE_POOL && gcp_live_start(options))
 		gcp_observers |= GCP_OBSERVE_LIVE;
-	if (options->mode == GCP_MODE_POOL && gcp_nvtx_wanted())
-		gcp_observers |= GCP_OBSERVE_NVTX;
-	if (options->mode == GCP_MODE_POOL &&
-	    gcp_debug_start(options, gcp_observers & GCP_OBSERVE_TRACE))
-		gcp_observers |= GCP_OBSERVE_DEBUG;
+	if (gcp_elf_is_before_libc())
+		observe_by_work(options);
+	else if (options->mode == GCP_MODE_POOL && options->debug)
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_DEBUG needs the library to be preloaded, "
+			"looking for no mistakes");
 	if (gcp_observers)
 		gcp_process.special = true;
 }
@@ -230,7 +243,9 @@ int gcp_observe_free_async(gcp_addr addr, void *stream, uint64_t order)
 	if (gcp_observers & OBSERVE_BLOCKS)
 		block_ends(addr, GCP_TRACE_free_async,
 			   (struct gcp_debug_order){true, order != 0, stream});
-	return gcp_pools_free_async(gcp_process.pools, addr, order);
+	int result = gcp_pools_free_async(gcp_process.pools, addr, order);
+	gcp_live_occasion(false); /* plain CUDA waits for nothing here */
+	return result;
 }
 
 int gcp_observe_alloc_async(struct gcp_pool *pool, uint64_t bytes, void *stream,

@@ -33,10 +33,12 @@ def gcpool(*words):
 class Running:
     """A program with a live view, till the end of the block."""
 
-    def __init__(self, extra=None, words=("--no-kernel", "--size", "1m", "--iterations", "1000000000")):
-        env = preload.environment(preload.library(), {"GCPOOL_LIVE": "1", **(extra or {})})
+    def __init__(self, extra=None, words=("--no-kernel", "--size", "1m", "--iterations", "1000000000"),
+                 loaded=None):
+        env = preload.environment(None if loaded else preload.library(),
+                                  {"GCPOOL_LIVE": "1", **(extra or {})})
         self.process = subprocess.Popen(
-            [look.program("loop-shared"), *words],
+            loaded or [look.program("loop-shared"), *words],
             env=env,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -103,6 +105,25 @@ def mapped_memory_is_shown(checks, directory):
         checks.equal("shown", stats["mapped_bytes"], shown["mapped_bytes"])
         code, out, _ = gcpool("top", "--once", str(running.pid))
         checks.that(", mapped " in out, out)
+
+
+# A program that loads the library, and allocates in the order of a stream.
+LOADS = """
+import ctypes, sys
+cuda, pool = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(sys.argv[1])
+cuda.cuInit(0)
+p = ctypes.c_void_p()
+while pool.gcpool_malloc(ctypes.byref(p), ctypes.c_size_t(1 << 20), 0, None) == 0:
+    pool.gcpool_free(p, None)
+"""
+
+
+def a_library_that_is_only_loaded_is_shown(checks, directory):
+    with Running(loaded=[sys.executable, "-c", LOADS, preload.library()]) as running:
+        first = sum(device["allocations"] for device in running.figures()["devices"])
+        time.sleep(0.3)
+        second = sum(device["allocations"] for device in running.figures()["devices"])
+        checks.that(0 < first < second, f"{first} and {second} allocations")
 
 
 def requests_are_done_in_the_next_call(checks, directory):
@@ -241,6 +262,7 @@ def main():
             figures_grow_while_it_runs,
             figures_are_those_of_the_statistics,
             mapped_memory_is_shown,
+            a_library_that_is_only_loaded_is_shown,
             requests_are_done_in_the_next_call,
             dead_processes_are_told_from_living_ones,
             the_page_goes_with_the_process,

@@ -59,8 +59,10 @@ def main():
             held = [int(word, 16) for word in re.findall(r"held (\w+)", result.out)]
             if name.endswith(".json"):
                 with open(name) as file:
-                    pools = [pool for pool in json.load(file)["graph_pools"]
-                             if pool["allocated_bytes"] > 1 << 20]
+                    found = json.load(file)["graph_pools"]
+                sizes = [block["size"] for pool in found for block in blocks_of(pool)]
+                checks.that(1024 in sizes, f"small blocks one by one: {sorted(set(sizes))}")
+                pools = [pool for pool in found if pool["allocated_bytes"] > 1 << 20]
                 checks.that([pool["named"] for pool in pools] == [False, True], "two pools")
                 for pool, address in zip(pools, held):
                     check_pool(checks, pool, address)
