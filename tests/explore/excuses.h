@@ -17,7 +17,8 @@
 	X(QUOTA, "quota", \
 	  "`GCPOOL_QUOTA` and `GCPOOL_HOST_QUOTA` refuse what plain CUDA would give") \
 	X(ROUNDED, "rounded", \
-	  "sizes of pinned memory are rounded up, so less of them fits below a limit") \
+	  "sizes are rounded up, those of pinned memory and those of `GCPOOL_CLASSES`, " \
+	  "so less of them fits below a limit") \
 	X(FRAGMENTS, "fragments", \
 	  "a nearly full device: blocks in use keep the rest of their segment, or " \
 	  "of their 2 MiB of mapped memory, from going back") \

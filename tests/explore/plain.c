@@ -193,13 +193,34 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-/* Marks what the block lies in, and gives the bytes of what was not marked yet. */
-static uint64_t held_by(const struct block *block, uint64_t *marks, unsigned *count)
+/* What the library takes for a block of device memory. */
+static uint64_t class_bytes(uint64_t wanted)
 {
+	const char *text = getenv("GCPOOL_CLASSES");
+	char *end = NULL;
+
+	for (; text && *text; text = *end ? end + 1 : end) {
+		uint64_t size = strtoull(text, &end, 10);
+
+		if (*end == 'K' || *end == 'M')
+			size <<= *end++ == 'K' ? 10 : 20;
+		if (end == text || (*end && *end != ','))
+			break;
+		if (size >= wanted)
+			return size;
+	}
+	return wanted;
+}
+
+/* Marks what the block (or all that the library took for it) lies in, and gives the
+ * bytes of what was not marked yet. */
+static uint64_t held_by(const struct block *block, bool rounded, uint64_t *marks,
+			unsigned *count)
+{
+	uint64_t size = rounded ? class_bytes(block->bytes) : block->bytes;
 	uint64_t base, bytes, sum = 0;
 
-	for (uint64_t at = block->addr; at < block->addr + block->bytes;
-	     at = base + bytes) {
+	for (uint64_t at = block->addr; at < block->addr + size; at = base + bytes) {
 		unsigned i = 0;
 
 		if (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0)
@@ -215,7 +236,7 @@ static uint64_t held_by(const struct block *block, uint64_t *marks, unsigned *co
 }
 
 /* Bytes of the driver's that blocks in use, or kept by graphs, lie in. */
-static uint64_t held(const struct model *w, int device)
+static uint64_t held(const struct model *w, int device, bool rounded)
 {
 	static uint64_t marks[HELD_MAX];
 	unsigned count = 0;
@@ -226,7 +247,7 @@ static uint64_t held(const struct model *w, int device)
 		    !block->foreign &&
 		    (device < 0 ? block->host
 				: !block->host && block->device == device))
-			bytes += held_by(block, marks, &count);
+			bytes += held_by(block, rounded && !block->host, marks, &count);
 	return bytes;
 }
 
@@ -255,12 +276,14 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 	uint64_t quota = least(setting->quota, UINT64_MAX);
 	uint64_t most = least(quota, w->memory[device]) / CHUNK * CHUNK;
 	uint64_t need = round_up(bytes, CHUNK) + (w->pitched ? PITCH_ROWS : 0);
-	uint64_t kept = held(w, device);
+	uint64_t kept = held(w, device, false);
 
 	if (gcpsim_plain_used(device) > quota)
 		return EXCUSE_QUOTA;
 	if (kept + need > most)
 		return EXCUSE_FRAGMENTS;
+	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) > most)
+		return EXCUSE_ROUNDED;
 	if (setting->keeps)
 		return EXCUSE_FOR_GOOD;
 	if (kept + held_by_graph_pools() + need > most)
@@ -273,7 +296,7 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 	const struct setting *setting = w->setting;
 	uint64_t quota = least(setting->host_quota, UINT64_MAX);
 	uint64_t most = least(quota, least(setting->host_memory, UINT64_MAX));
-	uint64_t kept = held(w, -1);
+	uint64_t kept = held(w, -1, false);
 
 	if (gcpsim_plain_used(-1) > quota)
 		return EXCUSE_QUOTA;
