@@ -50,6 +50,9 @@
 	  "a graph that is launched again while, for all the library knows, it runs, waits " \
 	  "for a graph that shares its memory and was launched in between, into a stream " \
 	  "that it does not follow") \
+	X(LAUNCH_FULL, "launch full", \
+	  "memory that graphs share was given back, for an allocation on a full device or " \
+	  "by `gcpool_trim`, and a launch finds none") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \

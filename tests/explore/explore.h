@@ -321,6 +321,8 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes);
 /* Whether the library may say that memory is out. */
 bool plain_may_refuse(const struct model *w, int device, uint64_t bytes,
 		      uint64_t plain);
+/* Whether so many bytes do not fit beside what cannot go back. */
+bool plain_lacks(const struct model *w, int device, uint64_t bytes);
 /* What the call gave, `result`, against plain CUDA's answer. */
 void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		   CUresult result);

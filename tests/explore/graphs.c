@@ -344,15 +344,32 @@ static bool may_follow(struct model *w, const struct exec *exec, const struct st
 	return false;
 }
 
-/* Memory that was taken from it to serve allocations may be missing. */
+/* As much as the graph may need that was freed in its capture. */
+static uint64_t body_freed(const struct model *w, const struct body *body)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (!block->live && !block->host && body_keeps(body, block))
+			bytes += block->bytes;
+	return bytes;
+}
+
+/* Memory that was taken from it, for allocations or by a trim, may be missing. */
 static bool launch_call(struct thread *t, const struct exec *exec, struct stream *s)
 {
 	struct model *w = t->model;
+	int device = w->contexts[s->context].device;
+	CUresult result;
 
-	plain_may_be_full(w, w->contexts[s->context].device);
+	plain_may_be_full(w, device);
 	if (may_follow(w, exec, s))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
-	return FINE(t, cuGraphLaunch(exec->handle, stream_handle(t, s)));
+	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
+	    plain_lacks(w, device, body_freed(w, exec->body)))
+		return !excused(EXCUSE_LAUNCH_FULL);
+	return fine(w, result, "cuGraphLaunch");
 }
 
 static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)

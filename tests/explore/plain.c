@@ -321,6 +321,12 @@ bool plain_is_compared(const struct model *w)
 	return !w->setting->fault && !w->setting->leak;
 }
 
+bool plain_lacks(const struct model *w, int device, uint64_t bytes)
+{
+	return (w->setting->memory_small || w->setting->quota) &&
+	       missing_device(w, device, bytes) != EXCUSES;
+}
+
 bool plain_may_refuse(const struct model *w, int device, uint64_t bytes, uint64_t plain)
 {
 	return !plain || !plain_is_compared(w) || w->setting->plain ||
