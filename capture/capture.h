@@ -71,6 +71,25 @@ struct gcp_capture_driver {
 	bool (*contexts_hold)(void);
 	void (*contexts_release)(void);
 
+	/* A number that no other stream of this process ever has; its context; whether
+	 * all its work is done (0, or a CUresult): that is asked only while no capture
+	 * is under way. Absent (NULL) on drivers before 12.0: no graphs share memory.
+	 */
+	int (*stream_id)(void *stream, uint64_t *ret_id);
+	void *(*stream_context)(void *stream);
+	int (*stream_query)(void *ctx, void *stream);
+	/* Later work of `stream` starts only when all that `first` has been given until
+	 * now is done; no stream of them captures. 0 or a CUresult: nothing waits. */
+	int (*stream_order)(void *ctx, void *stream, void *first);
+	/* An event of a context; recorded in a stream of it that does not capture;
+	 * whether what stands before it is done (0); later work of a stream waits for
+	 * that. Also beside captures. 0 or a CUresult. */
+	int (*event_create)(void *ctx, void **ret_event);
+	void (*event_destroy)(void *event);
+	int (*event_record)(void *event, void *stream);
+	int (*event_query)(void *event);
+	int (*event_wait)(void *stream, void *event);
+
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
@@ -139,6 +158,8 @@ void gcp_tracker_order_unknown(struct gcp_tracker *tracker);
 /* Whether a stream's next work may be given memory that its capture has used before:
  * then it must not start before all that the stream has captured has ended. */
 bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *stream);
+/* The same, and it has got the graph, or may have. */
+void gcp_tracker_graph_taken(struct gcp_tracker *tracker);
 /* An event is about to be recorded on `stream`: work may later start there. Gives a
  * number for what follows: it was recorded (`done`), or the call has failed. */
 uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
@@ -204,6 +225,57 @@ void gcp_tracker_collect(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for graphs that may be going, for the
  * driver says so some time after their last launch. False: nothing came back. */
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
+
+/* --- graphs that share memory (share.c, launch.c) ------------------------------------
+ */
+
+/* Whether graphs whose captures end from now on may share memory: false at first. */
+void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
+/* Whether there is any graph that may; if not, nothing below need be called. A relaxed
+ * load. The second is for callers that ask at each launch: not 0 just then. */
+bool gcp_tracker_shares(const struct gcp_tracker *tracker);
+const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracker);
+
+/* The end of a capture gave the graph, after end_done. */
+void gcp_share_captured(struct gcp_tracker *tracker, const void *graph);
+/* The graph was instantiated. plainly: only launches by the host, by known calls, can
+ * come of it. */
+void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph, void *exec,
+			    bool plainly);
+/* A graph (NULL: any) is about to be used otherwise: cloned, added to another one, its
+ * nodes read. Its memory stays its own. */
+void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph);
+/* The program is about to destroy a graph, an executable: a number for what follows,
+ * the real call, `gone` if that has destroyed it. An executable that was updated to
+ * another graph is gone in this sense. */
+uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph);
+void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone);
+uint64_t gcp_share_exec_ending(struct gcp_tracker *tracker, const void *exec);
+void gcp_share_exec_ended(struct gcp_tracker *tracker, uint64_t id, bool gone);
+/* A call that is not known: all graphs that share get memory of their own. Waits for
+ * their latest launches if it has to. */
+void gcp_share_all_taken(struct gcp_tracker *tracker);
+
+/* A launch under way. */
+struct gcp_launch {
+	uint64_t share; /* 0: nothing is to be told of its end */
+	bool tracked;
+	bool switching;
+	void *event; /* to be recorded behind it; or NULL */
+	void *stream;
+};
+/* Before and after the real launch of `exec` into `stream`, which is named as for
+ * captures; and after one that failed. An error: it must not be made. Never waits for
+ * the device, but for an executable that is launched into a capture, or into a stream
+ * of another context, for the first time. */
+int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
+		     struct gcp_launch *launch);
+void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
+		    const struct gcp_launch *launch, int result);
+/* Lanes of a device (-1: of any) on which nothing runs give their memory back, but so
+ * many bytes; the next launch on them takes other memory. Returns the bytes. Never
+ * waits. */
+uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes);
 
 /* --- graph pools that the program shares between captures ---------------------------
  */

@@ -20,6 +20,8 @@
 
 #include "capture.h"
 
+enum { GCP_EXEC_BUCKETS = 512 }; /* of executables that may share */
+
 /* A heap of a graph pool in one context. */
 struct gcp_graph_heap {
 	struct gcp_heap *heap;
@@ -48,6 +50,7 @@ struct gcp_graph_pool {
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
+	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
@@ -111,6 +114,7 @@ struct gcp_capture {
 	bool order_unknown;       /* its order cannot be known: no proof */
 	bool into_existing_graph; /* a graph that was there: it may follow nothing in it
 				   */
+	bool graph_taken;         /* the program has got its graph, or may have */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
@@ -163,6 +167,15 @@ struct gcp_tracker {
 	    *small; /* that small blocks come from, or NULL: route.c */
 	uint64_t last_pool_id;
 	uint64_t moment; /* counts begins, and records of events beside captures */
+	/* Graphs that share memory: share.h. */
+	_Atomic bool sharing;
+	_Atomic uint32_t share_count; /* of `shares` */
+	uint64_t last_share;          /* id */
+	uint64_t first_stream; /* that a graph which may share was launched into */
+	bool several_streams;  /* they were into others, too */
+	TAILQ_HEAD(, gcp_share) shares;
+	TAILQ_HEAD(, gcp_track) tracks;
+	LIST_HEAD(, gcp_share) execs[GCP_EXEC_BUCKETS];
 	uint64_t memory_releases; /* memory of graph pools, how often */
 };
 

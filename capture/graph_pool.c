@@ -19,7 +19,7 @@
  *        |  graphs:   0      graphs:   1       graphs:   1      graphs:   0
  *        |                                                      -> released
  */
-#include "capture_types.h"
+#include "share.h"
 
 /* The graph pool that captures of this thread go to; an id, so that it may
  * outlive the pool. */
@@ -122,7 +122,8 @@ static bool has_memory(const struct gcp_graph_pool *graph_pool)
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
-static void memory_release(struct gcp_graph_pool *graph_pool)
+static void memory_release(struct gcp_tracker *tracker,
+			   struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_graph_heap *entry;
 
@@ -131,6 +132,7 @@ static void memory_release(struct gcp_graph_pool *graph_pool)
 		gcp_heap_release(entry->heap);
 		free(entry);
 	}
+	gcp_share_end(tracker, graph_pool);
 	gcp_pinned_set_release(graph_pool->pinned_set);
 	graph_pool->pinned_set = NULL;
 }
@@ -155,7 +157,7 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		GCP_CAPTURE_LOG(
 		    tracker, "graph pool %p released: no graph can run on its memory",
 		    (void *)graph_pool);
-	memory_release(graph_pool);
+	memory_release(tracker, graph_pool);
 	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */
@@ -472,7 +474,7 @@ void gcp_graph_pools_destroy(struct gcp_tracker *tracker)
 
 	while ((graph_pool = TAILQ_FIRST(&tracker->graph_pools))) {
 		TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
-		memory_release(graph_pool);
+		memory_release(tracker, graph_pool);
 		free(graph_pool);
 	}
 }

@@ -19,6 +19,8 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	pthread_mutex_init(&tracker->lock, NULL);
 	TAILQ_INIT(&tracker->captures);
 	TAILQ_INIT(&tracker->graph_pools);
+	TAILQ_INIT(&tracker->shares);
+	TAILQ_INIT(&tracker->tracks);
 	*ret_tracker = tracker;
 	return 0;
 }

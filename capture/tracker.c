@@ -7,7 +7,7 @@
  * destroyed takes its capture with it. Each capture under way holds fences off
  * (gcp_pools_fences_hold) from before its begin until after its end.
  */
-#include "capture_types.h"
+#include "share.h"
 
 /* --- begin ------------------------------------------------------------------------ */
 
@@ -19,6 +19,7 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	if (!capture)
 		return -ENOMEM;
 	gcp_tracker_collect(tracker);
+	gcp_shares_prepare(tracker);
 	gcp_pools_close_full(tracker->pools);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
@@ -119,6 +120,7 @@ static void capture_finish(struct gcp_tracker *tracker, struct gcp_capture *capt
 	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p is over",
 			(unsigned long long)capture->id, capture->stream);
 	capturing_less(tracker);
+	gcp_share_capture_ends(tracker, capture);
 	gcp_graph_pool_detach_all(tracker, capture);
 	gcp_capture_destroy(capture);
 	if (TAILQ_EMPTY(&tracker->captures))
@@ -295,6 +297,17 @@ static void order_revoke(struct gcp_tracker *tracker)
 		capture->order_revoked = capture->order_unknown = true;
 		capture_defers(capture);
 	}
+}
+
+void gcp_tracker_graph_taken(struct gcp_tracker *tracker)
+{
+	struct gcp_capture *capture;
+
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		capture->graph_taken = true;
+	order_revoke(tracker);
+	pthread_mutex_unlock(&tracker->lock);
 }
 
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker)

@@ -129,7 +129,8 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 	if (device < 0 || !gcp_process_has_pools())
 		return 0;
 	gcp_tracker_collect(gcp_process.tracker);
-	return gcp_pools_trim(gcp_process.pools, device, keep_bytes);
+	return gcp_pools_trim(gcp_process.pools, device, keep_bytes) +
+	       gcp_share_trim(gcp_process.tracker, device, keep_bytes);
 }
 
 /* --- the table of options ----------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "cuda_backend.h"
 #include "log.h"
 #include "resolve.h"
+#include "streams.h"
 
 /* --- captures ---------------------------------------------------------------- */
 
@@ -193,6 +194,115 @@ static int driver_graph_attach(void *graph, struct gcp_attachment *attachment)
 	return result;
 }
 
+/* --- streams ----------------------------------------------------------------- */
+
+static int driver_stream_id(void *stream, uint64_t *ret_id)
+{
+	unsigned long long id = 0;
+	CUresult result = gcp_real.cuStreamGetId(stream, &id);
+
+	*ret_id = id;
+	return (int)result;
+}
+
+static void *driver_stream_context(void *stream)
+{
+	return gcp_stream_context(stream);
+}
+
+static int driver_stream_query(void *ctx, void *stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return (int)result;
+	result = gcp_real.cuStreamQuery(stream);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static CUresult stream_order(CUstream stream, CUstream first)
+{
+	CUevent event;
+	CUresult result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventRecord(event, first);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuStreamWaitEvent(stream, event, 0);
+	(void)gcp_real.cuEventDestroy_v2(event);
+	return result;
+}
+
+static int driver_stream_order(void *ctx, void *stream, void *first)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return (int)result;
+	result = stream_order(stream, first);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static int driver_event_create(void *ctx, void **ret_event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return (int)result;
+	result = gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static void driver_event_destroy(void *event)
+{
+	struct gcp_ctx_scope scope;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	(void)gcp_real.cuEventDestroy_v2(event);
+	gcp_ctx_scope_end(&scope);
+}
+
+/* In the caller's context: a default stream is that of the current one. */
+static int driver_event_record(void *event, void *stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuEventRecord(event, stream);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static int driver_event_query(void *event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuEventQuery(event);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static int driver_event_wait(void *stream, void *event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuStreamWaitEvent(stream, event, 0);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 {
 	*ret_driver = (struct gcp_capture_driver){
@@ -202,6 +312,20 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
 	};
+	if (gcp_real.cuStreamGetId && gcp_real.cuStreamQuery &&
+	    gcp_real.cuStreamGetCtx && gcp_real.cuEventCreate &&
+	    gcp_real.cuEventRecord && gcp_real.cuStreamWaitEvent &&
+	    gcp_real.cuEventDestroy_v2) {
+		ret_driver->stream_id = driver_stream_id;
+		ret_driver->stream_context = driver_stream_context;
+		ret_driver->stream_query = driver_stream_query;
+		ret_driver->stream_order = driver_stream_order;
+		ret_driver->event_create = driver_event_create;
+		ret_driver->event_destroy = driver_event_destroy;
+		ret_driver->event_record = driver_event_record;
+		ret_driver->event_query = driver_event_query;
+		ret_driver->event_wait = driver_event_wait;
+	}
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;
 	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)

@@ -84,6 +84,17 @@ GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
+		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_process_shares_graphs()))      \
+			return gcp_real.name arguments;                                \
+		return slow_##name arguments;                                          \
+	}
+GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
 		if (!GCP_LIKELY(GCP_UNSEEN(name)))                                     \
 			return slow_##name arguments;                                  \
 		gcp_stream_seen(stream, (flags) == 2);                                 \

@@ -132,6 +132,12 @@ struct gcpool_stats {
 	uint64_t reuse_order_unknown, reuse_eager_work, reuse_unknown_calls;
 
 	uint64_t mapped_bytes; /* of reserved_bytes, now: mapped segments */
+
+	/* Memory that graphs share (GCPOOL_GRAPH_SHARE). */
+	struct gcpool_gauge lane_bytes; /* of private_bytes */
+	uint64_t graph_remaps; /* times that a graph's addresses were mapped anew */
+	uint64_t graph_moves;  /* launches that took other memory, theirs was in use */
+	uint64_t graph_waits;  /* launches that wait, on the device, for others */
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.

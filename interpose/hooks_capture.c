@@ -137,16 +137,16 @@ CUresult gcp_hook_cuEventDestroy_v2(CUevent event)
 
 /* --- by hand -------------------------------------------------------------- */
 
-static void graph_order_unknown(bool really)
+static void graph_taken(bool really)
 {
 	if (really && gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker);
+		gcp_tracker_graph_taken(gcp_process.tracker);
 }
 
 CUresult gcp_hook_cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes,
 						    size_t count, unsigned int flags)
 {
-	graph_order_unknown(true);
+	graph_taken(true);
 	return gcp_real.cuStreamUpdateCaptureDependencies(stream, nodes, count, flags);
 }
 
@@ -155,7 +155,7 @@ CUresult gcp_hook_cuStreamUpdateCaptureDependencies_ptsz(CUstream stream,
 							 size_t count,
 							 unsigned int flags)
 {
-	graph_order_unknown(true);
+	graph_taken(true);
 	return gcp_real.cuStreamUpdateCaptureDependencies_ptsz(stream, nodes, count,
 							       flags);
 }
@@ -165,7 +165,7 @@ gcp_hook_cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *node
 					      const struct CUgraphEdgeData_st *edges,
 					      size_t count, unsigned int flags)
 {
-	graph_order_unknown(true);
+	graph_taken(true);
 	return gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges,
 							     count, flags);
 }
@@ -174,7 +174,7 @@ CUresult gcp_hook_cuStreamUpdateCaptureDependencies_v2_ptsz(
     CUstream stream, CUgraphNode *nodes, const struct CUgraphEdgeData_st *edges,
     size_t count, unsigned int flags)
 {
-	graph_order_unknown(true);
+	graph_taken(true);
 	return gcp_real.cuStreamUpdateCaptureDependencies_v2_ptsz(stream, nodes, edges,
 								  count, flags);
 }
@@ -194,7 +194,7 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v2(CUstream stream,
 					    const CUgraphNode **ret_nodes,
 					    size_t *ret_count)
 {
-	graph_order_unknown(ret_graph || ret_nodes);
+	graph_taken(ret_graph || ret_nodes);
 	return gcp_real.cuStreamGetCaptureInfo_v2(stream, ret_status, ret_id, ret_graph,
 						  ret_nodes, ret_count);
 }
@@ -205,7 +205,7 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v2_ptsz(CUstream stream,
 						 const CUgraphNode **ret_nodes,
 						 size_t *ret_count)
 {
-	graph_order_unknown(ret_graph || ret_nodes);
+	graph_taken(ret_graph || ret_nodes);
 	return gcp_real.cuStreamGetCaptureInfo_v2_ptsz(stream, ret_status, ret_id,
 						       ret_graph, ret_nodes, ret_count);
 }
@@ -217,7 +217,7 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v3(CUstream stream,
 					    const struct CUgraphEdgeData_st **ret_edges,
 					    size_t *ret_count)
 {
-	graph_order_unknown(ret_graph || ret_nodes);
+	graph_taken(ret_graph || ret_nodes);
 	return gcp_real.cuStreamGetCaptureInfo_v3(stream, ret_status, ret_id, ret_graph,
 						  ret_nodes, ret_edges, ret_count);
 }
@@ -227,7 +227,7 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v3_ptsz(
     CUgraph *ret_graph, const CUgraphNode **ret_nodes,
     const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count)
 {
-	graph_order_unknown(ret_graph || ret_nodes);
+	graph_taken(ret_graph || ret_nodes);
 	return gcp_real.cuStreamGetCaptureInfo_v3_ptsz(
 	    stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count);
 }
@@ -323,8 +323,10 @@ static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thr
 {
 	struct gcp_begin begin = capture_prepare(stream, per_thread);
 
-	if (begin.capture)
+	if (begin.capture) {
 		gcp_capture_into_graph(begin.capture);
+		gcp_share_graph_taken(gcp_process.tracker, NULL);
+	}
 	return begin;
 }
 
@@ -411,6 +413,8 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
+	if (result == CUDA_SUCCESS && ret_graph)
+		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_capture(false, named, (uint32_t)result);
 	return result;
 }

@@ -300,7 +300,7 @@ bool gcp_passthrough_reclaim(CUresult result)
 		if (gcp_pools_relieve(gcp_process.pools, device))
 			return true;
 	while (gcp_tracker_reclaim(gcp_process.tracker));
-	return false;
+	return gcp_share_trim(gcp_process.tracker, device, 0) > 0;
 }
 
 /* Which statistics a call belongs to, and the bytes it asks for. */

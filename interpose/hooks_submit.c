@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hooks_submit.c - the hooks on everything else by which work is submitted: copies,
- * fills, memory operations, host functions, launches of graphs. Called only while a
+ * fills, memory operations, host functions; launches of graphs stand in hooks_graph.c.
+ * Called only while a
  * capture is under way (exports.c), for capture/ has to know two things of each:
  *
  *   whether it is captured. If not it is eager work, which may touch any block that is
@@ -45,7 +46,9 @@ void gcp_stream_submits_unknown(void)
 {
 	gcp_stream_submits_eagerly();
 	if (gcp_process_capturing())
-		gcp_tracker_order_unknown(gcp_process.tracker);
+		gcp_tracker_graph_taken(gcp_process.tracker);
+	if (gcp_process_pooling())
+		gcp_share_all_taken(gcp_process.tracker);
 }
 
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)

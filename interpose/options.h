@@ -37,6 +37,7 @@ struct gcp_options {
 	uint32_t stats_every;          /* seconds; 0: at exit only */
 	bool thread;                   /* poller.c */
 	bool async;                    /* hooks_async.c */
+	bool graph_share;              /* capture/share.c */
 	uint8_t handles;               /* enum gcp_handles_mode */
 	bool live;
 	uint8_t debug;                 /* GCP_DEBUG_ of debug.h */

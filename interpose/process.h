@@ -44,6 +44,7 @@ struct gcp_watch {
 	 * functions are known 1. */
 	const _Atomic uint32_t *_Atomic submissions;
 	const _Atomic uint64_t *_Atomic streams; /* gcp_pools_streams_seen */
+	const _Atomic uint32_t *_Atomic shares;  /* gcp_tracker_share_count */
 };
 
 extern struct gcp_watch gcp_watch __attribute__((visibility("hidden")));
@@ -100,6 +101,15 @@ static inline bool gcp_process_watches(void)
 	    atomic_load_explicit(&gcp_watch.submissions, memory_order_acquire);
 
 	return atomic_load_explicit(submissions, memory_order_relaxed) > 0;
+}
+
+/* Whether a launch of a graph may be of one that shares memory. */
+static inline bool gcp_process_shares_graphs(void)
+{
+	const _Atomic uint32_t *shares =
+	    atomic_load_explicit(&gcp_watch.shares, memory_order_acquire);
+
+	return atomic_load_explicit(shares, memory_order_relaxed) > 0;
 }
 
 struct gcp_pool;

@@ -29,7 +29,11 @@ struct gcp_process gcp_process;
 static const _Atomic uint32_t unresolved = 1, no_captures = 0;
 static const _Atomic uint64_t all_streams = UINT64_MAX;
 
-struct gcp_watch gcp_watch = {.submissions = &unresolved, .streams = &all_streams};
+struct gcp_watch gcp_watch = {
+    .submissions = &unresolved,
+    .streams = &all_streams,
+    .shares = &no_captures,
+};
 
 void gcp_watch_resolved(void)
 {
@@ -126,6 +130,8 @@ static enum gcp_run_mode start_pooling(void)
 	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
 	atomic_store(&gcp_watch.submissions,
 		     gcp_tracker_capturing_count(gcp_process.tracker));
+	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
+	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
 	exit_key_create();
 	if (!hooked) {
 		gcp_log(GCP_LOG_INFO, "loaded, and not preloaded: serves gcpool_malloc "
@@ -239,6 +245,7 @@ static void fork_child(void)
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
 		atomic_store(&gcp_watch.submissions, &no_captures);
 		atomic_store(&gcp_watch.streams, &all_streams);
+		atomic_store(&gcp_watch.shares, &no_captures);
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
 }

@@ -49,6 +49,7 @@
 #define GCP_REQUIRED 1
 #define GCP_OPTIONAL 0
 
+#include "symbols_graph.h"
 #include "symbols_submit.h"
 
 #ifndef __ASSEMBLER__ /* exports_stubs.S wants the names alone */
@@ -323,13 +324,17 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_PEERS(X)                                                             \
 	GCP_HOOKS_CONTEXTS(X)                                                          \
 	GCP_HOOKS_STREAMS(X)                                                           \
-	GCP_HOOKS_FORKS(X)
+	GCP_HOOKS_FORKS(X)                                                             \
+	GCP_HOOKS_GRAPHS(X)                                                            \
+	GCP_HOOKS_GRAPH_TAKEN(X)                                                       \
+	GCP_HOOKS_NODES_TAKEN(X)
 
 #define GCP_DRIVER_HOOKS(X)                                                            \
 	GCP_HOOKS_OTHERS(X)                                                            \
 	GCP_HOOKS_LAUNCHES(X)                                                          \
 	GCP_HOOKS_LAUNCHES_BY_CONFIG(X)                                                \
 	GCP_HOOKS_EVENTS(X)                                                            \
+	GCP_HOOKS_GRAPH_LAUNCHES(X)                                                    \
 	GCP_HOOKS_SUBMISSIONS(X)                                                       \
 	GCP_HOOKS_SUBMISSIONS_SYNC(X)
 
@@ -431,6 +436,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUstream stream, unsigned long long *ret_id), (stream, ret_id))             \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, 0, GCP_OPTIONAL,                   \
 	  (CUstream stream, unsigned int *ret_flags), (stream, ret_flags))             \
+	X(cuStreamQuery, cuStreamQuery, 2000, 0, GCP_OPTIONAL, (CUstream stream),      \
+	  (stream))                                                                    \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
 	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \

@@ -122,6 +122,11 @@
 	X(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags, 11010, 2, GCP_OPTIONAL, \
 	  (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags))
 
+#define GCP_HOOKS_GRAPH_LAUNCHES(X)                                                    \
+	GCP_TWINS(X, cuGraphLaunch, cuGraphLaunch, 10000, 10000, _ptsz,                \
+	  (CUgraphExec exec, CUstream stream),                                         \
+	  (exec, stream))
+
 #define GCP_HOOKS_SUBMISSIONS(X)                                                       \
 	GCP_TWINS(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, 9000, _ptsz, \
 	  (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned     \
@@ -132,9 +137,6 @@
 	GCP_TWINS(X, cuLaunchHostFunc, cuLaunchHostFunc, 10000, 10000, _ptsz,          \
 	  (CUstream stream, CUhostFn function, void *data),                            \
 	  (stream, function, data))                                                    \
-	GCP_TWINS(X, cuGraphLaunch, cuGraphLaunch, 10000, 10000, _ptsz,                \
-	  (CUgraphExec exec, CUstream stream),                                         \
-	  (exec, stream))                                                              \
 	X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, 0, GCP_OPTIONAL,                 \
 	  (CUfunction function, int grid_width, int grid_height, CUstream stream),     \
 	  (function, grid_width, grid_height, stream))                                 \

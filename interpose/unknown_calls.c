@@ -51,13 +51,22 @@ bool gcp_unknown_capture_seen(void)
 	return atomic_load_explicit(&seen, memory_order_relaxed);
 }
 
+/* A function that is not known, and whose calls are not seen, may be called any time.
+ */
+static void unseen_calls(void)
+{
+	gcp_pools_eager_work_unseen(gcp_process.pools);
+	gcp_tracker_share_graphs(gcp_process.tracker, false);
+	gcp_share_all_taken(gcp_process.tracker);
+}
+
 /* The hold is never released: no fence is recorded any more. */
 void gcp_unknown_capture_hold(void)
 {
 	if (gcp_unknown_capture_seen() && gcp_process_pooling())
 		gcp_pools_fences_hold(gcp_process.pools);
 	if (atomic_load(&missed) && gcp_process_pooling())
-		gcp_pools_eager_work_unseen(gcp_process.pools);
+		unseen_calls();
 }
 
 /* The stub returns to the real function when no fence can be recorded any more, also
@@ -121,7 +130,7 @@ void *gcp_unknown_call_wrap(const char *name, void *real)
 	if (stub == STUBS) {
 		atomic_store(&missed, true);
 		if (gcp_process_pooling())
-			gcp_pools_eager_work_unseen(gcp_process.pools);
+			unseen_calls();
 		return real;
 	}
 	return gcp_unknown_call_stubs + stub * STUB_BYTES;

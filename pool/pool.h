@@ -377,6 +377,61 @@ struct gcp_block_picture {
 int gcp_heap_picture(struct gcp_heap *heap, struct gcp_block_picture **ret_blocks,
 		     size_t *ret_count);
 
+/* --- memory that graphs share (lane.c) -------------------------------------------- */
+
+/* Physical memory of a pool that several private heaps have what is free in them mapped
+ * to: for graphs of which no two run at the same time. */
+struct gcp_lane;
+
+/* A lane without memory. -ENOMEM. */
+int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane);
+/* No heap is in it. Gives its memory back. */
+void gcp_lane_destroy(struct gcp_lane *lane);
+uint64_t gcp_lane_bytes(const struct gcp_lane *lane);
+
+/* What is free in the heap, as far as it lies in whole handles, is the memory of
+ * `lane`, which was empty, from now on; nothing is mapped or unmapped. Nothing is
+ * allocated from the heap any more. -EBUSY: work that was submitted before the latest
+ * free may be on its way; -ENOENT: there is nothing to share; -ESTALE: the context is
+ * gone. */
+int gcp_heap_share(struct gcp_heap *heap, struct gcp_lane *lane);
+/* Whether it does, and in which lane; NULL: what is free in it has no memory now. */
+bool gcp_heap_is_shared(const struct gcp_heap *heap);
+struct gcp_lane *gcp_heap_lane(const struct gcp_heap *heap);
+/* Maps what the heap shares to the memory of this lane, which grows if it has to. No
+ * launch may be on its way that uses the addresses. Memory is out, or host memory:
+ * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM, and nothing has changed. Any other error: it may
+ * have no memory now (gcp_heap_lane). Never waits. */
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
+/* Gives the lane's memory back. Its heaps have none then. Nothing runs on it. Returns
+ * the bytes. */
+uint64_t gcp_lane_purge(struct gcp_lane *lane);
+
+/* --- launches on it (lane_work.c) ---------------------------------------------- */
+
+/* Work of the pool's context: a number for all that was submitted until now; whether it
+ * is done, as far as is known (look: asks, and sets a fence if there is none; never
+ * waits); waits for it, whatever captures forbid. */
+uint64_t gcp_pool_work_now(struct gcp_pool *pool);
+bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look);
+int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
+/* All later work of the context follows all that was submitted until now, on the
+ * device. -EBUSY: a capture is under way; or another error, and nothing follows. */
+int gcp_pool_work_order(struct gcp_pool *pool);
+/* Until context_release the context does not end. False: it is ending, or has ended. */
+bool gcp_pool_context_hold(struct gcp_pool *pool);
+void gcp_pool_context_release(struct gcp_pool *pool);
+void *gcp_pool_context(const struct gcp_pool *pool);
+int gcp_pool_device(const struct gcp_pool *pool);
+bool gcp_pool_is_only(const struct gcp_pool *pool); /* no other context has one */
+/* Until captures_release no capture begins. False, and nothing to release: one is under
+ * way. */
+bool gcp_pools_captures_hold(struct gcp_pools *pools);
+void gcp_pools_captures_release(struct gcp_pools *pools);
+/* Counters of the statistics. */
+void gcp_pool_count_graph_move(struct gcp_pool *pool);
+void gcp_pool_count_graph_wait(struct gcp_pool *pool);
+
 /* --- memory pressure ------------------------------------------------------- */
 
 /* The driver said that device `device` (-1: any) is full. Gives back, in this
@@ -448,6 +503,7 @@ struct gcp_gauge {
 	X(active_bytes, "allocated_bytes plus freed bytes whose epoch is pending")     \
 	X(reserved_bytes, "bytes taken from the driver")                               \
 	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")        \
+	X(lane_bytes, "of private_bytes, those that graphs share")                     \
 	X(async_bytes, "of requested_bytes, those of stream-ordered allocations")
 
 #define GCP_COUNTERS(X)                                                                \
@@ -460,6 +516,10 @@ struct gcp_gauge {
 	X(barriers, "barriers set: reuse ordered on the device, host not blocked")     \
 	X(waits, "times the host waited for an epoch")                                 \
 	X(remaps, "allocations served by mapping unused memory to other addresses")    \
+	X(graph_remaps, "times that what a graph shares was mapped to other memory")   \
+	X(graph_moves,                                                                 \
+	  "launches of a graph that took another lane, theirs was in use")             \
+	X(graph_waits, "launches of a graph that wait, on the device, for others")     \
 	X(trims, "segments given back to the driver")                                  \
 	X(consolidations,                                                              \
 	  "times that idle segments were given back to come again as one")             \

@@ -11,6 +11,7 @@
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
+ *   what do graphs share?                     lane.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
@@ -97,7 +98,8 @@ enum gcp_block_state {
 	GCP_BLOCK_RUN,       /* cut up: a slab lives here */
 	GCP_BLOCK_HOLE,      /* in heap->holes: addresses with nothing behind them */
 	GCP_BLOCK_UNMAPPING, /* in heap->unmapping: its memory is mapped elsewhere too,
-			      * and until its epoch is completed here as well */
+			      * and until its epoch is completed here as well; of a
+			      * private heap: its memory is a lane's, lane.c */
 	GCP_BLOCK_MOVING,    /* in the hands of vmm.c */
 	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
 };
@@ -267,6 +269,10 @@ struct gcp_heap {
 	struct gcp_idle idle;
 	uint64_t used_blocks, used_bytes; /* private heaps only */
 	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
+	/* Private heaps: what `unmapping` is mapped to (NULL: to nothing), and its
+	 * place in there; vmm_lock. */
+	struct gcp_lane *lane;
+	TAILQ_ENTRY(gcp_heap) lane_link;
 };
 TAILQ_HEAD(gcp_heap_list, gcp_heap);
 
@@ -315,6 +321,7 @@ struct gcp_pool {
 	struct gcp_segment_tree segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
 	bool vmm;                        /* its segments are mapped by vmm.c */
+	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */

@@ -101,6 +101,7 @@ static struct gcp_pool *pool_create(struct gcp_pools *pools)
 	TAILQ_INIT(&pool->private_heaps);
 	RB_INIT(&pool->segments);
 	TAILQ_INIT(&pool->orphans);
+	TAILQ_INIT(&pool->lanes);
 	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
 	pool->pressure.had_completed = GCP_EPOCH_FIRST;
 	gcp_heap_init(&pool->common, pool, classes, false);
@@ -258,6 +259,7 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_timeline_reset(pool);
 	gcp_pinned_reset(pool);
 	gcp_mutex_lock(&pool->lock);
+	gcp_lanes_reset(pool);
 	gcp_heap_reset(&pool->common);
 	gcp_maintenance_reset(pool);
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)

@@ -345,6 +345,8 @@ void gcp_heap_release(struct gcp_heap *heap)
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment;
 
+	if (!TAILQ_EMPTY(&heap->unmapping))
+		gcp_lane_heap_ends(heap);
 	gcp_mutex_lock(&pool->lock);
 	/* Nothing of the graph runs on the addresses any more, but work that
 	 * the program itself submitted before it freed them may: the epoch of the

@@ -27,6 +27,15 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
 /* Gives back what pool->orphans has. vmm_lock is held. */
 void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
+/* --- lane.c ----------------------------------------------------------------------- */
+
+/* The context is gone: the lanes are empty. vmm_lock and pool->lock are held. */
+void gcp_lanes_reset(struct gcp_pool *pool);
+/* All of them. */
+uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
+/* The heap is about to be released: its scratch leaves its lane. No lock is held. */
+void gcp_lane_heap_ends(struct gcp_heap *heap);
+
 /* --- handle.c: vmm_lock is held -----------------------------------------------------
  */
 
@@ -96,6 +105,10 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 /* The donor's handles belong elsewhere now. It is a hole, or a part of one, if they
  * are unmapped; else it is about to be. */
 void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
+/* Cuts what lies there in whole handles out of a free block of a private heap: it is
+ * UNMAPPING, for its handles are to be a lane's. NULL: no memory, nothing is cut. */
+struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap,
+					 struct gcp_block *block);
 /* An UNMAPPING block whose epoch is completed, MOVING now; NULL: there is none. */
 struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool);
 /* It is unmapped: a hole. Or it is not: it stays. A small range that is one hole goes

@@ -506,6 +506,19 @@ void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmap
 	gcp_space_free(donor, unmapped);
 }
 
+struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap, struct gcp_block *block)
+{
+	uint64_t first, count = gcp_block_handles(block, &first);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	block = count > 0 ? donor_cut(heap, block, count * GCP_CHUNK) : NULL;
+	if (!block)
+		return NULL;
+	mapped_change(heap, block->segment, -(int64_t)block->size);
+	unmapping_insert(heap, block);
+	return block;
+}
+
 struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 {
 	uint64_t completed = atomic_load(&pool->timeline.completed);

@@ -19,7 +19,7 @@ struct sums {
 	uint64_t segments, unused;
 	uint64_t idle_slabs;
 	uint64_t donors; /* bytes of whole handles that are free in a common heap */
-	uint64_t reserved, private;
+	uint64_t reserved, private, lanes;
 };
 
 static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
@@ -150,6 +150,8 @@ static const char *chunks_check(const struct gcp_segment *segment)
 		GCP_MUST(chunk->handle != GCP_CHUNK_MOVED ||
 			     state == GCP_BLOCK_UNMAPPING,
 			 "S3: a chunk has left, and its block has not");
+		if (chunk->handle == GCP_CHUNK_MOVED)
+			continue;
 		GCP_MUST(!chunk->handle || i == 0 || chunk->before == 0 ||
 			     chunk[-1].before + 1 == chunk->before,
 			 "S4: a handle is torn");
@@ -432,6 +434,8 @@ static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 		 "reserved_bytes is not the size of all segments");
 	GCP_MUST(stats->private_bytes.current == sums->private,
 		 "private_bytes is not the size of private segments");
+	GCP_MUST(stats->lane_bytes.current == sums->lanes,
+		 "lane_bytes is not the size of all lanes");
 	GCP_MUST(pool->common.unused_bytes == sums->unused,
 		 "unused segments are miscounted");
 	return NULL;
@@ -456,6 +460,9 @@ static const char *pool_check(struct gcp_pool *pool)
 	broken = caches_check(pool, &cached);
 	GCP_MUST(!broken, broken);
 	GCP_MUST(cached == sums.cached, "C1: cached blocks are in no cache");
+	sums.lanes = gcp_lanes_bytes(pool);
+	sums.reserved += sums.lanes;
+	sums.private += sums.lanes;
 	return stats_check(pool, &sums);
 }
 

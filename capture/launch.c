@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * launch.c - launches of graphs whose scratch lies in a lane: no two of them run at the
+ * same time.
+ *
+ *   into the stream of the lane's latest launch        CUDA keeps their order
+ *   of the same executable as that one                 likewise
+ *   it is known to be completed                        nothing runs
+ *   none of these, and the graph itself is not         it gets another lane, that is
+ *   on its way                                         idle, or a new one
+ *   it is on its way                                   it waits, on the device, for all
+ *                                                      that was submitted before
+ *
+ * Graphs that the program runs side by side are so in different lanes after their first
+ * launches. The last row is for a graph that is launched into one stream, and then into
+ * another one while it still runs, with a launch of another graph in between.
+ *
+ * No lock is held over the real launch, which may block: what another thread is just
+ * launching counts as running. A launch that has to follow it waits for that call (not
+ * for the device).
+ */
+#include <sched.h>
+
+#include "share.h"
+
+static bool track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
+{
+	return track->in_progress == 0 &&
+	       gcp_last_is_done(tracker, track->pool, &track->last, track->owner, true);
+}
+
+/* --- which lane
+ * ----------------------------------------------------------------------- */
+
+static bool follows(const struct gcp_track *track, const struct gcp_share *share,
+		    uint64_t stream_id)
+{
+	return track->last.stream_id == stream_id &&
+	       (track->switching == 0 || track->owner == share);
+}
+
+/* Another lane, where the launch need not wait; else a new one. */
+static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
+			uint64_t stream_id)
+{
+	struct gcp_track *track;
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		if (track->pool != share->pool || track->alone ||
+		    track == share->track ||
+		    !(follows(track, share, stream_id) ||
+		      track_is_idle(tracker, track)))
+			continue;
+		result = gcp_lane_enter(track->lane, share->heap);
+		if (result == 0)
+			break;
+	}
+	if (!track) {
+		track = gcp_track_create(tracker, share->pool);
+		result = track ? gcp_lane_enter(track->lane, share->heap) : -ENOMEM;
+	}
+	if (result == 0) {
+		gcp_share_move(share, track);
+		gcp_pool_count_graph_move(share->pool);
+	}
+	gcp_tracks_tidy(tracker);
+	return result;
+}
+
+/* The stream waits for the lane's latest launch, on the device. False: that cannot be
+ * said, because its stream may have gone, or a capture is under way. */
+static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *track,
+			 void *stream)
+{
+	bool ordered = false;
+
+	if (!gcp_last_is_addressable(tracker, &track->last) ||
+	    !gcp_streams_hold(tracker))
+		return false;
+	if (gcp_pools_captures_hold(tracker->pools)) {
+		ordered = track->last.gone == gcp_tracker_streams_gone(tracker) &&
+			  tracker->driver.stream_order(gcp_pool_context(track->pool),
+						       stream, track->last.stream) == 0;
+		gcp_pools_captures_release(tracker->pools);
+	}
+	gcp_streams_release(tracker);
+	return ordered;
+}
+
+/* The launch follows the lane's latest one. -EAGAIN: another one came in between. */
+static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
+		      void *stream)
+{
+	struct gcp_track *track = share->track;
+	uint64_t id = share->id, launches = track->launches;
+	struct gcp_pool *pool = share->pool;
+	void *event;
+	int result;
+
+	if (track->in_progress > 0)
+		return -EAGAIN;
+	gcp_pool_count_graph_wait(pool);
+	event = gcp_share_marked(track->owner);
+	if (event && tracker->driver.event_wait(stream, event) == 0)
+		return 0;
+	if (stream_waits(tracker, track, stream) || gcp_pool_work_order(pool) == 0)
+		return 0;
+	pthread_mutex_unlock(&tracker->lock);
+	result = gcp_pool_barrier(pool); /* all work follows all that came before */
+	pthread_mutex_lock(&tracker->lock);
+	share = gcp_share_by_id(tracker, id);
+	if (result != 0 || !share)
+		return result;
+	return share->track == track && track->launches == launches ? 0 : -EAGAIN;
+}
+
+/* Finds the lane of this launch. 0: share->track is it. */
+static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
+			const struct gcp_last *last, bool *ret_switching)
+{
+	struct gcp_track *track = share->track;
+	uint64_t stream_id = last->stream_id;
+	int result;
+
+	if (follows(track, share, stream_id))
+		return 0;
+	if (track->in_progress == 0 && track->owner == share) {
+		*ret_switching = true;
+		return 0;
+	}
+	if (track_is_idle(tracker, track))
+		return 0;
+	if (!gcp_share_in_flight(tracker, share, true)) {
+		result = track_change(tracker, share, stream_id);
+		if (result == 0 || !gcp_heap_lane(share->heap))
+			return result;
+	}
+	return track_wait(tracker, share, last->stream);
+}
+
+/* --- launches
+ * -------------------------------------------------------------------------- */
+
+static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_capture_state state = {0};
+
+	return gcp_tracker_capturing(tracker) && (uintptr_t)stream > 1 /* legacy */ &&
+	       (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
+		state.active || state.invalidated);
+}
+
+/* Whether the launch is one that is not guarded: the stream captures, or is of another
+ * context, or nothing is known of it. */
+static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *share,
+		       void *stream, uint64_t *ret_stream_id)
+{
+	void *ctx = gcp_pool_context(share->pool);
+
+	*ret_stream_id =
+	    gcp_stream_is_default(stream) ? gcp_stream_default_id(stream) : 0;
+	if (*ret_stream_id == 0 &&
+	    (tracker->driver.stream_id(stream, ret_stream_id) != 0 ||
+	     *ret_stream_id == 0))
+		return true;
+	if (stream_captures(tracker, ctx, stream))
+		return true;
+	if (gcp_stream_is_default(stream))
+		return tracker->driver.stream_context(stream) != ctx;
+	return share->last.stream_id != *ret_stream_id &&
+	       tracker->driver.stream_context(stream) != ctx;
+}
+
+static void launch_count(struct gcp_share *share, const struct gcp_last *last,
+			 struct gcp_launch *launch)
+{
+	struct gcp_track *track = share->bound ? share->track : NULL;
+
+	launch->share = share->id;
+	launch->stream = last->stream;
+	share->overlapped |= share->in_progress > 0;
+	share->in_progress++;
+	share->launches++;
+	share->marked = false;
+	share->last.stream_id = last->stream_id;
+	share->last.stream = last->stream;
+	share->last.gone = last->gone;
+	if (!track)
+		return;
+	launch->tracked = true;
+	track->in_progress++;
+	track->switching += launch->switching;
+	track->launches++;
+	track->owner = share;
+	track->last.stream_id = last->stream_id;
+	track->last.stream = last->stream;
+	track->last.gone = last->gone;
+}
+
+/* Whether graphs that may share are launched into several streams: in programs with one
+ * no events are needed. */
+static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
+{
+	if (tracker->first_stream == 0)
+		tracker->first_stream = stream_id;
+	tracker->several_streams |= tracker->first_stream != stream_id;
+	return tracker->several_streams;
+}
+
+/* Binding is tried at each launch up to the fourth, and then at powers of two. */
+static bool is_bind_due(const struct gcp_share *share)
+{
+	return !share->bound &&
+	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
+}
+
+/* -EAGAIN: once more. */
+static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
+		      void *stream, struct gcp_launch *launch)
+{
+	struct gcp_last last = {.stream = stream};
+	int result = 0;
+
+	last.gone = gcp_tracker_streams_gone(tracker);
+	if (is_foreign(tracker, share, stream, &last.stream_id))
+		return gcp_share_make_own(tracker, share);
+	if (is_bind_due(share))
+		gcp_share_bind(tracker, share);
+	launch->switching = false;
+	if (share->bound && gcp_heap_is_shared(share->heap)) {
+		result = track_choose(tracker, share, &last, &launch->switching);
+		if (result == 0)
+			result = gcp_lane_enter(share->track->lane, share->heap);
+	}
+	if (result != 0)
+		return result;
+	launch_count(share, &last, launch);
+	if (several_streams(tracker, last.stream_id))
+		launch->event = gcp_share_event(tracker, share);
+	return 0;
+}
+
+int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
+		     struct gcp_launch *launch)
+{
+	int result = 0;
+
+	*launch = (struct gcp_launch){.share = 0};
+	if (!gcp_tracker_shares(tracker))
+		return 0;
+	pthread_mutex_lock(&tracker->lock);
+	do {
+		struct gcp_share *share = gcp_share_of_exec(tracker, exec);
+
+		if (result == -EAGAIN) {
+			pthread_mutex_unlock(&tracker->lock);
+			sched_yield();
+			pthread_mutex_lock(&tracker->lock);
+			share = gcp_share_of_exec(tracker, exec);
+		}
+		result = share && !share->own
+			     ? launch_try(tracker, share, stream, launch)
+			     : 0;
+	} while (result == -EAGAIN);
+	pthread_mutex_unlock(&tracker->lock);
+	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
+}
+
+/* A launch that has failed may have been made or not: nothing follows it. */
+void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
+		    const struct gcp_launch *launch, int result)
+{
+	struct gcp_share *share;
+	bool marked = false;
+
+	if (launch->share == 0)
+		return;
+	if (launch->event && result == 0)
+		marked =
+		    tracker->driver.event_record(launch->event, launch->stream) == 0;
+	pthread_mutex_lock(&tracker->lock);
+	share = gcp_share_of_exec(tracker, exec);
+	if (!share || share->id != launch->share)
+		share = gcp_share_by_id(tracker, launch->share);
+	if (share) {
+		struct gcp_track *track = share->track;
+
+		share->in_progress--;
+		/* Of launches by several threads at once one may have moved the event
+		 * behind another one's. */
+		share->marked = marked && !share->overlapped;
+		share->overlapped &= share->in_progress > 0;
+		share->last.epoch = gcp_pool_work_now(share->pool);
+		if (launch->tracked && track) {
+			track->in_progress--;
+			track->switching -= launch->switching;
+			track->last.epoch = share->last.epoch;
+			if (result != 0) {
+				track->owner = NULL;
+				track->last.stream_id = 0;
+			}
+		}
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* --- when memory is out
+ * ----------------------------------------------------------------- */
+
+uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
+{
+	struct gcp_track *track;
+	uint64_t bytes = 0;
+
+	if (!gcp_tracker_shares(tracker))
+		return 0;
+	pthread_mutex_lock(&tracker->lock);
+	gcp_shares_bind(tracker);
+	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		bool is_of = device < 0 || gcp_pool_device(track->pool) == device;
+
+		if (!is_of || track->alone || !track_is_idle(tracker, track))
+			continue;
+		if (keep_bytes >= gcp_lane_bytes(track->lane))
+			keep_bytes -= gcp_lane_bytes(track->lane);
+		else
+			bytes += gcp_lane_purge(track->lane);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return bytes;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * share.c - which captured graphs share memory.
+ *
+ * What the program freed inside a capture, and nothing else, has no content between two
+ * launches. Graphs that never run at the same time can have it in one place, a lane
+ * (pool/lane.c). That they do not is seen to at each launch (launch.c). So all that can
+ * run on the addresses must be launches that are seen:
+ *
+ *   capture into a graph pool of its own -> graph -> one executable -> graph destroyed
+ *                                           |                          |
+ *                       every call that could put the graph into       from here on
+ * only another one, or tell its addresses, makes      the executable it keep memory of
+ * its own                      can run: it may share
+ *
+ * A program that keeps the graph, clones it, adds it to another one, instantiates it
+ * twice, for launches by the device, or reads parameters of nodes, shares nothing. What
+ * can happen to an executable later (it is launched into a capture, or into a stream of
+ * another context; it is updated; an unknown function is called) gives it memory of its
+ * own before that happens: gcp_share_make_own.
+ *
+ * Memory moves into a lane when nothing can be on its way there: no launch, and none of
+ * the work that the program submitted beside the capture. That is asked, and never
+ * waited for: when the graph is destroyed, when a capture begins, when memory is out,
+ * and at launches.
+ */
+#include <sched.h>
+
+#include "share.h"
+
+static struct gcp_share *share_of_graph(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_share *share;
+
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		if (graph && share->graph == graph && share->confirmed &&
+		    !share->ending)
+			return share;
+	return NULL;
+}
+
+/* The one heap of a graph pool that only this capture has had, whose memory is mapped
+ * by the library; NULL: it has none. */
+static struct gcp_heap *heap_of(const struct gcp_graph_pool *graph_pool,
+				struct gcp_pool **ret_pool)
+{
+	const struct gcp_graph_heap *entry = SLIST_FIRST(&graph_pool->heaps);
+
+	if (graph_pool->named || graph_pool->once || graph_pool->shared ||
+	    graph_pool->into_existing_graph || graph_pool->captures != 1 ||
+	    graph_pool->graphs != 1 || graph_pool->share)
+		return NULL;
+	if (!entry || SLIST_NEXT(entry, link) || !gcp_pool_is_mapped(entry->pool))
+		return NULL;
+	*ret_pool = entry->pool;
+	return entry->heap;
+}
+
+static void share_create(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			 struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_pool *pool = NULL;
+	struct gcp_heap *heap = heap_of(graph_pool, &pool);
+	int saved = errno;
+	struct gcp_share *share = heap ? calloc(1, sizeof(*share)) : NULL;
+
+	errno = saved;
+	if (!share)
+		return;
+	share->id = ++tracker->last_share;
+	share->graph_pool = graph_pool;
+	share->pool = pool;
+	share->heap = heap;
+	share->graph = capture->graph;
+	graph_pool->share = share;
+	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
+	atomic_fetch_add(&tracker->share_count, 1);
+}
+
+/* A capture whose graph the program has had in its hands may go on anywhere. */
+void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture)
+{
+	struct gcp_pool_ref *pool_ref;
+
+	if (!atomic_load(&tracker->sharing) || !capture->graph ||
+	    capture->graph_taken || capture->into_existing_graph)
+		return;
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+		share_create(tracker, capture, pool_ref->graph_pool);
+}
+
+/* The graph's scratch becomes a lane of its own, where it is; then it moves to one that
+ * is there already, whose memory may be in use: only this graph's addresses change. */
+static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	struct gcp_track *track;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		if (track == share->track || track->alone || track->pool != share->pool)
+			continue;
+		if (gcp_lane_enter(track->lane, share->heap) == 0)
+			gcp_share_move(share, track);
+		break;
+	}
+}
+
+/* With several contexts no fence of one tells of the work in another. */
+static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
+{
+	return !share->own && !share->bound && !share->graph && share->exec &&
+	       !share->ending && gcp_pool_is_only(share->pool) &&
+	       !gcp_share_in_flight(tracker, share, true);
+}
+
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	struct gcp_track *track = NULL;
+	int result;
+
+	if (!is_bindable(tracker, share))
+		return;
+	track = gcp_track_create(tracker, share->pool);
+	if (!track)
+		return;
+	result = gcp_heap_share(share->heap, track->lane);
+	if (result == -EBUSY) {
+		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+		result = gcp_heap_share(share->heap, track->lane);
+	}
+	if (result == 0) {
+		share->bound = true;
+		gcp_share_move(share, track);
+		bind_to_any(tracker, share);
+		GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
+				(unsigned long long)share->graph_pool->id);
+	} else if (result != -EBUSY) {
+		share->own = true;
+	}
+	gcp_tracks_tidy(tracker);
+}
+
+void gcp_shares_bind(struct gcp_tracker *tracker)
+{
+	struct gcp_share *share;
+
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		gcp_share_bind(tracker, share);
+}
+
+void gcp_shares_prepare(struct gcp_tracker *tracker)
+{
+	if (!gcp_tracker_shares(tracker))
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	gcp_shares_bind(tracker);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* --- own memory
+ * ----------------------------------------------------------------------- */
+
+/* Waits until no launch of the graph is on its way. The lock is let go meanwhile.
+ * -ESTALE: the graph is gone. */
+static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	uint64_t id = share->id;
+	int result = 0;
+
+	while (result == 0 && share && gcp_share_in_flight(tracker, share, true)) {
+		struct gcp_pool *pool = share->pool;
+		uint64_t epoch = share->last.epoch;
+		bool in_progress = share->in_progress > 0;
+
+		pthread_mutex_unlock(&tracker->lock);
+		if (in_progress)
+			sched_yield();
+		else
+			result = gcp_pool_work_wait(pool, epoch);
+		pthread_mutex_lock(&tracker->lock);
+		share = gcp_share_by_id(tracker, id);
+	}
+	return share ? result : -ESTALE;
+}
+
+int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	struct gcp_track *track;
+	int result;
+
+	share->own = true;
+	if (!share->bound || share->track->alone || !gcp_heap_is_shared(share->heap))
+		return 0;
+	result = share_wait(tracker, share);
+	if (result != 0 || share->track->alone)
+		return result == -ESTALE ? 0 : result;
+	track = gcp_track_create(tracker, share->pool);
+	if (!track)
+		return -ENOMEM;
+	result = gcp_lane_enter(track->lane, share->heap);
+	if (result == 0) {
+		track->alone = true;
+		gcp_share_move(share, track);
+	}
+	gcp_tracks_tidy(tracker);
+	return result;
+}
+
+/* --- what the hooks report
+ * ------------------------------------------------------------ */
+
+/* With the lock held, if there is any graph that may share. */
+static bool lock_if_any(struct gcp_tracker *tracker)
+{
+	if (!gcp_tracker_shares(tracker))
+		return false;
+	pthread_mutex_lock(&tracker->lock);
+	return true;
+}
+
+void gcp_share_captured(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_share *share;
+
+	if (!graph || !lock_if_any(tracker))
+		return;
+	TAILQ_FOREACH (share, &tracker->shares, link) {
+		if (share->graph != graph || share->confirmed)
+			continue;
+		share->confirmed = true;
+		/* A fence behind what was submitted beside the capture. */
+		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph, void *exec,
+			    bool plainly)
+{
+	struct gcp_share *share;
+
+	if (!lock_if_any(tracker))
+		return;
+	share = share_of_graph(tracker, graph);
+	if (share) {
+		share->own |= share->followed || !plainly;
+		share->followed = true;
+		gcp_share_exec_set(tracker, share, share->own ? NULL : exec);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_share *share;
+
+	if (!lock_if_any(tracker))
+		return;
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		share->own |= share->graph && (!graph || share->graph == graph);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* The number tells it from another one that comes to the same place meanwhile. */
+uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_share *share;
+	uint64_t id = 0;
+
+	if (!lock_if_any(tracker))
+		return 0;
+	share = share_of_graph(tracker, graph);
+	if (share) {
+		share->ending = true;
+		id = share->id;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return id;
+}
+
+void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
+{
+	struct gcp_share *share;
+
+	if (id == 0)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	share = gcp_share_by_id(tracker, id);
+	if (share) {
+		share->ending = false;
+		if (gone)
+			share->graph = NULL;
+		share->own |= gone && !share->followed;
+		gcp_share_bind(tracker, share);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+uint64_t gcp_share_exec_ending(struct gcp_tracker *tracker, const void *exec)
+{
+	struct gcp_share *share;
+	uint64_t id = 0;
+
+	if (!lock_if_any(tracker))
+		return 0;
+	share = gcp_share_of_exec(tracker, exec);
+	if (share) {
+		share->ending = true;
+		id = share->id;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return id;
+}
+
+void gcp_share_exec_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
+{
+	struct gcp_share *share;
+
+	if (id == 0)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	share = gcp_share_by_id(tracker, id);
+	if (share) {
+		share->ending = false;
+		share->own |= gone;
+		if (gone)
+			gcp_share_exec_set(tracker, share, NULL);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* A share that is made its own may end while the lock is let go: from the start then.
+ */
+void gcp_share_all_taken(struct gcp_tracker *tracker)
+{
+	struct gcp_share *share;
+
+	if (!lock_if_any(tracker))
+		return;
+	do {
+		TAILQ_FOREACH (share, &tracker->shares, link)
+			if (!share->own)
+				break;
+		if (share)
+			(void)gcp_share_make_own(tracker, share);
+	} while (share);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)
+{
+	atomic_store(&tracker->sharing, sharing && tracker->driver.stream_id &&
+					    tracker->driver.stream_context &&
+					    tracker->driver.stream_query &&
+					    tracker->driver.stream_order &&
+					    tracker->driver.event_create);
+}
+
+bool gcp_tracker_shares(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->share_count, memory_order_relaxed) > 0;
+}
+
+const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracker)
+{
+	return &tracker->share_count;
+}

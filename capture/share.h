@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * share.h - graphs whose scratch may lie in a lane: the books of share.c and launch.c.
+ * Included by the files of capture/ only. tracker->lock guards all of it.
+ */
+#ifndef GCP_CAPTURE_SHARE_H
+#define GCP_CAPTURE_SHARE_H
+
+#include "capture_types.h"
+
+/* A launch, and the stream that it was given to. */
+struct gcp_last {
+	uint64_t epoch;     /* that was open when it had returned; 0: there was none */
+	uint64_t stream_id; /* 0: not known */
+	void *stream;       /* its handle */
+	uint64_t gone;      /* streams that had gone before */
+};
+
+/* A captured graph that may share, with its one executable. Lives as long as the memory
+ * of its graph pool.
+ *  G1 it is bound only if the program has destroyed the graph: then only calls with the
+ *     executable can do anything with its addresses
+ *  G2 own: it keeps memory of its own for good */
+struct gcp_share {
+	uint64_t id;
+	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
+	struct gcp_pool *pool;
+	struct gcp_heap *heap;
+	void *graph;    /* CUDA's; NULL: the program has destroyed it */
+	void *exec;     /* CUDA's; NULL: none yet, or none any more */
+	bool confirmed; /* the end of the capture gave that graph */
+	bool followed;  /* it has been instantiated, once, in a way that is known */
+	bool ending;    /* the graph, or the executable, is being destroyed */
+	bool own;
+	bool bound;              /* its scratch is a lane's */
+	struct gcp_track *track; /* bound: whose */
+	uint64_t launches;
+	uint32_t in_progress; /* calls that launch it just now */
+	struct gcp_last last; /* its latest launch */
+	/* Once several streams are in use: stands behind its latest launch, if
+	 * `marked`. In that life of the pool. */
+	void *event;
+	uint64_t life;
+	bool marked;
+	bool overlapped; /* threads have launched it at the same time: it is not */
+	TAILQ_ENTRY(gcp_share) link;   /* tracker->shares */
+	LIST_ENTRY(gcp_share) by_exec; /* tracker->execs[], if there is an exec */
+};
+
+/* A lane, and what is known of the launches on it.
+ *  K1 each launch follows the one before it: it is in the same stream, or of the same
+ *     executable, or that one was completed, or a barrier stands between
+ *  K2 `last` holds for all calls in progress; but if one of them is switching to
+ * another stream and relies on its executable, only launches of that are known to
+ * follow */
+struct gcp_track {
+	struct gcp_lane *lane;
+	struct gcp_pool *pool;
+	bool alone; /* for one graph that must not share any more */
+	uint32_t members;
+	const struct gcp_share *owner; /* launched last; NULL: not known */
+	struct gcp_last last;
+	uint64_t launches;
+	uint32_t in_progress, switching; /* calls that launch just now */
+	TAILQ_ENTRY(gcp_track) link;     /* tracker->tracks */
+};
+
+/* --- track.c; tracker->lock is held -------------------------------------------------
+ */
+
+struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec);
+void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
+			void *exec);
+/* NULL: it is gone. */
+struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
+/* The graph pool's memory was released. */
+void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
+/* With an empty lane. NULL: no memory. */
+struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
+void gcp_share_move(struct gcp_share *share,
+		    struct gcp_track *track);      /* in the books */
+void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */
+
+/* Default streams have a handle for all contexts, and for all threads: they have
+ * numbers of their own, and the context is to be asked for at each launch. */
+bool gcp_stream_is_default(const void *stream);
+uint64_t gcp_stream_default_id(const void *stream);
+/* Whether the stream may be given to calls: no capture is under way, and its handle
+ * means it for this thread too. (Whether it has gone is to be asked with the contexts
+ * held.) */
+bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last);
+/* The event behind the latest launch of the graph, made if there is none; the same only
+ * if it is recorded. NULL: there is none. */
+void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share);
+void *gcp_share_marked(const struct gcp_share *share);
+/* Whether what was launched, by this graph (NULL: not known), is known to be completed.
+ * look: asks the device. */
+bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
+		      const struct gcp_last *last, const struct gcp_share *share,
+		      bool look);
+bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
+			 bool look);
+
+/* --- share.c; tracker->lock is held -------------------------------------------------
+ */
+
+/* The capture is about to leave its graph pools: its graph may share, or not. */
+void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
+/* Brings graphs into lanes of which that is possible by now; one of them. */
+void gcp_shares_bind(struct gcp_tracker *tracker);
+void gcp_shares_prepare(struct gcp_tracker *tracker); /* without the lock */
+void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share);
+/* The graph gets memory of its own, and keeps it. The lock is let go where its latest
+ * launch has to be waited for. 0, or why it has none. */
+int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * track.c - the books of graphs that share memory, and of the lanes that they are in:
+ * what share.c and launch.c find there, and what is known of the launches.
+ *
+ * Whether a launch is completed is asked of its stream, as long as no stream has gone
+ * since, and of the fences of its context; while a capture is under way of the fences
+ * alone that are there already. What is not known is not completed.
+ */
+#include "share.h"
+
+/* --- books ---------------------------------------------------------------------------
+ */
+
+static size_t bucket_of(const void *exec)
+{
+	return ((uintptr_t)exec >> 4 ^ (uintptr_t)exec >> 13) % GCP_EXEC_BUCKETS;
+}
+
+struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec)
+{
+	struct gcp_share *share;
+
+	LIST_FOREACH(share, &tracker->execs[bucket_of(exec)], by_exec)
+	if (share->exec == exec && !share->ending)
+		return share;
+	return NULL;
+}
+
+void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
+			void *exec)
+{
+	if (share->exec)
+		LIST_REMOVE(share, by_exec);
+	share->exec = exec;
+	if (exec)
+		LIST_INSERT_HEAD(&tracker->execs[bucket_of(exec)], share, by_exec);
+}
+
+struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
+{
+	struct gcp_share *share;
+
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		if (share->id == id)
+			return share;
+	return NULL;
+}
+
+/* --- lanes ---------------------------------------------------------------------------
+ */
+
+struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool)
+{
+	int saved = errno;
+	struct gcp_track *track = calloc(1, sizeof(*track));
+
+	errno = saved;
+	if (track && gcp_lane_create(pool, &track->lane) != 0) {
+		free(track);
+		track = NULL;
+	}
+	if (!track)
+		return NULL;
+	track->pool = pool;
+	TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
+	return track;
+}
+
+void gcp_share_move(struct gcp_share *share, struct gcp_track *track)
+{
+	if (share->track)
+		share->track->members--;
+	share->track = track;
+	if (track)
+		track->members++;
+}
+
+/* Nothing runs on a lane that no graph is in any more: a graph leaves it only when its
+ * launches are over. */
+void gcp_tracks_tidy(struct gcp_tracker *tracker)
+{
+	struct gcp_track *track, *next;
+
+	for (track = TAILQ_FIRST(&tracker->tracks); track; track = next) {
+		next = TAILQ_NEXT(track, link);
+		if (track->members > 0 || track->in_progress > 0)
+			continue;
+		TAILQ_REMOVE(&tracker->tracks, track, link);
+		gcp_lane_destroy(track->lane);
+		free(track);
+	}
+}
+
+/* --- what is completed
+ * ---------------------------------------------------------------- */
+
+/* Default streams have a handle for all contexts, and for all threads. They are known
+ * by the thread; the context is asked for at each launch. */
+enum { PER_THREAD = 2 };
+
+bool gcp_stream_is_default(const void *stream)
+{
+	return (uintptr_t)stream <= PER_THREAD;
+}
+
+uint64_t gcp_stream_default_id(const void *stream)
+{
+	const uint64_t mark = UINT64_C(1) << 63;
+
+	return mark | ((uintptr_t)stream == PER_THREAD ? gcp_thread_number() : 0);
+}
+
+/* Whether the stream may be given to calls: no capture is under way, and its handle
+ * means it for this thread too. (Whether it has gone is asked with the contexts held.)
+ */
+bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last)
+{
+	return last->stream_id != 0 && !gcp_tracker_capturing(tracker) &&
+	       (!gcp_stream_is_default(last->stream) ||
+		last->stream_id == gcp_stream_default_id(last->stream));
+}
+
+static bool stream_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
+			   const struct gcp_last *last)
+{
+	bool done = false;
+
+	if (!gcp_last_is_addressable(tracker, last) || !gcp_streams_hold(tracker))
+		return false;
+	/* No capture begins meanwhile: it would be lost. */
+	if (gcp_pools_captures_hold(tracker->pools)) {
+		done = last->gone == gcp_tracker_streams_gone(tracker) &&
+		       tracker->driver.stream_query(gcp_pool_context(pool),
+						    last->stream) == 0;
+		gcp_pools_captures_release(tracker->pools);
+	}
+	gcp_streams_release(tracker);
+	return done;
+}
+
+static bool event_is_there(const struct gcp_share *share)
+{
+	return share->event && share->life == gcp_pool_life(share->pool);
+}
+
+void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	void *ctx = gcp_pool_context(share->pool);
+
+	if (event_is_there(share))
+		return share->event;
+	share->marked = false;
+	share->life = gcp_pool_life(share->pool);
+	if (tracker->driver.event_create(ctx, &share->event) != 0)
+		share->event = NULL;
+	return share->event;
+}
+
+void *gcp_share_marked(const struct gcp_share *share)
+{
+	return share && share->marked && event_is_there(share) ? share->event : NULL;
+}
+
+/* Events go with their context. */
+static void event_end(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	if (!gcp_pool_context_hold(share->pool))
+		return;
+	if (event_is_there(share))
+		tracker->driver.event_destroy(share->event);
+	gcp_pool_context_release(share->pool);
+}
+
+static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
+			  void *event)
+{
+	bool done;
+
+	if (!gcp_pool_context_hold(pool))
+		return false;
+	done = tracker->driver.event_query(event) == 0;
+	gcp_pool_context_release(pool);
+	return done;
+}
+
+bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
+		      const struct gcp_last *last, const struct gcp_share *share,
+		      bool look)
+{
+	void *event = gcp_share_marked(share);
+
+	if (last->epoch == 0 || gcp_pool_work_is_done(pool, last->epoch, false))
+		return true;
+	if (look && event)
+		return event_is_done(tracker, pool, event);
+	return look && (stream_is_done(tracker, pool, last) ||
+			gcp_pool_work_is_done(pool, last->epoch, true));
+}
+
+bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
+			 bool look)
+{
+	return share->in_progress > 0 ||
+	       !gcp_last_is_done(tracker, share->pool, &share->last, share, look);
+}
+
+/* --- the end of a graph ------------------------------------------------------------
+ */
+
+void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_share *share = graph_pool->share;
+	struct gcp_track *track;
+
+	if (!share)
+		return;
+	graph_pool->share = NULL;
+	gcp_share_exec_set(tracker, share, NULL);
+	gcp_share_move(share, NULL);
+	event_end(tracker, share);
+	TAILQ_FOREACH (track, &tracker->tracks, link)
+		if (track->owner == share)
+			track->owner = NULL;
+	TAILQ_REMOVE(&tracker->shares, share, link);
+	atomic_fetch_sub(&tracker->share_count, 1);
+	free(share);
+	gcp_tracks_tidy(tracker);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * symbols_graph.h - the part of the one table of symbols (symbols.h) that tells what
+ * becomes of a captured graph, whose memory other graphs may share: hooks_graph.c.
+ *
+ * Every way to run a graph, or to learn what its nodes work on, stands in one of these
+ * tables, or leaves the graph as it is, or is unknown: unknown_calls.h. Types that are
+ * not looked at, and those that only newer cuda.h declare, are void pointers.
+ */
+#ifndef GCP_INTERPOSE_SYMBOLS_GRAPH_H
+#define GCP_INTERPOSE_SYMBOLS_GRAPH_H
+
+#ifndef __ASSEMBLER__
+#include <cuda.h>
+#endif
+
+#undef cuGraphInstantiate
+#undef cuGraphExecUpdate
+#undef cuGraphAddNode
+#undef cuGraphKernelNodeGetParams
+
+/* clang-format off */
+
+/* What graphs become: hooks_graph.c. */
+#define GCP_HOOKS_GRAPHS(X)                                                            \
+	X(cuGraphInstantiate, cuGraphInstantiate, 10000, 0, GCP_OPTIONAL,              \
+	  (CUgraphExec * ret_exec, CUgraph graph, CUgraphNode * ret_node, char *log,   \
+	  size_t bytes), (ret_exec, graph, ret_node, log, bytes))                      \
+	X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, 0, GCP_OPTIONAL,           \
+	  (CUgraphExec * ret_exec, CUgraph graph, CUgraphNode * ret_node, char *log,   \
+	  size_t bytes), (ret_exec, graph, ret_node, log, bytes))                      \
+	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0,          \
+	  GCP_OPTIONAL, (CUgraphExec * ret_exec, CUgraph graph, unsigned long long     \
+	  flags), (ret_exec, graph, flags))                                            \
+	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, 0,        \
+	  GCP_OPTIONAL, (CUgraphExec * ret_exec, CUgraph graph, void *parameters),     \
+	  (ret_exec, graph, parameters))                                               \
+	X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, 2,   \
+	  GCP_OPTIONAL, (CUgraphExec * ret_exec, CUgraph graph, void *parameters),     \
+	  (ret_exec, graph, parameters))                                               \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, 0, GCP_OPTIONAL, (CUgraph graph),     \
+	  (graph))                                                                     \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0, GCP_OPTIONAL,              \
+	  (CUgraphExec exec), (exec))                                                  \
+	X(cuGraphExecUpdate, cuGraphExecUpdate, 10020, 0, GCP_OPTIONAL, (CUgraphExec   \
+	  exec, CUgraph graph, CUgraphNode * ret_node, void *ret_result), (exec,       \
+	  graph, ret_node, ret_result))                                                \
+	X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, 0, GCP_OPTIONAL,             \
+	  (CUgraphExec exec, CUgraph graph, void *ret_result), (exec, graph,           \
+	  ret_result))
+
+/* What puts `graph` into another one. */
+#define GCP_HOOKS_GRAPH_TAKEN(X)                                                       \
+	X(cuGraphClone, cuGraphClone, 10000, 0, GCP_OPTIONAL, (CUgraph * ret_graph,    \
+	  CUgraph graph), (ret_graph, graph))                                          \
+	X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, 10000, 0,                \
+	  GCP_OPTIONAL, (CUgraphNode * ret_node, CUgraph parent, const CUgraphNode     \
+	  *nodes, size_t count, CUgraph graph), (ret_node, parent, nodes, count,       \
+	  graph))                                                                      \
+	X(cuGraphExecChildGraphNodeSetParams, cuGraphExecChildGraphNodeSetParams,      \
+	  11010, 0, GCP_OPTIONAL, (CUgraphExec exec, CUgraphNode node, CUgraph graph), \
+	  (exec, node, graph))
+
+/* What may put any graph into another one, or tells what nodes work on. */
+#define GCP_HOOKS_NODES_TAKEN(X)                                                       \
+	X(cuGraphAddNode, cuGraphAddNode, 12020, 0, GCP_OPTIONAL, (CUgraphNode *       \
+	  ret_node, CUgraph parent, const CUgraphNode *nodes, size_t count, void       \
+	  *parameters), (ret_node, parent, nodes, count, parameters))                  \
+	X(cuGraphAddNode_v2, cuGraphAddNode, 12030, 0, GCP_OPTIONAL, (CUgraphNode *    \
+	  ret_node, CUgraph parent, const CUgraphNode *nodes, const struct             \
+	  CUgraphEdgeData_st *edges, size_t count, void *parameters), (ret_node,       \
+	  parent, nodes, edges, count, parameters))                                    \
+	X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, 0, GCP_OPTIONAL,          \
+	  (CUgraphNode node, void *parameters), (node, parameters))                    \
+	X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, 0,                \
+	  GCP_OPTIONAL, (CUgraphExec exec, CUgraphNode node, void *parameters), (exec, \
+	  node, parameters))                                                           \
+	X(cuGraphNodeGetParams, cuGraphNodeGetParams, 13020, 0, GCP_OPTIONAL,          \
+	  (CUgraphNode node, void *parameters), (node, parameters))                    \
+	X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams, 10000, 0,            \
+	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
+	  ret_parameters))                                                             \
+	X(cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeGetParams, 12000, 0,         \
+	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
+	  ret_parameters))                                                             \
+	X(cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000, 0,            \
+	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
+	  ret_parameters))                                                             \
+	X(cuGraphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000, 0,            \
+	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
+	  ret_parameters))                                                             \
+	X(cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeGetParams, 11070, 0,    \
+	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
+	  ret_parameters))
+
+/* clang-format on */
+
+#endif
