@@ -183,9 +183,12 @@ static bool open_answer(struct connection *connection,
 
 	if (!gcp_exports_open(request->id, &answer.addr, &answer.bytes))
 		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
+	/* The connection stays: what was opened over it counts as open until it is
+	 * closed, or else until the other process ends. */
 	if (!opened_add(connection, request->id)) {
 		gcp_exports_close(request->id);
-		return false;
+		answer.result = CUDA_ERROR_OPERATING_SYSTEM;
+		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
 	}
 	answer.result = CUDA_SUCCESS;
 	return parts_send(connection->fd, &answer, 0);
