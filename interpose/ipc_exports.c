@@ -181,12 +181,20 @@ static bool export_is_open(gcp_addr addr)
 	return open;
 }
 
+/* cudaFree of stream-ordered memory does not wait, exported or not. */
+static bool is_async(gcp_addr addr)
+{
+	struct gcp_block_info info;
+
+	return gcp_pools_held(gcp_process.pools, addr, &info) == 0 && info.async;
+}
+
 int gcp_exports_free(gcp_addr addr, bool waits)
 {
 	bool unused = false;
 	int waited = 0, result;
 
-	if (waits)
+	if (waits && !is_async(addr))
 		waited = gcp_pools_finish(gcp_process.pools, addr);
 	if (waited < 0)
 		return -EINVAL;

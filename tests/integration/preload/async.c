@@ -518,6 +518,11 @@ static void handle_of_stream_ordered_memory(void)
 	OK(cuMemFreeAsync(p, other));
 	must(cuIpcGetMemHandle(&handle, p) == CUDA_ERROR_INVALID_VALUE,
 	     "a handle of freed memory");
+	p = allocated_in(other, MIB);
+	OK(cuIpcGetMemHandle(&handle, p));
+	OK(cuMemsetD8Async(allocated(MIB), 1, MIB, stream));
+	OK(cuMemFree(p));
+	must(gcpsim_pending() > 0, "the free waited");
 }
 
 /* A graph's memory comes from CUDA, with the device full of what the pool has cached.
