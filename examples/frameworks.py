@@ -21,19 +21,20 @@ def torch_works():
     frameworks.use_in_torch()
     torch.manual_seed(0)
     layer = torch.nn.Linear(512, 512).cuda()
-    side = torch.cuda.Stream()
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
     same = True
     for step in range(50):
         batch = torch.full((256, 512), float(step), device="cuda")
         loss = layer(batch).square().mean()
         loss.backward()
+        side.wait_stream(main)
         with torch.cuda.stream(side):
-            side.wait_stream(torch.cuda.current_stream())
             copy = batch + 1
             batch.record_stream(side)
         del batch
-        torch.cuda.current_stream().wait_stream(side)
+        main.wait_stream(side)
         same = same and bool((copy == step + 1).all())
+        copy.record_stream(main)
     try:
         torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
         return "more memory than there is", None

@@ -170,7 +170,8 @@ static bool marks_drop(CUdeviceptr ptr)
 /* Frees that wait for the end of a capture: guarded by deferred_lock. */
 struct deferred {
 	CUdeviceptr ptr;
-	uint64_t id;   /* of the stream that captures */
+	uint64_t id;   /* of the stream that captures; 0: it may be any, the memory is
+			* lost */
 	bool recorded; /* the block was used in other streams, too */
 	struct deferred *next;
 };
@@ -201,24 +202,83 @@ static CUresult named_captures(struct named *named)
 	return result;
 }
 
-/* `home` is current, and what special handles mean. An error: CUDA's own. A stream that
- * captures is not asked for its context. */
-static CUresult named_find(struct named *named, CUstream stream, CUcontext home)
+/* The ids of streams that were named while they did not capture: cuStreamGetId of one
+ * that captures fails, and its capture is lost (driver 580, measured; so of
+ * cuStreamGetFlags). By handle and context; a later one may take a place. */
+static struct known {
+	CUstream stream;
+	const void *of; /* the context; of a per-thread stream the thread */
+	uint64_t id;
+} knowns[1024];
+static pthread_mutex_t knowns_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct known known_key(CUstream stream, CUcontext home)
+{
+	return (struct known){
+	    stream, stream == CU_STREAM_PER_THREAD ? (void *)&gcp_thread : home, 0};
+}
+
+static struct known *known_place(const struct known *key)
+{
+	uint64_t hash = (uint64_t)(uintptr_t)key->stream * 0x9e3779b97f4a7c15u +
+			(uint64_t)(uintptr_t)key->of;
+
+	return &knowns[hash * 0x9e3779b97f4a7c15u >> 54];
+}
+
+static void known_note(CUstream stream, CUcontext home, uint64_t id)
+{
+	struct known key = known_key(stream, home);
+
+	key.id = id;
+	pthread_mutex_lock(&knowns_lock);
+	*known_place(&key) = key;
+	pthread_mutex_unlock(&knowns_lock);
+}
+
+/* 0: not known. */
+static uint64_t known_id(CUstream stream, CUcontext home)
+{
+	struct known key = known_key(stream, home);
+
+	pthread_mutex_lock(&knowns_lock);
+	const struct known *place = known_place(&key);
+	uint64_t id = place->stream == stream && place->of == key.of ? place->id : 0;
+	pthread_mutex_unlock(&knowns_lock);
+	return id;
+}
+
+/* Of a stream that does not capture. */
+static CUresult named_ask(struct named *named, CUcontext home)
 {
 	unsigned long long id = 0;
+	CUresult result = gcp_real.cuStreamGetId(named->stream, &id);
+
+	if (result == CUDA_SUCCESS &&
+	    (uintptr_t)named->stream > (uintptr_t)CU_STREAM_PER_THREAD)
+		result = gcp_real.cuStreamGetCtx(named->stream, &named->ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	named->id = id;
+	known_note(named->stream, home, id);
+	return CUDA_SUCCESS;
+}
+
+/* `home` is current, and what special handles mean. An error: CUDA's own. A stream that
+ * captures is asked nothing else. */
+static CUresult named_find(struct named *named, CUstream stream, CUcontext home)
+{
 	struct gcp_ctx_scope scope;
 	CUresult result = gcp_ctx_scope_begin(&scope, NULL);
 
 	*named = (struct named){.stream = stream, .ctx = home};
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = gcp_real.cuStreamGetId(stream, &id);
-	named->id = id;
-	if (result == CUDA_SUCCESS)
-		result = named_captures(named);
-	if (result == CUDA_SUCCESS && !named->captures &&
-	    (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
-		result = gcp_real.cuStreamGetCtx(stream, &named->ctx);
+	result = named_captures(named);
+	if (named->captures)
+		named->id = known_id(stream, home);
+	else if (result == CUDA_SUCCESS)
+		result = named_ask(named, home);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -466,16 +526,33 @@ int gcpool_free(void *p, void *stream)
 	return named_free(p, stream);
 }
 
+/* What is known of it when it captures at the free. */
+static CUresult stream_note(CUcontext home, CUstream stream)
+{
+	struct current current;
+	struct named named;
+	CUresult result = current_begin(&current, home);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = named_find(&named, stream, home);
+	current_end(&current);
+	return named.captures ? CUDA_SUCCESS : result;
+}
+
 int gcpool_record_stream(void *p, void *stream)
 {
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
+	CUresult result = CUDA_SUCCESS;
 	void *home = NULL;
 
 	if (!p || !gcp_process_has_pools())
 		return CUDA_SUCCESS;
 	if (gcp_pools_owner(gcp_process.pools, ptr, &home) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	return (int)mark_add(ptr, stream);
+	if (!gcp_process_pooling())
+		result = stream_note(home, stream);
+	return (int)(result == CUDA_SUCCESS ? mark_add(ptr, stream) : result);
 }
 
 /* --- PyTorch's form -------------------------------------------------------------- */

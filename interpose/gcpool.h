@@ -328,7 +328,9 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
  *
  * Only loaded, the library does not see that a device is reset (cudaDeviceReset): it
  * must not be while memory of it is in use or cached. Streams of gcpool_record_stream
- * must live until the block is freed.
+ * must live until the block is freed. A block that is freed in a stream that captures,
+ * and that no call has named before, is lost (CUDA does not tell such a stream's
+ * identity); a thread must not name a stream while another begins a capture of it.
  *
  * Memory lives in the primary context of the device, as that of the CUDA runtime. Of a
  * block of gcpool_malloc all of CUDA works but functions that end an allocation:

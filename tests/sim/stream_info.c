@@ -53,6 +53,8 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 	if (!streamId)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_stream_get(hStream, &stream));
+	if (stream->capture) /* measured */
+		return sim_capture_refuse(stream);
 	*streamId = stream->object.id;
 	return CUDA_SUCCESS;
 }
@@ -70,6 +72,8 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	SIM_TRY(sim_stream_get(hStream, &stream));
+	if (stream->capture) /* measured */
+		return sim_capture_refuse(stream);
 	*flags = stream->flags;
 	return CUDA_SUCCESS;
 }
