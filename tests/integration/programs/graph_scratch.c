@@ -39,6 +39,7 @@ struct setting {
 
 static struct setting set;
 static CUgraphExec execs[GRAPHS_MAX];
+static pthread_mutex_t locks[GRAPHS_MAX]; /* of each: CUDA has none */
 static CUstream streams[STREAMS_MAX];
 static void *counter;
 
@@ -183,7 +184,15 @@ static int play_turns(unsigned count)
 	return result();
 }
 
-/* Launches of one executable follow each other, of whatever thread they are. */
+/* Calls with one executable are made one at a time; its launches follow each other,
+ * whatever their streams. */
+static void launch_locked(unsigned number, CUstream stream)
+{
+	pthread_mutex_lock(&locks[number]);
+	GCPT_OK(gcpt_graph_launch(execs[number], stream));
+	pthread_mutex_unlock(&locks[number]);
+}
+
 static void *launches_run(void *arg)
 {
 	unsigned number = (unsigned)(uintptr_t)arg;
@@ -195,8 +204,7 @@ static void *launches_run(void *arg)
 
 		if (set.every_stream)
 			stream = streams[gcpt_random(&random) % set.streams];
-		GCPT_OK(gcpt_graph_launch(execs[gcpt_random(&random) % set.graphs],
-					  stream));
+		launch_locked((unsigned)(gcpt_random(&random) % set.graphs), stream);
 		keep_short(i, stream);
 	}
 	return NULL;
@@ -207,6 +215,8 @@ static int play_threads(void)
 	pthread_t threads[STREAMS_MAX];
 
 	graphs_make();
+	for (unsigned i = 0; i < set.graphs; i++)
+		pthread_mutex_init(&locks[i], NULL);
 	for (unsigned i = 0; i < set.threads; i++)
 		if (pthread_create(&threads[i], NULL, launches_run,
 				   (void *)(uintptr_t)i) != 0)
