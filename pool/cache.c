@@ -400,7 +400,7 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->pools->registry_lock);
 }
 
-void gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
+bool gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_chain chain;
 	struct gcp_cache *cache;
@@ -418,6 +418,7 @@ void gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
 	gcp_depot_drain(pool, epoch, &chain);
 	chain_to_heap(pool, &chain);
 	gcp_mutex_unlock(&pool->pools->registry_lock);
+	return chain.count > 0;
 }
 
 /* The blocks' descriptors are released with their segments. registry_lock is

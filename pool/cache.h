@@ -87,8 +87,8 @@ bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
 /* Empties the caches of all threads into the pool's common heap. */
 void gcp_caches_flush(struct gcp_pool *pool);
 /* Those of other threads that have freed nothing since that epoch was open, and what
- * threads have left for each other before. */
-void gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch);
+ * threads have left for each other before. Whether there was any. */
+bool gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch);
 /* The same for a pool whose context is gone: the blocks are detached. */
 void gcp_caches_reset(struct gcp_pool *pool);
 

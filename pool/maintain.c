@@ -252,8 +252,8 @@ static void quiet_threads_flush(struct gcp_pool *pool)
 	gcp_mutex_lock(&pool->lock);
 	uint64_t epoch = maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS];
 	gcp_mutex_unlock(&pool->lock);
-	if (epoch > 0)
-		gcp_caches_flush_quiet(pool, epoch);
+	if (epoch > 0 && gcp_caches_flush_quiet(pool, epoch))
+		(void)gcp_timeline_poll_all(pool); /* an error shows again */
 }
 
 /* Begins a turn if the time has come. Returns whether a segment has been idle for the
@@ -369,9 +369,9 @@ int gcp_pool_maintain(struct gcp_pool *pool)
 	struct gcp_purge purge = {.completed_only = true};
 	int result = 0;
 
-	/* Only what is ready can be seen to lie idle, and a thread that lives from its
-	 * own cache does not ask. */
-	if (over)
+	/* Of mapped memory only what is ready can be seen to lie idle, and a thread
+	 * that lives from its own cache does not ask. */
+	if (over && pool->vmm)
 		result = gcp_timeline_poll_all(pool);
 	if (over && result == 0)
 		overdue = turn_begin(pool, now, &chunks);
