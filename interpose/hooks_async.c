@@ -114,8 +114,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	do
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
-	while (result == GCP_CUDA_OUT_OF_MEMORY &&
-	       gcp_tracker_reclaim(gcp_process.tracker));
+	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(ref->pool));
 	return result;
 }
 

@@ -282,6 +282,12 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
+bool gcp_memory_comes_back(const struct gcp_pool *pool)
+{
+	return gcp_tracker_reclaim(gcp_process.tracker) ||
+	       gcp_share_trim(gcp_process.tracker, gcp_pool_device(pool), 0) > 0;
+}
+
 /* The hooks on functions that create memory of other kinds:
  * managed, arrays, virtual memory. They pass through;
  * when memory is out, the pools give theirs back, and the call gets a second

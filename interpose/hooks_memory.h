@@ -22,6 +22,10 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 
+/* Memory is out for the pool: whether more of it came back, from graphs that are gone
+ * or from what graphs share and do not use now. */
+bool gcp_memory_comes_back(const struct gcp_pool *pool);
+
 /* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
 static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 				   gcp_addr *ret_addr)
@@ -31,7 +35,7 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 	do
 		result = gcp_memory_try(pool, bytes, ret_addr);
 	while (__builtin_expect(result == GCP_CUDA_OUT_OF_MEMORY, 0) &&
-	       gcp_tracker_reclaim(gcp_process.tracker));
+	       gcp_memory_comes_back(pool));
 	return result;
 }
 

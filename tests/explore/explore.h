@@ -460,6 +460,8 @@ void graph_set(struct thread *t, struct graph *graph, CUgraph handle,
 	       struct body *body);
 /* Both may run at the same time: neither knows memory that the other one writes. */
 bool bodies_are_apart(const struct body *a, const struct body *b);
+/* As much as it may need that was freed in its capture. */
+uint64_t body_freed(const struct model *w, const struct body *body);
 /* Whether all is there that a launch touches, and what memory holds after one. */
 bool body_can_run(const struct model *w, const struct body *body);
 void body_ran(struct model *w, const struct body *body);

@@ -345,7 +345,7 @@ static bool may_follow(struct model *w, const struct exec *exec, const struct st
 }
 
 /* As much as the graph may need that was freed in its capture. */
-static uint64_t body_freed(const struct model *w, const struct body *body)
+uint64_t body_freed(const struct model *w, const struct body *body)
 {
 	uint64_t bytes = 0;
 
