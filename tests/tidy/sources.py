@@ -26,7 +26,7 @@ import sys
 LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 1000, 8
 PYTHON_LINE_MAX = 110
 # Files that are one table or one subject, and may be longer.
-LONGER = {}
+LONGER = {"tests/unit/test_share.c": 1010}
 # Where headings are still torn, and declarations still stand elsewhere: to become empty.
 TORN_YET = ("pool/", "capture/", "tests/unit/", "tests/explore/", "tests/options/",
             "tests/integration/")

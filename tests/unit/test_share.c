@@ -16,8 +16,7 @@
 
 enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 128, PAGE = 2 << 20 };
 
-/* --- a driver with launches ---------------------------------------------------------
- */
+/* --- a driver with launches --- */
 
 struct graph {
 	void *graph, *exec;
@@ -218,8 +217,7 @@ static int share_teardown(void **state)
 	return teardown(state);
 }
 
-/* --- graphs -------------------------------------------------------------------------
- */
+/* --- graphs --- */
 
 /* A graph with so much scratch, and `kept` bytes that the program holds. */
 static struct graph *capture_with(int number, uint64_t bytes, uint64_t kept)
@@ -344,8 +342,7 @@ static void device_catches_up(void)
 	fake.done = fake.submitted;
 }
 
-/* --- which graphs share
- * ---------------------------------------------------------------- */
+/* --- which graphs share --- */
 
 static void graphs_in_one_stream_hold_the_largest(void **state)
 {
@@ -511,8 +508,7 @@ static void a_graph_in_flight_is_not_bound(void **state)
 	assert_true(share_memory(a, b));
 }
 
-/* --- launches
- * ---------------------------------------------------------------------------- */
+/* --- launches --- */
 
 static void graphs_side_by_side_have_a_lane_each(void **state)
 {
@@ -620,6 +616,25 @@ static void an_event_of_two_launches_at_once_says_nothing(void **state)
 	gcp_launch_end(tracker, a->exec, &second, 0);
 	launch(b, 3); /* judged */
 	assert_false(share_memory(a, b));
+}
+
+/* Counted in one order, their calls come in the other: what follows must follow both.
+ */
+static void the_last_of_two_calls_at_once_is_not_known(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch first, second;
+
+	(void)state;
+	fake.stuck = true;
+	launch_begin(a, 1, &first);
+	launch_begin(b, 1, &second);
+	launch_real(b, 1);
+	gcp_launch_end(tracker, b->exec, &second, 0);
+	launch_real(a, 1);
+	gcp_launch_end(tracker, a->exec, &first, 0);
+	launch(b, 2); /* judged */
+	assert_int_equal(orders, 1);
 }
 
 /* No fence can be set then, and no stream be asked. */
@@ -745,8 +760,7 @@ static void a_launch_waits_for_the_call_of_another_thread(void **state)
 	assert_int_equal(orders, 1);
 }
 
-/* --- what takes a graph out
- * --------------------------------------------------------------- */
+/* --- what takes a graph out --- */
 
 static void launched_into_a_capture_it_has_memory_of_its_own(void **state)
 {
@@ -838,8 +852,7 @@ static void an_update_that_has_failed_changes_nothing(void **state)
 	assert_false(share_memory(a, b));
 }
 
-/* --- ends
- * -------------------------------------------------------------------------------- */
+/* --- ends --- */
 
 static void the_last_graph_takes_the_lane_along(void **state)
 {
@@ -970,6 +983,7 @@ int main(void)
 	    SHARE_TEST(one_in_flight_that_changes_its_stream_waits),
 	    SHARE_TEST(events_outlive_their_streams),
 	    SHARE_TEST(an_event_of_two_launches_at_once_says_nothing),
+	    SHARE_TEST(the_last_of_two_calls_at_once_is_not_known),
 	    SHARE_TEST(beside_a_capture_events_say_what_is_done),
 	    SHARE_TEST(a_stream_that_has_gone_is_not_the_same),
 	    SHARE_TEST(a_stream_that_has_gone_is_not_asked),
