@@ -118,8 +118,10 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 	result = gcp_pool_barrier(pool); /* all work follows all that came before */
 	pthread_mutex_lock(&tracker->lock);
 	share = gcp_share_by_id(tracker, id);
-	if (result != 0 || !share)
+	if (result != 0)
 		return result;
+	if (!share) /* gone with its executable: looked for once more */
+		return -EAGAIN;
 	return share->track == track && track->launches == launches ? 0 : -EAGAIN;
 }
 

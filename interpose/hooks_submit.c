@@ -48,7 +48,7 @@ void gcp_stream_submits_unknown(void)
 	if (gcp_process_capturing())
 		gcp_tracker_graph_taken(gcp_process.tracker);
 	if (gcp_process_pooling())
-		gcp_share_all_taken(gcp_process.tracker);
+		gcp_graphs_share_no_more();
 }
 
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)

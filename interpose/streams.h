@@ -57,6 +57,9 @@ static inline bool gcp_stream_capturable(CUstream stream)
 CUresult gcp_stream_submits(CUstream stream, bool per_thread);
 /* Work that cannot be captured, or of which nothing is known. */
 void gcp_stream_submits_eagerly(void);
+/* hooks_graph.c: graphs that share memory get memory of their own, and are waited for.
+ * Only while pooling. */
+void gcp_graphs_share_no_more(void);
 /* A call that may do anything: eager work, captured work, a change of the order. */
 void gcp_stream_submits_unknown(void);
 
