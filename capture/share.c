@@ -94,11 +94,15 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	struct gcp_track *track;
+	int result;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		if (track == share->track || track->alone || track->pool != share->pool)
 			continue;
-		if (gcp_lane_enter(track->lane, share->heap) == 0)
+		result = gcp_lane_enter(track->lane, share->heap);
+		if (result == -ESTALE)
+			continue; /* it went with its context */
+		if (result == 0)
 			gcp_share_move(share, track);
 		break;
 	}
