@@ -58,10 +58,18 @@ def cupy_works():
 
 def rmm_works():
     import rmm
+    from rmm.pylibrmm.stream import Stream
 
     frameworks.use_in_rmm()
-    buffer = rmm.DeviceBuffer.to_device(bytes(range(256)))
-    return "equal" if buffer.tobytes() == bytes(range(256)) else "WRONG", buffer
+    streams = Stream(), Stream()
+    same = True
+    for step in range(50):
+        stream, words = streams[step % 2], bytes([step]) * MIB
+        buffer = rmm.DeviceBuffer.to_device(words, stream)
+        copy = rmm.DeviceBuffer(ptr=buffer.ptr, size=buffer.size, stream=stream)
+        del buffer  # behind the copy, in its stream
+        same = same and copy.tobytes(stream) == words
+    return "equal" if same else "WRONG", copy
 
 
 def driver_works():
@@ -76,6 +84,27 @@ def driver_works():
     return "equal" if again == first else "WRONG", again
 
 
+def one_block():
+    """A block of 64 MiB from each framework in turn, in the default stream, freed before
+    the next one asks: all of them get the same memory."""
+    def of_torch():
+        import torch
+        return torch.empty(64 * MIB, dtype=torch.uint8, device="cuda").data_ptr()
+
+    def of_cupy():
+        import cupy
+        return cupy.empty(64 * MIB, dtype=cupy.uint8).data.ptr
+
+    def of_rmm():
+        import rmm
+        return rmm.DeviceBuffer(size=64 * MIB).ptr
+
+    takes = {"torch": of_torch, "cupy": of_cupy, "rmm": of_rmm}
+    here = [name for name in takes if name in kept]
+    addresses = {takes[name]() for name in here}
+    return here, len(addresses) == 1
+
+
 def main():
     wrong = False
     for name, works in (("pool", driver_works), ("torch", torch_works),
@@ -86,6 +115,10 @@ def main():
             words = "not here (%s)" % missing.name
         print("%s: %s" % (name, words))
         wrong = wrong or words not in ("equal",) and "not here" not in words
+    here, same = one_block()
+    if len(here) > 1:
+        print("one block served %s: %s" % (", ".join(here), "equal" if same else "WRONG"))
+        wrong = wrong or not same
     stats = frameworks.statistics(0)
     print("one pool: %d allocations, %d of them without a call of the driver" % (
         stats["hits"] + stats["misses"], stats["hits"]))

@@ -91,17 +91,18 @@ def use_in_cupy(path=None):
     pool, streams = Pool(path), {}
 
     def malloc(size, device):
-        stream = cupy.cuda.get_current_stream().ptr
+        stream = cupy.cuda.get_current_stream()
         try:
-            pointer = pool.malloc(size, device, stream)
+            pointer = pool.malloc(size, device, stream.ptr)
         except MemoryError:
             raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0) from None
-        streams[pointer] = stream
+        streams[pointer] = stream  # not its handle: the free needs a stream that lives
         return pointer
 
     def free(pointer, device):
+        stream = streams.pop(pointer)
         if not sys.is_finalizing():  # the device may be gone by then
-            pool.free(pointer, streams.pop(pointer))
+            pool.free(pointer, stream.ptr)
 
     allocator = cupy.cuda.PythonFunctionAllocator(malloc, free)
     cupy.cuda.set_allocator(allocator.malloc)
@@ -109,16 +110,19 @@ def use_in_cupy(path=None):
 
 
 def _handle(stream):
-    """The handle of RMM's stream: its classes have had several ways to tell."""
-    if hasattr(stream, "__cuda_stream__"):
-        return stream.__cuda_stream__()[1]
-    return getattr(stream, "value", lambda: 0)()
+    """The handle of a stream of RMM, which is (version of the protocol, handle)."""
+    return stream.__cuda_stream__()[1]
 
 
 def use_in_rmm(path=None, device=0):
-    """RMM's resource of the device takes from the pool."""
+    """RMM's resource of the device takes from the pool. RuntimeError: this RMM (before
+    25.12) does not say in which stream a block is freed, so reuse would not be safe."""
     import rmm
+    from rmm.pylibrmm import stream as streams
 
+    if not hasattr(streams.Stream, "__cuda_stream__"):
+        raise RuntimeError("RMM %s does not tell its streams: 25.12 or newer is needed" %
+                           rmm.__version__)
     pool = Pool(path)
     resource = rmm.mr.CallbackMemoryResource(
         lambda size, stream: pool.malloc(size, device, _handle(stream)),
