@@ -137,6 +137,16 @@ void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
 		start_set(leaf, index);
 }
 
+void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
+		     struct gcp_block *block)
+{
+	struct leaf *leaf = leaf_find(map, addr);
+	size_t index = leaf_index(addr);
+
+	if (leaf && atomic_compare_exchange_strong(&leaf->blocks[index], &old, block))
+		start_set(leaf, index);
+}
+
 struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr)
 {
 	struct leaf *leaf = leaf_find(map, addr);

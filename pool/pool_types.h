@@ -408,6 +408,11 @@ void gcp_map_destroy(struct gcp_map *map);
 int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
 /* Removes `addr` if it still belongs to `block`. */
 void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+/* `addr` belongs to `block` instead of `old`, or of no block (NULL), if it still
+ * belongs to that: the driver may have given the addresses of a context that has just
+ * been destroyed to another pool. */
+void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
+		     struct gcp_block *block);
 struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr);
 /* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
  * pool->lock of all blocks between is held. */

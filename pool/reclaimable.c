@@ -71,8 +71,12 @@ uint64_t gcp_pools_reclaimable(struct gcp_pools *pools, int device)
 {
 	uint64_t bytes = 0;
 
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
-		if (pool->live && (device < 0 || pool->device == device))
-			bytes += pool_reclaimable(pool);
+	/* What a context had that may be gone is the driver's again. */
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if ((device >= 0 && pool->device != device) || !gcp_pool_pin(pool))
+			continue;
+		bytes += pool_reclaimable(pool);
+		gcp_pool_unpin(pool);
+	}
 	return bytes;
 }

@@ -94,8 +94,10 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 	struct gcp_block *run = slab->run, *upper;
 
 	assert(slab->listed == slab->total);
-	if (slab->total == 0) /* memory for descriptors ended at its first block */
+	if (slab->total == 0) { /* memory for descriptors ended at its first block */
 		LIST_REMOVE(slab, link);
+		gcp_map_replace(pools->map, run->addr, NULL, run);
+	}
 	for (struct gcp_block *block = slab->first; block; block = upper) {
 		upper = block->upper;
 		if (run->epoch < block->epoch)
@@ -103,12 +105,14 @@ static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
 		if (run->group < block->group)
 			run->group = block->group;
 		list_remove(heap, block);
-		gcp_map_clear(pools->map, block->addr, block);
+		/* The first block stands where the run does. */
+		if (block->addr == run->addr)
+			gcp_map_replace(pools->map, run->addr, block, run);
+		else
+			gcp_map_clear(pools->map, block->addr, block);
 		atomic_store(&block->state, GCP_BLOCK_RELEASED);
 		gcp_descriptor_free(&pools->block_descriptors, block);
 	}
-	/* The entry cannot fail: its table exists, the first block had it. */
-	(void)gcp_map_set(pools->map, run->addr, run);
 	gcp_descriptor_free(&pools->slab_descriptors, slab);
 	run->slab = NULL;
 	gcp_heap_put_run(heap, run);

@@ -136,6 +136,33 @@ static void a_context_that_ends_takes_its_pool_along(void **state)
 	assert_null(gcp_pools_check(pools));
 }
 
+/* Until a destroyed context is known to be gone, the driver may have given its
+ * addresses to another one, whose blocks stay where they are whatever becomes of the
+ * pool. */
+static void addresses_pass_to_another_context(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools), *other;
+	uint64_t at = fake.next_addr;
+	gcp_addr addr = must_alloc(pool, 1024), next;
+
+	(void)state;
+	must_free(pools, addr);
+	gcp_pool_detach(pools, FAKE_CTX);
+	assert_int_equal(gcp_pools_reclaimable(pools, -1), 0); /* it may be gone */
+	fake.next_addr = at;
+	assert_int_equal(gcp_pool_get(pools, (void *)0x77, 0, &other), 0);
+	next = must_alloc(other, 1024);
+	assert_int_equal(next, addr);
+	gcp_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+	gcp_slab_coalesce_unused(&pool->common);
+	gcp_mutex_unlock(&pool->lock);
+	gcp_pool_reset(pools, FAKE_CTX);
+	must_free(pools, next);
+	assert_null(gcp_pools_check(pools));
+}
+
 static void *stay_later(void *arg)
 {
 	usleep(20000);
@@ -571,6 +598,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_context_that_stays_keeps_its_pool),
 	    TEST(a_context_that_ends_takes_its_pool_along),
+	    TEST(addresses_pass_to_another_context),
 	    TEST(a_full_device_waits_for_a_context_that_stays),
 	    TEST(who_joins_waits_for_a_context_that_stays),
 	    TEST(who_joins_waits_for_barriers_only),

@@ -74,6 +74,12 @@ static void what_is_another_pools_stays(void **state)
 	assert_int_equal(gcp_map_set(map, base, &blocks[1]), 0);
 	gcp_map_clear(map, base, &blocks[0]);
 	assert_ptr_equal(gcp_map_find_below(map, base + 5000, base), &blocks[1]);
+	gcp_map_replace(map, base, &blocks[0], &blocks[2]);
+	gcp_map_replace(map, base, NULL, &blocks[2]);
+	assert_ptr_equal(gcp_map_find(map, base), &blocks[1]);
+	gcp_map_replace(map, base, &blocks[1], &blocks[2]);
+	assert_ptr_equal(gcp_map_find_below(map, base + 5000, base), &blocks[2]);
+	gcp_map_replace(map, base, &blocks[2], &blocks[1]);
 	gcp_map_clear(map, base, &blocks[1]);
 	assert_null(gcp_map_find_below(map, base + 5000, base));
 	gcp_map_destroy(map);
