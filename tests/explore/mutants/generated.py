@@ -3,13 +3,18 @@
 """Bugs that no person chose: changes that universalmutator (PyPI) makes to the files
 with safety rules, of which a sample is tried.
 
-  generated.py BUILD [--count N] [--seed N] [--histories N] [--jobs N] [--only FILE...]
+  generated.py BUILD [--count N] [--seed N] [--histories N] [--jobs N] [--minutes N]
+               [--only FILE...] [--also TEST...]
 
 Each change is compiled alone and linked with the library's other objects. It is found
-by the unit tests of the rooms, or by histories of the explorer. One that gives the
-same machine code changes nothing; one that does not compile is none. What is left
-SURVIVES: a hole in the tests, or a change that makes no difference to anything that is
-promised. survivors.md says of each which.
+by the unit tests of its room, by histories of the explorer, or by the tests of --also
+(preload/captures_static, as mutants.py names them). One that gives the same machine
+code changes nothing; one that does not compile is none; neither counts in N. What is
+left SURVIVES: a hole in the tests, or a change that makes no difference to anything
+that is promised. survivors.md says of each which.
+
+The files take turns, each with a line of its own that was not changed yet, so that a
+run that ends early (--minutes) has tried all of them.
 
 The build is a release or debug build without sanitizers; `pip install
 universalmutator` first (PYTHONPATH may say where).
@@ -17,26 +22,47 @@ universalmutator` first (PYTHONPATH may say where).
 import argparse
 import concurrent.futures
 import difflib
+import functools
+import itertools
 import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import mutants
 
 FILES = (
     "pool/fence.c", "pool/context_fence.c", "pool/reclaim.c", "pool/cache.c",
-    "pool/timeline.h", "pool/private.c", "capture/graph_pool.c", "capture/order.c",
-    "capture/route.c", "capture/tracker.c", "capture/records.c", "interpose/contexts.c",
+    "pool/timeline.h", "pool/private.c",
+    "capture/order.c", "capture/reach.c", "capture/graph_pool.c",
+    "capture/graph_checkpoint.c", "capture/route.c", "capture/launch.c",
+    "capture/share.c", "capture/track.c", "capture/tracker.c", "capture/records.c",
+    "interpose/contexts.c", "interpose/fence_all.c", "interpose/cuda_backend.c",
+    "interpose/cuda_capture.c", "interpose/stream_fences.c", "interpose/stream_refs.c",
     "interpose/hooks_memory.c", "interpose/hooks_capture.c", "interpose/hooks_context.c",
-    "interpose/hooks_launch.c", "interpose/fence_all.c",
+    "interpose/hooks_graph.c", "interpose/hooks_launch.c", "interpose/hooks_submit.c",
+    "interpose/hooks_async.c", "interpose/hooks_pinned.c", "interpose/unknown_calls.c",
+    "interpose/ipc.c", "interpose/ipc_exports.c", "interpose/ipc_imports.c",
+    "interpose/ipc_server.c", "interpose/ipc_wire.c",
 )
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}
+# Unit tests that take seconds and look at pool/ alone.
+LONG = ("test_pool", "test_history", "test_contexts", "test_pinned", "test_depot",
+        "test_waits")
 MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
-TIMEOUT_S = 120
+NO_CHANGE = ("same code", "does not compile")
+TIMEOUT_S = 30
 
 
 def run(command, cwd, timeout=TIMEOUT_S, env=None):
@@ -56,7 +82,9 @@ class Build:
         self.root = pathlib.Path(__file__).resolve().parents[3]
         tests = (self.path / "tests" / "unit").glob("test_*")
         self.unit = sorted(t.name for t in tests if t.is_file() and os.access(t, os.X_OK))
+        self.trials = mutants.Trials(path)
 
+    @functools.lru_cache(maxsize=None)
     def command(self, target):
         return run(["ninja", "-t", "commands", target], self.path)[1].strip().split("\n")[-1]
 
@@ -71,12 +99,25 @@ class Build:
         return self.command(target), target, self.root / source
 
 
-def mutants_of(source, root, place):
-    """Changed copies of a source."""
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+
+
+def mutants_of(source, root, place, chance):
+    """Changed copies of a source, in an order by chance: first one of each line."""
     place.mkdir(parents=True)
     run([sys.executable, "-c", MUTATE, str(root / source), "c", "--noCheck",
          "--mutantDir", str(place)], place, timeout=600)
-    return sorted(place.glob("*.mutant.*"))
+    made, turns = sorted(place.glob("*.mutant.*")), {}
+    chance.shuffle(made)
+    code, ordered = without_comments((root / source).read_text()), []
+    for mutant in made:
+        if without_comments(mutant.read_text()) == code:
+            continue
+        change = change_of(source, root, mutant)
+        turns[change[0]] = turns.get(change[0], -1) + 1
+        ordered.append((turns[change[0]], mutant, change))
+    return [(mutant, change) for _, mutant, change in sorted(ordered, key=lambda x: x[0])]
 
 
 def change_of(source, root, mutant):
@@ -92,9 +133,9 @@ def change_of(source, root, mutant):
 class Trial:
     """One changed source: what becomes of it."""
 
-    def __init__(self, build, source, mutant, histories):
+    def __init__(self, build, source, mutant, histories, also):
         self.build, self.source, self.mutant = build, source, mutant
-        self.histories = histories
+        self.histories, self.also = histories, also
         self.dir = mutant.parent / (mutant.name + ".d")
         self.dir.mkdir()
 
@@ -129,29 +170,50 @@ class Trial:
         command = re.sub(r" -o \S+", f" -o {out}", command, count=1)
         return out if run(command, self.build.path)[0] == 0 else None
 
+    def units(self, room):
+        if room == "interpose":
+            return []
+        return [name for name in self.build.unit if name != "test_threads"
+                and (room == "pool" or name not in LONG)]
+
     def by_units(self, room, objects):
-        for name in self.build.unit:
+        for name in self.units(room):
             program = self.linked(f"tests/unit/{name}", room, objects)
             # Twice: some of them look at the clock, and the machine may be busy.
-            if program and name != "test_threads" and all(
-                    run([str(program)], self.build.path)[0] for _ in range(2)):
+            if program and all(run([str(program)], self.build.path)[0] for _ in range(2)):
                 return f"unit/{name.removeprefix('test_')}"
         return None
 
     def by_histories(self, room, objects):
-        library = self.linked("tests/explore/libgcpool-explore.so", room, objects)
-        if not library:
+        self.library = self.linked("tests/explore/libgcpool-explore.so", room, objects)
+        if not self.library:
             return "does not link"
         code, said = run(
-            [str(self.build.path / "tests/explore/explore"), "--library", str(library),
-             "--from", "1", "--count", str(self.histories)],
+            [str(self.build.path / "tests/explore/explore"), "--library",
+             str(self.library), "--from", "1", "--count", str(self.histories),
+             "--seconds", str(mutants.HANG_S)],
             self.build.path, timeout=400, env={**os.environ, "MALLOC_PERTURB_": "0"})
-        return f"explore: {said.strip()[-80:]}" if code else None
+        if code == mutants.EXPLORER_FAILS:
+            return "explore cannot run: " + said.strip()[-80:]
+        return f"explore: {mutants.what_it_said(said)[:80]}" if code else None
+
+    def by_others(self):
+        """The tests of --also, with this library in the place of the explorer's."""
+        self.build.trials.product = lambda name, test: name
+        for test in self.also:
+            verdict, _, _ = self.build.trials.run(str(self.library), test, 0)
+            if verdict == "FOUND":
+                return test
+        return None
+
+    def looked_for(self, objects_of):
+        room, objects = self.objects(objects_of)
+        return (self.by_units(room, objects) or self.by_histories(room, objects)
+                or self.by_others())
 
     def control(self):
         """The library as it is, linked in the same way: nothing may be found."""
-        room, objects = self.objects(self.compiled(self.build.root / self.source, "before"))
-        return self.by_units(room, objects) or self.by_histories(room, objects)
+        return self.looked_for(self.compiled(self.build.root / self.source, "before"))
 
     def verdict(self):
         before = self.compiled(self.build.root / self.source, "before")
@@ -160,16 +222,56 @@ class Trial:
             return "does not compile"
         if not before or before.read_bytes() == after.read_bytes():
             return "same code"
-        room, objects = self.objects(after)
-        return (self.by_units(room, objects) or self.by_histories(room, objects)
-                or "SURVIVES")
+        return self.looked_for(after) or "SURVIVES"
 
 
-def judge(plan):
-    trial, (number, before, after) = plan
-    verdict = trial.verdict()
-    print(f"{trial.source}:{number}: {before} => {after}: {verdict}", flush=True)
-    return verdict
+class Sample:
+    """Changes from all files in turn, until so many were tried that change the code."""
+
+    def __init__(self, queues, count, minutes):
+        self.plans = itertools.chain.from_iterable(
+            filter(None, turn) for turn in itertools.zip_longest(*queues))
+        self.left, self.lock = count, threading.Lock()
+        self.until = time.monotonic() + 60 * minutes
+        self.verdicts = []
+
+    def next(self):
+        with self.lock:
+            if self.left <= 0 or time.monotonic() > self.until:
+                return None
+            self.left -= 1
+            return next(self.plans, None)
+
+    def judged(self, verdict):
+        with self.lock:
+            self.verdicts.append(verdict)
+            self.left += verdict in NO_CHANGE
+
+    def work(self, build, arguments):
+        while (plan := self.next()) is not None:
+            source, mutant, (number, before, after) = plan
+            trial = Trial(build, source, mutant, arguments.histories, arguments.also)
+            verdict = trial.verdict()
+            shutil.rmtree(trial.dir)
+            self.judged(verdict)
+            if verdict not in NO_CHANGE:
+                print(f"{source}:{number}: {before} => {after}: {verdict}", flush=True)
+
+
+def queue(build, source, place, chance):
+    made = mutants_of(source, build.root, place / source, chance)
+    print(f"{source}: {len(made)} changes", flush=True)
+    return [(source, *change) for change in made]
+
+
+def tell(verdicts):
+    left = sum(v == "SURVIVES" for v in verdicts)
+    same = sum(v in NO_CHANGE for v in verdicts)
+    units = sum(v.startswith("unit/") for v in verdicts)
+    histories = sum(v.startswith("explore: ") for v in verdicts)
+    print(f"{len(verdicts) - same} changes tried ({same} more change no code or are none): "
+          f"{units} found by unit tests, {histories} by histories, "
+          f"{len(verdicts) - left - same - units - histories} otherwise, {left} survive")
 
 
 def main():
@@ -180,28 +282,25 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--histories", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=24 * 60)
     parser.add_argument("--only", nargs="+", default=FILES)
+    parser.add_argument("--also", nargs="+", default=[])
     arguments = parser.parse_args()
     build, chance = Build(arguments.build), random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as temporary:
-        plans = []
-        for source in arguments.only:
-            place = pathlib.Path(temporary) / source
-            made = mutants_of(source, build.root, place)
-            share = max(1, arguments.count // len(arguments.only))
-            for mutant in chance.sample(made, min(share, len(made))):
-                change = change_of(source, build.root, mutant)
-                plans.append((Trial(build, source, mutant, arguments.histories), change))
-            print(f"{source}: {len(made)} changes", flush=True)
-        wrong = plans[0][0].control() if plans else None
+        place = pathlib.Path(temporary)
+        queues = [queue(build, source, place, chance) for source in arguments.only]
+        source, mutant, _ = queues[0][0]
+        wrong = Trial(build, source, mutant, arguments.histories, arguments.also).control()
+        shutil.rmtree(str(mutant) + ".d")
         if wrong:
             sys.exit(f"in the library as it is: {wrong}")
+        sample = Sample(queues, arguments.count, arguments.minutes)
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            verdicts = list(pool.map(judge, plans))
-    left = sum(v == "SURVIVES" for v in verdicts)
-    same = sum(v in ("same code", "does not compile") for v in verdicts)
-    print(f"{len(verdicts)} changes tried: {same} change no code or are none, "
-          f"{len(verdicts) - left - same} found, {left} survive")
+            for job in [pool.submit(sample.work, build, arguments)
+                        for _ in range(arguments.jobs)]:
+                job.result()
+    tell(sample.verdicts)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ ENDS_S = 10  # for a test that was told to end
 # Histories, and rounds, on the unchanged library; each history that finds a bug is tried.
 UNCHANGED_MAX = {"faults": 8, "explore": 500, "unit/locks": 20}
 SKIP = 77
+EXPLORER_FAILS = 2  # its status where it could not run (tests/explore/main.c)
 FINDINGS = (r"^explore.*--(?:ops|fault) \S*: (.*)", r"^ +got +(\[.*)", r"^not ok \d+ - (\S+)",
             r"^.*?(WRONG: .*)", r"(\S+:\d+: .*Assertion.*)")
 FINAL = r"not ok \d+ - |WRONG: "  # what follows in the same test matters no more
@@ -228,6 +229,7 @@ class Trials:
             return "BROKEN", time.monotonic() - start, str(error)
         code, said = test.watched()
         verdict = ("FOUND" if test.found else "TIMEOUT" if test.late
+                   else "BROKEN" if code == EXPLORER_FAILS and is_explorer(command)
                    else verdict_of(code, said))
         if verdict == "TIMEOUT":
             said = f"not done after {TIMEOUT_S} s"
@@ -271,6 +273,10 @@ class Started:
             os.killpg(self.process.pid, number)
         except ProcessLookupError:
             pass
+
+
+def is_explorer(command):
+    return os.path.basename(command[0]) == "explore"
 
 
 def is_final(line, said):

@@ -3,6 +3,7 @@
 
 import os
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -54,6 +55,16 @@ class Verdicts(unittest.TestCase):
         for words in ("x.so cannot be preloaded\nWRONG: no library",
                       "WRONG: not there: x.so cannot be preloaded"):
             self.assertEqual(trials.started(["printf", words + "\n"], None, None)[0], "BROKEN")
+
+    def test_an_explorer_that_could_not_run_has_found_nothing(self):
+        trials = mutants.Trials.__new__(mutants.Trials)
+        with tempfile.TemporaryDirectory() as folder:
+            for status, verdict in ((1, "FOUND"), (2, "BROKEN"), (0, "NOT FOUND")):
+                explorer = os.path.join(folder, "explore")
+                with open(explorer, "w", encoding="utf-8") as file:
+                    file.write(f"#!/bin/sh\necho '{FAILURE}'\nexit {status}\n")
+                os.chmod(explorer, 0o755)
+                self.assertEqual(trials.started([explorer], None, None)[0], verdict)
 
     def test_what_takes_long_is_tried_first(self):
         judged = [(None, "unit/fence", "NOT FOUND", 0.5, "1 run", ""),
