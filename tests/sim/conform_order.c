@@ -3,27 +3,103 @@
  * conform_order.c - what waits for what, and which calls wait: the transcript.
  *
  * A long kernel runs where a line says so; then a call is made, and the line
- * tells its result and whether the host waited for the kernel.
+ * tells its result and whether the host waited for the kernel: whether the kernel
+ * was done when the call returned.
+ *
+ * On a GPU the kernel ends when the host says so. So a call that returns has not
+ * waited, however long it took; one that waits is held for a while (HELD_MS).
  */
 #include "conform.h"
 
-enum { LONG_NS = 60000000, WAITED_NS = 30000000 };
+#include <pthread.h>
+
+enum { LONG_NS = 60000000, HELD_MS = 250, CHECK_NS = 1000000 };
 
 static CUstream a, b, blocking;
 static CUdeviceptr p;
-static uint64_t began;
+static CUevent ended; /* recorded behind the long kernel */
+static bool ended_before;
+
+/* --- the long kernel ------------------------------------------------------ */
+
+static const char until_ptx[] = ".version 6.4\n.target sm_52\n.address_size 64\n"
+				".visible .entry until(.param .u64 flag)\n"
+				"{\n"
+				".reg .pred %p<2>;\n"
+				".reg .b32 %r<2>;\n"
+				".reg .b64 %rd<3>;\n"
+				"ld.param.u64 %rd1, [flag];\n"
+				"cvta.to.global.u64 %rd2, %rd1;\n"
+				"again:\n"
+				"ld.volatile.global.u32 %r1, [%rd2];\n"
+				"setp.eq.s32 %p1, %r1, 0;\n"
+				"@%p1 bra again;\n"
+				"ret;\n"
+				"}\n";
+static CUfunction until;
+static int *end_now; /* pinned: the kernel ends when it is 1 */
+
+/* Ends a kernel that a call waits for. */
+static void *end_late(void *unused)
+{
+	struct timespec pause = {0, CHECK_NS};
+	int left = HELD_MS;
+
+	for (;;) {
+		nanosleep(&pause, NULL);
+		if (__atomic_load_n(end_now, __ATOMIC_SEQ_CST))
+			left = HELD_MS;
+		else if (--left == 0)
+			__atomic_store_n(end_now, 1, __ATOMIC_SEQ_CST);
+	}
+	return unused;
+}
+
+static void long_kernel_init(void)
+{
+	pthread_t thread;
+	CUmodule module;
+	CUdeviceptr flag;
+	void *args[] = {&flag};
+
+	MUST(cuEventCreate(&ended, CU_EVENT_DISABLE_TIMING));
+	if (conform_simulated())
+		return;
+	MUST(cuMemHostAlloc((void **)&end_now, sizeof(*end_now),
+			    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+	*end_now = 1;
+	MUST(cuModuleLoadData(&module, until_ptx));
+	MUST(cuModuleGetFunction(&until, module, "until"));
+	MUST(cuMemHostGetDevicePointer(&flag, end_now, 0));
+	MUST(cuLaunchKernel(until, 1, 1, 1, 1, 1, 1, 0, a, args, NULL)); /* loads it */
+	if (pthread_create(&thread, NULL, end_late, NULL) != 0)
+		abort();
+}
+
+static CUresult launch_until(CUstream stream)
+{
+	CUdeviceptr flag;
+	void *args[] = {&flag};
+
+	MUST(cuMemHostGetDevicePointer(&flag, end_now, 0));
+	__atomic_store_n(end_now, 0, __ATOMIC_SEQ_CST);
+	return cuLaunchKernel(until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL);
+}
 
 /* A fresh long kernel on `stream`, nothing else pending. */
 static void long_kernel(CUstream stream)
 {
+	if (end_now)
+		__atomic_store_n(end_now, 1, __ATOMIC_SEQ_CST);
 	MUST(cuCtxSynchronize());
-	MUST(conform_spin(LONG_NS, stream));
-	began = conform_now();
+	MUST(end_now ? launch_until(stream) : conform_spin(LONG_NS, stream));
+	MUST(cuEventRecord(ended, stream));
+	ended_before = false;
 }
 
 static void tell(const char *what, CUresult result)
 {
-	bool waited = conform_now() - began > WAITED_NS;
+	bool waited = cuEventQuery(ended) == CUDA_SUCCESS && !ended_before;
 
 	printf("%-64s %3d %s\n", what, (int)result, waited ? "waits" : "returns");
 }
@@ -127,7 +203,7 @@ static void fences(void)
 	TELL("barrier: cuEventQuery of it", cuEventQuery(event));
 	MUST(cuCtxCreate(&other, NULL, 0, conform_device));
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	began = conform_now();
+	ended_before = cuEventQuery(ended) == CUDA_SUCCESS;
 	TELL("fence: cuCtxRecordEvent(other context)", cuCtxRecordEvent(other, event));
 	MUST(cuCtxSetCurrent(conform_ctx));
 	long_kernel(a);
@@ -246,11 +322,14 @@ int main(int argc, char **argv)
 	MUST(cuMemAlloc(&p, 4 << 20));
 	MUST(conform_spin(1000, a));
 	MUST(conform_fill(p, 16, 0, b));
+	long_kernel_init();
 	orders("non-blocking", a);
 	orders("blocking", blocking);
 	orders("legacy", CU_STREAM_LEGACY);
 	orders("per thread", CU_STREAM_PER_THREAD);
 	fences();
 	waits();
+	if (end_now)
+		__atomic_store_n(end_now, 1, __ATOMIC_SEQ_CST);
 	return 0;
 }

@@ -374,16 +374,6 @@ void gcpsim_drain(void)
 	sim_unlock();
 }
 
-uint64_t gcpsim_clock(void)
-{
-	uint64_t now;
-
-	sim_lock();
-	now = sim_schedule_clock();
-	sim_unlock();
-	return now;
-}
-
 uint64_t gcpsim_pending(void)
 {
 	uint64_t count;

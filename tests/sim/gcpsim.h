@@ -155,7 +155,6 @@ GCPSIM_API void gcpsim_set_speed(int64_t speed); /* enum gcpsim_speed */
 /* Lets the device work for so many of its nanoseconds; for ever. */
 GCPSIM_API void gcpsim_advance(uint64_t ns);
 GCPSIM_API void gcpsim_drain(void);
-GCPSIM_API uint64_t gcpsim_clock(void);
 
 /* Changes a device's memory, as another process taking or leaving some would.
  * May be less than what is used. Device -1: how much the host may pin. */
