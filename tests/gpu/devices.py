@@ -2,7 +2,8 @@
 """Checks that want two GPUs: each function returns rows; with one they are left out."""
 
 import programs
-from bench import SKIPPED, Row, verdict
+from bench import FAIL, SKIPPED, Row, number, verdict
+from frameworks import missing, script
 
 STYLES = ("static", "shared", "linked")
 ONE_DEVICE = 77  # what the programs end with
@@ -42,6 +43,22 @@ def staging(bench):
                         "wrong words: 0", verdict(result.code == 0),
                         "" if result.code == 0 else result.tail()))
     return rows
+
+
+def torch_loader(bench):
+    """PyTorch loads through pinned memory, beside captures and another device's kernel."""
+    what = "PyTorch, loaders beside captures and the other GPU's kernel"
+    if missing("torch"):
+        return [Row(what, verdict=SKIPPED, details="no torch here")]
+    runs = bench.pair(script(bench, "torch_loader.py", bench.scale(8, 5)), timeout=120)
+    if any(run.code == ONE_DEVICE for run in runs):
+        return [Row(what, verdict=SKIPPED, details="one device only")]
+    if any("pinned blocks:" not in run.out for run in runs):
+        return [Row(what, verdict=FAIL, details="\n".join(run.tail() for run in runs))]
+    text = [f"{number(run.out, 'pinned blocks:'):.0f} blocks, "
+            f"{number(run.out, 'raw:'):.0f} us a batch" for run in runs]
+    return [Row(what, *text, "sums right, it still runs, at most 96 blocks",
+                verdict(runs[1].code == 0), "" if runs[1].code == 0 else runs[1].tail())]
 
 
 def contexts(bench):
