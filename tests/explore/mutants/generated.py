@@ -21,7 +21,6 @@ universalmutator` first (PYTHONPATH may say where).
 """
 import argparse
 import concurrent.futures
-import difflib
 import functools
 import itertools
 import os
@@ -56,13 +55,13 @@ FILES = (
 )
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}
-# Unit tests that take seconds and look at pool/ alone.
-LONG = ("test_pool", "test_history", "test_contexts", "test_pinned", "test_depot",
-        "test_waits")
+# The unit tests that call capture/.
+CAPTURE_UNITS = ("capture", "complete", "events", "pinned_capture", "rest", "reuse", "route",
+                 "share", "shortage")
 MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
 NO_CHANGE = ("same code", "does not compile")
-TIMEOUT_S = 30
+TIMEOUT_S = 15
 
 
 def run(command, cwd, timeout=TIMEOUT_S, env=None):
@@ -121,13 +120,12 @@ def mutants_of(source, root, place, chance):
 
 
 def change_of(source, root, mutant):
-    """line, before, after"""
+    """line, before, after; changes are of one line"""
     old = (root / source).read_text().split("\n")
     new = mutant.read_text().split("\n")
-    lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="")][2:]
-    number = re.search(r"-(\d+)", lines[0]).group(1)
-    pick = lambda sign: " ".join(x[1:].strip() for x in lines[1:] if x[0] == sign)
-    return int(number), pick("-"), pick("+")
+    number = next((i for i, (x, y) in enumerate(zip(old, new)) if x != y), len(new) - 1)
+    after = new[number:number + 1 + len(new) - len(old)]
+    return number + 1, old[number].strip(), " ".join(line.strip() for line in after)
 
 
 class Trial:
@@ -173,8 +171,9 @@ class Trial:
     def units(self, room):
         if room == "interpose":
             return []
-        return [name for name in self.build.unit if name != "test_threads"
-                and (room == "pool" or name not in LONG)]
+        if room == "capture":
+            return [f"test_{name}" for name in CAPTURE_UNITS]
+        return [name for name in self.build.unit if name != "test_threads"]
 
     def by_units(self, room, objects):
         for name in self.units(room):
