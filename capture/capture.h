@@ -316,10 +316,24 @@ struct gcp_graph_pool_info {
 size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 			    struct gcp_graph_pool_info *infos, size_t max);
 
+/* A lane: memory that graphs share, one at a time (track.c). */
+struct gcp_graph_lane_info {
+	uint64_t id; /* from 1 on, each once */
+	uint64_t device, bytes;
+	uint64_t graphs; /* that use it */
+	uint64_t launches;
+};
+/* Fills up to `max` of the lanes; returns how many there are. */
+size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
+			    struct gcp_graph_lane_info *infos, size_t max);
+/* The lane of a graph pool's graph; 0: none. */
+uint64_t gcp_graph_pool_lane(struct gcp_tracker *tracker, uint64_t id);
+
 /* A graph pool as it is at a moment, for people to look at. */
 struct gcp_graph_pool_picture {
 	struct gcp_graph_pool_info info;
 	uint64_t held;     /* of info.references, the program's */
+	uint64_t lane;     /* its number; 0: none */
 	bool named;        /* made by the program */
 	bool once;         /* each block of it is given out once */
 	bool pinned;       /* it has pinned memory, too */

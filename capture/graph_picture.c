@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * graph_picture.c - graph pools as they are at a moment, copied for people to look at
- * (gcpool_graph_dump). Takes tracker->lock, and under it the locks of pool/.
+ * (gcpool_graph_dump), and the lanes that they use. Takes tracker->lock, and under it
+ * the locks of pool/.
  */
-#include "capture_types.h"
+#include "share.h"
 
 static uint64_t references_of(const struct gcp_graph_pool *graph_pool)
 {
@@ -40,6 +41,7 @@ static int pool_copy(struct gcp_graph_pool_picture *picture,
 		     .graphs = graph_pool->graphs,
 		     .last_capture_id = graph_pool->last_capture_id},
 	    .held = graph_pool->held,
+	    .lane = gcp_share_lane(graph_pool),
 	    .named = graph_pool->named,
 	    .once = graph_pool->once,
 	    .pinned = graph_pool->pinned_set != NULL,
@@ -105,4 +107,43 @@ void gcp_graph_pools_picture_free(struct gcp_graph_pool_picture *pictures, size_
 		free(pictures[i].heaps);
 	}
 	free(pictures);
+}
+
+/* --- lanes ----------------------------------------------------------------------- */
+
+uint64_t gcp_graph_pool_lane(struct gcp_tracker *tracker, uint64_t id)
+{
+	const struct gcp_graph_pool *graph_pool;
+	uint64_t lane = 0;
+
+	gcp_tracker_collect(tracker);
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (graph_pool->id == id)
+			lane = gcp_share_lane(graph_pool);
+	pthread_mutex_unlock(&tracker->lock);
+	return lane;
+}
+
+size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
+			    struct gcp_graph_lane_info *infos, size_t max)
+{
+	const struct gcp_track *track;
+	size_t count = 0;
+
+	gcp_tracker_collect(tracker);
+	pthread_mutex_lock(&tracker->lock);
+	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		if (count < max)
+			infos[count] = (struct gcp_graph_lane_info){
+			    .id = track->id,
+			    .device = (uint64_t)gcp_pool_device(track->pool),
+			    .bytes = gcp_lane_bytes(track->lane),
+			    .graphs = track->members,
+			    .launches = track->launches,
+			};
+		count++;
+	}
+	pthread_mutex_unlock(&tracker->lock);
+	return count;
 }

@@ -54,6 +54,7 @@ struct gcp_share {
  * another stream and relies on its executable, only launches of that are known to
  * follow */
 struct gcp_track {
+	uint64_t id;
 	struct gcp_lane *lane;
 	struct gcp_pool *pool;
 	bool alone; /* for one graph that must not share any more */
@@ -73,6 +74,8 @@ void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
 			void *exec);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
+/* The id of the lane that it is in, or 0. */
+uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool);
 /* The graph pool's memory was released. */
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 /* With an empty lane. NULL: no memory. */

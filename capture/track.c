@@ -62,6 +62,7 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	}
 	if (!track)
 		return NULL;
+	track->id = ++tracker->last_track;
 	track->pool = pool;
 	TAILQ_INSERT_TAIL(&tracker->tracks, track, link);
 	return track;
@@ -90,6 +91,13 @@ void gcp_tracks_tidy(struct gcp_tracker *tracker)
 		gcp_lane_destroy(track->lane);
 		free(track);
 	}
+}
+
+uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool)
+{
+	const struct gcp_share *share = graph_pool->share;
+
+	return share && share->track ? share->track->id : 0;
 }
 
 /* --- what is completed

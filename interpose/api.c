@@ -216,6 +216,24 @@ size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count)
 				    (struct gcp_graph_pool_info *)pools, count);
 }
 
+static_assert(sizeof(struct gcpool_graph_lane) == sizeof(struct gcp_graph_lane_info) &&
+		  offsetof(struct gcpool_graph_lane, launches) ==
+		      offsetof(struct gcp_graph_lane_info, launches),
+	      "gcpool.h and capture.h list the same of a lane");
+
+size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t count)
+{
+	if (!gcp_process_pooling())
+		return 0;
+	return gcp_graph_lanes_list(gcp_process.tracker,
+				    (struct gcp_graph_lane_info *)lanes, count);
+}
+
+uint64_t gcpool_graph_pool_lane(uint64_t id)
+{
+	return gcp_process_pooling() ? gcp_graph_pool_lane(gcp_process.tracker, id) : 0;
+}
+
 int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpoint)
 {
 	if (!gcp_process_pooling())

@@ -131,13 +131,14 @@ struct gcpool_stats {
 	 * the capture may use it, or because calls were made that are not known. */
 	uint64_t reuse_order_unknown, reuse_eager_work, reuse_unknown_calls;
 
-	uint64_t mapped_bytes; /* of reserved_bytes, now: mapped segments */
+	uint64_t mapped_bytes; /* of reserved_bytes, now: mapped */
 
 	/* Memory that graphs share (GCPOOL_GRAPH_SHARE). */
 	struct gcpool_gauge lane_bytes; /* of private_bytes */
 	uint64_t graph_remaps; /* times that a graph's addresses were mapped anew */
 	uint64_t graph_moves;  /* launches that took other memory, theirs was in use */
 	uint64_t graph_waits;  /* launches that wait, on the device, for others */
+	struct gcpool_gauge lane; /* lanes (section 4) that hold memory */
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.
@@ -211,14 +212,32 @@ struct gcpool_graph_pool {
  * @return how many there are, which may be more than `count`. */
 GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count);
 
+/* A lane: memory that several graphs use for what their captures have freed, one at a
+ * time (GCPOOL_GRAPH_SHARE). */
+struct gcpool_graph_lane {
+	uint64_t id;     /* never 0, and never again that of another one */
+	uint64_t device; /* as CUDA numbers it in this process */
+	uint64_t bytes;  /* taken from the driver; 0: given back till the next launch */
+	uint64_t graphs; /* that use it */
+	uint64_t launches;
+};
+
+/* Lists the lanes that graphs use: fills up to `count` of `lanes`.
+ * @return how many there are, which may be more than `count`. */
+GCPOOL_API size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t count);
+
+/* The id of the lane that the graph of this graph pool uses.
+ * @return 0: its memory is its own, or there is no such pool. */
+GCPOOL_API uint64_t gcpool_graph_pool_lane(uint64_t id);
+
 /* Writes all graph pools that have references into a file, whose old content goes: what
- * refers to them, their segments, and each block with its address, size in bytes and
- * state (held: by the program; fresh: never given out; free; freed in capture: its
- * order in the graph is not proved; pending: behind a fence). Blocks that are not held
- * say when they were freed (free_group, which grows). `path` ends in .json or .dot
- * (Graphviz). Takes locks of the allocator while it copies, none while it writes; other
- * threads may go on. Makes no CUDA call; may be called while a stream is being
- * captured.
+ * refers to them, the lane that each uses, their segments, and each block with its
+ * address, size in bytes and state (held: by the program; fresh: never given out; free;
+ * freed in capture: its order in the graph is not proved; pending: behind a fence;
+ * lane: the addresses stand for memory of the lane). Blocks that are not held say when
+ * they were freed (free_group, which grows). `path` ends in .json or .dot (Graphviz).
+ * Takes locks of the allocator while it copies, none while it writes; other threads may
+ * go on. Makes no CUDA call; may be called while a stream is being captured.
  * @return 0. -EINVAL: another ending, or NULL. -ENOENT: the pool is not active.
  * -ENOMEM, or the errno of the file as a negative number: the file may have a part
  * then. */

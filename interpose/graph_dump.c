@@ -49,6 +49,7 @@ static const char *const states[] = {
     [GCP_PICTURE_FREE] = "free",
     [GCP_PICTURE_FREED_IN_CAPTURE] = "freed in capture",
     [GCP_PICTURE_PENDING] = "pending",
+    [GCP_PICTURE_LANE] = "lane",
 };
 
 /* The blocks of the segment that begins at `first`: up to which one. */
@@ -112,8 +113,10 @@ static void json_pool(struct writer *writer, const struct gcp_graph_pool_picture
 	PUT(writer, "\"program\": %llu},\n \"last_capture_id\": %llu, ",
 	    ULL(pool->held), ULL(pool->info.last_capture_id));
 	PUT(writer,
-	    "\"reserved_bytes\": %llu, \"allocated_bytes\": %llu,\n \"heaps\": [",
-	    ULL(pool->info.reserved_bytes), ULL(pool->info.allocated_bytes));
+	    "\"reserved_bytes\": %llu, \"allocated_bytes\": %llu, \"lane\": %llu,\n "
+	    "\"heaps\": [",
+	    ULL(pool->info.reserved_bytes), ULL(pool->info.allocated_bytes),
+	    ULL(pool->lane));
 	for (size_t i = 0; i < pool->heap_count; i++) {
 		PUT(writer, "%s", i ? ", " : "");
 		json_heap(writer, &pool->heaps[i]);
@@ -177,6 +180,9 @@ static void dot_pool(struct writer *writer, const struct gcp_graph_pool_picture 
 	dot_reference(writer, pool, "captures", pool->info.captures);
 	dot_reference(writer, pool, "graphs", pool->info.graphs);
 	dot_reference(writer, pool, "program", pool->held);
+	if (pool->lane)
+		PUT(writer, " p%llu -> lane_%llu;\n", ULL(pool->info.id),
+		    ULL(pool->lane));
 	for (size_t i = 0; i < pool->heap_count; i++)
 		for (size_t first = 0; first < pool->heaps[i].count; first = end) {
 			end = segment_end(&pool->heaps[i], first);

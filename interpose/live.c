@@ -43,6 +43,11 @@ static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
 	X(reserved_bytes.current, "reserved_bytes")                                    \
 	X(reserved_bytes.peak, "reserved_bytes_peak")                                  \
 	X(private_bytes.current, "private_bytes")                                      \
+	X(lane_bytes.current, "lane_bytes")                                            \
+	X(lane.current, "lanes")                                                       \
+	X(graph_remaps, "graph_remaps")                                                \
+	X(graph_moves, "graph_moves")                                                  \
+	X(graph_waits, "graph_waits")                                                  \
 	X(segment.current, "segments")                                                 \
 	X(hits, "hits")                                                                \
 	X(misses, "misses")                                                            \

@@ -81,18 +81,26 @@ static bool stack_reserve(struct stack *stack, uint32_t more)
 	return true;
 }
 
-static void bytes_change(struct gcp_lane *lane, int64_t change)
+/* pool->lock is held. */
+static void bytes_change_locked(struct gcp_lane *lane, int64_t change)
 {
 	struct gcp_pool *pool = lane->pool;
+	bool had = lane->bytes > 0;
 
-	gcp_mutex_lock(&pool->lock);
 	lane->bytes += (uint64_t)change;
 	atomic_fetch_add_explicit(&pool->vmm_mapped, (uint64_t)change,
 				  memory_order_relaxed);
 	gcp_reserved_count(pool, change);
 	gcp_gauge_add(&pool->stats.private_bytes, change);
 	gcp_gauge_add(&pool->stats.lane_bytes, change);
-	gcp_mutex_unlock(&pool->lock);
+	gcp_gauge_add(&pool->stats.lane, (lane->bytes > 0) - had);
+}
+
+static void bytes_change(struct gcp_lane *lane, int64_t change)
+{
+	gcp_mutex_lock(&lane->pool->lock);
+	bytes_change_locked(lane, change);
+	gcp_mutex_unlock(&lane->pool->lock);
 }
 
 /* There is room for it. */
@@ -168,7 +176,12 @@ void gcp_lane_destroy(struct gcp_lane *lane)
 
 uint64_t gcp_lane_bytes(const struct gcp_lane *lane)
 {
-	return lane->bytes;
+	uint64_t bytes;
+
+	gcp_mutex_lock(&lane->pool->lock);
+	bytes = lane->bytes;
+	gcp_mutex_unlock(&lane->pool->lock);
+	return bytes;
 }
 
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool)
@@ -194,12 +207,7 @@ void gcp_lanes_reset(struct gcp_pool *pool)
 			TAILQ_REMOVE(&lane->heaps, heap, lane_link);
 			heap->lane = NULL;
 		}
-		gcp_reserved_count(pool, -(int64_t)lane->bytes);
-		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)lane->bytes);
-		gcp_gauge_add(&pool->stats.lane_bytes, -(int64_t)lane->bytes);
-		atomic_fetch_sub_explicit(&pool->vmm_mapped, lane->bytes,
-					  memory_order_relaxed);
-		lane->bytes = 0;
+		bytes_change_locked(lane, -(int64_t)lane->bytes);
 		lane->gone = true;
 	}
 }

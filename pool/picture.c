@@ -23,6 +23,8 @@ static enum gcp_picture_state state_of(const struct gcp_block *block)
 	case GCP_BLOCK_PENDING:
 		return block->group >= GCP_GROUP_FIRST ? GCP_PICTURE_FREED_IN_CAPTURE
 						       : GCP_PICTURE_PENDING;
+	case GCP_BLOCK_UNMAPPING:
+		return GCP_PICTURE_LANE;
 	default:
 		return block->group == GCP_GROUP_FRESH ? GCP_PICTURE_FRESH
 						       : GCP_PICTURE_FREE;

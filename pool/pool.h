@@ -363,6 +363,7 @@ enum gcp_picture_state {
 	GCP_PICTURE_FREE,             /* for the next allocation */
 	GCP_PICTURE_FREED_IN_CAPTURE, /* its order in the graph is not proved yet */
 	GCP_PICTURE_PENDING,          /* for captures to come, behind a fence */
+	GCP_PICTURE_LANE,             /* addresses of memory that graphs share */
 };
 struct gcp_block_picture {
 	int device;
@@ -504,6 +505,7 @@ struct gcp_gauge {
 	X(reserved_bytes, "bytes taken from the driver")                               \
 	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")        \
 	X(lane_bytes, "of private_bytes, those that graphs share")                     \
+	X(lane, "lanes: each holds memory that graphs share")                          \
 	X(async_bytes, "of requested_bytes, those of stream-ordered allocations")
 
 #define GCP_COUNTERS(X)                                                                \
@@ -564,7 +566,7 @@ struct gcp_stats {
 #undef GCP_X
 	uint64_t largest_free_bytes;     /* largest block that could be given at once */
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
-	uint64_t mapped_bytes;           /* of reserved_bytes, now: mapped segments */
+	uint64_t mapped_bytes;           /* of reserved_bytes, now: mapped */
 };
 
 /* Sum over the pools of `device`, exact while no thread allocates or frees. Peaks of

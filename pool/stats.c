@@ -68,7 +68,9 @@ static uint64_t mapped_in(const struct gcp_heap *heap)
 static uint64_t mapped_bytes(const struct gcp_pool *pool)
 {
 	const struct gcp_heap *heap;
-	uint64_t bytes = pool->vmm ? mapped_in(&pool->common) : 0;
+	uint64_t bytes = pool->stats.lane_bytes.current;
+
+	bytes += pool->vmm ? mapped_in(&pool->common) : 0;
 
 	if (pool->vmm)
 		TAILQ_FOREACH (heap, &pool->private_heaps, link)

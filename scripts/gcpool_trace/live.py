@@ -291,6 +291,12 @@ def device_lines(device, width):
         f"{size(device['private_bytes'])}, mapped {size(device['mapped_bytes'])}   asked for "
         f"{size(device['requested_bytes'])}"
     )
+    if device.get("lanes") or device.get("graph_remaps"):
+        yield (
+            f"  graphs share {size(device['lane_bytes'])} in {device['lanes']:,} lanes   mapped anew "
+            f"{device['graph_remaps']:,}   to another lane {device['graph_moves']:,}   wait "
+            f"{device['graph_waits']:,}"
+        )
     yield f"  hits {hits:,} ({share:.2f}%)   misses {misses:,}   out of memory {device['ooms']:,}"
     yield (
         f"  fences {device['fences']:,}   barriers {device['barriers']:,}   waits "
@@ -367,6 +373,7 @@ METRICS = (
     ("active_bytes", "gauge", "The same, and freed ones that the device may still use."),
     ("reserved_bytes", "gauge", "Bytes taken from the driver."),
     ("private_bytes", "gauge", "Of these, in pools of graphs."),
+    ("lane_bytes", "gauge", "Of private bytes, those that graphs share."),
     ("mapped_bytes", "gauge", "Of reserved bytes, in mapped segments."),
     ("segments", "gauge", "Allocations of the driver."),
     ("allocations", "counter", "Allocations of the program."),
@@ -394,7 +401,7 @@ def prometheus(found):
         for page in found:
             for device in page.devices:
                 labels = f'pid="{page.pid}",program="{label(page.program)}",device="{device["number"]}"'
-                lines.append(f"{metric}{{{labels}}} {device[name]}")
+                lines.append(f"{metric}{{{labels}}} {device.get(name, 0)}")
     lines += [
         "# HELP gcpool_pinned_bytes Pinned host memory that the program holds.",
         "# TYPE gcpool_pinned_bytes gauge",

@@ -107,6 +107,17 @@ def mapped_memory_is_shown(checks, directory):
         checks.that(", mapped " in out, out)
 
 
+def lanes_are_shown(checks, directory):
+    loaded = [os.environ["GCPT_SHARES"], "lanes_stay"]
+    with Running({"LD_PRELOAD": preload.library()}, loaded=loaded) as running:
+        shown = running.figures()["devices"][0]
+        checks.equal("lanes", 1, shown["lanes"])
+        checks.that(16 << 20 <= shown["lane_bytes"] <= shown["private_bytes"], f"{shown}")
+        checks.equal("mapped", shown["reserved_bytes"], shown["mapped_bytes"])
+        code, out, _ = gcpool("top", "--once", str(running.pid))
+        checks.that("graphs share 16.0 MiB in 1 lanes" in out, out)
+
+
 # A program that loads the library, and allocates in the order of a stream.
 LOADS = """
 import ctypes, sys
@@ -262,6 +273,7 @@ def main():
             figures_grow_while_it_runs,
             figures_are_those_of_the_statistics,
             mapped_memory_is_shown,
+            lanes_are_shown,
             a_library_that_is_only_loaded_is_shown,
             requests_are_done_in_the_next_call,
             dead_processes_are_told_from_living_ones,

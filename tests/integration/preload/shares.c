@@ -4,9 +4,10 @@
  *
  *   shares SCENARIO    plays one; 0: all is as it should be
  */
-#include "edge_cases.h"
-
 #include <dlfcn.h>
+
+#include "../../../interpose/gcpool.h"
+#include "edge_cases.h"
 
 enum { GRAPHS = 2, LAUNCHES = 3000 };
 
@@ -88,7 +89,129 @@ static void a_launch_that_cannot_map_ends(void)
 	launch_both();
 }
 
+enum { POOLS = 8 };
+
+/* Of the graph pools that there are, those that use this lane. */
+static int pools_in(uint64_t lane)
+{
+	static struct gcpool_graph_pool pools[POOLS];
+	__typeof__(gcpool_graph_pools) *list;
+	__typeof__(gcpool_graph_pool_lane) *lane_of;
+	size_t count;
+	int found = 0;
+
+	*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_pools");
+	*(void **)&lane_of = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_lane");
+	count = list(pools, POOLS);
+	for (size_t i = 0; i < count && i < POOLS; i++)
+		found += lane_of(pools[i].id) == lane;
+	must(lane_of(UINT64_MAX) == 0, "a lane of a pool that is not there");
+	return found;
+}
+
+static struct gcpool_stats stats(void)
+{
+	struct gcpool_stats found = {0};
+	__typeof__(gcpool_get_stats) *get;
+
+	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
+	must(get(0, &found, sizeof(found)) == 0, "no statistics");
+	return found;
+}
+
+static size_t lanes(struct gcpool_graph_lane *found, size_t count)
+{
+	__typeof__(gcpool_graph_lanes) *list;
+
+	*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_lanes");
+	return list(found, count);
+}
+
+/* The dump tells of the lane what the list tells. */
+static void dump_has(uint64_t lane)
+{
+	static char text[1 << 16];
+	char wanted[32], path[] = "/tmp/gcpool-shares-XXXXXX.json";
+	__typeof__(gcpool_graph_dump) *dump;
+	int fd = mkstemps(path, 5);
+	FILE *file;
+
+	*(void **)&dump = dlsym(RTLD_DEFAULT, "gcpool_graph_dump");
+	must(fd >= 0 && dump(path) == 0, "no dump");
+	file = fdopen(fd, "r");
+	must(fread(text, 1, sizeof(text) - 1, file) > 0, "an empty dump");
+	fclose(file);
+	unlink(path);
+	snprintf(wanted, sizeof(wanted), "\"lane\": %llu,", (unsigned long long)lane);
+	must(strstr(text, wanted) && strstr(text, "\"state\": \"lane\""),
+	     "no lane in the dump");
+}
+
+/* While the first graph runs the second one, in another stream, takes another lane. */
+static void wait_for_flag(void *flag)
+{
+	while (!atomic_load((atomic_bool *)flag))
+		sched_yield();
+}
+
+static void launch_beside(void)
+{
+	static atomic_bool flag;
+
+	for (int i = 0; i < GRAPHS; i++) /* from now on their ends are known */
+		OK(cuGraphLaunch(execs[i], streams[i]));
+	OK(cuCtxSynchronize());
+	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	OK(cuGraphLaunch(execs[1], streams[1]));
+	atomic_store(&flag, true);
+	OK(cuCtxSynchronize());
+}
+
+static void lanes_are_listed(void)
+{
+	struct gcpool_graph_lane found[2];
+
+	make_graphs();
+	must(lanes(NULL, 0) == 1, "not one lane");
+	launch_both();
+	must(lanes(found, 2) == 1 && found[0].graphs == GRAPHS, "not one for both");
+	must(found[0].id != 0 && found[0].device == 0, "its id and device");
+	must(found[0].bytes >= 16 * MIB && found[0].bytes <= 18 * MIB, "its size");
+	must(found[0].launches == GRAPHS, "its launches");
+	must(pools_in(found[0].id) == GRAPHS, "both pools are in it");
+	must(stats().lane.current == 1 && stats().lane_bytes.current == found[0].bytes,
+	     "the statistics");
+	dump_has(found[0].id);
+	launch_beside();
+	must(lanes(found, 2) == 2 && found[0].id != found[1].id, "not two lanes");
+	must(found[0].graphs == 1 && found[1].graphs == 1, "one graph each");
+	must(stats().lane.current == 2, "the statistics of two");
+	must(trim() >= 24 * MIB && stats().lane.current == 0, "no lane has memory");
+	must(lanes(found, 2) == 2 && found[0].bytes + found[1].bytes == 0,
+	     "they are there without");
+	for (int i = 0; i < GRAPHS; i++)
+		OK(cuGraphExecDestroy(execs[i]));
+	for (int i = 0; i < 1000 && lanes(NULL, 0); i++)
+		usleep(1000); /* CUDA tells of their end on a thread of its own */
+	must(lanes(NULL, 0) == 0, "lanes without graphs");
+}
+
+/* For the live view: till it is ended. */
+static void lanes_stay(void)
+{
+	make_graphs();
+	launch_both();
+	for (int i = 0; i < 60 * 1000; i++) {
+		for (int j = 0; j < 100; j++)
+			OK(cuMemFree(allocated(MIB)));
+		usleep(1000);
+	}
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(lanes_stay),
+    SCENARIO(lanes_are_listed),
     SCENARIO(threads_take_turns_at_launches),
     SCENARIO(a_launch_that_cannot_map_ends),
 };
