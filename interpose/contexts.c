@@ -16,15 +16,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "../pool/pool.h"
 #include "contexts.h"
-#include "cuda_backend.h"
-#include "handles.h"
-#include "ipc.h"
-#include "observe.h"
-#include "process.h"
-#include "report.h"
+#include "ctx_scope.h"
 #include "resolve.h"
-#include "fence_all.h"
 
 enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
 
@@ -41,6 +36,9 @@ _Atomic(uint64_t) gcp_contexts_generation = 1;
 
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static int contexts_cancel; /* its holder's; contexts_lock */
+/* Written before any context is seen. */
+static const struct gcp_context_observer *observers;
+static size_t observer_count;
 static struct gcp_context contexts[CONTEXTS_MAX];
 static int context_count;
 static int device_count = -1; /* unknown yet */
@@ -56,6 +54,12 @@ static __thread struct {
 	CUcontext ctx;
 	uint64_t generation;
 } last_seen __attribute__((tls_model("initial-exec")));
+
+void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count)
+{
+	observers = all;
+	observer_count = count;
+}
 
 static void contexts_changed(void)
 {
@@ -91,24 +95,12 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 
 /* --- joining the barriers ----------------------------------------------------- */
 
-static int contexts_wait(void *ctx, void *fence)
-{
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuCtxWaitEvent(ctx, fence);
-	gcp_ctx_scope_end(&scope);
-	return result;
-}
-
-/* Puts `ctx`, on the list by now, behind older barriers, and opens what is mapped on
- * other devices to it. Without the lock. */
+/* `ctx` is on the list by now. Without the lock. */
 static void contexts_join(CUcontext ctx)
 {
-	gcp_vmm_context_joined(ctx);
-	if (gcp_process_pooling() && gcp_real.cuCtxWaitEvent)
-		gcp_pools_context_joined(gcp_process.pools, ctx, contexts_wait);
+	for (size_t i = 0; i < observer_count; i++)
+		if (observers[i].joined)
+			observers[i].joined(ctx);
 }
 
 /* One of those that gcp_contexts_order found, when pool/ held its locks; NULL: no
@@ -467,22 +459,15 @@ static void contexts_remove(struct gcp_context *context)
 	contexts_changed();
 }
 
-/* The parts of the library that use contexts. Called without the lock. */
-static const struct observer {
-	void (*ending)(CUcontext ctx); /* waits until its users are done */
-	void (*gone)(CUcontext ctx);   /* so is its memory, and what was in it */
-	void (*stays)(CUcontext ctx);
-} observers[];
-
 /* A real call that may end `ctx` (NULL: one that is not known) begins: from here on no
  * other thread meets handles that may be gone. */
 static void ending_begin(CUcontext ctx)
 {
 	struct gcp_context *context;
 
-	for (const struct observer *o = observers; o->gone; o++)
-		if (ctx && o->ending)
-			o->ending(ctx);
+	for (size_t i = 0; i < observer_count && ctx; i++)
+		if (observers[i].ending)
+			observers[i].ending(ctx);
 	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context)
@@ -498,8 +483,9 @@ static void ending_done(CUcontext ctx, bool gone)
 {
 	struct gcp_context *context;
 
-	for (const struct observer *o = observers; o->gone && (gone || !ctx); o++)
-		o->gone(ctx);
+	for (size_t i = 0; i < observer_count && (gone || !ctx); i++)
+		if (observers[i].gone)
+			observers[i].gone(ctx);
 	gcp_contexts_lock();
 	context = contexts_find(ctx);
 	if (context && gone)
@@ -509,9 +495,9 @@ static void ending_done(CUcontext ctx, bool gone)
 	ending_count--;
 	pthread_cond_broadcast(&contexts_moved);
 	gcp_contexts_unlock();
-	for (const struct observer *o = observers; o->gone && ctx && !gone; o++)
-		if (o->stays)
-			o->stays(ctx);
+	for (size_t i = 0; i < observer_count && ctx && !gone; i++)
+		if (observers[i].stays)
+			observers[i].stays(ctx);
 }
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
@@ -634,58 +620,3 @@ void gcp_contexts_after_fork(void)
 	memset(primary_moving, 0, sizeof(primary_moving));
 	ending_count = 0;
 }
-
-/* --- observers of contexts ----------------------------------------------------- */
-
-static void tracker_gone(CUcontext ctx)
-{
-	if (gcp_process_pooling())
-		gcp_tracker_context_gone(gcp_process.tracker, ctx);
-}
-
-static void pool_ending(CUcontext ctx)
-{
-	if (gcp_process_pooling())
-		gcp_pool_detach(gcp_process.pools, ctx);
-}
-
-static void pool_gone(CUcontext ctx)
-{
-	if (ctx && gcp_process_pooling())
-		gcp_pool_reset(gcp_process.pools, ctx);
-}
-
-static void pool_stays(CUcontext ctx)
-{
-	if (gcp_process_pooling())
-		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
-}
-
-static void call_stats_gone(CUcontext ctx)
-{
-	if (ctx && gcp_process_run_mode() == GCP_RUN_COUNT)
-		gcp_call_stats_context_gone(ctx);
-}
-
-static void handles_gone(CUcontext ctx)
-{
-	gcp_handles_context_ended(ctx, true);
-}
-
-static void handles_stay(CUcontext ctx)
-{
-	gcp_handles_context_ended(ctx, false);
-}
-
-/* Captures end before the memory that they hold goes. */
-static const struct observer observers[] = {
-    {NULL, gcp_fence_all_context_gone, NULL},
-    {gcp_handles_context_ending, handles_gone, handles_stay},
-    {NULL, tracker_gone, NULL},
-    {pool_ending, pool_gone, pool_stays},
-    {NULL, gcp_release_context_gone, NULL},
-    {NULL, call_stats_gone, NULL},
-    {NULL, gcp_ipc_context_gone, NULL},
-    {NULL, gcp_observe_context_gone, NULL},
-    {NULL, NULL, NULL},
-};

@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "symbols.h"
@@ -24,6 +25,19 @@ enum gcp_context_kind {
 	GCP_CONTEXT_GREEN,   /* cuCtxFromGreenCtx: its memory is the primary's */
 	GCP_CONTEXT_DOUBT,   /* none of these: made behind our back */
 };
+
+/* What a part of the library does when a context comes or goes; each may be NULL.
+ * Called without locks, by the thread whose call it is. */
+struct gcp_context_observer {
+	void (*joined)(CUcontext ctx); /* it is known from now on */
+	void (*ending)(CUcontext ctx); /* waits until its users are done */
+	/* So is its memory, and what was in it. NULL: of one that was not known. */
+	void (*gone)(CUcontext ctx);
+	void (*stays)(CUcontext ctx); /* it was ending */
+};
+
+/* They hear of all contexts, in this order. Called once, before any other function. */
+void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count);
 
 /* Changes whenever what is known of any context changes. */
 extern _Atomic(uint64_t) gcp_contexts_generation;

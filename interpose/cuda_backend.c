@@ -9,15 +9,12 @@
  * none while a capture is under way, and CUDA would refuse them in any mode.
  */
 #include <errno.h>
-#include <link.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "contexts.h"
+#include "ctx_scope.h"
 #include "cuda_backend.h"
 #include "log.h"
 #include "numa.h"
@@ -25,53 +22,12 @@
 #include "report.h"
 #include "resolve.h"
 #include "fence_all.h"
+#include "third_party_dma.h"
 
 _Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
 _Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cuda.h");
 _Static_assert((int)GCP_CUDA_NOT_READY == (int)CUDA_ERROR_NOT_READY, "cuda.h");
 _Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
-
-/* --- context scopes ------------------------------------------------------- */
-
-CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
-{
-	CUcontext current = NULL;
-	CUresult result = CUDA_SUCCESS;
-
-	scope->saved_errno = errno;
-	scope->cancel = gcp_cancel_defer();
-	scope->pushed = false;
-	scope->relaxed = false;
-	if (ctx) {
-		result = gcp_real.cuCtxGetCurrent(&current);
-		if (result == CUDA_SUCCESS && current != ctx) {
-			result = gcp_real.cuCtxPushCurrent_v2(ctx);
-			scope->pushed = result == CUDA_SUCCESS;
-		}
-	}
-	if (result != CUDA_SUCCESS) {
-		gcp_cancel_restore(scope->cancel);
-		errno = scope->saved_errno;
-		return result;
-	}
-	scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	scope->relaxed =
-	    gcp_real.cuThreadExchangeStreamCaptureMode &&
-	    gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
-	return CUDA_SUCCESS;
-}
-
-void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
-{
-	CUcontext popped;
-
-	if (scope->relaxed)
-		gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode);
-	if (scope->pushed)
-		gcp_real.cuCtxPopCurrent_v2(&popped);
-	gcp_cancel_restore(scope->cancel);
-	errno = scope->saved_errno;
-}
 
 /* --- memory ------------------------------------------------------------------ */
 
@@ -321,7 +277,6 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	if (gcp_real.cuMemGetInfo_v2)
 		ret_driver->mem_left = driver_mem_left;
 	driver_fill_words(ret_driver);
-	gcp_driver_fill_vmm(ret_driver);
 	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||
 	    !gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
 	    !gcp_real.cuEventQuery || !gcp_real.cuEventSynchronize)
@@ -435,91 +390,4 @@ void gcp_release_context_gone(CUcontext ctx)
 		*link = releaser->next;
 	pthread_mutex_unlock(&releasers_lock);
 	free(releaser);
-}
-
-/* --- devices that write in no stream ------------------------------------------ */
-
-/* A network card, or a driver mapping of device memory into the CPU, may write
- * outside of CUDA's queues. Called by pool/ before it reuses memory behind a barrier: a
- * barrier holds back streams, and these libraries let a device write that is in no
- * stream.
- *
- * It is asked at barriers, not when memory that one has made ready is handed out: a
- * library that is loaded after the barrier, and before its work is done, may be given a
- * block of it. Asking takes the loader's lock, which the way of a hit has no room for;
- * and what threads have cached, or the heap has merged, cannot be taken back to pending
- * by a later answer. GCPOOL_REUSE=completed leaves no such moment. */
-
-/* Named before ".so", or before "-" and a hash: so a Python package names those that
- * it brings along. Every PyTorch loads libcufile: storage writes by itself only where
- * there is a driver of the kernel for it. (Where one lets devices reach each other
- * without that driver, docs/limits.md says what to set.) */
-static const char *const libraries[] = {"libibverbs", "libgdrapi", "libfabric",
-					"libmlx5",    "libcxi",    "libpsm2"};
-static const char storage[] = "libcufile";
-static const char *const storage_drivers[] = {"/proc/driver/nvidia-fs",
-					      "/dev/nvidia-fs0"};
-
-static atomic_bool found;
-static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
-
-struct gcp_look {
-	unsigned long long adds;
-	bool full; /* look at all names, not only at the count */
-	bool found;
-};
-
-static bool is_library(const char *name, const char *of)
-{
-	size_t length = strlen(of);
-
-	return strncmp(name, of, length) == 0 &&
-	       (name[length] == '.' || name[length] == '-');
-}
-
-static bool storage_has_driver(void)
-{
-	bool there = false;
-	int saved = errno;
-
-	for (size_t i = 0; i < sizeof(storage_drivers) / sizeof(*storage_drivers); i++)
-		there |= access(storage_drivers[i], F_OK) == 0;
-	errno = saved;
-	return there;
-}
-
-static bool is_writer(const char *name)
-{
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++)
-		if (is_library(name, libraries[i]))
-			return true;
-	return is_library(name, storage) && storage_has_driver();
-}
-
-static int dma_object_check(struct dl_phdr_info *info, size_t size, void *data)
-{
-	struct gcp_look *look = data;
-	const char *name = info->dlpi_name ? info->dlpi_name : "";
-	const char *slash = strrchr(name, '/');
-
-	(void)size;
-	look->adds = info->dlpi_adds;
-	if (!look->full && look->adds == atomic_load(&adds_seen))
-		return 1;
-	look->full = true;
-	look->found = is_writer(slash ? slash + 1 : name);
-	return look->found;
-}
-
-bool gcp_third_party_dma_present(void)
-{
-	struct gcp_look look = {0};
-
-	if (atomic_load_explicit(&found, memory_order_relaxed))
-		return true;
-	dl_iterate_phdr(dma_object_check, &look);
-	if (look.found || gcp_contexts_overflown())
-		atomic_store(&found, true);
-	atomic_store(&adds_seen, look.adds);
-	return look.found || gcp_contexts_overflown();
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "contexts.h"
+#include "ctx_scope.h"
 #include "cuda_backend.h"
 #include "log.h"
 #include "resolve.h"

@@ -15,9 +15,10 @@
  */
 #include <errno.h>
 
+#include "ctx_scope.h"
 #include "cuda_backend.h"
+#include "third_party_dma.h"
 #include "hooks.h"
-#include "ipc_imports.h"
 #include "process_life.h"
 #include "log.h"
 #include "resolve.h"
@@ -275,14 +276,8 @@ void gcp_driver_fill_vmm(struct gcp_driver *ret_driver)
 
 static bool device_of(CUcontext ctx, CUdevice *ret_device)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return false;
-	result = gcp_real.cuCtxGetDevice(ret_device);
-	gcp_ctx_scope_end(&scope);
-	return result == CUDA_SUCCESS && *ret_device >= 0 && *ret_device < DEVICES_MAX;
+	return gcp_ctx_device(ctx, ret_device) && *ret_device >= 0 &&
+	       *ret_device < DEVICES_MAX;
 }
 
 /* Returns when all that is mapped of `owner` is open to `device`: a thread that finds
@@ -311,17 +306,15 @@ uint64_t gcp_vmm_users(int device, int user)
 	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
 }
 
-void gcp_vmm_context_joined(CUcontext ctx)
+bool gcp_vmm_device_joined(int device)
 {
-	CUdevice device;
-
-	if (!device_of(ctx, &device))
-		return;
+	if (device < 0 || device >= DEVICES_MAX)
+		return false;
 	atomic_fetch_or(&used, UINT64_C(1) << device);
-	gcp_imports_device_joined(device);
 	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
 		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
 			memory_open(owner, device);
+	return true;
 }
 
 bool gcp_vmm_give_access(int owner, int device)

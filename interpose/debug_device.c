@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "debug_device.h"
 #include "resolve.h"
 

@@ -26,6 +26,7 @@
 #include "dlsym.h"
 #include "elfwalk.h"
 #include "handles_library.h"
+#include "process_life.h"
 #include "resolve.h"
 #include "unknown_calls.h"
 

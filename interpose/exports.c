@@ -21,6 +21,7 @@
 #include "hooks.h"
 #include "observe.h"
 #include "process.h"
+#include "process_life.h"
 #include "resolve.h"
 #include "streams.h"
 #include "handles.h"

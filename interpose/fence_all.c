@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "contexts.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "process.h"
 #include "resolve.h"
 #include "fence_all.h"

@@ -19,13 +19,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "elfwalk.h"
 #include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
 #include "log.h"
 #include "observe.h"
+#include "calling_thread.h"
 #include "process_life.h"
 #include "shortage.h"
 #include "stream_fences.h"
@@ -396,10 +397,10 @@ static CUresult loaded_malloc(CUdeviceptr *ret_ptr, size_t bytes, int device,
 	if (named.captures)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	deferred_free(&named, home);
-	gcp_process_watch_thread();
+	gcp_thread_watch();
 	if (gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	gcp_life_note_gpu(device);
+	gcp_thread_note_gpu(device);
 	allocated = gcp_observe_alloc_async(pool, bytes, stream,
 					    named.ctx == home ? named.id : 0, &addr);
 	if (allocated == 0)
@@ -424,7 +425,7 @@ static CUresult loaded_free(CUdeviceptr ptr, CUcontext home, CUstream stream)
 	result = gcp_stream_fences_record(named.ctx, stream, named.id);
 	if (result != CUDA_SUCCESS)
 		return result;
-	gcp_process_watch_thread();
+	gcp_thread_watch();
 	return block_free(ptr, &named, home, named_order(&named, home));
 }
 

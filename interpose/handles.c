@@ -28,11 +28,10 @@
 #include <errno.h>
 
 #include "contexts.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "handles.h"
 #include "handles_list.h"
 #include "process_life.h"
-#include "log.h"
 
 /* --- create ---------------------------------------------------------------------- */
 
@@ -166,43 +165,7 @@ int gcp_handles_destroy(struct gcp_handle_library *library, void *pointer)
 	return real.destroy(pointer);
 }
 
-void gcp_handles_say(void)
-{
-	if (gcp_handles_mode() == GCP_HANDLES_OFF)
-		return;
-	gcp_log(GCP_LOG_INFO,
-		"pooling handles of shared cuBLAS, cuBLASLt, cuDNN, cuSOLVER and "
-		"cuSPARSE; those of libraries that are linked statically are out "
-		"of reach");
-	for (int i = 0; i < gcp_handle_library_count; i++)
-		gcp_handle_library_say(&gcp_handle_libraries[i]);
-}
-
-/* --- captures, contexts, forks --------------------------------------------------- */
-
 void gcp_handles_capture_begins(void)
 {
 	gcp_handle_lists_pause();
-}
-
-void gcp_handles_context_ending(CUcontext ctx)
-{
-	if (ctx && gcp_process_pooling())
-		gcp_handle_lists_tell(ctx, 1, false);
-}
-
-void gcp_handles_context_ended(CUcontext ctx, bool gone)
-{
-	if (!ctx || !gcp_process_pooling())
-		return;
-	for (int i = 0; gone && i < gcp_handle_library_count; i++)
-		if (atomic_load(&gcp_handle_libraries[i].implied) == ctx)
-			atomic_store(&gcp_handle_libraries[i].implied, NULL);
-	gcp_handle_lists_tell(ctx, -1, gone);
-}
-
-void gcp_handles_after_fork(void)
-{
-	gcp_handle_lists_after_fork();
-	gcp_handle_libraries_after_fork();
 }

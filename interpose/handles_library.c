@@ -162,6 +162,18 @@ void gcp_handle_library_say(struct gcp_handle_library *library)
 			library->soname, library->plain_reason, library->kind->name);
 }
 
+void gcp_handle_libraries_say(void)
+{
+	if (gcp_handles_mode() == GCP_HANDLES_OFF)
+		return;
+	gcp_log(GCP_LOG_INFO,
+		"pooling handles of shared cuBLAS, cuBLASLt, cuDNN, cuSOLVER and "
+		"cuSPARSE; those of libraries that are linked statically are out "
+		"of reach");
+	for (int i = 0; i < gcp_handle_library_count; i++)
+		gcp_handle_library_say(&gcp_handle_libraries[i]);
+}
+
 static enum gcp_handle_library_state library_look(struct gcp_handle_library *library)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -200,6 +212,13 @@ bool gcp_handle_library_pooled(struct gcp_handle_library *library)
 		state = library_look(library);
 	errno = saved;
 	return state == GCP_HANDLE_LIBRARY_POOLED;
+}
+
+void gcp_handle_libraries_context_gone(CUcontext ctx)
+{
+	for (int i = 0; i < gcp_handle_library_count; i++)
+		if (atomic_load(&gcp_handle_libraries[i].implied) == ctx)
+			atomic_store(&gcp_handle_libraries[i].implied, NULL);
 }
 
 void gcp_handle_libraries_after_fork(void)

@@ -87,6 +87,8 @@ bool gcp_handle_library_real(struct gcp_handle_library *library,
 
 /* Says once why it is not pooled, if it is not. After the options have been read. */
 void gcp_handle_library_say(struct gcp_handle_library *library);
+/* Says at info what is in reach; called once, when this process starts to pool. */
+void gcp_handle_libraries_say(void);
 
 /* Whether `name` is a hooked function of any library. */
 bool gcp_handles_named(const char *name);
@@ -95,6 +97,10 @@ bool gcp_handles_named(const char *name);
  * none does. */
 void *gcp_handles_hook(const char *name, void *real, const void *caller);
 
+/* No library makes it current any more. */
+void gcp_handle_libraries_context_gone(CUcontext ctx);
+
+/* In the child of a fork. */
 void gcp_handle_libraries_after_fork(void);
 
 /* A number for the variables that the libraries read when they create a handle: one

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 #include "contexts.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "handles_list.h"
 #include "process.h"
 #include "resolve.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handles_list.h - the handles that the pool knows: in use, on their way back, and
- * free, on a list for each library and context. Only handles.c includes this.
+ * free, on a list for each library and context. Called by handles.c, and where the
+ * library hears of ends of contexts and of forks.
  *
  * Every function may be called from any thread, while gcp_process_pooling.
  */

@@ -25,12 +25,13 @@
 #include <errno.h>
 
 #include "async_pools.h"
+#include "calling_thread.h"
 #include "contexts.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "hooks.h"
 #include "hooks_async.h"
 #include "hooks_memory.h"
-#include "ipc_exports.h"
+#include "ipc.h"
 #include "observe.h"
 #include "process_life.h"
 #include "report.h"
@@ -152,7 +153,7 @@ static CUresult alloc_async(const struct alloc_call *call)
 	stream = gcp_stream_named(call->stream, call->per_thread);
 	if (gcp_thread.runtime_inside)
 		gcp_thread.runtime_confirmed =
-		    gcp_process_pool() ? gcp_thread.generation : 0;
+		    gcp_thread_pool() ? gcp_thread.generation : 0;
 	if (stream_captures(stream))
 		return alloc_pass(call);
 	ref = gcp_stream_ref_find(stream);
@@ -318,10 +319,10 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!gcp_thread.exit_registered)
-		gcp_process_watch_thread();
+		gcp_thread_watch();
 	freed = gcp_observe_free_async(ptr, stream, order);
-	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_exports_free(ptr, false)
-						       : freed);
+	return gcp_memory_freed(ptr,
+				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
 }
 
 static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,
@@ -405,10 +406,10 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!gcp_thread.exit_registered)
-		gcp_process_watch_thread();
+		gcp_thread_watch();
 	freed = gcp_observe_free_async(ptr, stream, order);
-	return gcp_memory_freed(ptr, freed == -EREMOTE ? gcp_exports_free(ptr, false)
-						       : freed);
+	return gcp_memory_freed(ptr,
+				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
 }
 
 /* --- the short cuts ------------------------------ */

@@ -5,7 +5,7 @@
  * costs a comparison.
  */
 #include "contexts.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "hooks.h"
 #include "resolve.h"
 

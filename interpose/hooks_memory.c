@@ -10,9 +10,10 @@
 #include <stdatomic.h>
 
 #include "async_pools.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "hooks.h"
-#include "ipc_exports.h"
+#include "ipc.h"
+#include "calling_thread.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "report.h"
@@ -48,7 +49,7 @@ static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint6
 	if (!ctx)
 		return;
 	gcp_call_stats_alloc(ctx, device, ptr, bytes, ns);
-	gcp_life_note_gpu(device);
+	gcp_thread_note_gpu(device);
 	gcp_report_tick(&gcp_process.options, NULL);
 }
 
@@ -129,7 +130,7 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
 	    bytes > GCP_BYTES_MAX)
 		return memory_pass_plain(ret_ptr, bytes);
-	pool = gcp_process_pool();
+	pool = gcp_thread_pool();
 	gcp_thread.runtime_confirmed =
 	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
 	if (!pool)
@@ -197,7 +198,7 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 
 	if (gcp_process_started_mode() == GCP_RUN_POOL && ret_ptr && ret_pitch &&
 	    width && height)
-		pool = gcp_process_pool();
+		pool = gcp_thread_pool();
 	if (!pool)
 		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
 	pitch = gcp_pitch_of(width, element);
@@ -225,12 +226,12 @@ int gcp_memory_free(gcp_addr addr)
 	int result;
 
 	if (__builtin_expect(!gcp_thread.free_direct, 0)) {
-		gcp_process_watch_thread();
+		gcp_thread_watch();
 		result = gcp_observe_free(addr);
 	} else {
 		result = gcp_pools_free(gcp_process.pools, addr);
 	}
-	return __builtin_expect(result == -EREMOTE, 0) ? gcp_exports_free(addr, true)
+	return __builtin_expect(result == -EREMOTE, 0) ? gcp_ipc_free(addr, true)
 						       : result;
 }
 
@@ -266,7 +267,7 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	gcp_call_stats_add(GCP_COUNTED_mem_get_info, start, 0, result);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (gcp_process_pooling() && gcp_process_pool()) {
+	if (gcp_process_pooling() && gcp_thread_pool()) {
 		gcp_tracker_collect(gcp_process.tracker);
 		reclaimable =
 		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device) +

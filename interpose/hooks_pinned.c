@@ -7,8 +7,9 @@
  * driver, so what CUDA says of its flags and its device pointer is right by itself
  * (cuMemHostGetFlags, cuMemHostGetDevicePointer and registering pass through).
  */
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "hooks.h"
+#include "calling_thread.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "poller.h"
@@ -96,7 +97,7 @@ static CUresult host_alloc(const struct host_request *request)
 	if (gcp_process_pooling() && request->ret_ptr && request->bytes &&
 	    request->bytes <= GCP_PINNED_BYTES_MAX &&
 	    !(request->flags & ~GCP_PINNED_FLAGS))
-		pool = gcp_process_pool();
+		pool = gcp_thread_pool();
 	if (!pool)
 		return host_pass(request);
 	do

@@ -30,6 +30,7 @@
 #include "elfwalk.h"
 #include "hooks.h"
 #include "hooks_async.h"
+#include "calling_thread.h"
 #include "process_life.h"
 #include "hooks_memory.h"
 #include "streams.h"
@@ -224,7 +225,7 @@ static inline int runtime_fast_cudaMalloc(const struct gcp_runtime *runtime,
 
 	if (!ret_ptr || !bytes || !runtime_confirmed() || malloc_is_patched(runtime))
 		return -1;
-	pool = gcp_process_pool();
+	pool = gcp_thread_pool();
 	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;
@@ -343,7 +344,7 @@ static int runtime_observed_cudaMalloc(const struct gcp_runtime *real, void **re
 
 	if (!ret_ptr || !bytes || !runtime_is_observed() || malloc_is_patched(real))
 		return -1;
-	pool = gcp_process_pool();
+	pool = gcp_thread_pool();
 	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;

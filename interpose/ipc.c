@@ -24,15 +24,14 @@
  * it is known to be open (ipc_exports.h).
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "hooks.h"
 #include "ipc.h"
 #include "ipc_exports.h"
 #include "ipc_imports.h"
+#include "ipc_opened.h"
 #include "ipc_server.h"
 #include "ipc_wire.h"
 #include "process_life.h"
@@ -167,92 +166,12 @@ CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 			   : export_of_driver(ret_handle, &info);
 }
 
+int gcp_ipc_free(gcp_addr addr, bool waits)
+{
+	return gcp_exports_free(addr, waits, gcp_ipc_server_catch_up);
+}
+
 /* --- import --------------------------------------------------------------------- */
-
-/* A pointer given to the program that is not the one CUDA gave. */
-struct gcp_opened {
-	CUdeviceptr ptr, base;
-	CUcontext ctx;  /* current when it was opened */
-	uint64_t count; /* opens not closed yet */
-	struct gcp_opened *next;
-};
-
-static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gcp_opened *opened_first; /* guarded by opened_lock */
-
-static bool opened_add(CUdeviceptr base, uint64_t offset)
-{
-	struct gcp_opened *opened;
-	CUcontext ctx = NULL;
-
-	gcp_real.cuCtxGetCurrent(&ctx);
-	pthread_mutex_lock(&opened_lock);
-	for (opened = opened_first; opened; opened = opened->next)
-		if (opened->ptr == base + offset && opened->base == base)
-			break;
-	if (!opened) {
-		opened = calloc(1, sizeof(*opened));
-		if (opened) {
-			opened->ptr = base + offset;
-			opened->base = base;
-			opened->ctx = ctx;
-			opened->next = opened_first;
-			opened_first = opened;
-		}
-	}
-	if (opened)
-		opened->count++;
-	pthread_mutex_unlock(&opened_lock);
-	return opened != NULL;
-}
-
-/* What CUDA calls the pointer that the program closes; `ptr` itself if it was
- * opened plainly. */
-static CUdeviceptr opened_base(CUdeviceptr ptr)
-{
-	struct gcp_opened *opened;
-	CUdeviceptr base;
-
-	pthread_mutex_lock(&opened_lock);
-	for (opened = opened_first; opened && opened->ptr != ptr; opened = opened->next)
-		;
-	base = opened ? opened->base : ptr;
-	pthread_mutex_unlock(&opened_lock);
-	return base;
-}
-
-static void opened_remove(CUdeviceptr ptr)
-{
-	struct gcp_opened **link, *opened;
-
-	pthread_mutex_lock(&opened_lock);
-	for (link = &opened_first; *link && (*link)->ptr != ptr; link = &(*link)->next)
-		;
-	opened = *link;
-	if (opened && --opened->count == 0) {
-		*link = opened->next;
-		free(opened);
-	}
-	pthread_mutex_unlock(&opened_lock);
-}
-
-void gcp_ipc_context_gone(CUcontext ctx)
-{
-	struct gcp_opened **link = &opened_first, *opened;
-
-	gcp_exports_context_gone(ctx);
-	gcp_imports_context_gone(ctx);
-	pthread_mutex_lock(&opened_lock);
-	while ((opened = *link) != NULL) {
-		if (opened->ctx != ctx) {
-			link = &opened->next;
-			continue;
-		}
-		*link = opened->next;
-		free(opened);
-	}
-	pthread_mutex_unlock(&opened_lock);
-}
 
 static bool import_is_possible(void)
 {
@@ -281,7 +200,7 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 	result = real(ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
-	if (!opened_add(*ret_ptr, offset)) {
+	if (!gcp_ipc_opened_add(*ret_ptr, offset)) {
 		gcp_real.cuIpcCloseMemHandle(*ret_ptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -303,21 +222,13 @@ CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle han
 
 CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
-	CUdeviceptr base = opened_base(ptr);
+	CUdeviceptr base = gcp_ipc_opened_base(ptr);
 	CUresult result;
 
 	if (gcp_imports_close(ptr, &result))
 		return result;
 	result = gcp_real.cuIpcCloseMemHandle(base);
 	if (result == CUDA_SUCCESS && base != ptr)
-		opened_remove(ptr);
+		gcp_ipc_opened_remove(ptr);
 	return result;
-}
-
-void gcp_ipc_after_fork(void)
-{
-	gcp_ipc_server_after_fork();
-	gcp_exports_after_fork();
-	gcp_imports_after_fork();
-	pthread_mutex_init(&opened_lock, NULL);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ipc.h - what the end of a context means for memory opened from other
- * processes.
+ * ipc.h - the hooks on memory shared between processes.
  */
 #ifndef GCP_INTERPOSE_IPC_H
 #define GCP_INTERPOSE_IPC_H
 
-#include "symbols.h"
+#include <stdbool.h>
 
-/* All that was opened while `ctx` was current is gone. */
-void gcp_ipc_context_gone(CUcontext ctx);
-/* In the child of a fork. */
-void gcp_ipc_after_fork(void);
+#include "../pool/pool.h"
+
+/* The program frees the exported block at `addr` (ipc_exports.h). If `waits`, waits for
+ * all work of its context, as cuMemFree does. What gcp_pools_free gives. */
+int gcp_ipc_free(gcp_addr addr, bool waits);
 
 #endif

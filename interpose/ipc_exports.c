@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "ipc_server.h"
 #include "process.h"
 
 enum { BUCKETS = 1024 };
@@ -189,7 +188,7 @@ static bool is_async(gcp_addr addr)
 	return gcp_pools_held(gcp_process.pools, addr, &info) == 0 && info.async;
 }
 
-int gcp_exports_free(gcp_addr addr, bool waits)
+int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
 {
 	bool unused = false;
 	int waited = 0, result;
@@ -204,7 +203,7 @@ int gcp_exports_free(gcp_addr addr, bool waits)
 		waited = 0;
 	/* The other process may have closed it already, and said so. */
 	if (export_is_open(addr))
-		gcp_ipc_server_catch_up();
+		catch_up();
 	result = export_freed(addr, &unused);
 	if (result == 0 && unused)
 		result = block_free(addr, waits);

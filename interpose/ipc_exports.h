@@ -20,8 +20,9 @@
 int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id);
 
 /* The program frees the exported block at `addr`. If `waits`, waits for all work of
- * its context, as cuMemFree does. What gcp_pools_free gives. */
-int gcp_exports_free(gcp_addr addr, bool waits);
+ * its context, as cuMemFree does. catch_up() hears what other processes have closed by
+ * now. What gcp_pools_free gives. */
+int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void));
 
 /* Another process opens the block of this number, once more. False: there is none, or
  * it was freed. */

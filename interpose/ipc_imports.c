@@ -29,6 +29,7 @@
 #include <bsd/sys/tree.h>
 
 #include "contexts.h"
+#include "ctx_scope.h"
 #include "cuda_backend.h"
 #include "ipc_server.h"
 #include "log.h"

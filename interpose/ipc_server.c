@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "elfwalk.h"
 #include "ipc_exports.h"
 #include "ipc_wire.h"

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * options.c - the table of options, and how the environment fills it.
- *
- * The defaults are those of gcp_options_default and gcp_config_default; the
- * table itself only says where a value lies and what it may be. How options
- * are shown stands in options_show.c.
+ * options.c - how the environment fills the options. The table of them stands in
+ * options_table.c, how they are shown in options_show.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,133 +11,6 @@
 
 #include "gcpool.h"
 #include "options.h"
-
-#define KIB (1ull << 10)
-#define MIB (1ull << 20)
-#define TIB (1ull << 40)
-
-/* More than any device has. */
-#define BYTES_MAX (16 * TIB)
-
-#define FIELD(field)                                                                   \
-	.offset = offsetof(struct gcp_options, field),                                 \
-	.size = sizeof(((struct gcp_options *)0)->field)
-
-const struct gcp_option gcp_option_table[] = {
-    {"GCPOOL_MODE",
-     "pool; count: plain CUDA, but count and time calls; off: plain CUDA",
-     GCP_OPTION_CHOICE, FIELD(mode), .choices = "pool|count|off", .on = "pool"},
-    {"GCPOOL_BACKEND",
-     "vmm: unused memory anywhere serves any request, by mapping it there; auto: "
-     "where that is as good as memory of the driver",
-     GCP_OPTION_CHOICE, FIELD(pool.backend), .choices = "auto|vmm|segments"},
-    {"GCPOOL_CLASS_STEPS", "size classes (buckets) per power of two", GCP_OPTION_COUNT,
-     FIELD(pool.class_steps), .min = 1, .max = 64},
-    {"GCPOOL_CLASS_MIN", "smallest size class", GCP_OPTION_BYTES, FIELD(pool.class_min),
-     .min = 512, .max = 64 * MIB, .multiple = 512},
-    {"GCPOOL_CLASS_MAX", "largest size class; beyond it sizes round up to 4 KiB",
-     GCP_OPTION_BYTES, FIELD(pool.class_max), .min = 512, .max = 64 * MIB,
-     .multiple = 512},
-    {"GCPOOL_CLASSES", "explicit size classes, ascending, instead of the three above",
-     GCP_OPTION_SIZES, FIELD(pool.class_list), .min = 512, .max = 64 * MIB,
-     .multiple = 512, .nothing = "computed"},
-    {"GCPOOL_SLAB_MAX", "classes up to this share slabs", GCP_OPTION_BYTES,
-     FIELD(pool.slab_max), .max = 256 * KIB, .nothing = "no slabs"},
-    {"GCPOOL_SEGMENT", "driver allocation that smaller blocks share", GCP_OPTION_BYTES,
-     FIELD(pool.segment_bytes), .min = 2 * MIB, .max = BYTES_MAX, .multiple = 2 * MIB},
-    {"GCPOOL_SPLIT_LIMIT", "larger segments are never split", GCP_OPTION_BYTES,
-     FIELD(pool.split_limit), .min = 2 * MIB, .max = BYTES_MAX},
-    {"GCPOOL_WINDOW", "growth bound: freed bytes that may wait for the device",
-     GCP_OPTION_BYTES, FIELD(pool.window_bytes), .max = BYTES_MAX},
-    {"GCPOOL_WINDOW_BLOCKS", "growth bound: freed blocks of one size that may wait",
-     GCP_OPTION_COUNT, FIELD(pool.window_blocks), .min = 1, .max = 1 << 20},
-    {"GCPOOL_FENCE_BATCH", "frees of one thread that share a fence", GCP_OPTION_COUNT,
-     FIELD(pool.epoch_blocks), .min = 1, .max = 1 << 16},
-    {"GCPOOL_THREAD_CACHE", "most that a thread keeps for itself", GCP_OPTION_BYTES,
-     FIELD(pool.thread_cache_bytes), .max = BYTES_MAX, .nothing = "none"},
-    {"GCPOOL_CACHE_LIMIT",
-     "most unused memory kept per context; 0: frees wait and give all back",
-     GCP_OPTION_LIMIT, FIELD(pool.cache_limit), .max = BYTES_MAX,
-     .share_of = GCP_SHARE_DEVICE},
-    {"GCPOOL_DECAY", "milliseconds after which memory that nothing used goes back",
-     GCP_OPTION_COUNT, FIELD(pool.decay_ms), .max = 1 << 30, .nothing = "never"},
-    {"GCPOOL_QUOTA", "most memory taken from a device", GCP_OPTION_LIMIT,
-     FIELD(pool.quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_DEVICE},
-    {"GCPOOL_BLOCKING_FREE", "a free waits for the device, as plain cudaFree does",
-     GCP_OPTION_BOOL, FIELD(pool.blocking_free)},
-    {"GCPOOL_REUSE",
-     "completed: no reuse before the device is done; auto: so if RDMA is loaded",
-     GCP_OPTION_CHOICE, FIELD(pool.completed_only), .choices = "auto|completed"},
-    {"GCPOOL_HOST", "pinned host memory is pooled, too", GCP_OPTION_BOOL,
-     FIELD(pool.pinned)},
-    {"GCPOOL_HOST_POW2", "pinned sizes up to this round up to a power of two",
-     GCP_OPTION_BYTES, FIELD(pool.pinned_pow2_max), .min = 512, .max = BYTES_MAX},
-    {"GCPOOL_HOST_STEPS", "larger pinned sizes: so many steps per power of two",
-     GCP_OPTION_COUNT, FIELD(pool.pinned_steps), .min = 1, .max = 64},
-    {"GCPOOL_HOST_FENCE_BATCH", "frees of pinned memory that share a fence",
-     GCP_OPTION_COUNT, FIELD(pool.pinned_epoch_blocks), .min = 1, .max = 1 << 16},
-    {"GCPOOL_HOST_WINDOW",
-     "freed pinned bytes that may wait for the device; then a free waits",
-     GCP_OPTION_BYTES, FIELD(pool.pinned_window), .max = BYTES_MAX},
-    {"GCPOOL_HOST_CACHE_LIMIT",
-     "most unused pinned memory kept; 0: frees wait and give all back",
-     GCP_OPTION_LIMIT, FIELD(pool.pinned_cache_limit), .max = BYTES_MAX,
-     .share_of = GCP_SHARE_HOST},
-    {"GCPOOL_HOST_QUOTA", "most pinned memory held", GCP_OPTION_LIMIT,
-     FIELD(pool.pinned_quota), .min = 1, .max = BYTES_MAX, .share_of = GCP_SHARE_HOST},
-    {"GCPOOL_THREAD",
-     "a thread gives back what is idle, and looks whether pinned memory is ready",
-     GCP_OPTION_BOOL, FIELD(thread)},
-    {"GCPOOL_ASYNC", "stream-ordered memory comes from the pool, too", GCP_OPTION_BOOL,
-     FIELD(async)},
-    {"GCPOOL_GRAPH_SHARE",
-     "captured graphs that do not run at the same time share mapped memory",
-     GCP_OPTION_BOOL, FIELD(graph_share)},
-    {"GCPOOL_HANDLES",
-     "handles of cuBLAS, cuDNN, ... are pooled; sync: destroying one waits as before",
-     GCP_OPTION_CHOICE, FIELD(handles), .choices = "0|1|sync"},
-    {"GCPOOL_LOG", "what is said", GCP_OPTION_CHOICE, FIELD(log_level),
-     .choices = "off|error|warn|info|debug"},
-    {"GCPOOL_LOG_FILE", "where it is said; %p is the process id", GCP_OPTION_TEXT,
-     FIELD(log_file), .nothing = "stderr"},
-    {"GCPOOL_STATS", "statistics at exit", GCP_OPTION_CHOICE, FIELD(stats),
-     .choices = "off|text|json", .on = "text"},
-    {"GCPOOL_STATS_FILE", "where they are appended; %p is the process id",
-     GCP_OPTION_TEXT, FIELD(stats_file), .nothing = "stderr"},
-    {"GCPOOL_STATS_EVERY", "seconds after which a free writes them, too",
-     GCP_OPTION_COUNT, FIELD(stats_every), .max = 1 << 24, .nothing = "never"},
-    {"GCPOOL_LIVE", "a page of shared memory for gcpool top and gcpool ctl",
-     GCP_OPTION_BOOL, FIELD(live)},
-    {"GCPOOL_TRACE", "file of a recording for gcpool-trace; %p is the process id",
-     GCP_OPTION_TEXT, FIELD(trace_file), .nothing = "none"},
-    {"GCPOOL_TRACE_SIZE", "its size at most; then the newest events stay",
-     GCP_OPTION_BYTES, FIELD(trace_bytes), .min = 8 * MIB, .max = 16 * TIB / 1024,
-     .multiple = MIB},
-    {"GCPOOL_TRACE_STACKS", "frames of the call stack in each recorded event",
-     GCP_OPTION_COUNT, FIELD(trace_frames), .max = 64, .nothing = "none"},
-    {"GCPOOL_TRACE_UNWIND",
-     "how: by frame pointers, by unwind tables; auto: tables where the others end "
-     "early",
-     GCP_OPTION_CHOICE, FIELD(trace_unwind), .choices = "auto|frames|tables"},
-    {"GCPOOL_DEBUG",
-     "finds writes behind blocks (guard) and to freed ones (poison), and blocks that "
-     "are never freed",
-     GCP_OPTION_SET, FIELD(debug), .choices = "poison|guard|leaks", .nothing = "off"},
-    {"GCPOOL_STRICT", "a wrong option ends the program, with exit code 2",
-     GCP_OPTION_BOOL, FIELD(strict)},
-    {"GCPOOL_HELP", "print this table at the first allocation", GCP_OPTION_BOOL,
-     FIELD(help)},
-};
-const size_t gcp_option_count = sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);
-
-void gcp_options_default(struct gcp_options *options)
-{
-	memset(options, 0, sizeof(*options));
-	options->log_level = GCP_LOG_WARNING;
-	options->trace_bytes = 256 * MIB;
-	options->async = true;
-	gcp_config_default(&options->pool);
-}
 
 /* --- reading the environment --------------------------------------------------- */
 

@@ -49,8 +49,6 @@ struct gcp_options {
 	bool help;
 };
 
-void gcp_options_default(struct gcp_options *options);
-
 /* Reads the environment (all defaults when the program runs with more rights
  * than its caller), sets up messages, says what was wrong in it, and prints
  * the options if GCPOOL_HELP asks for them. Returns the number of wrong
@@ -65,7 +63,9 @@ int gcp_options_read(struct gcp_options *ret_options);
 int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 		      void (*complain)(void *arg, const char *sentence), void *arg);
 
-/* --- the table --------------------------------------------------------------- */
+/* --- the table: options_table.c ------------------------------------------------- */
+
+void gcp_options_default(struct gcp_options *options);
 
 enum gcp_option_type {
 	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
@@ -97,6 +97,8 @@ struct gcp_option {
 
 extern const struct gcp_option gcp_option_table[];
 extern const size_t gcp_option_count;
+
+/* --- as people read them: options_show.c ------------------------------------------ */
 
 /* The field of `option` in `options`, its bounds, as people write them. */
 void gcp_option_show_value(const struct gcp_option *option,

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "elfwalk.h"
 #include "log.h"
 #include "poller.h"

@@ -51,6 +51,8 @@ extern struct gcp_watch gcp_watch __attribute__((visibility("hidden")));
 
 /* The real functions are known; nothing else is yet. */
 void gcp_watch_resolved(void);
+/* In the child of a fork: everything passes through. */
+void gcp_watch_nothing(void);
 
 extern struct gcp_process gcp_process;
 

@@ -9,12 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contexts.h"
+#include "calling_thread.h"
+#include "context_observers.h"
 #include "cuda_backend.h"
 #include "elfwalk.h"
-#include "handles.h"
-#include "ipc.h"
-#include "poller.h"
+#include "handles_list.h"
+#include "ipc_exports.h"
+#include "ipc_imports.h"
+#include "ipc_opened.h"
+#include "ipc_server.h"
 #include "process_life.h"
 #include "log.h"
 #include "observe.h"
@@ -24,37 +27,11 @@
 #include "resolve.h"
 #include "unknown_calls.h"
 
-struct gcp_process gcp_process;
-
-static const _Atomic uint32_t unresolved = 1, no_captures = 0;
-static const _Atomic uint64_t all_streams = UINT64_MAX;
-
-struct gcp_watch gcp_watch = {
-    .submissions = &unresolved,
-    .streams = &all_streams,
-    .shares = &no_captures,
-};
-
-void gcp_watch_resolved(void)
-{
-	const _Atomic uint32_t *expected = &unresolved;
-
-	atomic_compare_exchange_strong(&gcp_watch.submissions, &expected, &no_captures);
-}
-
-__thread struct gcp_thread gcp_thread
-    __attribute__((tls_model("initial-exec"), visibility("hidden")));
-
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Thread exit: pthread_key_create and pthread_setspecific, which are in
- * libpthread before glibc 2.34 and therefore looked up. */
-static pthread_key_t exit_key;
-static int (*exit_key_set)(pthread_key_t, const void *);
-
 static enum gcp_run_mode start_pooling(void);
+static void thread_exit(void *data);
 static void watch_quick_exit(void);
-static void exit_key_create(void);
 
 enum gcp_run_mode gcp_process_start(void)
 {
@@ -99,6 +76,7 @@ static enum gcp_run_mode start_pooling(void)
 		return GCP_RUN_PASSIVE;
 	}
 	gcp_driver_fill(&driver);
+	gcp_driver_fill_vmm(&driver);
 	if (gcp_process.options.pool.backend != GCP_BACKEND_SEGMENTS &&
 	    !driver.vm_reserve)
 		gcp_log(gcp_process.options.pool.backend == GCP_BACKEND_MAPPED
@@ -132,13 +110,13 @@ static enum gcp_run_mode start_pooling(void)
 		     gcp_tracker_capturing_count(gcp_process.tracker));
 	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
 	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
-	exit_key_create();
+	gcp_thread_exit_watch(thread_exit);
 	if (!hooked) {
 		gcp_log(GCP_LOG_INFO, "loaded, and not preloaded: serves gcpool_malloc "
 				      "alone, and sees no captures");
 		return GCP_RUN_LOADED;
 	}
-	gcp_handles_say();
+	gcp_handle_libraries_say();
 	return GCP_RUN_POOL;
 }
 
@@ -159,72 +137,6 @@ static void thread_exit(void *data)
 	gcp_pools_thread_exit(gcp_process.pools);
 }
 
-static void exit_key_create(void)
-{
-	int (*create)(pthread_key_t *, void (*)(void *));
-
-	*(void **)&create = gcp_elf_libc_symbol("pthread_key_create");
-	if (create && create(&exit_key, thread_exit) == 0)
-		*(void **)&exit_key_set = gcp_elf_libc_symbol("pthread_setspecific");
-}
-
-void gcp_process_watch_thread(void)
-{
-	if (!gcp_thread.exit_registered && exit_key_set)
-		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
-	gcp_thread.free_direct = gcp_thread.exit_registered && !gcp_observers;
-}
-
-struct gcp_pool *gcp_process_pool_find(CUcontext ctx)
-{
-	uint64_t generation =
-	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
-	struct gcp_pool *pool = NULL;
-	CUcontext home;
-	int device = -1;
-
-	gcp_process_watch_thread();
-	if (gcp_unknown_capture_seen() || !gcp_contexts_home(ctx, &home, &device) ||
-	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
-		pool = NULL;
-	gcp_thread.ctx = ctx;
-	gcp_thread.pool = pool;
-	gcp_thread.device = device;
-	gcp_thread.generation = generation;
-	if (pool && gcp_process.options.thread)
-		gcp_poller_start();
-	if (pool) {
-		gcp_life_note_gpu(device);
-		gcp_observe_context(home, device);
-	} else {
-		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
-			(void *)ctx);
-	}
-	return pool;
-}
-
-void gcp_life_note_gpu(int device)
-{
-	char name[GCP_GPU_NAME_MAX] = "";
-	struct gcp_ctx_scope scope;
-	size_t bytes = 0;
-	int version = 0;
-
-	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_observers) ||
-	    gcp_report_knows_gpu(device) ||
-	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
-		return;
-	if (gcp_real.cuDeviceGetName)
-		(void)gcp_real.cuDeviceGetName(name, sizeof(name), device);
-	if (gcp_real.cuDeviceTotalMem_v2)
-		(void)gcp_real.cuDeviceTotalMem_v2(&bytes, device);
-	if (gcp_real.cuDriverGetVersion)
-		(void)gcp_real.cuDriverGetVersion(&version);
-	gcp_ctx_scope_end(&scope);
-	gcp_report_note_gpu(device, name, bytes, version);
-	gcp_observe_device(device, name, bytes);
-}
-
 /* --- fork --------------------------------------------------------------------- */
 
 /* CUDA does not work in the child of a process that has used it: everything
@@ -234,8 +146,12 @@ static void fork_child(void)
 {
 	gcp_contexts_after_fork();
 	gcp_unknown_calls_after_fork();
-	gcp_handles_after_fork();
-	gcp_ipc_after_fork();
+	gcp_handle_lists_after_fork();
+	gcp_handle_libraries_after_fork();
+	gcp_ipc_server_after_fork();
+	gcp_exports_after_fork();
+	gcp_imports_after_fork();
+	gcp_ipc_opened_after_fork();
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();
@@ -243,9 +159,7 @@ static void fork_child(void)
 		gcp_observe_after_fork();
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
-		atomic_store(&gcp_watch.submissions, &no_captures);
-		atomic_store(&gcp_watch.streams, &all_streams);
-		atomic_store(&gcp_watch.shares, &no_captures);
+		gcp_watch_nothing();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
 }
@@ -256,10 +170,21 @@ extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), voi
     __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-void gcp_process_watch_forks(void)
+/* The real functions are known. */
+static void resolved(void)
 {
+	gcp_contexts_observe(gcp_context_observers, gcp_context_observer_count);
 	if (__register_atfork)
 		__register_atfork(NULL, NULL, fork_child, __dso_handle);
+}
+
+bool gcp_resolve_now(void)
+{
+	bool done = gcp_resolve_all(resolved);
+
+	if (done)
+		gcp_watch_resolved();
+	return done;
 }
 
 /* --- exit --------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 #ifndef GCP_INTERPOSE_PROCESS_LIFE_H
 #define GCP_INTERPOSE_PROCESS_LIFE_H
 
-#include "contexts.h"
 #include "process.h"
 #include "resolve.h"
 
@@ -22,32 +21,15 @@ static inline enum gcp_run_mode gcp_process_started_mode(void)
 	return mode == GCP_RUN_FRESH ? gcp_process_start() : mode;
 }
 
-/* The end of the calling thread will be noticed: what it caches goes back. */
-void gcp_process_watch_thread(void);
+/* Whether gcp_real is filled: tries to, until the program has loaded libcuda. From then
+ * on a fork matters, and the ends of contexts. False also while the calling thread is
+ * resolving. */
+bool gcp_resolve_now(void);
 
-/* The slow half of gcp_process_pool. */
-struct gcp_pool *gcp_process_pool_find(CUcontext ctx);
-
-/* The pool of the current context, made at the first call. NULL: no context is
- * current, or its allocations pass through. Only in GCP_RUN_POOL. */
-static inline struct gcp_pool *gcp_process_pool(void)
+static inline bool gcp_resolve(void)
 {
-	CUcontext ctx = NULL;
-
-	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
-		return NULL;
-	if (gcp_thread.ctx == ctx &&
-	    gcp_thread.generation ==
-		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))
-		return gcp_thread.pool;
-	return gcp_process_pool_find(ctx);
+	return atomic_load_explicit(&gcp_resolve_done, memory_order_acquire) ||
+	       gcp_resolve_now();
 }
-
-/* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
- * exit it is too late. */
-void gcp_life_note_gpu(int device);
-
-/* Once libcuda is in the process: from now on a fork matters. */
-void gcp_process_watch_forks(void);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include "elfwalk.h"
 #include "hooks.h"
-#include "process_life.h"
 #include "resolve.h"
 
 struct gcp_real gcp_real;
@@ -60,7 +59,7 @@ static __thread bool resolving __attribute__((tls_model("initial-exec")));
 
 static void resolve_locked(const struct gcp_elf *found);
 
-bool gcp_resolve_now(void)
+bool gcp_resolve_all(void (*resolved)(void))
 {
 	struct gcp_elf found;
 	bool done;
@@ -76,10 +75,11 @@ bool gcp_resolve_now(void)
 		return false;
 	pthread_mutex_lock(&resolve_lock);
 	resolving = true;
-	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed))
+	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
 		resolve_locked(&found);
+		resolved();
+	}
 	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
-	gcp_watch_resolved();
 	resolving = false;
 	pthread_mutex_unlock(&resolve_lock);
 	return done;
@@ -155,7 +155,6 @@ static void resolve_locked(const struct gcp_elf *found)
 		if (*rows[i].slot)
 			map_add(given, rows[i].entry);
 	}
-	gcp_process_watch_forks();
 }
 
 bool gcp_resolve_complete(void)

@@ -25,17 +25,13 @@ struct gcp_real {
 
 extern struct gcp_real gcp_real;
 
-/* Whether gcp_real is filled: tries to, until the program has loaded libcuda.
- * False also while the calling thread is resolving. */
-bool gcp_resolve_now(void);
-
+/* gcp_real is filled. */
 extern atomic_bool gcp_resolve_done;
 
-static inline bool gcp_resolve(void)
-{
-	return atomic_load_explicit(&gcp_resolve_done, memory_order_acquire) ||
-	       gcp_resolve_now();
-}
+/* Fills gcp_real, once the program has loaded libcuda, and calls resolved() before any
+ * other thread can use it. False: not yet; also while the calling thread is resolving.
+ * For gcp_resolve of process_life.h. */
+bool gcp_resolve_all(void (*resolved)(void));
 
 /* Whether all functions marked GCP_REQUIRED are there. */
 bool gcp_resolve_complete(void);

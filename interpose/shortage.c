@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "process_life.h"
 #include "log.h"
 #include "observe.h"

@@ -31,7 +31,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "process.h"
 #include "resolve.h"
 #include "stream_fences.h"

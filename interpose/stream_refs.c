@@ -10,8 +10,9 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "calling_thread.h"
 #include "contexts.h"
-#include "cuda_backend.h"
+#include "ctx_scope.h"
 #include "poller.h"
 #include "process_life.h"
 #include "stream_refs.h"
@@ -153,14 +154,14 @@ static __attribute__((noinline)) bool ref_fill(struct gcp_stream_ref *ref,
 	CUcontext ctx = context_of(stream);
 
 	*ref = (struct gcp_stream_ref){.id = id, .generation = generation};
-	gcp_process_watch_thread();
+	gcp_thread_watch();
 	if (!ctx || gcp_unknown_capture_seen() ||
 	    !gcp_contexts_home(ctx, &ref->home, &ref->device) ||
 	    gcp_pool_get(gcp_process.pools, ref->home, ref->device, &ref->pool) != 0) {
 		ref->generation = 0; /* asked again next time */
 		return false;
 	}
-	gcp_life_note_gpu(ref->device);
+	gcp_thread_note_gpu(ref->device);
 	if (gcp_process.options.thread)
 		gcp_poller_start();
 	ref->serves = gcp_contexts_is_primary(ref->home);

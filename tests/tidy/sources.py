@@ -8,6 +8,7 @@
   rooms      a room includes only rooms to its left, through their one header
   names      base names of files and tags of structs and enums are unique in the rooms;
              no getenv, malloc or stdio where forbidden
+  circles    no file of a room uses one that comes to use it
   homes      what a heading of a room's headers names as a file's is defined there
   options    the table of docs/options.md is that of the library (argument: the
              program that prints it)
@@ -305,20 +306,35 @@ def check_homes(tree):
 
 # --- circles ---------------------------------------------------------------------
 
-# Rooms whose files call each other in one direction. Inline functions of headers belong
-# to no file.
-STRAIGHT = ("pool", "capture")
+# Functions and variables that a file defines, and inline functions of headers, which
+# belong to no file: a file that calls one uses what its body uses. The tables that
+# symbols.h expands to are not followed: each names every hook.
 DEFINED = re.compile(r"^(?!\s|typedef|#)[^\n;{}=]*?\b(gcp_\w+)\((?:[^;{}]*)\)\s*\{", re.M)
+VARIABLE = re.compile(r"^(?!\s|typedef|#|extern)[^\n;{}=()]*?\b(gcp_\w+)(?:\[[^\]\n]*\])?"
+                      r"(?: =|;| __attribute)", re.M)
+INLINE = re.compile(r"^static inline[^;{}]*?\b(gcp_\w+)\([^;{}]*\)\s*\{(.*?)^\}", re.M | re.S)
+
+
+def uses(text, inline):
+    """The gcp_ names that a text uses, those of inline functions included."""
+    found, new = set(), [text]
+    while new:
+        names = set(re.findall(r"\bgcp_\w+", new.pop())) - found
+        found |= names
+        new += [inline[name] for name in names if name in inline]
+    return found
 
 
 def arrows(tree, room):
-    """file -> the files of the room that define what it calls."""
+    """file -> the files of the room that define what it uses: calls, passes or reads."""
     texts = {name: code_of(tree.read(name)) for name in rooms_of(tree, ".c")
              if name.startswith(room + "/")}
-    home = {function: name for name, text in texts.items()
-            for function in DEFINED.findall(text)}
-    return {name: {home[used] for used in re.findall(r"\b(gcp_\w+)\(", text)
-                   if home.get(used, name) != name} for name, text in texts.items()}
+    inline = {function: body for name in rooms_of(tree, ".h") if name.startswith(room + "/")
+              for function, body in INLINE.findall(code_of(tree.read(name)))}
+    home = {word: name for what in (VARIABLE, DEFINED) for name, text in texts.items()
+            for word in what.findall(text)}
+    return {name: {home[used] for used in uses(text, inline) if home.get(used, name) != name}
+            for name, text in texts.items()}
 
 
 def circles(edges):
@@ -333,11 +349,11 @@ def circles(edges):
 
 
 def check_circles(tree):
-    for room in STRAIGHT:
+    for room in ROOMS:
         edges = arrows(tree, room)
         for circle in circles(edges):
             for name in sorted(circle):
-                yield name, "calls %s, which come to call it" % ", ".join(
+                yield name, "uses %s, which come to use it" % ", ".join(
                     sorted(edges[name] & circle))
 
 

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctx_scope.h - how the library calls the driver from inside a hook.
+ */
+#ifndef GCP_INTERPOSE_CTX_SCOPE_H
+#define GCP_INTERPOSE_CTX_SCOPE_H
+
+#include <stdbool.h>
+
+#include "symbols.h"
+
+/* A scope for the library's own calls of the driver: `ctx` is current (NULL: whichever
+ * is), the thread's capture mode is relaxed, so that nothing that happens can
+ * invalidate a capture, and pthread_cancel does not end it; leaving puts all of that
+ * and errno back. */
+struct gcp_ctx_scope {
+	int saved_errno, cancel;
+	bool pushed;
+	bool relaxed;
+	CUstreamCaptureMode mode;
+};
+
+CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx);
+void gcp_ctx_scope_end(struct gcp_ctx_scope *scope);
+
+/* The device of `ctx` (NULL: of the current one). False: it cannot be told. */
+bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * third_party_dma.h - whether devices are written to by others than CUDA.
+ */
+#ifndef GCP_INTERPOSE_THIRD_PARTY_DMA_H
+#define GCP_INTERPOSE_THIRD_PARTY_DMA_H
+
+#include <stdbool.h>
+
+/* Whether something outside of CUDA's queues may write into device memory: a network
+ * card, or a driver mapping of it into the CPU. Looks through the loaded libraries
+ * again only when more were loaded since. Once true it stays true. Never waits, holds
+ * the loader's list lock shortly. */
+bool gcp_third_party_dma_present(void);
+
+#endif
