@@ -4,8 +4,6 @@
  * capture/share.c has to know of every way in which the memory of one that shares could
  * be used. While none may, each costs a few loads.
  */
-#include <pthread.h>
-
 #include "hooks.h"
 #include "process_life.h"
 #include "hooks_memory.h"
@@ -195,60 +193,25 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream,
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
-/* Threads take turns while graphs share: capture/launch.c keeps the order of launches
- * whose calls are under way at the same time, but on a GPU there were wrong words. The
- * graphs that share nothing are launched beside them. */
-static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-
-static int turn_begin(bool *ret_mine)
-{
-	int cancel;
-
-	*ret_mine = shares();
-	if (!*ret_mine)
-		return 0;
-	cancel = gcp_cancel_defer();
-	pthread_mutex_lock(&turn);
-	return cancel;
-}
-
-static void turn_end(bool *mine, int cancel)
-{
-	if (!*mine)
-		return;
-	*mine = false;
-	pthread_mutex_unlock(&turn);
-	gcp_cancel_restore(cancel);
-}
-
 static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec,
 		       CUstream stream, bool per_thread)
 {
 	struct gcp_launch launch;
 	CUresult result;
 	bool mine;
-	int cancel = turn_begin(&mine);
+	int cancel = gcp_graph_turn_begin(&mine);
 
 	result = launch_begin(exec, gcp_stream_named(stream, per_thread), &launch);
 	if (launch.share == 0)
-		turn_end(&mine, cancel);
+		gcp_graph_turn_end(&mine, cancel);
 	if (result == CUDA_SUCCESS)
 		result = gcp_stream_submits(stream, per_thread);
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
 	if (launch.share)
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
-	turn_end(&mine, cancel);
+	gcp_graph_turn_end(&mine, cancel);
 	return result;
-}
-
-void gcp_graphs_share_no_more(void)
-{
-	bool mine;
-	int cancel = turn_begin(&mine);
-
-	gcp_share_all_taken(gcp_process.tracker);
-	turn_end(&mine, cancel);
 }
 
 CUresult gcp_hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)

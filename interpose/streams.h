@@ -51,18 +51,6 @@ static inline bool gcp_stream_capturable(CUstream stream)
 	return stream && stream != CU_STREAM_LEGACY;
 }
 
-/* hooks_submit.c: the calling thread is about to submit work to a stream of these,
- * while captures are under way. It is counted as eager or as captured. Another result
- * than 0: the program gets that, and the work is not submitted. */
-CUresult gcp_stream_submits(CUstream stream, bool per_thread);
-/* Work that cannot be captured, or of which nothing is known. */
-void gcp_stream_submits_eagerly(void);
-/* hooks_graph.c: graphs that share memory get memory of their own, and are waited for.
- * Only while pooling. */
-void gcp_graphs_share_no_more(void);
-/* A call that may do anything: eager work, captured work, a change of the order. */
-void gcp_stream_submits_unknown(void);
-
 /* The context of a stream, which is not always the current one: what begins
  * under one may end under another. `stream` as gcp_stream_named gives it;
  * special handles have no context of their own. NULL: none. */
@@ -75,5 +63,25 @@ static inline CUcontext gcp_stream_context(CUstream stream)
 		return ctx;
 	return gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
 }
+
+/* --- submissions.c ---------------------------------------------------------------- */
+
+/* The calling thread is about to submit work to a stream of these, while captures are
+ * under way. It is counted as eager or as captured. Another result than 0: the program
+ * gets that, and the work is not submitted. */
+CUresult gcp_stream_submits(CUstream stream, bool per_thread);
+/* Work that cannot be captured, or of which nothing is known. */
+void gcp_stream_submits_eagerly(void);
+/* Graphs that share memory get memory of their own, and are waited for. Only while
+ * pooling. */
+void gcp_graphs_share_no_more(void);
+/* A call that may do anything: eager work, captured work, a change of the order. */
+void gcp_stream_submits_unknown(void);
+
+/* A launch of a graph: while graphs share memory no other thread launches one. Returns
+ * what the end wants; *ret_mine: the turn is this thread's. */
+int gcp_graph_turn_begin(bool *ret_mine);
+/* Ends the turn, if there is one. */
+void gcp_graph_turn_end(bool *mine, int cancel);
 
 #endif

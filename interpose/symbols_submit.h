@@ -4,7 +4,7 @@
  * work: everything by which a program can make a device read or write memory.
  *
  * While a capture is under way each such call is either captured or eager work, and
- * the library has to know of both (hooks_submit.c). While none is, it costs a few
+ * the library has to know of both (submissions.c). While none is, it costs a few
  * loads. What a newer driver has beyond this table and beyond known_calls.c counts as
  * eager work: unknown_calls.h.
  *
