@@ -156,13 +156,19 @@ void gcp_trace_sample(struct gcp_pools *pools, bool now)
 
 void gcp_trace_device(int device, const char *name, uint64_t bytes)
 {
-	uint64_t words[2] = {0, 0};
-	size_t length = strnlen(name, sizeof(words));
+	uint64_t words[5] = {0};
 
-	memcpy(words, name, length);
+	memcpy(words, name, strnlen(name, sizeof(words)));
 	gcp_trace_add_rare(&(struct gcp_trace_facts){.kind = GCP_TRACE_device,
 						     .device = device,
 						     .addr = words[0],
 						     .bytes = bytes,
 						     .arg = words[1]});
+	if (words[2])
+		gcp_trace_add_rare(
+		    &(struct gcp_trace_facts){.kind = GCP_TRACE_device_name,
+					      .device = device,
+					      .addr = words[2],
+					      .bytes = words[3],
+					      .arg = words[4]});
 }

@@ -99,6 +99,7 @@ _Static_assert(sizeof(struct gcp_trace_event) == 48, "the format");
 	X(3, sample, "allocated", "active", "reserved", "private, in 4 KiB")           \
 	X(4, out_of_memory, "", "asked for", "", "which limit")                        \
 	X(6, context, "context", "", "", "")                                           \
+	X(7, device_name, "8 more of it", "8 more", "8 more", "")                      \
 	X(5, note, "8 bytes of text", "8 more", "8 more", "4 more")                    \
 	X(10, alloc, "block", "asked for", "", "of the block, in 512 bytes")           \
 	X(11, alloc_graph, "block", "asked for", "heap", "of the block, in 512 bytes") \

@@ -416,7 +416,10 @@ def prometheus(found):
 def replace(path, content):
     """The file is the old one or the new one, whole, whenever it is read."""
     directory = os.path.dirname(os.path.abspath(path))
-    fd, new = tempfile.mkstemp(dir=directory, prefix=".gcpool.")
+    try:
+        fd, new = tempfile.mkstemp(dir=directory, prefix=".gcpool.")
+    except OSError as error:
+        raise Wrong(f"cannot write {path}: {error.strerror}") from None
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
@@ -498,7 +501,10 @@ def snapshot_of(raw, pid):
 def bytes_of(word):
     units = {"K": 10, "M": 20, "G": 30, "T": 40}
     shift = units.get(word[-1:].upper(), 0)
-    return int(float(word[:-1] if shift else word) * (1 << shift))
+    try:
+        return int(float(word[:-1] if shift else word) * (1 << shift))
+    except (ValueError, OverflowError):
+        raise Wrong(f"'{word}' is no number of bytes, as 1G or 500M") from None
 
 
 def ask(page, command, argument=0):

@@ -22,6 +22,7 @@ KINDS = {
     4: "out_of_memory",
     5: "note",
     6: "context",
+    7: "device_name",
     10: "alloc",
     11: "alloc_graph",
     12: "free",
@@ -184,6 +185,10 @@ class Recording:
                 self.threads[event.thread] = f"{text_of(event.bytes, event.arg)} ({event.addr})"
             elif event.kind == "device":
                 self.devices[event.device] = (text_of(event.addr, event.arg), event.bytes)
+            elif event.kind == "device_name" and event.device in self.devices:
+                name, memory = self.devices[event.device]
+                name += text_of(event.addr, event.bytes, event.arg)
+                self.devices[event.device] = (name, memory)
             elif event.kind == "context":
                 self.contexts[event.addr] = event.device
 

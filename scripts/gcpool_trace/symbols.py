@@ -39,7 +39,8 @@ class Frame:
 
     def __str__(self):
         where = f" at {os.path.basename(self.file)}:{self.line}" if self.file else ""
-        module = f" ({self.module})" if self.module and not self.file else ""
+        told = self.file or self.function.startswith(f"{self.module}+0x")
+        module = f" ({self.module})" if self.module and not told else ""
         return short(self.function) + where + module
 
 
@@ -132,7 +133,7 @@ class Symbols:
         self.lines_ask(path, addresses)
         unknown = {a: v for a, v in addresses.items() if "+0x" in self.known[a].function}
         if unknown:
-            self.exports_ask(path, unknown)
+            self.names_ask(path, unknown)
 
     def lines_ask(self, path, addresses):
         tool = shutil.which("addr2line")
@@ -148,34 +149,34 @@ class Symbols:
             if 2 * i + 1 >= len(lines) or lines[2 * i] == "??":
                 continue
             file, _, line = lines[2 * i + 1].split(" (discriminator")[0].rpartition(":")
-            known = self.known[address]
-            number = int(line) if line.isdigit() else 0
-            self.known[address] = Frame(
-                lines[2 * i], file if file != "??" and number else "", number, known.module
-            )
+            # Without a line the function is the nearest that has a name, right or wrong.
+            if file != "??" and line.isdigit() and int(line):
+                self.known[address] = Frame(lines[2 * i], file, int(line), self.known[address].module)
 
-    def exports_ask(self, path, addresses):
+    def names_ask(self, path, addresses):
+        """By the symbols of the file, and what it exports where it is stripped of them."""
         tool = shutil.which("nm")
         if not tool:
             return
-        done = subprocess.run(
-            [tool, "-D", "-S", "-C", "-n", "--defined-only", path],
-            text=True,
-            capture_output=True,
-            errors="replace",
-        )
-        table = []
-        for line in done.stdout.splitlines():
-            words = line.split(" ", 3)
-            if len(words) == 4 and words[2] in "TtWwiVv":
-                table.append((int(words[0], 16), int(words[1], 16), words[3]))
+        table = set()
+        for exports in ([], ["-D"]):
+            done = subprocess.run(
+                [tool, *exports, "-S", "-C", "--defined-only", path],
+                text=True,
+                capture_output=True,
+                errors="replace",
+            )
+            for line in done.stdout.splitlines():
+                words = line.split(" ", 3)
+                if len(words) == 4 and words[2] in "TtWwiVv":
+                    table.add((int(words[0], 16), int(words[1], 16), words[3].split("@")[0]))
+        table = sorted(table)
         starts = [start for start, _, _ in table]
         for address, value in addresses.items():
             at = bisect.bisect_right(starts, value) - 1
             # Behind its end is some function that the file does not name.
             if at >= 0 and value < starts[at] + table[at][1]:
-                name = table[at][2].split("@")[0]
-                self.known[address] = Frame(name, "", 0, self.known[address].module)
+                self.known[address] = Frame(table[at][2], "", 0, self.known[address].module)
 
     def frames(self, stack):
         if not self.resolved:

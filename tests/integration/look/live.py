@@ -263,6 +263,17 @@ def wrong_words_are_one_line(checks, directory):
     ):
         found, _, err = gcpool(*words)
         checks.that(found == code and "Traceback" not in err, f"{words}: {found} {err}")
+    with Running() as running:
+        for words, line in (
+            (("trim", "much"), "gcpool ctl: 'much' is no number of bytes, as 1G or 500M\n"),
+            (("snapshot",), "gcpool ctl: snapshot needs a file to write, for PyTorch's memory_viz\n"),
+            (
+                ("snapshot", f"{directory}/none/x"),
+                f"gcpool ctl: cannot write {directory}/none/x: No such file or directory\n",
+            ),
+        ):
+            found, _, err = gcpool("ctl", str(running.pid), *words)
+            checks.equal(words, (1, line), (found, err))
 
 
 def main():

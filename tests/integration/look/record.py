@@ -9,9 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import look
 import preload
+
+from gcpool_trace.symbols import Symbols, load_bias
 
 SOLVER = ["--steps", "100", "--size", "256k"]
 
@@ -72,6 +75,39 @@ def stacks_name_call_sites(checks, directory):
             f"{unwind}: no stack is level_pass < level_pass < main: {paths[:3]}",
         )
         checks.that(not any("gcp_" in name for name in names), f"{unwind}: frames of the library itself")
+
+
+def frames_of(path, values):
+    """The functions at these addresses of a file, as a stack of a recording names them."""
+    parts = load_bias(path)
+    places = [value - base + at for value in values for at, size, base in parts if 0 <= value - base < size]
+    module = types.SimpleNamespace(path=path, start=1 << 32, end=1 << 33, offset=0, time=0)
+    stack = [module.start + place + 1 for place in places]
+    recording = types.SimpleNamespace(modules=[module], stacks={1: stack})
+    return [frame.function for frame in Symbols(recording).frames(1)]
+
+
+def functions_are_named_only_by_their_own_name(checks, directory):
+    """A stripped file exports some functions; all others lie behind one of these."""
+    stripped = os.path.join(directory, "libstripped.so")
+    subprocess.run(["strip", "-o", stripped, preload.library()], check=True)
+    listed = subprocess.run(["nm", "-S", preload.library()], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    inside = {row[2]: [] for row in rows if len(row) == 4 and row[2] in "Tt"}
+    for row in rows:
+        if len(row) == 4 and row[2] in "Tt" and int(row[1], 16) > 8:
+            inside[row[2]].append((row[3], int(row[0], 16) + 4))
+    own = sorted(inside["t"])[:20]
+    exported = [(name.split("@")[0], value) for name, value in inside["T"] if name.startswith("gcpool_")]
+    named = frames_of(stripped, [value for _, value in exported])
+    checks.equal("exported", [name for name, _ in exported], named)
+    for function in frames_of(stripped, [value for _, value in own]):
+        checks.that(function.startswith("libstripped.so+0x"), f"{function} is another function")
+
+
+def a_device_has_its_whole_name(checks, directory):
+    found = look.Recorded(directory, [look.program("solver-shared"), *SOLVER])
+    checks.equal("device", "Simulated CUDA device", found.recording.devices[0][0])
 
 
 def graphs_are_told_from_the_rest(checks, directory):
@@ -316,6 +352,8 @@ def main():
             figures_are_those_of_the_statistics,
             the_program_is_the_same,
             stacks_name_call_sites,
+            functions_are_named_only_by_their_own_name,
+            a_device_has_its_whole_name,
             graphs_are_told_from_the_rest,
             a_killed_process_leaves_all_it_did,
             a_file_that_is_cut_off_is_read_as_far_as_it_goes,
