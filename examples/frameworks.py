@@ -8,6 +8,7 @@ of PyTorch, CuPy and RMM that are here allocate from one pool.
 """
 
 import ctypes
+import gc
 import sys
 
 from gcpool import frameworks
@@ -81,7 +82,8 @@ def driver_works():
     first = pool.malloc(MIB, 0, None)
     pool.free(first, None)
     again = pool.malloc(MIB, 0, None)
-    return "equal" if again == first else "WRONG", again
+    pool.free(again, None)
+    return "equal" if again == first else "WRONG", None
 
 
 def one_block():
@@ -122,6 +124,9 @@ def main():
     stats = frameworks.statistics(0)
     print("one pool: %d allocations, %d of them without a call of the driver" % (
         stats["hits"] + stats["misses"], stats["hits"]))
+    kept.clear()
+    gc.collect()
+    print("given back: %d MiB" % (frameworks.trim() // MIB))
     sys.exit(1 if wrong else 0)
 
 

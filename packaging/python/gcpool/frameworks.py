@@ -65,6 +65,14 @@ def statistics(device=0, path=None):
     return filled_statistics(Pool(path).library.gcpool_get_stats, device)
 
 
+def trim(device=0, keep=0, path=None):
+    """gcpool.trim, of a library that may only be loaded: what torch.cuda.empty_cache is
+    for PyTorch's own cache. May wait for the device."""
+    function = Pool(path).library.gcpool_trim
+    function.restype = ctypes.c_uint64
+    return function(int(device), ctypes.c_uint64(keep))
+
+
 def _check(call, error):
     if error:
         raise RuntimeError("%s gives CUDA error %d" % (call, error))

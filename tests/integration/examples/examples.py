@@ -72,6 +72,7 @@ class Examples(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertIn("pool: equal\n", done.stdout)
             self.assertIn("one pool: 2 allocations, 1 of them without", done.stdout)
+            self.assertRegex(done.stdout, r"given back: [1-9]\d* MiB\n$")
 
     def test_frameworks_on_a_gpu(self):
         for name, extra in (("cupy_graph.py", {}),
