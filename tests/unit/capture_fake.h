@@ -18,7 +18,7 @@
 /* --- a driver with streams and graphs ------------------------------------------------
  */
 
-enum { STREAMS = 8, OBJECTS = 64, NODES = 8192, PER_THREAD = STREAMS - 1 };
+enum { STREAMS = 8, OBJECTS = 64, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
 
 struct object {
 	struct gcp_attachment *attachment;
@@ -27,12 +27,12 @@ struct object {
 
 /* A node and what it depends on; NULL ends the list. */
 struct node {
-	struct node *dependencies[4];
+	struct node *dependencies[WIDE];
 };
 
 static struct {
 	struct gcp_capture_state streams[STREAMS];
-	struct node *ends[STREAMS][4]; /* what a stream's next work depends on */
+	struct node *ends[STREAMS][WIDE]; /* what a stream's next work depends on */
 	struct node nodes[NODES];
 	int node_count;
 	struct object objects[OBJECTS];
@@ -86,7 +86,7 @@ static __attribute__((unused)) int nodes_copy(struct node **from, void **ret_nod
 {
 	size_t n = 0;
 
-	for (; n < 4 && from[n]; n++) {
+	for (; n < WIDE && from[n]; n++) {
 		if (n == *count)
 			return -ERANGE;
 		ret_nodes[n] = from[n];

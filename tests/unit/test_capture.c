@@ -206,6 +206,20 @@ static void an_invalidated_capture_goes_with_its_end(void **state)
 	assert_false(gcp_tracker_capturing(tracker));
 }
 
+/* Its graph may be gone already. */
+static void nothing_hangs_on_the_graph_of_an_invalidated_capture(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	cuda.streams[0].active = false;
+	cuda.streams[0].invalidated = true;
+	capture_alloc(3 * MIB);
+	assert_int_equal(cuda.object_count, 0);
+	graph_destroy(graph);
+	end(0);
+}
+
 static void destroying_the_stream_abandons_the_capture(void **state)
 {
 	void *graph = begin(0);
@@ -334,6 +348,25 @@ static void a_thread_that_works_on_a_captured_stream_belongs_to_it(void **state)
 	assert_true(is_private(addr));
 	end(0);
 	graph_destroy(graph);
+}
+
+static void it_belongs_to_no_other_capture(void **state)
+{
+	void *graph = begin_with(0, GCP_CAPTURE_RELAXED);
+	void *other = begin_with(1, GCP_CAPTURE_RELAXED);
+	pthread_t thread;
+	gcp_addr addr;
+
+	(void)state;
+	cuda.streams[3] = cuda.streams[0]; /* joined by an event */
+	pthread_create(&thread, NULL, alloc_on_captured_stream, &addr);
+	pthread_join(thread, NULL);
+	must_free(pools, addr);
+	end(0);
+	end(1);
+	graph_destroy(graph);
+	assert_int_equal(private_bytes(), 0);
+	graph_destroy(other);
 }
 
 /* Where CUDA does not say which capture has begun, it may be any. */
@@ -607,6 +640,7 @@ int main(void)
 	    TEST(a_capture_without_a_number_may_be_any),
 	    TEST(an_end_that_is_refused_ends_nothing),
 	    TEST(an_invalidated_capture_goes_with_its_end),
+	    TEST(nothing_hangs_on_the_graph_of_an_invalidated_capture),
 	    TEST(destroying_the_stream_abandons_the_capture),
 	    TEST(the_late_report_of_a_stream_leaves_a_new_one_alone),
 	    TEST(destroying_the_context_abandons_its_captures),
@@ -614,6 +648,7 @@ int main(void)
 	    TEST(other_threads_join_a_global_capture),
 	    TEST(other_threads_are_free_of_local_captures),
 	    TEST(a_thread_that_works_on_a_captured_stream_belongs_to_it),
+	    TEST(it_belongs_to_no_other_capture),
 	    TEST(a_stream_about_to_be_destroyed_is_not_asked),
 	    TEST(a_stream_about_to_be_destroyed_proves_nothing),
 	    TEST(memory_of_a_gone_graph_serves_the_next_one),

@@ -134,6 +134,32 @@ static void a_proof_reaches_over_thousands_of_nodes(void **state)
 	graph_destroy(graph);
 }
 
+/* However many nodes a stream, and a node, come behind. */
+static void a_proof_reads_wide_joins(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	struct node *first, *side[WIDE - 20];
+
+	(void)state;
+	kernel(0);
+	wait_for(1, 0);
+	first = cuda.ends[0][0];
+	for (int i = 0; i < WIDE - 20; i++) {
+		cuda.ends[0][0] = first;
+		kernel(0); /* uses the block */
+		side[i] = cuda.ends[0][0];
+	}
+	memcpy(cuda.ends[0], side, sizeof(side));
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB)); /* stream 1 follows none */
+	kernel(0);
+	wait_for(1, 0);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
 /* However many events stand for places in the capture. */
 static void a_proof_needs_every_one_of_many_events(void **state)
 {
@@ -242,6 +268,7 @@ int main(void)
 	    TEST(an_event_recorded_anew_has_left_its_old_place),
 	    TEST(the_late_report_of_an_event_leaves_a_new_one_alone),
 	    TEST(what_captures_shared_waits_for_the_last_of_them),
+	    TEST(a_proof_reads_wide_joins),
 	    TEST(a_proof_reaches_over_thousands_of_nodes),
 	    TEST(a_proof_needs_every_one_of_many_events),
 	    TEST(an_event_may_go_in_another_thread),

@@ -74,19 +74,39 @@ static void a_fork_from_an_earlier_event_sees_no_reuse(void **state)
 
 static void an_event_that_stays_forbids_reuse_when_another_goes(void **state)
 {
-	void *graph = begin(0), *stays = (void *)0x7777, *goes = (void *)0x7778;
+	void *const stays = (void *)0x7777;
+
+	(void)state;
+	for (uintptr_t goes = 0x7776; goes <= 0x7778; goes += 2) {
+		void *graph = begin(0);
+		gcp_addr addr = capture_alloc(3 * MIB);
+
+		kernel(0);
+		event_record(0, stays);
+		kernel(0); /* uses the block */
+		must_free(pools, addr);
+		event_record(0, (void *)goes);
+		assert_false(is_given_again(addr, 3 * MIB));
+		event_gone((void *)goes);
+		assert_false(is_given_again(addr, 3 * MIB));
+		event_gone(stays);
+		assert_true(is_given_again(addr, 3 * MIB));
+		end(0);
+		graph_destroy(graph);
+	}
+}
+
+static void the_end_of_another_context_changes_no_order(void **state)
+{
+	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(3 * MIB);
 
 	(void)state;
 	kernel(0);
-	event_record(0, stays);
-	kernel(0); /* uses the block */
 	must_free(pools, addr);
-	event_record(0, goes);
-	assert_false(is_given_again(addr, 3 * MIB));
-	event_gone(goes);
-	assert_false(is_given_again(addr, 3 * MIB));
-	event_gone(stays);
+	gcp_tracker_context_gone(tracker, (char *)FAKE_CTX + 0x100);
+	gcp_tracker_context_gone(tracker, (char *)FAKE_CTX - 0x100);
+	wait_for(1, 0);
 	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
@@ -439,6 +459,35 @@ static void a_checkpoint_does_not_outlive_its_context(void **state)
 	gcp_graph_pool_release(tracker, id);
 }
 
+/* The host has no memory, at any point of it. */
+static void a_checkpoint_that_fails_leaves_nothing(void **state)
+{
+	struct gcp_graph_checkpoint *checkpoint;
+	bool failed = true;
+	uint64_t id;
+
+	(void)state;
+	gcp_graph_pool_create(tracker, &id);
+	gcp_graph_pool_use(tracker, id);
+	void *graph = begin(0);
+	capture_alloc(3 * MIB);
+	end(0);
+	for (unsigned at = 1; failed; at++) {
+		int result;
+
+		fake_fail_memory(at, false);
+		result = gcp_graph_pool_checkpoint(tracker, id, &checkpoint);
+		failed = fake_memory_failed();
+		fake_fail_memory(0, false);
+		assert_int_equal(result, failed ? -ENOMEM : 0);
+		assert_true(!failed || at < 10);
+	}
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), 0);
+	gcp_graph_checkpoint_destroy(checkpoint);
+	graph_destroy(graph);
+	gcp_graph_pool_release(tracker, id);
+}
+
 /* --- out of memory
  * ----------------------------------------------------------------------------------------
  */
@@ -466,6 +515,7 @@ int main(void)
 	    TEST(a_capture_that_forked_does_not_reuse),
 	    TEST(a_fork_from_an_earlier_event_sees_no_reuse),
 	    TEST(an_event_that_stays_forbids_reuse_when_another_goes),
+	    TEST(the_end_of_another_context_changes_no_order),
 	    TEST(a_block_freed_before_a_fork_is_used_again_after_it),
 	    TEST(a_side_stream_that_lags_forbids_reuse_until_it_catches_up),
 	    TEST(a_capture_edited_by_the_program_proves_nothing),
@@ -481,6 +531,7 @@ int main(void)
 	    TEST(a_wrong_restore_changes_nothing),
 	    TEST(an_empty_checkpoint_does_not_outlive_its_pool),
 	    TEST(a_checkpoint_does_not_outlive_its_context),
+	    TEST(a_checkpoint_that_fails_leaves_nothing),
 	    TEST(a_full_device_in_a_capture_gives_back_what_is_cached),
 	};
 

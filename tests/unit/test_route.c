@@ -90,6 +90,27 @@ static void a_thread_that_a_capture_does_not_bind_allocates_eagerly(void **state
 	graph_destroy(graph);
 }
 
+static void *begin_elsewhere(void *arg)
+{
+	*(void **)arg = begin_with(0, GCP_CAPTURE_THREAD_LOCAL);
+	elsewhere = freed_by_the_capture();
+	return NULL;
+}
+
+static void nor_does_a_capture_of_a_younger_thread_bind_it(void **state)
+{
+	pthread_t thread;
+	void *graph;
+
+	(void)state;
+	must_free(pools, must_alloc(pool, 512)); /* this thread has its number */
+	pthread_create(&thread, NULL, begin_elsewhere, &graph);
+	pthread_join(thread, NULL);
+	assert_int_not_equal(capture_alloc_on(stream_handle(0), 3 * MIB), elsewhere);
+	end(0);
+	graph_destroy(graph);
+}
+
 /* A backward pass, say. */
 static void captured_work_of_another_thread_uses_freed_memory_again(void **state)
 {
@@ -375,18 +396,20 @@ a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it(void **state)
 /* What a capture takes and frees again and again is used again. */
 static void beyond_its_share_a_capture_uses_small_blocks_again(void **state)
 {
-	void *graph = begin(0);
-	uint64_t held;
-
 	(void)state;
-	for (int i = 0; i < 100; i++)
-		must_free(pools, capture_alloc(4096));
-	held = must_stats(pools).private_bytes.current;
-	for (int i = 0; i < 1000; i++)
-		must_free(pools, capture_alloc(4096));
-	assert_int_equal(must_stats(pools).private_bytes.current, held);
-	end(0);
-	graph_destroy(graph);
+	for (uint64_t bytes = 1; bytes <= 4096; bytes += 4095) {
+		void *graph = begin(0);
+		uint64_t held;
+
+		for (int i = 0; i < 1000; i++)
+			must_free(pools, capture_alloc(bytes));
+		held = must_stats(pools).private_bytes.current;
+		for (int i = 0; i < 10000; i++)
+			must_free(pools, capture_alloc(bytes));
+		assert_int_equal(must_stats(pools).private_bytes.current, held);
+		end(0);
+		graph_destroy(graph);
+	}
 }
 
 /* All of a shared pool stays until its last graph is gone: so it serves so many. */
@@ -549,6 +572,7 @@ int main(void)
 	    TEST(where_plain_CUDA_allows_allocation_nothing_is_given_twice),
 	    TEST(an_eager_allocation_never_gets_what_captured_work_has_used),
 	    TEST(a_thread_that_a_capture_does_not_bind_allocates_eagerly),
+	    TEST(nor_does_a_capture_of_a_younger_thread_bind_it),
 	    TEST(captured_work_of_another_thread_uses_freed_memory_again),
 	    TEST(what_another_thread_freed_behind_eager_work_is_not_used_again),
 	    TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such),

@@ -443,6 +443,20 @@ static void a_graph_that_the_capture_gave_away_shares_nothing(void **state)
 	assert_false(share_memory(a, b));
 }
 
+static void a_destroy_that_has_failed_changes_nothing(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = capture_with(1, 16 * MIB, 0);
+	uint64_t share = gcp_share_graph_ending(tracker, b->graph);
+
+	(void)state;
+	gcp_share_graph_ended(tracker, share, false);
+	device_catches_up();
+	instantiate(b);
+	assert_false(share_memory(a, b));
+	drop(b);
+	assert_true(share_memory(a, b));
+}
+
 static void a_handle_that_the_end_did_not_give_is_no_graph(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = &graphs[1];
@@ -465,6 +479,8 @@ static void nothing_shares_where_it_is_switched_off(void **state)
 	gcp_tracker_share_graphs(tracker, false);
 	make(0, 16 * MIB);
 	make(1, 16 * MIB);
+	launch(&graphs[0], 0);
+	launch(&graphs[1], 1);
 	assert_false(gcp_tracker_shares(tracker));
 	assert_int_equal(fake.memory_used, 32 * MIB);
 }
@@ -523,6 +539,24 @@ static void graphs_side_by_side_have_a_lane_each(void **state)
 	assert_false(share_memory(a, b));
 	assert_int_equal(must_stats(pools).graph_moves, 1);
 	assert_int_equal(orders, 0);
+	assert_int_equal(fake.memory_used, 32 * MIB);
+}
+
+/* Two streams need two lanes, however many graphs are launched there. */
+static void a_graph_moves_to_the_lane_of_its_stream(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct graph *c = make(2, 16 * MIB);
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		launch(a, 0);
+		launch(b, 1);
+		launch(c, 1);
+	}
+	assert_true(share_memory(b, c));
+	assert_false(share_memory(a, c));
+	assert_int_equal(must_stats(pools).graph_moves, 2);
 	assert_int_equal(fake.memory_used, 32 * MIB);
 }
 
@@ -760,6 +794,35 @@ static void a_launch_waits_for_the_call_of_another_thread(void **state)
 	assert_int_equal(orders, 1);
 }
 
+/* One handle, but a stream for each thread. */
+static void *launches_into_its_default_stream(void *arg)
+{
+	struct gcp_launch now;
+
+	cuda.owner = pthread_self();
+	launch_begin(arg, PER_THREAD, &now);
+	launch_real(arg, 3);
+	gcp_launch_end(tracker, ((struct graph *)arg)->exec, &now, 0);
+	return NULL;
+}
+
+static void default_streams_of_two_threads_are_two_streams(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	pthread_t thread;
+
+	(void)state;
+	cuda.has_owner = true;
+	cuda.owner = pthread_self();
+	launch(a, PER_THREAD);
+	assert_int_equal(
+	    pthread_create(&thread, NULL, launches_into_its_default_stream, b), 0);
+	pthread_join(thread, NULL);
+	assert_false(share_memory(a, b));
+	device_catches_up();
+	cuda.has_owner = false;
+}
+
 /* --- what takes a graph out --- */
 
 static void launched_into_a_capture_it_has_memory_of_its_own(void **state)
@@ -777,6 +840,9 @@ static void launched_into_a_capture_it_has_memory_of_its_own(void **state)
 	assert_int_equal(none.share, 0);
 	assert_false(share_memory(a, b));
 	end(2);
+	/* Launches of the other graph are not seen: its memory stays where it is. */
+	gcp_share_trim(tracker, -1, 0);
+	assert_int_not_equal(fake_physical(a->scratch), 0);
 	graph_destroy(parent);
 	make(2, 32 * MIB);
 	launch(&graphs[2], 0);
@@ -973,11 +1039,13 @@ int main(void)
 	    SHARE_TEST(a_graph_that_others_have_seen_shares_nothing),
 	    SHARE_TEST(a_node_that_was_read_may_be_of_any_graph),
 	    SHARE_TEST(a_graph_that_the_capture_gave_away_shares_nothing),
+	    SHARE_TEST(a_destroy_that_has_failed_changes_nothing),
 	    SHARE_TEST(a_handle_that_the_end_did_not_give_is_no_graph),
 	    SHARE_TEST(nothing_shares_where_it_is_switched_off),
 	    SHARE_TEST(work_beside_the_capture_is_completed_first),
 	    SHARE_TEST(a_graph_in_flight_is_not_bound),
 	    SHARE_TEST(graphs_side_by_side_have_a_lane_each),
+	    SHARE_TEST(a_graph_moves_to_the_lane_of_its_stream),
 	    SHARE_TEST(a_lane_that_is_idle_serves_any_stream),
 	    SHARE_TEST(an_executable_follows_itself),
 	    SHARE_TEST(one_in_flight_that_changes_its_stream_waits),
@@ -991,6 +1059,7 @@ int main(void)
 	    SHARE_TEST(one_that_is_just_being_launched_runs),
 	    SHARE_TEST(one_that_changes_its_stream_just_now_is_not_followed),
 	    SHARE_TEST(a_launch_waits_for_the_call_of_another_thread),
+	    SHARE_TEST(default_streams_of_two_threads_are_two_streams),
 	    SHARE_TEST(launched_into_a_capture_it_has_memory_of_its_own),
 	    SHARE_TEST(in_a_stream_of_another_context_it_has_memory_of_its_own),
 	    SHARE_TEST(an_unknown_call_gives_each_memory_of_its_own),
