@@ -59,7 +59,7 @@ struct gcp_track {
 	struct gcp_pool *pool;
 	bool alone; /* for one graph that must not share any more */
 	uint32_t members;
-	const struct gcp_share *owner; /* launched last; NULL: not known */
+	struct gcp_share *owner; /* launched last; NULL: not known */
 	struct gcp_last last;
 	uint64_t launches;
 	uint32_t in_progress, switching; /* calls that launch just now */

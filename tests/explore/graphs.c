@@ -331,7 +331,8 @@ static bool may_follow(struct model *w, const struct exec *exec, const struct st
 	bool all = exec->gone != w->streams_gone || !all_is_calm(w);
 	struct clock clock;
 
-	if (!w->setting->share || exec->number == 0)
+	if (!w->setting->share || exec->number == 0 ||
+	    clock_covers(&w->host, exec->mark))
 		return false;
 	order_base(w, s, &clock);
 	for (uint32_t i = 0; i < w->stream_count; i++) {

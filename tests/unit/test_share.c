@@ -356,6 +356,21 @@ static void beside_a_capture_events_say_what_is_done(void **state)
 	graph_destroy(other);
 }
 
+/* Before there was a second stream. It would wait for one that may wait for it. */
+static void one_that_is_over_is_told_from_one_behind_it(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch(a, 0);
+	device_catches_up();
+	launch(b, 0);
+	launch(a, 1);
+	assert_int_equal(must_stats(pools).graph_waits, 0);
+	assert_int_equal(waits, 0);
+	assert_false(share_memory(a, b));
+}
+
 static void a_stream_that_has_gone_is_not_the_same(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
@@ -716,6 +731,8 @@ int main(void)
 	    SHARE_TEST(an_event_of_two_launches_at_once_says_nothing),
 	    SHARE_TEST(the_last_of_two_calls_at_once_is_not_known),
 	    SHARE_TEST(beside_a_capture_events_say_what_is_done),
+	    SHARE_TEST(one_that_is_over_is_told_from_one_behind_it),
+	    SHARE_TEST(one_that_is_over_is_told_from_one_behind_it),
 	    SHARE_TEST(a_stream_that_has_gone_is_not_the_same),
 	    SHARE_TEST(a_stream_that_has_gone_is_not_asked),
 	    SHARE_TEST(nothing_follows_a_launch_that_has_failed),
