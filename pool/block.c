@@ -74,7 +74,7 @@ uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first)
 	return end - first;
 }
 
-bool gcp_block_cut_divides(const struct gcp_block *block, uint64_t size)
+uint32_t gcp_block_cut_divides(const struct gcp_block *block, uint64_t size)
 {
 	const struct gcp_segment *segment = block->segment;
 	gcp_addr end = block->addr + block->size, begin;
@@ -83,11 +83,13 @@ bool gcp_block_cut_divides(const struct gcp_block *block, uint64_t size)
 	const struct gcp_chunk *chunk;
 
 	if (!segment->chunks || segment->addr + index * GCP_CHUNK >= end)
-		return false;
+		return 0;
 	chunk = &segment->chunks[index];
 	begin = segment->addr + (index - chunk->before) * GCP_CHUNK;
 	return chunk->before > 0 && begin >= block->addr &&
-	       begin + chunk->count * (uint64_t)GCP_CHUNK <= end;
+		       begin + chunk->count * (uint64_t)GCP_CHUNK <= end
+		   ? chunk->count
+		   : 0;
 }
 
 /* Mapped: whole handles; else the whole segment, if it is. */

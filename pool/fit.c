@@ -159,6 +159,27 @@ struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size)
 	return block;
 }
 
+bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size)
+{
+	return gcp_block_cut_divides(block, size) >
+		   gcp_handle_shared(block->segment->pool) &&
+	       block->epoch <= atomic_load(&block->segment->pool->timeline.completed);
+}
+
+/* A large handle is replaced before it is divided, if it can be: what is left of it
+ * beside a block could neither move nor go back. */
+static struct gcp_block *large_fit(const struct gcp_request *request, bool fresh)
+{
+	struct gcp_heap *heap = request->heap;
+	uint64_t size = request->size;
+	struct gcp_block *block =
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size), size, fresh);
+
+	while (block && !request->cuts && gcp_fit_divides_large(block, size))
+		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
+	return block;
+}
+
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 {
 	struct gcp_heap *heap = request->heap;
@@ -169,10 +190,7 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	if (gcp_heap_kind(heap->pool, size) == GCP_KIND_HUGE)
 		block = huge_fit(heap, size, fresh);
 	if (!block)
-		block =
-		    whole ? gcp_fit_whole(heap, size)
-			  : first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size),
-					size, fresh);
+		block = whole ? gcp_fit_whole(heap, size) : large_fit(request, fresh);
 	while (block && is_too_large(heap, block, size))
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
 	if (!block)
@@ -205,6 +223,14 @@ static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
 	heap->pending_bytes += block->size;
 }
 
+/* What the program gives back shows that it does not only take memory. */
+static void freed_count(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	if (pool->vmm && block->size >= GCP_CHUNK && block->size_class != GCP_CLASS_RUN)
+		atomic_fetch_add_explicit(&pool->vmm_freed, block->size,
+					  memory_order_relaxed);
+}
+
 /* A block that was active has become ready. A run is not active: its blocks
  * stopped being so when they came back. */
 static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
@@ -217,6 +243,7 @@ static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
+	freed_count(heap->pool, block);
 	if (gcp_epoch_ready(heap->pool, block->epoch))
 		block_ready(heap, block);
 	else

@@ -96,16 +96,16 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 {
 	uint64_t least = gcp_request_run(request), bytes = mapped_bytes(request, kind);
 	bool new;
-	int result =
-	    gcp_vmm_provide(request->heap, kind, bytes, request->divides, &new);
+	int result = gcp_vmm_provide(request, kind, bytes, &new);
 
 	if (result == GCP_CUDA_OUT_OF_MEMORY && bytes > least) {
 		bytes = least;
-		result =
-		    gcp_vmm_provide(request->heap, kind, bytes, request->divides, &new);
+		result = gcp_vmm_provide(request, kind, bytes, &new);
 	}
+	request->cuts = true; /* what can be replaced is */
 	if (result == 0)
 		gcp_take_ready(request, !new);
+	request->cuts = false;
 	if (result == 0 && new)
 		gcp_tight_grown(request->heap->pool, bytes);
 	return result;

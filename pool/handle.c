@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * handle.c - physical memory behind mapped segments: made, mapped, unmapped, given
- * back. A handle is what one call makes: 2 to 32 MiB, always mapped and unmapped as a
- * whole. Each costs the driver the same time, however large it is: a large pool, and a
- * large request, get larger ones.
+ * back. A handle is what one call makes: 2 MiB to 1 GiB, always mapped and unmapped as
+ * a whole. Each costs the driver the same time, however large it is: a large pool, and
+ * a large request, get larger ones; and a program that only takes memory, as one that
+ * loads a model, gets one for each block. One that frees as much as it takes will have
+ * other sizes there soon.
  *
  * Called by vmm.c with vmm_lock held, which guards the chunks that change here: those
  * of blocks that are MOVING.
@@ -13,10 +15,12 @@
 #include <sys/mman.h>
 
 enum {
-	/* Chunks. The driver opens 32 MiB in 26 us, 64 MiB in 130 us (H200, 580.159).
-	 */
-	HANDLE_MOST = (32 << 20) / GCP_CHUNK,
-	/* No handle is larger than this part of what the pool has mapped, or than
+	/* Chunks that are for one block are one handle, where they are so many and the
+	 * program has freed at most this part of what the pool has; or several. */
+	OWN_LEAST = 2,
+	OWN_MOST = 512,
+	FREED_PART = 4,
+	/* No other handle is larger than this part of what the pool has mapped, or than
 	 * config.handle_parts says: one block keeps all of its handle where it is. */
 	POOL_SHARE = 512,
 };
@@ -85,8 +89,8 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 	gcp_chunks_clear(chunks, count);
 }
 
-/* How many chunks a handle should have, of so many that are made. */
-static uint64_t handle_most(const struct gcp_pool *pool, uint64_t count)
+/* How many chunks a handle should have that blocks share, of so many that are made. */
+static uint64_t shared_most(const struct gcp_pool *pool, uint64_t count)
 {
 	uint64_t most = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) /
 			GCP_CHUNK / POOL_SHARE;
@@ -95,16 +99,30 @@ static uint64_t handle_most(const struct gcp_pool *pool, uint64_t count)
 		most = count / pool->pools->config.handle_parts;
 	if (most < 1)
 		most = 1;
-	return most < HANDLE_MOST ? most : HANDLE_MOST;
+	return most < gcp_handle_shared(pool) ? most : gcp_handle_shared(pool);
 }
 
-int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count)
+/* Of so many chunks that are for one block, how many are in handles of their own. */
+static uint64_t own_chunks(const struct gcp_pool *pool, uint64_t own)
 {
-	uint64_t most = handle_most(pool, count), size, handle;
+	uint64_t mapped = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed);
+	uint64_t freed = atomic_load_explicit(&pool->vmm_freed, memory_order_relaxed);
+
+	return own < OWN_LEAST || freed > mapped / FREED_PART ? 0 : own;
+}
+
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
+		     uint64_t own)
+{
+	uint64_t shared = shared_most(pool, count), size, handle;
 
 	gcp_assert_held(GCP_RANK_VMM);
+	own = own_chunks(pool, own);
 	for (uint64_t i = 0; i < count; i += size) {
-		size = count - i < most ? count - i : most;
+		uint64_t left = i < own ? own - i : count - i;
+		uint64_t most = i < own ? OWN_MOST : shared;
+
+		size = left < most ? left : most;
 		int result =
 		    GCP_CALL(pool, vm_create, pool->device, size * GCP_CHUNK, &handle);
 		if (result != 0) {

@@ -80,10 +80,12 @@ struct gcp_config {
 	uint64_t quota;           /* a limit: most reserved bytes per device */
 	bool blocking_free;       /* a free waits for the device, as cudaFree does */
 	enum gcp_backend backend; /* what segments are made of */
-	uint32_t handle_parts; /* so many handles at least for what is mapped at once,
-				* if it is large; >= 1 */
-	bool completed_only;   /* never reuse behind a barrier, only after completion */
-	bool pinned;           /* pinned host memory is pooled */
+	uint32_t handle_parts;  /* so many handles at least for what is mapped at once,
+				 * if it is large; >= 1 */
+	uint32_t handle_shared; /* chunks that a handle has at most which blocks of any
+				 * size share; 1..16 */
+	bool completed_only; /* never reuse behind a barrier, only after completion */
+	bool pinned;         /* pinned host memory is pooled */
 	uint64_t pinned_pow2_max;     /* pinned sizes up to this, a power of two
 				       * itself, round up to a power of two */
 	uint32_t pinned_steps;        /* larger ones: steps per power of two: 1..64 */

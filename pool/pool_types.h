@@ -325,6 +325,7 @@ struct gcp_pool {
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
+	_Atomic uint64_t vmm_freed;      /* bytes of large blocks, ever; the same */
 	struct gcp_timeline timeline;
 	uint64_t polled_epoch;    /* closed when poll_pending last asked; lock */
 	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
@@ -633,6 +634,7 @@ struct gcp_request {
 	enum gcp_heap_use use;   /* of a private heap */
 	bool polled;             /* no more epochs are completed */
 	bool divides;            /* handles, though the device is nearly full */
+	bool cuts;               /* large ones: none is to be replaced first */
 	struct gcp_block *block; /* found, and USED */
 };
 

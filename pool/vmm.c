@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * vmm.c - mapped segments: the second way to get memory from the driver, beside
- * mem_alloc. Addresses are set aside in long ranges; memory is made in handles of 2 to
- * 64 MiB (handle.c) and mapped behind them, and unused handles are mapped elsewhere as
+ * mem_alloc. Addresses are set aside in long ranges; memory is made in handles
+ * (handle.c) and mapped behind them, and unused handles are mapped elsewhere as
  * they are needed. So unused memory anywhere serves any request, however large.
  *
  * Called by grow.c when nothing that is free fits, and by reclaim.c. Holds
@@ -38,6 +38,7 @@ void gcp_vmm_init(struct gcp_pool *pool)
 		    pools->driver.vm_device(pool->device, &granularity, &memory) &&
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
 	atomic_store(&pool->vmm_mapped, 0);
+	atomic_store(&pool->vmm_freed, 0);
 	pool->vmm_range =
 	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
 }
@@ -120,7 +121,7 @@ static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
 
 	if (!gcp_quota_allows(pool, (count - first) * GCP_CHUNK))
 		return GCP_CUDA_OUT_OF_MEMORY;
-	result = gcp_handles_make(pool, &chunks[first], count - first);
+	result = gcp_handles_make(pool, &chunks[first], count - first, move->own);
 	if (result == 0)
 		GCP_LOG(pool->pools, "device %d: took %llu MiB to map at 0x%llx",
 			pool->device, GCP_ULL((count - first) * GCP_CHUNK >> 20),
@@ -251,23 +252,61 @@ static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t 
 	return result;
 }
 
-static int provide_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-			  bool divides, bool *ret_new)
+static int room_plan(const struct gcp_request *request, enum gcp_kind kind,
+		     uint64_t bytes, struct gcp_move *move)
 {
-	struct gcp_move move = {.donors = TAILQ_HEAD_INITIALIZER(move.donors),
-				.divides = divides};
+	int result;
+
+	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors),
+				  .divides = request->divides};
+	result = move_plan_locked(request->heap, kind, bytes, move);
+	if (result == -ENOSPC) {
+		result = range_add(request->heap, kind, bytes);
+		if (result == 0)
+			result = move_plan_locked(request->heap, kind, bytes, move);
+	}
+	return result;
+}
+
+/* Of new memory for one block, what that covers: what it shares with others at its ends
+ * is in other handles, or a small block would keep all of it where it is. */
+static uint64_t own_chunks(const struct gcp_request *request, uint64_t bytes,
+			   const struct gcp_move *move)
+{
+	const struct gcp_block *target = move->target;
+	gcp_addr begin = target->addr, end = begin + target->size,
+		 made = begin + move->donated;
+
+	if (request->heap->private || bytes != request->size)
+		return 0;
+	gcp_mutex_lock(&request->heap->pool->lock);
+	if (gcp_block_is_free(target->lower))
+		begin = target->lower->addr;
+	gcp_mutex_unlock(&request->heap->pool->lock);
+	if (begin + bytes < end)
+		end = begin + bytes;
+	return end > made ? (end - made) / GCP_CHUNK : 0;
+}
+
+static int provide_locked(const struct gcp_request *request, enum gcp_kind kind,
+			  uint64_t bytes, bool *ret_new)
+{
+	struct gcp_heap *heap = request->heap;
 	struct gcp_pool *pool = heap->pool;
+	struct gcp_move move;
+	bool replaced;
 	int result;
 
 	unmapping_finish(pool);
-	result = move_plan_locked(heap, kind, bytes, &move);
-	if (result == -ENOSPC) {
-		result = range_add(heap, kind, bytes);
+	do {
+		result = room_plan(request, kind, bytes, &move);
 		if (result == 0)
-			result = move_plan_locked(heap, kind, bytes, &move);
-	}
+			result =
+			    gcp_large_replace(request, kind, bytes, &move, &replaced);
+	} while (result == 0 && replaced);
 	if (result != 0 || !move.target)
 		return result;
+	move.own = own_chunks(request, bytes, &move);
 	*ret_new = move.donated < move.target->size;
 	result = move_run(pool, &move);
 	gcp_mutex_lock(&pool->lock);
@@ -305,10 +344,10 @@ static bool is_wanted(const struct gcp_pool *pool)
 	       !pools->driver.vm_wanted || pools->driver.vm_wanted(pool->device);
 }
 
-int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		    bool divides, bool *ret_new)
+int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
+		    uint64_t bytes, bool *ret_new)
 {
-	struct gcp_pool *pool = heap->pool;
+	struct gcp_pool *pool = request->heap->pool;
 	int result = GCP_NOT_MAPPED;
 
 	*ret_new = false;
@@ -319,7 +358,7 @@ int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		return GCP_CUDA_OUT_OF_MEMORY;
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	if (pool->vmm_failures < FAILURES_MOST)
-		result = provide_locked(heap, kind, bytes, divides, ret_new);
+		result = provide_locked(request, kind, bytes, ret_new);
 	result = failure_count(pool, result);
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);

@@ -16,11 +16,11 @@
 
 /* Whether the pool maps its own segments. */
 void gcp_vmm_init(struct gcp_pool *pool);
-/* Puts a free block of at least `bytes` into `heap`, where none is: by mapping
- * unused handles to other addresses and, where those do not do, new memory
+/* Puts a free block of at least `bytes` into the request's heap, where none is: by
+ * mapping unused handles to other addresses and, where those do not do, new memory
  * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
-int gcp_vmm_provide(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
-		    bool divides, bool *ret_new);
+int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
+		    uint64_t bytes, bool *ret_new);
 /* Gives unused handles back whose epochs are completed, until `bytes` are given
  * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
@@ -41,6 +41,12 @@ void gcp_lane_heap_ends(struct gcp_heap *heap);
 
 /* In chunk->handle: still mapped here, but it belongs to another range by now. */
 #define GCP_CHUNK_MOVED UINT64_MAX
+/* Chunks that a handle has at most which blocks of any size share. A larger one was
+ * made for one block, and takes the place of nothing that is smaller. */
+static inline uint32_t gcp_handle_shared(const struct gcp_pool *pool)
+{
+	return pool->pools->config.handle_shared;
+}
 
 /* The books of a range of so many bytes; NULL. */
 struct gcp_chunk *gcp_chunks_create(uint64_t size);
@@ -52,8 +58,10 @@ struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_cou
 /* Nothing is mapped there any more; or what is has moved. */
 void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
 void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
-/* New memory, as few handles as possible. An error of the driver: none is made. */
-int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count);
+/* New memory in few handles; the first `own` chunks are for one block. An error of the
+ * driver: none is made. */
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
+		     uint64_t own);
 void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 			 uint64_t count);
 /* Puts the target's handles behind its addresses. If that fails they are released,
@@ -77,13 +85,14 @@ int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused handles that it may come from. Their blocks are MOVING. */
 struct gcp_move {
-	struct gcp_heap *heap;           /* of the target */
-	struct gcp_block *target;        /* NULL: none, handles are given back */
-	struct gcp_block_list donors;    /* of the pool's common heap */
-	uint64_t donated;                /* bytes of donors, at most `room` */
-	uint64_t room;                   /* bytes that the target may have */
-	bool divides;                    /* gcp_request */
-	bool whole;                      /* no handle is divided for the target */
+	struct gcp_heap *heap;        /* of the target */
+	struct gcp_block *target;     /* NULL: none, handles are given back */
+	struct gcp_block_list donors; /* of the pool's common heap */
+	uint64_t donated;             /* bytes of donors, at most `room` */
+	uint64_t room;                /* bytes that the target may have */
+	uint64_t own; /* chunks of new memory that one block has for itself */
+	bool divides; /* gcp_request */
+	bool whole;   /* no handle is divided for the target */
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
@@ -121,6 +130,23 @@ void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
 /* The holes of a heap that ends become another's. pool->lock alone is held. */
 void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
 
+/* Cuts so many bytes of handles out of a free block, from that chunk of its segment on:
+ * MOVING; the rest stays free. NULL: no memory for a descriptor. */
+struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
+				uint64_t first, uint64_t bytes);
+/* So many bytes more, or less, have memory behind them. */
+void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
+		      int64_t change);
+
+/* --- replace.c: vmm_lock is held ----------------------------------------------- */
+
+/* A large handle that lies unused becomes several that blocks may share, if `bytes`
+ * for the request would else divide it, or take new memory beside it (move: what is
+ * planned). *ret_replaced: the plan is given up, another one is due. An error of the
+ * driver's. */
+int gcp_large_replace(const struct gcp_request *request, enum gcp_kind kind,
+		      uint64_t bytes, struct gcp_move *move, bool *ret_replaced);
+
 /* --- block.c: pool->lock is held --------------------------------------------- */
 
 /* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
@@ -134,13 +160,16 @@ uint64_t gcp_block_unused(const struct gcp_block *block);
 /* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
  * side by side, and where in segment->chunks they begin. 0: there are none. */
 uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
-/* Whether one of these has chunks on both sides of a cut at `size`. */
-bool gcp_block_cut_divides(const struct gcp_block *block, uint64_t size);
+/* How many chunks the one of these has that lies on both sides of a cut at `size`. */
+uint32_t gcp_block_cut_divides(const struct gcp_block *block, uint64_t size);
 
 /* --- fit.c: pool->lock is held ---------------------------------------------- */
 
 /* The lowest free block that serves `size` without dividing an unused handle. */
 struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size);
+/* Whether a block cut from this one at `size` would leave a part of a large handle that
+ * lies unused and can be replaced (replace.c). */
+bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size);
 /* A block whose epoch is ready becomes free memory. */
 void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
 

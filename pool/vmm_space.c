@@ -6,7 +6,7 @@
  * Called by vmm.c with vmm_lock and pool->lock held. Never calls the driver.
  *
  * A mapped segment is a long range of addresses, cut into blocks like any other.
- * Its HOLEs have nothing behind them; all else has, in handles of 2 to 32 MiB:
+ * Its HOLEs have nothing behind them; all else has, in handles:
  *
  *      | used | free |     hole     | free |   used   | free |  hole ...
  *      |  handle  |  handle  |      |   handle  |  handle  |
@@ -76,8 +76,8 @@ static struct gcp_block *hole_insert(struct gcp_heap *heap, struct gcp_block *bl
 	return block;
 }
 
-static void mapped_change(struct gcp_heap *heap, struct gcp_segment *segment,
-			  int64_t change)
+void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
+		      int64_t change)
 {
 	struct gcp_stats *stats = &heap->pool->stats;
 
@@ -311,29 +311,33 @@ static uint64_t handles_bytes(const struct gcp_block *block)
 }
 
 /* Of the handles in a free block, how many bytes are taken from the first one on: at
- * least `bytes`, if there are so many, and never more than `most`. */
+ * least `bytes`, if there are so many, and never more than the move has room for. A
+ * large handle is not moved to be divided, nor into a private heap. */
 static uint64_t donor_bytes(const struct gcp_block *block, uint64_t bytes,
-			    uint64_t most)
+			    const struct gcp_move *move)
 {
 	uint64_t first, count = gcp_block_handles(block, &first), taken = 0;
 	const struct gcp_chunk *chunks = block->segment->chunks;
 
 	while (taken < count && taken * GCP_CHUNK < bytes) {
-		uint64_t more = taken + chunks[first + taken].count;
+		uint32_t chunk_count = chunks[first + taken].count;
+		uint64_t more = taken + chunk_count;
 
-		if (more * GCP_CHUNK > most)
+		if (more * GCP_CHUNK > move->room - move->donated ||
+		    (move->heap &&
+		     chunk_count > gcp_handle_shared(block->segment->pool) &&
+		     (more * GCP_CHUNK > bytes || move->heap->private)))
 			break;
 		taken = more;
 	}
 	return taken * GCP_CHUNK;
 }
 
-static bool may_donate(const struct gcp_block *block, uint64_t epoch,
+static bool may_donate(const struct gcp_block *block, uint64_t bytes, uint64_t epoch,
 		       const struct gcp_move *move)
 {
 	return block->epoch <= epoch && block != move->keep[0] &&
-	       block != move->keep[1] &&
-	       donor_bytes(block, 1, move->room - move->donated) > 0;
+	       block != move->keep[1] && donor_bytes(block, bytes, move) > 0;
 }
 
 /* A block that has `bytes` in whole handles, a small one; or else one that has many;
@@ -352,7 +356,7 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 			if (looks-- == 0)
 				break;
 			if (handles_bytes(block) >= bytes &&
-			    may_donate(block, epoch, move))
+			    may_donate(block, bytes, epoch, move))
 				return block;
 		}
 	looks = LOOKS;
@@ -362,22 +366,19 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 		{
 			if (looks-- == 0)
 				break;
-			if (may_donate(block, epoch, move))
+			if (may_donate(block, bytes, epoch, move))
 				return block;
 		}
 	return NULL;
 }
 
-/* Cuts so many bytes of handles out of a free block; the rest stays free. */
-static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *block,
-				   uint64_t bytes)
+struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
+				uint64_t first, uint64_t bytes)
 {
 	struct gcp_segment *segment = block->segment;
 	struct gcp_block *below = NULL, *above = NULL;
-	uint64_t first;
-
-	(void)gcp_block_handles(block, &first);
 	gcp_addr begin = segment->addr + first * GCP_CHUNK;
+
 	assert(bytes > 0 && bytes % GCP_CHUNK == 0);
 	gcp_tree_remove(heap, block);
 	if (block->addr < begin) {
@@ -403,7 +404,10 @@ static struct gcp_block *donor_cut(struct gcp_heap *heap, struct gcp_block *bloc
 static bool donor_take(struct gcp_pool *pool, struct gcp_block *block, uint64_t bytes,
 		       struct gcp_move *move)
 {
-	block = donor_cut(&pool->common, block, bytes);
+	uint64_t first;
+
+	(void)gcp_block_handles(block, &first);
+	block = gcp_space_cut(&pool->common, block, first, bytes);
 	if (!block)
 		return false;
 	TAILQ_INSERT_TAIL(&move->donors, block, link);
@@ -421,9 +425,7 @@ static void collect(struct gcp_pool *pool, uint64_t bytes, uint64_t epoch,
 		struct gcp_block *donor = donor_find(pool, missing, epoch, move);
 
 		if (!donor ||
-		    !donor_take(pool, donor,
-				donor_bytes(donor, missing, move->room - move->donated),
-				move))
+		    !donor_take(pool, donor, donor_bytes(donor, missing, move), move))
 			return;
 	}
 }
@@ -445,10 +447,10 @@ void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exa
 			next = LIST_NEXT(block, bin);
 			if (move->donated >= bytes)
 				return;
-			if (may_donate(block, completed, move) &&
-			    !donor_take(pool, block,
-					donor_bytes(block, bytes - move->donated,
-						    move->room - move->donated),
+			uint64_t missing = bytes - move->donated;
+
+			if (may_donate(block, missing, completed, move) &&
+			    !donor_take(pool, block, donor_bytes(block, missing, move),
 					move))
 				return;
 		}
@@ -500,7 +502,7 @@ void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmap
 	struct gcp_heap *heap = atomic_load(&donor->segment->heap);
 
 	TAILQ_REMOVE(&move->donors, donor, link);
-	mapped_change(heap, donor->segment, -(int64_t)donor->size);
+	gcp_space_change(heap, donor->segment, -(int64_t)donor->size);
 	if (move->epoch < donor->epoch)
 		move->epoch = donor->epoch;
 	gcp_space_free(donor, unmapped);
@@ -511,10 +513,10 @@ struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap, struct gcp_block
 	uint64_t first, count = gcp_block_handles(block, &first);
 
 	gcp_assert_held(GCP_RANK_POOL);
-	block = count > 0 ? donor_cut(heap, block, count * GCP_CHUNK) : NULL;
+	block = count > 0 ? gcp_space_cut(heap, block, first, count * GCP_CHUNK) : NULL;
 	if (!block)
 		return NULL;
-	mapped_change(heap, block->segment, -(int64_t)block->size);
+	gcp_space_change(heap, block->segment, -(int64_t)block->size);
 	unmapping_insert(heap, block);
 	return block;
 }
@@ -534,7 +536,8 @@ struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool)
 
 void gcp_space_fill(struct gcp_move *move)
 {
-	mapped_change(move->heap, move->target->segment, (int64_t)move->target->size);
+	gcp_space_change(move->heap, move->target->segment,
+			 (int64_t)move->target->size);
 	move->target->epoch = move->epoch;
 	/* For captured work, and room was made counting on what is free beside it. */
 	if (gcp_block_is_free(move->target->lower))

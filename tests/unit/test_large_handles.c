@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_large_handles.c - mapped segments: a program that only takes memory gets one
+ * handle for each large block; what others are to share is in smaller ones.
+ */
+#include "fake.h"
+#include "../../pool/pool_types.h"
+
+#define MIB (1ull << 20)
+
+static struct gcp_config mapped_config(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default_mapped(&config);
+	config.window_bytes = 0;
+	config.epoch_blocks = 1;
+	config.thread_cache_bytes = 0;
+	return config;
+}
+
+static int reset(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+static void finish(struct gcp_pools *pools)
+{
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+static void a_large_block_has_one_handle(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	for (uint64_t i = 1; i <= 8; i++) {
+		must_alloc(fake_pool(pools), i * 40 * MIB);
+		assert_int_equal(fake.creates, i);
+		assert_int_equal(fake.maps, i);
+	}
+	finish(pools);
+}
+
+/* More than a GiB is not given back as one. */
+static void a_handle_is_not_larger_than_a_gib(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	must_alloc(fake_pool(pools), 2560 * MIB);
+	assert_int_equal(fake.creates, 3);
+	finish(pools);
+}
+
+/* A small block that lies in the last chunk of a large one keeps that chunk only. */
+static void what_a_block_shares_is_in_another_handle(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large, next;
+
+	(void)state;
+	large = must_alloc(fake_pool(pools), 65 * MIB);
+	assert_int_equal(fake.creates, 2);
+	must_alloc(fake_pool(pools), MIB);
+	assert_int_equal(fake.memory_used, 66 * MIB);
+	next = must_alloc(fake_pool(pools), 67 * MIB);
+	must_alloc(fake_pool(pools), MIB);
+	must_free(pools, next);
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	assert_int_equal(gcp_pools_trim(pools, 0, 0), (64 + 66) * MIB);
+	finish(pools);
+}
+
+/* It comes to the same addresses, and what is left of it can be given back. */
+static void a_large_handle_is_replaced_before_it_is_divided(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large, small;
+
+	(void)state;
+	large = must_alloc(fake_pool(pools), 256 * MIB);
+	fake_submit();
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	small = must_alloc(fake_pool(pools), 3 * MIB);
+	assert_int_equal(small, large);
+	assert_int_equal(fake.creates, 1 + 32);
+	assert_int_equal(fake.memory_used, 256 * MIB);
+	assert_int_equal(must_stats(pools).waits, 0);
+	must_alloc(fake_pool(pools), 3 * MIB);
+	assert_int_equal(fake.creates, 1 + 32);
+	assert_int_equal(gcp_pools_trim(pools, 0, 0), 248 * MIB);
+	finish(pools);
+}
+
+/* What the device works on cannot be replaced: nothing waits for that. */
+static void what_is_not_completed_is_divided(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large;
+
+	(void)state;
+	large = must_alloc(fake_pool(pools), 256 * MIB);
+	fake_submit();
+	must_free(pools, large);
+	fake.stuck = true;
+	assert_int_equal(must_alloc(fake_pool(pools), 3 * MIB), large);
+	assert_int_equal(fake.creates, 1);
+	assert_int_equal(fake.done, 0);
+	assert_int_equal(must_stats(pools).waits, 0);
+	fake.stuck = false;
+	finish(pools);
+}
+
+/* The same size again needs all of it. */
+static void a_large_handle_serves_its_size_again(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large;
+
+	(void)state;
+	for (int turn = 0; turn < 4; turn++) {
+		large = must_alloc(fake_pool(pools), 256 * MIB);
+		must_free(pools, large);
+		fake.done = fake.submitted;
+	}
+	assert_int_equal(fake.creates, 1);
+	finish(pools);
+}
+
+/* New memory is not taken beside a large handle that lies unused. */
+static void a_large_handle_is_replaced_before_memory_grows(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large;
+
+	(void)state;
+	large = must_alloc(fake_pool(pools), 256 * MIB);
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	must_alloc(fake_pool(pools), 512); /* in a range of its own */
+	assert_int_equal(fake.memory_used, 256 * MIB);
+	assert_int_equal(gcp_pools_trim(pools, 0, 0), 248 * MIB);
+	finish(pools);
+}
+
+/* Graphs share handles of any size among them, but not so large ones. */
+static void graphs_get_no_large_handle(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_heap *heap;
+	gcp_addr large, a;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 512 * MIB, GCP_USE_CAPTURED, &a), 0);
+	assert_true(fake.creates >= 16);
+	large = must_alloc(fake_pool(pools), 256 * MIB);
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	uint64_t creates = fake.creates;
+	assert_int_equal(gcp_heap_alloc(heap, 512 * MIB, GCP_USE_CAPTURED, &a), 0);
+	assert_int_equal(fake.memory_used, 1024 * MIB);
+	assert_true(fake.creates >= creates + 48);
+	gcp_heap_release(heap);
+	finish(pools);
+}
+
+/* What is given out again and again will have other sizes. */
+static void a_program_that_frees_gets_handles_to_share(void **state)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	(void)state;
+	must_alloc(fake_pool(pools), 256 * MIB);
+	for (int turn = 0; turn < 2; turn++) {
+		must_free(pools, must_alloc(fake_pool(pools), 64 * MIB));
+		fake.done = fake.submitted;
+	}
+	uint64_t creates = fake.creates;
+	must_alloc(fake_pool(pools), 128 * MIB);
+	assert_true(fake.creates >= creates + 16);
+	finish(pools);
+}
+
+/* A call fails while a handle is replaced. */
+static bool survives_failure(uint64_t number, bool for_good)
+{
+	struct gcp_config config = mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr large = must_alloc(fake_pool(pools), 128 * MIB), a;
+
+	must_free(pools, large);
+	fake.done = fake.submitted;
+	fake.calls = 0;
+	fake.fail_at = number;
+	fake.fail_code = for_good ? 700 : GCP_CUDA_OUT_OF_MEMORY;
+	fake.fail_on = for_good;
+	int result = gcp_pool_alloc(fake_pool(pools), 3 * MIB, &a);
+	bool failed = fake.calls >= number;
+	must_be_sound(pools);
+	if (!for_good && fake.creates > 1) /* not a fence */
+		assert_int_equal(result, 0);
+	fake.fail_at = 0;
+	must_alloc(fake_pool(pools), 128 * MIB);
+	assert_true(fake.memory_used <= 256 * MIB);
+	finish(pools);
+	return failed;
+}
+
+static void a_failing_call_leaves_the_books_sound(void **state)
+{
+	(void)state;
+	for (int for_good = 0; for_good < 2; for_good++) {
+		for (uint64_t number = 1; survives_failure(number, for_good); number++)
+			fake_reset();
+		fake_reset();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+	    TEST(a_large_block_has_one_handle),
+	    TEST(a_handle_is_not_larger_than_a_gib),
+	    TEST(what_a_block_shares_is_in_another_handle),
+	    TEST(a_large_handle_is_replaced_before_it_is_divided),
+	    TEST(what_is_not_completed_is_divided),
+	    TEST(a_large_handle_serves_its_size_again),
+	    TEST(a_large_handle_is_replaced_before_memory_grows),
+	    TEST(graphs_get_no_large_handle),
+	    TEST(a_program_that_frees_gets_handles_to_share),
+	    TEST(a_failing_call_leaves_the_books_sound),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
