@@ -221,7 +221,7 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 /* --- free --------------------------------------------------------------------- */
 
 /* A thread that only frees caches blocks too. */
-int gcp_memory_free(gcp_addr addr)
+static inline int memory_free(gcp_addr addr)
 {
 	int result;
 
@@ -233,6 +233,11 @@ int gcp_memory_free(gcp_addr addr)
 	}
 	return __builtin_expect(result == -EREMOTE, 0) ? gcp_ipc_free(addr, true)
 						       : result;
+}
+
+int gcp_memory_free(gcp_addr addr)
+{
+	return memory_free(addr);
 }
 
 CUresult gcp_memory_freed(CUdeviceptr ptr, int result)
@@ -247,7 +252,9 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
 	int result = -ENOENT;
 
 	if (ptr && gcp_process_pooling())
-		result = gcp_memory_free(ptr);
+		result = memory_free(ptr);
+	if (__builtin_expect(result == 0, 1))
+		return CUDA_SUCCESS;
 	return gcp_memory_freed(ptr, result);
 }
 

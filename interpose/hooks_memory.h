@@ -30,12 +30,11 @@ bool gcp_memory_comes_back(const struct gcp_pool *pool);
 static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 				   gcp_addr *ret_addr)
 {
-	int result;
+	int result = gcp_memory_try(pool, bytes, ret_addr);
 
-	do
+	while (__builtin_expect(result != 0, 0) && result == GCP_CUDA_OUT_OF_MEMORY &&
+	       gcp_memory_comes_back(pool))
 		result = gcp_memory_try(pool, bytes, ret_addr);
-	while (__builtin_expect(result == GCP_CUDA_OUT_OF_MEMORY, 0) &&
-	       gcp_memory_comes_back(pool));
 	return result;
 }
 

@@ -216,16 +216,18 @@ static inline bool free_is_patched(const struct gcp_runtime *runtime)
 	       !code_is(runtime->free_code, runtime->free_bytes);
 }
 
-/* The short cuts. < 0: the real function is needed. */
-static inline int runtime_fast_cudaMalloc(const struct gcp_runtime *runtime,
-					  void **ret_ptr, size_t bytes)
+/* The short cuts, in each entry. < 0: the real function is needed. */
+#define GCP_SHORT static inline __attribute__((always_inline)) int
+
+GCP_SHORT runtime_fast_cudaMalloc(const struct gcp_runtime *runtime, void **ret_ptr,
+				  size_t bytes)
 {
 	struct gcp_pool *pool;
 	gcp_addr addr;
 
 	if (!ret_ptr || !bytes || !runtime_confirmed() || malloc_is_patched(runtime))
 		return -1;
-	pool = gcp_thread_pool();
+	pool = gcp_thread_pool_confirmed();
 	if (!pool || gcp_memory_alloc(pool, bytes, &addr) != 0)
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;
@@ -234,15 +236,14 @@ static inline int runtime_fast_cudaMalloc(const struct gcp_runtime *runtime,
 
 /* A sticky device error has the same number in both layers, and whatever the
  * program calls next reports it again. */
-static inline int runtime_fast_cudaFree(const struct gcp_runtime *runtime, void *ptr)
+GCP_SHORT runtime_fast_cudaFree(const struct gcp_runtime *runtime, void *ptr)
 {
 	if (!ptr || !runtime_confirmed() || free_is_patched(runtime))
 		return -1;
 	return gcp_pools_free(gcp_process.pools, (gcp_addr)(uintptr_t)ptr);
 }
 
-static inline int runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime,
-					     int device)
+GCP_SHORT runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime, int device)
 {
 	(void)runtime, (void)device;
 	return -1;
@@ -398,6 +399,20 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 /* --- exports ---------------------------------------------------------------------- */
 
 #define GCP_X(tag, version, name, parameters, arguments)                               \
+	static                                                                         \
+	    __attribute__((noinline)) int tag##_long_##name GCP_CALLED_BY parameters   \
+	{                                                                              \
+		const struct gcp_runtime *real;                                        \
+		int result;                                                            \
+                                                                                       \
+		if (gcp_observers)                                                     \
+			gcp_observe_enter_runtime(caller, frame);                      \
+		real = runtime_get(&tag, &tag##_filled, version);                      \
+		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
+			      : GCP_CUDART_UNLOADING;                                  \
+		gcp_observe_leave_runtime();                                           \
+		return result;                                                         \
+	}                                                                              \
 	GCP_VERSIONED(gcp_entry_##tag##_##name, #name "@" version)                     \
 	__attribute__((visibility("default"))) int gcp_entry_##tag##_##name parameters \
 	{                                                                              \
@@ -405,18 +420,12 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
                                                                                        \
 		if (__builtin_expect(result >= 0, 1))                                  \
 			return result;                                                 \
-		if (gcp_observers)                                                     \
-			gcp_observe_enter_runtime(                                     \
-			    (uintptr_t)__builtin_return_address(0),                    \
-			    gcp_frame_register());                                     \
-		const struct gcp_runtime *real =                                       \
-		    runtime_get(&tag, &tag##_filled, version);                         \
-		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
-			      : GCP_CUDART_UNLOADING;                                  \
-		gcp_observe_leave_runtime();                                           \
-		return result;                                                         \
+		return tag##_long_##name((uintptr_t)__builtin_return_address(0),       \
+					 gcp_frame_register(),                         \
+					 GCP_ARGUMENTS arguments);                     \
 	}
 #define GCP_ARGUMENTS(...) __VA_ARGS__
+#define GCP_CALLED_BY(...) (uintptr_t caller, uintptr_t frame, __VA_ARGS__)
 #define GCP_V(tag, version)                                                            \
 	static struct gcp_runtime tag = GCP_NO_RUNTIME;                                \
 	static atomic_bool tag##_filled;                                               \

@@ -163,8 +163,8 @@ struct free_call {
 };
 
 /* `block` was found at `addr`. */
-static inline int free_found(struct gcp_block *block, gcp_addr addr,
-			     struct free_call call)
+static inline __attribute__((always_inline)) int
+free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
 {
 	uint8_t used = GCP_BLOCK_USED;
 
@@ -190,22 +190,26 @@ static inline int free_found(struct gcp_block *block, gcp_addr addr,
 	return free_common(pool, block, call.waits);
 }
 
-static inline int free_block(struct gcp_pools *pools, gcp_addr addr,
-			     struct free_call call)
+int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
 
-	return block ? free_found(block, addr, call) : -ENOENT;
+	if (__builtin_expect(!block, 0))
+		return -ENOENT;
+	return free_found(block, addr, (struct free_call){.waits = true});
 }
 
-int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
+static __attribute__((noinline)) int free_async(struct gcp_block *block, gcp_addr addr,
+						uint64_t stream)
 {
-	return free_block(pools, addr, (struct free_call){.waits = true});
+	return free_found(block, addr, (struct free_call){.stream = stream});
 }
 
 int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
 {
-	return free_block(pools, addr, (struct free_call){.stream = stream});
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block ? free_async(block, addr, stream) : -ENOENT;
 }
 
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
@@ -219,5 +223,5 @@ int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
 		return -EINVAL;
 	if (block->segment->pool != pool)
 		return -EXDEV;
-	return free_found(block, addr, (struct free_call){.stream = stream});
+	return free_async(block, addr, stream);
 }

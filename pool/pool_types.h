@@ -44,6 +44,7 @@
 #include "calls.h"
 #include "lock.h"
 #include "maintain.h"
+#include "map.h"
 #include "pool.h"
 #include "stats_delta.h"
 #include "timeline.h"
@@ -364,8 +365,6 @@ struct gcp_classes {
 	uint64_t sizes[GCP_CLASSES_MAX];
 };
 
-struct gcp_map; /* map.c */
-
 struct gcp_pools {
 	uint64_t id; /* tells thread-local state of one life from another's */
 	struct gcp_config config;
@@ -391,8 +390,7 @@ struct gcp_pools {
 	struct gcp_pinned *pinned;   /* pinned memory; NULL: not pooled */
 };
 
-/* --- descriptor.c, map.c, class.c --------------------------------------------------
- */
+/* --- descriptor.c, class.c ------------------------------------------------------- */
 
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 			      size_t item_bytes);
@@ -402,23 +400,6 @@ void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item);
 
 /* Zeroed memory of the system's, for good or until munmap; NULL. */
 void *gcp_zeroed_map(size_t bytes);
-
-struct gcp_map *gcp_map_create(void);
-void gcp_map_destroy(struct gcp_map *map);
-/* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
-int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
-/* Removes `addr` if it still belongs to `block`. */
-void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
-/* `addr` belongs to `block` instead of `old`, or of no block (NULL), if it still
- * belongs to that: the driver may have given the addresses of a context that has just
- * been destroyed to another pool. */
-void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
-		     struct gcp_block *block);
-struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr);
-/* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
- * pool->lock of all blocks between is held. */
-struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
-				     gcp_addr low);
 
 int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config);
 void gcp_classes_destroy(struct gcp_classes *classes);
