@@ -358,6 +358,12 @@ packages_for_aarch64() {
 	has_command qemu-aarch64 || has_command qemu-aarch64-static || echo qemu-user
 }
 
+# One of the shares in which the planted bugs are built (tests/explore/mutants/meson.build):
+# as 3/16, and its target is mutants_3.
+share_of() { # NUMBER
+	echo "$(($1 % 16))/16"
+}
+
 # Whether Meson has a target of this name.
 has_target() { # DIR NAME
 	grep -q "^build $2:" "$1/build.ninja"
