@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "clock.h"
 #include "report.h"
 #include "call_stats.h"
 #include "handles_table.h"
@@ -52,20 +53,11 @@ static void gauge_add(struct gcp_gauge *gauge, uint64_t amount);
 
 /* --- calls --------------------------------------------------------------------- */
 
-uint64_t gcp_call_stats_clock(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void gcp_call_stats_begin(void)
 {
 	uint64_t none = 0;
 
-	atomic_compare_exchange_strong(&call_stats.start_ns, &none,
-				       gcp_call_stats_clock());
+	atomic_compare_exchange_strong(&call_stats.start_ns, &none, gcp_clock_ns());
 }
 
 uint64_t gcp_call_stats_start_ns(void)
@@ -76,7 +68,7 @@ uint64_t gcp_call_stats_start_ns(void)
 void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t bytes,
 			int result)
 {
-	uint64_t ns = gcp_call_stats_clock() - start_ns;
+	uint64_t ns = gcp_clock_ns() - start_ns;
 
 	atomic_fetch_add_explicit(&call_stats.calls[call].count, 1,
 				  memory_order_relaxed);

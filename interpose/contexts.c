@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "../pool/pool.h"
 #include "contexts.h"
 #include "ctx_scope.h"
@@ -47,7 +47,7 @@ static atomic_int unjoined_count;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
 static bool primary_moving[DEVICES_MAX]; /* a thread retains or releases it */
 static int ending_count;                 /* threads whose real call may end a context */
-static struct timespec ending_since;     /* when the first of them began */
+static uint64_t ending_since;            /* when the first of them began, in ns */
 
 /* The context that this thread was last seen with, and when. */
 static __thread struct {
@@ -340,13 +340,8 @@ bool gcp_contexts_hold(void)
  * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
 static bool contexts_none_ending(void)
 {
-	struct timespec now;
-
 	for (int i = 0; i < 50 && ending_count > 0; i++) {
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if ((now.tv_sec - ending_since.tv_sec) * 1000000000 + now.tv_nsec -
-			ending_since.tv_nsec >
-		    1000000)
+		if (gcp_clock_ns() - ending_since > 1000000)
 			break;
 		gcp_contexts_unlock();
 		gcp_sleep(20 * 1000);
@@ -473,7 +468,7 @@ static void ending_begin(CUcontext ctx)
 	if (context)
 		context->ending++;
 	if (ending_count++ == 0)
-		clock_gettime(CLOCK_MONOTONIC, &ending_since);
+		ending_since = gcp_clock_ns();
 	gcp_contexts_unlock();
 }
 

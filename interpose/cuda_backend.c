@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "clock.h"
 #include "contexts.h"
 #include "ctx_scope.h"
 #include "cuda_backend.h"
@@ -58,11 +59,6 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 	return result;
 }
 
-static int driver_mem_release(void *ctx, gcp_addr addr)
-{
-	return gcp_release_memory(ctx, addr);
-}
-
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
 {
 	struct gcp_ctx_scope scope;
@@ -98,6 +94,99 @@ static void driver_mem_trim(void *ctx)
 			gcp_real.cuDeviceGraphMemTrim(device);
 	}
 	gcp_ctx_scope_end(&scope);
+}
+
+/* --- memory goes back without a wait for other work --------------------------- */
+
+/* cuMemFree waits for all work of the context, that which was submitted a moment ago as
+ * well, and that may be waiting for the program's next step. cuMemFreeAsync takes
+ * memory of cuMemAlloc too ("cudaFreeAsync can free memory of cudaMalloc", CUDA C++
+ * Programming Guide, stream-ordered memory allocator), and is ordered by its stream
+ * alone: on a stream of our own, which never has other work, it is done at once. After
+ * cuStreamSynchronize the driver has the memory (measured on driver 580: 60 % of a
+ * device beside a kernel that does not end: 33 ms; cuMemFree waits for the kernel).
+ *
+ * There is one such stream for each context, made when it is first needed; it ends with
+ * its context. */
+
+struct releaser {
+	CUcontext ctx;
+	CUstream stream;
+	struct releaser *next;
+};
+
+static pthread_mutex_t releasers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct releaser *releasers; /* guarded by releasers_lock */
+
+static bool release_is_possible(void)
+{
+	return gcp_real.cuMemFreeAsync && gcp_real.cuStreamCreate &&
+	       gcp_real.cuStreamSynchronize;
+}
+
+/* `ctx` is current. The lock is held. */
+static struct releaser *releaser_create(CUcontext ctx)
+{
+	struct releaser *releaser = calloc(1, sizeof(*releaser));
+
+	if (!releaser)
+		return NULL;
+	if (gcp_real.cuStreamCreate(&releaser->stream, CU_STREAM_NON_BLOCKING) !=
+	    CUDA_SUCCESS) {
+		free(releaser);
+		return NULL;
+	}
+	releaser->ctx = ctx;
+	releaser->next = releasers;
+	releasers = releaser;
+	return releaser;
+}
+
+static CUstream release_stream(CUcontext ctx)
+{
+	struct releaser *releaser;
+	CUstream stream;
+
+	pthread_mutex_lock(&releasers_lock);
+	releaser = releasers;
+	while (releaser && releaser->ctx != ctx)
+		releaser = releaser->next;
+	if (!releaser)
+		releaser = releaser_create(ctx);
+	stream = releaser ? releaser->stream : NULL;
+	pthread_mutex_unlock(&releasers_lock);
+	return stream;
+}
+
+static int driver_mem_release(void *ctx, gcp_addr addr)
+{
+	struct gcp_ctx_scope scope;
+	CUstream stream;
+	int result = -EBUSY;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return -EBUSY;
+	stream = release_stream(ctx);
+	if (stream && gcp_real.cuMemFreeAsync(addr, stream) == CUDA_SUCCESS) {
+		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
+		result = 0;
+	}
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+void gcp_release_context_gone(CUcontext ctx)
+{
+	struct releaser **link = &releasers, *releaser;
+
+	pthread_mutex_lock(&releasers_lock);
+	while (*link && (*link)->ctx != ctx)
+		link = &(*link)->next;
+	releaser = *link;
+	if (releaser)
+		*link = releaser->next;
+	pthread_mutex_unlock(&releasers_lock);
+	free(releaser);
 }
 
 /* --- fences ------------------------------------------------------------------ */
@@ -225,14 +314,6 @@ static int driver_host_free(void *ctx, void *p)
 
 /* --- the tables -------------------------------------------------------------- */
 
-static uint64_t driver_clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t driver_device_memory(int device)
 {
 	struct gcp_ctx_scope scope;
@@ -269,10 +350,10 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .mem_trim = driver_mem_trim,
 	    .ctx_sync = driver_ctx_sync,
 	    .third_party_writers = gcp_third_party_dma_present,
-	    .clock_ns = driver_clock_ns,
+	    .clock_ns = gcp_clock_ns,
 	    .device_memory = driver_device_memory,
 	};
-	if (gcp_release_possible())
+	if (release_is_possible())
 		ret_driver->mem_release = driver_mem_release;
 	if (gcp_real.cuMemGetInfo_v2)
 		ret_driver->mem_left = driver_mem_left;
@@ -297,97 +378,4 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	ret_driver->fence_all_record = gcp_fence_all_record;
 	ret_driver->fence_all_query = gcp_fence_all_query;
 	ret_driver->fence_all_wait = gcp_fence_all_wait;
-}
-
-/* --- memory goes back without a wait for other work --------------------------- */
-
-/* cuMemFree waits for all work of the context, that which was submitted a moment ago as
- * well, and that may be waiting for the program's next step. cuMemFreeAsync takes
- * memory of cuMemAlloc too ("cudaFreeAsync can free memory of cudaMalloc", CUDA C++
- * Programming Guide, stream-ordered memory allocator), and is ordered by its stream
- * alone: on a stream of our own, which never has other work, it is done at once. After
- * cuStreamSynchronize the driver has the memory (measured on driver 580: 60 % of a
- * device beside a kernel that does not end: 33 ms; cuMemFree waits for the kernel).
- *
- * There is one such stream for each context, made when it is first needed; it ends with
- * its context. */
-
-struct releaser {
-	CUcontext ctx;
-	CUstream stream;
-	struct releaser *next;
-};
-
-static pthread_mutex_t releasers_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct releaser *releasers; /* guarded by releasers_lock */
-
-bool gcp_release_possible(void)
-{
-	return gcp_real.cuMemFreeAsync && gcp_real.cuStreamCreate &&
-	       gcp_real.cuStreamSynchronize;
-}
-
-/* `ctx` is current. The lock is held. */
-static struct releaser *releaser_create(CUcontext ctx)
-{
-	struct releaser *releaser = calloc(1, sizeof(*releaser));
-
-	if (!releaser)
-		return NULL;
-	if (gcp_real.cuStreamCreate(&releaser->stream, CU_STREAM_NON_BLOCKING) !=
-	    CUDA_SUCCESS) {
-		free(releaser);
-		return NULL;
-	}
-	releaser->ctx = ctx;
-	releaser->next = releasers;
-	releasers = releaser;
-	return releaser;
-}
-
-static CUstream release_stream(CUcontext ctx)
-{
-	struct releaser *releaser;
-	CUstream stream;
-
-	pthread_mutex_lock(&releasers_lock);
-	releaser = releasers;
-	while (releaser && releaser->ctx != ctx)
-		releaser = releaser->next;
-	if (!releaser)
-		releaser = releaser_create(ctx);
-	stream = releaser ? releaser->stream : NULL;
-	pthread_mutex_unlock(&releasers_lock);
-	return stream;
-}
-
-int gcp_release_memory(CUcontext ctx, CUdeviceptr ptr)
-{
-	struct gcp_ctx_scope scope;
-	CUstream stream;
-	int result = -EBUSY;
-
-	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
-		return -EBUSY;
-	stream = release_stream(ctx);
-	if (stream && gcp_real.cuMemFreeAsync(ptr, stream) == CUDA_SUCCESS) {
-		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
-		result = 0;
-	}
-	gcp_ctx_scope_end(&scope);
-	return result;
-}
-
-void gcp_release_context_gone(CUcontext ctx)
-{
-	struct releaser **link = &releasers, *releaser;
-
-	pthread_mutex_lock(&releasers_lock);
-	while (*link && (*link)->ctx != ctx)
-		link = &(*link)->next;
-	releaser = *link;
-	if (releaser)
-		*link = releaser->next;
-	pthread_mutex_unlock(&releasers_lock);
-	free(releaser);
 }

@@ -33,14 +33,6 @@ uint64_t gcp_vmm_users(int device, int user);
 CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes);
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
 
-/* Whether this driver can give memory back without a wait for other work. */
-bool gcp_release_possible(void);
-
-/* Frees `ptr`, which no work uses, in `ctx`. Waits for no other work of the context but
- * what a barrier of the library holds all of it back behind. Legal beside captures.
- * -EBUSY: it cannot be done, nothing was freed. */
-int gcp_release_memory(CUcontext ctx, CUdeviceptr ptr);
-
 /* The context is gone, and what is kept for it with it. */
 void gcp_release_context_gone(CUcontext ctx);
 

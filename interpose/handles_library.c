@@ -153,7 +153,8 @@ static bool library_understood(const struct gcp_handle_library *library,
 	return !unknown && !missing;
 }
 
-void gcp_handle_library_say(struct gcp_handle_library *library)
+/* Says once why it is not pooled, if it is not. After the options have been read. */
+static void library_say(struct gcp_handle_library *library)
 {
 	if (gcp_handles_mode() != GCP_HANDLES_OFF &&
 	    atomic_load(&library->state) == GCP_HANDLE_LIBRARY_PLAIN &&
@@ -171,7 +172,7 @@ void gcp_handle_libraries_say(void)
 		"cuSPARSE; those of libraries that are linked statically are out "
 		"of reach");
 	for (int i = 0; i < gcp_handle_library_count; i++)
-		gcp_handle_library_say(&gcp_handle_libraries[i]);
+		library_say(&gcp_handle_libraries[i]);
 }
 
 static enum gcp_handle_library_state library_look(struct gcp_handle_library *library)
@@ -198,7 +199,7 @@ static enum gcp_handle_library_state library_look(struct gcp_handle_library *lib
 	}
 	pthread_mutex_unlock(&lock);
 	if (gcp_process_pooling())
-		gcp_handle_library_say(library);
+		library_say(library);
 	return atomic_load(&library->state);
 }
 

@@ -85,8 +85,6 @@ bool gcp_handle_library_pooled(struct gcp_handle_library *library);
 bool gcp_handle_library_real(struct gcp_handle_library *library,
 			     struct gcp_handle_real *ret_real);
 
-/* Says once why it is not pooled, if it is not. After the options have been read. */
-void gcp_handle_library_say(struct gcp_handle_library *library);
 /* Says at info what is in reach; called once, when this process starts to pool. */
 void gcp_handle_libraries_say(void);
 

@@ -24,6 +24,7 @@
  */
 #include <errno.h>
 
+#include "clock.h"
 #include "async_pools.h"
 #include "calling_thread.h"
 #include "contexts.h"
@@ -67,7 +68,7 @@ static CUresult alloc_real(const struct alloc_call *call)
 /* With a second chance when memory is out, as in hooks_memory.c. */
 static CUresult alloc_pass(const struct alloc_call *call)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	CUresult result;
 
 	if (gcp_process_passive())
@@ -346,7 +347,7 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
 		gcp_observe_free_again(ptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	start = gcp_call_stats_clock();
+	start = gcp_clock_ns();
 	result = real(ptr, stream);
 	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
 	if (result == CUDA_ERROR_INVALID_VALUE)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "clock.h"
 #include "async_pools.h"
 #include "ctx_scope.h"
 #include "hooks.h"
@@ -55,7 +56,7 @@ static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint6
 
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	CUresult result;
 	uint64_t ns;
 
@@ -63,7 +64,7 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	do
 		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
 	while (gcp_passthrough_reclaim(result));
-	ns = gcp_call_stats_clock() - start;
+	ns = gcp_clock_ns() - start;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
 	if (result == CUDA_SUCCESS && ret_ptr)
 		gcp_observe_pass_alloc(*ret_ptr, bytes, start);
@@ -73,7 +74,7 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 
 CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	CUresult result = gcp_real.cuMemFree_v2(ptr);
 
 	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
@@ -82,7 +83,7 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr)
 	else if (result == CUDA_ERROR_INVALID_VALUE)
 		gcp_observe_free_unknown(ptr);
 	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT) {
-		gcp_call_stats_free(ptr, gcp_call_stats_clock() - start);
+		gcp_call_stats_free(ptr, gcp_clock_ns() - start);
 		gcp_report_tick(&gcp_process.options, NULL);
 	}
 	return result;
@@ -264,7 +265,7 @@ CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
  * caches by this. */
 CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 {
-	uint64_t start = gcp_call_stats_clock(), reclaimable;
+	uint64_t start = gcp_clock_ns(), reclaimable;
 	size_t available = 0, total = 0;
 	CUresult result;
 
@@ -340,7 +341,7 @@ static void creators_count(const char *call, uint64_t start, CUresult result,
                                                                                        \
 		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
 			return gcp_real.name arguments;                                \
-		start = gcp_call_stats_clock();                                        \
+		start = gcp_clock_ns();                                                \
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
 		while (gcp_passthrough_reclaim(result));                               \
@@ -406,7 +407,7 @@ size_t gcp_pitch_of(size_t width, unsigned int element)
 CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 			size_t height, unsigned int element)
 {
-	uint64_t start = gcp_call_stats_clock(), ns;
+	uint64_t start = gcp_clock_ns(), ns;
 	CUcontext ctx = NULL;
 	CUdevice device = -1;
 	CUresult result;
@@ -416,7 +417,7 @@ CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
 		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
 						     element);
 	while (gcp_passthrough_reclaim(result));
-	ns = gcp_call_stats_clock() - start;
+	ns = gcp_clock_ns() - start;
 	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
 	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&

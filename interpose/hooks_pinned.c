@@ -7,6 +7,7 @@
  * driver, so what CUDA says of its flags and its device pointer is right by itself
  * (cuMemHostGetFlags, cuMemHostGetDevicePointer and registering pass through).
  */
+#include "clock.h"
 #include "ctx_scope.h"
 #include "hooks.h"
 #include "calling_thread.h"
@@ -49,7 +50,7 @@ static void host_refused(const struct host_request *request, enum gcp_shortage w
 /* With a second chance when memory is out, as in hooks_memory.c. */
 static CUresult host_pass(const struct host_request *request)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	CUresult result;
 
 	do
@@ -155,7 +156,7 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	}
 	if (result != -ENOENT)
 		return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
-	start = gcp_call_stats_clock();
+	start = gcp_clock_ns();
 	result = (int)gcp_real.cuMemFreeHost(ptr);
 	gcp_call_stats_add(GCP_COUNTED_mem_host_free, start, 0, result);
 	return (CUresult)result;

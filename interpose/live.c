@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "call_stats.h"
 #include "gcpool.h"
 #include "live.h"
@@ -348,7 +349,7 @@ static bool request_serve(bool free)
 static __attribute__((noinline)) void occasion_take(bool free)
 {
 	uint32_t asked = atomic_load_explicit(&page->asked, memory_order_acquire);
-	uint64_t now = gcp_call_stats_clock();
+	uint64_t now = gcp_clock_ns();
 	bool waits =
 	    asked != atomic_load(&page->done) && (free || page->kind != GCP_LIVE_TRIM);
 	int saved = errno;
@@ -358,7 +359,7 @@ static __attribute__((noinline)) void occasion_take(bool free)
 		return;
 	if (waits && asked != atomic_load(&page->done) && request_serve(free)) {
 		atomic_store_explicit(&page->done, asked, memory_order_release);
-		now = gcp_call_stats_clock();
+		now = gcp_clock_ns();
 	}
 	page_update(now);
 	atomic_flag_clear(&busy);

@@ -5,13 +5,7 @@
  * Every gauge, counter and call of pool.h appears by itself: the rows below
  * are expansions of its tables.
  */
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "gcpool.h"
 #include "report.h"
@@ -177,6 +171,10 @@ static struct gcp_call_cost reached_of(const struct gcp_report *report)
 static void device_text(const struct gcp_report *report, int device,
 			const struct gcp_stats *stats, struct gcp_text *text);
 static void call_stats_text(const struct gcp_report *report, struct gcp_text *text);
+static void report_host_text(const struct gcp_pinned_stats *stats,
+			     struct gcp_text *text);
+static void report_host_json(const struct gcp_pinned_stats *stats,
+			     struct gcp_text *text);
 
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 {
@@ -192,7 +190,7 @@ void gcp_report_text(const struct gcp_report *report, struct gcp_text *text)
 		if (device_stats(report, device, &stats) == 0)
 			device_text(report, device, &stats, text);
 	if (host_stats(report, &host))
-		gcp_report_host_text(&host, text);
+		report_host_text(&host, text);
 	gcp_handles_text(text);
 	call_stats_text(report, text);
 }
@@ -218,8 +216,8 @@ static void cell_text(uint64_t number, bool bytes, int width, struct gcp_text *t
 	gcp_text_add(text, " %*s", width, cell);
 }
 
-void gcp_report_gauge_text(const char *name, const char *meaning,
-			   const struct gcp_gauge *gauge, struct gcp_text *text)
+static void report_gauge_text(const char *name, const char *meaning,
+			      const struct gcp_gauge *gauge, struct gcp_text *text)
 {
 	bool bytes = name_is_of_bytes(name);
 
@@ -231,13 +229,14 @@ void gcp_report_gauge_text(const char *name, const char *meaning,
 	gcp_text_add(text, "  %s\n", meaning);
 }
 
-void gcp_report_counter_text(const char *name, const char *meaning, uint64_t number,
-			     struct gcp_text *text)
+static void report_counter_text(const char *name, const char *meaning, uint64_t number,
+				struct gcp_text *text)
 {
 	gcp_text_add(text, "  %-17s %10llu  %s\n", name, ULL(number), meaning);
 }
 
-void gcp_report_counter_json(const char *name, uint64_t number, struct gcp_text *text)
+static void report_counter_json(const char *name, uint64_t number,
+				struct gcp_text *text)
 {
 	static const char *const renamed[][2] = {
 	    {"epochs", "pages"},
@@ -295,15 +294,15 @@ static void device_text(const struct gcp_report *report, int device,
 		     "current", "peak", "taken", "given back");
 	for (size_t i = 0; i < COUNT_OF(gauges); i++)
 		if (gauge_at(stats, i)->allocated > 0)
-			gcp_report_gauge_text(gauges[i].name, gauges[i].meaning,
-					      gauge_at(stats, i), text);
+			report_gauge_text(gauges[i].name, gauges[i].meaning,
+					  gauge_at(stats, i), text);
 	gcp_report_blocks_text(report, device, text);
 	if (report->mode != GCP_MODE_POOL)
 		return; /* the calls are the program's: they follow */
 	for (size_t i = 0; i < COUNT_OF(counters); i++)
 		if (counter_at(stats, i) > 0)
-			gcp_report_counter_text(counters[i].name, counters[i].meaning,
-						counter_at(stats, i), text);
+			report_counter_text(counters[i].name, counters[i].meaning,
+					    counter_at(stats, i), text);
 	costs_text(stats, text);
 	saved_text(report, stats, text);
 }
@@ -359,7 +358,7 @@ void gcp_report_json(const struct gcp_report *report, struct gcp_text *text)
 	gcp_text_add(text, "}");
 	if (host_stats(report, &host)) {
 		gcp_text_add(text, ", \"host\": ");
-		gcp_report_host_json(&host, text);
+		report_host_json(&host, text);
 	}
 	gcp_handles_json(text);
 	gcp_text_add(text, ", \"devices\": [");
@@ -390,7 +389,7 @@ static void device_json(const struct gcp_report *report, int device,
 			     ULL(gauge->allocated), ULL(gauge->freed));
 	}
 	for (size_t i = 0; i < COUNT_OF(counters); i++)
-		gcp_report_counter_json(counters[i].name, counter_at(stats, i), text);
+		report_counter_json(counters[i].name, counter_at(stats, i), text);
 	gcp_text_add(text, ", \"driver_calls\": {");
 	for (size_t i = 0; i < COUNT_OF(costs); i++)
 		gcp_text_add(text, "%s\"%s\": {\"count\": %llu, \"ns\": %llu}",
@@ -408,201 +407,7 @@ static void device_json(const struct gcp_report *report, int device,
 	    ULL(saved.estimated_ns), ULL(saved.estimated_from));
 }
 
-/* --- single blocks ------------------------------------------------------------ */
-
-/* What the report says of single blocks: how many there are of each
- * size class, and those that the program has not freed. See report.h.
- *
- * The blocks are counted when the report is made: allocations and frees count nothing
- * for it. */
-
-#define ULL(number) ((unsigned long long)(number))
-
-enum {
-	ROWS_MAX = 1024, /* of classes and, beyond them, powers of two */
-	LARGEST_MAX = 5,
-};
-
-/* Blocks of one size class; beyond all classes, from `bytes` to twice as much. */
-struct size_row {
-	uint64_t bytes;
-	bool beyond;
-	uint64_t used, used_bytes; /* held by the program; bytes asked for */
-	uint64_t unused;           /* free, ready or not */
-};
-
-static struct {
-	pthread_mutex_t lock; /* for all below */
-	struct size_row rows[ROWS_MAX];
-	size_t count;
-	uint64_t used, used_bytes;
-	struct gcp_block_view largest[LARGEST_MAX]; /* used, largest first */
-	size_t largest_count;
-} survey = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* --- counting -------------------------------------------------------------------- */
-
-/* The rows are in the order of their sizes. NULL: there is no room. */
-static struct size_row *row_find(uint64_t bytes, bool beyond)
-{
-	size_t low = 0, high = survey.count;
-
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		const struct size_row *row = &survey.rows[middle];
-
-		if (row->beyond < beyond ||
-		    (row->beyond == beyond && row->bytes < bytes))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low < survey.count && survey.rows[low].bytes == bytes &&
-	    survey.rows[low].beyond == beyond)
-		return &survey.rows[low];
-	if (survey.count == ROWS_MAX)
-		return NULL;
-	memmove(&survey.rows[low + 1], &survey.rows[low],
-		(survey.count - low) * sizeof(survey.rows[0]));
-	survey.rows[low] = (struct size_row){.bytes = bytes, .beyond = beyond};
-	survey.count++;
-	return &survey.rows[low];
-}
-
-static void largest_note(const struct gcp_block_view *block)
-{
-	size_t at = survey.largest_count;
-
-	while (at > 0 && survey.largest[at - 1].requested < block->requested)
-		at--;
-	if (at == LARGEST_MAX)
-		return;
-	if (survey.largest_count < LARGEST_MAX)
-		survey.largest_count++;
-	memmove(&survey.largest[at + 1], &survey.largest[at],
-		(survey.largest_count - at - 1) * sizeof(survey.largest[0]));
-	survey.largest[at] = *block;
-}
-
-static void block_count(void *arg, const struct gcp_block_view *block)
-{
-	uint64_t bytes = block->class_size;
-	struct size_row *row;
-
-	(void)arg;
-	if (block->used) {
-		survey.used++;
-		survey.used_bytes += block->requested;
-		largest_note(block);
-	} else if (!bytes) {
-		return; /* free room, of no size in particular */
-	}
-	if (!bytes && block->size)
-		bytes = 1ull << (63 - __builtin_clzll(block->size));
-	row = row_find(bytes, block->class_size == 0);
-	if (!row)
-		return;
-	row->used += block->used;
-	row->used_bytes += block->used ? block->requested : 0;
-	row->unused += !block->used;
-}
-
-static void survey_make(const struct gcp_report *report, int device)
-{
-	survey.count = survey.largest_count = 0;
-	survey.used = survey.used_bytes = 0;
-	if (report->pools)
-		gcp_pools_blocks(report->pools, device, block_count, NULL);
-	else
-		gcp_call_stats_blocks(device, block_count, NULL);
-}
-
-/* --- text ---------------------------------------------------------------------- */
-
-static void rows_text(struct gcp_text *text)
-{
-	struct gcp_text size, bytes;
-	char size_cell[32], bytes_cell[32];
-
-	gcp_text_add(text, "  %-20s %10s %12s %10s\n", "blocks by size class", "held",
-		     "asked for", "free");
-	for (size_t i = 0; i < survey.count; i++) {
-		const struct size_row *row = &survey.rows[i];
-
-		gcp_text_init(&size, size_cell, sizeof(size_cell));
-		gcp_text_add_bytes(&size, row->bytes);
-		if (row->beyond)
-			gcp_text_add(&size, " and more");
-		gcp_text_init(&bytes, bytes_cell, sizeof(bytes_cell));
-		gcp_text_add_bytes(&bytes, row->used_bytes);
-		gcp_text_add(text, "    %-18s %10llu %12s %10llu\n", size_cell,
-			     ULL(row->used), bytes_cell, ULL(row->unused));
-	}
-}
-
-static void unfreed_text(const struct gcp_report *report, struct gcp_text *text)
-{
-	gcp_text_add(text, "  %s: %llu block%s, ",
-		     report->under_way ? "not freed yet" : "never freed",
-		     ULL(survey.used), survey.used == 1 ? "" : "s");
-	gcp_text_add_bytes(text, survey.used_bytes);
-	for (size_t i = 0; i < survey.largest_count; i++) {
-		gcp_text_add(text, "%s 0x%llx ",
-			     i ? "," : "; the largest:", ULL(survey.largest[i].addr));
-		gcp_text_add_bytes(text, survey.largest[i].requested);
-	}
-	gcp_text_add(text, "\n");
-}
-
-void gcp_report_blocks_text(const struct gcp_report *report, int device,
-			    struct gcp_text *text)
-{
-	pthread_mutex_lock(&survey.lock);
-	survey_make(report, device);
-	if (report->pools && survey.count > 0)
-		rows_text(text);
-	if (survey.used > 0)
-		unfreed_text(report, text);
-	pthread_mutex_unlock(&survey.lock);
-}
-
-/* --- JSON ---------------------------------------------------------------------- */
-
-void gcp_report_blocks_json(const struct gcp_report *report, int device,
-			    struct gcp_text *text)
-{
-	pthread_mutex_lock(&survey.lock);
-	survey_make(report, device);
-	gcp_text_add(text, ", \"size_classes\": [");
-	for (size_t i = 0; i < survey.count && report->pools; i++) {
-		const struct size_row *row = &survey.rows[i];
-
-		gcp_text_add(text,
-			     "%s{\"bytes\": %llu, \"beyond_classes\": %s, \"held\": "
-			     "%llu, \"requested_bytes\": %llu, \"free\": %llu}",
-			     i ? ", " : "", ULL(row->bytes),
-			     row->beyond ? "true" : "false", ULL(row->used),
-			     ULL(row->used_bytes), ULL(row->unused));
-	}
-	gcp_text_add(text,
-		     "], \"unfreed\": {\"blocks\": %llu, \"bytes\": %llu, "
-		     "\"largest\": [",
-		     ULL(survey.used), ULL(survey.used_bytes));
-	for (size_t i = 0; i < survey.largest_count; i++)
-		gcp_text_add(text, "%s{\"address\": \"0x%llx\", \"bytes\": %llu}",
-			     i ? ", " : "", ULL(survey.largest[i].addr),
-			     ULL(survey.largest[i].requested));
-	gcp_text_add(text, "]}");
-	pthread_mutex_unlock(&survey.lock);
-}
-
 /* --- pinned host memory ------------------------------------------------------- */
-
-/* What the report says of pinned host memory. See report.h.
- *
- * Every gauge, counter and call of pool.h appears by itself, as in report.c. */
-
-#define ULL(number) ((unsigned long long)(number))
 
 static uint64_t pinned_mean_ns(const struct gcp_pinned_time *time)
 {
@@ -639,7 +444,8 @@ static void buckets_text(const struct gcp_pinned_stats *stats, struct gcp_text *
 	gcp_text_add(text, "\n");
 }
 
-void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text *text)
+static void report_host_text(const struct gcp_pinned_stats *stats,
+			     struct gcp_text *text)
 {
 	if (stats->hits + stats->misses == 0)
 		return;
@@ -647,12 +453,12 @@ void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text 
 		     "peak", "taken", "given back");
 #define GCP_X(name, meaning)                                                           \
 	if (stats->name.allocated > 0 || stats->name.peak > 0)                         \
-		gcp_report_gauge_text(#name, meaning, &stats->name, text);
+		report_gauge_text(#name, meaning, &stats->name, text);
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
 #define GCP_X(name, meaning)                                                           \
 	if (stats->name)                                                               \
-		gcp_report_counter_text(#name, meaning, stats->name, text);
+		report_counter_text(#name, meaning, stats->name, text);
 	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
 	gcp_text_add(text, "  driver calls %16s %10s %10s %10s %10s\n", "count", "ms",
@@ -681,7 +487,8 @@ static void counts_json(const char *name, const uint64_t counts[GCP_PINNED_POWER
 	gcp_text_add(text, "}");
 }
 
-void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text *text)
+static void report_host_json(const struct gcp_pinned_stats *stats,
+			     struct gcp_text *text)
 {
 	const char *comma = "";
 
@@ -695,7 +502,7 @@ void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text 
 	comma = ", ";
 	GCP_PINNED_GAUGES(GCP_X)
 #undef GCP_X
-#define GCP_X(name, meaning) gcp_report_counter_json(#name, stats->name, text);
+#define GCP_X(name, meaning) report_counter_json(#name, stats->name, text);
 	GCP_PINNED_COUNTERS(GCP_X)
 #undef GCP_X
 	gcp_text_add(text, ", \"driver_calls\": {");
@@ -715,134 +522,4 @@ void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text 
 	counts_json("bucket_allocation", stats->bucket_allocation, text);
 	counts_json("bucket_active", stats->bucket_active, text);
 	gcp_text_add(text, "}");
-}
-
-/* --- when the report is written, and where to --------------------------------- */
-
-/* When the report is written, and where to. See report.h.
- *
- * At the end of the process, and with GCPOOL_STATS_EVERY inside calls of the program.
- * A report that cannot be written is said in one line; the last one goes to stderr
- * then.
- *
- *   stderr                   each report is written to it
- *   a file without %p        each report is appended: several processes may share it
- *   a file with %p           without GCPOOL_STATS_EVERY the same; with it the file has
- *                            the newest report, whole, whenever it is read */
-
-/* More than 64 devices with all that can be said of them. */
-enum { REPORT_BYTES_MAX = 4 << 20 };
-
-/* Reports are written one at a time. */
-static atomic_flag writing = ATOMIC_FLAG_INIT;
-
-static int text_put(const struct gcp_options *options, const struct gcp_text *text)
-{
-	int fd, result, closed;
-
-	if (options->stats_every && strstr(options->stats_file, "%p"))
-		return gcp_file_replace(options->stats_file, text);
-	fd = gcp_file_open(options->stats_file);
-	if (fd < 0)
-		return errno;
-	result = gcp_text_write(text, fd);
-	closed = gcp_file_close(fd);
-	return result ? result : closed;
-}
-
-static void failure_say(const struct gcp_options *options, int error, bool final)
-{
-	char words[64];
-	struct gcp_text text;
-
-	gcp_text_init(&text, words, sizeof(words));
-	gcp_text_add_errno(&text, error);
-	gcp_log(GCP_LOG_WARNING, "cannot write the statistics to %.200s (%s), %s",
-		options->stats_file[0] ? options->stats_file : "stderr", words,
-		final ? "writing them to stderr" : "trying again later");
-}
-
-static void report_write(const struct gcp_options *options, struct gcp_pools *pools,
-			 bool final)
-{
-	struct gcp_report report = {options->mode, pools, options, !final};
-	struct gcp_text text;
-	void *memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int error, cancel;
-
-	if (memory == MAP_FAILED) {
-		gcp_log(GCP_LOG_WARNING,
-			"no memory for the statistics, leaving them out");
-		return;
-	}
-	cancel = gcp_cancel_defer(); /* others wait until it is written */
-	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
-	if (options->stats == GCP_STATS_JSON)
-		gcp_report_json(&report, &text);
-	else
-		gcp_report_text(&report, &text);
-	error = text_put(options, &text);
-	if (error)
-		failure_say(options, error, final);
-	if (error && final && options->stats_file[0])
-		(void)gcp_text_write(&text, STDERR_FILENO);
-	munmap(memory, REPORT_BYTES_MAX);
-	gcp_cancel_restore(cancel);
-}
-
-/* --- at exit ------------------------------------------------------------------- */
-
-/* Another thread may be writing. Not for ever: it may be this one, whose signal handler
- * has called exit. False: that is so. */
-static bool writing_await(void)
-{
-	bool taken = !atomic_flag_test_and_set(&writing);
-
-	for (int i = 0; i < 2000 && !taken; i++) {
-		gcp_sleep(1000 * 1000);
-		taken = !atomic_flag_test_and_set(&writing);
-	}
-	return taken;
-}
-
-void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
-{
-	static atomic_flag done = ATOMIC_FLAG_INIT;
-	int saved = errno;
-
-	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
-		return;
-	if (writing_await()) /* and nothing is written afterwards */
-		report_write(options, pools, true);
-	else
-		gcp_log(GCP_LOG_WARNING, "the process ends while statistics are "
-					 "written, leaving out the last ones");
-	errno = saved;
-}
-
-/* --- from time to time ------------------------------------------------------------ */
-
-/* Whether it is time, for one caller of many. */
-static bool is_due(uint64_t every_ns)
-{
-	static _Atomic(uint64_t) last_ns; /* 0: there was none */
-	uint64_t now = gcp_call_stats_clock(), last = atomic_load(&last_ns);
-	uint64_t since = last ? last : gcp_call_stats_start_ns();
-
-	return now - since >= every_ns &&
-	       atomic_compare_exchange_strong(&last_ns, &last, now);
-}
-
-void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools)
-{
-	int saved = errno;
-
-	if (!options->stats_every || options->stats == GCP_STATS_OFF ||
-	    !is_due(options->stats_every * 1000000000ull) ||
-	    atomic_flag_test_and_set(&writing))
-		return;
-	report_write(options, pools, false);
-	atomic_flag_clear(&writing);
-	errno = saved;
 }

@@ -100,11 +100,8 @@ enum gcp_counted_call {
 /* The first allocation of the process: time starts. */
 void gcp_call_stats_begin(void);
 
-/* Monotonic nanoseconds, to hand to gcp_call_stats_add as the start. */
-uint64_t gcp_call_stats_clock(void);
-
 /* A call that reached the driver returned `result` (a CUresult); it began at
- * `start_ns` and was to give or take `bytes` (0: unknown). */
+ * `start_ns` (gcp_clock_ns) and was to give or take `bytes` (0: unknown). */
 void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t bytes,
 			int result);
 
@@ -138,10 +135,8 @@ struct gcp_report {
 void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
 
-/* Of these, what is said of pinned memory; of the process, its host and devices (with
- * the opening brace, in JSON); and of single blocks. */
-void gcp_report_host_text(const struct gcp_pinned_stats *stats, struct gcp_text *text);
-void gcp_report_host_json(const struct gcp_pinned_stats *stats, struct gcp_text *text);
+/* Of these, what is said of the process, its host and devices (with the opening brace,
+ * in JSON: report_process.c), and of single blocks (report_blocks.c). */
 void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *text);
 void gcp_report_gpu_json(int device, struct gcp_text *text);
@@ -150,16 +145,6 @@ void gcp_report_blocks_text(const struct gcp_report *report, int device,
 void gcp_report_blocks_json(const struct gcp_report *report, int device,
 			    struct gcp_text *text);
 
-/* What these share. */
-const char *gcp_report_mode_name(enum gcp_mode mode);
-uint64_t gcp_report_ms(void); /* since the first allocation */
-void gcp_report_string_json(const char *string, struct gcp_text *text);
-void gcp_report_gauge_text(const char *name, const char *meaning,
-			   const struct gcp_gauge *gauge, struct gcp_text *text);
-void gcp_report_counter_text(const char *name, const char *meaning, uint64_t number,
-			     struct gcp_text *text);
-/* Also under the name that version 0.1 gave it, until version 0.3. */
-void gcp_report_counter_json(const char *name, uint64_t number, struct gcp_text *text);
 /* "2026-01-31T23:59:59Z", of seconds since 1970. */
 void gcp_text_add_time(struct gcp_text *text, int64_t seconds);
 

@@ -13,11 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "gcpool.h"
 #include "report.h"
 #include "call_stats.h"
 
-const char *gcp_report_mode_name(enum gcp_mode mode)
+static const char *report_mode_name(enum gcp_mode mode)
 {
 	static const char *const names[] = {
 	    [GCP_MODE_POOL] = "pool",
@@ -118,11 +119,11 @@ static void arguments_for_each(void (*scope)(struct gcp_text *text,
 
 /* --- the time -------------------------------------------------------------------- */
 
-uint64_t gcp_report_ms(void)
+static uint64_t report_ms(void)
 {
 	uint64_t start = gcp_call_stats_start_ns();
 
-	return start ? (gcp_call_stats_clock() - start) / 1000000 : 0;
+	return start ? (gcp_clock_ns() - start) / 1000000 : 0;
 }
 
 /* Not gmtime: it may read files and allocate. Days to a date as in the proleptic
@@ -148,7 +149,7 @@ static int64_t start_seconds(void)
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec - (int64_t)(gcp_report_ms() / 1000);
+	return (int64_t)now.tv_sec - (int64_t)(report_ms() / 1000);
 }
 
 /* --- options in force ----------------------------------------------------- */
@@ -216,13 +217,13 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 
 	hostname_read(host, sizeof(host));
 	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d on %s\n",
-		     GCPOOL_VERSION_STRING, gcp_report_mode_name(report->mode),
+		     GCPOOL_VERSION_STRING, report_mode_name(report->mode),
 		     program_invocation_name, (int)getpid(), host);
 	gcp_text_add(text, "  command:");
 	arguments_for_each(argument_text, text);
 	gcp_text_add(text, "\n  first allocation ");
 	gcp_text_add_time(text, start_seconds());
-	gcp_text_add(text, ", %.2f s before %s\n", (double)gcp_report_ms() / 1e3,
+	gcp_text_add(text, ", %.2f s before %s\n", (double)report_ms() / 1e3,
 		     report->under_way ? "this report; the process goes on"
 				       : "the end of the process");
 	gpus_text(text);
@@ -235,7 +236,7 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 /* --- JSON ---------------------------------------------------------------------- */
 
 /* Bytes above 127 pass as they are: names of files are mostly UTF-8. */
-void gcp_report_string_json(const char *string, struct gcp_text *text)
+static void report_string_json(const char *string, struct gcp_text *text)
 {
 	gcp_text_add(text, "\"");
 	for (; *string; string++) {
@@ -255,14 +256,14 @@ static void argument_json(struct gcp_text *text, const char *argument)
 {
 	if (text->length && text->bytes[text->length - 1] != '[')
 		gcp_text_add(text, ", ");
-	gcp_report_string_json(argument, text);
+	report_string_json(argument, text);
 }
 
 static void option_json(struct gcp_text *text, const char *name, const char *value,
 			int number)
 {
 	gcp_text_add(text, "%s\"%s\": ", number ? ", " : "", name);
-	gcp_report_string_json(value, text);
+	report_string_json(value, text);
 }
 
 static void drivers_json(struct gcp_text *text)
@@ -272,7 +273,7 @@ static void drivers_json(struct gcp_text *text)
 	driver_version_read(version, sizeof(version));
 	if (version[0]) {
 		gcp_text_add(text, ", \"driver\": ");
-		gcp_report_string_json(version, text);
+		report_string_json(version, text);
 	}
 	if (noted.cuda)
 		gcp_text_add(text, ", \"cuda\": \"%d.%d\"", noted.cuda / 1000,
@@ -281,20 +282,20 @@ static void drivers_json(struct gcp_text *text)
 
 void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *text)
 {
-	uint64_t ms = gcp_report_ms();
+	uint64_t ms = report_ms();
 	char host[256];
 
 	gcp_text_add(text,
 		     "{\"schema\": 1, \"library\": \"libgcpool\", \"version\": \"%s\", "
 		     "\"mode\": \"%s\", \"final\": %s, \"pid\": %d, \"program\": ",
-		     GCPOOL_VERSION_STRING, gcp_report_mode_name(report->mode),
+		     GCPOOL_VERSION_STRING, report_mode_name(report->mode),
 		     report->under_way ? "false" : "true", (int)getpid());
-	gcp_report_string_json(program_invocation_name, text);
+	report_string_json(program_invocation_name, text);
 	gcp_text_add(text, ", \"arguments\": [");
 	arguments_for_each(argument_json, text);
 	gcp_text_add(text, "], \"hostname\": ");
 	hostname_read(host, sizeof(host));
-	gcp_report_string_json(host, text);
+	report_string_json(host, text);
 	gcp_text_add(text, ", \"started\": \"");
 	gcp_text_add_time(text, start_seconds());
 	/* Not %f: its point follows the program's locale. */
@@ -311,6 +312,6 @@ void gcp_report_gpu_json(int device, struct gcp_text *text)
 	if (device < 0 || device >= GPUS_MAX || !(noted.known >> device & 1))
 		return;
 	gcp_text_add(text, ", \"name\": ");
-	gcp_report_string_json(noted.gpus[device].name, text);
+	report_string_json(noted.gpus[device].name, text);
 	gcp_text_add(text, ", \"memory_bytes\": %llu", ULL(noted.gpus[device].bytes));
 }

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "call_stats.h"
 #include "report.h"
 #include "trace.h"
@@ -56,7 +57,7 @@ void gcp_trace_after_fork(void)
 static void event_write(struct gcp_trace_event *event, uint32_t stamp,
 			const struct gcp_trace_facts *facts, uint32_t stack)
 {
-	event->time_ns = gcp_call_stats_clock();
+	event->time_ns = gcp_clock_ns();
 	event->addr = facts->addr;
 	event->bytes = facts->bytes;
 	event->arg = facts->arg;
@@ -120,7 +121,7 @@ void gcp_trace_add_rare(const struct gcp_trace_facts *facts)
 
 uint32_t gcp_trace_took(uint64_t start_ns)
 {
-	uint64_t ns = gcp_call_stats_clock() - start_ns;
+	uint64_t ns = gcp_clock_ns() - start_ns;
 
 	return ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
 }
@@ -143,7 +144,7 @@ static void sample_add(int device, const struct gcp_stats *stats)
 void gcp_trace_sample(struct gcp_pools *pools, bool now)
 {
 	static _Atomic uint64_t last_ns;
-	uint64_t time_ns = gcp_call_stats_clock(), last = atomic_load(&last_ns);
+	uint64_t time_ns = gcp_clock_ns(), last = atomic_load(&last_ns);
 	struct gcp_stats stats;
 
 	if (!now && (time_ns - last < SAMPLE_NS ||

@@ -4,6 +4,7 @@
  * stands between pool/ and the real one while a recording is made. Locks of pool/ may
  * be held. pool/ knows nothing of it.
  */
+#include "clock.h"
 #include "call_stats.h"
 #include "process.h"
 #include "trace.h"
@@ -35,7 +36,7 @@ static void often(enum gcp_trace_kind kind, uint64_t addr, uint64_t arg, uint32_
 
 static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.mem_alloc(ctx, bytes, ret_addr);
 
 	if (result == 0)
@@ -49,7 +50,7 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 /* Before the real call: another thread may get the same addresses at once. */
 static int mem_free(void *ctx, gcp_addr addr)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result;
 
 	rare(GCP_TRACE_segment_free, addr, 0, PTR(ctx), 0);
@@ -60,7 +61,7 @@ static int mem_free(void *ctx, gcp_addr addr)
 
 static void mem_trim(void *ctx)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 
 	real.mem_trim(ctx);
 	rare(GCP_TRACE_driver_trim, 0, 0, PTR(ctx), gcp_trace_took(start));
@@ -68,7 +69,7 @@ static void mem_trim(void *ctx)
 
 static int vm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.vm_reserve(bytes, alignment, ret_addr);
 
 	if (result == 0)
@@ -84,7 +85,7 @@ static int vm_unreserve(gcp_addr addr, uint64_t bytes)
 
 static int vm_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.vm_create(device, bytes, ret_handle);
 
 	if (result == 0)
@@ -107,7 +108,7 @@ static int vm_release(uint64_t handle)
 
 static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.vm_map(addr, bytes, handle);
 
 	if (result == 0)
@@ -125,7 +126,7 @@ static int vm_unmap(gcp_addr addr, uint64_t bytes)
 
 static int fence_record(void *ctx, void *fence)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.fence_record(ctx, fence);
 
 	if (result == 0)
@@ -136,7 +137,7 @@ static int fence_record(void *ctx, void *fence)
 
 static int fence_order(void *fence, bool alone)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.fence_order(fence, alone);
 
 	if (result == 0)
@@ -155,7 +156,7 @@ static int fence_query(void *fence)
 
 static int fence_wait(void *fence)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.fence_wait(fence);
 
 	often(GCP_TRACE_fence_wait, PTR(fence), 0, gcp_trace_took(start));
@@ -164,7 +165,7 @@ static int fence_wait(void *fence)
 
 static int ctx_sync(void *ctx)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.ctx_sync(ctx);
 
 	often(GCP_TRACE_context_wait, 0, PTR(ctx), gcp_trace_took(start));
@@ -175,7 +176,7 @@ static int ctx_sync(void *ctx)
 
 static int host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
 {
-	uint64_t start = gcp_call_stats_clock();
+	uint64_t start = gcp_clock_ns();
 	int result = real.host_alloc(ctx, bytes, flags, ret_p);
 
 	if (result == 0)

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
 #include "process_identity.h"
 #include "trace_file.h"
@@ -244,13 +245,9 @@ bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
 
 void gcp_trace_file_end(void)
 {
-	struct timespec now;
-
 	if (!file.header || atomic_exchange(&file.over, true))
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	file.header->end_ns =
-	    (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	file.header->end_ns = gcp_clock_ns();
 }
 
 void gcp_trace_file_leave(void)

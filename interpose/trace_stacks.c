@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "clock.h"
 #include "elfwalk.h"
 #include "log.h"
 #include "trace_file.h"
@@ -168,20 +169,12 @@ static bool module_note(void *arg, const struct mapping *mapping)
 	return true;
 }
 
-static uint64_t clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void modules_read_locked(void)
 {
 	struct modules_read *read = (void *)(stacks.ranges + RANGES_MAX);
 
 	read->count = 0;
-	read->now = clock_ns();
+	read->now = gcp_clock_ns();
 	mappings_each(module_note, read);
 	memcpy(stacks.ranges, read->ranges, read->count * sizeof(*read->ranges));
 	stacks.range_count = read->count;
@@ -360,7 +353,7 @@ static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
 	for (uint32_t i = 0; i < count; i++) {
 		if (range_has(frames[i] - 1))
 			continue;
-		if (clock_ns() - stacks.read_ns > 10 * 1000 * 1000)
+		if (gcp_clock_ns() - stacks.read_ns > 10 * 1000 * 1000)
 			modules_read_locked();
 		if (!range_has(frames[i] - 1))
 			return i;

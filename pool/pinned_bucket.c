@@ -44,7 +44,7 @@ uint32_t gcp_pinned_class_of(const struct gcp_pinned *pinned, uint64_t bytes)
 	       (uint32_t)((over - 1) / step_of(config, power));
 }
 
-uint64_t gcp_pinned_class_size(const struct gcp_pinned *pinned, uint32_t class)
+static uint64_t class_size(const struct gcp_pinned *pinned, uint32_t class)
 {
 	const struct gcp_config *config = &pinned->pools->config;
 	uint32_t power, step;
@@ -106,7 +106,7 @@ static struct gcp_pinned_arena *arena_create(struct gcp_pool *pool, uint32_t fla
 		struct gcp_pinned_bucket *bucket = &arena->buckets[i];
 
 		bucket->arena = arena;
-		bucket->size = gcp_pinned_class_size(pinned, i);
+		bucket->size = class_size(pinned, i);
 		TAILQ_INIT(&bucket->ready);
 		TAILQ_INIT(&bucket->pending);
 		TAILQ_INIT(&bucket->blocks);

@@ -139,7 +139,6 @@ void gcp_pinned_reset(struct gcp_pool *pool);
 /* --- pinned_bucket.c -------------------------------------------------------- */
 
 uint32_t gcp_pinned_class_of(const struct gcp_pinned *pinned, uint64_t bytes);
-uint64_t gcp_pinned_class_size(const struct gcp_pinned *pinned, uint32_t class);
 /* The bucket, made if there is none. NULL: no memory, or too large. */
 struct gcp_pinned_bucket *gcp_pinned_bucket_get(struct gcp_pool *pool, uint64_t bytes,
 						uint32_t flags, uint32_t place);
