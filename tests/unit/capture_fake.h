@@ -272,7 +272,7 @@ static __attribute__((unused)) int setup(void **state)
 static __attribute__((unused)) int teardown(void **state)
 {
 	(void)state;
-	gcp_graph_pool_use(tracker, 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
 	assert_int_equal(private_bytes(), 0);
 	assert_int_equal(gcp_graph_pools_list(tracker, NULL, 0), 0);
 	assert_false(gcp_tracker_has_pending_events(tracker));
@@ -281,6 +281,7 @@ static __attribute__((unused)) int teardown(void **state)
 	assert_int_equal(cuda.contexts_held, 0);
 	assert_int_equal(cuda.asked_elsewhere, 0);
 	gcp_tracker_destroy(tracker);
+	gcp_tracker_destroy(NULL);
 	fake_finish(pools);
 	return 0;
 }

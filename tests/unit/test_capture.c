@@ -606,6 +606,37 @@ static void a_named_pool_serves_its_capture_after_a_shared_block(void **state)
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 }
 
+static void of_two_named_pools_a_capture_uses_its_own(void **state)
+{
+	uint64_t ids[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(gcp_graph_pool_create(tracker, &ids[i]), 0);
+	for (int i = 0; i < 2; i++) {
+		struct gcp_graph_pool_info info[3];
+		void *graph;
+
+		assert_int_equal(gcp_graph_pool_use(tracker, ids[i]), 0);
+		graph = begin(0);
+		gcp_addr addr = capture_alloc(5 * MIB);
+		end(0);
+		assert_int_equal(gcp_graph_pools_list(tracker, info, 3), 2);
+		for (int k = 0; k < 2; k++) {
+			bool is_own = info[k].id == ids[i];
+
+			assert_int_equal(info[k].graphs, is_own);
+			assert_true(info[k].allocated_bytes >= is_own * 5 * MIB);
+			assert_true(info[k].reserved_bytes >= info[k].allocated_bytes);
+		}
+		must_free(pools, addr);
+		graph_destroy(graph);
+		gcp_tracker_collect(tracker);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(gcp_graph_pool_release(tracker, ids[i]), 0);
+}
+
 /* A huge segment is never split, so it is of no use to a block much smaller. */
 static void a_capture_takes_over_no_huge_segment_that_it_cannot_use(void **state)
 {
@@ -658,6 +689,7 @@ int main(void)
 	    TEST(nobody_joins_a_capture_whose_end_is_under_way),
 	    TEST(several_captures_hold_a_block_together),
 	    TEST(a_named_pool_serves_its_capture_after_a_shared_block),
+	    TEST(of_two_named_pools_a_capture_uses_its_own),
 	    TEST(a_capture_takes_over_no_huge_segment_that_it_cannot_use),
 	};
 

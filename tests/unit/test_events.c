@@ -3,6 +3,8 @@
  * test_events.c - which places an event stands for while a capture is under way, and
  * whose order proves nothing.
  */
+#include "../../capture/capture_types.h"
+#include "../../pool/pool_types.h"
 #include "capture_fake.h"
 
 /* When an event goes the graph is searched. */
@@ -160,6 +162,49 @@ static void a_proof_reads_wide_joins(void **state)
 	graph_destroy(graph);
 }
 
+#define OTHER_CTX ((void *)0x20000)
+
+/* The per-thread default stream is another one in each context. */
+static int ends_by_context(void *ctx, void *stream, void **ret_nodes, size_t *count)
+{
+	return stream_ends(ctx,
+			   ctx == OTHER_CTX ? stream_handle(PER_THREAD - 1) : stream,
+			   ret_nodes, count);
+}
+
+static void default_stream_of_other_context_waits(void *event)
+{
+	event_record(PER_THREAD, event);
+	gcp_tracker_forked(tracker);
+	memcpy(cuda.ends[PER_THREAD - 1], cuda.ends[PER_THREAD],
+	       sizeof(cuda.ends[PER_THREAD]));
+	gcp_tracker_joined(tracker, OTHER_CTX, CU_PER_THREAD, event);
+	event_gone(event);
+}
+
+static void default_streams_of_two_contexts_are_two_ends(void **state)
+{
+	void *graph;
+	gcp_addr addr;
+
+	(void)state;
+	cuda.has_owner = true;
+	cuda.owner = pthread_self();
+	tracker->driver.stream_ends = ends_by_context;
+	graph = begin(PER_THREAD);
+	addr = capture_alloc(3 * MIB);
+	kernel(PER_THREAD);
+	default_stream_of_other_context_waits((void *)0x7777);
+	kernel(PER_THREAD); /* uses the block */
+	must_free(pools, addr);
+	assert_false(is_given_again(addr, 3 * MIB));
+	default_stream_of_other_context_waits((void *)0x7777);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(PER_THREAD);
+	graph_destroy(graph);
+	cuda.has_owner = false;
+}
+
 /* However many events stand for places in the capture. */
 static void a_proof_needs_every_one_of_many_events(void **state)
 {
@@ -269,6 +314,7 @@ int main(void)
 	    TEST(the_late_report_of_an_event_leaves_a_new_one_alone),
 	    TEST(what_captures_shared_waits_for_the_last_of_them),
 	    TEST(a_proof_reads_wide_joins),
+	    TEST(default_streams_of_two_contexts_are_two_ends),
 	    TEST(a_proof_reaches_over_thousands_of_nodes),
 	    TEST(a_proof_needs_every_one_of_many_events),
 	    TEST(an_event_may_go_in_another_thread),

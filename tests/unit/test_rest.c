@@ -107,6 +107,25 @@ static void after_an_old_event_events_hold_back_again(void **state)
 	graph_destroy(graph);
 }
 
+static void after_an_event_that_was_followed_events_rest(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	event_record(0, EVENT);
+	gcp_addr addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	wait_for(1, 0); /* behind all of it */
+	wait_for(0, 1);
+	assert_int_equal(cuda.followed, 0);
+	must_free(pools, addr);
+	addr = used_and_freed();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	event_gone(EVENT);
+	end(0);
+	graph_destroy(graph);
+}
+
 static void a_stream_that_was_joined_holds_nothing_back(void **state)
 {
 	void *graph = begin(0);
@@ -293,6 +312,7 @@ int main(void)
 	    FOLLOWING(an_event_without_a_waiting_stream_holds_nothing_back),
 	    FOLLOWING(work_behind_an_old_event_follows_what_was_freed),
 	    FOLLOWING(after_an_old_event_events_hold_back_again),
+	    FOLLOWING(after_an_event_that_was_followed_events_rest),
 	    FOLLOWING(a_stream_that_was_joined_holds_nothing_back),
 	    FOLLOWING(a_stream_that_has_forked_holds_back),
 	    FOLLOWING(a_stream_that_went_on_holds_back),

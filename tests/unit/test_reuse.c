@@ -397,6 +397,7 @@ static void a_wrong_restore_changes_nothing(void **state)
 	end(0);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id + 9, &checkpoint),
 			 -ENOENT);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, 0, &checkpoint), -ENOENT);
 	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
 	assert_int_equal(gcp_graph_pool_restore(tracker, other, checkpoint), -ESTALE);
 	assert_int_equal(gcp_graph_pool_restore(tracker, id + 9, checkpoint), -ENOENT);
@@ -436,6 +437,29 @@ static void an_empty_checkpoint_does_not_outlive_its_pool(void **state)
 	assert_int_equal(gcp_pools_owner(pools, addr, &owner), 0);
 	gcp_graph_checkpoint_destroy(checkpoint);
 	graph_destroy(graph);
+}
+
+static void what_came_after_a_checkpoint_is_free_after_the_restore(void **state)
+{
+	struct gcp_graph_checkpoint *checkpoint;
+	uint64_t id;
+
+	(void)state;
+	gcp_graph_pool_create(tracker, &id);
+	gcp_graph_pool_use(tracker, id);
+	assert_int_equal(gcp_graph_pool_checkpoint(tracker, id, &checkpoint), 0);
+	void *first = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	end(0);
+	assert_int_equal(gcp_graph_pool_restore(tracker, id, checkpoint), 0);
+	void *second = begin(0);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	end(0);
+	gcp_graph_checkpoint_destroy(checkpoint);
+	gcp_graph_checkpoint_destroy(NULL);
+	graph_destroy(first);
+	graph_destroy(second);
+	gcp_graph_pool_release(tracker, id);
 }
 
 /* The context goes, and the heap begins a new life in its next one. */
@@ -530,6 +554,7 @@ int main(void)
 	    TEST(a_restored_pool_keeps_off_what_was_live),
 	    TEST(a_wrong_restore_changes_nothing),
 	    TEST(an_empty_checkpoint_does_not_outlive_its_pool),
+	    TEST(what_came_after_a_checkpoint_is_free_after_the_restore),
 	    TEST(a_checkpoint_does_not_outlive_its_context),
 	    TEST(a_checkpoint_that_fails_leaves_nothing),
 	    TEST(a_full_device_in_a_capture_gives_back_what_is_cached),

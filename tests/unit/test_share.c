@@ -487,12 +487,15 @@ static void *launches_into_its_default_stream(void *arg)
 static void default_streams_of_two_threads_are_two_streams(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now;
 	pthread_t thread;
 
 	(void)state;
 	cuda.has_owner = true;
 	cuda.owner = pthread_self();
-	launch(a, PER_THREAD);
+	launch_begin(a, PER_THREAD, &now);
+	launch_real(a, 2); /* where the other thread's stream is idle */
+	gcp_launch_end(tracker, a->exec, &now, 0);
 	assert_int_equal(
 	    pthread_create(&thread, NULL, launches_into_its_default_stream, b), 0);
 	pthread_join(thread, NULL);
