@@ -94,7 +94,8 @@ def raw(data):
         with torch.cuda.stream(stream):
             arrived = torch_pinned.upload_raw(lib, data.made[i % BATCHES], stream)
             sums.append(arrived.sum(dtype=torch.int64))
-    torch.cuda.synchronize()
+    for stream in streams:  # the whole device cannot be waited for beside a capture
+        stream.synchronize()
     return sum(int(s) != data.sums[i % BATCHES] for i, s in enumerate(sums)), len(blocks)
 
 
@@ -109,7 +110,7 @@ def loaded(data):
         del batch
         if i % 4 == 3:
             empty()
-    torch.cuda.synchronize()
+    torch.cuda.current_stream().synchronize()
     return sum(int(s) != data.sums[i % BATCHES] for i, s in enumerate(sums))
 
 
