@@ -106,8 +106,9 @@ static void mappings_each(bool (*scope)(void *arg, const struct mapping *mapping
 	size_t left = 0;
 	ssize_t got;
 
-	while (fd >= 0 && (got = read(fd, stacks.text + left,
-				      sizeof(stacks.text) - 1 - left)) > 0) {
+	while (fd >= 0 && left < sizeof(stacks.text) - 1 &&
+	       (got = read(fd, stacks.text + left, sizeof(stacks.text) - 1 - left)) >
+		   0) {
 		char *line = stacks.text, *limit = line + left + got, *end;
 		struct mapping mapping;
 
