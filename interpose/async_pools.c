@@ -336,7 +336,17 @@ CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
 	return result;
 }
 
+/* As on plain CUDA: what work may still use stays, and nothing is waited for. */
 CUresult gcp_hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
-	return gcp_real.cuMemPoolTrimTo(pool, keep_bytes);
+	CUresult result = gcp_real.cuMemPoolTrimTo(pool, keep_bytes);
+	struct async_device *device;
+	uint64_t used;
+
+	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
+		return result;
+	used = served_by(device).used;
+	(void)gcp_pools_trim_completed(gcp_process.pools, (int)(device - devices),
+				       keep_bytes > used ? keep_bytes - used : 0);
+	return result;
 }

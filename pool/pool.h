@@ -459,6 +459,10 @@ bool gcp_pools_relieve(struct gcp_pools *pools, int device);
  * given back. */
 uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes);
 
+/* The same of what the device is done with: waits for nothing. */
+uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
+				  uint64_t keep_bytes);
+
 /* Bytes on `device` (-1: each) that are reserved and that neither a block of the
  * program nor the private heap of a graph holds. */
 uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device);

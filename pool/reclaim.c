@@ -22,8 +22,10 @@
  *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each step
  *      gcp_pools_relieve           a driver call for memory of another kind: on its
  *                                  device, on each, and then pinned memory
- *      gcp_pools_trim              the program, as far as it says; waits for all work
- *      gcp_pool_complete_by_free   a wait during a capture, on a full device
+ *      gcp_pools_trim              the program, as far as it says; waits for all work,
+ *                                  or, of what it has waited for,
+ * gcp_pools_trim_completed gcp_pool_complete_by_free   a wait during a capture, on a
+ * full device
  *
  * Memory of live graphs is never given back. Called with no lock held.
  */
@@ -135,16 +137,17 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 	give_completed(pool, step);
 }
 
-/* Closes the open epoch, and looks for a while whether all before is done. -EBUSY: it
+enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
+
+/* Closes the open epoch, and looks so many times whether all before is done. -EBUSY: it
  * could not be closed. */
-static int complete_soon(struct gcp_pool *pool, uint64_t epoch)
+static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
 {
-	enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
 	int result = gcp_timeline_close_early(pool, false);
 
 	if (result == 0 && !gcp_timeline_is_closed(pool, epoch))
 		return -EBUSY;
-	for (int i = 0; i < LOOKS_MOST && result == 0 &&
+	for (int i = 0; i < looks && result == 0 &&
 			!gcp_timeline_is_completed(&pool->timeline, epoch);
 	     i++) {
 		if (i > LOOKS_AT_ONCE)
@@ -163,7 +166,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 		return;
 	count_wait(pool);
 	int result = pool->pools->driver.fence_record
-			 ? complete_soon(pool, epoch)
+			 ? complete_soon(pool, epoch, LOOKS_MOST)
 			 : gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
@@ -336,12 +339,24 @@ static void complete_all(struct gcp_pool *pool)
 		(void)gcp_pool_complete_by_free(pool);
 }
 
-static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes)
+/* Where the program has waited for its work, the latest frees are completed, too. */
+static void complete_if_done(struct gcp_pool *pool)
+{
+	uint64_t epoch = awaited_epoch(pool);
+
+	if (epoch != 0 && pool->pools->driver.fence_record)
+		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);
+}
+
+static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
 {
 	struct gcp_purge purge = {.completed_only = true};
 	uint64_t unheld = pool_unheld(pool), given = 0;
 
-	for (int waits = 0; waits < 2 && unheld > keep_bytes + given; waits++) {
+	if (!may_wait && unheld > keep_bytes)
+		complete_if_done(pool);
+	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
+	     waits++) {
 		if (waits)
 			complete_all(pool);
 		else
@@ -353,17 +368,29 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes)
 	return given;
 }
 
-uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes)
+static uint64_t pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes,
+			   bool may_wait)
 {
 	uint64_t given = 0;
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device >= 0 && pool->device != device) || !gcp_pool_pin(pool))
 			continue;
-		given += pool_trim(pool, keep_bytes);
+		given += pool_trim(pool, keep_bytes, may_wait);
 		gcp_pool_unpin(pool);
 	}
 	return given;
+}
+
+uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes)
+{
+	return pools_trim(pools, device, keep_bytes, true);
+}
+
+uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
+				  uint64_t keep_bytes)
+{
+	return pools_trim(pools, device, keep_bytes, false);
 }
 
 uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)

@@ -472,6 +472,71 @@ static void figures_of_the_default_pool(void)
 	OK(cuMemFreeAsync(small, stream));
 }
 
+static void trim_gives_back_what_is_done(void)
+{
+	uint64_t before = gcpsim_memory_used(0);
+	CUmemoryPool pool;
+	CUstream stream;
+	CUdeviceptr held;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	held = allocated_in(stream, MIB);
+	freed_bytes(stream, 64 * MIB);
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemPoolTrimTo(pool, 128 * MIB));
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 64 * MIB,
+	     "kept too little");
+	OK(cuMemPoolTrimTo(pool, 0));
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 16 * MIB,
+	     "kept too much");
+	must(gcpsim_memory_used(0) <= before + 16 * MIB,
+	     "the device has not got it back");
+	OK(cuMemsetD8Async(held, 1, MIB, stream));
+	OK(cuMemFreeAsync(held, stream));
+	must_be_in_order();
+}
+
+static void trim_waits_for_nothing(void)
+{
+	CUmemoryPool pool;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_bytes(stream, 64 * MIB);
+	OK(cuMemPoolTrimTo(pool, 0));
+	must(gcpsim_pending() > 0, "the work is done");
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 64 * MIB,
+	     "what is in use was given back");
+	must_be_in_order();
+}
+
+static void trim_beside_a_capture(void)
+{
+	CUmemoryPool pool;
+	CUstream stream, captured;
+	CUgraph graph;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	captured = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	freed_bytes(stream, 64 * MIB);
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemPoolTrimTo(pool, 0));
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+	OK(cuMemPoolTrimTo(pool, 0));
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 16 * MIB,
+	     "kept too much");
+	must_be_in_order();
+}
+
 static void figures_of_a_block(void)
 {
 	CUmemoryPool pool, standard;
@@ -562,6 +627,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(own_contexts_are_cudas),
     SCENARIO(option_leaves_all_to_cuda),
     SCENARIO(figures_of_the_default_pool),
+    SCENARIO(trim_gives_back_what_is_done),
+    SCENARIO(trim_waits_for_nothing),
+    SCENARIO(trim_beside_a_capture),
     SCENARIO(figures_of_a_block),
     SCENARIO(handle_of_stream_ordered_memory),
     SCENARIO(threshold_of_what_is_cudas),
