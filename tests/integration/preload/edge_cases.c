@@ -444,6 +444,42 @@ static void reuse_in_a_capture_of_unknown_order(void)
 	OK(cuStreamWaitEvent(side, early, 0));
 }
 
+/* All branches have joined again: what was freed behind them is used again, however
+ * many they were. */
+static void reuse_in_a_capture_that_has_joined(void)
+{
+	enum { SIDES = 200, EACH = 512 };
+	CUdeviceptr first;
+	CUstream main_stream, side;
+	CUevent event;
+	CUgraph graph;
+
+	primary();
+	OK(cuStreamCreate(&main_stream, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuStreamBeginCapture(main_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	first = allocated(MIB);
+	OK(cuMemsetD8Async(first, 1, MIB, main_stream));
+	OK(cuEventRecord(event, main_stream));
+	for (int i = 0; i < SIDES; i++) {
+		CUevent done;
+
+		OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+		OK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+		OK(cuStreamWaitEvent(side, event, 0));
+		OK(cuMemsetD8Async(first + (size_t)i * EACH, 2, EACH, side));
+		OK(cuEventRecord(done, side));
+		OK(cuStreamWaitEvent(main_stream, done, 0));
+		OK(cuEventDestroy(done));
+	}
+	OK(cuEventDestroy(event));
+	OK(cuMemsetD8Async(first, 3, MIB, main_stream));
+	OK(cuMemFree(first));
+	must(allocated(MIB) == first, "freed memory is not used again");
+	OK(cuStreamEndCapture(main_stream, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
 /* It is unknown whether the release was the last one. */
 static void blocks_of_a_primary_context_of_unknown_state(void)
 {
@@ -569,6 +605,33 @@ static void event_record_refused_in_a_capture(void)
 	forks_from_the_old_place(record_refused);
 }
 
+/* Once it is recorded anew no stream can start at its old place. */
+static void event_recorded_anew_in_a_capture(void)
+{
+	CUdeviceptr first;
+	CUstream stream;
+	CUevent event;
+	CUgraph graph;
+	bool again = false;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuEventRecord(event, stream));
+	first = allocated(MIB);
+	OK(cuMemsetD8Async(first, 1, MIB, stream));
+	OK(cuMemFree(first));
+	for (int i = 0; i < 8; i++)
+		must(allocated(MIB) != first, "a stream may start at the event");
+	OK(cuEventRecord(event, stream));
+	for (int i = 0; i < 8 && !again; i++)
+		again = allocated(MIB) == first;
+	must(again, "the event has left its old place");
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scenario scenarios[] = {
@@ -587,12 +650,14 @@ static const struct scenario scenarios[] = {
     SCENARIO(primary_context_that_comes_and_goes),
     SCENARIO(green_context_that_ends_the_primary),
     SCENARIO(reuse_in_a_capture_of_unknown_order),
+    SCENARIO(reuse_in_a_capture_that_has_joined),
     SCENARIO(blocks_of_a_primary_context_of_unknown_state),
     SCENARIO(captures_that_nobody_can_ask_about),
     SCENARIO(trim_beside_a_capture_without_modes),
     SCENARIO(streams_whose_context_nobody_tells),
     SCENARIO(event_recorded_for_others_in_a_capture),
     SCENARIO(event_record_refused_in_a_capture),
+    SCENARIO(event_recorded_anew_in_a_capture),
 };
 
 int main(int argc, char **argv)

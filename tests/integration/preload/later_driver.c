@@ -100,6 +100,32 @@ static void unknown_begin_found_anywhere(void)
 	capture_by((begin_fn *)dlsym(RTLD_DEFAULT, "cuStreamBeginCaptureInvented"));
 }
 
+typedef CUresult later_fn(CUdeviceptr at, unsigned char value, size_t count,
+			  CUstream stream);
+
+/* Each of them is itself. */
+static void several_unknown_functions(void)
+{
+	CUdriverProcAddressQueryResult status;
+	begin_fn *begin = asked_of_the_driver();
+	void *fill = NULL;
+	CUdeviceptr at;
+	CUstream stream;
+	unsigned char byte = 0;
+
+	OK(cuGetProcAddress("cuMemsetInvented", &fill, 13000, 0, &status));
+	(void)primary();
+	stream = stream_make();
+	at = allocated(MIB);
+	OK(((later_fn *)fill)(at, 7, MIB, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemcpyDtoH(&byte, at + MIB - 1, 1));
+	must(byte == 7, "another function was called");
+	OK(begin(0.5, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(((later_fn *)fill)(at, 8, MIB, stream));
+	ends_well(stream);
+}
+
 /* Asked for, as a runtime asks for all that it may need, and never called: nothing
  * changes. */
 static void unknown_begin_that_is_never_called(void)
@@ -184,6 +210,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(unknown_begin_asked_of_the_driver),
     SCENARIO(unknown_begin_found_in_the_library),
     SCENARIO(unknown_begin_found_anywhere),
+    SCENARIO(several_unknown_functions),
     SCENARIO(unknown_begin_that_is_never_called),
     SCENARIO(unknown_begin_before_all_else),
     SCENARIO(allocation_in_an_unknown_capture),
