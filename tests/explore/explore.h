@@ -116,7 +116,7 @@ struct block {
 	bool foreign;     /* pinned by hand: the library does not know it */
 	bool borrowed;    /* another process's, opened here */
 	bool async;       /* stream-ordered */
-	uint32_t named_pool; /* named graph pool whose graphs may write it; 0: none */
+	uint32_t named_pool; /* a graph pool whose graphs may write it; 0: none */
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */
 	/* plain.c: its memory on plain CUDA, 0: none; graph pools that may keep it; the
