@@ -196,6 +196,10 @@ static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
 	return block;
 }
 
+/* Puts ready blocks of a class, CACHED by the caller, before those that wait. */
+void gcp_cache_refill(struct gcp_cache *cache, uint32_t size_class,
+		      const struct gcp_chain *chain);
+
 /* Takes a block that is CACHED by the caller. True: its epoch should be closed. Once
  * the cache is left, a flush by another thread may have merged the block away. */
 static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block)

@@ -509,6 +509,9 @@ struct gcp_request;
 /* A ready block of exactly request->size, now USED, or NULL. fresh: one that has not
  * been allocated since its memory came to the (private) heap. */
 struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh);
+/* Takes more such blocks, CACHED now, until the chain has `count`, or none is ready. */
+void gcp_heap_take_more(const struct gcp_request *request, uint32_t count,
+			struct gcp_chain *chain);
 /* Takes back a block without an owner; its epoch says when it is ready. */
 void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);

@@ -171,7 +171,10 @@ void bench_pools_make(const struct gcp_driver *driver)
 {
 	struct gcp_config config;
 
-	gcp_config_default(&config);
+	if (driver->vm_reserve)
+		gcp_config_default_mapped(&config);
+	else
+		gcp_config_default(&config);
 	bench_must(gcp_pools_create(&config, driver, &bench_pools));
 	bench_must(gcp_pool_get(bench_pools, (void *)0x1000, 0, &pool));
 }

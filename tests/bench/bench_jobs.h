@@ -29,7 +29,7 @@ const struct bench_job *bench_job_find(const char *name);
 bool bench_job_passes(const struct bench_job *job);
 
 /* Where jobs run, over `driver`: made anew for each row of a table, so that what one
- * leaves behind is not the next one's. */
+ * leaves behind is not the next one's. Mapped, if the driver can. */
 extern struct gcp_pools *bench_pools;
 void bench_pools_make(const struct gcp_driver *driver);
 

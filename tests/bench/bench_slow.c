@@ -7,7 +7,7 @@
  * want a machine with as many cores as threads.
  *
  *   meson test -C build --benchmark --verbose
- *   bench_slow CASE THREADS PAIRS [LAG_NS]: only that, once
+ *   bench_slow [--mapped] [CASE THREADS PAIRS [LAG_NS]]: mapped memory; only that, once
  *
  * The functions are counted where one file of the pool calls another (--wrap).
  */
@@ -15,10 +15,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../../pool/cache.h"
 #include "../../pool/check/check.h"
 #include "bench_jobs.h"
+#include "replay_space.h"
 
 /* --- a driver with costs -------------------------------------------------- */
 
@@ -118,7 +120,7 @@ static bool no_third_party(void)
 	return false;
 }
 
-static const struct gcp_driver driver = {
+static struct gcp_driver driver = {
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
     .mem_trim = mem_trim,
@@ -216,10 +218,20 @@ static void row(struct bench_job job, int threads)
 	gcp_pools_destroy(bench_pools);
 }
 
+static void reserved_change(int64_t bytes)
+{
+	(void)bytes;
+}
+
 int main(int argc, char **argv)
 {
 	const struct bench_job *job;
 
+	if (argc > 1 && strcmp(argv[1], "--mapped") == 0) {
+		space_fill(&driver, reserved_change);
+		argc--;
+		argv++;
+	}
 	if (argc >= 4) {
 		struct bench_job one;
 
