@@ -165,8 +165,10 @@ static int make_pending_ready(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
 	bool narrow = gcp_window_is_narrow(pool);
-	bool all = narrow && (request->size_class == GCP_CLASS_NONE ||
-			      !gcp_window_circulates(pool));
+	bool all =
+	    narrow &&
+	    (!gcp_window_circulates(pool) ||
+	     (request->size_class == GCP_CLASS_NONE && gcp_window_scale(pool) < 2));
 	bool poll = all;
 	uint64_t epoch = 0;
 	int result = 0;

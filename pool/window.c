@@ -34,10 +34,11 @@ enum {
 	CACHED_MOST_MAPPED = 64 << 10,
 	THREADS_FEW = 2,
 	/* A pool of mapped segments lets this part of its memory wait, and so much at
-	 * least: where fences cost little, and where they cost much. */
+	 * least: where fences cost little, where they cost much, and too much again. */
 	WINDOWS_OF_A_MAPPED_POOL = 64,
 	MAPPED_LEAST = GCP_CHUNK,
 	MAPPED_LEAST_COSTLY = 8 << 20,
+	MAPPED_LEAST_VERY_COSTLY = 16 << 20,
 	/* With one stream no more than this part of what the pool has reserved
 	 * waits, but for so many bytes: what waits is memory that cannot be used. */
 	ONE_STREAM_PART = 128,
@@ -123,7 +124,9 @@ static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams, uint32_t
 {
 	uint64_t bytes = pool->pools->config.window_bytes;
 	uint64_t part = LOAD(pool->vmm_mapped) / WINDOWS_OF_A_MAPPED_POOL;
-	uint64_t least = scale > 0 ? MAPPED_LEAST_COSTLY : MAPPED_LEAST;
+	uint64_t least = scale > 1   ? MAPPED_LEAST_VERY_COSTLY
+			 : scale > 0 ? MAPPED_LEAST_COSTLY
+				     : MAPPED_LEAST;
 
 	if (part < least)
 		part = least;

@@ -178,6 +178,58 @@ static void one_stream_lets_little_mapped_memory_wait(void **state)
 	finish(pools);
 }
 
+/* So much may wait at most where fences cost too much again and again. */
+static void costly_fences_let_more_mapped_memory_wait(void **state)
+{
+	const uint64_t waits[] = {MIB / 2, 4 * MIB, 16 * MIB, 16 * MIB};
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	pools = fake_pools(&config);
+	must_free(pools, must_alloc(fake_pool(pools), 4 * MIB));
+	gcp_pools_stream_used(pools, 0x5000);
+	for (uint32_t scale = 0; scale < 4; scale++) {
+		atomic_store(&fake_pool(pools)->limits.scale, scale);
+		gcp_windows_update(pools);
+		assert_int_equal(gcp_window(fake_pool(pools)).bytes, waits[scale]);
+	}
+	finish(pools);
+}
+
+/* Queries while a block above all classes is taken and freed in turns. */
+static uint64_t queries_of_a_loop(struct gcp_pools *pools, uint32_t scale)
+{
+	enum { TURNS = 64, LAG = 8 };
+	uint64_t before = fake.queries;
+
+	for (int i = 0; i < TURNS; i++) {
+		atomic_store(&fake_pool(pools)->limits.scale, scale);
+		gcp_windows_update(pools);
+		fake_submit();
+		must_free(pools, must_alloc(fake_pool(pools), 5 * MIB));
+		fake.done = fake.submitted > LAG ? fake.submitted - LAG : 0;
+	}
+	return fake.queries - before;
+}
+
+/* Where fences cost too much again and again not each allocation asks for them. */
+static void costly_fences_are_asked_for_less(void **state)
+{
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	pools = fake_pools(&config);
+	gcp_pools_stream_used(pools, 0x5000);
+	uint64_t usual = queries_of_a_loop(pools, 1);
+	uint64_t rare = queries_of_a_loop(pools, 2);
+	assert_true(2 * rare <= usual);
+	finish(pools);
+}
+
 static bool stays_in_cache(struct gcp_pools *pools, uint64_t bytes)
 {
 	gcp_addr addr = must_alloc(fake_pool(pools), bytes);
@@ -882,6 +934,8 @@ int main(void)
 	    TEST(ordered_memory_moves_but_stays_mapped_until_it_is_done),
 	    TEST(ordered_memory_is_not_given_back),
 	    TEST(one_stream_lets_little_mapped_memory_wait),
+	    TEST(costly_fences_let_more_mapped_memory_wait),
+	    TEST(costly_fences_are_asked_for_less),
 	    TEST(several_streams_let_as_much_wait_as_with_segments),
 	    TEST(threads_and_streams_keep_what_with_segments_they_would),
 	    TEST(many_threads_close_hardly_more_epochs_than_with_segments),
