@@ -19,7 +19,7 @@ def describe(root, sim):
     gpus = words_of(["nvidia-smi", "--query-gpu=name,driver_version,memory.total",
                      "--format=csv,noheader"])
     commit = os.environ.get("GCPOOL_COMMIT") or words_of(
-        ["git", "-C", root, "rev-parse", "--short", "HEAD"])
+        ["git", "-C", root, "describe", "--always", "--dirty", "--exclude", "*"])
     return {
         "device": "simulated" if sim else gpus.replace("\n", "; ") or "none found",
         "date": datetime.date.today().isoformat(),

@@ -120,8 +120,10 @@ class Checks:
         print("\n".join(difflib.unified_diff(*lines, "wanted", "found", "", "", 1, "")))
         return False
 
-    def clean(self, result, name):
-        """No hazard, no fault, no misuse of the driver."""
+    def clean(self, result, name, reported=True):
+        """No hazard, no fault, no misuse of the driver, which reports at exit."""
+        self.that("hazards" in result.figures or not reported,
+                  f"{name}: no report of the driver")
         for figure in ("hazards", "disorders", "faults", "misuses"):
             count = result.figures.get(figure, 0)
             self.that(count == 0, f"{name}: {count} {figure}\n{result.err}")

@@ -28,8 +28,9 @@ def main():
     checks.equal("exit code", plain.code, pool.code)
     checks.equal("output", plain.out, pool.out)
     checks.equal("error output", plain.err, preload.without_shortages(pool.err))
-    checks.clean(plain, "plain")
-    checks.clean(pool, "with the library")
+    # There is no report without CUDA, or where a program ends at once (quick_exit).
+    checks.clean(plain, "plain", False)
+    checks.clean(pool, "with the library", "hazards" in plain.figures)
     print("driver calls, plain: ", plain.figures)
     print("driver calls, pooled:", pool.figures)
     if pooled:
