@@ -472,15 +472,13 @@ static void a_launch_waits_for_the_call_of_another_thread(void **state)
 	assert_int_equal(orders, 1);
 }
 
+static struct gcp_launch by_the_thread;
+
 /* One handle, but a stream for each thread. */
 static void *launches_into_its_default_stream(void *arg)
 {
-	struct gcp_launch now;
-
 	cuda.owner = pthread_self();
-	launch_begin(arg, PER_THREAD, &now);
-	launch_real(arg, 3);
-	gcp_launch_end(tracker, ((struct graph *)arg)->exec, &now, 0);
+	launch_begin(arg, PER_THREAD, &by_the_thread);
 	return NULL;
 }
 
@@ -500,6 +498,9 @@ static void default_streams_of_two_threads_are_two_streams(void **state)
 	    pthread_create(&thread, NULL, launches_into_its_default_stream, b), 0);
 	pthread_join(thread, NULL);
 	assert_false(share_memory(a, b));
+	launch_real(b, 3);
+	by_the_thread.stream = stream_handle(3);
+	gcp_launch_end(tracker, b->exec, &by_the_thread, 0);
 	device_catches_up();
 	cuda.has_owner = false;
 }
