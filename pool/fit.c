@@ -15,6 +15,8 @@
 #include "cache.h"
 #include "vmm.h"
 
+enum { LOOKS = 32 }; /* large handles that are passed by */
+
 enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 {
 	const struct gcp_classes *classes = &pool->pools->classes;
@@ -167,7 +169,8 @@ bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size)
 }
 
 /* A large handle is replaced before it is divided, if it can be: what is left of it
- * beside a block could neither move nor go back. */
+ * beside a block could neither move nor go back. Of many such handles the lowest is
+ * replaced, rather than that all are passed by each time. */
 static struct gcp_block *large_fit(const struct gcp_request *request, bool fresh)
 {
 	struct gcp_heap *heap = request->heap;
@@ -175,8 +178,13 @@ static struct gcp_block *large_fit(const struct gcp_request *request, bool fresh
 	struct gcp_block *block =
 	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size), size, fresh);
 
-	while (block && !request->cuts && gcp_fit_divides_large(block, size))
+	for (int looks = LOOKS; block && !request->cuts; looks--) {
+		if (!gcp_fit_divides_large(block, size))
+			return block;
+		if (looks == 0)
+			return NULL;
 		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
+	}
 	return block;
 }
 

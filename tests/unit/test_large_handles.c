@@ -198,6 +198,39 @@ static void a_program_that_frees_gets_handles_to_share(void **state)
 	finish(pools);
 }
 
+/* Where a small block comes to lie above so many large handles that lie unused. */
+static bool all_are_passed_by(int count)
+{
+	enum { MOST = 40 };
+	struct gcp_config config = mapped_config();
+	gcp_addr large[MOST], top;
+	struct gcp_pools *pools;
+
+	fake_reset();
+	config.handle_shared = 1;
+	pools = fake_pools(&config);
+	for (int i = 0; i < count; i++) {
+		large[i] = must_alloc(fake_pool(pools), 6 * MIB);
+		must_alloc(fake_pool(pools), 6 * MIB);
+	}
+	top = must_alloc(fake_pool(pools), 2 * MIB);
+	must_free(pools, top);
+	for (int i = 0; i < count; i++)
+		must_free(pools, large[i]);
+	fake.done = fake.submitted;
+	gcp_addr addr = must_alloc(fake_pool(pools), MIB);
+	assert_true(addr == top || addr == large[0]);
+	finish(pools);
+	return addr == top;
+}
+
+static void of_many_large_handles_the_lowest_is_replaced(void **state)
+{
+	(void)state;
+	assert_true(all_are_passed_by(8));
+	assert_false(all_are_passed_by(40));
+}
+
 /* A call fails while a handle is replaced. */
 static bool survives_failure(uint64_t number, bool for_good)
 {
@@ -246,6 +279,7 @@ int main(void)
 	    TEST(a_large_handle_is_replaced_before_memory_grows),
 	    TEST(graphs_get_no_large_handle),
 	    TEST(a_program_that_frees_gets_handles_to_share),
+	    TEST(of_many_large_handles_the_lowest_is_replaced),
 	    TEST(a_failing_call_leaves_the_books_sound),
 	};
 
