@@ -47,10 +47,10 @@ static void *end_late(void *unused)
 
 	for (;;) {
 		nanosleep(&pause, NULL);
-		if (__atomic_load_n(end_now, __ATOMIC_SEQ_CST))
-			left = HELD_MS;
-		else if (--left == 0)
-			__atomic_store_n(end_now, 1, __ATOMIC_SEQ_CST);
+		if (!__atomic_load_n(end_now, __ATOMIC_SEQ_CST) && --left > 0)
+			continue;
+		__atomic_store_n(end_now, 1, __ATOMIC_SEQ_CST);
+		left = HELD_MS;
 	}
 	return unused;
 }
