@@ -39,7 +39,7 @@
 	  "what a thread takes and frees beside its own capture may be that graph's, and " \
 	  "stays with it") \
 	X(WAIT_FULL, "wait full", \
-	  "an allocation on a full device, or at `GCPOOL_QUOTA`, waits for work that was " \
+	  "an allocation on a full device, or at a quota, waits for work that was " \
 	  "submitted after the latest free") \
 	X(WAIT_CAPTURE, "wait capture", \
 	  "the end of a capture that was given memory in use before, and the end of its " \

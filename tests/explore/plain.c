@@ -39,7 +39,8 @@ void plain_may_be_full(struct model *w, int device)
 {
 	const struct setting *setting = w->setting;
 
-	if (device >= 0 && (setting->memory_small || setting->quota))
+	if (device < 0 ? setting->host_memory || setting->host_quota
+		       : setting->memory_small || setting->quota)
 		plain_may_wait(w, EXCUSE_WAIT_FULL);
 }
 
