@@ -191,8 +191,7 @@ CUresult cuEventQuery(CUevent hEvent)
 		/* Where nothing runs by itself a poll must not hang for ever; and where
 		 * a call takes little time, the time between polls passes as well. */
 		if (++event->polls >= 1000 &&
-		    (sim_schedule_speed() == GCPSIM_NEVER ||
-		     (sim_schedule_speed() > 0 && event->polls >= 4000)))
+		    (sim_schedule_speed() == GCPSIM_NEVER || event->polls >= 4000))
 			sim_op_wait(event->op);
 		return CUDA_ERROR_NOT_READY;
 	}
