@@ -95,9 +95,9 @@ def without_counts(out):
     return re.sub(r"created \d+, destroyed \d+", "", out)
 
 
-def good(checks, result, name):
+def good(checks, result, name, reported=True):
     checks.that(result.code == 0, f"{name}: code {result.code}\n{result.out}{result.err}")
-    checks.clean(result, name)
+    checks.clean(result, name, reported)
 
 
 def check_counts(checks, result, wanted, destroyed, name):
@@ -113,16 +113,17 @@ def check_counts(checks, result, wanted, destroyed, name):
 def case_check(checks, program, name, case, schedule):
     command = [program, name]
     extra = {**schedule, **case.more}
+    reported = name != "lookups"  # calls no function of the driver
     plain = run(command, None, extra)
     alone = run(command, preload.library(), extra)
     pooled = run(command, preload.library(), {**extra, "GCPOOL_HANDLES": "1"})
     sync = run(command, preload.library(), {**extra, "GCPOOL_HANDLES": "sync"})
     if case.plain:
-        good(checks, plain, f"{name}, plain")
-        good(checks, alone, f"{name}, left alone")
+        good(checks, plain, f"{name}, plain", reported)
+        good(checks, alone, f"{name}, left alone", reported)
         checks.equal(f"{name}, left alone", plain.out, alone.out)
     for result, created, how in ((pooled, case.created, "pooled"), (sync, case.sync, "sync")):
-        good(checks, result, f"{name}, {how}")
+        good(checks, result, f"{name}, {how}", reported)
         check_counts(checks, result, created, case.destroyed, f"{name}, {how}")
     return plain, pooled, sync
 
