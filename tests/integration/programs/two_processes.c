@@ -488,6 +488,9 @@ static void killed_out(void)
 	int tries = 0;
 
 	start(0);
+	/* What comes after frees is in many parts, if it is mapped. */
+	q = new_block(16 * MIB, 60);
+	GCPT_OK((int)cu.cuMemFree(q));
 	q = new_block(400 * MIB, 70);
 	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
 	give();
