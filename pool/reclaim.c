@@ -22,10 +22,9 @@
  *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each step
  *      gcp_pools_relieve           a driver call for memory of another kind: on its
  *                                  device, on each, and then pinned memory
- *      gcp_pools_trim              the program, as far as it says; waits for all work,
- *                                  or, of what it has waited for,
- * gcp_pools_trim_completed gcp_pool_complete_by_free   a wait during a capture, on a
- * full device
+ *      gcp_pools_trim              the program, as far as it says; waits for all work
+ *      gcp_pools_trim_completed    the same, of what is completed; waits for nothing
+ *      gcp_pool_complete_by_free   a wait during a capture, on a full device
  *
  * Memory of live graphs is never given back. Called with no lock held.
  */
