@@ -71,6 +71,8 @@ bool fake_is_ordered(uint64_t work);
 /* Pools over the fake driver with one pool of context FAKE_CTX on device 0. */
 #define FAKE_CTX       ((void *)0x1000)
 #define FAKE_OTHER_CTX ((void *)0x2000) /* the second one of fake_pinned.h */
+/* Mapped memory, each free in an epoch of its own, and no cache of threads. */
+struct gcp_config fake_mapped_config(void);
 struct gcp_pools *fake_pools(const struct gcp_config *config);
 struct gcp_pool *fake_pool(struct gcp_pools *pools);
 /* The invariants hold; then everything is destroyed. */

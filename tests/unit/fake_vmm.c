@@ -233,3 +233,14 @@ void fake_fill_vmm(struct gcp_driver *driver)
 	driver->vm_open = fake_vm_open;
 	driver->vm_unmap = fake_vm_unmap;
 }
+
+struct gcp_config fake_mapped_config(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default_mapped(&config);
+	config.window_bytes = 0;
+	config.epoch_blocks = 1;
+	config.thread_cache_bytes = 0;
+	return config;
+}

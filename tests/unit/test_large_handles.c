@@ -8,17 +8,6 @@
 
 #define MIB (1ull << 20)
 
-static struct gcp_config mapped_config(void)
-{
-	struct gcp_config config;
-
-	gcp_config_default_mapped(&config);
-	config.window_bytes = 0;
-	config.epoch_blocks = 1;
-	config.thread_cache_bytes = 0;
-	return config;
-}
-
 static int reset(void **state)
 {
 	(void)state;
@@ -35,7 +24,7 @@ static void finish(struct gcp_pools *pools)
 
 static void a_large_block_has_one_handle(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
 	(void)state;
@@ -50,7 +39,7 @@ static void a_large_block_has_one_handle(void **state)
 /* More than a GiB is not given back as one. */
 static void a_handle_is_not_larger_than_a_gib(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
 	(void)state;
@@ -62,7 +51,7 @@ static void a_handle_is_not_larger_than_a_gib(void **state)
 /* A small block that lies in the last chunk of a large one keeps that chunk only. */
 static void what_a_block_shares_is_in_another_handle(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large, next;
 
@@ -83,7 +72,7 @@ static void what_a_block_shares_is_in_another_handle(void **state)
 /* It comes to the same addresses, and what is left of it can be given back. */
 static void a_large_handle_is_replaced_before_it_is_divided(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large, small;
 
@@ -106,7 +95,7 @@ static void a_large_handle_is_replaced_before_it_is_divided(void **state)
 /* What the device works on cannot be replaced: nothing waits for that. */
 static void what_is_not_completed_is_divided(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
@@ -126,7 +115,7 @@ static void what_is_not_completed_is_divided(void **state)
 /* The same size again needs all of it. */
 static void a_large_handle_serves_its_size_again(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
@@ -143,7 +132,7 @@ static void a_large_handle_serves_its_size_again(void **state)
 /* New memory is not taken beside a large handle that lies unused. */
 static void a_large_handle_is_replaced_before_memory_grows(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
@@ -160,7 +149,7 @@ static void a_large_handle_is_replaced_before_memory_grows(void **state)
 /* Graphs share handles of any size among them, but not so large ones. */
 static void graphs_get_no_large_handle(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr large, a;
@@ -183,7 +172,7 @@ static void graphs_get_no_large_handle(void **state)
 /* What is given out again and again will have other sizes. */
 static void a_program_that_frees_gets_handles_to_share(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
 	(void)state;
@@ -202,7 +191,7 @@ static void a_program_that_frees_gets_handles_to_share(void **state)
 static bool all_are_passed_by(int count)
 {
 	enum { MOST = 40 };
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	gcp_addr large[MOST], top;
 	struct gcp_pools *pools;
 
@@ -234,7 +223,7 @@ static void of_many_large_handles_the_lowest_is_replaced(void **state)
 /* A call fails while a handle is replaced. */
 static bool survives_failure(uint64_t number, bool for_good)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large = must_alloc(fake_pool(pools), 128 * MIB), a;
 

@@ -13,17 +13,6 @@
 
 enum { BLOCKS = 8 };
 
-static struct gcp_config mapped_config(void)
-{
-	struct gcp_config config;
-
-	gcp_config_default_mapped(&config);
-	config.window_bytes = 0;
-	config.epoch_blocks = 1;
-	config.thread_cache_bytes = 0;
-	return config;
-}
-
 static int reset(void **state)
 {
 	(void)state;
@@ -71,7 +60,7 @@ static void checkerboard(struct gcp_pools *pools, gcp_addr *blocks)
 
 static void unused_chunks_anywhere_serve_a_large_request(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 
@@ -114,7 +103,7 @@ static void a_loop_on_a_device_that_lags_stays_small(void **state)
 
 static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], large;
 
@@ -142,7 +131,7 @@ static void ordered_memory_moves_but_stays_mapped_until_it_is_done(void **state)
 /* What a barrier has made ready may still be in use. */
 static void ordered_memory_is_not_given_back(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
@@ -329,7 +318,7 @@ static void several_streams_let_as_much_wait_as_with_segments(void **state)
 
 static void pending_memory_does_not_move(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
 
@@ -349,7 +338,7 @@ static void pending_memory_does_not_move(void **state)
 
 static void memory_of_graphs_does_not_move(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr a, b;
@@ -375,7 +364,7 @@ static void memory_of_graphs_does_not_move(void **state)
 
 static void graphs_take_unused_memory_of_the_common_heap(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], a;
 	struct gcp_heap *heap;
@@ -397,7 +386,7 @@ static void graphs_take_unused_memory_of_the_common_heap(void **state)
 /* A graph's heap asks the driver for memory that is for any work. */
 static void memory_for_any_work_serves_any_size_afterwards(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	uint64_t sizes[] = {9 * MIB / 4, 1024, 0};
 	struct gcp_pools *pools;
 	struct gcp_heap *heap;
@@ -420,7 +409,7 @@ static void memory_for_any_work_serves_any_size_afterwards(void **state)
 
 static void a_segment_in_use_gives_its_unused_chunks_back(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 
@@ -435,7 +424,7 @@ static void a_segment_in_use_gives_its_unused_chunks_back(void **state)
 
 static void a_full_device_is_full_to_the_last_chunk(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS], addr;
 
@@ -452,7 +441,7 @@ static void a_full_device_is_full_to_the_last_chunk(void **state)
 
 static void more_than_the_device_has_is_not_tried(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr addr;
 
@@ -477,7 +466,7 @@ static bool device_of_64_gib(int device, uint64_t *ret_granularity,
 
 static void a_large_request_takes_few_handles(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large;
 
@@ -492,7 +481,7 @@ static void a_large_request_takes_few_handles(void **state)
 
 static void a_small_program_takes_what_it_needs(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
 	(void)state;
@@ -506,7 +495,7 @@ static void a_small_program_takes_what_it_needs(void **state)
 /* What lies in a handle that a block holds serves where it is, and stays there. */
 static void a_handle_moves_as_a_whole(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr large, keep;
 
@@ -548,7 +537,7 @@ static int map_at_first(gcp_addr addr, uint64_t bytes, uint64_t handle)
  * program gets its memory. */
 static void memory_that_cannot_be_mapped_is_ordinary(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 
 	(void)state;
 	for (int call = 0; call < 5; call++) {
@@ -588,7 +577,7 @@ static int count_and_refuse(int device, uint64_t bytes, uint64_t *ret_handle)
 
 static void what_fails_again_and_again_is_not_tried_for_ever(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
@@ -613,7 +602,7 @@ static bool is_wanted(int device)
 /* Third parties that come later get ordinary memory from then on. */
 static void new_memory_is_ordinary_where_mapped_is_not_wanted(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
@@ -634,7 +623,7 @@ static void new_memory_is_ordinary_where_mapped_is_not_wanted(void **state)
 /* Each graph's memory lies at addresses of its own. */
 static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr addr, large;
@@ -665,7 +654,7 @@ static void scattered_handles_are_gathered_without_a_walk_for_each(void **state)
 {
 	enum { SCATTERED = 20000, HALF = SCATTERED / 2 };
 	static gcp_addr blocks[SCATTERED];
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
@@ -692,7 +681,7 @@ static void scattered_handles_are_gathered_without_a_walk_for_each(void **state)
 
 static void the_quota_holds_for_mapped_memory(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr addr;
 
@@ -708,7 +697,7 @@ static void the_quota_holds_for_mapped_memory(void **state)
 
 static void neighbours_share_a_chunk(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 
 	(void)state;
@@ -720,7 +709,7 @@ static void neighbours_share_a_chunk(void **state)
 
 static void a_context_that_goes_leaves_nothing_mapped(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS];
 	struct gcp_heap *heap;
@@ -743,7 +732,7 @@ static void a_context_that_goes_leaves_nothing_mapped(void **state)
 static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
 {
 	struct gcp_driver driver = fake_driver();
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 
 	(void)state;
@@ -759,7 +748,7 @@ static void a_device_without_virtual_memory_has_ordinary_segments(void **state)
 static void
 what_an_allocation_closes_is_no_barrier_before_a_free_closes_more(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools;
 	gcp_addr blocks[4];
 
@@ -804,7 +793,7 @@ static int refuse_peers(int device, gcp_addr addr, uint64_t bytes)
 /* Memory that a peer of the device would meet an error on is not given out. */
 static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_block_info info;
 	struct gcp_pools *pools;
@@ -834,7 +823,7 @@ static void what_a_peer_cannot_reach_is_ordinary_memory(void **state)
 /* And a full device says so. */
 static void a_device_too_full_for_ordinary_memory_is_full(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 	gcp_addr addr;
@@ -854,7 +843,7 @@ static void a_device_too_full_for_ordinary_memory_is_full(void **state)
 /* What is mapped already is opened as far as that goes. */
 static void a_refusal_does_not_keep_a_peer_from_the_rest(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 
@@ -872,7 +861,7 @@ static void a_refusal_does_not_keep_a_peer_from_the_rest(void **state)
 
 static void a_new_peer_reaches_all_that_is_mapped(void **state)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
 	struct gcp_pools *pools;
 	gcp_addr blocks[BLOCKS];
@@ -895,7 +884,7 @@ static void a_new_peer_reaches_all_that_is_mapped(void **state)
 /* One history whose driver calls fail one by one, once or for good. */
 static bool survives_failure(uint64_t number, bool for_good)
 {
-	struct gcp_config config = mapped_config();
+	struct gcp_config config = fake_mapped_config();
 	struct gcp_pools *pools = fake_pools(&config);
 	gcp_addr blocks[BLOCKS] = {0}, large = 0;
 
