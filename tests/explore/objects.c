@@ -34,6 +34,15 @@ static bool wait_asked(struct thread *t, CUstream stream)
 	return good;
 }
 
+/* The thread gives work to the legacy stream, which captures nothing: from then on no
+ * capture is to have what it allocates for that of the stream that it named last. */
+static void work_legacy(struct thread *t)
+{
+	t->worked = NULL;
+	if (!all_is_calm(t->model))
+		t->last = NULL;
+}
+
 static bool context_load(struct thread *t, struct context *context)
 {
 	CUmodule module;
@@ -47,6 +56,7 @@ static bool context_load(struct thread *t, struct context *context)
 	context->counter = block_create(t, 8);
 	if (!context->counter)
 		return false;
+	work_legacy(t);
 	return FINE(t, cuMemsetD8(context->counter->addr, 0, 8)) && wait_asked(t, 0);
 }
 
