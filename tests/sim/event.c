@@ -291,7 +291,7 @@ CUresult sim_ctx_order(struct sim_ctx *ctx, CUevent handle)
 		return CUDA_SUCCESS;
 	sim_vc_join(&ctx->barrier_vc, &event->vc);
 	if (event->op)
-		sim_plain_wait(event->op, "later work");
+		sim_plain_order(ctx, event->op);
 	if (sim_op_done(event->op))
 		return CUDA_SUCCESS;
 	sim_ops_add(&ops, ctx->barrier);

@@ -224,11 +224,23 @@ static bool is_looked_at(const struct sim_op *op)
 	return watching && self->asked == 0 && !only_asks(self) && !is_waited(op);
 }
 
-void sim_plain_wait(struct sim_op *op, const char *what)
+void sim_plain_wait(struct sim_op *op)
 {
 	walks++;
 	if (is_looked_at(op))
-		tell(walk_from(op, true), what);
+		tell(walk_from(op, true), "the host");
+}
+
+/* A barrier that is set again, as one is behind a context that did not end after all,
+ * holds back nothing that is not held back already. */
+void sim_plain_order(const struct sim_ctx *ctx, struct sim_op *op)
+{
+	if (!is_looked_at(op))
+		return;
+	walks++;
+	if (ctx->barrier)
+		walk_from(ctx->barrier, false);
+	tell(walk_from(op, true), "later work");
 }
 
 void sim_plain_follow(struct sim_stream *stream, struct sim_op *op)

@@ -448,7 +448,7 @@ static void run_before(struct sim_op *op)
 
 void sim_op_wait(struct sim_op *op)
 {
-	sim_plain_wait(op, "the host");
+	sim_plain_wait(op);
 	sim_op_get(op);
 	while (!sim_op_done(op)) {
 		if (speed == GCPSIM_NEVER) {

@@ -558,9 +558,12 @@ void sim_nodes_clear(struct sim_nodes *nodes);
 
 /* --- plain CUDA (plain.c) --------------------------------------------------- */
 
-/* The host, or all later work of a context, waits for the operation: whether plain CUDA
- * would have waited for it, too. */
-void sim_plain_wait(struct sim_op *op, const char *what);
+/* The host waits for the operation: whether plain CUDA would have waited for it, too.
+ */
+void sim_plain_wait(struct sim_op *op);
+/* The same of all later work of the context, which waits for what its barrier already
+ * holds it back behind anyway. */
+void sim_plain_order(const struct sim_ctx *ctx, struct sim_op *op);
 /* Later work of the stream comes after the operation, and so waits for what it does not
  * come after by itself. */
 void sim_plain_follow(struct sim_stream *stream, struct sim_op *op);

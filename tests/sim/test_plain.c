@@ -132,6 +132,29 @@ static void a_barrier_behind_later_work_is_new(void **state)
 	OK(cuEventDestroy(event));
 }
 
+/* All later work is behind it already; a barrier behind anything else is another. */
+static void a_barrier_that_is_set_again_is_not_new(void **state)
+{
+	CUevent event = event_new();
+
+	(void)state;
+	gcpsim_plain_watch();
+	fill(p, 1, s);
+	OK(cuCtxRecordEvent(scene_ctx, event));
+	OK(cuCtxWaitEvent(scene_ctx, event));
+	assert_int_equal(gcpsim_new_waits(), 1);
+	OK(cuCtxWaitEvent(scene_ctx, event));
+	assert_int_equal(gcpsim_new_waits(), 1);
+	fill(p, 2, t);
+	OK(cuCtxWaitEvent(scene_ctx, event));
+	assert_int_equal(gcpsim_new_waits(), 1);
+	OK(cuCtxRecordEvent(scene_ctx, event));
+	OK(cuCtxWaitEvent(scene_ctx, event));
+	assert_int_equal(gcpsim_new_waits(), 2);
+	gcpsim_plain_waits(scene_ctx);
+	OK(cuEventDestroy(event));
+}
+
 /* Behind what the stream was given itself, and no more. */
 static void a_stream_behind_an_event_of_another_is_new(void **state)
 {
@@ -165,6 +188,7 @@ int main(void)
 	    TEST(a_wait_for_later_work_is_new),
 	    TEST(what_a_thread_of_the_library_asks_for_is_no_wait),
 	    TEST(a_barrier_behind_later_work_is_new),
+	    TEST(a_barrier_that_is_set_again_is_not_new),
 	    TEST(a_stream_behind_an_event_of_another_is_new),
 	};
 
