@@ -472,6 +472,41 @@ static void a_program_that_only_allocates_gives_back(void **state)
 	must_be_sound(pools);
 }
 
+/* A pool that maps memory has segments of the driver's, too, here of a graph that is
+ * gone. Where their end would be a wait they go in a free, and not in an allocation. */
+static void no_allocation_waits_to_give_a_segment_back(void **state)
+{
+	struct gcp_config config;
+	struct gcp_heap *heap;
+	gcp_addr addr;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	config.decay_ms = 1000;
+	config.epoch_blocks = 1;
+	fake_reset_vmm();
+	struct gcp_pools *pools = fake_pools(&config);
+
+	pools->driver.mem_release = NULL;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 20 * MIB, GCP_USE_ANY, &addr), 0);
+	must_free(pools, addr);
+	gcp_heap_release(heap);
+	idle_with(pools, 20, 4096); /* not in that segment */
+	assert_int_equal(fake.allocs, 1);
+	uint64_t later = fake_submit();
+
+	for (int i = 0; i < 40; i++) {
+		(void)must_alloc(fake_pool(pools), 24 * MIB);
+		fake_pass(100 * MS);
+	}
+	assert_int_equal(fake.frees, 0);
+	assert_true(fake.done < later);
+	idle_with(pools, 2500, 4096);
+	assert_int_equal(fake.frees, 1);
+	must_be_sound(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -491,6 +526,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_quiet_program_gives_back, setup),
 	    cmocka_unit_test_setup(a_quiet_program_gives_mapped_memory_back, setup),
 	    cmocka_unit_test_setup(a_program_that_only_allocates_gives_back, setup),
+	    cmocka_unit_test_setup(no_allocation_waits_to_give_a_segment_back, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
