@@ -36,7 +36,7 @@
 	  "pinned memory that a capture took stays with its graph, and for as long as " \
 	  "streams are captured after that; it comes on top of the bound of memory") \
 	X(TURNS_CAPTURE, "turns capture", \
-	  "what a thread takes and frees beside its own capture may be that graph's, and " \
+	  "what a thread takes and frees beside a capture may be that graph's, and " \
 	  "stays with it") \
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at a quota, waits for work that was " \

@@ -123,6 +123,42 @@ static bool works_beside(const struct thread *t, const struct capture *c)
 	return t->last && t->last->capture == c && is_global(t, c);
 }
 
+uint64_t capture_pools(const struct thread *t)
+{
+	uint64_t pools = 0;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		if (may_belong(t, &t->model->captures[i]))
+			pools |= pool_bit(t->model->captures[i].pool);
+	return pools;
+}
+
+static bool is_kept(const struct model *w, uint32_t pool)
+{
+	bool capturing = false;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
+		capturing |= w->captures[i].live && w->captures[i].pool == pool;
+	return capturing || w->pools[pool].refs > 0 || w->pools[pool].named;
+}
+
+/* What a capture was given stays with its graph, also where plain CUDA has it back when
+ * the program frees it: that comes on top of the bound of memory. */
+static void captures_take(struct thread *t, const struct block *block)
+{
+	struct model *w = t->model;
+	uint64_t pools = block->pools | capture_pools(t), bytes = 0;
+
+	for (uint32_t i = 1; pools && i <= w->pool_count; i++) {
+		if (pools & pool_bit(i))
+			w->pools[i].taken[block->device] += block->bytes;
+		if (is_kept(w, i))
+			bytes += w->pools[i].taken[block->device];
+	}
+	if (w->graphs_held[block->device] < bytes)
+		w->graphs_held[block->device] = bytes;
+}
+
 /* Where it is not sure, the program does not count on it that a graph keeps the
  * block, and counts on it that work at once may not use it yet. */
 void capture_adopt(struct thread *t, struct block *block)
@@ -146,16 +182,7 @@ void capture_adopt(struct thread *t, struct block *block)
 	if (block->eager && own == 1)
 		block->early = 0; /* plain CUDA gives it too, for any use */
 	pools_adopt(t, block, own == 1);
-}
-
-uint64_t capture_pools(const struct thread *t)
-{
-	uint64_t pools = 0;
-
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (may_belong(t, &t->model->captures[i]))
-			pools |= pool_bit(t->model->captures[i].pool);
-	return pools;
+	captures_take(t, block);
 }
 
 bool capture_may_recycle(const struct thread *t, uint64_t pools)
