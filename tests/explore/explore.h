@@ -181,12 +181,11 @@ struct body {
 
 /* Memory that stays a graph's. A launch may write into all of it. */
 struct graph_pool {
-	uint32_t refs; /* bodies */
-	uint64_t id;   /* the library's, of one that the program named; else 0 */
-	bool named;    /* the program holds a reference */
-	bool unsure;   /* blocks may be in it that the program does not know of */
-	uint64_t
-	    taken[2]; /* bytes that its captures may have been given, freed or not */
+	uint32_t refs;     /* bodies */
+	uint64_t id;       /* the library's, of one that the program named; else 0 */
+	bool named;        /* the program holds a reference */
+	bool unsure;       /* blocks may be in it that the program does not know of */
+	uint64_t taken[2]; /* bytes that captures may have had of it */
 	struct region launches;
 };
 
@@ -285,9 +284,8 @@ struct model {
 	uint64_t largest_pinned;
 	uint64_t deferred[2]; /* bytes freed since a capture began */
 	uint64_t deferred_peak[2];
-	uint64_t
-	    graphs_held[2];     /* bytes taken beside captures, that stay with graphs */
-	unsigned contexts_peak; /* that lived at the same time */
+	uint64_t graphs_held[2];  /* bytes that captures may have had, still kept */
+	unsigned contexts_peak;   /* that lived at the same time */
 	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
 	uint64_t new_waits;       /* waits that plain CUDA has not, so far */
 	uint32_t may_wait;        /* in this step: bit per excuse */
