@@ -212,6 +212,66 @@ static void who_waits_for_work_holds_nobody_back(void **state)
 	fake_finish(own);
 }
 
+static struct {
+	int (*wait)(void *fence);
+	int (*sync)(void *ctx);
+	int error; /* of each wait; 0: none */
+} refusing;
+
+static int wait_or_refuse(void *fence)
+{
+	return refusing.error ? refusing.error : refusing.wait(fence);
+}
+
+static int sync_or_refuse(void *ctx)
+{
+	return refusing.error ? refusing.error : refusing.sync(ctx);
+}
+
+/* The epoch of a freed block, and a driver that only waits when it does not refuse. */
+static struct gcp_pool *pool_that_waits(bool fences, uint64_t *ret_work,
+					uint64_t *ret_epoch)
+{
+	struct gcp_driver driver =
+	    fences ? fake_driver() : fake_driver_without_fences();
+	struct gcp_config config;
+	struct gcp_pools *own;
+
+	fake_reset();
+	fake.stuck = true;
+	refusing.wait = driver.fence_wait;
+	refusing.sync = driver.ctx_sync;
+	refusing.error = 719;
+	driver.fence_wait = wait_or_refuse;
+	driver.ctx_sync = sync_or_refuse;
+	gcp_config_default(&config);
+	assert_int_equal(gcp_pools_create(&config, &driver, &own), 0);
+	gcp_addr addr = must_alloc(fake_pool(own), 3 * MIB);
+	*ret_work = fake_submit();
+	*ret_epoch = gcp_timeline_stamp(fake_pool(own));
+	must_free(own, addr);
+	return fake_pool(own);
+}
+
+/* An error of the device, or of a wait alone: nothing is known of the work. */
+static void a_wait_that_fails_completes_nothing(void **state)
+{
+	(void)state;
+	for (int fences = 0; fences < 2; fences++) {
+		uint64_t work, epoch;
+		struct gcp_pool *waits = pool_that_waits(fences, &work, &epoch);
+
+		assert_int_equal(gcp_timeline_complete(waits, epoch), 719);
+		assert_false(gcp_timeline_is_completed(&waits->timeline, epoch));
+		assert_true(work > fake.done);
+		refusing.error = 0;
+		assert_int_equal(gcp_timeline_complete(waits, epoch), 0);
+		assert_true(gcp_timeline_is_completed(&waits->timeline, epoch));
+		assert_true(work <= fake.done);
+		fake_finish(waits->pools);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +281,7 @@ int main(void)
 	    TEST(a_barrier_that_cannot_be_set_is_set_later),
 	    cmocka_unit_test(what_is_exported_is_done_behind_the_latest_free),
 	    cmocka_unit_test(who_waits_for_work_holds_nobody_back),
+	    cmocka_unit_test(a_wait_that_fails_completes_nothing),
 	    TEST(it_is_exported_while_another_capture_is_under_way_too),
 	};
 
