@@ -354,9 +354,11 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		bool is_of = device < 0 || gcp_pool_device(track->pool) == device;
 
-		if (!is_of || track->alone || !track_is_idle(tracker, track))
+		if (!is_of)
 			continue;
-		if (keep_bytes >= gcp_lane_bytes(track->lane))
+		if (track->alone || !track_is_idle(tracker, track))
+			bytes += keep_bytes ? 0 : gcp_lane_purge_unused(track->lane);
+		else if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);
 		else
 			bytes += gcp_lane_purge(track->lane);

@@ -380,7 +380,7 @@ struct gcp_block_picture {
 int gcp_heap_picture(struct gcp_heap *heap, struct gcp_block_picture **ret_blocks,
 		     size_t *ret_count);
 
-/* --- memory that graphs share (lane.c) -------------------------------------------- */
+/* --- memory that graphs share (lane.c, lane_move.c) ------------------------------- */
 
 /* Physical memory of a pool that several private heaps have what is free in them mapped
  * to: for graphs of which no two run at the same time. */
@@ -409,6 +409,9 @@ int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap);
 /* Gives the lane's memory back. Its heaps have none then. Nothing runs on it. Returns
  * the bytes. */
 uint64_t gcp_lane_purge(struct gcp_lane *lane);
+/* Gives back what none of its heaps is mapped to: those that needed it have left. There
+ * may be launches. Returns the bytes. */
+uint64_t gcp_lane_purge_unused(struct gcp_lane *lane);
 
 /* --- launches on it (lane_work.c) ---------------------------------------------- */
 

@@ -11,7 +11,7 @@
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
- *   what do graphs share?                     lane.c
+ *   what do graphs share?                     lane.c, lane_move.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
  *   what of pinned host memory?               pinned_types.h
@@ -241,6 +241,8 @@ struct gcp_idle {
  *  H1 sum of what its segments have mapped == reserved_bytes
  *  H2 used + cached + pending + listed + free == reserved, in bytes
  *  H3 pending blocks stand in the order of their epochs */
+enum { GCP_LANE_SIZES = 32 }; /* chunks: the largest handle of all */
+
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
@@ -274,6 +276,7 @@ struct gcp_heap {
 	 * place in there; vmm_lock. */
 	struct gcp_lane *lane;
 	TAILQ_ENTRY(gcp_heap) lane_link;
+	uint32_t lane_used[GCP_LANE_SIZES + 1]; /* handles there, by chunks: lane.h */
 };
 TAILQ_HEAD(gcp_heap_list, gcp_heap);
 

@@ -639,6 +639,44 @@ static void idle_lanes_give_back_and_are_filled_again(void **state)
 	must_be_sound(pools);
 }
 
+/* The other one runs, and stays mapped to its own part. */
+static void one_that_moves_takes_along_what_it_alone_has(void **state)
+{
+	struct graph *a = make(0, 4 * MIB), *b = make(1, 40 * MIB);
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		launch(a, 0);
+		launch(b, 1);
+	}
+	assert_false(share_memory(a, b));
+	assert_int_equal(must_stats(pools).graph_moves, 1);
+	assert_int_equal(fake.memory_used, 44 * MIB);
+	must_be_sound(pools);
+}
+
+/* The large one has moved to where there is enough. */
+static void what_no_graph_of_a_lane_needs_goes_back(void **state)
+{
+	struct graph *a = make(0, 4 * MIB), *b = make(1, 40 * MIB);
+	struct graph *c = make(2, 40 * MIB);
+
+	(void)state;
+	launch(a, 0);
+	launch(c, 1);
+	launch(b, 1);
+	assert_true(share_memory(b, c));
+	assert_int_equal(fake.memory_used, 80 * MIB);
+	assert_int_equal(gcp_share_trim(tracker, 1, 0), 0);
+	assert_int_equal(gcp_share_trim(tracker, 0, 80 * MIB), 0);
+	assert_int_equal(gcp_share_trim(tracker, 0, 0), 36 * MIB); /* they run */
+	assert_int_equal(fake.memory_used, 44 * MIB);
+	must_be_sound(pools);
+	for (int i = 0; i < 20; i++)
+		launch(i % 2 ? b : a, i % 2);
+	assert_int_equal(fake.memory_used, 44 * MIB);
+}
+
 static void without_memory_a_launch_fails_and_may_be_tried_again(void **state)
 {
 	struct graph *a = make(0, 16 * MIB);
@@ -752,6 +790,8 @@ int main(void)
 	    SHARE_TEST(an_update_that_has_failed_changes_nothing),
 	    SHARE_TEST(the_last_graph_takes_the_lane_along),
 	    SHARE_TEST(idle_lanes_give_back_and_are_filled_again),
+	    SHARE_TEST(one_that_moves_takes_along_what_it_alone_has),
+	    SHARE_TEST(what_no_graph_of_a_lane_needs_goes_back),
 	    SHARE_TEST(without_memory_a_launch_fails_and_may_be_tried_again),
 	    SHARE_TEST(without_memory_for_a_lane_a_launch_waits),
 	    SHARE_TEST(a_context_that_ends_takes_its_lanes_along),

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lane_move.c - a graph's scratch moves from one lane to another (lane.c).
+ *
+ * Handles are whole, so each run of scratch takes the largest handles that fit, those
+ * of the lane first; what is missing comes from the lane that the heap leaves, as far
+ * as no other heap is mapped to it, and is made new in the end. So two lanes never hold
+ * more than their graphs would by themselves because one has moved.
+ */
+#include "lane.h"
+
+enum {
+	MADE_PART = 16, /* of a run: what is made new for it is not larger */
+	MADE_MOST = 16, /* chunks */
+};
+
+/* How many handles of each size are taken from where. */
+enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
+struct tiling {
+	uint32_t there[SOURCES][GCP_LANE_SIZES + 1];
+	uint32_t taken[SOURCES][GCP_LANE_SIZES + 1];
+};
+
+/* --- which handle goes where ---------------------------------------------------------
+ */
+
+/* The largest size up to `most` of which a source has a handle left; 0: none. */
+static uint32_t source_find(const struct tiling *tiling, enum source source,
+			    uint32_t most)
+{
+	uint32_t size = most < GCP_LANE_SIZES ? most : GCP_LANE_SIZES;
+
+	while (size > 0 && tiling->taken[source][size] == tiling->there[source][size])
+		size--;
+	return size;
+}
+
+/* Chooses a handle for what is left of a run. */
+static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
+		     enum source *ret_source)
+{
+	uint32_t most = left < GCP_LANE_SIZES ? (uint32_t)left : GCP_LANE_SIZES;
+	uint32_t size = source_find(tiling, FROM_LANE, most);
+
+	*ret_source = FROM_LANE;
+	if (size == 0) {
+		*ret_source = FROM_LEFT;
+		size = source_find(tiling, FROM_LEFT, most);
+	}
+	if (size == 0) {
+		*ret_source = FROM_DRIVER;
+		size = run / MADE_PART < MADE_MOST ? (uint32_t)(run / MADE_PART)
+						   : MADE_MOST;
+		size = size < 1 ? 1 : size < most ? size : most;
+	}
+	tiling->taken[*ret_source][size]++;
+	return size;
+}
+
+static void tiling_plan(const struct gcp_heap *heap, struct tiling *tiling)
+{
+	const struct gcp_block *block;
+	enum source source;
+
+	TAILQ_FOREACH (block, &heap->unmapping, link) {
+		uint64_t run = block->size / GCP_CHUNK;
+
+		for (uint64_t left = run; left > 0;)
+			left -= tile(tiling, run, left, &source);
+	}
+}
+
+/* --- moving --------------------------------------------------------------------------
+ */
+
+/* Makes what the plan wants, at the end of each stack, behind what comes from the lane
+ * that is left. An error: nothing is made. */
+static int tiling_make(struct gcp_lane *lane, const struct tiling *tiling)
+{
+	struct gcp_pool *pool = lane->pool;
+	uint64_t bytes = 0, handle;
+	uint32_t before[GCP_LANE_SIZES + 1];
+	int result = 0;
+
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++) {
+		before[size] = lane->stacks[size].count;
+		bytes += tiling->taken[FROM_DRIVER][size] * (uint64_t)size * GCP_CHUNK;
+		if (!gcp_lane_stack_reserve(&lane->stacks[size],
+					    tiling->taken[FROM_DRIVER][size] +
+						tiling->taken[FROM_LEFT][size]))
+			return -ENOMEM;
+	}
+	if (bytes > 0 && !gcp_quota_allows(pool, bytes))
+		return GCP_CUDA_OUT_OF_MEMORY;
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES && result == 0; size++)
+		for (uint32_t i = 0;
+		     i < tiling->taken[FROM_DRIVER][size] && result == 0; i++) {
+			result = GCP_CALL(pool, vm_create, pool->device,
+					  size * (uint64_t)GCP_CHUNK, &handle);
+			if (result == 0)
+				gcp_lane_add(lane, handle, size);
+		}
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES && result != 0; size++)
+		gcp_lane_release(lane, size, before[size]);
+	return result;
+}
+
+/* Handles of the lane that is left become the other one's. They are mapped nowhere: no
+ * heap that stays there uses those at the end. */
+static void left_move(struct gcp_lane *from, struct gcp_lane *to,
+		      const struct tiling *tiling)
+{
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+		for (uint32_t i = 0; i < tiling->taken[FROM_LEFT][size]; i++)
+			gcp_lane_add(
+			    to, from->stacks[size].handles[--from->stacks[size].count],
+			    size);
+}
+
+static int block_map(struct gcp_lane *lane, struct gcp_block *block,
+		     const uint32_t first[SOURCES][GCP_LANE_SIZES + 1],
+		     struct tiling *tiling)
+{
+	struct gcp_pool *pool = lane->pool;
+	uint64_t count, done = 0;
+	struct gcp_chunk *chunks = gcp_chunks_of(block, &count);
+	int result = 0;
+
+	while (result == 0 && done < count) {
+		enum source source;
+		uint32_t size = tile(tiling, count, count - done, &source);
+		uint32_t index = first[source][size] + tiling->taken[source][size] - 1;
+
+		assert(index < lane->stacks[size].count);
+		result = GCP_CALL(pool, vm_map, block->addr + done * GCP_CHUNK,
+				  size * (uint64_t)GCP_CHUNK,
+				  lane->stacks[size].handles[index]);
+		if (result == 0)
+			gcp_chunks_moved(&chunks[done], size);
+		done += size;
+	}
+	if (result == 0)
+		result =
+		    GCP_CALL(pool, vm_open, pool->device, block->addr, block->size);
+	return result;
+}
+
+/* Follows the plan once more, now that all of it is in the lane: what was the lane's,
+ * then what was made, then what was left. */
+static int scratch_map(struct gcp_lane *lane, struct gcp_heap *heap,
+		       const struct tiling *plan)
+{
+	uint32_t first[SOURCES][GCP_LANE_SIZES + 1] = {{0}};
+	struct tiling tiling = *plan;
+	struct gcp_block *block;
+	int result = 0;
+
+	memset(tiling.taken, 0, sizeof(tiling.taken));
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++) {
+		first[FROM_DRIVER][size] = plan->there[FROM_LANE][size];
+		first[FROM_LEFT][size] =
+		    first[FROM_DRIVER][size] + plan->taken[FROM_DRIVER][size];
+	}
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		if (result == 0)
+			result = block_map(lane, block, first, &tiling);
+	return result;
+}
+
+/* What no other heap is mapped to in the lane that the heap leaves. */
+static uint32_t left_count(const struct gcp_lane *from, uint32_t size,
+			   const struct gcp_heap *heap)
+{
+	return from ? from->stacks[size].count - gcp_lane_used(from, size, heap) : 0;
+}
+
+/* The heap is mapped to all that the plan took: of each size first what was there. */
+static void lane_join(struct gcp_heap *heap, struct gcp_lane *lane,
+		      const struct tiling *plan)
+{
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
+		for (enum source source = 0; source < SOURCES; source++)
+			heap->lane_used[size] += plan->taken[source][size];
+	heap->lane = lane;
+	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
+	gcp_mutex_lock(&lane->pool->lock);
+	lane->pool->stats.graph_remaps++;
+	gcp_mutex_unlock(&lane->pool->lock);
+}
+
+static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
+{
+	struct gcp_lane *from = heap->lane;
+	struct tiling plan = {.there = {{0}}};
+	int result;
+
+	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++) {
+		plan.there[FROM_LANE][size] = lane->stacks[size].count;
+		plan.there[FROM_LEFT][size] = left_count(from, size, heap);
+	}
+	tiling_plan(heap, &plan);
+	result = tiling_make(lane, &plan);
+	if (result != 0)
+		return result;
+	result = gcp_lane_unmap(heap);
+	gcp_lane_leave(heap);
+	if (result == 0 && from)
+		left_move(from, lane, &plan);
+	if (result == 0)
+		result = scratch_map(lane, heap, &plan);
+	if (from)
+		gcp_lane_count(from);
+	gcp_lane_count(lane);
+	if (result == 0)
+		lane_join(heap, lane, &plan);
+	else
+		(void)gcp_lane_unmap(heap);
+	return result;
+}
+
+int gcp_lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
+{
+	struct gcp_pools *pools = lane->pool->pools;
+	int result = 0;
+
+	gcp_mutex_lock(&pools->vmm_lock);
+	assert(heap->pool == lane->pool);
+	if (lane->gone)
+		result = -ESTALE;
+	else if (heap->lane != lane)
+		result = lane_enter(lane, heap);
+	gcp_mutex_unlock(&pools->vmm_lock);
+	return result;
+}
