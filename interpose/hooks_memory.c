@@ -318,6 +318,15 @@ bool gcp_passthrough_reclaim(CUresult result)
 	return gcp_share_trim(gcp_process.tracker, device, 0) > 0;
 }
 
+/* Memory that graphs share does not go back for it. */
+bool gcp_passthrough_reclaim_host(CUresult result)
+{
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
+		return false;
+	return gcp_pools_relieve_host(gcp_process.pools) ||
+	       gcp_tracker_reclaim(gcp_process.tracker);
+}
+
 /* Which statistics a call belongs to, and the bytes it asks for. */
 #define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes
 #define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes

@@ -51,6 +51,7 @@ CUresult gcp_memory_complete(CUdeviceptr ptr);
 /* A creator of memory returned `result`. Whether it failed for want of memory and
  * something was given back, so that there is something new to hope for. */
 bool gcp_passthrough_reclaim(CUresult result);
+bool gcp_passthrough_reclaim_host(CUresult result); /* of pinned memory */
 
 /* gcp_pools_free, for a thread whose end is watched from then on. */
 int gcp_memory_free(gcp_addr addr);

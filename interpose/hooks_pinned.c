@@ -55,7 +55,7 @@ static CUresult host_pass(const struct host_request *request)
 
 	do
 		result = host_real(request);
-	while (gcp_passthrough_reclaim(result));
+	while (gcp_passthrough_reclaim_host(result));
 	gcp_call_stats_add(GCP_COUNTED_mem_host_alloc, start, request->bytes,
 			   (int)result);
 	return result;

@@ -398,8 +398,7 @@ static void decay_turn(struct gcp_pool *pool, uint64_t now)
 	/* An error is for a call that reports it: the next free begins the turn. */
 	if (gcp_timeline_poll_all(pool) != 0)
 		return;
-	/* Mapped pools have segments of the driver's own too, which can wait. */
-	if (turn_begin(pool, now, &chunks) && pool->pools->driver.mem_release) {
+	if (turn_begin(pool, now, &chunks)) {
 		gcp_mutex_lock(&pool->lock);
 		purge.idle_since = pool->maintenance.turn - GCP_DECAY_TURNS;
 		gcp_mutex_unlock(&pool->lock);

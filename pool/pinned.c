@@ -149,6 +149,31 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	return 0;
 }
 
+/* Whether what this context has unused may be all that is missing. The driver's limit
+ * is not known: it would refuse so much less, too, if it were not; and while it does
+ * nothing has to be freed, nor waited for. */
+static bool may_help(const struct request *request)
+{
+	enum { PAGE = 4096 }; /* in which the driver may have rounded */
+	struct gcp_pinned *pinned = request->pinned;
+	uint64_t own = gcp_pinned_unused_own(request->pool, PAGE);
+	uint64_t over = beyond_quota(request, &pinned->allocated_bytes);
+	uint64_t bytes = request->bytes;
+	void *p;
+
+	if (pinned->pools->config.pinned_quota != GCP_LIMIT_NONE)
+		bytes = request->bucket->size; /* CUDA is not asked for less */
+	if (own == 0 || over > 0)
+		return own > 0 && own >= over;
+	if (own + PAGE >= bytes)
+		return true;
+	if (GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
+			    bytes - own - PAGE, request->bucket->arena->flags, &p) != 0)
+		return false;
+	(void)gcp_pinned_memory_free(request->pool, p);
+	return true;
+}
+
 /* Gives back what is unused; over the quota, only so much that there is room, and of
  * this context first. Only of contexts that are idle: the driver's free waits for all
  * work there, also for what came after the program's free. In the last rounds of this
@@ -159,7 +184,7 @@ static void make_room(const struct request *request, uint64_t idle, bool last)
 	uint64_t over = beyond_quota(request, &pinned->allocated_bytes);
 	uint64_t wanted = over > 0 ? over : UINT64_MAX;
 
-	if (last)
+	if (last && may_help(request))
 		(void)gcp_pinned_finish_own(request->pool, wanted);
 	else if (gcp_pinned_epoch_ready(request->pool, idle))
 		(void)gcp_pinned_release_own(request->pool, wanted);

@@ -40,6 +40,35 @@ bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
 	return any;
 }
 
+struct unused {
+	const struct gcp_pool *own;
+	uint64_t unit, bytes;
+};
+
+static void unused_count(struct gcp_pinned_bucket *bucket, void *arg)
+{
+	const struct gcp_pinned_block *block;
+	struct unused *unused = arg;
+	uint64_t size = gcp_round_up(bucket->size, unused->unit);
+
+	if (bucket->arena->pool != unused->own)
+		return;
+	gcp_spin_lock(&bucket->lock);
+	TAILQ_FOREACH (block, &bucket->pending, link)
+		unused->bytes += size;
+	TAILQ_FOREACH (block, &bucket->ready, link)
+		unused->bytes += size;
+	gcp_spin_unlock(&bucket->lock);
+}
+
+uint64_t gcp_pinned_unused_own(struct gcp_pool *pool, uint64_t unit)
+{
+	struct unused unused = {.own = pool, .unit = unit};
+
+	gcp_pinned_buckets_for_each(pool->pools, unused_count, &unused);
+	return unused.bytes;
+}
+
 /* --- giving back ---------------------------------------------------------- */
 
 struct giving {
@@ -143,6 +172,22 @@ static void wait_for_frees(struct gcp_pools *pools)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
 		(void)gcp_pinned_timeline_wait(pool, atomic_load(&pool->pinned_freed));
+}
+
+/* Of contexts that are idle, where no free of the driver's waits. */
+uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+	uint64_t given;
+
+	if (!pinned)
+		return 0;
+	given =
+	    gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
+	if (given > 0 || !gcp_pinned_is_any_unused(pinned))
+		return given;
+	wait_for_frees(pools);
+	return gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
 }
 
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)

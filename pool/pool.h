@@ -456,6 +456,10 @@ void gcp_pools_decay(struct gcp_pools *pools,
 /* The same for a call that knows no more: on `device` first, then on each, and then
  * pinned memory. Whether anything was given back: then it is worth another try. */
 bool gcp_pools_relieve(struct gcp_pools *pools, int device);
+/* The same for a request for pinned memory: pinned memory first, and then that of the
+ * devices, of which pinned memory takes a little. Waits for nothing that the frees of
+ * plain CUDA have not waited for. */
+bool gcp_pools_relieve_host(struct gcp_pools *pools);
 
 /* Gives unused segments back until at most `keep_bytes` of unused memory stay
  * cached on `device` (-1: each). May wait for the device. Returns the bytes
@@ -646,6 +650,10 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set);
 /* Gives unused pinned memory back to the driver until at most `keep_bytes` of it
  * stay. May wait for the device. Returns the bytes given back. */
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes);
+
+/* The same of all unused memory in contexts that are idle, after waiting at most for
+ * what frees would have waited for on plain CUDA. */
+uint64_t gcp_pinned_release_idle(struct gcp_pools *pools);
 
 /* Looks which epochs of freed pinned memory are completed, closing the open one if
  * nothing forbids it. Never waits. True: some are not yet. */

@@ -536,7 +536,7 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
 /* Which segments that hold no block go back to the driver. */
 struct gcp_purge {
 	bool completed_only; /* only those whose epochs are completed; of these */
-	bool gently;         /* without a wait for the device, where it can be */
+	bool gently;         /* only those that go back without a wait for the device */
 	uint64_t bytes;      /* until so many are taken */
 	bool large;          /* and all that are not for slabs */
 	uint64_t idle_since; /* and those that were idle before that turn, and since */

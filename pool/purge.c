@@ -9,7 +9,7 @@
  *
  * The driver's free waits for all work of its context, so a segment whose epochs are
  * pending may be given back too: it then costs what cudaFree costs. What is completed
- * can go back without a wait (`gently`).
+ * can go back without a wait (`gently`), unless the driver has no free but that one.
  */
 #include "cache.h"
 #include "vmm.h"
@@ -28,9 +28,8 @@ static const char *purge_reason(const struct gcp_purge *purge)
 static void segment_free(struct gcp_pool *pool, const struct gcp_segment *segment,
 			 bool gently)
 {
-	if (!gently || !pool->pools->driver.mem_release ||
-	    GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free], mem_release,
-		      pool->ctx, segment->addr) != 0)
+	if (!gently || GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free],
+				 mem_release, pool->ctx, segment->addr) != 0)
 		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
 }
 
@@ -61,13 +60,14 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 {
 	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
-	uint64_t taken;
+	uint64_t taken = 0;
 
 	gcp_caches_flush(pool);
 	gcp_mutex_lock(&pool->lock);
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
-	taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
+	if (!purge->gently || pool->pools->driver.mem_release)
+		taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
 	if (purge->bytes > 0)
 		pool->maintenance.owed_bytes = 0; /* others need it */
 	gcp_mutex_unlock(&pool->lock);

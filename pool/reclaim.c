@@ -22,6 +22,7 @@
  *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each step
  *      gcp_pools_relieve           a driver call for memory of another kind: on its
  *                                  device, on each, and then pinned memory
+ *      gcp_pools_relieve_host      one for pinned memory, without the stage OPEN
  *      gcp_pools_trim              the program, as far as it says; waits for all work
  *      gcp_pools_trim_completed    the same, of what is completed; waits for nothing
  *      gcp_pool_complete_by_free   a wait during a capture, on a full device
@@ -106,7 +107,10 @@ struct step {
 static void give_completed(struct gcp_pool *pool, struct step *step)
 {
 	const struct gcp_purge purge = {
-	    .bytes = UINT64_MAX, .completed_only = true, .gently = true};
+	    .bytes = UINT64_MAX,
+	    .completed_only = true,
+	    .gently = pool->pools->driver.mem_release != NULL,
+	};
 
 	(void)gcp_timeline_poll_all(pool); /* an error shows again */
 	step->given += gcp_pool_purge(pool, &purge);
@@ -184,7 +188,10 @@ static const struct stage {
     {give_open, true, true, "what is unused, after a look at the latest frees"},
 };
 
-enum { STAGES = sizeof(stages) / sizeof(stages[0]) };
+enum {
+	STAGES = sizeof(stages) / sizeof(stages[0]),
+	STAGES_PLAIN = STAGES - 1, /* that wait for no work of after a free */
+};
 
 /* In all pools of the device (-1: each). A pool whose context may be ending is waited
  * for: it may have what is missing. */
@@ -284,12 +291,12 @@ int gcp_refuse(struct gcp_request *request)
 /* --- memory of other kinds -----------------------------------------------------------
  */
 
-uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
+static uint64_t reclaim(struct gcp_pools *pools, int device, int count)
 {
 	uint64_t given = 0;
 	struct step step;
 
-	for (int i = 0; i < STAGES; i++) {
+	for (int i = 0; i < count; i++) {
 		do {
 			if (stages[i].waits && given > 0)
 				return given;
@@ -300,12 +307,26 @@ uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
 	return given;
 }
 
-/* Pinned memory has no device, and cuMemCreate names its own: so all of them. Managed
- * memory may be short of pinned memory. */
+uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
+{
+	return reclaim(pools, device, STAGES);
+}
+
+/* cuMemCreate names its own device: so all of them. Managed memory may be short of
+ * pinned memory. */
 bool gcp_pools_relieve(struct gcp_pools *pools, int device)
 {
 	return (device >= 0 && gcp_pools_reclaim(pools, device) > 0) ||
 	       gcp_pools_reclaim(pools, -1) > 0 || gcp_pinned_trim(pools, 0) > 0;
+}
+
+/* Nearly all that is missing is the host's. What cannot go back without a wait stays.
+ */
+bool gcp_pools_relieve_host(struct gcp_pools *pools)
+{
+	return gcp_pinned_release_idle(pools) > 0 ||
+	       gcp_pools_trim_completed(pools, -1, 0) > 0 ||
+	       (pools->driver.mem_release && reclaim(pools, -1, STAGES_PLAIN) > 0);
 }
 
 /* --- the program trims ---------------------------------------------------------------
@@ -349,7 +370,7 @@ static void complete_if_done(struct gcp_pool *pool)
 
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
 {
-	struct gcp_purge purge = {.completed_only = true};
+	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
 	uint64_t unheld = pool_unheld(pool), given = 0;
 
 	if (!may_wait && unheld > keep_bytes)

@@ -39,8 +39,12 @@
 	  "what a thread takes and frees beside a capture may be that graph's, and " \
 	  "stays with it") \
 	X(WAIT_FULL, "wait full", \
-	  "an allocation on a full device, or at a quota, waits for work that was " \
+	  "an allocation on a full device, or at `GCPOOL_QUOTA`, waits for work that was " \
 	  "submitted after the latest free") \
+	X(WAIT_PINNED, "wait pinned", \
+	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`: where that is all that is " \
+	  "missing an allocation gives back what is unused in its own context, and the " \
+	  "driver's free waits for all work of that context") \
 	X(WAIT_CAPTURE, "wait capture", \
 	  "the end of a capture that was given memory in use before, and the end of its " \
 	  "graph, hold later work back behind all that was submitted") \

@@ -18,6 +18,7 @@
 #include "explore.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "gcpool.h"
 
@@ -39,9 +40,10 @@ void plain_may_be_full(struct model *w, int device)
 {
 	const struct setting *setting = w->setting;
 
-	if (device < 0 ? setting->host_memory || setting->host_quota
-		       : setting->memory_small || setting->quota)
+	if (device >= 0 && (setting->memory_small || setting->quota))
 		plain_may_wait(w, EXCUSE_WAIT_FULL);
+	if (device < 0 && (setting->host_memory || setting->host_quota))
+		plain_may_wait(w, EXCUSE_WAIT_PINNED);
 }
 
 bool excused(enum excuse excuse)
@@ -475,10 +477,20 @@ void plain_may_wait(struct model *w, enum excuse excuse)
 	w->may_wait |= 1u << excuse;
 }
 
+/* By a free of the driver's, and by nothing else that an allocation might do. */
+static bool is_pinned_free(const char *report)
+{
+	static const char call[] = "cuMemFreeHost: the host ";
+
+	return strncmp(report, call, sizeof(call) - 1) == 0;
+}
+
 void plain_waits_check(struct model *w)
 {
 	uint32_t may_wait = w->may_wait;
 
+	if (!is_pinned_free(gcpsim_last_report()))
+		may_wait &= ~(1u << EXCUSE_WAIT_PINNED);
 	if (!w->setting->fences)
 		may_wait |= 1u << EXCUSE_WAIT_OLD;
 	w->may_wait = 0;

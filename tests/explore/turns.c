@@ -190,8 +190,12 @@ void turns_play(struct thread *t, const struct op *op)
 	if (t->model->setting->leak || t->model->setting->fault ||
 	    (op->how % KINDS == 2 && is_slow()))
 		return;
-	if (op->how % KINDS == 3)
+	if (op->how % KINDS == 3) {
 		graphs(t, op);
-	else
-		turns(t, op, op->how % KINDS == 2);
+		return;
+	}
+	turns(t, op, op->how % KINDS == 2);
+	/* Beside a capture pinned memory has a bound of its own. */
+	if (op->how % KINDS != 2 && !all_is_calm(t->model) && !is_slow())
+		turns(t, op, true);
 }

@@ -153,6 +153,76 @@ static void a_fence_is_not_used_again_while_somebody_waits_for_it(void **state)
 	fake.done = fake.submitted;
 }
 
+/* What the context has unused is not what is missing. */
+static void a_full_host_waits_only_where_that_helps(void **state)
+{
+	void *p = take(MIB), *none;
+
+	(void)state;
+	give(p);
+	fake.done = fake_submit() - 1;
+	fake_pinned.limit = 4 * MIB;
+	assert_int_equal(gcp_pinned_alloc(pool, 5 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_true(fake.done < fake.submitted);
+	assert_int_equal(fake_pinned.used, MIB);
+	give(take(4 * MIB));
+	assert_int_equal(fake.done, fake.submitted);
+	fake_submit();
+	give(take(2 * MIB));
+	assert_int_equal(fake.done, fake.submitted);
+}
+
+/* The same where it is known what the quota leaves. */
+static void a_quota_waits_only_where_that_helps(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_pool *other;
+	void *p, *q, *none;
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 1, &other), 0);
+	p = take(MIB);
+	q = take_as(other, 3 * MIB, 0);
+	give(p);
+	give(q);
+	fake.done = fake_submit() - 1;
+	fake_pinned.other_done = fake_pinned.other_submitted++;
+	assert_int_equal(gcp_pinned_alloc(pool, 2 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_true(fake.done < fake.submitted);
+	assert_int_equal(fake_pinned.used, 4 * MIB);
+	fake_pinned.other_done++;
+	give(take(2 * MIB)); /* what the other one has is enough */
+	assert_true(fake.done < fake.submitted);
+	fake.done++;
+}
+
+/* A request that the pool does not serve: whatever can go back without a wait goes, and
+ * what was freed last is not even looked for. */
+static void a_request_that_is_not_pooled_waits_for_nothing(void **state)
+{
+	gcp_addr large = must_alloc(pool, 60 * MIB), small = must_alloc(pool, MIB);
+	void *p = take(GCP_PINNED_LARGE);
+
+	(void)state;
+	must_free(pools, large);
+	must_free(pools, small);
+	give(p);
+	fake.done = fake_submit() - 1;
+	fake.stuck = true;
+	assert_true(gcp_pools_relieve_host(pools)); /* the large one */
+	assert_false(gcp_pools_relieve_host(pools));
+	assert_true(fake.done < fake.submitted);
+	assert_int_equal(fake_pinned.used, GCP_PINNED_LARGE);
+	assert_true(fake.queries < 1000);
+	fake.done++;
+	assert_true(gcp_pools_relieve_host(pools));
+	assert_int_equal(fake_pinned.used, 0);
+}
+
 static void out_of_memory_is_told(void **state)
 {
 	void *p = NULL;
@@ -536,6 +606,9 @@ int main(void)
 	    TEST(a_full_host_waits_for_what_no_fence_can_cover),
 	    TEST(a_full_host_waits_for_the_newest),
 	    TEST(a_fence_is_not_used_again_while_somebody_waits_for_it),
+	    TEST(a_full_host_waits_only_where_that_helps),
+	    TEST(a_quota_waits_only_where_that_helps),
+	    TEST(a_request_that_is_not_pooled_waits_for_nothing),
 	    TEST(out_of_memory_is_told),
 	    TEST(the_quota_is_kept),
 	    TEST(the_quota_drains_and_waits_no_more_than_helps),

@@ -71,6 +71,21 @@ static void what_is_completed_goes_back_beside_later_work(void **state)
 	must_be_sound(pools);
 }
 
+/* cuMemPoolTrimTo of plain CUDA waits for nothing. */
+static void what_is_completed_is_trimmed_beside_later_work(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+
+	(void)state;
+	must_free(pools, must_alloc(fake_pool(pools), 60 * MIB));
+	uint64_t later = stand();
+	assert_true(gcp_pools_trim_completed(pools, 0, 0) >= 60 * MIB);
+	assert_true(fake.done < later);
+	assert_int_equal(fake.memory_used, 0);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
 /* An allocation waits for the first of the two pieces of work alone. */
 static void must_wait_for(struct gcp_pool *pool, uint64_t bytes, uint64_t before,
 			  uint64_t later)
@@ -284,6 +299,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(what_is_completed_goes_back_beside_later_work),
 	    MAPPED(what_is_completed_goes_back_beside_later_work),
+	    TEST(what_is_completed_is_trimmed_beside_later_work),
+	    MAPPED(what_is_completed_is_trimmed_beside_later_work),
 	    TEST(work_of_the_free_alone_is_waited_for),
 	    MAPPED(work_of_the_free_alone_is_waited_for),
 	    TEST(the_oldest_epoch_is_waited_for_first),
