@@ -203,23 +203,32 @@ static CUresult run_copy(const struct sim_work *work)
 	return CUDA_SUCCESS;
 }
 
+static void set_row(void *row, uint64_t value, uint64_t width, uint64_t count)
+{
+	uint16_t *halves = row;
+	uint32_t *words = row;
+
+	if (width == 1)
+		memset(row, (int)value, count);
+	else if (width == 2)
+		for (uint64_t i = 0; i < count; i++)
+			halves[i] = (uint16_t)value;
+	else
+		for (uint64_t i = 0; i < count; i++)
+			words[i] = (uint32_t)value;
+}
+
 static CUresult run_set(struct sim_ctx *ctx, const struct sim_work *work)
 {
 	uint64_t bytes = work->set.count * work->set.width;
 
 	for (uint64_t row = 0; row < work->set.rows && bytes > 0; row++) {
-		char *p = reach(ctx, work, work->set.dst + row * work->set.pitch, bytes,
+		void *p = reach(ctx, work, work->set.dst + row * work->set.pitch, bytes,
 				true);
 
 		if (!p)
 			return CUDA_ERROR_ILLEGAL_ADDRESS;
-		if (work->set.width == 1) {
-			memset(p, (int)work->set.value, bytes);
-			continue;
-		}
-		for (uint64_t i = 0; i < work->set.count; i++)
-			memcpy(p + i * work->set.width, &work->set.value,
-			       work->set.width);
+		set_row(p, work->set.value, work->set.width, work->set.count);
 	}
 	return CUDA_SUCCESS;
 }
