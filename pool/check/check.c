@@ -132,6 +132,15 @@ static const char *hole_check(const struct gcp_block *hole)
 	return NULL;
 }
 
+static bool chunks_are_empty(const struct gcp_chunk *chunks, uint64_t count)
+{
+	uint64_t handles = 0;
+
+	for (uint64_t i = 0; i < count; i++)
+		handles |= chunks[i].handle;
+	return handles == 0;
+}
+
 /* Walks blocks and chunks side by side. */
 static const char *chunks_check(const struct gcp_segment *segment)
 {
@@ -144,8 +153,13 @@ static const char *chunks_check(const struct gcp_segment *segment)
 		while (block->addr + block->size <= addr)
 			block = block->upper;
 		enum gcp_block_state state = atomic_load(&block->state);
-		GCP_MUST(state == GCP_BLOCK_UNMAPPING ||
-			     (state == GCP_BLOCK_HOLE) == (chunk->handle == 0),
+		if (state == GCP_BLOCK_HOLE) { /* of whole chunks: B6 */
+			GCP_MUST(chunks_are_empty(chunk, block->size / GCP_CHUNK),
+				 "S3: a chunk and its handle disagree");
+			i += block->size / GCP_CHUNK - 1;
+			continue;
+		}
+		GCP_MUST(state == GCP_BLOCK_UNMAPPING || chunk->handle != 0,
 			 "S3: a chunk and its handle disagree");
 		GCP_MUST(chunk->handle != GCP_CHUNK_MOVED ||
 			     state == GCP_BLOCK_UNMAPPING,
