@@ -26,7 +26,7 @@ def program(name):
 def tool(*words):
     """gcpool-trace: (exit code, output, errors)."""
     done = subprocess.run(
-        [sys.executable, os.path.join(SCRIPTS, "gcpool-trace"), *words],
+        [sys.executable, "-S", os.path.join(SCRIPTS, "gcpool-trace"), *words],
         capture_output=True,
         text=True,
         timeout=300,

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+import site
 import subprocess
 
 import look
@@ -19,6 +20,7 @@ def memory_viz():
     """PyTorch's torch/cuda/_memory_viz.py, or None."""
     path = os.environ.get("GCPT_MEMORY_VIZ")
     if not path:
+        site.main()  # tests run without (tests/python.in)
         found = importlib.util.find_spec("torch")
         path = os.path.join(os.path.dirname(found.origin), "cuda", "_memory_viz.py") if found else None
     if not path:

@@ -6,12 +6,14 @@ Runs another of these scripts with the library's segments mapped by hand
 (GCPOOL_BACKEND=vmm)."""
 
 import os
+import runpy
 import sys
 
 
 def main():
     os.environ["GCPT_BACKEND"] = "vmm"
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
