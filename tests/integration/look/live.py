@@ -33,12 +33,13 @@ def gcpool(*words):
 class Running:
     """A program with a live view, till the end of the block."""
 
-    def __init__(self, extra=None, words=("--no-kernel", "--size", "1m", "--iterations", "1000000000"),
-                 loaded=None):
+    LOOP = "--no-kernel --size 1m --iterations 1000000000 --pause 100".split()
+
+    def __init__(self, extra=None, loaded=None):
         env = preload.environment(None if loaded else preload.library(),
                                   {"GCPOOL_LIVE": "1", **(extra or {})})
         self.process = subprocess.Popen(
-            loaded or [look.program("loop-shared"), *words],
+            loaded or [look.program("loop-shared"), *self.LOOP],
             env=env,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -120,12 +121,13 @@ def lanes_are_shown(checks, directory):
 
 # A program that loads the library, and allocates in the order of a stream.
 LOADS = """
-import ctypes, sys
+import ctypes, sys, time
 cuda, pool = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(sys.argv[1])
 cuda.cuInit(0)
 p = ctypes.c_void_p()
 while pool.gcpool_malloc(ctypes.byref(p), ctypes.c_size_t(1 << 20), 0, None) == 0:
     pool.gcpool_free(p, None)
+    time.sleep(0.0001)
 """
 
 

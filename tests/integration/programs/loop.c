@@ -8,10 +8,12 @@
  *                    keeps what is freed
  *   --async-default  the same with the driver pool as CUDA sets it up
  *   --no-kernel      malloc + free alone
+ *   --pause US       sleep after each iteration
  *
  * Prints nanoseconds per iteration.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "api.h"
 #include "kernels.h"
@@ -19,7 +21,7 @@
 
 struct setting {
 	size_t bytes;
-	unsigned iterations;
+	unsigned iterations, pause; /* in microseconds */
 	bool async, kernel;
 	CUstream stream;
 	struct gcpt_kernels kernels;
@@ -42,6 +44,8 @@ static void iterate(const struct setting *set)
 		GCPT_OK(gcpt_free_async(p, set->stream));
 	else
 		GCPT_OK(gcpt_free(p));
+	if (set->pause)
+		usleep(set->pause);
 }
 
 static double run(const struct setting *set, unsigned iterations)
@@ -59,6 +63,7 @@ int main(int argc, char **argv)
 	struct setting set = {
 	    .bytes = gcpt_arg(argc, argv, "--size", 4 << 20),
 	    .iterations = (unsigned)gcpt_arg(argc, argv, "--iterations", 20000),
+	    .pause = (unsigned)gcpt_arg(argc, argv, "--pause", 0),
 	    .async = gcpt_flag(argc, argv, "--async") ||
 		     gcpt_flag(argc, argv, "--async-default"),
 	    .kernel = !gcpt_flag(argc, argv, "--no-kernel"),
