@@ -307,14 +307,22 @@ static bool is_left(struct model *w, const struct block *block)
 	return left;
 }
 
-/* If the program asked for that, a free waits for all work of the context. */
+/* Nothing is to be kept. */
+static bool limit_is_0(void)
+{
+	return plain_option("GCPOOL_CACHE_LIMIT", 1) == 0;
+}
+
+/* If the program asked for that, or that nothing is kept, a free waits for all work of
+ * the context. */
 static void blocking_check(struct model *w, const struct block *block)
 {
 	const char *blocking = getenv("GCPOOL_BLOCKING_FREE");
 
-	if (blocking && *blocking == '1' && !w->setting->plain && !w->setting->leak &&
-	    !w->setting->fault && !block->in_capture && !block->async &&
-	    all_is_calm(w) && !contexts_are_several(w) && gcpsim_pending() > 0)
+	if (((blocking && *blocking == '1') || limit_is_0()) && !w->setting->plain &&
+	    !w->setting->leak && !w->setting->fault && !block->in_capture &&
+	    !block->async && all_is_calm(w) && !contexts_are_several(w) &&
+	    gcpsim_pending() > 0)
 		failure(w, "a free did not wait for %llu operations",
 			(unsigned long long)gcpsim_pending());
 }

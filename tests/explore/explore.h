@@ -33,6 +33,7 @@
  *   concurrency.c     much at once, and more than one thread at the same time
  *   misuse.c    mistakes that CUDA answers with a code
  *   turns.c     the same many times over
+ *   promises.c  plays around one promise each, at the end
  *   sharing.c   launches from several threads at the same time, and what is held by
  *               graphs that never run at the same time
  *   play.c      plays a history, and ends it
@@ -440,6 +441,9 @@ bool capture_may_recycle(const struct thread *t, uint64_t pools);
 bool block_is_early(const struct model *w, const struct block *block);
 /* All pools that may keep what the thread allocates now. */
 uint64_t capture_pools(const struct thread *t);
+/* Whether the library may take what it allocates for a capture's: it worked on a
+ * captured stream last, or the program does not know what the library makes of it. */
+bool capture_may_take(const struct thread *t);
 
 /* --- graphs.c --- */
 
@@ -480,6 +484,11 @@ bool external_export(struct thread *t, const struct block *block,
 
 void pinned_play(struct thread *t, const struct op *op);
 void pinned_end(struct thread *t);
+/* Pinned memory in that slot; false: there is none. The second one waits for no work
+ * that came after the latest free, even where memory is scarce. */
+bool pinned_take(struct thread *t, unsigned slot, uint64_t bytes);
+bool pinned_take_beside(struct thread *t, unsigned slot, uint64_t bytes);
+void pinned_give(struct thread *t, unsigned slot);
 
 /* --- ipc_peer.c --- */
 
@@ -530,6 +539,12 @@ void sharing_play(struct thread *t, const struct op *op);
 /* --- turns.c --- */
 
 void turns_play(struct thread *t, const struct op *op);
+
+/* --- promises.c --- */
+
+void promises_play(struct thread *t, const struct op *op);
+/* All work is done, and no stream is captured. */
+void promises_end(struct thread *t);
 
 /* --- play.c --- */
 

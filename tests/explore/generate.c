@@ -349,6 +349,38 @@ static void turns_draw(struct generator *g)
 	op_add(g, turns);
 }
 
+/* Another context on the first device, or that of the second. */
+static void context_add(struct generator *g)
+{
+	struct op create = op_draw(g, OP_CONTEXT_CREATE);
+
+	create.a = 2;
+	op_add(g, create);
+}
+
+/* A play around one promise. The last one of a history: after a capture in an unknown
+ * way the library does no more. */
+static void promise_draw(struct generator *g)
+{
+	struct op begin = op_draw(g, OP_CAPTURE_BEGIN);
+	enum op_kind kind = OP_PINNED_FULL + (enum op_kind)below(g, 5);
+
+	if (g->setting->host_quota && below(g, 2))
+		kind = OP_PINNED_FULL;
+	if (kind == OP_IPC_PEER_LATE && !g->setting->vmm)
+		kind = OP_PINNED_BESIDE;
+	if (kind == OP_PINNED_BESIDE ||
+	    (kind == OP_PINNED_FULL && g->setting->host_quota))
+		context_add(g);
+	if (kind == OP_PINNED_BESIDE) {
+		begin.thread = (uint8_t)(g->thread + 1);
+		begin.how = 1; /* thread-local */
+		begin.c = (uint8_t)(4 + below(g, STREAM_SLOTS - 4));
+		op_add(g, begin);
+	}
+	op_add(g, op_draw(g, kind));
+}
+
 /* --- the whole --- */
 
 static void weights_draw(struct generator *g)
@@ -419,6 +451,9 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		turns_draw(&g);
 	if (setting->share)
 		sharing_draw(&g);
+	g.room = OPS_MAX;
+	if (below(&g, 4) == 3) /* where bytes have run out: none */
+		promise_draw(&g);
 }
 
 /* --- to be read --- */

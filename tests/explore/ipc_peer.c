@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gcpool.h"
 #include "ipc_peer.h"
 
 enum { ENVIRONMENT_MAX = 200, BORROWED_BYTES_MAX = 20000 };
@@ -347,11 +348,92 @@ void ipc_peer_end(struct model *w)
 	ipc_peer.absent = true;
 }
 
+/* --- memory that is freed while the other process has it open --- */
+
+enum { LATE_TURNS = 6 };
+
+/* None of the blocks that come next may lie in it. */
+static void late_takes(struct thread *t, uint64_t addr, uint64_t bytes)
+{
+	struct op take = {.kind = OP_ALLOC, .bytes = bytes};
+	struct block **slots = t->model->slots;
+
+	for (unsigned i = 0, turn = 0; i < BLOCK_SLOTS && turn < LATE_TURNS; i++) {
+		if (slots[i])
+			continue;
+		turn++;
+		take.a = (uint8_t)i;
+		op_play(t, &take);
+		if (slots[i] && slots[i]->addr < addr + bytes &&
+		    addr < slots[i]->addr + slots[i]->bytes)
+			failure(t->model, "0x%llx is open in another process",
+				(unsigned long long)addr);
+	}
+}
+
+/* Whether the library counts another number of blocks than the program has. */
+static bool is_behind(const struct model *w, int device)
+{
+	struct gcpool_stats stats;
+	uint64_t count = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		count += block->live && !block->host && !block->borrowed &&
+			 block->device == device;
+	return library.get_stats(device, &stats, sizeof(stats)) == 0 &&
+	       stats.allocation.current != count;
+}
+
+/* A thread of the library hears of the close, on a busy machine not at once. */
+static void late_ends(struct model *w, const struct ask *end, int device)
+{
+	demand(w, end, "close a block");
+	for (int tries = 0; tries < 2000 && is_behind(w, device); tries++)
+		usleep(1000);
+}
+
+/* Plain CUDA says nothing of it; mapped memory that is open elsewhere is given to
+ * nothing else, if the other process has the library, too. */
+static void late(struct thread *t, struct block **slot)
+{
+	struct model *w = t->model;
+	struct ask end = {.kind = ASK_CLOSE};
+	uint64_t addr, bytes;
+	int device;
+
+	if (!w->setting->vmm || w->setting->hidden || w->setting->plain ||
+	    !plain_is_compared(w) || !all_is_calm(w) || !*slot || (*slot)->borrowed ||
+	    (*slot)->async || (*slot)->in_capture || !library.active ||
+	    !library.active())
+		return;
+	lend(t, *slot);
+	end.slot = (uint32_t)slot_of(*slot);
+	if (slot_of(*slot) < 0)
+		return;
+	if (ipc_peer.plain || !all_is_done(t, *slot)) {
+		ipc_peer_closes(t, *slot);
+		return;
+	}
+	addr = (*slot)->addr;
+	device = (*slot)->device;
+	bytes = (*slot)->bytes;
+	ipc_peer.blocks[end.slot] = NULL;
+	if (block_free(t, *slot)) {
+		*slot = NULL;
+		late_takes(t, addr, bytes);
+		late_ends(w, &end, device);
+	} else {
+		demand(w, &end, "close a block");
+	}
+}
+
 void ipc_peer_play(struct thread *t, const struct op *op)
 {
 	struct block **slot = &t->model->slots[op->a % BLOCK_SLOTS];
 
-	if (op->kind == OP_IPC_PEER_OPEN)
+	if (op->kind == OP_IPC_PEER_LATE)
+		late(t, slot);
+	else if (op->kind == OP_IPC_PEER_OPEN)
 		lend(t, *slot && (*slot)->borrowed ? NULL : *slot);
 	else if (op->kind == OP_IPC_PEER_WORK)
 		work(t, *slot, op);

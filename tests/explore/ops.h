@@ -102,7 +102,13 @@
 	/* Drawn by sharing_draw.c alone. */                                           \
 	X(GRAPH_BESIDE, 0, GRAPHS)                                                     \
 	X(LAUNCH_RACE, 0, GRAPHS)                                                      \
-	X(SHARE_TURNS, 0, GRAPHS)
+	X(SHARE_TURNS, 0, GRAPHS)                                                      \
+	/* Only at the end of a history: promises.c. */                                \
+	X(PINNED_FULL, 0, PINNED)                                                      \
+	X(PINNED_BESIDE, 0, PINNED)                                                    \
+	X(THREAD_CANCEL, 0, THREADS)                                                   \
+	X(CAPTURE_UNKNOWN, 0, CAPTURES)                                                \
+	X(IPC_PEER_LATE, 0, IPC_PEERS)
 
 enum op_kind {
 #define X(name, weight, group) OP_##name,

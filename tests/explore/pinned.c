@@ -35,27 +35,54 @@ static struct block *pinned_adopt(struct thread *t, void *p, uint64_t bytes)
 	return block;
 }
 
+enum { NO_FLAGS = 256 };
+
+/* flags: NO_FLAGS asks by the function that has none. */
+static void pinned_create(struct thread *t, struct block **slot, uint64_t bytes,
+			  unsigned flags, uint64_t plain)
+{
+	void *p = NULL;
+	CUresult result = flags != NO_FLAGS ? cuMemHostAlloc(&p, bytes, flags)
+					    : cuMemAllocHost(&p, bytes);
+
+	plain_compare(t->model, -1, bytes, plain, result);
+	if (!got(t, result))
+		return;
+	*slot = pinned_adopt(t, p, bytes);
+	(*slot)->flags = flags % NO_FLAGS;
+	plain_own(t, *slot, plain);
+}
+
 static void pinned_alloc(struct thread *t, struct block **slot, const struct op *op)
 {
 	uint64_t bytes = op->bytes + 1;
 	unsigned flags = (op->how >> 1) % 8;
-	void *p = NULL;
-	uint64_t plain;
-	CUresult result;
 
 	if (*slot || !may_be_unsafe(t))
 		return;
 	if (op->how >> 4 == 0)
 		bytes <<= 6;
-	plain = plain_take(t->model, -1, bytes);
-	result =
-	    op->how & 1 ? cuMemHostAlloc(&p, bytes, flags) : cuMemAllocHost(&p, bytes);
-	plain_compare(t->model, -1, bytes, plain, result);
-	if (!got(t, result))
-		return;
-	*slot = pinned_adopt(t, p, bytes);
-	(*slot)->flags = op->how & 1 ? flags : 0;
-	plain_own(t, *slot, plain);
+	pinned_create(t, slot, bytes, op->how & 1 ? flags : NO_FLAGS,
+		      plain_take(t->model, -1, bytes));
+}
+
+bool pinned_take(struct thread *t, unsigned slot, uint64_t bytes)
+{
+	struct block **place = &t->model->pinned[slot];
+
+	if (!*place && may_be_unsafe(t))
+		pinned_create(t, place, bytes, NO_FLAGS,
+			      plain_take(t->model, -1, bytes));
+	return *place != NULL;
+}
+
+bool pinned_take_beside(struct thread *t, unsigned slot, uint64_t bytes)
+{
+	uint64_t plain = plain_take(t->model, -1, bytes);
+
+	t->model->may_wait = 0;
+	pinned_create(t, &t->model->pinned[slot], bytes, NO_FLAGS, plain);
+	return t->model->pinned[slot] != NULL;
 }
 
 /* Memory of the program's own, pinned by hand. */
@@ -75,6 +102,26 @@ static void pinned_register(struct thread *t, struct block **slot)
 	}
 	*slot = pinned_adopt(t, p, REGISTERED);
 	(*slot)->foreign = true;
+}
+
+/* What is unused stays below the limit, also while work goes on. */
+static void limit_check(struct model *w)
+{
+	uint64_t limit = plain_option("GCPOOL_HOST_CACHE_LIMIT", UINT64_MAX);
+	struct gcpool_host_stats stats;
+
+	if (limit == UINT64_MAX || w->contexts_peak > 1 || w->setting->plain ||
+	    !plain_is_compared(w) || !all_is_calm(w) || w->pinned_captured > 0 ||
+	    !library.active || !library.active() ||
+	    library.get_host_stats(&stats, sizeof(stats)) != 0)
+		return;
+	if (stats.allocated_bytes.current > stats.active_bytes.current + limit)
+		failure(w,
+			"%llu bytes of pinned memory are held for %llu in use, and "
+			"the limit is %llu",
+			(unsigned long long)stats.allocated_bytes.current,
+			(unsigned long long)stats.active_bytes.current,
+			(unsigned long long)limit);
 }
 
 static void pinned_free(struct thread *t, struct block **slot)
@@ -99,8 +146,15 @@ static void pinned_free(struct thread *t, struct block **slot)
 	if (!leak)
 		plain_free(t, block);
 	t->model->left |= leak;
+	if (!block->foreign)
+		limit_check(t->model);
 	block->live = false;
 	*slot = NULL;
+}
+
+void pinned_give(struct thread *t, unsigned slot)
+{
+	pinned_free(t, &t->model->pinned[slot]);
 }
 
 void pinned_end(struct thread *t)

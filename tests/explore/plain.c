@@ -105,9 +105,9 @@ void plain_own(struct thread *t, struct block *block, uint64_t plain)
 	block->plain = plain;
 	if (block->host)
 		pinned_count(block, block->bytes);
-	if (block->host && !all_is_calm(t->model))
-		t->model->pinned_captured += 2 * block->bytes;
 	block->plain_pools = capture_pools(t);
+	if (block->host && capture_may_take(t))
+		t->model->pinned_captured += 2 * block->bytes;
 }
 
 /* On plain CUDA itself no graph keeps anything: the program does not free it

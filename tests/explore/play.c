@@ -201,6 +201,11 @@ static void (*const players[OP_KINDS])(struct thread *t, const struct op *op) = 
     [OP_GRAPH_BESIDE] = graphs_play,
     [OP_LAUNCH_RACE] = sharing_play,
     [OP_SHARE_TURNS] = sharing_play,
+    [OP_PINNED_FULL] = promises_play,
+    [OP_PINNED_BESIDE] = promises_play,
+    [OP_THREAD_CANCEL] = promises_play,
+    [OP_CAPTURE_UNKNOWN] = promises_play,
+    [OP_IPC_PEER_LATE] = ipc_peer_play,
 };
 
 /* What the driver must have for it, where that is in doubt. */
@@ -214,6 +219,7 @@ static bool is_possible(const struct setting *setting, enum op_kind kind)
 	    [OP_POOL_ASK] = "cuDeviceGetDefaultMemPool",
 	    [OP_EXPORT] = "cuIpcGetMemHandle",
 	    [OP_IPC_PEER_OPEN] = "cuIpcGetMemHandle",
+	    [OP_IPC_PEER_LATE] = "cuIpcGetMemHandle",
 	    [OP_MEM_INFO] = "cuMemGetInfo",
 	    [OP_CONCURRENT] = "cuMemGetInfo",
 	    [OP_CAPTURE_INTO] = "cuStreamBeginCaptureToGraph",
@@ -278,6 +284,7 @@ static void end_play(struct model *w)
 			host_wait_context(t, i);
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		oracle_counter(w, i);
+	promises_end(t);
 	ipc_peer_closes_all(t, -1);
 	ipc_peer_end(w);
 	if (may_exit_with_memory(w)) {

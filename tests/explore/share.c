@@ -185,6 +185,13 @@ void capture_adopt(struct thread *t, struct block *block)
 	captures_take(t, block);
 }
 
+bool capture_may_take(const struct thread *t)
+{
+	if (all_is_calm(t->model) || !t->last)
+		return capture_pools(t) != 0;
+	return capture_pools(t) || t->last->capture || !is_sure_of_work(t);
+}
+
 bool capture_may_recycle(const struct thread *t, uint64_t pools)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
