@@ -113,6 +113,10 @@ GCPSIM_API uint64_t gcpsim_launches_at_once(void);
  * ended (programmatic stream serialization). Here no kernel makes use of it. */
 GCPSIM_API uint64_t gcpsim_early_launches(void);
 
+/* The latest kernel launch: grid and block sizes, x, y and z of each, and the bytes of
+ * shared memory. */
+GCPSIM_API void gcpsim_last_launch(unsigned ret_sizes[7]);
+
 /* What physical memory there is at a device address: the one allocation, or the one
  * handle that is mapped there. 0, or -1 if there is none. */
 GCPSIM_API int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes);

@@ -317,7 +317,18 @@ CUresult sim_kernel_work(CUfunction f, void **params, void **extra,
 
 /* --- launching ------------------------------------------------------------ */
 
-static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[6],
+enum { SIZES = 7 }; /* of grid and block, and shared memory */
+
+static unsigned last_launch[SIZES]; /* SIM_LOCKED */
+
+void gcpsim_last_launch(unsigned ret_sizes[7])
+{
+	sim_lock();
+	memcpy(ret_sizes, last_launch, sizeof(last_launch));
+	sim_unlock();
+}
+
+static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[SIZES],
 		       void **params, void **extra)
 {
 	struct sim_stream *stream;
@@ -326,6 +337,7 @@ static CUresult launch(CUfunction f, CUstream hStream, const unsigned dims[6],
 	for (int i = 0; i < 6; i++)
 		if (dims[i] == 0)
 			return CUDA_ERROR_INVALID_VALUE;
+	memcpy(last_launch, dims, sizeof(last_launch));
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	SIM_TRY(sim_kernel_work(f, params, extra, &work));
 	return sim_stream_submit(stream, &work, NULL);
@@ -337,11 +349,10 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
 			unsigned int sharedMemBytes, CUstream hStream,
 			void **kernelParams, void **extra)
 {
-	const unsigned dims[6] = {gridDimX,  gridDimY,  gridDimZ,
-				  blockDimX, blockDimY, blockDimZ};
+	const unsigned dims[SIZES] = {gridDimX,  gridDimY,  gridDimZ,      blockDimX,
+				      blockDimY, blockDimZ, sharedMemBytes};
 
 	SIM_LOCKED(cuLaunchKernel);
-	(void)sharedMemBytes;
 	return launch(f, hStream, dims, kernelParams, extra);
 }
 
@@ -362,11 +373,10 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
 				   unsigned int blockDimZ, unsigned int sharedMemBytes,
 				   CUstream hStream, void **kernelParams)
 {
-	const unsigned dims[6] = {gridDimX,  gridDimY,  gridDimZ,
-				  blockDimX, blockDimY, blockDimZ};
+	const unsigned dims[SIZES] = {gridDimX,  gridDimY,  gridDimZ,      blockDimX,
+				      blockDimY, blockDimZ, sharedMemBytes};
 
 	SIM_LOCKED(cuLaunchCooperativeKernel);
-	(void)sharedMemBytes;
 	return launch(f, hStream, dims, kernelParams, NULL);
 }
 
@@ -392,9 +402,10 @@ uint64_t gcpsim_early_launches(void)
 static CUresult launch_ex(const CUlaunchConfig *config, CUstream hStream, CUfunction f,
 			  void **kernelParams, void **extra)
 {
-	const unsigned dims[6] = {config->gridDimX,  config->gridDimY,
-				  config->gridDimZ,  config->blockDimX,
-				  config->blockDimY, config->blockDimZ};
+	const unsigned dims[SIZES] = {config->gridDimX,      config->gridDimY,
+				      config->gridDimZ,      config->blockDimX,
+				      config->blockDimY,     config->blockDimZ,
+				      config->sharedMemBytes};
 
 	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
 		early_launches +=

@@ -218,6 +218,86 @@ static void work_on_the_stream_of_a_thread_is_seen(void)
 	     "eager work was not seen");
 }
 
+/* --- what a launch hands on ------------------------------------------------------ */
+
+typedef CUresult launch_fn(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+			   unsigned, unsigned, CUstream, void **, void **);
+typedef CUresult cooperative_fn(CUfunction, unsigned, unsigned, unsigned, unsigned,
+				unsigned, unsigned, unsigned, CUstream, void **);
+typedef CUresult config_fn(const CUlaunchConfig *, CUfunction, void **, void **);
+
+static void sizes_check(const char *what)
+{
+	unsigned sizes[7];
+
+	gcpsim_last_launch(sizes);
+	for (unsigned i = 0; i < 7; i++) {
+		if (sizes[i] != i + 2) {
+			printf("%s: the size %u is %u: ", what, i, sizes[i]);
+			must(false, "another launch than the program's");
+		}
+	}
+	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, other, parameters, NULL));
+}
+
+static void launch_check(const char *name)
+{
+	launch_fn *launch = (launch_fn *)dlsym(RTLD_DEFAULT, name);
+
+	OK(launch(function, 2, 3, 4, 5, 6, 7, 8, other, parameters, NULL));
+	sizes_check(name);
+}
+
+static void cooperative_check(const char *name)
+{
+	cooperative_fn *launch = (cooperative_fn *)dlsym(RTLD_DEFAULT, name);
+
+	OK(launch(function, 2, 3, 4, 5, 6, 7, 8, other, parameters));
+	sizes_check(name);
+}
+
+/* Without a configuration the driver says what it says. */
+static void config_check(const char *name)
+{
+	config_fn *launch = (config_fn *)dlsym(RTLD_DEFAULT, name);
+	CUlaunchConfig config = {.gridDimX = 2,
+				 .gridDimY = 3,
+				 .gridDimZ = 4,
+				 .blockDimX = 5,
+				 .blockDimY = 6,
+				 .blockDimZ = 7,
+				 .sharedMemBytes = 8,
+				 .hStream = other};
+
+	OK(launch(&config, function, parameters, NULL));
+	sizes_check(name);
+	must(launch(NULL, function, parameters, NULL) == CUDA_ERROR_INVALID_VALUE,
+	     "no configuration");
+}
+
+static void launches_check(void)
+{
+	launch_check("cuLaunchKernel");
+	launch_check("cuLaunchKernel_ptsz");
+	cooperative_check("cuLaunchCooperativeKernel");
+	cooperative_check("cuLaunchCooperativeKernel_ptsz");
+	config_check("cuLaunchKernelEx");
+	config_check("cuLaunchKernelEx_ptsz");
+}
+
+/* Only beside captures does the library look at them. */
+static void launches_are_handed_on_as_they_are(void)
+{
+	CUgraph graph;
+
+	make_things();
+	launches_check();
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	launches_check();
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
 /* --- kernels that may start early ----------------------------------------------  */
 
 static uint64_t launches_early(CUstream stream, unsigned attribute_count)
@@ -295,6 +375,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(kernels_that_may_start_early),
     SCENARIO(kernels_with_many_attributes),
     SCENARIO(every_submission_is_seen),
+    SCENARIO(launches_are_handed_on_as_they_are),
     SCENARIO(work_on_the_stream_of_a_thread_is_seen),
 };
 

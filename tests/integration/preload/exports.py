@@ -37,6 +37,13 @@ def main():
     elsewhere = played(checks, program, "elsewhere")
     checks.that("WRONG" not in elsewhere.out, "elsewhere")
 
+    # Opened and closed several times, in two forms, of a block in a segment, too.
+    for backend in (MAPPED, {}):
+        for form in ([], ["--first-form"]):
+            again = preload.run([ipc, "--again", *form], preload.library(), backend)
+            checks.that(again.code == 0, f"{backend} {form}: {again.code} {again.out}{again.err}")
+            checks.clean(again, f"again, {backend} {form}")
+
     # A driver that hands nothing over: CUDA's refusal, and one line.
     hidden = preload.run([ipc], preload.library(),
                          {**MAPPED, "GCPSIM_HIDE": "cuMemExportToShareableHandle"})

@@ -10,12 +10,16 @@
  *   --size BYTES   of each block
  *   --child-plain  the child runs without LD_PRELOAD
  *   --child-off    the child runs with GCPOOL_MODE=off
+ *   --again        the child opens the block several times, and closes it as often
+ *   --first-form   ... by the first form of cuIpcOpenMemHandle
  *   --async        the blocks are of stream-ordered memory, used before in its stream
  *
  * Exit code 0: data right on both sides. 3: the child could not open the
  * handle (the program says which error), and the parent's data are untouched. 4: the
  * parent got no handle.
  */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +52,62 @@ static unsigned long long count_wrong(const struct gcpt_kernels *k, void *p,
 	return wrong;
 }
 
-static int child(int fd)
+static int files_open(void)
+{
+	DIR *files = opendir("/proc/self/fd");
+	int count = 0;
+
+	while (files && readdir(files))
+		count++;
+	if (files)
+		closedir(files);
+	return count;
+}
+
+static int open_by(bool first_form, void **ret_p, const struct gcpt_ipc *handle)
+{
+	typedef CUresult open_fn(CUdeviceptr * p, CUipcMemHandle theirs,
+				 unsigned flags);
+	open_fn *first = (open_fn *)dlsym(RTLD_DEFAULT, "cuIpcOpenMemHandle");
+	CUipcMemHandle theirs;
+	CUdeviceptr p = 0;
+	CUresult code;
+
+	if (!first_form)
+		return gcpt_ipc_open(ret_p, handle);
+	memcpy(&theirs, handle, sizeof(theirs));
+	code = first ? first(&p, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) : 1;
+	*ret_p = (void *)(uintptr_t)p;
+	return (int)code;
+}
+
+/* It is there until it was closed as often as it was opened, and leaves no file. */
+static unsigned long long open_again(const struct gcpt_kernels *k,
+				     const struct note *note, bool first_form)
+{
+	enum { TURNS = 5 };
+	unsigned long long wrong = 0;
+	int files = 0;
+	void *p, *q;
+
+	for (int turn = 0; turn < TURNS; turn++) {
+		GCPT_OK(open_by(first_form, &p, &note->handle));
+		GCPT_OK(open_by(first_form, &q, &note->handle));
+		GCPT_OK(gcpt_ipc_close(p));
+		wrong += count_wrong(k, q, note->words, PARENT_VALUE + EXPORTED);
+		GCPT_OK(gcpt_sync());
+		GCPT_OK(gcpt_ipc_close(q));
+		if (turn > 0 && files_open() != files) {
+			printf("ipc: %d files are open instead of %d\n", files_open(),
+			       files);
+			wrong++;
+		}
+		files = files_open();
+	}
+	return wrong;
+}
+
+static int child(int fd, bool again, bool first_form)
 {
 	struct gcpt_kernels k;
 	unsigned long long wrong;
@@ -60,13 +119,18 @@ static int child(int fd)
 		return 2;
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&k));
-	code = gcpt_ipc_open(&p, &note.handle);
+	code = open_by(first_form, &p, &note.handle);
 	if (code) {
 		printf("ipc: the child cannot open the handle: %d %s\n", code,
 		       gcpt_error_name(code));
 		return 3;
 	}
 	wrong = count_wrong(&k, p, note.words, PARENT_VALUE + EXPORTED);
+	if (again) {
+		GCPT_OK(gcpt_ipc_close(p));
+		wrong += open_again(&k, &note, first_form);
+		GCPT_OK(open_by(first_form, &p, &note.handle));
+	}
 	GCPT_OK(gcpt_launch_fill(&k, NULL, p, note.words, CHILD_VALUE));
 	GCPT_OK(gcpt_sync());
 	GCPT_OK(gcpt_ipc_close(p));
@@ -75,8 +139,11 @@ static int child(int fd)
 }
 
 /* Starts this program again as the child: CUDA does not live through fork. */
-static pid_t child_start(char **argv, bool plain, bool off, int *ret_fd)
+static pid_t child_start(int argc, char **argv, int *ret_fd)
 {
+	const char *again = gcpt_flag(argc, argv, "--again") ? "--again" : NULL;
+	const char *first =
+	    gcpt_flag(argc, argv, "--first-form") ? "--first-form" : "--";
 	int ends[2];
 	char number[16];
 	pid_t pid;
@@ -88,13 +155,14 @@ static pid_t child_start(char **argv, bool plain, bool off, int *ret_fd)
 	if (pid < 0)
 		exit(2);
 	if (!pid) {
-		if (plain)
+		if (gcpt_flag(argc, argv, "--child-plain"))
 			unsetenv("LD_PRELOAD");
-		if (off)
+		if (gcpt_flag(argc, argv, "--child-off"))
 			setenv("GCPOOL_MODE", "off", 1);
 		close(ends[1]);
 		snprintf(number, sizeof(number), "%d", ends[0]);
-		execl("/proc/self/exe", argv[0], "--child", number, (char *)NULL);
+		execl("/proc/self/exe", argv[0], "--child", number, first, again,
+		      (char *)NULL);
 		_exit(2);
 	}
 	close(ends[0]);
@@ -145,9 +213,9 @@ int main(int argc, char **argv)
 	pid_t pid;
 
 	if (fd)
-		return child(fd);
-	pid = child_start(argv, gcpt_flag(argc, argv, "--child-plain"),
-			  gcpt_flag(argc, argv, "--child-off"), &fd);
+		return child(fd, gcpt_flag(argc, argv, "--again"),
+			     gcpt_flag(argc, argv, "--first-form"));
+	pid = child_start(argc, argv, &fd);
 	GCPT_OK(gcpt_use(0));
 	GCPT_OK(gcpt_kernels_load(&k));
 	if (gcpt_flag(argc, argv, "--async")) {
