@@ -40,8 +40,7 @@ static bool heap_is_over_window(const struct gcp_request *request,
 		return true;
 	/* A loop over one large block would meet a barrier at every turn, and
 	 * each costs the device a few microseconds: two may take turns. */
-	uint64_t large = (window.streams == 1 ? 2 : 4) * window.bytes;
-	if (request->size <= large && window.bytes < 2 * request->size)
+	if (request->size <= 4 * window.bytes && window.bytes < 2 * request->size)
 		window.bytes = 2 * request->size;
 	return request->heap->pending_bytes + cached_bytes + request->size >
 	       window.bytes;
