@@ -524,7 +524,12 @@ void gcp_heap_advance(struct gcp_heap *heap);
 /* The oldest epoch that would have to be ready to serve `size`; 0: none. */
 uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
-/* Adds a driver allocation as one free block. -ENOMEM, -ERANGE: not added. */
+/* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,
+ * and they say what is mapped there. -ENOMEM, -ERANGE: not made. */
+int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		       enum gcp_kind kind, struct gcp_chunk *chunks,
+		       struct gcp_segment **ret_segment);
+/* Adds a driver allocation as one free block. The same errors. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
 /* How large a segment should be that requests share which are small beside it. Any

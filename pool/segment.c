@@ -51,8 +51,9 @@ void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 			      memory_order_relaxed);
 }
 
-int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
-			 enum gcp_kind kind)
+int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		       enum gcp_kind kind, struct gcp_chunk *chunks,
+		       struct gcp_segment **ret_segment)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_pools *pools = pool->pools;
@@ -66,7 +67,8 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	*segment = (struct gcp_segment){
 	    .addr = addr,
 	    .size = size,
-	    .mapped = size,
+	    .mapped = chunks ? 0 : size,
+	    .chunks = chunks,
 	    .kind = kind,
 	    .number = ++pool->last_segment,
 	    .pool = pool,
@@ -75,18 +77,14 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	block = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
 	if (!block)
 		goto give_segment;
-	segment->first = block;
 	result = gcp_map_set(pools->map, addr, block);
 	if (result != 0)
 		goto give_block;
+	segment->first = block;
 	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
 	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
-	heap->reserved_bytes += size;
 	gcp_gauge_add(&pool->stats.segment, 1);
-	gcp_reserved_count(pool, (int64_t)size);
-	if (heap->private)
-		gcp_gauge_add(&pool->stats.private_bytes, (int64_t)size);
-	gcp_tree_insert(heap, block);
+	*ret_segment = segment;
 	return 0;
 
 give_block:
@@ -95,6 +93,22 @@ give_block:
 give_segment:
 	gcp_descriptor_free(&pools->segment_descriptors, segment);
 	return result;
+}
+
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind)
+{
+	struct gcp_segment *segment;
+	int result = gcp_segment_create(heap, addr, size, kind, NULL, &segment);
+
+	if (result != 0)
+		return result;
+	heap->reserved_bytes += size;
+	gcp_reserved_count(heap->pool, (int64_t)size);
+	if (heap->private)
+		gcp_gauge_add(&heap->pool->stats.private_bytes, (int64_t)size);
+	gcp_tree_insert(heap, segment->first);
+	return 0;
 }
 
 /* The smallest segment of `size` to `most` bytes that is free as a whole. */

@@ -93,40 +93,12 @@ void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 		  enum gcp_kind kind, struct gcp_chunk *chunks)
 {
-	struct gcp_pool *pool = heap->pool;
-	struct gcp_pools *pools = pool->pools;
-	struct gcp_segment *segment = gcp_descriptor_alloc(&pools->segment_descriptors);
-	struct gcp_block *hole;
-	int result = -ENOMEM;
+	struct gcp_segment *segment;
+	int result = gcp_segment_create(heap, addr, size, kind, chunks, &segment);
 
-	if (!segment)
-		return -ENOMEM;
-	*segment = (struct gcp_segment){
-	    .addr = addr,
-	    .size = size,
-	    .chunks = chunks,
-	    .kind = kind,
-	    .number = ++pool->last_segment,
-	    .pool = pool,
-	    .heap = heap,
-	};
-	hole = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
-	if (hole)
-		result = gcp_map_set(pools->map, addr, hole);
-	if (result != 0) {
-		if (hole) {
-			gcp_block_set_state(hole, GCP_BLOCK_RELEASED);
-			gcp_descriptor_free(&pools->block_descriptors, hole);
-		}
-		gcp_descriptor_free(&pools->segment_descriptors, segment);
-		return result;
-	}
-	segment->first = hole;
-	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
-	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
-	gcp_gauge_add(&pool->stats.segment, 1);
-	hole_insert(heap, hole);
-	return 0;
+	if (result == 0)
+		hole_insert(heap, segment->first);
+	return result;
 }
 
 /* A range that was set aside for one request, and has nothing behind it any more. */
