@@ -265,20 +265,27 @@ void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
 }
 
 /* The number tells it from another one that comes to the same place meanwhile. */
-uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph)
+static uint64_t ending(struct gcp_tracker *tracker, const void *handle,
+		       struct gcp_share *(*find)(struct gcp_tracker *tracker,
+						 const void *handle))
 {
 	struct gcp_share *share;
 	uint64_t id = 0;
 
 	if (!lock_if_any(tracker))
 		return 0;
-	share = share_of_graph(tracker, graph);
+	share = find(tracker, handle);
 	if (share) {
 		share->ending = true;
 		id = share->id;
 	}
 	pthread_mutex_unlock(&tracker->lock);
 	return id;
+}
+
+uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph)
+{
+	return ending(tracker, graph, share_of_graph);
 }
 
 void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
@@ -301,18 +308,7 @@ void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
 
 uint64_t gcp_share_exec_ending(struct gcp_tracker *tracker, const void *exec)
 {
-	struct gcp_share *share;
-	uint64_t id = 0;
-
-	if (!lock_if_any(tracker))
-		return 0;
-	share = gcp_share_of_exec(tracker, exec);
-	if (share) {
-		share->ending = true;
-		id = share->id;
-	}
-	pthread_mutex_unlock(&tracker->lock);
-	return id;
+	return ending(tracker, exec, gcp_share_of_exec);
 }
 
 void gcp_share_exec_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)

@@ -305,6 +305,17 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 	return free_mark(ref, stream);
 }
 
+static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, uint64_t order)
+{
+	int freed;
+
+	if (!gcp_thread.exit_registered)
+		gcp_thread_watch();
+	freed = gcp_observe_free_async(ptr, stream, order);
+	return gcp_memory_freed(ptr,
+				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
+}
+
 /* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
  * 580, measured). A block of ours goes to the open epoch, whose fence covers this
  * stream as it covers all others of its context. The real function must not see
@@ -313,17 +324,12 @@ static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 {
 	CUresult result = memory_refuse_captured(stream);
 	uint64_t order = 0;
-	int freed;
 
 	if (result == CUDA_SUCCESS)
 		result = free_order(stream, owner, &order);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!gcp_thread.exit_registered)
-		gcp_thread_watch();
-	freed = gcp_observe_free_async(ptr, stream, order);
-	return gcp_memory_freed(ptr,
-				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
+	return free_in_order(ptr, stream, order);
 }
 
 static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,
@@ -394,7 +400,6 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 	const struct gcp_stream_ref *ref;
 	CUresult result = CUDA_SUCCESS;
 	uint64_t order = 0;
-	int freed;
 
 	bool captures = stream_captures(stream);
 	if (captures)
@@ -406,11 +411,7 @@ CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 		result = memory_detach_stream(stream, owner);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!gcp_thread.exit_registered)
-		gcp_thread_watch();
-	freed = gcp_observe_free_async(ptr, stream, order);
-	return gcp_memory_freed(ptr,
-				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
+	return free_in_order(ptr, stream, order);
 }
 
 /* --- the short cuts ------------------------------ */
