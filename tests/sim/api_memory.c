@@ -48,7 +48,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
 			    size_t Height, unsigned int ElementSizeBytes)
 {
-	size_t pitch = (WidthInBytes + 511) / 512 * 512;
+	size_t pitch = (WidthInBytes + sim.pitch - 1) / sim.pitch * sim.pitch;
 	struct sim_alloc *alloc;
 	struct sim_ctx *ctx;
 

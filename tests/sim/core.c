@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct sim_process sim = {.devices = 1, .driver_version = 13000};
+struct sim_process sim = {.devices = 1, .driver_version = 13000, .pitch = 512};
 
 pthread_mutex_t sim_big_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -587,6 +587,7 @@ struct sim_thread {
 struct sim_process {
 	/* Set before the first entry point returns. */
 	bool initialized, exited, forked;
+	uint64_t pitch; /* what rows are multiples of */
 	int devices, driver_version;
 	bool quiet, staging, hazard_exit;
 	uint64_t cost_alloc_ns, cost_free_ns;

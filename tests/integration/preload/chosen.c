@@ -7,6 +7,7 @@
  *   chosen SCENARIO    plays one; 0: all is as gcpool.h promises
  */
 #include <dlfcn.h>
+#include <errno.h>
 
 #include "../../../interpose/gcpool.h"
 #include "edge_cases.h"
@@ -498,6 +499,24 @@ static void threads_share_streams(void)
 	must_be_in_order();
 }
 
+/* What is freed behind work that goes on comes back by gcpool_trim, which waits. */
+static void trim_waits(void)
+{
+	CUstream stream;
+	void *p;
+
+	start();
+	stream = stream_new();
+	p = taken(32 * MIB, stream);
+	worked(p, 32 * MIB, stream);
+	given(p, stream);
+	errno = EDOM;
+	(void)pool.trim(0, 0);
+	must(errno == EDOM, "errno is another");
+	must(gcpsim_memory_used(0) < 32 * MIB, "memory is kept that was to go back");
+	must_be_in_order();
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(same_stream_at_once),
     SCENARIO(other_stream_waits),
@@ -513,6 +532,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(devices_and_contexts),
     SCENARIO(hooks_hand_on),
     SCENARIO(threads_share_streams),
+    SCENARIO(trim_waits),
 };
 
 int main(int argc, char **argv)

@@ -291,9 +291,30 @@ static void auto_maps_on_the_only_device(void)
 	must(gcpsim_calls("cuMemMap") == 1, "no memory is mapped");
 }
 
+/* Rows are as wide as that driver makes them, which is no rounding to a power of two.
+ */
+static void rows_of_a_driver_with_another_rule(void)
+{
+	static const size_t widths[] = {1, 700, 769, 5000, 100000};
+
+	(void)primary();
+	for (unsigned turn = 0; turn < 2; turn++) {
+		for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++) {
+			size_t pitch = 0;
+			CUdeviceptr rows;
+
+			OK(cuMemAllocPitch(&rows, &pitch, widths[i], 3, 4));
+			must(pitch == (widths[i] + 767) / 768 * 768,
+			     "another pitch than the driver's");
+			OK(cuMemFree(rows));
+		}
+	}
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(auto_maps_nothing_beside_other_devices),
     SCENARIO(auto_maps_on_the_only_device),
+    SCENARIO(rows_of_a_driver_with_another_rule),
     SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
     SCENARIO(pinned_memory_beside_a_capture),
     SCENARIO(device_memory_beside_a_capture),
