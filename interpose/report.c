@@ -35,16 +35,16 @@ static const struct row counters[] = {
 #define WORDS_mem_free     "cuMemFree: segments given back"
 #define WORDS_mem_trim     "cuMemPoolTrimTo and the like, when memory is out"
 #define WORDS_vm_reserve   "cuMemAddressReserve: addresses set aside"
-#define WORDS_vm_create    "cuMemCreate: new memory, in chunks of 2 MiB"
+#define WORDS_vm_create    "cuMemCreate: new memory, in handles"
 #define WORDS_vm_release   "cuMemRelease: such memory given back"
 #define WORDS_vm_map       "cuMemMap"
 #define WORDS_vm_open      "cuMemSetAccess"
 #define WORDS_vm_unmap     "cuMemUnmap"
 #define WORDS_fence_create "cuEventCreate"
-#define WORDS_fence_record "cuCtxRecordEvent: a page of frees is closed"
+#define WORDS_fence_record "cuCtxRecordEvent: an epoch is closed"
 #define WORDS_fence_order  "cuCtxWaitEvent: a barrier, the host goes on"
 #define WORDS_fence_query  "cuEventQuery: is an epoch completed?"
-#define WORDS_fence_wait   "cuEventSynchronize: the host waits for a page"
+#define WORDS_fence_wait   "cuEventSynchronize: the host waits for an epoch"
 #define WORDS_ctx_sync     "cuCtxSynchronize: the same, on drivers before 12.5"
 
 static const struct row costs[] = {
@@ -418,9 +418,9 @@ static uint64_t pinned_mean_ns(const struct gcp_pinned_time *time)
 
 #define WORDS_host_alloc        "cuMemHostAlloc: new blocks"
 #define WORDS_host_free         "cuMemFreeHost: blocks given back"
-#define WORDS_host_fence_record "a page of frees is closed, in every context"
+#define WORDS_host_fence_record "an epoch is closed, in every context"
 #define WORDS_host_fence_query  "is an epoch completed?"
-#define WORDS_host_fence_wait   "a free waits for a page"
+#define WORDS_host_fence_wait   "the host waits for an epoch"
 
 static void time_text(const char *name, const char *meaning,
 		      const struct gcp_pinned_time *time, struct gcp_text *text)

@@ -60,8 +60,8 @@
  * and when very much waits a free waits, too, for epochs of long ago. The same holds
  * for pinned memory: the host waits inside frees only, and there only for the part of a
  * fence that is in the freed block's own context, as plain cudaFreeHost does. The work
- * of other contexts may be waiting for what this thread does next. (When memory is out
- * an allocation waits for whatever there is.)
+ * of other contexts may be waiting for what this thread does next. (What waits when
+ * memory is out: reclaim.c, pinned_reclaim.c.)
  */
 #include "pool_types.h"
 

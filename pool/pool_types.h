@@ -26,9 +26,10 @@
  *   pools->fence_lock      epochs, fences, holds; of all pools
  *   descriptors->lock      storage of descriptors
  *   depot->lock            batches of blocks between threads; a spin lock
- * No lock but fence_lock and vmm_lock is held over a call of the driver (asserted,
- * too). fence_lock has to be: setting a fence and beginning a capture exclude each
- * other. vmm_lock is held over calls that never wait for the device.
+ * No lock but fence_lock, vmm_lock and quota_lock of pinned_types.h is held over a call
+ * of the driver (asserted, too). fence_lock has to be: setting a fence and beginning a
+ * capture exclude each other. vmm_lock is held over calls that never wait for the
+ * device, quota_lock over the allocation that it lets through.
  */
 #ifndef GCP_POOL_POOL_TYPES_H
 #define GCP_POOL_POOL_TYPES_H

@@ -85,7 +85,7 @@ static void blocks_are_left(void)
 	OK(cuMemFree(allocated(700)));
 }
 
-/* Frees for ever; once in a while one is large enough to close a page of frees. */
+/* Frees for ever; once in a while one is large enough to close an epoch. */
 static void runs_on(void)
 {
 	const struct timespec little = {.tv_nsec = 1000 * 1000};
