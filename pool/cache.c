@@ -21,7 +21,6 @@ enum {
 	BATCH_MAX = 1 << 14,
 	/* All caches are emptied when the pool has grown by so much since. */
 	FLUSH_GROWTH = 64 << 20,
-	FLUSH_GROWTH_PART = 8, /* or by this part */
 };
 
 __thread struct gcp_tls gcp_tls
@@ -408,10 +407,7 @@ void gcp_caches_flush(struct gcp_pool *pool)
 	caches_drain(pool, &chain);
 	chain_to_heap(pool, &chain);
 	uint64_t at = atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint64_t more = at / FLUSH_GROWTH_PART;
-	atomic_store_explicit(&pool->flush_at,
-			      at + (more > FLUSH_GROWTH ? more : FLUSH_GROWTH),
-			      memory_order_relaxed);
+	atomic_store_explicit(&pool->flush_at, at + FLUSH_GROWTH, memory_order_relaxed);
 	gcp_mutex_unlock(&pool->pools->registry_lock);
 }
 
