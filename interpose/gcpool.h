@@ -291,7 +291,7 @@ struct gcpool_host_stats {
 	    alloc_retries; /* driver allocations that failed and were tried again */
 	uint64_t ooms;     /* allocations that failed for want of memory */
 	uint64_t epochs;   /* epochs (frees that share a fence) closed */
-	uint64_t waits;    /* frees that waited for the device */
+	uint64_t waits;    /* times the host waited for the device */
 	uint64_t trims;    /* blocks given back to the driver */
 	uint64_t deferred_frees; /* frees that waited for the end of a capture */
 

@@ -673,7 +673,7 @@ bool gcp_pinned_poll(struct gcp_pools *pools);
 	X(alloc_retries, "driver allocations that failed and were tried again")        \
 	X(ooms, "allocations that failed for want of memory")                          \
 	X(epochs, "epochs closed, each with a fence in every context")                 \
-	X(waits, "frees that waited for the device")                                   \
+	X(waits, "times the host waited for the device")                               \
 	X(trims, "blocks given back to the driver")                                    \
 	X(deferred_frees, "frees that waited for the end of a capture")
 
