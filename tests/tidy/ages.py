@@ -83,7 +83,9 @@ def check(root, commits, text):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    if git(root, "rev-parse", "--is-shallow-repository") != "false":
+    top = git(root, "rev-parse", "--show-toplevel")
+    if not top or pathlib.Path(top).resolve() != root.resolve() or git(
+            root, "rev-parse", "--is-shallow-repository") != "false":
         print("no history of this source here")
         return SKIP
     path = root / "docs" / "benchmarks.md"
