@@ -92,6 +92,9 @@ def main():
     text = path.read_text(encoding="utf-8")
     start, end = text.index(START) + len(START), text.index(END)
     commits = named(root)
+    if all(behind(root, commit) is None for commit in commits):
+        print("no history of this source here: of the commits that documents name it has none")
+        return SKIP
     if "--print" in sys.argv:
         print(table(root, commits), end="")
         return 0
