@@ -302,8 +302,9 @@ uint64_t gcp_handle_environment(void)
 
 /* --- the state of a handle ------------------------------------------------------- */
 
-bool gcp_handle_get(const struct gcp_handle_library *library, void *handle, int setting,
-		    uint64_t *ret_value)
+/* One part of it. */
+static bool setting_get(const struct gcp_handle_library *library, void *handle,
+			int setting, uint64_t *ret_value)
 {
 	int (*getter)(void *, void *);
 	uint64_t value = 0; /* an enum fills the lower half */
@@ -333,7 +334,7 @@ bool gcp_handle_read(const struct gcp_handle_library *library, void *handle,
 {
 	for (int i = 0; i < GCP_HANDLE_SETTINGS_MAX; i++)
 		if (library->access.getters[i] &&
-		    !gcp_handle_get(library, handle, i, &ret_values[i]))
+		    !setting_get(library, handle, i, &ret_values[i]))
 			return false;
 	return true;
 }
@@ -346,7 +347,7 @@ bool gcp_handle_reset(const struct gcp_handle_library *library, void *handle,
 	for (int i = 0; i < GCP_HANDLE_SETTINGS_MAX; i++) {
 		if (!library->access.getters[i])
 			continue;
-		if (!gcp_handle_get(library, handle, i, &value))
+		if (!setting_get(library, handle, i, &value))
 			return false;
 		if ((value != values[i] || library->kind->settings[i].always) &&
 		    !handle_set(library, handle, i, values[i]))

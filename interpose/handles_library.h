@@ -105,9 +105,7 @@ void gcp_handle_libraries_after_fork(void);
  * that was created under others is not like a new one. */
 uint64_t gcp_handle_environment(void);
 
-/* The state of a handle, one part or all; false: the library refused. */
-bool gcp_handle_get(const struct gcp_handle_library *library, void *handle, int setting,
-		    uint64_t *ret_value);
+/* The state of a handle; false: the library refused. */
 bool gcp_handle_read(const struct gcp_handle_library *library, void *handle,
 		     uint64_t *ret_values);
 bool gcp_handle_reset(const struct gcp_handle_library *library, void *handle,

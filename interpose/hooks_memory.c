@@ -146,6 +146,92 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 	return (CUresult)result;
 }
 
+/* --- pitched memory ----------------------------------------------------------- */
+
+/* How wide CUDA makes the rows: the granularity of the pitch is learnt once for each
+ * device, from two real allocations of one row each. These rows are kept: to
+ * free them would wait for the device, which the program did not ask for, and
+ * they cost a kilobyte or two. */
+
+enum { DEVICES_MAX = 256 };
+
+/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
+static _Atomic(size_t) granularity[DEVICES_MAX];
+
+/* Whether CUDA takes elements of so many bytes. */
+static bool pitch_is_known(unsigned int element)
+{
+	return element == 4 || element == 8 || element == 16;
+}
+
+/* 0 also when memory is out, to try again. */
+static size_t pitch_learn(void)
+{
+	size_t narrow = 0, wide = 0;
+	CUdeviceptr ptr, second;
+
+	/* Other elements, other widths: one rounding must explain both. */
+	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS)
+		return 0;
+	if (gcp_real.cuMemAllocPitch_v2(&second, &wide, narrow + 1, 1, 16) !=
+	    CUDA_SUCCESS) {
+		gcp_real.cuMemFree_v2(ptr);
+		return 0;
+	}
+	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
+		return 1;
+	return narrow;
+}
+
+/* The pitch that CUDA would choose on the current device for rows of `width`
+ * bytes; 0 if it is not known, or if CUDA would refuse `element`. */
+static size_t pitch_of(size_t width, unsigned int element)
+{
+	unsigned int device = (unsigned int)gcp_thread.device;
+	struct gcp_ctx_scope scope;
+	size_t step, pitch;
+
+	if (device >= DEVICES_MAX || !pitch_is_known(element))
+		return 0;
+	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
+	while (step == 0) {
+		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+			return 0;
+		step = pitch_learn();
+		gcp_ctx_scope_end(&scope);
+		if (step == 0 && !gcp_passthrough_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
+			return 0;
+		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
+	}
+	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
+		return 0;
+	return pitch & ~(step - 1);
+}
+
+/* The real function, counted. */
+static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
+			   size_t height, unsigned int element)
+{
+	uint64_t start = gcp_clock_ns(), ns;
+	CUcontext ctx = NULL;
+	CUdevice device = -1;
+	CUresult result;
+	size_t bytes;
+
+	do
+		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
+						     element);
+	while (gcp_passthrough_reclaim(result));
+	ns = gcp_clock_ns() - start;
+	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
+	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&
+	    gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
+	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		gcp_call_stats_alloc(ctx, device, *ret_ptr, bytes, ns);
+	return result;
+}
+
 /* Whether memory of now would belong to a capture: a small block tells. */
 static bool pitch_is_captured(struct gcp_pool *pool)
 {
@@ -171,7 +257,7 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_pitch_known(element) && pitch_is_captured(pool)) {
+	if (pitch_is_known(element) && pitch_is_captured(pool)) {
 		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -179,7 +265,7 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		result = gcp_ctx_scope_begin(&scope, NULL);
 		if (result != CUDA_SUCCESS)
 			return result;
-		result = gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
 		gcp_ctx_scope_end(&scope);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
 		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
@@ -201,8 +287,8 @@ CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
 	    width && height)
 		pool = gcp_thread_pool();
 	if (!pool)
-		return gcp_pitch_pass(ret_ptr, ret_pitch, width, height, element);
-	pitch = gcp_pitch_of(width, element);
+		return pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	pitch = pitch_of(width, element);
 	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
 	    bytes > GCP_BYTES_MAX)
 		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
@@ -358,80 +444,3 @@ static void creators_count(const char *call, uint64_t start, CUresult result,
 		return result;                                                         \
 	}
 GCP_HOOKS_CREATORS(GCP_X)
-
-/* --- pitched memory ----------------------------------------------------------- */
-
-/* How wide CUDA makes the rows: the granularity of the pitch is learnt once for each
- * device, from two real allocations of one row each. These rows are kept: to
- * free them would wait for the device, which the program did not ask for, and
- * they cost a kilobyte or two. */
-
-enum { DEVICES_MAX = 256 };
-
-/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
-static _Atomic(size_t) granularity[DEVICES_MAX];
-
-/* 0 also when memory is out, to try again. */
-static size_t pitch_learn(void)
-{
-	size_t narrow = 0, wide = 0;
-	CUdeviceptr ptr, second;
-
-	/* Other elements, other widths: one rounding must explain both. */
-	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS)
-		return 0;
-	if (gcp_real.cuMemAllocPitch_v2(&second, &wide, narrow + 1, 1, 16) !=
-	    CUDA_SUCCESS) {
-		gcp_real.cuMemFree_v2(ptr);
-		return 0;
-	}
-	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
-		return 1;
-	return narrow;
-}
-
-size_t gcp_pitch_of(size_t width, unsigned int element)
-{
-	unsigned int device = (unsigned int)gcp_thread.device;
-	struct gcp_ctx_scope scope;
-	size_t step, pitch;
-
-	if (device >= DEVICES_MAX || !gcp_pitch_known(element))
-		return 0;
-	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
-	while (step == 0) {
-		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
-			return 0;
-		step = pitch_learn();
-		gcp_ctx_scope_end(&scope);
-		if (step == 0 && !gcp_passthrough_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
-			return 0;
-		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
-	}
-	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
-		return 0;
-	return pitch & ~(step - 1);
-}
-
-CUresult gcp_pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
-			size_t height, unsigned int element)
-{
-	uint64_t start = gcp_clock_ns(), ns;
-	CUcontext ctx = NULL;
-	CUdevice device = -1;
-	CUresult result;
-	size_t bytes;
-
-	do
-		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
-						     element);
-	while (gcp_passthrough_reclaim(result));
-	ns = gcp_clock_ns() - start;
-	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
-	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
-	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&
-	    gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
-	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-		gcp_call_stats_alloc(ctx, device, *ret_ptr, bytes, ns);
-	return result;
-}

@@ -46,16 +46,13 @@ void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size)
 	errno = saved;
 }
 
-uint64_t gcp_chunk_index(const struct gcp_segment *segment, gcp_addr addr)
-{
-	assert(addr % GCP_CHUNK == segment->addr % GCP_CHUNK);
-	return (addr - segment->addr) / GCP_CHUNK;
-}
-
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count)
 {
+	const struct gcp_segment *segment = block->segment;
+
+	assert(block->addr % GCP_CHUNK == segment->addr % GCP_CHUNK);
 	*ret_count = block->size / GCP_CHUNK;
-	return &block->segment->chunks[gcp_chunk_index(block->segment, block->addr)];
+	return &segment->chunks[(block->addr - segment->addr) / GCP_CHUNK];
 }
 
 void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count)

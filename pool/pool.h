@@ -116,9 +116,6 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool);
 
-/* The pool of `ctx` if it exists and does not leave, else NULL. */
-struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx);
-
 /* The context is about to be destroyed: from now on no thread gives memory back, waits
  * or sets a barrier in it for a pool's sake, and threads that were doing so have ended.
  * Then either gcp_pool_reset or, where the context stays, gcp_pool_reattach. Blocks

@@ -62,7 +62,8 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 
 /* --- finding and making --------------------------------------------------- */
 
-struct gcp_pool *gcp_pool_find(struct gcp_pools *pools, void *ctx)
+/* The pool of `ctx` if it exists and does not leave, else NULL. */
+static struct gcp_pool *pool_find(struct gcp_pools *pools, void *ctx)
 {
 	struct gcp_pool *pool =
 	    atomic_load_explicit(&pools->first, memory_order_acquire);
@@ -191,7 +192,7 @@ static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool)
 {
-	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	struct gcp_pool *pool = pool_find(pools, ctx);
 	int result = 0;
 
 	while (!pool && result == 0) {
@@ -216,7 +217,7 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 
 void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 {
-	struct gcp_pool *pool = gcp_pool_find(pools, ctx);
+	struct gcp_pool *pool = pool_find(pools, ctx);
 
 	if (pool) {
 		atomic_store(&pool->detaching, true);

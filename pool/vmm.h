@@ -51,8 +51,6 @@ static inline uint32_t gcp_handle_shared(const struct gcp_pool *pool)
 /* The books of a range of so many bytes; NULL. */
 struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
-/* The index of an address in segment->chunks. */
-uint64_t gcp_chunk_index(const struct gcp_segment *segment, gcp_addr addr);
 /* Those of a block that is made of whole chunks. */
 struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
 /* Nothing is mapped there any more; or what is has moved. */
