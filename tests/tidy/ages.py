@@ -45,8 +45,9 @@ def named(root):
 
 def behind(root, commit):
     """How many commits have changed the library since; None: it is not in the history."""
-    count = git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *LIBRARY)
-    return None if count is None else int(count)
+    if git(root, "merge-base", "--is-ancestor", commit, "HEAD") is None:
+        return None
+    return int(git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *LIBRARY))
 
 
 def table(root, commits):
