@@ -321,6 +321,16 @@ void body_ran(struct model *w, const struct body *body)
 	}
 }
 
+/* No event stands behind such launches: another stream follows all of that one. */
+static bool one_stream_has_launches(const struct model *w)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		count += w->launched[i].number > 0;
+	return count == 1;
+}
+
 /* Whether a graph that may run still has to follow another one that was launched since
  * on another stream, which it would not follow on plain CUDA: they may share memory,
  * and a graph that runs cannot be given other memory. */
@@ -328,7 +338,8 @@ static bool may_follow(struct model *w, const struct exec *exec, const struct st
 {
 	/* Behind a stream that is gone, or beside a capture, all that was submitted is
 	 * waited for. */
-	bool all = exec->gone != w->streams_gone || !all_is_calm(w);
+	bool all = exec->gone != w->streams_gone || !all_is_calm(w) ||
+		   one_stream_has_launches(w);
 	struct clock clock;
 
 	if (!w->setting->share || exec->number == 0 ||
