@@ -420,6 +420,23 @@ static void green_context_that_ends_the_primary(void)
 	must(gcpsim_faults() == 0, "memory of a context that was gone was given out");
 }
 
+/* It has the memory of the primary context, and the pool of it. */
+static void green_contexts_have_the_pool(void)
+{
+	CUcontext ctx = primary(), green;
+	uint64_t calls;
+
+	OK(cuMemFree(allocated(MIB)));
+	calls = gcpsim_calls("cuMemAlloc_v2");
+	for (int i = 0; i < 2; i++) {
+		OK(cuCtxFromGreenCtx(&green, green_new()));
+		OK(cuCtxSetCurrent(green));
+		OK(cuMemFree(allocated(MIB)));
+	}
+	OK(cuCtxSetCurrent(ctx));
+	must(gcpsim_calls("cuMemAlloc_v2") == calls, "memory did not come of the pool");
+}
+
 /* --- older drivers --- */
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
@@ -649,6 +666,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(destruction_that_waits_for_another_context),
     SCENARIO(primary_context_that_comes_and_goes),
     SCENARIO(green_context_that_ends_the_primary),
+    SCENARIO(green_contexts_have_the_pool),
     SCENARIO(reuse_in_a_capture_of_unknown_order),
     SCENARIO(reuse_in_a_capture_that_has_joined),
     SCENARIO(blocks_of_a_primary_context_of_unknown_state),

@@ -99,12 +99,159 @@ static void a_failing_allocation_waits_for_nothing(void)
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
 }
 
+/* --- memory that goes to CUDA as the program's call would
+ * ------------------------------
+ */
+
+/* Most of the device is cached; cuMemCreate needs no current context. */
+static void memory_of_other_kinds_without_a_context(void)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemGenericAllocationHandle handle;
+
+	(void)primary();
+	OK(cuMemFree(allocated(600 * MIB)));
+	OK(cuCtxSetCurrent(NULL));
+	OK(cuMemCreate(&handle, 600 * MIB, &properties, 0));
+}
+
+/* No sum of theirs with a granularity is a small number. */
+static void more_memory_than_can_be(void)
+{
+	static const size_t sizes[] = {(size_t)1 << 46, ((size_t)1 << 46) + 1,
+				       (size_t)1 << 63, SIZE_MAX - 4 * MIB,
+				       SIZE_MAX - 511,  SIZE_MAX};
+	size_t pitch;
+	CUdeviceptr p;
+
+	(void)primary();
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		must(cuMemAlloc(&p, sizes[i]) == CUDA_ERROR_OUT_OF_MEMORY,
+		     "more memory than there is");
+	must(cuMemAllocPitch(&p, &pitch, (size_t)1 << 46, 4, 4) ==
+		 CUDA_ERROR_OUT_OF_MEMORY,
+	     "more rows than there are");
+}
+
+/* What is not given is not counted either. */
+static void rows_that_are_refused(void)
+{
+	CUdeviceptr p = 1;
+	size_t pitch = 1;
+
+	(void)primary();
+	must(cuMemAllocPitch(NULL, &pitch, 4, 4, 4) == CUDA_ERROR_INVALID_VALUE,
+	     "rows without a place for their address");
+	must(cuMemAllocPitch(&p, NULL, 4, 4, 4) == CUDA_ERROR_INVALID_VALUE,
+	     "rows without a place for their pitch");
+	must(cuMemAllocPitch(&p, &pitch, MIB, 4096, 4) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more rows than there are");
+}
+
+/* Of a reclaim that finds nothing. */
+static uint64_t trims_of_a_refusal(void)
+{
+	uint64_t before = gcpsim_calls("cuMemPoolTrimTo");
+	CUdeviceptr p;
+
+	must(cuMemAlloc(&p, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "more memory than there is");
+	return gcpsim_calls("cuMemPoolTrimTo") - before;
+}
+
+/* The driver's default pool gives back as well where the program has chosen another,
+ * and is not asked twice, nor where CUDA does not say which it is. */
+static void pools_of_the_driver_give_back(void)
+{
+	const CUmemPoolProps properties = {
+	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemoryPool pool;
+	uint64_t once;
+
+	(void)primary();
+	(void)allocated(600 * MIB);
+	once = trims_of_a_refusal();
+	must(once > 0, "nothing is asked of the driver's pools");
+	OK(cuMemPoolCreate(&pool, &properties));
+	OK(cuDeviceSetMemPool(0, pool));
+	must(trims_of_a_refusal() == 2 * once, "not both pools");
+	must(gcpsim_fail("cuDeviceGetDefaultMemPool:1+:801") == 0, "no such plan");
+	must(trims_of_a_refusal() == once, "a pool that CUDA does not name");
+}
+
+/* In `ctx`: what is cached there goes back, for others to have. */
+static void must_give_back(CUcontext ctx)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemGenericAllocationHandle handle;
+
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemFree(allocated(600 * MIB)));
+	must(cuMemCreate(&handle, 600 * MIB, &properties, 0) == CUDA_SUCCESS,
+	     "memory did not come back");
+	OK(cuMemRelease(handle));
+}
+
+/* Memory goes back on a stream of its own context: one for each. */
+static void memory_of_three_contexts_goes_back(void)
+{
+	CUcontext contexts[3];
+	uint64_t streams;
+
+	for (int i = 0; i < 3; i++)
+		OK(cuCtxCreate(&contexts[i], NULL, 0, 0));
+	for (int turn = 0; turn < 2; turn++) {
+		for (int i = 0; i < 3; i++) {
+			streams = gcpsim_calls("cuStreamCreate");
+			must_give_back(contexts[i]);
+			streams = gcpsim_calls("cuStreamCreate") - streams;
+			must(streams == (turn == 0), "not a stream for each context");
+		}
+	}
+}
+
+/* The free waits as in plain CUDA, and in a capture that takes memory. There is none
+ * left, on the device and on the host: the block is free all the same. */
+static void exported_block_is_freed_in_a_capture(void)
+{
+	CUipcMemHandle handle;
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	OK(cuIpcGetMemHandle(&handle, p));
+	gcpsim_set_memory(0, gcpsim_memory_used(0));
+	must(gcpsim_fail("cuMemHostAlloc:1+:2") == 0, "no such plan");
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(stream, &graph));
+	must(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
+	must(gcpsim_invalidated() == 0, "the capture is lost");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(pinned_memory_beyond_its_quota),
     SCENARIO(device_memory_beyond_its_quota),
     SCENARIO(memory_of_a_graph_that_is_just_gone),
     SCENARIO(memory_of_a_gone_graph_for_other_kinds_of_memory),
     SCENARIO(a_failing_allocation_waits_for_nothing),
+    SCENARIO(memory_of_other_kinds_without_a_context),
+    SCENARIO(more_memory_than_can_be),
+    SCENARIO(rows_that_are_refused),
+    SCENARIO(pools_of_the_driver_give_back),
+    SCENARIO(memory_of_three_contexts_goes_back),
+    SCENARIO(exported_block_is_freed_in_a_capture),
 };
 
 int main(int argc, char **argv)

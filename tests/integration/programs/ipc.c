@@ -33,8 +33,8 @@
 
 enum { BLOCKS = 5, EXPORTED = 3, PARENT_VALUE = 0x1000, CHILD_VALUE = 0x2000 };
 
-struct note { /* parent to child */
-	struct gcpt_ipc handle;
+struct note {                          /* parent to child */
+	struct gcpt_ipc handle, other; /* maybe of the same memory */
 	uint64_t words;
 };
 
@@ -107,6 +107,23 @@ static unsigned long long open_again(const struct gcpt_kernels *k,
 	return wrong;
 }
 
+/* A pointer that is closed is closed, whatever else is open. */
+static unsigned long long close_too_often(const struct gcpt_kernels *k,
+					  const struct note *note)
+{
+	unsigned long long wrong;
+	void *p, *other;
+
+	GCPT_OK(gcpt_ipc_open(&other, &note->other));
+	GCPT_OK(gcpt_ipc_open(&p, &note->handle));
+	GCPT_OK(gcpt_ipc_close(p));
+	wrong = gcpt_ipc_close(p) == 0;
+	gcpt_last_error();
+	wrong += count_wrong(k, other, note->words, PARENT_VALUE);
+	GCPT_OK(gcpt_ipc_close(other));
+	return wrong;
+}
+
 static int child(int fd, bool again, bool first_form)
 {
 	struct gcpt_kernels k;
@@ -129,6 +146,7 @@ static int child(int fd, bool again, bool first_form)
 	if (again) {
 		GCPT_OK(gcpt_ipc_close(p));
 		wrong += open_again(&k, &note, first_form);
+		wrong += close_too_often(&k, &note);
 		GCPT_OK(open_by(first_form, &p, &note.handle));
 	}
 	GCPT_OK(gcpt_launch_fill(&k, NULL, p, note.words, CHILD_VALUE));
@@ -231,6 +249,7 @@ int main(int argc, char **argv)
 		return 4;
 	}
 	GCPT_OK(status);
+	GCPT_OK(gcpt_ipc_get(&note.other, block[0]));
 	if (write(fd, &note, sizeof(note)) != (ssize_t)sizeof(note))
 		return 2;
 	if (waitpid(pid, &status, 0) != pid)
