@@ -437,6 +437,30 @@ static void green_contexts_have_the_pool(void)
 	must(gcpsim_calls("cuMemAlloc_v2") == calls, "memory did not come of the pool");
 }
 
+/* --- barriers --- */
+
+/* Where the thread's own context is gone CUDA says so of each: then none has been made
+ * to wait, and the memory is not ready. */
+static void barrier_of_which_all_contexts_are_said_to_be_gone(void)
+{
+	CUstream streams[2];
+	CUdeviceptr p;
+
+	(void)primary();
+	for (int i = 0; i < 2; i++)
+		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	must(gcpsim_fail("cuCtxWaitEvent:1+:709") == 0, "no such plan");
+	for (int i = 0; i < 16; i++) {
+		p = allocated(8 * MIB);
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, streams[i / 4 % 2]));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_calls("cuCtxWaitEvent") > 0, "no barrier was tried");
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was used again too early");
+}
+
 /* --- older drivers --- */
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
@@ -667,6 +691,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(primary_context_that_comes_and_goes),
     SCENARIO(green_context_that_ends_the_primary),
     SCENARIO(green_contexts_have_the_pool),
+    SCENARIO(barrier_of_which_all_contexts_are_said_to_be_gone),
     SCENARIO(reuse_in_a_capture_of_unknown_order),
     SCENARIO(reuse_in_a_capture_that_has_joined),
     SCENARIO(blocks_of_a_primary_context_of_unknown_state),
