@@ -461,6 +461,36 @@ static void barrier_of_which_all_contexts_are_said_to_be_gone(void)
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 }
 
+/* The end of a capture that has used memory again sets a barrier, and finds a second
+ * primary context: a green one has made that. This is no reason to wait for work. */
+static void capture_whose_end_finds_a_context(void)
+{
+	CUdevResourceDesc description;
+	CUstream stream, other;
+	CUdevResource all;
+	CUgreenCtx green;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	p = allocated(8 * MIB);
+	OK(cuMemsetD8Async(p, 1, 8 * MIB, other));
+	OK(cuDeviceGetDevResource(1, &all, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&description, &all, 1));
+	OK(cuGreenCtxCreate(&green, description, 1, CU_GREEN_CTX_DEFAULT_STREAM));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	for (int i = 0; i < 4; i++) {
+		p = allocated(MIB);
+		OK(cuMemsetD8Async(p, 2, MIB, stream));
+		OK(cuMemFree(p));
+	}
+	OK(cuStreamEndCapture(stream, &graph));
+	must(cuStreamQuery(other) == CUDA_ERROR_NOT_READY, "work was waited for");
+}
+
 /* --- older drivers --- */
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
@@ -692,6 +722,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(green_context_that_ends_the_primary),
     SCENARIO(green_contexts_have_the_pool),
     SCENARIO(barrier_of_which_all_contexts_are_said_to_be_gone),
+    SCENARIO(capture_whose_end_finds_a_context),
     SCENARIO(reuse_in_a_capture_of_unknown_order),
     SCENARIO(reuse_in_a_capture_that_has_joined),
     SCENARIO(blocks_of_a_primary_context_of_unknown_state),
