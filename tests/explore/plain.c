@@ -31,6 +31,9 @@ enum {
 	PINNED_SLACK = 64 << 10,
 	PINNED_KINDS = 400,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
+	DEFAULT_SLAB_MAX = 32 << 10,
+	LEAST_SLAB = 64 << 10, /* pool/slab.c */
+	SLAB_BLOCKS = 8,       /* at least */
 	DEFAULT_SEGMENT = 16 << 20,
 	DEFAULT_HOST_WINDOW = 256 << 20,
 	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
@@ -214,26 +217,51 @@ static uint64_t class_bytes(uint64_t wanted)
 	return wanted;
 }
 
-/* Marks what the block (or all that the library took for it) lies in, and gives the
- * bytes of what was not marked yet. */
-static uint64_t held_by(const struct block *block, bool rounded, uint64_t *marks,
-			unsigned *count)
+/* Marks what lies at an address, and gives its bytes if it was not marked yet. */
+static uint64_t piece_mark(uint64_t at, bool host, uint64_t *marks, unsigned *count,
+			   uint64_t *ret_next)
+{
+	uint64_t base, bytes;
+	unsigned i = 0;
+
+	if (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0) {
+		*ret_next = at / CHUNK * CHUNK + CHUNK;
+		return 0;
+	}
+	*ret_next = base + bytes;
+	while (i < *count && marks[i] != base)
+		i++;
+	if (i < *count || *count == HELD_MAX)
+		return 0;
+	marks[(*count)++] = base;
+	return host ? bytes : round_up(bytes, CHUNK);
+}
+
+/* Mapped memory: how far the slab that a small block is in may reach beyond it, into
+ * the handles on either side. */
+static uint64_t slab_beyond(const struct model *w, const struct block *block)
+{
+	uint64_t most = plain_option("GCPOOL_SLAB_MAX", DEFAULT_SLAB_MAX);
+	uint64_t slab = LEAST_SLAB;
+
+	if (!w->setting->vmm || block->host || block->bytes > most)
+		return 0;
+	while (slab < SLAB_BLOCKS * most && slab < 2 * SLAB_BLOCKS * block->bytes)
+		slab *= 2;
+	return slab;
+}
+
+/* Marks what the block (or all that the library took for it) lies in, and its slab, and
+ * gives the bytes of what was not marked yet. */
+static uint64_t held_by(const struct model *w, const struct block *block, bool rounded,
+			uint64_t *marks, unsigned *count)
 {
 	uint64_t size = rounded ? class_bytes(block->bytes) : block->bytes;
-	uint64_t base, bytes, sum = 0;
+	uint64_t beyond = slab_beyond(w, block), next, sum = 0;
 
-	for (uint64_t at = block->addr; at < block->addr + size; at = base + bytes) {
-		unsigned i = 0;
-
-		if (gcpsim_piece(at, &base, &bytes) != 0 || bytes == 0)
-			break;
-		while (i < *count && marks[i] != base)
-			i++;
-		if (i < *count || *count == HELD_MAX)
-			continue;
-		marks[(*count)++] = base;
-		sum += block->host ? bytes : round_up(bytes, CHUNK);
-	}
+	for (uint64_t at = block->addr - beyond; at < block->addr + size + beyond;
+	     at = next)
+		sum += piece_mark(at, block->host, marks, count, &next);
 	return sum;
 }
 
@@ -249,7 +277,8 @@ static uint64_t held(const struct model *w, int device, bool rounded)
 		    !block->foreign &&
 		    (device < 0 ? block->host
 				: !block->host && block->device == device))
-			bytes += held_by(block, rounded && !block->host, marks, &count);
+			bytes +=
+			    held_by(w, block, rounded && !block->host, marks, &count);
 	return bytes;
 }
 
@@ -373,6 +402,8 @@ static uint64_t option_given(const char *name, uint64_t otherwise)
 		value <<= 40;
 	else if (text && *end == 'M')
 		value <<= 20;
+	else if (text && *end == 'K')
+		value <<= 10;
 	return value;
 }
 
