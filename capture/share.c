@@ -264,10 +264,11 @@ void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* The number tells it from another one that comes to the same place meanwhile. */
-static uint64_t ending(struct gcp_tracker *tracker, const void *handle,
-		       struct gcp_share *(*find)(struct gcp_tracker *tracker,
-						 const void *handle))
+/* The share's number, which tells it from another one that comes to the same place
+ * meanwhile; 0: the handle is of none. */
+static uint64_t share_ending(struct gcp_tracker *tracker, const void *handle,
+			     struct gcp_share *(*find)(struct gcp_tracker *tracker,
+						       const void *handle))
 {
 	struct gcp_share *share;
 	uint64_t id = 0;
@@ -285,7 +286,7 @@ static uint64_t ending(struct gcp_tracker *tracker, const void *handle,
 
 uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph)
 {
-	return ending(tracker, graph, share_of_graph);
+	return share_ending(tracker, graph, share_of_graph);
 }
 
 void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
@@ -308,7 +309,7 @@ void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
 
 uint64_t gcp_share_exec_ending(struct gcp_tracker *tracker, const void *exec)
 {
-	return ending(tracker, exec, gcp_share_of_exec);
+	return share_ending(tracker, exec, gcp_share_of_exec);
 }
 
 void gcp_share_exec_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
