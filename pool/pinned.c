@@ -149,9 +149,9 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	return 0;
 }
 
-/* Whether what this context has unused may be all that is missing. The driver's limit
- * is not known: it would refuse so much less, too, if it were not; and while it does
- * nothing has to be freed, nor waited for. */
+/* Whether giving back what this context has unused can make room. The driver's limit is
+ * not known, so the driver is asked for what would then still be missing: where it
+ * refuses that, the request fails anyway, and must not wait. */
 static bool may_help(const struct request *request)
 {
 	enum { PAGE = 4096 }; /* in which the driver may have rounded */

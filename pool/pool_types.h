@@ -238,12 +238,12 @@ struct gcp_idle {
 	uint64_t segments, bytes;
 };
 
+enum { GCP_LANE_SIZES = 32 }; /* chunks of the largest handle */
+
 /* A book of segments and free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
  *  H2 used + cached + pending + listed + free == reserved, in bytes
  *  H3 pending blocks stand in the order of their epochs */
-enum { GCP_LANE_SIZES = 32 }; /* chunks: the largest handle of all */
-
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
