@@ -8,8 +8,9 @@ import pathlib
 import re
 import sys
 
-START = "<!-- excuses: tests/explore/excuses.h -->\n\n"
-END = "\n<!-- end of excuses -->"
+import section
+
+MARKS = ("<!-- excuses: tests/explore/excuses.h -->\n\n", "\n<!-- end of excuses -->")
 
 
 def table(root):
@@ -25,18 +26,9 @@ def table(root):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    path = root / "docs" / "limits.md"
-    text = path.read_text()
-    start = text.index(START) + len(START)
-    end = text.index(END)
-    wanted = table(root)
-    if "--write" in sys.argv:
-        path.write_text(text[:start] + wanted + text[end:])
-    elif text[start:end] != wanted:
-        print("docs/limits.md does not list the excuses of tests/explore/excuses.h:")
-        print("run tests/tidy/excuses.py . --write")
-        return 1
-    return 0
+    return section.keep(root / "docs" / "limits.md", MARKS, table(root),
+                        "docs/limits.md does not list the excuses of tests/explore/excuses.h:\n"
+                        "run tests/tidy/excuses.py . --write")
 
 
 if __name__ == "__main__":

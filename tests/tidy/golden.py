@@ -10,8 +10,9 @@ import hashlib
 import pathlib
 import sys
 
-START = "<!-- golden files -->\n\n"
-END = "\n<!-- end of golden files -->"
+import section
+
+MARKS = ("<!-- golden files -->\n\n", "\n<!-- end of golden files -->")
 
 
 def table(place):
@@ -24,17 +25,11 @@ def table(place):
 
 def main():
     place = pathlib.Path(sys.argv[1]) / "tests" / "sim"
-    path = place / "golden.md"
-    text = path.read_text()
-    start, end = text.index(START) + len(START), text.index(END)
-    wanted = table(place)
-    if "--write" in sys.argv:
-        path.write_text(text[:start] + wanted + text[end:])
-    elif text[start:end] != wanted:
-        print("a golden file is not the one that was recorded (tests/sim/golden.md):")
-        print("\n".join(sorted(set(wanted.splitlines()) ^ set(text[start:end].splitlines()))))
-        return 1
-    return 0
+    made = table(place)
+    return section.keep(
+        place / "golden.md", MARKS, made,
+        lambda said: "\n".join(["a golden file is not the one that was recorded (tests/sim/golden.md):",
+                                *sorted(set(made.splitlines()) ^ set(said.splitlines()))]))
 
 
 if __name__ == "__main__":

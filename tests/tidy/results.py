@@ -10,8 +10,9 @@ import pathlib
 import re
 import sys
 
-START = "<!-- groups of checks: tests/gpu -->\n\n"
-END = "\n<!-- end of groups -->"
+import section
+
+MARKS = ("<!-- groups of checks: tests/gpu -->\n\n", "\n<!-- end of groups -->")
 
 
 def cells(line):
@@ -50,17 +51,9 @@ def table(root):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    path = root / "docs" / "benchmarks.md"
-    text = path.read_text(encoding="utf-8")
-    start, end = text.index(START) + len(START), text.index(END)
-    wanted = table(root)
-    if "--write" in sys.argv:
-        path.write_text(text[:start] + wanted + text[end:], encoding="utf-8")
-    elif text[start:end] != wanted:
-        print("docs/benchmarks.md has not what the groups of checks in tests/gpu found:")
-        print("run tests/tidy/results.py . --write")
-        return 1
-    return 0
+    return section.keep(root / "docs" / "benchmarks.md", MARKS, table(root),
+                        "docs/benchmarks.md has not what the groups of checks in tests/gpu found:\n"
+                        "run tests/tidy/results.py . --write")
 
 
 if __name__ == "__main__":

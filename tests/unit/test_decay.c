@@ -365,16 +365,22 @@ static void the_limit_reports_what_it_finds_broken(void **state)
 	fake_finish(pools);
 }
 
-static void unused_chunks_go_back(void **state)
+static struct gcp_pools *mapped_pools(void)
 {
 	struct gcp_config config;
 
-	(void)state;
 	gcp_config_default_mapped(&config);
 	config.decay_ms = 1000;
 	config.epoch_blocks = 1;
 	fake_reset_vmm();
-	struct gcp_pools *pools = fake_pools(&config);
+	return fake_pools(&config);
+}
+
+static void unused_chunks_go_back(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
 
 	spike(pools);
 	idle(pools, 900);
@@ -476,17 +482,11 @@ static void a_program_that_only_allocates_gives_back(void **state)
  * gone. Where their end would be a wait they go in a free, and not in an allocation. */
 static void no_allocation_waits_to_give_a_segment_back(void **state)
 {
-	struct gcp_config config;
+	struct gcp_pools *pools = mapped_pools();
 	struct gcp_heap *heap;
 	gcp_addr addr;
 
 	(void)state;
-	gcp_config_default_mapped(&config);
-	config.decay_ms = 1000;
-	config.epoch_blocks = 1;
-	fake_reset_vmm();
-	struct gcp_pools *pools = fake_pools(&config);
-
 	pools->driver.mem_release = NULL;
 	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 20 * MIB, GCP_USE_ANY, &addr), 0);
