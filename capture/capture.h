@@ -197,16 +197,20 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
 /* --- allocation ------------------------------------------------------------------- */
 
-/* The stream that a thread last gave work to, and how many streams had gone by then:
- * once there are more it may be one of them, and says nothing. */
+/* The stream that a thread last gave work to, how many streams had gone by then (once
+ * there are more it may be one of them, and says nothing) and how many captures had
+ * begun (the work is in none that has begun since). */
 struct gcp_stream_hint {
 	void *stream; /* NULL: not known */
 	uint64_t gone;
+	uint64_t begun;
 	bool eager; /* that work was not captured, whatever became of the stream */
 };
 
 /* Streams, and contexts with theirs, that have gone until now. */
 uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker);
+/* Captures that have begun until now. */
+uint64_t gcp_tracker_captures_begun(const struct gcp_tracker *tracker);
 
 /* gcp_pool_alloc while gcp_tracker_has_pending_events: gives the block to the capture
  * that it belongs to, or to the common heap if to none. */

@@ -108,6 +108,7 @@ struct gcp_capture {
 	void *graph;     /* CUDA's; NULL if hidden */
 	uint64_t thread; /* that began it: gcp_thread_number */
 	uint64_t begun;  /* when, as gcp_tracker_moment counts */
+	uint64_t number; /* of all captures that have begun, from 1 on */
 	enum gcp_capture_mode mode;
 	bool forked;              /* its order may not be one line any more */
 	bool ending;              /* CUDA may have ended it already: no stream joins */
@@ -159,6 +160,7 @@ struct gcp_tracker {
 	 * that finds it unchanged under the lock may ask about a stream that was there
 	 * then. */
 	_Atomic uint64_t streams_gone;
+	_Atomic uint64_t captures_begun;
 	_Atomic bool any_resting; /* a stream of a capture under way may rest */
 	pthread_mutex_t lock;
 	struct gcp_capture_list captures;

@@ -45,6 +45,11 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
 }
 
+uint64_t gcp_tracker_captures_begun(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->captures_begun, memory_order_relaxed);
+}
+
 uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
 {
 	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);

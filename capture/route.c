@@ -13,10 +13,10 @@
  * work it may be memory that captured work has used before, as the order of the graph
  * allows. That is not so where plain CUDA would have allowed the allocation (the mode
  * of the capture or of the thread is relaxed), where what the thread did last was not
- * captured (1), or where the thread has no part in the capture (3): such a block may be
- * for work that runs right now, and what is written into it must outlast the launches
- * of the graph. It is memory that the graph has not had. Only where the program has
- * named the pool is it taken at its word.
+ * captured, or came before the capture (1, 2), or where the thread has no part in it
+ * (3): such a block may be for work that runs right now, and what is written into it
+ * must outlast the launches of the graph. It is memory that the graph has not had. Only
+ * where the program has named the pool is it taken at its word.
  *
  * A freed block serves captured work again. But for what the thread that began the
  * capture allocated for captured work, that is only so if no eager work was submitted
@@ -116,6 +116,17 @@ static void add_of_stream(struct gcp_tracker *tracker, void *ctx,
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (gcp_capture_may_be(capture, state.id))
 			candidate_add(candidates, capture);
+}
+
+/* What the thread did last was in none of the captures that began later: the stream has
+ * come into one of them by another thread's call. */
+static bool any_began_since(const struct candidates *candidates,
+			    struct gcp_stream_hint hint)
+{
+	for (size_t i = 0; i < candidates->count; i++)
+		if (candidates->captures[i]->number > hint.begun)
+			return true;
+	return false;
 }
 
 static void add_forbidding(struct gcp_tracker *tracker, struct candidates *candidates)
@@ -247,7 +258,8 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 	captured = began && !works_elsewhere(tracker, ctx, hint);
 	if (!began) {
 		add_of_stream(tracker, ctx, hint, candidates);
-		captured = candidates->count > 0 && !hint.eager;
+		captured = candidates->count > 0 && !hint.eager &&
+			   !any_began_since(candidates, hint);
 	}
 	if (is_named(candidates))
 		candidates->use = GCP_USE_CAPTURED;

@@ -67,6 +67,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	gcp_order_stream_joined(capture, ctx, stream);
 	pthread_mutex_lock(&tracker->lock);
 	capture->begun = ++tracker->moment;
+	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
 	capture->shared = gcp_graph_pool_thread_default(tracker);
 	/* Frees count from the begin on. */
 	if (capture->shared)

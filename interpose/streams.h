@@ -43,6 +43,7 @@ static inline void gcp_stream_work_given(CUstream stream, bool eager)
 	gcp_thread.stream.stream = stream;
 	gcp_thread.stream.eager = eager;
 	gcp_thread.stream.gone = gcp_tracker_streams_gone(gcp_process.tracker);
+	gcp_thread.stream.begun = gcp_tracker_captures_begun(gcp_process.tracker);
 }
 
 /* Whether a stream can take part in a capture: the legacy stream cannot. */

@@ -215,7 +215,8 @@ static __attribute__((unused)) void end(int i)
 static __attribute__((unused)) struct gcp_stream_hint hint_of(void *stream)
 {
 	return (struct gcp_stream_hint){.stream = stream,
-					.gone = gcp_tracker_streams_gone(tracker)};
+					.gone = gcp_tracker_streams_gone(tracker),
+					.begun = gcp_tracker_captures_begun(tracker)};
 }
 
 static __attribute__((unused)) gcp_addr capture_alloc_on(void *stream, uint64_t bytes)

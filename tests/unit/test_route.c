@@ -188,6 +188,41 @@ static void a_thread_known_to_work_eagerly_gets_nothing_twice(void **state)
 	graph_destroy(graph);
 }
 
+static void *take_with_hint(void *arg)
+{
+	const struct gcp_stream_hint *hint = arg;
+
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, *hint, 3 * MIB, &elsewhere), 0);
+	return NULL;
+}
+
+/* Of a thread whose last work was captured, by an earlier capture: another thread has
+ * the stream capture again since, and what it allocates may be for eager work. */
+static void a_later_capture_of_its_stream_gives_a_thread_nothing_twice(void **state)
+{
+	void *graph = begin(0), *later;
+	struct gcp_stream_hint hint = hint_of(stream_handle(0));
+	pthread_t thread;
+	gcp_addr addr;
+
+	(void)state;
+	end(0);
+	later = begin(0);
+	addr = freed_by_the_capture();
+	pthread_create(&thread, NULL, take_with_hint, &hint);
+	pthread_join(thread, NULL);
+	assert_true(is_private(elsewhere));
+	assert_int_not_equal(elsewhere, addr);
+	hint = hint_of(stream_handle(0));
+	pthread_create(&thread, NULL, take_with_hint, &hint);
+	pthread_join(thread, NULL);
+	assert_int_equal(elsewhere, addr);
+	end(0);
+	graph_destroy(later);
+	graph_destroy(graph);
+}
+
 static void *take_after_eager_work(void *arg)
 {
 	struct gcp_stream_hint hint = hint_of(arg);
@@ -578,6 +613,7 @@ int main(void)
 	    TEST(what_is_freed_behind_an_unknown_call_is_counted_as_such),
 	    TEST(nor_is_it_where_the_order_of_the_graph_allows_it),
 	    TEST(a_thread_known_to_work_eagerly_gets_nothing_twice),
+	    TEST(a_later_capture_of_its_stream_gives_a_thread_nothing_twice),
 	    TEST(a_stream_that_joined_after_eager_work_speaks_for_its_capture),
 	    TEST(eager_work_before_the_allocation_does_not_count),
 	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
