@@ -278,7 +278,9 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	if (everything)
 		cache_drain(cache, &excess);
 	gcp_owner_unlock(&cache->own);
-	if (excess.first && (everything || !gcp_depot_put(cache->pool, &excess))) {
+	if (excess.first && !everything)
+		gcp_depot_put(cache->pool, &excess);
+	if (excess.first) {
 		if (everything || gcp_depot_is_open(cache->pool))
 			gcp_window_starved(cache->pool);
 		chain_to_heap(cache->pool, &excess);

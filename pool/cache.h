@@ -66,6 +66,7 @@ struct gcp_cache {
 struct gcp_depot {
 	struct gcp_spin lock;
 	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
+	_Atomic bool asked;             /* since room_make of depot.c looked; no lock */
 };
 
 /* --- cache.c, depot.c ------------------------------------------------------------ */
@@ -94,8 +95,10 @@ void gcp_caches_reset(struct gcp_pool *pool);
 
 /* Whether there are other threads to leave batches for. */
 bool gcp_depot_is_open(const struct gcp_pool *pool);
-/* Leaves a batch for other threads; false: there is no room for it. */
-bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain);
+/* Leaves a batch of one class for other threads. What `chain` has then goes to the
+ * heap: nothing, what others had left of a class that is not asked for, or, if there is
+ * no room for it, the batch, too. */
+void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain);
 /* The oldest batch of a class, for `chain` if that is not empty. False: there is
  * none, or none that is older; `chain` is as it was. */
 bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,

@@ -11,7 +11,10 @@
  *
  * A depot keeps memory from being merged and used for other sizes: what all of a pool's
  * together may hold is a limit of window.c, and nothing while one thread alone uses the
- * pool, unless the limits were scaled up.
+ * pool, unless the limits were scaled up. What was left of a class that no thread asks
+ * for any more would keep that room for ever: each batch that finds no room looks at
+ * one other class, in turn, and one that was not asked for since it was looked at last
+ * gives all that it has to the heap.
  */
 #include "cache.h"
 
@@ -76,19 +79,67 @@ static int64_t chain_bytes(const struct gcp_chain *chain)
 	return chain->first ? (int64_t)(chain->count * chain->first->size) : 0;
 }
 
-bool gcp_depot_put(struct gcp_pool *pool, const struct gcp_chain *chain)
+/* One that was left before the epoch; NULL: there is none. */
+static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
 {
-	struct gcp_block *first = chain->first;
-	struct gcp_depot *depot = &pool->depots[first->size_class];
-	int64_t bytes = chain_bytes(chain);
+	struct gcp_block *first;
 
-	if (!depot_has_room(pool, bytes))
-		return false;
+	gcp_spin_lock(&depot->lock);
+	first = depot->first;
+	if (first && first->epoch >= epoch)
+		first = NULL;
+	if (first)
+		depot->first = first->batch.next;
+	gcp_spin_unlock(&depot->lock);
+	return first;
+}
+
+static void depot_drain(struct gcp_pool *pool, struct gcp_depot *depot, uint64_t epoch,
+			struct gcp_chain *chain)
+{
+	struct gcp_block *first;
+
+	while ((first = older_take(depot, epoch))) {
+		struct gcp_chain batch = {first, first->batch.last, first->batch.count};
+
+		gcp_chain_append(chain, batch.first, batch.last, batch.count);
+		atomic_fetch_sub_explicit(&pool->depot_bytes, chain_bytes(&batch),
+					  memory_order_relaxed);
+	}
+}
+
+/* The class that is next in turn loses its place, unless it is the one that wants room,
+ * or was asked for. */
+static void room_make(struct gcp_pool *pool, uint32_t wanting, struct gcp_chain *chain)
+{
+	uint32_t turn =
+	    atomic_fetch_add_explicit(&pool->depot_turn, 1, memory_order_relaxed);
+	uint32_t size_class = turn % pool->pools->classes.count;
+	struct gcp_depot *depot = &pool->depots[size_class];
+
+	if (size_class == wanting ||
+	    atomic_exchange_explicit(&depot->asked, false, memory_order_relaxed))
+		return;
+	depot_drain(pool, depot, UINT64_MAX, chain);
+}
+
+void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain)
+{
+	struct gcp_chain left = *chain;
+	struct gcp_depot *depot = &pool->depots[left.first->size_class];
+	int64_t bytes = chain_bytes(&left);
+
+	gcp_chain_init(chain);
+	if (gcp_depot_is_open(pool) && !depot_has_room(pool, bytes))
+		room_make(pool, left.first->size_class, chain);
+	if (!depot_has_room(pool, bytes)) {
+		gcp_chain_append(chain, left.first, left.last, left.count);
+		return;
+	}
 	atomic_fetch_add_explicit(&pool->depot_bytes, bytes, memory_order_relaxed);
 	gcp_spin_lock(&depot->lock);
-	depot_insert(depot, chain);
+	depot_insert(depot, &left);
 	gcp_spin_unlock(&depot->lock);
-	return true;
 }
 
 bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
@@ -100,6 +151,8 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	/* No thread has left a batch: the usual case. */
 	if (atomic_load_explicit(&pool->depot_bytes, memory_order_relaxed) == 0)
 		return false;
+	if (!atomic_load_explicit(&depot->asked, memory_order_relaxed))
+		atomic_store_explicit(&depot->asked, true, memory_order_relaxed);
 	int64_t given = chain_bytes(chain); /* once it is there others may take it */
 	gcp_spin_lock(&depot->lock);
 	first = depot->first;
@@ -117,34 +170,8 @@ bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
 	return true;
 }
 
-/* One that was left before the epoch; NULL: there is none. */
-static struct gcp_block *older_take(struct gcp_depot *depot, uint64_t epoch)
-{
-	struct gcp_block *first;
-
-	gcp_spin_lock(&depot->lock);
-	first = depot->first;
-	if (first && first->epoch >= epoch)
-		first = NULL;
-	if (first)
-		depot->first = first->batch.next;
-	gcp_spin_unlock(&depot->lock);
-	return first;
-}
-
 void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain)
 {
-	for (uint32_t i = 0; i < pool->pools->classes.count; i++) {
-		struct gcp_block *first;
-
-		while ((first = older_take(&pool->depots[i], epoch))) {
-			struct gcp_chain batch = {first, first->batch.last,
-						  first->batch.count};
-
-			gcp_chain_append(chain, batch.first, batch.last, batch.count);
-			atomic_fetch_sub_explicit(&pool->depot_bytes,
-						  chain_bytes(&batch),
-						  memory_order_relaxed);
-		}
-	}
+	for (uint32_t i = 0; i < pool->pools->classes.count; i++)
+		depot_drain(pool, &pool->depots[i], epoch, chain);
 }

@@ -344,6 +344,7 @@ struct gcp_pool {
 	struct gcp_stats_delta delta;  /* of threads without a cache; lock */
 	struct gcp_depot *depots;      /* [class] */
 	_Atomic int64_t depot_bytes;   /* in all of them */
+	_Atomic uint32_t depot_turn;   /* the one that is looked at next: depot.c */
 	_Atomic uint64_t flush_at;     /* bytes reserved: cache.c */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;

@@ -144,9 +144,8 @@ static struct gcp_driver driver = {
 	  (cache, size_class, requested), "take")                                      \
 	X(bool, gcp_cache_put_slow, (struct gcp_cache * cache, uint32_t size_class),   \
 	  (cache, size_class), "put")                                                  \
-	X(bool, gcp_depot_put,                                                         \
-	  (struct gcp_pool * pool, const struct gcp_chain *chain), (pool, chain),      \
-	  "depot")                                                                     \
+	X(void, gcp_depot_put, (struct gcp_pool * pool, struct gcp_chain * chain),     \
+	  (pool, chain), "depot")                                                      \
 	X(int, gcp_alloc_slow,                                                         \
 	  (const struct gcp_request *request, gcp_addr *ret_addr),                     \
 	  (request, ret_addr), "slow")                                                 \

@@ -144,7 +144,8 @@ static void put_batch(struct gcp_block *block, uint64_t epoch)
 	};
 	gcp_chain_init(&chain);
 	gcp_chain_append(&chain, block, &block->next, 1);
-	assert_true(gcp_depot_put(pool, &chain));
+	gcp_depot_put(pool, &chain);
+	assert_null(chain.first);
 }
 
 /* The epoch of the batch that `chain` is exchanged for; 0: of none. */
@@ -185,6 +186,61 @@ static void the_oldest_batch_is_taken_first(void **state)
 		chain = (struct gcp_chain){0};
 		assert_int_equal(exchange(&chain), epoch);
 	}
+}
+
+enum { LEFT = 5, WANTING_SIZE = 64 << 10 };
+
+/* Batches of one class lie in the depots, and one of another class needs all there is.
+ * After how many attempts it is there, of twice as many as there are classes; 0: never.
+ * *ret_gone: what made room. */
+static uint32_t attempts_till_room(bool asked_for, struct gcp_chain *ret_gone)
+{
+	static struct gcp_block left[LEFT], wanting;
+	struct gcp_chain older = {&(struct gcp_block){.size = SIZE}, NULL, 1};
+	uint32_t most = 2 * pools->classes.count;
+
+	freed_by_another();
+	gcp_caches_flush(pool);
+	for (int i = 0; i < LEFT; i++)
+		put_batch(&left[i], 1 + (uint64_t)i);
+	wanting = (struct gcp_block){
+	    .size = gcp_window_depot_bytes(pool),
+	    .size_class = (uint16_t)gcp_class_of(&pools->classes, WANTING_SIZE),
+	};
+	for (uint32_t i = 1; i <= most; i++) {
+		if (asked_for)
+			assert_int_equal(exchange(&older), 0);
+		*ret_gone = (struct gcp_chain){&wanting, &wanting.next, 1};
+		gcp_depot_put(pool, ret_gone);
+		if (ret_gone->first != &wanting)
+			return i;
+	}
+	return 0;
+}
+
+static void a_class_that_no_thread_asks_for_loses_its_place(void **state)
+{
+	struct gcp_chain gone;
+	uint32_t attempts = attempts_till_room(false, &gone);
+
+	(void)state;
+	assert_in_range(attempts, 1, pools->classes.count);
+	assert_int_equal(gone.count, LEFT);
+	assert_int_equal(gone.first->size, SIZE);
+	assert_int_equal(in_depots(), gcp_window_depot_bytes(pool));
+	gcp_depot_drain(pool, UINT64_MAX, &gone);
+	assert_int_equal(in_depots(), 0);
+}
+
+static void a_class_that_is_asked_for_keeps_its_place(void **state)
+{
+	struct gcp_chain gone;
+
+	(void)state;
+	assert_int_equal(attempts_till_room(true, &gone), 0);
+	assert_int_equal(gone.count, 1);
+	assert_int_equal(in_depots(), LEFT * SIZE);
+	gcp_depot_drain(pool, UINT64_MAX, &gone);
 }
 
 static void the_depot_is_bounded(void **state)
@@ -461,6 +517,8 @@ int main(void)
 	    TEST(what_another_thread_freed_comes_in_batches),
 	    TEST(the_oldest_batch_is_taken_first),
 	    TEST(the_depot_is_bounded),
+	    TEST(a_class_that_no_thread_asks_for_loses_its_place),
+	    TEST(a_class_that_is_asked_for_keeps_its_place),
 	    TEST(a_trim_empties_the_depot),
 	    TEST(a_thread_alone_leaves_nothing_for_others),
 	    TEST(threads_share_the_window),
