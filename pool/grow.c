@@ -77,16 +77,17 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	return result;
 }
 
-/* How much to map at once. Where memory circulates the next requests are to find some,
- * too: each time it grows other threads stand in line. */
+/* How much to map at once: a handle. Where memory circulates the next requests are to
+ * find some, too: each time it grows other threads stand in line. */
 static uint64_t mapped_bytes(const struct gcp_request *request, enum gcp_kind kind)
 {
 	const struct gcp_pool *pool = request->heap->pool;
 	uint64_t bytes = gcp_request_run(request), shared;
 
-	if (kind == GCP_KIND_SLAB || request->heap->private ||
-	    gcp_window_is_narrow(pool) || gcp_pool_is_tight(pool))
+	if (kind == GCP_KIND_SLAB || request->heap->private || gcp_pool_is_tight(pool))
 		return bytes;
+	if (gcp_window_is_narrow(pool))
+		return gcp_handles_at_once(pool, bytes);
 	shared = gcp_segment_shared_bytes(pool);
 	return bytes <= shared / 2 ? shared / bytes * bytes : bytes;
 }

@@ -4,8 +4,8 @@
  * back. A handle is what one call makes: 2 MiB to 1 GiB, always mapped and unmapped as
  * a whole. Each costs the driver the same time, however large it is: a large pool, and
  * a large request, get larger ones; and a program that only takes memory, as one that
- * loads a model, gets one for each block. One that frees as much as it takes will have
- * other sizes there soon.
+ * loads a model, gets one for each block, and at its beginning one for several small
+ * blocks. One that frees as much as it takes will have other sizes there soon.
  *
  * Called by vmm.c with vmm_lock held, which guards the chunks that change here: those
  * of blocks that are MOVING.
@@ -23,6 +23,10 @@ enum {
 	/* No other handle is larger than this part of what the pool has mapped, or than
 	 * config.handle_parts says: one block keeps all of its handle where it is. */
 	POOL_SHARE = 512,
+	/* Of a program that only takes memory, while it has less than this part of the
+	 * device: no more than that can be kept by small blocks. */
+	GROWTH_SHARE = 32,
+	DEVICE_SHARE = 64,
 };
 
 /* --- the books -------------------------------------------------------------------- */
@@ -86,11 +90,27 @@ void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
 	gcp_chunks_clear(chunks, count);
 }
 
+static bool only_takes(const struct gcp_pool *pool)
+{
+	uint64_t mapped = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed);
+	uint64_t freed = atomic_load_explicit(&pool->vmm_freed, memory_order_relaxed);
+
+	return freed <= mapped / FREED_PART;
+}
+
+static bool begins(const struct gcp_pool *pool)
+{
+	return pool->memory != UINT64_MAX &&
+	       atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) <
+		   pool->memory / DEVICE_SHARE &&
+	       only_takes(pool);
+}
+
 /* How many chunks a handle should have that blocks share, of so many that are made. */
 static uint64_t shared_most(const struct gcp_pool *pool, uint64_t count)
 {
 	uint64_t most = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) /
-			GCP_CHUNK / POOL_SHARE;
+			GCP_CHUNK / (begins(pool) ? GROWTH_SHARE : POOL_SHARE);
 
 	if (most < count / pool->pools->config.handle_parts)
 		most = count / pool->pools->config.handle_parts;
@@ -102,10 +122,14 @@ static uint64_t shared_most(const struct gcp_pool *pool, uint64_t count)
 /* Of so many chunks that are for one block, how many are in handles of their own. */
 static uint64_t own_chunks(const struct gcp_pool *pool, uint64_t own)
 {
-	uint64_t mapped = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed);
-	uint64_t freed = atomic_load_explicit(&pool->vmm_freed, memory_order_relaxed);
+	return own < OWN_LEAST || !only_takes(pool) ? 0 : own;
+}
 
-	return own < OWN_LEAST || freed > mapped / FREED_PART ? 0 : own;
+uint64_t gcp_handles_at_once(const struct gcp_pool *pool, uint64_t bytes)
+{
+	uint64_t handle = begins(pool) ? shared_most(pool, 1) * GCP_CHUNK : 0;
+
+	return bytes <= handle / 2 ? handle / bytes * bytes : bytes;
 }
 
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,

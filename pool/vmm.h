@@ -56,6 +56,10 @@ struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_cou
 /* Nothing is mapped there any more; or what is has moved. */
 void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
 void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
+/* How much to map for a block of so many bytes: while the program only takes memory,
+ * and has little, as many of them as one handle holds.
+ * Any lock, or none, may be held. */
+uint64_t gcp_handles_at_once(const struct gcp_pool *pool, uint64_t bytes);
 /* New memory in few handles; the first `own` chunks are for one block. An error of the
  * driver: none is made. */
 int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,

@@ -266,6 +266,13 @@ static uint64_t clock_ns(void)
 	return device.now;
 }
 
+/* Of the GPU on which the traces were recorded. */
+static uint64_t device_memory(int which)
+{
+	(void)which;
+	return 140ull << 30;
+}
+
 static const struct gcp_driver driver = {
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
@@ -278,6 +285,7 @@ static const struct gcp_driver driver = {
     .fence_wait = fence_wait,
     .ctx_sync = ctx_sync,
     .third_party_writers = no_third_party,
+    .device_memory = device_memory,
     .clock_ns = clock_ns,
 };
 

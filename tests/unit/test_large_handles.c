@@ -187,6 +187,47 @@ static void a_program_that_frees_gets_handles_to_share(void **state)
 	finish(pools);
 }
 
+static uint64_t device_memory(int device)
+{
+	(void)device;
+	return fake.memory_limit;
+}
+
+/* So many blocks of that size, of a program that frees nothing, in how many handles. */
+static uint64_t handles_of(uint64_t count, uint64_t bytes, uint64_t device)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_driver driver = fake_driver();
+	struct gcp_pools *pools;
+	uint64_t creates;
+
+	fake_reset();
+	fake.memory_limit = device;
+	driver.device_memory = device_memory;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	for (uint64_t i = 0; i < count; i++)
+		must_alloc(fake_pool(pools), bytes);
+	assert_in_range(fake.memory_used, count * bytes, count * bytes * 33 / 32);
+	creates = fake.creates;
+	finish(pools);
+	return creates;
+}
+
+/* The first part of a device: 1/64 of it. */
+static void the_first_small_blocks_share_handles(void **state)
+{
+	(void)state;
+	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB), 130, 150);
+	assert_in_range(handles_of(1024, MIB, 65536 * MIB), 130, 150);
+}
+
+/* Where there is no room for whole handles a small block must not keep a large one. */
+static void later_small_blocks_have_handles_of_their_own(void **state)
+{
+	(void)state;
+	assert_in_range(handles_of(512, 2 * MIB, 4096 * MIB), 480, 512);
+}
+
 /* Where a small block comes to lie above so many large handles that lie unused. */
 static bool all_are_passed_by(int count)
 {
@@ -268,6 +309,8 @@ int main(void)
 	    TEST(a_large_handle_is_replaced_before_memory_grows),
 	    TEST(graphs_get_no_large_handle),
 	    TEST(a_program_that_frees_gets_handles_to_share),
+	    TEST(the_first_small_blocks_share_handles),
+	    TEST(later_small_blocks_have_handles_of_their_own),
 	    TEST(of_many_large_handles_the_lowest_is_replaced),
 	    TEST(a_failing_call_leaves_the_books_sound),
 	};
