@@ -24,7 +24,7 @@ enum {
 	 * config.handle_parts says: one block keeps all of its handle where it is. */
 	POOL_SHARE = 512,
 	/* Of a program that only takes memory, while it has less than this part of the
-	 * device: no more than that can be kept by small blocks. */
+	 * device, or of its quota: no more than that can be kept by small blocks. */
 	GROWTH_SHARE = 32,
 	DEVICE_SHARE = 64,
 };
@@ -100,9 +100,11 @@ static bool only_takes(const struct gcp_pool *pool)
 
 static bool begins(const struct gcp_pool *pool)
 {
-	return pool->memory != UINT64_MAX &&
+	uint64_t all = pool->quota < pool->memory ? pool->quota : pool->memory;
+
+	return all != UINT64_MAX &&
 	       atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) <
-		   pool->memory / DEVICE_SHARE &&
+		   all / DEVICE_SHARE &&
 	       only_takes(pool);
 }
 

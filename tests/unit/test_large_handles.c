@@ -194,7 +194,8 @@ static uint64_t device_memory(int device)
 }
 
 /* So many blocks of that size, of a program that frees nothing, in how many handles. */
-static uint64_t handles_of(uint64_t count, uint64_t bytes, uint64_t device)
+static uint64_t handles_of(uint64_t count, uint64_t bytes, uint64_t device,
+			   uint64_t quota)
 {
 	struct gcp_config config = fake_mapped_config();
 	struct gcp_driver driver = fake_driver();
@@ -202,6 +203,7 @@ static uint64_t handles_of(uint64_t count, uint64_t bytes, uint64_t device)
 	uint64_t creates;
 
 	fake_reset();
+	config.quota = quota;
 	fake.memory_limit = device;
 	driver.device_memory = device_memory;
 	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
@@ -217,15 +219,17 @@ static uint64_t handles_of(uint64_t count, uint64_t bytes, uint64_t device)
 static void the_first_small_blocks_share_handles(void **state)
 {
 	(void)state;
-	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB), 130, 150);
-	assert_in_range(handles_of(1024, MIB, 65536 * MIB), 130, 150);
+	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB, GCP_LIMIT_NONE), 130,
+			150);
+	assert_in_range(handles_of(1024, MIB, 65536 * MIB, GCP_LIMIT_NONE), 130, 150);
 }
 
 /* Where there is no room for whole handles a small block must not keep a large one. */
 static void later_small_blocks_have_handles_of_their_own(void **state)
 {
 	(void)state;
-	assert_in_range(handles_of(512, 2 * MIB, 4096 * MIB), 480, 512);
+	assert_in_range(handles_of(512, 2 * MIB, 4096 * MIB, GCP_LIMIT_NONE), 480, 512);
+	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB, 4096 * MIB), 480, 512);
 }
 
 /* Where a small block comes to lie above so many large handles that lie unused. */
