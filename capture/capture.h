@@ -11,8 +11,9 @@
  *   capture     a stream capture between begin and end
  *   graph pool  private heaps (one for each context) that captured graphs
  *               address; counted: one reference by each capture under way into
- *               it, one by each graph, through a CUDA user object, and those
- *               that the program holds through gcpool.h
+ *               it, one by each holder, and those that the program holds through
+ *               gcpool.h
+ *   holder      a graph or an executable that can run on a graph pool's memory
  */
 #ifndef GCP_CAPTURE_CAPTURE_H
 #define GCP_CAPTURE_CAPTURE_H
@@ -25,6 +26,7 @@
 struct gcp_tracker;
 struct gcp_graph_pool;
 struct gcp_capture;
+struct gcp_holder;
 
 /* CUstreamCaptureMode. */
 enum gcp_capture_mode {
@@ -39,13 +41,6 @@ struct gcp_capture_state {
 	bool invalidated; /* one is under way, and is lost */
 	uint64_t id;      /* of the capture; unique in the process */
 	void *graph;      /* the graph being built; NULL if the driver hides it */
-};
-
-/* What hangs on a graph: part of a struct of the caller's, which keeps it until
- * one of these is called. */
-struct gcp_attachment {
-	void (*destroy)(struct gcp_attachment *attachment);
-	void (*discard)(struct gcp_attachment *attachment);
 };
 
 struct gcp_capture_driver {
@@ -93,12 +88,13 @@ struct gcp_capture_driver {
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);
 
-	/* Hangs a user object with one reference on the graph: CUDA calls
-	 * destroy, once, when the graph and all made from it are gone and no launch
-	 * is in flight. If it fails, discard is called instead, now or later. Either
-	 * runs on a thread of the driver's and may not call CUDA. 0 or a CUresult;
-	 * takes no memory of the host. */
-	int (*graph_attach)(void *graph, struct gcp_attachment *attachment);
+	/* Whether the process has one context and no other. NULL: always. */
+	bool (*contexts_are_one)(void);
+	/* A fence in every context of the process, as those of driver_table.h. Absent
+	 * (NULL) on drivers before 12.5. */
+	int (*fence_all_create)(void **ret_fence);
+	int (*fence_all_record)(void *fence);
+	int (*fence_all_query)(void *fence);
 
 	/* One line of debugging; NULL unless asked for. Locks may be held. */
 	void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -110,7 +106,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 void gcp_tracker_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* Whether the tracker wants to be asked: a capture is under way or about to
- * begin, or a graph is gone and its memory waits to be taken back. One relaxed
+ * begin, or a graph is gone and its memory waits for launches. One relaxed
  * load; false in programs that never capture. */
 bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker);
 /* Not 0 just then: for callers that ask at each allocation. */
@@ -138,9 +134,16 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 			    void *ctx, void *stream, enum gcp_capture_mode mode,
 			    int result);
 
-/* The thread is about to call the real end: nothing more is hung on the capture's
- * graph, which may be gone a moment later. Followed by end_done. */
-void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream);
+/* The thread is about to call the real end: no allocation joins the capture any more,
+ * whose graph may be gone a moment later. The graph, if it holds memory, for
+ * gcp_holder_ended, which comes before end_done. */
+struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
+					   void *stream);
+/* The real end gave this graph; before end_done. */
+void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  const void *graph);
+/* Whether a real end that failed has taken the capture away all the same. */
+bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream);
 
 /* The real end returned, whatever it returned. */
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream);
@@ -185,8 +188,9 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stre
  * a stream that is gone.
  *
  * A stream is about to be destroyed: it is not asked about any more. If the real
- * call fails after all, only some knowledge is lost. */
-void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream);
+ * call fails after all, only some knowledge is lost. Returns what end_prepare does. */
+struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
+					     void *stream);
 /* A stream or a context was destroyed, with whatever captured in it; the stream by a
  * call that began at `moment`. The context's call comes before gcp_pool_reset, and
  * before contexts_hold gives true again; NULL: one that is not known may have been. A
@@ -224,11 +228,60 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   void *ctx, struct gcp_stream_hint hint, uint64_t bytes,
 			   uint32_t flags, void **ret_p);
 
-/* Takes back the memory of graphs that are gone. Cheap when there is none. */
+/* Takes back the memory of graphs that are gone, and that waits for their launches.
+ * Cheap when there is none. The first, for allocations, sets no fence. */
+void gcp_tracker_look(struct gcp_tracker *tracker);
 void gcp_tracker_collect(struct gcp_tracker *tracker);
-/* The same when memory is out: waits a moment for graphs that may be going, for the
- * driver says so some time after their last launch. False: nothing came back. */
+/* The same when memory is out: waits a moment for such launches. False: nothing came
+ * back. */
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
+
+/* --- which graphs and executables hold graph pools (holders.c)
+ * ------------------------
+ */
+
+/* Whether there is any holder: if not, and while nothing is captured, these need not be
+ * called, but for gcp_graph_part. A relaxed load. */
+bool gcp_tracker_holds(const struct gcp_tracker *tracker);
+
+/* Something is about to be made of a graph, or of an executable: *ret_holding holds all
+ * that it does, from now on; NULL: it holds nothing. One of the functions below takes
+ * it when the real call has returned, and accepts NULL. -ENOMEM. */
+int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
+		      struct gcp_holder **ret_holding);
+/* The call has failed. */
+void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding);
+/* The driver has given out the handle, or it stands for something else from now on:
+ * that is the holder, and what the handle stood for before holds nothing any more. */
+void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *handle, bool is_exec);
+/* What the handle stands for holds it too. */
+void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *handle, bool is_exec);
+/* It is not known what does: for good. */
+void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
+
+/* The program is about to destroy a graph, an executable; and what became of it. NULL:
+ * it holds nothing. Launches of it may be under way. */
+struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
+				     bool is_exec);
+void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
+		      bool gone);
+
+/* An empty graph was made. */
+void gcp_graph_made(struct gcp_tracker *tracker, const void *graph);
+/* `part` is embedded in `parent` (NULL: it is not known in which graph). */
+void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part);
+/* The same; it was a graph of its own until now, and what it held has been added. */
+void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
+		     const void *child);
+/* An executable is about to be launched into `stream`, while a capture is under way.
+ * -ENOMEM. */
+int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
+		       const void *exec);
+/* Any graph may have been copied, in a way that is not known: the memory of all stays
+ * for good; from_now_on: of those to come, too. */
+void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 
 /* --- graphs that share memory (share.c, launch.c) ------------------------------------
  */
@@ -311,7 +364,7 @@ struct gcp_graph_pool_info {
 	uint64_t id;
 	uint64_t references; /* all of them */
 	uint64_t captures;   /* of these, captures under way */
-	uint64_t graphs;     /* of these, graphs (user objects) */
+	uint64_t graphs;     /* of these, graphs and executables */
 	uint64_t reserved_bytes, allocated_bytes;
 	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
 };

@@ -20,7 +20,10 @@
 
 #include "capture.h"
 
-enum { GCP_EXEC_BUCKETS = 512 }; /* of executables that may share */
+enum {
+	GCP_EXEC_BUCKETS = 512, /* of executables that may share */
+	GCP_HOLDER_BUCKETS = 512,
+};
 
 /* A heap of a graph pool in one context. */
 struct gcp_graph_heap {
@@ -30,7 +33,7 @@ struct gcp_graph_heap {
 };
 
 /* Invariants:
- *  P1 references == captures + graphs + held
+ *  P1 references == captures + graphs + held, and one more if kept
  *  P2 with no reference there is no heap and no pinned memory
  * Lives as long as its id may be named: until the tracker's end for those that
  * the program made, until the last reference goes for others. */
@@ -41,8 +44,10 @@ struct gcp_graph_pool {
 	bool shared; /* by many graphs; or by captures at the same time, of which one
 			goes on */
 	bool into_existing_graph; /* one of them goes into a graph that was there */
-	uint64_t captures, graphs, held; /* references, by kind; held: by the
-					  * program, or for one allocation */
+	uint64_t captures, graphs, held; /* references, by kind; graphs: by holders;
+					  * held: by the program, or for one
+					  * allocation */
+	bool kept;                       /* for good: what can run on it is not known */
 	enum gcp_reuse reuse;            /* of freed blocks, in all its heaps */
 	uint64_t group;                  /* that frees in captures get, likewise */
 	uint64_t given;                  /* if once: bytes */
@@ -52,10 +57,40 @@ struct gcp_graph_pool {
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
 	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	TAILQ_ENTRY(gcp_graph_pool) link;
+	/* The last reference is gone, and launches may be under way (waiting.c). */
+	bool waits;
+	bool several;    /* in any of several contexts */
+	bool fenced;     /* before the latest fence of tracker->waiting_fence */
+	uint64_t moment; /* of share->pool, if it shares; in that life of it */
+	uint64_t life;
+	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
 };
 TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 
-/* A capture's reference to a graph pool, with one user object on its graph. */
+/* A holder's reference to a graph pool. */
+struct gcp_hold {
+	struct gcp_graph_pool *graph_pool;
+	SLIST_ENTRY(gcp_hold) link;
+};
+
+/* A graph or an executable, and the graph pools that it can run on. holders.c
+ *  H1 each graph pool at most once
+ *  H2 a part holds nothing: the graph at the top does */
+struct gcp_holder {
+	const void *handle; /* CUDA's; NULL: it has none yet, and is in no list */
+	bool is_exec;
+	bool ending;               /* a call that may end it is under way */
+	bool stray;                /* a part of a graph that is not known */
+	uint64_t capture;          /* a graph: `begun` of the latest capture into it */
+	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
+	LIST_HEAD(, gcp_holder) parts;
+	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
+	SLIST_HEAD(, gcp_hold) holds;
+	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
+};
+LIST_HEAD(gcp_holder_list, gcp_holder);
+
+/* A capture's reference to a graph pool. */
 struct gcp_pool_ref {
 	struct gcp_graph_pool *graph_pool;
 	SLIST_ENTRY(gcp_pool_ref) link;
@@ -135,27 +170,20 @@ struct gcp_capture {
 	/* What the first pool reference takes. Once a capture has begun it cannot be
 	 * refused any more, and one into a shared pool joins it there and then. */
 	struct gcp_pool_ref *spare_pool_ref;
-	struct gcp_graph_release *spare_release;
+	struct gcp_holder *spare_holder;
+	struct gcp_hold *spare_hold;
 	TAILQ_ENTRY(gcp_capture) link;
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
-
-/* What a user object carries: the graph is gone when CUDA destroys it. */
-struct gcp_graph_release {
-	struct gcp_attachment attachment; /* first */
-	struct gcp_tracker *tracker;
-	struct gcp_graph_pool *graph_pool;
-	struct gcp_graph_release *next;
-};
 
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
 	_Atomic uint32_t pending_events; /* captures under way or about to begin, plus
-					    graph releases */
+					    graph pools that wait */
 	_Atomic uint32_t capturing;      /* the captures among them */
-	struct gcp_graph_release
-	    *_Atomic releases; /* graphs that are gone; pushed without lock */
+	_Atomic uint32_t waiting_count;  /* the graph pools among them */
+	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread
 	 * that finds it unchanged under the lock may ask about a stream that was there
 	 * then. */
@@ -179,6 +207,11 @@ struct gcp_tracker {
 	TAILQ_HEAD(, gcp_track) tracks;
 	LIST_HEAD(, gcp_share) execs[GCP_EXEC_BUCKETS];
 	uint64_t memory_releases; /* memory of graph pools, how often */
+	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
+	bool keeps_all; /* no holder can be known any more: all is kept for good */
+	struct gcp_graph_pool_list waiting;
+	void *waiting_fence;  /* in all contexts; NULL: none was needed yet */
+	bool waiting_pending; /* it is recorded, and not known to be done */
 };
 
 /* --- records.c ------------------------------------------------------------------- */
@@ -198,14 +231,10 @@ bool gcp_capture_holds(const struct gcp_capture *capture,
 bool gcp_streams_hold(struct gcp_tracker *tracker);
 void gcp_streams_release(struct gcp_tracker *tracker);
 
-/* --- graph_pool.c; tracker->lock is held -------------------------------------------
+/* --- graph_memory.c; tracker->lock is held -----------------------------------------
  */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
-/* The one that the program made and names so, or NULL. */
-struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
-/* The one that is the calling thread's default, or NULL. */
-struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
 int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
 			struct gcp_heap **ret_heap);
@@ -213,21 +242,59 @@ int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool
 int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
 			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set);
 void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse);
+/* Frees in captures get a new free group from now on. The number of the one that this
+ * closes; 0: no block waits in it. */
+uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool);
+/* What was freed in groups up to `group` may be used again at once. */
+void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group);
+uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool);
+bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
+/* Nothing runs on the memory any more: it goes to the common heaps. */
+void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
+void gcp_graph_memory_release(struct gcp_tracker *tracker,
+			      struct gcp_graph_pool *graph_pool);
+
+/* --- waiting.c; tracker->lock is held ----------------------------------------------
+ */
+
+/* A reference was released: with the last one the memory is given up. */
+void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
+				 struct gcp_graph_pool *graph_pool);
+/* It waits no more; for tests, all of them. */
+void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
+				  struct gcp_graph_pool *graph_pool);
+
+/* --- holders.c; tracker->lock is held ----------------------------------------------
+ */
+
+/* The graph of the capture holds the graph pool. -ENOMEM. */
+int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		   struct gcp_graph_pool *graph_pool);
+/* A capture has begun; its graph has gone with its context; it has given this graph. */
+void gcp_graph_capture_begun(struct gcp_tracker *tracker,
+			     const struct gcp_capture *capture);
+void gcp_graph_capture_lost(struct gcp_tracker *tracker,
+			    const struct gcp_capture *capture);
+void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    const void *graph);
+/* gcp_holder_ending, with the lock. */
+struct gcp_holder *gcp_holder_ends(struct gcp_tracker *tracker, const void *handle,
+				   bool is_exec);
+void gcp_holders_destroy(struct gcp_tracker *tracker); /* for tests */
+
+/* --- graph_pool.c; tracker->lock is held -------------------------------------------
+ */
+
+/* The one that the program made and names so, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
+/* The one that is the calling thread's default, or NULL. */
+struct gcp_graph_pool *gcp_graph_pool_thread_default(struct gcp_tracker *tracker);
 /* The capture holds a reference of its own, and its graph one. -ENOMEM. */
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture);
 /* Releases the capture's own references. */
 void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 			       struct gcp_capture *capture);
-/* A reference was released: with the last one the memory is given up. */
-void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
-				 struct gcp_graph_pool *graph_pool);
-
-/* Frees in captures get a new free group from now on. The number of the one that this
- * closes; 0: no block waits in it. */
-uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool);
-/* What was freed in groups up to `group` may be used again at once. */
-void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group);
 void gcp_graph_pools_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* --- reach.c; tracker->lock is held ------------------------------------------------

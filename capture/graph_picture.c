@@ -6,11 +6,6 @@
  */
 #include "share.h"
 
-static uint64_t references_of(const struct gcp_graph_pool *graph_pool)
-{
-	return graph_pool->captures + graph_pool->graphs + graph_pool->held;
-}
-
 static int heap_copy(struct gcp_graph_pool_picture *picture,
 		     const struct gcp_graph_heap *entry)
 {
@@ -36,7 +31,7 @@ static int pool_copy(struct gcp_graph_pool_picture *picture,
 
 	*picture = (struct gcp_graph_pool_picture){
 	    .info = {.id = graph_pool->id,
-		     .references = references_of(graph_pool),
+		     .references = gcp_graph_pool_references(graph_pool),
 		     .captures = graph_pool->captures,
 		     .graphs = graph_pool->graphs,
 		     .last_capture_id = graph_pool->last_capture_id},
@@ -67,7 +62,7 @@ static int pools_copy(struct gcp_tracker *tracker,
 	int result = 0;
 
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (result == 0 && references_of(graph_pool) > 0)
+		if (result == 0 && gcp_graph_pool_references(graph_pool) > 0)
 			result = pool_copy(&pictures[(*count)++], graph_pool);
 	return result;
 }

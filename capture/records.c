@@ -21,6 +21,7 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	TAILQ_INIT(&tracker->graph_pools);
 	TAILQ_INIT(&tracker->shares);
 	TAILQ_INIT(&tracker->tracks);
+	TAILQ_INIT(&tracker->waiting);
 	*ret_tracker = tracker;
 	return 0;
 }
@@ -86,9 +87,11 @@ struct gcp_capture *gcp_capture_create(void)
 	if (capture) {
 		STAILQ_INIT(&capture->free_groups);
 		capture->spare_pool_ref = malloc(sizeof(*capture->spare_pool_ref));
-		capture->spare_release = malloc(sizeof(*capture->spare_release));
+		capture->spare_holder = calloc(1, sizeof(*capture->spare_holder));
+		capture->spare_hold = malloc(sizeof(*capture->spare_hold));
 	}
-	if (capture && (!capture->spare_pool_ref || !capture->spare_release)) {
+	if (capture && (!capture->spare_pool_ref || !capture->spare_holder ||
+			!capture->spare_hold)) {
 		gcp_capture_destroy(capture);
 		capture = NULL;
 	}
@@ -116,7 +119,8 @@ void gcp_capture_destroy(struct gcp_capture *capture)
 	free(capture->frontier.items);
 	free(capture->unseen.items);
 	free(capture->spare_pool_ref);
-	free(capture->spare_release);
+	free(capture->spare_holder);
+	free(capture->spare_hold);
 	free(capture);
 }
 

@@ -68,6 +68,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	pthread_mutex_lock(&tracker->lock);
 	capture->begun = ++tracker->moment;
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
+	gcp_graph_capture_begun(tracker, capture);
 	capture->shared = gcp_graph_pool_thread_default(tracker);
 	/* Frees count from the begin on. */
 	if (capture->shared)
@@ -148,6 +149,21 @@ static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
 	return NULL;
 }
 
+/* The one that a call may end which no other call is ending. Its graph may go with it.
+ */
+static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
+				       void *stream)
+{
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (!capture->ending && capture_is_on(capture, ctx, stream)) {
+			capture->ending = true;
+			return gcp_holder_ends(tracker, capture->graph, false);
+		}
+	return NULL;
+}
+
 /* Whether CUDA still builds this capture: the end may have been refused. */
 static bool capture_goes_on(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture)
@@ -201,15 +217,35 @@ uint64_t gcp_tracker_moment(struct gcp_tracker *tracker)
 	return moment;
 }
 
-void gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx, void *stream)
+struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
+					   void *stream)
+{
+	struct gcp_holder *graph;
+
+	pthread_mutex_lock(&tracker->lock);
+	graph = capture_ends(tracker, ctx, stream);
+	pthread_mutex_unlock(&tracker->lock);
+	return graph;
+}
+
+void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
+			  const void *graph)
 {
 	struct gcp_capture *capture;
 
 	pthread_mutex_lock(&tracker->lock);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture)
-		capture->ending = true;
+	if (capture && !capture->graph)
+		gcp_graph_capture_gave(tracker, capture, graph);
 	pthread_mutex_unlock(&tracker->lock);
+}
+
+bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
+{
+	struct gcp_capture_state state = {0};
+
+	return tracker->driver.capture_state(ctx, stream, &state) == 0 &&
+	       !state.active && !state.invalidated;
 }
 
 void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -218,18 +254,19 @@ void gcp_tracker_end_done(struct gcp_tracker *tracker, void *ctx, void *stream)
 	gcp_tracker_collect(tracker);
 }
 
-void gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx, void *stream)
+struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
+					     void *stream)
 {
 	struct gcp_capture *capture;
+	struct gcp_holder *graph;
 
 	pthread_mutex_lock(&tracker->lock);
 	atomic_fetch_add(&tracker->streams_gone, 1);
-	capture = capture_find(tracker, ctx, stream);
-	if (capture)
-		capture->ending = true;
+	graph = capture_ends(tracker, ctx, stream);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		gcp_order_stream_gone(capture, stream);
 	pthread_mutex_unlock(&tracker->lock);
+	return graph;
 }
 
 void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -248,9 +285,10 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	atomic_fetch_add(&tracker->streams_gone, 1);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
-		if (capture->ctx == ctx)
+		if (capture->ctx == ctx) {
+			gcp_graph_capture_lost(tracker, capture);
 			capture_finish(tracker, capture);
-		else
+		} else
 			gcp_order_context_gone(capture, ctx);
 	}
 	pthread_mutex_unlock(&tracker->lock);
@@ -496,7 +534,7 @@ int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *
 	struct gcp_heap *heap = NULL;
 	int result = 0;
 
-	gcp_tracker_collect(tracker);
+	gcp_tracker_look(tracker);
 	if (gcp_tracker_capturing(tracker))
 		result = route_and_hold(tracker, pool, ctx, hint, bytes, &graph_pool,
 					&use, &heap, NULL);
@@ -519,7 +557,7 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 	enum gcp_heap_use use;
 	int result = 0;
 
-	gcp_tracker_collect(tracker);
+	gcp_tracker_look(tracker);
 	if (gcp_tracker_capturing(tracker))
 		result = route_and_hold(tracker, pool, ctx, hint, 0, &graph_pool, &use,
 					NULL, &set);
@@ -544,6 +582,7 @@ void gcp_tracker_destroy(struct gcp_tracker *tracker)
 		gcp_graph_pool_detach_all(tracker, capture);
 		gcp_capture_destroy(capture);
 	}
+	gcp_holders_destroy(tracker);
 	gcp_graph_pools_destroy(tracker);
 	free(tracker);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * cuda_capture.c - what capture/ asks the driver: the state of captures, the
- * order of captured nodes, and user objects on graphs. Called with its lock held;
- * takes none, never waits for the device, and runs in the relaxed capture mode.
+ * order of captured nodes, streams and events. Called with its lock held; takes none
+ * but that of contexts.c, never waits for the device, and runs in the relaxed capture
+ * mode.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "contexts.h"
 #include "ctx_scope.h"
 #include "cuda_backend.h"
+#include "fence_all.h"
 #include "log.h"
 #include "resolve.h"
 #include "streams.h"
@@ -158,43 +160,6 @@ static int driver_thread_mode(void)
 	return result;
 }
 
-static void attachment_end(void *data)
-{
-	struct gcp_attachment *attachment = data;
-
-	attachment->destroy(attachment);
-}
-
-/* Releasing a user object that found no graph runs its destructor too, then or on
- * another thread a little later: it is that which discards the attachment. */
-static int driver_graph_attach(void *graph, struct gcp_attachment *attachment)
-{
-	CUuserObject object = NULL;
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
-	if (!gcp_real.cuUserObjectCreate || !gcp_real.cuGraphRetainUserObject ||
-	    !gcp_real.cuUserObjectRelease) {
-		attachment->discard(attachment);
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuUserObjectCreate(&object, attachment, attachment_end, 1,
-					     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-	if (result != CUDA_SUCCESS) {
-		attachment->discard(attachment);
-	} else {
-		result = gcp_real.cuGraphRetainUserObject(graph, object, 1,
-							  CU_GRAPH_USER_OBJECT_MOVE);
-		if (result != CUDA_SUCCESS) {
-			attachment->destroy = attachment->discard;
-			gcp_real.cuUserObjectRelease(object, 1);
-		}
-	}
-	gcp_ctx_scope_end(&scope);
-	return result;
-}
-
 /* --- streams ----------------------------------------------------------------- */
 
 static int driver_stream_id(void *stream, uint64_t *ret_id)
@@ -304,15 +269,44 @@ static int driver_event_wait(void *stream, void *event)
 	return (int)result;
 }
 
+/* --- fences ------------------------------------------------------------------ */
+
+static int driver_fence_all_record(void *fence)
+{
+	struct gcp_ctx_scope scope;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_fence_all_record(fence);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_fence_all_query(void *fence)
+{
+	struct gcp_ctx_scope scope;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_fence_all_query(fence, NULL);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 {
 	*ret_driver = (struct gcp_capture_driver){
 	    .capture_state = driver_capture_state,
 	    .thread_mode = driver_thread_mode,
-	    .graph_attach = driver_graph_attach,
 	    .contexts_hold = gcp_contexts_hold,
 	    .contexts_release = gcp_contexts_unlock,
+	    .contexts_are_one = gcp_contexts_are_one,
 	};
+	if (gcp_real.cuCtxRecordEvent) {
+		ret_driver->fence_all_create = gcp_fence_all_create;
+		ret_driver->fence_all_record = driver_fence_all_record;
+		ret_driver->fence_all_query = driver_fence_all_query;
+	}
 	if (gcp_real.cuStreamGetId && gcp_real.cuStreamQuery &&
 	    gcp_real.cuStreamGetCtx && gcp_real.cuEventCreate &&
 	    gcp_real.cuEventRecord && gcp_real.cuStreamWaitEvent &&

@@ -112,7 +112,7 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	int result;
 
 	if (gcp_process_has_pending_events())
-		gcp_tracker_collect(gcp_process.tracker);
+		gcp_tracker_look(gcp_process.tracker);
 	do
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);

@@ -400,18 +400,33 @@ CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
 
 /* --- end ---------------------------------------------------------------------- */
 
+/* Whether CUDA has destroyed the graph, too. Other errors say that there was no such
+ * capture, or leave it as it is. */
+static bool graph_is_lost(CUresult result, CUcontext ctx, CUstream stream)
+{
+	return (result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+		result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED ||
+		result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) &&
+	       gcp_tracker_end_lost(gcp_process.tracker, ctx, stream);
+}
+
 static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,
 			    bool per_thread, CUgraph *ret_graph)
 {
 	CUstream named = gcp_stream_named(stream, per_thread);
+	struct gcp_holder *graph;
 	CUcontext ctx = NULL;
 	CUresult result;
 
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
 	ctx = gcp_stream_context(named);
-	gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
+	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
+	if (result == CUDA_SUCCESS && ret_graph)
+		gcp_tracker_end_gave(gcp_process.tracker, ctx, named, *ret_graph);
+	gcp_holder_ended(gcp_process.tracker, graph,
+			 graph && graph_is_lost(result, ctx, named));
 	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
 	if (result == CUDA_SUCCESS && ret_graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
@@ -434,11 +449,13 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
 	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	struct gcp_holder *graph = NULL;
 	CUresult result;
 
 	if (stream && gcp_process_pooling())
-		gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
+		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
 	result = real(stream);
+	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS && capturing)
 		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
 	else if (capturing)

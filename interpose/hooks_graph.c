@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_graph.c - the hooks on what becomes of captured graphs, and on their launches:
- * capture/share.c has to know of every way in which the memory of one that shares could
- * be used. While none may, each costs a few loads.
+ * hooks_graph.c - the hooks on what becomes of captured graphs, and on their launches.
+ * capture/holders.c has to know of all that can run on the memory of a graph, and
+ * capture/share.c of every way in which the memory of one that shares could be used.
+ * While no graph has memory, each costs a few loads.
+ *
+ * What is made of a graph holds its memory before the real call, and what a real call
+ * ends until after it.
  */
 #include "hooks.h"
 #include "process_life.h"
@@ -14,6 +18,40 @@ static bool shares(void)
 	return gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
 }
 
+/* Something is about to be made of the graph or executable. One of gcp_holding_...
+ * takes the result. */
+static CUresult holding_begin(const void *handle, bool is_exec,
+			      struct gcp_holder **ret_holding)
+{
+	int result = 0;
+
+	*ret_holding = NULL;
+	if (gcp_process_pooling())
+		result = gcp_holding_begin(gcp_process.tracker, handle, is_exec,
+					   ret_holding);
+	return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult holding_new(CUresult result, struct gcp_holder *holding,
+			    const void *handle, bool is_exec)
+{
+	if (result != CUDA_SUCCESS)
+		gcp_holding_end(gcp_process.tracker, holding);
+	else if (gcp_process_pooling())
+		gcp_holding_new(gcp_process.tracker, holding, handle, is_exec);
+	return result;
+}
+
+static CUresult holding_add(CUresult result, struct gcp_holder *holding,
+			    const void *handle, bool is_exec)
+{
+	if (result != CUDA_SUCCESS)
+		gcp_holding_end(gcp_process.tracker, holding);
+	else
+		gcp_holding_add(gcp_process.tracker, holding, handle, is_exec);
+	return result;
+}
+
 /* --- instantiation ---------------------------------------------------------------- */
 
 /* With other flags the device can launch it, or it is on its way to the device. */
@@ -23,36 +61,42 @@ enum {
 };
 
 static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *exec,
-			     unsigned long long flags)
+			     unsigned long long flags, struct gcp_holder *holding)
 {
 	if (result == CUDA_SUCCESS && exec && shares())
 		gcp_share_instantiated(gcp_process.tracker, graph, *exec,
 				       (flags & ~(unsigned long long)PLAIN_FLAGS) == 0);
-	return result;
+	return holding_new(result, holding, exec ? *exec : NULL, true);
 }
+
+/* Between begin and new stands the real call, whatever its form. */
+#define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
+	struct gcp_holder *holding;                                                    \
+	CUresult result = holding_begin(graph, false, &holding);                       \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	return instantiated(gcp_real.call, graph, ret_exec, flags, holding)
 
 CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
 				     CUgraphNode *ret_node, char *log, size_t bytes)
 {
-	return instantiated(
-	    gcp_real.cuGraphInstantiate(ret_exec, graph, ret_node, log, bytes), graph,
-	    ret_exec, 0);
+	GCP_INSTANTIATE(graph, ret_exec, 0,
+			cuGraphInstantiate(ret_exec, graph, ret_node, log, bytes));
 }
 
 CUresult gcp_hook_cuGraphInstantiate_v2(CUgraphExec *ret_exec, CUgraph graph,
 					CUgraphNode *ret_node, char *log, size_t bytes)
 {
-	return instantiated(
-	    gcp_real.cuGraphInstantiate_v2(ret_exec, graph, ret_node, log, bytes),
-	    graph, ret_exec, 0);
+	GCP_INSTANTIATE(graph, ret_exec, 0,
+			cuGraphInstantiate_v2(ret_exec, graph, ret_node, log, bytes));
 }
 
 CUresult gcp_hook_cuGraphInstantiateWithFlags(CUgraphExec *ret_exec, CUgraph graph,
 					      unsigned long long flags)
 {
-	return instantiated(
-	    gcp_real.cuGraphInstantiateWithFlags(ret_exec, graph, flags), graph,
-	    ret_exec, flags);
+	GCP_INSTANTIATE(graph, ret_exec, flags,
+			cuGraphInstantiateWithFlags(ret_exec, graph, flags));
 }
 
 /* CUDA_GRAPH_INSTANTIATE_PARAMS begins with the flags. */
@@ -66,9 +110,8 @@ CUresult gcp_hook_cuGraphInstantiateWithParams(CUgraphExec *ret_exec, CUgraph gr
 {
 	unsigned long long flags = flags_of(parameters);
 
-	return instantiated(
-	    gcp_real.cuGraphInstantiateWithParams(ret_exec, graph, parameters), graph,
-	    ret_exec, flags);
+	GCP_INSTANTIATE(graph, ret_exec, flags,
+			cuGraphInstantiateWithParams(ret_exec, graph, parameters));
 }
 
 CUresult gcp_hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *ret_exec,
@@ -76,15 +119,22 @@ CUresult gcp_hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *ret_exec,
 {
 	unsigned long long flags = flags_of(parameters);
 
-	return instantiated(
-	    gcp_real.cuGraphInstantiateWithParams_ptsz(ret_exec, graph, parameters),
-	    graph, ret_exec, flags);
+	GCP_INSTANTIATE(graph, ret_exec, flags,
+			cuGraphInstantiateWithParams_ptsz(ret_exec, graph, parameters));
 }
 
 /* --- ends ------------------------------------------------------------------------ */
 
+static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
+{
+	return gcp_process_pooling()
+		   ? gcp_holder_ending(gcp_process.tracker, handle, is_exec)
+		   : NULL;
+}
+
 CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
 {
+	struct gcp_holder *holder = holder_ending(graph, false);
 	uint64_t share = 0;
 	CUresult result;
 
@@ -94,11 +144,13 @@ CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
 	if (share)
 		gcp_share_graph_ended(gcp_process.tracker, share,
 				      result == CUDA_SUCCESS);
+	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
 	return result;
 }
 
 CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 {
+	struct gcp_holder *holder = holder_ending(exec, true);
 	uint64_t share = 0;
 	CUresult result;
 
@@ -108,6 +160,7 @@ CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 	if (share)
 		gcp_share_exec_ended(gcp_process.tracker, share,
 				     result == CUDA_SUCCESS);
+	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -121,32 +174,42 @@ static uint64_t update_begins(CUgraphExec exec, CUgraph graph)
 	return gcp_share_exec_ending(gcp_process.tracker, exec);
 }
 
-static CUresult updated(CUresult result, uint64_t share)
+/* What a call that failed has changed is not known. */
+static CUresult updated(CUresult result, CUgraphExec exec, uint64_t share,
+			struct gcp_holder *holding)
 {
 	if (share)
 		gcp_share_exec_ended(gcp_process.tracker, share,
 				     result == CUDA_SUCCESS);
+	if (result == CUDA_SUCCESS)
+		return holding_new(result, holding, exec, true);
+	gcp_holding_add(gcp_process.tracker, holding, exec, true);
 	return result;
 }
+
+#define GCP_UPDATE(exec, graph, call)                                                  \
+	struct gcp_holder *holding;                                                    \
+	CUresult result = holding_begin(graph, false, &holding);                       \
+	uint64_t share;                                                                \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	share = update_begins(exec, graph);                                            \
+	return updated(gcp_real.call, exec, share, holding)
 
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
 				    CUgraphNode *ret_node, void *ret_result)
 {
-	uint64_t share = update_begins(exec, graph);
-
-	return updated(gcp_real.cuGraphExecUpdate(exec, graph, ret_node, ret_result),
-		       share);
+	GCP_UPDATE(exec, graph, cuGraphExecUpdate(exec, graph, ret_node, ret_result));
 }
 
 CUresult gcp_hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
 				       void *ret_result)
 {
-	uint64_t share = update_begins(exec, graph);
-
-	return updated(gcp_real.cuGraphExecUpdate_v2(exec, graph, ret_result), share);
+	GCP_UPDATE(exec, graph, cuGraphExecUpdate_v2(exec, graph, ret_result));
 }
 
-/* --- other uses -------------------------------------------------------------- */
+/* --- graphs made of graphs ------------------------------------------------------ */
 
 static void graph_taken(CUgraph graph)
 {
@@ -154,14 +217,196 @@ static void graph_taken(CUgraph graph)
 		gcp_share_graph_taken(gcp_process.tracker, graph);
 }
 
-#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
-	CUresult gcp_hook_##name parameters                                            \
-	{                                                                              \
-		graph_taken(graph);                                                    \
-		return gcp_real.name arguments;                                        \
-	}
-GCP_HOOKS_GRAPH_TAKEN(GCP_X)
-#undef GCP_X
+CUresult gcp_hook_cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
+{
+	CUresult result = gcp_real.cuGraphCreate(ret_graph, flags);
+
+	if (result == CUDA_SUCCESS && gcp_process_pooling())
+		gcp_graph_made(gcp_process.tracker, *ret_graph);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(graph, false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(graph);
+	result = gcp_real.cuGraphClone(ret_graph, graph);
+	return holding_new(result, holding, ret_graph ? *ret_graph : NULL, false);
+}
+
+CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent,
+					   const CUgraphNode *nodes, size_t count,
+					   CUgraph graph)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(graph, false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(graph);
+	result =
+	    gcp_real.cuGraphAddChildGraphNode(ret_node, parent, nodes, count, graph);
+	return holding_add(result, holding, parent, false);
+}
+
+CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						     CUgraph graph)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(graph, false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(graph);
+	result = gcp_real.cuGraphExecChildGraphNodeSetParams(exec, node, graph);
+	gcp_holding_add(gcp_process.tracker, holding, exec, true);
+	return result;
+}
+
+/* --- nodes of any kind ------------------------------------------------------------ */
+
+/* The beginning of CUgraphNodeParams, which cuda.h has since CUDA 12.2. */
+struct node_params {
+	int type;
+	int reserved[3];
+	union {
+		struct {
+			CUgraph graph;
+			int ownership; /* since 12.9 */
+		} child;
+		struct {
+			unsigned long long handle;
+			int type;
+			unsigned int size;
+			CUgraph *graphs; /* written by the call */
+		} conditional;
+	};
+};
+enum { TYPE_CHILD = 4, TYPE_CONDITIONAL = 13, OWNERSHIP_MOVE = 1, SINCE_MOVE = 12090 };
+
+static CUgraph child_of(const struct node_params *params)
+{
+	return params && params->type == TYPE_CHILD ? params->child.graph : NULL;
+}
+
+/* The graph itself becomes a part of the other one, and not a copy. */
+static bool moves(const struct node_params *params)
+{
+	int version = 0;
+
+	if (!child_of(params) || params->child.ownership != OWNERSHIP_MOVE)
+		return false;
+	return !gcp_real.cuDriverGetVersion ||
+	       gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
+	       version >= SINCE_MOVE;
+}
+
+/* Of a node that was added to `parent`, or is of a graph that is not known. */
+static void bodies_known(CUgraph parent, const struct node_params *params)
+{
+	if (params->type != TYPE_CONDITIONAL || !params->conditional.graphs)
+		return;
+	for (unsigned int i = 0; i < params->conditional.size; i++)
+		gcp_graph_part(gcp_process.tracker, parent,
+			       params->conditional.graphs[i]);
+}
+
+static CUresult node_added(CUresult result, CUgraph parent,
+			   const struct node_params *params, CUgraph moved,
+			   struct gcp_holder *holding)
+{
+	holding_add(result, holding, parent, false);
+	if (result != CUDA_SUCCESS || !gcp_process_pooling())
+		return result;
+	if (moved)
+		gcp_graph_moved(gcp_process.tracker, parent, moved);
+	bodies_known(parent, params);
+	return result;
+}
+
+#define GCP_ADD_NODE(parent, parameters, call)                                         \
+	struct gcp_holder *holding;                                                    \
+	CUgraph child = child_of(parameters);                                          \
+	CUgraph moved = moves(parameters) ? child : NULL;                              \
+	CUresult result = holding_begin(child, false, &holding);                       \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	graph_taken(NULL);                                                             \
+	return node_added(gcp_real.call, parent, parameters, moved, holding)
+
+CUresult gcp_hook_cuGraphAddNode(CUgraphNode *ret_node, CUgraph parent,
+				 const CUgraphNode *nodes, size_t count,
+				 void *parameters)
+{
+	GCP_ADD_NODE(parent, parameters,
+		     cuGraphAddNode(ret_node, parent, nodes, count, parameters));
+}
+
+CUresult gcp_hook_cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph parent,
+				    const CUgraphNode *nodes,
+				    const struct CUgraphEdgeData_st *edges,
+				    size_t count, void *parameters)
+{
+	GCP_ADD_NODE(
+	    parent, parameters,
+	    cuGraphAddNode_v2(ret_node, parent, nodes, edges, count, parameters));
+}
+
+/* Which graph the node is of is not known. */
+CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(child_of(parameters), false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(NULL);
+	gcp_holding_keep(gcp_process.tracker, holding);
+	return gcp_real.cuGraphNodeSetParams(node, parameters);
+}
+
+CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+					   void *parameters)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(child_of(parameters), false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(NULL);
+	result = gcp_real.cuGraphExecNodeSetParams(exec, node, parameters);
+	gcp_holding_add(gcp_process.tracker, holding, exec, true);
+	return result;
+}
+
+/* These give out graphs that are embedded in others. */
+
+CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
+{
+	CUresult result;
+
+	graph_taken(NULL);
+	result = gcp_real.cuGraphNodeGetParams(node, parameters);
+	if (result != CUDA_SUCCESS || !parameters || !gcp_process_pooling())
+		return result;
+	gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters));
+	bodies_known(NULL, parameters);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_graph)
+{
+	CUresult result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
+
+	if (result == CUDA_SUCCESS && gcp_process_pooling())
+		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph);
+	return result;
+}
 
 #define GCP_X(name, base, version, flags, need, types, arguments)                      \
 	CUresult gcp_hook_##name types                                                 \
@@ -193,6 +438,18 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream,
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
+/* A launch into a stream that captures puts a copy of the graph into the captured one.
+ */
+static CUresult launch_captured(CUgraphExec exec, CUstream stream)
+{
+	if (!gcp_process_capturing() || !gcp_stream_capturable(stream))
+		return CUDA_SUCCESS;
+	return gcp_graph_launched(gcp_process.tracker, gcp_stream_context(stream),
+				  stream, exec) == 0
+		   ? CUDA_SUCCESS
+		   : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec,
 		       CUstream stream, bool per_thread)
 {
@@ -206,6 +463,8 @@ static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec
 		gcp_graph_turn_end(&mine, cancel);
 	if (result == CUDA_SUCCESS)
 		result = gcp_stream_submits(stream, per_thread);
+	if (result == CUDA_SUCCESS)
+		result = launch_captured(exec, gcp_stream_named(stream, per_thread));
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
 	if (launch.share)

@@ -362,7 +362,7 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (gcp_process_pooling() && gcp_thread_pool()) {
-		gcp_tracker_collect(gcp_process.tracker);
+		gcp_tracker_look(gcp_process.tracker);
 		reclaimable =
 		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device) +
 		    gcp_async_kept(gcp_thread.device);

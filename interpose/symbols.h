@@ -326,7 +326,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_STREAMS(X)                                                           \
 	GCP_HOOKS_FORKS(X)                                                             \
 	GCP_HOOKS_GRAPHS(X)                                                            \
-	GCP_HOOKS_GRAPH_TAKEN(X)                                                       \
 	GCP_HOOKS_NODES_TAKEN(X)
 
 #define GCP_DRIVER_HOOKS(X)                                                            \
@@ -445,17 +444,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
 	  (CUstream stream), (stream))                                                 \
 	X(cuMemHostRegister_v2, cuMemHostRegister, 6050, 0, GCP_OPTIONAL,              \
-	  (void *p, size_t bytes, unsigned int flags), (p, bytes, flags))              \
-	X(cuUserObjectCreate, cuUserObjectCreate, 11030, 0, GCP_OPTIONAL,              \
-	  (CUuserObject *ret_object, void *ptr, CUhostFn destroy,                      \
-	   unsigned int references, unsigned int flags),                               \
-	  (ret_object, ptr, destroy, references, flags))                               \
-	X(cuUserObjectRelease, cuUserObjectRelease, 11030, 0, GCP_OPTIONAL,            \
-	  (CUuserObject object, unsigned int count), (object, count))                  \
-	X(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030, 0, GCP_OPTIONAL,    \
-	  (CUgraph graph, CUuserObject object, unsigned int count,                     \
-	   unsigned int flags),                                                        \
-	  (graph, object, count, flags))
+	  (void *p, size_t bytes, unsigned int flags), (p, bytes, flags))
 
 /* --- the short cut for shared cudart --------------------------------------- */
 

@@ -47,10 +47,11 @@
 	  graph, ret_node, ret_result))                                                \
 	X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, 0, GCP_OPTIONAL,             \
 	  (CUgraphExec exec, CUgraph graph, void *ret_result), (exec, graph,           \
-	  ret_result))
-
-/* What puts `graph` into another one. */
-#define GCP_HOOKS_GRAPH_TAKEN(X)                                                       \
+	  ret_result))                                                                 \
+	X(cuGraphCreate, cuGraphCreate, 10000, 0, GCP_OPTIONAL, (CUgraph * ret_graph,  \
+	  unsigned int flags), (ret_graph, flags))                                     \
+	X(cuGraphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000, 0,      \
+	  GCP_OPTIONAL, (CUgraphNode node, CUgraph * ret_graph), (node, ret_graph))    \
 	X(cuGraphClone, cuGraphClone, 10000, 0, GCP_OPTIONAL, (CUgraph * ret_graph,    \
 	  CUgraph graph), (ret_graph, graph))                                          \
 	X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, 10000, 0,                \
@@ -59,10 +60,7 @@
 	  graph))                                                                      \
 	X(cuGraphExecChildGraphNodeSetParams, cuGraphExecChildGraphNodeSetParams,      \
 	  11010, 0, GCP_OPTIONAL, (CUgraphExec exec, CUgraphNode node, CUgraph graph), \
-	  (exec, node, graph))
-
-/* What may put any graph into another one, or tells what nodes work on. */
-#define GCP_HOOKS_NODES_TAKEN(X)                                                       \
+	  (exec, node, graph))                                                         \
 	X(cuGraphAddNode, cuGraphAddNode, 12020, 0, GCP_OPTIONAL, (CUgraphNode *       \
 	  ret_node, CUgraph parent, const CUgraphNode *nodes, size_t count, void       \
 	  *parameters), (ret_node, parent, nodes, count, parameters))                  \
@@ -76,7 +74,10 @@
 	  GCP_OPTIONAL, (CUgraphExec exec, CUgraphNode node, void *parameters), (exec, \
 	  node, parameters))                                                           \
 	X(cuGraphNodeGetParams, cuGraphNodeGetParams, 13020, 0, GCP_OPTIONAL,          \
-	  (CUgraphNode node, void *parameters), (node, parameters))                    \
+	  (CUgraphNode node, void *parameters), (node, parameters))
+
+/* What tells what nodes work on. */
+#define GCP_HOOKS_NODES_TAKEN(X)                                                       \
 	X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams, 10000, 0,            \
 	  GCP_OPTIONAL, (CUgraphNode node, void *ret_parameters), (node,               \
 	  ret_parameters))                                                             \

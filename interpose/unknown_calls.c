@@ -58,13 +58,16 @@ static void unseen_calls(void)
 	gcp_pools_eager_work_unseen(gcp_process.pools);
 	gcp_tracker_share_graphs(gcp_process.tracker, false);
 	gcp_graphs_share_no_more();
+	gcp_graphs_keep(gcp_process.tracker, true);
 }
 
 /* The hold is never released: no fence is recorded any more. */
 void gcp_unknown_capture_hold(void)
 {
-	if (gcp_unknown_capture_seen() && gcp_process_pooling())
+	if (gcp_unknown_capture_seen() && gcp_process_pooling()) {
 		gcp_pools_fences_hold(gcp_process.pools);
+		gcp_graphs_keep(gcp_process.tracker, true);
+	}
 	if (atomic_load(&missed) && gcp_process_pooling())
 		unseen_calls();
 }

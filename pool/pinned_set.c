@@ -75,8 +75,8 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 	if (!set)
 		return;
 	gcp_mutex_lock(&set->pinned->lock);
-	/* No launch is in flight any more, but work that the program submitted
-	 * itself may still use what it has freed. */
+	/* Launches may be under way, and work that the program submitted itself may
+	 * still use what it has freed. */
 	uint64_t epoch = gcp_pinned_timeline_stamp(set->pinned);
 	while ((block = LIST_FIRST(&set->blocks))) {
 		gcp_pinned_set_detach(block);

@@ -339,7 +339,7 @@ int gcp_pool_barrier(struct gcp_pool *pool);
 /* Sets the barriers that could not be set. Called when a capture has ended. */
 void gcp_pools_barriers_due(struct gcp_pools *pools);
 
-/* Nothing can run on the heap's addresses any more: its free memory passes
+/* Nothing more will be launched on the heap's addresses: its free memory passes
  * into the open epoch of the common heap, live blocks follow when freed.
  * `heap` is gone afterwards. */
 void gcp_heap_release(struct gcp_heap *heap);
@@ -426,6 +426,7 @@ bool gcp_pool_context_hold(struct gcp_pool *pool);
 void gcp_pool_context_release(struct gcp_pool *pool);
 void *gcp_pool_context(const struct gcp_pool *pool);
 int gcp_pool_device(const struct gcp_pool *pool);
+bool gcp_pool_is_live(const struct gcp_pool *pool); /* it has a context now */
 bool gcp_pool_is_only(const struct gcp_pool *pool); /* no other context has one */
 /* Until captures_release no capture begins. False, and nothing to release: one is under
  * way. */

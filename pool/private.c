@@ -348,10 +348,9 @@ void gcp_heap_release(struct gcp_heap *heap)
 	if (!TAILQ_EMPTY(&heap->unmapping))
 		gcp_lane_heap_ends(heap);
 	gcp_mutex_lock(&pool->lock);
-	/* Nothing of the graph runs on the addresses any more, but work that
-	 * the program itself submitted before it freed them may: the epoch of the
-	 * latest free covers it. */
-	uint64_t epoch = heap->last_free_epoch;
+	/* Launches of the graph may be under way, and so may be work that the program
+	 * itself submitted before it freed them. */
+	uint64_t epoch = gcp_timeline_stamp(pool);
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
 	TAILQ_FOREACH (segment, &heap->segments, link) {

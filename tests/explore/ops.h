@@ -148,7 +148,7 @@ struct setting {
 	int driver_version;
 	const char *hidden; /* functions that the driver does not have, or NULL */
 	bool absent;        /* nor any that are newer than its version */
-	bool keeps;         /* it cannot tell the end of a graph */
+	bool keeps;         /* it cannot tell when no context works for a graph */
 	bool fences;        /* it has those of whole contexts */
 	uint64_t memory;    /* bytes, of each device */
 	uint64_t cache_limit;

@@ -315,7 +315,7 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 		return EXCUSE_FRAGMENTS;
 	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) > most)
 		return EXCUSE_ROUNDED;
-	if (setting->keeps)
+	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
 	if (kept + held_by_graph_pools() + need > most)
 		return EXCUSE_GRAPH_POOLS;
@@ -334,7 +334,7 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 	/* Below a quota CUDA is not asked for less than the rounded size. */
 	if (kept + (setting->host_quota ? 2 * bytes + PINNED_SLACK : bytes) > most)
 		return EXCUSE_ROUNDED;
-	if (setting->keeps)
+	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
 	if (kept + w->pinned_captured + bytes > most)
 		return EXCUSE_PINNED_GRAPHS;
@@ -457,7 +457,7 @@ static uint64_t bound_pinned(const struct model *w)
 /* Why more may be held than the bound says, by how much. */
 static enum excuse beyond_bound(const struct model *w, int device, uint64_t more)
 {
-	if (w->setting->keeps)
+	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
 	if (device < 0)
 		return more <= w->pinned_captured ? EXCUSE_PINNED_GRAPHS : EXCUSES;

@@ -93,20 +93,6 @@ bool setting_has(const struct setting *setting, const char *function)
 	return true;
 }
 
-/* The driver does not tell which graph a capture makes, or when that is gone: what it
- * may address is kept for good. */
-static bool keeps_for_good(const struct setting *setting)
-{
-	static const char *const needed[] = {
-	    "cuUserObjectCreate", "cuUserObjectRelease", "cuGraphRetainUserObject",
-	    "cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v2"};
-
-	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!setting_has(setting, needed[i]))
-			return true;
-	return false;
-}
-
 static void draw_driver(struct setting *setting)
 {
 	static const int versions[] = {12000, 12020, 12030, 12040, 12050, 12080, 12090};
@@ -127,7 +113,7 @@ static void draw_driver(struct setting *setting)
 static void derive(struct setting *setting)
 {
 	setting->check_often = true;
-	setting->keeps = keeps_for_good(setting);
+	setting->keeps = !setting_has(setting, "cuCtxRecordEvent");
 	setting->fences = setting_has(setting, "cuCtxRecordEvent") &&
 			  setting_has(setting, "cuCtxWaitEvent");
 }

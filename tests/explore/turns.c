@@ -155,7 +155,7 @@ static void graphs(struct thread *t, const struct op *op)
 	CUstream stream;
 
 	(void)op;
-	if (!all_is_calm(w) || w->setting->plain || w->setting->keeps || t->pool ||
+	if (!all_is_calm(w) || w->setting->plain || graphs_are_kept(w) || t->pool ||
 	    w->setting->memory_small || w->setting->quota ||
 	    !FINE(t, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
 		return;

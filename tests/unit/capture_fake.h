@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * capture_fake.h - a driver with streams, graphs and user objects, made of
- * counters, for the tests of the tracker and its graph pools. Included once by
- * each of those programs.
+ * capture_fake.h - a driver with streams and graphs, made of counters, for the tests of
+ * the tracker and its graph pools. Included once by each of those programs.
  */
 #ifndef GCP_TESTS_CAPTURE_FAKE_H
 #define GCP_TESTS_CAPTURE_FAKE_H
@@ -18,12 +17,7 @@
 /* --- a driver with streams and graphs ------------------------------------------------
  */
 
-enum { STREAMS = 8, OBJECTS = 64, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
-
-struct object {
-	struct gcp_attachment *attachment;
-	void *graph;
-};
+enum { STREAMS = 8, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
 
 /* A node and what it depends on; NULL ends the list. */
 struct node {
@@ -35,11 +29,9 @@ static struct {
 	struct node *ends[STREAMS][WIDE]; /* what a stream's next work depends on */
 	struct node nodes[NODES];
 	int node_count;
-	struct object objects[OBJECTS];
-	int object_count;
 	enum gcp_capture_mode thread_mode;
 	uint64_t last_id;
-	int attach_result, state_result, follow_result;
+	int state_result, follow_result;
 	int followed;       /* times that dependencies were added */
 	unsigned destroyed; /* streams by bit */
 	int asked_too_late; /* about one of these */
@@ -166,24 +158,14 @@ static __attribute__((unused)) int thread_mode(void)
 	return cuda.thread_mode;
 }
 
-static __attribute__((unused)) int attach(void *graph,
-					  struct gcp_attachment *attachment)
+static __attribute__((unused)) void holder_destroy(const void *handle, bool is_exec)
 {
-	if (cuda.attach_result != 0)
-		attachment->discard(attachment);
-	else
-		cuda.objects[cuda.object_count++] = (struct object){attachment, graph};
-	return cuda.attach_result;
+	gcp_holder_ended(tracker, gcp_holder_ending(tracker, handle, is_exec), true);
 }
 
 static __attribute__((unused)) void graph_destroy(void *graph)
 {
-	for (int i = 0; i < cuda.object_count; i++) {
-		if (cuda.objects[i].graph != graph)
-			continue;
-		cuda.objects[i].graph = NULL;
-		cuda.objects[i].attachment->destroy(cuda.objects[i].attachment);
-	}
+	holder_destroy(graph, false);
 }
 
 static __attribute__((unused)) void *begin_with(int i, enum gcp_capture_mode mode)
@@ -257,7 +239,6 @@ static __attribute__((unused)) int setup(void **state)
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
 	    .thread_mode = thread_mode,
-	    .graph_attach = attach,
 	};
 
 	(void)state;

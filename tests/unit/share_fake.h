@@ -168,7 +168,6 @@ static int share_setup(void **state)
 	    .contexts_hold = contexts_hold,
 	    .contexts_release = contexts_release,
 	    .thread_mode = thread_mode,
-	    .graph_attach = attach,
 	    .stream_id = stream_id,
 	    .stream_context = stream_context,
 	    .stream_query = stream_query,
@@ -209,8 +208,8 @@ static int share_teardown(void **state)
 	for (int i = 0; i < GRAPHS; i++) {
 		if (graphs[i].kept)
 			must_free(pools, graphs[i].kept);
-		if (graphs[i].graph || graphs[i].exec)
-			graph_destroy((void *)((uintptr_t)graphs[i].exec & 0xffff));
+		graph_destroy(graphs[i].graph);
+		holder_destroy(graphs[i].exec, true);
 	}
 	gcp_tracker_collect(tracker);
 	assert_int_equal(must_stats(pools).lane_bytes.current, 0);
@@ -240,8 +239,12 @@ static struct graph *capture_with(int number, uint64_t bytes, uint64_t kept)
 
 static void instantiate(struct graph *graph)
 {
+	struct gcp_holder *holding;
+
+	assert_int_equal(gcp_holding_begin(tracker, graph->graph, false, &holding), 0);
 	graph->exec = (void *)((uintptr_t)graph->graph | 0x10000);
 	gcp_share_instantiated(tracker, graph->graph, graph->exec, true);
+	gcp_holding_new(tracker, holding, graph->exec, true);
 }
 
 /* The executable keeps the memory. */
@@ -250,6 +253,7 @@ static void drop(struct graph *graph)
 	uint64_t share = gcp_share_graph_ending(tracker, graph->graph);
 
 	gcp_share_graph_ended(tracker, share, true);
+	graph_destroy(graph->graph);
 	graph->graph = NULL;
 }
 
@@ -267,10 +271,9 @@ static struct graph *make(int number, uint64_t bytes)
 static void exec_destroy(struct graph *graph)
 {
 	uint64_t share = gcp_share_exec_ending(tracker, graph->exec);
-	void *object = (void *)((uintptr_t)graph->exec & 0xffff);
 
 	gcp_share_exec_ended(tracker, share, true);
-	graph_destroy(object);
+	holder_destroy(graph->exec, true);
 	gcp_tracker_collect(tracker);
 	*graph = (struct graph){0};
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * graph_memory.c - the memory of graph pools: heaps and pinned memory, from the first
+ * allocation until the last reference is gone. tracker->lock is held.
+ */
+#include "share.h"
+
+struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker)
+{
+	int saved = errno;
+	struct gcp_graph_pool *graph_pool = calloc(1, sizeof(*graph_pool));
+
+	errno = saved;
+	if (!graph_pool)
+		return NULL;
+	graph_pool->id = ++tracker->last_pool_id;
+	graph_pool->reuse = GCP_REUSE_FENCED;
+	graph_pool->group = GCP_GROUP_FIRST;
+	SLIST_INIT(&graph_pool->heaps);
+	TAILQ_INSERT_TAIL(&tracker->graph_pools, graph_pool, link);
+	return graph_pool;
+}
+
+int gcp_graph_pool_heap(struct gcp_graph_pool *graph_pool, struct gcp_pool *pool,
+			struct gcp_heap **ret_heap)
+{
+	struct gcp_graph_heap *entry;
+	int saved = errno, result;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+		if (entry->pool == pool) {
+			*ret_heap = entry->heap;
+			return 0;
+		}
+	}
+	entry = malloc(sizeof(*entry));
+	errno = saved;
+	if (!entry)
+		return -ENOMEM;
+	result = gcp_heap_create(pool, &entry->heap);
+	if (result != 0) {
+		free(entry);
+		return result;
+	}
+	entry->pool = pool;
+	gcp_heap_set_reuse(entry->heap, graph_pool->reuse, graph_pool->group);
+	SLIST_INSERT_HEAD(&graph_pool->heaps, entry, link);
+	*ret_heap = entry->heap;
+	return 0;
+}
+
+int gcp_graph_pool_pinned_set(struct gcp_graph_pool *graph_pool,
+			      struct gcp_pools *pools, struct gcp_pinned_set **ret_set)
+{
+	int result = 0;
+
+	if (!graph_pool->pinned_set)
+		result = gcp_pinned_set_create(pools, &graph_pool->pinned_set);
+	*ret_set = graph_pool->pinned_set;
+	return result;
+}
+
+void gcp_graph_pool_set_reuse(struct gcp_graph_pool *graph_pool, enum gcp_reuse reuse)
+{
+	struct gcp_graph_heap *entry;
+
+	if (graph_pool->into_existing_graph && reuse != GCP_REUSE_FENCED)
+		reuse = GCP_REUSE_NEVER;
+	graph_pool->reuse = reuse;
+	graph_pool->group += reuse == GCP_REUSE_FENCED;
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_set_reuse(entry->heap, reuse, graph_pool->group);
+}
+
+uint64_t gcp_graph_pool_close_group(struct gcp_graph_pool *graph_pool)
+{
+	uint64_t group = graph_pool->group++;
+	struct gcp_graph_heap *entry;
+	bool any = false;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		any |= gcp_heap_close_group(entry->heap, graph_pool->group);
+	return any ? group : 0;
+}
+
+void gcp_graph_pool_release_groups(struct gcp_graph_pool *graph_pool, uint64_t group)
+{
+	struct gcp_graph_heap *entry;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		gcp_heap_release_groups(entry->heap, group);
+}
+
+bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
+{
+	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
+}
+
+void gcp_graph_memory_release(struct gcp_tracker *tracker,
+			      struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_graph_heap *entry;
+
+	while ((entry = SLIST_FIRST(&graph_pool->heaps))) {
+		SLIST_REMOVE_HEAD(&graph_pool->heaps, link);
+		gcp_heap_release(entry->heap);
+		free(entry);
+	}
+	gcp_share_end(tracker, graph_pool);
+	gcp_pinned_set_release(graph_pool->pinned_set);
+	graph_pool->pinned_set = NULL;
+}
+
+uint64_t gcp_graph_pool_references(const struct gcp_graph_pool *graph_pool)
+{
+	return graph_pool->captures + graph_pool->graphs + graph_pool->held +
+	       graph_pool->kept;
+}
+
+/* The memory goes to the common heaps, behind a fence; blocks that the program
+ * holds follow when freed. */
+void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
+{
+	tracker->memory_releases += gcp_graph_pool_has_memory(graph_pool);
+	if (gcp_graph_pool_has_memory(graph_pool))
+		GCP_CAPTURE_LOG(
+		    tracker, "graph pool %p released: no graph can run on its memory",
+		    (void *)graph_pool);
+	gcp_graph_memory_release(tracker, graph_pool);
+	graph_pool->generation++;
+	if (graph_pool->named)
+		return; /* its id may be used again */
+	if (tracker->small == graph_pool)
+		tracker->small = NULL;
+	TAILQ_REMOVE(&tracker->graph_pools, graph_pool, link);
+	free(graph_pool);
+}

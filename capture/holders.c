@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * holders.c - which graphs and executables can run on the memory of graph pools.
+ *
+ * A holder is a graph or an executable, by its handle, with the graph pools that its
+ * nodes may address. No user object of CUDA's tells of its end (launches of graphs that
+ * have one crash in some drivers: docs/captures.md); the calls do that the hooks see:
+ *
+ *   allocation in a capture   the graph that is captured holds the pool
+ *   clone, instantiation      the new one holds what the graph holds just then
+ *   child graph, launch into  the parent, the captured graph hold as much as the child,
+ *     a capture               the executable
+ *   update                    the executable holds what the new graph holds; if the
+ *                             call has failed, both
+ *   destroy                   it holds nothing more. Its launches may be under way: the
+ *                             memory waits for all work submitted until then
+ *
+ * A holder holds until the real call that ends it has returned; the handle may be given
+ * out again before that. So there may be two holders of one handle, of which one is
+ * `ending`; what is made of that handle holds what both do.
+ *
+ * A graph that is embedded in another one (a child graph, the body of a conditional
+ * node) is a part: what is captured into it, its parent holds. Where the parent is not
+ * known the memory is kept for good, and what is made of such a graph holds the memory
+ * of all graphs. So do calls that are not known: gcp_graphs_keep.
+ *
+ * Too many holders only keep memory longer; one too few would be corruption.
+ */
+#include "share.h"
+
+/* --- books ------------------------------------------------------------------------ */
+
+static struct gcp_holder_list *bucket_of(struct gcp_tracker *tracker,
+					 const void *handle)
+{
+	uintptr_t number = (uintptr_t)handle;
+
+	return &tracker->holders[(number >> 4 ^ number >> 13) % GCP_HOLDER_BUCKETS];
+}
+
+static bool is_of(const struct gcp_holder *holder, const void *handle, bool is_exec)
+{
+	return holder->handle == handle && holder->is_exec == is_exec;
+}
+
+static struct gcp_holder *holder_find(struct gcp_tracker *tracker, const void *handle,
+				      bool is_exec)
+{
+	struct gcp_holder *holder;
+
+	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
+	if (is_of(holder, handle, is_exec) && !holder->ending)
+		return holder;
+	return NULL;
+}
+
+static void holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
+			const void *handle, bool is_exec)
+{
+	holder->handle = handle;
+	holder->is_exec = is_exec;
+	LIST_INSERT_HEAD(bucket_of(tracker, handle), holder, link);
+	atomic_fetch_add(&tracker->holder_count, 1);
+}
+
+static struct gcp_holder *holder_create(void)
+{
+	int saved = errno;
+	struct gcp_holder *holder = calloc(1, sizeof(*holder));
+
+	errno = saved;
+	return holder;
+}
+
+/* NULL: no memory. */
+static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *handle,
+				     bool is_exec)
+{
+	struct gcp_holder *holder = holder_find(tracker, handle, is_exec);
+
+	if (!holder)
+		holder = holder_create();
+	if (holder && !holder->handle)
+		holder_list(tracker, holder, handle, is_exec);
+	return holder;
+}
+
+/* The graph that it is embedded in, however deep. */
+static struct gcp_holder *root_of(struct gcp_holder *holder)
+{
+	while (holder->parent)
+		holder = holder->parent;
+	return holder;
+}
+
+/* --- what is held ------------------------------------------------------------- */
+
+static void pool_keep(struct gcp_graph_pool *graph_pool)
+{
+	graph_pool->kept = true;
+}
+
+static bool holds(const struct gcp_holder *holder,
+		  const struct gcp_graph_pool *graph_pool)
+{
+	const struct gcp_hold *hold;
+
+	SLIST_FOREACH (hold, &holder->holds, link)
+		if (hold->graph_pool == graph_pool)
+			return true;
+	return false;
+}
+
+/* -ENOMEM. */
+static int hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
+		    struct gcp_hold *spare)
+{
+	int saved = errno;
+	struct gcp_hold *hold = spare;
+
+	if (holds(holder, graph_pool)) {
+		free(spare);
+		return 0;
+	}
+	if (!hold)
+		hold = malloc(sizeof(*hold));
+	errno = saved;
+	if (!hold)
+		return -ENOMEM;
+	hold->graph_pool = graph_pool;
+	graph_pool->graphs++;
+	SLIST_INSERT_HEAD(&holder->holds, hold, link);
+	return 0;
+}
+
+static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	struct gcp_hold *hold;
+
+	while ((hold = SLIST_FIRST(&holder->holds))) {
+		SLIST_REMOVE_HEAD(&holder->holds, link);
+		assert(hold->graph_pool->graphs > 0);
+		hold->graph_pool->graphs--;
+		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
+		free(hold);
+	}
+}
+
+static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
+{
+	struct gcp_hold *hold;
+
+	while ((hold = SLIST_FIRST(&from->holds))) {
+		SLIST_REMOVE_HEAD(&from->holds, link);
+		hold->graph_pool->graphs--;
+		if (to->stray)
+			pool_keep(hold->graph_pool);
+		(void)hold_add(to, hold->graph_pool, hold); /* needs no memory */
+	}
+}
+
+static void holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	struct gcp_holder *part;
+
+	while ((part = LIST_FIRST(&holder->parts)))
+		holder_free(tracker, part);
+	if (holder->parent)
+		LIST_REMOVE(holder, part_link);
+	if (holder->handle) {
+		LIST_REMOVE(holder, link);
+		atomic_fetch_sub(&tracker->holder_count, 1);
+	}
+	holds_drop(tracker, holder);
+	free(holder);
+}
+
+/* What the handle held as a graph of its own may be of one that is gone, or its own. */
+static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
+{
+	struct gcp_hold *hold;
+
+	SLIST_FOREACH (hold, &part->holds, link)
+		pool_keep(hold->graph_pool);
+	if (part->parent)
+		LIST_REMOVE(part, part_link);
+	part->parent = parent;
+	part->stray = !parent;
+	if (parent)
+		LIST_INSERT_HEAD(&parent->parts, part, part_link);
+}
+
+/* The driver has given out the handle: what had it before is gone. */
+static void handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
+{
+	struct gcp_holder *holder;
+
+	while ((holder = holder_find(tracker, handle, is_exec)))
+		holder_free(tracker, holder);
+}
+
+/* Of any graph, and of captures under way. */
+static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to)
+{
+	struct gcp_graph_pool *graph_pool;
+	int result = 0;
+
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (result == 0 && (graph_pool->graphs > 0 || graph_pool->captures > 0))
+			result = hold_add(to, graph_pool, NULL);
+	return result;
+}
+
+static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
+		      struct gcp_holder *to)
+{
+	struct gcp_holder *root = root_of(from);
+	struct gcp_hold *hold;
+	int result = 0;
+
+	if (root->stray)
+		return holds_of_all(tracker, to);
+	SLIST_FOREACH (hold, &root->holds, link)
+		if (result == 0)
+			result = hold_add(to, hold->graph_pool, NULL);
+	return result;
+}
+
+/* Captures whose graph the driver did not tell: any graph may be theirs. */
+static int holds_of_hidden(struct gcp_tracker *tracker, struct gcp_holder *to)
+{
+	struct gcp_capture *capture;
+	struct gcp_pool_ref *pool_ref;
+	int result = 0;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
+			if (result == 0 && !capture->graph)
+				result = hold_add(to, pool_ref->graph_pool, NULL);
+	return result;
+}
+
+/* --- captures ------------------------------------------------------------------- */
+
+int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		   struct gcp_graph_pool *graph_pool)
+{
+	struct gcp_holder *holder = holder_find(tracker, capture->graph, false);
+	struct gcp_hold *spare = capture->spare_hold;
+
+	if (tracker->keeps_all)
+		pool_keep(graph_pool);
+	if (!capture->graph)
+		return 0; /* the capture holds it, and at its end the graph */
+	if (!holder) {
+		holder =
+		    capture->spare_holder ? capture->spare_holder : holder_create();
+		capture->spare_holder = NULL;
+		if (!holder)
+			return -ENOMEM;
+		holder_list(tracker, holder, capture->graph, false);
+	}
+	holder->capture = capture->begun;
+	holder = root_of(holder);
+	if (holder->stray)
+		pool_keep(graph_pool);
+	capture->spare_hold = NULL;
+	return hold_add(holder, graph_pool, spare);
+}
+
+void gcp_graph_capture_begun(struct gcp_tracker *tracker,
+			     const struct gcp_capture *capture)
+{
+	if (capture->graph && !capture->into_existing_graph)
+		handle_is_new(tracker, capture->graph, false);
+}
+
+/* A graph that is gone already, and whose handle may be another one's by now. */
+void gcp_graph_capture_lost(struct gcp_tracker *tracker,
+			    const struct gcp_capture *capture)
+{
+	struct gcp_holder *holder = holder_find(tracker, capture->graph, false);
+
+	if (capture->graph && holder && holder->capture == capture->begun &&
+	    !capture->into_existing_graph)
+		holder_free(tracker, holder);
+}
+
+/* The end of a capture whose graph was not told until now. */
+void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			    const void *graph)
+{
+	struct gcp_pool_ref *pool_ref;
+	struct gcp_holder *holder;
+
+	if (!capture->into_existing_graph)
+		handle_is_new(tracker, graph, false);
+	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
+		holder = holder_get(tracker, graph, false);
+		if (holder)
+			holder = root_of(holder);
+		if (!holder || holder->stray ||
+		    hold_add(holder, pool_ref->graph_pool, NULL) != 0)
+			pool_keep(pool_ref->graph_pool);
+	}
+}
+
+/* --- the end of a holder ---------------------------------------------------------- */
+
+static void ending_set(struct gcp_holder *holder, bool ending)
+{
+	struct gcp_holder *part;
+
+	holder->ending = ending;
+	LIST_FOREACH(part, &holder->parts, part_link)
+	ending_set(part, ending);
+}
+
+struct gcp_holder *gcp_holder_ends(struct gcp_tracker *tracker, const void *handle,
+				   bool is_exec)
+{
+	struct gcp_holder *holder = holder_find(tracker, handle, is_exec);
+
+	if (holder)
+		ending_set(holder, true);
+	return holder;
+}
+
+struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
+				     bool is_exec)
+{
+	struct gcp_holder *holder;
+
+	if (!handle || !gcp_tracker_holds(tracker))
+		return NULL;
+	pthread_mutex_lock(&tracker->lock);
+	holder = gcp_holder_ends(tracker, handle, is_exec);
+	pthread_mutex_unlock(&tracker->lock);
+	return holder;
+}
+
+/* What came to the handle meanwhile stays with it. */
+static void holder_stays(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	struct gcp_holder *other =
+	    holder_find(tracker, holder->handle, holder->is_exec);
+	struct gcp_holder *part;
+
+	ending_set(holder, false);
+	if (!other)
+		return;
+	holds_move(other, root_of(holder));
+	while ((part = LIST_FIRST(&other->parts)))
+		holder_embed(part, holder);
+	holder_free(tracker, other);
+}
+
+void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bool gone)
+{
+	if (!holder)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	if (gone)
+		holder_free(tracker, holder);
+	else
+		holder_stays(tracker, holder);
+	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_collect(tracker);
+}
+
+/* --- what is made of a holder ------------------------------------------------------
+ */
+
+/* A holder without a handle, with all that those of this handle hold. */
+static int holding_fill(struct gcp_tracker *tracker, const void *handle, bool is_exec,
+			struct gcp_holder *holding)
+{
+	struct gcp_holder *holder;
+	int result = 0;
+
+	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
+	if (result == 0 && is_of(holder, handle, is_exec))
+		result = holds_copy(tracker, holder, holding);
+	if (result == 0 && !is_exec)
+		result = holds_of_hidden(tracker, holding);
+	return result;
+}
+
+int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
+		      struct gcp_holder **ret_holding)
+{
+	struct gcp_holder *holding;
+	int result;
+
+	*ret_holding = NULL;
+	if (!handle || (!gcp_tracker_holds(tracker) && !gcp_tracker_capturing(tracker)))
+		return 0;
+	holding = holder_create();
+	if (!holding)
+		return -ENOMEM;
+	pthread_mutex_lock(&tracker->lock);
+	result = holding_fill(tracker, handle, is_exec, holding);
+	if (result != 0 || SLIST_EMPTY(&holding->holds))
+		holder_free(tracker, holding);
+	else
+		*ret_holding = holding;
+	pthread_mutex_unlock(&tracker->lock);
+	return result;
+}
+
+void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
+{
+	if (!holding)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	holder_free(tracker, holding);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *handle, bool is_exec)
+{
+	if (!holding && !gcp_tracker_holds(tracker))
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	handle_is_new(tracker, handle, is_exec);
+	if (holding)
+		holder_list(tracker, holding, handle, is_exec);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *handle, bool is_exec)
+{
+	struct gcp_holder *holder;
+
+	if (!holding)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	holder = holder_find(tracker, handle, is_exec);
+	if (holder) {
+		holds_move(holding, root_of(holder));
+		holder_free(tracker, holding);
+	} else {
+		holder_list(tracker, holding, handle, is_exec);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
+{
+	struct gcp_hold *hold;
+
+	if (!holding)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	SLIST_FOREACH (hold, &holding->holds, link)
+		pool_keep(hold->graph_pool);
+	holder_free(tracker, holding);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
+		       const void *exec)
+{
+	struct gcp_capture_state state = {0};
+	struct gcp_holder *holding;
+	int result = gcp_holding_begin(tracker, exec, true, &holding);
+
+	if (result != 0 || !holding)
+		return result;
+	if (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
+	    (state.active && !state.graph))
+		gcp_holding_keep(tracker, holding);
+	else if (state.active)
+		gcp_holding_add(tracker, holding, state.graph, false);
+	else
+		gcp_holding_end(tracker, holding);
+	return 0;
+}
+
+/* --- parts ------------------------------------------------------------------------ */
+
+void gcp_graph_made(struct gcp_tracker *tracker, const void *graph)
+{
+	gcp_holding_new(tracker, NULL, graph, false);
+}
+
+void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part)
+{
+	struct gcp_holder *of = NULL, *holder;
+
+	if (!part)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	holder = holder_get(tracker, part, false);
+	if (holder && parent)
+		of = holder_get(tracker, parent, false);
+	if (!holder || holder == of)
+		tracker->keeps_all = true; /* nothing tells it from other graphs */
+	else
+		holder_embed(holder, of);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* What it has held, it holds also as a part: its parent has got a copy. */
+void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent, const void *child)
+{
+	struct gcp_holder *of, *holder;
+
+	pthread_mutex_lock(&tracker->lock);
+	of = holder_get(tracker, parent, false);
+	holder = holder_get(tracker, child, false);
+	if (!of || !holder || root_of(of) == holder) {
+		tracker->keeps_all = true;
+	} else {
+		holds_move(holder, root_of(of));
+		holder_embed(holder, of);
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* --- for good ----------------------------------------------------------------------
+ */
+
+void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	pthread_mutex_lock(&tracker->lock);
+	tracker->keeps_all |= from_now_on;
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
+		if (graph_pool->graphs > 0 || graph_pool->captures > 0)
+			pool_keep(graph_pool);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+bool gcp_tracker_holds(const struct gcp_tracker *tracker)
+{
+	return atomic_load_explicit(&tracker->holder_count, memory_order_relaxed) > 0;
+}
+
+void gcp_holders_destroy(struct gcp_tracker *tracker)
+{
+	struct gcp_holder *holder;
+
+	for (size_t i = 0; i < GCP_HOLDER_BUCKETS; i++)
+		while ((holder = LIST_FIRST(&tracker->holders[i])))
+			holder_free(tracker, root_of(holder));
+}

@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_holders.c - which graphs and executables hold graph pools, and when the memory
+ * of those that nothing holds any more may be used again.
+ */
+#include "../../capture/capture_types.h"
+#include "capture_fake.h"
+
+static void *handle(int i)
+{
+	return (void *)(uintptr_t)(0x50000 + 16 * i);
+}
+
+/* A graph that has captured a block, freed meanwhile. */
+static void *captured(void)
+{
+	void *graph = begin(0);
+
+	must_free(pools, capture_alloc(3 * MIB));
+	end(0);
+	return graph;
+}
+
+static struct gcp_holder *holding_of(void *from, bool is_exec)
+{
+	struct gcp_holder *holding;
+
+	assert_int_equal(gcp_holding_begin(tracker, from, is_exec, &holding), 0);
+	return holding;
+}
+
+/* As the hooks do for a clone, an instantiation, an update. */
+static void *made(int i, void *from, bool is_exec)
+{
+	gcp_holding_new(tracker, holding_of(from, false), handle(i), is_exec);
+	return handle(i);
+}
+
+/* As they do for a child graph. */
+static void added(void *parent, void *child)
+{
+	gcp_holding_add(tracker, holding_of(child, false), parent, false);
+}
+
+/* A capture into a graph that exists. */
+static void captured_into(int stream, void *graph)
+{
+	struct gcp_capture *capture;
+
+	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
+	gcp_capture_into_graph(capture);
+	fake.capturing++;
+	cuda.streams[stream] =
+	    (struct gcp_capture_state){true, false, ++cuda.last_id, graph};
+	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(stream),
+			       GCP_CAPTURE_GLOBAL, 0);
+	must_free(pools, capture_alloc(3 * MIB));
+	end(stream);
+}
+
+static uint64_t graph_pools(void)
+{
+	return gcp_graph_pools_list(tracker, NULL, 0);
+}
+
+/* --- what is made of a graph --- */
+
+static void a_clone_holds_what_the_graph_holds(void **state)
+{
+	void *graph = captured(), *clone = made(0, graph, false);
+
+	(void)state;
+	graph_destroy(graph);
+	assert_true(private_bytes() > 0);
+	graph_destroy(clone);
+	assert_int_equal(private_bytes(), 0);
+}
+
+static void an_executable_holds_what_the_graph_held_then(void **state)
+{
+	void *graph = captured(), *exec = made(0, graph, true);
+
+	(void)state;
+	captured_into(0, graph);
+	assert_int_equal(graph_pools(), 2);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
+}
+
+static void a_parent_holds_what_its_children_hold(void **state)
+{
+	void *first = captured(), *second = captured(), *exec;
+
+	(void)state;
+	added(handle(0), first);
+	added(handle(0), second);
+	exec = made(1, handle(0), true);
+	graph_destroy(first);
+	graph_destroy(second);
+	graph_destroy(handle(0));
+	assert_int_equal(graph_pools(), 2);
+	holder_destroy(exec, true);
+}
+
+static void an_updated_executable_holds_what_the_new_graph_holds(void **state)
+{
+	void *first = captured(), *second = captured(), *exec = made(0, first, true);
+
+	(void)state;
+	graph_destroy(first);
+	made(0, second, true);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(second);
+	assert_int_equal(graph_pools(), 1);
+	holder_destroy(exec, true);
+}
+
+static void an_update_that_fails_leaves_both(void **state)
+{
+	void *first = captured(), *second = captured(), *exec = made(0, first, true);
+
+	(void)state;
+	gcp_holding_add(tracker, holding_of(second, false), exec, true);
+	graph_destroy(first);
+	graph_destroy(second);
+	assert_int_equal(graph_pools(), 2);
+	holder_destroy(exec, true);
+}
+
+static void an_executable_that_runs_another_graph_drops_the_old_one(void **state)
+{
+	void *graph = captured(), *exec = made(0, graph, true);
+
+	(void)state;
+	graph_destroy(graph);
+	gcp_holding_new(tracker, holding_of(handle(7), false), exec, true);
+	assert_int_equal(graph_pools(), 0);
+}
+
+static void what_failed_to_be_made_holds_nothing(void **state)
+{
+	void *graph = captured();
+
+	(void)state;
+	gcp_holding_end(tracker, holding_of(graph, false));
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* From before the real call on. */
+static void what_is_being_made_holds_the_memory(void **state)
+{
+	void *graph = captured();
+	struct gcp_holder *holding = holding_of(graph, false);
+
+	(void)state;
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	gcp_holding_new(tracker, holding, handle(0), true);
+	holder_destroy(handle(0), true);
+}
+
+static void a_launch_into_a_capture_embeds_the_graph(void **state)
+{
+	void *graph = captured(), *exec = made(0, graph, true), *second;
+
+	(void)state;
+	graph_destroy(graph);
+	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(1), exec),
+			 0);
+	second = begin(0);
+	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
+			 0);
+	end(0);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(second);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* --- ends --- */
+
+static void a_graph_that_stays_holds_its_memory(void **state)
+{
+	void *graph = captured();
+
+	(void)state;
+	gcp_holder_ended(tracker, gcp_holder_ending(tracker, graph, false), false);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* While one thread destroys a graph another one gets its handle, for another graph. */
+static void a_handle_is_given_out_again_at_once(void **state)
+{
+	void *first = captured(), *second;
+	struct gcp_holder *ending = gcp_holder_ending(tracker, first, false);
+
+	(void)state;
+	cuda.last_id--;
+	second = captured();
+	assert_ptr_equal(first, second);
+	gcp_holder_ended(tracker, ending, true);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(second);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* The call may be refused: what is made meanwhile is made of it. */
+static void a_graph_that_may_be_going_is_there(void **state)
+{
+	void *graph = captured(), *clone;
+	struct gcp_holder *ending = gcp_holder_ending(tracker, graph, false);
+
+	(void)state;
+	clone = made(0, graph, false);
+	captured_into(0, graph);
+	gcp_holder_ended(tracker, ending, false);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(clone);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* Its end was not seen: its context has ended, say. */
+static void what_had_the_handle_before_is_gone(void **state)
+{
+	void *exec = made(0, captured(), true);
+
+	(void)state;
+	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
+	assert_int_equal(graph_pools(), 1);
+	gcp_holding_new(tracker, NULL, exec, true);
+	assert_int_equal(graph_pools(), 0);
+	added(handle(1), captured());
+	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
+	gcp_graph_made(tracker, handle(1));
+	assert_int_equal(graph_pools(), 0);
+}
+
+static void a_capture_that_is_ended_by_two_calls(void **state)
+{
+	struct gcp_holder *first, *second;
+	void *graph = begin(0);
+
+	(void)state;
+	must_free(pools, capture_alloc(3 * MIB));
+	first = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
+	second = gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
+	assert_non_null(first);
+	assert_null(second);
+	gcp_holder_ended(tracker, first, false);
+	end(0);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(graph);
+}
+
+/* Its capture has ended, too. */
+static void a_context_that_ends_takes_the_captured_graph_along(void **state)
+{
+	(void)state;
+	begin(0);
+	must_free(pools, capture_alloc(3 * MIB));
+	fake.capturing--;
+	gcp_tracker_context_gone(tracker, FAKE_CTX);
+	assert_int_equal(graph_pools(), 0);
+	assert_false(gcp_tracker_holds(tracker));
+}
+
+/* A driver that does not tell which graph it makes. */
+static void a_graph_is_known_at_the_end_of_its_capture(void **state)
+{
+	void *graph = begin(0), *second, *clone;
+
+	(void)state;
+	end(0);
+	second = captured();
+	graph_destroy(second);
+	assert_int_equal(graph_pools(), 0);
+
+	cuda.state_result = 1;
+	graph = begin(0);
+	must_free(pools, capture_alloc(3 * MIB));
+	clone = made(0, graph, false); /* it may be that one */
+	gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
+	gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), graph);
+	end(0);
+	cuda.state_result = 0;
+	graph_destroy(clone);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* --- parts --- */
+
+static void a_body_belongs_to_its_graph(void **state)
+{
+	void *outer = handle(0), *body = handle(1), *inner = handle(2), *exec;
+
+	(void)state;
+	gcp_graph_part(tracker, outer, body);
+	gcp_graph_part(tracker, body, inner);
+	captured_into(0, inner);
+	exec = made(3, outer, true);
+	graph_destroy(outer);
+	assert_int_equal(graph_pools(), 1);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
+	assert_false(gcp_tracker_holds(tracker));
+}
+
+static void a_graph_that_moves_into_another_one_is_part_of_it(void **state)
+{
+	void *parent = handle(0), *child = captured();
+
+	(void)state;
+	added(parent, child);
+	gcp_graph_moved(tracker, parent, child);
+	captured_into(0, child);
+	assert_int_equal(graph_pools(), 2);
+	graph_destroy(parent);
+	assert_int_equal(graph_pools(), 0);
+	assert_false(gcp_tracker_holds(tracker));
+}
+
+/* Nothing is released any more: the rest of the process has to know. */
+static void start_again(void)
+{
+	gcp_tracker_destroy(tracker);
+	fake_finish(pools);
+	setup(NULL);
+}
+
+static void a_part_of_an_unknown_graph_keeps_its_memory_for_good(void **state)
+{
+	void *graph = captured(), *exec;
+
+	(void)state;
+	gcp_graph_part(tracker, NULL, handle(0));
+	exec = made(1, handle(0), true); /* any graph may be in it */
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
+	captured_into(0, handle(0));
+	graph_destroy(handle(0));
+	assert_int_equal(graph_pools(), 1);
+	start_again();
+}
+
+/* Its node went with a call that tells nothing, and another graph got the handle. */
+static void a_graph_with_the_handle_of_a_part_is_none(void **state)
+{
+	void *outer = handle(0), *body = handle(1);
+
+	(void)state;
+	gcp_graph_part(tracker, outer, body);
+	gcp_graph_made(tracker, body);
+	captured_into(0, body);
+	graph_destroy(outer);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(body);
+}
+
+static void what_is_added_to_a_part_its_graph_holds(void **state)
+{
+	void *outer = handle(0), *body = handle(1), *child = captured();
+
+	(void)state;
+	gcp_graph_part(tracker, outer, body);
+	added(body, child);
+	graph_destroy(child);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(outer);
+	assert_int_equal(graph_pools(), 0);
+}
+
+/* --- for good --- */
+
+static void a_call_that_is_not_known_may_have_copied_any_graph(void **state)
+{
+	void *graph = captured(), *later;
+
+	(void)state;
+	gcp_graphs_keep(tracker, false);
+	later = captured();
+	graph_destroy(graph);
+	graph_destroy(later);
+	assert_int_equal(graph_pools(), 1);
+	gcp_graphs_keep(tracker, true);
+	graph_destroy(captured());
+	assert_int_equal(graph_pools(), 2);
+	start_again();
+}
+
+static void what_a_node_was_given_is_kept_for_good(void **state)
+{
+	void *graph = captured();
+
+	(void)state;
+	gcp_holding_keep(tracker, holding_of(graph, false));
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	start_again();
+}
+
+/* --- launches of what is gone --- */
+
+static struct {
+	bool one;
+	int records, result;
+} all;
+
+static bool contexts_are_one(void)
+{
+	return all.one;
+}
+
+static int all_create(void **ret_fence)
+{
+	*ret_fence = &all;
+	return 0;
+}
+
+static int all_record(void *fence)
+{
+	assert_ptr_equal(fence, &all);
+	assert_int_equal(fake.capturing, 0);
+	all.records++;
+	return 0;
+}
+
+static int all_query(void *fence)
+{
+	assert_ptr_equal(fence, &all);
+	return all.result;
+}
+
+static int several_setup(void **state)
+{
+	setup(state);
+	all.one = false;
+	all.records = 0;
+	all.result = GCP_CUDA_NOT_READY;
+	tracker->driver.contexts_are_one = contexts_are_one;
+	tracker->driver.fence_all_create = all_create;
+	tracker->driver.fence_all_record = all_record;
+	tracker->driver.fence_all_query = all_query;
+	return 0;
+}
+
+#define SEVERAL(name) cmocka_unit_test_setup_teardown(name, several_setup, teardown)
+
+/* In whatever context they run. */
+static void memory_waits_for_launches_in_all_contexts(void **state)
+{
+	(void)state;
+	graph_destroy(captured());
+	assert_true(gcp_tracker_has_pending_events(tracker));
+	assert_true(private_bytes() > 0);
+	assert_int_equal(all.records, 1);
+	all.result = 0;
+	assert_int_equal(private_bytes(), 0);
+	assert_false(gcp_tracker_has_pending_events(tracker));
+}
+
+static void with_one_context_memory_goes_at_once(void **state)
+{
+	uint64_t work;
+
+	(void)state;
+	all.one = true;
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(300 * MIB);
+
+	must_free(pools, addr);
+	end(0);
+	work = fake_submit(); /* a launch */
+	graph_destroy(graph);
+	assert_int_equal(private_bytes(), 0);
+	assert_int_equal(all.records, 0);
+	for (int i = 0; i < 8; i++) {
+		gcp_addr other = must_alloc(pool, 300 * MIB);
+
+		if (other == addr)
+			assert_true(fake_is_ordered(work));
+		must_free(pools, other);
+	}
+}
+
+static void no_fence_is_set_beside_a_capture(void **state)
+{
+	void *graph = captured(), *other = begin(1);
+
+	(void)state;
+	graph_destroy(graph);
+	assert_true(private_bytes() > 0);
+	assert_int_equal(all.records, 0);
+	all.result = 0;
+	end(1);
+	assert_int_equal(private_bytes(), 0);
+	graph_destroy(other);
+}
+
+/* The fence was set before it went. */
+static void memory_waits_for_a_fence_of_its_own(void **state)
+{
+	void *first = captured(), *second = captured();
+
+	(void)state;
+	graph_destroy(first);
+	gcp_tracker_collect(tracker);
+	assert_int_equal(all.records, 1);
+	graph_destroy(second);
+	all.result = 0;
+	gcp_tracker_collect(tracker);
+	assert_int_equal(all.records, 2);
+	assert_int_equal(private_bytes(), 0);
+}
+
+/* A pool of the program's has got a capture meanwhile, which is gone as well. */
+static void memory_that_was_used_again_waits_again(void **state)
+{
+	uint64_t id;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	void *graph = captured();
+
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	graph_destroy(graph);
+	gcp_tracker_collect(tracker);
+	assert_int_equal(all.records, 1);
+	graph = captured();
+	graph_destroy(graph);
+	all.result = 0;
+	gcp_tracker_collect(tracker);
+	assert_int_equal(all.records, 2);
+	assert_int_equal(private_bytes(), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
+}
+
+static void a_fence_that_fails_says_nothing(void **state)
+{
+	(void)state;
+	all.result = 719;
+	graph_destroy(captured());
+	assert_true(private_bytes() > 0);
+	all.result = 0;
+	assert_int_equal(private_bytes(), 0);
+}
+
+static void without_fences_memory_is_kept_for_good(void **state)
+{
+	(void)state;
+	tracker->driver.fence_all_record = NULL;
+	graph_destroy(captured());
+	all.result = 0;
+	assert_true(private_bytes() > 0);
+	tracker->driver.fence_all_record = all_record;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_clone_holds_what_the_graph_holds),
+	    TEST(an_executable_holds_what_the_graph_held_then),
+	    TEST(a_parent_holds_what_its_children_hold),
+	    TEST(an_updated_executable_holds_what_the_new_graph_holds),
+	    TEST(an_update_that_fails_leaves_both),
+	    TEST(an_executable_that_runs_another_graph_drops_the_old_one),
+	    TEST(what_failed_to_be_made_holds_nothing),
+	    TEST(what_is_being_made_holds_the_memory),
+	    TEST(a_launch_into_a_capture_embeds_the_graph),
+	    TEST(a_graph_that_stays_holds_its_memory),
+	    TEST(a_handle_is_given_out_again_at_once),
+	    TEST(a_graph_that_may_be_going_is_there),
+	    TEST(what_had_the_handle_before_is_gone),
+	    TEST(a_capture_that_is_ended_by_two_calls),
+	    TEST(a_context_that_ends_takes_the_captured_graph_along),
+	    TEST(a_graph_is_known_at_the_end_of_its_capture),
+	    TEST(a_body_belongs_to_its_graph),
+	    TEST(a_graph_that_moves_into_another_one_is_part_of_it),
+	    TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good),
+	    TEST(a_graph_with_the_handle_of_a_part_is_none),
+	    TEST(what_is_added_to_a_part_its_graph_holds),
+	    TEST(a_call_that_is_not_known_may_have_copied_any_graph),
+	    TEST(what_a_node_was_given_is_kept_for_good),
+	    SEVERAL(memory_waits_for_launches_in_all_contexts),
+	    SEVERAL(with_one_context_memory_goes_at_once),
+	    SEVERAL(no_fence_is_set_beside_a_capture),
+	    SEVERAL(memory_waits_for_a_fence_of_its_own),
+	    SEVERAL(memory_that_was_used_again_waits_again),
+	    SEVERAL(a_fence_that_fails_says_nothing),
+	    SEVERAL(without_fences_memory_is_kept_for_good),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
