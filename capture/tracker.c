@@ -288,8 +288,9 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 		if (capture->ctx == ctx) {
 			gcp_graph_capture_lost(tracker, capture);
 			capture_finish(tracker, capture);
-		} else
+		} else {
 			gcp_order_context_gone(capture, ctx);
+		}
 	}
 	pthread_mutex_unlock(&tracker->lock);
 }

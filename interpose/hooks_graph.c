@@ -305,10 +305,18 @@ static bool moves(const struct node_params *params)
 	       version >= SINCE_MOVE;
 }
 
+/* Embedded graphs are told of from the first call on: what is captured into them later
+ * is held by their parents. */
+static bool parts_count(void)
+{
+	return gcp_process_started_mode() == GCP_RUN_POOL;
+}
+
 /* Of a node that was added to `parent`, or is of a graph that is not known. */
 static void bodies_known(CUgraph parent, const struct node_params *params)
 {
-	if (params->type != TYPE_CONDITIONAL || !params->conditional.graphs)
+	if (params->type != TYPE_CONDITIONAL || !params->conditional.graphs ||
+	    !parts_count())
 		return;
 	for (unsigned int i = 0; i < params->conditional.size; i++)
 		gcp_graph_part(gcp_process.tracker, parent,
@@ -320,9 +328,9 @@ static CUresult node_added(CUresult result, CUgraph parent,
 			   struct gcp_holder *holding)
 {
 	holding_add(result, holding, parent, false);
-	if (result != CUDA_SUCCESS || !gcp_process_pooling())
+	if (result != CUDA_SUCCESS)
 		return result;
-	if (moved)
+	if (moved && parts_count())
 		gcp_graph_moved(gcp_process.tracker, parent, moved);
 	bodies_known(parent, params);
 	return result;
@@ -392,9 +400,10 @@ CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
 
 	graph_taken(NULL);
 	result = gcp_real.cuGraphNodeGetParams(node, parameters);
-	if (result != CUDA_SUCCESS || !parameters || !gcp_process_pooling())
+	if (result != CUDA_SUCCESS || !parameters)
 		return result;
-	gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters));
+	if (child_of(parameters) && parts_count())
+		gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters));
 	bodies_known(NULL, parameters);
 	return result;
 }
@@ -403,7 +412,7 @@ CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_g
 {
 	CUresult result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
 
-	if (result == CUDA_SUCCESS && gcp_process_pooling())
+	if (result == CUDA_SUCCESS && parts_count())
 		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph);
 	return result;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * graph_conditional.c - conditional nodes: handles, and nodes whose bodies run or not.
+ * graph_conditional.c - conditional nodes: handles, and nodes whose bodies run or not;
+ * and nodes of any kind, as far as they hold graphs.
  *
  * A simulated kernel cannot set a condition, so a condition is what its handle has
  * begun with, and the body of a WHILE node runs once at most. Entry points, under the
@@ -190,13 +191,81 @@ static CUresult conditional_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
-/* Of the many sorts of nodes only those that cannot be added otherwise. */
+/* A child graph that moves is a part of its parent from now on, under its handle. */
+static CUresult child_add(CUgraphNode *phGraphNode, CUgraph hGraph,
+			  const CUgraphNode *dependencies, size_t count,
+			  const CUDA_CHILD_GRAPH_NODE_PARAMS *params)
+{
+	struct sim_graph *graph = sim_object_check(hGraph, SIM_GRAPH);
+	struct sim_graph *child = sim_object_check(params->graph, SIM_GRAPH);
+	bool moves = params->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+	struct sim_node *node;
+	struct sim_ctx *ctx;
+
+	if (!phGraphNode || !graph || !child || child->parent ||
+	    !sim_nodes_of_graph(graph, dependencies, count))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_graph_is_single(child))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	SIM_TRY(sim_ctx_current(&ctx));
+	node = sim_node_new(graph, CU_GRAPH_NODE_TYPE_GRAPH, ctx);
+	for (size_t i = 0; i < count; i++)
+		sim_node_depend(node, (struct sim_node *)dependencies[i]);
+	node->child = moves ? child : sim_graph_clone(child);
+	node->child->parent = node;
+	*phGraphNode = (CUgraphNode)node;
+	return CUDA_SUCCESS;
+}
+
+/* What runs in place of the node is a copy of another graph. */
+static CUresult child_set(struct sim_node *node, CUgraph hGraph)
+{
+	const struct sim_graph *child = sim_object_check(hGraph, SIM_GRAPH);
+
+	if (!node || !node->child || !child)
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_graph_delete(node->child);
+	node->child = sim_graph_clone(child);
+	node->child->parent = node;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+					    CUgraph childGraph)
+{
+	SIM_LOCKED(cuGraphExecChildGraphNodeSetParams);
+	return child_set(sim_exec_node(hGraphExec, (struct sim_node *)hNode),
+			 childGraph);
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+				  CUgraphNodeParams *nodeParams)
+{
+	SIM_LOCKED(cuGraphExecNodeSetParams);
+	if (!nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH)
+		return CUDA_ERROR_INVALID_VALUE;
+	return child_set(sim_exec_node(hGraphExec, (struct sim_node *)hNode),
+			 nodeParams->graph.graph);
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	SIM_LOCKED(cuGraphNodeSetParams);
+	if (!nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_GRAPH)
+		return CUDA_ERROR_INVALID_VALUE;
+	return child_set(sim_object_check(hNode, SIM_NODE), nodeParams->graph.graph);
+}
+
+/* Of the many sorts of nodes only those that hold graphs. */
 static CUresult any_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 			const CUgraphNode *dependencies, size_t count,
 			CUgraphNodeParams *params)
 {
 	if (!params)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+		return child_add(phGraphNode, hGraph, dependencies, count,
+				 &params->graph);
 	if (params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return conditional_add(phGraphNode, hGraph, dependencies, count,

@@ -84,6 +84,10 @@ CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N
 	F(cuGraphAddHostNode, 10000, cuGraphAddHostNode)                               \
 	F(cuGraphAddEventRecordNode, 11010, cuGraphAddEventRecordNode)                 \
 	F(cuGraphAddEventWaitNode, 11010, cuGraphAddEventWaitNode)                     \
+	F(cuGraphExecChildGraphNodeSetParams, 11010,                                   \
+	  cuGraphExecChildGraphNodeSetParams)                                          \
+	F(cuGraphNodeSetParams, 12020, cuGraphNodeSetParams)                           \
+	F(cuGraphExecNodeSetParams, 12020, cuGraphExecNodeSetParams)                   \
 	F(cuGraphAddNode, 12020, cuGraphAddNode)                                       \
 	F(cuGraphAddNode, 12030, cuGraphAddNode_v2)                                    \
 	F(cuGraphConditionalHandleCreate, 12030, cuGraphConditionalHandleCreate)       \

@@ -413,6 +413,7 @@ static void what_a_node_was_given_is_kept_for_good(void **state)
 static struct {
 	bool one;
 	int records, result;
+	int soon; /* after so many questions it is done; 0: not by itself */
 } all;
 
 static bool contexts_are_one(void)
@@ -437,6 +438,8 @@ static int all_record(void *fence)
 static int all_query(void *fence)
 {
 	assert_ptr_equal(fence, &all);
+	if (all.soon > 0 && --all.soon == 0)
+		all.result = 0;
 	return all.result;
 }
 
@@ -444,7 +447,7 @@ static int several_setup(void **state)
 {
 	setup(state);
 	all.one = false;
-	all.records = 0;
+	all.records = all.soon = 0;
 	all.result = GCP_CUDA_NOT_READY;
 	tracker->driver.contexts_are_one = contexts_are_one;
 	tracker->driver.fence_all_create = all_create;
@@ -545,6 +548,40 @@ static void memory_that_was_used_again_waits_again(void **state)
 	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
 }
 
+/* When memory is out a moment is worth it. */
+static void memory_that_comes_soon_is_waited_for(void **state)
+{
+	(void)state;
+	(void)gcp_tracker_reclaim(tracker); /* of the tests before */
+	graph_destroy(captured());
+	assert_true(private_bytes() > 0);
+	all.soon = 4;
+	assert_true(gcp_tracker_reclaim(tracker));
+	assert_int_equal(private_bytes(), 0);
+	assert_false(gcp_tracker_reclaim(tracker));
+}
+
+static void an_allocation_sets_no_fence(void **state)
+{
+	void *graph = captured(), *other = begin(1);
+	gcp_addr addr;
+
+	(void)state;
+	graph_destroy(graph);
+	memset(&cuda.streams[1], 0, sizeof(cuda.streams[1]));
+	fake.capturing--;
+	gcp_tracker_look(tracker);
+	assert_int_equal(all.records, 0);
+	fake.capturing++;
+	end(1);
+	graph_destroy(other);
+	assert_int_equal(all.records, 1);
+	all.result = 0;
+	addr = capture_alloc(MIB);
+	assert_false(gcp_tracker_has_pending_events(tracker));
+	must_free(pools, addr);
+}
+
 static void a_fence_that_fails_says_nothing(void **state)
 {
 	(void)state;
@@ -596,6 +633,8 @@ int main(void)
 	    SEVERAL(no_fence_is_set_beside_a_capture),
 	    SEVERAL(memory_waits_for_a_fence_of_its_own),
 	    SEVERAL(memory_that_was_used_again_waits_again),
+	    SEVERAL(memory_that_comes_soon_is_waited_for),
+	    SEVERAL(an_allocation_sets_no_fence),
 	    SEVERAL(a_fence_that_fails_says_nothing),
 	    SEVERAL(without_fences_memory_is_kept_for_good),
 	};

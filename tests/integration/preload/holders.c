@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * holders.c - whose memory of captured graphs is kept, and for how long: the calls that
+ * make something of a graph.
+ *
+ *   holders SCENARIO    plays one; 0: all is as it should be
+ */
+#include <dlfcn.h>
+
+#include "../../../interpose/gcpool.h"
+#include "edge_cases.h"
+
+static CUcontext ctx;
+static CUstream stream;
+
+static void start(void)
+{
+	ctx = primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+/* Graph pools that anything holds. */
+static size_t pools(void)
+{
+	static __typeof__(gcpool_graph_pools) *list;
+
+	if (!list)
+		*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_pools");
+	return list(NULL, 0);
+}
+
+static void expect(size_t count, const char *when)
+{
+	size_t found = pools();
+
+	if (found != count)
+		printf("%zu graph pools are held, not %zu\n", found, count);
+	must(found == count, when);
+}
+
+/* Work on memory of the capture's own. */
+static void work(void)
+{
+	CUdeviceptr p = allocated(4 * MIB);
+
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFree(p));
+}
+
+static void begin(void)
+{
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+static CUgraph ended(void)
+{
+	CUgraph graph = NULL;
+
+	OK(cuStreamEndCapture(stream, &graph));
+	return graph;
+}
+
+static CUgraph captured(void)
+{
+	begin();
+	work();
+	return ended();
+}
+
+static void captured_into(CUgraph graph)
+{
+	OK(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
+				       CU_STREAM_CAPTURE_MODE_GLOBAL));
+	work();
+	must(ended() == graph, "another graph");
+}
+
+static CUgraphExec instantiated(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+static CUgraph empty(void)
+{
+	CUgraph graph;
+
+	OK(cuGraphCreate(&graph, 0));
+	return graph;
+}
+
+static void clones_and_children_hold_memory(void)
+{
+	CUgraph graph, clone, parent = empty();
+	CUgraphNode node;
+
+	start();
+	graph = captured();
+	OK(cuGraphClone(&clone, graph));
+	OK(cuGraphDestroy(graph));
+	expect(1, "a clone holds nothing");
+	OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, clone));
+	OK(cuGraphDestroy(clone));
+	expect(1, "a parent holds nothing");
+	OK(cuGraphDestroy(parent));
+	expect(0, "a graph that is gone holds memory");
+}
+
+static void executables_hold_memory(void)
+{
+	CUgraph first, second;
+	CUgraphExecUpdateResultInfo info;
+	CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+	CUgraphExec execs[2];
+
+	start();
+	first = captured();
+	execs[0] = instantiated(first);
+	OK(cuGraphInstantiateWithParams(&execs[1], first, &params));
+	OK(cuGraphDestroy(first));
+	expect(1, "an executable holds nothing");
+	second = captured();
+	OK(cuGraphExecUpdate(execs[0], second, &info));
+	OK(cuGraphDestroy(second));
+	expect(2, "an updated executable holds nothing");
+	OK(cuGraphExecDestroy(execs[1]));
+	expect(1, "an updated executable holds what it had before");
+	OK(cuGraphExecDestroy(execs[0]));
+	expect(0, "an executable that is gone holds memory");
+}
+
+static void nodes_of_any_kind_hold_memory(void)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
+	CUgraph parent = empty(), graph;
+	CUgraphNode node;
+	CUgraphExec exec;
+
+	start();
+	params.graph.graph = graph = captured();
+	OK(cuGraphAddNode(&node, parent, NULL, NULL, 0, &params));
+	OK(cuGraphDestroy(graph));
+	expect(1, "a parent holds nothing");
+	exec = instantiated(parent);
+	OK(cuGraphDestroy(parent));
+	expect(1, "its executable holds nothing");
+	OK(cuGraphExecDestroy(exec));
+	expect(0, "an executable that is gone holds memory");
+
+	parent = empty();
+	params.graph.graph = graph = captured();
+	params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+	OK(cuGraphAddNode(&node, parent, NULL, NULL, 0, &params));
+	captured_into(graph);
+	exec = instantiated(parent);
+	expect(2, "a graph that moved holds nothing");
+
+	graph = captured();
+	OK(cuGraphExecChildGraphNodeSetParams(exec, node, graph));
+	OK(cuGraphDestroy(graph));
+	expect(3, "a child of an executable holds nothing");
+	params.graph.graph = graph = captured();
+	params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
+	OK(cuGraphExecNodeSetParams(exec, node, &params));
+	OK(cuGraphDestroy(graph));
+	expect(4, "another child holds nothing");
+	OK(cuGraphExecDestroy(exec));
+	expect(2, "an executable that is gone holds memory");
+	params.graph.graph = graph = captured();
+	OK(cuGraphNodeSetParams(node, &params));
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphDestroy(parent));
+	expect(1, "what a node was given is not kept");
+}
+
+static CUgraph body_of(CUgraph graph)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+	CUgraphNode node;
+
+	OK(cuGraphConditionalHandleCreate(&params.conditional.handle, graph, ctx, 1,
+					  CU_GRAPH_COND_ASSIGN_DEFAULT));
+	params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+	params.conditional.size = 1;
+	params.conditional.ctx = ctx;
+	OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+	return params.conditional.phGraph_out[0];
+}
+
+static void bodies_belong_to_their_graphs(void)
+{
+	CUgraph graph = empty(), body; /* before the library has done anything */
+	CUgraphExec exec;
+
+	ctx = primary();
+	body = body_of(body_of(graph));
+	start();
+	captured_into(body);
+	exec = instantiated(graph);
+	OK(cuGraphDestroy(graph));
+	expect(1, "the executable of a body's graph holds nothing");
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuGraphExecDestroy(exec));
+	expect(0, "an executable that is gone holds memory");
+}
+
+/* In which graph it is the library does not know. */
+static void a_child_that_was_asked_for_is_kept(void)
+{
+	CUgraph child, parent = empty(), graph;
+	CUgraphNode node;
+
+	start();
+	graph = empty();
+	OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph));
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphChildGraphNodeGetGraph(node, &child));
+	captured_into(child);
+	expect(1, "a child holds nothing");
+	OK(cuGraphDestroy(parent));
+	expect(1, "memory of a child that was asked for is not kept");
+}
+
+static void refused_calls_change_nothing(void)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph graph, other, clone;
+	CUgraphExec exec;
+
+	start();
+	graph = captured();
+	exec = instantiated(graph);
+	OK(cuGraphDestroy(graph));
+	must(gcpsim_fail("cuGraphExecDestroy:1:999,cuGraphClone:1:999") == 0,
+	     "no plan");
+	must(cuGraphExecDestroy(exec) == CUDA_ERROR_UNKNOWN, "destroyed");
+	expect(1, "an executable that is not gone holds nothing");
+	begin();
+	work();
+	work();
+	OK(cuMemsetD8Async(allocated(MIB), 1, MIB, stream));
+	other = ended();
+	must(cuGraphClone(&clone, other) == CUDA_ERROR_UNKNOWN, "cloned");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	expect(2, "one is gone");
+	must(cuGraphExecUpdate(exec, other, &info) != 0, "updated");
+	OK(cuGraphDestroy(other));
+	expect(2, "an update that failed has dropped one");
+	OK(cuGraphExecDestroy(exec));
+	expect(0, "a clone that failed, or an update, holds memory");
+}
+
+static void captures_that_are_lost_hold_nothing(void)
+{
+	CUgraph graph, into = empty();
+	CUstream other;
+
+	start();
+	begin();
+	work();
+	must(cuStreamSynchronize(stream) != 0, "waited");
+	must(cuStreamEndCapture(stream, &graph) != 0, "no loss");
+	expect(0, "a graph that was lost holds memory");
+	captured_into(into);
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	(void)allocated(4 * MIB);
+	expect(2, "a capture holds nothing");
+	OK(cuStreamDestroy(other));
+	expect(1, "the graph of a stream that is gone holds memory");
+	OK(cuGraphDestroy(into));
+	expect(0, "a graph that is gone holds memory");
+}
+
+static void an_unknown_call_keeps_all(void)
+{
+	CUresult (*fill)(CUdeviceptr, unsigned char, size_t, CUstream);
+	CUdriverProcAddressQueryResult status;
+	void *found = NULL;
+	CUgraph graph;
+
+	start();
+	OK(cuGetProcAddress("cuMemsetInvented", &found, 13000, 0, &status));
+	*(void **)&fill = found;
+	OK(cuGraphDestroy(captured()));
+	expect(0, "a graph that is gone holds memory");
+	graph = captured();
+	OK(fill(allocated(MIB), 1, MIB, stream));
+	OK(cuGraphDestroy(graph));
+	expect(1, "what an unknown call may have copied is not kept");
+}
+
+/* Nothing runs until it is asked for: no allocation gets memory that a launch of a
+ * destroyed executable still uses. */
+static void fill_all(CUdeviceptr at)
+{
+	CUstream other;
+
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD8Async(at, 2, 4 * MIB, other));
+}
+
+static void launched_and_destroyed(CUstream on)
+{
+	CUgraph graph = captured();
+	CUgraphExec exec = instantiated(graph);
+
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphLaunch(exec, on));
+	OK(cuGraphExecDestroy(exec));
+}
+
+static void launches_outlive_their_executable(void)
+{
+	start();
+	for (int i = 0; i < 16; i++) {
+		launched_and_destroyed(stream);
+		fill_all(allocated(4 * MIB));
+	}
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was used again under a launch");
+	expect(0, "an executable that is gone holds memory");
+}
+
+/* The graph itself works in another context than its memory is of. */
+static void launches_in_another_context(void)
+{
+	CUcontext second;
+	CUstream there;
+
+	start();
+	OK(cuCtxCreate(&second, NULL, 0, 0));
+	OK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < 16; i++) {
+		CUgraphExec exec;
+		CUgraph graph;
+		CUevent event;
+		CUdeviceptr p;
+
+		OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+		begin();
+		p = allocated(4 * MIB);
+		OK(cuEventRecord(event, stream));
+		OK(cuStreamWaitEvent(there, event, 0));
+		OK(cuMemsetD8Async(p, 1, MIB, there));
+		OK(cuEventDestroy(event));
+		OK(cuCtxSetCurrent(second));
+		OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+		OK(cuEventRecord(event, there));
+		OK(cuCtxSetCurrent(ctx));
+		OK(cuStreamWaitEvent(stream, event, 0));
+		OK(cuMemFree(p));
+		graph = ended();
+		exec = instantiated(graph);
+		OK(cuGraphDestroy(graph));
+		OK(cuGraphLaunch(exec, stream));
+		OK(cuGraphExecDestroy(exec));
+		fill_all(allocated(4 * MIB));
+	}
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was used again under a launch");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(clones_and_children_hold_memory),
+    SCENARIO(executables_hold_memory),
+    SCENARIO(nodes_of_any_kind_hold_memory),
+    SCENARIO(bodies_belong_to_their_graphs),
+    SCENARIO(a_child_that_was_asked_for_is_kept),
+    SCENARIO(refused_calls_change_nothing),
+    SCENARIO(captures_that_are_lost_hold_nothing),
+    SCENARIO(an_unknown_call_keeps_all),
+    SCENARIO(launches_outlive_their_executable),
+    SCENARIO(launches_in_another_context),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
