@@ -255,16 +255,16 @@ static void capture_open(struct thread *t, struct capture *c, struct stream *s,
 
 /* Into a new graph, or into this one. */
 static bool begin_call(struct thread *t, struct stream *s, CUstreamCaptureMode mode,
-		       const struct graph *into, const CUgraphNode *nodes, size_t count)
+		       CUgraph into, const CUgraphNode *nodes, size_t count)
 {
 	const struct fault *fault = t->model->setting->fault;
 	CUstream handle = stream_handle(t, s);
 	CUresult result;
 
 	fault_capture_begins(fault);
-	result = into ? cuStreamBeginCaptureToGraph(handle, into->handle, nodes, NULL,
-						    count, mode)
-		      : cuStreamBeginCapture(handle, mode);
+	result =
+	    into ? cuStreamBeginCaptureToGraph(handle, into, nodes, NULL, count, mode)
+		 : cuStreamBeginCapture(handle, mode);
 	fault_capture_begun(fault);
 	if (!fine(t->model, result, "cuStreamBeginCapture"))
 		return false;
@@ -289,6 +289,26 @@ static void capture_begin(struct thread *t, const struct op *op)
 	capture_open(t, c, s, mode, body_new(s->context), pool);
 }
 
+/* A body that runs behind everything that the graph does already. */
+static CUgraph conditional_body(struct thread *t, const struct graph *graph,
+				const CUgraphNode *nodes, size_t count)
+{
+	CUcontext ctx = t->model->contexts[graph->body->context].ctx;
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+	CUgraphNode node;
+
+	params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+	params.conditional.size = 1;
+	params.conditional.ctx = ctx;
+	if (!FINE(t, cuGraphConditionalHandleCreate(&params.conditional.handle,
+						    graph->handle, ctx, 1,
+						    CU_GRAPH_COND_ASSIGN_DEFAULT)) ||
+	    !FINE(t, cuGraphAddNode(&node, graph->handle, nodes, NULL, count, &params)))
+		return NULL;
+	graph->body->single = true;
+	return params.conditional.phGraph_out[0];
+}
+
 /* Behind everything that the graph does already. */
 static void capture_into(struct thread *t, const struct op *op)
 {
@@ -296,8 +316,10 @@ static void capture_into(struct thread *t, const struct op *op)
 	struct graph *graph = graph_near(w, op->a);
 	struct capture *c = capture_slot(w);
 	CUstreamCaptureMode mode = op->how % 3;
+	bool conditional = op->value % 8 >= 6 && !w->setting->fault;
 	CUgraphNode nodes[2 * ITEMS_MAX];
 	size_t count = 2 * ITEMS_MAX;
+	CUgraph into = graph->handle;
 	struct stream *s;
 	uint32_t pool = t->pool;
 
@@ -311,10 +333,15 @@ static void capture_into(struct thread *t, const struct op *op)
 		return;
 	if (!pool)
 		pool = pool_new(w);
-	if (!pool || !begin_call(t, s, mode, graph, nodes, count))
+	if (pool && conditional) {
+		into = conditional_body(t, graph, nodes, count);
+		count = 0;
+	}
+	if (!pool || !into || !begin_call(t, s, mode, into, nodes, count))
 		return;
 	capture_open(t, c, s, mode, body_copy(w, graph->body), pool);
 	c->into = graph;
+	c->conditional = conditional;
 	graph->busy = true;
 }
 
@@ -390,7 +417,8 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 	if (!c->live || !can_name(t, c->origin) ||
 	    (c->thread != (int)t->number && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED))
 		return;
-	joined = !c->invalidated_here && how % 16 != 0 && capture_join(t, c);
+	joined = !c->invalidated_here && (how % 16 != 0 || c->conditional) &&
+		 capture_join(t, c);
 	plain_may_wait(w, EXCUSE_WAIT_CAPTURE);
 	result = cuStreamEndCapture(stream_handle(t, c->origin), &graph);
 	if (joined && !fine(w, result, "cuStreamEndCapture"))
@@ -418,7 +446,8 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 /* The program's own mistake: the capture is lost, and its end says so. */
 static void capture_invalidate(struct thread *t, struct capture *c)
 {
-	if (!c->live || c->invalidated_here || !can_name(t, c->origin))
+	if (!c->live || c->invalidated_here || !can_name(t, c->origin) ||
+	    c->conditional)
 		return;
 	if (cuStreamSynchronize(stream_handle(t, c->origin)) == CUDA_SUCCESS)
 		failure(t->model, "the host could wait for a capturing stream");
@@ -431,7 +460,7 @@ static void capture_destroy_stream(struct thread *t, struct capture *c)
 {
 	struct stream *s = c->origin;
 
-	if (!c->live || s->kind == STREAM_PER_THREAD)
+	if (!c->live || s->kind == STREAM_PER_THREAD || c->conditional)
 		return;
 	plain_may_wait(t->model, EXCUSE_WAIT_CAPTURE);
 	if (!FINE(t, cuStreamDestroy(s->handle)))

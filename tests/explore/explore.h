@@ -174,6 +174,7 @@ struct body {
 	uint32_t refs;
 	int context;
 	bool broken;   /* can never run (again) */
+	bool single;   /* it has conditional nodes: no copies, one executable */
 	uint32_t made; /* step: the end of its first capture */
 	uint32_t count;
 	struct item items[ITEMS_MAX];
@@ -205,6 +206,7 @@ struct capture {
 	struct stream *origin;
 	struct body *body;
 	struct graph *into;
+	bool conditional; /* into the body of a conditional node of it */
 	uint32_t pool;
 	uint32_t first; /* of the body's items, what is captured here */
 	uint32_t counts[LINES_MAX];
@@ -223,7 +225,8 @@ struct checkpoint {
 struct graph {
 	CUgraph handle;
 	struct body *body;
-	bool busy; /* captured into */
+	bool busy;         /* captured into */
+	bool instantiated; /* now or before */
 };
 
 struct exec {

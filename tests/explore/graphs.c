@@ -110,7 +110,7 @@ static void graph_clone(struct thread *t, struct graph *from, struct graph *to)
 	CUgraph clone;
 
 	if (!from->handle || from->busy || to->busy || from == to ||
-	    !FINE(t, cuGraphClone(&clone, from->handle)))
+	    from->body->single || !FINE(t, cuGraphClone(&clone, from->handle)))
 		return;
 	from->body->refs++;
 	graph_set(t, to, clone, from->body);
@@ -164,7 +164,8 @@ static void graph_compose(struct thread *t, const struct op *op)
 	CUgraph graph;
 
 	if (!parts[0]->handle || !parts[1]->handle || parts[0]->busy ||
-	    parts[1]->busy || to->busy ||
+	    parts[1]->busy || to->busy || parts[0]->body->single ||
+	    parts[1]->body->single ||
 	    (beside && !bodies_are_apart(parts[0]->body, parts[1]->body)))
 		return;
 	body = body_new(parts[0]->body->context);
@@ -208,13 +209,15 @@ static bool copies_are_there(const struct body *body)
 static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
 {
 	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t) ||
-	    !copies_are_there(graph->body))
+	    !copies_are_there(graph->body) ||
+	    (graph->body->single && graph->instantiated))
 		return;
 	exec_release(t, exec);
 	context_use(t, graph->body->context);
 	if (exec->handle ||
 	    !FINE(t, cuGraphInstantiateWithFlags(&exec->handle, graph->handle, 0)))
 		return;
+	graph->instantiated = true;
 	exec->body = graph->body;
 	exec->body->refs++;
 	exec->id = ++t->model->execs_made;
@@ -226,7 +229,8 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	CUresult result;
 
 	if (!exec->handle || !graph->handle || graph->busy || !may_be_unsafe(t) ||
-	    graph->body->context != exec->body->context || graph->body->broken)
+	    graph->body->context != exec->body->context || graph->body->broken ||
+	    graph->body->single || exec->body->single)
 		return;
 	context_use(t, graph->body->context);
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
