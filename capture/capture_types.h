@@ -210,8 +210,9 @@ struct gcp_tracker {
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
-	void *waiting_fence;  /* in all contexts; NULL: none was needed yet */
-	bool waiting_pending; /* it is recorded, and not known to be done */
+	void *waiting_fence;    /* in all contexts; NULL: none was needed yet */
+	bool waiting_pending;   /* it is recorded, and not known to be done */
+	uint32_t waiting_looks; /* that found it so */
 };
 
 /* --- records.c ------------------------------------------------------------------- */

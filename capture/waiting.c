@@ -95,17 +95,27 @@ static void fence_set(struct gcp_tracker *tracker)
 	if (!wanted || fence_record(tracker) != 0)
 		return;
 	tracker->waiting_pending = true;
+	tracker->waiting_looks = 0;
 	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
 		graph_pool->fenced = true;
 }
 
+/* Programs allocate much oftener than fences are done. */
+static bool is_look_due(uint32_t looks)
+{
+	enum { LOOKS = 8, LOOKS_APART = 32 };
+
+	return looks < LOOKS || looks % LOOKS_APART == 0;
+}
+
 /* What fails says nothing: a new one is set. */
-static void fence_look(struct gcp_tracker *tracker)
+static void fence_look(struct gcp_tracker *tracker, bool must)
 {
 	struct gcp_graph_pool *graph_pool;
 	int result;
 
-	if (!tracker->waiting_pending)
+	if (!tracker->waiting_pending ||
+	    !(is_look_due(tracker->waiting_looks++) || must))
 		return;
 	result = tracker->driver.fence_all_query(tracker->waiting_fence);
 	if (result == GCP_CUDA_NOT_READY)
@@ -159,7 +169,7 @@ void gcp_tracker_look(struct gcp_tracker *tracker)
 {
 	if (!lock_if_any(tracker))
 		return;
-	fence_look(tracker);
+	fence_look(tracker, false);
 	release_those_over(tracker, false);
 	pthread_mutex_unlock(&tracker->lock);
 }
@@ -168,10 +178,10 @@ void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
 	if (!lock_if_any(tracker))
 		return;
-	fence_look(tracker);
+	fence_look(tracker, true);
 	release_those_over(tracker, true);
 	fence_set(tracker);
-	fence_look(tracker);
+	fence_look(tracker, false);
 	release_those_over(tracker, true);
 	pthread_mutex_unlock(&tracker->lock);
 }
@@ -186,7 +196,10 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 	for (int i = 0; i < WAIT_ROUNDS && may_come && !came; i++) {
 		if (i > 0)
 			gcp_backoff();
-		gcp_tracker_collect(tracker);
+		if (i == 0)
+			gcp_tracker_collect(tracker);
+		else
+			gcp_tracker_look(tracker);
 		pthread_mutex_lock(&tracker->lock);
 		came = tracker->memory_releases != seen;
 		seen = tracker->memory_releases;

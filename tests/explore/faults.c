@@ -31,8 +31,6 @@ static const struct {
     {"cuCtxSynchronize", {719, 0}, false},
     {"cuCtxPushCurrent_v2", {719, 0}, true},
     {"cuStreamGetCaptureInfo_v3", {2, 0}, true},
-    {"cuUserObjectCreate", {2, 0}, true},
-    {"cuGraphRetainUserObject", {2, 0}, true},
     {"cuGraphNodeGetDependencies_v2", {2, 0}, false},
     {"cuMemPoolTrimTo", {2, 0}, false},
     {"cuDeviceGraphMemTrim", {2, 0}, false},

@@ -175,18 +175,30 @@ static void graph_compose(struct thread *t, const struct op *op)
 		return;
 	}
 	FINE(t, cuGraphCreate(&graph, 0));
-	FINE(t, cuGraphAddChildGraphNode(&node[0], graph, NULL, 0, parts[0]->handle));
-	FINE(t, cuGraphAddChildGraphNode(&node[1], graph, node, !beside,
-					 parts[1]->handle));
-	graph_set(t, to, graph, body);
+	if (FINE(t, cuGraphAddChildGraphNode(&node[0], graph, NULL, 0,
+					     parts[0]->handle)) &&
+	    FINE(t, cuGraphAddChildGraphNode(&node[1], graph, node, !beside,
+					     parts[1]->handle))) {
+		graph_set(t, to, graph, body);
+	} else {
+		FINE(t, cuGraphDestroy(graph));
+		body_put(w, body);
+	}
 }
 
 /* --- executables --- */
 
 static void exec_release(struct thread *t, struct exec *exec)
 {
-	if (!exec->handle || !may_be_unsafe(t) ||
-	    !FINE(t, cuGraphExecDestroy(exec->handle)))
+	CUresult result;
+
+	if (!exec->handle || !may_be_unsafe(t))
+		return;
+	/* CUDA itself waits for launches of a graph with conditional nodes. */
+	gcpsim_plain_asks(exec->body->single);
+	result = cuGraphExecDestroy(exec->handle);
+	gcpsim_plain_asks(-(int)exec->body->single);
+	if (!fine(t->model, result, "cuGraphExecDestroy"))
 		return;
 	body_put(t->model, exec->body);
 	*exec = (struct exec){0};

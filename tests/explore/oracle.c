@@ -288,15 +288,15 @@ static uint64_t allocations(const struct model *w)
 	return count;
 }
 
-/* Destructors of user objects run on a thread of the driver's: they may need a
- * moment, on a busy machine a long one. */
+/* Threads of the driver and of the library may need a moment, on a busy machine a long
+ * one. */
 static void trim_all(struct model *w)
 {
 	gcpsim_plain_asks(1);
 	for (int tries = 0; tries < 500; tries++) {
 		for (int i = 0; library.trim && i < w->setting->devices; i++)
 			library.trim(i, 0);
-		if (w->left || (gcpsim_user_objects() == 0 && allocations(w) == 0))
+		if (w->left || allocations(w) == 0)
 			return;
 		usleep(1000);
 	}
@@ -314,7 +314,7 @@ void oracle_end(struct model *w)
 	w->left |= w->setting->fault && w->setting->fault->loses;
 	trim_all(w);
 	oracle_step(w);
-	if (!w->left && gcpsim_user_objects() > 0)
+	if (gcpsim_user_objects() > 0)
 		failure(w, "%llu user objects are left",
 			(unsigned long long)gcpsim_user_objects());
 	if (!w->left && allocations(w) > 0)
@@ -331,11 +331,6 @@ void oracle_finish(struct model *w)
 	    w->setting->host_thread)
 		return;
 	gcpsim_drain();
-	/* What graphs leave behind speaks to the pools. */
-	for (int tries = 0; tries < 500 && gcpsim_user_objects() > 0; tries++)
-		usleep(1000);
-	if (gcpsim_user_objects() > 0)
-		return;
 	gcpsim_plain_asks(1);
 	library.finish();
 	findings_check(w);
