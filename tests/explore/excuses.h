@@ -29,8 +29,8 @@
 	  "a nearly full device or host while a stream is captured: what was freed " \
 	  "meanwhile may wait for the capture's end") \
 	X(FOR_GOOD, "for good", \
-	  "several contexts on a driver without context fences: the memory of captures is " \
-	  "kept for good") \
+	  "several contexts on a driver without context fences, or a capture that began by a " \
+	  "call which is not known: the memory of captures is kept for good") \
 	X(CONCURRENT, "concurrent", \
 	  "of several threads that are short of memory at the same time all may be refused") \
 	X(PINNED_GRAPHS, "pinned graphs", \

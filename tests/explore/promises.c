@@ -202,7 +202,7 @@ static bool unknown_begun; /* from here on the library leaves all to CUDA */
 typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode);
 
 /* What the program frees meanwhile must not end it. From then on the library leaves all
- * to CUDA: nothing comes after this. */
+ * to CUDA, and keeps for good what graphs hold: nothing comes after this. */
 static void capture_unknown(struct thread *t)
 {
 	struct model *w = t->model;
@@ -220,6 +220,7 @@ static void capture_unknown(struct thread *t)
 
 		op_play(t, &take);
 	}
+	w->left |= w->capture_numbers > 0;
 	result = begin(0.5, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	if ((int)result == REQUIRES_NEWER_DRIVER)
 		return;

@@ -204,6 +204,8 @@ static bool may_share(const struct model *w)
 	    "cuPointerGetAttributes",
 	    "cuDeviceTotalMem",
 	    "cuDeviceGetAttribute",
+	    "cuStreamGetCaptureInfo",
+	    "cuStreamGetCaptureInfo_v2",
 	};
 	const struct setting *setting = w->setting;
 	unsigned live = 0;
