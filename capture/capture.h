@@ -139,7 +139,8 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
  * gcp_holder_ended, which comes before end_done. */
 struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ctx,
 					   void *stream);
-/* The real end gave this graph; before end_done. */
+/* The real end gave this graph; before end_done. Where it is another one than the
+ * capture's, both hold the memory. */
 void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
 			  const void *graph);
 /* Whether a real end that failed has taken the capture away all the same. */

@@ -278,9 +278,10 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 			    const struct gcp_capture *capture);
 void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    const void *graph);
-/* gcp_holder_ending, with the lock. */
-struct gcp_holder *gcp_holder_ends(struct gcp_tracker *tracker, const void *handle,
-				   bool is_exec);
+/* Its graph, as gcp_holder_ending tells it; NULL: that holds nothing, or does not go
+ * with the capture. */
+struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
+					  const struct gcp_capture *capture);
 void gcp_holders_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* --- graph_pool.c; tracker->lock is held -------------------------------------------

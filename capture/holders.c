@@ -275,18 +275,29 @@ void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 		handle_is_new(tracker, capture->graph, false);
 }
 
-/* A graph that is gone already, and whose handle may be another one's by now. */
-void gcp_graph_capture_lost(struct gcp_tracker *tracker,
-			    const struct gcp_capture *capture)
+/* The graph that was made for the capture. It may be gone already, after an error, and
+ * its handle another one's by now. */
+static struct gcp_holder *graph_of(struct gcp_tracker *tracker,
+				   const struct gcp_capture *capture)
 {
 	struct gcp_holder *holder = holder_find(tracker, capture->graph, false);
 
-	if (capture->graph && holder && holder->capture == capture->begun &&
-	    !capture->into_existing_graph)
+	return holder && holder->capture == capture->begun &&
+		       !capture->into_existing_graph
+		   ? holder
+		   : NULL;
+}
+
+void gcp_graph_capture_lost(struct gcp_tracker *tracker,
+			    const struct gcp_capture *capture)
+{
+	struct gcp_holder *holder = graph_of(tracker, capture);
+
+	if (holder)
 		holder_free(tracker, holder);
 }
 
-/* The end of a capture whose graph was not told until now. */
+/* The end of a capture whose graph was not told until now, or was told wrongly. */
 void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    const void *graph)
 {
@@ -316,10 +327,10 @@ static void ending_set(struct gcp_holder *holder, bool ending)
 	ending_set(part, ending);
 }
 
-struct gcp_holder *gcp_holder_ends(struct gcp_tracker *tracker, const void *handle,
-				   bool is_exec)
+struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
+					  const struct gcp_capture *capture)
 {
-	struct gcp_holder *holder = holder_find(tracker, handle, is_exec);
+	struct gcp_holder *holder = graph_of(tracker, capture);
 
 	if (holder)
 		ending_set(holder, true);
@@ -334,19 +345,24 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
 	pthread_mutex_lock(&tracker->lock);
-	holder = gcp_holder_ends(tracker, handle, is_exec);
+	holder = holder_find(tracker, handle, is_exec);
+	if (holder)
+		ending_set(holder, true);
 	pthread_mutex_unlock(&tracker->lock);
 	return holder;
 }
 
-/* What came to the handle meanwhile stays with it. */
+/* What came to the handles meanwhile, of the graph and of its parts, stays with them.
+ */
 static void holder_stays(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	struct gcp_holder *other =
 	    holder_find(tracker, holder->handle, holder->is_exec);
 	struct gcp_holder *part;
 
-	ending_set(holder, false);
+	LIST_FOREACH(part, &holder->parts, part_link)
+	holder_stays(tracker, part);
+	holder->ending = false;
 	if (!other)
 		return;
 	holds_move(other, root_of(holder));
@@ -429,21 +445,29 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	pthread_mutex_unlock(&tracker->lock);
 }
 
+/* The handle's holder, which holds what `holding` did. */
+static struct gcp_holder *holding_give(struct gcp_tracker *tracker,
+				       struct gcp_holder *holding, const void *handle,
+				       bool is_exec)
+{
+	struct gcp_holder *holder = holder_find(tracker, handle, is_exec);
+
+	if (!holder) {
+		holder_list(tracker, holding, handle, is_exec);
+		return holding;
+	}
+	holds_move(holding, root_of(holder));
+	holder_free(tracker, holding);
+	return holder;
+}
+
 void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec)
 {
-	struct gcp_holder *holder;
-
 	if (!holding)
 		return;
 	pthread_mutex_lock(&tracker->lock);
-	holder = holder_find(tracker, handle, is_exec);
-	if (holder) {
-		holds_move(holding, root_of(holder));
-		holder_free(tracker, holding);
-	} else {
-		holder_list(tracker, holding, handle, is_exec);
-	}
+	(void)holding_give(tracker, holding, handle, is_exec);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -460,6 +484,22 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
+/* The captured graph holds it, and goes with its capture if that is lost. */
+static void capture_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
+			const struct gcp_capture_state *state)
+{
+	const struct gcp_capture *capture;
+	struct gcp_holder *holder;
+
+	pthread_mutex_lock(&tracker->lock);
+	holder = holding_give(tracker, holding, state->graph, false);
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		if (capture->graph == state->graph &&
+		    gcp_capture_may_be(capture, state->id))
+			holder->capture = capture->begun;
+	pthread_mutex_unlock(&tracker->lock);
+}
+
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec)
 {
@@ -473,7 +513,7 @@ int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 	    (state.active && !state.graph))
 		gcp_holding_keep(tracker, holding);
 	else if (state.active)
-		gcp_holding_add(tracker, holding, state.graph, false);
+		capture_add(tracker, holding, &state);
 	else
 		gcp_holding_end(tracker, holding);
 	return 0;

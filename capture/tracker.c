@@ -149,7 +149,9 @@ static struct gcp_capture *capture_find(struct gcp_tracker *tracker, void *ctx,
 	return NULL;
 }
 
-/* The one that a call may end which no other call is ending. Its graph may go with it.
+/* The one that a call may end which no other call is ending. Its graph may go with it,
+ * but for one that was there before: what that held stays until the program destroys
+ * it.
  */
 static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 				       void *stream)
@@ -159,7 +161,7 @@ static struct gcp_holder *capture_ends(struct gcp_tracker *tracker, void *ctx,
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (!capture->ending && capture_is_on(capture, ctx, stream)) {
 			capture->ending = true;
-			return gcp_holder_ends(tracker, capture->graph, false);
+			return gcp_graph_capture_ends(tracker, capture);
 		}
 	return NULL;
 }
@@ -235,7 +237,7 @@ void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 	pthread_mutex_lock(&tracker->lock);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture && !capture->graph)
+	if (capture && capture->graph != graph)
 		gcp_graph_capture_gave(tracker, capture, graph);
 	pthread_mutex_unlock(&tracker->lock);
 }

@@ -368,6 +368,7 @@ CUresult gcp_hook_cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph parent,
 /* Which graph the node is of is not known. */
 CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 {
+	CUgraph moved = moves(parameters) ? child_of(parameters) : NULL;
 	struct gcp_holder *holding;
 	CUresult result = holding_begin(child_of(parameters), false, &holding);
 
@@ -375,7 +376,10 @@ CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 		return result;
 	graph_taken(NULL);
 	gcp_holding_keep(gcp_process.tracker, holding);
-	return gcp_real.cuGraphNodeSetParams(node, parameters);
+	result = gcp_real.cuGraphNodeSetParams(node, parameters);
+	if (result == CUDA_SUCCESS && moved && parts_count())
+		gcp_graph_part(gcp_process.tracker, NULL, moved);
+	return result;
 }
 
 CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,

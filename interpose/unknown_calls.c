@@ -27,10 +27,11 @@ static struct {
 	void *_Atomic real; /* written once, under stubs_lock */
 	const char *name;   /* for the message; a copy in `names` */
 	bool captures;      /* it begins a capture */
+	bool graphs;        /* it may make graphs of graphs */
 } stubs[STUBS];
 static char names[STUBS][64];
 static uint32_t stub_count; /* stubs_lock */
-static atomic_bool seen, missed;
+static atomic_bool seen, missed, graphs_seen;
 
 bool gcp_unknown_capture_is(const char *name)
 {
@@ -61,6 +62,15 @@ static void unseen_calls(void)
 	gcp_graphs_keep(gcp_process.tracker, true);
 }
 
+/* It may have put any graph into another one, empty ones too. What is captured into
+ * such a graph later, its parent can run. */
+static void graphs_unknown(void)
+{
+	atomic_store(&graphs_seen, true);
+	if (gcp_process_pooling())
+		gcp_graphs_keep(gcp_process.tracker, true);
+}
+
 /* The hold is never released: no fence is recorded any more. */
 void gcp_unknown_capture_hold(void)
 {
@@ -70,6 +80,8 @@ void gcp_unknown_capture_hold(void)
 	}
 	if (atomic_load(&missed) && gcp_process_pooling())
 		unseen_calls();
+	if (atomic_load(&graphs_seen))
+		graphs_unknown();
 }
 
 /* The stub returns to the real function when no fence can be recorded any more, also
@@ -98,6 +110,8 @@ void *gcp_unknown_call_called(uint32_t stub)
 		step_aside(stubs[stub].name);
 	else
 		gcp_stream_submits_unknown();
+	if (stubs[stub].graphs)
+		graphs_unknown();
 	errno = saved;
 	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
 }
@@ -113,6 +127,7 @@ static uint32_t stub_find(const char *name, void *real)
 		strncpy(names[i], name, sizeof(names[i]) - 1);
 		stubs[i].name = names[i];
 		stubs[i].captures = gcp_unknown_capture_is(name);
+		stubs[i].graphs = strstr(name, "Graph") != NULL;
 		atomic_store_explicit(&stubs[i].real, real, memory_order_release);
 		stub_count++;
 	}

@@ -398,8 +398,8 @@ static void capture_lost(struct model *w, struct capture *c)
 {
 	w->invalidated = gcpsim_invalidated();
 	capture_close(w, c);
-	/* What it leaves of the graph around it is not known: that stays. */
-	w->left |= c->conditional;
+	/* What such a capture leaves of the graph is not known: that stays. */
+	w->left |= c->into != NULL;
 	if (c->into) { /* CUDA took that graph away as well */
 		body_put(w, c->into->body);
 		*c->into = (struct graph){0};

@@ -42,20 +42,39 @@ static void added(void *parent, void *child)
 	gcp_holding_add(tracker, holding_of(child, false), parent, false);
 }
 
-/* A capture into a graph that exists. */
-static void captured_into(int stream, void *graph)
+/* A capture that makes a graph of this handle, or goes into the one that exists. */
+static void begin_graph(int stream, void *graph, bool exists)
 {
 	struct gcp_capture *capture;
 
 	assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), 0);
-	gcp_capture_into_graph(capture);
+	if (exists)
+		gcp_capture_into_graph(capture);
 	fake.capturing++;
 	cuda.streams[stream] =
 	    (struct gcp_capture_state){true, false, ++cuda.last_id, graph};
 	gcp_tracker_begin_done(tracker, capture, FAKE_CTX, stream_handle(stream),
 			       GCP_CAPTURE_GLOBAL, 0);
-	must_free(pools, capture_alloc(3 * MIB));
+	must_free(pools, capture_alloc_on(stream_handle(stream), 3 * MIB));
+}
+
+static void captured_into(int stream, void *graph)
+{
+	begin_graph(stream, graph, true);
 	end(stream);
+}
+
+/* As the hooks do where the end fails, and has taken the capture away. */
+static void end_lost(int stream)
+{
+	void *handle = stream_handle(stream);
+	struct gcp_holder *graph = gcp_tracker_end_prepare(tracker, FAKE_CTX, handle);
+
+	memset(&cuda.streams[stream], 0, sizeof(cuda.streams[stream]));
+	fake.capturing--;
+	gcp_holder_ended(tracker, graph,
+			 gcp_tracker_end_lost(tracker, FAKE_CTX, handle));
+	gcp_tracker_end_done(tracker, FAKE_CTX, handle);
 }
 
 static uint64_t graph_pools(void)
@@ -292,6 +311,77 @@ static void a_context_that_ends_takes_the_captured_graph_along(void **state)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
+/* CUDA 13.0 destroys it, the program need not know that. */
+static void a_lost_capture_leaves_the_graph_that_was_there(void **state)
+{
+	void *graph = handle(0), *outer = handle(1), *body = handle(2), *exec;
+
+	(void)state;
+	captured_into(0, graph);
+	begin_graph(0, graph, true);
+	end_lost(0);
+	assert_int_equal(graph_pools(), 2);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 0);
+
+	gcp_graph_part(tracker, outer, body);
+	begin_graph(0, body, true);
+	end_lost(0);
+	captured_into(0, body);
+	exec = made(3, outer, true);
+	graph_destroy(outer);
+	assert_int_equal(graph_pools(), 2);
+	holder_destroy(exec, true);
+}
+
+/* CUDA may destroy the graph of a lost capture before its end. */
+static void a_lost_capture_leaves_a_graph_that_has_its_handle(void **state)
+{
+	void *graph = handle(0);
+
+	(void)state;
+	begin_graph(0, graph, false);
+	cuda.streams[0].active = false;
+	cuda.streams[0].invalidated = true;
+	begin_graph(1, graph, false);
+	end_lost(0);
+	end(1);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(graph);
+}
+
+static void what_is_launched_into_a_lost_capture_goes_with_it(void **state)
+{
+	void *graph = captured(), *exec = made(0, graph, true);
+
+	(void)state;
+	graph_destroy(graph);
+	begin(0);
+	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
+			 0);
+	end_lost(0);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
+	assert_false(gcp_tracker_holds(tracker));
+}
+
+static void a_capture_that_gives_another_graph(void **state)
+{
+	void *graph = begin(0), *other = handle(0);
+
+	(void)state;
+	must_free(pools, capture_alloc(3 * MIB));
+	gcp_holder_ended(tracker,
+			 gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0)),
+			 false);
+	gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), other);
+	end(0);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(other);
+	assert_int_equal(graph_pools(), 0);
+}
+
 /* A driver that does not tell which graph it makes. */
 static void a_graph_is_known_at_the_end_of_its_capture(void **state)
 {
@@ -333,6 +423,29 @@ static void a_body_belongs_to_its_graph(void **state)
 	holder_destroy(exec, true);
 	assert_int_equal(graph_pools(), 0);
 	assert_false(gcp_tracker_holds(tracker));
+}
+
+/* While a call that is refused seems to take the graph away. */
+static void what_comes_to_a_part_meanwhile_belongs_to_its_graph(void **state)
+{
+	void *outer = handle(0), *body = handle(1), *inner = handle(2), *exec;
+	struct gcp_holder *ending;
+
+	(void)state;
+	gcp_graph_part(tracker, outer, body);
+	ending = gcp_holder_ending(tracker, outer, false);
+	gcp_graph_part(tracker, body, inner);
+	captured_into(0, body);
+	captured_into(0, inner);
+	gcp_holder_ended(tracker, ending, false);
+	captured_into(0, inner);
+	exec = made(3, outer, true);
+	graph_destroy(outer);
+	gcp_graph_made(tracker, body);
+	gcp_graph_made(tracker, inner);
+	assert_int_equal(graph_pools(), 3);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
 }
 
 static void a_graph_that_moves_into_another_one_is_part_of_it(void **state)
@@ -644,8 +757,13 @@ int main(void)
 	    TEST(a_capture_that_is_ended_by_two_calls),
 	    TEST(a_stream_captures_twice),
 	    TEST(a_context_that_ends_takes_the_captured_graph_along),
+	    TEST(a_lost_capture_leaves_the_graph_that_was_there),
+	    TEST(a_lost_capture_leaves_a_graph_that_has_its_handle),
+	    TEST(what_is_launched_into_a_lost_capture_goes_with_it),
+	    TEST(a_capture_that_gives_another_graph),
 	    TEST(a_graph_is_known_at_the_end_of_its_capture),
 	    TEST(a_body_belongs_to_its_graph),
+	    TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph),
 	    TEST(a_graph_that_moves_into_another_one_is_part_of_it),
 	    TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good),
 	    TEST(a_graph_with_the_handle_of_a_part_is_none),
