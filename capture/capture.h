@@ -230,20 +230,37 @@ int gcp_tracker_host_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool,
 			   uint32_t flags, void **ret_p);
 
 /* Takes back the memory of graphs that are gone, and that waits for their launches.
- * Cheap when there is none. The first, for allocations, sets no fence. */
+ * Cheap when there is none. The first, for allocations, looks now and then. */
 void gcp_tracker_look(struct gcp_tracker *tracker);
 void gcp_tracker_collect(struct gcp_tracker *tracker);
+/* The same, and sets fences that such memory waits for, in all contexts: that may take
+ * until each has room for another launch. */
+void gcp_tracker_fetch(struct gcp_tracker *tracker);
 /* The same when memory is out: waits a moment for such launches. False: nothing came
  * back. */
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker);
 
-/* --- which graphs and executables hold graph pools (holders.c)
- * ------------------------
- */
+/* --- which graphs and executables hold graph pools (holders.c) ------------------- */
 
 /* Whether there is any holder: if not, and while nothing is captured, these need not be
  * called, but for gcp_graph_part. A relaxed load. */
 bool gcp_tracker_holds(const struct gcp_tracker *tracker);
+
+/* The program is about to destroy a graph, an executable; and what became of it. NULL:
+ * it holds nothing. Launches of it may be under way. */
+struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
+				     bool is_exec);
+void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
+		      bool gone);
+/* An executable is about to be launched into a stream of context `ctx` (NULL: not
+ * known). Where there is one context this need not be called. */
+void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void *ctx);
+/* Any graph may have been copied, in a way that is not known: the memory of all stays
+ * for good; from_now_on: of those to come, too. */
+void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
+
+/* --- what is made of graphs and executables (holding.c) ----------------------------
+ */
 
 /* Something is about to be made of a graph, or of an executable: *ret_holding holds all
  * that it does, from now on; NULL: it holds nothing. One of the functions below takes
@@ -259,19 +276,17 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 /* What the handle stands for holds it too. */
 void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *handle, bool is_exec);
+/* The executable holds it in place of what was set for the node before, if the call is
+ * `done`; else besides. */
+void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
+		     const void *exec, const void *node, bool done);
 /* It is not known what does: for good. */
 void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding);
 
-/* The program is about to destroy a graph, an executable; and what became of it. NULL:
- * it holds nothing. Launches of it may be under way. */
-struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *handle,
-				     bool is_exec);
-void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder,
-		      bool gone);
-
 /* An empty graph was made. */
 void gcp_graph_made(struct gcp_tracker *tracker, const void *graph);
-/* `part` is embedded in `parent` (NULL: it is not known in which graph). */
+/* `part` is embedded in `parent`, which has just been given it; NULL: it is not known
+ * in which graph, or since when. */
 void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part);
 /* The same; it was a graph of its own until now, and what it held has been added. */
 void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
@@ -280,9 +295,6 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
  * -ENOMEM. */
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
-/* Any graph may have been copied, in a way that is not known: the memory of all stays
- * for good; from_now_on: of those to come, too. */
-void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 
 /* --- graphs that share memory (share.c, launch.c) ------------------------------------
  */

@@ -22,7 +22,7 @@
 
 enum {
 	GCP_EXEC_BUCKETS = 512, /* of executables that may share */
-	GCP_HOLDER_BUCKETS = 512,
+	GCP_HOLDER_BUCKETS = 4096,
 };
 
 /* A heap of a graph pool in one context. */
@@ -30,6 +30,12 @@ struct gcp_graph_heap {
 	struct gcp_heap *heap;
 	struct gcp_pool *pool;
 	SLIST_ENTRY(gcp_graph_heap) link;
+};
+
+/* Where executables were launched while there were several contexts. */
+struct gcp_launched {
+	const void *ctx; /* into streams of this one; NULL: nowhere */
+	bool many;       /* of others, too, or it is not known */
 };
 
 /* Invariants:
@@ -57,10 +63,12 @@ struct gcp_graph_pool {
 	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
 	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
 	TAILQ_ENTRY(gcp_graph_pool) link;
+	struct gcp_launched launched; /* what has held it and does no more */
 	/* The last reference is gone, and launches may be under way (waiting.c). */
 	bool waits;
-	bool several;    /* in any of several contexts */
-	bool fenced;     /* before the latest fence of tracker->waiting_fence */
+	bool looked;                     /* it counts as a pending event */
+	bool several;                    /* in another context than the memory is of */
+	struct gcp_waiting_fence *fence; /* recorded since; NULL: none was */
 	uint64_t moment; /* of share->pool, if it shares; in that life of it */
 	uint64_t life;
 	TAILQ_ENTRY(gcp_graph_pool) waiting_link; /* tracker->waiting */
@@ -75,18 +83,21 @@ struct gcp_hold {
 
 /* A graph or an executable, and the graph pools that it can run on. holders.c
  *  H1 each graph pool at most once
- *  H2 a part holds nothing: the graph at the top does */
+ *  H2 a part holds nothing: the graph at the top does. But for what is set in place of
+ *     a node's child */
 struct gcp_holder {
 	const void *handle; /* CUDA's; NULL: it has none yet, and is in no list */
 	bool is_exec;
 	bool ending;               /* a call that may end it is under way */
+	bool replaced;             /* and its handle has been given out meanwhile */
 	bool stray;                /* a part of a graph that is not known */
-	uint64_t capture;          /* a graph: `begun` of the latest capture into it */
 	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
+	const void *node; /* what is set in place of this node's child, in `parent` */
 	LIST_HEAD(, gcp_holder) parts;
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
 	SLIST_HEAD(, gcp_hold) holds;
-	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
+	struct gcp_launched launched; /* of an executable */
+	LIST_ENTRY(gcp_holder) link;  /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
 
@@ -151,6 +162,7 @@ struct gcp_capture {
 	bool into_existing_graph; /* a graph that was there: it may follow nothing in it
 				   */
 	bool graph_taken;         /* the program has got its graph, or may have */
+	bool graph_gone;          /* its handle is another graph's by now */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
 	SLIST_HEAD(, gcp_open_end) ends;
 	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
@@ -179,10 +191,11 @@ TAILQ_HEAD(gcp_capture_list, gcp_capture);
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
-	_Atomic uint32_t pending_events; /* captures under way or about to begin, plus
-					    graph pools that wait */
-	_Atomic uint32_t capturing;      /* the captures among them */
-	_Atomic uint32_t waiting_count;  /* the graph pools among them */
+	_Atomic uint32_t
+	    pending_events; /* captures under way or about to begin, graph pools that
+			       wait, and one if a fence for some of these is pending */
+	_Atomic uint32_t capturing;     /* the captures among them */
+	_Atomic uint32_t waiting_count; /* graph pools that wait */
 	_Atomic uint32_t holder_count;
 	/* Written under the lock, before the real call that ends a stream: a thread
 	 * that finds it unchanged under the lock may ask about a stream that was there
@@ -210,9 +223,14 @@ struct gcp_tracker {
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
-	void *waiting_fence;    /* in all contexts; NULL: none was needed yet */
-	bool waiting_pending;   /* it is recorded, and not known to be done */
-	uint32_t waiting_looks; /* that found it so */
+	struct gcp_waiting_fence {
+		void *fence;  /* in all contexts; NULL: none was needed yet */
+		bool pending; /* it is recorded, and not known to be done */
+	} fences[2];
+	bool fences_looked;     /* one is pending, and counts as a pending event */
+	int first_fence;        /* recorded before the other one, if any is pending */
+	uint32_t waiting_looks; /* of allocations, since it was recorded, or since a
+				 * graph pool has begun to wait */
 };
 
 /* --- records.c ------------------------------------------------------------------- */

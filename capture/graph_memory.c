@@ -127,6 +127,7 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 		    tracker, "graph pool %p released: no graph can run on its memory",
 		    (void *)graph_pool);
 	gcp_graph_memory_release(tracker, graph_pool);
+	graph_pool->launched = (struct gcp_launched){NULL, false};
 	graph_pool->generation++;
 	if (graph_pool->named)
 		return; /* its id may be used again */

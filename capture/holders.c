@@ -24,9 +24,12 @@
  * known the memory is kept for good, and what is made of such a graph holds the memory
  * of all graphs. So do calls that are not known: gcp_graphs_keep.
  *
+ * What is set in place of a child of an executable is a holder of its own, a part of
+ * the executable, until something else is set there.
+ *
  * Too many holders only keep memory longer; one too few would be corruption.
  */
-#include "share.h"
+#include "holders.h"
 
 /* --- books ------------------------------------------------------------------------ */
 
@@ -43,8 +46,8 @@ static bool is_of(const struct gcp_holder *holder, const void *handle, bool is_e
 	return holder->handle == handle && holder->is_exec == is_exec;
 }
 
-static struct gcp_holder *holder_find(struct gcp_tracker *tracker, const void *handle,
-				      bool is_exec)
+struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
+				   bool is_exec)
 {
 	struct gcp_holder *holder;
 
@@ -54,8 +57,8 @@ static struct gcp_holder *holder_find(struct gcp_tracker *tracker, const void *h
 	return NULL;
 }
 
-static void holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
-			const void *handle, bool is_exec)
+void gcp_holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
+		     const void *handle, bool is_exec)
 {
 	holder->handle = handle;
 	holder->is_exec = is_exec;
@@ -63,7 +66,7 @@ static void holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
 	atomic_fetch_add(&tracker->holder_count, 1);
 }
 
-static struct gcp_holder *holder_create(void)
+struct gcp_holder *gcp_holder_create(void)
 {
 	int saved = errno;
 	struct gcp_holder *holder = calloc(1, sizeof(*holder));
@@ -73,20 +76,20 @@ static struct gcp_holder *holder_create(void)
 }
 
 /* NULL: no memory. */
-static struct gcp_holder *holder_get(struct gcp_tracker *tracker, const void *handle,
-				     bool is_exec)
+struct gcp_holder *gcp_holder_get(struct gcp_tracker *tracker, const void *handle,
+				  bool is_exec)
 {
-	struct gcp_holder *holder = holder_find(tracker, handle, is_exec);
+	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
 
 	if (!holder)
-		holder = holder_create();
+		holder = gcp_holder_create();
 	if (holder && !holder->handle)
-		holder_list(tracker, holder, handle, is_exec);
+		gcp_holder_list(tracker, holder, handle, is_exec);
 	return holder;
 }
 
 /* The graph that it is embedded in, however deep. */
-static struct gcp_holder *root_of(struct gcp_holder *holder)
+struct gcp_holder *gcp_holder_root(struct gcp_holder *holder)
 {
 	while (holder->parent)
 		holder = holder->parent;
@@ -95,7 +98,7 @@ static struct gcp_holder *root_of(struct gcp_holder *holder)
 
 /* --- what is held ------------------------------------------------------------- */
 
-static void pool_keep(struct gcp_graph_pool *graph_pool)
+void gcp_graph_pool_keep(struct gcp_graph_pool *graph_pool)
 {
 	graph_pool->kept = true;
 }
@@ -111,17 +114,13 @@ static bool holds(const struct gcp_holder *holder,
 	return false;
 }
 
-/* -ENOMEM. */
-static int hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
+/* What it does not hold yet. -ENOMEM. */
+static int hold_new(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
 		    struct gcp_hold *spare)
 {
 	int saved = errno;
 	struct gcp_hold *hold = spare;
 
-	if (holds(holder, graph_pool)) {
-		free(spare);
-		return 0;
-	}
 	if (!hold)
 		hold = malloc(sizeof(*hold));
 	errno = saved;
@@ -133,12 +132,31 @@ static int hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool
 	return 0;
 }
 
+/* -ENOMEM. */
+static int hold_add(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool,
+		    struct gcp_hold *spare)
+{
+	if (!holds(holder, graph_pool))
+		return hold_new(holder, graph_pool, spare);
+	free(spare);
+	return 0;
+}
+
+static void launched_add(struct gcp_launched *to, const struct gcp_launched *more)
+{
+	to->many |= more->many || (to->ctx && more->ctx && to->ctx != more->ctx);
+	if (more->ctx)
+		to->ctx = more->ctx;
+}
+
 static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
+	const struct gcp_launched *launched = &gcp_holder_root(holder)->launched;
 	struct gcp_hold *hold;
 
 	while ((hold = SLIST_FIRST(&holder->holds))) {
 		SLIST_REMOVE_HEAD(&holder->holds, link);
+		launched_add(&hold->graph_pool->launched, launched);
 		assert(hold->graph_pool->graphs > 0);
 		hold->graph_pool->graphs--;
 		gcp_graph_pool_ref_released(tracker, hold->graph_pool);
@@ -146,25 +164,26 @@ static void holds_drop(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	}
 }
 
-static void holds_move(struct gcp_holder *from, struct gcp_holder *to)
+void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to)
 {
 	struct gcp_hold *hold;
 
+	launched_add(&to->launched, &from->launched);
 	while ((hold = SLIST_FIRST(&from->holds))) {
 		SLIST_REMOVE_HEAD(&from->holds, link);
 		hold->graph_pool->graphs--;
 		if (to->stray)
-			pool_keep(hold->graph_pool);
+			gcp_graph_pool_keep(hold->graph_pool);
 		(void)hold_add(to, hold->graph_pool, hold); /* needs no memory */
 	}
 }
 
-static void holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
+void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	struct gcp_holder *part;
 
 	while ((part = LIST_FIRST(&holder->parts)))
-		holder_free(tracker, part);
+		gcp_holder_free(tracker, part);
 	if (holder->parent)
 		LIST_REMOVE(holder, part_link);
 	if (holder->handle) {
@@ -176,12 +195,12 @@ static void holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 }
 
 /* What the handle held as a graph of its own may be of one that is gone, or its own. */
-static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
+void gcp_holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 {
 	struct gcp_hold *hold;
 
 	SLIST_FOREACH (hold, &part->holds, link)
-		pool_keep(hold->graph_pool);
+		gcp_graph_pool_keep(hold->graph_pool);
 	if (part->parent)
 		LIST_REMOVE(part, part_link);
 	part->parent = parent;
@@ -190,13 +209,33 @@ static void holder_embed(struct gcp_holder *part, struct gcp_holder *parent)
 		LIST_INSERT_HEAD(&parent->parts, part, part_link);
 }
 
-/* The driver has given out the handle: what had it before is gone. */
-static void handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
+void gcp_graph_is_part(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		capture->graph_gone |=
+		    capture->graph == graph && !capture->into_existing_graph;
+}
+
+static void graph_is_new(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_capture *capture;
+
+	TAILQ_FOREACH (capture, &tracker->captures, link)
+		capture->graph_gone |= capture->graph == graph;
+}
+
+void gcp_handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_exec)
 {
 	struct gcp_holder *holder;
 
-	while ((holder = holder_find(tracker, handle, is_exec)))
-		holder_free(tracker, holder);
+	while ((holder = gcp_holder_find(tracker, handle, is_exec)))
+		gcp_holder_free(tracker, holder);
+	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
+	holder->replaced |= is_of(holder, handle, is_exec);
+	if (!is_exec)
+		graph_is_new(tracker, handle);
 }
 
 /* Of any graph, and of captures under way. */
@@ -211,18 +250,32 @@ static int holds_of_all(struct gcp_tracker *tracker, struct gcp_holder *to)
 	return result;
 }
 
+/* Of this one alone. There may be thousands: what was empty needs no look at each. */
+static int holds_copy_own(const struct gcp_holder *from, struct gcp_holder *to)
+{
+	bool empty = SLIST_EMPTY(&to->holds);
+	const struct gcp_hold *hold;
+	int result = 0;
+
+	SLIST_FOREACH (hold, &from->holds, link)
+		if (result == 0)
+			result = empty ? hold_new(to, hold->graph_pool, NULL)
+				       : hold_add(to, hold->graph_pool, NULL);
+	return result;
+}
+
 static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
 		      struct gcp_holder *to)
 {
-	struct gcp_holder *root = root_of(from);
-	struct gcp_hold *hold;
-	int result = 0;
+	const struct gcp_holder *root = gcp_holder_root(from), *part;
+	int result;
 
 	if (root->stray)
 		return holds_of_all(tracker, to);
-	SLIST_FOREACH (hold, &root->holds, link)
-		if (result == 0)
-			result = hold_add(to, hold->graph_pool, NULL);
+	result = holds_copy_own(root, to);
+	LIST_FOREACH(part, &root->parts, part_link)
+	if (result == 0 && part->node)
+		result = holds_copy_own(part, to);
 	return result;
 }
 
@@ -240,30 +293,43 @@ static int holds_of_hidden(struct gcp_tracker *tracker, struct gcp_holder *to)
 	return result;
 }
 
+int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
+		 struct gcp_holder *holding)
+{
+	struct gcp_holder *holder;
+	int result = 0;
+
+	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
+	if (result == 0 && is_of(holder, handle, is_exec))
+		result = holds_copy(tracker, holder, holding);
+	if (result == 0 && !is_exec)
+		result = holds_of_hidden(tracker, holding);
+	return result;
+}
+
 /* --- captures ------------------------------------------------------------------- */
 
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool)
 {
-	struct gcp_holder *holder = holder_find(tracker, capture->graph, false);
+	struct gcp_holder *holder = gcp_holder_find(tracker, capture->graph, false);
 	struct gcp_hold *spare = capture->spare_hold;
 
 	if (tracker->keeps_all)
-		pool_keep(graph_pool);
-	if (!capture->graph)
+		gcp_graph_pool_keep(graph_pool);
+	if (!capture->graph || capture->graph_gone)
 		return 0; /* the capture holds it, and at its end the graph */
 	if (!holder) {
 		holder =
-		    capture->spare_holder ? capture->spare_holder : holder_create();
+		    capture->spare_holder ? capture->spare_holder : gcp_holder_create();
 		capture->spare_holder = NULL;
 		if (!holder)
 			return -ENOMEM;
-		holder_list(tracker, holder, capture->graph, false);
+		gcp_holder_list(tracker, holder, capture->graph, false);
 	}
-	holder->capture = capture->begun;
-	holder = root_of(holder);
+	holder = gcp_holder_root(holder);
 	if (holder->stray)
-		pool_keep(graph_pool);
+		gcp_graph_pool_keep(graph_pool);
 	capture->spare_hold = NULL;
 	return hold_add(holder, graph_pool, spare);
 }
@@ -272,20 +338,16 @@ void gcp_graph_capture_begun(struct gcp_tracker *tracker,
 			     const struct gcp_capture *capture)
 {
 	if (capture->graph && !capture->into_existing_graph)
-		handle_is_new(tracker, capture->graph, false);
+		gcp_handle_is_new(tracker, capture->graph, false);
 }
 
-/* The graph that was made for the capture. It may be gone already, after an error, and
- * its handle another one's by now. */
+/* The graph that was made for the capture. */
 static struct gcp_holder *graph_of(struct gcp_tracker *tracker,
 				   const struct gcp_capture *capture)
 {
-	struct gcp_holder *holder = holder_find(tracker, capture->graph, false);
-
-	return holder && holder->capture == capture->begun &&
-		       !capture->into_existing_graph
-		   ? holder
-		   : NULL;
+	return capture->into_existing_graph || capture->graph_gone
+		   ? NULL
+		   : gcp_holder_find(tracker, capture->graph, false);
 }
 
 void gcp_graph_capture_lost(struct gcp_tracker *tracker,
@@ -294,7 +356,7 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 	struct gcp_holder *holder = graph_of(tracker, capture);
 
 	if (holder)
-		holder_free(tracker, holder);
+		gcp_holder_free(tracker, holder);
 }
 
 /* The end of a capture whose graph was not told until now, or was told wrongly. */
@@ -305,15 +367,29 @@ void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *cap
 	struct gcp_holder *holder;
 
 	if (!capture->into_existing_graph)
-		handle_is_new(tracker, graph, false);
+		gcp_handle_is_new(tracker, graph, false);
 	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
-		holder = holder_get(tracker, graph, false);
+		holder = gcp_holder_get(tracker, graph, false);
 		if (holder)
-			holder = root_of(holder);
+			holder = gcp_holder_root(holder);
 		if (!holder || holder->stray ||
 		    hold_add(holder, pool_ref->graph_pool, NULL) != 0)
-			pool_keep(pool_ref->graph_pool);
+			gcp_graph_pool_keep(pool_ref->graph_pool);
 	}
+}
+
+/* --- launches --------------------------------------------------------------------- */
+
+void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void *ctx)
+{
+	const struct gcp_launched here = {ctx, !ctx};
+	struct gcp_holder *holder;
+
+	pthread_mutex_lock(&tracker->lock);
+	LIST_FOREACH(holder, bucket_of(tracker, exec), link)
+	if (is_of(holder, exec, true))
+		launched_add(&holder->launched, &here);
+	pthread_mutex_unlock(&tracker->lock);
 }
 
 /* --- the end of a holder ---------------------------------------------------------- */
@@ -345,7 +421,7 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
 	pthread_mutex_lock(&tracker->lock);
-	holder = holder_find(tracker, handle, is_exec);
+	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder)
 		ending_set(holder, true);
 	pthread_mutex_unlock(&tracker->lock);
@@ -357,18 +433,23 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 static void holder_stays(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	struct gcp_holder *other =
-	    holder_find(tracker, holder->handle, holder->is_exec);
-	struct gcp_holder *part;
+	    gcp_holder_find(tracker, holder->handle, holder->is_exec);
+	struct gcp_holder *part, *next;
 
-	LIST_FOREACH(part, &holder->parts, part_link)
-	holder_stays(tracker, part);
+	for (part = LIST_FIRST(&holder->parts); part; part = next) {
+		next = LIST_NEXT(part, part_link);
+		if (part->replaced)
+			gcp_holder_free(tracker, part);
+		else
+			holder_stays(tracker, part);
+	}
 	holder->ending = false;
 	if (!other)
 		return;
-	holds_move(other, root_of(holder));
+	gcp_holds_move(other, gcp_holder_root(holder));
 	while ((part = LIST_FIRST(&other->parts)))
-		holder_embed(part, holder);
-	holder_free(tracker, other);
+		gcp_holder_embed(part, holder);
+	gcp_holder_free(tracker, other);
 }
 
 void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bool gone)
@@ -376,188 +457,12 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 	if (!holder)
 		return;
 	pthread_mutex_lock(&tracker->lock);
-	if (gone)
-		holder_free(tracker, holder);
+	if (gone || holder->replaced)
+		gcp_holder_free(tracker, holder);
 	else
 		holder_stays(tracker, holder);
 	pthread_mutex_unlock(&tracker->lock);
 	gcp_tracker_collect(tracker);
-}
-
-/* --- what is made of a holder ------------------------------------------------------
- */
-
-/* A holder without a handle, with all that those of this handle hold. */
-static int holding_fill(struct gcp_tracker *tracker, const void *handle, bool is_exec,
-			struct gcp_holder *holding)
-{
-	struct gcp_holder *holder;
-	int result = 0;
-
-	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
-	if (result == 0 && is_of(holder, handle, is_exec))
-		result = holds_copy(tracker, holder, holding);
-	if (result == 0 && !is_exec)
-		result = holds_of_hidden(tracker, holding);
-	return result;
-}
-
-int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
-		      struct gcp_holder **ret_holding)
-{
-	struct gcp_holder *holding;
-	int result;
-
-	*ret_holding = NULL;
-	if (!handle || (!gcp_tracker_holds(tracker) && !gcp_tracker_capturing(tracker)))
-		return 0;
-	holding = holder_create();
-	if (!holding)
-		return -ENOMEM;
-	pthread_mutex_lock(&tracker->lock);
-	result = holding_fill(tracker, handle, is_exec, holding);
-	if (result != 0 || SLIST_EMPTY(&holding->holds))
-		holder_free(tracker, holding);
-	else
-		*ret_holding = holding;
-	pthread_mutex_unlock(&tracker->lock);
-	return result;
-}
-
-void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
-{
-	if (!holding)
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	holder_free(tracker, holding);
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
-		     const void *handle, bool is_exec)
-{
-	if (!holding && !gcp_tracker_holds(tracker))
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	handle_is_new(tracker, handle, is_exec);
-	if (holding)
-		holder_list(tracker, holding, handle, is_exec);
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-/* The handle's holder, which holds what `holding` did. */
-static struct gcp_holder *holding_give(struct gcp_tracker *tracker,
-				       struct gcp_holder *holding, const void *handle,
-				       bool is_exec)
-{
-	struct gcp_holder *holder = holder_find(tracker, handle, is_exec);
-
-	if (!holder) {
-		holder_list(tracker, holding, handle, is_exec);
-		return holding;
-	}
-	holds_move(holding, root_of(holder));
-	holder_free(tracker, holding);
-	return holder;
-}
-
-void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
-		     const void *handle, bool is_exec)
-{
-	if (!holding)
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	(void)holding_give(tracker, holding, handle, is_exec);
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
-{
-	struct gcp_hold *hold;
-
-	if (!holding)
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	SLIST_FOREACH (hold, &holding->holds, link)
-		pool_keep(hold->graph_pool);
-	holder_free(tracker, holding);
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-/* The captured graph holds it, and goes with its capture if that is lost. */
-static void capture_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
-			const struct gcp_capture_state *state)
-{
-	const struct gcp_capture *capture;
-	struct gcp_holder *holder;
-
-	pthread_mutex_lock(&tracker->lock);
-	holder = holding_give(tracker, holding, state->graph, false);
-	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (capture->graph == state->graph &&
-		    gcp_capture_may_be(capture, state->id))
-			holder->capture = capture->begun;
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
-		       const void *exec)
-{
-	struct gcp_capture_state state = {0};
-	struct gcp_holder *holding;
-	int result = gcp_holding_begin(tracker, exec, true, &holding);
-
-	if (result != 0 || !holding)
-		return result;
-	if (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
-	    (state.active && !state.graph))
-		gcp_holding_keep(tracker, holding);
-	else if (state.active)
-		capture_add(tracker, holding, &state);
-	else
-		gcp_holding_end(tracker, holding);
-	return 0;
-}
-
-/* --- parts ------------------------------------------------------------------------ */
-
-void gcp_graph_made(struct gcp_tracker *tracker, const void *graph)
-{
-	gcp_holding_new(tracker, NULL, graph, false);
-}
-
-void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void *part)
-{
-	struct gcp_holder *of = NULL, *holder;
-
-	if (!part)
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	holder = holder_get(tracker, part, false);
-	if (holder && parent)
-		of = holder_get(tracker, parent, false);
-	if (!holder || holder == of)
-		tracker->keeps_all = true; /* nothing tells it from other graphs */
-	else
-		holder_embed(holder, of);
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-/* What it has held, it holds also as a part: its parent has got a copy. */
-void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent, const void *child)
-{
-	struct gcp_holder *of, *holder;
-
-	pthread_mutex_lock(&tracker->lock);
-	of = holder_get(tracker, parent, false);
-	holder = holder_get(tracker, child, false);
-	if (!of || !holder || root_of(of) == holder) {
-		tracker->keeps_all = true;
-	} else {
-		holds_move(holder, root_of(of));
-		holder_embed(holder, of);
-	}
-	pthread_mutex_unlock(&tracker->lock);
 }
 
 /* --- for good ----------------------------------------------------------------------
@@ -571,7 +476,7 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 	tracker->keeps_all |= from_now_on;
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->graphs > 0 || graph_pool->captures > 0)
-			pool_keep(graph_pool);
+			gcp_graph_pool_keep(graph_pool);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -586,5 +491,5 @@ void gcp_holders_destroy(struct gcp_tracker *tracker)
 
 	for (size_t i = 0; i < GCP_HOLDER_BUCKETS; i++)
 		while ((holder = LIST_FIRST(&tracker->holders[i])))
-			holder_free(tracker, root_of(holder));
+			gcp_holder_free(tracker, gcp_holder_root(holder));
 }

@@ -57,7 +57,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->ctx = ctx;
 	capture->stream = stream;
 	capture->id = state.id;
-	capture->graph = state.graph;
+	capture->graph = state.active ? state.graph : NULL;
 	capture->thread = gcp_thread_number();
 	capture->mode = mode;
 	/* Else its streams cannot be told from others; and in a graph that was there
@@ -237,7 +237,7 @@ void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 	pthread_mutex_lock(&tracker->lock);
 	capture = capture_find(tracker, ctx, stream);
-	if (capture && capture->graph != graph)
+	if (capture && (capture->graph != graph || capture->graph_gone))
 		gcp_graph_capture_gave(tracker, capture, graph);
 	pthread_mutex_unlock(&tracker->lock);
 }

@@ -3,23 +3,49 @@
  * waiting.c - graph pools without holders whose memory waits, because launches of the
  * last holder may be under way.
  *
- * In a process with one context none waits: the memory goes to the common heap in the
- * epoch that is open, whose fence covers every launch before. That is not enough
+ * Most do not: the memory goes to the common heap in the epoch that is open, whose
+ * fence covers every launch before in the same context. That is not enough
  *
- *   with several contexts: the launches may run in any of them, and an epoch is of one.
- *     The memory waits for a fence in all. Drivers without such fences (before CUDA
- *     12.5) keep it for good;
+ *   where the program has launched what held it into streams of another context. The
+ *     memory waits for a fence in all contexts. Drivers without such fences (before
+ *     CUDA 12.5) keep it for good;
  *   where the graph shares memory: a lane's memory goes to the driver. It waits until
  *     all work of its context is done.
  *
- * Fences are not recorded while a stream is captured, nor by allocations. No call waits
- * for them: they are asked at allocations, at captures, and when memory is out.
+ * To record a fence in a context can take until its launch queue has room, for which
+ * plain CUDA waits in none of these calls: fences are recorded only when memory is out
+ * or the program asks for it back (gcpool_trim), and not while a stream is captured. No
+ * call waits for them: they are asked there, where graphs and captures end, and now and
+ * then at allocations.
  */
 #include "share.h"
 
 static bool several_contexts(const struct gcp_tracker *tracker)
 {
 	return tracker->driver.contexts_are_one && !tracker->driver.contexts_are_one();
+}
+
+/* Whether all launches were into streams of the context that its memory is of. */
+static bool ran_at_home(const struct gcp_graph_pool *graph_pool)
+{
+	const struct gcp_launched *launched = &graph_pool->launched;
+	const struct gcp_graph_heap *entry;
+
+	SLIST_FOREACH (entry, &graph_pool->heaps, link)
+		if (launched->ctx && launched->ctx != gcp_pool_context(entry->pool))
+			return false;
+	return !launched->many;
+}
+
+/* Whether allocations look after it: not while nothing is under way that could end its
+ * wait. */
+static void look_after(struct gcp_tracker *tracker, bool *looked, bool look)
+{
+	if (look && !*looked)
+		atomic_fetch_add(&tracker->pending_events, 1);
+	if (!look && *looked)
+		atomic_fetch_sub(&tracker->pending_events, 1);
+	*looked = look;
 }
 
 void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
@@ -30,7 +56,7 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 	graph_pool->waits = false;
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
 	atomic_fetch_sub(&tracker->waiting_count, 1);
-	atomic_fetch_sub(&tracker->pending_events, 1);
+	look_after(tracker, &graph_pool->looked, false);
 }
 
 /* Whether it has to wait for more than a fence of its own context: from here on, also
@@ -39,22 +65,23 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 {
 	const struct gcp_share *share = graph_pool->share;
 
-	graph_pool->several = several_contexts(tracker);
+	graph_pool->several = several_contexts(tracker) && !ran_at_home(graph_pool);
 	if (SLIST_EMPTY(&graph_pool->heaps) || (!graph_pool->several && !share)) {
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		return false;
 	}
-	graph_pool->fenced = false;
+	graph_pool->fence = NULL;
 	if (share) {
 		graph_pool->life = gcp_pool_life(share->pool);
 		graph_pool->moment = gcp_pool_work_now(share->pool);
 	}
+	look_after(tracker, &graph_pool->looked, !graph_pool->several);
 	if (graph_pool->waits)
 		return true;
 	graph_pool->waits = true;
+	tracker->waiting_looks = 0;
 	TAILQ_INSERT_TAIL(&tracker->waiting, graph_pool, waiting_link);
 	atomic_fetch_add(&tracker->waiting_count, 1);
-	atomic_fetch_add(&tracker->pending_events, 1);
 	return true;
 }
 
@@ -66,74 +93,102 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 		gcp_graph_pool_end(tracker, graph_pool);
 }
 
-/* --- the fence in all contexts --------------------------------------------------- */
+/* --- fences in all contexts ----------------------------------------------------------
+ *
+ * Two: what begins to wait behind one gets the other, which moves on with each that
+ * comes, until the first is done.
+ */
 
-static int fence_record(struct gcp_tracker *tracker)
+static int fence_record(struct gcp_tracker *tracker, struct gcp_waiting_fence *fence)
 {
 	int result = 0;
 
-	if (!tracker->waiting_fence)
-		result = tracker->driver.fence_all_create(&tracker->waiting_fence);
+	if (!fence->fence)
+		result = tracker->driver.fence_all_create(&fence->fence);
 	if (result != 0)
 		return result;
 	if (!gcp_pools_captures_hold(tracker->pools))
 		return -EBUSY;
-	result = tracker->driver.fence_all_record(tracker->waiting_fence);
+	result = tracker->driver.fence_all_record(fence->fence);
 	gcp_pools_captures_release(tracker->pools);
 	return result;
 }
 
+/* Those behind `from` are behind `to` from now on. */
+static void waiting_move(struct gcp_tracker *tracker,
+			 const struct gcp_waiting_fence *from,
+			 struct gcp_waiting_fence *to)
+{
+	struct gcp_graph_pool *graph_pool;
+
+	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
+		if (graph_pool->fence == from)
+			graph_pool->fence = to;
+}
+
+static bool is_fence_wanted(const struct gcp_tracker *tracker)
+{
+	const struct gcp_graph_pool *graph_pool;
+
+	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
+		if (graph_pool->several && !graph_pool->fence)
+			return true;
+	return false;
+}
+
+static bool is_fence_pending(const struct gcp_tracker *tracker)
+{
+	return tracker->fences[0].pending || tracker->fences[1].pending;
+}
+
 static void fence_set(struct gcp_tracker *tracker)
 {
-	struct gcp_graph_pool *graph_pool;
-	bool wanted = false;
-
-	if (tracker->waiting_pending || !tracker->driver.fence_all_record)
-		return;
-	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
-		wanted |= graph_pool->several;
-	if (!wanted || fence_record(tracker) != 0)
-		return;
-	tracker->waiting_pending = true;
-	tracker->waiting_looks = 0;
-	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
-		graph_pool->fenced = true;
-}
-
-/* Programs allocate much oftener than fences are done. */
-static bool is_look_due(uint32_t looks)
-{
-	enum { LOOKS = 8, LOOKS_APART = 32 };
-
-	return looks < LOOKS || looks % LOOKS_APART == 0;
-}
-
-/* What fails says nothing: a new one is set. */
-static void fence_look(struct gcp_tracker *tracker, bool must)
-{
-	struct gcp_graph_pool *graph_pool;
+	struct gcp_waiting_fence *fence = &tracker->fences[tracker->first_fence];
 	int result;
 
-	if (!tracker->waiting_pending ||
-	    !(is_look_due(tracker->waiting_looks++) || must))
+	if (!tracker->driver.fence_all_record || !is_fence_wanted(tracker))
 		return;
-	result = tracker->driver.fence_all_query(tracker->waiting_fence);
-	if (result == GCP_CUDA_NOT_READY)
-		return;
-	tracker->waiting_pending = false;
-	TAILQ_FOREACH (graph_pool, &tracker->waiting, waiting_link)
-		graph_pool->fenced &= result == 0;
+	if (fence->pending)
+		fence = &tracker->fences[!tracker->first_fence];
+	result = fence_record(tracker, fence);
+	if (result == 0) {
+		fence->pending = true;
+		waiting_move(tracker, NULL, fence);
+	} else if (result != -EBUSY) { /* where it stands now is not known */
+		fence->pending = false;
+		waiting_move(tracker, fence, NULL);
+	}
+	look_after(tracker, &tracker->fences_looked, is_fence_pending(tracker));
+}
+
+/* What fails says nothing: those behind it get another one. */
+static void fence_look(struct gcp_tracker *tracker)
+{
+	for (;;) {
+		struct gcp_waiting_fence *fence =
+		    &tracker->fences[tracker->first_fence];
+		int result = fence->pending
+				 ? tracker->driver.fence_all_query(fence->fence)
+				 : GCP_CUDA_NOT_READY;
+
+		if (result == GCP_CUDA_NOT_READY)
+			break;
+		fence->pending = false;
+		tracker->first_fence = !tracker->first_fence;
+		if (result != 0)
+			waiting_move(tracker, fence, NULL);
+	}
+	look_after(tracker, &tracker->fences_looked, is_fence_pending(tracker));
 }
 
 /* --- what is over ------------------------------------------------------------------
  */
 
-static bool is_over(const struct gcp_tracker *tracker,
-		    const struct gcp_graph_pool *graph_pool, bool set)
+static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
 {
 	const struct gcp_share *share = graph_pool->share;
 
-	if (graph_pool->several && (!graph_pool->fenced || tracker->waiting_pending))
+	if (graph_pool->several && (!graph_pool->fence || graph_pool->fence->pending))
 		return false;
 	return !share || !gcp_pool_is_live(share->pool) ||
 	       graph_pool->life != gcp_pool_life(share->pool) ||
@@ -149,7 +204,7 @@ static void release_those_over(struct gcp_tracker *tracker, bool set)
 		bool held = gcp_graph_pool_references(graph_pool) > 0;
 
 		next = TAILQ_NEXT(graph_pool, waiting_link);
-		if (!held && !is_over(tracker, graph_pool, set))
+		if (!held && !is_over(graph_pool, set))
 			continue;
 		gcp_graph_pool_waits_no_more(tracker, graph_pool);
 		if (!held)
@@ -165,12 +220,23 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 	return true;
 }
 
+/* Programs allocate much oftener than fences are done. */
+static bool is_look_due(struct gcp_tracker *tracker)
+{
+	enum { LOOKS = 8, LOOKS_APART = 32 };
+	uint32_t looks = tracker->waiting_looks++;
+
+	return looks < LOOKS || looks % LOOKS_APART == 0;
+}
+
 void gcp_tracker_look(struct gcp_tracker *tracker)
 {
 	if (!lock_if_any(tracker))
 		return;
-	fence_look(tracker, false);
-	release_those_over(tracker, false);
+	if (is_look_due(tracker)) {
+		fence_look(tracker);
+		release_those_over(tracker, false);
+	}
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -178,12 +244,19 @@ void gcp_tracker_collect(struct gcp_tracker *tracker)
 {
 	if (!lock_if_any(tracker))
 		return;
-	fence_look(tracker, true);
-	release_those_over(tracker, true);
-	fence_set(tracker);
-	fence_look(tracker, false);
+	fence_look(tracker);
 	release_those_over(tracker, true);
 	pthread_mutex_unlock(&tracker->lock);
+}
+
+void gcp_tracker_fetch(struct gcp_tracker *tracker)
+{
+	gcp_tracker_collect(tracker);
+	if (!lock_if_any(tracker))
+		return;
+	fence_set(tracker);
+	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_collect(tracker);
 }
 
 bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
@@ -197,7 +270,7 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 		if (i > 0)
 			gcp_backoff();
 		if (i == 0)
-			gcp_tracker_collect(tracker);
+			gcp_tracker_fetch(tracker);
 		else
 			gcp_tracker_look(tracker);
 		pthread_mutex_lock(&tracker->lock);

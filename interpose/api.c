@@ -128,7 +128,7 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
 {
 	if (device < 0 || !gcp_process_has_pools())
 		return 0;
-	gcp_tracker_collect(gcp_process.tracker);
+	gcp_tracker_fetch(gcp_process.tracker);
 	return gcp_pools_trim(gcp_process.pools, device, keep_bytes) +
 	       gcp_share_trim(gcp_process.tracker, device, keep_bytes);
 }
@@ -319,6 +319,6 @@ uint64_t gcpool_trim_host(uint64_t keep_bytes)
 {
 	if (!gcp_process_pooling())
 		return 0;
-	gcp_tracker_collect(gcp_process.tracker);
+	gcp_tracker_fetch(gcp_process.tracker);
 	return gcp_pinned_trim(gcp_process.pools, keep_bytes);
 }

@@ -40,8 +40,8 @@ static int contexts_cancel; /* its holder's; contexts_lock */
 static const struct gcp_context_observer *observers;
 static size_t observer_count;
 static struct gcp_context contexts[CONTEXTS_MAX];
-static int context_count;
-static int device_count = -1; /* unknown yet */
+static _Atomic int context_count; /* written under contexts_lock */
+static int device_count = -1;     /* unknown yet */
 static atomic_bool overflown;
 static atomic_int unjoined_count;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
@@ -276,6 +276,11 @@ bool gcp_contexts_are_one(void)
 	bool one = context_count == 1;
 	pthread_mutex_unlock(&contexts_lock);
 	return one;
+}
+
+bool gcp_contexts_are_several(void)
+{
+	return atomic_load_explicit(&context_count, memory_order_relaxed) > 1;
 }
 
 bool gcp_contexts_is_primary(CUcontext ctx)

@@ -55,6 +55,8 @@ bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device);
 
 /* Whether there is one context and no other, as far as is known. */
 bool gcp_contexts_are_one(void);
+/* Whether there is more than one. A relaxed load. */
+bool gcp_contexts_are_several(void);
 
 /* Whether `ctx` is the primary context of a device, as far as is known. */
 bool gcp_contexts_is_primary(CUcontext ctx);

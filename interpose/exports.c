@@ -18,6 +18,7 @@
  */
 #include <errno.h>
 
+#include "contexts.h"
 #include "hooks.h"
 #include "observe.h"
 #include "process.h"
@@ -85,7 +86,8 @@ GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_process_shares_graphs()))      \
+		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_process_shares_graphs() &&     \
+			       !gcp_contexts_are_several()))                           \
 			return gcp_real.name arguments;                                \
 		return slow_##name arguments;                                          \
 	}

@@ -8,6 +8,7 @@
  * What is made of a graph holds its memory before the real call, and what a real call
  * ends until after it.
  */
+#include "contexts.h"
 #include "hooks.h"
 #include "process_life.h"
 #include "hooks_memory.h"
@@ -63,10 +64,15 @@ enum {
 static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *exec,
 			     unsigned long long flags, struct gcp_holder *holding)
 {
+	bool plainly = (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
+
 	if (result == CUDA_SUCCESS && exec && shares())
-		gcp_share_instantiated(gcp_process.tracker, graph, *exec,
-				       (flags & ~(unsigned long long)PLAIN_FLAGS) == 0);
-	return holding_new(result, holding, exec ? *exec : NULL, true);
+		gcp_share_instantiated(gcp_process.tracker, graph, *exec, plainly);
+	result = holding_new(result, holding, exec ? *exec : NULL, true);
+	/* By the device, from work of any context. */
+	if (result == CUDA_SUCCESS && exec && !plainly && holding)
+		gcp_exec_launched(gcp_process.tracker, *exec, NULL);
+	return result;
 }
 
 /* Between begin and new stands the real call, whatever its form. */
@@ -253,6 +259,14 @@ CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent
 	return holding_add(result, holding, parent, false);
 }
 
+static void child_set(CUresult result, struct gcp_holder *holding, CUgraphExec exec,
+		      CUgraphNode node)
+{
+	if (holding || gcp_process_pooling())
+		gcp_holding_set(gcp_process.tracker, holding, exec, node,
+				result == CUDA_SUCCESS);
+}
+
 CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
 						     CUgraph graph)
 {
@@ -263,7 +277,7 @@ CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNo
 		return result;
 	graph_taken(graph);
 	result = gcp_real.cuGraphExecChildGraphNodeSetParams(exec, node, graph);
-	gcp_holding_add(gcp_process.tracker, holding, exec, true);
+	child_set(result, holding, exec, node);
 	return result;
 }
 
@@ -392,7 +406,8 @@ CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 		return result;
 	graph_taken(NULL);
 	result = gcp_real.cuGraphExecNodeSetParams(exec, node, parameters);
-	gcp_holding_add(gcp_process.tracker, holding, exec, true);
+	if (child_of(parameters))
+		child_set(result, holding, exec, node);
 	return result;
 }
 
@@ -451,6 +466,15 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream,
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
+/* Its memory is ordered by fences of its context. */
+static void launch_seen(CUgraphExec exec, CUstream stream)
+{
+	if (gcp_process_pooling() && gcp_contexts_are_several() &&
+	    gcp_tracker_holds(gcp_process.tracker))
+		gcp_exec_launched(gcp_process.tracker, exec,
+				  gcp_stream_context(stream));
+}
+
 /* A launch into a stream that captures puts a copy of the graph into the captured one.
  */
 static CUresult launch_captured(CUgraphExec exec, CUstream stream)
@@ -478,6 +502,8 @@ static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec
 		result = gcp_stream_submits(stream, per_thread);
 	if (result == CUDA_SUCCESS)
 		result = launch_captured(exec, gcp_stream_named(stream, per_thread));
+	if (result == CUDA_SUCCESS)
+		launch_seen(exec, gcp_stream_named(stream, per_thread));
 	if (result == CUDA_SUCCESS)
 		result = real(exec, stream);
 	if (launch.share)

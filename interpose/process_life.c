@@ -197,8 +197,6 @@ __attribute__((destructor)) static void life_end(void)
 	enum gcp_run_mode mode = gcp_process_run_mode();
 	int saved = errno;
 
-	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED)
-		gcp_tracker_collect(gcp_process.tracker);
 	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED || mode == GCP_RUN_COUNT)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	gcp_observe_end();

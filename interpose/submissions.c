@@ -85,10 +85,8 @@ void gcp_stream_submits_unknown(void)
 	gcp_stream_submits_eagerly();
 	if (gcp_process_capturing())
 		gcp_tracker_graph_taken(gcp_process.tracker);
-	if (gcp_process_pooling()) {
+	if (gcp_process_pooling())
 		gcp_graphs_share_no_more();
-		gcp_graphs_keep(gcp_process.tracker, false);
-	}
 }
 
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)

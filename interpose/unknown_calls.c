@@ -66,9 +66,20 @@ static void unseen_calls(void)
  * such a graph later, its parent can run. */
 static void graphs_unknown(void)
 {
-	atomic_store(&graphs_seen, true);
 	if (gcp_process_pooling())
 		gcp_graphs_keep(gcp_process.tracker, true);
+}
+
+static void graphs_called(const char *name)
+{
+	bool first = !atomic_exchange(&graphs_seen, true);
+
+	graphs_unknown();
+	if (first)
+		gcp_log(GCP_LOG_WARNING,
+			"%s works on graphs in a way that this version does not know: "
+			"the memory of captured graphs is never given back",
+			name);
 }
 
 /* The hold is never released: no fence is recorded any more. */
@@ -111,7 +122,7 @@ void *gcp_unknown_call_called(uint32_t stub)
 	else
 		gcp_stream_submits_unknown();
 	if (stubs[stub].graphs)
-		graphs_unknown();
+		graphs_called(stubs[stub].name);
 	errno = saved;
 	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
 }

@@ -217,6 +217,16 @@ static CUresult child_add(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return CUDA_SUCCESS;
 }
 
+CUresult cuGraphEmbedInvented(CUgraph hGraph, CUgraph childGraph)
+{
+	const CUDA_CHILD_GRAPH_NODE_PARAMS params = {
+	    childGraph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE};
+	CUgraphNode node;
+
+	SIM_LOCKED(cuGraphEmbedInvented);
+	return child_add(&node, hGraph, NULL, 0, &params);
+}
+
 /* What runs in place of the node is a copy of another graph. */
 static CUresult child_set(struct sim_node *node, CUgraph hGraph)
 {

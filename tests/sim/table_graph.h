@@ -24,6 +24,7 @@ CUresult cuMemsetInvented(CUdeviceptr dstDevice, unsigned char uc, size_t N,
 			  CUstream hStream);
 CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N,
 			       CUstream hStream);
+CUresult cuGraphEmbedInvented(CUgraph hGraph, CUgraph childGraph);
 #pragma GCC visibility pop
 
 #define SIM_TABLE_CAPTURE(F, S)                                                        \
@@ -55,6 +56,7 @@ CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N
 
 #define SIM_TABLE_GRAPH(F, S)                                                          \
 	F(cuGraphCreate, 10000, cuGraphCreate)                                         \
+	F(cuGraphEmbedInvented, 13000, cuGraphEmbedInvented)                           \
 	F(cuGraphDestroy, 10000, cuGraphDestroy)                                       \
 	F(cuGraphClone, 10000, cuGraphClone)                                           \
 	F(cuGraphNodeFindInClone, 10000, cuGraphNodeFindInClone)                       \

@@ -136,6 +136,35 @@ static void an_updated_executable_holds_what_the_new_graph_holds(void **state)
 	holder_destroy(exec, true);
 }
 
+/* A program may do that for each launch. */
+static void what_is_set_for_a_child_goes_with_the_next(void **state)
+{
+	void *exec = handle(0), *node = handle(1), *other = handle(2), *graph;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		graph = captured();
+		gcp_holding_set(tracker, holding_of(graph, false), exec,
+				i == 0 ? other : node, true);
+		graph_destroy(graph);
+	}
+	assert_int_equal(graph_pools(), 2);
+	graph = captured();
+	gcp_holding_set(tracker, holding_of(graph, false), exec, node, false);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 3);
+	graph = begin(0);
+	assert_int_equal(gcp_graph_launched(tracker, FAKE_CTX, stream_handle(0), exec),
+			 0);
+	end(0);
+	gcp_holding_set(tracker, NULL, exec, node, true);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 3);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 0);
+	assert_false(gcp_tracker_holds(tracker));
+}
+
 static void an_update_that_fails_leaves_both(void **state)
 {
 	void *first = captured(), *second = captured(), *exec = made(0, first, true);
@@ -448,6 +477,24 @@ static void what_comes_to_a_part_meanwhile_belongs_to_its_graph(void **state)
 	assert_int_equal(graph_pools(), 0);
 }
 
+/* A call that told nothing had destroyed it before. */
+static void a_part_whose_handle_is_given_out_meanwhile_is_gone(void **state)
+{
+	void *outer = handle(0), *body = handle(1);
+	struct gcp_holder *ending;
+
+	(void)state;
+	gcp_graph_part(tracker, outer, body);
+	ending = gcp_holder_ending(tracker, outer, false);
+	begin_graph(0, body, false);
+	end(0);
+	gcp_holder_ended(tracker, ending, false);
+	graph_destroy(outer);
+	assert_int_equal(graph_pools(), 1);
+	graph_destroy(body);
+	assert_int_equal(graph_pools(), 0);
+}
+
 static void a_graph_that_moves_into_another_one_is_part_of_it(void **state)
 {
 	void *parent = handle(0), *child = captured();
@@ -547,7 +594,10 @@ static void what_a_node_was_given_is_kept_for_good(void **state)
 
 static struct {
 	bool one;
-	int records, result;
+	int records, result, asked;
+	char fences[2]; /* two, by their addresses */
+	int fence_count;
+	void *recorded[8], *first; /* which, in order */
 	int soon; /* after so many questions it is done; 0: not by itself */
 } all;
 
@@ -558,20 +608,21 @@ static bool contexts_are_one(void)
 
 static int all_create(void **ret_fence)
 {
-	*ret_fence = &all;
+	*ret_fence = &all.fences[all.fence_count++];
+	all.first = all.fences;
 	return 0;
 }
 
 static int all_record(void *fence)
 {
-	assert_ptr_equal(fence, &all);
-	all.records++;
+	all.recorded[all.records++ % 8] = fence;
 	return 0;
 }
 
 static int all_query(void *fence)
 {
-	assert_ptr_equal(fence, &all);
+	(void)fence;
+	all.asked++;
 	if (all.soon > 0 && --all.soon == 0)
 		all.result = 0;
 	return all.result;
@@ -581,7 +632,7 @@ static int several_setup(void **state)
 {
 	setup(state);
 	all.one = false;
-	all.records = all.soon = 0;
+	all.records = all.soon = all.fence_count = 0;
 	all.result = GCP_CUDA_NOT_READY;
 	tracker->driver.contexts_are_one = contexts_are_one;
 	tracker->driver.fence_all_create = all_create;
@@ -591,26 +642,90 @@ static int several_setup(void **state)
 }
 
 #define SEVERAL(name) cmocka_unit_test_setup_teardown(name, several_setup, teardown)
+#define OTHER_CTX     ((void *)0xc0c0)
 
-/* In whatever context they run. */
-static void memory_waits_for_launches_in_all_contexts(void **state)
+/* The graph was launched there, and everything is destroyed. */
+static void launched_and_gone(void *graph, const void *ctx)
+{
+	void *exec = made(7, graph, true);
+
+	gcp_exec_launched(tracker, exec, ctx);
+	graph_destroy(graph);
+	holder_destroy(exec, true);
+}
+
+static uint64_t private_bytes_fetched(void)
+{
+	gcp_tracker_fetch(tracker);
+	return private_bytes();
+}
+
+static void memory_waits_for_launches_in_another_context(void **state)
 {
 	(void)state;
-	graph_destroy(captured());
-	assert_true(gcp_tracker_has_pending_events(tracker));
+	launched_and_gone(captured(), OTHER_CTX);
+	assert_false(gcp_tracker_has_pending_events(tracker));
 	assert_true(private_bytes() > 0);
-	assert_int_equal(all.records, 1);
+	assert_int_equal(all.records, 0);
+	assert_true(private_bytes_fetched() > 0);
+	assert_true(gcp_tracker_has_pending_events(tracker));
 	all.result = 0;
-	assert_int_equal(private_bytes(), 0);
+	assert_int_equal(private_bytes_fetched(), 0);
+	assert_int_equal(all.records, 1);
 	assert_false(gcp_tracker_has_pending_events(tracker));
 }
 
-static void with_one_context_memory_goes_at_once(void **state)
+/* What is not known, a launch by the device or one that the driver tells nothing of, is
+ * elsewhere. */
+static void memory_waits_for_launches_that_are_not_known(void **state)
+{
+	(void)state;
+	launched_and_gone(captured(), NULL);
+	assert_true(private_bytes() > 0);
+	all.result = 0;
+	assert_int_equal(private_bytes_fetched(), 0);
+}
+
+static void launches_of_all_that_has_held_the_memory_count(void **state)
+{
+	void *graph = captured(), *exec = made(0, graph, true), *clone;
+
+	(void)state;
+	gcp_exec_launched(tracker, exec, FAKE_CTX);
+	gcp_exec_launched(tracker, exec, OTHER_CTX);
+	gcp_exec_launched(tracker, exec, FAKE_CTX);
+	clone = made(1, graph, false);
+	graph_destroy(graph);
+	made(0, captured(), true); /* an update */
+	graph_destroy((void *)(uintptr_t)(0x9000 + cuda.last_id));
+	graph_destroy(clone);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
+	assert_true(private_bytes() > 0);
+	all.result = 0;
+	assert_int_equal(private_bytes_fetched(), 0);
+}
+
+static void launches_of_set_children_count(void **state)
+{
+	void *exec = handle(0), *graph = captured();
+
+	(void)state;
+	gcp_holding_set(tracker, holding_of(graph, false), exec, handle(1), true);
+	graph_destroy(graph);
+	gcp_exec_launched(tracker, exec, OTHER_CTX);
+	gcp_holding_set(tracker, NULL, exec, handle(1), true);
+	assert_true(private_bytes() > 0);
+	holder_destroy(exec, true);
+	all.result = 0;
+	assert_int_equal(private_bytes_fetched(), 0);
+}
+
+static void memory_that_ran_at_home_goes_at_once(void **state)
 {
 	uint64_t work;
 
 	(void)state;
-	all.one = true;
 	void *graph = begin(0);
 	gcp_addr addr = capture_alloc(300 * MIB);
 
@@ -619,7 +734,7 @@ static void with_one_context_memory_goes_at_once(void **state)
 	for (int i = 0; i < 64; i++) /* other epochs begin */
 		must_free(pools, must_alloc(pool, 8 * MIB));
 	work = fake_submit(); /* a launch */
-	graph_destroy(graph);
+	launched_and_gone(graph, FAKE_CTX);
 	assert_int_equal(private_bytes(), 0);
 	assert_int_equal(all.records, 0);
 	for (int i = 0; i < 8; i++) {
@@ -631,17 +746,25 @@ static void with_one_context_memory_goes_at_once(void **state)
 	}
 }
 
+static void with_one_context_memory_goes_at_once(void **state)
+{
+	(void)state;
+	all.one = true;
+	launched_and_gone(captured(), OTHER_CTX);
+	assert_int_equal(private_bytes(), 0);
+}
+
 static void no_fence_is_set_beside_a_capture(void **state)
 {
 	void *graph = captured(), *other = begin(1);
 
 	(void)state;
-	graph_destroy(graph);
-	assert_true(private_bytes() > 0);
-	assert_int_equal(all.records, 0);
+	launched_and_gone(graph, OTHER_CTX);
 	all.result = 0;
+	assert_true(private_bytes_fetched() > 0);
+	assert_int_equal(all.records, 0);
 	end(1);
-	assert_int_equal(private_bytes(), 0);
+	assert_int_equal(private_bytes_fetched(), 0);
 	graph_destroy(other);
 }
 
@@ -651,14 +774,13 @@ static void memory_waits_for_a_fence_of_its_own(void **state)
 	void *first = captured(), *second = captured();
 
 	(void)state;
-	graph_destroy(first);
-	gcp_tracker_collect(tracker);
+	launched_and_gone(first, OTHER_CTX);
+	gcp_tracker_fetch(tracker);
 	assert_int_equal(all.records, 1);
-	graph_destroy(second);
+	launched_and_gone(second, OTHER_CTX);
 	all.result = 0;
-	gcp_tracker_collect(tracker);
+	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(all.records, 2);
-	assert_int_equal(private_bytes(), 0);
 }
 
 /* A pool of the program's has got a capture meanwhile, which is gone as well. */
@@ -672,15 +794,13 @@ static void memory_that_was_used_again_waits_again(void **state)
 	void *graph = captured();
 
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
-	graph_destroy(graph);
-	gcp_tracker_collect(tracker);
+	launched_and_gone(graph, OTHER_CTX);
+	gcp_tracker_fetch(tracker);
 	assert_int_equal(all.records, 1);
-	graph = captured();
-	graph_destroy(graph);
+	graph_destroy(captured());
 	all.result = 0;
-	gcp_tracker_collect(tracker);
+	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(all.records, 2);
-	assert_int_equal(private_bytes(), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
 }
 
@@ -689,7 +809,7 @@ static void memory_that_comes_soon_is_waited_for(void **state)
 {
 	(void)state;
 	(void)gcp_tracker_reclaim(tracker); /* of the tests before */
-	graph_destroy(captured());
+	launched_and_gone(captured(), OTHER_CTX);
 	assert_true(private_bytes() > 0);
 	all.soon = 4;
 	assert_true(gcp_tracker_reclaim(tracker));
@@ -697,45 +817,71 @@ static void memory_that_comes_soon_is_waited_for(void **state)
 	assert_false(gcp_tracker_reclaim(tracker));
 }
 
-static void an_allocation_sets_no_fence(void **state)
+/* It is not kept waiting by what comes later. */
+static void what_waits_behind_a_fence_gets_another_one(void **state)
 {
-	void *graph = captured(), *other = begin(1);
-	gcp_addr addr;
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		launched_and_gone(captured(), OTHER_CTX);
+		gcp_tracker_fetch(tracker);
+	}
+	assert_int_equal(all.records, 3);
+	all.result = 0;
+	gcp_tracker_look(tracker);
+	assert_false(gcp_tracker_has_pending_events(tracker));
+	assert_int_equal(all.records, 3);
+}
+
+static void the_first_fence_does_not_move(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		launched_and_gone(captured(), OTHER_CTX);
+		gcp_tracker_fetch(tracker);
+	}
+	assert_ptr_equal(all.recorded[0], all.first);
+	for (int i = 1; i < 3; i++)
+		assert_ptr_not_equal(all.recorded[i], all.first);
+	all.result = 0;
+	assert_int_equal(private_bytes(), 0);
+}
+
+static void allocations_ask_seldom(void **state)
+{
+	enum { LOOKS = 1000, AT_MOST = 64 };
 
 	(void)state;
-	graph_destroy(graph);
-	memset(&cuda.streams[1], 0, sizeof(cuda.streams[1]));
-	fake.capturing--;
-	gcp_tracker_look(tracker);
-	assert_int_equal(all.records, 0);
-	fake.capturing++;
-	end(1);
-	graph_destroy(other);
-	assert_int_equal(all.records, 1);
+	launched_and_gone(captured(), OTHER_CTX);
+	gcp_tracker_fetch(tracker);
+	all.asked = 0;
+	for (int i = 0; i < LOOKS; i++)
+		gcp_tracker_look(tracker);
+	assert_in_range(all.asked, 8, AT_MOST);
 	all.result = 0;
-	addr = capture_alloc(MIB);
+	for (int i = 0; i < AT_MOST; i++)
+		gcp_tracker_look(tracker);
 	assert_false(gcp_tracker_has_pending_events(tracker));
-	must_free(pools, addr);
 }
 
 static void a_fence_that_fails_says_nothing(void **state)
 {
 	(void)state;
 	all.result = 719;
-	graph_destroy(captured());
-	assert_true(private_bytes() > 0);
+	launched_and_gone(captured(), OTHER_CTX);
+	assert_true(private_bytes_fetched() > 0);
 	all.result = 0;
-	assert_int_equal(private_bytes(), 0);
+	assert_int_equal(private_bytes_fetched(), 0);
 }
 
 static void without_fences_memory_is_kept_for_good(void **state)
 {
 	(void)state;
 	tracker->driver.fence_all_record = NULL;
-	graph_destroy(captured());
+	launched_and_gone(captured(), OTHER_CTX);
 	all.result = 0;
-	assert_true(private_bytes() > 0);
+	assert_true(private_bytes_fetched() > 0);
 	tracker->driver.fence_all_record = all_record;
+	assert_int_equal(private_bytes_fetched(), 0);
 }
 
 int main(void)
@@ -745,6 +891,7 @@ int main(void)
 	    TEST(an_executable_holds_what_the_graph_held_then),
 	    TEST(a_parent_holds_what_its_children_hold),
 	    TEST(an_updated_executable_holds_what_the_new_graph_holds),
+	    TEST(what_is_set_for_a_child_goes_with_the_next),
 	    TEST(an_update_that_fails_leaves_both),
 	    TEST(an_executable_that_runs_another_graph_drops_the_old_one),
 	    TEST(what_failed_to_be_made_holds_nothing),
@@ -764,19 +911,26 @@ int main(void)
 	    TEST(a_graph_is_known_at_the_end_of_its_capture),
 	    TEST(a_body_belongs_to_its_graph),
 	    TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph),
+	    TEST(a_part_whose_handle_is_given_out_meanwhile_is_gone),
 	    TEST(a_graph_that_moves_into_another_one_is_part_of_it),
 	    TEST(a_part_of_an_unknown_graph_keeps_its_memory_for_good),
 	    TEST(a_graph_with_the_handle_of_a_part_is_none),
 	    TEST(what_is_added_to_a_part_its_graph_holds),
 	    TEST(a_call_that_is_not_known_may_have_copied_any_graph),
 	    TEST(what_a_node_was_given_is_kept_for_good),
-	    SEVERAL(memory_waits_for_launches_in_all_contexts),
+	    SEVERAL(memory_waits_for_launches_in_another_context),
+	    SEVERAL(memory_waits_for_launches_that_are_not_known),
+	    SEVERAL(launches_of_all_that_has_held_the_memory_count),
+	    SEVERAL(launches_of_set_children_count),
+	    SEVERAL(memory_that_ran_at_home_goes_at_once),
 	    SEVERAL(with_one_context_memory_goes_at_once),
 	    SEVERAL(no_fence_is_set_beside_a_capture),
 	    SEVERAL(memory_waits_for_a_fence_of_its_own),
 	    SEVERAL(memory_that_was_used_again_waits_again),
 	    SEVERAL(memory_that_comes_soon_is_waited_for),
-	    SEVERAL(an_allocation_sets_no_fence),
+	    SEVERAL(what_waits_behind_a_fence_gets_another_one),
+	    SEVERAL(the_first_fence_does_not_move),
+	    SEVERAL(allocations_ask_seldom),
 	    SEVERAL(a_fence_that_fails_says_nothing),
 	    SEVERAL(without_fences_memory_is_kept_for_good),
 	};

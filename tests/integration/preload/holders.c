@@ -178,7 +178,7 @@ static void nodes_of_any_kind_hold_memory(void)
 	params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
 	OK(cuGraphExecNodeSetParams(exec, node, &params));
 	OK(cuGraphDestroy(graph));
-	expect(4, "another child holds nothing");
+	expect(3, "another child holds nothing, or the one before stays");
 	OK(cuGraphExecDestroy(exec));
 	expect(2, "an executable that is gone holds memory");
 	params.graph.graph = graph = captured();
@@ -289,22 +289,40 @@ static void captures_that_are_lost_hold_nothing(void)
 	expect(0, "a graph that is gone holds memory");
 }
 
+static void *looked_up(const char *name)
+{
+	CUdriverProcAddressQueryResult status;
+	void *found = NULL;
+
+	OK(cuGetProcAddress(name, &found, 13000, 0, &status));
+	return found;
+}
+
 static void an_unknown_call_keeps_all(void)
 {
 	CUresult (*fill)(CUdeviceptr, unsigned char, size_t, CUstream);
-	CUdriverProcAddressQueryResult status;
-	void *found = NULL;
-	CUgraph graph;
+	CUresult (*embed)(CUgraph, CUgraph);
+	CUgraph graph, parent, child;
+	CUgraphExec exec;
 
 	start();
-	OK(cuGetProcAddress("cuMemsetInvented", &found, 13000, 0, &status));
-	*(void **)&fill = found;
-	OK(cuGraphDestroy(captured()));
-	expect(0, "a graph that is gone holds memory");
+	*(void **)&fill = looked_up("cuMemsetInvented");
+	*(void **)&embed = looked_up("cuGraphEmbedInvented");
 	graph = captured();
 	OK(fill(allocated(MIB), 1, MIB, stream));
 	OK(cuGraphDestroy(graph));
+	expect(0, "a call that is not on graphs keeps their memory");
+	graph = captured();
+	OK(cuGraphCreate(&parent, 0));
+	OK(cuGraphCreate(&child, 0));
+	OK(embed(parent, child));
+	OK(cuGraphDestroy(graph));
 	expect(1, "what an unknown call may have copied is not kept");
+	captured_into(child);
+	exec = instantiated(parent);
+	OK(cuGraphDestroy(parent));
+	expect(2, "a graph that may be a part of another one is taken for its own");
+	OK(cuGraphExecDestroy(exec));
 }
 
 /* Nothing runs until it is asked for: no allocation gets memory that a launch of a
@@ -357,6 +375,44 @@ static void launches_in_another_context(void)
 	must(gcpsim_hazards() == 0, "memory was used again under a launch");
 }
 
+static uint64_t private_bytes(void)
+{
+	struct gcpool_stats found = {0};
+	__typeof__(gcpool_get_stats) *get;
+
+	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
+	must(get(0, &found, sizeof(found)) == 0, "no statistics");
+	return found.private_bytes.current;
+}
+
+/* What is on its way to the device may be launched there, from work of any context. */
+static void launches_by_the_device(void)
+{
+	__typeof__(gcpool_trim) *trim;
+	CUcontext second;
+	CUgraph graph;
+	CUgraphExec exec;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	start();
+	OK(cuCtxCreate(&second, NULL, 0, 0));
+	OK(cuCtxSetCurrent(ctx));
+	graph = captured();
+	OK(cuGraphInstantiateWithFlags(&exec, graph,
+				       CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD));
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphExecDestroy(exec));
+	must(private_bytes() > 0, "memory was given back under a launch");
+	trim(0, 0);
+	must(private_bytes() == 0, "memory that nothing uses is kept");
+	graph = captured();
+	exec = instantiated(graph);
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuGraphExecDestroy(exec));
+	must(private_bytes() == 0, "a graph that ran at home keeps its memory");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(clones_and_children_hold_memory),
     SCENARIO(executables_hold_memory),
@@ -368,6 +424,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(an_unknown_call_keeps_all),
     SCENARIO(launches_outlive_their_executable),
     SCENARIO(launches_in_another_context),
+    SCENARIO(launches_by_the_device),
 };
 
 int main(int argc, char **argv)
