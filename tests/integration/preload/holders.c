@@ -149,7 +149,7 @@ static void nodes_of_any_kind_hold_memory(void)
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
 	CUgraph parent = empty(), graph;
 	CUgraphNode node;
-	CUgraphExec exec;
+	CUgraphExec exec, other;
 
 	start();
 	params.graph.graph = graph = captured();
@@ -174,12 +174,16 @@ static void nodes_of_any_kind_hold_memory(void)
 	OK(cuGraphExecChildGraphNodeSetParams(exec, node, graph));
 	OK(cuGraphDestroy(graph));
 	expect(3, "a child of an executable holds nothing");
+	other = instantiated(parent);
 	params.graph.graph = graph = captured();
 	params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
+	OK(cuGraphExecNodeSetParams(other, node, &params));
 	OK(cuGraphExecNodeSetParams(exec, node, &params));
 	OK(cuGraphDestroy(graph));
 	expect(3, "another child holds nothing, or the one before stays");
 	OK(cuGraphExecDestroy(exec));
+	expect(3, "another executable's child holds nothing");
+	OK(cuGraphExecDestroy(other));
 	expect(2, "an executable that is gone holds memory");
 	params.graph.graph = graph = captured();
 	OK(cuGraphNodeSetParams(node, &params));
