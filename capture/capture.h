@@ -308,20 +308,13 @@ const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracke
 
 /* The end of a capture gave the graph, after end_done. */
 void gcp_share_captured(struct gcp_tracker *tracker, const void *graph);
-/* The graph was instantiated. plainly: only launches by the host, by known calls, can
- * come of it. */
-void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph, void *exec,
-			    bool plainly);
+/* The graph was instantiated, after gcp_holding_new. plainly: only launches by the
+ * host, by known calls, can come of it. */
+void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
+			    const void *exec, bool plainly);
 /* A graph (NULL: any) is about to be used otherwise: cloned, added to another one, its
  * nodes read. Its memory stays its own. */
 void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph);
-/* The program is about to destroy a graph, an executable: a number for what follows,
- * the real call, `gone` if that has destroyed it. An executable that was updated to
- * another graph is gone in this sense. */
-uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph);
-void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone);
-uint64_t gcp_share_exec_ending(struct gcp_tracker *tracker, const void *exec);
-void gcp_share_exec_ended(struct gcp_tracker *tracker, uint64_t id, bool gone);
 /* A call that is not known: all graphs that share get memory of their own. Waits for
  * their latest launches if it has to. */
 void gcp_share_all_taken(struct gcp_tracker *tracker);

@@ -21,7 +21,6 @@
 #include "capture.h"
 
 enum {
-	GCP_EXEC_BUCKETS = 512, /* of executables that may share */
 	GCP_HOLDER_BUCKETS = 4096,
 };
 
@@ -97,6 +96,7 @@ struct gcp_holder {
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
 	SLIST_HEAD(, gcp_hold) holds;
 	struct gcp_launched launched; /* of an executable */
+	struct gcp_share *share;      /* of which it is the executable, or NULL */
 	LIST_ENTRY(gcp_holder) link;  /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
@@ -218,7 +218,6 @@ struct gcp_tracker {
 	bool several_streams;  /* they were into others, too */
 	TAILQ_HEAD(, gcp_share) shares;
 	TAILQ_HEAD(, gcp_track) tracks;
-	LIST_HEAD(, gcp_share) execs[GCP_EXEC_BUCKETS];
 	uint64_t memory_releases; /* memory of graph pools, how often */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
 	bool keeps_all; /* no holder can be known any more: all is kept for good */

@@ -30,71 +30,7 @@
  * Too many holders only keep memory longer; one too few would be corruption.
  */
 #include "holders.h"
-
-/* --- books ------------------------------------------------------------------------ */
-
-static struct gcp_holder_list *bucket_of(struct gcp_tracker *tracker,
-					 const void *handle)
-{
-	uintptr_t number = (uintptr_t)handle;
-
-	return &tracker->holders[(number >> 4 ^ number >> 13) % GCP_HOLDER_BUCKETS];
-}
-
-static bool is_of(const struct gcp_holder *holder, const void *handle, bool is_exec)
-{
-	return holder->handle == handle && holder->is_exec == is_exec;
-}
-
-struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
-				   bool is_exec)
-{
-	struct gcp_holder *holder;
-
-	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
-	if (is_of(holder, handle, is_exec) && !holder->ending)
-		return holder;
-	return NULL;
-}
-
-void gcp_holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
-		     const void *handle, bool is_exec)
-{
-	holder->handle = handle;
-	holder->is_exec = is_exec;
-	LIST_INSERT_HEAD(bucket_of(tracker, handle), holder, link);
-	atomic_fetch_add(&tracker->holder_count, 1);
-}
-
-struct gcp_holder *gcp_holder_create(void)
-{
-	int saved = errno;
-	struct gcp_holder *holder = calloc(1, sizeof(*holder));
-
-	errno = saved;
-	return holder;
-}
-
-/* NULL: no memory. */
-struct gcp_holder *gcp_holder_get(struct gcp_tracker *tracker, const void *handle,
-				  bool is_exec)
-{
-	struct gcp_holder *holder = gcp_holder_find(tracker, handle, is_exec);
-
-	if (!holder)
-		holder = gcp_holder_create();
-	if (holder && !holder->handle)
-		gcp_holder_list(tracker, holder, handle, is_exec);
-	return holder;
-}
-
-/* The graph that it is embedded in, however deep. */
-struct gcp_holder *gcp_holder_root(struct gcp_holder *holder)
-{
-	while (holder->parent)
-		holder = holder->parent;
-	return holder;
-}
+#include "share.h"
 
 /* --- what is held ------------------------------------------------------------- */
 
@@ -178,10 +114,24 @@ void gcp_holds_move(struct gcp_holder *from, struct gcp_holder *to)
 	}
 }
 
+static void shares_leave(struct gcp_tracker *tracker, struct gcp_holder *holder)
+{
+	struct gcp_hold *hold;
+
+	if (!holder->handle)
+		return;
+	if (holder->share)
+		gcp_share_left(tracker, holder->share, holder);
+	SLIST_FOREACH (hold, &holder->holds, link)
+		if (hold->graph_pool->share)
+			gcp_share_left(tracker, hold->graph_pool->share, holder);
+}
+
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 {
 	struct gcp_holder *part;
 
+	shares_leave(tracker, holder);
 	while ((part = LIST_FIRST(&holder->parts)))
 		gcp_holder_free(tracker, part);
 	if (holder->parent)
@@ -232,8 +182,9 @@ void gcp_handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_
 
 	while ((holder = gcp_holder_find(tracker, handle, is_exec)))
 		gcp_holder_free(tracker, holder);
-	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
-	holder->replaced |= is_of(holder, handle, is_exec);
+	for (holder = gcp_holder_first(tracker, handle, is_exec); holder;
+	     holder = gcp_holder_next(holder))
+		holder->replaced = true;
 	if (!is_exec)
 		graph_is_new(tracker, handle);
 }
@@ -299,8 +250,8 @@ int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 	struct gcp_holder *holder;
 	int result = 0;
 
-	LIST_FOREACH(holder, bucket_of(tracker, handle), link)
-	if (result == 0 && is_of(holder, handle, is_exec))
+	for (holder = gcp_holder_first(tracker, handle, is_exec); holder && result == 0;
+	     holder = gcp_holder_next(holder))
 		result = holds_copy(tracker, holder, holding);
 	if (result == 0 && !is_exec)
 		result = holds_of_hidden(tracker, holding);
@@ -386,8 +337,8 @@ void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void
 	struct gcp_holder *holder;
 
 	pthread_mutex_lock(&tracker->lock);
-	LIST_FOREACH(holder, bucket_of(tracker, exec), link)
-	if (is_of(holder, exec, true))
+	for (holder = gcp_holder_first(tracker, exec, true); holder;
+	     holder = gcp_holder_next(holder))
 		launched_add(&holder->launched, &here);
 	pthread_mutex_unlock(&tracker->lock);
 }

@@ -8,7 +8,14 @@
 
 #include "capture_types.h"
 
-/* The handle's that is not ending, or NULL. The second makes one when needed; NULL: no
+/* --- holder_books.c -----------------------------------------------------------------
+ */
+
+/* Those of the handle, ending or not, one after the other; NULL: no more. */
+struct gcp_holder *gcp_holder_first(struct gcp_tracker *tracker, const void *handle,
+				    bool is_exec);
+struct gcp_holder *gcp_holder_next(const struct gcp_holder *holder);
+/* The one that is not ending, or NULL. The second makes it when needed; NULL: no
  * memory. */
 struct gcp_holder *gcp_holder_find(struct gcp_tracker *tracker, const void *handle,
 				   bool is_exec);
@@ -19,10 +26,14 @@ struct gcp_holder *gcp_holder_create(void);
 /* It gets the handle. */
 void gcp_holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
 		     const void *handle, bool is_exec);
-/* With its parts. */
-void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
 /* The graph that it is embedded in, however deep; or itself. */
 struct gcp_holder *gcp_holder_root(struct gcp_holder *holder);
+
+/* --- holders.c ----------------------------------------------------------------------
+ */
+
+/* With its parts. */
+void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);
 /* The graph is a part of `parent` from now on (NULL: of one that is not known). */
 void gcp_holder_embed(struct gcp_holder *part, struct gcp_holder *parent);
 /* The graph is embedded in another one: a capture that makes a graph of this handle has

@@ -26,16 +26,22 @@
  */
 #include <sched.h>
 
+#include "holders.h"
 #include "share.h"
 
 static struct gcp_share *share_of_graph(struct gcp_tracker *tracker, const void *graph)
 {
-	struct gcp_share *share;
+	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
+	const struct gcp_hold *hold;
 
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		if (graph && share->graph == graph && share->confirmed &&
-		    !share->ending)
+	if (!holder)
+		return NULL;
+	SLIST_FOREACH (hold, &holder->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		if (share && share->graph == graph && share->confirmed)
 			return share;
+	}
 	return NULL;
 }
 
@@ -112,7 +118,7 @@ static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	return !share->own && !share->bound && !share->graph && share->exec &&
-	       !share->ending && gcp_pool_is_only(share->pool) &&
+	       !share->exec->ending && gcp_pool_is_only(share->pool) &&
 	       !gcp_share_in_flight(tracker, share, true);
 }
 
@@ -237,8 +243,8 @@ void gcp_share_captured(struct gcp_tracker *tracker, const void *graph)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph, void *exec,
-			    bool plainly)
+void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
+			    const void *exec, bool plainly)
 {
 	struct gcp_share *share;
 
@@ -264,69 +270,17 @@ void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* The share's number, which tells it from another one that comes to the same place
- * meanwhile; 0: the handle is of none. */
-static uint64_t share_ending(struct gcp_tracker *tracker, const void *handle,
-			     struct gcp_share *(*find)(struct gcp_tracker *tracker,
-						       const void *handle))
+void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
+		    const struct gcp_holder *holder)
 {
-	struct gcp_share *share;
-	uint64_t id = 0;
-
-	if (!lock_if_any(tracker))
-		return 0;
-	share = find(tracker, handle);
-	if (share) {
-		share->ending = true;
-		id = share->id;
-	}
-	pthread_mutex_unlock(&tracker->lock);
-	return id;
-}
-
-uint64_t gcp_share_graph_ending(struct gcp_tracker *tracker, const void *graph)
-{
-	return share_ending(tracker, graph, share_of_graph);
-}
-
-void gcp_share_graph_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
-{
-	struct gcp_share *share;
-
-	if (id == 0)
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	share = gcp_share_by_id(tracker, id);
-	if (share) {
-		share->ending = false;
-		if (gone)
-			share->graph = NULL;
-		share->own |= gone && !share->followed;
+	if (share->exec == holder) {
+		share->own = true;
+		gcp_share_exec_set(tracker, share, NULL);
+	} else if (!holder->is_exec && share->graph == holder->handle) {
+		share->graph = NULL;
+		share->own |= !share->followed;
 		gcp_share_bind(tracker, share);
 	}
-	pthread_mutex_unlock(&tracker->lock);
-}
-
-uint64_t gcp_share_exec_ending(struct gcp_tracker *tracker, const void *exec)
-{
-	return share_ending(tracker, exec, gcp_share_of_exec);
-}
-
-void gcp_share_exec_ended(struct gcp_tracker *tracker, uint64_t id, bool gone)
-{
-	struct gcp_share *share;
-
-	if (id == 0)
-		return;
-	pthread_mutex_lock(&tracker->lock);
-	share = gcp_share_by_id(tracker, id);
-	if (share) {
-		share->ending = false;
-		share->own |= gone;
-		if (gone)
-			gcp_share_exec_set(tracker, share, NULL);
-	}
-	pthread_mutex_unlock(&tracker->lock);
 }
 
 /* A share that is made its own may end while the lock is let go: from the start then.

@@ -26,11 +26,10 @@ struct gcp_share {
 	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap;
-	void *graph;    /* CUDA's; NULL: the program has destroyed it */
-	void *exec;     /* CUDA's; NULL: none yet, or none any more */
-	bool confirmed; /* the end of the capture gave that graph */
-	bool followed;  /* it has been instantiated, once, in a way that is known */
-	bool ending;    /* the graph, or the executable, is being destroyed */
+	void *graph;             /* CUDA's; NULL: the program has destroyed it */
+	struct gcp_holder *exec; /* NULL: none yet, or none any more */
+	bool confirmed;          /* the end of the capture gave that graph */
+	bool followed; /* it has been instantiated, once, in a way that is known */
 	bool own;
 	bool bound;              /* its scratch is a lane's */
 	struct gcp_track *track; /* bound: whose */
@@ -43,8 +42,7 @@ struct gcp_share {
 	uint64_t life;
 	bool marked;
 	bool overlapped; /* threads have launched it at the same time: it is not */
-	TAILQ_ENTRY(gcp_share) link;   /* tracker->shares */
-	LIST_ENTRY(gcp_share) by_exec; /* tracker->execs[], if there is an exec */
+	TAILQ_ENTRY(gcp_share) link; /* tracker->shares */
 };
 
 /* A lane, and what is known of the launches on it.
@@ -70,8 +68,9 @@ struct gcp_track {
  */
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec);
+/* NULL: it has none. */
 void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
-			void *exec);
+			const void *exec);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
 /* The id of the lane that it is in, or 0. */
@@ -113,6 +112,10 @@ void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *cap
 void gcp_shares_bind(struct gcp_tracker *tracker);
 void gcp_shares_prepare(struct gcp_tracker *tracker); /* without the lock */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share);
+/* A graph or executable is gone that has held the share's memory. An executable that
+ * was updated to another graph is gone in this sense. */
+void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
+		    const struct gcp_holder *holder);
 /* The graph gets memory of its own, and keeps it. The lock is let go where its latest
  * launch has to be waited for. 0, or why it has none. */
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share);

@@ -7,34 +7,29 @@
  * since, and of the fences of its context; while a capture is under way of the fences
  * alone that are there already. What is not known is not completed.
  */
+#include "holders.h"
 #include "share.h"
 
 /* --- books ---------------------------------------------------------------------------
  */
 
-static size_t bucket_of(const void *exec)
-{
-	return ((uintptr_t)exec >> 4 ^ (uintptr_t)exec >> 13) % GCP_EXEC_BUCKETS;
-}
-
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec)
 {
-	struct gcp_share *share;
+	const struct gcp_holder *holder = gcp_holder_find(tracker, exec, true);
 
-	LIST_FOREACH(share, &tracker->execs[bucket_of(exec)], by_exec)
-	if (share->exec == exec && !share->ending)
-		return share;
-	return NULL;
+	return holder ? holder->share : NULL;
 }
 
 void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
-			void *exec)
+			const void *exec)
 {
+	struct gcp_holder *holder = exec ? gcp_holder_find(tracker, exec, true) : NULL;
+
 	if (share->exec)
-		LIST_REMOVE(share, by_exec);
-	share->exec = exec;
-	if (exec)
-		LIST_INSERT_HEAD(&tracker->execs[bucket_of(exec)], share, by_exec);
+		share->exec->share = NULL;
+	share->exec = holder;
+	if (holder)
+		holder->share = share;
 }
 
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)

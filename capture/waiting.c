@@ -12,11 +12,11 @@
  *   where the graph shares memory: a lane's memory goes to the driver. It waits until
  *     all work of its context is done.
  *
- * To record a fence in a context can take until its launch queue has room, for which
- * plain CUDA waits in none of these calls: fences are recorded only when memory is out
- * or the program asks for it back (gcpool_trim), and not while a stream is captured. No
- * call waits for them: they are asked there, where graphs and captures end, and now and
- * then at allocations.
+ * To make an event in a context can take until its launch queue has room (measured: not
+ * back after 1 s), for which plain CUDA waits in none of these calls: fences are set
+ * only when memory is out or the program asks for it back (gcpool_trim), and not while
+ * a stream is captured. No call waits for them: they are asked there, where graphs and
+ * captures end, and now and then at allocations.
  */
 #include "share.h"
 

@@ -53,6 +53,12 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
+static void graph_taken(CUgraph graph)
+{
+	if (shares())
+		gcp_share_graph_taken(gcp_process.tracker, graph);
+}
+
 /* --- instantiation ---------------------------------------------------------------- */
 
 /* With other flags the device can launch it, or it is on its way to the device. */
@@ -66,9 +72,9 @@ static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *
 {
 	bool plainly = (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
 
+	result = holding_new(result, holding, exec ? *exec : NULL, true);
 	if (result == CUDA_SUCCESS && exec && shares())
 		gcp_share_instantiated(gcp_process.tracker, graph, *exec, plainly);
-	result = holding_new(result, holding, exec ? *exec : NULL, true);
 	/* By the device, from work of any context. */
 	if (result == CUDA_SUCCESS && exec && !plainly && holding)
 		gcp_exec_launched(gcp_process.tracker, *exec, NULL);
@@ -141,15 +147,8 @@ static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
 CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
 {
 	struct gcp_holder *holder = holder_ending(graph, false);
-	uint64_t share = 0;
-	CUresult result;
+	CUresult result = gcp_real.cuGraphDestroy(graph);
 
-	if (shares())
-		share = gcp_share_graph_ending(gcp_process.tracker, graph);
-	result = gcp_real.cuGraphDestroy(graph);
-	if (share)
-		gcp_share_graph_ended(gcp_process.tracker, share,
-				      result == CUDA_SUCCESS);
 	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
 	return result;
 }
@@ -157,36 +156,17 @@ CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
 CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 {
 	struct gcp_holder *holder = holder_ending(exec, true);
-	uint64_t share = 0;
-	CUresult result;
+	CUresult result = gcp_real.cuGraphExecDestroy(exec);
 
-	if (shares())
-		share = gcp_share_exec_ending(gcp_process.tracker, exec);
-	result = gcp_real.cuGraphExecDestroy(exec);
-	if (share)
-		gcp_share_exec_ended(gcp_process.tracker, share,
-				     result == CUDA_SUCCESS);
 	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
 	return result;
 }
 
 /* The executable runs another graph from now on, in memory of its own: it never comes
- * back to the memory that it shared. Launches on their way do not change. */
-static uint64_t update_begins(CUgraphExec exec, CUgraph graph)
+ * back to the memory that it shared. Launches on their way do not change. What a call
+ * that failed has changed is not known. */
+static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
 {
-	if (!shares())
-		return 0;
-	gcp_share_graph_taken(gcp_process.tracker, graph);
-	return gcp_share_exec_ending(gcp_process.tracker, exec);
-}
-
-/* What a call that failed has changed is not known. */
-static CUresult updated(CUresult result, CUgraphExec exec, uint64_t share,
-			struct gcp_holder *holding)
-{
-	if (share)
-		gcp_share_exec_ended(gcp_process.tracker, share,
-				     result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS)
 		return holding_new(result, holding, exec, true);
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
@@ -196,12 +176,11 @@ static CUresult updated(CUresult result, CUgraphExec exec, uint64_t share,
 #define GCP_UPDATE(exec, graph, call)                                                  \
 	struct gcp_holder *holding;                                                    \
 	CUresult result = holding_begin(graph, false, &holding);                       \
-	uint64_t share;                                                                \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
-	share = update_begins(exec, graph);                                            \
-	return updated(gcp_real.call, exec, share, holding)
+	graph_taken(graph);                                                            \
+	return updated(gcp_real.call, exec, holding)
 
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
 				    CUgraphNode *ret_node, void *ret_result)
@@ -216,12 +195,6 @@ CUresult gcp_hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
 }
 
 /* --- graphs made of graphs ------------------------------------------------------ */
-
-static void graph_taken(CUgraph graph)
-{
-	if (shares())
-		gcp_share_graph_taken(gcp_process.tracker, graph);
-}
 
 CUresult gcp_hook_cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
 {

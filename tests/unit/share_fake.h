@@ -237,22 +237,25 @@ static struct graph *capture_with(int number, uint64_t bytes, uint64_t kept)
 	return graph;
 }
 
-static void instantiate(struct graph *graph)
+/* plainly: not for launches by the device */
+static void instantiate_as(struct graph *graph, bool plainly)
 {
 	struct gcp_holder *holding;
 
 	assert_int_equal(gcp_holding_begin(tracker, graph->graph, false, &holding), 0);
 	graph->exec = (void *)((uintptr_t)graph->graph | 0x10000);
-	gcp_share_instantiated(tracker, graph->graph, graph->exec, true);
 	gcp_holding_new(tracker, holding, graph->exec, true);
+	gcp_share_instantiated(tracker, graph->graph, graph->exec, plainly);
+}
+
+static void instantiate(struct graph *graph)
+{
+	instantiate_as(graph, true);
 }
 
 /* The executable keeps the memory. */
 static void drop(struct graph *graph)
 {
-	uint64_t share = gcp_share_graph_ending(tracker, graph->graph);
-
-	gcp_share_graph_ended(tracker, share, true);
 	graph_destroy(graph->graph);
 	graph->graph = NULL;
 }
@@ -270,9 +273,6 @@ static struct graph *make(int number, uint64_t bytes)
 
 static void exec_destroy(struct graph *graph)
 {
-	uint64_t share = gcp_share_exec_ending(tracker, graph->exec);
-
-	gcp_share_exec_ended(tracker, share, true);
 	holder_destroy(graph->exec, true);
 	gcp_tracker_collect(tracker);
 	*graph = (struct graph){0};

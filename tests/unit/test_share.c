@@ -70,8 +70,7 @@ static void a_graph_that_others_have_seen_shares_nothing(void **state)
 	gcp_share_instantiated(tracker, c->graph, (void *)0x30000, true);
 	instantiate(c); /* for the second time */
 	drop(c);
-	d->exec = (void *)((uintptr_t)d->graph | 0x10000);
-	gcp_share_instantiated(tracker, d->graph, d->exec, false); /* device launch */
+	instantiate_as(d, false);
 	drop(d);
 	for (int i = 1; i < 4; i++)
 		assert_false(share_memory(a, &graphs[i]));
@@ -109,10 +108,10 @@ static void a_graph_that_the_capture_gave_away_shares_nothing(void **state)
 static void a_destroy_that_has_failed_changes_nothing(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = capture_with(1, 16 * MIB, 0);
-	uint64_t share = gcp_share_graph_ending(tracker, b->graph);
+	struct gcp_holder *ending = gcp_holder_ending(tracker, b->graph, false);
 
 	(void)state;
-	gcp_share_graph_ended(tracker, share, false);
+	gcp_holder_ended(tracker, ending, false);
 	device_catches_up();
 	instantiate(b);
 	assert_false(share_memory(a, b));
@@ -575,13 +574,11 @@ static void an_executable_that_was_updated_is_not_guarded(void **state)
 {
 	struct graph *a = make(0, 16 * MIB);
 	struct gcp_launch none;
-	uint64_t share;
 
 	(void)state;
 	make(1, 16 * MIB);
 	launch(a, 0);
-	share = gcp_share_exec_ending(tracker, a->exec);
-	gcp_share_exec_ended(tracker, share, true);
+	gcp_holding_new(tracker, NULL, a->exec, true);
 	launch_begin(a, 1, &none);
 	assert_int_equal(none.share, 0);
 	launch(&graphs[1], 1); /* the launch before the update still runs */
@@ -591,13 +588,16 @@ static void an_executable_that_was_updated_is_not_guarded(void **state)
 static void an_update_that_has_failed_changes_nothing(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	uint64_t share = gcp_share_exec_ending(tracker, a->exec);
+	struct graph *c = capture_with(2, 16 * MIB, 0);
+	struct gcp_holder *holding;
 
 	(void)state;
-	gcp_share_exec_ended(tracker, share, false);
+	assert_int_equal(gcp_holding_begin(tracker, c->graph, false, &holding), 0);
+	gcp_holding_add(tracker, holding, a->exec, true);
 	launch(b, 0);
 	launch(a, 1);
 	assert_false(share_memory(a, b));
+	drop(c);
 }
 
 /* --- ends --- */
