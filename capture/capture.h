@@ -73,9 +73,6 @@ struct gcp_capture_driver {
 	int (*stream_id)(void *stream, uint64_t *ret_id);
 	void *(*stream_context)(void *stream);
 	int (*stream_query)(void *ctx, void *stream);
-	/* Later work of `stream` starts only when all that `first` has been given until
-	 * now is done; no stream of them captures. 0 or a CUresult: nothing waits. */
-	int (*stream_order)(void *ctx, void *stream, void *first);
 	/* An event of a context; recorded in a stream of it that does not capture;
 	 * whether what stands before it is done (0); later work of a stream waits for
 	 * that. Also beside captures. 0 or a CUresult. */
@@ -84,6 +81,9 @@ struct gcp_capture_driver {
 	int (*event_record)(void *event, void *stream);
 	int (*event_query)(void *event);
 	int (*event_wait)(void *stream, void *event);
+	/* The same for all streams of the context; no stream of it captures. Absent
+	 * (NULL) on drivers before 12.5. */
+	int (*event_wait_all)(void *ctx, void *event);
 
 	/* The calling thread's own capture mode (enum gcp_capture_mode). */
 	int (*thread_mode)(void);

@@ -8,8 +8,8 @@
  *   it is known to be completed                        nothing runs
  *   none of these, and the graph itself is not         it gets another lane, that is
  *   on its way                                         idle, or a new one
- *   it is on its way                                   it waits, on the device, for all
- *                                                      that was submitted before
+ *   it is on its way                                   it waits, on the device, for the
+ *                                                      lane's latest launch
  *
  * Graphs that the program runs side by side are so in different lanes after their first
  * launches. The last row is for a graph that is launched into one stream, and then into
@@ -18,6 +18,10 @@
  * No lock is held over the real launch, which may block: what another thread is just
  * launching counts as running. A launch that has to follow it waits for that call (not
  * for the device).
+ *
+ * How it waits: drivers lose what one thread says by cuStreamWaitEvent while another
+ * thread launches a graph (docs/captures.md). Where several threads launch graphs all
+ * later work of the context waits, by cuCtxWaitEvent, which holds.
  */
 #include <sched.h>
 
@@ -76,24 +80,53 @@ static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 	return result;
 }
 
-/* The stream waits for the lane's latest launch, on the device. False: that cannot be
- * said, because its stream may have gone, or a capture is under way. */
-static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *track,
-			 void *stream)
+/* False: it cannot be said that way. */
+static bool event_is_followed(struct gcp_tracker *tracker,
+			      const struct gcp_track *track, void *stream, void *event)
 {
-	bool ordered = false;
+	bool followed = false;
+
+	if (tracker->several_threads && tracker->driver.event_wait_all &&
+	    gcp_pools_captures_hold(tracker->pools)) {
+		followed = tracker->driver.event_wait_all(gcp_pool_context(track->pool),
+							  event) == 0;
+		gcp_pools_captures_release(tracker->pools);
+	}
+	return followed || tracker->driver.event_wait(stream, event) == 0;
+}
+
+/* An event behind the lane's latest launch, in its stream. False: there is none,
+ * because the stream may have gone, or a capture is under way. */
+static bool last_is_recorded(struct gcp_tracker *tracker, const struct gcp_track *track,
+			     void *event)
+{
+	bool recorded = false;
 
 	if (!gcp_last_is_addressable(tracker, &track->last) ||
 	    !gcp_streams_hold(tracker))
 		return false;
 	if (gcp_pools_captures_hold(tracker->pools)) {
-		ordered = track->last.gone == gcp_tracker_streams_gone(tracker) &&
-			  tracker->driver.stream_order(gcp_pool_context(track->pool),
-						       stream, track->last.stream) == 0;
+		recorded = track->last.gone == gcp_tracker_streams_gone(tracker) &&
+			   tracker->driver.event_record(event, track->last.stream) == 0;
 		gcp_pools_captures_release(tracker->pools);
 	}
 	gcp_streams_release(tracker);
-	return ordered;
+	return recorded;
+}
+
+/* For a launch whose executable has no event, or is not known. */
+static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *track,
+			 void *stream)
+{
+	bool followed;
+	void *event;
+
+	if (tracker->driver.event_create(gcp_pool_context(track->pool), &event) != 0)
+		return false;
+	followed = last_is_recorded(tracker, track, event) &&
+		   event_is_followed(tracker, track, stream, event);
+	tracker->driver.event_destroy(event);
+	return followed;
 }
 
 /* The launch follows the lane's latest one. -EAGAIN: another one came in between. */
@@ -110,7 +143,7 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 		return -EAGAIN;
 	gcp_pool_count_graph_wait(pool);
 	event = gcp_share_marked(track->owner);
-	if (event && tracker->driver.event_wait(stream, event) == 0)
+	if (event && event_is_followed(tracker, track, stream, event))
 		return 0;
 	if (stream_waits(tracker, track, stream) || gcp_pool_work_order(pool) == 0)
 		return 0;
@@ -275,6 +308,16 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	return 0;
 }
 
+/* Also of graphs that share nothing: their launches count as much. */
+static void thread_launches(struct gcp_tracker *tracker)
+{
+	uint64_t thread = gcp_thread_number();
+
+	if (tracker->first_thread == 0)
+		tracker->first_thread = thread;
+	tracker->several_threads |= tracker->first_thread != thread;
+}
+
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch)
 {
@@ -284,6 +327,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	pthread_mutex_lock(&tracker->lock);
+	thread_launches(tracker);
 	do {
 		struct gcp_share *share = gcp_share_of_exec(tracker, exec);
 

@@ -306,7 +306,6 @@ void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)
 	atomic_store(&tracker->sharing, sharing && tracker->driver.stream_id &&
 					    tracker->driver.stream_context &&
 					    tracker->driver.stream_query &&
-					    tracker->driver.stream_order &&
 					    tracker->driver.event_create);
 }
 

@@ -188,32 +188,6 @@ static int driver_stream_query(void *ctx, void *stream)
 	return (int)result;
 }
 
-static CUresult stream_order(CUstream stream, CUstream first)
-{
-	CUevent event;
-	CUresult result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuEventRecord(event, first);
-	if (result == CUDA_SUCCESS)
-		result = gcp_real.cuStreamWaitEvent(stream, event, 0);
-	(void)gcp_real.cuEventDestroy_v2(event);
-	return result;
-}
-
-static int driver_stream_order(void *ctx, void *stream, void *first)
-{
-	struct gcp_ctx_scope scope;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
-
-	if (result != CUDA_SUCCESS)
-		return (int)result;
-	result = stream_order(stream, first);
-	gcp_ctx_scope_end(&scope);
-	return (int)result;
-}
-
 static int driver_event_create(void *ctx, void **ret_event)
 {
 	struct gcp_ctx_scope scope;
@@ -293,6 +267,17 @@ static int driver_fence_all_query(void *fence)
 	return result;
 }
 
+static int driver_event_wait_all(void *ctx, void *event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuCtxWaitEvent(ctx, event);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 {
 	*ret_driver = (struct gcp_capture_driver){
@@ -314,12 +299,13 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 		ret_driver->stream_id = driver_stream_id;
 		ret_driver->stream_context = driver_stream_context;
 		ret_driver->stream_query = driver_stream_query;
-		ret_driver->stream_order = driver_stream_order;
 		ret_driver->event_create = driver_event_create;
 		ret_driver->event_destroy = driver_event_destroy;
 		ret_driver->event_record = driver_event_record;
 		ret_driver->event_query = driver_event_query;
 		ret_driver->event_wait = driver_event_wait;
+		if (gcp_real.cuCtxWaitEvent)
+			ret_driver->event_wait_all = driver_event_wait_all;
 	}
 	if (gcp_log_wanted(GCP_LOG_DEBUG))
 		ret_driver->log = gcp_message_debug;

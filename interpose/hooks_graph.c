@@ -427,9 +427,6 @@ static CUresult launch_begin(CUgraphExec exec, CUstream stream,
 {
 	int result, tries = 0;
 
-	*launch = (struct gcp_launch){.share = 0};
-	if (!shares())
-		return CUDA_SUCCESS;
 	/* What a try has made and could not map is given back, too: that is no reason
 	 * to try for ever. */
 	do
@@ -463,14 +460,14 @@ static CUresult launch_captured(CUgraphExec exec, CUstream stream)
 static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec,
 		       CUstream stream, bool per_thread)
 {
-	struct gcp_launch launch;
-	CUresult result;
-	bool mine;
-	int cancel = gcp_graph_turn_begin(&mine);
+	struct gcp_launch launch = {.share = 0};
+	CUresult result = CUDA_SUCCESS;
+	bool guarded = shares();
+	int cancel = guarded ? gcp_cancel_defer() : 0;
 
-	result = launch_begin(exec, gcp_stream_named(stream, per_thread), &launch);
-	if (launch.share == 0)
-		gcp_graph_turn_end(&mine, cancel);
+	if (guarded)
+		result =
+		    launch_begin(exec, gcp_stream_named(stream, per_thread), &launch);
 	if (result == CUDA_SUCCESS)
 		result = gcp_stream_submits(stream, per_thread);
 	if (result == CUDA_SUCCESS)
@@ -481,7 +478,8 @@ static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec
 		result = real(exec, stream);
 	if (launch.share)
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
-	gcp_graph_turn_end(&mine, cancel);
+	if (guarded)
+		gcp_cancel_restore(cancel);
 	return result;
 }
 

@@ -73,16 +73,7 @@ static inline CUcontext gcp_stream_context(CUstream stream)
 CUresult gcp_stream_submits(CUstream stream, bool per_thread);
 /* Work that cannot be captured, or of which nothing is known. */
 void gcp_stream_submits_eagerly(void);
-/* Graphs that share memory get memory of their own, and are waited for. Only while
- * pooling. */
-void gcp_graphs_share_no_more(void);
 /* A call that may do anything: eager work, captured work, a change of the order. */
 void gcp_stream_submits_unknown(void);
-
-/* A launch of a graph: while graphs share memory no other thread launches one. Returns
- * what the end wants; *ret_mine: the turn is this thread's. */
-int gcp_graph_turn_begin(bool *ret_mine);
-/* Ends the turn, if there is one. */
-void gcp_graph_turn_end(bool *mine, int cancel);
 
 #endif

@@ -10,46 +10,7 @@
  *
  * Both before the real call, so before anything that the program does because of it.
  */
-#include <pthread.h>
-
 #include "streams.h"
-
-/* --- launches of graphs that share memory ------------------------------------- */
-
-/* Threads take turns while graphs share: capture/launch.c keeps the order of launches
- * whose calls are under way at the same time, but on a GPU there were wrong words. The
- * graphs that share nothing are launched beside them. */
-static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-
-int gcp_graph_turn_begin(bool *ret_mine)
-{
-	int cancel;
-
-	*ret_mine = gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
-	if (!*ret_mine)
-		return 0;
-	cancel = gcp_cancel_defer();
-	pthread_mutex_lock(&turn);
-	return cancel;
-}
-
-void gcp_graph_turn_end(bool *mine, int cancel)
-{
-	if (!*mine)
-		return;
-	*mine = false;
-	pthread_mutex_unlock(&turn);
-	gcp_cancel_restore(cancel);
-}
-
-void gcp_graphs_share_no_more(void)
-{
-	bool mine;
-	int cancel = gcp_graph_turn_begin(&mine);
-
-	gcp_share_all_taken(gcp_process.tracker);
-	gcp_graph_turn_end(&mine, cancel);
-}
 
 /* --- while a capture is under way --------------------------------------------- */
 
@@ -86,7 +47,7 @@ void gcp_stream_submits_unknown(void)
 	if (gcp_process_capturing())
 		gcp_tracker_graph_taken(gcp_process.tracker);
 	if (gcp_process_pooling())
-		gcp_graphs_share_no_more();
+		gcp_share_all_taken(gcp_process.tracker);
 }
 
 CUresult gcp_stream_submits(CUstream stream, bool per_thread)

@@ -58,7 +58,7 @@ static void unseen_calls(void)
 {
 	gcp_pools_eager_work_unseen(gcp_process.pools);
 	gcp_tracker_share_graphs(gcp_process.tracker, false);
-	gcp_graphs_share_no_more();
+	gcp_share_all_taken(gcp_process.tracker);
 	gcp_graphs_keep(gcp_process.tracker, true);
 }
 

@@ -55,7 +55,8 @@
 	  "a graph that is launched again while, for all the library knows, it runs, waits " \
 	  "for a graph that shares its memory and was launched in between, into a stream " \
 	  "that it does not follow; at the first launch into a second stream for all " \
-	  "that the first one was given") \
+	  "that the first one was given; where several threads launch graphs all " \
+	  "streams of the context wait") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \

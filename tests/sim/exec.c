@@ -515,14 +515,7 @@ static void launch_end(struct sim_exec *exec, struct launch *launch)
 		sim_lane_delete(launch->lanes[i]);
 }
 
-static _Atomic uint64_t launching, launching_most;
-
-uint64_t gcpsim_launches_at_once(void)
-{
-	return atomic_load(&launching_most);
-}
-
-static CUresult graph_launch(CUgraphExec hGraphExec, CUstream hStream)
+CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
 	struct launch launch = {0};
 	struct sim_stream *stream;
@@ -548,19 +541,6 @@ static CUresult graph_launch(CUgraphExec hGraphExec, CUstream hStream)
 	sim_vc_free(&launch.leaves_vc);
 	free(launch.lanes);
 	return CUDA_SUCCESS;
-}
-
-CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
-{
-	uint64_t now = atomic_fetch_add(&launching, 1) + 1;
-	uint64_t most = atomic_load(&launching_most);
-	CUresult result;
-
-	while (now > most && !atomic_compare_exchange_weak(&launching_most, &most, now))
-		;
-	result = graph_launch(hGraphExec, hStream);
-	atomic_fetch_sub(&launching, 1);
-	return result;
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)

@@ -107,9 +107,6 @@ GCPSIM_API uint64_t gcpsim_pending(void);
 /* User objects that are not destroyed yet. */
 GCPSIM_API uint64_t gcpsim_user_objects(void);
 
-/* The most threads that have been in cuGraphLaunch at the same time. */
-GCPSIM_API uint64_t gcpsim_launches_at_once(void);
-
 /* Launches that allowed their kernels to start before the work in front of them has
  * ended (programmatic stream serialization). Here no kernel makes use of it. */
 GCPSIM_API uint64_t gcpsim_early_launches(void);

@@ -40,7 +40,7 @@ static int launch_count;
 static uint64_t behind[STREAMS][LAUNCHES / 64]; /* what a stream's next work follows */
 static uint64_t ids[STREAMS], last_id;
 static void *context_of_streams;
-static int queries, orders;
+static int queries;
 
 static int stream_id(void *stream, uint64_t *ret_id)
 {
@@ -83,20 +83,11 @@ static int stream_query(void *ctx, void *stream)
 	return 0;
 }
 
-static int stream_order(void *ctx, void *stream, void *first)
-{
-	assert_ptr_equal(ctx, FAKE_CTX);
-	assert_int_equal(fake.capturing, 0);
-	orders++;
-	merge(behind[stream_number(stream)], behind[stream_number(first)]);
-	return 0;
-}
-
 /* An event that was recorded in a stream: what it stands behind. */
 struct event {
 	uint64_t after[LAUNCHES / 64];
 };
-static int events, waits;
+static int events, waits, waits_of_all, waits_refused;
 
 static int event_create(void *ctx, void **ret_event)
 {
@@ -140,6 +131,16 @@ static int event_wait(void *stream, void *event)
 	return 0;
 }
 
+static int event_wait_all(void *ctx, void *event)
+{
+	assert_ptr_equal(ctx, FAKE_CTX);
+	waits_refused += fake.capturing > 0; /* judged in the end: locks are held */
+	waits_of_all++;
+	for (int i = 0; i < STREAMS; i++)
+		merge(behind[i], ((struct event *)event)->after);
+	return 0;
+}
+
 static void stream_replace(int i)
 {
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(i));
@@ -171,12 +172,12 @@ static int share_setup(void **state)
 	    .stream_id = stream_id,
 	    .stream_context = stream_context,
 	    .stream_query = stream_query,
-	    .stream_order = stream_order,
 	    .event_create = event_create,
 	    .event_destroy = event_destroy,
 	    .event_record = event_record_there,
 	    .event_query = event_query,
 	    .event_wait = event_wait,
+	    .event_wait_all = event_wait_all,
 	};
 	struct gcp_config config;
 
@@ -186,7 +187,7 @@ static int share_setup(void **state)
 	memset(graphs, 0, sizeof(graphs));
 	memset(launches, 0, sizeof(launches));
 	memset(behind, 0, sizeof(behind));
-	launch_count = queries = orders = events = waits = 0;
+	launch_count = queries = events = waits = waits_of_all = waits_refused = 0;
 	unmapped_under_work = 0;
 	for (int i = 0; i < STREAMS; i++)
 		ids[i] = ++last_id;
@@ -216,6 +217,7 @@ static int share_teardown(void **state)
 	assert_false(gcp_tracker_shares(tracker));
 	assert_int_equal(events, 0);
 	assert_int_equal(unmapped_under_work, 0);
+	assert_int_equal(waits_refused, 0);
 	return teardown(state);
 }
 

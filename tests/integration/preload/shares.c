@@ -9,7 +9,7 @@
 #include "../../../interpose/gcpool.h"
 #include "edge_cases.h"
 
-enum { GRAPHS = 2, LAUNCHES = 3000 };
+enum { GRAPHS = 2 };
 
 static CUcontext ctx;
 static CUstream streams[GRAPHS];
@@ -51,28 +51,61 @@ static uint64_t trim(void)
 	return trim_to ? trim_to(0, 0) : 0;
 }
 
-static void *launch_often(void *exec)
+static void *launch_nothing_shared(void *stream)
 {
-	size_t mine = exec == execs[0] ? 0 : 1;
+	CUgraphExec exec;
+	CUgraph graph;
 
 	OK(cuCtxSetCurrent(ctx));
-	for (int i = 0; i < LAUNCHES; i++)
-		OK(cuGraphLaunch(exec, streams[mine]));
-	OK(cuStreamSynchronize(streams[mine]));
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
 	return NULL;
 }
 
-static void threads_take_turns_at_launches(void)
+static void wait_for_flag(void *flag)
 {
-	pthread_t threads[GRAPHS];
+	while (!atomic_load((atomic_bool *)flag))
+		sched_yield();
+}
+
+/* Both run in one stream, and the first one is launched into another one. */
+static void launch_across(void)
+{
+	static atomic_bool flag;
+
+	atomic_store(&flag, false);
+	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuGraphLaunch(execs[0], streams[1]));
+	atomic_store(&flag, true);
+	OK(cuCtxSynchronize());
+}
+
+/* The driver loses cuStreamWaitEvent beside launches of other threads. */
+static void launches_of_two_threads_wait_by_the_context(void)
+{
+	uint64_t narrow, wide;
+	pthread_t thread;
 
 	make_graphs();
 	launch_both();
-	for (int i = 0; i < GRAPHS; i++)
-		pthread_create(&threads[i], NULL, launch_often, execs[i]);
-	for (int i = 0; i < GRAPHS; i++)
-		pthread_join(threads[i], NULL);
-	must(gcpsim_launches_at_once() == 1, "two launches at the same time");
+	narrow = gcpsim_calls("cuStreamWaitEvent"),
+	wide = gcpsim_calls("cuCtxWaitEvent");
+	launch_across();
+	must(gcpsim_calls("cuStreamWaitEvent") == narrow + 1 &&
+		 gcpsim_calls("cuCtxWaitEvent") == wide,
+	     "one thread: not one stream waits");
+	pthread_create(&thread, NULL, launch_nothing_shared, streams[1]);
+	pthread_join(thread, NULL);
+	launch_across();
+	must(gcpsim_calls("cuStreamWaitEvent") == narrow + 1 &&
+		 gcpsim_calls("cuCtxWaitEvent") == wide + 1,
+	     "two threads: not the context waits");
 }
 
 /* Each try makes memory, cannot map it, and finds that much to give back. */
@@ -148,12 +181,6 @@ static void dump_has(uint64_t lane)
 }
 
 /* While the first graph runs the second one, in another stream, takes another lane. */
-static void wait_for_flag(void *flag)
-{
-	while (!atomic_load((atomic_bool *)flag))
-		sched_yield();
-}
-
 static void launch_beside(void)
 {
 	static atomic_bool flag;
@@ -212,7 +239,7 @@ static void lanes_stay(void)
 static const struct scenario scenarios[] = {
     SCENARIO(lanes_stay),
     SCENARIO(lanes_are_listed),
-    SCENARIO(threads_take_turns_at_launches),
+    SCENARIO(launches_of_two_threads_wait_by_the_context),
     SCENARIO(a_launch_that_cannot_map_ends),
 };
 
