@@ -132,5 +132,6 @@ void gcp_options_default(struct gcp_options *options)
 	options->log_level = GCP_LOG_WARNING;
 	options->trace_bytes = 256 * MIB;
 	options->async = true;
+	options->graph_share = true;
 	gcp_config_default(&options->pool);
 }

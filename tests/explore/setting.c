@@ -331,8 +331,8 @@ void setting_apply(const struct setting *setting, FILE *show)
 		set_reuse(setting, &draw);
 		set("GCPOOL_STRICT", "1");
 		set_more(setting);
-		if (setting->share)
-			set("GCPOOL_GRAPH_SHARE", "1");
+		if (!setting->share)
+			set("GCPOOL_GRAPH_SHARE", "0");
 	}
 	if (setting->plain)
 		set("GCPOOL_MODE", setting->count ? "count" : "off");

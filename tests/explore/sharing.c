@@ -215,7 +215,7 @@ static bool may_share(const struct model *w)
 			return false;
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		live += w->contexts[i].live;
-	return live == 1 && plain_option("GCPOOL_GRAPH_SHARE", 0) && setting->vmm &&
+	return live == 1 && plain_option("GCPOOL_GRAPH_SHARE", 1) && setting->vmm &&
 	       setting->fences && !setting->fault && !setting->plain &&
 	       !setting->leak && !setting->memory_small && !setting->quota &&
 	       !setting->count && !setting->filter && !w->filtered &&
