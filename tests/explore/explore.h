@@ -234,6 +234,7 @@ struct exec {
 	struct body *body;
 	struct clock clock; /* of its latest launch, which the next one comes after */
 	struct mark mark;   /* that launch */
+	struct mark over;   /* the library knows that it is over when this is */
 	uint64_t number;    /* which launch of the program that was; 0: none */
 	uint32_t gone;      /* ... so many streams had been destroyed */
 	uint64_t id;        /* of the executable */

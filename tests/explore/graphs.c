@@ -347,6 +347,21 @@ static bool one_stream_has_launches(const struct model *w)
 	return count == 1;
 }
 
+/* Where no event was recorded behind a launch, since there was one stream, the one that
+ * tells that it is over is recorded when another graph of the lane is launched behind
+ * it: behind all that the stream was given until then. */
+static void launches_end_here(struct model *w, const struct exec *launched,
+			      struct mark mark)
+{
+	for (unsigned i = 0; i < EXEC_SLOTS; i++) {
+		struct exec *exec = &w->execs[i];
+
+		if (exec != launched && exec->number &&
+		    exec->mark.stream == mark.stream)
+			exec->over = (struct mark){mark.stream, mark.n - 1};
+	}
+}
+
 /* Whether a graph that may run still has to follow another one that was launched since
  * on another stream, which it would not follow on plain CUDA: they may share memory,
  * and a graph that runs cannot be given other memory. */
@@ -359,7 +374,7 @@ static bool may_follow(struct model *w, const struct exec *exec, const struct st
 	struct clock clock;
 
 	if (!w->setting->share || exec->number == 0 ||
-	    clock_covers(&w->host, exec->mark))
+	    clock_covers(&w->host, exec->over))
 		return false;
 	order_base(w, s, &clock);
 	for (uint32_t i = 0; i < w->stream_count; i++) {
@@ -424,10 +439,11 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	}
 	mark = order_step(w, s);
 	exec->clock = s->clock;
-	exec->mark = mark;
+	exec->mark = exec->over = mark;
 	exec->number = ++w->launches;
 	exec->gone = w->streams_gone;
 	w->launched[s->number] = *exec;
+	launches_end_here(w, exec, mark);
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }
