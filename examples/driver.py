@@ -15,7 +15,7 @@ try:
 except ImportError:
     gcpool = None
 
-BYTES, STEPS = 1 << 20, 100
+BYTES, STEPS = 1 << 20, 1000
 
 
 def call(name, *arguments):

@@ -31,15 +31,6 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 			   const char *value);
 static void unknown_complain(struct parse *parse);
 
-/* Defaults that suit the backend. */
-static void backend_fit(struct gcp_config *config)
-{
-	enum gcp_backend backend = config->backend;
-
-	gcp_config_default_mapped(config);
-	config->backend = backend;
-}
-
 int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 		      void (*complain)(void *arg, const char *sentence), void *arg)
 {
@@ -48,8 +39,8 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 	gcp_options_default(ret_options);
 	/* Twice: what GCPOOL_STRICT says belongs into the complaints. */
 	for (int pass = 0; pass < 2; pass++) {
-		if (pass == 1 && ret_options->pool.backend != GCP_BACKEND_SEGMENTS)
-			backend_fit(&ret_options->pool);
+		if (pass == 1)
+			gcp_options_fit(&ret_options->pool);
 		for (size_t i = 0; i < gcp_option_count; i++) {
 			const struct gcp_option *option = &gcp_option_table[i];
 			const char *value = variable_find(&parse, option->name);
@@ -472,10 +463,8 @@ static void config_fit(struct parse *parse)
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
 	complain(parse, &text, "using the defaults of all sizes");
-	gcp_config_default(&defaults);
-	if (config->backend != GCP_BACKEND_SEGMENTS)
-		gcp_config_default_mapped(&defaults);
 	defaults.backend = config->backend;
+	gcp_options_fit(&defaults);
 	defaults.blocking_free = config->blocking_free;
 	defaults.completed_only = config->completed_only;
 	defaults.pinned = config->pinned;

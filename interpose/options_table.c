@@ -2,7 +2,7 @@
 /*
  * options_table.c - the table of options: where a value lies, what it may be, and what
  * it is when the environment does not say. The defaults of sizes are those of
- * gcp_config_default.
+ * gcp_config_default and gcp_config_default_mapped.
  */
 #include <string.h>
 
@@ -24,8 +24,8 @@ const struct gcp_option gcp_option_table[] = {
      "pool; count: plain CUDA, but count and time calls; off: plain CUDA",
      GCP_OPTION_CHOICE, FIELD(mode), .choices = "pool|count|off", .on = "pool"},
     {"GCPOOL_BACKEND",
-     "vmm: unused memory anywhere serves any request, by mapping it there; auto: "
-     "where that is as good as memory of the driver",
+     "vmm: unused memory anywhere serves any request, by mapping it there; segments: "
+     "memory of the driver; auto: mapped where it does all that the driver's does",
      GCP_OPTION_CHOICE, FIELD(pool.backend), .choices = "auto|vmm|segments"},
     {"GCPOOL_CLASS_STEPS", "size classes (buckets) per power of two", GCP_OPTION_COUNT,
      FIELD(pool.class_steps), .min = 1, .max = 64},
@@ -126,6 +126,17 @@ const struct gcp_option gcp_option_table[] = {
 };
 const size_t gcp_option_count = sizeof(gcp_option_table) / sizeof(gcp_option_table[0]);
 
+void gcp_options_fit(struct gcp_config *config)
+{
+	enum gcp_backend backend = config->backend;
+
+	if (backend == GCP_BACKEND_SEGMENTS)
+		gcp_config_default(config);
+	else
+		gcp_config_default_mapped(config);
+	config->backend = backend;
+}
+
 void gcp_options_default(struct gcp_options *options)
 {
 	memset(options, 0, sizeof(*options));
@@ -134,4 +145,6 @@ void gcp_options_default(struct gcp_options *options)
 	options->async = true;
 	options->graph_share = true;
 	gcp_config_default(&options->pool);
+	options->pool.backend = GCP_BACKEND_AUTO;
+	gcp_options_fit(&options->pool);
 }

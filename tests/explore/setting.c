@@ -215,6 +215,16 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 	}
 }
 
+/* Half of them as most programs run: auto maps where there is one device. */
+static const char *backend(const struct setting *setting)
+{
+	bool mapped = setting->vmm;
+
+	if (mapped == (setting->devices == 1) && setting->seed & 1)
+		return "auto";
+	return mapped ? "vmm" : "segments";
+}
+
 /* Small windows and epochs make reuse behind barriers common. */
 static void set_reuse(const struct setting *setting, struct draw *draw)
 {
@@ -234,8 +244,7 @@ static void set_reuse(const struct setting *setting, struct draw *draw)
 		set("GCPOOL_BLOCKING_FREE", "1");
 	if (setting->completed)
 		set("GCPOOL_REUSE", "completed");
-	if (setting->vmm)
-		set("GCPOOL_BACKEND", "vmm");
+	set("GCPOOL_BACKEND", backend(setting));
 }
 
 static void set_pinned(const struct setting *setting, struct draw *draw)

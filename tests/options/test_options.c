@@ -51,8 +51,13 @@ static void the_defaults_are_those_of_the_pool(void **state)
 	struct gcp_config config;
 
 	(void)state;
-	gcp_config_default(&config);
+	gcp_config_default_mapped(&config);
+	config.backend = GCP_BACKEND_AUTO;
 	assert_int_equal(gcp_options_parse(&options, NULL, NULL, NULL), 0);
+	assert_memory_equal(&options.pool, &config, sizeof(config));
+	char *environment[] = {"GCPOOL_BACKEND=segments", NULL};
+	gcp_config_default(&config);
+	assert_int_equal(gcp_options_parse(&options, environment, NULL, NULL), 0);
 	assert_memory_equal(&options.pool, &config, sizeof(config));
 	assert_int_equal(options.mode, GCP_MODE_POOL);
 	assert_int_equal(options.log_level, GCP_LOG_WARNING);

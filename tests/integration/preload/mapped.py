@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """mapped.py SCRIPT [ARGUMENT ...]
 
-Runs another of these scripts with the library's segments mapped by hand
-(GCPOOL_BACKEND=vmm)."""
+Runs another of these scripts with the library's default: memory that it maps itself
+(GCPOOL_BACKEND=auto; vmm where there are several devices: there auto maps nothing)."""
 
 import os
 import runpy
@@ -11,7 +11,8 @@ import sys
 
 
 def main():
-    os.environ["GCPT_BACKEND"] = "vmm"
+    several = any(argument.startswith("GCPSIM_DEVICES=") for argument in sys.argv)
+    os.environ["GCPT_BACKEND"] = "vmm" if several else "auto"
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -6,7 +6,7 @@ The build hands over, in the environment:
   GCPT_LIBRARY   libgcpool.so
   GCPT_PATH      directories of the simulated libcuda and libcudart
   GCPT_FIRST     a library to preload before ours (a sanitizer's), may be empty
-  GCPT_BACKEND   how the library gets memory (GCPOOL_BACKEND), may be absent
+  GCPT_BACKEND   how the library gets memory (GCPOOL_BACKEND; segments)
   GCPT_MEMORY    of each simulated device, may be absent (tests/systems/aarch64)
   GCPT_EMULATOR  what runs programs of another machine (qemu-user), may be absent
 """
@@ -44,8 +44,8 @@ def environment(library=None, extra=None):
     preload = ":".join(path for path in preload if path)
     if preload:
         env["LD_PRELOAD"] = preload
-    if library and os.environ.get("GCPT_BACKEND"):
-        env["GCPOOL_BACKEND"] = os.environ["GCPT_BACKEND"]
+    # With and without the library: programs may show their environment.
+    env["GCPOOL_BACKEND"] = os.environ.get("GCPT_BACKEND", "segments")
     if os.environ.get("GCPT_MEMORY"):
         env["GCPSIM_MEMORY"] = os.environ["GCPT_MEMORY"]
     env.update(extra or {})
