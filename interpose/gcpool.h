@@ -118,7 +118,7 @@ struct gcpool_stats {
 	uint64_t largest_free_bytes;     /* largest block that could be given at once */
 	uint64_t reserved_at_peak_bytes; /* reserved when allocated_bytes peaked */
 
-	/* Mapped segments (GCPOOL_BACKEND=vmm). */
+	/* Mapped segments (GCPOOL_BACKEND=auto or vmm). */
 	uint64_t remaps; /* allocations served by mapping unused memory elsewhere */
 	struct gcpool_calls vm_reserve, vm_create, vm_release;
 	struct gcpool_calls vm_map, vm_open, vm_unmap;

@@ -220,7 +220,7 @@ static const char *backend(const struct setting *setting)
 {
 	bool mapped = setting->vmm;
 
-	if (mapped == (setting->devices == 1) && setting->seed & 1)
+	if (mapped == (setting->devices == 1) && setting->seed & 2)
 		return "auto";
 	return mapped ? "vmm" : "segments";
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Checks with mapped segments (GCPOOL_BACKEND=vmm): those of programs.py again, and
-a stress whose blocks are so large that chunks move while work is pending."""
+"""Checks of how memory is got from the driver: a stress whose blocks are so large that
+mapped chunks move while work is pending, and those of programs.py again with ordinary
+segments (by default memory is mapped where there is one device)."""
 
 import json
 
@@ -9,18 +10,18 @@ import programs
 from bench import Row, number, verdict
 
 
-def mapped(check):
-    """The same check, with the library's segments mapped by hand."""
+def segments(check):
+    """The same check, with ordinary segments."""
 
     def run(bench):
         options = bench.options
-        bench.options = {**options, "GCPOOL_BACKEND": "vmm"}
+        bench.options = {**options, "GCPOOL_BACKEND": "segments"}
         try:
             rows = check(bench)
         finally:
             bench.options = options
         for row in rows:
-            row.check = f"mapped: {row.check}"
+            row.check = f"segments: {row.check}"
         return rows
 
     return run
@@ -50,11 +51,11 @@ def remap(bench):
     return rows
 
 
-stress = mapped(programs.stress)
-contexts = mapped(programs.contexts)
-captures = mapped(programs.captures)
-graphs = mapped(programs.graphs)
-sharing = mapped(programs.sharing)
-torch_train = mapped(frameworks.torch_train)
-oom = mapped(programs.oom)
-meminfo = mapped(programs.meminfo)
+stress = segments(programs.stress)
+contexts = segments(programs.contexts)
+captures = segments(programs.captures)
+graphs = segments(programs.graphs)
+sharing = segments(programs.sharing)
+torch_train = segments(frameworks.torch_train)
+oom = segments(programs.oom)
+meminfo = segments(programs.meminfo)

@@ -75,7 +75,7 @@ def stress(bench):
     rows = []
     for seed in range(1, bench.scale(5, 2)):
         command = [bench.program("async"), "stress", bench.scale(20000, 4000), seed]
-        for extra in ({}, {"GCPOOL_BACKEND": "vmm"}):
+        for extra in ({}, {"GCPOOL_BACKEND": "segments"}):
             result = bench.run(command, bench.library, extra)
             wrong = f"{number(result.out, 'wrong words:'):.0f}" if result.code < 2 else "broken"
             rows.append(Row(f"async stress, seed {seed} {' '.join(extra.values())}", "",

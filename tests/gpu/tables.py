@@ -146,7 +146,7 @@ TORCH = {
     "its own, expandable segments":
         (False, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     "off, libgcpool": (True, NO_CACHING),
-    "off, libgcpool, VMM backend": (True, {**NO_CACHING, "GCPOOL_BACKEND": "vmm"}),
+    "off, libgcpool, segments": (True, {**NO_CACHING, "GCPOOL_BACKEND": "segments"}),
 }
 CUPY = {
     "its own pool": (False, {}),
@@ -219,7 +219,7 @@ def frameworks(bench):
     """PyTorch and CuPy with their caches off, against their own caches."""
     rows, lines, part = [], [], str(bench.scale(1, 0.4))
     torch = {name: value for name, value in TORCH.items()
-             if "VMM" not in name or backend_known(bench)}
+             if "segments" not in name or backend_known(bench)}
     for module, program, settings in (("torch", "torch_steps.py", torch),
                                       ("cupy", "cupy_shapes.py", CUPY)):
         if missing(module):
