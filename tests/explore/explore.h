@@ -267,7 +267,8 @@ struct model {
 	uint64_t allocations[2];                /* there, that went well */
 	uint64_t frees;                         /* of the program's */
 	uint64_t peak_blocks[2], peak_bytes[2]; /* live there, since they were reset */
-	bool writers; /* devices that write by themselves were there before any free */
+	bool writers;  /* devices that write by themselves were there before any free */
+	bool ordinary; /* with auto: the library takes ordinary segments since then */
 	struct gcpool_checkpoint *past; /* of a pool that is gone */
 	struct block *blocks;           /* all */
 	struct capture captures[CAPTURE_SLOTS];

@@ -171,6 +171,7 @@ static void shrink_op(struct thread *t, const struct op *op)
  * anything was freed: else nothing says since when our library knows. */
 static void verbs_op(struct thread *t)
 {
+	const char *backend = getenv("GCPOOL_BACKEND");
 	char path[512];
 	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 20);
 
@@ -181,6 +182,7 @@ static void verbs_op(struct thread *t)
 	if (!dlopen(path, RTLD_NOW | RTLD_LOCAL))
 		failure(t->model, "cannot load %s: %s", path, dlerror());
 	t->model->writers |= t->model->frees == 0;
+	t->model->ordinary |= backend && strcmp(backend, "auto") == 0;
 }
 
 void external_access_play(struct thread *t, const struct op *op)

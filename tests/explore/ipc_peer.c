@@ -401,10 +401,10 @@ static void late(struct thread *t, struct block **slot)
 	uint64_t addr, bytes;
 	int device;
 
-	if (!w->setting->vmm || w->setting->hidden || w->setting->plain ||
-	    !plain_is_compared(w) || !all_is_calm(w) || !*slot || (*slot)->borrowed ||
-	    (*slot)->async || (*slot)->in_capture || !library.active ||
-	    !library.active())
+	if (!w->setting->vmm || w->ordinary || w->setting->hidden ||
+	    w->setting->plain || !plain_is_compared(w) || !all_is_calm(w) || !*slot ||
+	    (*slot)->borrowed || (*slot)->async || (*slot)->in_capture ||
+	    !library.active || !library.active())
 		return;
 	lend(t, *slot);
 	end.slot = (uint32_t)slot_of(*slot);

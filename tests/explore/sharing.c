@@ -216,7 +216,7 @@ static bool may_share(const struct model *w)
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		live += w->contexts[i].live;
 	return live == 1 && plain_option("GCPOOL_GRAPH_SHARE", 1) && setting->vmm &&
-	       setting->fences && !setting->fault && !setting->plain &&
+	       !w->ordinary && setting->fences && !setting->fault && !setting->plain &&
 	       !setting->leak && !setting->memory_small && !setting->quota &&
 	       !setting->count && !setting->filter && !w->filtered &&
 	       setting->devices == 1 && library.trim && library.active &&
