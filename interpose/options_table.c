@@ -144,7 +144,6 @@ void gcp_options_default(struct gcp_options *options)
 	options->trace_bytes = 256 * MIB;
 	options->async = true;
 	options->graph_share = true;
-	gcp_config_default(&options->pool);
 	options->pool.backend = GCP_BACKEND_AUTO;
 	gcp_options_fit(&options->pool);
 }
