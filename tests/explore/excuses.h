@@ -53,7 +53,7 @@
 	  "`cudaFreeAsync` of a block of another context waits for the stream") \
 	X(WAIT_LANE, "wait lane", \
 	  "a graph that is launched again while, for all the library knows, it runs (or " \
-	  "what its stream was given before another graph came there), waits " \
+	  "its stream does, while there was one), waits " \
 	  "for a graph that shares its memory and was launched in between, into a stream " \
 	  "that it does not follow; at the first launch into a second stream for all " \
 	  "that the first one was given; where several threads launch graphs all " \

@@ -234,7 +234,6 @@ struct exec {
 	struct body *body;
 	struct clock clock; /* of its latest launch, which the next one comes after */
 	struct mark mark;   /* that launch */
-	struct mark over;   /* the library knows that it is over when this is */
 	uint64_t number;    /* which launch of the program that was; 0: none */
 	uint32_t gone;      /* ... so many streams had been destroyed */
 	uint64_t id;        /* of the executable */
@@ -301,9 +300,11 @@ struct model {
 	uint32_t streams_gone; /* destroyed */
 	uint32_t rewinds;      /* of all captures */
 	bool forked;
-	bool filtered;         /* a filter of system calls is set */
-	bool ran_concurrently; /* threads have run at the same time */
-	int primary_refs[2];   /* of each device's primary context, the program's */
+	bool filtered;                  /* a filter of system calls is set */
+	bool ran_concurrently;          /* threads have run at the same time */
+	bool several_launch;            /* several have launched graphs */
+	const struct thread *launching; /* the latest that has */
+	int primary_refs[2]; /* of each device's primary context, the program's */
 };
 
 /* The thread whose turn it is. */

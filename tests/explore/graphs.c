@@ -337,6 +337,16 @@ void body_ran(struct model *w, const struct body *body)
 	}
 }
 
+/* A launch has an event behind it once graphs that share were launched into several
+ * streams; which those are the program does not see. Else it is known to be over when
+ * its stream is. */
+static bool host_knows_end(const struct model *w, const struct exec *exec)
+{
+	const struct stream *s = &w->streams[exec->mark.stream];
+
+	return clock_covers(&w->host, (struct mark){s->number, s->count});
+}
+
 /* No event stands behind such launches: another stream follows all of that one. */
 static bool one_stream_has_launches(const struct model *w)
 {
@@ -347,34 +357,18 @@ static bool one_stream_has_launches(const struct model *w)
 	return count == 1;
 }
 
-/* Where no event was recorded behind a launch, since there was one stream, the one that
- * tells that it is over is recorded when another graph of the lane is launched behind
- * it: behind all that the stream was given until then. */
-static void launches_end_here(struct model *w, const struct exec *launched,
-			      struct mark mark)
-{
-	for (unsigned i = 0; i < EXEC_SLOTS; i++) {
-		struct exec *exec = &w->execs[i];
-
-		if (exec != launched && exec->number &&
-		    exec->mark.stream == mark.stream)
-			exec->over = (struct mark){mark.stream, mark.n - 1};
-	}
-}
-
 /* Whether a graph that may run still has to follow another one that was launched since
  * on another stream, which it would not follow on plain CUDA: they may share memory,
  * and a graph that runs cannot be given other memory. */
 static bool may_follow(struct model *w, const struct exec *exec, const struct stream *s)
 {
 	/* Behind a stream that is gone, or beside a capture, all that was submitted is
-	 * waited for. */
+	 * waited for; where several threads launch graphs all streams wait. */
 	bool all = exec->gone != w->streams_gone || !all_is_calm(w) ||
-		   one_stream_has_launches(w);
+		   one_stream_has_launches(w) || w->several_launch;
 	struct clock clock;
 
-	if (!w->setting->share || exec->number == 0 ||
-	    clock_covers(&w->host, exec->over))
+	if (!w->setting->share || exec->number == 0 || host_knows_end(w, exec))
 		return false;
 	order_base(w, s, &clock);
 	for (uint32_t i = 0; i < w->stream_count; i++) {
@@ -406,6 +400,8 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	CUresult result;
 
 	plain_may_be_full(w, device);
+	w->several_launch |=
+	    w->ran_concurrently || (w->launches > 0 && w->launching != t);
 	if (may_follow(w, exec, s))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
@@ -438,12 +434,12 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 		return;
 	}
 	mark = order_step(w, s);
+	w->launching = t;
 	exec->clock = s->clock;
-	exec->mark = exec->over = mark;
+	exec->mark = mark;
 	exec->number = ++w->launches;
 	exec->gone = w->streams_gone;
 	w->launched[s->number] = *exec;
-	launches_end_here(w, exec, mark);
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }
