@@ -255,24 +255,6 @@ static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 	return tracker->several_streams;
 }
 
-/* From now on another graph stands behind the lane's latest launch in its stream: an
- * event says when that one is completed, else it would run for all that is known as
- * long as the other one does. */
-static void owner_mark(struct gcp_tracker *tracker, const struct gcp_share *share,
-		       const struct gcp_last *last)
-{
-	struct gcp_track *track = share->track;
-	struct gcp_share *owner = track->owner;
-	void *event;
-
-	if (!owner || owner == share || owner->marked || owner->in_progress > 0 ||
-	    track->in_progress > 0 || owner->last.stream_id != last->stream_id ||
-	    gcp_last_is_done(tracker, owner->pool, &owner->last, NULL, false))
-		return;
-	event = gcp_share_event(tracker, owner);
-	owner->marked = event && tracker->driver.event_record(event, last->stream) == 0;
-}
-
 /* Binding is tried at each launch up to the fourth, and then at powers of two. */
 static bool is_bind_due(const struct gcp_share *share)
 {
@@ -300,8 +282,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	}
 	if (result != 0)
 		return result;
-	if (share->bound)
-		owner_mark(tracker, share, &last);
 	launch_count(share, &last, launch);
 	if (several_streams(tracker, last.stream_id))
 		launch->event = gcp_share_event(tracker, share);
