@@ -82,14 +82,18 @@ static void *handle_take(struct gcp_handle_library *library, CUcontext current)
 	return pointer;
 }
 
-/* The library has created it, in the context that is current now. */
-static void handle_adopt(struct gcp_handle_library *library, void *pointer)
+/* The library has created it, in the context that is current now. If none was before
+ * (`bare`) it is the one that context_implied would have to ask for: primary_only
+ * releases it, and meanwhile no other thread gets a handle of its lists. */
+static void handle_adopt(struct gcp_handle_library *library, void *pointer, bool bare)
 {
 	struct gcp_handle_list *list = NULL;
 	CUcontext ctx = NULL;
 
 	if (gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS && ctx)
 		list = gcp_handle_list_of(library, ctx);
+	if (list && bare)
+		atomic_store(&library->implied, ctx);
 	if (list)
 		gcp_handle_list_adopt(list, pointer);
 }
@@ -106,9 +110,11 @@ int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 	CUcontext current = NULL;
 	void *pointer = NULL;
 	int saved = errno, result;
+	bool looked = gcp_handle_library_pooled(library) && ret_handle &&
+		      handles_live() &&
+		      gcp_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS;
 
-	if (gcp_handle_library_pooled(library) && ret_handle && handles_live() &&
-	    gcp_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS)
+	if (looked)
 		pointer = handle_take(library, current);
 	errno = saved;
 	if (pointer) {
@@ -120,7 +126,7 @@ int gcp_handles_create(struct gcp_handle_library *library, void **ret_handle)
 	result = real.create(ret_handle);
 	saved = errno;
 	if (result == 0 && gcp_handle_library_pooled(library) && handles_live())
-		handle_adopt(library, *ret_handle);
+		handle_adopt(library, *ret_handle, looked && !current);
 	errno = saved;
 	return result;
 }

@@ -169,6 +169,30 @@ static void case_order_contexts(void)
 	CHECK(cuCtxSynchronize() == 0);
 }
 
+/* A context of the program's own is not the one that a library takes by itself. */
+static void case_bare_beside_a_context(void)
+{
+	CUcontext ctx = NULL;
+	void *handle;
+
+	device_start();
+	for (int i = 0; i < 2; i++) {
+		if (i == 1)
+			context_new();
+		handle = must_create(&sorts[0]);
+		CHECK(sorts[0].work(handle) == 0);
+		must_destroy(&sorts[0], handle);
+		CHECK(cuCtxSynchronize() == 0);
+	}
+	while (cuCtxGetCurrent(&ctx) == 0 && ctx)
+		CHECK(cuCtxSetCurrent(NULL) == 0);
+	handle = must_create(&sorts[0]);
+	CHECK(cuCtxGetCurrent(&ctx) == 0 && ctx == primary);
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxSynchronize() == 0);
+}
+
 /* A loop that is far ahead of the device must not gather handles. */
 static void case_ahead(void)
 {
@@ -366,6 +390,7 @@ const struct test_case cases_of_handles[] = {
     {"refuse", case_refuse},
     {"order", case_order},
     {"order_contexts", case_order_contexts},
+    {"bare_beside_a_context", case_bare_beside_a_context},
     {"ahead", case_ahead},
     {"threads", case_threads},
     {"threads_bare", case_threads_bare},
