@@ -216,7 +216,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 	gcp_tracker_collect(tracker);
 	pthread_mutex_lock(&tracker->lock);
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
-		if (gcp_graph_pool_references(graph_pool) == 0)
+		if (gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits)
 			continue;
 		if (count < max)
 			info_fill(graph_pool, &infos[count]);

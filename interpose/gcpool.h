@@ -208,7 +208,8 @@ struct gcpool_graph_pool {
 	uint64_t last_capture_id; /* CUDA's id of the latest capture into it */
 };
 
-/* Lists the graph pools that have references: fills up to `count` of `pools`.
+/* Lists the graph pools that have references, or had, and whose launches may still be
+ * under way: fills up to `count` of `pools`.
  * @return how many there are, which may be more than `count`. */
 GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count);
 
