@@ -259,8 +259,7 @@ void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void
  * for good; from_now_on: of those to come, too. */
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on);
 
-/* --- what is made of graphs and executables (holding.c) ----------------------------
- */
+/* --- what is made of graphs and executables (holding.c) ----------------------- */
 
 /* Something is about to be made of a graph, or of an executable: *ret_holding holds all
  * that it does, from now on; NULL: it holds nothing. One of the functions below takes
@@ -296,8 +295,7 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, launch.c) ------------------------------------
- */
+/* --- graphs that share memory (share.c, launch.c) ----------------------------- */
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
@@ -340,8 +338,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
  * waits. */
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes);
 
-/* --- graph pools that the program shares between captures ---------------------------
- */
+/* --- graph pools that the program shares between captures --------------------- */
 
 /* A new graph pool with one reference, the program's. -ENOMEM. */
 int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id);

@@ -251,8 +251,7 @@ bool gcp_capture_holds(const struct gcp_capture *capture,
 bool gcp_streams_hold(struct gcp_tracker *tracker);
 void gcp_streams_release(struct gcp_tracker *tracker);
 
-/* --- graph_memory.c; tracker->lock is held -----------------------------------------
- */
+/* --- graph_memory.c; tracker->lock is held ------------------------------------ */
 
 struct gcp_graph_pool *gcp_graph_pool_make(struct gcp_tracker *tracker);
 /* The pool's heap in `pool`, made when needed. -ENOMEM. */
@@ -274,8 +273,7 @@ void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool);
 
-/* --- waiting.c; tracker->lock is held ----------------------------------------------
- */
+/* --- waiting.c; tracker->lock is held ----------------------------------------- */
 
 /* A reference was released: with the last one the memory is given up. */
 void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
@@ -284,8 +282,7 @@ void gcp_graph_pool_ref_released(struct gcp_tracker *tracker,
 void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 				  struct gcp_graph_pool *graph_pool);
 
-/* --- holders.c; tracker->lock is held ----------------------------------------------
- */
+/* --- holders.c; tracker->lock is held ----------------------------------------- */
 
 /* The graph of the capture holds the graph pool. -ENOMEM. */
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
@@ -303,8 +300,7 @@ struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
 					  const struct gcp_capture *capture);
 void gcp_holders_destroy(struct gcp_tracker *tracker); /* for tests */
 
-/* --- graph_pool.c; tracker->lock is held -------------------------------------------
- */
+/* --- graph_pool.c; tracker->lock is held -------------------------------------- */
 
 /* The one that the program made and names so, or NULL. */
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id);
@@ -318,8 +314,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker,
 			       struct gcp_capture *capture);
 void gcp_graph_pools_destroy(struct gcp_tracker *tracker); /* for tests */
 
-/* --- reach.c; tracker->lock is held ------------------------------------------------
- */
+/* --- reach.c; tracker->lock is held ------------------------------------------- */
 
 /* False: no memory, or far too many. */
 bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room);
@@ -333,8 +328,7 @@ uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_
 bool gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   uint32_t line, void **nodes, size_t count);
 
-/* --- order.c; tracker->lock is held --------------------------------------------------
- */
+/* --- order.c; tracker->lock is held ------------------------------------------- */
 
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream);
 /* A stream is going that may have taken part, or a context (NULL: any) has gone with
@@ -366,8 +360,7 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 void gcp_order_prove(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		     bool moved);
 
-/* --- route.c; tracker->lock is held
- * --------------------------------------------------- */
+/* --- route.c; tracker->lock is held ------------------------------------------- */
 
 /* The graph pool that an allocation of so many bytes (0: of pinned memory) by the
  * calling thread belongs to (NULL: to none), and what it is for. -ENOMEM. */

@@ -22,8 +22,7 @@ static __thread struct {
 	uint64_t id;
 } thread_default_pool __attribute__((tls_model("initial-exec")));
 
-/* --- references
- * -------------------------------------------------------------------------- */
+/* --- references --------------------------------------------------------------- */
 
 /* What the capture has in store, or new memory; NULL: there is none. */
 static void *spare_take(void *spare, size_t bytes)
@@ -108,8 +107,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 	}
 }
 
-/* --- pools that the program names
- * ----------------------------------------------------------- */
+/* --- pools that the program names --------------------------------------------- */
 
 struct gcp_graph_pool *gcp_graph_pool_named(struct gcp_tracker *tracker, uint64_t id)
 {

@@ -224,9 +224,9 @@ static int holds_copy(struct gcp_tracker *tracker, struct gcp_holder *from,
 	if (root->stray)
 		return holds_of_all(tracker, to);
 	result = holds_copy_own(root, to);
-	LIST_FOREACH(part, &root->parts, part_link)
-	if (result == 0 && part->node)
-		result = holds_copy_own(part, to);
+	LIST_FOREACH (part, &root->parts, part_link)
+		if (result == 0 && part->node)
+			result = holds_copy_own(part, to);
 	return result;
 }
 
@@ -350,8 +350,8 @@ static void ending_set(struct gcp_holder *holder, bool ending)
 	struct gcp_holder *part;
 
 	holder->ending = ending;
-	LIST_FOREACH(part, &holder->parts, part_link)
-	ending_set(part, ending);
+	LIST_FOREACH (part, &holder->parts, part_link)
+		ending_set(part, ending);
 }
 
 struct gcp_holder *gcp_graph_capture_ends(struct gcp_tracker *tracker,
@@ -416,8 +416,7 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 	gcp_tracker_collect(tracker);
 }
 
-/* --- for good ----------------------------------------------------------------------
- */
+/* --- for good ----------------------------------------------------------------- */
 
 void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 {

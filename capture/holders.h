@@ -8,8 +8,7 @@
 
 #include "capture_types.h"
 
-/* --- holder_books.c -----------------------------------------------------------------
- */
+/* --- holder_books.c ----------------------------------------------------------- */
 
 /* Those of the handle, ending or not, one after the other; NULL: no more. */
 struct gcp_holder *gcp_holder_first(struct gcp_tracker *tracker, const void *handle,
@@ -29,8 +28,7 @@ void gcp_holder_list(struct gcp_tracker *tracker, struct gcp_holder *holder,
 /* The graph that it is embedded in, however deep; or itself. */
 struct gcp_holder *gcp_holder_root(struct gcp_holder *holder);
 
-/* --- holders.c ----------------------------------------------------------------------
- */
+/* --- holders.c ---------------------------------------------------------------- */
 
 /* With its parts. */
 void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder);

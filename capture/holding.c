@@ -5,8 +5,7 @@
  */
 #include "holders.h"
 
-/* --- what is made of a holder ------------------------------------------------------
- */
+/* --- what is made of a holder ------------------------------------------------- */
 
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      struct gcp_holder **ret_holding)

@@ -33,8 +33,7 @@ static bool track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *t
 	       gcp_last_is_done(tracker, track->pool, &track->last, track->owner, true);
 }
 
-/* --- which lane
- * ----------------------------------------------------------------------- */
+/* --- which lane --------------------------------------------------------------- */
 
 #ifdef GCP_WITHOUT_LAUNCH_GUARD /* for the test that the tests notice */
 enum { UNGUARDED = 1 };
@@ -182,8 +181,7 @@ static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
 	return track_wait(tracker, share, last->stream);
 }
 
-/* --- launches
- * -------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------- */
 
 static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream)
 {
@@ -363,8 +361,7 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- when memory is out
- * ----------------------------------------------------------------- */
+/* --- when memory is out ------------------------------------------------------- */
 
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {

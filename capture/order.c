@@ -65,8 +65,7 @@
  */
 #include "capture_types.h"
 
-/* --- open ends
- * ------------------------------------------------------------------------ */
+/* --- open ends ---------------------------------------------------------------- */
 
 /* A special handle (CU_STREAM_PER_THREAD) is another stream in each context. */
 static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void *ctx,
@@ -224,9 +223,9 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	return graph_pool && !capture->order_unknown;
 }
 
-/* --- events
- * ---------------------------------------------------------------------------
- * Until the call that records one anew has succeeded, it stands for the old place and
+/* --- events ------------------------------------------------------------------- */
+
+/* Until the call that records one anew has succeeded, it stands for the old place and
  * for the new one. With two such calls at once it is unknown which was the last. */
 
 void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *capture,

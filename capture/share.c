@@ -166,8 +166,7 @@ void gcp_shares_prepare(struct gcp_tracker *tracker)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- own memory
- * ----------------------------------------------------------------------- */
+/* --- own memory --------------------------------------------------------------- */
 
 /* Waits until no launch of the graph is on its way. The lock is let go meanwhile.
  * -ESTALE: the graph is gone. */
@@ -215,8 +214,7 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	return result;
 }
 
-/* --- what the hooks report
- * ------------------------------------------------------------ */
+/* --- what the hooks report ---------------------------------------------------- */
 
 /* With the lock held, if there is any graph that may share. */
 static bool lock_if_any(struct gcp_tracker *tracker)

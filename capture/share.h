@@ -64,8 +64,7 @@ struct gcp_track {
 	TAILQ_ENTRY(gcp_track) link;     /* tracker->tracks */
 };
 
-/* --- track.c; tracker->lock is held -------------------------------------------------
- */
+/* --- track.c; tracker->lock is held ------------------------------------------- */
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec);
 /* NULL: it has none. */
@@ -103,8 +102,7 @@ bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
 			 bool look);
 
-/* --- share.c; tracker->lock is held -------------------------------------------------
- */
+/* --- share.c; tracker->lock is held ------------------------------------------- */
 
 /* The capture is about to leave its graph pools: its graph may share, or not. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);

@@ -10,8 +10,7 @@
 #include "holders.h"
 #include "share.h"
 
-/* --- books ---------------------------------------------------------------------------
- */
+/* --- books -------------------------------------------------------------------- */
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec)
 {
@@ -42,8 +41,7 @@ struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
 	return NULL;
 }
 
-/* --- lanes ---------------------------------------------------------------------------
- */
+/* --- lanes -------------------------------------------------------------------- */
 
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool)
 {
@@ -95,8 +93,7 @@ uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool)
 	return share && share->track ? share->track->id : 0;
 }
 
-/* --- what is completed
- * ---------------------------------------------------------------- */
+/* --- what is completed -------------------------------------------------------- */
 
 /* Default streams have a handle for all contexts, and for all threads. They are known
  * by the thread; the context is asked for at each launch. */
@@ -208,8 +205,7 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *sh
 	       !gcp_last_is_done(tracker, share->pool, &share->last, share, look);
 }
 
-/* --- the end of a graph ------------------------------------------------------------
- */
+/* --- the end of a graph ------------------------------------------------------- */
 
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {

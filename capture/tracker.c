@@ -82,8 +82,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- end -----------------------------------------------------------------------------
- */
+/* --- end ---------------------------------------------------------------------- */
 
 enum { BARRIERS_MAX = 16 };
 
@@ -297,8 +296,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- forks
- * ----------------------------------------------------------------------------- */
+/* --- forks -------------------------------------------------------------------- */
 
 /* From here on what is freed waits for a proof, or for the capture's end. */
 static void capture_defers(struct gcp_capture *capture)
@@ -494,8 +492,7 @@ void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t m
 	pthread_mutex_unlock(&tracker->lock);
 }
 
-/* --- allocation
- * ---------------------------------------------------------------------------- */
+/* --- allocation --------------------------------------------------------------- */
 
 /* Chooses a heap, or a keep for pinned memory, and holds its graph pool, so that the
  * allocation itself, which may go to the driver, needs no lock. The one that is not

@@ -181,8 +181,7 @@ static void fence_look(struct gcp_tracker *tracker)
 	look_after(tracker, &tracker->fences_looked, is_fence_pending(tracker));
 }
 
-/* --- what is over ------------------------------------------------------------------
- */
+/* --- what is over ------------------------------------------------------------- */
 
 static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
 {

@@ -112,8 +112,7 @@ void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch)
 	gcp_cache_floor_set(cache);
 }
 
-/* --- magazines: cache->own is held -------------------------------------------------
- */
+/* --- magazines: cache->own is held -------------------------------------------- */
 
 static void load_previous(struct gcp_magazine *magazine)
 {
@@ -199,8 +198,7 @@ static void magazine_rotate(struct gcp_cache *cache, struct gcp_magazine *magazi
 					 : magazine->previous_count + batch);
 }
 
-/* --- take and put: the slow halves --------------------------------------------------
- */
+/* --- take and put: the slow halves -------------------------------------------- */
 
 static void chain_to_heap(struct gcp_pool *pool, const struct gcp_chain *chain)
 {

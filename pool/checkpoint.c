@@ -28,8 +28,7 @@ struct gcp_checkpoint {
 	struct live_block blocks[];
 };
 
-/* --- walking ------------------------------------------------------------------------
- */
+/* --- walking ------------------------------------------------------------------ */
 
 typedef void block_callback(struct gcp_heap *heap, struct gcp_block *block, void *arg);
 
@@ -101,8 +100,7 @@ void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint)
 	free(checkpoint);
 }
 
-/* --- restore
- * -------------------------------------------------------------------------- */
+/* --- restore ------------------------------------------------------------------ */
 
 /* The heap's books as if the program had freed the block inside a capture. */
 static void used_collect(struct gcp_heap *heap, struct gcp_block *block, void *arg)

@@ -28,8 +28,7 @@ enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
 	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
 }
 
-/* --- merging and splitting -----------------------------------------------------------
- */
+/* --- merging and splitting ---------------------------------------------------- */
 
 /* A block that an allocation for any work had stays apart from what the next such
  * allocation needs: memory that was never allocated (gcp_heap_use). */
@@ -71,8 +70,7 @@ void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t si
 		gcp_tree_insert(heap, rest);
 }
 
-/* --- taking
- * ---------------------------------------------------------------------------- */
+/* --- taking ------------------------------------------------------------------- */
 
 /* The first block of at least `size`, from `block` on, that will do for it. */
 static struct gcp_block *first_fresh(struct gcp_block *block, uint64_t size, bool fresh)
@@ -213,8 +211,7 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 	return block;
 }
 
-/* --- putting
- * --------------------------------------------------------------------------- */
+/* --- putting ------------------------------------------------------------------ */
 
 static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
 {

@@ -204,8 +204,7 @@ int gcp_handles_unmap(struct gcp_pool *pool, const struct gcp_block *block)
 	return result;
 }
 
-/* --- of a whole segment ------------------------------------------------------------
- */
+/* --- of a whole segment ------------------------------------------------------- */
 
 /* Errors do not matter here: what a dying context has taken along is gone. */
 void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment)
@@ -247,8 +246,7 @@ int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment)
 	return result;
 }
 
-/* --- of blocks that other processes open -------------------------------------------
- */
+/* --- of blocks that other processes open -------------------------------------- */
 
 int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
 			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,

@@ -30,8 +30,7 @@
 
 #include <stdlib.h>
 
-/* --- the lane's handles ------------------------------------------------------------
- */
+/* --- the lane's handles ------------------------------------------------------- */
 
 bool gcp_lane_stack_reserve(struct gcp_lane_stack *stack, uint32_t more)
 {
@@ -120,8 +119,7 @@ static void unused_release(struct gcp_lane *lane)
 	gcp_lane_count(lane);
 }
 
-/* --- heaps of a lane ---------------------------------------------------------------
- */
+/* --- heaps of a lane ---------------------------------------------------------- */
 
 int gcp_lane_unmap(struct gcp_heap *heap)
 {
@@ -152,8 +150,7 @@ static void join_first(struct gcp_heap *heap, struct gcp_lane *lane)
 	gcp_lane_count(lane);
 }
 
-/* --- lanes --------------------------------------------------------------------------
- */
+/* --- lanes -------------------------------------------------------------------- */
 
 int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
 {
@@ -223,8 +220,7 @@ void gcp_lanes_reset(struct gcp_pool *pool)
 	}
 }
 
-/* --- what is scratch ----------------------------------------------------------------
- */
+/* --- what is scratch ---------------------------------------------------------- */
 
 /* No allocation comes from this heap any more: what is free lies as one. */
 static void free_blocks_merge(struct gcp_heap *heap, struct gcp_segment *segment)

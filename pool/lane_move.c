@@ -21,8 +21,7 @@ struct tiling {
 	uint32_t taken[SOURCES][GCP_LANE_SIZES + 1];
 };
 
-/* --- which handle goes where ---------------------------------------------------------
- */
+/* --- which handle goes where -------------------------------------------------- */
 
 /* The largest size up to `most` of which a source has a handle left; 0: none. */
 static uint32_t source_find(const struct tiling *tiling, enum source source,
@@ -70,8 +69,7 @@ static void tiling_plan(const struct gcp_heap *heap, struct tiling *tiling)
 	}
 }
 
-/* --- moving --------------------------------------------------------------------------
- */
+/* --- moving ------------------------------------------------------------------- */
 
 /* Makes what the plan wants, at the end of each stack, behind what comes from the lane
  * that is left. An error: nothing is made. */

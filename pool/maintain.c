@@ -65,8 +65,7 @@ enum {
 	BETWEEN_SHARE = 12,
 };
 
-/* --- consolidation: pool->lock is held, unless it says otherwise --------------------
- */
+/* --- consolidation: pool->lock is held, unless it says otherwise -------------- */
 
 /* A pool hardly larger than what may wait for the device falls idle at each turn of a
  * loop: what it gave back would come again at the next turn, for a hundred times the
@@ -211,8 +210,7 @@ uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes)
 	return wanted > bytes ? wanted / bytes * bytes : bytes;
 }
 
-/* --- decay ---------------------------------------------------------------------------
- */
+/* --- decay -------------------------------------------------------------------- */
 
 /* The clock may have been read before another thread began the turn. */
 static bool turn_is_over(const struct gcp_pool *pool, uint64_t now)
@@ -302,8 +300,7 @@ static uint64_t idle_since(const struct gcp_pool *pool)
 	return 0;
 }
 
-/* --- the step ------------------------------------------------------------------------
- */
+/* --- the step ----------------------------------------------------------------- */
 
 /* Gives back the idle segments, all ready, to take them again as one. */
 static int consolidate(struct gcp_pool *pool, const struct gcp_purge *purge)

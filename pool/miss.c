@@ -22,8 +22,7 @@
 #include "cache.h"
 #include "vmm.h"
 
-/* --- what waits, and whether that is much ------------------------------------------
- */
+/* --- what waits, and whether that is much ------------------------------------- */
 
 /* Bytes, or for slabs blocks, that wait in the heap for their epoch and could
  * serve such a request. pool->lock is held. */
@@ -111,8 +110,7 @@ static int take_after_poll(struct gcp_request *request,
 	return 0;
 }
 
-/* --- what waits is made ready ------------------------------------------------------
- */
+/* --- what waits is made ready ------------------------------------------------- */
 
 /* The epoch up to which memory that does not circulate should be ready, so that no more
  * than half a window waits; 0: the window is not full. Where fences cost much the
@@ -188,8 +186,7 @@ static int make_pending_ready(struct gcp_request *request)
 	return result == -EBUSY ? 0 : result;
 }
 
-/* --- the steps: each looks for a block in one more place ---------------------------
- */
+/* --- the steps: each looks for a block in one more place ---------------------- */
 
 /* Where barriers come first completed epochs are asked for once in a while all the
  * same, so that their fences can be used again. */
@@ -347,8 +344,7 @@ static int take_new(struct gcp_request *request)
 	return -ENOMEM;
 }
 
-/* --- the list ----------------------------------------------------------------------
- */
+/* --- the list ----------------------------------------------------------------- */
 
 typedef int gcp_step(struct gcp_request *request);
 

@@ -35,9 +35,9 @@ int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
 	return 0;
 }
 
-/* --- free groups
- * ---------------------------------------------------------------------------
- * A block that a capture frees gets the number of the heap's open group. Where the
+/* --- free groups -------------------------------------------------------------- */
+
+/* A block that a capture frees gets the number of the heap's open group. Where the
  * order of the capture is one line it is ready at once, in a tree; else it waits in
  * `deferred`, which stands in the order of the groups, until its group or all groups
  * are released. The number stays with the block and tells, when the block is given

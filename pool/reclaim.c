@@ -32,8 +32,7 @@
 #include "cache.h"
 #include "vmm.h"
 
-/* --- what there is to wait for -------------------------------------------------------
- */
+/* --- what there is to wait for ------------------------------------------------ */
 
 static bool is_giving(struct gcp_pool *pool)
 {
@@ -95,8 +94,7 @@ static void wait_for_givers(struct gcp_pool *pool)
 		gcp_backoff();
 }
 
-/* --- the stages ----------------------------------------------------------------------
- */
+/* --- the stages --------------------------------------------------------------- */
 
 /* How a stage went in one pool. */
 struct step {
@@ -222,8 +220,7 @@ static uint64_t pool_unused(struct gcp_pool *pool)
 	return reserved > held ? reserved - held : 0;
 }
 
-/* --- an allocation of a pool ---------------------------------------------------------
- */
+/* --- an allocation of a pool -------------------------------------------------- */
 
 static void count_retry(struct gcp_pool *pool, bool out)
 {
@@ -288,8 +285,7 @@ int gcp_refuse(struct gcp_request *request)
 	return result;
 }
 
-/* --- memory of other kinds -----------------------------------------------------------
- */
+/* --- memory of other kinds ---------------------------------------------------- */
 
 static uint64_t reclaim(struct gcp_pools *pools, int device, int count)
 {
@@ -329,8 +325,7 @@ bool gcp_pools_relieve_host(struct gcp_pools *pools)
 	       (pools->driver.mem_release && reclaim(pools, -1, STAGES_PLAIN) > 0);
 }
 
-/* --- the program trims ---------------------------------------------------------------
- */
+/* --- the program trims -------------------------------------------------------- */
 
 /* Of those, what could go back: a live graph keeps also what is free in its heap. */
 static uint64_t pool_unheld(struct gcp_pool *pool)
@@ -423,8 +418,7 @@ uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 	return bytes;
 }
 
-/* --- waiting where no fence may be set -----------------------------------------------
- */
+/* --- waiting where no fence may be set ---------------------------------------- */
 
 /* Freeing pinned memory waits for the context as well, and needs nothing of the
  * device. */

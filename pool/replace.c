@@ -50,8 +50,7 @@ static struct gcp_block *large_find(struct gcp_pool *pool, const struct gcp_move
 
 	for (; bin >= 0 && looks > 0;
 	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(donors, bin + 1) : -1)
-		LIST_FOREACH(block, &donors->bins[bin], bin)
-		{
+		LIST_FOREACH (block, &donors->bins[bin], bin) {
 			if (looks-- == 0)
 				break;
 			if (block->epoch <= completed && block != move->keep[0] &&

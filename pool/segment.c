@@ -14,8 +14,7 @@ int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
 
 RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
-/* --- segments ------------------------------------------------------------------------
- */
+/* --- segments ----------------------------------------------------------------- */
 
 enum {
 	/* So many segments at first; then none adds more than such a share of what is

@@ -29,8 +29,7 @@
  */
 #include "cache.h"
 
-/* --- free ---------------------------------------------------------------------------
- */
+/* --- free --------------------------------------------------------------------- */
 
 /* The block goes to the heap at once, with the counts of it. */
 static uint64_t block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
@@ -105,8 +104,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	return bytes ? epoch_fill(pool, bytes) : 0;
 }
 
-/* --- allocate -----------------------------------------------------------------------
- */
+/* --- allocate ----------------------------------------------------------------- */
 
 /* A block that came by the way of any other allocation. */
 static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,

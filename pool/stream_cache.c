@@ -17,8 +17,7 @@ static uint32_t bin_of(uint64_t size)
 	       GCP_STREAM_BINS;
 }
 
-/* --- take: cache->own is held ------------------------------------------------------
- */
+/* --- take: cache->own is held ------------------------------------------------- */
 
 static struct gcp_block *bin_take(struct gcp_block **link, uint64_t size)
 {
@@ -63,8 +62,7 @@ struct gcp_block *gcp_stream_cache_take(struct gcp_cache *cache, uint64_t stream
 	return block;
 }
 
-/* --- drain: cache->own is held -----------------------------------------------------
- */
+/* --- drain: cache->own is held ------------------------------------------------ */
 
 static void streamed_drain(struct gcp_cache *cache, struct gcp_stream_cache *streamed,
 			   struct gcp_chain *chain)
@@ -99,8 +97,7 @@ void gcp_stream_cache_destroy(struct gcp_cache *cache)
 		free(cache->streams[i]);
 }
 
-/* --- put
- * ------------------------------------------------------------------------------ */
+/* --- put ---------------------------------------------------------------------- */
 
 /* The blocks of `stream`; those of another one with the same place go to `excess`.
  * NULL: no memory. cache->own is held. */

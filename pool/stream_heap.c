@@ -48,8 +48,7 @@ static struct gcp_block *listed_take(struct gcp_heap *heap, uint32_t size_class,
 	return NULL;
 }
 
-/* --- the blocks that serve as one --------------------------------------------------
- */
+/* --- the blocks that serve as one --------------------------------------------- */
 
 struct span {
 	struct gcp_block *first, *last;

@@ -117,8 +117,7 @@ void gcp_tree_remove(struct gcp_heap *heap, struct gcp_block *block)
 	unused_count(heap, block, -1);
 }
 
-/* --- which block fits ----------------------------------------------------------------
- */
+/* --- which block fits --------------------------------------------------------- */
 
 static struct gcp_block *lowest_below(struct gcp_block *block, uint64_t size)
 {

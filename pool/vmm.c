@@ -43,8 +43,7 @@ void gcp_vmm_init(struct gcp_pool *pool)
 	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
 }
 
-/* --- ranges of addresses -----------------------------------------------------------
- */
+/* --- ranges of addresses ------------------------------------------------------ */
 
 /* Sets aside more addresses than asked for, if it can. */
 static int range_reserve(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
@@ -109,8 +108,7 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool)
 	}
 }
 
-/* --- handles on their way -----------------------------------------------------------
- */
+/* --- handles on their way ----------------------------------------------------- */
 
 /* Makes new memory for the end of the target, behind what is donated. */
 static int target_make(struct gcp_pool *pool, const struct gcp_move *move)
@@ -212,8 +210,7 @@ static int move_run(struct gcp_pool *pool, struct gcp_move *move)
 	return result;
 }
 
-/* --- making room ---------------------------------------------------------------------
- */
+/* --- making room -------------------------------------------------------------- */
 
 static bool has_room(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		     const struct gcp_move *move)
@@ -365,8 +362,7 @@ int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
 	return result;
 }
 
-/* --- giving back ---------------------------------------------------------------------
- */
+/* --- giving back -------------------------------------------------------------- */
 
 uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 {
@@ -396,8 +392,7 @@ uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact)
 	return given - kept;
 }
 
-/* --- peers ---------------------------------------------------------------------------
- */
+/* --- peers -------------------------------------------------------------------- */
 
 /* The mapped segment at or above `addr`. */
 static struct gcp_segment *segment_from(struct gcp_pool *pool, gcp_addr addr)

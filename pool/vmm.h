@@ -36,8 +36,7 @@ uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
 /* The heap is about to be released: its scratch leaves its lane. No lock is held. */
 void gcp_lane_heap_ends(struct gcp_heap *heap);
 
-/* --- handle.c: vmm_lock is held -----------------------------------------------------
- */
+/* --- handle.c: vmm_lock is held ----------------------------------------------- */
 
 /* In chunk->handle: still mapped here, but it belongs to another range by now. */
 #define GCP_CHUNK_MOVED UINT64_MAX
@@ -81,8 +80,7 @@ int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
 /* vm_open for all that is mapped; an error of one of the calls. */
 int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment);
 
-/* --- vmm_space.c: vmm_lock and pool->lock are held ---------------------------------
- */
+/* --- vmm_space.c: vmm_lock and pool->lock are held ---------------------------- */
 
 /* Room in the making: a part of a hole that memory is to be put behind, and
  * unused handles that it may come from. Their blocks are MOVING. */

@@ -156,8 +156,7 @@ void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending)
 	}
 }
 
-/* --- where to make room ------------------------------------------------------------
- */
+/* --- where to make room ------------------------------------------------------- */
 
 struct place {
 	struct gcp_block *hole;
@@ -209,8 +208,7 @@ static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place 
 
 	for (int bin = gcp_bins_from(holes, middle); bin >= 0 && looks > LOOKS / 2;
 	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(holes, bin + 1) : -1)
-		LIST_FOREACH(hole, &holes->bins[bin], bin)
-		{
+		LIST_FOREACH (hole, &holes->bins[bin], bin) {
 			if (looks-- == LOOKS / 2)
 				break;
 			place_consider(hole, bytes, best);
@@ -218,8 +216,7 @@ static void place_by_holes(struct gcp_bins *holes, uint64_t bytes, struct place 
 	looks = LOOKS / 2;
 	for (int bin = gcp_bins_down_from(holes, middle - 1); bin >= 0 && looks > 0;
 	     bin = gcp_bins_down_from(holes, bin - 1))
-		LIST_FOREACH(hole, &holes->bins[bin], bin)
-		{
+		LIST_FOREACH (hole, &holes->bins[bin], bin) {
 			if (looks-- == 0)
 				break;
 			place_consider(hole, bytes, best);
@@ -236,8 +233,7 @@ static void place_by_donors(struct gcp_heap *heap, enum gcp_kind kind, uint64_t 
 
 	for (int bin = gcp_bins_down_from(donors, GCP_BINS - 1); bin >= 0 && looks > 0;
 	     bin = gcp_bins_down_from(donors, bin - 1))
-		LIST_FOREACH(block, &donors->bins[bin], bin)
-		{
+		LIST_FOREACH (block, &donors->bins[bin], bin) {
 			if (looks-- == 0)
 				break;
 			if (block->segment->kind != kind)
@@ -272,8 +268,7 @@ static struct gcp_block *place_take(struct gcp_heap *heap, const struct place *p
 	return target;
 }
 
-/* --- which handles can move --------------------------------------------------------
- */
+/* --- which handles can move --------------------------------------------------- */
 
 static uint64_t handles_bytes(const struct gcp_block *block)
 {
@@ -323,8 +318,7 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 
 	for (int bin = gcp_bins_from(donors, middle); bin >= 0 && looks > 0;
 	     bin = bin + 1 < GCP_BINS ? gcp_bins_from(donors, bin + 1) : -1)
-		LIST_FOREACH(block, &donors->bins[bin], bin)
-		{
+		LIST_FOREACH (block, &donors->bins[bin], bin) {
 			if (looks-- == 0)
 				break;
 			if (handles_bytes(block) >= bytes &&
@@ -334,8 +328,7 @@ static struct gcp_block *donor_find(struct gcp_pool *pool, uint64_t bytes,
 	looks = LOOKS;
 	for (int bin = gcp_bins_down_from(donors, middle); bin >= 0 && looks > 0;
 	     bin = gcp_bins_down_from(donors, bin - 1))
-		LIST_FOREACH(block, &donors->bins[bin], bin)
-		{
+		LIST_FOREACH (block, &donors->bins[bin], bin) {
 			if (looks-- == 0)
 				break;
 			if (may_donate(block, bytes, epoch, move))
@@ -453,8 +446,7 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 	return move->target ? 0 : -ENOMEM;
 }
 
-/* --- the end of a move -------------------------------------------------------------
- */
+/* --- the end of a move -------------------------------------------------------- */
 
 void gcp_space_free(struct gcp_block *block, bool unmapped)
 {

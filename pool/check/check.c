@@ -254,8 +254,7 @@ static bool bin_is_sound(const struct gcp_bins *bins, int bin, bool holes,
 
 	if (used == LIST_EMPTY(&bins->bins[bin]))
 		return false;
-	LIST_FOREACH(block, &bins->bins[bin], bin)
-	{
+	LIST_FOREACH (block, &bins->bins[bin], bin) {
 		uint64_t size = holes ? block->size : gcp_block_unused(block);
 
 		if (atomic_load(&block->state) !=
@@ -309,8 +308,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		 "B8: a block is in a bin of another size");
 	GCP_MUST(holes == sums.holes, "B8: a hole is in no bin");
 	GCP_MUST(donors == sums.donors, "B8: a free block is in no bin");
-	LIST_FOREACH(slab, &heap->idle_slabs, link)
-	idle_slabs += slab->listed == slab->total;
+	LIST_FOREACH (slab, &heap->idle_slabs, link)
+		idle_slabs += slab->listed == slab->total;
 	GCP_MUST(idle_slabs == sums.idle_slabs,
 		 "L2: a slab without a used block is in no list");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
@@ -574,8 +573,7 @@ static const char *pinned_check(struct gcp_pools *pools)
 	return broken;
 }
 
-/* --- all ---------------------------------------------------------------------------
- */
+/* --- all ---------------------------------------------------------------------- */
 
 const char *gcp_pools_check(struct gcp_pools *pools)
 {

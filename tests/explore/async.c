@@ -35,8 +35,7 @@ static void alloc_async(struct thread *t, const struct op *op)
 	*slot = block_create_async(t, s, op->bytes ? op->bytes : 1);
 }
 
-/* --- the default pool --------------------------------------------------------------
- */
+/* --- the default pool --------------------------------------------------------- */
 
 static uint64_t attribute(struct thread *t, CUmemoryPool pool,
 			  CUmemPool_attribute which)

@@ -109,8 +109,7 @@ static bool try_again(const struct model *w, int device, uint64_t bytes, uint64_
 	return true;
 }
 
-/* --- allocate and free -------------------------------------------------------------
- */
+/* --- allocate and free -------------------------------------------------------- */
 
 /* Plain CUDA allocates during a capture only in this mode. */
 static CUstreamCaptureMode relax(const struct model *w)

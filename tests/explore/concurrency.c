@@ -27,8 +27,7 @@ enum { MEMBERS_MAX = 4, HELD_MAX = 8, ROUNDS = 40 };
 /* Where the kernel refuses suddenly, each look into a thread's cache takes 10 ms. */
 enum { FILTERED_STEPS = 6 };
 
-/* --- at the same time ---------------------------------------------------------------
- */
+/* --- at the same time --------------------------------------------------------- */
 
 struct member {
 	struct model *model;
@@ -189,8 +188,7 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 				(int)members[i].result);
 }
 
-/* --- one after the other -------------------------------------------------------------
- */
+/* --- one after the other ------------------------------------------------------ */
 
 /* One block more than the books will show afterwards. */
 static void peak_raise(struct model *w, int device, uint64_t bytes)
@@ -253,9 +251,7 @@ static void storm(struct thread *t, const struct op *op)
 			return;
 }
 
-/* --- a kernel that refuses
- * ------------------------------------------------------------
- */
+/* --- a kernel that refuses ---------------------------------------------------- */
 
 /* membarrier(2) fails from now on, in this thread and those it starts, as under a
  * filter of a container. */

@@ -87,8 +87,7 @@ static uint64_t size_pick(struct generator *g)
 	}
 }
 
-/* --- what is likely there ------------------------------------------------------------
- */
+/* --- what is likely there ----------------------------------------------------- */
 
 static uint8_t slot_used(struct generator *g)
 {

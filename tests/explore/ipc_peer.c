@@ -30,8 +30,7 @@ static struct {
 	struct block *blocks[IPC_PEER_SLOTS]; /* lent or borrowed */
 } ipc_peer;
 
-/* --- the process --------------------------------------------------------------------
- */
+/* --- the process -------------------------------------------------------------- */
 
 /* Its own driver and library: not ours with all that was drawn for it, but of the same
  * version. It exports for us, whatever it is. */
@@ -140,9 +139,7 @@ static int slot_of(const struct block *block)
 	return -1;
 }
 
-/* --- work of the other process
- * ---------------------------------------------------------
- */
+/* --- work of the other process ------------------------------------------------ */
 
 static uint32_t words_of(uint32_t words)
 {
@@ -201,9 +198,7 @@ static void work(struct thread *t, struct block *block, const struct op *op)
 		region_check(t, (unsigned)slot, block, region);
 }
 
-/* --- what this process exports
- * ---------------------------------------------------------
- */
+/* --- what this process exports ------------------------------------------------ */
 
 /* A process without the library is refused what does not begin an allocation, and all
  * that is mapped. And where this process has no memory for its books it hands nothing
@@ -285,8 +280,7 @@ static void borrow(struct thread *t, struct block **slot_of_block, const struct 
 			    op->value + r);
 }
 
-/* --- ends --------------------------------------------------------------------------
- */
+/* --- ends --------------------------------------------------------------------- */
 
 static bool all_is_done(struct thread *t, const struct block *block)
 {

@@ -58,8 +58,7 @@ static struct total *total;
 
 static struct arguments arguments = {.count = 1000, .jobs = 1, .from = 1, .repeat = 1};
 
-/* --- one history ---------------------------------------------------------------------
- */
+/* --- one history -------------------------------------------------------------- */
 
 /* "3,5-9" */
 static void ops_parse(const char *text, uint8_t *kept)

@@ -13,8 +13,7 @@
 
 enum { REGISTERED = 64 << 10 };
 
-/* --- allocate and free -------------------------------------------------------------
- */
+/* --- allocate and free -------------------------------------------------------- */
 
 /* Freed memory cannot go back where a planned fault is in the way. */
 static bool got(struct thread *t, CUresult result)

@@ -389,8 +389,7 @@ void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		gcpsim_plain_free(plain);
 }
 
-/* --- how much is held --------------------------------------------------------------
- */
+/* --- how much is held --------------------------------------------------------- */
 
 static uint64_t option_given(const char *name, uint64_t otherwise)
 {

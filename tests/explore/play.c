@@ -12,8 +12,7 @@
 
 #include "gcpool.h"
 
-/* --- threads: one runs at a time ----------------------------------------------------
- */
+/* --- threads: one runs at a time ---------------------------------------------- */
 
 static pthread_mutex_t baton_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t baton_moved = PTHREAD_COND_INITIALIZER;

@@ -193,8 +193,7 @@ static void thread_cancel(struct thread *t)
 	w->frees++;
 }
 
-/* --- a capture that the library does not know --------------------------------------
- */
+/* --- a capture that the library does not know --------------------------------- */
 
 enum { REQUIRES_NEWER_DRIVER = 36 };
 static bool unknown_begun; /* from here on the library leaves all to CUDA */
@@ -235,8 +234,7 @@ static void capture_unknown(struct thread *t)
 	FINE(t, cuGraphDestroy(graph));
 }
 
-/* --- nothing is kept ---------------------------------------------------------------
- */
+/* --- nothing is kept ---------------------------------------------------------- */
 
 static uint64_t reserved(int device)
 {

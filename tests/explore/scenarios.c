@@ -88,8 +88,7 @@ static void aftermath(struct generator *g, uint64_t bytes)
 		burst_of(g, bytes, stream_draw(g));
 }
 
-/* --- whose a block is ----------------------------------------------------------------
- */
+/* --- whose a block is --------------------------------------------------------- */
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
@@ -152,8 +151,7 @@ static void both_draw(struct generator *g)
 	run_graph(g, last);
 }
 
-/* --- what is in order with what -----------------------------------------------------
- */
+/* --- what is in order with what ----------------------------------------------- */
 
 static struct op alloc_of(struct generator *g, uint64_t bytes)
 {

@@ -137,8 +137,7 @@ bool trial_run(const struct trial *trial, const struct setting *setting,
 	return !outcome->failed;
 }
 
-/* --- shrinking ---------------------------------------------------------------------
- */
+/* --- shrinking ---------------------------------------------------------------- */
 
 static uint32_t count_kept(const uint8_t *kept, uint32_t count)
 {

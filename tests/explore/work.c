@@ -137,8 +137,7 @@ static void item_play(struct thread *t, struct stream *s, const struct item *ite
 	item_apply(t->model, item);
 }
 
-/* --- host copies ---------------------------------------------------------------------
- */
+/* --- host copies -------------------------------------------------------------- */
 
 static void read_back(struct thread *t, struct block *block, unsigned number)
 {

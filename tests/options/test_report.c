@@ -32,8 +32,7 @@ static const char *report(bool json)
 	return bytes;
 }
 
-/* --- call statistics
- * ------------------------------------------------------------------- */
+/* --- call statistics ---------------------------------------------------------- */
 
 enum { POINTERS = 20000 };
 

@@ -26,9 +26,7 @@ import sys
 
 LINE_MAX, FUNCTION_MAX, FILE_MAX, TAB = 100, 70, 1000, 8
 PYTHON_LINE_MAX = 110
-# Where headings are still torn, and declarations still stand elsewhere: to become empty.
-TORN_YET = ("pool/", "capture/", "tests/unit/", "tests/explore/", "tests/options/",
-            "tests/integration/")
+# Where declarations still stand elsewhere: to become empty.
 HOMES_YET = ("pool/pool_types.h",)
 CLANG_FORMAT = 14
 SKIP = 77
@@ -152,7 +150,7 @@ def shape_of_c(tree, name):
     lines = own.count("\n")
     if lines > FILE_MAX:
         yield "has %d lines, at most %d" % (lines, FILE_MAX)
-    for torn in () if name.startswith(TORN_YET) else TORN.finditer(text):
+    for torn in TORN.finditer(text):
         yield "line %d: a heading on several lines" % (text.count("\n", 0, torn.start()) + 1)
     for number, line in enumerate(text.split("\n"), 1):
         if width(line) > LINE_MAX:

@@ -14,8 +14,7 @@
 
 #define MIB (1ull << 20)
 
-/* --- a driver with streams and graphs ------------------------------------------------
- */
+/* --- a driver with streams and graphs ----------------------------------------- */
 
 enum { STREAMS = 8, NODES = 8192, WIDE = 100, PER_THREAD = STREAMS - 1 };
 

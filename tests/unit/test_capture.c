@@ -5,8 +5,7 @@
  */
 #include "capture_fake.h"
 
-/* --- lifetimes
- * ----------------------------------------------------------------------------- */
+/* --- lifetimes ---------------------------------------------------------------- */
 
 static void without_captures_nobody_asks(void **state)
 {
@@ -268,9 +267,7 @@ static void a_graph_holds_the_pool_for_all_made_from_it(void **state)
 	assert_int_equal(gcp_graph_pools_list(tracker, &info, 1), 0);
 }
 
-/* --- routing
- * ------------------------------------------------------------------------------------
- */
+/* --- routing ------------------------------------------------------------------ */
 
 static void *alloc_in_thread(void *arg)
 {
@@ -382,9 +379,7 @@ static void a_capture_without_a_number_may_be_any(void **state)
 	setup(NULL);
 }
 
-/* --- streams that go
- * ------------------------------------------------------------------------------------
- */
+/* --- streams that go ---------------------------------------------------------- */
 
 static struct gcp_stream_hint noted;
 
@@ -529,9 +524,7 @@ static void a_context_that_has_gone_proves_nothing(void **state)
 	graph_destroy(graph);
 }
 
-/* --- several captures
- * ------------------------------------------------------------------------------------
- */
+/* --- several captures --------------------------------------------------------- */
 
 static void nobody_joins_a_capture_whose_end_is_under_way(void **state)
 {

@@ -100,8 +100,7 @@ static void blocks_are_shown_as_they_are(void **state)
 	fake_finish(pools);
 }
 
-/* --- what is said, and when ---------------------------------------------------------
- */
+/* --- what is said, and when --------------------------------------------------- */
 
 static struct {
 	char lines[8192];

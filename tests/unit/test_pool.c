@@ -119,8 +119,7 @@ static void impossible_sizes_are_out_of_memory(void **state)
 	fake_finish(pools);
 }
 
-/* --- misuse -------------------------------------------------------------------------
- */
+/* --- misuse ------------------------------------------------------------------- */
 
 static void a_double_free_is_told(void **state)
 {
@@ -214,8 +213,7 @@ static void a_context_about_to_go_is_left_alone(void **state)
 	fake_finish(pools);
 }
 
-/* --- segments
- * --------------------------------------------------------------------------- */
+/* --- segments ----------------------------------------------------------------- */
 
 static void neighbours_merge_when_their_epochs_are_ready(void **state)
 {
@@ -318,8 +316,7 @@ static void the_cache_limit_is_kept(void **state)
 	fake_finish(pools);
 }
 
-/* --- out of memory
- * ------------------------------------------------------------------------- */
+/* --- out of memory ------------------------------------------------------------ */
 
 static void a_full_device_gets_back_what_is_cached(void **state)
 {
@@ -397,8 +394,7 @@ static void memory_of_other_contexts_on_the_device_goes_back_too(void **state)
 	fake_finish(pools);
 }
 
-/* --- statistics
- * -------------------------------------------------------------------------------- */
+/* --- statistics --------------------------------------------------------------- */
 
 static void gauges_and_counters_are_exact(void **state)
 {
@@ -511,8 +507,7 @@ static void a_hit_calls_no_driver_function(void **state)
 	fake_finish(pools);
 }
 
-/* --- failures of the driver
- * ------------------------------------------------------------------------ */
+/* --- failures of the driver --------------------------------------------------- */
 
 static int exercise(struct gcp_pools *pools, struct gcp_pool *pool)
 {

@@ -6,8 +6,7 @@
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
 
-/* --- reuse inside a capture
- * ------------------------------------------------------------------------ */
+/* --- reuse inside a capture --------------------------------------------------- */
 
 static void a_capture_of_one_line_reuses_at_once(void **state)
 {
@@ -236,9 +235,7 @@ static void common_blocks_freed_in_a_capture_wait_for_its_end(void **state)
 	graph_destroy(graph);
 }
 
-/* --- sharing
- * ------------------------------------------------------------------------------------------
- */
+/* --- sharing ------------------------------------------------------------------ */
 
 static void captures_share_a_pool_that_the_program_names(void **state)
 {
@@ -333,8 +330,7 @@ static void a_pool_that_reached_zero_can_be_used_again(void **state)
 	assert_int_equal(gcp_graph_pool_use(tracker, id + 100), -ENOENT);
 }
 
-/* --- checkpoint and restore
- * ---------------------------------------------------------------------------- */
+/* --- checkpoint and restore --------------------------------------------------- */
 
 static void a_restored_pool_keeps_off_what_was_live(void **state)
 {
@@ -512,9 +508,7 @@ static void a_checkpoint_that_fails_leaves_nothing(void **state)
 	gcp_graph_pool_release(tracker, id);
 }
 
-/* --- out of memory
- * ----------------------------------------------------------------------------------------
- */
+/* --- out of memory ------------------------------------------------------------ */
 
 static void a_full_device_in_a_capture_gives_back_what_is_cached(void **state)
 {

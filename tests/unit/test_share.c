@@ -784,9 +784,7 @@ static void a_context_that_ends_takes_its_lanes_along(void **state)
 	assert_int_equal(fake.memory_used, 0);
 }
 
-/* --- any
- * -----------------------------------------------------------------------------------
- */
+/* --- any ---------------------------------------------------------------------- */
 
 static void any_order_is_right(void **state)
 {

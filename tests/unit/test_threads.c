@@ -69,8 +69,7 @@ static void threads_allocate_and_free(void **state)
 	fake_finish(pools);
 }
 
-/* --- flushed at any moment ---------------------------------------------------------
- */
+/* --- flushed at any moment ---------------------------------------------------- */
 
 static atomic_int busy;
 
@@ -143,8 +142,7 @@ static void any_thread_frees_what_another_allocated(void **state)
 	fake_finish(pools);
 }
 
-/* --- one block, many frees -----------------------------------------------------------
- */
+/* --- one block, many frees ---------------------------------------------------- */
 
 static gcp_addr contested;
 static _Atomic int freed;
@@ -173,8 +171,7 @@ static void of_racing_frees_of_one_block_one_succeeds(void **state)
 	fake_finish(pools);
 }
 
-/* --- captures begin while fences are set
- * ------------------------------------------------ */
+/* --- captures begin while fences are set -------------------------------------- */
 
 static _Atomic bool stop;
 
@@ -204,8 +201,7 @@ static void a_fence_and_a_capture_exclude_each_other(void **state)
 	fake_finish(pools);
 }
 
-/* --- thread exit
- * ---------------------------------------------------------------------------- */
+/* --- thread exit -------------------------------------------------------------- */
 
 static void *leave_blocks(void *arg)
 {
@@ -231,8 +227,7 @@ static void a_thread_gives_its_blocks_back_when_it_ends(void **state)
 	fake_finish(pools);
 }
 
-/* --- contexts that come and go
- * ------------------------------------------------------------ */
+/* --- contexts that come and go ------------------------------------------------ */
 
 static _Atomic int refused;
 
@@ -267,8 +262,7 @@ static void a_context_that_goes_takes_nothing_of_another_along(void **state)
 	fake_finish(pools);
 }
 
-/* --- many that wait for fences
- * ---------------------------------------------------------------- */
+/* --- many that wait for fences ------------------------------------------------ */
 
 static void *free_and_wait(void *arg)
 {
@@ -300,8 +294,7 @@ static void fences_do_not_run_out_under_those_who_wait(void **state)
 	fake_finish(pools);
 }
 
-/* --- threads that idle ---------------------------------------------------------------
- */
+/* --- threads that idle -------------------------------------------------------- */
 
 enum { IDLERS = 64, SMALL = 16 << 10, SMALL_COUNT = 512 };
 

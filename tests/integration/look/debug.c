@@ -56,8 +56,7 @@ static void again(CUdeviceptr p, size_t bytes)
 	must(false, "the block does not come again");
 }
 
-/* --- mistakes ----------------------------------------------------------------------
- */
+/* --- mistakes ----------------------------------------------------------------- */
 
 static void overrun(void)
 {
@@ -216,8 +215,7 @@ static void foreign_free(void)
 	OK(cuMemFree(p));
 }
 
-/* --- none --------------------------------------------------------------------------
- */
+/* --- none --------------------------------------------------------------------- */
 
 static void words_are(CUdeviceptr p, size_t bytes, uint32_t wanted)
 {

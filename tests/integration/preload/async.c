@@ -333,8 +333,7 @@ static void plain_free_waits_for_nothing(void)
 	must(cuMemFreeAsync(p, stream) == CUDA_ERROR_INVALID_VALUE, "freed twice");
 }
 
-/* --- what is CUDA's -----------------------------------------------------------------
- */
+/* --- what is CUDA's ----------------------------------------------------------- */
 
 static void captured_stream_is_cudas(void)
 {
@@ -432,8 +431,7 @@ static void option_leaves_all_to_cuda(void)
 	must(threshold == 0, "the threshold is not the default");
 }
 
-/* --- what is said of it --------------------------------------------------------------
- */
+/* --- what is said of it ------------------------------------------------------- */
 
 static uint64_t attribute(CUmemPool_attribute which)
 {

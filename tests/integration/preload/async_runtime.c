@@ -64,8 +64,7 @@ static uint64_t real_calls(void)
 	return gcpsim_calls("cuMemAllocAsync") + gcpsim_calls("cuMemFreeAsync");
 }
 
-/* --- what goes past cudart ----------------------------------------------------------
- */
+/* --- what goes past cudart ---------------------------------------------------- */
 
 static void pairs_go_past_cudart(void)
 {
@@ -100,8 +99,7 @@ static void calls_that_cudart_has_to_refuse(void)
 	must(cudaFreeAsync(NULL, stream) == cudaSuccess, "nothing to free");
 }
 
-/* --- what is CUDA's -----------------------------------------------------------------
- */
+/* --- what is CUDA's ----------------------------------------------------------- */
 
 static void captured_memory_past_cudart(void)
 {
@@ -157,8 +155,7 @@ static void option_leaves_the_runtime_to_cuda(void)
 	must(real_calls() == 10, "it is served");
 }
 
-/* --- what a free orders -------------------------------------------------------------
- */
+/* --- what a free orders ------------------------------------------------------- */
 
 static void free_in_a_joined_stream(CUstream stream, bool ptsz)
 {

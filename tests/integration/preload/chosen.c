@@ -353,8 +353,7 @@ static void legacy_stream_beside_a_capture(void)
 	must_not_come(p, MIB, stream_new());
 }
 
-/* --- the rest ----------------------------------------------------------------------
- */
+/* --- the rest ----------------------------------------------------------------- */
 
 static void memory_is_out(void)
 {
@@ -447,8 +446,7 @@ static void hooks_hand_on(void)
 	     "a hook frees what is the pool's");
 }
 
-/* --- threads -----------------------------------------------------------------------
- */
+/* --- threads ------------------------------------------------------------------ */
 
 enum { THREADS = 4, SHARED = 3, HELD = 24 };
 static CUstream shared[SHARED];

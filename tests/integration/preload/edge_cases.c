@@ -284,8 +284,7 @@ static void full_device_beside_a_release(void)
 	must(refused == 0, "there was memory, and the library said there was none");
 }
 
-/* --- contexts that end --------------------------------------------------------------
- */
+/* --- contexts that end -------------------------------------------------------- */
 
 static atomic_bool waited_too_long;
 
@@ -621,8 +620,9 @@ static void streams_whose_context_nobody_tells(void)
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
-/* --- events of a capture
- * --------------------------------------------------------------- A block is freed
+/* --- events of a capture ------------------------------------------------------ */
+
+/* A block is freed
  * after the work that an event stands for, and the event is recorded anew, in a way
  * that leaves it where it was. */
 

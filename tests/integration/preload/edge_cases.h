@@ -57,8 +57,7 @@ __attribute__((unused)) static CUdeviceptr allocated(size_t bytes)
 	return p;
 }
 
-/* --- the table of scenarios --------------------------------------------------------
- */
+/* --- the table of scenarios --------------------------------------------------- */
 
 struct scenario {
 	const char *name;

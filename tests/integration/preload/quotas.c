@@ -99,9 +99,7 @@ static void a_failing_allocation_waits_for_nothing(void)
 	must(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY, "it was waited for");
 }
 
-/* --- memory that goes to CUDA as the program's call would
- * ------------------------------
- */
+/* --- memory that goes to CUDA as the program's call would --------------------- */
 
 /* Most of the device is cached; cuMemCreate needs no current context. */
 static void memory_of_other_kinds_without_a_context(void)

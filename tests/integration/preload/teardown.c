@@ -170,8 +170,7 @@ static void branches_of_a_graph_with_a_named_pool(void)
 	must(gcpsim_hazards() == 0, "the branches share memory");
 }
 
-/* --- devices that write by themselves ----------------------------------------------
- */
+/* --- devices that write by themselves ----------------------------------------- */
 
 static bool storage_has_driver;
 
@@ -232,8 +231,7 @@ static void storage_that_is_read_through_the_host(void)
 	must(gcpsim_calls("cuCtxWaitEvent") > 0, "memory is reused behind barriers");
 }
 
-/* --- launches
- * ------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------- */
 
 /* Fails for want of memory that the pool only keeps, as a kernel of much local memory.
  */

@@ -130,8 +130,7 @@ static void replay(struct worker *w, CUgraphExec exec)
 	}
 }
 
-/* --- rounds -------------------------------------------------------------------------
- */
+/* --- rounds ------------------------------------------------------------------- */
 
 static void worker_begin(struct worker *w)
 {

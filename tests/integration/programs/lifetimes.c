@@ -107,8 +107,7 @@ static void private_demand(struct scene *s)
 		s->kept++;
 }
 
-/* --- lives that end well -----------------------------------------------------------
- */
+/* --- lives that end well ------------------------------------------------------ */
 
 static void life_exec(struct scene *s)
 {
@@ -233,8 +232,7 @@ static void life_output(struct scene *s)
 	GCPT_OK(gcpt_free(p));
 }
 
-/* --- lives that end badly ------------------------------------------------------------
- */
+/* --- lives that end badly ----------------------------------------------------- */
 
 /* Synchronizing the capturing stream is what CUDA forbids most clearly. */
 static void life_invalid(struct scene *s)
@@ -370,8 +368,7 @@ static const struct life lives[] = {
     {"context reset", life_context_reset}, /* last: all that was is gone */
 };
 
-/* --- the run
- * --------------------------------------------------------------------------- */
+/* --- the run ------------------------------------------------------------------ */
 
 static void scene_begin(struct scene *s)
 {
