@@ -4,8 +4,8 @@
  *
  * What the program freed inside a capture, and nothing else, has no content between two
  * launches. Graphs that never run at the same time can have it in one place, a lane
- * (pool/lane.c). That they do not is seen to at each launch (launch.c). So all that can
- * run on the addresses must be launches that are seen:
+ * (pool/graphs/lane.c). That they do not is seen to at each launch (launch.c). So all
+ * that can run on the addresses must be launches that are seen:
  *
  *   capture into a graph pool of its own -> graph -> one executable -> graph destroyed
  *                                           |                          |

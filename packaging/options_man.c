@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../interpose/gcpool.h"
-#include "../interpose/options.h"
+#include "../interpose/base/options.h"
 
 /* A backslash, a hyphen and a leading dot or quote mean something to roff. */
 static void roff_print(const char *text)

@@ -31,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cancel.h"
+#include "base/cancel.h"
 #include "driver_table.h"
 
 struct gcp_pools;
@@ -56,7 +56,7 @@ enum gcp_backend {
 };
 
 /* Read once by gcp_pools_create. Sizes in bytes. Defaults and bounds stand in
- * the option table of interpose/options_table.c; gcp_config_default gives the same
+ * the option table of interpose/base/options_table.c; gcp_config_default gives the same
  * defaults to tests. */
 struct gcp_config {
 	uint32_t class_steps; /* size classes per power of two: 1..64 */

@@ -42,14 +42,14 @@
 #include <sys/queue.h>
 #include <bsd/sys/tree.h>
 
-#include "calls.h"
-#include "lock.h"
-#include "maintain.h"
-#include "map.h"
+#include "base/calls.h"
+#include "base/lock.h"
+#include "reclaim/maintain.h"
+#include "base/map.h"
 #include "pool.h"
-#include "stats_delta.h"
-#include "timeline.h"
-#include "window.h"
+#include "base/stats_delta.h"
+#include "timeline/timeline.h"
+#include "timeline/window.h"
 
 enum {
 	GCP_UNIT = 512,         /* bytes: every size and address is a multiple */

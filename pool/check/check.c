@@ -7,9 +7,9 @@
  * locks itself; while threads allocate and free, only C1 and the lists are
  * meaningful at any moment, so tests call it when they are at rest.
  */
-#include "../cache.h"
-#include "../pinned_types.h"
-#include "../vmm.h"
+#include "../cache/cache.h"
+#include "../pinned/pinned_types.h"
+#include "../space/vmm.h"
 #include "check.h"
 
 struct sums {

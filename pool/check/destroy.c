@@ -3,9 +3,9 @@
  * destroy.c - takes pools down, for tests: see check.h. The library itself never
  * destroys its pools.
  */
-#include "../cache.h"
-#include "../pinned_types.h"
-#include "../vmm.h"
+#include "../cache/cache.h"
+#include "../pinned/pinned_types.h"
+#include "../space/vmm.h"
 #include "check.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The live view: what `gcpool top` and `gcpool ctl` do. Reads the pages of shared memory that
-processes with GCPOOL_LIVE=1 write (interpose/live.h); only those of the same user."""
+processes with GCPOOL_LIVE=1 write (interpose/observe/live.h); only those of the same user."""
 
 import argparse
 import curses

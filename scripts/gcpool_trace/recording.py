@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A recording (GCPOOL_TRACE) as it lies in its file: events, stacks, modules.
 
-The format is that of interpose/trace_format.h. A file of a process that was killed is read
+The format is that of interpose/observe/trace_format.h. A file of a process that was killed is read
 as far as it was written; what is missing is said in `notes`, a line for each thing."""
 
 import collections

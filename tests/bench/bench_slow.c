@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../pool/cache.h"
+#include "../../pool/cache/cache.h"
 #include "../../pool/check/check.h"
 #include "bench_jobs.h"
 #include "replay_space.h"

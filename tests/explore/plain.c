@@ -32,7 +32,7 @@ enum {
 	PINNED_KINDS = 400,
 	DEFAULT_WINDOW = 56 << 20, /* docs/options.md */
 	DEFAULT_SLAB_MAX = 32 << 10,
-	LEAST_SLAB = 64 << 10, /* pool/slab.c */
+	LEAST_SLAB = 64 << 10, /* pool/heap/slab.c */
 	SLAB_BLOCKS = 8,       /* at least */
 	DEFAULT_SEGMENT = 16 << 20,
 	DEFAULT_HOST_WINDOW = 256 << 20,

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "../../interpose/process.h"
+#include "../../interpose/base/process.h"
 #include "../../pool/check/check.h"
 
 #define DOOR __attribute__((visibility("default")))

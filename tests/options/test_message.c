@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "../../interpose/log.h"
+#include "../../interpose/base/log.h"
 
 /* --- messages ------------------------------------------------------------------ */
 

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "../../interpose/options.h"
+#include "../../interpose/base/options.h"
 
 /* What was complained of in the last parse. */
 static struct {

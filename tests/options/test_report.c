@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "../../interpose/clock.h"
-#include "../../interpose/report.h"
+#include "../../interpose/base/clock.h"
+#include "../../interpose/observe/report.h"
 
 static char bytes[1 << 20];
 

@@ -5,8 +5,8 @@
  */
 #include <stdio.h>
 
-#include "../../interpose/handles_table.h"
-#include "../../interpose/symbols.h"
+#include "../../interpose/cuda/handles_table.h"
+#include "../../interpose/cuda/symbols.h"
 
 int main(void)
 {

@@ -13,6 +13,8 @@ import os
 import re
 import sys
 
+from sources import FOLDERS
+
 DOCUMENT = os.path.join("docs", "architecture.md")
 BEGIN, END = "<!-- file map: tests/tidy/filemap.py -->", "<!-- end of file map -->"
 ROOMS = ("pool", "capture", "interpose")
@@ -36,6 +38,13 @@ def sentence_of(text):
 
 
 def rows_of(root, room):
+    """Those of the room itself, and then of its folders, in the order of sources.py."""
+    yield from rows_of_folder(root, room, "")
+    for folder in FOLDERS.get(room, []):
+        yield from rows_of_folder(root, os.path.join(room, folder), folder + "/")
+
+
+def rows_of_folder(root, room, shown_folder):
     files = collections.defaultdict(list)
     for name in sorted(os.listdir(os.path.join(root, room))):
         base, ending = os.path.splitext(name)
@@ -46,7 +55,7 @@ def rows_of(root, room):
         sentences = [sentence_of(read(root, room, base + ending)) for ending in endings]
         said = next((s for s in sentences if s and base + ".h" not in s), "")
         shown = endings[0] if len(endings) == 1 else ".[%s]" % "".join(e[1] for e in endings)
-        yield "| `%s%s` | %s |" % (base, shown, said.replace("|", "\\|"))
+        yield "| `%s%s%s` | %s |" % (shown_folder, base, shown, said.replace("|", "\\|"))
 
 
 def file_map(root):

@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "../../interpose/options.h"
+#include "../../interpose/base/options.h"
 
 /* A | inside a cell would end it. */
 static void cell_print(const char *text)

@@ -8,7 +8,8 @@
   rooms      a room includes only rooms to its left, through their one header
   names      base names of files and tags of structs and enums are unique in the rooms;
              no getenv, malloc or stdio where forbidden
-  circles    no file of a room uses one that comes to use it
+  circles    no file of a room uses one that comes to use it, and none one of a later
+             folder of its room
   homes      what a heading of a room's headers names as a file's is defined there
   options    the table of docs/options.md is that of the library (argument: the
              program that prints it)
@@ -31,6 +32,12 @@ HOMES_YET = ("pool/pool_types.h",)
 CLANG_FORMAT = 14
 SKIP = 77
 ROOMS = {"pool": 0, "capture": 1, "interpose": 2}
+# The folders of a room: files use those of their own folder and of earlier ones.
+FOLDERS = {
+    "pool": ["base", "timeline", "heap", "space", "cache", "pinned", "reclaim", "graphs",
+             "device", "check"],
+    "interpose": ["base", "cuda", "observe", "ipc", "handles", "process", "hooks"],
+}
 # What others may include of a room.
 DOORS = {"pool": {"pool.h", "driver_table.h"}, "capture": {"capture.h"}, "interpose": set()}
 
@@ -238,7 +245,7 @@ FORBIDDEN = {
 }
 # The threads that the library may have, one if it is asked to and one once memory is
 # exported, make no CUDA call when CUDA has ended.
-ALLOWED = {"interpose/poller.c": ["atexit"], "interpose/ipc_server.c": ["atexit"]}
+ALLOWED = {"interpose/observe/poller.c": ["atexit"], "interpose/ipc/ipc_server.c": ["atexit"]}
 
 
 def code_of(text):
@@ -253,11 +260,11 @@ def rooms_of(tree, *endings):
 
 
 def twice(tree):
-    """Base names that stand in two rooms, and tags that two files define."""
+    """Base names that stand in two folders, and tags that two files define."""
     seen = {}
     for name in rooms_of(tree, ".c", ".h", ".S"):
-        base, room = os.path.splitext(os.path.basename(name))[0], name.split("/")[0]
-        if seen.setdefault("file " + base, room) != room:
+        place, base = os.path.split(os.path.splitext(name)[0])
+        if seen.setdefault("file " + base, place) != place:
             yield name, "%s/ has a file of that name too" % seen["file " + base]
         for tag in re.findall(r"^\s*(?:typedef )?(?:static )?((?:struct|union|enum) \w+) \{",
                               code_of(tree.read(name)), re.M):
@@ -288,10 +295,13 @@ def check_homes(tree):
             continue
         room = name.split("/")[0]
         for heading, body in SECTION.findall(tree.read(name)):
-            homes = ["%s/%s" % (room, home) for home in re.findall(r"\w+\.c\b", heading)]
-            for home in homes:
-                if home not in tree.names:
-                    yield name, "has a heading for %s, which is not there" % home
+            homes = []
+            for base in re.findall(r"\w+\.c\b", heading):
+                found = [other for other in rooms_of(tree, ".c")
+                         if other.startswith(room + "/") and other.endswith("/" + base)]
+                homes += found
+                if not found:
+                    yield name, "has a heading for %s, which is not there" % base
             texts = [tree.read(home) for home in homes if home in tree.names]
             for function in DECLARED.findall(code_of(body)):
                 pattern = r"^(?!\s)(?:[^;=\n]*[ *\n])?%s\([^;]*?\)\s*\{" % function
@@ -344,9 +354,19 @@ def circles(edges):
             for name in edges if name in reach[name]}
 
 
+def floor_of(name):
+    """The place of the file's folder among those of its room."""
+    room, *folders, _ = name.split("/")
+    return FOLDERS[room].index(folders[0]) if folders else -1
+
+
 def check_circles(tree):
     for room in ROOMS:
         edges = arrows(tree, room)
+        for name, used in sorted(edges.items()):
+            for other in sorted(used):
+                if floor_of(other) > floor_of(name):
+                    yield name, "uses %s, of a later folder" % other
         for circle in circles(edges):
             for name in sorted(circle):
                 yield name, "uses %s, which come to use it" % ", ".join(

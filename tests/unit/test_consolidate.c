@@ -5,7 +5,7 @@
  */
 #include "fake.h"
 
-#include "../../pool/cache.h"
+#include "../../pool/cache/cache.h"
 
 #define MIB (1ull << 20)
 

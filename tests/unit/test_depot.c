@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../../pool/cache.h"
-#include "../../pool/lock.h"
+#include "../../pool/cache/cache.h"
+#include "../../pool/base/lock.h"
 
 enum { COUNT = 64, BATCH = 8, SIZE = 10240 };
 

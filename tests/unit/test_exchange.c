@@ -4,7 +4,7 @@
  * depot's lock, and another one takes the batch apart meanwhile. And counts of threads
  * that are handed over in another order than they came about.
  */
-#include "../../pool/cache.h"
+#include "../../pool/cache/cache.h"
 #include "fake.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ static void stopped_unlock(struct gcp_spin *lock)
 
 /* This program has depots of its own. */
 #define gcp_spin_unlock stopped_unlock
-#include "../../pool/depot.c"
+#include "../../pool/cache/depot.c"
 #undef gcp_spin_unlock
 
 enum { BLOCKS = 4, BYTES = 64 << 10 };

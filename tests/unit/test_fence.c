@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_fence.c - when may a freed block be used again? One test for each rule
- * of pool/fence.c; each fails when its rule is removed.
+ * of pool/timeline/fence.c; each fails when its rule is removed.
  */
 #include "fake.h"
 

@@ -2,8 +2,9 @@
 /*
  * test_locks.c - the ranks of locks; and owner and remote thread of a cache, each as
  * fast as it can, on two processors. What keeps these apart is one barrier that the
- * remote thread has the kernel set in the owner's name (pool/lock.c): without it the
- * owner's word that it is inside can still be on its way when the remote thread looks.
+ * remote thread has the kernel set in the owner's name (pool/base/lock.c): without it
+ * the owner's word that it is inside can still be on its way when the remote thread
+ * looks.
  *
  *   test_locks [FROM ROUNDS]: so many rounds; where the two threads seldom run at the
  *   same moment, many are needed to see that the barrier is missing

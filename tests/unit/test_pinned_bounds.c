@@ -4,7 +4,7 @@
  * another context is at work, or while a capture holds fences back, and what is waited
  * for when memory is out: no other context, and no work that came after the free.
  */
-#include "../../pool/pinned_types.h"
+#include "../../pool/pinned/pinned_types.h"
 #include "pinned_scene.h"
 
 /* --- memory is out --- */

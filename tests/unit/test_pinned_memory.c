@@ -3,7 +3,7 @@
  * test_pinned_memory.c - pinned host memory: when it is given back, what happens when
  * memory is out or the driver fails, misuse, figures and threads.
  */
-#include "../../pool/pinned_types.h"
+#include "../../pool/pinned/pinned_types.h"
 #include "pinned_scene.h"
 
 #include <time.h>

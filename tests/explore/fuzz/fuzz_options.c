@@ -6,7 +6,7 @@
  *
  * The input is an environment: one NAME=VALUE a line.
  */
-#include "../../../interpose/options.h"
+#include "../../../interpose/base/options.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -40,20 +40,20 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mutants
 
 FILES = (
-    "pool/fence.c", "pool/context_fence.c", "pool/reclaim.c", "pool/cache.c",
-    "pool/timeline.h", "pool/private.c",
+    "pool/timeline/fence.c", "pool/timeline/context_fence.c", "pool/reclaim/reclaim.c", "pool/cache/cache.c",
+    "pool/timeline/timeline.h", "pool/graphs/private.c",
     "capture/order.c", "capture/reach.c", "capture/graph_pool.c",
     "capture/graph_checkpoint.c", "capture/route.c", "capture/launch.c",
     "capture/share.c", "capture/track.c", "capture/tracker.c", "capture/records.c",
-    "interpose/contexts.c", "interpose/context_observers.c", "interpose/ctx_scope.c",
-    "interpose/fence_all.c", "interpose/cuda_backend.c",
-    "interpose/cuda_capture.c", "interpose/stream_fences.c", "interpose/stream_refs.c",
-    "interpose/hooks_memory.c", "interpose/hooks_capture.c", "interpose/hooks_context.c",
-    "interpose/hooks_graph.c", "interpose/hooks_launch.c", "interpose/submissions.c",
-    "interpose/hooks_async.c", "interpose/hooks_pinned.c", "interpose/unknown_calls.c",
-    "interpose/ipc.c", "interpose/ipc_opened.c", "interpose/ipc_exports.c",
-    "interpose/ipc_imports.c",
-    "interpose/ipc_server.c", "interpose/ipc_wire.c",
+    "interpose/cuda/contexts.c", "interpose/process/context_observers.c", "interpose/cuda/ctx_scope.c",
+    "interpose/cuda/fence_all.c", "interpose/process/cuda_backend.c",
+    "interpose/cuda/cuda_capture.c", "interpose/cuda/stream_fences.c", "interpose/process/stream_refs.c",
+    "interpose/hooks/hooks_memory.c", "interpose/hooks/hooks_capture.c", "interpose/hooks/hooks_context.c",
+    "interpose/hooks/hooks_graph.c", "interpose/hooks/hooks_launch.c", "interpose/cuda/submissions.c",
+    "interpose/hooks/hooks_async.c", "interpose/hooks/hooks_pinned.c", "interpose/cuda/unknown_calls.c",
+    "interpose/hooks/ipc.c", "interpose/ipc/ipc_opened.c", "interpose/ipc/ipc_exports.c",
+    "interpose/ipc/ipc_imports.c",
+    "interpose/ipc/ipc_server.c", "interpose/ipc/ipc_wire.c",
 )
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * log.c - see log.h. Everything happens on the caller's stack and goes
+ * out by one write(2), so that lines of several processes do not mix.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../../pool/pool.h"
+#include "log.h"
+
+/* Formats that were said, and how often. A full table counts what remains in
+ * one place: bounded in any case. */
+enum { SITES_MAX = 64 };
+
+static struct {
+	_Atomic(enum gcp_log_level) level;
+	char file[GCP_PATH_MAX]; /* written once, by gcp_log_setup */
+	struct {
+		_Atomic(const char *) format;
+		atomic_uint count;
+	} sites[SITES_MAX + 1];
+} messages = {.level = GCP_LOG_WARNING};
+
+/* Whether this thread is inside gcp_log already. */
+static __thread bool inside __attribute__((tls_model("initial-exec")));
+
+static unsigned int site_count(const char *format);
+static int above_stderr(int fd);
+
+void gcp_log_setup(enum gcp_log_level level, const char *file)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, messages.file, sizeof(messages.file));
+	gcp_text_add(&text, "%s", file);
+	atomic_store_explicit(&messages.level, level, memory_order_release);
+}
+
+bool gcp_log_wanted(enum gcp_log_level level)
+{
+	return level != GCP_LOG_OFF &&
+	       level <= atomic_load_explicit(&messages.level, memory_order_relaxed);
+}
+
+/* A log that cannot be written is no reason to lose the line. */
+static void line_write(const struct gcp_text *text)
+{
+	int fd = gcp_file_open(messages.file);
+
+	if (fd < 0 || gcp_text_write(text, fd) != 0)
+		(void)gcp_text_write(text, STDERR_FILENO);
+	(void)gcp_file_close(fd);
+}
+
+static void line_say(const char *format, va_list list, const char *end)
+{
+	char line[GCP_LINE_MAX];
+	struct gcp_text text;
+	int saved = errno, cancel;
+
+	if (inside)
+		return;
+	cancel = gcp_cancel_defer(); /* any lock may be held */
+	inside = true;
+	gcp_text_init(&text, line, sizeof(line) - 1);
+	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
+	gcp_text_add_list(&text, format, list);
+	gcp_text_add(&text, "%s", end);
+	line[text.length++] = '\n';
+	line_write(&text);
+	inside = false;
+	gcp_cancel_restore(cancel);
+	errno = saved;
+}
+
+void gcp_log(enum gcp_log_level level, const char *format, ...)
+{
+	unsigned int count;
+	va_list list;
+
+	if (!gcp_log_wanted(level) || inside)
+		return;
+	count = level == GCP_LOG_DEBUG ? 0 : site_count(format);
+	if (count >= GCP_LOG_REPEATS_MAX)
+		return;
+	va_start(list, format);
+	line_say(format, list,
+		 count == GCP_LOG_REPEATS_MAX - 1 ? " (said 10 times, not again)" : "");
+	va_end(list);
+}
+_Static_assert(GCP_LOG_REPEATS_MAX == 10, "the words above say so");
+
+void gcp_message_repeated(enum gcp_log_level level, const char *format, ...)
+{
+	va_list list;
+
+	if (!gcp_log_wanted(level))
+		return;
+	va_start(list, format);
+	line_say(format, list, "");
+	va_end(list);
+}
+
+void gcp_message_debug(const char *format, ...)
+{
+	va_list list;
+
+	if (!gcp_log_wanted(GCP_LOG_DEBUG))
+		return;
+	va_start(list, format);
+	line_say(format, list, "");
+	va_end(list);
+}
+
+/* How often `format` was said before. Formats are literals: one address is one
+ * place in the source. */
+static unsigned int site_count(const char *format)
+{
+	size_t i;
+
+	for (i = 0; i < SITES_MAX; i++) {
+		const char *expected = NULL;
+
+		if (atomic_load(&messages.sites[i].format) == format ||
+		    atomic_compare_exchange_strong(&messages.sites[i].format, &expected,
+						   format) ||
+		    expected == format)
+			break;
+	}
+	/* Saturates, so that the count cannot wrap. */
+	if (atomic_load(&messages.sites[i].count) >= GCP_LOG_REPEATS_MAX)
+		return GCP_LOG_REPEATS_MAX;
+	return atomic_fetch_add(&messages.sites[i].count, 1);
+}
+
+/* --- text ---------------------------------------------------------------------- */
+
+void gcp_text_init(struct gcp_text *text, char *bytes, size_t capacity)
+{
+	*text = (struct gcp_text){.bytes = bytes, .capacity = capacity};
+	bytes[0] = 0;
+}
+
+void gcp_text_add(struct gcp_text *text, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	gcp_text_add_list(text, format, list);
+	va_end(list);
+}
+
+void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list)
+{
+	size_t room = text->capacity - text->length;
+	int length = vsnprintf(text->bytes + text->length, room, format, list);
+
+	if (length < 0)
+		return;
+	if ((size_t)length >= room) {
+		text->cut = true;
+		length = (int)room - 1;
+	}
+	text->length += (size_t)length;
+}
+
+void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+	double number = (double)bytes / 1024;
+	size_t unit = 0;
+
+	if (bytes < 1024) {
+		gcp_text_add(text, "%llu B", (unsigned long long)bytes);
+		return;
+	}
+	/* 1023.95 would be shown as 1024.0. */
+	for (; number >= 1023.95 && unit + 1 < sizeof(units) / sizeof(*units); unit++)
+		number /= 1024;
+	gcp_text_add(text, "%.1f %s", number, units[unit]);
+}
+
+int gcp_text_write(const struct gcp_text *text, int fd)
+{
+	const char *next = text->bytes;
+	size_t left = text->length;
+
+	while (fd >= 0 && left > 0) {
+		ssize_t written = write(fd, next, left);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0)
+			return written < 0 ? errno : EIO;
+		next += written;
+		left -= (size_t)written;
+	}
+	return 0;
+}
+
+/* --- files --------------------------------------------------------------------- */
+
+void gcp_text_add_path(struct gcp_text *text, const char *pattern)
+{
+	for (; *pattern; pattern++) {
+		if (pattern[0] == '%' && pattern[1] == 'p') {
+			gcp_text_add(text, "%d", (int)getpid());
+			pattern++;
+		} else {
+			gcp_text_add(text, "%c", *pattern);
+		}
+	}
+}
+
+static int file_open(const char *path, int flags)
+{
+	return above_stderr(
+	    open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | flags, 0666));
+}
+
+int gcp_file_open(const char *pattern)
+{
+	char path[GCP_PATH_MAX];
+	struct gcp_text text;
+
+	if (!pattern[0])
+		return STDERR_FILENO;
+	gcp_text_init(&text, path, sizeof(path));
+	gcp_text_add_path(&text, pattern);
+	if (text.cut) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	return file_open(path, O_APPEND);
+}
+
+int gcp_file_replace(const char *pattern, const struct gcp_text *text)
+{
+	char path[GCP_PATH_MAX], new_path[GCP_PATH_MAX];
+	struct gcp_text name, new_name;
+	int fd, result, closed;
+
+	gcp_text_init(&name, path, sizeof(path));
+	gcp_text_add_path(&name, pattern);
+	gcp_text_init(&new_name, new_path, sizeof(new_path));
+	gcp_text_add(&new_name, "%s.new", path);
+	if (name.cut || new_name.cut)
+		return ENAMETOOLONG;
+	fd = file_open(new_path, O_TRUNC);
+	if (fd < 0)
+		return errno;
+	result = gcp_text_write(text, fd);
+	closed = gcp_file_close(fd);
+	if (result == 0)
+		result = closed;
+	if (result == 0 && rename(new_path, path) != 0)
+		result = errno;
+	if (result != 0)
+		unlink(new_path);
+	return result;
+}
+
+/* A program may have closed 0, 1 or 2: our file must not take their place. */
+static int above_stderr(int fd)
+{
+	int moved;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	/* Not fcntl: the headers make fcntl64 of it, which glibc has from 2.28 on. */
+	moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	close(fd);
+	return moved;
+}
+
+int gcp_file_close(int fd)
+{
+	return fd > STDERR_FILENO && close(fd) != 0 ? errno : 0;
+}
+
+/* Not strerror: it may allocate, and speaks the program's language. */
+void gcp_text_add_errno(struct gcp_text *text, int error)
+{
+	static const struct {
+		int error;
+		const char *words;
+	} table[] = {
+	    {ENOSPC, "no space left on the device"},
+	    {EDQUOT, "disk quota exceeded"},
+	    {EFBIG, "file too large"},
+	    {EIO, "input/output error"},
+	    {EACCES, "permission denied"},
+	    {ENOENT, "no such directory"},
+	    {ENOTDIR, "not a directory"},
+	    {EISDIR, "it is a directory"},
+	    {EROFS, "read-only file system"},
+	    {EMFILE, "too many open files"},
+	    {ENAMETOOLONG, "the name is too long"},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		if (table[i].error == error) {
+			gcp_text_add(text, "%s", table[i].words);
+			return;
+		}
+	}
+	gcp_text_add(text, "error %d", error);
+}

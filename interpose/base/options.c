@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * options.c - how the environment fills the options. The table of them stands in
+ * options_table.c, how they are shown in options_show.c.
+ */
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "../gcpool.h"
+#include "options.h"
+
+/* --- reading the environment --------------------------------------------------- */
+
+struct parse {
+	struct gcp_options *options;
+	char *const *environment;
+	void (*complain)(void *arg, const char *sentence);
+	void *arg;
+	int wrong; /* variables */
+};
+
+static const char *variable_find(const struct parse *parse, const char *name);
+static void renamed_say(char *const *environment);
+static bool value_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options);
+static void config_fit(struct parse *parse);
+static void value_complain(struct parse *parse, const struct gcp_option *option,
+			   const char *value);
+static void unknown_complain(struct parse *parse);
+
+int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
+		      void (*complain)(void *arg, const char *sentence), void *arg)
+{
+	struct parse parse = {ret_options, environment, complain, arg, 0};
+
+	gcp_options_default(ret_options);
+	/* Twice: what GCPOOL_STRICT says belongs into the complaints. */
+	for (int pass = 0; pass < 2; pass++) {
+		if (pass == 1)
+			gcp_options_fit(&ret_options->pool);
+		for (size_t i = 0; i < gcp_option_count; i++) {
+			const struct gcp_option *option = &gcp_option_table[i];
+			const char *value = variable_find(&parse, option->name);
+
+			if (value && !value_parse(option, value, ret_options) &&
+			    pass == 1)
+				value_complain(&parse, option, value);
+		}
+	}
+	config_fit(&parse);
+	unknown_complain(&parse);
+	return parse.wrong;
+}
+
+static void complaint_say(void *arg, const char *sentence)
+{
+	const struct gcp_options *options = arg;
+
+	gcp_log(options->strict ? GCP_LOG_ERROR : GCP_LOG_WARNING, "%s", sentence);
+}
+
+/* The proof that we are in the process: GCPOOL_LOG=info. */
+static void presence_say(const struct gcp_options *options)
+{
+	char mode[16];
+	struct gcp_text text;
+
+	if (!gcp_log_wanted(GCP_LOG_INFO))
+		return;
+	gcp_text_init(&text, mode, sizeof(mode));
+	gcp_option_show_value(&gcp_option_table[0], options, &text);
+	gcp_log(GCP_LOG_INFO, "version %s is in %s, mode %s", GCPOOL_VERSION_STRING,
+		program_invocation_name, mode);
+}
+
+int gcp_options_read(struct gcp_options *ret_options)
+{
+	/* As secure_getenv does: a caller with fewer rights than the program
+	 * decides nothing. */
+	char *const *environment = getauxval(AT_SECURE) ? NULL : environ;
+	enum gcp_log_level level;
+	int wrong;
+
+	gcp_options_parse(ret_options, environment, NULL, NULL);
+	level = ret_options->log_level;
+	if (ret_options->strict && level < GCP_LOG_ERROR)
+		level = GCP_LOG_ERROR;
+	gcp_log_setup(level, ret_options->log_file);
+	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
+	renamed_say(environment);
+	if (ret_options->help) {
+		char bytes[8192];
+		struct gcp_text text;
+
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_options_show(ret_options, &text);
+		gcp_text_write(&text, STDERR_FILENO);
+	}
+	if (wrong > 0 && ret_options->strict)
+		_exit(GCP_OPTIONS_EXIT);
+	presence_say(ret_options);
+	return wrong;
+}
+
+/* Names of version 0.1, read for one version more. */
+static const struct renamed {
+	const char *old, *name;
+} renamed[] = {
+    {"GCPOOL_PAGE", "GCPOOL_FENCE_BATCH"},
+    {"GCPOOL_HOST_PAGE", "GCPOOL_HOST_FENCE_BATCH"},
+    {"GCPOOL_HOST_THREAD", "GCPOOL_THREAD"},
+};
+
+enum { RENAMED = sizeof(renamed) / sizeof(renamed[0]) };
+
+/* An empty value counts as none. */
+static const char *value_of(char *const *environment, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char *const *next = environment; next && *next; next++)
+		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
+			return (*next)[length + 1] ? *next + length + 1 : NULL;
+	return NULL;
+}
+
+/* The value of `name`, or else of its old name. */
+static const char *variable_find(const struct parse *parse, const char *name)
+{
+	const char *value = value_of(parse->environment, name);
+
+	for (int i = 0; i < RENAMED && !value; i++)
+		if (strcmp(renamed[i].name, name) == 0)
+			value = value_of(parse->environment, renamed[i].old);
+	return value;
+}
+
+static bool is_old_name(const char *variable, size_t length)
+{
+	for (int i = 0; i < RENAMED; i++)
+		if (strlen(renamed[i].old) == length &&
+		    strncmp(renamed[i].old, variable, length) == 0)
+			return true;
+	return false;
+}
+
+static void renamed_say(char *const *environment)
+{
+	for (int i = 0; i < RENAMED; i++)
+		if (value_of(environment, renamed[i].old))
+			gcp_log(GCP_LOG_WARNING,
+				"%s is called %s now; the old name goes with the next "
+				"version",
+				renamed[i].old, renamed[i].name);
+}
+
+/* --- one value ----------------------------------------------------------------- */
+
+static bool number_parse(const struct gcp_option *option, const char **next,
+			 uint64_t *ret_number);
+static bool sizes_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options);
+static bool limit_parse(const struct gcp_option *option, const char *value,
+			uint64_t *ret_limit);
+static bool set_parse(const struct gcp_option *option, const char *value,
+		      uint64_t *ret_bits);
+static int word_find(const char *words, const char *value);
+
+/* 0: off, 1: on, -1: it is neither. */
+static int switch_find(const char *value)
+{
+	int word = word_find("0|1|no|yes|off|on|false|true", value);
+
+	return word < 0 ? word : word % 2;
+}
+
+/* Where a choice can be off, it can be switched as others are. */
+static int choice_find(const struct gcp_option *option, const char *value)
+{
+	int word = word_find(option->choices, value), on;
+
+	if (word >= 0 || word_find(option->choices, "off") < 0)
+		return word;
+	on = switch_find(value);
+	if (on == 0)
+		return word_find(option->choices, "off");
+	return on == 1 && option->on ? word_find(option->choices, option->on) : -1;
+}
+
+static void number_store(const struct gcp_option *option, struct gcp_options *options,
+			 uint64_t number)
+{
+	memcpy((char *)options + option->offset, &number, option->size);
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "number_store copies the low bytes of a number into a smaller field");
+
+/* Leaves *options as it is when the value is wrong. */
+static bool value_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options)
+{
+	uint64_t number = 0;
+	int word = -1;
+
+	switch (option->type) {
+	case GCP_OPTION_CHOICE:
+		word = choice_find(option, value);
+		break;
+	case GCP_OPTION_BOOL:
+		word = switch_find(value);
+		break;
+	case GCP_OPTION_COUNT:
+	case GCP_OPTION_BYTES:
+		if (option->nothing && strcasecmp(option->nothing, value) == 0)
+			value += strlen(value); /* 0 */
+		else if (!number_parse(option, &value, &number))
+			return false;
+		if (*value)
+			return false;
+		number_store(option, options, number);
+		return true;
+	case GCP_OPTION_LIMIT:
+		if (!limit_parse(option, value, &number))
+			return false;
+		number_store(option, options, number);
+		return true;
+	case GCP_OPTION_SIZES:
+		return sizes_parse(option, value, options);
+	case GCP_OPTION_SET:
+		if (!set_parse(option, value, &number))
+			return false;
+		number_store(option, options, number);
+		return true;
+	case GCP_OPTION_TEXT:
+		if (strlen(value) >= option->size)
+			return false;
+		strcpy((char *)options + option->offset, value);
+		return true;
+	}
+	if (word < 0)
+		return false;
+	number_store(option, options, (uint64_t)word);
+	return true;
+}
+
+/* The first `length` letters of `value` among words with | between, in any case of
+ * letters: the index. */
+static int word_find_part(const char *words, const char *value, size_t length)
+{
+	for (int index = 0;; index++) {
+		size_t next = strcspn(words, "|");
+
+		if (next == length && strncasecmp(words, value, length) == 0)
+			return index;
+		if (!words[next])
+			return -1;
+		words += next + 1;
+	}
+}
+
+static int word_find(const char *words, const char *value)
+{
+	return word_find_part(words, value, strlen(value));
+}
+
+static unsigned int word_count(const char *words)
+{
+	unsigned int count = 1;
+
+	while ((words = strchr(words, '|'))) {
+		words++;
+		count++;
+	}
+	return count;
+}
+
+static bool set_parse(const struct gcp_option *option, const char *value,
+		      uint64_t *ret_bits)
+{
+	uint64_t all = (UINT64_C(1) << word_count(option->choices)) - 1, bits = 0;
+
+	if (switch_find(value) == 0) { /* off */
+		*ret_bits = 0;
+		return true;
+	}
+	for (;; value++) {
+		size_t length = strcspn(value, ",");
+		int word = word_find_part(option->choices, value, length);
+
+		if (word < 0 && word_find_part("all", value, length) < 0)
+			return false;
+		bits |= word < 0 ? all : UINT64_C(1) << word;
+		value += length;
+		if (!*value)
+			break;
+	}
+	*ret_bits = bits;
+	return true;
+}
+
+/* The digits of a number, of which those behind a point are `ret_digits` many. Moves
+ * *next behind them. */
+static bool digits_parse(const char **next, uint64_t *ret_number, int *ret_digits)
+{
+	bool point = false;
+
+	*ret_number = 0;
+	*ret_digits = 0;
+	if (**next < '0' || **next > '9')
+		return false;
+	for (;; ++*next) {
+		if (**next == '.' && !point && (*next)[1] >= '0' && (*next)[1] <= '9') {
+			point = true;
+			continue;
+		}
+		if (**next < '0' || **next > '9')
+			return *ret_digits <= 6;
+		*ret_digits += point;
+		if (__builtin_mul_overflow(*ret_number, 10, ret_number) ||
+		    __builtin_add_overflow(*ret_number, (uint64_t)(**next - '0'),
+					   ret_number))
+			return false;
+	}
+}
+
+static uint64_t power_of_ten(int digits)
+{
+	return digits > 0 ? 10 * power_of_ten(digits - 1) : 1;
+}
+
+/* The power of two that K, M, G or T stands for (KiB and KB mean the same); moves
+ * *next behind it. */
+static int suffix_parse(const char **next)
+{
+	static const char suffixes[] = "kmgt";
+	const char *suffix = **next ? strchr(suffixes, **next | 0x20) : NULL;
+
+	if (!suffix)
+		return 0;
+	++*next;
+	*next += **next == 'i';
+	*next += **next == 'B' || **next == 'b';
+	return 10 * (int)(suffix - suffixes + 1);
+}
+
+/* A count, or bytes: a fraction of K, M, G or T is cut to whole bytes. Moves *next
+ * behind it. */
+static bool number_parse(const struct gcp_option *option, const char **next,
+			 uint64_t *ret_number)
+{
+	uint64_t number;
+	int digits, shift = 0;
+
+	if (!digits_parse(next, &number, &digits))
+		return false;
+	if (option->type != GCP_OPTION_COUNT)
+		shift = suffix_parse(next);
+	if ((digits > 0 && shift == 0) || number > UINT64_MAX >> shift)
+		return false;
+	number = (number << shift) / power_of_ten(digits);
+	*ret_number = number;
+	return number >= option->min && number <= option->max &&
+	       number % (option->multiple ? option->multiple : 1) == 0;
+}
+
+/* Of the host; containers may have less. */
+static uint64_t host_memory(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
+}
+
+/* A share of the device's memory stays one: which device, the pool knows. */
+static bool share_parse(const struct gcp_option *option, const char *value,
+			uint64_t *ret_limit)
+{
+	uint64_t number, hundredths;
+	int digits;
+
+	if (!digits_parse(&value, &number, &digits) || strcmp(value, "%") != 0 ||
+	    digits > 2 || number > 10000)
+		return false;
+	hundredths = number * 100 / power_of_ten(digits);
+	if (hundredths > 10000 || (hundredths == 0 && option->min > 0))
+		return false;
+	if (hundredths == 0)
+		*ret_limit = 0;
+	else if (option->share_of == GCP_SHARE_DEVICE)
+		*ret_limit = GCP_LIMIT_SHARES + hundredths;
+	else
+		*ret_limit = host_memory() / 10000 * hundredths;
+	if (option->share_of == GCP_SHARE_HOST && *ret_limit > option->max)
+		*ret_limit = option->max;
+	return *ret_limit >= option->min;
+}
+
+static bool limit_parse(const struct gcp_option *option, const char *value,
+			uint64_t *ret_limit)
+{
+	if (word_find("none|unlimited|no limit", value) >= 0) {
+		*ret_limit = GCP_LIMIT_NONE;
+		return true;
+	}
+	if (strchr(value, '%'))
+		return share_parse(option, value, ret_limit);
+	return number_parse(option, &value, ret_limit) && !*value;
+}
+
+static bool sizes_parse(const struct gcp_option *option, const char *value,
+			struct gcp_options *options)
+{
+	uint64_t list[GCP_CLASS_LIST_MAX] = {0};
+	uint32_t count = 0;
+
+	for (;; value++) {
+		if (count == GCP_CLASS_LIST_MAX ||
+		    !number_parse(option, &value, &list[count]) ||
+		    (count > 0 && list[count] <= list[count - 1]))
+			return false;
+		count++;
+		if (!*value)
+			break;
+		if (*value != ',')
+			return false;
+	}
+	memcpy((char *)options + option->offset, list, option->size);
+	options->pool.class_list_count = count;
+	return true;
+}
+
+/* --- complaints ---------------------------------------------------------------- */
+
+static void complain(struct parse *parse, struct gcp_text *text, const char *otherwise)
+{
+	gcp_text_add(text, ", %s",
+		     parse->options->strict ? "stopping: GCPOOL_STRICT is set"
+					    : otherwise);
+	if (parse->complain)
+		parse->complain(parse->arg, text->bytes);
+	parse->wrong++;
+}
+
+/* Sizes that are good one by one may not fit together. */
+static void config_fit(struct parse *parse)
+{
+	struct gcp_config *config = &parse->options->pool;
+	struct gcp_config defaults;
+	char bytes[GCP_LINE_MAX];
+	struct gcp_text text;
+	const char *why = "";
+
+	/* To ask for larger segments only is not to ask for unsplit ones. */
+	if (!variable_find(parse, "GCPOOL_SPLIT_LIMIT") &&
+	    config->split_limit < config->segment_bytes)
+		config->split_limit = config->segment_bytes;
+	if (gcp_config_check(config, &why) == 0)
+		return;
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
+	complain(parse, &text, "using the defaults of all sizes");
+	defaults.backend = config->backend;
+	gcp_options_fit(&defaults);
+	defaults.blocking_free = config->blocking_free;
+	defaults.completed_only = config->completed_only;
+	defaults.pinned = config->pinned;
+	*config = defaults;
+}
+
+static void value_complain(struct parse *parse, const struct gcp_option *option,
+			   const char *value)
+{
+	struct gcp_options defaults;
+	char bytes[GCP_LINE_MAX], otherwise[160];
+	struct gcp_text text;
+
+	gcp_options_default(&defaults);
+	gcp_text_init(&text, otherwise, sizeof(otherwise));
+	gcp_text_add(&text, "using the default (");
+	gcp_option_show_value(option, &defaults, &text);
+	gcp_text_add(&text, ")");
+
+	gcp_text_init(&text, bytes, sizeof(bytes));
+	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
+	gcp_option_show_bounds(option, &text);
+	if (option->type == GCP_OPTION_CHOICE || option->type == GCP_OPTION_SET)
+		gcp_option_nearest_word(&text, option->choices, value);
+	else if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
+		 strchr(value, '%'))
+		gcp_text_add(&text, ", a percentage has no meaning here");
+	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
+		 strcmp(value, "0") == 0)
+		gcp_text_add(&text, " (no limit is none)");
+	complain(parse, &text, otherwise);
+}
+
+/* Names that begin like ours but are none of ours. */
+static void unknown_complain(struct parse *parse)
+{
+	char bytes[GCP_LINE_MAX];
+	struct gcp_text text;
+
+	for (char *const *next = parse->environment; next && *next; next++) {
+		size_t length = strcspn(*next, "=");
+		const char *nearest;
+
+		if (strncmp(*next, "GCPOOL_", 7) != 0 || is_old_name(*next, length))
+			continue;
+		nearest = gcp_option_nearest_name(*next, length);
+		if (nearest && strlen(nearest) == length &&
+		    strncmp(*next, nearest, length) == 0)
+			continue;
+		gcp_text_init(&text, bytes, sizeof(bytes));
+		gcp_text_add(&text, "%.*s is not an option%s%s",
+			     length > 100 ? 100 : (int)length, *next,
+			     nearest ? ", the nearest is " : "",
+			     nearest ? nearest : "");
+		complain(parse, &text, "ignoring it");
+	}
+}

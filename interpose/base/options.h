@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * options.h - what people can set: one table of GCPOOL_ environment variables.
+ *
+ * gcp_options_read is called once, at the first allocation of the process, and
+ * never at load time. Nothing here allocates, uses stdio or calls CUDA.
+ */
+#ifndef GCP_INTERPOSE_OPTIONS_H
+#define GCP_INTERPOSE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../pool/pool.h"
+#include "log.h"
+
+enum gcp_mode {
+	GCP_MODE_POOL,  /* allocate from the pool */
+	GCP_MODE_COUNT, /* every call to the driver as without us, but counted */
+	GCP_MODE_OFF,   /* every call to the driver as without us */
+};
+
+enum gcp_stats_format {
+	GCP_STATS_OFF,
+	GCP_STATS_TEXT,
+	GCP_STATS_JSON,
+};
+
+struct gcp_options {
+	enum gcp_mode mode;
+	struct gcp_config pool; /* always passes gcp_config_check */
+	enum gcp_log_level log_level;
+	char log_file[GCP_PATH_MAX]; /* empty: stderr */
+	enum gcp_stats_format stats;
+	char stats_file[GCP_PATH_MAX]; /* empty: stderr */
+	uint32_t stats_every;          /* seconds; 0: at exit only */
+	bool thread;                   /* poller.c */
+	bool async;                    /* hooks_async.c */
+	bool graph_share;              /* capture/share.c */
+	uint8_t handles;               /* enum gcp_handles_mode */
+	bool live;
+	uint8_t debug;                 /* GCP_DEBUG_ of debug.h */
+	char trace_file[GCP_PATH_MAX]; /* empty: none is made */
+	uint64_t trace_bytes;
+	uint32_t trace_frames;
+	uint8_t trace_unwind; /* enum gcp_trace_unwind */
+	bool strict;
+	bool help;
+};
+
+/* Reads the environment (all defaults when the program runs with more rights
+ * than its caller), sets up messages, says what was wrong in it, and prints
+ * the options if GCPOOL_HELP asks for them. Returns the number of wrong
+ * variables. With GCPOOL_STRICT=1 a wrong variable ends the process: its
+ * message, then _exit(GCP_OPTIONS_EXIT). */
+enum { GCP_OPTIONS_EXIT = 2 };
+int gcp_options_read(struct gcp_options *ret_options);
+
+/* The same from `environment` (NULL-terminated NAME=VALUE; NULL: empty), with
+ * no effect but on *ret_options; each wrong variable is one call of
+ * complain(arg, sentence), which may be NULL. */
+int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
+		      void (*complain)(void *arg, const char *sentence), void *arg);
+
+/* --- the table: options_table.c ------------------------------------------------- */
+
+void gcp_options_default(struct gcp_options *options);
+
+/* All of *config but its backend becomes the defaults of that backend. */
+void gcp_options_fit(struct gcp_config *config);
+
+enum gcp_option_type {
+	GCP_OPTION_CHOICE, /* one of `choices`; its index is stored */
+	GCP_OPTION_BOOL,   /* 0 1 no yes off on false true */
+	GCP_OPTION_COUNT,
+	GCP_OPTION_BYTES, /* K M G T: powers of 1024; 1.5G */
+	GCP_OPTION_LIMIT, /* as BYTES, or N% of the memory there is, or none */
+	GCP_OPTION_SIZES, /* bytes, ascending, with commas between */
+	GCP_OPTION_TEXT,
+	GCP_OPTION_SET, /* some of `choices`, with commas between, or all; a bit each */
+};
+
+/* What a LIMIT in percent is a share of. */
+enum gcp_share { GCP_SHARE_DEVICE, GCP_SHARE_HOST };
+
+struct gcp_option {
+	const char *name;    /* of the environment variable */
+	const char *meaning; /* one line */
+	enum gcp_option_type type;
+	size_t offset;           /* of the field in struct gcp_options */
+	size_t size;             /* of the field, in bytes */
+	uint64_t min, max;       /* COUNT, BYTES, LIMIT, each of SIZES */
+	uint64_t multiple;       /* BYTES, SIZES: of this; 0: of 1 */
+	const char *choices;     /* CHOICE, SET: "pool|count|off" */
+	const char *on;          /* CHOICE: of these, what 1, yes, on and true mean */
+	enum gcp_share share_of; /* LIMIT */
+	const char *nothing;     /* how 0 or "" is shown: "never", "stderr" */
+};
+
+extern const struct gcp_option gcp_option_table[];
+extern const size_t gcp_option_count;
+
+/* --- as people read them: options_show.c ------------------------------------------ */
+
+/* The field of `option` in `options`, its bounds, as people write them. */
+void gcp_option_show_value(const struct gcp_option *option,
+			   const struct gcp_options *options, struct gcp_text *text);
+void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text);
+
+/* The option that may be meant by `name` (GCPOOL_...); NULL: none is near. */
+const char *gcp_option_nearest_name(const char *name, size_t length);
+/* Adds ", the nearest is " with that of the words (| between) which may be meant. */
+void gcp_option_nearest_word(struct gcp_text *text, const char *words,
+			     const char *value);
+
+/* All rows, aligned, as GCPOOL_HELP=1 prints them. */
+void gcp_options_show(const struct gcp_options *options, struct gcp_text *text);
+
+#endif

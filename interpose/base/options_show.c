@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * options_show.c - options as people read them: GCPOOL_HELP, complaints, the table of
+ * docs/options.md, and which one may have been meant by a word that is none. Writes
+ * into the caller's text and nowhere else.
+ */
+#include <string.h>
+#include <strings.h>
+
+#include "../gcpool.h"
+#include "options.h"
+
+static void choice_show(const char *choices, uint64_t index, struct gcp_text *text);
+static void set_show(const struct gcp_option *option, uint64_t bits,
+		     struct gcp_text *text);
+static void limit_show(uint64_t limit, struct gcp_text *text);
+static void bytes_show(uint64_t bytes, struct gcp_text *text);
+
+void gcp_option_show_value(const struct gcp_option *option,
+			   const struct gcp_options *options, struct gcp_text *text)
+{
+	const char *field = (const char *)options + option->offset;
+	const struct gcp_config *config = &options->pool;
+	uint64_t number = 0;
+
+	if (option->size <= sizeof(number))
+		memcpy(&number, field, option->size);
+	switch (option->type) {
+	case GCP_OPTION_CHOICE:
+		choice_show(option->choices, number, text);
+		return;
+	case GCP_OPTION_BOOL:
+		gcp_text_add(text, "%s", number ? "1" : "0");
+		return;
+	case GCP_OPTION_COUNT:
+		if (number == 0 && option->nothing)
+			gcp_text_add(text, "%s", option->nothing);
+		else
+			gcp_text_add(text, "%llu", (unsigned long long)number);
+		return;
+	case GCP_OPTION_BYTES:
+		if (number == 0 && option->nothing)
+			gcp_text_add(text, "%s", option->nothing);
+		else
+			bytes_show(number, text);
+		return;
+	case GCP_OPTION_LIMIT:
+		limit_show(number, text);
+		return;
+	case GCP_OPTION_SIZES:
+		for (uint32_t i = 0; i < config->class_list_count; i++) {
+			gcp_text_add(text, "%s", i ? "," : "");
+			bytes_show(config->class_list[i], text);
+		}
+		if (config->class_list_count == 0)
+			gcp_text_add(text, "%s", option->nothing);
+		return;
+	case GCP_OPTION_SET:
+		set_show(option, number, text);
+		return;
+	case GCP_OPTION_TEXT:
+		gcp_text_add(text, "%s", field[0] ? field : option->nothing);
+		return;
+	}
+}
+
+void gcp_option_show_bounds(const struct gcp_option *option, struct gcp_text *text)
+{
+	switch (option->type) {
+	case GCP_OPTION_CHOICE:
+		gcp_text_add(text, "%s", option->choices);
+		return;
+	case GCP_OPTION_SET:
+		gcp_text_add(text, "some of %s, or all", option->choices);
+		return;
+	case GCP_OPTION_BOOL:
+		gcp_text_add(text, "0|1");
+		return;
+	case GCP_OPTION_COUNT:
+		gcp_text_add(text, "%llu to %llu", (unsigned long long)option->min,
+			     (unsigned long long)option->max);
+		return;
+	case GCP_OPTION_SIZES:
+		gcp_text_add(text, "SIZE,SIZE,... of ");
+		break;
+	case GCP_OPTION_BYTES:
+	case GCP_OPTION_LIMIT:
+		break;
+	case GCP_OPTION_TEXT:
+		gcp_text_add(text, "a path");
+		return;
+	}
+	bytes_show(option->min, text);
+	gcp_text_add(text, " to ");
+	bytes_show(option->max, text);
+	if (option->multiple) {
+		gcp_text_add(text, " by ");
+		bytes_show(option->multiple, text);
+	}
+	if (option->type == GCP_OPTION_LIMIT)
+		gcp_text_add(text, ", N%%, none");
+}
+
+/* --- the table of GCPOOL_HELP ----------------------------------------------------- */
+
+enum { COLUMNS = 5, CELL_MAX = 64 };
+
+struct help_row {
+	char cells[COLUMNS - 1][CELL_MAX]; /* all but the meaning */
+	bool changed;
+};
+
+static void cell_fill(char cell[CELL_MAX], const struct gcp_option *option,
+		      const struct gcp_options *options)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, cell, CELL_MAX);
+	if (options)
+		gcp_option_show_value(option, options, &text);
+	else
+		gcp_option_show_bounds(option, &text);
+	if (text.cut)
+		memcpy(cell + CELL_MAX - 4, "...", 4);
+}
+
+static void help_row_fill(struct help_row *row, const struct gcp_option *option,
+			  const struct gcp_options *defaults,
+			  const struct gcp_options *options)
+{
+	struct gcp_text name;
+
+	gcp_text_init(&name, row->cells[0], CELL_MAX);
+	gcp_text_add(&name, "%s", option->name);
+	cell_fill(row->cells[1], option, defaults);
+	cell_fill(row->cells[2], option, options);
+	cell_fill(row->cells[3], option, NULL);
+	row->changed = strcmp(row->cells[1], row->cells[2]) != 0;
+}
+
+/* A value that is much wider than the others may stand out. */
+static void widths_fill(const struct gcp_options *defaults,
+			const struct gcp_options *options, int widths[COLUMNS - 1])
+{
+	enum { WIDTH_MAX = 38 };
+	struct help_row row;
+
+	for (size_t i = 0; i < gcp_option_count; i++) {
+		help_row_fill(&row, &gcp_option_table[i], defaults, options);
+		for (int column = 0; column < COLUMNS - 1; column++) {
+			int width = (int)strlen(row.cells[column]);
+
+			if (width <= WIDTH_MAX && width > widths[column])
+				widths[column] = width;
+		}
+	}
+}
+
+void gcp_options_show(const struct gcp_options *options, struct gcp_text *text)
+{
+	int widths[COLUMNS - 1] = {4, 7, 3, 6}; /* those of the headings */
+	struct gcp_options defaults;
+	struct help_row row;
+
+	gcp_options_default(&defaults);
+	widths_fill(&defaults, options, widths);
+	gcp_text_add(
+	    text,
+	    "libgcpool %s: options are environment variables. Sizes take K, M, "
+	    "G or T, as in 1.5G; limits N%% of\nthe memory there is, or none. "
+	    "* is not the default.\n\n  %-*s  %-*s  %-*s  %-*s  %s\n",
+	    GCPOOL_VERSION_STRING, widths[0], "NAME", widths[1], "DEFAULT", widths[2],
+	    "NOW", widths[3], "VALUES", "MEANING");
+	for (size_t i = 0; i < gcp_option_count; i++) {
+		help_row_fill(&row, &gcp_option_table[i], &defaults, options);
+		gcp_text_add(text, "%c %-*s  %-*s  %-*s  %-*s  %s\n",
+			     row.changed ? '*' : ' ', widths[0], row.cells[0],
+			     widths[1], row.cells[1], widths[2], row.cells[2],
+			     widths[3], row.cells[3], gcp_option_table[i].meaning);
+	}
+}
+
+static void choice_show(const char *choices, uint64_t index, struct gcp_text *text)
+{
+	while (index-- > 0)
+		choices += strcspn(choices, "|") + 1;
+	gcp_text_add(text, "%.*s", (int)strcspn(choices, "|"), choices);
+}
+
+static void set_show(const struct gcp_option *option, uint64_t bits,
+		     struct gcp_text *text)
+{
+	bool first = true;
+
+	if (bits == 0)
+		gcp_text_add(text, "%s", option->nothing);
+	for (uint64_t i = 0; bits >> i; i++) {
+		if (!(bits >> i & 1))
+			continue;
+		gcp_text_add(text, "%s", first ? "" : ",");
+		choice_show(option->choices, i, text);
+		first = false;
+	}
+}
+
+static void limit_show(uint64_t limit, struct gcp_text *text)
+{
+	unsigned int hundredths = (unsigned int)(limit - GCP_LIMIT_SHARES);
+
+	if (limit == GCP_LIMIT_NONE)
+		gcp_text_add(text, "none");
+	else if (limit < GCP_LIMIT_SHARES)
+		bytes_show(limit, text);
+	else if (hundredths % 100 == 0)
+		gcp_text_add(text, "%u%%", hundredths / 100);
+	else
+		gcp_text_add(text, "%u.%02u%%", hundredths / 100, hundredths % 100);
+}
+
+/* With the largest suffix that keeps it exact. */
+static void bytes_show(uint64_t bytes, struct gcp_text *text)
+{
+	static const char suffixes[] = "\0KMGT";
+	size_t i = 0;
+
+	while (bytes > 0 && bytes % 1024 == 0 && i < 4) {
+		bytes /= 1024;
+		i++;
+	}
+	gcp_text_add(text, "%llu%.*s", (unsigned long long)bytes, i > 0, &suffixes[i]);
+}
+
+/* --- what may have been meant ------------------------------------------------- */
+
+/* Which option, or which word of a choice, may have been meant by a
+ * word that is neither. Called by options.c; nothing but its arguments is touched. */
+
+enum { WORD_MAX = 40 };
+
+static int lower(char letter)
+{
+	return letter >= 'A' && letter <= 'Z' ? letter | 0x20 : letter;
+}
+
+/* Letters to insert, delete, change or swap with their neighbour, to make one
+ * word the other. Words are cut at WORD_MAX. */
+static unsigned int distance(const char *a, size_t a_length, const char *b,
+			     size_t b_length)
+{
+	unsigned int cost[WORD_MAX + 1][WORD_MAX + 1];
+
+	a_length = a_length > WORD_MAX ? WORD_MAX : a_length;
+	b_length = b_length > WORD_MAX ? WORD_MAX : b_length;
+	for (size_t i = 0; i <= a_length; i++)
+		for (size_t j = 0; j <= b_length; j++) {
+			unsigned int best = (unsigned int)(i + j);
+
+			if (i > 0 && j > 0) {
+				best = cost[i - 1][j - 1] +
+				       (lower(a[i - 1]) != lower(b[j - 1]));
+				if (cost[i - 1][j] + 1 < best)
+					best = cost[i - 1][j] + 1;
+				if (cost[i][j - 1] + 1 < best)
+					best = cost[i][j - 1] + 1;
+			}
+			if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+			    lower(a[i - 2]) == lower(b[j - 1]) &&
+			    cost[i - 2][j - 2] + 1 < best)
+				best = cost[i - 2][j - 2] + 1;
+			cost[i][j] = best;
+		}
+	return cost[a_length][b_length];
+}
+
+/* Whether one word may be meant by the other: a third of its letters may be wrong, or
+ * one is how the other begins. */
+static bool is_near(const char *word, size_t length, size_t known_length,
+		    unsigned int far, const char *known)
+{
+	size_t less = length < known_length ? length : known_length;
+
+	return far * 3 <= length || (less >= 3 && strncasecmp(word, known, less) == 0);
+}
+
+/* The option of the nearest name, of which `name` has the prefix; NULL: none is near.
+ */
+const char *gcp_option_nearest_name(const char *name, size_t length)
+{
+	enum { PREFIX = 7 }; /* GCPOOL_ */
+	const char *nearest = NULL;
+	unsigned int least = UINT32_MAX;
+
+	for (size_t i = 0; i < gcp_option_count && least > 0; i++) {
+		const char *known = gcp_option_table[i].name;
+		size_t known_length = strlen(known);
+		unsigned int far = distance(name, length, known, known_length);
+
+		if (far < least &&
+		    is_near(name + PREFIX, length - PREFIX, known_length - PREFIX, far,
+			    known + PREFIX)) {
+			least = far;
+			nearest = known;
+		}
+	}
+	return nearest;
+}
+
+void gcp_option_nearest_word(struct gcp_text *text, const char *words,
+			     const char *value)
+{
+	const char *nearest = NULL;
+	unsigned int least = UINT32_MAX;
+	size_t value_length = strlen(value);
+
+	for (const char *word = words;; word++) {
+		size_t length = strcspn(word, "|");
+		unsigned int far = distance(value, value_length, word, length);
+
+		if (far < least && is_near(value, value_length, length, far, word)) {
+			least = far;
+			nearest = word;
+		}
+		word += length;
+		if (!*word)
+			break;
+	}
+	if (nearest)
+		gcp_text_add(text, ", the nearest is %.*s", (int)strcspn(nearest, "|"),
+			     nearest);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * process.h - the one struct of this process: what the library is doing, with
+ * which options, on which pools.
+ *
+ * Written once by process_life.c under its lock, before `run_mode` says so; read by
+ * every hook without a lock.
+ */
+#ifndef GCP_INTERPOSE_PROCESS_H
+#define GCP_INTERPOSE_PROCESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../capture/capture.h"
+#include "options.h"
+#include "../cuda/symbols.h"
+
+enum gcp_run_mode {
+	GCP_RUN_FRESH,   /* no allocation yet: nothing is set up */
+	GCP_RUN_POOL,    /* allocations are served from the pools */
+	GCP_RUN_COUNT,   /* everything passes through, counted and timed */
+	GCP_RUN_LOADED,  /* not preloaded: hooks pass, frameworks.c is served */
+	GCP_RUN_PASSIVE, /* everything passes through: off, or a forked child */
+};
+
+struct gcp_process {
+	_Atomic(enum gcp_run_mode) run_mode;
+	/* Hooks pass everything through, or calls are observed (observe.h). */
+	bool special;
+	/* Valid once run_mode left GCP_RUN_FRESH: */
+	struct gcp_options options;
+	struct gcp_pools *pools;     /* NULL unless _POOL or _LOADED was reached */
+	struct gcp_tracker *tracker; /* the same */
+	/* The tracker's: gcp_process_has_pending_events; or observe.h's, never 0. */
+	const _Atomic uint32_t *pending_events;
+};
+
+/* What every submission of work asks first. Pointing to constants until the pools are
+ * made, and in the child of a fork. */
+struct gcp_watch {
+	/* Not 0: the call needs its hook. The captures under way; until the real
+	 * functions are known 1. */
+	const _Atomic uint32_t *_Atomic submissions;
+	const _Atomic uint64_t *_Atomic streams; /* gcp_pools_streams_seen */
+	const _Atomic uint32_t *_Atomic shares;  /* gcp_tracker_share_count */
+};
+
+extern struct gcp_watch gcp_watch __attribute__((visibility("hidden")));
+
+/* The real functions are known; nothing else is yet. */
+void gcp_watch_resolved(void);
+/* In the child of a fork: everything passes through. */
+void gcp_watch_nothing(void);
+
+extern struct gcp_process gcp_process;
+
+static inline enum gcp_run_mode gcp_process_run_mode(void)
+{
+	return atomic_load_explicit(&gcp_process.run_mode, memory_order_acquire);
+}
+
+/* Whether hooks have nothing to do. */
+static inline bool gcp_process_passive(void)
+{
+	enum gcp_run_mode mode = gcp_process_run_mode();
+
+	return mode == GCP_RUN_PASSIVE || mode == GCP_RUN_LOADED;
+}
+
+static inline bool gcp_process_pooling(void)
+{
+	return gcp_process_run_mode() == GCP_RUN_POOL;
+}
+
+/* Whether there are pools, with hooks or without. */
+static inline bool gcp_process_has_pools(void)
+{
+	enum gcp_run_mode mode = gcp_process_run_mode();
+
+	return mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED;
+}
+
+/* gcp_tracker_has_pending_events for each allocation. Only while pooling. */
+static inline bool gcp_process_has_pending_events(void)
+{
+	return atomic_load_explicit(gcp_process.pending_events, memory_order_relaxed) >
+	       0;
+}
+
+/* Whether a stream capture is under way or about to begin. */
+static inline bool gcp_process_capturing(void)
+{
+	return gcp_process_pooling() && gcp_tracker_capturing(gcp_process.tracker);
+}
+
+/* Whether a submission of work is to be seen: for calls that have not asked whether
+ * the real functions are known. */
+static inline bool gcp_process_watches(void)
+{
+	const _Atomic uint32_t *submissions =
+	    atomic_load_explicit(&gcp_watch.submissions, memory_order_acquire);
+
+	return atomic_load_explicit(submissions, memory_order_relaxed) > 0;
+}
+
+/* Whether a launch of a graph may be of one that shares memory. */
+static inline bool gcp_process_shares_graphs(void)
+{
+	const _Atomic uint32_t *shares =
+	    atomic_load_explicit(&gcp_watch.shares, memory_order_acquire);
+
+	return atomic_load_explicit(shares, memory_order_relaxed) > 0;
+}
+
+struct gcp_pool;
+
+struct gcp_thread {
+	/* The last context that was current, and what belongs to it. Valid
+	 * while `generation` is that of contexts.h. */
+	CUcontext ctx;
+	struct gcp_pool *pool; /* NULL: allocations in ctx pass through */
+	int device;
+	uint64_t generation;
+
+	bool exit_registered; /* thread exit will be noticed */
+	bool free_direct;     /* and nothing observes: a free is the pool's alone */
+
+	/* hooks_runtime.c: the real cudaMalloc is on the stack, and an allocation
+	 * came back from it through the driver's hook, which is sure since then, as
+	 * long as `generation` is the one noted (0: it is not), that the thread's
+	 * current context is the one that the runtime would use. */
+	bool runtime_inside;
+	uint64_t runtime_confirmed;
+	uint64_t runtime_observed; /* what it would be, if nothing observed */
+	/* The same of the real cudaMallocAsync and cudaFreeAsync. */
+	bool runtime_streaming;
+	uint64_t runtime_streamed;
+
+	/* Of work given while captures were under way. */
+	struct gcp_stream_hint stream;
+};
+
+extern __thread struct gcp_thread gcp_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+#endif

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * async_pools.c - see async_pools.h, and the hooks on what programs set and ask of
+ * CUDA's pools.
+ *
+ * A device is served by this library's pool as long as its default pool is what it was
+ * made as. Not served, and given to CUDA untouched, are: pools that the program made;
+ * a device whose current pool is another one; one whose default pool other devices have
+ * access to, where the library cannot give them that, too.
+ *
+ * That is memory that is mapped by hand, to which access is given address by address.
+ * Segments of the driver would need cuCtxEnablePeerAccess, which the program sees. So
+ * with several devices only a mapped pool serves.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "async_pools.h"
+#include "../process/cuda_backend.h"
+#include "../hooks/hooks.h"
+#include "../base/log.h"
+#include "../process/process_life.h"
+
+enum { DEVICES_MAX = 64 };
+
+enum {
+	DEVICE_KNOWN = 1,  /* the rest has been found out */
+	DEVICE_ELSE = 2,   /* another pool is the current one */
+	DEVICE_SHARED = 4, /* others have access to the default pool, and not to ours */
+	DEVICE_LONE = 8,   /* the process sees no other device */
+};
+
+static struct async_device {
+	_Atomic uint32_t state;
+	CUmemoryPool standard; /* constant once known */
+	/* lock: */
+	bool threshold_set;     /* by the program */
+	bool threshold_raised;  /* by us */
+	uint64_t threshold;     /* as the program knows it */
+	uint64_t reserved_high; /* since the program reset it */
+} devices[DEVICES_MAX];
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* --- what is known of a device --------------------------------------------------- */
+
+static struct async_device *device_of(int device)
+{
+	return device >= 0 && device < DEVICES_MAX ? &devices[device] : NULL;
+}
+
+static uint32_t state_of(const struct async_device *device)
+{
+	return atomic_load_explicit(&device->state, memory_order_acquire);
+}
+
+static bool is_current(const struct async_device *device)
+{
+	CUmemoryPool current = NULL;
+
+	return gcp_real.cuDeviceGetMemPool(&current, (CUdevice)(device - devices)) ==
+		   CUDA_SUCCESS &&
+	       current == device->standard;
+}
+
+/* False: the device has no such pool. */
+static bool device_learn(struct async_device *device)
+{
+	CUmemoryPool standard = NULL;
+	uint32_t state = DEVICE_KNOWN;
+	int count = 0;
+
+	if (!gcp_real.cuDeviceGetDefaultMemPool || !gcp_real.cuDeviceGetMemPool ||
+	    gcp_real.cuDeviceGetDefaultMemPool(
+		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
+	    !standard)
+		return false;
+	pthread_mutex_lock(&devices_lock);
+	device->standard = standard;
+	if (!is_current(device))
+		state |= DEVICE_ELSE;
+	if (gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1)
+		state |= DEVICE_LONE;
+	atomic_fetch_or_explicit(&device->state, state, memory_order_release);
+	pthread_mutex_unlock(&devices_lock);
+	return true;
+}
+
+static uint32_t state_learnt(struct async_device *device)
+{
+	if (__builtin_expect(!(state_of(device) & DEVICE_KNOWN), 0) &&
+	    !device_learn(device))
+		return 0;
+	return state_of(device);
+}
+
+bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool named)
+{
+	struct async_device *device = device_of(number);
+	uint32_t state = device ? state_of(device) : 0;
+
+	if (state == (DEVICE_KNOWN | DEVICE_LONE) && !named)
+		return true; /* as in most processes */
+	state = device ? state_learnt(device) : 0;
+	if (!(state & DEVICE_KNOWN) || state & DEVICE_SHARED)
+		return false;
+	if (named ? named != device->standard : (state & DEVICE_ELSE) != 0)
+		return false;
+	return state & DEVICE_LONE || gcp_pool_is_mapped(pool);
+}
+
+CUmemoryPool gcp_async_default_pool(int number)
+{
+	struct async_device *device = device_of(number);
+
+	return device && state_learnt(device) ? device->standard : NULL;
+}
+
+/* The device whose default pool it is; NULL: it is none. */
+static struct async_device *device_with(CUmemoryPool pool)
+{
+	int count = 0;
+
+	if (!pool || !gcp_process_pooling() || !gcp_process.options.async ||
+	    gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+		return NULL;
+	for (int i = 0; i < count && i < DEVICES_MAX; i++)
+		if (state_learnt(&devices[i]) && devices[i].standard == pool)
+			return &devices[i];
+	return NULL;
+}
+
+/* --- what CUDA's own default pool keeps ------------------------------------------- */
+
+void gcp_async_passes(int number, CUmemoryPool named)
+{
+	struct async_device *device = device_of(number);
+	uint32_t state = device ? state_learnt(device) : 0;
+	cuuint64_t most = UINT64_MAX;
+	bool raised = false;
+
+	if (!state || (named ? named != device->standard : state & DEVICE_ELSE) ||
+	    !gcp_real.cuMemPoolSetAttribute)
+		return;
+	pthread_mutex_lock(&devices_lock);
+	if (!device->threshold_set && !device->threshold_raised) {
+		raised = gcp_real.cuMemPoolSetAttribute(
+			     device->standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+			     &most) == CUDA_SUCCESS;
+		device->threshold_raised = raised;
+	}
+	pthread_mutex_unlock(&devices_lock);
+	if (raised)
+		gcp_log(GCP_LOG_INFO,
+			"device %d: CUDA's default pool serves stream-ordered memory, "
+			"keeping it to hand until memory is out",
+			number);
+}
+
+static uint64_t real_attribute(const struct async_device *device,
+			       CUmemPool_attribute attribute)
+{
+	cuuint64_t value = 0;
+
+	if (gcp_real.cuMemPoolGetAttribute(device->standard, attribute, &value) !=
+	    CUDA_SUCCESS)
+		return 0;
+	return value;
+}
+
+uint64_t gcp_async_kept(int number)
+{
+	struct async_device *device = device_of(number);
+	uint64_t reserved, used;
+
+	if (!device || !device->threshold_raised || !gcp_real.cuMemPoolGetAttribute)
+		return 0;
+	reserved = real_attribute(device, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+	used = real_attribute(device, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+	return reserved > used ? reserved - used : 0;
+}
+
+/* --- which pool is the current one ------------------------------------------------ */
+
+static void current_changed(void)
+{
+	for (struct async_device *device = devices; device < devices + DEVICES_MAX;
+	     device++) {
+		if (!(state_of(device) & DEVICE_KNOWN))
+			continue;
+		if (is_current(device))
+			atomic_fetch_and(&device->state, ~(uint32_t)DEVICE_ELSE);
+		else
+			atomic_fetch_or(&device->state, DEVICE_ELSE);
+	}
+}
+
+CUresult gcp_hook_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
+	CUresult result = gcp_real.cuDeviceSetMemPool(device, pool);
+
+	current_changed();
+	return result;
+}
+
+CUresult gcp_hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+				  CUmemoryPool pool)
+{
+	CUresult result = gcp_real.cuMemSetMemPool(location, type, pool);
+
+	current_changed();
+	return result;
+}
+
+CUresult gcp_hook_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	CUresult result = gcp_real.cuMemPoolDestroy(pool);
+
+	current_changed();
+	return result;
+}
+
+/* --- access ---------------------------------------------------------------- */
+
+/* Other devices get access to what the default pool gives: to ours as well, if it is
+ * mapped, and else the pool serves that device no more. */
+static void access_give(struct async_device *device, const CUmemAccessDesc *access)
+{
+	int owner = (int)(device - devices);
+
+	if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+	    (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+	     access->location.id == owner))
+		return;
+	if (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+	    gcp_vmm_give_access(owner, access->location.id))
+		return;
+	atomic_fetch_or(&device->state, DEVICE_SHARED);
+}
+
+CUresult gcp_hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
+				     size_t count)
+{
+	CUresult result = gcp_real.cuMemPoolSetAccess(pool, access, count);
+	struct async_device *device;
+
+	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
+		return result;
+	for (size_t i = 0; i < count; i++)
+		access_give(device, &access[i]);
+	return result;
+}
+
+/* --- attributes ------------------------------------------------------------ */
+
+/* What the library's pools of the device hold for stream-ordered memory: what of it the
+ * program uses, and what is there for it. */
+struct served {
+	uint64_t used, used_high, reserved;
+};
+
+static struct served served_by(const struct async_device *device)
+{
+	int number = (int)(device - devices);
+	struct gcp_stats stats;
+
+	if (gcp_pools_stats(gcp_process.pools, number, &stats) != 0)
+		return (struct served){0};
+	return (struct served){
+	    .used = stats.async_bytes.current,
+	    .used_high = stats.async_bytes.peak,
+	    .reserved =
+		stats.async_bytes.current + gcp_pools_unheld(gcp_process.pools, number),
+	};
+}
+
+static void reserved_seen(struct async_device *device, const struct served *served)
+{
+	pthread_mutex_lock(&devices_lock);
+	if (device->reserved_high < served->reserved)
+		device->reserved_high = served->reserved;
+	if (device->reserved_high < served->used_high)
+		device->reserved_high = served->used_high;
+	pthread_mutex_unlock(&devices_lock);
+}
+
+static void attribute_correct(struct async_device *device,
+			      CUmemPool_attribute attribute, cuuint64_t *value)
+{
+	struct served served = served_by(device);
+
+	reserved_seen(device, &served);
+	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+		*value += served.used;
+	else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		*value += served.used_high;
+	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+		*value += served.reserved;
+	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		*value += device->reserved_high;
+	else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD &&
+		 device->threshold_raised && !device->threshold_set)
+		*value = device->threshold;
+}
+
+CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
+					CUmemPool_attribute attribute, void *ret_value)
+{
+	CUresult result = gcp_real.cuMemPoolGetAttribute(pool, attribute, ret_value);
+	struct async_device *device;
+
+	if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ||
+	    attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		return result;
+	device = device_with(pool);
+	if (device)
+		attribute_correct(device, attribute, ret_value);
+	return result;
+}
+
+CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
+					CUmemPool_attribute attribute, void *value)
+{
+	CUresult result = gcp_real.cuMemPoolSetAttribute(pool, attribute, value);
+	struct async_device *device;
+
+	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
+		return result;
+	pthread_mutex_lock(&devices_lock);
+	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		device->threshold_set = true;
+	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		device->reserved_high = 0;
+	pthread_mutex_unlock(&devices_lock);
+	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		gcp_pools_reset_async_peak(gcp_process.pools, (int)(device - devices));
+	return result;
+}
+
+/* As on plain CUDA: what work may still use stays, and nothing is waited for. */
+CUresult gcp_hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+{
+	CUresult result = gcp_real.cuMemPoolTrimTo(pool, keep_bytes);
+	struct async_device *device;
+	uint64_t used;
+
+	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
+		return result;
+	used = served_by(device).used;
+	(void)gcp_pools_trim_completed(gcp_process.pools, (int)(device - devices),
+				       keep_bytes > used ? keep_bytes - used : 0);
+	return result;
+}

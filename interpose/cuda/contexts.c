@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * contexts.c - see contexts.h. The list is guarded by contexts_lock, which is
+ * taken with locks of pool/ held (gcp_contexts_order) and therefore never held
+ * while calling into pool/ or capture/.
+ *
+ * The real calls that may end a context run without the lock, for they may wait for
+ * work that itself waits for a thread of the program. As long as one is under way
+ * no barrier is set, neither in a context that may be gone nor without one that
+ * stays. Calls that retain, release or reset the primary context of one device
+ * exclude each other, so that what is asked after one is about its outcome, and
+ * so that our own retain and release cannot be the one that ends it unnoticed.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "../base/clock.h"
+#include "../../pool/pool.h"
+#include "contexts.h"
+#include "ctx_scope.h"
+#include "resolve.h"
+
+enum { CONTEXTS_MAX = 1024, DEVICES_MAX = 256 };
+
+struct gcp_context {
+	CUcontext handle;
+	enum gcp_context_kind kind;
+	int device;    /* GCP_CONTEXT_PRIMARY: of which device; else -1 */
+	int attached;  /* cuCtxAttach calls that cuCtxDetach has not undone */
+	bool unjoined; /* found at a barrier; older barriers still to be set */
+	int ending;    /* threads whose real call may end it, or has just ended it */
+};
+
+_Atomic(uint64_t) gcp_contexts_generation = 1;
+
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static int contexts_cancel; /* its holder's; contexts_lock */
+/* Written before any context is seen. */
+static const struct gcp_context_observer *observers;
+static size_t observer_count;
+static struct gcp_context contexts[CONTEXTS_MAX];
+static _Atomic int context_count; /* written under contexts_lock */
+static int device_count = -1;     /* unknown yet */
+static atomic_bool overflown;
+static atomic_int unjoined_count;
+static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
+static bool primary_moving[DEVICES_MAX]; /* a thread retains or releases it */
+static int ending_count;                 /* threads whose real call may end a context */
+static uint64_t ending_since;            /* when the first of them began, in ns */
+
+/* The context that this thread was last seen with, and when. */
+static __thread struct {
+	CUcontext ctx;
+	uint64_t generation;
+} last_seen __attribute__((tls_model("initial-exec")));
+
+void gcp_contexts_observe(const struct gcp_context_observer *all, size_t count)
+{
+	observers = all;
+	observer_count = count;
+}
+
+static void contexts_changed(void)
+{
+	atomic_fetch_add_explicit(&gcp_contexts_generation, 1, memory_order_release);
+}
+
+static uint64_t contexts_now(void)
+{
+	return atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+}
+
+static struct gcp_context *contexts_find(CUcontext ctx)
+{
+	for (int i = 0; i < context_count; i++)
+		if (contexts[i].handle == ctx)
+			return &contexts[i];
+	return NULL;
+}
+
+static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kind)
+{
+	struct gcp_context *context;
+
+	if (context_count == CONTEXTS_MAX) {
+		atomic_store(&overflown, true);
+		return NULL;
+	}
+	context = &contexts[context_count++];
+	*context = (struct gcp_context){.handle = ctx, .kind = kind, .device = -1};
+	contexts_changed();
+	return context;
+}
+
+/* --- joining the barriers ----------------------------------------------------- */
+
+/* `ctx` is on the list by now. Without the lock. */
+static void contexts_join(CUcontext ctx)
+{
+	for (size_t i = 0; i < observer_count; i++)
+		if (observers[i].joined)
+			observers[i].joined(ctx);
+}
+
+/* One of those that gcp_contexts_order found, when pool/ held its locks; NULL: no
+ * more. `joined` has been put behind the barriers meanwhile: not before that may
+ * another thread that works in it go on. */
+static CUcontext contexts_unjoined(CUcontext joined)
+{
+	CUcontext next = NULL;
+
+	gcp_contexts_lock();
+	for (int i = 0; i < context_count; i++) {
+		if (contexts[i].unjoined && contexts[i].handle == joined) {
+			contexts[i].unjoined = false;
+			atomic_fetch_sub(&unjoined_count, 1);
+		} else if (contexts[i].unjoined && !next) {
+			next = contexts[i].handle;
+		}
+	}
+	gcp_contexts_unlock();
+	return next;
+}
+
+static void contexts_join_late(void)
+{
+	CUcontext ctx = NULL;
+
+	if (atomic_load_explicit(&unjoined_count, memory_order_acquire))
+		while ((ctx = contexts_unjoined(ctx)))
+			contexts_join(ctx);
+}
+
+void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
+{
+	struct gcp_context *context;
+	bool fresh = false;
+
+	if (!ctx || (kind == GCP_CONTEXT_UNKNOWN && last_seen.ctx == ctx &&
+		     last_seen.generation == contexts_now()))
+		return;
+	gcp_contexts_lock();
+	/* The handle of one that is not detached yet: it is a new context's now. */
+	while ((context = contexts_find(ctx)) && context->ending &&
+	       kind != GCP_CONTEXT_UNKNOWN)
+		pthread_cond_wait(&contexts_moved, &contexts_lock);
+	if (!context) {
+		context = contexts_add(ctx, kind);
+		fresh = true;
+	} else if (kind != GCP_CONTEXT_UNKNOWN && context->kind != kind) {
+		/* The handle may be that of a context that went unnoticed. */
+		context->kind = kind;
+		contexts_changed();
+		fresh = true;
+	}
+	last_seen.ctx = ctx;
+	last_seen.generation = contexts_now();
+	gcp_contexts_unlock();
+	if (fresh && kind != GCP_CONTEXT_GREEN)
+		contexts_join(ctx);
+	contexts_join_late();
+}
+
+/* --- primary contexts --------------------------------------------------------- */
+
+static bool primary_active(CUdevice device)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return gcp_real.cuDevicePrimaryCtxGetState &&
+	       gcp_real.cuDevicePrimaryCtxGetState(device, &flags, &active) ==
+		   CUDA_SUCCESS &&
+	       active;
+}
+
+static void primary_release(CUdevice device)
+{
+	if (gcp_real.cuDevicePrimaryCtxRelease_v2)
+		gcp_real.cuDevicePrimaryCtxRelease_v2(device);
+	else if (gcp_real.cuDevicePrimaryCtxRelease)
+		gcp_real.cuDevicePrimaryCtxRelease(device);
+}
+
+static struct gcp_context *primary_known(CUdevice device)
+{
+	for (int i = 0; i < context_count; i++)
+		if (contexts[i].kind == GCP_CONTEXT_PRIMARY &&
+		    contexts[i].device == device)
+			return &contexts[i];
+	return NULL;
+}
+
+static bool primary_moves(CUdevice device)
+{
+	return device >= 0 && device < DEVICES_MAX && primary_moving[device];
+}
+
+/* The active primary context of `device`, put on the list if it was not there:
+ * NULL if there is none, or if it is not known because a thread retains or releases
+ * it just now. Under the lock and in a gcp_ctx_scope. */
+static struct gcp_context *primary_find(CUdevice device)
+{
+	struct gcp_context *context = primary_known(device);
+	CUcontext ctx = NULL;
+
+	if (context || primary_moves(device))
+		return context;
+	if (!primary_active(device) || !gcp_real.cuDevicePrimaryCtxRetain ||
+	    gcp_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+		return NULL;
+	primary_release(device);
+	context = contexts_find(ctx);
+	if (!context) {
+		context = contexts_add(ctx, GCP_CONTEXT_PRIMARY);
+		if (!context)
+			return NULL;
+		context->unjoined = true;
+		atomic_fetch_add(&unjoined_count, 1);
+	}
+	context->kind = GCP_CONTEXT_PRIMARY;
+	context->device = device;
+	return context;
+}
+
+/* --- whose pool --------------------------------------------------------------- */
+
+/* Under the lock and in a gcp_ctx_scope; `ctx` is current. */
+static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_device)
+{
+	struct gcp_context *context, *primary = NULL;
+
+	if (gcp_real.cuCtxGetDevice(ret_device) != CUDA_SUCCESS)
+		return false;
+	context = contexts_find(ctx);
+	if (context && context->kind == GCP_CONTEXT_OWN) {
+		*ret_home = ctx;
+		return true;
+	}
+	while (!primary_known(*ret_device) && primary_moves(*ret_device))
+		pthread_cond_wait(&contexts_moved, &contexts_lock);
+	primary = primary_find(*ret_device);
+	context = contexts_find(ctx);
+	if (!context)
+		return false;
+	if (context != primary && context->kind != GCP_CONTEXT_GREEN) {
+		context->kind = GCP_CONTEXT_DOUBT;
+		return false;
+	}
+	*ret_home = primary ? primary->handle : NULL;
+	return primary != NULL;
+}
+
+bool gcp_contexts_home(CUcontext ctx, CUcontext *ret_home, int *ret_device)
+{
+	struct gcp_ctx_scope scope;
+	CUdevice device = -1;
+	bool found;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return false;
+	gcp_contexts_lock();
+	found = contexts_classify(ctx, ret_home, &device);
+	gcp_contexts_unlock();
+	gcp_ctx_scope_end(&scope);
+	contexts_join_late();
+	*ret_device = device;
+	return found;
+}
+
+bool gcp_contexts_are_one(void)
+{
+	pthread_mutex_lock(&contexts_lock);
+	bool one = context_count == 1;
+	pthread_mutex_unlock(&contexts_lock);
+	return one;
+}
+
+bool gcp_contexts_are_several(void)
+{
+	return atomic_load_explicit(&context_count, memory_order_relaxed) > 1;
+}
+
+bool gcp_contexts_is_primary(CUcontext ctx)
+{
+	const struct gcp_context *context;
+
+	pthread_mutex_lock(&contexts_lock);
+	context = contexts_find(ctx);
+	bool primary = context && context->kind == GCP_CONTEXT_PRIMARY;
+	pthread_mutex_unlock(&contexts_lock);
+	return primary;
+}
+
+/* --- barriers ----------------------------------------------------------------- */
+
+/* False: one of them cannot be asked for now. */
+static bool contexts_find_primaries(void)
+{
+	if (device_count < 0 &&
+	    gcp_real.cuDeviceGetCount(&device_count) != CUDA_SUCCESS)
+		device_count = -1;
+	for (int device = 0; device < device_count; device++)
+		if (!primary_find(device) && primary_moves(device))
+			return false;
+	return true;
+}
+
+/* Held over calls of the driver. */
+void gcp_contexts_lock(void)
+{
+	int cancel = gcp_cancel_defer();
+
+	pthread_mutex_lock(&contexts_lock);
+	contexts_cancel = cancel;
+}
+
+void gcp_contexts_unlock(void)
+{
+	int cancel = contexts_cancel;
+
+	pthread_mutex_unlock(&contexts_lock);
+	gcp_cancel_restore(cancel);
+}
+
+bool gcp_context_is_ending(CUcontext ctx)
+{
+	const struct gcp_context *context = contexts_find(ctx);
+
+	return context ? context->ending > 0 : ending_count > 0;
+}
+
+bool gcp_contexts_hold(void)
+{
+	gcp_contexts_lock();
+	if (ending_count == 0)
+		return true;
+	gcp_contexts_unlock();
+	return false;
+}
+
+/* Whether no context may be ending. One that stays, as at most releases of a primary
+ * context, is over in a moment: worth a short wait. Releases the lock meanwhile. */
+static bool contexts_none_ending(void)
+{
+	for (int i = 0; i < 50 && ending_count > 0; i++) {
+		if (gcp_clock_ns() - ending_since > 1000000)
+			break;
+		gcp_contexts_unlock();
+		gcp_sleep(20 * 1000);
+		gcp_contexts_lock();
+	}
+	return ending_count == 0;
+}
+
+/* Removes those that are gone. */
+static void contexts_sweep(const bool *gone)
+{
+	int kept = 0;
+
+	for (int i = 0; i < context_count; i++) {
+		if (!gone[i])
+			contexts[kept++] = contexts[i];
+		else if (contexts[i].unjoined)
+			atomic_fetch_sub(&unjoined_count, 1);
+	}
+	if (kept != context_count)
+		contexts_changed();
+	context_count = kept;
+}
+
+/* Under the lock. */
+static int contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
+{
+	bool gone[CONTEXTS_MAX] = {false};
+	int result = CUDA_SUCCESS, reached = 0;
+
+	for (int i = 0; i < context_count && result == CUDA_SUCCESS; i++) {
+		if (contexts[i].kind == GCP_CONTEXT_GREEN)
+			continue; /* what is done to the primary covers it */
+		result = each(arg, contexts[i].handle);
+		reached += result == CUDA_SUCCESS;
+		gone[i] = result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		if (gone[i])
+			result = CUDA_SUCCESS;
+	}
+	/* If all were gone it would rather be the thread's current one, of which CUDA
+	 * says so whatever it is asked. */
+	if (reached)
+		contexts_sweep(gone);
+	else if (result == CUDA_SUCCESS && context_count > 0)
+		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return result;
+}
+
+int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg)
+{
+	int result = -EBUSY;
+
+	gcp_contexts_lock();
+	if (contexts_none_ending() && contexts_find_primaries())
+		result = contexts_for_each(each, arg);
+	gcp_contexts_unlock();
+	return result;
+}
+
+/* As far as is known: there may be primary ones that no hook has seen. */
+static bool contexts_are_several(void)
+{
+	int count = 0;
+
+	for (int i = 0; i < context_count; i++)
+		count += contexts[i].kind != GCP_CONTEXT_GREEN;
+	return count > 1 || gcp_contexts_overflown();
+}
+
+static int contexts_order(void *fence, CUcontext ctx)
+{
+	return gcp_real.cuCtxWaitEvent(ctx, fence);
+}
+
+/* No context may be ending. */
+static int contexts_order_now(void *fence, bool alone)
+{
+	bool known = contexts_find_primaries();
+
+	if (alone && (!known || contexts_are_several()))
+		return -EXDEV;
+	return known ? contexts_for_each(contexts_order, fence) : -EBUSY;
+}
+
+int gcp_contexts_order(void *fence, bool alone)
+{
+	int result = -EBUSY;
+
+	gcp_contexts_lock();
+	if (alone && contexts_are_several())
+		result = -EXDEV;
+	else if (contexts_none_ending())
+		result = contexts_order_now(fence, alone);
+	gcp_contexts_unlock();
+	return result;
+}
+
+bool gcp_contexts_overflown(void)
+{
+	return atomic_load_explicit(&overflown, memory_order_relaxed);
+}
+
+/* --- the end of a context ------------------------------------------------------ */
+
+static void contexts_remove(struct gcp_context *context)
+{
+	if (context->unjoined)
+		atomic_fetch_sub(&unjoined_count, 1);
+	*context = contexts[--context_count];
+	contexts_changed();
+}
+
+/* A real call that may end `ctx` (NULL: one that is not known) begins: from here on no
+ * other thread meets handles that may be gone. */
+static void ending_begin(CUcontext ctx)
+{
+	struct gcp_context *context;
+
+	for (size_t i = 0; i < observer_count && ctx; i++)
+		if (observers[i].ending)
+			observers[i].ending(ctx);
+	gcp_contexts_lock();
+	context = contexts_find(ctx);
+	if (context)
+		context->ending++;
+	if (ending_count++ == 0)
+		ending_since = gcp_clock_ns();
+	gcp_contexts_unlock();
+}
+
+/* The real call returned. All observers have released the context before its handle
+ * can be taken for a new one's. */
+static void ending_done(CUcontext ctx, bool gone)
+{
+	struct gcp_context *context;
+
+	for (size_t i = 0; i < observer_count && (gone || !ctx); i++)
+		if (observers[i].gone)
+			observers[i].gone(ctx);
+	gcp_contexts_lock();
+	context = contexts_find(ctx);
+	if (context && gone)
+		contexts_remove(context);
+	else if (context && context->ending > 0)
+		context->ending--;
+	ending_count--;
+	pthread_cond_broadcast(&contexts_moved);
+	gcp_contexts_unlock();
+	for (size_t i = 0; i < observer_count && ctx && !gone; i++)
+		if (observers[i].stays)
+			observers[i].stays(ctx);
+}
+
+CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
+{
+	CUresult result;
+
+	ending_begin(ctx);
+	result = real(ctx);
+	ending_done(ctx, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult gcp_contexts_detach(CUcontext ctx)
+{
+	struct gcp_context *context;
+	bool ended = false;
+	CUresult result;
+
+	ending_begin(ctx);
+	result = gcp_real.cuCtxDetach(ctx);
+	gcp_contexts_lock();
+	context = result == CUDA_SUCCESS ? contexts_find(ctx) : NULL;
+	ended = context && context->attached == 0;
+	if (context && !ended)
+		context->attached--;
+	gcp_contexts_unlock();
+	ending_done(ctx, ended);
+	return result;
+}
+
+void gcp_contexts_attached(CUcontext ctx)
+{
+	struct gcp_context *context;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	gcp_contexts_lock();
+	context = contexts_find(ctx);
+	if (context)
+		context->attached++;
+	gcp_contexts_unlock();
+}
+
+/* --- retain, release and reset of primary contexts ------------------------------- */
+
+static void primary_claim(CUdevice device)
+{
+	if (device < 0 || device >= DEVICES_MAX)
+		return; /* the real call refuses it */
+	gcp_contexts_lock();
+	while (primary_moving[device])
+		pthread_cond_wait(&contexts_moved, &contexts_lock);
+	primary_moving[device] = true;
+	gcp_contexts_unlock();
+}
+
+static void primary_unclaim(CUdevice device)
+{
+	if (device < 0 || device >= DEVICES_MAX)
+		return;
+	gcp_contexts_lock();
+	primary_moving[device] = false;
+	pthread_cond_broadcast(&contexts_moved);
+	gcp_contexts_unlock();
+}
+
+static void primary_seen(CUcontext ctx, CUdevice device)
+{
+	struct gcp_context *context;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_PRIMARY);
+	gcp_contexts_lock();
+	context = contexts_find(ctx);
+	if (context)
+		context->device = device;
+	gcp_contexts_unlock();
+}
+
+CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
+{
+	CUresult result;
+
+	primary_claim(device);
+	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
+	if (result == CUDA_SUCCESS && ret_ctx)
+		primary_seen(*ret_ctx, device);
+	primary_unclaim(device);
+	return result;
+}
+
+static CUcontext primary_handle(CUdevice device)
+{
+	struct gcp_context *context;
+	CUcontext ctx;
+
+	gcp_contexts_lock();
+	context = primary_known(device);
+	ctx = context ? context->handle : NULL;
+	gcp_contexts_unlock();
+	return ctx;
+}
+
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
+{
+	CUresult result;
+	CUcontext ctx;
+
+	primary_claim(device);
+	ctx = primary_handle(device);
+	ending_begin(ctx);
+	result = real(device);
+	ending_done(ctx, ctx && result == CUDA_SUCCESS && !primary_active(device));
+	primary_unclaim(device);
+	return result;
+}
+
+void gcp_contexts_after_fork(void)
+{
+	pthread_mutex_init(&contexts_lock, NULL);
+	pthread_cond_init(&contexts_moved, NULL);
+	memset(primary_moving, 0, sizeof(primary_moving));
+	ending_count = 0;
+}

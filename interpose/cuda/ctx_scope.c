@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ctx_scope.c - see ctx_scope.h. Takes no lock.
+ */
+#include <errno.h>
+
+#include "../../pool/pool.h"
+#include "ctx_scope.h"
+#include "resolve.h"
+
+CUresult gcp_ctx_scope_begin(struct gcp_ctx_scope *scope, CUcontext ctx)
+{
+	CUcontext current = NULL;
+	CUresult result = CUDA_SUCCESS;
+
+	scope->saved_errno = errno;
+	scope->cancel = gcp_cancel_defer();
+	scope->pushed = false;
+	scope->relaxed = false;
+	if (ctx) {
+		result = gcp_real.cuCtxGetCurrent(&current);
+		if (result == CUDA_SUCCESS && current != ctx) {
+			result = gcp_real.cuCtxPushCurrent_v2(ctx);
+			scope->pushed = result == CUDA_SUCCESS;
+		}
+	}
+	if (result != CUDA_SUCCESS) {
+		gcp_cancel_restore(scope->cancel);
+		errno = scope->saved_errno;
+		return result;
+	}
+	scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	scope->relaxed =
+	    gcp_real.cuThreadExchangeStreamCaptureMode &&
+	    gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
+	return CUDA_SUCCESS;
+}
+
+void gcp_ctx_scope_end(struct gcp_ctx_scope *scope)
+{
+	CUcontext popped;
+
+	if (scope->relaxed)
+		gcp_real.cuThreadExchangeStreamCaptureMode(&scope->mode);
+	if (scope->pushed)
+		gcp_real.cuCtxPopCurrent_v2(&popped);
+	gcp_cancel_restore(scope->cancel);
+	errno = scope->saved_errno;
+}
+
+bool gcp_ctx_device(CUcontext ctx, CUdevice *ret_device)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return false;
+	result = gcp_real.cuCtxGetDevice(ret_device);
+	gcp_ctx_scope_end(&scope);
+	return result == CUDA_SUCCESS;
+}

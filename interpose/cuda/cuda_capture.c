@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_capture.c - what capture/ asks the driver: the state of captures, the
+ * order of captured nodes, streams and events. Called with its lock held; takes none
+ * but that of contexts.c, never waits for the device, and runs in the relaxed capture
+ * mode.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "contexts.h"
+#include "ctx_scope.h"
+#include "../process/cuda_backend.h"
+#include "fence_all.h"
+#include "../base/log.h"
+#include "resolve.h"
+#include "streams.h"
+
+/* --- captures ---------------------------------------------------------------- */
+
+static int driver_capture_state(void *ctx, void *stream,
+				struct gcp_capture_state *ret_state)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	struct gcp_ctx_scope scope;
+	CUgraph graph = NULL;
+	cuuint64_t id = 0;
+
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_real.cuStreamGetCaptureInfo_v3)
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, &id,
+							    &graph, NULL, NULL, NULL);
+	else if (gcp_real.cuStreamGetCaptureInfo_v2)
+		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, &id,
+							    &graph, NULL, NULL);
+	else if (gcp_real.cuStreamGetCaptureInfo)
+		result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	else
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	gcp_ctx_scope_end(&scope);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*ret_state = (struct gcp_capture_state){
+	    .active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE,
+	    .invalidated = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+	    .id = id,
+	    .graph = graph,
+	};
+	return 0;
+}
+
+static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t count)
+{
+	const unsigned int add = CU_STREAM_ADD_CAPTURE_DEPENDENCIES;
+	CUgraphNode *dependencies = (CUgraphNode *)nodes;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuStreamUpdateCaptureDependencies_v2
+		     ? gcp_real.cuStreamUpdateCaptureDependencies_v2(
+			   stream, dependencies, NULL, count, add)
+		     : gcp_real.cuStreamUpdateCaptureDependencies(stream, dependencies,
+								  count, add);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* Edges with data are refused to callers that give no room for it (LOSSY_QUERY), so
+ * there is room for them, though only the nodes count here. */
+enum { EDGES_ON_STACK = 128 };
+
+static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	const struct CUgraphEdgeData_st *edges = NULL;
+	const CUgraphNode *nodes = NULL;
+	size_t room = *count, found = 0;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_real.cuStreamGetCaptureInfo_v3)
+		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL,
+							    &nodes, &edges, &found);
+	else
+		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL,
+							    &nodes, &found);
+	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+		/* Theirs only until the next call on the stream. */
+		for (size_t i = 0; i < found && i < room; i++)
+			ret_nodes[i] = nodes[i];
+	} else if (result == CUDA_SUCCESS) {
+		result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
+	}
+	gcp_ctx_scope_end(&scope);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*count = found;
+	return found > room ? -ERANGE : 0;
+}
+
+static int driver_node_dependencies_v2(CUgraphNode node, CUgraphNode *nodes,
+				       size_t *count)
+{
+	CUgraphEdgeData few[EDGES_ON_STACK], *edges = few;
+	CUresult result;
+
+	if (*count > EDGES_ON_STACK)
+		edges = malloc(*count * sizeof(*edges));
+	if (!edges)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gcp_real.cuGraphNodeGetDependencies_v2(node, nodes, edges, count);
+	if (edges != few)
+		free(edges);
+	return result;
+}
+
+static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
+{
+	bool second = gcp_real.cuGraphNodeGetDependencies_v2 != NULL;
+	size_t room = *count, found = 0;
+	struct gcp_ctx_scope scope;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = second ? (int)gcp_real.cuGraphNodeGetDependencies_v2(node, NULL, NULL,
+								      &found)
+			: (int)gcp_real.cuGraphNodeGetDependencies(node, NULL, &found);
+	*count = found;
+	if (result == 0 && found > room)
+		result = -ERANGE;
+	else if (result == 0 && found > 0)
+		result = second ? driver_node_dependencies_v2(
+				      node, (CUgraphNode *)ret_nodes, &found)
+				: (int)gcp_real.cuGraphNodeGetDependencies(
+				      node, (CUgraphNode *)ret_nodes, &found);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_thread_mode(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int saved = errno, result = GCP_CAPTURE_GLOBAL;
+
+	if (gcp_real.cuThreadExchangeStreamCaptureMode &&
+	    gcp_real.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+		result = (int)mode;
+		gcp_real.cuThreadExchangeStreamCaptureMode(&mode);
+	}
+	errno = saved;
+	return result;
+}
+
+/* --- streams ----------------------------------------------------------------- */
+
+static int driver_stream_id(void *stream, uint64_t *ret_id)
+{
+	unsigned long long id = 0;
+	CUresult result = gcp_real.cuStreamGetId(stream, &id);
+
+	*ret_id = id;
+	return (int)result;
+}
+
+static void *driver_stream_context(void *stream)
+{
+	return gcp_stream_context(stream);
+}
+
+static int driver_stream_query(void *ctx, void *stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return (int)result;
+	result = gcp_real.cuStreamQuery(stream);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static int driver_event_create(void *ctx, void **ret_event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return (int)result;
+	result = gcp_real.cuEventCreate((CUevent *)ret_event, CU_EVENT_DISABLE_TIMING);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static void driver_event_destroy(void *event)
+{
+	struct gcp_ctx_scope scope;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	(void)gcp_real.cuEventDestroy_v2(event);
+	gcp_ctx_scope_end(&scope);
+}
+
+/* In the caller's context: a default stream is that of the current one. */
+static int driver_event_record(void *event, void *stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuEventRecord(event, stream);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static int driver_event_query(void *event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuEventQuery(event);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+static int driver_event_wait(void *stream, void *event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuStreamWaitEvent(stream, event, 0);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+/* --- fences ------------------------------------------------------------------ */
+
+static int driver_fence_all_record(void *fence)
+{
+	struct gcp_ctx_scope scope;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_fence_all_record(fence);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_fence_all_query(void *fence)
+{
+	struct gcp_ctx_scope scope;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_fence_all_query(fence, NULL);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_event_wait_all(void *ctx, void *event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuCtxWaitEvent(ctx, event);
+	gcp_ctx_scope_end(&scope);
+	return (int)result;
+}
+
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
+{
+	*ret_driver = (struct gcp_capture_driver){
+	    .capture_state = driver_capture_state,
+	    .thread_mode = driver_thread_mode,
+	    .contexts_hold = gcp_contexts_hold,
+	    .contexts_release = gcp_contexts_unlock,
+	    .contexts_are_one = gcp_contexts_are_one,
+	};
+	if (gcp_real.cuCtxRecordEvent) {
+		ret_driver->fence_all_create = gcp_fence_all_create;
+		ret_driver->fence_all_record = driver_fence_all_record;
+		ret_driver->fence_all_query = driver_fence_all_query;
+	}
+	if (gcp_real.cuStreamGetId && gcp_real.cuStreamQuery &&
+	    gcp_real.cuStreamGetCtx && gcp_real.cuEventCreate &&
+	    gcp_real.cuEventRecord && gcp_real.cuStreamWaitEvent &&
+	    gcp_real.cuEventDestroy_v2) {
+		ret_driver->stream_id = driver_stream_id;
+		ret_driver->stream_context = driver_stream_context;
+		ret_driver->stream_query = driver_stream_query;
+		ret_driver->event_create = driver_event_create;
+		ret_driver->event_destroy = driver_event_destroy;
+		ret_driver->event_record = driver_event_record;
+		ret_driver->event_query = driver_event_query;
+		ret_driver->event_wait = driver_event_wait;
+		if (gcp_real.cuCtxWaitEvent)
+			ret_driver->event_wait_all = driver_event_wait_all;
+	}
+	if (gcp_log_wanted(GCP_LOG_DEBUG))
+		ret_driver->log = gcp_message_debug;
+	if (gcp_real.cuStreamGetCaptureInfo_v3 || gcp_real.cuStreamGetCaptureInfo_v2)
+		ret_driver->stream_ends = driver_stream_ends;
+	if (gcp_real.cuStreamIsCapturing &&
+	    (gcp_real.cuStreamUpdateCaptureDependencies_v2 ||
+	     gcp_real.cuStreamUpdateCaptureDependencies))
+		ret_driver->stream_follow = driver_stream_follow;
+	if (gcp_real.cuGraphNodeGetDependencies_v2 ||
+	    gcp_real.cuGraphNodeGetDependencies)
+		ret_driver->node_dependencies = driver_node_dependencies;
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_vmm.c - virtual memory of the real driver, as pool/driver_table.h wants it,
+ * and which devices have access. Called by pool/space/vmm.c under its vmm_lock.
+ *
+ * cuCtxEnablePeerAccess covers what cuMemAlloc gives, but not mapped memory: that must
+ * name each device that may touch it, also for copies between devices without peer
+ * access (docs/mapped-memory.md, facts). So it is opened to every device that can reach
+ * it and has a context in this process: to open it costs as much again for each of
+ * them. Access is never taken away again.
+ *
+ * A copy between devices is then one device's own work: later work of the other does
+ * not wait for it, and no fence of the other covers it. On plain CUDA, without peer
+ * access, both do. So GCPOOL_BACKEND=auto maps nothing where there are other devices.
+ */
+#include <errno.h>
+
+#include "ctx_scope.h"
+#include "../process/cuda_backend.h"
+#include "third_party_dma.h"
+#include "../hooks/hooks.h"
+#include "../process/process_life.h"
+#include "../base/log.h"
+#include "resolve.h"
+
+enum { DEVICES_MAX = 64 };
+
+/* [owner]. Properties of new memory are written when the device's first pool is made,
+ * before there is any. A bit for each device: that can reach the owner's memory (0: no
+ * pool yet), that new memory is opened to, and that all is open to. */
+static CUmemAllocationProp properties[DEVICES_MAX];
+static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES_MAX];
+
+/* A bit for each device that has, or had, a context in this process. */
+static _Atomic(uint64_t) used;
+
+static bool device_has(CUdevice device, CUdevice_attribute attribute)
+{
+	int value = 0;
+
+	return gcp_real.cuDeviceGetAttribute(&value, attribute, device) ==
+		   CUDA_SUCCESS &&
+	       value;
+}
+
+static void properties_fill(int device, CUmemAllocationProp *ret_properties)
+{
+	*ret_properties = (CUmemAllocationProp){
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+	};
+	/* What cuMemAlloc gives is capable where the device is. */
+	ret_properties->allocFlags.gpuDirectRDMACapable = device_has(
+	    device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	/* So that other processes can be given it. */
+	if (device_has(device,
+		       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+		ret_properties->requestedHandleTypes =
+		    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+static int devices_count(void)
+{
+	int count = 0;
+
+	return gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
+/* Which devices can reach the memory of `owner`. */
+static uint64_t reach_find(int owner)
+{
+	uint64_t found = UINT64_C(1) << owner;
+	int count = devices_count(), able;
+
+	for (int device = 0; device < count && device < DEVICES_MAX; device++)
+		if (device != owner && gcp_real.cuDeviceCanAccessPeer &&
+		    gcp_real.cuDeviceCanAccessPeer(&able, device, owner) ==
+			CUDA_SUCCESS &&
+		    able)
+			found |= UINT64_C(1) << device;
+	return found;
+}
+
+/* Why there is no mapped memory on the device, or NULL; what it would be like. */
+static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity,
+				uint64_t *ret_memory)
+{
+	size_t granularity, memory;
+	uint64_t devices;
+
+	if (!device_has(device,
+			CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		return "has no virtual memory management";
+	if (properties[device].type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		properties_fill(device, &properties[device]);
+	if (gcp_real.cuMemGetAllocationGranularity(&granularity, &properties[device],
+						   CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+		CUDA_SUCCESS ||
+	    gcp_real.cuDeviceTotalMem_v2(&memory, device) != CUDA_SUCCESS)
+		return "does not say how its memory can be mapped";
+	if (!forced && devices_count() != 1)
+		return "is not the only device of the process";
+	devices = reach_find(device);
+	/* A context elsewhere that comes meanwhile sees `reach`, or is seen. */
+	if (atomic_exchange(&reach[device], devices) == 0) {
+		devices &= atomic_load(&used) | UINT64_C(1) << device;
+		atomic_fetch_or(&wanted[device], devices);
+		atomic_fetch_or(&opened[device], devices);
+	}
+	*ret_granularity = granularity;
+	*ret_memory = memory;
+	return NULL;
+}
+
+static bool vmm_device(int device, uint64_t *ret_granularity, uint64_t *ret_memory)
+{
+	bool forced = gcp_process.options.pool.backend == GCP_BACKEND_MAPPED;
+	struct gcp_ctx_scope scope;
+	const char *why;
+
+	if (device < 0 || device >= DEVICES_MAX)
+		return false;
+	gcp_ctx_scope_begin(&scope, NULL);
+	why = vmm_obstacle(device, forced, ret_granularity, ret_memory);
+	gcp_ctx_scope_end(&scope);
+	if (why)
+		gcp_log(forced ? GCP_LOG_WARNING : GCP_LOG_INFO,
+			"device %d %s, using ordinary segments there", device, why);
+	else
+		gcp_log(GCP_LOG_INFO, "device %d: memory is mapped by the library",
+			device);
+	return !why;
+}
+
+/* What a network card or storage is to reach may have to be ordinary memory. */
+static bool vmm_wanted(int device)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!gcp_third_party_dma_present())
+		return true;
+	if (!atomic_flag_test_and_set(&said))
+		gcp_log(GCP_LOG_INFO,
+			"device %d: a library for RDMA or storage is loaded, new "
+			"memory comes in ordinary segments",
+			device);
+	return false;
+}
+
+static int vmm_reserve(uint64_t bytes, uint64_t alignment, gcp_addr *ret_addr)
+{
+	struct gcp_ctx_scope scope;
+	CUdeviceptr ptr = 0;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemAddressReserve(&ptr, bytes, alignment, 0, 0);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		*ret_addr = ptr;
+	return result;
+}
+
+static int vmm_unreserve(gcp_addr addr, uint64_t bytes)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemAddressFree(addr, bytes);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int vmm_create(int device, uint64_t bytes, uint64_t *ret_handle)
+{
+	CUmemGenericAllocationHandle handle = 0;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemCreate(&handle, bytes, &properties[device], 0);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		*ret_handle = handle;
+	return result;
+}
+
+static int vmm_release(uint64_t handle)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemRelease(handle);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int vmm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemMap(addr, bytes, 0, handle, 0);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes)
+{
+	CUmemAccessDesc access[DEVICES_MAX];
+	struct gcp_ctx_scope scope;
+	CUresult result;
+	size_t count = 0;
+
+	for (int other = 0; other < DEVICES_MAX; other++)
+		if (mask >> other & 1)
+			access[count++] = (CUmemAccessDesc){
+			    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+					 .id = other},
+			    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+			};
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemSetAccess(addr, bytes, access, count);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* A peer that gets no access must not cost the owner what it holds. New memory that
+ * a peer cannot reach is of no use: pool/ takes ordinary memory instead, of which the
+ * driver itself sees to it that peers reach it. */
+static int vmm_open(int device, gcp_addr addr, uint64_t bytes)
+{
+	uint64_t own = UINT64_C(1) << device, all = atomic_load(&wanted[device]) | own;
+	CUresult result = gcp_vmm_open_to(all, addr, bytes);
+
+	if (result == CUDA_SUCCESS || all == own)
+		return (int)result;
+	result = gcp_vmm_open_to(own, addr, bytes);
+	return result == CUDA_SUCCESS ? -EACCES : (int)result;
+}
+
+static int vmm_unmap(gcp_addr addr, uint64_t bytes)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemUnmap(addr, bytes);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+void gcp_driver_fill_vmm(struct gcp_driver *ret_driver)
+{
+	if (!gcp_real.cuDeviceGetAttribute || !gcp_real.cuDeviceTotalMem_v2 ||
+	    !gcp_real.cuMemGetAllocationGranularity || !gcp_real.cuMemAddressReserve ||
+	    !gcp_real.cuMemAddressFree || !gcp_real.cuMemCreate ||
+	    !gcp_real.cuMemRelease || !gcp_real.cuMemMap || !gcp_real.cuMemUnmap ||
+	    !gcp_real.cuMemSetAccess)
+		return;
+	ret_driver->vm_device = vmm_device;
+	ret_driver->vm_wanted = vmm_wanted;
+	ret_driver->vm_reserve = vmm_reserve;
+	ret_driver->vm_unreserve = vmm_unreserve;
+	ret_driver->vm_create = vmm_create;
+	ret_driver->vm_release = vmm_release;
+	ret_driver->vm_map = vmm_map;
+	ret_driver->vm_open = vmm_open;
+	ret_driver->vm_unmap = vmm_unmap;
+}
+
+/* --- peers ---------------------------------------------------------------------- */
+
+static bool device_of(CUcontext ctx, CUdevice *ret_device)
+{
+	return gcp_ctx_device(ctx, ret_device) && *ret_device >= 0 &&
+	       *ret_device < DEVICES_MAX;
+}
+
+/* Returns when all that is mapped of `owner` is open to `device`: a thread that finds
+ * another one opening the memory opens it too (what is opened twice is open). */
+static void memory_open(CUdevice owner, CUdevice device)
+{
+	uint64_t bit = UINT64_C(1) << device;
+
+	atomic_fetch_or(&wanted[owner], bit);
+	if (atomic_load(&opened[owner]) & bit || !gcp_process_pooling())
+		return;
+	if (gcp_pools_reopen(gcp_process.pools, owner) == 0)
+		atomic_fetch_or(&opened[owner], bit);
+	else
+		gcp_log(GCP_LOG_ERROR,
+			"device %d cannot access memory mapped for device %d: "
+			"accesses will fault; GCPOOL_BACKEND=segments maps none",
+			device, owner);
+}
+
+uint64_t gcp_vmm_users(int device, int user)
+{
+	if (device < 0 || device >= DEVICES_MAX || user < 0 || user >= DEVICES_MAX)
+		return 0;
+	return reach_find(device) &
+	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
+}
+
+bool gcp_vmm_device_joined(int device)
+{
+	if (device < 0 || device >= DEVICES_MAX)
+		return false;
+	atomic_fetch_or(&used, UINT64_C(1) << device);
+	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
+		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
+			memory_open(owner, device);
+	return true;
+}
+
+bool gcp_vmm_give_access(int owner, int device)
+{
+	if (owner < 0 || owner >= DEVICES_MAX || device < 0 || device >= DEVICES_MAX)
+		return false;
+	memory_open(owner, device);
+	return atomic_load(&opened[owner]) >> device & 1;
+}
+
+/* Enabled again counts as enabled: it may have been before the library asked. */
+CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+	CUresult result = gcp_real.cuCtxEnablePeerAccess(peer, flags);
+	CUdevice device, owner;
+
+	if ((result != CUDA_SUCCESS &&
+	     result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) ||
+	    gcp_process_passive() || !device_of(NULL, &device) ||
+	    !device_of(peer, &owner) || device == owner)
+		return result;
+	memory_open(owner, device);
+	return result;
+}

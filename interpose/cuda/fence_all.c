@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fence_all.c - see fence_all.h.
+ *
+ * A context can be destroyed by one thread while another asks for a fence of which it
+ * holds a part, because pinned memory is used in all contexts. An event of a destroyed
+ * context must not be touched: so all here is done under the lock of contexts.c, and
+ * the parts in a context that may be ending count as pending. The lock is held over
+ * queries of events, never over a wait.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "contexts.h"
+#include "ctx_scope.h"
+#include "../base/process.h"
+#include "resolve.h"
+#include "fence_all.h"
+
+struct part {
+	CUcontext ctx;
+	CUevent event;
+	bool recorded; /* in the latest record; else it counts as done */
+};
+
+struct fence_all {
+	struct part *parts;
+	int count, capacity;
+	struct fence_all *next; /* all that there are */
+};
+
+static struct fence_all *fences;
+
+int gcp_fence_all_create(void **ret_fence)
+{
+	int saved = errno;
+	struct fence_all *fence = calloc(1, sizeof(*fence));
+
+	errno = saved;
+	if (!fence)
+		return -ENOMEM;
+	gcp_contexts_lock();
+	fence->next = fences;
+	fences = fence;
+	gcp_contexts_unlock();
+	*ret_fence = fence;
+	return 0;
+}
+
+/* The library keeps its fences for good and does not call this; the driver table has
+ * it to be complete. */
+void gcp_fence_all_destroy(void *fence)
+{
+	(void)fence;
+}
+
+/* --- recording ---------------------------------------------------------------- */
+
+static struct part *part_add(struct fence_all *fence, CUcontext ctx)
+{
+	int saved = errno;
+	struct part *parts = fence->parts;
+
+	if (fence->count == fence->capacity) {
+		int capacity = fence->capacity ? 2 * fence->capacity : 2;
+
+		parts = realloc(parts, (size_t)capacity * sizeof(*parts));
+		errno = saved;
+		if (!parts)
+			return NULL;
+		fence->parts = parts;
+		fence->capacity = capacity;
+	}
+	parts[fence->count] = (struct part){.ctx = ctx};
+	return &parts[fence->count++];
+}
+
+static struct part *part_find(struct fence_all *fence, CUcontext ctx)
+{
+	for (int i = 0; i < fence->count; i++)
+		if (fence->parts[i].ctx == ctx)
+			return &fence->parts[i];
+	return NULL;
+}
+
+/* An event belongs to the context that is current when it is made. */
+static CUresult event_create(CUcontext ctx, CUevent *ret_event)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static CUresult part_record(struct part *part)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!part->event)
+		result = event_create(part->ctx, &part->event);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuCtxRecordEvent(part->ctx, part->event);
+	part->recorded = result == CUDA_SUCCESS;
+	return result;
+}
+
+/* Under contexts.c's lock; no context is being destroyed now. */
+static int record_one(void *arg, CUcontext ctx)
+{
+	struct fence_all *fence = arg;
+	struct part *part;
+	CUresult result = CUDA_SUCCESS;
+
+	part = part_find(fence, ctx);
+	if (!part)
+		part = part_add(fence, ctx);
+	if (part)
+		result = part_record(part);
+	/* The event may be that of a context which went unnoticed. */
+	if (part && (result == CUDA_ERROR_INVALID_HANDLE ||
+		     result == CUDA_ERROR_INVALID_VALUE)) {
+		part->event = NULL;
+		result = part_record(part);
+	}
+	return part ? (int)result : -ENOMEM;
+}
+
+int gcp_fence_all_record(void *handle)
+{
+	struct fence_all *fence = handle;
+	int saved = errno, result;
+
+	gcp_contexts_lock();
+	for (int i = 0; i < fence->count; i++)
+		fence->parts[i].recorded = false;
+	gcp_contexts_unlock();
+	result = gcp_contexts_for_each(record_one, fence);
+	/* No context was reached: it says nothing about any of them. */
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	    (result == 0 && gcp_contexts_overflown()))
+		result = -ENOMEM;
+	errno = saved;
+	return result;
+}
+
+/* --- asking -------------------------------------------------------------------- */
+
+/* A thread that frees need not have a context. */
+static CUresult part_query(const struct part *part)
+{
+	CUresult result = gcp_real.cuEventQuery(part->event);
+	struct gcp_ctx_scope scope;
+
+	if (result != CUDA_ERROR_INVALID_CONTEXT)
+		return result;
+	result = gcp_ctx_scope_begin(&scope, part->ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventQuery(part->event);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* The parts in `ctx` (NULL: all). Under contexts.c's lock. */
+static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < fence->count && result == CUDA_SUCCESS; i++) {
+		const struct part *part = &fence->parts[i];
+
+		if (!part->recorded || (ctx && part->ctx != ctx))
+			continue;
+		result = gcp_context_is_ending(part->ctx) ? CUDA_ERROR_NOT_READY
+							  : part_query(part);
+	}
+	return result;
+}
+
+/* While a capture is under way asking is forbidden in a thread whose mode is not
+ * relaxed. pool/ asks under the lock that a capture takes before it begins, so none
+ * can begin meanwhile; a wait asks without. */
+static int fence_all_query(struct fence_all *fence, CUcontext ctx, bool relaxed)
+{
+	struct gcp_ctx_scope scope;
+	int saved = errno;
+	CUresult result;
+
+	if (relaxed)
+		gcp_ctx_scope_begin(&scope, NULL);
+	gcp_contexts_lock();
+	result = parts_query(fence, ctx);
+	gcp_contexts_unlock();
+	if (relaxed)
+		gcp_ctx_scope_end(&scope);
+	errno = saved;
+	return result;
+}
+
+int gcp_fence_all_query(void *fence, void *ctx)
+{
+	return fence_all_query(fence, ctx, gcp_tracker_capturing(gcp_process.tracker));
+}
+
+/* Not cuEventSynchronize: the context may be destroyed while we wait. */
+int gcp_fence_all_wait(void *fence, void *ctx)
+{
+	uint64_t delay_ns = 2000;
+	int saved = errno, result;
+
+	for (int turn = 0;; turn++) {
+		result = fence_all_query(fence, ctx, true);
+		if (result != CUDA_ERROR_NOT_READY)
+			break;
+		if (turn < 100) {
+			sched_yield();
+			continue;
+		}
+		gcp_sleep(delay_ns);
+		if (delay_ns < 100000)
+			delay_ns += delay_ns / 4;
+	}
+	errno = saved;
+	return result;
+}
+
+/* --- the end of a context --------------------------------------------------------- */
+
+void gcp_fence_all_context_gone(CUcontext ctx)
+{
+	struct part *part;
+
+	gcp_contexts_lock();
+	for (struct fence_all *fence = fences; fence; fence = fence->next) {
+		part = part_find(fence, ctx);
+		if (part) /* its event went with it */
+			*part = fence->parts[--fence->count];
+	}
+	gcp_contexts_unlock();
+}

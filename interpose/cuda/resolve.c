@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * resolve.c - see resolve.h. Called from the dlsym stub, the cuGetProcAddress
+ * hooks and the exported entries. Everything is filled once, under
+ * resolve_lock, and only read afterwards.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../base/elfwalk.h"
+#include "../hooks/hooks.h"
+#include "resolve.h"
+
+struct gcp_real gcp_real;
+atomic_bool gcp_resolve_done;
+
+struct gcp_row {
+	const char *name;
+	const char *base;
+	int version;
+	cuuint64_t flags;
+	bool required;
+	void **slot;
+	void *entry; /* NULL: used, not hooked */
+};
+
+/* No helper macro in between: it would expand `base`, which cuda.h renames. */
+#define GCP_HOOKED(name, base, version, flags, need, parameters, arguments)            \
+	{#name,                                                                        \
+	 #base,                                                                        \
+	 version,                                                                      \
+	 flags,                                                                        \
+	 need,                                                                         \
+	 (void **)&gcp_real.name,                                                      \
+	 (void *)gcp_entry_##name},
+#define GCP_CALLED(name, base, version, flags, need, parameters, arguments)            \
+	{#name, #base, version, flags, need, (void **)&gcp_real.name, NULL},
+
+static const struct gcp_row rows[] = {GCP_DRIVER_HOOKS(GCP_HOOKED)
+					  GCP_DRIVER_USED(GCP_CALLED)};
+
+enum { ROW_COUNT = sizeof(rows) / sizeof(*rows) };
+
+/* Real address to entry, open addressing. A function has up to two addresses:
+ * that of the exported symbol and that which cuGetProcAddress gives. */
+enum { MAP_BITS = 11, MAP_SLOTS = 1 << MAP_BITS };
+_Static_assert(MAP_SLOTS >= 4 * ROW_COUNT, "the map must stay sparse");
+static struct {
+	void *real;
+	void *entry;
+} map[MAP_SLOTS];
+
+static pthread_mutex_t resolve_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_elf libcuda;
+
+/* libcuda may look up its own functions while we ask it for them. */
+static __thread bool resolving __attribute__((tls_model("initial-exec")));
+
+static void resolve_locked(const struct gcp_elf *found);
+
+bool gcp_resolve_all(void (*resolved)(void))
+{
+	struct gcp_elf found;
+	bool done;
+
+	if (resolving)
+		return false;
+	/* Without the lock: the loader has one of its own, and holds it while the
+	 * constructors of a library run, which may come here. */
+	resolving = true;
+	done = gcp_elf_find("libcuda.so.1", &found) && gcp_elf_pin(&found);
+	resolving = false;
+	if (!done)
+		return false;
+	pthread_mutex_lock(&resolve_lock);
+	resolving = true;
+	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
+		resolve_locked(&found);
+		resolved();
+	}
+	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
+	resolving = false;
+	pthread_mutex_unlock(&resolve_lock);
+	return done;
+}
+
+static size_t map_slot(const void *real)
+{
+	uint64_t key = (uint64_t)(uintptr_t)real;
+
+	return (size_t)((key * 0x9e3779b97f4a7c15u) >> (64 - MAP_BITS));
+}
+
+static void map_add(void *real, void *entry)
+{
+	size_t slot = map_slot(real);
+
+	if (!real || !entry)
+		return;
+	while (map[slot].real && map[slot].real != real)
+		slot = (slot + 1) % MAP_SLOTS;
+	if (map[slot].real)
+		return;
+	map[slot].real = real;
+	map[slot].entry = entry;
+}
+
+/* What cuGetProcAddress gives for a row, or NULL. */
+static void *row_ask(const struct gcp_row *row)
+{
+	void *found = NULL;
+	int status = 0;
+	CUresult result;
+
+	if (gcp_real.cuGetProcAddress_v2)
+		result = gcp_real.cuGetProcAddress_v2(row->base, &found, row->version,
+						      row->flags, &status);
+	else if (gcp_real.cuGetProcAddress)
+		result = gcp_real.cuGetProcAddress(row->base, &found, row->version,
+						   row->flags);
+	else
+		return NULL;
+	return result == CUDA_SUCCESS ? found : NULL;
+}
+
+/* Whether it is the exported symbol of any row: asked for a form that it does not have,
+ * the driver answers with an older one, of other parameters. */
+static bool is_exported(void *const *exported, const void *given)
+{
+	for (int i = 0; i < ROW_COUNT; i++)
+		if (exported[i] == given)
+			return true;
+	return false;
+}
+
+static void resolve_locked(const struct gcp_elf *found)
+{
+	void *exported[ROW_COUNT], *given;
+
+	libcuda = *found;
+	for (int i = 0; i < ROW_COUNT; i++) {
+		exported[i] = gcp_elf_symbol(&libcuda, rows[i].name);
+		*rows[i].slot = exported[i];
+	}
+	/* Exported addresses go first: a row that the driver answers with another
+	 * form of the function must not claim that form. */
+	for (int i = 0; i < ROW_COUNT; i++)
+		map_add(exported[i], rows[i].entry);
+	for (int i = 0; i < ROW_COUNT; i++) {
+		given = row_ask(&rows[i]);
+		if (!*rows[i].slot && !is_exported(exported, given) &&
+		    gcp_resolve_hook(given) == given)
+			*rows[i].slot = given;
+		if (*rows[i].slot)
+			map_add(given, rows[i].entry);
+	}
+}
+
+bool gcp_resolve_complete(void)
+{
+	for (int i = 0; i < ROW_COUNT; i++)
+		if (rows[i].required && !*rows[i].slot)
+			return false;
+	/* In one of its forms: else it is unknown which memory is a graph's. */
+	return gcp_real.cuStreamGetCaptureInfo || gcp_real.cuStreamGetCaptureInfo_v2 ||
+	       gcp_real.cuStreamGetCaptureInfo_v3;
+}
+
+static const struct gcp_row *row_find(const char *name)
+{
+	for (int i = 0; i < ROW_COUNT; i++)
+		if (rows[i].entry && strcmp(rows[i].name, name) == 0)
+			return &rows[i];
+	return NULL;
+}
+
+bool gcp_resolve_hooked(const char *name)
+{
+	/* Of the many names that begin with "cu", those of the driver go on
+	 * with a capital letter. */
+	return name[2] >= 'A' && name[2] <= 'Z' && row_find(name);
+}
+
+void *gcp_resolve_real(const char *name)
+{
+	const struct gcp_row *row = row_find(name);
+
+	return row ? *row->slot : NULL;
+}
+
+void *gcp_resolve_symbol(const char *name)
+{
+	return gcp_elf_symbol(&libcuda, name);
+}
+
+void *gcp_resolve_hook(void *fn)
+{
+	size_t slot = map_slot(fn);
+
+	if (!fn)
+		return NULL;
+	for (; map[slot].real; slot = (slot + 1) % MAP_SLOTS)
+		if (map[slot].real == fn)
+			return map[slot].entry;
+	return fn;
+}
+
+bool gcp_resolve_in_driver(const void *address)
+{
+	struct gcp_elf elf;
+
+	if (atomic_load_explicit(&gcp_resolve_done, memory_order_acquire))
+		return gcp_elf_contains(&libcuda, address);
+	return gcp_elf_find("libcuda.so.1", &elf) && gcp_elf_contains(&elf, address);
+}
+
+void gcp_resolve_after_fork(void)
+{
+	pthread_mutex_init(&resolve_lock, NULL);
+}

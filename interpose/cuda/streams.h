@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * streams.h - how the rooms name streams and their contexts.
+ */
+#ifndef GCP_INTERPOSE_STREAMS_H
+#define GCP_INTERPOSE_STREAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../base/process.h"
+#include "resolve.h"
+
+/* With the per-thread default stream, the null handle means that one. */
+static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)
+{
+	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* Tells pool/ that the program works on a stream: a hint of how many there are. */
+static inline void gcp_stream_seen(CUstream stream, bool per_thread)
+{
+	const _Atomic uint64_t *seen =
+	    atomic_load_explicit(&gcp_watch.streams, memory_order_acquire);
+	uintptr_t name = (uintptr_t)stream;
+
+	if (__builtin_expect(name <= 2, 0)) { /* a default stream */
+		name = gcp_stream_named(stream, per_thread) == CU_STREAM_PER_THREAD
+			   ? (uintptr_t)&gcp_thread
+			   : 0;
+	}
+	if (__builtin_expect(~atomic_load_explicit(seen, memory_order_relaxed) >>
+				     gcp_stream_bit(name) &
+				 1,
+			     0))
+		gcp_pools_stream_used(gcp_process.pools, name);
+}
+
+/* Before the calling thread gives work to a stream, named as above; eager: the work is
+ * not captured. Only while pooling. */
+static inline void gcp_stream_work_given(CUstream stream, bool eager)
+{
+	gcp_thread.stream.stream = stream;
+	gcp_thread.stream.eager = eager;
+	gcp_thread.stream.gone = gcp_tracker_streams_gone(gcp_process.tracker);
+	gcp_thread.stream.begun = gcp_tracker_captures_begun(gcp_process.tracker);
+}
+
+/* Whether a stream can take part in a capture: the legacy stream cannot. */
+static inline bool gcp_stream_capturable(CUstream stream)
+{
+	return stream && stream != CU_STREAM_LEGACY;
+}
+
+/* The context of a stream, which is not always the current one: what begins
+ * under one may end under another. `stream` as gcp_stream_named gives it;
+ * special handles have no context of their own. NULL: none. */
+static inline CUcontext gcp_stream_context(CUstream stream)
+{
+	CUcontext ctx = NULL;
+
+	if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+	    gcp_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
+		return ctx;
+	return gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+/* --- submissions.c ---------------------------------------------------------------- */
+
+/* The calling thread is about to submit work to a stream of these, while captures are
+ * under way. It is counted as eager or as captured. Another result than 0: the program
+ * gets that, and the work is not submitted. */
+CUresult gcp_stream_submits(CUstream stream, bool per_thread);
+/* Work that cannot be captured, or of which nothing is known. */
+void gcp_stream_submits_eagerly(void);
+/* A call that may do anything: eager work, captured work, a change of the order. */
+void gcp_stream_submits_unknown(void);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * unknown_calls.c - see unknown_calls.h. Called by the look-up hooks, maybe before
+ * cuInit, and by the stubs of unknown_calls_stubs.S. Makes no CUDA call.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "contexts.h"
+#include "../process/process_life.h"
+#include "../base/log.h"
+#include "streams.h"
+#include "unknown_calls.h"
+
+enum {
+	STUBS = 128,     /* as many as unknown_calls_stubs.S has */
+	STUB_BYTES = 16, /* from one to the next, there as well */
+};
+
+extern char gcp_unknown_call_stubs[] __attribute__((visibility("hidden")));
+
+static pthread_mutex_t stubs_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t aside_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	void *_Atomic real; /* written once, under stubs_lock */
+	const char *name;   /* for the message; a copy in `names` */
+	bool captures;      /* it begins a capture */
+	bool graphs;        /* it may make graphs of graphs */
+} stubs[STUBS];
+static char names[STUBS][64];
+static uint32_t stub_count; /* stubs_lock */
+static atomic_bool seen, missed, graphs_seen;
+
+bool gcp_unknown_capture_is(const char *name)
+{
+	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
+		return false;
+	return strstr(name, "BeginCapture") || strstr(name, "Recapture");
+}
+
+bool gcp_unknown_call_is(const char *name)
+{
+	if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
+		return false;
+	return gcp_unknown_capture_is(name) || !gcp_known_call(name);
+}
+
+bool gcp_unknown_capture_seen(void)
+{
+	return atomic_load_explicit(&seen, memory_order_relaxed);
+}
+
+/* A function that is not known, and whose calls are not seen, may be called any time.
+ */
+static void unseen_calls(void)
+{
+	gcp_pools_eager_work_unseen(gcp_process.pools);
+	gcp_tracker_share_graphs(gcp_process.tracker, false);
+	gcp_share_all_taken(gcp_process.tracker);
+	gcp_graphs_keep(gcp_process.tracker, true);
+}
+
+/* It may have put any graph into another one, empty ones too. What is captured into
+ * such a graph later, its parent can run. */
+static void graphs_unknown(void)
+{
+	if (gcp_process_pooling())
+		gcp_graphs_keep(gcp_process.tracker, true);
+}
+
+static void graphs_called(const char *name)
+{
+	bool first = !atomic_exchange(&graphs_seen, true);
+
+	graphs_unknown();
+	if (first)
+		gcp_log(GCP_LOG_WARNING,
+			"%s works on graphs in a way that this version does not know: "
+			"the memory of captured graphs is never given back",
+			name);
+}
+
+/* The hold is never released: no fence is recorded any more. */
+void gcp_unknown_capture_hold(void)
+{
+	if (gcp_unknown_capture_seen() && gcp_process_pooling()) {
+		gcp_pools_fences_hold(gcp_process.pools);
+		gcp_graphs_keep(gcp_process.tracker, true);
+	}
+	if (atomic_load(&missed) && gcp_process_pooling())
+		unseen_calls();
+	if (atomic_load(&graphs_seen))
+		graphs_unknown();
+}
+
+/* The stub returns to the real function when no fence can be recorded any more, also
+ * where another thread steps aside just now. */
+static void step_aside(const char *name)
+{
+	if (gcp_process_passive())
+		return;
+	pthread_mutex_lock(&aside_lock);
+	if (!atomic_exchange(&seen, true)) {
+		gcp_unknown_capture_hold();
+		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
+		gcp_log(GCP_LOG_WARNING,
+			"%s begins a capture in a way that this version does not "
+			"know: from now on every allocation goes to CUDA",
+			name);
+	}
+	pthread_mutex_unlock(&aside_lock);
+}
+
+void *gcp_unknown_call_called(uint32_t stub)
+{
+	int saved = errno;
+
+	if (stubs[stub].captures)
+		step_aside(stubs[stub].name);
+	else
+		gcp_stream_submits_unknown();
+	if (stubs[stub].graphs)
+		graphs_called(stubs[stub].name);
+	errno = saved;
+	return atomic_load_explicit(&stubs[stub].real, memory_order_acquire);
+}
+
+/* The stub of `real`, made when needed; STUBS: none is left. stubs_lock is held. */
+static uint32_t stub_find(const char *name, void *real)
+{
+	uint32_t i = 0;
+
+	while (i < stub_count && atomic_load(&stubs[i].real) != real)
+		i++;
+	if (i == stub_count && stub_count < STUBS) {
+		strncpy(names[i], name, sizeof(names[i]) - 1);
+		stubs[i].name = names[i];
+		stubs[i].captures = gcp_unknown_capture_is(name);
+		stubs[i].graphs = strstr(name, "Graph") != NULL;
+		atomic_store_explicit(&stubs[i].real, real, memory_order_release);
+		stub_count++;
+	}
+	return i;
+}
+
+void *gcp_unknown_call_wrap(const char *name, void *real)
+{
+	uint32_t stub;
+
+	if (!real || !gcp_unknown_call_is(name))
+		return real;
+	pthread_mutex_lock(&stubs_lock);
+	stub = stub_find(name, real);
+	pthread_mutex_unlock(&stubs_lock);
+	if (stub == STUBS && gcp_unknown_capture_is(name))
+		step_aside(name);
+	if (stub == STUBS) {
+		atomic_store(&missed, true);
+		if (gcp_process_pooling())
+			unseen_calls();
+		return real;
+	}
+	return gcp_unknown_call_stubs + stub * STUB_BYTES;
+}
+
+void gcp_unknown_calls_after_fork(void)
+{
+	pthread_mutex_init(&stubs_lock, NULL);
+	pthread_mutex_init(&aside_lock, NULL);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks.h - prototypes of every hook and of every exported entry, expanded
+ * from symbols.h.
+ *
+ * A call of the program arrives at the entry (exports_stubs.S, exports.c), which
+ * forwards at once when the library is off, keeps errno, and else calls the hook.
+ */
+#ifndef GCP_INTERPOSE_HOOKS_H
+#define GCP_INTERPOSE_HOOKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../cuda/handles_table.h"
+#include "../cuda/symbols.h"
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters;                                           \
+	CUresult gcp_called_##name parameters;                                         \
+	CUresult gcp_entry_##name parameters;
+GCP_DRIVER_HOOKS(GCP_X)
+#undef GCP_X
+
+/* The first eight bytes of each entry, unless a library has patched them. */
+#if defined(__x86_64__)
+#define GCP_ENTRY_CODE 0x0000b800000000b8u
+#else
+#define GCP_ENTRY_CODE 0xd2800011d2800010u
+#endif
+
+/* Whether code that begins with these bytes goes elsewhere at once: jmp, jmp *, movabs
+ * to %r11 (x86-64); b, ldr of what follows (aarch64). */
+static inline bool gcp_code_jumps(uint64_t bytes)
+{
+#if defined(__x86_64__)
+	return (bytes & 0xff) == 0xe9 || (bytes & 0xffff) == 0x25ff ||
+	       (bytes & 0xffff) == 0xbb49;
+#else
+	return (bytes & 0xfc000000) == 0x14000000 || (bytes & 0xff000000) == 0x58000000;
+#endif
+}
+
+#define GCP_X(tag, version, name, parameters, arguments)                               \
+	int gcp_entry_##tag##_##name parameters;
+#define GCP_V(tag, version) GCP_RUNTIME_HOOKS(GCP_X, tag, version)
+GCP_RUNTIMES(GCP_V)
+#undef GCP_V
+#undef GCP_X
+
+#define GCP_X(tag, soname, kind, create, destroy)                                      \
+	int gcp_entry_##tag##_create(void **ret_handle);                               \
+	int gcp_entry_##tag##_destroy(void *handle);
+GCP_HANDLE_LIBRARIES(GCP_X)
+#undef GCP_X
+
+/* hooks_launch.c: a kernel was refused with this result. True: memory was given back,
+ * and it is worth another try. */
+bool gcp_launch_reclaims(CUresult result);
+
+/* Before the definition of an entry: the name and version it is exported under. The
+ * attribute outlives link-time optimization, which takes statements of assembler away
+ * from their function; clang has no such attribute and keeps them together. */
+#if __has_attribute(symver)
+#define GCP_VERSIONED(entry, name) __attribute__((symver(name)))
+#else
+#define GCP_VERSIONED_BY(entry, name) __asm__(".symver " #entry ", " name);
+#define GCP_VERSIONED(entry, name)    GCP_VERSIONED_BY(entry, name)
+#endif
+
+#endif

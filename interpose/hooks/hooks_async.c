@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_async.c - the hooks that allocate and free stream-ordered memory.
+ *
+ * Memory of a device's default pool comes from the pool of the stream's context, as
+ * memory of cuMemAlloc does; what was freed in a stream serves the next allocation in
+ * it at once (pool/cache/stream_cache.c). To CUDA go, untouched: streams that capture
+ * (their graphs get memory nodes), other pools (async_pools.c), contexts that are no
+ * device's primary one (CUDA's pools outlive them, ours do not), and everything if
+ * GCPOOL_ASYNC=0.
+ *
+ * WHAT A FREE ORDERS. On plain CUDA it is an operation of its stream, and programs can
+ * feel that where a stream is tied to the legacy default stream (measured, driver 580):
+ *
+ *   - in the legacy stream it comes after all that blocking streams were given before,
+ *     and before all that they are given later. An event recorded there does the same,
+ *     and is recorded at each such free.
+ *   - in a blocking stream, or a per-thread one, it comes after all that the legacy
+ *     stream was given before, and a synchronisation of the stream waits for that. An
+ *     event recorded in an idle stream lets cuStreamSynchronize return at once; but one
+ *     that the stream is then made to wait for does not: both are done at each such
+ *     free. (400 ns; a pair of calls on plain CUDA takes 600.)
+ *   - a non-blocking stream knows of no other, and there is nothing to feel.
+ */
+#include <errno.h>
+
+#include "../base/clock.h"
+#include "../cuda/async_pools.h"
+#include "../process/calling_thread.h"
+#include "../cuda/contexts.h"
+#include "../cuda/ctx_scope.h"
+#include "hooks.h"
+#include "hooks_async.h"
+#include "hooks_memory.h"
+#include "ipc.h"
+#include "../observe/observe.h"
+#include "../process/process_life.h"
+#include "../observe/report.h"
+#include "../observe/shortage.h"
+#include "../process/stream_refs.h"
+#include "../cuda/streams.h"
+
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_BYTES_MAX ((size_t)1 << 46)
+
+/* --- allocate --------------------------------------------------------------------- */
+
+/* One call: which of the four functions, and what it was given. */
+struct alloc_call {
+	CUdeviceptr *ret_ptr;
+	size_t bytes;
+	CUmemoryPool pool; /* NULL: the current one */
+	CUstream stream;
+	bool per_thread;
+};
+
+static CUresult alloc_real(const struct alloc_call *call)
+{
+	if (call->pool)
+		return (call->per_thread ? gcp_real.cuMemAllocFromPoolAsync_ptsz
+					 : gcp_real.cuMemAllocFromPoolAsync)(
+		    call->ret_ptr, call->bytes, call->pool, call->stream);
+	return (call->per_thread ? gcp_real.cuMemAllocAsync_ptsz
+				 : gcp_real.cuMemAllocAsync)(call->ret_ptr, call->bytes,
+							     call->stream);
+}
+
+/* With a second chance when memory is out, as in hooks_memory.c. */
+static CUresult alloc_pass(const struct alloc_call *call)
+{
+	uint64_t start = gcp_clock_ns();
+	CUresult result;
+
+	if (gcp_process_passive())
+		return alloc_real(call);
+	do
+		result = alloc_real(call);
+	while (gcp_passthrough_reclaim(result));
+	gcp_call_stats_add(call->pool ? GCP_COUNTED_mem_alloc_from_pool
+				      : GCP_COUNTED_mem_alloc_async,
+			   start, call->bytes, (int)result);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say(call->pool ? "cuMemAllocFromPoolAsync"
+					    : "cuMemAllocAsync",
+				 call->bytes, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
+/* Whether the stream captures, or CUDA has something to say about that. */
+static bool stream_captures(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	cuuint64_t id;
+
+	if (!gcp_process_capturing())
+		return false;
+	return !gcp_real.cuStreamGetCaptureInfo ||
+	       gcp_real.cuStreamGetCaptureInfo(stream, &status, &id) != CUDA_SUCCESS ||
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* In which stream's order a block may be reused; 0: in none. */
+static uint64_t order_of(const struct gcp_stream_ref *ref)
+{
+	return ref->kind == GCP_STREAM_APART || ref->marker ? ref->id : 0;
+}
+
+/* < 0: CUDA has to. */
+static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
+			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
+{
+	int result;
+
+	if (gcp_process_has_pending_events())
+		gcp_tracker_look(gcp_process.tracker);
+	do
+		result =
+		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
+	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(ref->pool));
+	return result;
+}
+
+static CUresult alloc_served(const struct alloc_call *call,
+			     const struct gcp_stream_ref *ref, CUstream stream)
+{
+	gcp_addr addr = 0;
+	int result = alloc_from_pool(ref, stream, call->bytes, order_of(ref), &addr);
+
+	if (__builtin_expect(result < 0, 0))
+		return alloc_pass(call);
+	if (result == 0)
+		*call->ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocAsync", call->bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
+}
+
+/* The call has come through from the runtime: the next one need not go there. */
+static void thread_is_sure(uint64_t generation)
+{
+	if (gcp_thread.runtime_streaming && gcp_thread.exit_registered &&
+	    !gcp_observers)
+		gcp_thread.runtime_streamed = generation;
+}
+
+static CUresult alloc_async(const struct alloc_call *call)
+{
+	const struct gcp_stream_ref *ref;
+	CUstream stream;
+
+	if (gcp_process_started_mode() != GCP_RUN_POOL || !gcp_process.options.async ||
+	    !call->ret_ptr || !call->bytes || call->bytes > GCP_BYTES_MAX)
+		return alloc_pass(call);
+	stream = gcp_stream_named(call->stream, call->per_thread);
+	if (gcp_thread.runtime_inside)
+		gcp_thread.runtime_confirmed =
+		    gcp_thread_pool() ? gcp_thread.generation : 0;
+	if (stream_captures(stream))
+		return alloc_pass(call);
+	ref = gcp_stream_ref_find(stream);
+	if (!ref)
+		return alloc_pass(call);
+	thread_is_sure(ref->generation);
+	if (ref->serves && gcp_async_serves(ref->device, ref->pool, call->pool))
+		return alloc_served(call, ref, stream);
+	gcp_async_passes(ref->device, call->pool);
+	return alloc_pass(call);
+}
+
+CUresult gcp_hook_cuMemAllocAsync(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
+{
+	return alloc_async(&(struct alloc_call){ret_ptr, bytes, NULL, stream, false});
+}
+
+CUresult gcp_hook_cuMemAllocAsync_ptsz(CUdeviceptr *ret_ptr, size_t bytes,
+				       CUstream stream)
+{
+	return alloc_async(&(struct alloc_call){ret_ptr, bytes, NULL, stream, true});
+}
+
+/* No pool is no current one, but an error, and CUDA's to give. */
+CUresult gcp_hook_cuMemAllocFromPoolAsync(CUdeviceptr *ret_ptr, size_t bytes,
+					  CUmemoryPool pool, CUstream stream)
+{
+	if (!pool)
+		return gcp_real.cuMemAllocFromPoolAsync(ret_ptr, bytes, pool, stream);
+	return alloc_async(&(struct alloc_call){ret_ptr, bytes, pool, stream, false});
+}
+
+CUresult gcp_hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ret_ptr, size_t bytes,
+					       CUmemoryPool pool, CUstream stream)
+{
+	if (!pool)
+		return gcp_real.cuMemAllocFromPoolAsync_ptsz(ret_ptr, bytes, pool,
+							     stream);
+	return alloc_async(&(struct alloc_call){ret_ptr, bytes, pool, stream, true});
+}
+
+/* --- free ------------------------------------------------------------------------- */
+
+/* In a scope of the context. An event recorded now: the stream alone may be idle, and
+ * its next work, as this free, have to come after that of the default stream. */
+static CUresult memory_wait_event(CUstream stream)
+{
+	CUevent event = NULL;
+	CUresult result;
+
+	if (!gcp_real.cuEventCreate || !gcp_real.cuEventRecord ||
+	    !gcp_real.cuEventSynchronize || !gcp_real.cuEventDestroy_v2)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventRecord(event, stream);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuEventSynchronize(event);
+	gcp_real.cuEventDestroy_v2(event);
+	/* Of a context that this driver cannot tell us. */
+	if (result == CUDA_ERROR_INVALID_HANDLE && gcp_real.cuStreamSynchronize)
+		result = gcp_real.cuStreamSynchronize(stream);
+	return result;
+}
+
+/* The context of `stream` has other streams than the block's, and the block's epoch
+ * does not cover them. cuMemFreeAsync waits for nothing on plain CUDA; here it does,
+ * for there is no epoch of that other context to free the block into. Two ways without
+ * a wait were weighed: to make a stream of the block's own context wait for this one
+ * would make each synchronisation there wait for it as well; and to hold the block
+ * until an event on this stream is done needs books of blocks that are in no epoch,
+ * which outlive either context in the right order. */
+static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = memory_wait_event(stream);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* Makes `stream` done with a block of `owner`, unless the epoch that the block is
+ * freed into covers it: that of the same context, or of a green one's primary. */
+static CUresult memory_detach_stream(CUstream stream, void *owner)
+{
+	CUcontext ctx = NULL, home = NULL;
+	CUresult result;
+	int device;
+
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		result = gcp_real.cuCtxGetCurrent(&ctx);
+	else
+		result = gcp_real.cuStreamGetCtx(stream, &ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (ctx == owner || (gcp_contexts_home(ctx, &home, &device) && home == owner))
+		return CUDA_SUCCESS;
+	return memory_wait_stream(ctx, stream);
+}
+
+/* CUDA refuses memory of cuMemAlloc while the stream captures (driver 580,
+ * measured). */
+static CUresult memory_refuse_captured(CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result;
+	cuuint64_t id;
+
+	if (!gcp_tracker_capturing(gcp_process.tracker) ||
+	    !gcp_real.cuStreamGetCaptureInfo)
+		return CUDA_SUCCESS;
+	result = gcp_real.cuStreamGetCaptureInfo(stream, &status, &id);
+	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+/* Puts an operation into a stream that is tied to the legacy one: see the top. */
+static CUresult free_mark(const struct gcp_stream_ref *ref, CUstream stream)
+{
+	CUresult result = gcp_real.cuEventRecord(ref->marker, stream);
+
+	if (result == CUDA_SUCCESS && ref->kind == GCP_STREAM_JOINED)
+		result = gcp_real.cuStreamWaitEvent(stream, ref->marker, 0);
+	return result;
+}
+
+/* A stream of the block's own context: the block may be reused by its order. Not so
+ * while a capture is under way, which CUDA might lose over the marker. */
+static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
+{
+	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
+
+	*ret_order = 0;
+	if (!ref || ref->home != owner)
+		return memory_detach_stream(stream, owner);
+	if (ref->kind == GCP_STREAM_APART)
+		*ret_order = ref->id;
+	if (ref->kind == GCP_STREAM_APART || !ref->marker || gcp_process_capturing())
+		return CUDA_SUCCESS;
+	*ret_order = ref->id;
+	return free_mark(ref, stream);
+}
+
+static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, uint64_t order)
+{
+	int freed;
+
+	if (!gcp_thread.exit_registered)
+		gcp_thread_watch();
+	freed = gcp_observe_free_async(ptr, stream, order);
+	return gcp_memory_freed(ptr,
+				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
+}
+
+/* CUDA accepts memory of cuMemAlloc here and frees it in stream order (driver
+ * 580, measured). A block of ours goes to the open epoch, whose fence covers this
+ * stream as it covers all others of its context. The real function must not see
+ * it, live or not: where a block begins a driver allocation, that would go. */
+static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
+{
+	CUresult result = memory_refuse_captured(stream);
+	uint64_t order = 0;
+
+	if (result == CUDA_SUCCESS)
+		result = free_order(stream, owner, &order);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return free_in_order(ptr, stream, order);
+}
+
+static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,
+			   CUstream stream, bool per_thread)
+{
+	int known = -ENOENT;
+	void *owner = NULL;
+	CUresult result;
+	uint64_t start;
+
+	if (ptr && gcp_process_pooling())
+		known = gcp_pools_owner(gcp_process.pools, ptr, &owner);
+	if (known == 0) {
+		start = atomic_load_explicit(&gcp_contexts_generation,
+					     memory_order_acquire);
+		result = free_here(ptr, gcp_stream_named(stream, per_thread), owner);
+		thread_is_sure(start);
+		return result;
+	}
+	if (known != -ENOENT) {
+		gcp_observe_free_again(ptr);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	start = gcp_clock_ns();
+	result = real(ptr, stream);
+	gcp_call_stats_add(GCP_COUNTED_mem_free_async, start, 0, result);
+	if (result == CUDA_ERROR_INVALID_VALUE)
+		gcp_observe_free_unknown(ptr);
+	return result;
+}
+
+CUresult gcp_hook_cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
+{
+	return free_async(gcp_real.cuMemFreeAsync, ptr, stream, false);
+}
+
+CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
+{
+	return free_async(gcp_real.cuMemFreeAsync_ptsz, ptr, stream, true);
+}
+
+/* --- for frameworks.c ------------------------------------------------------------- */
+
+/* A framework's own allocator is no operation of the stream: no marker is needed. */
+CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
+{
+	const struct gcp_stream_ref *ref;
+	gcp_addr addr = 0;
+	int result;
+
+	ref = stream_captures(stream) ? NULL : gcp_stream_ref_find(stream);
+	if (!ref)
+		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
+	result = alloc_from_pool(ref, stream, bytes, ref->id, &addr);
+	if (result < 0)
+		return gcp_memory_pass_alloc(ret_ptr, bytes);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("gcpool_malloc", bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
+}
+
+/* As a hook of cuMemFree while the stream captures: the graph keeps the memory. */
+CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
+			      bool anywhere)
+{
+	const struct gcp_stream_ref *ref;
+	CUresult result = CUDA_SUCCESS;
+	uint64_t order = 0;
+
+	bool captures = stream_captures(stream);
+	if (captures)
+		return gcp_hook_cuMemFree_v2(ptr);
+	ref = gcp_stream_ref_of_free(stream);
+	if (ref && ref->home == owner)
+		order = anywhere ? 0 : ref->id;
+	else
+		result = memory_detach_stream(stream, owner);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return free_in_order(ptr, stream, order);
+}
+
+/* --- the short cuts ------------------------------ */
+
+int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
+{
+	const struct gcp_stream_ref *ref;
+	gcp_addr addr;
+
+	if (!ret_ptr || !bytes || bytes > GCP_BYTES_MAX || !gcp_process.options.async ||
+	    gcp_process_has_pending_events()) /* as while a capture is under way */
+		return -1;
+	ref = gcp_stream_ref_find(stream);
+	if (!ref || !ref->serves || !gcp_async_serves(ref->device, ref->pool, NULL) ||
+	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0)
+		return -1;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+/* What the free has to order comes first, as in free_here: until then the real
+ * function can do all of it. */
+int gcp_async_short_free(void *ptr, CUstream stream)
+{
+	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
+	const struct gcp_stream_ref *ref;
+	void *owner = NULL;
+	uint64_t order;
+
+	if (!ptr || gcp_tracker_capturing(gcp_process.tracker))
+		return -1;
+	ref = gcp_stream_ref_of_free(stream);
+	if (ref && ref->kind == GCP_STREAM_APART)
+		return gcp_pool_free_stream(ref->pool, addr, ref->id);
+	if (gcp_pools_owner(gcp_process.pools, addr, &owner) != 0 ||
+	    free_order(stream, owner, &order) != CUDA_SUCCESS)
+		return -1;
+	return gcp_pools_free_async(gcp_process.pools, addr, order);
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_capture.c - the hooks that tell capture/ where a capture begins, ends, and may
+ * fork or join, when the program takes a captured graph into its own hands, and when a
+ * stream ends. While no capture
+ * is under way each costs a few loads. What may open a new branch is told
+ * before the real call: afterwards another thread might still rely on the old
+ * order.
+ */
+#include "hooks.h"
+#include "../process/process_life.h"
+#include "../cuda/streams.h"
+#include "../cuda/contexts.h"
+#include "handles.h"
+#include "../observe/observe.h"
+
+/* --- waiting for events ---------------------------------------------------------- */
+
+static CUresult stream_wait(CUresult (*real)(CUstream, CUevent, unsigned int),
+			    CUstream stream, bool per_thread, CUevent event,
+			    unsigned int flags)
+{
+	CUstream named = gcp_stream_named(stream, per_thread);
+	CUresult result;
+
+	gcp_stream_seen(stream, per_thread);
+	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
+		return real(stream, event, flags);
+	gcp_stream_work_given(named, false);
+	gcp_tracker_forked(gcp_process.tracker);
+	result = real(stream, event, flags);
+	if (result == CUDA_SUCCESS)
+		result = (CUresult)gcp_tracker_joined(
+		    gcp_process.tracker, gcp_stream_context(named), named, event);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+	return stream_wait(gcp_real.cuStreamWaitEvent, stream, false, event, flags);
+}
+
+CUresult gcp_hook_cuStreamWaitEvent_ptsz(CUstream stream, CUevent event,
+					 unsigned int flags)
+{
+	return stream_wait(gcp_real.cuStreamWaitEvent_ptsz, stream, true, event, flags);
+}
+
+/* --- events --------------------------------------------------------------- */
+
+/* The number of the call; 0: no capture is to know of it. */
+static uint64_t event_records(CUstream stream, bool per_thread, CUevent event)
+{
+	CUstream named = gcp_stream_named(stream, per_thread);
+
+	gcp_stream_seen(stream, per_thread);
+	if (!gcp_process_capturing() || !gcp_stream_capturable(named))
+		return 0;
+	gcp_stream_work_given(named, false);
+	return gcp_tracker_event_recording(gcp_process.tracker,
+					   gcp_stream_context(named), named, event);
+}
+
+static CUresult event_recorded(CUresult result, CUevent event, uint64_t record)
+{
+	if (record > 0)
+		gcp_tracker_event_recorded(gcp_process.tracker, event, record,
+					   result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult gcp_hook_cuEventRecord(CUevent event, CUstream stream)
+{
+	uint64_t record = event_records(stream, false, event);
+
+	return event_recorded(gcp_real.cuEventRecord(event, stream), event, record);
+}
+
+CUresult gcp_hook_cuEventRecord_ptsz(CUevent event, CUstream stream)
+{
+	uint64_t record = event_records(stream, true, event);
+
+	return event_recorded(gcp_real.cuEventRecord_ptsz(event, stream), event,
+			      record);
+}
+
+/* Recorded for others than the graph, it becomes a node, and stands for what it stood
+ * for before as well: that is more than we keep account of. */
+static uint64_t event_records_with(CUstream stream, bool per_thread, CUevent event,
+				   unsigned int flags)
+{
+	if (!(flags & CU_EVENT_RECORD_EXTERNAL))
+		return event_records(stream, per_thread, event);
+	if (gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker);
+	return 0;
+}
+
+CUresult gcp_hook_cuEventRecordWithFlags(CUevent event, CUstream stream,
+					 unsigned int flags)
+{
+	uint64_t record = event_records_with(stream, false, event, flags);
+
+	return event_recorded(gcp_real.cuEventRecordWithFlags(event, stream, flags),
+			      event, record);
+}
+
+CUresult gcp_hook_cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream,
+					      unsigned int flags)
+{
+	uint64_t record = event_records_with(stream, true, event, flags);
+
+	return event_recorded(
+	    gcp_real.cuEventRecordWithFlags_ptsz(event, stream, flags), event, record);
+}
+
+static CUresult event_destroy(CUresult (*real)(CUevent), CUevent event)
+{
+	bool capturing = gcp_process_capturing();
+	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	CUresult result = real(event);
+
+	if (result == CUDA_SUCCESS && capturing)
+		gcp_tracker_event_gone(gcp_process.tracker, event, moment);
+	return result;
+}
+
+CUresult gcp_hook_cuEventDestroy(CUevent event)
+{
+	return event_destroy(gcp_real.cuEventDestroy, event);
+}
+
+CUresult gcp_hook_cuEventDestroy_v2(CUevent event)
+{
+	return event_destroy(gcp_real.cuEventDestroy_v2, event);
+}
+
+/* --- by hand -------------------------------------------------------------- */
+
+static void graph_taken(bool really)
+{
+	if (really && gcp_process_capturing())
+		gcp_tracker_graph_taken(gcp_process.tracker);
+}
+
+CUresult gcp_hook_cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes,
+						    size_t count, unsigned int flags)
+{
+	graph_taken(true);
+	return gcp_real.cuStreamUpdateCaptureDependencies(stream, nodes, count, flags);
+}
+
+CUresult gcp_hook_cuStreamUpdateCaptureDependencies_ptsz(CUstream stream,
+							 CUgraphNode *nodes,
+							 size_t count,
+							 unsigned int flags)
+{
+	graph_taken(true);
+	return gcp_real.cuStreamUpdateCaptureDependencies_ptsz(stream, nodes, count,
+							       flags);
+}
+
+CUresult
+gcp_hook_cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
+					      const struct CUgraphEdgeData_st *edges,
+					      size_t count, unsigned int flags)
+{
+	graph_taken(true);
+	return gcp_real.cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges,
+							     count, flags);
+}
+
+CUresult gcp_hook_cuStreamUpdateCaptureDependencies_v2_ptsz(
+    CUstream stream, CUgraphNode *nodes, const struct CUgraphEdgeData_st *edges,
+    size_t count, unsigned int flags)
+{
+	graph_taken(true);
+	return gcp_real.cuStreamUpdateCaptureDependencies_v2_ptsz(stream, nodes, edges,
+								  count, flags);
+}
+
+CUresult gcp_hook_cuGraphDestroyNode(CUgraphNode node)
+{
+	if (gcp_process_capturing())
+		gcp_tracker_node_gone(gcp_process.tracker, node);
+	return gcp_real.cuGraphDestroyNode(node);
+}
+
+/* A caller that asks only whether a stream captures, as most do, changes nothing. */
+
+CUresult gcp_hook_cuStreamGetCaptureInfo_v2(CUstream stream,
+					    CUstreamCaptureStatus *ret_status,
+					    cuuint64_t *ret_id, CUgraph *ret_graph,
+					    const CUgraphNode **ret_nodes,
+					    size_t *ret_count)
+{
+	graph_taken(ret_graph || ret_nodes);
+	return gcp_real.cuStreamGetCaptureInfo_v2(stream, ret_status, ret_id, ret_graph,
+						  ret_nodes, ret_count);
+}
+
+CUresult gcp_hook_cuStreamGetCaptureInfo_v2_ptsz(CUstream stream,
+						 CUstreamCaptureStatus *ret_status,
+						 cuuint64_t *ret_id, CUgraph *ret_graph,
+						 const CUgraphNode **ret_nodes,
+						 size_t *ret_count)
+{
+	graph_taken(ret_graph || ret_nodes);
+	return gcp_real.cuStreamGetCaptureInfo_v2_ptsz(stream, ret_status, ret_id,
+						       ret_graph, ret_nodes, ret_count);
+}
+
+CUresult gcp_hook_cuStreamGetCaptureInfo_v3(CUstream stream,
+					    CUstreamCaptureStatus *ret_status,
+					    cuuint64_t *ret_id, CUgraph *ret_graph,
+					    const CUgraphNode **ret_nodes,
+					    const struct CUgraphEdgeData_st **ret_edges,
+					    size_t *ret_count)
+{
+	graph_taken(ret_graph || ret_nodes);
+	return gcp_real.cuStreamGetCaptureInfo_v3(stream, ret_status, ret_id, ret_graph,
+						  ret_nodes, ret_edges, ret_count);
+}
+
+CUresult gcp_hook_cuStreamGetCaptureInfo_v3_ptsz(
+    CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,
+    CUgraph *ret_graph, const CUgraphNode **ret_nodes,
+    const struct CUgraphEdgeData_st **ret_edges, size_t *ret_count)
+{
+	graph_taken(ret_graph || ret_nodes);
+	return gcp_real.cuStreamGetCaptureInfo_v3_ptsz(
+	    stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count);
+}
+
+/* --- captures and streams that begin and end ---------------------------------- */
+
+/* The hooks on stream captures and on the end of streams. They tell
+ * capture/ what begins and ends; the real calls are made here, in the caller's
+ * own context and capture mode, and their results go back untouched. */
+
+/* --- begin -------------------------------------------------------------------- */
+
+struct gcp_begin {
+	struct gcp_capture *capture; /* NULL: not ours to follow */
+	bool refused;                /* the host is out of memory */
+	CUcontext ctx;
+	CUstream stream;
+};
+
+/* A context must stand behind all barriers before it captures: afterwards it
+ * cannot be made to wait. A capture that cannot be followed, because the host has no
+ * memory for our books, must not begin. */
+static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
+{
+	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
+
+	if (gcp_process_started_mode() != GCP_RUN_POOL)
+		return begin;
+	begin.ctx = gcp_stream_context(begin.stream);
+	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
+	begin.refused =
+	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
+	gcp_handles_capture_begins();
+	return begin;
+}
+
+static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode mode,
+			      CUresult result)
+{
+	if (begin->capture)
+		gcp_tracker_begin_done(gcp_process.tracker, begin->capture, begin->ctx,
+				       begin->stream, (enum gcp_capture_mode)mode,
+				       (int)result);
+	if (begin->capture && result == CUDA_SUCCESS)
+		gcp_observe_capture(true, begin->stream, (uint32_t)mode);
+	if (begin->capture && result == CUDA_SUCCESS)
+		gcp_stream_work_given(NULL,
+				      false); /* what it did before says nothing now */
+	return result;
+}
+
+_Static_assert((int)GCP_CAPTURE_GLOBAL == (int)CU_STREAM_CAPTURE_MODE_GLOBAL, "cuda.h");
+_Static_assert((int)GCP_CAPTURE_THREAD_LOCAL ==
+		   (int)CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+	       "cuda.h");
+_Static_assert((int)GCP_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED,
+	       "cuda.h");
+
+/* Between prepare and begun stands the real call, whatever its form. */
+#define GCP_BEGIN(stream, per_thread, mode, call)                                      \
+	struct gcp_begin begin = capture_prepare(stream, per_thread);                  \
+                                                                                       \
+	if (begin.refused)                                                             \
+		return CUDA_ERROR_OUT_OF_MEMORY;                                       \
+	return capture_begun(&begin, mode, gcp_real.call)
+
+CUresult gcp_hook_cuStreamBeginCapture(CUstream stream)
+{
+	GCP_BEGIN(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL,
+		  cuStreamBeginCapture(stream));
+}
+
+CUresult gcp_hook_cuStreamBeginCapture_ptsz(CUstream stream)
+{
+	GCP_BEGIN(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL,
+		  cuStreamBeginCapture_ptsz(stream));
+}
+
+CUresult gcp_hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+	GCP_BEGIN(stream, false, mode, cuStreamBeginCapture_v2(stream, mode));
+}
+
+CUresult gcp_hook_cuStreamBeginCapture_v2_ptsz(CUstream stream,
+					       CUstreamCaptureMode mode)
+{
+	GCP_BEGIN(stream, true, mode, cuStreamBeginCapture_v2_ptsz(stream, mode));
+}
+
+/* Where in the graph it begins is the program's to say: maybe beside work that has used
+ * what has been freed since. */
+static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thread)
+{
+	struct gcp_begin begin = capture_prepare(stream, per_thread);
+
+	if (begin.capture) {
+		gcp_capture_into_graph(begin.capture);
+		gcp_share_graph_taken(gcp_process.tracker, NULL);
+	}
+	return begin;
+}
+
+/* The program holds the graph that it captures into, and may add work to it. */
+static CUresult capture_begun_to_graph(CUresult result)
+{
+	if (result == CUDA_SUCCESS && gcp_process_capturing())
+		gcp_tracker_order_unknown(gcp_process.tracker);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+					      const CUgraphNode *dependencies,
+					      const struct CUgraphEdgeData_st *edges,
+					      size_t count, CUstreamCaptureMode mode)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginCaptureToGraph(
+			      stream, graph, dependencies, edges, count, mode)));
+}
+
+CUresult gcp_hook_cuStreamBeginCaptureToGraph_ptsz(
+    CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+    const struct CUgraphEdgeData_st *edges, size_t count, CUstreamCaptureMode mode)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginCaptureToGraph_ptsz(
+			      stream, graph, dependencies, edges, count, mode)));
+}
+
+CUresult gcp_hook_cuStreamBeginRecaptureToGraph(CUstream stream,
+						CUstreamCaptureMode mode, CUgraph graph,
+						gcp_recapture_callback *callback,
+						void *user_data)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, false);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginRecaptureToGraph(stream, mode, graph,
+								 callback, user_data)));
+}
+
+CUresult gcp_hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream,
+						     CUstreamCaptureMode mode,
+						     CUgraph graph,
+						     gcp_recapture_callback *callback,
+						     void *user_data)
+{
+	struct gcp_begin begin = capture_prepare_into_graph(stream, true);
+
+	if (begin.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return capture_begun_to_graph(
+	    capture_begun(&begin, mode,
+			  gcp_real.cuStreamBeginRecaptureToGraph_ptsz(
+			      stream, mode, graph, callback, user_data)));
+}
+
+/* --- end ---------------------------------------------------------------------- */
+
+/* Whether CUDA has destroyed the graph, too. Other errors say that there was no such
+ * capture, or leave it as it is. */
+static bool graph_is_lost(CUresult result, CUcontext ctx, CUstream stream)
+{
+	return (result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+		result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED ||
+		result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) &&
+	       gcp_tracker_end_lost(gcp_process.tracker, ctx, stream);
+}
+
+static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stream,
+			    bool per_thread, CUgraph *ret_graph)
+{
+	CUstream named = gcp_stream_named(stream, per_thread);
+	struct gcp_holder *graph;
+	CUcontext ctx = NULL;
+	CUresult result;
+
+	if (!gcp_process_pooling())
+		return real(stream, ret_graph);
+	ctx = gcp_stream_context(named);
+	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
+	result = real(stream, ret_graph);
+	if (result == CUDA_SUCCESS && ret_graph)
+		gcp_tracker_end_gave(gcp_process.tracker, ctx, named, *ret_graph);
+	gcp_holder_ended(gcp_process.tracker, graph,
+			 graph && graph_is_lost(result, ctx, named));
+	gcp_tracker_end_done(gcp_process.tracker, ctx, named);
+	if (result == CUDA_SUCCESS && ret_graph)
+		gcp_share_captured(gcp_process.tracker, *ret_graph);
+	gcp_observe_capture(false, named, (uint32_t)result);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamEndCapture(CUstream stream, CUgraph *ret_graph)
+{
+	return capture_end(gcp_real.cuStreamEndCapture, stream, false, ret_graph);
+}
+
+CUresult gcp_hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *ret_graph)
+{
+	return capture_end(gcp_real.cuStreamEndCapture_ptsz, stream, true, ret_graph);
+}
+
+static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
+{
+	bool capturing = stream && gcp_process_capturing();
+	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
+	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	struct gcp_holder *graph = NULL;
+	CUresult result;
+
+	if (stream && gcp_process_pooling())
+		graph = gcp_tracker_stream_ending(gcp_process.tracker, ctx, stream);
+	result = real(stream);
+	gcp_holder_ended(gcp_process.tracker, graph, result == CUDA_SUCCESS);
+	if (result == CUDA_SUCCESS && capturing)
+		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
+	else if (capturing)
+		gcp_tracker_end_done(gcp_process.tracker, ctx, stream);
+	return result;
+}
+
+CUresult gcp_hook_cuStreamDestroy(CUstream stream)
+{
+	return stream_destroy(gcp_real.cuStreamDestroy, stream);
+}
+
+CUresult gcp_hook_cuStreamDestroy_v2(CUstream stream)
+{
+	return stream_destroy(gcp_real.cuStreamDestroy_v2, stream);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_context.c - the hooks on contexts: they only tell contexts.c what
+ * happened. Making a context current is done often; for one that is known it
+ * costs a comparison.
+ */
+#include "../cuda/contexts.h"
+#include "../cuda/ctx_scope.h"
+#include "hooks.h"
+#include "../cuda/resolve.h"
+
+static CUresult context_created(CUresult result, CUcontext *ret_ctx)
+{
+	if (result == CUDA_SUCCESS && ret_ctx)
+		gcp_contexts_seen(*ret_ctx, GCP_CONTEXT_OWN);
+	return result;
+}
+
+CUresult gcp_hook_cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
+{
+	return context_created(gcp_real.cuCtxCreate(ret_ctx, flags, device), ret_ctx);
+}
+
+CUresult gcp_hook_cuCtxCreate_v2(CUcontext *ret_ctx, unsigned int flags,
+				 CUdevice device)
+{
+	return context_created(gcp_real.cuCtxCreate_v2(ret_ctx, flags, device),
+			       ret_ctx);
+}
+
+CUresult gcp_hook_cuCtxCreate_v3(CUcontext *ret_ctx,
+				 struct CUexecAffinityParam_st *params, int count,
+				 unsigned int flags, CUdevice device)
+{
+	return context_created(
+	    gcp_real.cuCtxCreate_v3(ret_ctx, params, count, flags, device), ret_ctx);
+}
+
+CUresult gcp_hook_cuCtxCreate_v4(CUcontext *ret_ctx,
+				 struct CUctxCreateParams_st *params,
+				 unsigned int flags, CUdevice device)
+{
+	return context_created(gcp_real.cuCtxCreate_v4(ret_ctx, params, flags, device),
+			       ret_ctx);
+}
+
+CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *green)
+{
+	CUresult result = gcp_real.cuCtxFromGreenCtx(ret_ctx, green);
+
+	if (result == CUDA_SUCCESS && ret_ctx)
+		gcp_contexts_seen(*ret_ctx, GCP_CONTEXT_GREEN);
+	return result;
+}
+
+CUresult gcp_hook_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
+{
+	return gcp_contexts_retain_primary(ret_ctx, device);
+}
+
+/* --- made current ------------------------------------------------------------- */
+
+CUresult gcp_hook_cuCtxSetCurrent(CUcontext ctx)
+{
+	CUresult result = gcp_real.cuCtxSetCurrent(ctx);
+
+	if (result == CUDA_SUCCESS)
+		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	return result;
+}
+
+CUresult gcp_hook_cuCtxPushCurrent(CUcontext ctx)
+{
+	CUresult result = gcp_real.cuCtxPushCurrent(ctx);
+
+	if (result == CUDA_SUCCESS)
+		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	return result;
+}
+
+CUresult gcp_hook_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	CUresult result = gcp_real.cuCtxPushCurrent_v2(ctx);
+
+	if (result == CUDA_SUCCESS)
+		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	return result;
+}
+
+/* --- ended -------------------------------------------------------------------- */
+
+CUresult gcp_hook_cuCtxAttach(CUcontext *ret_ctx, unsigned int flags)
+{
+	CUresult result = gcp_real.cuCtxAttach(ret_ctx, flags);
+
+	if (result == CUDA_SUCCESS && ret_ctx)
+		gcp_contexts_attached(*ret_ctx);
+	return result;
+}
+
+CUresult gcp_hook_cuCtxDetach(CUcontext ctx)
+{
+	return gcp_contexts_detach(ctx);
+}
+
+CUresult gcp_hook_cuCtxDestroy(CUcontext ctx)
+{
+	return gcp_contexts_destroy(gcp_real.cuCtxDestroy, ctx);
+}
+
+CUresult gcp_hook_cuCtxDestroy_v2(CUcontext ctx)
+{
+	return gcp_contexts_destroy(gcp_real.cuCtxDestroy_v2, ctx);
+}
+
+/* A green context keeps its primary one active, also when nothing else retains that
+ * any more: the last one may take it along. (Measured, driver 580.) */
+static __thread struct {
+	struct CUgreenCtx_st *green;
+	CUdevice device;
+} leaving __attribute__((tls_model("initial-exec")));
+
+static CUresult green_destroy(CUdevice device)
+{
+	(void)device;
+	return gcp_real.cuGreenCtxDestroy(leaving.green);
+}
+
+static CUresult green_end(CUcontext ctx)
+{
+	(void)ctx;
+	return gcp_contexts_end_primary(green_destroy, leaving.device);
+}
+
+/* Its own handle as an ordinary context, and its device. */
+static bool green_identify(struct CUgreenCtx_st *green, CUcontext *ret_ctx,
+			   CUdevice *ret_device)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (!gcp_real.cuCtxFromGreenCtx ||
+	    gcp_real.cuCtxFromGreenCtx(ret_ctx, green) != CUDA_SUCCESS ||
+	    gcp_ctx_scope_begin(&scope, *ret_ctx) != CUDA_SUCCESS)
+		return false;
+	result = gcp_real.cuCtxGetDevice(ret_device);
+	gcp_ctx_scope_end(&scope);
+	return result == CUDA_SUCCESS;
+}
+
+CUresult gcp_hook_cuGreenCtxDestroy(struct CUgreenCtx_st *green)
+{
+	CUdevice device;
+	CUcontext ctx;
+
+	if (!green_identify(green, &ctx, &device))
+		return gcp_real.cuGreenCtxDestroy(green);
+	leaving.green = green;
+	leaving.device = device;
+	return gcp_contexts_destroy(green_end, ctx);
+}
+
+CUresult gcp_hook_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease, device);
+}
+
+CUresult gcp_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, device);
+}
+
+CUresult gcp_hook_cuDevicePrimaryCtxReset(CUdevice device)
+{
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset, device);
+}
+
+CUresult gcp_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset_v2, device);
+}

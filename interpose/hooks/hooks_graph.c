@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_graph.c - the hooks on what becomes of captured graphs, and on their launches.
+ * capture/holders.c has to know of all that can run on the memory of a graph, and
+ * capture/share.c of every way in which the memory of one that shares could be used.
+ * While no graph has memory, each costs a few loads.
+ *
+ * What is made of a graph holds its memory before the real call, and what a real call
+ * ends until after it.
+ */
+#include "../cuda/contexts.h"
+#include "hooks.h"
+#include "../process/process_life.h"
+#include "hooks_memory.h"
+#include "../cuda/streams.h"
+
+static bool shares(void)
+{
+	return gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
+}
+
+/* Something is about to be made of the graph or executable. One of gcp_holding_...
+ * takes the result. */
+static CUresult holding_begin(const void *handle, bool is_exec,
+			      struct gcp_holder **ret_holding)
+{
+	int result = 0;
+
+	*ret_holding = NULL;
+	if (gcp_process_pooling())
+		result = gcp_holding_begin(gcp_process.tracker, handle, is_exec,
+					   ret_holding);
+	return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult holding_new(CUresult result, struct gcp_holder *holding,
+			    const void *handle, bool is_exec)
+{
+	if (result != CUDA_SUCCESS)
+		gcp_holding_end(gcp_process.tracker, holding);
+	else if (gcp_process_pooling())
+		gcp_holding_new(gcp_process.tracker, holding, handle, is_exec);
+	return result;
+}
+
+static CUresult holding_add(CUresult result, struct gcp_holder *holding,
+			    const void *handle, bool is_exec)
+{
+	if (result != CUDA_SUCCESS)
+		gcp_holding_end(gcp_process.tracker, holding);
+	else
+		gcp_holding_add(gcp_process.tracker, holding, handle, is_exec);
+	return result;
+}
+
+static void graph_taken(CUgraph graph)
+{
+	if (shares())
+		gcp_share_graph_taken(gcp_process.tracker, graph);
+}
+
+/* --- instantiation ---------------------------------------------------------------- */
+
+/* With other flags the device can launch it, or it is on its way to the device. */
+enum {
+	PLAIN_FLAGS = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+		      8 /* USE_NODE_PRIORITY, of CUDA 11.7 */
+};
+
+static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *exec,
+			     unsigned long long flags, struct gcp_holder *holding)
+{
+	bool plainly = (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
+
+	result = holding_new(result, holding, exec ? *exec : NULL, true);
+	if (result == CUDA_SUCCESS && exec && shares())
+		gcp_share_instantiated(gcp_process.tracker, graph, *exec, plainly);
+	/* By the device, from work of any context. */
+	if (result == CUDA_SUCCESS && exec && !plainly && holding)
+		gcp_exec_launched(gcp_process.tracker, *exec, NULL);
+	return result;
+}
+
+/* Between begin and new stands the real call, whatever its form. */
+#define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
+	struct gcp_holder *holding;                                                    \
+	CUresult result = holding_begin(graph, false, &holding);                       \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	return instantiated(gcp_real.call, graph, ret_exec, flags, holding)
+
+CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
+				     CUgraphNode *ret_node, char *log, size_t bytes)
+{
+	GCP_INSTANTIATE(graph, ret_exec, 0,
+			cuGraphInstantiate(ret_exec, graph, ret_node, log, bytes));
+}
+
+CUresult gcp_hook_cuGraphInstantiate_v2(CUgraphExec *ret_exec, CUgraph graph,
+					CUgraphNode *ret_node, char *log, size_t bytes)
+{
+	GCP_INSTANTIATE(graph, ret_exec, 0,
+			cuGraphInstantiate_v2(ret_exec, graph, ret_node, log, bytes));
+}
+
+CUresult gcp_hook_cuGraphInstantiateWithFlags(CUgraphExec *ret_exec, CUgraph graph,
+					      unsigned long long flags)
+{
+	GCP_INSTANTIATE(graph, ret_exec, flags,
+			cuGraphInstantiateWithFlags(ret_exec, graph, flags));
+}
+
+/* CUDA_GRAPH_INSTANTIATE_PARAMS begins with the flags. */
+static unsigned long long flags_of(const void *parameters)
+{
+	return parameters ? *(const cuuint64_t *)parameters : 0;
+}
+
+CUresult gcp_hook_cuGraphInstantiateWithParams(CUgraphExec *ret_exec, CUgraph graph,
+					       void *parameters)
+{
+	unsigned long long flags = flags_of(parameters);
+
+	GCP_INSTANTIATE(graph, ret_exec, flags,
+			cuGraphInstantiateWithParams(ret_exec, graph, parameters));
+}
+
+CUresult gcp_hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *ret_exec,
+						    CUgraph graph, void *parameters)
+{
+	unsigned long long flags = flags_of(parameters);
+
+	GCP_INSTANTIATE(graph, ret_exec, flags,
+			cuGraphInstantiateWithParams_ptsz(ret_exec, graph, parameters));
+}
+
+/* --- ends ------------------------------------------------------------------------ */
+
+static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
+{
+	return gcp_process_pooling()
+		   ? gcp_holder_ending(gcp_process.tracker, handle, is_exec)
+		   : NULL;
+}
+
+CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
+{
+	struct gcp_holder *holder = holder_ending(graph, false);
+	CUresult result = gcp_real.cuGraphDestroy(graph);
+
+	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
+{
+	struct gcp_holder *holder = holder_ending(exec, true);
+	CUresult result = gcp_real.cuGraphExecDestroy(exec);
+
+	gcp_holder_ended(gcp_process.tracker, holder, result == CUDA_SUCCESS);
+	return result;
+}
+
+/* The executable runs another graph from now on, in memory of its own: it never comes
+ * back to the memory that it shared. Launches on their way do not change. What a call
+ * that failed has changed is not known. */
+static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
+{
+	if (result == CUDA_SUCCESS)
+		return holding_new(result, holding, exec, true);
+	gcp_holding_add(gcp_process.tracker, holding, exec, true);
+	return result;
+}
+
+#define GCP_UPDATE(exec, graph, call)                                                  \
+	struct gcp_holder *holding;                                                    \
+	CUresult result = holding_begin(graph, false, &holding);                       \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	graph_taken(graph);                                                            \
+	return updated(gcp_real.call, exec, holding)
+
+CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
+				    CUgraphNode *ret_node, void *ret_result)
+{
+	GCP_UPDATE(exec, graph, cuGraphExecUpdate(exec, graph, ret_node, ret_result));
+}
+
+CUresult gcp_hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+				       void *ret_result)
+{
+	GCP_UPDATE(exec, graph, cuGraphExecUpdate_v2(exec, graph, ret_result));
+}
+
+/* --- graphs made of graphs ------------------------------------------------------ */
+
+CUresult gcp_hook_cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
+{
+	CUresult result = gcp_real.cuGraphCreate(ret_graph, flags);
+
+	if (result == CUDA_SUCCESS && gcp_process_pooling())
+		gcp_graph_made(gcp_process.tracker, *ret_graph);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(graph, false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(graph);
+	result = gcp_real.cuGraphClone(ret_graph, graph);
+	return holding_new(result, holding, ret_graph ? *ret_graph : NULL, false);
+}
+
+CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent,
+					   const CUgraphNode *nodes, size_t count,
+					   CUgraph graph)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(graph, false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(graph);
+	result =
+	    gcp_real.cuGraphAddChildGraphNode(ret_node, parent, nodes, count, graph);
+	return holding_add(result, holding, parent, false);
+}
+
+static void child_set(CUresult result, struct gcp_holder *holding, CUgraphExec exec,
+		      CUgraphNode node)
+{
+	if (holding || gcp_process_pooling())
+		gcp_holding_set(gcp_process.tracker, holding, exec, node,
+				result == CUDA_SUCCESS);
+}
+
+CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						     CUgraph graph)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(graph, false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(graph);
+	result = gcp_real.cuGraphExecChildGraphNodeSetParams(exec, node, graph);
+	child_set(result, holding, exec, node);
+	return result;
+}
+
+/* --- nodes of any kind ------------------------------------------------------------ */
+
+/* The beginning of CUgraphNodeParams, which cuda.h has since CUDA 12.2. */
+struct node_params {
+	int type;
+	int reserved[3];
+	union {
+		struct {
+			CUgraph graph;
+			int ownership; /* since 12.9 */
+		} child;
+		struct {
+			unsigned long long handle;
+			int type;
+			unsigned int size;
+			CUgraph *graphs; /* written by the call */
+		} conditional;
+	};
+};
+enum { TYPE_CHILD = 4, TYPE_CONDITIONAL = 13, OWNERSHIP_MOVE = 1, SINCE_MOVE = 12090 };
+
+static CUgraph child_of(const struct node_params *params)
+{
+	return params && params->type == TYPE_CHILD ? params->child.graph : NULL;
+}
+
+/* The graph itself becomes a part of the other one, and not a copy. */
+static bool moves(const struct node_params *params)
+{
+	int version = 0;
+
+	if (!child_of(params) || params->child.ownership != OWNERSHIP_MOVE)
+		return false;
+	return !gcp_real.cuDriverGetVersion ||
+	       gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
+	       version >= SINCE_MOVE;
+}
+
+/* Embedded graphs are told of from the first call on: what is captured into them later
+ * is held by their parents. */
+static bool parts_count(void)
+{
+	return gcp_process_started_mode() == GCP_RUN_POOL;
+}
+
+/* Of a node that was added to `parent`, or is of a graph that is not known. */
+static void bodies_known(CUgraph parent, const struct node_params *params)
+{
+	if (params->type != TYPE_CONDITIONAL || !params->conditional.graphs ||
+	    !parts_count())
+		return;
+	for (unsigned int i = 0; i < params->conditional.size; i++)
+		gcp_graph_part(gcp_process.tracker, parent,
+			       params->conditional.graphs[i]);
+}
+
+static CUresult node_added(CUresult result, CUgraph parent,
+			   const struct node_params *params, CUgraph moved,
+			   struct gcp_holder *holding)
+{
+	holding_add(result, holding, parent, false);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (moved && parts_count())
+		gcp_graph_moved(gcp_process.tracker, parent, moved);
+	bodies_known(parent, params);
+	return result;
+}
+
+#define GCP_ADD_NODE(parent, parameters, call)                                         \
+	struct gcp_holder *holding;                                                    \
+	CUgraph child = child_of(parameters);                                          \
+	CUgraph moved = moves(parameters) ? child : NULL;                              \
+	CUresult result = holding_begin(child, false, &holding);                       \
+                                                                                       \
+	if (result != CUDA_SUCCESS)                                                    \
+		return result;                                                         \
+	graph_taken(NULL);                                                             \
+	return node_added(gcp_real.call, parent, parameters, moved, holding)
+
+CUresult gcp_hook_cuGraphAddNode(CUgraphNode *ret_node, CUgraph parent,
+				 const CUgraphNode *nodes, size_t count,
+				 void *parameters)
+{
+	GCP_ADD_NODE(parent, parameters,
+		     cuGraphAddNode(ret_node, parent, nodes, count, parameters));
+}
+
+CUresult gcp_hook_cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph parent,
+				    const CUgraphNode *nodes,
+				    const struct CUgraphEdgeData_st *edges,
+				    size_t count, void *parameters)
+{
+	GCP_ADD_NODE(
+	    parent, parameters,
+	    cuGraphAddNode_v2(ret_node, parent, nodes, edges, count, parameters));
+}
+
+/* Which graph the node is of is not known. */
+CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
+{
+	CUgraph moved = moves(parameters) ? child_of(parameters) : NULL;
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(child_of(parameters), false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(NULL);
+	gcp_holding_keep(gcp_process.tracker, holding);
+	result = gcp_real.cuGraphNodeSetParams(node, parameters);
+	if (result == CUDA_SUCCESS && moved && parts_count())
+		gcp_graph_part(gcp_process.tracker, NULL, moved);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+					   void *parameters)
+{
+	struct gcp_holder *holding;
+	CUresult result = holding_begin(child_of(parameters), false, &holding);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	graph_taken(NULL);
+	result = gcp_real.cuGraphExecNodeSetParams(exec, node, parameters);
+	if (child_of(parameters))
+		child_set(result, holding, exec, node);
+	return result;
+}
+
+/* These give out graphs that are embedded in others. */
+
+CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
+{
+	CUresult result;
+
+	graph_taken(NULL);
+	result = gcp_real.cuGraphNodeGetParams(node, parameters);
+	if (result != CUDA_SUCCESS || !parameters)
+		return result;
+	if (child_of(parameters) && parts_count())
+		gcp_graph_part(gcp_process.tracker, NULL, child_of(parameters));
+	bodies_known(NULL, parameters);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_graph)
+{
+	CUresult result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
+
+	if (result == CUDA_SUCCESS && parts_count())
+		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph);
+	return result;
+}
+
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		graph_taken(NULL);                                                     \
+		return gcp_real.name arguments;                                        \
+	}
+GCP_HOOKS_NODES_TAKEN(GCP_X)
+#undef GCP_X
+
+/* --- launches ---------------------------------------------------------------- */
+
+enum { TRIES = 3 };
+
+static CUresult launch_begin(CUgraphExec exec, CUstream stream,
+			     struct gcp_launch *launch)
+{
+	int result, tries = 0;
+
+	/* What a try has made and could not map is given back, too: that is no reason
+	 * to try for ever. */
+	do
+		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
+	while (result == GCP_CUDA_OUT_OF_MEMORY && ++tries < TRIES &&
+	       gcp_launch_reclaims(result));
+	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
+}
+
+/* Its memory is ordered by fences of its context. */
+static void launch_seen(CUgraphExec exec, CUstream stream)
+{
+	if (gcp_process_pooling() && gcp_contexts_are_several() &&
+	    gcp_tracker_holds(gcp_process.tracker))
+		gcp_exec_launched(gcp_process.tracker, exec,
+				  gcp_stream_context(stream));
+}
+
+/* A launch into a stream that captures puts a copy of the graph into the captured one.
+ */
+static CUresult launch_captured(CUgraphExec exec, CUstream stream)
+{
+	if (!gcp_process_capturing() || !gcp_stream_capturable(stream))
+		return CUDA_SUCCESS;
+	return gcp_graph_launched(gcp_process.tracker, gcp_stream_context(stream),
+				  stream, exec) == 0
+		   ? CUDA_SUCCESS
+		   : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec,
+		       CUstream stream, bool per_thread)
+{
+	struct gcp_launch launch = {.share = 0};
+	CUresult result = CUDA_SUCCESS;
+	bool guarded = shares();
+	int cancel = guarded ? gcp_cancel_defer() : 0;
+
+	if (guarded)
+		result =
+		    launch_begin(exec, gcp_stream_named(stream, per_thread), &launch);
+	if (result == CUDA_SUCCESS)
+		result = gcp_stream_submits(stream, per_thread);
+	if (result == CUDA_SUCCESS)
+		result = launch_captured(exec, gcp_stream_named(stream, per_thread));
+	if (result == CUDA_SUCCESS)
+		launch_seen(exec, gcp_stream_named(stream, per_thread));
+	if (result == CUDA_SUCCESS)
+		result = real(exec, stream);
+	if (launch.share)
+		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
+	if (guarded)
+		gcp_cancel_restore(cancel);
+	return result;
+}
+
+CUresult gcp_hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+	return launch(gcp_real.cuGraphLaunch, exec, stream, false);
+}
+
+CUresult gcp_hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return launch(gcp_real.cuGraphLaunch_ptsz, exec, stream, true);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_launch.c - the hooks on kernel launches: called while captures are under way,
+ * as hooks_submit.c, and for one that fails for want of memory, which gets a second
+ * chance, as in hooks_memory.c.
+ */
+#include <errno.h>
+
+#include "hooks.h"
+#include "../process/process_life.h"
+#include "hooks_memory.h"
+#include "../cuda/streams.h"
+
+static CUresult launch_on(CUstream stream, bool per_thread)
+{
+	gcp_stream_seen(stream, per_thread);
+	return gcp_stream_submits(stream, per_thread);
+}
+
+/* --- kernels that do not stand in one line ------------------------------------- */
+
+/* A launch may let its kernel start before the work in front of it has ended
+ * (programmatic stream serialization). If the kernel's memory is what a capture has
+ * given out again, its user may still run. CUDA need not make use of the permission,
+ * so it is taken back where a capture has memory that it gives out again. The kernel
+ * after such a one starts behind both of them, as always.
+ *
+ * Where a kernel sets an event before it has ended, the graph does not say in its nodes
+ * what is behind the event. */
+
+enum { ATTRIBUTES_MAX = 64 };
+
+struct launch_in_line {
+	struct CUlaunchConfig_st config;
+	CUlaunchAttribute attributes[ATTRIBUTES_MAX];
+};
+
+static bool launch_starts_early(const CUlaunchAttribute *attribute)
+{
+	return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+	       attribute->value.programmaticStreamSerializationAllowed;
+}
+
+static bool launch_sets_event_early(const CUlaunchAttribute *attribute)
+{
+	return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+	       attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+static const struct CUlaunchConfig_st *
+launch_put_in_line(const struct CUlaunchConfig_st *config, struct launch_in_line *line)
+{
+	if (config->numAttrs > ATTRIBUTES_MAX) {
+		gcp_tracker_order_unknown(gcp_process.tracker);
+		return config;
+	}
+	line->config = *config;
+	line->config.attrs = line->attributes;
+	for (unsigned int i = 0; i < config->numAttrs; i++) {
+		line->attributes[i] = config->attrs[i];
+		if (launch_starts_early(&config->attrs[i]))
+			line->attributes[i]
+			    .value.programmaticStreamSerializationAllowed = 0;
+	}
+	return &line->config;
+}
+
+/* The configuration to launch with: the caller's, or what is put into `line`. */
+static const struct CUlaunchConfig_st *
+launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
+	      struct launch_in_line *line)
+{
+	CUstream named = gcp_stream_named(config->hStream, per_thread);
+	bool early = false;
+
+	if (!gcp_process_capturing() || !config->attrs)
+		return config;
+	for (unsigned int i = 0; i < config->numAttrs; i++) {
+		early |= launch_starts_early(&config->attrs[i]);
+		if (launch_sets_event_early(&config->attrs[i]))
+			gcp_tracker_order_unknown(gcp_process.tracker);
+	}
+	if (!early || !gcp_stream_capturable(named) ||
+	    !gcp_tracker_gives_again(gcp_process.tracker, gcp_stream_context(named),
+				     named))
+		return config;
+	return launch_put_in_line(config, line);
+}
+
+/* A kernel's local memory is taken at its launch, which fails if the pools have all of
+ * it: then they give theirs back. Not beside a capture, and not for errors that stay.
+ */
+bool gcp_launch_reclaims(CUresult result)
+{
+	int saved = errno;
+	bool reclaimed = !gcp_process_capturing() && gcp_passthrough_reclaim(result);
+
+	errno = saved;
+	return reclaimed;
+}
+
+static bool launch_reclaims(CUresult result)
+{
+	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
+	       gcp_launch_reclaims(result);
+}
+
+CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
+				 unsigned int grid_y, unsigned int grid_z,
+				 unsigned int block_x, unsigned int block_y,
+				 unsigned int block_z, unsigned int shared_bytes,
+				 CUstream stream, void **parameters, void **extra)
+{
+	CUresult result = launch_on(stream, false);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		result = gcp_real.cuLaunchKernel(
+		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+		    shared_bytes, stream, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
+}
+
+CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
+				      unsigned int grid_y, unsigned int grid_z,
+				      unsigned int block_x, unsigned int block_y,
+				      unsigned int block_z, unsigned int shared_bytes,
+				      CUstream stream, void **parameters, void **extra)
+{
+	CUresult result = launch_on(stream, true);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	do
+		result = gcp_real.cuLaunchKernel_ptsz(
+		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+		    shared_bytes, stream, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
+}
+
+CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
+				   CUfunction function, void **parameters, void **extra)
+{
+	struct launch_in_line line;
+	CUresult result = config ? launch_on(config->hStream, false) : CUDA_SUCCESS;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config)
+		config = launch_orders(config, false, &line);
+	do
+		result = gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
+}
+
+CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
+					CUfunction function, void **parameters,
+					void **extra)
+{
+	struct launch_in_line line;
+	CUresult result = config ? launch_on(config->hStream, true) : CUDA_SUCCESS;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config)
+		config = launch_orders(config, true, &line);
+	do
+		result =
+		    gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
+	while (launch_reclaims(result));
+	return result;
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_memory.c - the hooks that allocate and free device memory, pitched memory and
+ * memory of other kinds, but for the stream-ordered ones (hooks_async.c).
+ *
+ * A hit asks CUDA for the current context and nothing else. Whatever is not
+ * ours, or not sure, goes to the real function untouched.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "../base/clock.h"
+#include "../cuda/async_pools.h"
+#include "../cuda/ctx_scope.h"
+#include "hooks.h"
+#include "ipc.h"
+#include "../process/calling_thread.h"
+#include "../process/process_life.h"
+#include "hooks_memory.h"
+#include "../observe/report.h"
+#include "../observe/shortage.h"
+#include "../cuda/streams.h"
+
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_BYTES_MAX ((size_t)1 << 46)
+
+/* --- passing through ----------------------------------------------------------- */
+
+/* What count mode wants to know of the current context. */
+static CUcontext memory_here(int *ret_device)
+{
+	CUcontext ctx = NULL;
+	CUdevice device = -1;
+
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS ||
+	    gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		ctx = NULL;
+	*ret_device = device;
+	return ctx;
+}
+
+static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint64_t ns)
+{
+	CUcontext ctx;
+	int device;
+
+	if (result != CUDA_SUCCESS || gcp_process_run_mode() != GCP_RUN_COUNT)
+		return;
+	ctx = memory_here(&device);
+	if (!ctx)
+		return;
+	gcp_call_stats_alloc(ctx, device, ptr, bytes, ns);
+	gcp_thread_note_gpu(device);
+	gcp_report_tick(&gcp_process.options, NULL);
+}
+
+CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	uint64_t start = gcp_clock_ns();
+	CUresult result;
+	uint64_t ns;
+
+	/* With a second chance when memory is out. */
+	do
+		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
+	while (gcp_passthrough_reclaim(result));
+	ns = gcp_clock_ns() - start;
+	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
+	if (result == CUDA_SUCCESS && ret_ptr)
+		gcp_observe_pass_alloc(*ret_ptr, bytes, start);
+	memory_counted(result, ret_ptr ? *ret_ptr : 0, bytes, ns);
+	return result;
+}
+
+CUresult gcp_memory_pass_free(CUdeviceptr ptr)
+{
+	uint64_t start = gcp_clock_ns();
+	CUresult result = gcp_real.cuMemFree_v2(ptr);
+
+	gcp_call_stats_add(GCP_COUNTED_mem_free, start, 0, result);
+	if (result == CUDA_SUCCESS && ptr)
+		gcp_observe_pass_free(ptr, start);
+	else if (result == CUDA_ERROR_INVALID_VALUE)
+		gcp_observe_free_unknown(ptr);
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT) {
+		gcp_call_stats_free(ptr, gcp_clock_ns() - start);
+		gcp_report_tick(&gcp_process.options, NULL);
+	}
+	return result;
+}
+
+/* --- allocate ----------------------------------------------------------------- */
+
+/* The pool could not: the host is out of memory. Plain memory will do, but not for
+ * a capture: no graph would keep it, and to free it would destroy the capture. */
+static CUresult memory_pass_relaxed(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (gcp_process_capturing()) {
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_CAPTURE);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	result = gcp_ctx_scope_begin(&scope, NULL);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_memory_pass_alloc(ret_ptr, bytes);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
+/* More than any device has, or not from a pool: CUDA decides. */
+static CUresult memory_pass_plain(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	CUresult result = gcp_memory_pass_alloc(ret_ptr, bytes);
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
+CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
+{
+	struct gcp_pool *pool;
+	gcp_addr addr;
+	int result;
+
+	if (gcp_process_started_mode() != GCP_RUN_POOL || !ret_ptr || !bytes ||
+	    bytes > GCP_BYTES_MAX)
+		return memory_pass_plain(ret_ptr, bytes);
+	pool = gcp_thread_pool();
+	gcp_thread.runtime_confirmed =
+	    gcp_thread.runtime_inside && pool ? gcp_thread.generation : 0;
+	if (!pool)
+		return memory_pass_plain(ret_ptr, bytes);
+	result = gcp_memory_alloc(pool, bytes, &addr);
+	if (__builtin_expect(result < 0, 0))
+		return memory_pass_relaxed(ret_ptr, bytes);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAlloc", bytes, GCP_SHORTAGE_POOL);
+	return (CUresult)result;
+}
+
+/* --- pitched memory ----------------------------------------------------------- */
+
+/* How wide CUDA makes the rows: the granularity of the pitch is learnt once for each
+ * device, from two real allocations of one row each. These rows are kept: to
+ * free them would wait for the device, which the program did not ask for, and
+ * they cost a kilobyte or two. */
+
+enum { DEVICES_MAX = 256 };
+
+/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
+static _Atomic(size_t) granularity[DEVICES_MAX];
+
+/* Whether CUDA takes elements of so many bytes. */
+static bool pitch_is_known(unsigned int element)
+{
+	return element == 4 || element == 8 || element == 16;
+}
+
+/* 0 also when memory is out, to try again. */
+static size_t pitch_learn(void)
+{
+	size_t narrow = 0, wide = 0;
+	CUdeviceptr ptr, second;
+
+	/* Other elements, other widths: one rounding must explain both. */
+	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS)
+		return 0;
+	if (gcp_real.cuMemAllocPitch_v2(&second, &wide, narrow + 1, 1, 16) !=
+	    CUDA_SUCCESS) {
+		gcp_real.cuMemFree_v2(ptr);
+		return 0;
+	}
+	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
+		return 1;
+	return narrow;
+}
+
+/* The pitch that CUDA would choose on the current device for rows of `width`
+ * bytes; 0 if it is not known, or if CUDA would refuse `element`. */
+static size_t pitch_of(size_t width, unsigned int element)
+{
+	unsigned int device = (unsigned int)gcp_thread.device;
+	struct gcp_ctx_scope scope;
+	size_t step, pitch;
+
+	if (device >= DEVICES_MAX || !pitch_is_known(element))
+		return 0;
+	step = atomic_load_explicit(&granularity[device], memory_order_relaxed);
+	while (step == 0) {
+		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+			return 0;
+		step = pitch_learn();
+		gcp_ctx_scope_end(&scope);
+		if (step == 0 && !gcp_passthrough_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
+			return 0;
+		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
+	}
+	if (step <= 1 || __builtin_add_overflow(width, step - 1, &pitch))
+		return 0;
+	return pitch & ~(step - 1);
+}
+
+/* The real function, counted. */
+static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width,
+			   size_t height, unsigned int element)
+{
+	uint64_t start = gcp_clock_ns(), ns;
+	CUcontext ctx = NULL;
+	CUdevice device = -1;
+	CUresult result;
+	size_t bytes;
+
+	do
+		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
+						     element);
+	while (gcp_passthrough_reclaim(result));
+	ns = gcp_clock_ns() - start;
+	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
+	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
+	if (result == CUDA_SUCCESS && gcp_process_run_mode() == GCP_RUN_COUNT &&
+	    gcp_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
+	    gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		gcp_call_stats_alloc(ctx, device, *ret_ptr, bytes, ns);
+	return result;
+}
+
+/* Whether memory of now would belong to a capture: a small block tells. */
+static bool pitch_is_captured(struct gcp_pool *pool)
+{
+	struct gcp_block_info info;
+	bool captured;
+	gcp_addr addr;
+
+	if (!gcp_process_capturing())
+		return false;
+	if (gcp_memory_alloc(pool, 1, &addr) != 0)
+		return true;
+	captured = gcp_pools_find(gcp_process.pools, addr, &info) != 0 || info.heap;
+	gcp_memory_free(addr);
+	return captured;
+}
+
+/* The same for rows; the first ones of a device are also how the pitch is learnt.
+ * CUDA gives no memory for an element that it does not know. */
+static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
+				   size_t *ret_pitch, size_t width, size_t height,
+				   unsigned int element)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (pitch_is_known(element) && pitch_is_captured(pool)) {
+		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	do {
+		result = gcp_ctx_scope_begin(&scope, NULL);
+		if (result != CUDA_SUCCESS)
+			return result;
+		result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
+		gcp_ctx_scope_end(&scope);
+	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
+/* Rows of the pitch that CUDA itself would choose, out of the pool. */
+CUresult gcp_hook_cuMemAllocPitch_v2(CUdeviceptr *ret_ptr, size_t *ret_pitch,
+				     size_t width, size_t height, unsigned int element)
+{
+	size_t pitch = 0, bytes = 0;
+	struct gcp_pool *pool = NULL;
+	gcp_addr addr;
+	int result;
+
+	if (gcp_process_started_mode() == GCP_RUN_POOL && ret_ptr && ret_pitch &&
+	    width && height)
+		pool = gcp_thread_pool();
+	if (!pool)
+		return pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	pitch = pitch_of(width, element);
+	if (!pitch || __builtin_mul_overflow(pitch, height, &bytes) ||
+	    bytes > GCP_BYTES_MAX)
+		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
+					  element);
+	result = gcp_memory_alloc(pool, bytes, &addr);
+	if (result < 0)
+		return pitch_pass_relaxed(pool, ret_ptr, ret_pitch, width, height,
+					  element);
+	if (result == 0)
+		*ret_ptr = addr;
+	else if (result == GCP_CUDA_OUT_OF_MEMORY)
+		gcp_shortage_say("cuMemAllocPitch", bytes, GCP_SHORTAGE_POOL);
+	*ret_pitch = pitch; /* CUDA says it even when memory is out */
+	return (CUresult)result;
+}
+
+/* --- free --------------------------------------------------------------------- */
+
+/* A thread that only frees caches blocks too. */
+static inline int memory_free(gcp_addr addr)
+{
+	int result;
+
+	if (__builtin_expect(!gcp_thread.free_direct, 0)) {
+		gcp_thread_watch();
+		result = gcp_observe_free(addr);
+	} else {
+		result = gcp_pools_free(gcp_process.pools, addr);
+	}
+	return __builtin_expect(result == -EREMOTE, 0) ? gcp_ipc_free(addr, true)
+						       : result;
+}
+
+int gcp_memory_free(gcp_addr addr)
+{
+	return memory_free(addr);
+}
+
+CUresult gcp_memory_freed(CUdeviceptr ptr, int result)
+{
+	if (result == -ENOENT)
+		return gcp_memory_pass_free(ptr);
+	return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+}
+
+CUresult gcp_hook_cuMemFree_v2(CUdeviceptr ptr)
+{
+	int result = -ENOENT;
+
+	if (ptr && gcp_process_pooling())
+		result = memory_free(ptr);
+	if (__builtin_expect(result == 0, 1))
+		return CUDA_SUCCESS;
+	return gcp_memory_freed(ptr, result);
+}
+
+/* --- how much there is ---------------------------------------------------------- */
+
+/* What the pools could give back counts as free: programs size their own
+ * caches by this. */
+CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+{
+	uint64_t start = gcp_clock_ns(), reclaimable;
+	size_t available = 0, total = 0;
+	CUresult result;
+
+	if (!ret_free || !ret_total)
+		return gcp_real.cuMemGetInfo_v2(ret_free, ret_total);
+	result = gcp_real.cuMemGetInfo_v2(&available, &total);
+	gcp_call_stats_add(GCP_COUNTED_mem_get_info, start, 0, result);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_process_pooling() && gcp_thread_pool()) {
+		gcp_tracker_look(gcp_process.tracker);
+		reclaimable =
+		    gcp_pools_reclaimable(gcp_process.pools, gcp_thread.device) +
+		    gcp_async_kept(gcp_thread.device);
+		available = reclaimable < total - available
+				? available + (size_t)reclaimable
+				: total;
+	}
+	*ret_free = available;
+	*ret_total = total;
+	return CUDA_SUCCESS;
+}
+
+/* --- memory of other kinds ---------------------------------------------------- */
+
+bool gcp_memory_comes_back(const struct gcp_pool *pool)
+{
+	return gcp_tracker_reclaim(gcp_process.tracker) ||
+	       gcp_share_trim(gcp_process.tracker, gcp_pool_device(pool), 0) > 0;
+}
+
+/* The hooks on functions that create memory of other kinds:
+ * managed, arrays, virtual memory. They pass through;
+ * when memory is out, the pools give theirs back, and the call gets a second
+ * chance for as long as that helps. The last result is the program's. */
+
+/* After the pools, what graphs have held that are gone since. */
+bool gcp_passthrough_reclaim(CUresult result)
+{
+	CUdevice device;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
+		return false;
+	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		device = -1;
+	do
+		if (gcp_pools_relieve(gcp_process.pools, device))
+			return true;
+	while (gcp_tracker_reclaim(gcp_process.tracker));
+	return gcp_share_trim(gcp_process.tracker, device, 0) > 0;
+}
+
+/* Memory that graphs share does not go back for it. */
+bool gcp_passthrough_reclaim_host(CUresult result)
+{
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
+		return false;
+	return gcp_pools_relieve_host(gcp_process.pools) ||
+	       gcp_tracker_reclaim(gcp_process.tracker);
+}
+
+/* Which statistics a call belongs to, and the bytes it asks for. */
+#define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes
+#define GCP_COUNTED_OF_cuMemCreate            GCP_COUNTED_mem_create, bytes
+#define GCP_COUNTED_OF_cuArrayCreate_v2       GCP_COUNTED_array_create, 0
+#define GCP_COUNTED_OF_cuArray3DCreate_v2     GCP_COUNTED_array_create, 0
+#define GCP_COUNTED_OF_cuMipmappedArrayCreate GCP_COUNTED_array_create, 0
+
+static void creators_count(const char *call, uint64_t start, CUresult result,
+			   enum gcp_counted_call call_stats, uint64_t bytes)
+{
+	gcp_call_stats_add(call_stats, start, bytes, (int)result);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		gcp_shortage_say(call, bytes, GCP_SHORTAGE_DRIVER);
+}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		uint64_t start;                                                        \
+		CUresult result;                                                       \
+                                                                                       \
+		if (gcp_process_started_mode() == GCP_RUN_PASSIVE)                     \
+			return gcp_real.name arguments;                                \
+		start = gcp_clock_ns();                                                \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (gcp_passthrough_reclaim(result));                               \
+		creators_count(#base, start, result, GCP_COUNTED_OF_##name);           \
+		return result;                                                         \
+	}
+GCP_HOOKS_CREATORS(GCP_X)

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_memory.h - what the hooks on memory share with each other.
+ */
+#ifndef GCP_INTERPOSE_HOOKS_MEMORY_H
+#define GCP_INTERPOSE_HOOKS_MEMORY_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "../../pool/pool.h"
+#include "../observe/observe.h"
+#include "../base/process.h"
+#include "../cuda/symbols.h"
+
+static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
+				 gcp_addr *ret_addr)
+{
+	if (__builtin_expect(gcp_process_has_pending_events(), 0))
+		return gcp_observe_alloc(pool, bytes, ret_addr);
+	return gcp_pool_alloc(pool, bytes, ret_addr);
+}
+
+/* Memory is out for the pool: whether more of it came back, from graphs that are gone
+ * or from what graphs share and do not use now. */
+bool gcp_memory_comes_back(const struct gcp_pool *pool);
+
+/* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
+static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
+				   gcp_addr *ret_addr)
+{
+	int result = gcp_memory_try(pool, bytes, ret_addr);
+
+	while (__builtin_expect(result != 0, 0) && result == GCP_CUDA_OUT_OF_MEMORY &&
+	       gcp_memory_comes_back(pool))
+		result = gcp_memory_try(pool, bytes, ret_addr);
+	return result;
+}
+
+/* The real functions, with their call counted (GCP_RUN_COUNT: and the
+ * pointer remembered). */
+CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes);
+CUresult gcp_memory_pass_free(CUdeviceptr ptr);
+
+/* Before memory is given to a user that stands in no context's queue: waits
+ * until no earlier work can touch the block around `ptr`. CUDA_SUCCESS also for
+ * memory that is not ours. */
+CUresult gcp_memory_complete(CUdeviceptr ptr);
+
+/* A creator of memory returned `result`. Whether it failed for want of memory and
+ * something was given back, so that there is something new to hope for. */
+bool gcp_passthrough_reclaim(CUresult result);
+bool gcp_passthrough_reclaim_host(CUresult result); /* of pinned memory */
+
+/* gcp_pools_free, for a thread whose end is watched from then on. */
+int gcp_memory_free(gcp_addr addr);
+
+/* What a free by the pool that gave `result` is for the program; -ENOENT: the real
+ * function frees it. */
+CUresult gcp_memory_freed(CUdeviceptr ptr, int result);
+
+#endif

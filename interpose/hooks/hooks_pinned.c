@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_pinned.c - the hooks that allocate and free pinned host memory.
+ *
+ * As hooks_memory.c: a hit asks CUDA for the current context and nothing else, and what
+ * is not ours or not sure goes to the real function. A block is one allocation of the
+ * driver, so what CUDA says of its flags and its device pointer is right by itself
+ * (cuMemHostGetFlags, cuMemHostGetDevicePointer and registering pass through).
+ */
+#include "../base/clock.h"
+#include "../cuda/ctx_scope.h"
+#include "hooks.h"
+#include "../process/calling_thread.h"
+#include "../process/process_life.h"
+#include "hooks_memory.h"
+#include "../observe/poller.h"
+#include "../observe/report.h"
+#include "../observe/shortage.h"
+
+#define GCP_PINNED_FLAGS                                                               \
+	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |                        \
+	 CU_MEMHOSTALLOC_WRITECOMBINED)
+
+/* Larger requests cannot succeed; the real function says so. */
+#define GCP_PINNED_BYTES_MAX ((size_t)1 << 46)
+
+/* --- allocate ----------------------------------------------------------------- */
+
+struct host_request {
+	void **ret_ptr;
+	size_t bytes;
+	unsigned int flags;
+	bool plain; /* cuMemAllocHost, which has no flags */
+};
+
+static CUresult host_real(const struct host_request *request)
+{
+	return request->plain
+		   ? gcp_real.cuMemAllocHost_v2(request->ret_ptr, request->bytes)
+		   : gcp_real.cuMemHostAlloc(request->ret_ptr, request->bytes,
+					     request->flags);
+}
+
+static void host_refused(const struct host_request *request, enum gcp_shortage why)
+{
+	gcp_shortage_say_host(request->plain ? "cuMemAllocHost" : "cuMemHostAlloc",
+			      request->bytes, why);
+}
+
+/* With a second chance when memory is out, as in hooks_memory.c. */
+static CUresult host_pass(const struct host_request *request)
+{
+	uint64_t start = gcp_clock_ns();
+	CUresult result;
+
+	do
+		result = host_real(request);
+	while (gcp_passthrough_reclaim_host(result));
+	gcp_call_stats_add(GCP_COUNTED_mem_host_alloc, start, request->bytes,
+			   (int)result);
+	return result;
+}
+
+/* The pool could not, rounded up and with books to keep; what was asked for may still
+ * fit. It must not cost a capture. */
+static CUresult host_pass_relaxed(const struct host_request *request)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, NULL);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = host_pass(request);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		host_refused(request, GCP_SHORTAGE_DRIVER);
+	return result;
+}
+
+static int host_take(struct gcp_pool *pool, const struct host_request *request,
+		     void **ret_ptr)
+{
+	if (gcp_tracker_has_pending_events(gcp_process.tracker))
+		return gcp_tracker_host_alloc(gcp_process.tracker, pool, gcp_thread.ctx,
+					      gcp_thread.stream, request->bytes,
+					      request->flags, ret_ptr);
+	return gcp_pinned_alloc(pool, request->bytes, request->flags, NULL, ret_ptr);
+}
+
+static CUresult host_alloc(const struct host_request *request)
+{
+	struct gcp_pool *pool = NULL;
+	void *ptr;
+	int result;
+
+	if (gcp_process_started_mode() == GCP_RUN_PASSIVE)
+		return host_real(request);
+	if (gcp_process_pooling() && request->ret_ptr && request->bytes &&
+	    request->bytes <= GCP_PINNED_BYTES_MAX &&
+	    !(request->flags & ~GCP_PINNED_FLAGS))
+		pool = gcp_thread_pool();
+	if (!pool)
+		return host_pass(request);
+	do
+		result = host_take(pool, request, &ptr);
+	while (result == GCP_CUDA_OUT_OF_MEMORY &&
+	       gcp_tracker_reclaim(gcp_process.tracker));
+	if (result == -ENOSYS)
+		return host_pass(request);
+	/* Plain memory would be gone at its free, and a graph may still address it. And
+	 * no quota counts it. */
+	if ((result < 0 || result == GCP_CUDA_OUT_OF_MEMORY) &&
+	    (gcp_tracker_capturing(gcp_process.tracker) ||
+	     gcp_process.options.pool.pinned_quota != GCP_LIMIT_NONE)) {
+		host_refused(request,
+			     result < 0 ? GCP_SHORTAGE_CAPTURE : GCP_SHORTAGE_POOL);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result < 0 || result == GCP_CUDA_OUT_OF_MEMORY)
+		return host_pass_relaxed(request);
+	if (result == 0) {
+		*request->ret_ptr = ptr;
+		gcp_observe_host_alloc(ptr, request->bytes, request->flags);
+	}
+	return (CUresult)result;
+}
+
+CUresult gcp_hook_cuMemHostAlloc(void **ret_ptr, size_t bytes, unsigned int flags)
+{
+	struct host_request request = {
+	    .ret_ptr = ret_ptr, .bytes = bytes, .flags = flags};
+
+	return host_alloc(&request);
+}
+
+CUresult gcp_hook_cuMemAllocHost_v2(void **ret_ptr, size_t bytes)
+{
+	struct host_request request = {
+	    .ret_ptr = ret_ptr, .bytes = bytes, .plain = true};
+
+	return host_alloc(&request);
+}
+
+/* --- free --------------------------------------------------------------------- */
+
+CUresult gcp_hook_cuMemFreeHost(void *ptr)
+{
+	int result = -ENOENT;
+	uint64_t start;
+
+	if (ptr && gcp_process_pooling()) {
+		gcp_observe_host_free(ptr);
+		result = gcp_pinned_free(gcp_process.pools, ptr);
+		if (__builtin_expect(gcp_process.options.thread, 0))
+			gcp_poller_start();
+	}
+	if (result != -ENOENT)
+		return result < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)result;
+	start = gcp_clock_ns();
+	result = (int)gcp_real.cuMemFreeHost(ptr);
+	gcp_call_stats_add(GCP_COUNTED_mem_host_free, start, 0, result);
+	return (CUresult)result;
+}

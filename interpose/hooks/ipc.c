@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc.c - the hooks on memory shared between processes.
+ *
+ * CUDA's handle stands for a whole driver allocation. A block that does not
+ * begin one gets a handle of the same 64 bytes that carries its offset, too:
+ *
+ *   bytes  0..55   CUDA's, every bit inverted
+ *   bytes 56..63   magic (24 bits) and offset / 512 (40 bits), little-endian
+ *
+ * CUDA leaves the last 8 bytes zero and does not look at them (driver 580,
+ * measured; another driver that uses them gets NOT_SUPPORTED from us). What is
+ * inverted includes the size, the flags and the device, each of which CUDA
+ * checks: a process without this library gets an error, not the bytes of
+ * another block. A process with it finds the magic, opens CUDA's handle and adds the
+ * offset. A block at the beginning keeps the plain handle.
+ *
+ * CUDA makes no handle of mapped memory at all. A mapped block gets one of another
+ * form (ipc_wire.h), and this process hands the memory over when it is opened.
+ *
+ * Another process stands in no context's queue: before a block is exported, all
+ * work that could still touch it from former owners is waited for. And a block that was
+ * exported is freed as plain CUDA frees: behind all work of its context, and not while
+ * it is known to be open (ipc_exports.h).
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "hooks.h"
+#include "ipc.h"
+#include "../ipc/ipc_exports.h"
+#include "../ipc/ipc_imports.h"
+#include "../ipc/ipc_opened.h"
+#include "../ipc/ipc_server.h"
+#include "../ipc/ipc_wire.h"
+#include "../process/process_life.h"
+#include "hooks_memory.h"
+#include "../base/log.h"
+
+#define GCP_IPC_MAGIC UINT64_C(0x67c9a5)
+#define GCP_IPC_PLAIN 56 /* bytes of CUDA's own */
+#define GCP_IPC_UNIT  512
+#define GCP_IPC_SHIFT 40
+
+_Static_assert(sizeof(CUipcMemHandle) == GCP_IPC_PLAIN + sizeof(uint64_t), "cuda.h");
+
+/* --- the form of a handle ------------------------------------------------------- */
+
+static void handle_invert(CUipcMemHandle *handle)
+{
+	for (int i = 0; i < GCP_IPC_PLAIN; i++)
+		handle->reserved[i] = (char)~handle->reserved[i];
+}
+
+static uint64_t handle_tail(const CUipcMemHandle *handle)
+{
+	uint64_t tail;
+
+	memcpy(&tail, handle->reserved + GCP_IPC_PLAIN, sizeof(tail));
+	return tail;
+}
+
+static void handle_set_tail(CUipcMemHandle *handle, uint64_t tail)
+{
+	memcpy(handle->reserved + GCP_IPC_PLAIN, &tail, sizeof(tail));
+}
+
+static bool handle_encode(CUipcMemHandle *handle, uint64_t offset)
+{
+	uint64_t units = offset / GCP_IPC_UNIT;
+
+	if (handle_tail(handle) != 0 || offset % GCP_IPC_UNIT != 0 ||
+	    units >> GCP_IPC_SHIFT != 0)
+		return false;
+	handle_invert(handle);
+	handle_set_tail(handle, GCP_IPC_MAGIC << GCP_IPC_SHIFT | units);
+	return true;
+}
+
+/* The offset; 0 for a plain handle. */
+static uint64_t handle_decode(CUipcMemHandle *handle)
+{
+	uint64_t tail = handle_tail(handle);
+
+	if (tail >> GCP_IPC_SHIFT != GCP_IPC_MAGIC)
+		return 0;
+	handle_invert(handle);
+	handle_set_tail(handle, 0);
+	return (tail & ((UINT64_C(1) << GCP_IPC_SHIFT) - 1)) * GCP_IPC_UNIT;
+}
+
+/* --- export --------------------------------------------------------------------- */
+
+/* Memory of a driver that cannot hand it to another process. */
+static CUresult export_refused(void)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		gcp_log(GCP_LOG_ERROR,
+			"this driver hands mapped memory to no other process, "
+			"refusing to export it; GCPOOL_BACKEND=segments exports it");
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult export_mapped(CUipcMemHandle *ret_handle,
+			      const struct gcp_block_info *info)
+{
+	CUcontext ctx = NULL;
+	uint64_t id;
+	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
+	int added;
+
+	if (result == CUDA_SUCCESS && !ctx)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!gcp_ipc_server_possible(info->device))
+		return export_refused();
+	added = gcp_exports_add(info, &id);
+	if (added < 0)
+		return added == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
+					: CUDA_ERROR_INVALID_VALUE;
+	return gcp_ipc_server_handle(id, ret_handle);
+}
+
+/* CUDA's own handle, with the offset where there is one. */
+static CUresult export_of_driver(CUipcMemHandle *ret_handle,
+				 const struct gcp_block_info *info)
+{
+	CUresult result = gcp_real.cuIpcGetMemHandle(ret_handle, info->addr);
+	uint64_t id;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (info->addr != info->segment_addr &&
+	    !handle_encode(ret_handle, info->addr - info->segment_addr)) {
+		gcp_log(GCP_LOG_ERROR,
+			"this driver's IPC handles have no room for an offset, "
+			"refusing to export a block of the pool; GCPOOL_MODE=off "
+			"exports it");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return gcp_exports_add(info, &id) < 0 ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult gcp_hook_cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+	CUresult result;
+	int found = -ENOENT;
+
+	if (gcp_process_pooling())
+		found = gcp_pools_find(gcp_process.pools, ptr, &info);
+	if (found == -ENOENT)
+		return gcp_real.cuIpcGetMemHandle(ret_handle, ptr);
+	/* Of stream-ordered memory, too: CUDA makes none of that (driver 580,
+	 * measured), and programs do without. */
+	if (!ret_handle || found != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = gcp_memory_complete(ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return info.mapped ? export_mapped(ret_handle, &info)
+			   : export_of_driver(ret_handle, &info);
+}
+
+int gcp_ipc_free(gcp_addr addr, bool waits)
+{
+	return gcp_exports_free(addr, waits, gcp_ipc_server_catch_up);
+}
+
+/* --- import --------------------------------------------------------------------- */
+
+static bool import_is_possible(void)
+{
+	return gcp_real.cuMemImportFromShareableHandle &&
+	       gcp_real.cuMemGetAllocationPropertiesFromHandle &&
+	       gcp_real.cuMemAddressReserve && gcp_real.cuMemAddressFree &&
+	       gcp_real.cuMemMap && gcp_real.cuMemUnmap && gcp_real.cuMemSetAccess &&
+	       gcp_real.cuMemRelease;
+}
+
+static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
+			 CUdeviceptr *ret_ptr, CUipcMemHandle handle,
+			 unsigned int flags)
+{
+	CUipcMemHandle given = handle;
+	uint64_t offset = handle_decode(&handle);
+	struct gcp_ipc_handle mapped;
+	bool is_mapped = gcp_ipc_handle_read(&given, &mapped);
+	CUresult result;
+
+	/* Decided now, since the pointer that comes of it passes us at its close. */
+	if ((offset > 0 || is_mapped) && gcp_process_started_mode() == GCP_RUN_PASSIVE)
+		return real(ret_ptr, given, flags);
+	if (is_mapped && import_is_possible())
+		return gcp_imports_open(ret_ptr, &mapped, flags);
+	result = real(ret_ptr, handle, flags);
+	if (result != CUDA_SUCCESS || offset == 0)
+		return result;
+	if (!gcp_ipc_opened_add(*ret_ptr, offset)) {
+		gcp_real.cuIpcCloseMemHandle(*ret_ptr);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*ret_ptr += offset;
+	return CUDA_SUCCESS;
+}
+
+CUresult gcp_hook_cuIpcOpenMemHandle(CUdeviceptr *ret_ptr, CUipcMemHandle handle,
+				     unsigned int flags)
+{
+	return ipc_open(gcp_real.cuIpcOpenMemHandle, ret_ptr, handle, flags);
+}
+
+CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle handle,
+					unsigned int flags)
+{
+	return ipc_open(gcp_real.cuIpcOpenMemHandle_v2, ret_ptr, handle, flags);
+}
+
+CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
+{
+	CUdeviceptr base = gcp_ipc_opened_base(ptr);
+	CUresult result;
+
+	if (gcp_imports_close(ptr, &result))
+		return result;
+	result = gcp_real.cuIpcCloseMemHandle(base);
+	if (result == CUDA_SUCCESS && base != ptr)
+		gcp_ipc_opened_remove(ptr);
+	return result;
+}

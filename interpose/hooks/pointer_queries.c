@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pointer_queries.c - the hooks that ask where an allocation begins and ends. They
+ * answer for the block that the program was given, not for the driver allocation that
+ * holds it, with the size that the program asked for, as CUDA does.
+ *
+ * Peer tokens, dma-buf handles and synchronous memory operations give memory to
+ * a user that stands in no context's queue: the block is completed first.
+ */
+#include <errno.h>
+
+#include "../cuda/async_pools.h"
+#include "../cuda/contexts.h"
+#include "hooks.h"
+#include "../ipc/ipc_imports.h"
+#include "../ipc/ipc_server.h"
+#include "../process/process_life.h"
+#include "hooks_memory.h"
+
+/* What programs are told of an address, where the driver would tell them otherwise. */
+struct asked_range {
+	CUdeviceptr addr;
+	size_t bytes;  /* that were asked for */
+	CUcontext ctx; /* NULL: as the driver says */
+	bool mapped;   /* a block of mapped memory */
+	bool async;    /* allocated in stream order */
+	bool imported; /* mapped memory of another process */
+	int device;    /* of the context that has it, or opened it */
+	uint64_t id;   /* of the allocation; 0: as the driver says */
+};
+
+/* -ENOENT: it is not ours; -EINVAL: memory of the pool that the program does not have
+ * (any more). CUDA knows nothing of such an address, though the driver does. */
+static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
+{
+	struct gcp_import_info import;
+	struct gcp_block_info info;
+	int result = -ENOENT;
+
+	if (gcp_imports_find(ptr, &import)) {
+		*ret_range = (struct asked_range){.addr = import.ptr,
+						  .bytes = import.bytes,
+						  .ctx = import.ctx,
+						  .imported = true,
+						  .device = import.device};
+		return 0;
+	}
+	if (gcp_process_pooling())
+		result = gcp_pools_find(gcp_process.pools, ptr, &info);
+	if (result == 0)
+		*ret_range = (struct asked_range){.addr = info.addr,
+						  .bytes = info.requested,
+						  .ctx = info.mapped ? info.ctx : NULL,
+						  .mapped = info.mapped,
+						  .async = info.async,
+						  .device = info.device,
+						  .id = info.id};
+	return result;
+}
+
+/* Pinned memory: a block is an allocation of the driver, which says where it begins;
+ * only its size is rounded up. `base` is what the driver says. */
+static bool range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
+{
+	uint64_t requested;
+
+	if (!gcp_process_pooling() ||
+	    gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base, &requested) !=
+		0)
+		return false;
+	*ret_range = (struct asked_range){.addr = base, .bytes = requested};
+	return true;
+}
+
+/* The same for an address inside. */
+static bool range_find_inside(CUdeviceptr ptr, struct asked_range *ret_range)
+{
+	CUdeviceptr base = 0;
+
+	return gcp_process_pooling() && gcp_real.cuPointerGetAttribute &&
+	       gcp_real.cuPointerGetAttribute(
+		   &base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr) == CUDA_SUCCESS &&
+	       range_find_pinned(base, ret_range);
+}
+
+CUresult gcp_memory_complete(CUdeviceptr ptr)
+{
+	struct gcp_block_info info;
+	int result;
+
+	if (!gcp_process_pooling() ||
+	    gcp_pools_find(gcp_process.pools, ptr, &info) != 0)
+		return CUDA_SUCCESS;
+	result = gcp_pools_complete(gcp_process.pools, info.addr);
+	if (result > 0)
+		return (CUresult)result;
+	/* Freed meanwhile is the program's mistake, and for CUDA to name. */
+	return result == -EBUSY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+/* CUDA knows of an import in the context only that opened it (measured). */
+static bool range_is_of_another_context(const struct asked_range *range)
+{
+	CUcontext ctx = NULL, home;
+	int device;
+
+	if (!range->imported || gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS)
+		return false;
+	if (gcp_contexts_home(ctx, &home, &device))
+		ctx = home;
+	return ctx != range->ctx;
+}
+
+CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes,
+					  CUdeviceptr ptr)
+{
+	struct asked_range range;
+	CUdeviceptr base = 0;
+	CUresult result;
+	size_t bytes;
+	int found;
+
+	/* Asked for nothing, CUDA looks at no pointer (measured). */
+	if (!ret_base && !ret_bytes)
+		return gcp_real.cuMemGetAddressRange_v2(NULL, NULL, ptr);
+	found = range_find(ptr, &range);
+	if (found == -EINVAL || (found == 0 && range_is_of_another_context(&range)))
+		return CUDA_ERROR_NOT_FOUND;
+	/* Also of a block: a context of another device may know nothing of it. */
+	result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (found != 0 && !range_find_pinned(base, &range))
+		range = (struct asked_range){.addr = base, .bytes = bytes};
+	if (ret_base)
+		*ret_base = range.addr;
+	if (ret_bytes)
+		*ret_bytes = range.bytes;
+	return CUDA_SUCCESS;
+}
+
+/* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
+ * for what cudaMalloc gives them; that other processes can open that; and that its
+ * memory has no handles. */
+static void range_correct(void *value, CUpointer_attribute attribute,
+			  const struct asked_range *range)
+{
+	if (!value)
+		return;
+	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->async)
+		*(CUcontext *)value = NULL; /* as CUDA says of such memory */
+	else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range->ctx)
+		*(CUcontext *)value = range->ctx;
+	else if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && range->async)
+		*(CUmemoryPool *)value = gcp_async_default_pool(range->device);
+	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		*(CUdeviceptr *)value = range->addr;
+	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		*(size_t *)value = range->bytes;
+	else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && range->imported)
+		*(int *)value = range->device;
+	else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID && range->id)
+		*(unsigned long long *)value = range->id;
+	else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
+		 range->mapped)
+		*(int *)value = gcp_ipc_server_possible(range->device);
+	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES &&
+		 (range->mapped || range->imported))
+		*(unsigned long long *)value = 0;
+}
+
+/* Which answers are ours to correct. */
+static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct gcp_import_info import;
+
+	if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+		return gcp_imports_find(ptr, &import);
+	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+	       attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
+	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE ||
+	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+	       attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+}
+
+CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,
+					CUdeviceptr ptr)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct asked_range range = {0};
+	bool corrects = ret_value && range_corrects(attribute, ptr);
+	int found = -ENOENT;
+	void *owner;
+
+	if (corrects)
+		found = range_find(ptr, &range);
+	else if (gcp_process_pooling()) /* constant time, unlike that */
+		found = gcp_pools_owner(gcp_process.pools, ptr, &owner);
+	if (found == -EINVAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+		result = gcp_memory_complete(ptr);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
+	if (!corrects ||
+	    (found != 0 && (result != CUDA_SUCCESS || !range_find_inside(ptr, &range))))
+		return result;
+	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx)
+		result = CUDA_SUCCESS; /* even where CUDA has no answer */
+	if (result == CUDA_SUCCESS)
+		range_correct(ret_value, attribute, &range);
+	return result;
+}
+
+/* What CUDA answers for an address that it does not know, without an error (measured).
+ */
+static void attribute_unknown(void *value, CUpointer_attribute attribute,
+			      CUdeviceptr ptr)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)value = ptr;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)value = CU_DEVICE_INVALID;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned int *)value = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(CUdeviceptr *)value = 0;
+		break;
+	default:
+		break;
+	}
+}
+
+CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
+					 CUpointer_attribute *attributes, void **values,
+					 CUdeviceptr ptr)
+{
+	struct asked_range range = {0};
+	CUresult result = CUDA_SUCCESS;
+	int found = attributes && values ? range_find(ptr, &range) : -ENOENT;
+
+	for (unsigned int i = 0; found == 0 && i < count; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+			result = gcp_memory_complete(ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
+	for (unsigned int i = 0;
+	     found == -ENOENT && result == CUDA_SUCCESS && i < count; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE &&
+		    range_find_inside(ptr, &range))
+			found = 0;
+	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
+		range_correct(values[i], attributes[i], &range);
+	for (unsigned int i = 0;
+	     found == -EINVAL && result == CUDA_SUCCESS && i < count; i++)
+		attribute_unknown(values[i], attributes[i], ptr);
+	return result;
+}
+
+CUresult gcp_hook_cuPointerSetAttribute(const void *value,
+					CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		result = gcp_memory_complete(ptr);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);
+}
+
+CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr,
+						size_t bytes, int type,
+						unsigned long long flags)
+{
+	CUresult result = gcp_memory_complete(ptr);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	return gcp_real.cuMemGetHandleForAddressRange(ret_handle, ptr, bytes, type,
+						      flags);
+}
+
+/* A chunk that holds a part of the block, and others': neither is the program's to
+ * share or to keep. The answer is that for memory of cudaMalloc. */
+CUresult gcp_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret_handle,
+					      void *ptr)
+{
+	struct asked_range range;
+
+	if (range_find((CUdeviceptr)(uintptr_t)ptr, &range) != -ENOENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	return gcp_real.cuMemRetainAllocationHandle(ret_handle, ptr);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_exports.c - see ipc_exports.h.
+ *
+ * CUDA wants memory to be freed only when other processes have closed it, and all of
+ * them may do that late, end, or never do it: plain CUDA keeps the memory until then,
+ * and gives the addresses to others meanwhile. Here the block is held.
+ *
+ *      exported -- free, not open --> the pool's
+ *          |                             ^
+ *          +-- free, open --> held ------+  closed by the last one
+ *
+ * A handle is good until the free: nothing opens a held block.
+ */
+#include "ipc_exports.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "../base/process.h"
+
+enum { BUCKETS = 1024 };
+
+struct export
+{
+	uint64_t id;
+	gcp_addr addr;
+	uint64_t bytes; /* that the program asked for */
+	CUcontext ctx;
+	uint64_t opens; /* of other processes, not closed yet */
+	bool freed;     /* by the program: held */
+	struct export *next_by_id, *next_by_addr;
+};
+
+static pthread_mutex_t exports_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Guarded by exports_lock. No two have one address. */
+static struct export *by_id[BUCKETS], *by_addr[BUCKETS];
+static uint64_t last_id;
+
+/* --- the table ------------------------------------------------------------------- */
+
+static struct export **bucket_of_addr(gcp_addr addr)
+{
+	return &by_addr[(addr >> 9 ^ addr >> 19) % BUCKETS];
+}
+
+static struct export *export_of(uint64_t id)
+{
+	struct export *export = by_id[id % BUCKETS];
+
+	while (export && export->id != id)
+		export = export->next_by_id;
+	return export;
+}
+
+static struct export *export_at(gcp_addr addr)
+{
+	struct export *export = *bucket_of_addr(addr);
+
+	while (export && export->addr != addr)
+		export = export->next_by_addr;
+	return export;
+}
+
+static void export_remove(struct export *export)
+{
+	struct export **link = &by_id[export->id % BUCKETS];
+
+	while (*link != export)
+		link = &(*link)->next_by_id;
+	*link = export->next_by_id;
+	link = bucket_of_addr(export->addr);
+	while (*link != export)
+		link = &(*link)->next_by_addr;
+	*link = export->next_by_addr;
+	free(export);
+}
+
+static struct export *export_new(const struct gcp_block_info *info)
+{
+	struct export *export = calloc(1, sizeof(*export)), **first;
+
+	if (!export)
+		return NULL;
+	*export = (struct export){
+	    .id = ++last_id,
+	    .addr = info->addr,
+	    .bytes = info->requested,
+	    .ctx = info->ctx,
+	};
+	first = &by_id[export->id % BUCKETS];
+	export->next_by_id = *first;
+	*first = export;
+	first = bucket_of_addr(export->addr);
+	export->next_by_addr = *first;
+	*first = export;
+	return export;
+}
+
+/* --- exporting ------------------------------------------------------------------- */
+
+/* exports_lock is held. What was exported at this address before is gone, by no free: a
+ * graph pool was set back to an earlier state. */
+static int export_add(const struct gcp_block_info *info, uint64_t *ret_id)
+{
+	int result = gcp_pools_export(gcp_process.pools, info->addr);
+	struct export *export = export_at(info->addr);
+
+	if (result < 0 && result != -EALREADY)
+		return result;
+	if (result == 0 && export) {
+		export_remove(export);
+		export = NULL;
+	}
+	if (!export)
+		export = export_new(info);
+	if (!export) {
+		(void)gcp_pools_unexport(gcp_process.pools, info->addr);
+		return -ENOMEM;
+	}
+	*ret_id = export->id;
+	return 0;
+}
+
+int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id)
+{
+	int saved = errno, result;
+
+	*ret_id = 0;
+	if (!info->mapped) {
+		result = gcp_pools_export(gcp_process.pools, info->addr);
+		return result == -EALREADY ? 0 : result;
+	}
+	pthread_mutex_lock(&exports_lock);
+	result = export_add(info, ret_id);
+	pthread_mutex_unlock(&exports_lock);
+	errno = saved;
+	return result;
+}
+
+/* --- freeing --------------------------------------------------------------------- */
+
+static int block_free(gcp_addr addr, bool waits)
+{
+	if (gcp_pools_unexport(gcp_process.pools, addr) != 0)
+		return -EINVAL;
+	return waits ? gcp_pools_free(gcp_process.pools, addr)
+		     : gcp_pools_free_async(gcp_process.pools, addr, 0);
+}
+
+/* *ret_unused: no process has the block open, so it is the caller's to give back. */
+static int export_freed(gcp_addr addr, bool *ret_unused)
+{
+	struct export *export;
+	int result = 0;
+
+	pthread_mutex_lock(&exports_lock);
+	export = export_at(addr);
+	*ret_unused = !export || export->opens == 0;
+	if (export && export->freed)
+		result = -EINVAL; /* twice */
+	else if (export && export->opens == 0)
+		export_remove(export);
+	else if (export)
+		export->freed = true;
+	pthread_mutex_unlock(&exports_lock);
+	return result;
+}
+
+static bool export_is_open(gcp_addr addr)
+{
+	const struct export *export;
+	bool open;
+
+	pthread_mutex_lock(&exports_lock);
+	export = export_at(addr);
+	open = export && export->opens > 0;
+	pthread_mutex_unlock(&exports_lock);
+	return open;
+}
+
+/* cudaFree of stream-ordered memory does not wait, exported or not. */
+static bool is_async(gcp_addr addr)
+{
+	struct gcp_block_info info;
+
+	return gcp_pools_held(gcp_process.pools, addr, &info) == 0 && info.async;
+}
+
+int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void))
+{
+	bool unused = false;
+	int waited = 0, result;
+
+	if (waits && !is_async(addr))
+		waited = gcp_pools_finish(gcp_process.pools, addr);
+	if (waited < 0)
+		return -EINVAL;
+	/* Waiting during a capture takes memory, if little, and there is none: the
+	 * block's epoch alone keeps its memory from being used too early. */
+	if (waited == GCP_CUDA_OUT_OF_MEMORY)
+		waited = 0;
+	/* The other process may have closed it already, and said so. */
+	if (export_is_open(addr))
+		catch_up();
+	result = export_freed(addr, &unused);
+	if (result == 0 && unused)
+		result = block_free(addr, waits);
+	return result == 0 ? waited : result;
+}
+
+/* --- other processes ------------------------------------------------------------- */
+
+bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
+{
+	const struct export *export;
+
+	pthread_mutex_lock(&exports_lock);
+	export = export_of(id);
+	if (export) {
+		*ret_addr = export->addr;
+		*ret_bytes = export->bytes;
+	}
+	pthread_mutex_unlock(&exports_lock);
+	return export != NULL;
+}
+
+bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
+{
+	struct export *export;
+
+	pthread_mutex_lock(&exports_lock);
+	export = export_of(id);
+	if (export && export->freed)
+		export = NULL;
+	if (export) {
+		export->opens++;
+		*ret_addr = export->addr;
+		*ret_bytes = export->bytes;
+	}
+	pthread_mutex_unlock(&exports_lock);
+	return export != NULL;
+}
+
+void gcp_exports_close(uint64_t id)
+{
+	struct export *export;
+	gcp_addr held = 0;
+
+	pthread_mutex_lock(&exports_lock);
+	export = export_of(id);
+	if (export && export->opens > 0 && --export->opens == 0 && export->freed) {
+		held = export->addr;
+		export_remove(export);
+	}
+	pthread_mutex_unlock(&exports_lock);
+	if (!held)
+		return;
+	/* The free has waited for the work of this process. */
+	(void)block_free(held, false);
+}
+
+/* --- ends ------------------------------------------------------------------------ */
+
+void gcp_exports_context_gone(CUcontext ctx)
+{
+	struct export *export, *next;
+
+	pthread_mutex_lock(&exports_lock);
+	for (int i = 0; i < BUCKETS; i++)
+		for (export = by_id[i]; export; export = next) {
+			next = export->next_by_id;
+			if (export->ctx == ctx)
+				export_remove(export);
+		}
+	pthread_mutex_unlock(&exports_lock);
+}
+
+void gcp_exports_after_fork(void)
+{
+	pthread_mutex_init(&exports_lock, NULL);
+	for (int i = 0; i < BUCKETS; i++)
+		by_id[i] = by_addr[i] = NULL;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_exports.h - which blocks of this process have a handle, and how many times other
+ * processes have them open.
+ *
+ * A freed block stays as it is while another process has it open, as the memory of
+ * plain CUDA does, and is the pool's when the last one has closed it. Any thread; no
+ * lock of the caller's.
+ */
+#ifndef GCP_INTERPOSE_IPC_EXPORTS_H
+#define GCP_INTERPOSE_IPC_EXPORTS_H
+
+#include "../../pool/pool.h"
+#include "../cuda/symbols.h"
+
+/* The block is exported from now on (gcp_pools_export). A mapped one gets a number,
+ * which no other block ever has, the same each time until it is freed; for others, of
+ * which CUDA itself makes the handle, the number is 0. -ENOENT: it was freed meanwhile;
+ * -ENOMEM. */
+int gcp_exports_add(const struct gcp_block_info *info, uint64_t *ret_id);
+
+/* The program frees the exported block at `addr`. If `waits`, waits for all work of
+ * its context, as cuMemFree does. catch_up() hears what other processes have closed by
+ * now. What gcp_pools_free gives. */
+int gcp_exports_free(gcp_addr addr, bool waits, void (*catch_up)(void));
+
+/* Another process opens the block of this number, once more. False: there is none, or
+ * it was freed. */
+bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
+/* The same without opening, also if it was freed meanwhile. */
+bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
+/* ... has closed it, once. Never waits. */
+void gcp_exports_close(uint64_t id);
+
+/* The context is gone, and its blocks. */
+void gcp_exports_context_gone(CUcontext ctx);
+/* In the child of a fork. */
+void gcp_exports_after_fork(void);
+
+#endif

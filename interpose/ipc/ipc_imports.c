@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_imports.c - see ipc_imports.h.
+ *
+ * The parts of a block come as file descriptors, and are mapped side by side as they
+ * are in the other process, which maps them in a row:
+ *
+ *      there   | part  | part  | part  |          here   | part  | part  | part  |
+ *                 |    block      |                         |    block      |
+ *
+ * What the parts hold beside the block is reachable, too, as what lies beside a block
+ * in a driver allocation is on plain CUDA.
+ *
+ * There is one connection to each process of which something is open; it lasts as long,
+ * so that the other side knows when this process has ended. imports_lock is held while
+ * the other process is asked. Its thread that answers takes no lock that is held over
+ * such a call there, so two processes can open each other's memory.
+ */
+#include "ipc_imports.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bsd/sys/tree.h>
+
+#include "../cuda/contexts.h"
+#include "../cuda/ctx_scope.h"
+#include "../process/cuda_backend.h"
+#include "ipc_server.h"
+#include "../base/log.h"
+#include "../base/process.h"
+#include "../cuda/resolve.h"
+
+struct link {
+	uint64_t cookie[2]; /* of the other process */
+	int fd;
+	uint64_t file;
+	uint64_t users; /* imports */
+	bool broken;    /* nothing can be asked any more */
+	struct link *next;
+};
+
+struct import {
+	struct link *link;
+	uint64_t id;
+	struct gcp_import_info info;
+	CUdeviceptr base; /* of what is mapped */
+	uint64_t span;
+	int location;   /* the device of the memory */
+	uint64_t opens; /* by the program, not closed yet */
+	RB_ENTRY(import) node;
+};
+
+static int import_order(const struct import *a, const struct import *b)
+{
+	return (a->info.ptr > b->info.ptr) - (a->info.ptr < b->info.ptr);
+}
+
+RB_HEAD(import_tree, import);
+RB_GENERATE_INTERNAL(import_tree, import, node, import_order,
+		     static __attribute__((unused)))
+
+static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct link *links;         /* guarded by imports_lock */
+static struct import_tree imports; /* the same; by address */
+static _Atomic(uint64_t) imports_count;
+
+/* --- the other process ----------------------------------------------------------- */
+
+static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_result)
+{
+	struct link *link = links;
+
+	while (link && (link->broken || memcmp(link->cookie, handle->cookie,
+					       sizeof(link->cookie)) != 0))
+		link = link->next;
+	if (link)
+		return link;
+	link = calloc(1, sizeof(*link));
+	*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!link)
+		return NULL;
+	memcpy(link->cookie, handle->cookie, sizeof(link->cookie));
+	link->fd = gcp_ipc_connect(handle, ret_result);
+	if (link->fd < 0) {
+		free(link);
+		return NULL;
+	}
+	link->file = gcp_ipc_file(link->fd);
+	link->next = links;
+	links = link;
+	return link;
+}
+
+static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64_t from)
+{
+	struct gcp_ipc_request request = {
+	    .cookie = {link->cookie[0], link->cookie[1]},
+	    .id = id,
+	    .from = from,
+	    .op = op,
+	};
+
+	if (gcp_ipc_file(link->fd) != link->file ||
+	    !gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0))
+		link->broken = true;
+	return !link->broken;
+}
+
+static bool link_receive(struct link *link, struct gcp_ipc_answer *answer, int *fds,
+			 unsigned int *ret_count)
+{
+	*ret_count = 0;
+	if (gcp_ipc_file(link->fd) != link->file ||
+	    !gcp_ipc_receive(link->fd, answer, sizeof(*answer), fds, ret_count, true))
+		link->broken = true;
+	return !link->broken;
+}
+
+/* One without imports goes. */
+static void link_put(struct link *link)
+{
+	struct link **at = &links;
+
+	if (link->users > 0)
+		return;
+	(void)link_send(link, GCP_IPC_END, 0, 0);
+	gcp_ipc_close(link->fd, link->file);
+	while (*at != link)
+		at = &(*at)->next;
+	*at = link->next;
+	free(link);
+}
+
+/* --- parts ----------------------------------------------------------------------- */
+
+struct imported_part {
+	CUmemGenericAllocationHandle handle;
+	uint64_t bytes;
+};
+
+/* A block on its way here. */
+struct transfer {
+	struct gcp_ipc_answer answer; /* the latest */
+	struct imported_part *parts;
+	size_t count, room;
+	uint64_t first, end; /* addresses there */
+};
+
+static CUresult part_import(struct transfer *transfer, int fd, uint64_t bytes)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result;
+
+	if (transfer->count == transfer->room) {
+		size_t room = 2 * transfer->room + GCP_IPC_PARTS;
+		struct imported_part *parts =
+		    realloc(transfer->parts, room * sizeof(*transfer->parts));
+
+		if (!parts)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		transfer->parts = parts;
+		transfer->room = room;
+	}
+	result = gcp_real.cuMemImportFromShareableHandle(
+	    &handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result == CUDA_SUCCESS)
+		transfer->parts[transfer->count++] =
+		    (struct imported_part){.handle = handle, .bytes = bytes};
+	return result;
+}
+
+/* The parts of one answer; `fds` are closed. */
+static CUresult answer_import(struct transfer *transfer, const int *fds,
+			      unsigned int count)
+{
+	const struct gcp_ipc_answer *answer = &transfer->answer;
+	CUresult result = CUDA_SUCCESS;
+
+	if (count != answer->count || count == 0 || count > GCP_IPC_PARTS)
+		result = CUDA_ERROR_OPERATING_SYSTEM;
+	if (transfer->count == 0 && result == CUDA_SUCCESS)
+		transfer->first = transfer->end = answer->parts[0].addr;
+	for (unsigned int i = 0; i < count; i++) {
+		if (result == CUDA_SUCCESS && answer->parts[i].addr != transfer->end)
+			result = CUDA_ERROR_OPERATING_SYSTEM;
+		if (result == CUDA_SUCCESS)
+			result = part_import(transfer, fds[i], answer->parts[i].bytes);
+		if (result == CUDA_SUCCESS)
+			transfer->end += answer->parts[i].bytes;
+		(void)syscall(SYS_close, fds[i]);
+	}
+	return result;
+}
+
+/* *ret_opened: the other process counts it as open. */
+static CUresult transfer_run(struct transfer *transfer, struct link *link, uint64_t id,
+			     bool *ret_opened)
+{
+	struct gcp_ipc_answer *answer = &transfer->answer;
+	enum gcp_ipc_op op = GCP_IPC_OPEN;
+	CUresult result = CUDA_SUCCESS;
+	int fds[GCP_IPC_PARTS];
+	unsigned int count;
+
+	*ret_opened = false;
+	do {
+		if (!link_send(link, op, id, transfer->end) ||
+		    !link_receive(link, answer, fds, &count))
+			return CUDA_ERROR_OPERATING_SYSTEM;
+		if (answer->result != CUDA_SUCCESS)
+			return (CUresult)answer->result;
+		*ret_opened = true;
+		result = answer_import(transfer, fds, count);
+		op = GCP_IPC_MORE;
+	} while (result == CUDA_SUCCESS &&
+		 transfer->end < answer->addr + answer->bytes);
+	return result;
+}
+
+static void transfer_end(struct transfer *transfer)
+{
+	for (size_t i = 0; i < transfer->count; i++)
+		(void)gcp_real.cuMemRelease(transfer->parts[i].handle);
+	free(transfer->parts);
+}
+
+/* --- mapping --------------------------------------------------------------------- */
+
+/* To the device of the context, and to all that can reach the memory, as the library's
+ * own: peers of the context's device may use it, and copies between devices may. */
+static CUresult access_set(struct import *import, CUmemGenericAllocationHandle handle)
+{
+	CUmemAllocationProp properties;
+	CUresult result;
+	uint64_t users;
+
+	result = gcp_real.cuMemGetAllocationPropertiesFromHandle(&properties, handle);
+	if (result != CUDA_SUCCESS)
+		return result;
+	import->location = properties.location.id;
+	users = gcp_vmm_users(import->location, import->info.device);
+	if (!(users >> import->info.device & 1))
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	return gcp_vmm_open_to(users, import->base, import->span);
+}
+
+void gcp_imports_device_joined(int device)
+{
+	struct import *import;
+	uint64_t users;
+
+	if (atomic_load(&imports_count) == 0)
+		return;
+	pthread_mutex_lock(&imports_lock);
+	RB_FOREACH (import, import_tree, &imports) {
+		users = gcp_vmm_users(import->location, import->info.device);
+		if (users >> device & 1)
+			(void)gcp_vmm_open_to(users, import->base, import->span);
+	}
+	pthread_mutex_unlock(&imports_lock);
+}
+
+static void import_unmap(const struct import *import)
+{
+	(void)gcp_real.cuMemUnmap(import->base, import->span);
+	(void)gcp_real.cuMemAddressFree(import->base, import->span);
+}
+
+static CUresult transfer_map(const struct transfer *transfer, struct import *import)
+{
+	CUresult result;
+	uint64_t at = 0;
+
+	import->span = transfer->end - transfer->first;
+	result = gcp_real.cuMemAddressReserve(&import->base, import->span, 0, 0, 0);
+	if (result != CUDA_SUCCESS)
+		return result;
+	for (size_t i = 0; result == CUDA_SUCCESS && i < transfer->count; i++) {
+		result = gcp_real.cuMemMap(import->base + at, transfer->parts[i].bytes,
+					   0, transfer->parts[i].handle, 0);
+		if (result == CUDA_SUCCESS)
+			at += transfer->parts[i].bytes;
+	}
+	if (result == CUDA_SUCCESS)
+		result = access_set(import, transfer->parts[0].handle);
+	if (result != CUDA_SUCCESS) {
+		if (at > 0)
+			(void)gcp_real.cuMemUnmap(import->base, at);
+		(void)gcp_real.cuMemAddressFree(import->base, import->span);
+		return result;
+	}
+	import->info.ptr = import->base + (transfer->answer.addr - transfer->first);
+	import->info.bytes = transfer->answer.bytes;
+	return result;
+}
+
+/* --- opening --------------------------------------------------------------------- */
+
+/* CUDA lets one context of a device open what another process has (measured). */
+static CUresult import_find(const struct gcp_ipc_handle *handle,
+			    const struct gcp_import_info *here,
+			    struct import **ret_import)
+{
+	struct import *import;
+
+	*ret_import = NULL;
+	RB_FOREACH (import, import_tree, &imports) {
+		if (import->info.device != here->device ||
+		    memcmp(import->link->cookie, handle->cookie,
+			   sizeof(handle->cookie)) != 0)
+			continue;
+		if (import->info.ctx != here->ctx)
+			return CUDA_ERROR_INVALID_HANDLE;
+		if (import->id == handle->id)
+			*ret_import = import;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
+			   bool *ret_broken)
+{
+	struct transfer transfer = {.count = 0};
+	struct gcp_ctx_scope scope;
+	CUresult result;
+	bool opened;
+
+	*ret_broken = false;
+	import->link = link_get(handle, &result);
+	if (!import->link)
+		return result;
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = transfer_run(&transfer, import->link, handle->id, &opened);
+	if (result == CUDA_SUCCESS)
+		result = transfer_map(&transfer, import);
+	transfer_end(&transfer);
+	gcp_ctx_scope_end(&scope);
+	if (result != CUDA_SUCCESS && opened)
+		(void)link_send(import->link, GCP_IPC_CLOSE, handle->id, 0);
+	*ret_broken = import->link->broken;
+	if (result != CUDA_SUCCESS)
+		link_put(import->link);
+	return result;
+}
+
+/* A link of before may be broken while the process lives, if that has closed its
+ * files; a new one will do. */
+static CUresult import_make(const struct gcp_ipc_handle *handle, struct import *import)
+{
+	bool broken;
+	CUresult result = import_try(handle, import, &broken);
+
+	if (result != CUDA_SUCCESS && broken)
+		result = import_try(handle, import, &broken);
+	return result;
+}
+
+static CUresult import_open(const struct gcp_ipc_handle *handle,
+			    const struct gcp_import_info *here, CUdeviceptr *ret_ptr)
+{
+	struct import *import;
+	CUresult result = import_find(handle, here, &import);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!import) {
+		import = calloc(1, sizeof(*import));
+		if (!import)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		import->id = handle->id;
+		import->info = *here;
+		result = import_make(handle, import);
+		if (result != CUDA_SUCCESS) {
+			free(import);
+			return result;
+		}
+		import->link->users++;
+		RB_INSERT(import_tree, &imports, import);
+		atomic_fetch_add(&imports_count, 1);
+	}
+	import->opens++;
+	*ret_ptr = import->info.ptr;
+	return CUDA_SUCCESS;
+}
+
+/* A green context's memory is its primary's. */
+static CUresult context_here(struct gcp_import_info *ret_here)
+{
+	CUcontext ctx = NULL, home;
+	CUdevice device;
+	CUresult result = gcp_real.cuCtxGetCurrent(&ctx);
+
+	if (result == CUDA_SUCCESS && !ctx)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuCtxGetDevice(&device);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*ret_here = (struct gcp_import_info){.ctx = ctx, .device = device};
+	if (gcp_contexts_home(ctx, &home, &device))
+		ret_here->ctx = home;
+	return CUDA_SUCCESS;
+}
+
+CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *handle,
+			  unsigned int flags)
+{
+	struct gcp_import_info here;
+	CUresult result;
+	int saved = errno;
+
+	if (!ret_ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = context_here(&here);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (gcp_ipc_server_is_self(handle->cookie))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&imports_lock);
+	result = import_open(handle, &here, ret_ptr);
+	pthread_mutex_unlock(&imports_lock);
+	if (result == CUDA_ERROR_OPERATING_SYSTEM)
+		gcp_log(GCP_LOG_ERROR,
+			"process %u, which has exported memory, does not hand it "
+			"over, refusing to open it",
+			handle->pid);
+	errno = saved;
+	return result;
+}
+
+/* --- closing --------------------------------------------------------------------- */
+
+/* What holds `ptr`. imports_lock is held. */
+static struct import *import_at(CUdeviceptr ptr)
+{
+	struct import key = {.info.ptr = ptr + 1}, *import;
+
+	import = RB_NFIND(import_tree, &imports, &key);
+	import = import ? RB_PREV(import_tree, &imports, import)
+			: RB_MAX(import_tree, &imports);
+	return import && ptr - import->info.ptr < import->info.bytes ? import : NULL;
+}
+
+/* imports_lock is held. Nothing works on it any more. */
+static void import_end(struct import *import)
+{
+	struct gcp_ctx_scope scope;
+
+	RB_REMOVE(import_tree, &imports, import);
+	atomic_fetch_sub(&imports_count, 1);
+	gcp_ctx_scope_begin(&scope, NULL);
+	import_unmap(import);
+	gcp_ctx_scope_end(&scope);
+	(void)link_send(import->link, GCP_IPC_CLOSE, import->id, 0);
+	import->link->users--;
+	link_put(import->link);
+	free(import);
+}
+
+/* Freeing pinned memory waits as well, and needs nothing of the device. */
+static CUresult context_wait_by_host_free(void)
+{
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	void *p;
+
+	if (gcp_real.cuMemHostAlloc && gcp_real.cuMemFreeHost)
+		result = gcp_real.cuMemHostAlloc(&p, 1, 0);
+	return result == CUDA_SUCCESS ? gcp_real.cuMemFreeHost(p)
+				      : gcp_real.cuCtxSynchronize();
+}
+
+/* As CUDA does, also if it stays open (measured). To free memory waits in every state
+ * of captures. */
+static CUresult context_wait(CUcontext ctx)
+{
+	struct gcp_ctx_scope scope;
+	CUdeviceptr ptr;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemAlloc_v2(&ptr, 1);
+	if (result == CUDA_SUCCESS)
+		result = gcp_real.cuMemFree_v2(ptr);
+	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = context_wait_by_host_free();
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
+{
+	struct gcp_import_info info, here;
+	struct import *import;
+	int saved = errno;
+
+	if (!gcp_imports_find(ptr, &info) || info.ptr != ptr)
+		return false;
+	*ret_result = context_here(&here);
+	if (*ret_result == CUDA_SUCCESS)
+		*ret_result = context_wait(info.ctx);
+	if (*ret_result != CUDA_SUCCESS)
+		return true;
+	pthread_mutex_lock(&imports_lock);
+	import = import_at(ptr);
+	if (!import || import->info.ptr != ptr)
+		*ret_result = CUDA_ERROR_INVALID_VALUE;
+	else if (--import->opens == 0)
+		import_end(import);
+	pthread_mutex_unlock(&imports_lock);
+	errno = saved;
+	return true;
+}
+
+/* --- what is open ---------------------------------------------------------------- */
+
+bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info)
+{
+	const struct import *import;
+
+	if (atomic_load_explicit(&imports_count, memory_order_relaxed) == 0)
+		return false;
+	pthread_mutex_lock(&imports_lock);
+	import = import_at(ptr);
+	if (import)
+		*ret_info = import->info;
+	pthread_mutex_unlock(&imports_lock);
+	return import != NULL;
+}
+
+void gcp_imports_context_gone(CUcontext ctx)
+{
+	struct import *import, *next;
+	int saved = errno;
+
+	if (atomic_load(&imports_count) == 0)
+		return;
+	pthread_mutex_lock(&imports_lock);
+	RB_FOREACH_SAFE(import, import_tree, &imports, next)
+	{
+		if (import->info.ctx == ctx)
+			import_end(import);
+	}
+	pthread_mutex_unlock(&imports_lock);
+	errno = saved;
+}
+
+void gcp_imports_after_fork(void)
+{
+	for (struct link *link = links; link; link = link->next)
+		gcp_ipc_close(link->fd, link->file);
+	pthread_mutex_init(&imports_lock, NULL);
+	links = NULL;
+	RB_INIT(&imports);
+	atomic_store(&imports_count, 0);
+}

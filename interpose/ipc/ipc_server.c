@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_server.c - see ipc_server.h.
+ *
+ * One thread answers the requests of other processes, one after the other, and never
+ * waits for any of them: an answer that does not fit into the socket ends the
+ * connection. What a process has open is counted on its connection. A connection that
+ * ends while something is open on it stays in the list until its process has ended, for
+ * its work may run until then; a process that closed its sockets and lives on may
+ * have it open for ever.
+ *
+ * The thread takes no signals. It makes CUDA calls only under `serving`, and none once
+ * exit has said so under that lock, before the driver ends. In the child of a fork
+ * there is no such thread, and its sockets are closed.
+ */
+#include "ipc_server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../cuda/ctx_scope.h"
+#include "../base/elfwalk.h"
+#include "ipc_exports.h"
+#include "ipc_wire.h"
+#include "../base/log.h"
+#include "../base/process.h"
+#include "../cuda/resolve.h"
+
+enum { ENDED_NS = 20 * 1000 * 1000, CONNECTIONS_MAX = 4096 };
+
+/* A block that a process has open. */
+struct opened {
+	uint64_t id, count;
+	struct opened *next;
+};
+
+struct connection {
+	int fd; /* -1: it has ended */
+	uint64_t file;
+	pid_t pid; /* of the process at the other end; 0: not to be seen from here */
+	uint64_t started; /* the same */
+	struct opened *opened;
+	struct connection *next;
+};
+
+static struct {
+	pthread_mutex_t starting; /* guards all down to `running` */
+	bool running;
+	struct gcp_ipc_process self;
+	struct gcp_ipc_doors doors;
+	uint64_t named_file, entrance_file, entrance_end_file;
+	atomic_bool has_cookie;  /* self.cookie does not change any more */
+	pthread_mutex_t serving; /* guards what follows, and CUDA calls */
+	struct connection *connections;
+	unsigned int count;
+	bool ended;
+} server = {
+    .starting = PTHREAD_MUTEX_INITIALIZER,
+    .serving = PTHREAD_MUTEX_INITIALIZER,
+};
+
+/* --- what is open ---------------------------------------------------------------- */
+
+static bool opened_add(struct connection *connection, uint64_t id)
+{
+	struct opened *opened = connection->opened;
+
+	while (opened && opened->id != id)
+		opened = opened->next;
+	if (!opened) {
+		opened = calloc(1, sizeof(*opened));
+		if (!opened)
+			return false;
+		opened->id = id;
+		opened->next = connection->opened;
+		connection->opened = opened;
+	}
+	opened->count++;
+	return true;
+}
+
+/* False: it was not open. */
+static bool opened_remove(struct connection *connection, uint64_t id)
+{
+	struct opened **link = &connection->opened, *opened;
+
+	while (*link && (*link)->id != id)
+		link = &(*link)->next;
+	opened = *link;
+	if (!opened)
+		return false;
+	if (--opened->count == 0) {
+		*link = opened->next;
+		free(opened);
+	}
+	return true;
+}
+
+static bool opened_has(const struct connection *connection, uint64_t id)
+{
+	const struct opened *opened = connection->opened;
+
+	while (opened && opened->id != id)
+		opened = opened->next;
+	return opened != NULL;
+}
+
+/* All of it is closed. */
+static void opened_end(struct connection *connection)
+{
+	struct opened *opened;
+
+	while ((opened = connection->opened)) {
+		connection->opened = opened->next;
+		for (; opened->count > 0; opened->count--)
+			gcp_exports_close(opened->id);
+		free(opened);
+	}
+}
+
+/* --- answers --------------------------------------------------------------------- */
+
+struct parts {
+	struct gcp_ipc_answer *answer;
+	int fds[GCP_IPC_PARTS];
+};
+
+/* gcp_pools_for_each_handle. 1: no more fit. */
+static int part_add(void *arg, uint64_t handle, gcp_addr addr, uint64_t bytes)
+{
+	struct parts *parts = arg;
+	struct gcp_ipc_answer *answer = parts->answer;
+	CUresult result;
+
+	if (answer->count == GCP_IPC_PARTS)
+		return 1;
+	result = gcp_real.cuMemExportToShareableHandle(
+	    &parts->fds[answer->count], handle,
+	    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	if (result != CUDA_SUCCESS) {
+		answer->result = (int)result;
+		return 2;
+	}
+	answer->parts[answer->count].addr = addr;
+	answer->parts[answer->count].bytes = bytes;
+	answer->count++;
+	return 0;
+}
+
+/* The parts of the block from `from` on, as many as a message holds. */
+static bool parts_send(int fd, struct gcp_ipc_answer *answer, gcp_addr from)
+{
+	struct parts parts = {.answer = answer};
+	struct gcp_ctx_scope scope;
+	bool sent;
+	int result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_pools_for_each_handle(gcp_process.pools, answer->addr, from,
+					   part_add, &parts);
+	gcp_ctx_scope_end(&scope);
+	if (result < 0)
+		answer->result = CUDA_ERROR_INVALID_VALUE; /* gone meanwhile */
+	sent = gcp_ipc_send(fd, answer, sizeof(*answer), parts.fds,
+			    answer->result == CUDA_SUCCESS ? answer->count : 0);
+	for (unsigned int i = 0; i < answer->count; i++)
+		(void)syscall(SYS_close, parts.fds[i]);
+	return sent;
+}
+
+/* False: the connection is of no use. */
+static bool open_answer(struct connection *connection,
+			const struct gcp_ipc_request *request)
+{
+	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
+
+	if (!gcp_exports_open(request->id, &answer.addr, &answer.bytes))
+		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
+	/* The connection stays: what was opened over it counts as open until it is
+	 * closed, or else until the other process ends. */
+	if (!opened_add(connection, request->id)) {
+		gcp_exports_close(request->id);
+		answer.result = CUDA_ERROR_OPERATING_SYSTEM;
+		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
+	}
+	answer.result = CUDA_SUCCESS;
+	return parts_send(connection->fd, &answer, 0);
+}
+
+static bool more_answer(const struct connection *connection,
+			const struct gcp_ipc_request *request)
+{
+	struct gcp_ipc_answer answer = {.result = CUDA_SUCCESS};
+
+	if (!opened_has(connection, request->id) ||
+	    !gcp_exports_find(request->id, &answer.addr, &answer.bytes)) {
+		answer.result = CUDA_ERROR_INVALID_VALUE;
+		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
+	}
+	return parts_send(connection->fd, &answer, request->from);
+}
+
+static bool request_serve(struct connection *connection)
+{
+	struct gcp_ipc_request request;
+
+	if (!gcp_ipc_receive(connection->fd, &request, sizeof(request), NULL, NULL,
+			     false) ||
+	    memcmp(request.cookie, server.self.cookie, sizeof(request.cookie)) != 0)
+		return false;
+	switch (request.op) {
+	case GCP_IPC_OPEN:
+		return open_answer(connection, &request);
+	case GCP_IPC_MORE:
+		return more_answer(connection, &request);
+	case GCP_IPC_CLOSE:
+		if (opened_remove(connection, request.id))
+			gcp_exports_close(request.id);
+		return true;
+	case GCP_IPC_END:
+		opened_end(connection);
+		return false;
+	default:
+		return false;
+	}
+}
+
+/* --- connections ----------------------------------------------------------------- */
+
+static void connection_add(int fd)
+{
+	struct connection *connection = NULL;
+	uid_t uid;
+
+	if (fd < 0)
+		return;
+	if (server.count < CONNECTIONS_MAX && gcp_ipc_peer_is_trusted(fd))
+		connection = calloc(1, sizeof(*connection));
+	if (!connection) {
+		(void)syscall(SYS_close, fd);
+		return;
+	}
+	(void)gcp_ipc_peer(fd, &connection->pid, &uid);
+	connection->started = gcp_ipc_process_started(connection->pid);
+	connection->fd = fd;
+	connection->file = gcp_ipc_file(fd);
+	connection->next = server.connections;
+	server.connections = connection;
+	server.count++;
+}
+
+/* One that is not seen from here is never known to have ended. */
+static bool process_has_ended(const struct connection *connection)
+{
+	return connection->pid > 0 && connection->started != 0 &&
+	       gcp_ipc_process_started(connection->pid) != connection->started;
+}
+
+static void connection_end(struct connection *connection)
+{
+	gcp_ipc_close(connection->fd, connection->file);
+	connection->fd = -1;
+}
+
+/* Removes connections that have ended, when nothing can be open on them. True: there
+ * are some that are waited for. */
+static bool connections_clean(void)
+{
+	struct connection **link = &server.connections, *connection;
+	bool waiting = false;
+
+	while ((connection = *link)) {
+		if (connection->fd >= 0 ||
+		    (connection->opened && !process_has_ended(connection))) {
+			waiting |= connection->fd < 0;
+			link = &connection->next;
+			continue;
+		}
+		opened_end(connection);
+		*link = connection->next;
+		free(connection);
+		server.count--;
+	}
+	return waiting;
+}
+
+/* --- the thread ------------------------------------------------------------------ */
+
+struct polled {
+	struct pollfd *fds; /* the doors, then the connections in their order */
+	unsigned int room;
+};
+
+enum { DOORS = 2 };
+
+static bool polled_fill(struct polled *polled)
+{
+	struct connection *connection;
+	unsigned int count = DOORS;
+
+	if (polled->room < server.count + DOORS) {
+		unsigned int room = 2 * (server.count + DOORS);
+		struct pollfd *fds = realloc(polled->fds, room * sizeof(*fds));
+
+		if (!fds)
+			return false;
+		polled->fds = fds;
+		polled->room = room;
+	}
+	polled->fds[0].fd = server.doors.named;
+	polled->fds[1].fd = server.doors.entrance_end;
+	for (connection = server.connections; connection; connection = connection->next)
+		polled->fds[count++].fd = connection->fd;
+	for (unsigned int i = 0; i < count; i++) {
+		polled->fds[i].events = POLLIN;
+		polled->fds[i].revents = 0;
+	}
+	return true;
+}
+
+/* All requests that have come. */
+static void connections_serve(void)
+{
+	struct connection *connection;
+
+	for (connection = server.connections; connection; connection = connection->next)
+		while (connection->fd >= 0 &&
+		       (gcp_ipc_file(connection->fd) != connection->file ||
+			gcp_ipc_is_ready(connection->fd)))
+			if (gcp_ipc_file(connection->fd) != connection->file ||
+			    !request_serve(connection))
+				connection_end(connection);
+}
+
+void gcp_ipc_server_catch_up(void)
+{
+	int saved = errno;
+
+	pthread_mutex_lock(&server.serving);
+	if (!server.ended)
+		connections_serve();
+	pthread_mutex_unlock(&server.serving);
+	errno = saved;
+}
+
+/* A program that closes all files has closed ours, and may have its own in their place.
+ * The thread ends then, and the next handle that is made starts another. */
+static bool doors_are_ours(void)
+{
+	return gcp_ipc_file(server.doors.named) == server.named_file &&
+	       gcp_ipc_file(server.doors.entrance_end) == server.entrance_end_file;
+}
+
+static void *server_run(void *unused)
+{
+	struct polled polled = {0};
+	const struct timespec soon = {.tv_nsec = ENDED_NS};
+	bool waiting = false;
+	long ready;
+
+	(void)unused;
+	for (;;) {
+		pthread_mutex_lock(&server.serving);
+		bool going = !server.ended && doors_are_ours() && polled_fill(&polled);
+		unsigned int count = server.count + DOORS;
+		pthread_mutex_unlock(&server.serving);
+		if (!going)
+			break;
+		ready = syscall(SYS_ppoll, polled.fds, count, waiting ? &soon : NULL,
+				NULL, 0);
+		pthread_mutex_lock(&server.serving);
+		if (ready > 0 && !server.ended && doors_are_ours()) {
+			connections_serve();
+			if (polled.fds[0].revents)
+				connection_add(gcp_ipc_accept(server.doors.named));
+			if (polled.fds[1].revents)
+				connection_add(
+				    gcp_ipc_accept_entrance(server.doors.entrance_end));
+		}
+		waiting = !server.ended && connections_clean();
+		/* What others have closed is freed here, and of no use in this
+		 * thread's cache. */
+		if (!server.ended)
+			gcp_pools_thread_exit(gcp_process.pools);
+		pthread_mutex_unlock(&server.serving);
+	}
+	free(polled.fds);
+	pthread_mutex_lock(&server.serving);
+	for (struct connection *one = server.connections; one; one = one->next)
+		connection_end(one);
+	pthread_mutex_unlock(&server.serving);
+	pthread_mutex_lock(&server.starting);
+	server.running = false;
+	pthread_mutex_unlock(&server.starting);
+	return NULL;
+}
+
+/* --- start and end --------------------------------------------------------------- */
+
+/* No CUDA call is made from now on. Whatever the thread does is over in a moment. */
+static void server_end(void)
+{
+	if (server.self.pid != (uint32_t)getpid())
+		return;
+	pthread_mutex_lock(&server.serving);
+	server.ended = true;
+	pthread_mutex_unlock(&server.serving);
+}
+
+static bool thread_start(void)
+{
+	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
+	pthread_t thread;
+	bool created;
+
+	*(void **)&create = gcp_elf_libc_symbol("pthread_create");
+	if (!create)
+		return false;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	created = create(&thread, NULL, server_run, NULL) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return created;
+}
+
+/* `starting` is held. */
+static bool server_start(void)
+{
+	if (server.running)
+		return true;
+	if (!atomic_load(&server.has_cookie)) {
+		if (!gcp_ipc_random(server.self.cookie, sizeof(server.self.cookie)) ||
+		    atexit(server_end) != 0)
+			return false;
+		server.self.pid = (uint32_t)getpid();
+		server.self.started = gcp_ipc_process_started(getpid());
+		atomic_store(&server.has_cookie, true);
+	}
+	if (!gcp_ipc_doors_open(server.self.cookie, &server.doors))
+		return false;
+	server.named_file = gcp_ipc_file(server.doors.named);
+	server.entrance_file = gcp_ipc_file(server.doors.entrance);
+	server.entrance_end_file = gcp_ipc_file(server.doors.entrance_end);
+	server.running = thread_start();
+	return server.running;
+}
+
+bool gcp_ipc_server_possible(int device)
+{
+	int able = 0;
+
+	return gcp_real.cuMemExportToShareableHandle && gcp_real.cuDeviceGetAttribute &&
+	       gcp_real.cuDeviceGetAttribute(
+		   &able,
+		   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+		   device) == CUDA_SUCCESS &&
+	       able;
+}
+
+CUresult gcp_ipc_server_handle(uint64_t id, CUipcMemHandle *ret_handle)
+{
+	int saved = errno;
+	bool running;
+
+	pthread_mutex_lock(&server.starting);
+	running = server_start();
+	pthread_mutex_unlock(&server.starting);
+	errno = saved;
+	if (!running) {
+		gcp_log(GCP_LOG_ERROR,
+			"cannot start the thread that hands memory to other "
+			"processes, refusing to export; GCPOOL_BACKEND=segments "
+			"needs none");
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	gcp_ipc_handle_make(&server.self, server.doors.entrance, id, ret_handle);
+	return CUDA_SUCCESS;
+}
+
+bool gcp_ipc_server_is_self(const uint64_t cookie[2])
+{
+	return atomic_load(&server.has_cookie) &&
+	       memcmp(cookie, server.self.cookie, sizeof(server.self.cookie)) == 0;
+}
+
+void gcp_ipc_server_after_fork(void)
+{
+	if (server.running) {
+		gcp_ipc_close(server.doors.named, server.named_file);
+		gcp_ipc_close(server.doors.entrance, server.entrance_file);
+		gcp_ipc_close(server.doors.entrance_end, server.entrance_end_file);
+	}
+	for (struct connection *one = server.connections; one; one = one->next)
+		gcp_ipc_close(one->fd, one->file);
+	pthread_mutex_init(&server.starting, NULL);
+	pthread_mutex_init(&server.serving, NULL);
+	server.running = false;
+	atomic_store(&server.has_cookie, false);
+	server.connections = NULL;
+	server.count = 0;
+}

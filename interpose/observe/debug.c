@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * debug.c - GCPOOL_DEBUG: see debug.h.
+ *
+ * The book (debug_book.h) has a range for each block that is held, and for what is left
+ * of freed ones. `lock` is held for the book alone, and never while anything waits or
+ * the driver is called: pool/ comes here with locks of its own when it maps memory.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "debug.h"
+#include "debug_say.h"
+#include "../base/process.h"
+
+enum {
+	MARGIN_LEAST = 256, /* bytes that are asked for more */
+	MARGIN_MOST = 4096, /* bytes that are looked at */
+	POLL_EVERY = 64,    /* calls between looks at what has arrived */
+	PARTS_MAX = 64,     /* of freed blocks that one allocation looks at */
+};
+
+static uint32_t wanted; /* constant after start */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gcp_driver real; /* constant after gcp_debug_driver */
+
+bool gcp_debug_start(const struct gcp_options *options, bool stacks_started)
+{
+	if (!options->debug)
+		return false;
+	wanted = options->debug;
+	if (!stacks_started && options->trace_frames > 0)
+		(void)gcp_stacks_start(options->trace_frames,
+				       (enum gcp_trace_unwind)options->trace_unwind);
+	return true;
+}
+
+uint64_t gcp_debug_margin(void)
+{
+	return wanted & GCP_DEBUG_GUARD && !gcp_process_capturing() ? MARGIN_LEAST : 0;
+}
+
+/* Whether device memory may be written and read now. */
+static bool device_allowed(void)
+{
+	return wanted & (GCP_DEBUG_POISON | GCP_DEBUG_GUARD) &&
+	       !gcp_process_capturing() && gcp_debug_device_possible();
+}
+
+static bool good(int result)
+{
+	if (result > 0)
+		gcp_debug_say_error(result);
+	return result == 0;
+}
+
+static void arrived_look(void)
+{
+	static _Atomic uint32_t calls;
+
+	if (atomic_fetch_add(&calls, 1) % POLL_EVERY == 0)
+		gcp_debug_device_poll(gcp_debug_say_written);
+}
+
+/* --- what is between pool/ and the driver ------------------------------------ */
+
+static void addresses_are_new(gcp_addr addr, uint64_t bytes)
+{
+	pthread_mutex_lock(&lock);
+	gcp_debug_book_cut(addr, bytes, NULL, NULL);
+	pthread_mutex_unlock(&lock);
+}
+
+static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	int result = real.mem_alloc(ctx, bytes, ret_addr);
+
+	if (result == 0)
+		addresses_are_new(*ret_addr, bytes);
+	return result;
+}
+
+static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
+{
+	int result = real.vm_map(addr, bytes, handle);
+
+	if (result == 0)
+		addresses_are_new(addr, bytes);
+	return result;
+}
+
+void gcp_debug_driver(struct gcp_driver *driver)
+{
+	real = *driver;
+	driver->mem_alloc = mem_alloc;
+	if (real.vm_map)
+		driver->vm_map = vm_map;
+}
+
+/* --- a block is given out ---------------------------------------------------- */
+
+/* Freed parts of what is given out now. */
+struct freed_parts {
+	struct gcp_debug_range ranges[PARTS_MAX];
+	uint32_t count;
+	uint64_t marked; /* bytes in all of them, those too many included */
+};
+
+static void part_note(void *arg, const struct gcp_debug_range *range)
+{
+	struct freed_parts *parts = arg;
+
+	if (!range->marked)
+		return;
+	parts->marked += range->bytes;
+	if (parts->count < PARTS_MAX)
+		parts->ranges[parts->count++] = *range;
+}
+
+/* Whether the pattern is there, as far as is known now; says where it is not. */
+static bool part_is_untouched(const struct gcp_debug_queue *queue,
+			      const struct gcp_debug_range *part)
+{
+	struct gcp_debug_found found;
+
+	if (!queue->own)
+		return good(gcp_debug_compare_later(
+		    queue, &part->block, GCP_DEBUG_FREED, part->at, part->bytes));
+	if (!good(gcp_debug_compare(queue->ctx, GCP_DEBUG_FREED, part->at, part->bytes,
+				    &found)))
+		return false;
+	if (found.wrong)
+		gcp_debug_say_written(&part->block, GCP_DEBUG_FREED, &found);
+	return found.wrong == 0;
+}
+
+/* New memory has the pattern: where it was not left by a free it is written. */
+static void new_poison(const struct gcp_debug_queue *queue,
+		       const struct gcp_block_info *block,
+		       const struct freed_parts *parts)
+{
+	bool whole = parts->marked == block->size && queue->own;
+
+	for (uint32_t i = 0; i < parts->count; i++)
+		whole &= part_is_untouched(queue, &parts->ranges[i]);
+	if (!whole)
+		(void)good(
+		    gcp_debug_write(queue, GCP_DEBUG_FREED, block->addr, block->size));
+}
+
+static uint64_t margin_of(const struct gcp_debug_range *range)
+{
+	uint64_t margin = range->bytes - range->block.requested;
+
+	return margin < MARGIN_MOST ? margin : MARGIN_MOST;
+}
+
+static bool new_margin(const struct gcp_debug_queue *queue,
+		       const struct gcp_debug_range *range)
+{
+	uint64_t margin = margin_of(range);
+
+	return margin > 0 &&
+	       good(gcp_debug_write(queue, GCP_DEBUG_MARGIN,
+				    range->at + range->block.requested, margin));
+}
+
+/* The patterns of a new block. True: it has a margin. */
+static bool new_patterns(const struct gcp_debug_range *range,
+			 const struct gcp_block_info *block,
+			 struct gcp_debug_order order, const struct freed_parts *parts)
+{
+	const struct gcp_debug_queue queue = {
+	    .ctx = block->ctx, .own = !order.async, .stream = order.stream};
+	bool margin = false;
+
+	arrived_look();
+	if (wanted & GCP_DEBUG_POISON)
+		new_poison(&queue, block, parts);
+	if (wanted & GCP_DEBUG_GUARD)
+		margin = new_margin(&queue, range);
+	if (queue.own && !good(gcp_debug_wait(block->ctx)))
+		margin = false;
+	return margin;
+}
+
+static void range_fill(struct gcp_debug_range *range,
+		       const struct gcp_block_info *block, struct gcp_debug_order order,
+		       const struct gcp_caller *caller)
+{
+	*range = (struct gcp_debug_range){
+	    .at = block->addr,
+	    .bytes = block->size,
+	    .block = {.addr = block->addr,
+		      .requested = block->requested,
+		      .size = block->size,
+		      .device = block->device,
+		      .ctx = block->ctx,
+		      .async = order.async,
+		      .stream = order.stream},
+	};
+	gcp_debug_stack_fill(&range->block.alloc, caller);
+}
+
+void gcp_debug_alloc(const struct gcp_block_info *block, struct gcp_debug_order order,
+		     const struct gcp_caller *caller)
+{
+	struct freed_parts *parts = calloc(1, sizeof(*parts));
+	struct gcp_debug_range range;
+
+	range_fill(&range, block, order, caller);
+	pthread_mutex_lock(&lock);
+	gcp_debug_book_cut(block->addr, block->size, parts ? part_note : NULL, parts);
+	pthread_mutex_unlock(&lock);
+	if (parts && !block->heap && device_allowed())
+		range.marked = new_patterns(&range, block, order, parts);
+	free(parts);
+	pthread_mutex_lock(&lock);
+	gcp_debug_book_add(&range);
+	pthread_mutex_unlock(&lock);
+}
+
+/* --- a block is freed -------------------------------------------------------- */
+
+/* The margin of a block that is about to be freed. */
+static void old_margin(const struct gcp_debug_queue *queue,
+		       const struct gcp_debug_range *range)
+{
+	gcp_addr addr = range->at + range->block.requested;
+	struct gcp_debug_found found;
+
+	if (!range->marked)
+		return;
+	if (!queue->own)
+		(void)good(gcp_debug_compare_later(
+		    queue, &range->block, GCP_DEBUG_MARGIN, addr, margin_of(range)));
+	else if (good(gcp_debug_compare(queue->ctx, GCP_DEBUG_MARGIN, addr,
+					margin_of(range), &found)) &&
+		 found.wrong)
+		gcp_debug_say_written(&range->block, GCP_DEBUG_MARGIN, &found);
+}
+
+/* The patterns of a freed block. True: all of it is poison. What is written here comes
+ * before the fence of the block's epoch, for the block is freed after this. */
+static bool old_patterns(const struct gcp_debug_range *range,
+			 const struct gcp_block_info *block,
+			 struct gcp_debug_order order)
+{
+	const struct gcp_debug_queue queue = {
+	    .ctx = range->block.ctx, .own = !order.async, .stream = order.stream};
+
+	arrived_look();
+	/* cudaFree of stream-ordered memory waits for nothing on plain CUDA. */
+	if (order.async ? !order.known : block->async)
+		return false;
+	/* Nothing uses it any more, as after the wait of plain cudaFree. */
+	if (!order.async &&
+	    gcp_pools_wait_before_free(gcp_process.pools, range->at) != 0)
+		return false;
+	old_margin(&queue, range);
+	return wanted & GCP_DEBUG_POISON &&
+	       good(
+		   gcp_debug_write(&queue, GCP_DEBUG_FREED, range->at, range->bytes)) &&
+	       (!queue.own || good(gcp_debug_wait(range->block.ctx)));
+}
+
+/* Takes the range of a held block. False: there is none. */
+static bool held_take(gcp_addr addr, struct gcp_debug_range *ret_range)
+{
+	struct gcp_debug_range *range;
+	bool held;
+
+	pthread_mutex_lock(&lock);
+	range = gcp_debug_book_find(addr);
+	held = range && !range->freed && range->at == addr;
+	if (held) {
+		*ret_range = *range;
+		gcp_debug_book_remove(range);
+	}
+	pthread_mutex_unlock(&lock);
+	return held;
+}
+
+void gcp_debug_free(const struct gcp_block_info *block, struct gcp_debug_order order,
+		    const struct gcp_caller *caller)
+{
+	struct gcp_debug_range range;
+
+	if (!held_take(block->addr, &range))
+		return;
+	gcp_debug_stack_fill(&range.block.free, caller);
+	range.freed = true;
+	range.marked =
+	    !block->heap && device_allowed() && old_patterns(&range, block, order);
+	pthread_mutex_lock(&lock);
+	gcp_debug_book_add(&range);
+	pthread_mutex_unlock(&lock);
+}
+
+void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller)
+{
+	struct gcp_debug_stack by;
+	struct gcp_debug_range copy, *range;
+
+	gcp_debug_stack_fill(&by, caller);
+	pthread_mutex_lock(&lock);
+	range = gcp_debug_book_find(addr);
+	if (range)
+		copy = *range;
+	pthread_mutex_unlock(&lock);
+	if (range && copy.freed && copy.block.addr == addr)
+		gcp_debug_say_freed_twice(&copy.block, &by);
+	else
+		gcp_debug_say_foreign(addr, range ? &copy.block : NULL, &by);
+}
+
+/* --- pinned memory ----------------------------------------------------------- */
+
+void gcp_debug_host_alloc(const void *p, uint64_t bytes,
+			  const struct gcp_caller *caller)
+{
+	struct gcp_debug_range range = {
+	    .at = (gcp_addr)(uintptr_t)p,
+	    .bytes = bytes,
+	    .block = {.addr = (gcp_addr)(uintptr_t)p,
+		      .requested = bytes,
+		      .size = bytes,
+		      .device = -1},
+	};
+
+	gcp_debug_stack_fill(&range.block.alloc, caller);
+	pthread_mutex_lock(&lock);
+	gcp_debug_book_add(&range);
+	pthread_mutex_unlock(&lock);
+}
+
+void gcp_debug_host_free(const void *p)
+{
+	struct gcp_debug_range range;
+
+	(void)held_take((gcp_addr)(uintptr_t)p, &range);
+}
+
+/* --- ends -------------------------------------------------------------------- */
+
+void gcp_debug_context_gone(const void *ctx)
+{
+	if (wanted & (GCP_DEBUG_POISON | GCP_DEBUG_GUARD))
+		gcp_debug_device_context_gone((void *)ctx, gcp_debug_say_written);
+}
+
+struct leaks {
+	struct gcp_pools *pools;
+	uint64_t blocks, bytes;
+};
+
+/* Blocks go with their contexts, too: the pools know. */
+static void leak_look(void *arg, const struct gcp_debug_range *range)
+{
+	struct leaks *leaks = arg;
+	struct gcp_block_info info;
+	uint64_t requested;
+	int held;
+
+	if (range->freed)
+		return;
+	held = range->block.device < 0
+		   ? gcp_pinned_find(leaks->pools, (void *)(uintptr_t)range->at,
+				     &requested)
+		   : gcp_pools_held(leaks->pools, range->at, &info);
+	if (held != 0)
+		return;
+	gcp_debug_say_leak(&range->block);
+	leaks->blocks++;
+	leaks->bytes += range->block.requested;
+}
+
+void gcp_debug_end(struct gcp_pools *pools)
+{
+	struct leaks leaks = {.pools = pools};
+
+	gcp_debug_device_end(gcp_debug_say_written);
+	if (!(wanted & GCP_DEBUG_LEAKS) || !pools)
+		return;
+	pthread_mutex_lock(&lock);
+	gcp_debug_book_each(leak_look, &leaks);
+	pthread_mutex_unlock(&lock);
+	if (leaks.blocks)
+		gcp_debug_say_leaks(leaks.blocks, leaks.bytes);
+}

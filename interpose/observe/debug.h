@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * debug.h - GCPOOL_DEBUG: finds mistakes of the program in its use of memory.
+ *
+ *   poison   free and new device memory is filled with a pattern; where the pattern of
+ *            a free block is gone when its memory is given out again, the block was
+ *            written after its free
+ *   guard    a margin behind each block has a pattern, which the free looks at
+ *   leaks    blocks that the program holds at exit
+ *
+ * and, with each of them, frees of what is freed already or begins no block.
+ *
+ * WHAT IS WRITTEN WHEN. A stream-ordered call (cudaMallocAsync, cudaFreeAsync) writes
+ * and reads in its own stream, and waits for nothing; what was read is looked at in
+ * later calls, and at exit. cudaFree waits for the context, as plain CUDA does, and
+ * then the pattern is written in a stream of the library's, behind which the fence of
+ * the block's epoch lies as behind all others. cudaMalloc writes and reads in that
+ * stream and waits for it, which plain CUDA does not: a kernel that fills the whole
+ * device until the host, behind the allocation, tells it to end holds the program up.
+ *
+ * While a capture is under way, and in memory of graph pools, nothing is written.
+ *
+ * Called by observe.c with no lock held, in the place of other observers.
+ */
+#ifndef GCP_INTERPOSE_DEBUG_H
+#define GCP_INTERPOSE_DEBUG_H
+
+#include "../../pool/pool.h"
+#include "../base/options.h"
+#include "trace_stacks.h"
+
+/* In the order of GCPOOL_DEBUG's choices. */
+enum {
+	GCP_DEBUG_POISON = 1,
+	GCP_DEBUG_GUARD = 2,
+	GCP_DEBUG_LEAKS = 4,
+};
+
+/* False: nothing is asked for. stacks_started: by a recording. */
+bool gcp_debug_start(const struct gcp_options *options, bool stacks_started);
+
+/* Puts itself between pool/ and the driver: where memory comes new to addresses the
+ * patterns of before are gone. */
+void gcp_debug_driver(struct gcp_driver *driver);
+
+/* The bytes that an allocation of now should have behind it. */
+uint64_t gcp_debug_margin(void);
+
+/* In which stream a block is used first or last. */
+struct gcp_debug_order {
+	bool async;
+	bool known; /* the library reuses memory in the order of this stream */
+	void *stream;
+};
+
+/* A block was given to the program; it is about to be freed, and is still the
+ * program's. */
+void gcp_debug_alloc(const struct gcp_block_info *block, struct gcp_debug_order order,
+		     const struct gcp_caller *caller);
+void gcp_debug_free(const struct gcp_block_info *block, struct gcp_debug_order order,
+		    const struct gcp_caller *caller);
+
+/* The program frees what is freed already, or what is none of ours and of CUDA's. */
+void gcp_debug_free_wrong(gcp_addr addr, const struct gcp_caller *caller);
+
+/* Pinned memory, which is only looked for at exit. */
+void gcp_debug_host_alloc(const void *p, uint64_t bytes,
+			  const struct gcp_caller *caller);
+void gcp_debug_host_free(const void *p);
+
+void gcp_debug_context_gone(const void *ctx);
+
+/* The process ends. No call of CUDA. */
+void gcp_debug_end(struct gcp_pools *pools);
+
+#endif

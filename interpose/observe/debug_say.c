@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * debug_say.c - the lines of GCPOOL_DEBUG: see debug_say.h.
+ *
+ * A frame is the name of its file and the place in it, as addr2line -e FILE takes it.
+ */
+#include <errno.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "debug_say.h"
+#include "../base/log.h"
+
+/* Of each kind; a program that goes wrong does so often. */
+enum { LINES_MAX = 100 };
+
+#define ULL(n) ((unsigned long long)(n))
+
+/* --- frames ------------------------------------------------------------------ */
+
+struct frame_place {
+	uintptr_t address, offset;
+	char name[64];
+};
+
+static int place_look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct frame_place *place = arg;
+	const char *slash = strrchr(info->dlpi_name, '/');
+	const char *name = slash ? slash + 1 : info->dlpi_name;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + part->p_vaddr;
+
+		if (part->p_type != PT_LOAD || place->address < start ||
+		    place->address >= start + part->p_memsz)
+			continue;
+		place->offset = place->address - info->dlpi_addr;
+		strncpy(place->name, *name ? name : program_invocation_short_name,
+			sizeof(place->name) - 1);
+		return 1;
+	}
+	return 0;
+}
+
+static void frame_add(struct gcp_text *text, uintptr_t address)
+{
+	struct frame_place place = {.address = address, .offset = address};
+
+	dl_iterate_phdr(place_look, &place);
+	gcp_text_add(text, "%s%s0x%llx", place.name, place.name[0] ? "+" : "",
+		     ULL(place.offset));
+}
+
+static void stack_add(struct gcp_text *text, const char *words,
+		      const struct gcp_debug_stack *stack)
+{
+	if (stack->count == 0)
+		return;
+	gcp_text_add(text, "%s", words);
+	for (uint32_t i = 0; i < stack->count; i++) {
+		gcp_text_add(text, "%s", i ? " < " : "");
+		frame_add(text, stack->frames[i]);
+	}
+}
+
+/* --- lines ------------------------------------------------------------------- */
+
+struct line {
+	char bytes[GCP_LINE_MAX];
+	struct gcp_text text;
+};
+
+static bool line_begin(struct line *line, _Atomic uint32_t *count)
+{
+	uint32_t number = atomic_fetch_add(count, 1);
+
+	if (number == LINES_MAX)
+		gcp_message_repeated(GCP_LOG_ERROR,
+				     "GCPOOL_DEBUG: more of these are not said");
+	if (number >= LINES_MAX)
+		return false;
+	gcp_text_init(&line->text, line->bytes, sizeof(line->bytes));
+	gcp_text_add(&line->text, "GCPOOL_DEBUG: ");
+	return true;
+}
+
+static void line_end(struct line *line)
+{
+	gcp_message_repeated(GCP_LOG_ERROR, "%s", line->bytes);
+}
+
+static void block_add(struct gcp_text *text, const struct gcp_debug_block *block)
+{
+	gcp_text_add(text, "block 0x%llx of %llu bytes (", ULL(block->addr),
+		     ULL(block->requested));
+	if (block->device < 0)
+		gcp_text_add(text, "pinned host memory)");
+	else if (!block->async)
+		gcp_text_add(text, "device %d, any stream)", block->device);
+	else
+		gcp_text_add(text, "device %d, stream 0x%llx)", block->device,
+			     ULL((uintptr_t)block->stream));
+}
+
+static void stacks_add(struct gcp_text *text, const struct gcp_debug_block *block)
+{
+	stack_add(text, "; allocated by ", &block->alloc);
+	stack_add(text, "; freed by ", &block->free);
+}
+
+void gcp_debug_say_written(const struct gcp_debug_block *block,
+			   enum gcp_debug_pattern pattern,
+			   const struct gcp_debug_found *what)
+{
+	static _Atomic uint32_t counts[2];
+	struct line line;
+
+	if (!line_begin(&line, &counts[pattern]))
+		return;
+	gcp_text_add(&line.text, pattern == GCP_DEBUG_MARGIN ? "overrun of "
+							     : "use after free of ");
+	block_add(&line.text, block);
+	gcp_text_add(&line.text, ": %llu byte%s written, the first at offset %llu",
+		     ULL(what->wrong), what->wrong == 1 ? "" : "s",
+		     ULL(what->first - block->addr));
+	stacks_add(&line.text, block);
+	line_end(&line);
+}
+
+void gcp_debug_say_freed_twice(const struct gcp_debug_block *block,
+			       const struct gcp_debug_stack *again)
+{
+	static _Atomic uint32_t count;
+	struct line line;
+
+	if (!line_begin(&line, &count))
+		return;
+	gcp_text_add(&line.text, "double free of ");
+	block_add(&line.text, block);
+	stacks_add(&line.text, block);
+	stack_add(&line.text, "; and again by ", again);
+	line_end(&line);
+}
+
+void gcp_debug_say_foreign(gcp_addr addr, const struct gcp_debug_block *block,
+			   const struct gcp_debug_stack *by)
+{
+	static _Atomic uint32_t count;
+	struct line line;
+
+	if (!line_begin(&line, &count))
+		return;
+	gcp_text_add(&line.text, "free of 0x%llx, which begins no block", ULL(addr));
+	if (block) {
+		gcp_text_add(&line.text, ": it lies %llu bytes into ",
+			     ULL(addr - block->addr));
+		block_add(&line.text, block);
+		stacks_add(&line.text, block);
+	}
+	stack_add(&line.text, "; wrong free by ", by);
+	line_end(&line);
+}
+
+void gcp_debug_say_leak(const struct gcp_debug_block *block)
+{
+	static _Atomic uint32_t count;
+	struct line line;
+
+	if (!line_begin(&line, &count))
+		return;
+	gcp_text_add(&line.text, "never freed: ");
+	block_add(&line.text, block);
+	stacks_add(&line.text, block);
+	line_end(&line);
+}
+
+void gcp_debug_say_leaks(uint64_t blocks, uint64_t bytes)
+{
+	char line[GCP_LINE_MAX];
+	struct gcp_text text;
+
+	gcp_text_init(&text, line, sizeof(line));
+	gcp_text_add(&text, "GCPOOL_DEBUG: %llu blocks were never freed, together ",
+		     ULL(blocks));
+	gcp_text_add_bytes(&text, bytes);
+	gcp_log(GCP_LOG_ERROR, "%s", line);
+}
+
+void gcp_debug_say_error(int result)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_DEBUG: the driver refuses to write or to read a "
+			"pattern (error %d), some blocks are not checked",
+			result);
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * live.c - the live view: see live.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../base/clock.h"
+#include "call_stats.h"
+#include "../gcpool.h"
+#include "live.h"
+#include "../base/process.h"
+#include "../base/process_identity.h"
+#include "report.h"
+
+enum {
+	EVERY_NS = 20 * 1000 * 1000,
+	CALLS = 32, /* of a thread, between two looks at the clock */
+	REPLY_MAX = 4 << 20,
+	BLOCKS_MAX = 1 << 20,
+};
+
+static struct gcp_live_page *page;
+static char page_path[64];
+static atomic_flag busy = ATOMIC_FLAG_INIT; /* a thread writes the page */
+static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
+
+/* --- the page ---------------------------------------------------------------- */
+
+/* What is shown of each device: the names that gcpool.h has. */
+#define GCP_LIVE_NAMES(X)                                                              \
+	X(allocation.current, "allocations_live")                                      \
+	X(allocation.allocated, "allocations")                                         \
+	X(allocation.freed, "frees")                                                   \
+	X(requested_bytes.current, "requested_bytes")                                  \
+	X(allocated_bytes.current, "allocated_bytes")                                  \
+	X(allocated_bytes.peak, "allocated_bytes_peak")                                \
+	X(active_bytes.current, "active_bytes")                                        \
+	X(reserved_bytes.current, "reserved_bytes")                                    \
+	X(reserved_bytes.peak, "reserved_bytes_peak")                                  \
+	X(private_bytes.current, "private_bytes")                                      \
+	X(lane_bytes.current, "lane_bytes")                                            \
+	X(lane.current, "lanes")                                                       \
+	X(graph_remaps, "graph_remaps")                                                \
+	X(graph_moves, "graph_moves")                                                  \
+	X(graph_waits, "graph_waits")                                                  \
+	X(segment.current, "segments")                                                 \
+	X(hits, "hits")                                                                \
+	X(misses, "misses")                                                            \
+	X(alloc_retries, "alloc_retries")                                              \
+	X(ooms, "ooms")                                                                \
+	X(epochs, "epochs")                                                            \
+	X(fences, "fences")                                                            \
+	X(barriers, "barriers")                                                        \
+	X(waits, "waits")                                                              \
+	X(trims, "trims")                                                              \
+	X(consolidations, "consolidations")                                            \
+	X(deferred_frees, "deferred_frees")                                            \
+	X(mapped_bytes, "mapped_bytes")                                                \
+	X(reuse_order_unknown, "reuse_order_unknown")                                  \
+	X(reuse_eager_work, "reuse_eager_work")                                        \
+	X(reuse_unknown_calls, "reuse_unknown_calls")
+
+static void names_fill(void)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, page->names, sizeof(page->names));
+#define GCP_X(field, name)                                                             \
+	gcp_text_add(&text, "%s ", name);                                              \
+	page->figure_count++;
+	GCP_LIVE_NAMES(GCP_X)
+#undef GCP_X
+	gcp_text_add(&text, "driver_calls driver_ns ");
+	page->figure_count += 2;
+}
+
+static void figures_fill(struct gcp_live_device *device, const struct gcp_stats *stats)
+{
+	uint64_t *next = device->figures, count = 0, ns = 0;
+
+#define GCP_X(field, name) *next++ = stats->field;
+	GCP_LIVE_NAMES(GCP_X)
+#undef GCP_X
+#define GCP_X(name)                                                                    \
+	count += stats->name.count;                                                    \
+	ns += stats->name.ns;
+	GCP_DRIVER_CALLS(GCP_X)
+#undef GCP_X
+	*next++ = count;
+	*next++ = ns;
+}
+
+static uint64_t clock_of(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void page_fill(const struct gcp_options *options)
+{
+	struct gcp_text text;
+
+	page->version = GCP_LIVE_VERSION;
+	page->bytes = GCP_LIVE_BYTES;
+	page->pid = (uint32_t)getpid();
+	page->library = GCPOOL_VERSION;
+	page->start_time = gcp_process_start_time((int)page->pid);
+	page->begun_realtime_ns = clock_of(CLOCK_REALTIME);
+	page->begun_monotonic_ns = clock_of(CLOCK_MONOTONIC);
+	gcp_process_program(page->program, sizeof(page->program));
+	gcp_text_init(&text, page->trace, sizeof(page->trace));
+	gcp_text_add_path(&text, options->trace_file);
+	names_fill();
+	memcpy(page->magic, GCP_LIVE_MAGIC, sizeof(page->magic));
+}
+
+static bool failure_say(int error)
+{
+	char words[64];
+	struct gcp_text text;
+
+	gcp_text_init(&text, words, sizeof(words));
+	gcp_text_add_errno(&text, error);
+	gcp_log(GCP_LOG_WARNING, "GCPOOL_LIVE: cannot make %s (%s), showing nothing",
+		page_path, words);
+	return false;
+}
+
+/* Written, not only made longer: a full /dev/shm is an error here and no signal. */
+static int page_write(int fd)
+{
+	static const char zeros[4096];
+
+	for (size_t at = 0; at < GCP_LIVE_BYTES; at += sizeof(zeros))
+		if (write(fd, zeros, sizeof(zeros)) != (ssize_t)sizeof(zeros))
+			return errno ? errno : ENOSPC;
+	return 0;
+}
+
+/* One that a process of the same number has left is taken away. */
+bool gcp_live_start(const struct gcp_options *options)
+{
+	void *memory = MAP_FAILED;
+	struct gcp_text text;
+	int fd, error;
+
+	if (!options->live)
+		return false;
+	gcp_text_init(&text, page_path, sizeof(page_path));
+	gcp_text_add(&text, "/dev/shm/gcpool.%u.%d", (unsigned)getuid(), (int)getpid());
+	unlink(page_path);
+	fd = open(page_path,
+		  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+	if (fd < 0)
+		return failure_say(errno);
+	errno = 0;
+	error = page_write(fd);
+	if (!error) {
+		memory = mmap(NULL, GCP_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			      fd, 0);
+		error = memory == MAP_FAILED ? errno : 0;
+	}
+	close(fd);
+	if (error) {
+		unlink(page_path);
+		return failure_say(error);
+	}
+	page = memory;
+	page_fill(options);
+	return true;
+}
+
+void gcp_live_end(void)
+{
+	if (page)
+		unlink(page_path);
+}
+
+void gcp_live_after_fork(void)
+{
+	page = NULL;
+}
+
+void gcp_live_device_note(int device, const char *name, uint64_t bytes)
+{
+	struct gcp_live_device *to;
+	struct gcp_text text;
+
+	if (!page || device < 0 || device >= GCP_LIVE_DEVICES)
+		return;
+	to = &page->devices[device];
+	gcp_text_init(&text, to->name, sizeof(to->name));
+	gcp_text_add(&text, "%.*s", (int)sizeof(to->name) - 1, name);
+	to->memory = bytes;
+}
+
+/* --- write ------------------------------------------------------------------- */
+
+/* busy is held. */
+static void page_update(uint64_t now)
+{
+	struct gcp_pinned_stats pinned;
+	struct gcp_stats stats;
+	int last = gcp_pools_device_max(gcp_process.pools);
+	int count = last < GCP_LIVE_DEVICES ? last + 1 : GCP_LIVE_DEVICES;
+
+	atomic_fetch_add(&page->sequence, 1);
+	for (int device = 0; device < count; device++) {
+		if (gcp_pools_stats(gcp_process.pools, device, &stats) != 0)
+			continue;
+		page->devices[device].number = (uint64_t)device;
+		figures_fill(&page->devices[device], &stats);
+	}
+	if (gcp_pinned_stats(gcp_process.pools, &pinned) == 0) {
+		page->pinned_held = pinned.active_bytes.current;
+		page->pinned_allocated = pinned.allocated_bytes.current;
+	}
+	gcp_handle_counts_sum(&page->handles_used, &page->handles_kept);
+	page->device_count = (uint64_t)count;
+	page->updated_ns = now;
+	atomic_fetch_add(&page->sequence, 1);
+}
+
+/* --- requests ---------------------------------------------------------------- */
+
+/* The file that gcpool ctl has made for the answer: no other's, and no link. */
+static int reply_open(void)
+{
+	char path[sizeof(page->reply)];
+
+	memcpy(path, page->reply, sizeof(path));
+	path[sizeof(path) - 1] = '\0';
+	return open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+}
+
+static int reply_write(const char *bytes, size_t length)
+{
+	struct gcp_text text = {(char *)bytes, length + 1, length, false};
+	int fd = reply_open(), error;
+
+	if (fd < 0)
+		return errno;
+	error = gcp_text_write(&text, fd);
+	close(fd);
+	return error;
+}
+
+static void *room_make(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int stats_reply(void)
+{
+	struct gcp_report report = {gcp_process.options.mode, gcp_process.pools,
+				    &gcp_process.options, true};
+	struct gcp_text text;
+	char *memory = room_make(REPLY_MAX);
+	int error;
+
+	if (!memory)
+		return ENOMEM;
+	gcp_text_init(&text, memory, REPLY_MAX);
+	gcp_report_json(&report, &text);
+	error = reply_write(memory, text.length);
+	munmap(memory, REPLY_MAX);
+	return error;
+}
+
+struct snapshot {
+	struct gcp_live_block *blocks;
+	size_t count;
+	int device;
+};
+
+static void snapshot_add(void *arg, const struct gcp_block_view *block)
+{
+	struct snapshot *snapshot = arg;
+
+	if (snapshot->count < BLOCKS_MAX)
+		snapshot->blocks[snapshot->count++] =
+		    (struct gcp_live_block){block->addr, block->size, block->requested,
+					    (uint32_t)snapshot->device, block->used};
+}
+
+static int snapshot_reply(void)
+{
+	size_t room = BLOCKS_MAX * sizeof(struct gcp_live_block);
+	struct snapshot snapshot = {.blocks = room_make(room)};
+	int error;
+
+	if (!snapshot.blocks)
+		return ENOMEM;
+	for (; snapshot.device <= gcp_pools_device_max(gcp_process.pools);
+	     snapshot.device++)
+		gcp_pools_blocks(gcp_process.pools, snapshot.device, snapshot_add,
+				 &snapshot);
+	error = reply_write((const char *)snapshot.blocks,
+			    snapshot.count * sizeof(*snapshot.blocks));
+	munmap(snapshot.blocks, room);
+	return error;
+}
+
+static uint64_t trim_all(uint64_t keep)
+{
+	uint64_t bytes = 0;
+
+	for (int device = 0; device <= gcp_pools_device_max(gcp_process.pools);
+	     device++)
+		bytes += gcpool_trim(device, keep);
+	return bytes;
+}
+
+/* busy is held. False: the request waits for a call that may wait for the device. */
+static bool request_serve(bool free)
+{
+	switch (page->kind) {
+	case GCP_LIVE_TRIM:
+		if (!free)
+			return false; /* it was asked for a moment ago */
+		page->answer = trim_all(page->argument);
+		page->result = 0;
+		return true;
+	case GCP_LIVE_STATS:
+		page->result = (uint32_t)stats_reply();
+		return true;
+	case GCP_LIVE_SNAPSHOT:
+		page->result = (uint32_t)snapshot_reply();
+		return true;
+	default:
+		page->result = ENOSYS;
+		return true;
+	}
+}
+
+/* --- occasions --------------------------------------------------------------- */
+
+static __attribute__((noinline)) void occasion_take(bool free)
+{
+	uint32_t asked = atomic_load_explicit(&page->asked, memory_order_acquire);
+	uint64_t now = gcp_clock_ns();
+	bool waits =
+	    asked != atomic_load(&page->done) && (free || page->kind != GCP_LIVE_TRIM);
+	int saved = errno;
+
+	if ((!waits && now - page->updated_ns < EVERY_NS) ||
+	    atomic_flag_test_and_set(&busy))
+		return;
+	if (waits && asked != atomic_load(&page->done) && request_serve(free)) {
+		atomic_store_explicit(&page->done, asked, memory_order_release);
+		now = gcp_clock_ns();
+	}
+	page_update(now);
+	atomic_flag_clear(&busy);
+	errno = saved;
+}
+
+void gcp_live_occasion(bool free)
+{
+	if (!page)
+		return;
+	if (++calls % CALLS == 0 ||
+	    atomic_load_explicit(&page->asked, memory_order_relaxed) !=
+		atomic_load_explicit(&page->done, memory_order_relaxed))
+		occasion_take(free);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * live.h - the live view (GCPOOL_LIVE=1): a page of shared memory that `gcpool top`
+ * reads, and through which `gcpool ctl` asks for something.
+ *
+ * Called by observe.c and process_life.c. The page is /dev/shm/gcpool.UID.PID, for its
+ * user alone. It is written inside calls of the program, no more often than every 20
+ * ms, and by no thread; requests are done inside the program's next call, that of a
+ * trim inside its next free, where plain CUDA would have waited, too.
+ */
+#ifndef GCP_INTERPOSE_LIVE_H
+#define GCP_INTERPOSE_LIVE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../base/options.h"
+
+#define GCP_LIVE_MAGIC "GCPLIVE1"
+
+enum {
+	GCP_LIVE_VERSION = 2,
+	GCP_LIVE_BYTES = 16384,
+	GCP_LIVE_DEVICES = 16,
+	GCP_LIVE_FIGURES = 64,
+};
+
+/* What may be asked for. */
+enum gcp_live_kind {
+	GCP_LIVE_NOTHING,
+	GCP_LIVE_TRIM,     /* gcpool_trim of each device; argument: bytes to keep */
+	GCP_LIVE_STATS,    /* the report as JSON, into the reply */
+	GCP_LIVE_SNAPSHOT, /* all blocks, into the reply: struct gcp_live_block */
+};
+
+struct gcp_live_device {
+	char name[32];
+	uint64_t number, memory;
+	uint64_t figures[GCP_LIVE_FIGURES]; /* in the order of `names` in the page */
+};
+
+/* The page. scripts/gcpool_trace/live.py reads it: what changes here changes the
+ * version. */
+struct gcp_live_page {
+	char magic[8];
+	uint32_t version, bytes;
+	uint32_t pid, library; /* version of the library, as gcpool_version */
+	uint64_t start_time;   /* of the process: process_identity.h */
+	uint64_t begun_realtime_ns, begun_monotonic_ns;
+	_Atomic uint64_t sequence; /* odd: what follows is just written */
+	uint64_t updated_ns;       /* monotonic */
+	uint64_t device_count, figure_count;
+	uint64_t pinned_held, pinned_allocated; /* bytes */
+	uint64_t handles_used, handles_kept;    /* of GPU libraries (GCPOOL_HANDLES) */
+	/* A request: written by gcpool ctl, `asked` last; the answer, `done` last. */
+	_Atomic uint32_t asked, done;
+	uint32_t kind, result; /* result: 0 or an errno */
+	uint64_t argument, answer;
+	char reply[256]; /* file for the answer */
+	char program[256];
+	char trace[GCP_PATH_MAX]; /* GCPOOL_TRACE, %p as it is */
+	char names[2048];         /* of the figures, with a space behind each */
+	struct gcp_live_device devices[GCP_LIVE_DEVICES];
+};
+
+_Static_assert(sizeof(struct gcp_live_page) <= GCP_LIVE_BYTES, "fits");
+
+/* A block of a snapshot. */
+struct gcp_live_block {
+	uint64_t addr, size, requested;
+	uint32_t device, used;
+};
+
+/* Makes the page. False: one line has said why not. */
+bool gcp_live_start(const struct gcp_options *options);
+/* The process ends: the page goes. */
+void gcp_live_end(void);
+void gcp_live_after_fork(void);
+
+/* A device is used for the first time. */
+void gcp_live_device_note(int device, const char *name, uint64_t bytes);
+
+/* An occasion inside a call of the program, with no lock of the pools held. free: plain
+ * CUDA would wait for the device in this call. Cheap when there is nothing to do. */
+void gcp_live_occasion(bool free);
+
+#endif

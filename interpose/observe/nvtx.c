@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * nvtx.c - see nvtx.h. Without NVTX's headers (nvtx3/nvToolsExtMem.h of the CUDA
+ * Toolkit) the library is built without it, and says so to a tool's user.
+ *
+ * NVTX is headers alone: they load the tool's library with dlopen, which is not in
+ * libc.so.6 before glibc 2.34 and is looked up, and read the environment.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../base/elfwalk.h"
+#include "../base/log.h"
+#include "nvtx.h"
+#include "../base/process.h"
+
+#define TOOL_VARIABLE "NVTX_INJECTION64_PATH"
+
+/* As secure_getenv does: a caller with fewer rights than the program decides nothing.
+ */
+static char *environment_find(const char *name)
+{
+	size_t length = strlen(name);
+
+	if (getauxval(AT_SECURE))
+		return NULL;
+	for (char **next = environ; next && *next; next++)
+		if (strncmp(*next, name, length) == 0 && (*next)[length] == '=')
+			return *next + length + 1;
+	return NULL;
+}
+
+#if !__has_include(<nvtx3/nvToolsExtMem.h>)
+
+bool gcp_nvtx_wanted(void)
+{
+	if (environment_find(TOOL_VARIABLE))
+		gcp_log(GCP_LOG_INFO, "built without NVTX's headers: the tool in "
+				      "$" TOOL_VARIABLE " sees segments, not blocks");
+	return false;
+}
+
+void gcp_nvtx_driver(struct gcp_driver *driver)
+{
+	(void)driver;
+}
+
+void gcp_nvtx_ready(void)
+{
+}
+
+void gcp_nvtx_alloc(const struct gcp_block_info *block)
+{
+	(void)block;
+}
+
+void gcp_nvtx_free(const struct gcp_block_info *block)
+{
+	(void)block;
+}
+
+#else
+
+static void *library_open(const char *path, int flags)
+{
+	void *(*real)(const char *, int);
+
+	*(void **)&real = gcp_elf_libc_symbol("dlopen");
+	return real ? real(path, flags) : NULL;
+}
+
+static int library_close(void *library)
+{
+	int (*real)(void *);
+
+	*(void **)&real = gcp_elf_libc_symbol("dlclose");
+	return real ? real(library) : -1;
+}
+
+#define dlopen  library_open
+#define dlclose library_close
+#define getenv  environment_find
+#include <nvtx3/nvToolsExtMem.h>
+#undef dlopen
+#undef dlclose
+#undef getenv
+
+/* A range of addresses, and what the tool calls it. */
+struct entry {
+	gcp_addr addr;
+	uint64_t bytes;
+	void *handle; /* of a heap; of a region: that of its heap */
+};
+
+/* By address; ranges of one book do not overlap. lock. */
+struct book {
+	struct entry *entries;
+	size_t count, capacity;
+};
+
+static struct gcp_driver real; /* constant after gcp_nvtx_driver */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct book heaps, regions;
+static struct book maps;          /* handles of mapped memory, where they are mapped */
+static nvtxDomainHandle_t domain; /* NULL is one, too */
+static _Atomic bool ready;        /* the tool may be asked */
+static _Atomic bool deaf;         /* no tool listens to what is told here */
+
+/* --- books ------------------------------------------------------------------- */
+
+/* The first entry that ends behind `addr`. */
+static size_t book_find(const struct book *book, gcp_addr addr)
+{
+	size_t low = 0, high = book->count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (book->entries[middle].addr + book->entries[middle].bytes <= addr)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool book_grow(struct book *book)
+{
+	size_t capacity = book->capacity ? 2 * book->capacity : 4096;
+	void *memory = mmap(NULL, capacity * sizeof(struct entry),
+			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return false;
+	if (book->entries) {
+		memcpy(memory, book->entries, book->count * sizeof(struct entry));
+		munmap(book->entries, book->capacity * sizeof(struct entry));
+	}
+	book->entries = memory;
+	book->capacity = capacity;
+	return true;
+}
+
+static bool book_add(struct book *book, const struct entry *entry)
+{
+	size_t at = book_find(book, entry->addr);
+
+	if (book->count == book->capacity && !book_grow(book))
+		return false;
+	memmove(&book->entries[at + 1], &book->entries[at],
+		(book->count - at) * sizeof(struct entry));
+	book->entries[at] = *entry;
+	book->count++;
+	return true;
+}
+
+static void book_remove(struct book *book, size_t at)
+{
+	book->count--;
+	memmove(&book->entries[at], &book->entries[at + 1],
+		(book->count - at) * sizeof(struct entry));
+}
+
+/* --- what the tool is told --------------------------------------------------- */
+
+static void *heap_register(gcp_addr addr, uint64_t bytes)
+{
+	nvtxMemVirtualRangeDesc_t range = {bytes, (void *)(uintptr_t)addr};
+	nvtxMemHeapDesc_t desc = {
+	    .extCompatID = NVTX_EXT_COMPATID_MEM,
+	    .structSize = sizeof(desc),
+	    .usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR,
+	    .type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
+	    .typeSpecificDescSize = sizeof(range),
+	    .typeSpecificDesc = &range,
+	};
+	void *heap = nvtxMemHeapRegister(domain, &desc);
+
+	return heap == (void *)NVTX_MEM_HEAP_HANDLE_NO_TOOL ? NULL : heap;
+}
+
+static void region_register(const struct entry *entry)
+{
+	nvtxMemVirtualRangeDesc_t range = {entry->bytes,
+					   (void *)(uintptr_t)entry->addr};
+	nvtxMemRegionHandle_t handle = NULL;
+	nvtxMemRegionsRegisterBatch_t batch = {
+	    .extCompatID = NVTX_EXT_COMPATID_MEM,
+	    .structSize = sizeof(batch),
+	    .regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS,
+	    .heap = entry->handle,
+	    .regionCount = 1,
+	    .regionDescElementSize = sizeof(range),
+	    .regionDescElements = &range,
+	    .regionHandleElementsOut = &handle,
+	};
+
+	nvtxMemRegionsRegister(domain, &batch);
+}
+
+static void region_unregister(gcp_addr addr)
+{
+	nvtxMemRegionRef_t ref = {.pointer = (void *)(uintptr_t)addr};
+	nvtxMemRegionsUnregisterBatch_t batch = {
+	    .extCompatID = NVTX_EXT_COMPATID_MEM,
+	    .structSize = sizeof(batch),
+	    .refType = NVTX_MEM_REGION_REF_TYPE_POINTER,
+	    .refCount = 1,
+	    .refElementSize = sizeof(ref),
+	    .refElements = &ref,
+	};
+
+	nvtxMemRegionsUnregister(domain, &batch);
+}
+
+/* Regions in [addr, addr + bytes) go. lock is held. */
+static void regions_remove(gcp_addr addr, uint64_t bytes)
+{
+	size_t at = book_find(&regions, addr);
+
+	while (at < regions.count && regions.entries[at].addr < addr + bytes) {
+		region_unregister(regions.entries[at].addr);
+		book_remove(&regions, at);
+	}
+}
+
+/* The heap of a segment, made when the first of its blocks is given out: pool/ may hold
+ * locks when it takes a segment. lock is held. */
+static void *heap_of(gcp_addr addr, uint64_t bytes)
+{
+	size_t at = book_find(&heaps, addr);
+	struct entry entry = {addr, bytes, NULL};
+
+	if (at < heaps.count && heaps.entries[at].addr == addr)
+		return heaps.entries[at].handle;
+	entry.handle = heap_register(addr, bytes);
+	if (!entry.handle)
+		deaf = true; /* a tool that knows nothing of memory, a profiler say */
+	else if (!book_add(&heaps, &entry))
+		deaf = true;
+	return deaf ? NULL : entry.handle;
+}
+
+/* --- what happens ------------------------------------------------------------ */
+
+bool gcp_nvtx_wanted(void)
+{
+	const char *path = environment_find(TOOL_VARIABLE);
+
+	return path && *path;
+}
+
+void gcp_nvtx_ready(void)
+{
+	pthread_mutex_lock(&lock);
+	if (!ready)
+		domain = nvtxDomainCreateA("libgcpool");
+	ready = true;
+	pthread_mutex_unlock(&lock);
+}
+
+/* The part of a block that lies in [addr, addr + bytes), a heap. lock is held. */
+static void part_add(const struct gcp_block_info *block, gcp_addr addr, uint64_t bytes)
+{
+	gcp_addr end = block->addr + block->requested;
+	struct entry entry = {.addr = block->addr > addr ? block->addr : addr};
+
+	if (end > addr + bytes)
+		end = addr + bytes;
+	entry.bytes = end - entry.addr;
+	entry.handle = heap_of(addr, bytes);
+	if (entry.handle && book_add(&regions, &entry))
+		region_register(&entry);
+}
+
+/* Of mapped memory each handle is a heap where it is mapped, and a block that lies in
+ * several is a region in each. lock is held. */
+static void parts_add(const struct gcp_block_info *block)
+{
+	gcp_addr end = block->addr + block->requested;
+
+	for (size_t at = book_find(&maps, block->addr);
+	     !deaf && at < maps.count && maps.entries[at].addr < end; at++)
+		part_add(block, maps.entries[at].addr, maps.entries[at].bytes);
+}
+
+void gcp_nvtx_alloc(const struct gcp_block_info *block)
+{
+	if (deaf || !ready)
+		return;
+	pthread_mutex_lock(&lock);
+	regions_remove(block->addr, block->size);
+	if (block->mapped)
+		parts_add(block);
+	else
+		part_add(block, block->segment_addr, block->segment_size);
+	pthread_mutex_unlock(&lock);
+}
+
+void gcp_nvtx_free(const struct gcp_block_info *block)
+{
+	if (deaf || !ready || block->heap)
+		return;
+	/* A capture forbids waiting; what was freed in one is seldom in use. */
+	if (!gcp_process_capturing() && real.ctx_sync)
+		(void)real.ctx_sync(block->ctx);
+	pthread_mutex_lock(&lock);
+	regions_remove(block->addr, block->size);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The heap that begins there, and its regions. lock is held. */
+static void heap_remove(gcp_addr addr)
+{
+	size_t at = book_find(&heaps, addr);
+
+	if (at == heaps.count || heaps.entries[at].addr != addr)
+		return;
+	regions_remove(addr, heaps.entries[at].bytes);
+	nvtxMemHeapUnregister(domain, heaps.entries[at].handle);
+	book_remove(&heaps, at);
+}
+
+static int mem_free(void *ctx, gcp_addr addr)
+{
+	pthread_mutex_lock(&lock);
+	heap_remove(addr);
+	pthread_mutex_unlock(&lock);
+	return real.mem_free(ctx, addr);
+}
+
+static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
+{
+	const struct entry entry = {addr, bytes, NULL};
+	int result = real.vm_map(addr, bytes, handle);
+
+	if (result != 0)
+		return result;
+	pthread_mutex_lock(&lock);
+	(void)book_add(&maps, &entry);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static int vm_unmap(gcp_addr addr, uint64_t bytes)
+{
+	size_t at;
+
+	pthread_mutex_lock(&lock);
+	at = book_find(&maps, addr);
+	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
+		heap_remove(maps.entries[at].addr);
+		book_remove(&maps, at);
+	}
+	pthread_mutex_unlock(&lock);
+	return real.vm_unmap(addr, bytes);
+}
+
+/* compute-sanitizer takes heaps in memory of cuMemAlloc alone (of CUDA 13.0, measured:
+ * in mapped memory it refuses all of them, and would find nothing there). */
+static bool tool_takes_mapped_heaps(void)
+{
+	const char *path = environment_find(TOOL_VARIABLE);
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	if (slash)
+		path = slash + 1;
+	return !path || strncmp(path, "libsanitizer-", 13) != 0;
+}
+
+void gcp_nvtx_driver(struct gcp_driver *driver)
+{
+	if (!tool_takes_mapped_heaps() && driver->vm_reserve) {
+		gcp_log(GCP_LOG_INFO, "the tool in $" TOOL_VARIABLE " refuses heaps in "
+				      "mapped memory, using ordinary segments");
+		driver->vm_reserve = NULL;
+	}
+	real = *driver;
+	driver->mem_free = mem_free;
+	if (real.vm_map) {
+		driver->vm_map = vm_map;
+		driver->vm_unmap = vm_unmap;
+	}
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * poller.c - see poller.h. Off unless asked for.
+ *
+ * The thread closes the open epoch and asks for the fences of freed pinned memory every
+ * 100 us, and every 10 ms when nothing waits; there it only moves on the number up to
+ * which epochs are completed. And it gives back device memory that nothing has used for
+ * GCPOOL_DECAY, which otherwise happens in calls of the program alone. It never waits
+ * for the device, and does nothing with device memory beside a capture.
+ *
+ * It is started by the first call that allocates, after CUDA, so that its end, which
+ * atexit brings, comes before that of CUDA: it makes no CUDA call once exit has run its
+ * handlers, and is joined. It takes no signals. In the child of a fork it does not
+ * exist, and the child, where everything passes through, does not miss it.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../cuda/ctx_scope.h"
+#include "../base/elfwalk.h"
+#include "../base/log.h"
+#include "poller.h"
+#include "../base/process.h"
+
+enum { BUSY_NS = 100 * 1000, IDLE_NS = 10 * 1000 * 1000 };
+
+static struct {
+	atomic_bool begun; /* a thread starts it or has started it */
+	atomic_bool stop;
+	pthread_t thread;
+	pid_t process;
+	/* In libpthread before glibc 2.34, and therefore looked up. */
+	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	int (*join)(pthread_t, void **);
+} poller;
+
+/* Events are asked for in a context. */
+static void within_context(void *ctx, void (*step)(void *arg), void *arg)
+{
+	struct gcp_ctx_scope scope;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return;
+	step(arg);
+	gcp_ctx_scope_end(&scope);
+}
+
+static void *poller_run(void *unused)
+{
+	struct timespec delay = {0};
+
+	(void)unused;
+	while (!atomic_load_explicit(&poller.stop, memory_order_acquire)) {
+		delay.tv_nsec = gcp_pinned_poll(gcp_process.pools) ? BUSY_NS : IDLE_NS;
+		gcp_pools_decay(gcp_process.pools, within_context);
+		nanosleep(&delay, NULL);
+	}
+	return NULL;
+}
+
+/* At exit, and not in a child that a fork has left with our handlers. */
+static void poller_end(void)
+{
+	if (poller.process != getpid())
+		return;
+	atomic_store_explicit(&poller.stop, true, memory_order_release);
+	poller.join(poller.thread, NULL);
+}
+
+static bool poller_create(void)
+{
+	sigset_t all, before; /* of this thread: Linux means no more by sigprocmask */
+	bool created;
+
+	*(void **)&poller.create = gcp_elf_libc_symbol("pthread_create");
+	*(void **)&poller.join = gcp_elf_libc_symbol("pthread_join");
+	if (!poller.create || !poller.join)
+		return false;
+	poller.process = getpid();
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	created = poller.create(&poller.thread, NULL, poller_run, NULL) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return created && atexit(poller_end) == 0;
+}
+
+void gcp_poller_start(void)
+{
+	if (atomic_load_explicit(&poller.begun, memory_order_relaxed) ||
+	    atomic_exchange(&poller.begun, true))
+		return;
+	if (!poller_create())
+		gcp_log(GCP_LOG_WARNING, "cannot start the thread of GCPOOL_THREAD, "
+					 "going on without it");
+}

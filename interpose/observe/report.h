@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * report.h - what happened: statistics of the program's calls, and the report.
+ *
+ * The hooks call gcp_call_stats_*; the end of the process calls gcp_report_exit.
+ * Callable from any thread, with no lock of the pools held. Never calls CUDA,
+ * never changes errno, never uses malloc or stdio.
+ *
+ * Which calls are counted
+ *
+ *   count mode   every call of GCP_COUNTED_CALLS that reaches the driver, which is
+ *                every one, and each live device pointer (gcp_call_stats_alloc,
+ *                gcp_call_stats_free)
+ *   pool mode    only calls that pass through to the driver. What the pool
+ *                serves is counted by the pool itself, without shared counters
+ *
+ * The JSON report is one object on one line, appended to GCPOOL_STATS_FILE
+ * (several processes: one line each). Names stay; new ones may come.
+ *
+ *   schema             1; grows when a name goes or changes its meaning
+ *   library, version   "libgcpool", "0.1.0"
+ *   mode               "pool" or "count"
+ *   final              false: the process goes on (GCPOOL_STATS_EVERY)
+ *   pid, program       of the process
+ *   arguments          [ its command line, 2 KiB of it at most ]
+ *   hostname           of the machine
+ *   started            time of the first allocation, "2026-01-31T23:59:59Z"
+ *   seconds            from then to this report
+ *   driver, cuda       "580.159.04", "13.0"; absent: unknown
+ *   options            { NAME: value }: options in force that are not the default
+ *   reached            {count, ns}: all calls that reached the driver, of the
+ *                      program and of the library
+ *   calls              { NAME of GCP_COUNTED_CALLS: {count, failed, bytes, ns} }; bytes
+ *                      of those that succeeded
+ *   host               pinned memory (pool mode, if there was any):
+ *     GAUGE of pool.h's GCP_PINNED_ tables  {current, peak, allocated, freed}
+ *     COUNTER            number
+ *     driver_calls       { CALL: {count, ns, mean_ns, min_ns, max_ns} }
+ *     bucket_allocation  { "BYTES": blocks of that to twice that size }
+ *     bucket_active      of these, those that the program holds
+ *   devices            [ one object for each device used:
+ *     device             its number
+ *     name, memory_bytes of the device; absent: unknown
+ *     GAUGE of pool.h    {current, peak, allocated, freed}
+ *     COUNTER of pool.h  number
+ *     pages, regroups, held_frees
+ *                        epochs, consolidations and deferred_frees by the names that
+ *                        version 0.1 gave them; they go with version 0.3
+ *     driver_calls       { CALL of pool.h: {count, ns} }: made by the library;
+ *                        in count mode, the program's own
+ *     largest_free_bytes, reserved_at_peak_bytes, mapped_bytes
+ *     size_classes       [ {bytes, beyond_classes, held, requested_bytes, free} ]:
+ *                        blocks of each class when the report was made; beyond the
+ *                        classes, those held of bytes to twice as much (pool mode)
+ *     unfreed            {blocks, bytes, largest: [ {address, bytes} ]}: what the
+ *                        program holds
+ *     saved              {allocs, frees, estimated_ns, estimated_from}: driver
+ *                        calls that the pool made needless, and an ESTIMATE of
+ *                        their time: their number times the mean cost of the
+ *                        estimated_from real calls made here (none: 0). Those
+ *                        are mostly large, so it tends to be high;
+ *                        gcpool-compare measures instead
+ *   ]
+ *
+ * In count mode a device's bytes are the sizes asked for: the driver rounds
+ * them up by itself, and does not say how far.
+ */
+#ifndef GCP_INTERPOSE_REPORT_H
+#define GCP_INTERPOSE_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../pool/pool.h"
+#include "../base/log.h"
+#include "../base/options.h"
+
+/* X(name, the call in words). The driver's calls, all versions of each. */
+#define GCP_COUNTED_CALLS(X)                                                           \
+	X(mem_alloc, "cuMemAlloc")                                                     \
+	X(mem_free, "cuMemFree")                                                       \
+	X(mem_alloc_pitch, "cuMemAllocPitch")                                          \
+	X(mem_alloc_managed, "cuMemAllocManaged")                                      \
+	X(mem_alloc_async, "cuMemAllocAsync")                                          \
+	X(mem_alloc_from_pool, "cuMemAllocFromPoolAsync")                              \
+	X(mem_free_async, "cuMemFreeAsync")                                            \
+	X(mem_create, "cuMemCreate")                                                   \
+	X(mem_host_alloc, "cuMemHostAlloc and cuMemAllocHost")                         \
+	X(mem_host_free, "cuMemFreeHost")                                              \
+	X(array_create, "cuArrayCreate, 3D and mipmapped")                             \
+	X(mem_get_info, "cuMemGetInfo")
+
+enum gcp_counted_call {
+#define GCP_X(name, words) GCP_COUNTED_##name,
+	GCP_COUNTED_CALLS(GCP_X)
+#undef GCP_X
+	    GCP_COUNTED_CALL_COUNT
+};
+
+/* The first allocation of the process: time starts. */
+void gcp_call_stats_begin(void);
+
+/* A call that reached the driver returned `result` (a CUresult); it began at
+ * `start_ns` (gcp_clock_ns) and was to give or take `bytes` (0: unknown). */
+void gcp_call_stats_add(enum gcp_counted_call call, uint64_t start_ns, uint64_t bytes,
+			int result);
+
+/* Count mode only. A device pointer came to life in `ctx` on `device`, or was
+ * freed by the program (call after the real free succeeded), or died with its
+ * context. Unknown pointers are ignored. `ns` is what the real call took. */
+void gcp_call_stats_alloc(void *ctx, int device, gcp_addr addr, uint64_t bytes,
+			  uint64_t ns);
+void gcp_call_stats_free(gcp_addr addr, uint64_t ns);
+void gcp_call_stats_context_gone(void *ctx);
+
+/* Count mode: what gcp_pools_stats would say. -ENOENT: nothing on that device. */
+int gcp_call_stats_stats(int device, struct gcp_stats *ret_stats);
+int gcp_call_stats_device_max(void);
+void gcp_call_stats_reset_peaks(int device);
+
+/* Count mode: shows all live pointers as blocks that are used. */
+void gcp_call_stats_blocks(int device,
+			   void (*scope)(void *arg, const struct gcp_block_view *block),
+			   void *arg);
+
+/* Where the figures come from: `pools` in pool mode, NULL in count mode. */
+struct gcp_report {
+	enum gcp_mode mode;
+	struct gcp_pools *pools;
+	const struct gcp_options *options; /* those in force; may be NULL */
+	bool under_way;                    /* the process goes on */
+};
+
+/* Appends the report to `text`; takes the locks of the statistics. */
+void gcp_report_text(const struct gcp_report *report, struct gcp_text *text);
+void gcp_report_json(const struct gcp_report *report, struct gcp_text *text);
+
+/* Of these, what is said of the process, its host and devices (with the opening brace,
+ * in JSON: report_process.c), and of single blocks (report_blocks.c). */
+void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *text);
+void gcp_report_process_json(const struct gcp_report *report, struct gcp_text *text);
+void gcp_report_gpu_json(int device, struct gcp_text *text);
+void gcp_report_blocks_text(const struct gcp_report *report, int device,
+			    struct gcp_text *text);
+void gcp_report_blocks_json(const struct gcp_report *report, int device,
+			    struct gcp_text *text);
+
+/* "2026-01-31T23:59:59Z", of seconds since 1970. */
+void gcp_text_add_time(struct gcp_text *text, int64_t seconds);
+
+/* What CUDA says of a device, asked by the hooks while it can be. `cuda`: 13000 for
+ * 13.0. */
+enum { GCP_GPU_NAME_MAX = 96 };
+bool gcp_report_knows_gpu(int device);
+void gcp_report_note_gpu(int device, const char *name, uint64_t bytes, int cuda);
+
+/* At the end of the process: writes what GCPOOL_STATS asks for to where
+ * GCPOOL_STATS_FILE says. Once; a second call does nothing. Not to be called
+ * in a forked child. */
+void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools);
+
+/* The same during the process's life, if GCPOOL_STATS_EVERY is over: a look at the
+ * clock if not. With no lock of the pools held; locks of capture/ may be. */
+void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools);
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * report_write.c - when the report is written, and where to. See report.h.
+ *
+ * At the end of the process, and with GCPOOL_STATS_EVERY inside calls of the program.
+ * A report that cannot be written is said in one line; the last one goes to stderr
+ * then.
+ *
+ *   stderr                   each report is written to it
+ *   a file without %p        each report is appended: several processes may share it
+ *   a file with %p           without GCPOOL_STATS_EVERY the same; with it the file has
+ *                            the newest report, whole, whenever it is read
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../base/clock.h"
+#include "call_stats.h"
+#include "report.h"
+
+/* More than 64 devices with all that can be said of them. */
+enum { REPORT_BYTES_MAX = 4 << 20 };
+
+/* Reports are written one at a time. */
+static atomic_flag writing = ATOMIC_FLAG_INIT;
+
+static int text_put(const struct gcp_options *options, const struct gcp_text *text)
+{
+	int fd, result, closed;
+
+	if (options->stats_every && strstr(options->stats_file, "%p"))
+		return gcp_file_replace(options->stats_file, text);
+	fd = gcp_file_open(options->stats_file);
+	if (fd < 0)
+		return errno;
+	result = gcp_text_write(text, fd);
+	closed = gcp_file_close(fd);
+	return result ? result : closed;
+}
+
+static void failure_say(const struct gcp_options *options, int error, bool final)
+{
+	char words[64];
+	struct gcp_text text;
+
+	gcp_text_init(&text, words, sizeof(words));
+	gcp_text_add_errno(&text, error);
+	gcp_log(GCP_LOG_WARNING, "cannot write the statistics to %.200s (%s), %s",
+		options->stats_file[0] ? options->stats_file : "stderr", words,
+		final ? "writing them to stderr" : "trying again later");
+}
+
+static void report_write(const struct gcp_options *options, struct gcp_pools *pools,
+			 bool final)
+{
+	struct gcp_report report = {options->mode, pools, options, !final};
+	struct gcp_text text;
+	void *memory = mmap(NULL, REPORT_BYTES_MAX, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int error, cancel;
+
+	if (memory == MAP_FAILED) {
+		gcp_log(GCP_LOG_WARNING,
+			"no memory for the statistics, leaving them out");
+		return;
+	}
+	cancel = gcp_cancel_defer(); /* others wait until it is written */
+	gcp_text_init(&text, memory, REPORT_BYTES_MAX);
+	if (options->stats == GCP_STATS_JSON)
+		gcp_report_json(&report, &text);
+	else
+		gcp_report_text(&report, &text);
+	error = text_put(options, &text);
+	if (error)
+		failure_say(options, error, final);
+	if (error && final && options->stats_file[0])
+		(void)gcp_text_write(&text, STDERR_FILENO);
+	munmap(memory, REPORT_BYTES_MAX);
+	gcp_cancel_restore(cancel);
+}
+
+/* --- at exit ------------------------------------------------------------------- */
+
+/* Another thread may be writing. Not for ever: it may be this one, whose signal handler
+ * has called exit. False: that is so. */
+static bool writing_await(void)
+{
+	bool taken = !atomic_flag_test_and_set(&writing);
+
+	for (int i = 0; i < 2000 && !taken; i++) {
+		gcp_sleep(1000 * 1000);
+		taken = !atomic_flag_test_and_set(&writing);
+	}
+	return taken;
+}
+
+void gcp_report_exit(const struct gcp_options *options, struct gcp_pools *pools)
+{
+	static atomic_flag done = ATOMIC_FLAG_INIT;
+	int saved = errno;
+
+	if (options->stats == GCP_STATS_OFF || atomic_flag_test_and_set(&done))
+		return;
+	if (writing_await()) /* and nothing is written afterwards */
+		report_write(options, pools, true);
+	else
+		gcp_log(GCP_LOG_WARNING, "the process ends while statistics are "
+					 "written, leaving out the last ones");
+	errno = saved;
+}
+
+/* --- from time to time ------------------------------------------------------------ */
+
+/* Whether it is time, for one caller of many. */
+static bool is_due(uint64_t every_ns)
+{
+	static _Atomic(uint64_t) last_ns; /* 0: there was none */
+	uint64_t now = gcp_clock_ns(), last = atomic_load(&last_ns);
+	uint64_t since = last ? last : gcp_call_stats_start_ns();
+
+	return now - since >= every_ns &&
+	       atomic_compare_exchange_strong(&last_ns, &last, now);
+}
+
+void gcp_report_tick(const struct gcp_options *options, struct gcp_pools *pools)
+{
+	int saved = errno;
+
+	if (!options->stats_every || options->stats == GCP_STATS_OFF ||
+	    !is_due(options->stats_every * 1000000000ull) ||
+	    atomic_flag_test_and_set(&writing))
+		return;
+	report_write(options, pools, false);
+	atomic_flag_clear(&writing);
+	errno = saved;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shortage.c - see shortage.h.
+ *
+ * A program may find out how much memory there is by asking until it is refused: so
+ * the first few lines are said, then every one that is a power of two; the line has
+ * the count. cuMemGetInfo is legal during captures (facts: capture legality), and runs
+ * in the relaxed mode all the same.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "../cuda/ctx_scope.h"
+#include "../process/process_life.h"
+#include "../base/log.h"
+#include "observe.h"
+#include "shortage.h"
+
+enum { SAID_AT_FIRST = 3 };
+
+static _Atomic(uint64_t) device_count, host_count;
+
+/* Counts one more. True: it is to be said. */
+static bool is_worth_a_line(_Atomic(uint64_t) *count, uint64_t *ret_number)
+{
+	uint64_t number = atomic_fetch_add(count, 1) + 1;
+
+	*ret_number = number;
+	return gcp_log_wanted(GCP_LOG_WARNING) &&
+	       (number <= SAID_AT_FIRST || (number & (number - 1)) == 0);
+}
+
+static void part_add(struct gcp_text *text, const char *words, uint64_t bytes)
+{
+	gcp_text_add(text, "%s", words);
+	gcp_text_add_bytes(text, bytes);
+}
+
+/* What the driver has, as it says. */
+static void driver_add(struct gcp_text *text)
+{
+	size_t available = 0, total = 0;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (!gcp_real.cuMemGetInfo_v2 ||
+	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		return;
+	result = gcp_real.cuMemGetInfo_v2(&available, &total);
+	gcp_ctx_scope_end(&scope);
+	if (result != CUDA_SUCCESS)
+		return;
+	part_add(text, "; the device has ", total);
+	part_add(text, ", of which free ", available);
+}
+
+static void pools_add(struct gcp_text *text, int device)
+{
+	struct gcp_pools *pools = gcp_process.pools;
+	uint64_t quota = gcp_pools_quota(pools, device);
+	struct gcp_stats stats;
+
+	if (gcp_pools_stats(pools, device, &stats) != 0)
+		return;
+	part_add(text, "; the program holds ", stats.allocated_bytes.current);
+	part_add(text, ", cached ", gcp_pools_unheld(pools, device));
+	part_add(text, ", held by graphs ", stats.private_bytes.current);
+	if (quota == GCP_LIMIT_NONE)
+		gcp_text_add(text, ", no quota");
+	else
+		part_add(text, ", quota ", quota);
+}
+
+static void count_add(struct gcp_text *text, uint64_t number)
+{
+	if (number < SAID_AT_FIRST)
+		return;
+	gcp_text_add(text,
+		     " (number %llu; the next are counted, and said at powers of two)",
+		     (unsigned long long)number);
+}
+
+static const char *refuser(enum gcp_shortage why, const char *quota)
+{
+	if (why == GCP_SHORTAGE_CAPTURE)
+		return "the capture under way, which would lose plain memory";
+	if (why == GCP_SHORTAGE_POOL && gcp_pools_refusal() == GCP_REFUSED_BY_QUOTA)
+		return quota;
+	return "the driver";
+}
+
+static void request_add(struct gcp_text *text, const char *call, uint64_t bytes)
+{
+	gcp_text_add(text, "out of memory: %s", call);
+	if (bytes)
+		part_add(text, " of ", bytes);
+}
+
+void gcp_shortage_say(const char *call, uint64_t bytes, enum gcp_shortage why)
+{
+	const char *refused_by = refuser(why, "the quota (GCPOOL_QUOTA)");
+	char line[GCP_LINE_MAX];
+	struct gcp_text text;
+	uint64_t number;
+	CUdevice device;
+	int saved = errno;
+
+	gcp_observe_shortage(bytes, (uint32_t)why);
+	if (!gcp_process_has_pools() || !is_worth_a_line(&device_count, &number))
+		return;
+	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		device = -1;
+	gcp_text_init(&text, line, sizeof(line));
+	request_add(&text, call, bytes);
+	gcp_text_add(&text, " on device %d refused by %s", (int)device, refused_by);
+	driver_add(&text);
+	pools_add(&text, device);
+	count_add(&text, number);
+	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
+	errno = saved;
+}
+
+static uint64_t host_total(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
+}
+
+static void host_pools_add(struct gcp_text *text)
+{
+	uint64_t quota = gcp_process.options.pool.pinned_quota;
+	struct gcp_pinned_stats stats;
+
+	if (gcp_pinned_stats(gcp_process.pools, &stats) != 0)
+		return;
+	part_add(text, "; the program holds ", stats.active_bytes.current);
+	part_add(text, ", cached ",
+		 stats.allocated_bytes.current - stats.active_bytes.current);
+	part_add(text, ", of both held by graphs ", stats.private_bytes.current);
+	if (quota == GCP_LIMIT_NONE)
+		gcp_text_add(text, ", no quota");
+	else
+		part_add(text, ", quota ", quota);
+}
+
+void gcp_shortage_say_host(const char *call, uint64_t bytes, enum gcp_shortage why)
+{
+	const char *refused_by = refuser(why, "the quota (GCPOOL_HOST_QUOTA)");
+	char line[GCP_LINE_MAX];
+	struct gcp_text text;
+	uint64_t number;
+	int saved = errno;
+
+	if (!gcp_process_pooling() || !is_worth_a_line(&host_count, &number))
+		return;
+	gcp_text_init(&text, line, sizeof(line));
+	request_add(&text, call, bytes);
+	gcp_text_add(&text, " of pinned memory refused by %s", refused_by);
+	part_add(&text, "; the host has ", host_total());
+	host_pools_add(&text);
+	count_add(&text, number);
+	gcp_message_repeated(GCP_LOG_WARNING, "%s", line);
+	errno = saved;
+}

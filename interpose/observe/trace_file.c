@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * trace_file.c - the file of a recording: see trace_file.h.
+ *
+ * Each content (events, rare events, stacks) is a sequence of slots that grows by
+ * chunks of the file. A thread takes the numbers of some slots at once, so that threads
+ * seldom meet; which slots were never written, their stamps tell. When the file has
+ * reached its size, the oldest chunk of events becomes the newest.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../base/clock.h"
+#include "../base/log.h"
+#include "../base/process_identity.h"
+#include "trace_file.h"
+
+enum {
+	OTHERS = 4,      /* one part of so many of the file: rare events, stacks */
+	MODULES_MAX = 4, /* chunks */
+};
+
+/* The slots of one content: lock for writing. */
+struct area {
+	_Atomic uint64_t next;   /* number of the next slot; any thread */
+	_Atomic uint64_t ready;  /* chunks that there are, or were */
+	_Atomic uint64_t oldest; /* of these, the first that there still is */
+	char *_Atomic *places;   /* [number of chunk % chunks_max] */
+};
+
+static struct {
+	char path[GCP_PATH_MAX];
+	dev_t device;
+	ino_t inode;
+	struct gcp_trace_header *header;
+	char *base; /* addresses of all chunks */
+	uint64_t chunks_max;
+	uint32_t frames;
+	_Atomic bool over; /* nothing more is written */
+	pthread_mutex_t lock;
+	uint64_t chunks; /* lock */
+	bool full;       /* lock: it cannot grow any more */
+	struct area areas[GCP_TRACE_MODULES];
+	struct gcp_trace_chunk *modules; /* the newest one */
+	uint32_t module_chunks;
+} file = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The calling thread's slots of events that it has taken and not used. */
+static __thread struct {
+	struct gcp_trace_event *next;
+	uint64_t chunk; /* in which it is */
+	uint32_t left, stamp;
+} batch __attribute__((tls_model("initial-exec")));
+
+/* --- make the file ----------------------------------------------------------- */
+
+/* Not fstat: the headers of a new glibc make of it what an old one has not. */
+static int file_stat(int fd, struct stat *ret_about)
+{
+	return (int)syscall(SYS_fstat, fd, ret_about);
+}
+
+static bool refuse(const char *path, const char *why)
+{
+	gcp_log(GCP_LOG_WARNING, "GCPOOL_TRACE: %.400s %s, recording nothing", path,
+		why);
+	return false;
+}
+
+static bool refuse_error(const char *path, int error)
+{
+	char words[64];
+	struct gcp_text text;
+
+	gcp_text_init(&text, words, sizeof(words));
+	gcp_text_add_errno(&text, error);
+	gcp_log(GCP_LOG_WARNING,
+		"GCPOOL_TRACE: cannot make %.400s (%s), recording nothing", path,
+		words);
+	return false;
+}
+
+/* The program may change its directory. */
+static bool path_make(const char *pattern)
+{
+	char here[GCP_PATH_MAX] = "";
+	struct gcp_text text;
+
+	gcp_text_init(&text, file.path, sizeof(file.path));
+	if (pattern[0] != '/' && getcwd(here, sizeof(here)))
+		gcp_text_add(&text, "%s/", here);
+	gcp_text_add_path(&text, pattern);
+	return !text.cut || refuse_error(pattern, ENAMETOOLONG);
+}
+
+/* Whether the file may be replaced, if there is one: an empty one, or a recording of a
+ * process that has ended. */
+static bool is_replaceable(void)
+{
+	struct gcp_trace_header header;
+	struct stat about;
+	bool regular;
+	ssize_t bytes;
+	int fd = open(file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (fd < 0)
+		return errno == ENOENT || refuse_error(file.path, errno);
+	regular = file_stat(fd, &about) == 0 && S_ISREG(about.st_mode);
+	bytes = regular ? read(fd, &header, sizeof(header)) : 0;
+	close(fd);
+	if (!regular)
+		return refuse(file.path, "is not a regular file");
+	if (bytes == 0)
+		return true;
+	if (bytes != sizeof(header) ||
+	    memcmp(header.magic, GCP_TRACE_MAGIC, sizeof(header.magic)) != 0)
+		return refuse(file.path, "exists and is not a recording");
+	if (!header.end_ns && gcp_process_lives((int)header.pid, header.start_time))
+		return refuse(file.path, "is written by another process (use %p in its "
+					 "name)");
+	return true;
+}
+
+/* Disk space for one piece more, so that no store into it can fail. 0 or an errno.
+ * Beyond the process's limit the kernel would send a signal, too. */
+static int space_take(int fd, uint64_t at, uint64_t bytes)
+{
+	struct rlimit limit;
+	int error;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	    at + bytes > limit.rlim_cur)
+		return EFBIG;
+	do
+		error = posix_fallocate(fd, (off_t)at, (off_t)bytes);
+	while (error == EINTR);
+	return error;
+}
+
+static void header_fill(struct gcp_trace_header *header)
+{
+	struct timespec real, monotonic;
+
+	clock_gettime(CLOCK_REALTIME, &real);
+	clock_gettime(CLOCK_MONOTONIC, &monotonic);
+	header->version = GCP_TRACE_VERSION;
+	header->header_bytes = GCP_TRACE_HEADER_BYTES;
+	header->chunk_bytes = GCP_TRACE_CHUNK_BYTES;
+	header->event_bytes = sizeof(struct gcp_trace_event);
+	header->chunk_slots = GCP_TRACE_CHUNK_SLOTS;
+	header->frames = file.frames;
+	header->pid = (uint32_t)getpid();
+	header->start_time = gcp_process_start_time((int)header->pid);
+	header->realtime_ns =
+	    (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
+	header->monotonic_ns =
+	    (uint64_t)monotonic.tv_sec * 1000000000u + (uint64_t)monotonic.tv_nsec;
+	header->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
+	if (gethostname(header->host, sizeof(header->host) - 1) != 0)
+		header->host[0] = '\0';
+	gcp_process_program(header->program, sizeof(header->program));
+	memcpy(header->magic, GCP_TRACE_MAGIC, sizeof(header->magic));
+}
+
+/* The new file, with its header, under a name of its own. 0 or an errno. */
+static int header_make(const char *new_path)
+{
+	struct stat about;
+	int fd, error = 0;
+	void *header;
+
+	unlink(new_path);
+	fd = open(new_path,
+		  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return errno;
+	error = space_take(fd, 0, GCP_TRACE_HEADER_BYTES);
+	header = error ? MAP_FAILED
+		       : mmap(NULL, GCP_TRACE_HEADER_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_SHARED, fd, 0);
+	if (!error && (header == MAP_FAILED || file_stat(fd, &about) != 0))
+		error = errno;
+	close(fd);
+	if (error)
+		return error;
+	file.device = about.st_dev;
+	file.inode = about.st_ino;
+	file.header = header;
+	header_fill(file.header);
+	return 0;
+}
+
+static bool tables_make(void)
+{
+	size_t table = file.chunks_max * sizeof(char *);
+	size_t bytes = GCP_TRACE_MODULES * table;
+	char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	file.base = mmap(NULL, file.chunks_max * GCP_TRACE_CHUNK_BYTES, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory == MAP_FAILED || (void *)file.base == MAP_FAILED)
+		return refuse(file.path, "has no room in memory");
+	for (int i = 0; i < GCP_TRACE_MODULES; i++)
+		file.areas[i].places = (char *_Atomic *)(memory + (size_t)i * table);
+	return true;
+}
+
+bool gcp_trace_file_create(const char *pattern, uint64_t bytes, uint32_t frames)
+{
+	char new_path[GCP_PATH_MAX];
+	struct gcp_text name;
+	uint32_t stamp;
+	int error;
+
+	file.frames = frames;
+	file.chunks_max = bytes / GCP_TRACE_CHUNK_BYTES;
+	if (!path_make(pattern) || !is_replaceable() || !tables_make())
+		return false;
+	gcp_text_init(&name, new_path, sizeof(new_path));
+	gcp_text_add(&name, "%s.%d", file.path, (int)getpid());
+	error = name.cut ? ENAMETOOLONG : header_make(new_path);
+	if (!error && rename(new_path, file.path) != 0)
+		error = errno;
+	if (error) {
+		unlink(new_path);
+		return refuse_error(file.path, error);
+	}
+	/* One chunk at least: a full disk is known now. */
+	if (gcp_trace_slot(&stamp))
+		return true;
+	unlink(file.path);
+	return false;
+}
+
+void gcp_trace_file_end(void)
+{
+	if (!file.header || atomic_exchange(&file.over, true))
+		return;
+	file.header->end_ns = gcp_clock_ns();
+}
+
+void gcp_trace_file_leave(void)
+{
+	atomic_store(&file.over, true);
+}
+
+/* --- grow -------------------------------------------------------------------- */
+
+/* The same file as before, for one chunk more. A descriptor or -1. */
+static int file_reopen(void)
+{
+	struct stat about;
+	int fd = open(file.path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);
+
+	if (fd >= 0 && (file_stat(fd, &about) != 0 || about.st_dev != file.device ||
+			about.st_ino != file.inode)) {
+		close(fd);
+		errno = ENOENT;
+		fd = -1;
+	}
+	return fd;
+}
+
+static void full_say(int error)
+{
+	char words[64];
+	struct gcp_text text;
+
+	if (file.chunks == 0) {
+		refuse_error(file.path, error);
+		return;
+	}
+	gcp_text_init(&text, words, sizeof(words));
+	gcp_text_add_errno(&text, error);
+	gcp_log(GCP_LOG_WARNING,
+		"GCPOOL_TRACE: %.400s cannot grow beyond %llu MiB (%s), %s", file.path,
+		(unsigned long long)file.chunks, words,
+		error == ENOENT ? "recording no more"
+				: "keeping the newest events there");
+}
+
+/* Maps the next chunk of the file, if it may have one. NULL: it may not. */
+static struct gcp_trace_chunk *chunk_create(void)
+{
+	uint64_t at = GCP_TRACE_HEADER_BYTES + file.chunks * GCP_TRACE_CHUNK_BYTES;
+	char *place = file.base + file.chunks * GCP_TRACE_CHUNK_BYTES;
+	void *memory = MAP_FAILED;
+	int fd, error;
+
+	if (file.full || file.chunks == file.chunks_max)
+		return NULL;
+	fd = file_reopen();
+	error = fd < 0 ? errno : space_take(fd, at, GCP_TRACE_CHUNK_BYTES);
+	if (!error) {
+		memory = mmap(place, GCP_TRACE_CHUNK_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, (off_t)at);
+		error = memory == MAP_FAILED ? errno : 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (error) {
+		file.full = true;
+		full_say(error);
+		if (error == ENOENT)
+			atomic_store(&file.over, true);
+		return NULL;
+	}
+	file.chunks++;
+	file.header->chunks = file.chunks;
+	return memory;
+}
+
+/* The oldest chunk of events. */
+static struct gcp_trace_chunk *chunk_recycle(struct area *area)
+{
+	uint64_t oldest = atomic_load(&area->oldest);
+	struct gcp_trace_chunk *chunk;
+
+	if (area != &file.areas[GCP_TRACE_EVENTS] ||
+	    oldest == atomic_load(&area->ready))
+		return NULL;
+	chunk = (void *)atomic_load(&area->places[oldest % file.chunks_max]);
+	atomic_store(&area->oldest, oldest + 1);
+	atomic_store(&chunk->content, GCP_TRACE_EMPTY);
+	atomic_fetch_add(&file.header->lost_events, GCP_TRACE_CHUNK_SLOTS);
+	return chunk;
+}
+
+/* One chunk more for the area. lock is held. */
+static bool area_grow(struct area *area, enum gcp_trace_content content)
+{
+	uint64_t number = atomic_load(&area->ready);
+	struct gcp_trace_chunk *chunk = NULL;
+
+	if (atomic_load(&file.over))
+		return false;
+	if (content == GCP_TRACE_EVENTS || number < (file.chunks_max + 3) / OTHERS)
+		chunk = chunk_create();
+	if (!chunk)
+		chunk = chunk_recycle(area);
+	if (!chunk)
+		return false;
+	chunk->number = number;
+	atomic_store_explicit(&chunk->content, content, memory_order_release);
+	atomic_store(&area->places[number % file.chunks_max], (char *)chunk);
+	atomic_store_explicit(&area->ready, number + 1, memory_order_release);
+	return true;
+}
+
+static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
+						 uint64_t number)
+{
+	struct area *area = &file.areas[content];
+	int saved = errno;
+	bool ready = true;
+
+	pthread_mutex_lock(&file.lock);
+	while (ready && atomic_load(&area->ready) <= number)
+		ready = area_grow(area, content);
+	pthread_mutex_unlock(&file.lock);
+	errno = saved;
+	return ready;
+}
+
+/* Where item `number`, of `bytes` and `per_chunk` in a chunk, lies. NULL: nowhere. */
+static inline char *area_at(enum gcp_trace_content content, uint64_t number,
+			    uint64_t per_chunk, uint64_t bytes)
+{
+	struct area *area = &file.areas[content];
+	uint64_t chunk = number / per_chunk;
+	char *place;
+
+	if (__builtin_expect(
+		chunk >= atomic_load_explicit(&area->ready, memory_order_acquire), 0) &&
+	    !area_reach(content, chunk))
+		return NULL;
+	place = atomic_load_explicit(&area->places[chunk % file.chunks_max],
+				     memory_order_relaxed);
+	return place + sizeof(struct gcp_trace_chunk) + number % per_chunk * bytes;
+}
+
+/* --- slots and entries ------------------------------------------------------- */
+
+static __attribute__((noinline)) bool batch_take(struct area *area)
+{
+	uint64_t number = atomic_fetch_add_explicit(&area->next, GCP_TRACE_BATCH,
+						    memory_order_relaxed);
+
+	batch.next = (void *)area_at(GCP_TRACE_EVENTS, number, GCP_TRACE_CHUNK_SLOTS,
+				     sizeof(struct gcp_trace_event));
+	batch.chunk = number / GCP_TRACE_CHUNK_SLOTS;
+	batch.stamp = (uint32_t)number;
+	batch.left = batch.next ? GCP_TRACE_BATCH : 0;
+	return batch.next;
+}
+
+/* Slots that a thread took long ago may be others' by now. */
+struct gcp_trace_event *gcp_trace_slot(uint32_t *ret_stamp)
+{
+	struct area *area = &file.areas[GCP_TRACE_EVENTS];
+
+	if (__builtin_expect(atomic_load_explicit(&file.over, memory_order_relaxed), 0))
+		return NULL;
+	if (__builtin_expect(batch.left == 0 ||
+				 batch.chunk < atomic_load_explicit(
+						   &area->oldest, memory_order_relaxed),
+			     0) &&
+	    !batch_take(area))
+		return NULL;
+	batch.left--;
+	*ret_stamp = ++batch.stamp;
+	return batch.next++;
+}
+
+struct gcp_trace_event *gcp_trace_slot_rare(uint32_t *ret_stamp)
+{
+	struct gcp_trace_event *event = NULL;
+	uint64_t number;
+
+	if (atomic_load_explicit(&file.over, memory_order_relaxed))
+		return NULL;
+	number = atomic_fetch_add(&file.areas[GCP_TRACE_RARE].next, 1);
+	*ret_stamp = (uint32_t)number + 1;
+	event = (void *)area_at(GCP_TRACE_RARE, number, GCP_TRACE_CHUNK_SLOTS,
+				sizeof(*event));
+	return event ? event : gcp_trace_slot(ret_stamp);
+}
+
+static uint64_t stack_bytes(void)
+{
+	return (1 + file.frames) * sizeof(uint64_t);
+}
+
+static uint64_t stacks_per_chunk(void)
+{
+	return (GCP_TRACE_CHUNK_BYTES - sizeof(struct gcp_trace_chunk)) / stack_bytes();
+}
+
+uint64_t *gcp_trace_stack_entry(uint32_t *ret_number)
+{
+	uint64_t number;
+
+	if (atomic_load_explicit(&file.over, memory_order_relaxed))
+		return NULL;
+	number = atomic_fetch_add(&file.areas[GCP_TRACE_STACKS].next, 1);
+	*ret_number = (uint32_t)number + 1;
+	return (void *)area_at(GCP_TRACE_STACKS, number, stacks_per_chunk(),
+			       stack_bytes());
+}
+
+const uint64_t *gcp_trace_stack_at(uint32_t number)
+{
+	return (void *)area_at(GCP_TRACE_STACKS, number - 1, stacks_per_chunk(),
+			       stack_bytes());
+}
+
+void gcp_trace_count_lost_stack(void)
+{
+	atomic_fetch_add(&file.header->lost_stacks, 1);
+}
+
+/* --- modules ----------------------------------------------------------------- */
+
+static struct gcp_trace_chunk *modules_grow(void)
+{
+	struct gcp_trace_chunk *chunk = NULL;
+
+	pthread_mutex_lock(&file.lock);
+	if (file.module_chunks < MODULES_MAX && !atomic_load(&file.over))
+		chunk = chunk_create();
+	if (chunk) {
+		chunk->number = file.module_chunks++;
+		atomic_store(&chunk->content, GCP_TRACE_MODULES);
+		file.modules = chunk;
+	}
+	pthread_mutex_unlock(&file.lock);
+	return chunk;
+}
+
+void gcp_trace_module_add(const struct gcp_trace_module *module, const char *path)
+{
+	uint64_t room = GCP_TRACE_CHUNK_BYTES - sizeof(struct gcp_trace_chunk);
+	uint64_t bytes = sizeof(*module) + (module->path_bytes + 7) / 8 * 8;
+	struct gcp_trace_chunk *chunk = file.modules;
+	char *to;
+
+	if (!file.header) /* stacks without a recording */
+		return;
+	if (!chunk || chunk->bytes + bytes > room)
+		chunk = modules_grow();
+	if (!chunk || chunk->bytes + bytes > room)
+		return;
+	to = (char *)(chunk + 1) + chunk->bytes;
+	memcpy(to, module, sizeof(*module));
+	memcpy(to + sizeof(*module), path, module->path_bytes);
+	atomic_store_explicit(&chunk->bytes, chunk->bytes + bytes,
+			      memory_order_release);
+}

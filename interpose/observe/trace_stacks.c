@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * trace_stacks.c - call stacks of a recording: see trace_stacks.h.
+ *
+ * A stack that was seen before is found in a table of hashes without a lock. A new one
+ * is stored under lock, and the list of executable mappings is read again if one of its
+ * addresses is in none of them: a library may have been loaded.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#include "../base/clock.h"
+#include "../base/elfwalk.h"
+#include "../base/log.h"
+#include "trace_file.h"
+#include "trace_stacks.h"
+
+enum {
+	TABLE_SLOTS = 1 << 17,
+	PROBES_MAX = 64,
+	RANGES_MAX = 4096,
+	STACK_LOOKS_MAX = 64, /* of one thread that changes stacks */
+	FRAMES_FEW = 2,       /* so few from frame pointers: there may be none */
+};
+
+struct range {
+	uintptr_t start, end;
+};
+
+typedef _Unwind_Reason_Code unwind_step(struct _Unwind_Context *, void *);
+
+static struct {
+	uint32_t frames;
+	enum gcp_trace_unwind unwind;
+	_Unwind_Reason_Code (*backtrace)(unwind_step *, void *);
+	_Unwind_Ptr (*address)(struct _Unwind_Context *);
+	/* High half: of the hash, low half: the stack's number. 0: empty. */
+	_Atomic uint64_t *table;
+	pthread_mutex_t lock; /* for what follows */
+	struct range *ranges; /* executable mappings, ascending */
+	uint32_t range_count;
+	uint64_t read_ns; /* when they were read */
+	struct range own; /* this library's code; constant after start */
+	char text[1 << 16];
+} stacks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The stack that the calling thread was on last. */
+static __thread struct {
+	uintptr_t low, high;
+	uint32_t looks;
+} on_stack __attribute__((tls_model("initial-exec")));
+
+/* --- mappings of the process ------------------------------------------------- */
+
+struct mapping {
+	uint64_t start, end, offset;
+	bool executable;
+	const char *path;
+	size_t path_length;
+};
+
+static const char *hex_read(const char *next, uint64_t *ret_number)
+{
+	*ret_number = 0;
+	for (;; next++) {
+		if (*next >= '0' && *next <= '9')
+			*ret_number = *ret_number * 16 + (uint64_t)(*next - '0');
+		else if (*next >= 'a' && *next <= 'f')
+			*ret_number = *ret_number * 16 + (uint64_t)(*next - 'a' + 10);
+		else
+			return next;
+	}
+}
+
+/* "start-end rwxp offset device inode   path" */
+static bool mapping_parse(const char *line, const char *end, struct mapping *ret)
+{
+	const char *next = hex_read(line, &ret->start);
+
+	if (*next++ != '-')
+		return false;
+	next = hex_read(next, &ret->end);
+	if (end - next < 6 || *next++ != ' ')
+		return false;
+	ret->executable = next[2] == 'x';
+	next = hex_read(next + 5, &ret->offset);
+	ret->path = memchr(next, '/', (size_t)(end - next));
+	if (!ret->path)
+		ret->path = memchr(next, '[', (size_t)(end - next));
+	ret->path_length = ret->path ? (size_t)(end - ret->path) : 0;
+	return true;
+}
+
+/* Calls scope for each mapping, till one call returns false. lock is held. */
+static void mappings_each(bool (*scope)(void *arg, const struct mapping *mapping),
+			  void *arg)
+{
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	size_t left = 0;
+	ssize_t got;
+
+	while (fd >= 0 && left < sizeof(stacks.text) - 1 &&
+	       (got = read(fd, stacks.text + left, sizeof(stacks.text) - 1 - left)) >
+		   0) {
+		char *line = stacks.text, *limit = line + left + got, *end;
+		struct mapping mapping;
+
+		*limit = '\0';
+		for (; (end = memchr(line, '\n', (size_t)(limit - line)));
+		     line = end + 1)
+			if (mapping_parse(line, end, &mapping) && !scope(arg, &mapping))
+				goto out;
+		left = (size_t)(limit - line);
+		memmove(stacks.text, line, left);
+	}
+out:
+	if (fd >= 0)
+		close(fd);
+}
+
+static const struct range *range_find(uintptr_t address)
+{
+	uint32_t low = 0, high = stacks.range_count;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+
+		if (address >= stacks.ranges[middle].end)
+			low = middle + 1;
+		else if (address < stacks.ranges[middle].start)
+			high = middle;
+		else
+			return &stacks.ranges[middle];
+	}
+	return NULL;
+}
+
+static bool range_has(uintptr_t address)
+{
+	return range_find(address) != NULL;
+}
+
+struct modules_read {
+	struct range ranges[RANGES_MAX];
+	uint32_t count;
+	uint64_t now;
+};
+
+/* Those that are new since the list was read last are written. */
+static bool module_note(void *arg, const struct mapping *mapping)
+{
+	struct modules_read *read = arg;
+	struct gcp_trace_module module = {read->now, mapping->start, mapping->end,
+					  mapping->offset, mapping->path_length};
+
+	if (!mapping->executable)
+		return true;
+	if (!range_has(mapping->start) || !range_has(mapping->end - 1))
+		gcp_trace_module_add(&module, mapping->path ? mapping->path : "");
+	if (read->count < RANGES_MAX)
+		read->ranges[read->count++] =
+		    (struct range){mapping->start, mapping->end};
+	return true;
+}
+
+static void modules_read_locked(void)
+{
+	struct modules_read *read = (void *)(stacks.ranges + RANGES_MAX);
+
+	read->count = 0;
+	read->now = gcp_clock_ns();
+	mappings_each(module_note, read);
+	memcpy(stacks.ranges, read->ranges, read->count * sizeof(*read->ranges));
+	stacks.range_count = read->count;
+	stacks.read_ns = read->now;
+}
+
+void gcp_stacks_modules(void)
+{
+	pthread_mutex_lock(&stacks.lock);
+	modules_read_locked();
+	pthread_mutex_unlock(&stacks.lock);
+}
+
+/* --- walk -------------------------------------------------------------------- */
+
+static bool stack_note(void *arg, const struct mapping *mapping)
+{
+	uintptr_t here = (uintptr_t)arg;
+
+	if (here < mapping->start || here >= mapping->end)
+		return true;
+	on_stack.low = mapping->start;
+	on_stack.high = mapping->end;
+	return false;
+}
+
+/* Whether it is known where the stack ends on which `here` lies. */
+static bool stack_is_known(uintptr_t here)
+{
+	if (here >= on_stack.low && here < on_stack.high)
+		return true;
+	if (on_stack.looks >= STACK_LOOKS_MAX)
+		return false;
+	on_stack.looks++;
+	pthread_mutex_lock(&stacks.lock);
+	mappings_each(stack_note, (void *)here);
+	pthread_mutex_unlock(&stacks.lock);
+	return here >= on_stack.low && here < on_stack.high;
+}
+
+/* An address as aarch64 may have signed it. */
+static uintptr_t unsigned_address(uintptr_t address)
+{
+#if defined(__aarch64__)
+	return address & ((1ull << 48) - 1);
+#else
+	return address;
+#endif
+}
+
+static __attribute__((no_sanitize("address"))) uint32_t
+walk_frames(const struct gcp_caller *caller, uintptr_t *ret_frames)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0), frame = caller->frame;
+	uint32_t count = 0;
+
+	ret_frames[count++] = unsigned_address(caller->address);
+	if (frame < here || !stack_is_known(here))
+		return count;
+	while (count < stacks.frames && frame % sizeof(frame) == 0 &&
+	       frame >= on_stack.low && frame < on_stack.high - 2 * sizeof(frame)) {
+		uintptr_t next = ((uintptr_t *)frame)[0];
+		uintptr_t address = unsigned_address(((uintptr_t *)frame)[1]);
+
+		if (address < 4096)
+			break;
+		ret_frames[count++] = address;
+		if (next <= frame)
+			break;
+		frame = next;
+	}
+	return count;
+}
+
+struct walk {
+	uintptr_t from; /* the caller: what lies inside of it is ours; 0: not known */
+	uintptr_t *frames;
+	uint32_t count;
+	bool reached;
+};
+
+static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *arg)
+{
+	struct walk *walk = arg;
+	uintptr_t address = stacks.address(context);
+
+	if (walk->from)
+		walk->reached = walk->reached || address == walk->from;
+	else
+		walk->reached = address < stacks.own.start || address >= stacks.own.end;
+	if (walk->reached && address)
+		walk->frames[walk->count++] = address;
+	return walk->count < stacks.frames ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+static uint32_t walk_tables(const struct gcp_caller *caller, uintptr_t *ret_frames)
+{
+	struct walk walk = {.from = caller->address, .frames = ret_frames};
+
+	stacks.backtrace(walk_step, &walk);
+	return walk.count;
+}
+
+/* --- the table --------------------------------------------------------------- */
+
+static uint64_t hash_of(const uintptr_t *frames, uint32_t count)
+{
+	uint64_t hash = count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		hash = (hash ^ frames[i]) * 0x9e3779b97f4a7c15u;
+		hash ^= hash >> 29;
+	}
+	return hash | 1ull << 63; /* never 0 */
+}
+
+static bool entry_is(uint32_t number, uint64_t hash, const uintptr_t *frames,
+		     uint32_t count)
+{
+	const uint64_t *entry = gcp_trace_stack_at(number);
+
+	if (!entry || entry[0] != hash)
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		if (entry[1 + i] != frames[i])
+			return false;
+	return count == stacks.frames || entry[1 + count] == 0;
+}
+
+/* The stack's number, or 0 and the empty slot in which it would stand (NULL: none). */
+static uint32_t table_find(uint64_t hash, const uintptr_t *frames, uint32_t count,
+			   _Atomic uint64_t **ret_slot)
+{
+	*ret_slot = NULL;
+	for (uint32_t i = 0; i < PROBES_MAX; i++) {
+		_Atomic uint64_t *slot = &stacks.table[(hash + i) % TABLE_SLOTS];
+		uint64_t value = atomic_load_explicit(slot, memory_order_acquire);
+
+		if (!value) {
+			*ret_slot = slot;
+			return 0;
+		}
+		if (value >> 32 == hash >> 32 &&
+		    entry_is((uint32_t)value, hash, frames, count))
+			return (uint32_t)value;
+	}
+	return 0;
+}
+
+/* lock is held. */
+static uint32_t table_add(uint64_t hash, const uintptr_t *frames, uint32_t count)
+{
+	_Atomic uint64_t *slot;
+	uint32_t number = table_find(hash, frames, count, &slot);
+	uint64_t *entry;
+
+	if (number)
+		return number; /* by another thread meanwhile */
+	entry = slot ? gcp_trace_stack_entry(&number) : NULL;
+	if (!entry) {
+		gcp_trace_count_lost_stack();
+		return 0;
+	}
+	for (uint32_t i = 0; i < stacks.frames; i++)
+		entry[1 + i] = i < count ? frames[i] : 0;
+	__atomic_store_n(&entry[0], hash, __ATOMIC_RELEASE);
+	atomic_store_explicit(slot, hash >> 32 << 32 | number, memory_order_release);
+	return number;
+}
+
+/* How many frames from the caller outwards lie in code. Libraries may have come since
+ * the mappings were read; code that is made at run time is read no more than so often.
+ */
+static uint32_t frames_in_code(const uintptr_t *frames, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (range_has(frames[i] - 1))
+			continue;
+		if (gcp_clock_ns() - stacks.read_ns > 10 * 1000 * 1000)
+			modules_read_locked();
+		if (!range_has(frames[i] - 1))
+			return i;
+	}
+	return count;
+}
+
+static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *caller,
+						    uintptr_t *frames, uint32_t count)
+{
+	uint32_t good, number;
+
+	pthread_mutex_lock(&stacks.lock);
+	good = frames_in_code(frames, count);
+	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace) {
+		pthread_mutex_unlock(&stacks.lock);
+		good = walk_tables(caller, frames);
+		pthread_mutex_lock(&stacks.lock);
+		frames_in_code(frames, good);
+	}
+	if (good == 0)
+		good = 1; /* the caller is one, whatever it lies in */
+	number = table_add(hash_of(frames, good), frames, good);
+	pthread_mutex_unlock(&stacks.lock);
+	return number;
+}
+
+static inline __attribute__((always_inline)) uint32_t
+walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
+{
+	uint32_t count = 0;
+
+	/* The call that started the recording came before there was a caller. */
+	if (stacks.unwind != GCP_UNWIND_TABLES && caller->address)
+		count = walk_frames(caller, ret_frames);
+	if (count <= FRAMES_FEW && stacks.frames > count && stacks.backtrace)
+		count = walk_tables(caller, ret_frames);
+	if (count == 0 && caller->address)
+		ret_frames[count++] = caller->address;
+	return count;
+}
+
+/* The caller is one, whatever it lies in. */
+static uint32_t frames_good(const uintptr_t *frames, uint32_t count)
+{
+	uint32_t good;
+
+	pthread_mutex_lock(&stacks.lock);
+	good = frames_in_code(frames, count);
+	pthread_mutex_unlock(&stacks.lock);
+	return good == 0 && count > 0 ? 1 : good;
+}
+
+uint32_t gcp_stacks_walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
+{
+	uint32_t count, good;
+	int saved = errno;
+
+	if (!stacks.table) {
+		ret_frames[0] = caller->address;
+		return caller->address != 0;
+	}
+	count = walk(caller, ret_frames);
+	good = frames_good(ret_frames, count);
+	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace)
+		good = frames_good(ret_frames, walk_tables(caller, ret_frames));
+	errno = saved;
+	return good;
+}
+
+uint32_t gcp_stacks_number(const struct gcp_caller *caller)
+{
+	uintptr_t frames[GCP_TRACE_FRAMES_MAX];
+	_Atomic uint64_t *slot;
+	uint32_t count, number;
+	int saved = errno;
+
+	if (!stacks.table)
+		return 0;
+	count = walk(caller, frames);
+	if (count == 0)
+		return 0;
+	number = table_find(hash_of(frames, count), frames, count, &slot);
+	if (!number)
+		number = stack_add(caller, frames, count);
+	errno = saved;
+	return number;
+}
+
+/* --- start ------------------------------------------------------------------- */
+
+static void unwinder_load(void)
+{
+	void *(*load)(const char *, int);
+	struct gcp_elf elf;
+
+	*(void **)&load = gcp_elf_libc_symbol("dlopen");
+	if (!load || !load("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL) ||
+	    !gcp_elf_find("libgcc_s.so.1", &elf))
+		return;
+	*(void **)&stacks.address = gcp_elf_symbol(&elf, "_Unwind_GetIP");
+	*(void **)&stacks.backtrace = gcp_elf_symbol(&elf, "_Unwind_Backtrace");
+	if (!stacks.address)
+		stacks.backtrace = NULL;
+}
+
+bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind)
+{
+	size_t table = TABLE_SLOTS * sizeof(*stacks.table);
+	size_t ranges = RANGES_MAX * sizeof(struct range) + sizeof(struct modules_read);
+	char *memory = mmap(NULL, table + ranges, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	const struct range *own;
+
+	if (memory == MAP_FAILED) {
+		gcp_log(GCP_LOG_WARNING, "GCPOOL_TRACE_STACKS: no memory for a table, "
+					 "recording no stacks");
+		return false;
+	}
+	stacks.frames = frames;
+	stacks.unwind = unwind;
+	stacks.ranges = (void *)(memory + table);
+	if (unwind != GCP_UNWIND_FRAMES)
+		unwinder_load();
+	gcp_stacks_modules();
+	own = range_find((uintptr_t)gcp_stacks_start);
+	if (own)
+		stacks.own = *own;
+	stacks.table = (void *)memory;
+	return true;
+}

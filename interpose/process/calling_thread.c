@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * calling_thread.c - see calling_thread.h. Called by hooks, without locks.
+ */
+#include <pthread.h>
+
+#include "calling_thread.h"
+#include "../cuda/ctx_scope.h"
+#include "../base/elfwalk.h"
+#include "../base/log.h"
+#include "../observe/observe.h"
+#include "../observe/poller.h"
+#include "../observe/report.h"
+#include "../cuda/unknown_calls.h"
+
+/* Thread exit: pthread_key_create and pthread_setspecific, which are in
+ * libpthread before glibc 2.34 and therefore looked up. */
+static pthread_key_t exit_key;
+static int (*exit_key_set)(pthread_key_t, const void *);
+
+void gcp_thread_exit_watch(void (*ended)(void *))
+{
+	int (*create)(pthread_key_t *, void (*)(void *));
+
+	*(void **)&create = gcp_elf_libc_symbol("pthread_key_create");
+	if (create && create(&exit_key, ended) == 0)
+		*(void **)&exit_key_set = gcp_elf_libc_symbol("pthread_setspecific");
+}
+
+void gcp_thread_watch(void)
+{
+	if (!gcp_thread.exit_registered && exit_key_set)
+		gcp_thread.exit_registered = exit_key_set(exit_key, &gcp_thread) == 0;
+	gcp_thread.free_direct = gcp_thread.exit_registered && !gcp_observers;
+}
+
+struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
+{
+	uint64_t generation =
+	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
+	struct gcp_pool *pool = NULL;
+	CUcontext home;
+	int device = -1;
+
+	gcp_thread_watch();
+	if (gcp_unknown_capture_seen() || !gcp_contexts_home(ctx, &home, &device) ||
+	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
+		pool = NULL;
+	gcp_thread.ctx = ctx;
+	gcp_thread.pool = pool;
+	gcp_thread.device = device;
+	gcp_thread.generation = generation;
+	if (pool && gcp_process.options.thread)
+		gcp_poller_start();
+	if (pool) {
+		gcp_thread_note_gpu(device);
+		gcp_observe_context(home, device);
+	} else {
+		gcp_log(GCP_LOG_DEBUG, "context %p: its calls pass through",
+			(void *)ctx);
+	}
+	return pool;
+}
+
+void gcp_thread_note_gpu(int device)
+{
+	char name[GCP_GPU_NAME_MAX] = "";
+	struct gcp_ctx_scope scope;
+	size_t bytes = 0;
+	int version = 0;
+
+	if ((gcp_process.options.stats == GCP_STATS_OFF && !gcp_observers) ||
+	    gcp_report_knows_gpu(device) ||
+	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		return;
+	if (gcp_real.cuDeviceGetName)
+		(void)gcp_real.cuDeviceGetName(name, sizeof(name), device);
+	if (gcp_real.cuDeviceTotalMem_v2)
+		(void)gcp_real.cuDeviceTotalMem_v2(&bytes, device);
+	if (gcp_real.cuDriverGetVersion)
+		(void)gcp_real.cuDriverGetVersion(&version);
+	gcp_ctx_scope_end(&scope);
+	gcp_report_note_gpu(device, name, bytes, version);
+	gcp_observe_device(device, name, bytes);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * calling_thread.h - what the library keeps of the calling thread: the pool of its
+ * current context, and that its end will be noticed.
+ */
+#ifndef GCP_INTERPOSE_CALLING_THREAD_H
+#define GCP_INTERPOSE_CALLING_THREAD_H
+
+#include "../cuda/contexts.h"
+#include "../base/process.h"
+#include "../cuda/resolve.h"
+
+/* Once, before any of the following: `ended` runs at the end of each thread that is
+ * watched. */
+void gcp_thread_exit_watch(void (*ended)(void *));
+
+/* The end of the calling thread will be noticed: what it caches goes back. */
+void gcp_thread_watch(void);
+
+/* The slow half of gcp_thread_pool. */
+struct gcp_pool *gcp_thread_pool_find(CUcontext ctx);
+
+/* The pool of the current context, made at the first call. NULL: no context is
+ * current, or its allocations pass through. Only in GCP_RUN_POOL. */
+static inline struct gcp_pool *gcp_thread_pool(void)
+{
+	CUcontext ctx = NULL;
+
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
+		return NULL;
+	if (gcp_thread.ctx == ctx &&
+	    gcp_thread.generation ==
+		atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire))
+		return gcp_thread.pool;
+	return gcp_thread_pool_find(ctx);
+}
+
+/* The same, for a thread whose last look was at gcp_contexts_generation as it is. */
+static inline struct gcp_pool *gcp_thread_pool_confirmed(void)
+{
+	CUcontext ctx = NULL;
+
+	if (gcp_real.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
+		return NULL;
+	return __builtin_expect(gcp_thread.ctx == ctx, 1) ? gcp_thread.pool
+							  : gcp_thread_pool_find(ctx);
+}
+
+/* Asks CUDA for the name of the device, for the statistics, if they are wanted: at
+ * exit it is too late. */
+void gcp_thread_note_gpu(int device);
+
+#endif

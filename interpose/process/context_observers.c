@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * context_observers.c - see context_observers.h.
+ */
+#include "../observe/call_stats.h"
+#include "context_observers.h"
+#include "../cuda/ctx_scope.h"
+#include "cuda_backend.h"
+#include "../cuda/fence_all.h"
+#include "../handles/handles_list.h"
+#include "../ipc/ipc_exports.h"
+#include "../ipc/ipc_imports.h"
+#include "../ipc/ipc_opened.h"
+#include "../observe/observe.h"
+#include "../base/process.h"
+#include "../cuda/resolve.h"
+
+static int barrier_wait(void *ctx, void *fence)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuCtxWaitEvent(ctx, fence);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static void tracker_gone(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_tracker_context_gone(gcp_process.tracker, ctx);
+}
+
+/* Puts it behind older barriers. */
+static void pool_joined(CUcontext ctx)
+{
+	if (gcp_process_pooling() && gcp_real.cuCtxWaitEvent)
+		gcp_pools_context_joined(gcp_process.pools, ctx, barrier_wait);
+}
+
+static void pool_ending(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_pool_detach(gcp_process.pools, ctx);
+}
+
+static void pool_gone(CUcontext ctx)
+{
+	if (ctx && gcp_process_pooling())
+		gcp_pool_reset(gcp_process.pools, ctx);
+}
+
+static void pool_stays(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_pool_reattach(gcp_process.pools, ctx); /* sets barriers */
+}
+
+static void call_stats_gone(CUcontext ctx)
+{
+	if (ctx && gcp_process_run_mode() == GCP_RUN_COUNT)
+		gcp_call_stats_context_gone(ctx);
+}
+
+static void handles_ending(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_handle_lists_tell(ctx, 1, false);
+}
+
+static void handles_gone(CUcontext ctx)
+{
+	if (!ctx || !gcp_process_pooling())
+		return;
+	gcp_handle_libraries_context_gone(ctx);
+	gcp_handle_lists_tell(ctx, -1, true);
+}
+
+static void handles_stay(CUcontext ctx)
+{
+	if (gcp_process_pooling())
+		gcp_handle_lists_tell(ctx, -1, false);
+}
+
+static void memory_joined(CUcontext ctx)
+{
+	CUdevice device;
+
+	if (gcp_ctx_device(ctx, &device) && gcp_vmm_device_joined(device))
+		gcp_imports_device_joined(device);
+}
+
+/* Captures end before the memory that they hold goes. */
+const struct gcp_context_observer gcp_context_observers[] = {
+    {.joined = memory_joined},
+    {.gone = gcp_fence_all_context_gone},
+    {.ending = handles_ending, .gone = handles_gone, .stays = handles_stay},
+    {.gone = tracker_gone},
+    {pool_joined, pool_ending, pool_gone, pool_stays},
+    {.gone = gcp_release_context_gone},
+    {.gone = call_stats_gone},
+    {.gone = gcp_exports_context_gone},
+    {.gone = gcp_imports_context_gone},
+    {.gone = gcp_ipc_opened_context_gone},
+    {.gone = gcp_observe_context_gone},
+};
+const size_t gcp_context_observer_count =
+    sizeof(gcp_context_observers) / sizeof(gcp_context_observers[0]);

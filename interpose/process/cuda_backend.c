@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_backend.c - see cuda_backend.h. Called by pool/ and capture/ with their locks
+ * held; takes no lock but that of contexts.c, and never calls back into the rooms.
+ *
+ * Memory calls and waits run in the relaxed capture mode always: two exchanges
+ * cost 0.09 us beside calls of 5 us to 800 us, and a capture that begins at
+ * this very moment cannot be hurt. Fences need no such care: pool/ sets
+ * none while a capture is under way, and CUDA would refuse them in any mode.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "../base/clock.h"
+#include "../cuda/contexts.h"
+#include "../cuda/ctx_scope.h"
+#include "cuda_backend.h"
+#include "../base/log.h"
+#include "../cuda/numa.h"
+#include "../base/process.h"
+#include "../observe/report.h"
+#include "../cuda/resolve.h"
+#include "../cuda/fence_all.h"
+#include "../cuda/third_party_dma.h"
+
+_Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
+_Static_assert((int)GCP_CUDA_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "cuda.h");
+_Static_assert((int)GCP_CUDA_NOT_READY == (int)CUDA_ERROR_NOT_READY, "cuda.h");
+_Static_assert(sizeof(CUdeviceptr) == sizeof(gcp_addr), "64-bit only");
+
+/* --- memory ------------------------------------------------------------------ */
+
+static int driver_mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_ctx_scope scope;
+	CUdeviceptr ptr = 0;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemAlloc_v2(&ptr, bytes);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		*ret_addr = ptr;
+	return result;
+}
+
+static int driver_mem_free(void *ctx, gcp_addr addr)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemFree_v2(addr);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
+{
+	struct gcp_ctx_scope scope;
+	size_t left = 0, total = 0;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemGetInfo_v2(&left, &total);
+	gcp_ctx_scope_end(&scope);
+	*ret_bytes = left;
+	return result;
+}
+
+static void driver_mem_trim(void *ctx)
+{
+	CUmemoryPool pool = NULL, standard = NULL;
+	struct gcp_ctx_scope scope;
+	CUdevice device;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return;
+	if (gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+		if (gcp_real.cuDeviceGetMemPool && gcp_real.cuMemPoolTrimTo &&
+		    gcp_real.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS)
+			gcp_real.cuMemPoolTrimTo(pool, 0);
+		if (gcp_real.cuDeviceGetDefaultMemPool && gcp_real.cuMemPoolTrimTo &&
+		    gcp_real.cuDeviceGetDefaultMemPool(&standard, device) ==
+			CUDA_SUCCESS &&
+		    standard != pool)
+			gcp_real.cuMemPoolTrimTo(standard, 0);
+		if (gcp_real.cuDeviceGraphMemTrim)
+			gcp_real.cuDeviceGraphMemTrim(device);
+	}
+	gcp_ctx_scope_end(&scope);
+}
+
+/* --- memory goes back without a wait for other work --------------------------- */
+
+/* cuMemFree waits for all work of the context, that which was submitted a moment ago as
+ * well, and that may be waiting for the program's next step. cuMemFreeAsync takes
+ * memory of cuMemAlloc too ("cudaFreeAsync can free memory of cudaMalloc", CUDA C++
+ * Programming Guide, stream-ordered memory allocator), and is ordered by its stream
+ * alone: on a stream of our own, which never has other work, it is done at once. After
+ * cuStreamSynchronize the driver has the memory (measured on driver 580: 60 % of a
+ * device beside a kernel that does not end: 33 ms; cuMemFree waits for the kernel).
+ *
+ * There is one such stream for each context, made when it is first needed; it ends with
+ * its context. */
+
+struct releaser {
+	CUcontext ctx;
+	CUstream stream;
+	struct releaser *next;
+};
+
+static pthread_mutex_t releasers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct releaser *releasers; /* guarded by releasers_lock */
+
+static bool release_is_possible(void)
+{
+	return gcp_real.cuMemFreeAsync && gcp_real.cuStreamCreate &&
+	       gcp_real.cuStreamSynchronize;
+}
+
+/* `ctx` is current. The lock is held. */
+static struct releaser *releaser_create(CUcontext ctx)
+{
+	struct releaser *releaser = calloc(1, sizeof(*releaser));
+
+	if (!releaser)
+		return NULL;
+	if (gcp_real.cuStreamCreate(&releaser->stream, CU_STREAM_NON_BLOCKING) !=
+	    CUDA_SUCCESS) {
+		free(releaser);
+		return NULL;
+	}
+	releaser->ctx = ctx;
+	releaser->next = releasers;
+	releasers = releaser;
+	return releaser;
+}
+
+static CUstream release_stream(CUcontext ctx)
+{
+	struct releaser *releaser;
+	CUstream stream;
+
+	pthread_mutex_lock(&releasers_lock);
+	releaser = releasers;
+	while (releaser && releaser->ctx != ctx)
+		releaser = releaser->next;
+	if (!releaser)
+		releaser = releaser_create(ctx);
+	stream = releaser ? releaser->stream : NULL;
+	pthread_mutex_unlock(&releasers_lock);
+	return stream;
+}
+
+static int driver_mem_release(void *ctx, gcp_addr addr)
+{
+	struct gcp_ctx_scope scope;
+	CUstream stream;
+	int result = -EBUSY;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return -EBUSY;
+	stream = release_stream(ctx);
+	if (stream && gcp_real.cuMemFreeAsync(addr, stream) == CUDA_SUCCESS) {
+		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
+		result = 0;
+	}
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+void gcp_release_context_gone(CUcontext ctx)
+{
+	struct releaser **link = &releasers, *releaser;
+
+	pthread_mutex_lock(&releasers_lock);
+	while (*link && (*link)->ctx != ctx)
+		link = &(*link)->next;
+	releaser = *link;
+	if (releaser)
+		*link = releaser->next;
+	pthread_mutex_unlock(&releasers_lock);
+	free(releaser);
+}
+
+/* --- fences ------------------------------------------------------------------ */
+
+static int driver_fence_create(void *ctx, void **ret_fence)
+{
+	struct gcp_ctx_scope scope;
+	CUevent event = NULL;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		*ret_fence = event;
+	return result;
+}
+
+static void driver_fence_destroy(void *fence)
+{
+	int saved = errno;
+
+	gcp_real.cuEventDestroy_v2(fence);
+	errno = saved;
+}
+
+static int driver_fence_record(void *ctx, void *fence)
+{
+	int saved = errno;
+	CUresult result = gcp_real.cuCtxRecordEvent(ctx, fence);
+
+	if (result != CUDA_SUCCESS)
+		gcp_log(GCP_LOG_DEBUG,
+			"context %p cannot be fenced (error %d): frees there wait", ctx,
+			(int)result);
+	errno = saved;
+	return result;
+}
+
+static int driver_fence_order(void *fence, bool alone)
+{
+	int saved = errno;
+	int result = gcp_contexts_order(fence, alone);
+
+	if (result == -EXDEV)
+		gcp_log(GCP_LOG_DEBUG,
+			"several contexts: no barrier for reuse, freed memory "
+			"waits until its work is completed");
+	errno = saved;
+	return result;
+}
+
+/* pool/ asks under the lock that a capture takes before it begins: when none
+ * is under way now, none can begin before the answer is there. */
+static int driver_fence_query(void *fence)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (!gcp_tracker_capturing(gcp_process.tracker)) {
+		int saved = errno;
+
+		result = gcp_real.cuEventQuery(fence);
+		errno = saved;
+		return result;
+	}
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuEventQuery(fence);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_fence_wait(void *fence)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuEventSynchronize(fence);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static int driver_ctx_sync(void *ctx)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuCtxSynchronize();
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* --- pinned memory ------------------------------------------------------------- */
+
+static int driver_host_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **ret_p)
+{
+	struct gcp_ctx_scope scope;
+	void *p = NULL;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemHostAlloc(&p, bytes, flags);
+	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		*ret_p = p;
+	return result;
+}
+
+static int driver_host_free(void *ctx, void *p)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuMemFreeHost(p);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* --- the tables -------------------------------------------------------------- */
+
+static uint64_t driver_device_memory(int device)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+	size_t bytes = 0;
+
+	if (!gcp_real.cuDeviceTotalMem_v2 ||
+	    gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
+		return 0;
+	result = gcp_real.cuDeviceTotalMem_v2(&bytes, device);
+	gcp_ctx_scope_end(&scope);
+	return result == CUDA_SUCCESS ? bytes : 0;
+}
+
+static void driver_tick(void)
+{
+	gcp_report_tick(&gcp_process.options, gcp_process.pools);
+}
+
+/* What is there only if an option asks for it. */
+static void driver_fill_words(struct gcp_driver *driver)
+{
+	if (gcp_log_wanted(GCP_LOG_DEBUG))
+		driver->log = gcp_message_debug;
+	if (gcp_process.options.stats && gcp_process.options.stats_every)
+		driver->tick = driver_tick;
+}
+
+void gcp_driver_fill(struct gcp_driver *ret_driver)
+{
+	*ret_driver = (struct gcp_driver){
+	    .mem_alloc = driver_mem_alloc,
+	    .mem_free = driver_mem_free,
+	    .mem_trim = driver_mem_trim,
+	    .ctx_sync = driver_ctx_sync,
+	    .third_party_writers = gcp_third_party_dma_present,
+	    .clock_ns = gcp_clock_ns,
+	    .device_memory = driver_device_memory,
+	};
+	if (release_is_possible())
+		ret_driver->mem_release = driver_mem_release;
+	if (gcp_real.cuMemGetInfo_v2)
+		ret_driver->mem_left = driver_mem_left;
+	driver_fill_words(ret_driver);
+	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||
+	    !gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
+	    !gcp_real.cuEventQuery || !gcp_real.cuEventSynchronize)
+		return;
+	ret_driver->fence_create = driver_fence_create;
+	ret_driver->fence_destroy = driver_fence_destroy;
+	ret_driver->fence_record = driver_fence_record;
+	ret_driver->fence_order = driver_fence_order;
+	ret_driver->fence_query = driver_fence_query;
+	ret_driver->fence_wait = driver_fence_wait;
+	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)
+		return;
+	ret_driver->host_alloc = driver_host_alloc;
+	ret_driver->host_free = driver_host_free;
+	ret_driver->host_place = gcp_numa_place;
+	ret_driver->fence_all_create = gcp_fence_all_create;
+	ret_driver->fence_all_destroy = gcp_fence_all_destroy;
+	ret_driver->fence_all_record = gcp_fence_all_record;
+	ret_driver->fence_all_query = gcp_fence_all_query;
+	ret_driver->fence_all_wait = gcp_fence_all_wait;
+}

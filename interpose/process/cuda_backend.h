@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda_backend.h - the real driver as the rooms pool/ and capture/ want to see it.
+ */
+#ifndef GCP_INTERPOSE_CUDA_BACKEND_H
+#define GCP_INTERPOSE_CUDA_BACKEND_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../capture/capture.h"
+#include "../../pool/driver_table.h"
+#include "../cuda/symbols.h"
+
+/* Fill the tables from gcp_real; after gcp_resolve_complete. */
+void gcp_driver_fill(struct gcp_driver *ret_driver);
+void gcp_driver_fill_vmm(struct gcp_driver *ret_driver); /* cuda_vmm.c */
+
+/* A context of the device was seen for the first time; returns when memory that is
+ * mapped on other devices is open to it. False: a device beyond those that this library
+ * opens memory to. No lock is held. */
+bool gcp_vmm_device_joined(int device);
+
+/* `device` gets access to all that is mapped on `owner`, now and later. False: some of
+ * it is refused. Only while pooling. cuda_vmm.c */
+bool gcp_vmm_give_access(int owner, int device);
+
+/* The devices, a bit for each, that can reach memory of `device`: of those that have or
+ * had a context in this process, that one itself, and `user`. */
+uint64_t gcp_vmm_users(int device, int user);
+/* Opens mapped addresses to the devices of `mask`. */
+CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes);
+void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
+
+/* The context is gone, and what is kept for it with it. */
+void gcp_release_context_gone(CUcontext ctx);
+
+#endif

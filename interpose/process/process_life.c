@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * process_life.c - see process_life.h. Nothing here runs at load: the first hook that
+ * allocates calls gcp_process_start, which holds start_lock and makes no CUDA call. At
+ * exit nothing is freed and no CUDA call is made: the driver may be gone already.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calling_thread.h"
+#include "context_observers.h"
+#include "cuda_backend.h"
+#include "../base/elfwalk.h"
+#include "../handles/handles_list.h"
+#include "../ipc/ipc_exports.h"
+#include "../ipc/ipc_imports.h"
+#include "../ipc/ipc_opened.h"
+#include "../ipc/ipc_server.h"
+#include "process_life.h"
+#include "../base/log.h"
+#include "../observe/observe.h"
+#include "../observe/report.h"
+#include "../cuda/stream_fences.h"
+#include "stream_refs.h"
+#include "../cuda/resolve.h"
+#include "../cuda/unknown_calls.h"
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static enum gcp_run_mode start_pooling(void);
+static void thread_exit(void *data);
+static void watch_quick_exit(void);
+
+enum gcp_run_mode gcp_process_start(void)
+{
+	int cancel = gcp_cancel_defer();
+	enum gcp_run_mode mode;
+
+	pthread_mutex_lock(&start_lock);
+	mode = gcp_process_run_mode();
+	if (mode == GCP_RUN_FRESH) {
+		gcp_call_stats_begin();
+		gcp_options_read(&gcp_process.options);
+		gcp_observe_start(&gcp_process.options);
+		if (gcp_process.options.mode == GCP_MODE_POOL)
+			mode = start_pooling();
+		else if (gcp_process.options.mode == GCP_MODE_COUNT)
+			mode = GCP_RUN_COUNT;
+		else
+			mode = GCP_RUN_PASSIVE;
+		if (gcp_process.options.stats != GCP_STATS_OFF || gcp_observers)
+			watch_quick_exit();
+		if (mode == GCP_RUN_PASSIVE || mode == GCP_RUN_LOADED)
+			gcp_process.special = true;
+		atomic_store(&gcp_process.run_mode, mode);
+		gcp_unknown_capture_hold();
+	}
+	pthread_mutex_unlock(&start_lock);
+	gcp_cancel_restore(cancel);
+	return mode;
+}
+
+static enum gcp_run_mode start_pooling(void)
+{
+	struct gcp_capture_driver capture_driver;
+	struct gcp_driver driver;
+	bool hooked = gcp_elf_is_before_libc();
+	int result;
+
+	if (!gcp_resolve_complete() || (!hooked && !gcp_stream_fences_possible())) {
+		gcp_log(GCP_LOG_WARNING,
+			"the CUDA driver lacks functions that libgcpool needs, "
+			"passing every call through");
+		return GCP_RUN_PASSIVE;
+	}
+	gcp_driver_fill(&driver);
+	gcp_driver_fill_vmm(&driver);
+	if (gcp_process.options.pool.backend != GCP_BACKEND_SEGMENTS &&
+	    !driver.vm_reserve)
+		gcp_log(gcp_process.options.pool.backend == GCP_BACKEND_MAPPED
+			    ? GCP_LOG_WARNING
+			    : GCP_LOG_INFO,
+			"the CUDA driver has no virtual memory management, using "
+			"ordinary segments");
+	if (!hooked) {
+		gcp_stream_fences_fill(&driver);
+		gcp_process.options.pool.completed_only = true;
+	}
+	gcp_observe_driver(&driver);
+	gcp_driver_fill_capture(&capture_driver);
+	result =
+	    gcp_pools_create(&gcp_process.options.pool, &driver, &gcp_process.pools);
+	if (result == 0)
+		result = gcp_tracker_create(gcp_process.pools, &capture_driver,
+					    &gcp_process.tracker);
+	if (result != 0) {
+		gcp_log(GCP_LOG_ERROR,
+			"cannot set up the pools (error %d), "
+			"passing every call through",
+			-result);
+		return GCP_RUN_PASSIVE;
+	}
+	gcp_process.pending_events =
+	    gcp_observers ? gcp_observe_pending_events()
+			  : gcp_tracker_pending_events(gcp_process.tracker);
+	atomic_store(&gcp_watch.streams, gcp_pools_streams_seen(gcp_process.pools));
+	atomic_store(&gcp_watch.submissions,
+		     gcp_tracker_capturing_count(gcp_process.tracker));
+	atomic_store(&gcp_watch.shares, gcp_tracker_share_count(gcp_process.tracker));
+	gcp_tracker_share_graphs(gcp_process.tracker, gcp_process.options.graph_share);
+	gcp_thread_exit_watch(thread_exit);
+	if (!hooked) {
+		gcp_log(GCP_LOG_INFO, "loaded, and not preloaded: serves gcpool_malloc "
+				      "alone, and sees no captures");
+		return GCP_RUN_LOADED;
+	}
+	gcp_handle_libraries_say();
+	return GCP_RUN_POOL;
+}
+
+/* --- threads ------------------------------------------------------------------ */
+
+static void thread_exit(void *data)
+{
+	(void)data;
+	gcp_thread.exit_registered = false;
+	gcp_thread.free_direct = false;
+	gcp_thread.ctx = NULL;
+	gcp_thread.runtime_confirmed = 0;
+	gcp_thread.runtime_observed = 0;
+	gcp_thread.runtime_streamed = 0;
+	if (!gcp_process_has_pools())
+		return;
+	gcp_stream_refs_thread_exit();
+	gcp_pools_thread_exit(gcp_process.pools);
+}
+
+/* --- fork --------------------------------------------------------------------- */
+
+/* CUDA does not work in the child of a process that has used it: everything
+ * passes through, and whatever plain CUDA says is said. Where the parent had
+ * not allocated yet, the child is as good as new but for locks. */
+static void fork_child(void)
+{
+	gcp_contexts_after_fork();
+	gcp_unknown_calls_after_fork();
+	gcp_handle_lists_after_fork();
+	gcp_handle_libraries_after_fork();
+	gcp_ipc_server_after_fork();
+	gcp_exports_after_fork();
+	gcp_imports_after_fork();
+	gcp_ipc_opened_after_fork();
+	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
+		pthread_mutex_init(&start_lock, NULL);
+		gcp_resolve_after_fork();
+	} else {
+		gcp_observe_after_fork();
+		gcp_process.special = true;
+		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
+		gcp_watch_nothing();
+		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
+	}
+}
+
+/* What pthread_atfork of glibc calls. Weak: musl, under which there is no CUDA, has it
+ * not, and its programs are to start all the same. */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *)
+    __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+/* The real functions are known. */
+static void resolved(void)
+{
+	gcp_contexts_observe(gcp_context_observers, gcp_context_observer_count);
+	if (__register_atfork)
+		__register_atfork(NULL, NULL, fork_child, __dso_handle);
+}
+
+bool gcp_resolve_now(void)
+{
+	bool done = gcp_resolve_all(resolved);
+
+	if (done)
+		gcp_watch_resolved();
+	return done;
+}
+
+/* --- exit --------------------------------------------------------------------- */
+
+/* exit and, if there are statistics to write, quick_exit. A signal that ends the
+ * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. */
+
+__attribute__((destructor)) static void life_end(void)
+{
+	enum gcp_run_mode mode = gcp_process_run_mode();
+	int saved = errno;
+
+	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED || mode == GCP_RUN_COUNT)
+		gcp_report_exit(&gcp_process.options, gcp_process.pools);
+	gcp_observe_end();
+	errno = saved;
+}
+
+static void quick_end(void *unused)
+{
+	(void)unused;
+	life_end();
+}
+
+/* What at_quick_exit of glibc calls; weak as __register_atfork is. */
+extern int __cxa_at_quick_exit(void (*)(void *), void *) __attribute__((weak));
+
+static void watch_quick_exit(void)
+{
+	if (__cxa_at_quick_exit)
+		__cxa_at_quick_exit(quick_end, __dso_handle);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * calls.c - what calls of the driver have cost. See calls.h.
+ */
+#include "../pool_types.h"
+
+void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
+		  uint64_t start_ns)
+{
+	uint64_t ns = pools->driver.clock_ns() - start_ns;
+
+	gcp_assert_driver_call();
+	atomic_fetch_add_explicit(&cost[GCP_COST_COUNT], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cost[GCP_COST_NS], ns, memory_order_relaxed);
+	gcp_raise(&cost[GCP_COST_MAX_NS], ns);
+	gcp_raise(&cost[GCP_COST_MIN_NS], UINT64_MAX - ns);
+}
+
+void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
+{
+	static_assert(GCP_CALL_COUNT <= 24, "pools->calls has a row for each call");
+	gcp_cost_add(pool->pools, pool->calls[call], start_ns);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * config.c - defaults and bounds of the pool's configuration, and the size
+ * classes that follow from it.
+ *
+ * A class is a size that requests are rounded up to, so that a freed block
+ * fits the next request of about that size. Between two powers of two lie
+ * class_steps classes of equal distance, each a multiple of 512 bytes.
+ */
+#include "../pool_types.h"
+
+#include <stdlib.h>
+
+void gcp_config_default(struct gcp_config *config)
+{
+	*config = (struct gcp_config){
+	    .class_steps = 8,
+	    .class_min = 512,
+	    .class_max = 1 << 20,
+	    .slab_max = 32 << 10,
+	    .segment_bytes = 16 << 20,
+	    .split_limit = 1 << 30,
+	    .window_bytes = 56 << 20,
+	    .window_blocks = 1024,
+	    .epoch_blocks = 256,
+	    .thread_cache_bytes = 32 << 20,
+	    .cache_limit = GCP_LIMIT_NONE,
+	    .quota = GCP_LIMIT_NONE,
+	    .backend = GCP_BACKEND_SEGMENTS,
+	    .handle_parts = 32,
+	    .handle_shared = 16,
+	    .decay_ms = 10 * 1000,
+	    .pinned = true,
+	    .pinned_pow2_max = 1 << 20,
+	    .pinned_steps = 8,
+	    .pinned_epoch_blocks = 16,
+	    .pinned_window = 256 << 20,
+	    .pinned_cache_limit = GCP_LIMIT_NONE,
+	    .pinned_quota = GCP_LIMIT_NONE,
+	};
+}
+
+/* Slabs of larger blocks cost memory that could move. */
+void gcp_config_default_mapped(struct gcp_config *config)
+{
+	gcp_config_default(config);
+	config->backend = GCP_BACKEND_MAPPED;
+	config->slab_max = 16 << 10;
+}
+
+static const char *class_list_fault(const struct gcp_config *config)
+{
+	if (config->class_list_count > GCP_CLASS_LIST_MAX)
+		return "the list of size classes is too long";
+	for (uint32_t i = 0; i < config->class_list_count; i++) {
+		uint64_t bytes = config->class_list[i];
+
+		if (bytes == 0 || bytes % GCP_UNIT != 0 || bytes > 64 << 20)
+			return "a size class must be a multiple of 512 bytes, 64 MiB "
+			       "at most";
+		if (i > 0 && bytes <= config->class_list[i - 1])
+			return "size classes must ascend";
+	}
+	return NULL;
+}
+
+int gcp_config_check(const struct gcp_config *config, const char **ret_why)
+{
+	const char *why = class_list_fault(config);
+
+	if (config->class_steps < 1 || config->class_steps > 64)
+		why = "there must be 1 to 64 size classes per power of two";
+	else if (config->class_min < GCP_UNIT || config->class_min % GCP_UNIT != 0)
+		why = "the smallest size class must be a multiple of 512 bytes";
+	else if (config->class_max < config->class_min || config->class_max > 64 << 20)
+		why = "the largest size class must lie between the smallest and 64 MiB";
+	else if (config->slab_max > 256 << 10)
+		why = "slabs serve classes of at most 256 KiB";
+	else if (config->segment_bytes < GCP_CHUNK ||
+		 config->segment_bytes % GCP_CHUNK != 0)
+		why = "a segment must be a multiple of 2 MiB";
+	else if (config->segment_bytes < config->class_max)
+		why = "a segment must hold the largest size class";
+	else if (config->split_limit < config->segment_bytes)
+		why = "the split limit must not be below the segment size";
+	else if (config->window_blocks < 1 || config->epoch_blocks < 1)
+		why = "window and epoch must hold at least one block";
+	else if (config->pinned_pow2_max < GCP_UNIT ||
+		 (config->pinned_pow2_max & (config->pinned_pow2_max - 1)) != 0)
+		why = "pinned sizes round to powers of two up to a power of two";
+	else if (config->pinned_steps < 1 || config->pinned_steps > 64)
+		why = "there must be 1 to 64 steps per power of two of pinned sizes";
+	else if (config->pinned_epoch_blocks < 1)
+		why = "an epoch of pinned memory must hold at least one block";
+	if (!why)
+		return 0;
+	*ret_why = why;
+	return -EINVAL;
+}
+
+static void classes_compute(struct gcp_classes *classes,
+			    const struct gcp_config *config)
+{
+	uint64_t size = config->class_min;
+
+	while (size < config->class_max && classes->count < GCP_CLASSES_MAX - 1) {
+		uint64_t power = 1ull << (63 - __builtin_clzll(size));
+		uint64_t step = power / config->class_steps;
+
+		classes->sizes[classes->count++] = size;
+		if (step < GCP_UNIT)
+			step = GCP_UNIT;
+		/* Blocks that are no slab's lie side by side: whole pages. */
+		size = gcp_round_up(size + step,
+				    size >= config->slab_max ? GCP_PAGE : GCP_UNIT);
+	}
+	classes->sizes[classes->count++] = config->class_max;
+}
+
+int gcp_classes_init(struct gcp_classes *classes, const struct gcp_config *config)
+{
+	uint32_t class = 0;
+	uint64_t units;
+
+	classes->count = config->class_list_count;
+	memcpy(classes->sizes, config->class_list,
+	       config->class_list_count * sizeof(classes->sizes[0]));
+	if (classes->count == 0)
+		classes_compute(classes, config);
+	while (classes->slab_count < classes->count &&
+	       classes->sizes[classes->slab_count] <= config->slab_max)
+		classes->slab_count++;
+
+	classes->largest = classes->sizes[classes->count - 1];
+	units = classes->largest / GCP_UNIT;
+	classes->of_units = malloc((units + 1) * sizeof(classes->of_units[0]));
+	if (!classes->of_units)
+		return -ENOMEM;
+	for (uint64_t unit = 0; unit <= units; unit++) {
+		if (unit * GCP_UNIT > classes->sizes[class])
+			class ++;
+		classes->of_units[unit] = (uint16_t) class;
+	}
+	return 0;
+}
+
+void gcp_classes_destroy(struct gcp_classes *classes)
+{
+	free(classes->of_units);
+	classes->of_units = NULL;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * descriptor.c - storage for descriptors (blocks, segments, slabs).
+ *
+ * Not malloc: a descriptor that was given back must stay readable as one of
+ * its own type, because another thread may still look at it (a racing double
+ * free of the program). Chunks come from mmap and are never unmapped, and the
+ * link of the free list stands behind the item, not in it.
+ */
+#include "../pool_types.h"
+
+#include <sys/mman.h>
+
+enum { DESCRIPTOR_CHUNK = 256 << 10, DESCRIPTOR_LINE = 64 };
+
+/* Costs memory only where it is written. */
+void *gcp_zeroed_map(size_t bytes)
+{
+	int saved = errno;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	errno = saved;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
+			      size_t item_bytes)
+{
+	size_t link_at = (item_bytes + 7) & ~(size_t)7;
+	size_t step = link_at + sizeof(void *);
+
+	/* Larger ones begin at a cache line: a block's first is the hot one. */
+	if (step > DESCRIPTOR_LINE)
+		step = (step + DESCRIPTOR_LINE - 1) / DESCRIPTOR_LINE * DESCRIPTOR_LINE;
+	*descriptors = (struct gcp_descriptor_pool){.link_at = link_at, .step = step};
+	gcp_mutex_init(&descriptors->lock, GCP_RANK_DESCRIPTORS);
+}
+
+static void **link_of(const struct gcp_descriptor_pool *descriptors, void *item)
+{
+	return (void **)((char *)item + descriptors->link_at);
+}
+
+static bool descriptors_grow(struct gcp_descriptor_pool *descriptors)
+{
+	char *chunk = gcp_zeroed_map(DESCRIPTOR_CHUNK);
+
+	if (!chunk)
+		return false;
+	descriptors->chunk = chunk;
+	descriptors->end = chunk + DESCRIPTOR_CHUNK;
+	return true;
+}
+
+void *gcp_descriptor_alloc(struct gcp_descriptor_pool *descriptors)
+{
+	void *item = NULL;
+
+	gcp_mutex_lock(&descriptors->lock);
+	if (descriptors->free_list) {
+		item = descriptors->free_list;
+		descriptors->free_list = *link_of(descriptors, item);
+	} else if ((size_t)(descriptors->end - descriptors->chunk) >=
+		       descriptors->step ||
+		   descriptors_grow(descriptors)) {
+		item = descriptors->chunk;
+		descriptors->chunk += descriptors->step;
+	}
+	gcp_mutex_unlock(&descriptors->lock);
+	return item;
+}
+
+void gcp_descriptor_free(struct gcp_descriptor_pool *descriptors, void *item)
+{
+	if (!item)
+		return;
+	gcp_mutex_lock(&descriptors->lock);
+	*link_of(descriptors, item) = descriptors->free_list;
+	descriptors->free_list = item;
+	gcp_mutex_unlock(&descriptors->lock);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * map.c - see map.h. Both tables come from mmap, so they cost memory only where blocks
+ * start, and are never unmapped, so readers need no lock.
+ */
+#include "../pool_types.h"
+
+#include <sys/mman.h>
+
+static_assert(1 << GCP_MAP_UNIT_BITS == GCP_UNIT, "an entry for each unit");
+
+struct gcp_map *gcp_map_create(void)
+{
+	return gcp_zeroed_map(sizeof(struct gcp_map));
+}
+
+void gcp_map_destroy(struct gcp_map *map)
+{
+	struct gcp_map_leaf *leaf = atomic_load(&map->all), *next;
+
+	for (; leaf; leaf = next) {
+		next = leaf->next;
+		munmap(leaf, sizeof(*leaf));
+	}
+	munmap(map, sizeof(*map));
+}
+
+/* The leaf of *slot, made if it is not there; two writers of different pools may
+ * meet here. */
+static struct gcp_map_leaf *leaf_at(struct gcp_map *map,
+				    struct gcp_map_leaf *_Atomic *slot)
+{
+	struct gcp_map_leaf *leaf = atomic_load_explicit(slot, memory_order_acquire);
+
+	if (leaf)
+		return leaf;
+	struct gcp_map_leaf *fresh = gcp_zeroed_map(sizeof(*fresh));
+	if (!fresh)
+		return NULL;
+	if (!atomic_compare_exchange_strong(slot, &leaf, fresh)) {
+		munmap(fresh, sizeof(*fresh));
+		return leaf;
+	}
+	fresh->next = atomic_load(&map->all);
+	while (!atomic_compare_exchange_weak(&map->all, &fresh->next, fresh))
+		;
+	return fresh;
+}
+
+static void start_set(struct gcp_map_leaf *leaf, size_t index)
+{
+	atomic_fetch_or(&leaf->starts[index / 64], UINT64_C(1) << index % 64);
+	atomic_fetch_or(&leaf->some[index / 64 / 64], UINT64_C(1) << index / 64 % 64);
+}
+
+/* Another writer may set a bit meanwhile: what is cleared is looked at again. */
+static void start_clear(struct gcp_map_leaf *leaf, size_t index)
+{
+	uint64_t bit = UINT64_C(1) << index % 64, group = UINT64_C(1)
+							  << index / 64 % 64;
+
+	if (atomic_fetch_and(&leaf->starts[index / 64], ~bit) != bit)
+		return;
+	atomic_fetch_and(&leaf->some[index / 64 / 64], ~group);
+	if (atomic_load(&leaf->starts[index / 64]))
+		atomic_fetch_or(&leaf->some[index / 64 / 64], group);
+}
+
+int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
+{
+	if (gcp_map_root_index(addr) >= 1 << GCP_MAP_ROOT_BITS)
+		return -ERANGE;
+	struct gcp_map_leaf *leaf =
+	    leaf_at(map, &map->leaves[gcp_map_root_index(addr)]);
+	if (!leaf)
+		return -ENOMEM;
+	atomic_store_explicit(&leaf->blocks[gcp_map_leaf_index(addr)], block,
+			      memory_order_release);
+	start_set(leaf, gcp_map_leaf_index(addr));
+	return 0;
+}
+
+/* An address that the driver has given to another pool meanwhile is that pool's. */
+void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block)
+{
+	struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
+	size_t index = gcp_map_leaf_index(addr);
+
+	if (!leaf || atomic_load(&leaf->blocks[index]) != block)
+		return;
+	start_clear(leaf, index);
+	if (!atomic_compare_exchange_strong(&leaf->blocks[index], &block, NULL))
+		start_set(leaf, index);
+}
+
+void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
+		     struct gcp_block *block)
+{
+	struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
+	size_t index = gcp_map_leaf_index(addr);
+
+	if (leaf && atomic_compare_exchange_strong(&leaf->blocks[index], &old, block))
+		start_set(leaf, index);
+}
+
+/* The bits of `word` up to `top`. */
+static uint64_t bits_up_to(uint64_t word, size_t top)
+{
+	return word & (~UINT64_C(0) >> (63 - top));
+}
+
+/* The highest of the first `*index` + 1 entries that is not empty; *index: which. */
+static struct gcp_block *leaf_below(const struct gcp_map_leaf *leaf, size_t *index)
+{
+	size_t i = *index;
+
+	for (;;) {
+		uint64_t bits = bits_up_to(atomic_load(&leaf->starts[i / 64]), i % 64);
+
+		while (bits) {
+			size_t top = 63 - (size_t)__builtin_clzll(bits);
+			struct gcp_block *block = atomic_load_explicit(
+			    &leaf->blocks[i / 64 * 64 + top], memory_order_acquire);
+
+			*index = i / 64 * 64 + top;
+			if (block)
+				return block;
+			bits &= ~(UINT64_C(1) << top);
+		}
+		if (i < 64)
+			return NULL;
+		size_t word = i / 64 - 1; /* the highest that may have a bit */
+		uint64_t some =
+		    bits_up_to(atomic_load(&leaf->some[word / 64]), word % 64);
+		while (!some && word >= 64) {
+			word = word / 64 * 64 - 1;
+			some = atomic_load(&leaf->some[word / 64]);
+		}
+		if (!some)
+			return NULL;
+		i = (word / 64 * 64 + 63 - (size_t)__builtin_clzll(some)) * 64 + 63;
+	}
+}
+
+struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
+				     gcp_addr low)
+{
+	const gcp_addr leaf_bytes = UINT64_C(1)
+				    << (GCP_MAP_UNIT_BITS + GCP_MAP_LEAF_BITS);
+
+	for (;;) {
+		const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
+		gcp_addr start = addr / leaf_bytes * leaf_bytes;
+		size_t index = gcp_map_leaf_index(addr);
+		struct gcp_block *block = leaf ? leaf_below(leaf, &index) : NULL;
+
+		if (block)
+			return start + ((gcp_addr)index << GCP_MAP_UNIT_BITS) >= low
+				   ? block
+				   : NULL;
+		if (start <= low)
+			return NULL;
+		addr = start - 1;
+	}
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * map.h - from a device address to the block that starts there, in constant time and
+ * without a lock, inline for alloc.c; and to the block that starts there or below.
+ *
+ * A table of leaves, one for each 32 MiB of address; a leaf has one entry for each
+ * unit of 512 bytes. Writers hold the pool->lock of the block's pool.
+ *
+ * A leaf also has a bit for each entry, and one for each 64 of these bits, so that the
+ * next block below is found without a look at each entry. Writers of two pools may
+ * meet in a leaf; a bit may be set where there is no entry any more, but is never
+ * missing where there is one.
+ */
+#ifndef GCP_POOL_MAP_H
+#define GCP_POOL_MAP_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../driver_table.h"
+
+struct gcp_block;
+
+enum {
+	GCP_MAP_UNIT_BITS = 9,
+	GCP_MAP_LEAF_BITS = 16,
+	GCP_MAP_ROOT_BITS = 24, /* 49 bits of address: what GPUs since Pascal have */
+	GCP_MAP_WORDS = (1 << GCP_MAP_LEAF_BITS) / 64,
+};
+
+struct gcp_map_leaf {
+	struct gcp_block *_Atomic blocks[1 << GCP_MAP_LEAF_BITS];
+	/* A bit for each entry that is not empty, and for each of these words that is
+	 * not 0. */
+	_Atomic uint64_t starts[GCP_MAP_WORDS];
+	_Atomic uint64_t some[GCP_MAP_WORDS / 64];
+	struct gcp_map_leaf *next; /* map->all; constant once found there */
+};
+
+struct gcp_map {
+	struct gcp_map_leaf *_Atomic leaves[1 << GCP_MAP_ROOT_BITS];
+	struct gcp_map_leaf *_Atomic all;
+};
+
+struct gcp_map *gcp_map_create(void);
+void gcp_map_destroy(struct gcp_map *map);
+/* -ENOMEM; -ERANGE: the address is beyond what the map can hold. */
+int gcp_map_set(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+/* Removes `addr` if it still belongs to `block`. */
+void gcp_map_clear(struct gcp_map *map, gcp_addr addr, struct gcp_block *block);
+/* `addr` belongs to `block` instead of `old`, or of no block (NULL), if it still
+ * belongs to that: the driver may have given the addresses of a context that has just
+ * been destroyed to another pool. */
+void gcp_map_replace(struct gcp_map *map, gcp_addr addr, struct gcp_block *old,
+		     struct gcp_block *block);
+/* The block that starts at `addr`, or else the next one below, down to `low`; NULL. The
+ * pool->lock of all blocks between is held. */
+struct gcp_block *gcp_map_find_below(const struct gcp_map *map, gcp_addr addr,
+				     gcp_addr low);
+
+static inline size_t gcp_map_root_index(gcp_addr addr)
+{
+	return addr >> (GCP_MAP_UNIT_BITS + GCP_MAP_LEAF_BITS);
+}
+
+static inline size_t gcp_map_leaf_index(gcp_addr addr)
+{
+	return addr >> GCP_MAP_UNIT_BITS & ((1 << GCP_MAP_LEAF_BITS) - 1);
+}
+
+/* NULL: there is none for it. */
+static inline struct gcp_map_leaf *gcp_map_leaf(const struct gcp_map *map,
+						gcp_addr addr)
+{
+	if (__builtin_expect(gcp_map_root_index(addr) >= 1 << GCP_MAP_ROOT_BITS, 0))
+		return NULL;
+	return atomic_load_explicit(&map->leaves[gcp_map_root_index(addr)],
+				    memory_order_acquire);
+}
+
+/* The block that starts at `addr`, or NULL. */
+static inline struct gcp_block *gcp_map_find(const struct gcp_map *map, gcp_addr addr)
+{
+	const struct gcp_map_leaf *leaf = gcp_map_leaf(map, addr);
+
+	if (__builtin_expect(!leaf || addr % (1 << GCP_MAP_UNIT_BITS) != 0, 0))
+		return NULL;
+	return atomic_load_explicit(&leaf->blocks[gcp_map_leaf_index(addr)],
+				    memory_order_acquire);
+}
+
+#endif

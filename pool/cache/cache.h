@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cache.h - what a thread keeps for itself, and the few instructions by which it
+ * takes a block from its cache and puts one back: inline for alloc.c, which is
+ * where the hot path stands.
+ *
+ * A magazine holds the freed blocks of one class in two chains, oldest first:
+ * `loaded`, from which allocations take, and `previous`, onto which frees put. When
+ * `loaded` is used up `previous` takes its place; when `previous` has grown to a batch
+ * and `loaded` is still there, that goes to others as a whole. So at most two batches
+ * stay, and a chain moves in a few instructions, however long it is. A `loaded` whose
+ * epoch is not ready is exchanged for what others left earlier, if there is such.
+ */
+#ifndef GCP_POOL_CACHE_H
+#define GCP_POOL_CACHE_H
+
+#include "../pool_types.h"
+#include "stream_cache.h"
+
+/* CACHED blocks by ->next, oldest first. */
+struct gcp_chain {
+	struct gcp_block *first, **last; /* NULL; &first, if there is none */
+	uint32_t count;
+};
+
+/* The blocks of one class: cache.h.
+ *  C2 each chain is as long as its count says */
+struct gcp_magazine {
+	struct gcp_block *loaded; /* taken from; older than previous */
+	struct gcp_block **loaded_last;
+	struct gcp_block *previous; /* put onto */
+	struct gcp_block **previous_last;
+	uint16_t loaded_count, previous_count;
+	uint16_t limit; /* of previous_count: then gcp_cache_put_slow looks */
+	uint16_t batch; /* so many are left for others at once, or 0 */
+	uint16_t seen;  /* loaded_count when that was done last; UINT16_MAX: some
+			 * were wanted since */
+};
+
+/* What one thread keeps of one pool: no other thread touches it but to empty
+ * it. All fields: own.
+ *  C1 held - delta.net[GCP_STATS_LEVEL_ALLOCATED] is the sum of the sizes of its
+ *     blocks: what it takes and puts is counted once for both */
+struct gcp_cache {
+	struct gcp_owner own;
+	struct gcp_pool *pool;
+	uint64_t epoch;       /* the epoch that the next two fields are about */
+	int64_t epoch_left;   /* bytes that the thread may free into it before it
+			       * adds them up with others' */
+	uint64_t epoch_least; /* what a block counts there at least */
+	int64_t epoch_share;  /* the thread's share of an epoch */
+	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
+	int64_t held;
+	int64_t limit;         /* bytes to hold at most */
+	uint32_t poll_backoff; /* slow takes till it is asked again what is completed */
+	int64_t floor; /* delta.net[GCP_STATS_LEVEL_ALLOCATED] below this: too much is
+			* held, or was counted */
+	struct gcp_stats_delta delta;
+	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
+	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
+	struct gcp_magazine magazines[]; /* [class] */
+};
+
+/* Batches of one class that threads which free more than they allocate left for
+ * threads that allocate more: CACHED blocks, oldest first. All fields: lock. */
+struct gcp_depot {
+	struct gcp_spin lock;
+	struct gcp_block *first, *last; /* first blocks of batches, by batch.next */
+	_Atomic bool asked;             /* since room_make of depot.c looked; no lock */
+};
+
+/* --- cache.c, depot.c ------------------------------------------------------------ */
+
+/* Taking and putting: below. */
+/* The epoch of the block that would be taken next, 0 if none, and how many wait. */
+uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
+			      uint32_t *ret_count);
+/* So many blocks of one class are a batch, as many as may wait in the cache for the
+ * device: half of what it holds at most. */
+uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
+/* What the calling thread counted and has not handed over yet: it is the
+ * caller's now. */
+void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
+/* Hands what the thread counted to the pool. Takes pool->lock. */
+void gcp_cache_merge_stats(struct gcp_cache *cache);
+/* Whether to empty all caches before the pool grows by a segment of that kind. */
+bool gcp_caches_may_help(struct gcp_pool *pool, enum gcp_kind kind);
+/* Empties the caches of all threads into the pool's common heap. */
+void gcp_caches_flush(struct gcp_pool *pool);
+/* Those of other threads that have freed nothing since that epoch was open, and what
+ * threads have left for each other before. Whether there was any. */
+bool gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch);
+/* The same for a pool whose context is gone: the blocks are detached. */
+void gcp_caches_reset(struct gcp_pool *pool);
+
+/* Whether there are other threads to leave batches for. */
+bool gcp_depot_is_open(const struct gcp_pool *pool);
+/* Leaves a batch of one class for other threads. What `chain` has then goes to the
+ * heap: nothing, what others had left of a class that is not asked for, or, if there is
+ * no room for it, the batch, too. */
+void gcp_depot_put(struct gcp_pool *pool, struct gcp_chain *chain);
+/* The oldest batch of a class, for `chain` if that is not empty. False: there is
+ * none, or none that is older; `chain` is as it was. */
+bool gcp_depot_exchange(struct gcp_pool *pool, uint32_t size_class,
+			struct gcp_chain *chain);
+/* The batches with blocks from before that epoch, as one chain; UINT64_MAX: all. */
+void gcp_depot_drain(struct gcp_pool *pool, uint64_t epoch, struct gcp_chain *chain);
+void gcp_chain_init(struct gcp_chain *chain);
+void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
+		      struct gcp_block **last, uint32_t count);
+
+/* --- the hot path --------------------------------------------------------------- */
+
+/* The calling thread's caches. Those of the pools whose id it names are valid. */
+struct gcp_tls {
+	uint64_t pool_key; /* of the pool used last: its cache is `cache` */
+	struct gcp_cache *cache;
+	uint64_t pools_id;
+	struct gcp_cache *caches[GCP_POOL_SLOTS];
+};
+extern __thread struct gcp_tls gcp_tls
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+struct gcp_cache *gcp_cache_find(struct gcp_pool *pool);
+
+/* The calling thread's cache of `pool`, made when needed; NULL: it has none. */
+static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
+{
+	if (__builtin_expect(gcp_tls.pool_key == pool->key, 1))
+		return gcp_tls.cache;
+	return gcp_cache_find(pool);
+}
+
+/* The books: cache->own is held. The bytes of the cache's blocks: */
+static inline int64_t gcp_cache_bytes(const struct gcp_cache *cache)
+{
+	return cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];
+}
+
+static inline void gcp_cache_floor_set(struct gcp_cache *cache)
+{
+	int64_t floor = cache->held - cache->limit;
+
+	cache->floor = floor > -GCP_STATS_LAG ? floor : -GCP_STATS_LAG;
+}
+
+/* Blocks came or went without being taken or put by the program. */
+static inline void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
+{
+	cache->held += bytes;
+	gcp_cache_floor_set(cache);
+}
+
+/* The slow halves of taking and putting. */
+struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
+				      uint64_t requested);
+bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class);
+/* cache->own is held. */
+void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch);
+
+/* The head of `loaded`, which is ready, becomes USED. cache->own is held. True: the
+ * thread has counted so much that it should be handed over. */
+static inline bool gcp_cache_pop(struct gcp_cache *cache, struct gcp_magazine *magazine,
+				 struct gcp_block *block, uint64_t requested)
+{
+	struct gcp_stats_delta *delta = &cache->delta;
+
+	magazine->loaded = block->next;
+	magazine->loaded_count--;
+	/* blocks.c may be looking. */
+	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
+	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
+	if (__builtin_expect(!gcp_stats_delta_alloc(delta, requested, block->size), 1))
+		return false;
+	/* So high it was not since the last hand-over, when all was zero: no
+	 * need to ask at other times. */
+	gcp_stats_delta_raise(delta);
+	return delta->net[GCP_STATS_LEVEL_ALLOCATED] > GCP_STATS_LAG;
+}
+
+/* A ready block, now USED; NULL: there is none. */
+static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
+					       uint32_t size_class, uint64_t requested)
+{
+	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	struct gcp_block *block;
+
+	gcp_owner_lock(&cache->own);
+	block = magazine->loaded;
+	if (__builtin_expect(!block || !gcp_epoch_ready(cache->pool, block->epoch),
+			     0)) {
+		gcp_owner_unlock(&cache->own);
+		return gcp_cache_take_slow(cache, size_class, requested);
+	}
+	bool full = gcp_cache_pop(cache, magazine, block, requested);
+	gcp_owner_unlock(&cache->own);
+	if (__builtin_expect(full, 0))
+		gcp_cache_merge_stats(cache);
+	return block;
+}
+
+/* Puts ready blocks of a class, CACHED by the caller, before those that wait. */
+void gcp_cache_refill(struct gcp_cache *cache, uint32_t size_class,
+		      const struct gcp_chain *chain);
+
+/* Takes a block that is CACHED by the caller. True: its epoch should be closed. Once
+ * the cache is left, a flush by another thread may have merged the block away. */
+static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block)
+{
+	uint32_t size_class = block->size_class;
+	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	uint64_t size = block->size;
+
+	block->next = NULL;
+	gcp_owner_lock(&cache->own);
+	if (__builtin_expect(cache->epoch != block->epoch, 0))
+		gcp_cache_enter_epoch(cache, block->epoch);
+	cache->epoch_left -=
+	    (int64_t)(size > cache->epoch_least ? size : cache->epoch_least);
+	gcp_stats_delta_free(&cache->delta, block->requested, size);
+	*magazine->previous_last = block;
+	magazine->previous_last = &block->next;
+	magazine->previous_count++;
+	bool much = cache->epoch_left <= 0 ||
+		    magazine->previous_count >= magazine->limit ||
+		    cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
+	gcp_owner_unlock(&cache->own);
+	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, size_class);
+}
+
+/* A free during a capture counts as deferred. No lock held. */
+static inline void gcp_free_count_deferred(struct gcp_pool *pool)
+{
+	if (__builtin_expect(
+		atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) == 0,
+		1))
+		return;
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.deferred_frees++;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+#endif

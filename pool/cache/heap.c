@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * heap.c - the free blocks of a heap: taken by size or address, put back, collected.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ *
+ * Blocks of slab classes go to slab.c, all others to fit.c.
+ */
+#include "cache.h"
+#include "../space/vmm.h"
+
+void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
+		   struct gcp_class_list *classes, bool private)
+{
+	*heap = (struct gcp_heap){
+	    .pool = pool,
+	    .private = private,
+	    .reuse = GCP_REUSE_FENCED,
+	    .classes = classes,
+	};
+	TAILQ_INIT(&heap->segments);
+	TAILQ_INIT(&heap->pending);
+	TAILQ_INIT(&heap->deferred);
+	TAILQ_INIT(&heap->once);
+	TAILQ_INIT(&heap->unmapping);
+	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
+		TAILQ_INIT(&classes[i].list);
+}
+
+/* --- taking and putting ----------------------------------------------------------- */
+
+/* A block of just this size among the longest freed: programs that repeat
+ * themselves need no merging and splitting. */
+static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
+				       uint32_t size_class)
+{
+	struct gcp_block *block = TAILQ_FIRST(&heap->pending);
+
+	for (int i = 0; i < 4 && block; i++, block = TAILQ_NEXT(block, link)) {
+		if (!gcp_epoch_ready(heap->pool, block->epoch))
+			return NULL;
+		if (block->size != size || block->size_class != size_class)
+			continue;
+		TAILQ_REMOVE(&heap->pending, block, link);
+		heap->pending_bytes -= block->size;
+		/* It was active all the time. */
+		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+		return block;
+	}
+	return NULL;
+}
+
+static struct gcp_block *take_as(const struct gcp_request *request, bool fresh,
+				 enum gcp_block_state state)
+{
+	struct gcp_heap *heap = request->heap;
+	struct gcp_block *block =
+	    fresh ? NULL : take_repeated(heap, request->size, request->size_class);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!block)
+		gcp_heap_advance(heap);
+	if (block)
+		;
+	else if (request->size_class < heap->pool->pools->classes.slab_count)
+		block = gcp_slab_take(heap, request->size_class, fresh);
+	else
+		block = gcp_fit_take(request, fresh);
+	if (!block)
+		return NULL;
+	block->stream = 0;
+	gcp_block_set_state(block, state);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	return block;
+}
+
+struct gcp_block *gcp_heap_take(const struct gcp_request *request, bool fresh)
+{
+	return take_as(request, fresh, GCP_BLOCK_USED);
+}
+
+void gcp_heap_take_more(const struct gcp_request *request, uint32_t count,
+			struct gcp_chain *chain)
+{
+	while (chain->count < count) {
+		struct gcp_block *block = take_as(request, false, GCP_BLOCK_CACHED);
+
+		if (!block)
+			return;
+		if (block->size_class != request->size_class) { /* could not be cut */
+			gcp_heap_put(request->heap, block);
+			return;
+		}
+		block->next = NULL;
+		gcp_chain_append(chain, block, &block->next, 1);
+	}
+}
+
+/* The free block of this heap that holds all of [addr, addr + size). */
+static struct gcp_block *free_block_over(struct gcp_heap *heap, gcp_addr addr,
+					 uint64_t size)
+{
+	struct gcp_segment *segment;
+	struct gcp_block *block;
+
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		if (addr < segment->addr || addr >= segment->addr + segment->size)
+			continue;
+		block = gcp_map_find_below(heap->pool->pools->map, addr, segment->addr);
+		return gcp_block_is_free(block) &&
+			       addr + size <= block->addr + block->size
+			   ? block
+			   : NULL;
+	}
+	return NULL;
+}
+
+static struct gcp_block *take_slab_block_at(struct gcp_heap *heap, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(heap->pool->pools->map, addr);
+
+	if (!block || !block->slab || atomic_load(&block->state) != GCP_BLOCK_LISTED)
+		return NULL;
+	gcp_slab_take_block(heap, block);
+	return block;
+}
+
+struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size)
+{
+	struct gcp_block *block = take_slab_block_at(heap, addr);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!block) {
+		block = free_block_over(heap, addr, size);
+		if (!block)
+			return NULL;
+		gcp_tree_remove(heap, block);
+		if (block->addr < addr) { /* leave what lies below free */
+			struct gcp_block *below = block;
+
+			gcp_block_split(heap, below, addr - below->addr);
+			block = below->upper;
+			gcp_tree_insert(heap, below);
+			if (!block || block->addr != addr)
+				return NULL; /* no memory for a descriptor */
+			gcp_tree_remove(heap, block);
+		}
+		gcp_block_split(heap, block, size);
+	}
+	gcp_block_set_state(block, GCP_BLOCK_USED);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+	return block;
+}
+
+void gcp_heap_put(struct gcp_heap *heap, struct gcp_block *block)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	if (block->slab)
+		gcp_slab_put(heap, block);
+	else
+		gcp_fit_put(heap, block);
+}
+
+void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	struct gcp_block *block;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	while ((block = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, block, link);
+		gcp_heap_put(heap, block);
+	}
+}
+
+void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain)
+{
+	struct gcp_block *block = chain->first;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	while (block) {
+		struct gcp_block *next = block->next;
+
+		gcp_heap_put(heap, block);
+		block = next;
+	}
+}
+
+void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	struct gcp_block *block;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	TAILQ_CONCAT(list, &heap->deferred, link);
+	TAILQ_CONCAT(list, &heap->pending, link);
+	heap->pending_bytes = 0;
+	gcp_slab_collect(heap, list);
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		while ((block = gcp_tree_lowest_fit(heap, kind, GCP_UNIT))) {
+			gcp_tree_remove(heap, block);
+			gcp_block_set_state(block, GCP_BLOCK_PENDING);
+			gcp_gauge_add(&heap->pool->stats.active_bytes,
+				      (int64_t)block->size);
+			TAILQ_INSERT_TAIL(list, block, link);
+		}
+	}
+}
+
+static bool block_will_be_free(const struct gcp_block *block)
+{
+	enum gcp_block_state state = atomic_load(&block->state);
+
+	return state == GCP_BLOCK_FREE || state == GCP_BLOCK_PENDING;
+}
+
+/* The epoch that would have to be ready for `block` and what it then merges
+ * with to serve `size`; 0 if even that is too small. */
+static uint64_t span_epoch(const struct gcp_block *block, uint64_t size)
+{
+	uint64_t bytes = block->size, epoch = block->epoch;
+	const struct gcp_block *other;
+
+	for (other = block->lower; other && bytes < size && block_will_be_free(other);
+	     other = other->lower) {
+		bytes += other->size;
+		epoch = other->epoch > epoch ? other->epoch : epoch;
+	}
+	for (other = block->upper; other && bytes < size && block_will_be_free(other);
+	     other = other->upper) {
+		bytes += other->size;
+		epoch = other->epoch > epoch ? other->epoch : epoch;
+	}
+	return bytes >= size ? epoch : 0;
+}
+
+uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
+				uint32_t size_class)
+{
+	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
+	struct gcp_block *block;
+	uint64_t oldest = 0;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (size_class < heap->pool->pools->classes.slab_count) {
+		block = TAILQ_FIRST(&heap->classes[size_class].list);
+		return block ? block->epoch : 0;
+	}
+	TAILQ_FOREACH (block, &heap->pending, link) {
+		uint64_t epoch = 0;
+
+		if (oldest && block->epoch >= oldest)
+			break;
+		if (block->segment->kind == kind ||
+		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
+			epoch = span_epoch(block, size);
+		if (epoch && (!oldest || epoch < oldest))
+			oldest = epoch;
+	}
+	return oldest;
+}
+
+uint64_t gcp_heap_largest_free(struct gcp_heap *heap)
+{
+	uint64_t largest = 0;
+
+	for (int kind = 0; kind < GCP_KINDS; kind++) {
+		uint64_t bytes = gcp_tree_largest(heap, kind);
+
+		if (bytes > largest)
+			largest = bytes;
+	}
+	return largest;
+}

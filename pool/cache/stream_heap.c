@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream_heap.c - an allocation in a stream takes what was freed in that stream and
+ * waits in the heap for its epoch, which it need not wait for (stream_cache.c).
+ *
+ * Called by take.c, with pool->lock held, when nothing is ready. Never calls the
+ * driver.
+ *
+ * Blocks of one stream that touch each other, and what is ready beside them, serve as
+ * one. What is left over goes on waiting as a whole, for the youngest epoch of its
+ * parts.
+ *
+ *      |  FREE  | s: 7 | s: 9 | t: 8 |      a request in s, larger than any part
+ *      |   request    |  s: 9 | t: 8 |
+ */
+#include "cache.h"
+#include "../space/vmm.h"
+
+enum { BLOCKS_TO_LOOK_AT = 64, LISTED_TO_LOOK_AT = 8 };
+
+static bool is_pending_in(const struct gcp_block *block, uint64_t stream)
+{
+	return atomic_load(&block->state) == GCP_BLOCK_PENDING &&
+	       block->stream == stream;
+}
+
+static bool is_usable(const struct gcp_block *block, uint64_t stream)
+{
+	return block && (gcp_block_is_free(block) || is_pending_in(block, stream));
+}
+
+/* A slab's block: one of those freed last. */
+static struct gcp_block *listed_take(struct gcp_heap *heap, uint32_t size_class,
+				     uint64_t stream)
+{
+	struct gcp_block_list *list = &heap->classes[size_class].list;
+	struct gcp_block *block = TAILQ_LAST(list, gcp_block_list);
+
+	for (int i = 0; block && i < LISTED_TO_LOOK_AT; i++) {
+		if (block->stream == stream) {
+			gcp_slab_take_block(heap, block);
+			gcp_gauge_add(&heap->pool->stats.active_bytes,
+				      (int64_t)block->size);
+			return block;
+		}
+		block = TAILQ_PREV(block, gcp_block_list, link);
+	}
+	return NULL;
+}
+
+/* --- the blocks that serve as one --------------------------------------------- */
+
+struct span {
+	struct gcp_block *first, *last;
+	uint64_t bytes;
+};
+
+static struct span span_around(struct gcp_block *block, uint64_t size, uint64_t stream)
+{
+	struct span span = {block, block, block->size};
+
+	while (span.bytes < size && is_usable(span.first->lower, stream)) {
+		span.first = span.first->lower;
+		span.bytes += span.first->size;
+	}
+	while (span.bytes < size && is_usable(span.last->upper, stream)) {
+		span.last = span.last->upper;
+		span.bytes += span.last->size;
+	}
+	return span;
+}
+
+/* A huge block is never split: it serves only what nearly fills it. */
+static bool span_fits(const struct span *span, uint64_t size)
+{
+	if (span->bytes < size)
+		return false;
+	return span->first->segment->kind != GCP_KIND_HUGE ||
+	       span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
+}
+
+/* Takes a part out of the books; from here on it is active and in no list. */
+static void part_remove(struct gcp_heap *heap, struct gcp_block *block)
+{
+	if (gcp_block_is_free(block)) {
+		gcp_tree_remove(heap, block);
+		gcp_block_set_state(block, GCP_BLOCK_PENDING);
+		gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
+		return;
+	}
+	TAILQ_REMOVE(&heap->pending, block, link);
+	heap->pending_bytes -= block->size;
+}
+
+static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *span)
+{
+	struct gcp_block *first = span->first, *last = span->last, *next;
+	bool more = first != last;
+
+	part_remove(heap, first);
+	while (more) {
+		next = first->upper;
+		more = next != last;
+		part_remove(heap, next);
+		gcp_block_coalesce_upper(heap->pool->pools, first, next);
+	}
+	first->size_class = GCP_CLASS_NONE;
+	return first;
+}
+
+/* Without memory for a descriptor the block stays whole: larger, never wrong. */
+static void span_cut(struct gcp_heap *heap, struct gcp_block *block, uint64_t size,
+		     uint64_t stream)
+{
+	struct gcp_block *rest = NULL;
+
+	if (block->size > size && block->segment->kind != GCP_KIND_HUGE)
+		rest = gcp_block_cut(block, size);
+	if (!rest)
+		return;
+	rest->stream = stream;
+	gcp_heap_put(heap, rest);
+}
+
+static struct gcp_block *span_take(struct gcp_heap *heap, const struct span *span,
+				   const struct gcp_request *request)
+{
+	struct gcp_block *block = span_join(heap, span);
+
+	span_cut(heap, block, request->size, request->stream);
+	if (block->size == request->size)
+		block->size_class = (uint16_t)request->size_class;
+	return block;
+}
+
+/* The latest freed first: its memory is the most likely to be in the device's cache. */
+static struct gcp_block *pending_take(struct gcp_heap *heap,
+				      const struct gcp_request *request)
+{
+	enum gcp_kind kind = gcp_heap_kind(heap->pool, request->size);
+	struct gcp_block *block = TAILQ_LAST(&heap->pending, gcp_block_list);
+
+	for (int i = 0; block && i < BLOCKS_TO_LOOK_AT; i++) {
+		if (block->stream == request->stream && block->segment->kind == kind) {
+			struct span span =
+			    span_around(block, request->size, request->stream);
+
+			if (span_fits(&span, request->size))
+				return span_take(heap, &span, request);
+		}
+		block = TAILQ_PREV(block, gcp_block_list, link);
+	}
+	return NULL;
+}
+
+struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
+					 const struct gcp_request *request)
+{
+	struct gcp_block *block;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!request->stream || heap->private)
+		return NULL;
+	if (request->size_class < heap->pool->pools->classes.slab_count)
+		block = listed_take(heap, request->size_class, request->stream);
+	else
+		block = pending_take(heap, request);
+	if (!block)
+		return NULL;
+	block->stream = 0;
+	gcp_block_set_state(block, GCP_BLOCK_USED);
+	return block;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * alloc.c - the way of an allocation that finds a block in the thread's own
+ * cache, and the way of a free. What finds none there goes on in miss.c.
+ *
+ * Called with no lock of the room held. An allocation that hits takes
+ * only its cache's lock and calls no driver function. A free may close an epoch, and
+ * then wait, as plain CUDA does at each: for blocking_free, to consolidate or give back
+ * what decays, and where no barrier may be set (fence.c).
+ */
+#include "../cache/cache.h"
+
+/* --- allocate ------------------------------------------------------------------- */
+
+static int alloc_from(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
+		      gcp_addr *ret_addr)
+{
+	struct gcp_request request;
+	int result = gcp_request_init(&request, heap, bytes);
+
+	request.use = use;
+	return result != 0 ? result : gcp_alloc_slow(&request, ret_addr);
+}
+
+int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	const struct gcp_classes *classes = &pool->pools->classes;
+	struct gcp_block *block = NULL;
+
+	/* 0 is one of the large ones here. */
+	if (__builtin_expect(bytes - 1 < classes->largest, 1)) {
+		struct gcp_cache *cache = gcp_cache_of_thread(pool);
+
+		if (__builtin_expect(cache != NULL, 1))
+			block =
+			    gcp_cache_take(cache, gcp_class_of(classes, bytes), bytes);
+	}
+	if (__builtin_expect(!block, 0))
+		return alloc_from(&pool->common, bytes, GCP_USE_CAPTURED, ret_addr);
+	*ret_addr = block->addr;
+	return 0;
+}
+
+int gcp_pool_alloc_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			  gcp_addr *ret_addr)
+{
+	struct gcp_request request;
+	int result = gcp_request_init(&request, &pool->common, bytes + margin);
+
+	if (result != 0)
+		return result;
+	request.bytes = bytes;
+	if (!gcp_take_cached(&request))
+		return gcp_alloc_slow(&request, ret_addr);
+	*ret_addr = request.block->addr;
+	return 0;
+}
+
+int gcp_heap_alloc(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use use,
+		   gcp_addr *ret_addr)
+{
+	return alloc_from(heap, bytes, use, ret_addr);
+}
+
+/* --- free ---------------------------------------------------------------- */
+
+/* True: the epoch should be closed. */
+static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
+						   struct gcp_block *block)
+{
+	uint64_t size = block->size;
+	struct gcp_stats_delta counted;
+
+	gcp_cache_take_stats(pool, &counted);
+	gcp_mutex_lock(&pool->lock);
+	gcp_stats_merge(pool, &counted);
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	gcp_stats_merge(pool, &pool->delta);
+	gcp_heap_put(&pool->common, block);
+	bool due = gcp_maintenance_is_due(pool, size);
+	gcp_mutex_unlock(&pool->lock);
+	return gcp_timeline_fill(pool, (int64_t)size) || due;
+}
+
+/* A capture forbids fences: what is freed meanwhile waits for its end, up to a few
+ * windows. Then a real free waits for the context, as plain CUDA's does in each free.
+ * Where there is no room for it, more waits. */
+static int free_held(struct gcp_pool *pool)
+{
+	enum { HELD_WINDOWS = 4 };
+	int64_t most = HELD_WINDOWS * (int64_t)gcp_window(pool).bytes;
+	bool waits = pool->pools->config.blocking_free ||
+		     gcp_timeline_filled(&pool->timeline) > most;
+	int result;
+
+	if (!waits || !gcp_pool_pin(pool))
+		return 0;
+	result = gcp_pool_complete_by_free(pool);
+	gcp_pool_unpin(pool);
+	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
+}
+
+/* What a free may do beyond taking the block: what plain CUDA would have waited for
+ * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
+ * it that an epoch is closed. */
+static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t epoch,
+					      bool close, bool waits)
+{
+	int result = 0;
+
+	if (!waits)
+		return close ? gcp_timeline_close_early(pool, true) : 0;
+	if (gcp_timeline_is_held(&pool->timeline))
+		result = free_held(pool);
+	else if (pool->pools->config.blocking_free)
+		result = gcp_timeline_complete(pool, epoch);
+	else
+		result = gcp_timeline_close(pool, epoch);
+	if ((close || pool->cache_limit == 0) && result <= 0)
+		result = gcp_pool_maintain(pool);
+	gcp_tight_freed(pool);
+	gcp_tick(pool->pools);
+	return result == -EBUSY ? 0 : result;
+}
+
+static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
+			      bool waits)
+{
+	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
+	struct gcp_cache *cache = NULL;
+	bool close;
+
+	block->epoch = epoch;
+	gcp_free_count_deferred(pool);
+	/* No class is beyond all of them. */
+	if (block->size_class <
+	    atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))
+		cache = gcp_cache_of_thread(pool);
+	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
+	close |= gcp_pool_is_tight(pool);
+	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))
+		return free_end(pool, epoch, close, waits);
+	return 0;
+}
+
+/* Plain CUDA waits in such a free, too: it closes the epoch where another would. */
+static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool waits)
+{
+	int64_t size = (int64_t)block->size;
+	int result = gcp_private_free(pool, block);
+
+	if (result != 0 || !waits || gcp_timeline_is_held(&pool->timeline) ||
+	    !(gcp_timeline_fill(pool, size) || gcp_pool_is_tight(pool)))
+		return result;
+	gcp_tight_freed(pool);
+	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));
+}
+
+/* The calls that free: cudaFree, and cudaFreeAsync in a stream (0: not known). */
+struct free_call {
+	bool waits;
+	uint64_t stream;
+};
+
+/* `block` was found at `addr`. */
+static inline __attribute__((always_inline)) int
+free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
+{
+	uint8_t used = GCP_BLOCK_USED;
+
+	/* One of two threads that free the same block wins; and from here on
+	 * the block is ours alone. Sequentially consistent: free_common relies
+	 * on it. */
+	if (!atomic_compare_exchange_strong(&block->state, &used, GCP_BLOCK_CACHED))
+		return used == GCP_BLOCK_EXPORTED ? -EREMOTE : -EINVAL;
+	if (__builtin_expect(block->addr != addr, 0)) {
+		/* The descriptor has changed hands since we looked: the program
+		 * frees twice, from two threads. */
+		atomic_store(&block->state, GCP_BLOCK_USED);
+		return -EINVAL;
+	}
+	struct gcp_pool *pool = block->segment->pool;
+	if (__builtin_expect(
+		atomic_load_explicit(&block->segment->heap, memory_order_acquire) !=
+		    &pool->common,
+		0))
+		return free_private(pool, block, call.waits);
+	if (__builtin_expect(block->async, 0))
+		return gcp_stream_free(pool, block, call.stream);
+	return free_common(pool, block, call.waits);
+}
+
+int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (__builtin_expect(!block, 0))
+		return -ENOENT;
+	return free_found(block, addr, (struct free_call){.waits = true});
+}
+
+static __attribute__((noinline)) int free_async(struct gcp_block *block, gcp_addr addr,
+						uint64_t stream)
+{
+	return free_found(block, addr, (struct free_call){.stream = stream});
+}
+
+int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block ? free_async(block, addr, stream) : -ENOENT;
+}
+
+int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
+{
+	struct gcp_block *block = gcp_map_find(pool->pools->map, addr);
+
+	if (!block)
+		return -ENOENT;
+	/* As in gcp_pools_owner: only a block that is used stays in its segment. */
+	if (!gcp_block_is_used(block))
+		return -EINVAL;
+	if (block->segment->pool != pool)
+		return -EXDEV;
+	return free_async(block, addr, stream);
+}

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pools.c - the life of pools: made at the first allocation of a context,
+ * dropped with the context, never freed.
+ *
+ * A pool's struct outlives its context and serves a later one: threads keep
+ * pointers to it in their caches.
+ */
+#include "../cache/cache.h"
+#include "../pinned/pinned_types.h"
+#include "../space/vmm.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Nothing is to be kept: a free waits, as plain CUDA's does, and gives all back. */
+static void config_complete(struct gcp_config *config)
+{
+	if (config->cache_limit == 0)
+		config->blocking_free = true;
+}
+
+int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *driver,
+		     struct gcp_pools **ret_pools)
+{
+	static _Atomic uint64_t last_id;
+	const char *why;
+	struct gcp_pools *pools;
+
+	if (gcp_config_check(config, &why) != 0)
+		return -EINVAL;
+	pools = gcp_zeroed_map(sizeof(*pools));
+	if (!pools)
+		return -ENOMEM;
+	pools->id = atomic_fetch_add(&last_id, 1) + 1;
+	pools->config = *config;
+	config_complete(&pools->config);
+	pools->driver = *driver;
+	pools->completed_only = config->completed_only;
+	gcp_descriptor_pool_init(&pools->block_descriptors, sizeof(struct gcp_block));
+	gcp_descriptor_pool_init(&pools->segment_descriptors,
+				 sizeof(struct gcp_segment));
+	gcp_descriptor_pool_init(&pools->slab_descriptors, sizeof(struct gcp_slab));
+	gcp_descriptor_pool_init(&pools->fence_descriptors, sizeof(struct gcp_fence));
+	TAILQ_INIT(&pools->caches);
+	gcp_mutex_init(&pools->vmm_lock, GCP_RANK_VMM);
+	gcp_mutex_init(&pools->registry_lock, GCP_RANK_REGISTRY);
+	gcp_mutex_init(&pools->fence_lock, GCP_RANK_FENCE);
+	pools->map = gcp_map_create();
+	if (!pools->map || gcp_classes_init(&pools->classes, config) != 0 ||
+	    gcp_pinned_create(pools) != 0) {
+		if (pools->map)
+			gcp_map_destroy(pools->map);
+		gcp_classes_destroy(&pools->classes);
+		munmap(pools, sizeof(*pools));
+		return -ENOMEM;
+	}
+	atomic_store(&pools->eager_work, 1);
+	*ret_pools = pools;
+	return 0;
+}
+
+/* --- finding and making --------------------------------------------------- */
+
+/* The pool of `ctx` if it exists and does not leave, else NULL. */
+static struct gcp_pool *pool_find(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool =
+	    atomic_load_explicit(&pools->first, memory_order_acquire);
+
+	/* One that leaves is of a context that may be gone already: the handle
+	 * may be another one's by now. */
+	while (pool && (!pool->live || pool->detaching || pool->ctx != ctx))
+		pool = atomic_load_explicit(&pool->next, memory_order_acquire);
+	return pool;
+}
+
+static struct gcp_pool *pool_create(struct gcp_pools *pools)
+{
+	static _Atomic uint64_t last_key;
+	uint32_t count = pools->classes.slab_count;
+	struct gcp_pool *pool = gcp_zeroed_map(sizeof(*pool));
+	struct gcp_class_list *classes =
+	    gcp_zeroed_map((count ? count : 1) * sizeof(*classes));
+	struct gcp_depot *depots =
+	    gcp_zeroed_map(pools->classes.count * sizeof(*depots));
+
+	if (!pool || !classes || !depots) {
+		if (pool)
+			munmap(pool, sizeof(*pool));
+		if (classes)
+			munmap(classes, (count ? count : 1) * sizeof(*classes));
+		if (depots)
+			munmap(depots, pools->classes.count * sizeof(*depots));
+		return NULL;
+	}
+	pool->depots = depots;
+	pool->pools = pools;
+	pool->key = atomic_fetch_add(&last_key, 1) + 1;
+	pool->slot = -1;
+	gcp_mutex_init(&pool->lock, GCP_RANK_POOL);
+	TAILQ_INIT(&pool->private_heaps);
+	RB_INIT(&pool->segments);
+	TAILQ_INIT(&pool->orphans);
+	TAILQ_INIT(&pool->lanes);
+	gcp_timeline_init(&pool->timeline, pools, &gcp_context_fences);
+	pool->pressure.had_completed = GCP_EPOCH_FIRST;
+	gcp_heap_init(&pool->common, pool, classes, false);
+	gcp_maintenance_reset(pool);
+	for (int i = 0; i < GCP_POOL_SLOTS && pool->slot < 0; i++) {
+		if (!atomic_load(&pools->slots[i])) {
+			atomic_store(&pools->slots[i], pool);
+			pool->slot = i;
+		}
+	}
+	return pool;
+}
+
+/* A pool of a context that is gone, on the same device: its totals go on. */
+static struct gcp_pool *pool_revive(struct gcp_pools *pools, int device)
+{
+	struct gcp_pool *pool = atomic_load(&pools->first);
+
+	while (pool && (pool->live || pool->device != device))
+		pool = atomic_load(&pool->next);
+	return pool;
+}
+
+static uint64_t limit_bytes(const struct gcp_pools *pools, int device, uint64_t limit)
+{
+	uint64_t memory = 0;
+
+	if (limit < GCP_LIMIT_SHARES || limit == GCP_LIMIT_NONE)
+		return limit;
+	if (pools->driver.device_memory)
+		memory = pools->driver.device_memory(device);
+	return memory ? memory / 10000 * (limit - GCP_LIMIT_SHARES) : GCP_LIMIT_NONE;
+}
+
+static uint64_t device_bytes(const struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = 0;
+
+	if (pools->driver.device_memory)
+		bytes = pools->driver.device_memory(device);
+	return bytes ? bytes : UINT64_MAX;
+}
+
+static int pool_make(struct gcp_pools *pools, void *ctx, int device,
+		     struct gcp_pool **ret_pool)
+{
+	struct gcp_pool *pool = pool_revive(pools, device);
+	bool fresh = !pool;
+
+	if (fresh)
+		pool = pool_create(pools);
+	if (!pool)
+		return -ENOMEM;
+	assert(!atomic_load(&pool->live) && pool->pools == pools);
+	pool->ctx = ctx;
+	/* Threads that saw it alive before may still look at one that is revived. */
+	gcp_mutex_lock(&pools->fence_lock);
+	pool->timeline.synchronous = !pools->driver.fence_record;
+	gcp_mutex_unlock(&pools->fence_lock);
+	if (fresh) {
+		pool->device = device; /* and revived for no other one */
+		pool->quota = limit_bytes(pools, device, pools->config.quota);
+		pool->cache_limit =
+		    limit_bytes(pools, device, pools->config.cache_limit);
+		pool->memory = device_bytes(pools, device);
+		gcp_vmm_init(pool);
+		atomic_store(&pool->next, atomic_load(&pools->first));
+		atomic_store_explicit(&pools->first, pool, memory_order_release);
+	}
+	atomic_store(&pool->live, true);
+	gcp_windows_update(pools);
+	*ret_pool = pool;
+	return 0;
+}
+
+/* The pool of `ctx`, also if it leaves. registry_lock is held, so it stays. */
+static struct gcp_pool *pool_of(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = atomic_load(&pools->first);
+
+	gcp_assert_held(GCP_RANK_REGISTRY);
+	while (pool && (!pool->live || pool->ctx != ctx))
+		pool = atomic_load(&pool->next);
+	return pool;
+}
+
+int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
+		 struct gcp_pool **ret_pool)
+{
+	struct gcp_pool *pool = pool_find(pools, ctx);
+	int result = 0;
+
+	while (!pool && result == 0) {
+		gcp_mutex_lock(&pools->registry_lock);
+		pool = pool_of(pools, ctx);
+		if (!pool)
+			result = pool_make(pools, ctx, device, &pool);
+		gcp_mutex_unlock(&pools->registry_lock);
+		/* Whether it is the one to have is not known before its context
+		 * has ended or stays. */
+		if (pool && atomic_load(&pool->detaching)) {
+			pool = NULL;
+			gcp_backoff();
+		}
+	}
+	if (result == 0)
+		*ret_pool = pool;
+	return result;
+}
+
+/* --- the end of a context ------------------------------------------------- */
+
+void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool = pool_find(pools, ctx);
+
+	if (pool) {
+		atomic_store(&pool->detaching, true);
+		while (atomic_load(&pool->pins) > 0)
+			gcp_backoff();
+	}
+	/* A thread that walks over all pools' fences holds this lock. */
+	gcp_mutex_lock(&pools->fence_lock);
+	gcp_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pool_reattach(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool;
+
+	gcp_mutex_lock(&pools->registry_lock);
+	pool = pool_of(pools, ctx);
+	gcp_mutex_unlock(&pools->registry_lock);
+	if (!pool || !atomic_load(&pool->detaching))
+		return;
+	if (gcp_timeline_reattach(pool) != 0) {
+		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+		atomic_store(&pool->detaching, false);
+	}
+	if (atomic_exchange(&pool->barrier_due, false))
+		(void)gcp_pool_barrier(pool);
+}
+
+/* registry_lock and vmm_lock are held. */
+static void pool_reset(struct gcp_pool *pool)
+{
+	struct gcp_heap *heap;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	gcp_assert_held(GCP_RANK_REGISTRY);
+	atomic_store(&pool->live, false);
+	atomic_store(&pool->detaching, false);
+	gcp_windows_update(pool->pools);
+	gcp_caches_reset(pool);
+	gcp_timeline_reset(pool);
+	gcp_pinned_reset(pool);
+	gcp_mutex_lock(&pool->lock);
+	gcp_lanes_reset(pool);
+	gcp_heap_reset(&pool->common);
+	gcp_maintenance_reset(pool);
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		gcp_heap_reset(heap);
+	gcp_gauge_add(&pool->stats.allocation,
+		      -(int64_t)pool->stats.allocation.current);
+	gcp_gauge_add(&pool->stats.requested_bytes,
+		      -(int64_t)pool->stats.requested_bytes.current);
+	gcp_gauge_add(&pool->stats.allocated_bytes,
+		      -(int64_t)pool->stats.allocated_bytes.current);
+	gcp_gauge_add(&pool->stats.async_bytes,
+		      -(int64_t)pool->stats.async_bytes.current);
+	gcp_gauge_add(&pool->stats.active_bytes,
+		      -(int64_t)pool->stats.active_bytes.current);
+	gcp_mutex_unlock(&pool->lock);
+}
+
+void gcp_pool_reset(struct gcp_pools *pools, void *ctx)
+{
+	struct gcp_pool *pool;
+
+	/* Held to the end: until then no thread may revive the pool, or carry
+	 * blocks from a cache to it. */
+	gcp_mutex_lock(&pools->vmm_lock);
+	gcp_mutex_lock(&pools->registry_lock);
+	while ((pool = pool_of(pools, ctx)))
+		pool_reset(pool);
+	gcp_mutex_unlock(&pools->registry_lock);
+	for (pool = pools->first; pool; pool = pool->next)
+		gcp_vmm_release_orphans(pool);
+	gcp_mutex_unlock(&pools->vmm_lock);
+}
+
+/* Puts `ctx` behind the pool's barriers. */
+static void pool_joined(struct gcp_pool *pool, void *ctx,
+			int (*order)(void *ctx, void *fence))
+{
+	/* Fences of a context that may be ending must not be touched. Most calls that
+	 * leave it alive are over in a moment: worth a short wait, but no more, for
+	 * its work may wait for this context's. If it stays, gcp_timeline_reattach
+	 * follows. */
+	if (!gcp_timeline_is_any_ordered(pool) || !gcp_pool_pin_wait(pool))
+		return;
+	if (gcp_timeline_join(pool, ctx, order) != 0)
+		(void)gcp_pool_complete_by_free(pool); /* an error shows again */
+	gcp_pool_unpin(pool);
+}
+
+void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
+			      int (*order)(void *ctx, void *fence))
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		pool_joined(pool, ctx, order);
+}
+
+/* --- captures ------------------------------------------------------------- */
+
+void gcp_pools_fences_hold(struct gcp_pools *pools)
+{
+	gcp_mutex_lock(&pools->fence_lock);
+	atomic_fetch_add(&pools->holds, 1);
+	gcp_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pools_fences_release(struct gcp_pools *pools)
+{
+	gcp_mutex_lock(&pools->fence_lock);
+	assert(atomic_load(&pools->holds) > 0);
+	atomic_fetch_sub(&pools->holds, 1);
+	gcp_mutex_unlock(&pools->fence_lock);
+}
+
+/* --- asking about addresses ----------------------------------------------- */
+
+uint64_t gcp_pool_life(const struct gcp_pool *pool)
+{
+	return atomic_load(&pool->pinned_generation);
+}
+
+bool gcp_pool_is_mapped(const struct gcp_pool *pool)
+{
+	return pool->vmm;
+}
+
+int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (!block)
+		return -ENOENT;
+	if (!gcp_block_is_used(block))
+		return -EINVAL;
+	*ret_ctx = block->segment->pool->ctx;
+	return 0;
+}
+
+/* The block that holds `addr`. */
+static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
+{
+	struct gcp_block *block;
+	struct gcp_segment key = {.addr = addr + 1}; /* the last one before this */
+	struct gcp_segment *segment = RB_NFIND(gcp_segment_tree, &pool->segments, &key);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	segment = segment ? RB_PREV(gcp_segment_tree, &pool->segments, segment)
+			  : RB_MAX(gcp_segment_tree, &pool->segments);
+	if (!segment || addr >= segment->addr + segment->size)
+		return NULL;
+	block = gcp_map_find_below(pool->pools->map, addr, segment->addr);
+	return block && addr < block->addr + block->size ? block : NULL;
+}
+
+/* An address is given out again only after the epoch in which it was freed, and freed
+ * again in a later one. (Inside one capture it is the same allocation to all others.)
+ * The highest bit tells it from the driver's numbers, which count from 1. */
+static uint64_t block_id(const struct gcp_block *block)
+{
+	return UINT64_C(1) << 63 | (block->epoch & 0xffffff) << 39 |
+	       (block->addr / GCP_UNIT & ((UINT64_C(1) << 39) - 1));
+}
+
+static void info_fill(struct gcp_block *block, struct gcp_block_info *info)
+{
+	struct gcp_pool *pool = block->segment->pool;
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+
+	*info = (struct gcp_block_info){
+	    .addr = block->addr,
+	    .requested = block->requested,
+	    .size = block->size,
+	    .segment_addr = block->segment->addr,
+	    .segment_size = block->segment->size,
+	    .mapped = block->segment->chunks != NULL,
+	    .async = block->async,
+	    .ctx = pool->ctx,
+	    .device = pool->device,
+	    .id = block_id(block),
+	    .pool = pool,
+	    .heap = heap != &pool->common ? heap : NULL,
+	};
+}
+
+int gcp_pools_find(struct gcp_pools *pools, gcp_addr addr,
+		   struct gcp_block_info *ret_info)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		struct gcp_block *block;
+
+		if (!pool->live)
+			continue;
+		gcp_mutex_lock(&pool->lock);
+		block = pool_block_at(pool, addr);
+		bool used = block && gcp_block_is_used(block);
+		if (used)
+			info_fill(block, ret_info);
+		gcp_mutex_unlock(&pool->lock);
+		if (block)
+			return used ? 0 : -EINVAL;
+	}
+	return -ENOENT;
+}
+
+int gcp_pools_held(struct gcp_pools *pools, gcp_addr addr,
+		   struct gcp_block_info *ret_info)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (!block)
+		return -ENOENT;
+	if (!gcp_block_is_used(block))
+		return -EINVAL;
+	info_fill(block, ret_info);
+	return 0;
+}
+
+static int pool_complete(struct gcp_pool *pool, uint64_t epoch)
+{
+	int result = gcp_timeline_complete(pool, epoch);
+
+	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+}
+
+/* All work of every context; where no fence can cover them all, of those that have a
+ * pool. The errors of contexts other than the block's are not the caller's. */
+static int complete_everywhere(struct gcp_pool *own)
+{
+	struct gcp_pools *pools = own->pools;
+
+	if (pools->pinned && gcp_pinned_timeline_complete(pools->pinned) == 0)
+		return 0;
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool == own || !gcp_pool_pin_wait(pool))
+			continue;
+		(void)pool_complete(pool, gcp_timeline_stamp(pool));
+		gcp_pool_unpin(pool);
+	}
+	return pool_complete(own, gcp_timeline_stamp(own));
+}
+
+int gcp_pools_wait_before_free(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+	struct gcp_pool *pool;
+
+	if (!block || !gcp_block_is_used(block))
+		return -ENOENT;
+	pool = block->segment->pool;
+	return gcp_timeline_complete(pool, gcp_timeline_stamp(pool));
+}
+
+int gcp_pools_complete(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	if (!block || !gcp_block_is_used(block))
+		return -ENOENT;
+	struct gcp_segment *segment = block->segment;
+	struct gcp_pool *pool = segment->pool;
+	/* Graphs may have run on memory of a graph pool since it was freed, in any
+	 * context. The heap itself may go at any time, with its graphs. */
+	if (atomic_load(&segment->heap) != &pool->common)
+		return complete_everywhere(pool);
+	return pool_complete(pool, block->epoch > segment->private_epoch
+				       ? block->epoch
+				       : segment->private_epoch);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stream_alloc.c - stream-ordered memory (cudaMallocAsync, cudaFreeAsync) comes from
+ * the pool of its context as all other memory does, with one thing more: the stream.
+ *
+ * WHY REUSE IN THE SAME STREAM NEEDS NO FENCE. A program must not touch a block any
+ * more once its stream reaches the free, nor before its stream reaches the allocation
+ * (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator"). If both are in one
+ * stream, and the allocation is called after the free:
+ *
+ *      work that uses the old block -> free in s -> allocation in s -> work that uses
+ *                                                                      the new block
+ *
+ * where each arrow is an order that the program itself has made, or the stream. That
+ * is how plain CUDA reuses memory, too. Everywhere else the block is as any other: it
+ * is stamped with the open epoch, whose fence covers all that was submitted before the
+ * free, and so the work that the free follows in its stream.
+ *
+ * A stream is known by its id, which no other stream of the process ever has: a new
+ * stream with the handle of one that is gone begins with no blocks. 0 is no stream.
+ *
+ * NO NEW WAITS (fence.c). cudaFreeAsync does not wait on plain CUDA, and cudaFree of
+ * such a block does not either: the driver relies on the program to have waited. So no
+ * barrier is ever set on an epoch because of these frees: gcp_timeline_close_early.
+ *
+ * A thread keeps the blocks that it freed, by stream and size, within the bound of its
+ * cache (stream_cache.c); what is beyond goes to the heap, marked with its stream, and
+ * waits there for its epoch or for that stream (stream_heap.c).
+ */
+#include "../cache/cache.h"
+
+/* --- free --------------------------------------------------------------------- */
+
+/* The block goes to the heap at once, with the counts of it. */
+static uint64_t block_to_heap(struct gcp_pool *pool, struct gcp_block *block,
+			      uint64_t stream)
+{
+	uint64_t size = block->size;
+
+	block->async = false;
+	block->stream = stream;
+	gcp_mutex_lock(&pool->lock);
+	gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, size);
+	gcp_stats_merge(pool, &pool->delta);
+	gcp_heap_put(&pool->common, block);
+	gcp_mutex_unlock(&pool->lock);
+	return size;
+}
+
+static uint64_t excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *excess)
+{
+	uint64_t bytes = 0;
+
+	if (!excess->first)
+		return 0;
+	for (const struct gcp_block *block = excess->first; block; block = block->next)
+		bytes += block->size;
+	gcp_mutex_lock(&pool->lock);
+	gcp_heap_put_chain(&pool->common, excess);
+	gcp_mutex_unlock(&pool->lock);
+	return bytes;
+}
+
+/* An epoch is closed when a free finds it full already: what the stream takes again
+ * before that leaves it as it was, and one large block that goes back and forth needs
+ * no fence. */
+static int epoch_fill(struct gcp_pool *pool, uint64_t bytes)
+{
+	bool full = gcp_timeline_filled(&pool->timeline) >=
+		    (int64_t)gcp_window(pool).epoch_bytes;
+
+	(void)gcp_timeline_fill(pool, (int64_t)bytes);
+	return full ? gcp_timeline_close_early(pool, true) : 0;
+}
+
+/* A block of the open epoch does not wait for it any more. Parts of it may have been
+ * freed into older ones: what was added up never goes below zero. */
+static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	int64_t size = (int64_t)block->size;
+
+	if (block->epoch ==
+		atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) &&
+	    gcp_timeline_filled(&pool->timeline) >= size)
+		(void)gcp_timeline_fill(pool, -size);
+}
+
+int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream)
+{
+	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
+	struct gcp_chain excess;
+	bool full = false;
+	uint64_t bytes = 0;
+
+	gcp_chain_init(&excess);
+	block->epoch = gcp_timeline_stamp_behind_rmw(pool);
+	gcp_free_count_deferred(pool);
+	if (!cache || !gcp_stream_cache_put(cache, stream, block, &excess, &full))
+		bytes = block_to_heap(pool, block, stream);
+	if (full)
+		gcp_cache_merge_stats(cache);
+	bytes += excess_to_heap(pool, &excess);
+	return bytes ? epoch_fill(pool, bytes) : 0;
+}
+
+/* --- allocate ----------------------------------------------------------------- */
+
+/* A block that came by the way of any other allocation. */
+static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
+			   uint64_t requested)
+{
+	struct gcp_cache *cache = gcp_cache_of_thread(pool);
+
+	block->async = true;
+	if (cache) {
+		gcp_owner_lock(&cache->own);
+		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
+		gcp_owner_unlock(&cache->own);
+		return;
+	}
+	gcp_mutex_lock(&pool->lock);
+	gcp_stats_delta_async(&pool->delta, (int64_t)requested);
+	gcp_stats_merge(pool, &pool->delta);
+	gcp_mutex_unlock(&pool->lock);
+}
+
+static int alloc_slow(struct gcp_pool *pool, struct gcp_request *request,
+		      gcp_addr *ret_addr)
+{
+	int result = 0;
+
+	if (gcp_take_cached(request) ||
+	    (request->stream && gcp_take_ready(request, true))) {
+		epoch_drain(pool, request->block);
+		*ret_addr = request->block->addr;
+	} else {
+		result = gcp_alloc_slow(request, ret_addr);
+	}
+	if (result == 0)
+		block_is_async(pool, request->block, request->bytes);
+	return result;
+}
+
+static inline int alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+			       uint64_t stream, gcp_addr *ret_addr)
+{
+	struct gcp_block *block = NULL;
+	struct gcp_request request;
+	bool full = false;
+	int result = gcp_request_init(&request, &pool->common, bytes + margin);
+
+	if (result != 0)
+		return result;
+	request.bytes = bytes;
+	request.stream = stream;
+	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
+	if (cache)
+		block =
+		    gcp_stream_cache_take(cache, stream, request.size, bytes, &full);
+	if (full)
+		gcp_cache_merge_stats(cache);
+	if (!block)
+		return alloc_slow(pool, &request, ret_addr);
+	*ret_addr = block->addr;
+	return 0;
+}
+
+int gcp_pool_alloc_stream(struct gcp_pool *pool, uint64_t bytes, uint64_t stream,
+			  gcp_addr *ret_addr)
+{
+	return alloc_stream(pool, bytes, 0, stream, ret_addr);
+}
+
+int gcp_pool_alloc_stream_margin(struct gcp_pool *pool, uint64_t bytes, uint64_t margin,
+				 uint64_t stream, gcp_addr *ret_addr)
+{
+	return alloc_stream(pool, bytes, margin, stream, ret_addr);
+}

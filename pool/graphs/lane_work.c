@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lane_work.c - what capture/launch.c asks of a pool: whether launches are done, and
+ * what is counted of them. The fences are those of frees (fence.c).
+ */
+#include "../pool_types.h"
+
+uint64_t gcp_pool_work_now(struct gcp_pool *pool)
+{
+	return gcp_timeline_stamp(pool);
+}
+
+bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look)
+{
+	if (gcp_timeline_is_completed(&pool->timeline, moment) || !look ||
+	    !gcp_pool_pin(pool))
+		return gcp_timeline_is_completed(&pool->timeline, moment);
+	if (!gcp_timeline_is_closed(pool, moment))
+		(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	(void)gcp_timeline_poll_all(pool);
+	gcp_pool_unpin(pool);
+	return gcp_timeline_is_completed(&pool->timeline, moment);
+}
+
+int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
+{
+	int result;
+
+	if (!gcp_pool_pin_wait(pool))
+		return 0;
+	result = gcp_timeline_complete(pool, moment);
+	if (result == -EBUSY)
+		result = gcp_pool_complete_by_free(pool);
+	gcp_pool_unpin(pool);
+	return result;
+}
+
+static int order_locked(struct gcp_pool *pool)
+{
+	struct gcp_driver *driver = &pool->pools->driver;
+	void *fence = NULL;
+	int result;
+
+	if (gcp_timeline_is_held(&pool->timeline) || !driver->fence_record)
+		return -EBUSY;
+	result = GCP_CALL(pool, fence_create, pool->ctx, &fence);
+	if (result != 0)
+		return result;
+	result = GCP_CALL(pool, fence_record, pool->ctx, fence);
+	if (result == 0)
+		result = GCP_CALL(pool, fence_order, fence, true);
+	driver->fence_destroy(fence);
+	return result;
+}
+
+/* Not gcp_timeline_barrier, which waits where memory is reused when it is completed
+ * only (GCPOOL_REUSE): here a launch follows others, and nothing is reused. */
+int gcp_pool_work_order(struct gcp_pool *pool)
+{
+	int result = -EBUSY;
+
+	if (!gcp_pool_pin(pool))
+		return result;
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	result = order_locked(pool);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	gcp_pool_unpin(pool);
+	return result;
+}
+
+bool gcp_pool_context_hold(struct gcp_pool *pool)
+{
+	return gcp_pool_pin(pool);
+}
+
+void gcp_pool_context_release(struct gcp_pool *pool)
+{
+	gcp_pool_unpin(pool);
+}
+
+void *gcp_pool_context(const struct gcp_pool *pool)
+{
+	return pool->ctx;
+}
+
+int gcp_pool_device(const struct gcp_pool *pool)
+{
+	return pool->device;
+}
+
+bool gcp_pool_is_live(const struct gcp_pool *pool)
+{
+	return pool->live;
+}
+
+bool gcp_pool_is_only(const struct gcp_pool *pool)
+{
+	const struct gcp_pool *other = pool->pools->first;
+
+	for (; other; other = other->next)
+		if (other != pool && other->live)
+			return false;
+	return pool->live;
+}
+
+bool gcp_pools_captures_hold(struct gcp_pools *pools)
+{
+	gcp_mutex_lock(&pools->fence_lock);
+	if (atomic_load(&pools->holds) == 0)
+		return true;
+	gcp_mutex_unlock(&pools->fence_lock);
+	return false;
+}
+
+void gcp_pools_captures_release(struct gcp_pools *pools)
+{
+	gcp_mutex_unlock(&pools->fence_lock);
+}
+
+void gcp_pool_count_graph_move(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.graph_moves++;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+void gcp_pool_count_graph_wait(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.graph_waits++;
+	gcp_mutex_unlock(&pool->lock);
+}

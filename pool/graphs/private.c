@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * private.c - heaps that belong to captured graphs.
+ *
+ * A private heap has segments of its own, so nothing that a graph addresses
+ * can be given to anyone else before gcp_heap_release. capture/ decides when
+ * its freed blocks may be allocated again (gcp_heap_set_reuse,
+ * gcp_heap_release_groups), and when nothing can run on it any more.
+ */
+#include "../space/vmm.h"
+
+#include <stdlib.h>
+
+int gcp_heap_create(struct gcp_pool *pool, struct gcp_heap **ret_heap)
+{
+	uint32_t count = pool->pools->classes.slab_count;
+	int saved = errno;
+	struct gcp_heap *heap = calloc(1, sizeof(*heap));
+	struct gcp_class_list *classes = calloc(count ? count : 1, sizeof(*classes));
+
+	errno = saved;
+	if (!heap || !classes) {
+		free(heap);
+		free(classes);
+		return -ENOMEM;
+	}
+	gcp_heap_init(heap, pool, classes, true);
+	heap->id = atomic_fetch_add(&pool->pools->last_heap_id, 1) + 1;
+	heap->group = GCP_GROUP_FIRST;
+	heap->group_past = GCP_GROUP_PAST;
+	gcp_mutex_lock(&pool->lock);
+	TAILQ_INSERT_TAIL(&pool->private_heaps, heap, link);
+	gcp_mutex_unlock(&pool->lock);
+	*ret_heap = heap;
+	return 0;
+}
+
+/* --- free groups -------------------------------------------------------------- */
+
+/* A block that a capture frees gets the number of the heap's open group. Where the
+ * order of the capture is one line it is ready at once, in a tree; else it waits in
+ * `deferred`, which stands in the order of the groups, until its group or all groups
+ * are released. The number stays with the block and tells, when the block is given
+ * out, that it was freed before; and whether a capture under way has freed it. */
+
+void gcp_pools_eager_work(struct gcp_pools *pools)
+{
+	atomic_fetch_add(&pools->eager_work, 1);
+}
+
+void gcp_pools_eager_work_unseen(struct gcp_pools *pools)
+{
+	atomic_store(&pools->eager_work_unseen, true);
+}
+
+/* Whether eager work may have used the block, which no allocation of this capture may
+ * be given then: it may be for eager work too, on another stream. */
+static bool is_for_once(const struct gcp_pool *pool, const struct gcp_block *block)
+{
+	struct gcp_pools *pools = pool->pools;
+
+	return block->watched > 0 &&
+	       (block->watched != atomic_load(&pools->eager_work) ||
+		atomic_load(&pools->eager_work_unseen));
+}
+
+/* Why the memory of a free in a capture does not serve the next allocation. */
+static void refusal_count(struct gcp_pool *pool, bool once)
+{
+	if (!once)
+		pool->stats.reuse_order_unknown++;
+	else if (atomic_load(&pool->pools->eager_work_unseen))
+		pool->stats.reuse_unknown_calls++;
+	else
+		pool->stats.reuse_eager_work++;
+}
+
+/* Waits in `deferred` for the release of the open group. */
+static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
+{
+	block->group = heap->group;
+	atomic_store(&block->state, GCP_BLOCK_PENDING);
+	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
+}
+
+/* Waits in `once` for the end of all captures. */
+static void block_keep(struct gcp_heap *heap, struct gcp_block *block)
+{
+	atomic_store(&block->state, GCP_BLOCK_PENDING);
+	TAILQ_INSERT_TAIL(&heap->once, block, link);
+}
+
+/* The order that made blocks ready holds no more: those that captures under way have
+ * freed wait again; all: every free block, also what was free before. */
+static void free_blocks_defer(struct gcp_heap *heap, bool all)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	gcp_heap_collect(heap, &list);
+	while ((block = TAILQ_FIRST(&list))) {
+		TAILQ_REMOVE(&list, block, link);
+		if (all || block->group > heap->group_past)
+			block_defer(heap, block);
+		else
+			gcp_heap_put(heap, block);
+	}
+}
+
+/* Blocks of groups up to `group` are ready: their place in the order of captures is
+ * proof enough. */
+static void groups_release(struct gcp_heap *heap, uint64_t group)
+{
+	struct gcp_block *block;
+
+	while ((block = TAILQ_FIRST(&heap->deferred)) && block->group <= group) {
+		TAILQ_REMOVE(&heap->deferred, block, link);
+		block->epoch = GCP_EPOCH_NOW;
+		gcp_heap_put(heap, block);
+	}
+}
+
+/* No capture is under way any more: behind the fence of their free. */
+static void once_release(struct gcp_heap *heap)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+
+	TAILQ_CONCAT(&list, &heap->once, link);
+	gcp_heap_put_list(heap, &list);
+}
+
+/* A capture whose order is one line begins. What it does with blocks freed before
+ * runs behind the barrier at its end (gcp_heap_was_recycled): so their epoch need not
+ * be ready. In a class list those that wait stand behind those that are ready. */
+static void past_release(struct gcp_heap *heap)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	TAILQ_CONCAT(&list, &heap->pending, link);
+	heap->pending_bytes = 0;
+	TAILQ_FOREACH (block, &list, link)
+		block->epoch = GCP_EPOCH_NOW;
+	gcp_heap_put_list(heap, &list);
+	for (uint32_t i = 0; i < heap->pool->pools->classes.slab_count; i++) {
+		TAILQ_FOREACH_REVERSE(block, &heap->classes[i].list, gcp_block_list,
+				      link)
+		{
+			if (gcp_epoch_ready(heap->pool, block->epoch))
+				break;
+			block->epoch = GCP_EPOCH_NOW;
+		}
+	}
+}
+
+void gcp_heap_set_reuse(struct gcp_heap *heap, enum gcp_reuse reuse, uint64_t group)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	if (reuse == GCP_REUSE_FENCED) {
+		groups_release(heap, UINT64_MAX);
+		once_release(heap);
+		heap->group_past = group - 1;
+	} else if (reuse == GCP_REUSE_NEVER) {
+		free_blocks_defer(heap, true);
+	} else if (reuse == GCP_REUSE_LATER && heap->group_freed > heap->group_past) {
+		free_blocks_defer(heap, false);
+	} else if (reuse == GCP_REUSE_NOW && heap->reuse == GCP_REUSE_FENCED) {
+		past_release(heap);
+	}
+	heap->reuse = reuse;
+	heap->group = group;
+	gcp_mutex_unlock(&heap->pool->lock);
+}
+
+bool gcp_heap_close_group(struct gcp_heap *heap, uint64_t next)
+{
+	struct gcp_block *latest;
+
+	gcp_mutex_lock(&heap->pool->lock);
+	latest = TAILQ_LAST(&heap->deferred, gcp_block_list);
+	bool any = latest && latest->group == heap->group;
+	heap->group = next;
+	gcp_mutex_unlock(&heap->pool->lock);
+	return any;
+}
+
+void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	groups_release(heap, group);
+	gcp_mutex_unlock(&heap->pool->lock);
+}
+
+void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	*ret_usage = (struct gcp_heap_usage){
+	    .reserved_bytes = heap->reserved_bytes,
+	    .allocated_bytes = heap->used_bytes,
+	    .blocks = heap->used_blocks,
+	};
+	gcp_mutex_unlock(&heap->pool->lock);
+}
+
+int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
+{
+	gcp_mutex_lock(&pool->lock);
+	/* Now that the lock is held the heap is certain. */
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+	enum gcp_reuse reuse = heap->private ? heap->reuse : GCP_REUSE_FENCED;
+	uint64_t epoch = gcp_timeline_stamp(pool);
+
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	gcp_stats_merge(pool, &pool->delta);
+	bool once = reuse != GCP_REUSE_FENCED && is_for_once(pool, block);
+	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
+	block->group = GCP_GROUP_PAST;
+	if (heap->private) {
+		heap->last_free_epoch = epoch;
+		heap->used_blocks--;
+		heap->used_bytes -= block->size;
+	}
+	if (reuse != GCP_REUSE_FENCED)
+		block->group = heap->group_freed = heap->group;
+	if (once || reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+		refusal_count(pool, once);
+	if (once)
+		block_keep(heap, block);
+	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
+		block_defer(heap, block);
+	else
+		gcp_heap_put(heap, block);
+	gcp_mutex_unlock(&pool->lock);
+	return 0;
+}
+
+bool gcp_heap_was_recycled(struct gcp_heap *heap)
+{
+	bool recycled;
+
+	gcp_mutex_lock(&heap->pool->lock);
+	recycled = heap->recycled;
+	heap->recycled = false;
+	gcp_mutex_unlock(&heap->pool->lock);
+	return recycled;
+}
+
+/* Whether the work of a closed epoch is done, or will be in a moment. */
+static bool is_done_soon(struct gcp_pool *pool, uint64_t epoch)
+{
+	enum { WAIT_ROUNDS = 20 };
+	bool done = false;
+
+	for (int i = 0; i < WAIT_ROUNDS && !done && gcp_pool_pin(pool); i++) {
+		if (i > 0)
+			gcp_backoff();
+		(void)gcp_timeline_poll_all(pool); /* an error shows again */
+		done = epoch <= atomic_load(&pool->timeline.completed);
+		gcp_pool_unpin(pool);
+	}
+	return done;
+}
+
+/* With several contexts none is set for reuse (fence.c, NO NEW WAITS), but here there
+ * is no choice: blocks of which no fence knows have been given out, because no fence
+ * can be set in a capture; a capture that waited for them would have to keep all that
+ * it ever used apart; and the graph may be launched, and its memory be used, in any
+ * context. So one may wait for another, but only after a moment in which that work is
+ * not done: what waits for other threads on other devices has had their help by then.
+ */
+static int barrier_set(struct gcp_pool *pool)
+{
+	uint64_t epoch = gcp_timeline_stamp(pool);
+	int result = gcp_timeline_barrier(pool, epoch, true);
+
+	if (result == -EXDEV && is_done_soon(pool, epoch))
+		return 0;
+	if (result == -EXDEV)
+		result = gcp_timeline_barrier(pool, epoch, false);
+	/* Whatever was in its way: the launch must not come before that work. */
+	if (result != 0)
+		result = gcp_pool_complete_by_free(pool);
+	if (result != 0)
+		atomic_store(&pool->barrier_due, true);
+	return result;
+}
+
+/* A graph pool may hold memory of several contexts, each of which may be gone, or be
+ * ending in another thread: if it stays after all, gcp_pool_reattach makes up for it.
+ * It stays before it looks whether a barrier is due, so that is said before we look
+ * whether it stays: one of us sees the other. */
+int gcp_pool_barrier(struct gcp_pool *pool)
+{
+	int result;
+
+	atomic_store(&pool->barrier_due, true);
+	if (!gcp_pool_pin_wait(pool))
+		return 0;
+	atomic_store(&pool->barrier_due, false);
+	result = barrier_set(pool);
+	gcp_pool_unpin(pool);
+	return result;
+}
+
+void gcp_pools_barriers_due(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!atomic_load(&pool->barrier_due) || !gcp_pool_pin(pool))
+			continue;
+		if (atomic_exchange(&pool->barrier_due, false))
+			(void)barrier_set(pool); /* an error shows again */
+		gcp_pool_unpin(pool);
+	}
+}
+
+void gcp_pools_close_full(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!gcp_pool_pin(pool))
+			continue;
+		/* errors show again */
+		(void)gcp_timeline_close_early(pool, true);
+		(void)gcp_timeline_poll_all(pool);
+		gcp_pool_unpin(pool);
+	}
+}
+
+/* Takes every free block of the heap out of its books and puts it into the
+ * common heap's, with `epoch` at least. */
+static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
+			     uint64_t epoch)
+{
+	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct gcp_block *block;
+
+	gcp_heap_collect(heap, &list);
+	TAILQ_CONCAT(&list, &heap->once, link);
+	TAILQ_FOREACH (block, &list, link)
+		block->epoch = block->epoch > epoch ? block->epoch : epoch;
+	gcp_heap_put_list(common, &list);
+}
+
+void gcp_heap_release(struct gcp_heap *heap)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_segment *segment;
+
+	if (!TAILQ_EMPTY(&heap->unmapping))
+		gcp_lane_heap_ends(heap);
+	gcp_mutex_lock(&pool->lock);
+	/* Launches of the graph may be under way, and so may be work that the program
+	 * itself submitted before it freed them. */
+	uint64_t epoch = gcp_timeline_stamp(pool);
+	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
+	pool->common.reserved_bytes += heap->reserved_bytes;
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		/* Live blocks, too, may be on memory that a capture gave out again
+		 * before such work was done. */
+		if (segment->private_epoch < epoch)
+			segment->private_epoch = epoch;
+		atomic_store_explicit(&segment->heap, &pool->common,
+				      memory_order_release);
+	}
+	TAILQ_CONCAT(&pool->common.segments, &heap->segments, link);
+	gcp_space_join(&pool->common, heap);
+	free_blocks_move(heap, &pool->common, epoch);
+	TAILQ_REMOVE(&pool->private_heaps, heap, link);
+	gcp_mutex_unlock(&pool->lock);
+	(void)gcp_timeline_fill(pool,
+				(int64_t)(heap->reserved_bytes - heap->used_bytes));
+	free(heap->classes);
+	free(heap);
+}

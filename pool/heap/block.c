@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * block.c - descriptors of blocks: made, cut and joined with a neighbour.
+ *
+ * Called with pool->lock held by all that keep blocks in order: heap.c, fit.c, slab.c,
+ * segment.c, vmm_space.c. Knows no list and no tree. Never calls the driver.
+ */
+#include "../pool_types.h"
+#include "../space/vmm.h"
+
+void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state)
+{
+	atomic_store_explicit(&block->state, state, memory_order_release);
+}
+
+bool gcp_block_is_free(const struct gcp_block *block)
+{
+	return block && atomic_load_explicit(&block->state, memory_order_relaxed) ==
+			    GCP_BLOCK_FREE;
+}
+
+bool gcp_block_is_used(const struct gcp_block *block)
+{
+	uint8_t state = atomic_load_explicit(&block->state, memory_order_acquire);
+
+	return state == GCP_BLOCK_USED || state == GCP_BLOCK_EXPORTED;
+}
+
+bool gcp_block_is_segment(const struct gcp_block *block)
+{
+	return !block->lower && !block->upper;
+}
+
+struct gcp_block *gcp_block_create(struct gcp_segment *segment, gcp_addr addr,
+				   uint64_t size, uint64_t epoch)
+{
+	struct gcp_block *block =
+	    gcp_descriptor_alloc(&segment->pool->pools->block_descriptors);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!block)
+		return NULL;
+	block->addr = addr;
+	block->size = size;
+	block->requested = 0;
+	block->epoch = epoch;
+	block->segment = segment;
+	block->async = block->apart = false;
+	block->slab = NULL;
+	block->stream = 0;
+	block->lower = block->upper = NULL;
+	block->size_class = GCP_CLASS_NONE;
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
+	return block;
+}
+
+/* Looks at chunks of this block only: those of others may change. */
+uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first)
+{
+	const struct gcp_chunk *chunks = block->segment->chunks;
+	uint64_t offset = block->addr - block->segment->addr;
+	uint64_t first = (offset + GCP_CHUNK - 1) / GCP_CHUNK;
+	uint64_t end = (offset + block->size) / GCP_CHUNK;
+
+	if (first >= end)
+		return 0;
+	if (chunks[first].before > 0)
+		first += chunks[first].count - chunks[first].before;
+	if (chunks[end - 1].before + 1 < chunks[end - 1].count)
+		end -= chunks[end - 1].before + 1;
+	if (first >= end)
+		return 0;
+	*ret_first = first;
+	return end - first;
+}
+
+uint32_t gcp_block_cut_divides(const struct gcp_block *block, uint64_t size)
+{
+	const struct gcp_segment *segment = block->segment;
+	gcp_addr end = block->addr + block->size, begin;
+	uint64_t index =
+	    (block->addr + size - segment->addr + GCP_CHUNK - 1) / GCP_CHUNK;
+	const struct gcp_chunk *chunk;
+
+	if (!segment->chunks || segment->addr + index * GCP_CHUNK >= end)
+		return 0;
+	chunk = &segment->chunks[index];
+	begin = segment->addr + (index - chunk->before) * GCP_CHUNK;
+	return chunk->before > 0 && begin >= block->addr &&
+		       begin + chunk->count * (uint64_t)GCP_CHUNK <= end
+		   ? chunk->count
+		   : 0;
+}
+
+/* Mapped: whole handles; else the whole segment, if it is. */
+uint64_t gcp_block_unused(const struct gcp_block *block)
+{
+	uint64_t first;
+
+	if (block->segment->chunks)
+		return gcp_block_handles(block, &first) * GCP_CHUNK;
+	return gcp_block_is_segment(block) ? block->size : 0;
+}
+
+void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
+			      struct gcp_block *upper)
+{
+	assert(lower->addr + lower->size == upper->addr);
+	lower->size += upper->size;
+	lower->upper = upper->upper;
+	if (upper->upper)
+		upper->upper->lower = lower;
+	if (lower->epoch < upper->epoch)
+		lower->epoch = upper->epoch;
+	if (lower->group < upper->group)
+		lower->group = upper->group;
+	lower->apart |= upper->apart;
+	if (lower->stream != upper->stream)
+		lower->stream = 0;
+	gcp_map_clear(pools->map, upper->addr, upper);
+	gcp_block_set_state(upper, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, upper);
+}
+
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size)
+{
+	struct gcp_pools *pools = block->segment->pool->pools;
+	struct gcp_block *rest;
+
+	rest = gcp_block_create(block->segment, block->addr + size, block->size - size,
+				block->epoch);
+	if (!rest)
+		return NULL;
+	if (gcp_map_set(pools->map, rest->addr, rest) != 0) {
+		gcp_block_set_state(rest, GCP_BLOCK_RELEASED);
+		gcp_descriptor_free(&pools->block_descriptors, rest);
+		return NULL;
+	}
+	rest->lower = block;
+	rest->group = block->group;
+	rest->apart = block->apart;
+	rest->upper = block->upper;
+	if (rest->upper)
+		rest->upper->lower = rest;
+	block->upper = rest;
+	block->size = size;
+	return rest;
+}

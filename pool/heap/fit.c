@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fit.c - free memory in pieces of any size: fit, split, merge.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ *
+ * A freed block first waits in `pending` (it has no owner, but its epoch is not
+ * ready). When the epoch is ready it is coalesced: it merges with free neighbours
+ * and goes into the tree of its kind. So everything in a tree is ready, and a
+ * merged block carries the youngest epoch of its parts: it is as weak as its
+ * weakest part.
+ *
+ *      USED --free--> PENDING --epoch ready--> FREE --lowest fit, split--> USED
+ */
+#include "../cache/cache.h"
+#include "../space/vmm.h"
+
+enum { LOOKS = 32 }; /* large handles that are passed by */
+
+enum gcp_kind gcp_heap_kind(const struct gcp_pool *pool, uint64_t size)
+{
+	const struct gcp_classes *classes = &pool->pools->classes;
+
+	if (classes->slab_count > 0 && size <= classes->sizes[classes->slab_count - 1])
+		return GCP_KIND_SLAB;
+	if (pool->vmm)
+		return GCP_KIND_LARGE;
+	return size <= pool->pools->config.split_limit ? GCP_KIND_LARGE : GCP_KIND_HUGE;
+}
+
+/* --- merging and splitting ---------------------------------------------------- */
+
+/* A block that an allocation for any work had stays apart from what the next such
+ * allocation needs: memory that was never allocated (gcp_heap_use). */
+bool gcp_blocks_merge(const struct gcp_block *a, const struct gcp_block *b)
+{
+	return !(a->apart || b->apart) ||
+	       (a->group == GCP_GROUP_FRESH) == (b->group == GCP_GROUP_FRESH);
+}
+
+void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+
+	block->size_class = GCP_CLASS_NONE;
+	block->stream = 0;
+	block->apart &= heap->private;
+	if (gcp_block_is_free(block->upper) && gcp_blocks_merge(block, block->upper)) {
+		gcp_tree_remove(heap, block->upper);
+		gcp_block_coalesce_upper(pools, block, block->upper);
+	}
+	if (gcp_block_is_free(block->lower) && gcp_blocks_merge(block->lower, block)) {
+		struct gcp_block *lower = block->lower;
+
+		gcp_tree_remove(heap, lower);
+		gcp_block_coalesce_upper(pools, lower, block);
+		block = lower;
+	}
+	gcp_tree_insert(heap, block);
+}
+
+/* Cuts `block`, which is in no tree, so that it has `size`; the rest is free.
+ * Without memory for a descriptor the block stays whole: larger, never wrong. */
+void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size)
+{
+	struct gcp_block *rest =
+	    block->size == size ? NULL : gcp_block_cut(block, size);
+
+	if (rest)
+		gcp_tree_insert(heap, rest);
+}
+
+/* --- taking ------------------------------------------------------------------- */
+
+/* The first block of at least `size`, from `block` on, that will do for it. */
+static struct gcp_block *first_fresh(struct gcp_block *block, uint64_t size, bool fresh)
+{
+	while (fresh && block && block->group != GCP_GROUP_FRESH)
+		block = gcp_tree_next_fit(block, size);
+	return block;
+}
+
+/* A huge block is never split: it serves only what nearly fills it. The driver's
+ * granularity is never too much, or a new one would not do. */
+static struct gcp_block *huge_fit(struct gcp_heap *heap, uint64_t size, bool fresh)
+{
+	struct gcp_block *block =
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_HUGE, size), size, fresh);
+	struct gcp_block *best = block;
+
+	for (; block; block = first_fresh(gcp_tree_next_fit(block, size), size, fresh))
+		if (block->size < best->size)
+			best = block;
+	if (best && best->size - size >= GCP_CHUNK &&
+	    (best->size - size > size / 8 || gcp_pool_is_exact(heap->pool, size)))
+		return NULL;
+	return best;
+}
+
+/* What was taken is missing; what was only cut off it is back. */
+static void unused_low_update(struct gcp_heap *heap)
+{
+	if (heap->unused_low > heap->unused_bytes)
+		heap->unused_low = heap->unused_bytes;
+}
+
+struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool fresh)
+{
+	struct gcp_block *block =
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_SLAB, bytes), bytes, fresh);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!block)
+		return NULL;
+	gcp_tree_remove(heap, block);
+	gcp_block_split(heap, block, bytes);
+	unused_low_update(heap);
+	return block;
+}
+
+static bool is_no_ones(const struct gcp_block *block)
+{
+	return atomic_load(&block->state) != GCP_BLOCK_USED;
+}
+
+/* Whether the program has nothing else in the block's segment. */
+static bool is_segment_idle_soon(const struct gcp_block *block)
+{
+	const struct gcp_block *lower = block->lower, *upper = block->upper;
+
+	while (lower && is_no_ones(lower))
+		lower = lower->lower;
+	while (upper && is_no_ones(upper))
+		upper = upper->upper;
+	return !lower && !upper;
+}
+
+/* Whether an idle segment would be cut for a block though the device may need the rest
+ * of it elsewhere: it goes back, and a segment of the right size comes instead. One
+ * that has just come is the right one. */
+static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
+			 uint64_t size)
+{
+	uint64_t all = block->segment->size;
+	bool wasted = gcp_pool_is_exact(heap->pool, size)
+			  ? all - size >= GCP_CHUNK
+			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16;
+
+	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
+	       !heap->pool->vmm && is_segment_idle_soon(block);
+}
+
+struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size)
+{
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size);
+
+	while (block && gcp_block_cut_divides(block, size))
+		block = gcp_tree_next_fit(block, size);
+	return block;
+}
+
+bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size)
+{
+	return gcp_block_cut_divides(block, size) >
+		   gcp_handle_shared(block->segment->pool) &&
+	       block->epoch <= atomic_load(&block->segment->pool->timeline.completed);
+}
+
+/* A large handle is replaced before it is divided, if it can be: what is left of it
+ * beside a block could neither move nor go back. Of many such handles the lowest is
+ * replaced, rather than that all are passed by each time. */
+static struct gcp_block *large_fit(const struct gcp_request *request, bool fresh)
+{
+	struct gcp_heap *heap = request->heap;
+	uint64_t size = request->size;
+	struct gcp_block *block =
+	    first_fresh(gcp_tree_lowest_fit(heap, GCP_KIND_LARGE, size), size, fresh);
+
+	for (int looks = LOOKS; block && !request->cuts; looks--) {
+		if (!gcp_fit_divides_large(block, size))
+			return block;
+		if (looks == 0)
+			return NULL;
+		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
+	}
+	return block;
+}
+
+struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
+{
+	struct gcp_heap *heap = request->heap;
+	uint64_t size = request->size;
+	bool whole = !request->divides && gcp_heap_keeps_handles(heap, size);
+	struct gcp_block *block = NULL;
+
+	if (gcp_heap_kind(heap->pool, size) == GCP_KIND_HUGE)
+		block = huge_fit(heap, size, fresh);
+	if (!block)
+		block = whole ? gcp_fit_whole(heap, size) : large_fit(request, fresh);
+	while (block && is_too_large(heap, block, size))
+		block = first_fresh(gcp_tree_next_fit(block, size), size, fresh);
+	if (!block)
+		return NULL;
+	gcp_tree_remove(heap, block);
+	if (block->segment->kind != GCP_KIND_HUGE)
+		gcp_block_split(heap, block, size);
+	unused_low_update(heap);
+	/* A block that could not be split is too large for its class. */
+	block->size_class =
+	    block->size == size ? (uint16_t)request->size_class : GCP_CLASS_NONE;
+	return block;
+}
+
+/* --- putting ------------------------------------------------------------------ */
+
+static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_block *older = TAILQ_LAST(&heap->pending, gcp_block_list);
+
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
+	/* What comes from a thread's cache may have waited there for long. */
+	while (older && older->epoch > block->epoch)
+		older = TAILQ_PREV(older, gcp_block_list, link);
+	if (older)
+		TAILQ_INSERT_AFTER(&heap->pending, older, block, link);
+	else
+		TAILQ_INSERT_HEAD(&heap->pending, block, link);
+	heap->pending_bytes += block->size;
+}
+
+/* What the program gives back shows that it does not only take memory. */
+static void freed_count(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	if (pool->vmm && block->size >= GCP_CHUNK && block->size_class != GCP_CLASS_RUN)
+		atomic_fetch_add_explicit(&pool->vmm_freed, block->size,
+					  memory_order_relaxed);
+}
+
+/* A block that was active has become ready. A run is not active: its blocks
+ * stopped being so when they came back. */
+static void block_ready(struct gcp_heap *heap, struct gcp_block *block)
+{
+	if (block->size_class != GCP_CLASS_RUN)
+		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	gcp_block_coalesce(heap, block);
+}
+
+void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	freed_count(heap->pool, block);
+	if (gcp_epoch_ready(heap->pool, block->epoch))
+		block_ready(heap, block);
+	else
+		block_wait(heap, block);
+}
+
+void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run)
+{
+	run->size_class = GCP_CLASS_RUN;
+	gcp_fit_put(heap, run);
+}
+
+void gcp_heap_advance(struct gcp_heap *heap)
+{
+	struct gcp_block *block;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	while ((block = TAILQ_FIRST(&heap->pending)) &&
+	       gcp_epoch_ready(heap->pool, block->epoch)) {
+		TAILQ_REMOVE(&heap->pending, block, link);
+		heap->pending_bytes -= block->size;
+		block_ready(heap, block);
+	}
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * slab.c - small blocks: runs of memory cut into blocks of one size class.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ *
+ * The free blocks of a class stand in one list: the ready ones first, then the
+ * others, longest freed first. Only the head has to be asked for its epoch.
+ * When no block of a slab is used its run can go back to the segment, to be
+ * cut for another class or given back to the driver.
+ */
+#include "../pool_types.h"
+
+/* Room for eight blocks at least, as a power of two, so that runs of all
+ * classes tile a segment. */
+uint64_t gcp_slab_bytes(uint64_t block_bytes)
+{
+	uint64_t bytes = 64 << 10;
+
+	while (bytes < 8 * block_bytes)
+		bytes *= 2;
+	return bytes;
+}
+
+/* Blocks that are ready stand before those that are not; but where an allocation for
+ * any work had one, which the next such allocation cannot have, behind all that are. */
+static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_class_list *class = &heap->classes[block->size_class];
+	struct gcp_block *last = TAILQ_LAST(&class->list, gcp_block_list);
+	bool behind = heap->private && block->apart && last &&
+		      gcp_epoch_ready(heap->pool, last->epoch);
+
+	atomic_store_explicit(&block->state, GCP_BLOCK_LISTED, memory_order_release);
+	if (gcp_epoch_ready(heap->pool, block->epoch) && !behind)
+		TAILQ_INSERT_HEAD(&class->list, block, link);
+	else
+		TAILQ_INSERT_TAIL(&class->list, block, link);
+	class->count++;
+	block->slab->listed++;
+}
+
+static void idle_add(struct gcp_heap *heap, struct gcp_slab *slab)
+{
+	if (slab->listed == slab->total)
+		LIST_INSERT_HEAD(&heap->idle_slabs, slab, link);
+}
+
+static void list_remove(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_class_list *class = &heap->classes[block->size_class];
+
+	if (block->slab->listed == block->slab->total)
+		LIST_REMOVE(block->slab, link);
+	TAILQ_REMOVE(&class->list, block, link);
+	class->count--;
+	block->slab->listed--;
+}
+
+/* Cuts blocks off the run until it is full or memory for descriptors ends. */
+static void slab_cut(struct gcp_heap *heap, struct gcp_slab *slab, uint32_t size_class)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	uint64_t size = pools->classes.sizes[size_class];
+	struct gcp_block **link = &slab->first, *lower = NULL;
+
+	for (uint64_t offset = 0; offset + size <= slab->run->size; offset += size) {
+		struct gcp_block *block =
+		    gcp_block_create(slab->run->segment, slab->run->addr + offset, size,
+				     slab->run->epoch);
+
+		if (!block)
+			return;
+		block->slab = slab;
+		block->group = slab->run->group;
+		block->lower = lower;
+		block->size_class = (uint16_t)size_class;
+		if (gcp_map_set(pools->map, block->addr, block) != 0) {
+			atomic_store(&block->state, GCP_BLOCK_RELEASED);
+			gcp_descriptor_free(&pools->block_descriptors, block);
+			return;
+		}
+		*link = lower = block;
+		link = &block->upper;
+		slab->total++;
+		list_insert(heap, block);
+	}
+}
+
+/* The run is one block again, as weak as the weakest of its blocks. */
+static void slab_coalesce(struct gcp_heap *heap, struct gcp_slab *slab)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_block *run = slab->run, *upper;
+
+	assert(slab->listed == slab->total);
+	if (slab->total == 0) { /* memory for descriptors ended at its first block */
+		LIST_REMOVE(slab, link);
+		gcp_map_replace(pools->map, run->addr, NULL, run);
+	}
+	for (struct gcp_block *block = slab->first; block; block = upper) {
+		upper = block->upper;
+		if (run->epoch < block->epoch)
+			run->epoch = block->epoch;
+		if (run->group < block->group)
+			run->group = block->group;
+		list_remove(heap, block);
+		/* The first block stands where the run does. */
+		if (block->addr == run->addr)
+			gcp_map_replace(pools->map, run->addr, block, run);
+		else
+			gcp_map_clear(pools->map, block->addr, block);
+		atomic_store(&block->state, GCP_BLOCK_RELEASED);
+		gcp_descriptor_free(&pools->block_descriptors, block);
+	}
+	gcp_descriptor_free(&pools->slab_descriptors, slab);
+	run->slab = NULL;
+	gcp_heap_put_run(heap, run);
+}
+
+static bool slab_create(struct gcp_heap *heap, uint32_t size_class, bool fresh)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_slab *slab = gcp_descriptor_alloc(&pools->slab_descriptors);
+	struct gcp_block *run;
+
+	if (!slab)
+		return false;
+	run = gcp_heap_take_run(heap, gcp_slab_bytes(pools->classes.sizes[size_class]),
+				fresh);
+	if (!run) {
+		gcp_descriptor_free(&pools->slab_descriptors, slab);
+		return false;
+	}
+	*slab = (struct gcp_slab){.run = run};
+	run->slab = slab;
+	atomic_store_explicit(&run->state, GCP_BLOCK_RUN, memory_order_release);
+	gcp_map_clear(pools->map, run->addr, run);
+	slab_cut(heap, slab, size_class);
+	idle_add(heap, slab);
+	if (slab->total > 0)
+		return true;
+	slab_coalesce(heap, slab);
+	return false;
+}
+
+/* The first of the class that is ready; NULL: none is. */
+static struct gcp_block *first_ready(struct gcp_heap *heap, uint32_t size_class,
+				     bool fresh)
+{
+	struct gcp_block *block = TAILQ_FIRST(&heap->classes[size_class].list);
+
+	while (fresh && block && block->group != GCP_GROUP_FRESH)
+		block = TAILQ_NEXT(block, link);
+	return block && gcp_epoch_ready(heap->pool, block->epoch) ? block : NULL;
+}
+
+struct gcp_block *gcp_slab_take(struct gcp_heap *heap, uint32_t size_class, bool fresh)
+{
+	struct gcp_block *block = first_ready(heap, size_class, fresh);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!block && slab_create(heap, size_class, fresh))
+		block = first_ready(heap, size_class, fresh);
+	if (!block)
+		return NULL;
+	list_remove(heap, block);
+	return block;
+}
+
+void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	list_remove(heap, block);
+}
+
+/* Whether the class could serve a slab's worth of blocks without this slab.
+ * Slabs of private heaps stay: a checkpoint may name their blocks. */
+static bool class_has_plenty(struct gcp_heap *heap, struct gcp_slab *slab,
+			     uint32_t size_class)
+{
+	return !heap->private && heap->classes[size_class].count >= 2ull * slab->total;
+}
+
+/* Whether all that is ready of the class is in this slab: as a run it would wait for
+ * the rest of it, and a program that allocates and frees one block at a time would take
+ * a run for each. */
+static bool is_only_ready(struct gcp_heap *heap, const struct gcp_slab *slab,
+			  uint32_t size_class)
+{
+	const struct gcp_block *block = TAILQ_FIRST(&heap->classes[size_class].list);
+	bool any = false;
+
+	for (; block && gcp_epoch_ready(heap->pool, block->epoch);
+	     block = TAILQ_NEXT(block, link)) {
+		if (block->slab != slab)
+			return false;
+		any = true;
+	}
+	return any;
+}
+
+void gcp_slab_put(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_slab *slab = block->slab;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	list_insert(heap, block);
+	idle_add(heap, slab);
+	gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
+	if (slab->listed == slab->total &&
+	    class_has_plenty(heap, slab, block->size_class) &&
+	    !is_only_ready(heap, slab, block->size_class))
+		slab_coalesce(heap, slab);
+}
+
+void gcp_slab_coalesce_unused(struct gcp_heap *heap)
+{
+	struct gcp_slab *slab;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	while ((slab = LIST_FIRST(&heap->idle_slabs)))
+		slab_coalesce(heap, slab);
+}
+
+void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	uint32_t count = heap->pool->pools->classes.slab_count;
+	struct gcp_block *block;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	for (uint32_t i = 0; i < count; i++) {
+		while ((block = TAILQ_FIRST(&heap->classes[i].list))) {
+			list_remove(heap, block);
+			gcp_gauge_add(&heap->pool->stats.active_bytes,
+				      (int64_t)block->size);
+			TAILQ_INSERT_TAIL(list, block, link);
+		}
+	}
+}

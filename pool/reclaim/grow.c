@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * grow.c - an allocation gets new memory from the driver.
+ *
+ * Called by miss.c with no lock held, when nothing that is there will do. Small
+ * requests share segments. Of a pool that maps its own memory unused chunks are mapped
+ * to other addresses first (vmm.c).
+ */
+#include "../cache/cache.h"
+#include "../space/vmm.h"
+
+/* How much to ask the driver for, so that small requests share segments. */
+static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind kind)
+{
+	uint64_t shared;
+
+	if (kind == GCP_KIND_SLAB)
+		return GCP_CHUNK;
+	if (request->heap->private || /* many graphs, each with little */
+	    gcp_pool_is_exact(request->heap->pool, request->size))
+		return gcp_round_up(request->size, GCP_CHUNK);
+	shared = gcp_segment_shared_bytes(request->heap->pool);
+	/* A device may be filled with blocks of one size: none is lost. */
+	return gcp_round_up(request->size <= shared / 2
+				? shared / request->size * request->size
+				: request->size,
+			    GCP_CHUNK);
+}
+
+static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
+{
+	if (!gcp_quota_allows(pool, bytes))
+		return GCP_CUDA_OUT_OF_MEMORY;
+	return GCP_CALL(pool, mem_alloc, pool->ctx, bytes, ret_addr);
+}
+
+/* Adds a segment of `bytes` and takes the block from it, unless another thread is
+ * faster. *ret_refused: the driver's memory that found no room in the books. */
+static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes,
+			gcp_addr *ret_refused)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	gcp_addr addr;
+	int result = driver_alloc(pool, bytes, &addr);
+
+	if (result != 0)
+		return result;
+	gcp_mutex_lock(&pool->lock);
+	result = gcp_heap_add_segment(request->heap, addr, bytes, kind);
+	if (result == 0)
+		gcp_take_locked(request, false);
+	gcp_mutex_unlock(&pool->lock);
+	GCP_LOG(pool->pools,
+		"device %d: took a segment of %llu KiB at 0x%llx for %llu bytes",
+		pool->device, GCP_ULL(bytes >> 10), GCP_ULL(addr),
+		GCP_ULL(request->bytes));
+	*ret_refused = result != 0 ? addr : 0;
+	return result;
+}
+
+/* Under a quota one thread at a time asks for memory and books it. */
+static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	bool quota = pool->quota != GCP_LIMIT_NONE;
+	gcp_addr refused = 0;
+
+	if (quota)
+		gcp_mutex_lock(&pool->pools->vmm_lock);
+	int result = take_segment(request, kind, bytes, &refused);
+	if (quota)
+		gcp_mutex_unlock(&pool->pools->vmm_lock);
+	if (refused)
+		(void)GCP_CALL(pool, mem_free, pool->ctx, refused);
+	if (result == 0)
+		gcp_tight_grown(pool, bytes);
+	return result;
+}
+
+/* How much to map at once: a handle. Where memory circulates the next requests are to
+ * find some, too: each time it grows other threads stand in line. */
+static uint64_t mapped_bytes(const struct gcp_request *request, enum gcp_kind kind)
+{
+	const struct gcp_pool *pool = request->heap->pool;
+	uint64_t bytes = gcp_request_run(request), shared;
+
+	if (kind == GCP_KIND_SLAB || request->heap->private || gcp_pool_is_tight(pool))
+		return bytes;
+	if (gcp_window_is_narrow(pool))
+		return gcp_handles_at_once(pool, bytes);
+	shared = gcp_segment_shared_bytes(pool);
+	return bytes <= shared / 2 ? shared / bytes * bytes : bytes;
+}
+
+/* New memory in a mapped segment: unused memory from elsewhere, if there is. */
+static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
+{
+	uint64_t least = gcp_request_run(request), bytes = mapped_bytes(request, kind);
+	bool new;
+	int result = gcp_vmm_provide(request, kind, bytes, &new);
+
+	if (result == GCP_CUDA_OUT_OF_MEMORY && bytes > least) {
+		bytes = least;
+		result = gcp_vmm_provide(request, kind, bytes, &new);
+	}
+	request->cuts = true; /* what can be replaced is */
+	if (result == 0)
+		gcp_take_ready(request, !new);
+	request->cuts = false;
+	if (result == 0 && new)
+		gcp_tight_grown(request->heap->pool, bytes);
+	return result;
+}
+
+/* The segment that is asked for: shared, and as large as what was given back. */
+static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind *kind)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	uint64_t bytes = segment_bytes(request, *kind), consolidated = 0;
+
+	if (*kind >= GCP_KIND_LARGE && !request->heap->private &&
+	    !gcp_pool_is_exact(pool, request->size)) {
+		gcp_mutex_lock(&pool->lock);
+		consolidated = gcp_maintenance_on_miss(pool, bytes);
+		gcp_mutex_unlock(&pool->lock);
+	}
+	if (consolidated <= bytes)
+		return bytes;
+	*kind = GCP_KIND_LARGE;
+	return consolidated;
+}
+
+/* Asks for that segment, then for no more than needed. What cannot be mapped is taken
+ * as plain CUDA would: it is served, or refused with the driver's code. */
+int gcp_grow(struct gcp_request *request)
+{
+	enum gcp_kind kind = gcp_heap_kind(request->heap->pool, request->size);
+	uint64_t bytes, least = gcp_round_up(request->size, GCP_CHUNK);
+	enum gcp_kind chosen = kind;
+	int result;
+
+	/* What is mapped beside a free block becomes one with it, and may not be
+	 * fresh then. */
+	if (request->heap->pool->vmm &&
+	    !(request->heap->private && request->use == GCP_USE_ANY)) {
+		result = grow_mapped(request, kind);
+		if (result != GCP_NOT_MAPPED)
+			return result;
+	}
+	bytes = segment_choose(request, &chosen);
+	result = take_new(request, chosen, bytes);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && least < bytes)
+		result = take_new(request, kind, least);
+	return result;
+}

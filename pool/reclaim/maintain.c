@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * maintain.c - what is idle goes back to the driver: so that it comes again as one
+ * large segment, because nothing has used it for a while, or because a limit says so.
+ *
+ * Called by free_end in alloc.c when a free has closed an epoch, with no lock held: one
+ * step, which asks what is completed, chooses, and gives back (purge.c). Decay happens
+ * in allocations that miss their thread's cache, too, and in the optional thread of
+ * GCPOOL_THREAD: a program without that thread which calls nothing keeps what it has.
+ *
+ * CONSOLIDATION. A pool grows by what is asked for, and so ends up in many small
+ * segments: a block larger than each of them finds no room though most of them are
+ * empty. The driver cannot move or join them. But programs work in steps: at the end of
+ * one nearly all of its memory is free at once. Then
+ *
+ *      miss ----> scattered ----> much is idle ----> given back: owed
+ *      (grow.c)                   (a free)               |
+ *                 not scattered <---- next miss: one segment of all that is owed
+ *
+ * So a pool never reserves more than it did before, and a program that repeats
+ * itself soon stops missing, and from then on pays nothing.
+ *
+ * DECAY (config.decay_ms). Time is counted in turns, of which GCP_DECAY_TURNS make up
+ * that while. A segment that falls idle belongs to the turn; when so many whole turns
+ * have passed since, it goes. So whatever a program uses again within that while stays,
+ * every segment of it, and a program that repeats itself within it pays a look at the
+ * clock for each epoch. Mapped segments give chunks from anywhere: of those, what was
+ * idle at all times of these turns.
+ *
+ * THE LIMIT (config.cache_limit). What is unused beyond it goes.
+ *
+ * NO NEW WAITS (fence.c): the driver's free waits for the device, so memory goes back
+ * only inside calls that free, where plain CUDA would have waited as well; never
+ * because an allocation misses, but what goes without a wait (`gently`, purge.c).
+ * Consolidation takes only a small part of the time.
+ * Decay in a free waits for one that finds all work done, or else for twice the while;
+ * that is at most one wait in the while. While a stream captures only the limit gives
+ * back.
+ */
+#include "../cache/cache.h"
+#include "../space/vmm.h"
+
+enum {
+	NS_PER_MS = 1000 * 1000,
+	/* Nothing is consolidated in a pool of no more than so many windows. */
+	SMALL_WINDOWS = 2,
+	/* Worth it when 1/SHARE of the reserved memory is idle; and 1/MORE_SHARE
+	 * again when more falls idle. */
+	SHARE = 7,
+	MORE_SHARE = 64,
+	/* Caches are emptied for it when used memory has fallen by such a share. */
+	FLUSH_SHARE = 16,
+	/* Looks when such a share has been freed since it looked last. */
+	LOOK_SHARE = 16,
+	/* At most 1/COST_SHARE of the time goes into giving back, */
+	COST_SHARE = 32,
+	/* but for so much at once: a program whose sizes never repeat falls idle
+	 * every few microseconds. */
+	COST_BURST_NS = 4 * NS_PER_MS,
+	/* of which waiting counts for a part. */
+	WAIT_SHARE = 8,
+	/* Epochs closed since the latest miss, after which none is expected. */
+	QUIET_EPOCHS = 1024,
+	/* Of what is busy, so much lies idle between its blocks. */
+	BETWEEN_SHARE = 12,
+};
+
+/* --- consolidation: pool->lock is held, unless it says otherwise -------------- */
+
+/* A pool hardly larger than what may wait for the device falls idle at each turn of a
+ * loop: what it gave back would come again at the next turn, for a hundred times the
+ * price of that. Any lock, or none, may be held. */
+static bool is_small(const struct gcp_pool *pool, uint64_t windows)
+{
+	uint64_t window = gcp_window(pool).bytes; /* it may be scaled up */
+
+	if (window < pool->pools->config.window_bytes)
+		window = pool->pools->config.window_bytes;
+	return atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed) /
+		   windows <=
+	       window;
+}
+
+static void scattered_set(struct gcp_pool *pool, bool scattered)
+{
+	pool->maintenance.quiet_epochs = 0;
+	pool->maintenance.flush_below = UINT64_MAX;
+	atomic_store_explicit(&pool->maintenance.scattered, scattered,
+			      memory_order_relaxed);
+}
+
+/* Any lock, or none, may be held. */
+static bool may_consolidate(const struct gcp_pool *pool)
+{
+	return atomic_load_explicit(&pool->maintenance.scattered,
+				    memory_order_relaxed) &&
+	       !is_small(pool, 1);
+}
+
+static bool is_worth_it(const struct gcp_pool *pool, struct gcp_idle idle)
+{
+	uint64_t owed = pool->maintenance.owed_bytes;
+	uint64_t all = pool->stats.reserved_bytes.current + owed;
+
+	if (owed > 0)
+		return idle.bytes > all / MORE_SHARE;
+	return idle.segments > 1 && idle.bytes > all / SHARE &&
+	       !is_small(pool, SMALL_WINDOWS);
+}
+
+/* Whether much is free that may be kept from falling idle by what threads cache.
+ * Each time that another part of it was freed: threads want to keep it. */
+static bool is_worth_a_flush(struct gcp_pool *pool, struct gcp_idle idle)
+{
+	uint64_t reserved = pool->stats.reserved_bytes.current;
+	uint64_t used = pool->stats.allocated_bytes.current + idle.bytes;
+	uint64_t part = reserved / FLUSH_SHARE;
+
+	if (is_worth_it(pool, idle) || used + reserved / SHARE > reserved ||
+	    used >= pool->maintenance.flush_below)
+		return false;
+	pool->maintenance.flush_below = used > part ? used - part : 0;
+	return true;
+}
+
+/* Whether the time that it costs has been saved. */
+static bool is_affordable(struct gcp_maintenance *maintenance, uint64_t now)
+{
+	uint64_t saved = (now - maintenance->looked_ns) / COST_SHARE;
+
+	maintenance->looked_ns = now;
+	maintenance->debt_ns -=
+	    saved < maintenance->debt_ns ? saved : maintenance->debt_ns;
+	return maintenance->debt_ns < COST_BURST_NS;
+}
+
+static bool is_look_due(const struct gcp_pool *pool)
+{
+	return !is_small(pool, 1) &&
+	       pool->maintenance.freed_bytes >=
+		   pool->stats.reserved_bytes.current / LOOK_SHARE;
+}
+
+bool gcp_maintenance_is_due(struct gcp_pool *pool, uint64_t freed)
+{
+	struct gcp_maintenance *maintenance = &pool->maintenance;
+
+	if (!atomic_load_explicit(&maintenance->scattered, memory_order_relaxed) ||
+	    maintenance->debt_ns >= COST_BURST_NS)
+		return false;
+	maintenance->freed_bytes += freed;
+	return is_look_due(pool);
+}
+
+/* Empties caches that may keep segments from falling idle. No lock is held. */
+static void flush_if_worth_it(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	if (is_look_due(pool))
+		pool->maintenance.freed_bytes = 0;
+	gcp_heap_advance(&pool->common);
+	bool flush = is_worth_a_flush(pool, pool->common.idle);
+	gcp_mutex_unlock(&pool->lock);
+	if (flush)
+		gcp_caches_flush(pool);
+}
+
+static bool consolidation_choose(struct gcp_pool *pool)
+{
+	if (++pool->maintenance.quiet_epochs == QUIET_EPOCHS) {
+		pool->maintenance.owed_bytes = 0;
+		scattered_set(pool, false);
+	}
+	return is_worth_it(pool, pool->common.idle) &&
+	       is_affordable(&pool->maintenance, pool->pools->driver.clock_ns());
+}
+
+/* How much of what is owed should come again: no more than was ever busy at once, and
+ * some more for what lies between blocks. */
+static uint64_t still_wanted(const struct gcp_pool *pool)
+{
+	uint64_t reserved = pool->stats.reserved_bytes.current;
+	uint64_t busy = pool->stats.active_bytes.peak;
+	uint64_t owed = pool->maintenance.owed_bytes;
+
+	busy += busy / BETWEEN_SHARE;
+	if (busy < reserved + owed)
+		owed = busy > reserved ? busy - reserved : 0;
+	return owed;
+}
+
+uint64_t gcp_maintenance_on_miss(struct gcp_pool *pool, uint64_t bytes)
+{
+	struct gcp_maintenance *maintenance = &pool->maintenance;
+	uint64_t wanted = still_wanted(pool), most = pool->pools->config.split_limit;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (maintenance->owed_bytes == 0) {
+		scattered_set(pool, true);
+		return bytes;
+	}
+	if (most > pool->cache_limit)
+		most = pool->cache_limit;
+	maintenance->owed_bytes = wanted > most ? wanted - most : 0;
+	if (wanted > most)
+		wanted = most;
+	if (maintenance->owed_bytes == 0)
+		scattered_set(pool, false);
+	/* A device may be filled with blocks of one size: none is lost. */
+	return wanted > bytes ? wanted / bytes * bytes : bytes;
+}
+
+/* --- decay -------------------------------------------------------------------- */
+
+/* The clock may have been read before another thread began the turn. */
+static bool turn_is_over(const struct gcp_pool *pool, uint64_t now)
+{
+	uint64_t turn_ns =
+	    (uint64_t)pool->pools->config.decay_ms * NS_PER_MS / GCP_DECAY_TURNS;
+	uint64_t turned =
+	    atomic_load_explicit(&pool->maintenance.turned_ns, memory_order_relaxed);
+
+	return turn_ns > 0 &&
+	       (turned == 0 || (int64_t)(now - turned) >= (int64_t)turn_ns);
+}
+
+/* Whole chunks of mapped segments that were idle all the time. pool->lock is held. */
+static uint64_t chunks_overdue(const struct gcp_pool *pool)
+{
+	uint64_t bytes = pool->common.unused_bytes;
+
+	for (int i = 0; i < GCP_DECAY_TURNS; i++)
+		if (pool->maintenance.lows[i] < bytes)
+			bytes = pool->maintenance.lows[i];
+	return pool->vmm ? bytes / GCP_CHUNK * GCP_CHUNK : 0;
+}
+
+static bool all_is_done(const struct gcp_pool *pool)
+{
+	return atomic_load(&pool->timeline.completed) + 1 >=
+	       atomic_load(&pool->timeline.open);
+}
+
+/* What threads keep that have freed nothing for so many turns goes to the heap, where
+ * it can be seen to lie idle. */
+static void quiet_threads_flush(struct gcp_pool *pool)
+{
+	struct gcp_maintenance *maintenance = &pool->maintenance;
+
+	gcp_mutex_lock(&pool->lock);
+	uint64_t epoch = maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS];
+	gcp_mutex_unlock(&pool->lock);
+	if (epoch > 0 && gcp_caches_flush_quiet(pool, epoch))
+		(void)gcp_timeline_poll_all(pool); /* an error shows again */
+}
+
+/* Begins a turn if the time has come. Returns whether a segment has been idle for the
+ * whole while. */
+static bool turn_begin(struct gcp_pool *pool, uint64_t now, uint64_t *ret_chunks)
+{
+	struct gcp_maintenance *maintenance = &pool->maintenance;
+	struct gcp_heap *common = &pool->common;
+	bool overdue = false;
+
+	quiet_threads_flush(pool);
+	gcp_mutex_lock(&pool->lock);
+	/* A thread that lives from its own cache does not do that. */
+	gcp_heap_advance(common);
+	if (turn_is_over(pool, now)) { /* else another thread was faster */
+		atomic_store_explicit(&maintenance->turned_ns, now,
+				      memory_order_relaxed);
+		gcp_heap_age(common, maintenance->turn);
+		/* Never more than one, however long the last one was: what was used
+		 * since belongs to it. */
+		maintenance->epochs[maintenance->turn % GCP_DECAY_TURNS] =
+		    atomic_load(&pool->timeline.open);
+		maintenance->lows[maintenance->turn++ % GCP_DECAY_TURNS] =
+		    common->unused_low;
+		common->unused_low = common->unused_bytes;
+		if (maintenance->turn > GCP_DECAY_TURNS) {
+			overdue = gcp_heap_is_idle(common,
+						   maintenance->turn - GCP_DECAY_TURNS);
+			*ret_chunks = chunks_overdue(pool);
+		}
+	}
+	gcp_mutex_unlock(&pool->lock);
+	return overdue;
+}
+
+/* The turn before which segments were idle that go: when all work is done, or one was
+ * idle for twice the while; 0: none goes. pool->lock is held. */
+static uint64_t idle_since(const struct gcp_pool *pool)
+{
+	uint64_t turn = pool->maintenance.turn;
+
+	if (all_is_done(pool) ||
+	    (turn > 2 * GCP_DECAY_TURNS &&
+	     gcp_heap_is_idle(&pool->common, turn - 2 * GCP_DECAY_TURNS)))
+		return turn - GCP_DECAY_TURNS;
+	return 0;
+}
+
+/* --- the step ----------------------------------------------------------------- */
+
+/* Gives back the idle segments, all ready, to take them again as one. */
+static int consolidate(struct gcp_pool *pool, const struct gcp_purge *purge)
+{
+	struct gcp_maintenance *maintenance = &pool->maintenance;
+	uint64_t start = pool->pools->driver.clock_ns(), waited, taken = 0;
+	int result = gcp_timeline_complete(pool, gcp_timeline_stamp(pool));
+
+	waited = pool->pools->driver.clock_ns() - start;
+	if (result == 0)
+		taken = gcp_pool_purge(pool, purge);
+	gcp_mutex_lock(&pool->lock);
+	maintenance->owed_bytes += taken;
+	pool->stats.consolidations += result == 0;
+	/* While the host waits the device works; to take it again costs as much. */
+	maintenance->debt_ns +=
+	    waited / WAIT_SHARE + 2 * (pool->pools->driver.clock_ns() - start - waited);
+	gcp_mutex_unlock(&pool->lock);
+	return result == -EBUSY ? 0 : result;
+}
+
+/* One thread at a time is enough for consolidation. */
+static int give_back(struct gcp_pool *pool, struct gcp_purge *purge)
+{
+	int result = 0;
+
+	if (purge->large && !atomic_exchange(&pool->maintenance.under_way, true)) {
+		result = consolidate(pool, purge);
+		atomic_store(&pool->maintenance.under_way, false);
+	} else if (purge->bytes > 0 || purge->idle_since > 0) {
+		purge->large = false;
+		gcp_pool_purge(pool, purge);
+	}
+	return result;
+}
+
+/* What of the unused memory goes, for each of the three reasons. */
+static void purge_choose(struct gcp_pool *pool, bool large, bool overdue,
+			 struct gcp_purge *purge)
+{
+	uint64_t limit = pool->cache_limit;
+
+	gcp_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+	purge->large = large && consolidation_choose(pool);
+	if (overdue)
+		purge->idle_since = idle_since(pool);
+	if (limit == 0) /* what threads keep as well */
+		purge->bytes = UINT64_MAX;
+	else if (pool->common.unused_bytes > limit)
+		purge->bytes = pool->common.unused_bytes - limit;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+int gcp_pool_maintain(struct gcp_pool *pool)
+{
+	bool held = atomic_load_explicit(&pool->pools->holds, memory_order_relaxed) > 0;
+	bool limited = pool->cache_limit != GCP_LIMIT_NONE;
+	uint64_t chunks = 0;
+	uint64_t now = pool->pools->driver.clock_ns();
+	bool large = !held && may_consolidate(pool);
+	bool over = !held && turn_is_over(pool, now), overdue = false;
+	struct gcp_purge purge = {.completed_only = true};
+	int result = 0;
+
+	/* Of mapped memory only what is ready can be seen to lie idle, and a thread
+	 * that lives from its own cache does not ask. */
+	if (over && pool->vmm)
+		result = gcp_timeline_poll_all(pool);
+	if (over && result == 0)
+		overdue = turn_begin(pool, now, &chunks);
+	/* A steady program goes no further. */
+	if (result == 0 && (large || overdue || limited))
+		result = gcp_timeline_poll_all(pool);
+	if (result == 0 && (large || overdue || limited)) {
+		if (large)
+			flush_if_worth_it(pool);
+		purge_choose(pool, large, overdue, &purge);
+		result = give_back(pool, &purge);
+	}
+	if (result == 0 && chunks > 0)
+		(void)gcp_vmm_release(pool, chunks, true);
+	return result;
+}
+
+/* Gives back what is idle, without a wait. `now` is in a new turn. */
+static void decay_turn(struct gcp_pool *pool, uint64_t now)
+{
+	struct gcp_purge purge = {.completed_only = true, .gently = true};
+	uint64_t chunks = 0;
+
+	/* An error is for a call that reports it: the next free begins the turn. */
+	if (gcp_timeline_poll_all(pool) != 0)
+		return;
+	if (turn_begin(pool, now, &chunks)) {
+		gcp_mutex_lock(&pool->lock);
+		purge.idle_since = pool->maintenance.turn - GCP_DECAY_TURNS;
+		gcp_mutex_unlock(&pool->lock);
+		gcp_pool_purge(pool, &purge);
+	}
+	if (chunks > 0)
+		(void)gcp_vmm_release(pool, chunks, true);
+}
+
+static bool may_decay(const struct gcp_pool *pool)
+{
+	return (pool->vmm || pool->pools->driver.mem_release) &&
+	       !gcp_timeline_is_held(&pool->timeline);
+}
+
+/* No free has begun the turn for so long that none may come. */
+static bool turn_is_late(const struct gcp_pool *pool, uint64_t now)
+{
+	uint64_t turned =
+	    atomic_load_explicit(&pool->maintenance.turned_ns, memory_order_relaxed);
+
+	return turn_is_over(pool, now) &&
+	       (turned == 0 || turn_is_over(pool, turned + (now - turned) / 2));
+}
+
+void gcp_pool_decay(struct gcp_pool *pool)
+{
+	uint64_t now;
+
+	if (!may_decay(pool))
+		return;
+	now = pool->pools->driver.clock_ns();
+	if (turn_is_late(pool, now))
+		decay_turn(pool, now);
+}
+
+/* Whether no free has closed an epoch since the caller asked last. What threads keep
+ * goes to the heap then, and the open epoch gets a fence. */
+static bool is_quiet(struct gcp_pool *pool)
+{
+	uint64_t open = atomic_load(&pool->timeline.open);
+
+	gcp_mutex_lock(&pool->lock);
+	bool quiet = pool->maintenance.seen_epoch == open;
+	pool->maintenance.seen_epoch = open;
+	gcp_mutex_unlock(&pool->lock);
+	if (!quiet)
+		return false;
+	gcp_caches_flush(pool);
+	(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	gcp_mutex_lock(&pool->lock);
+	gcp_slab_coalesce_unused(&pool->common);
+	pool->maintenance.seen_epoch = atomic_load(&pool->timeline.open);
+	gcp_mutex_unlock(&pool->lock);
+	return true;
+}
+
+static void decay_within(void *arg)
+{
+	struct gcp_pool *pool = arg;
+
+	if (may_decay(pool) && is_quiet(pool))
+		decay_turn(pool, pool->pools->driver.clock_ns());
+}
+
+void gcp_pools_decay(struct gcp_pools *pools,
+		     void (*within)(void *ctx, void (*step)(void *arg), void *arg))
+{
+	struct gcp_pool *pool =
+	    atomic_load_explicit(&pools->first, memory_order_acquire);
+
+	for (; pool; pool = atomic_load_explicit(&pool->next, memory_order_acquire)) {
+		if (!turn_is_over(pool, pools->driver.clock_ns()) ||
+		    !gcp_pool_pin(pool))
+			continue;
+		within(pool->ctx, decay_within, pool);
+		gcp_pool_unpin(pool);
+	}
+}
+
+void gcp_maintenance_reset(struct gcp_pool *pool)
+{
+	pool->maintenance.owed_bytes = 0;
+	scattered_set(pool, false);
+	memset(pool->maintenance.lows, 0, sizeof(pool->maintenance.lows));
+	memset(pool->maintenance.epochs, 0, sizeof(pool->maintenance.epochs));
+}

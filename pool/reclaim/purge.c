@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * purge.c - segments that hold no block go back to the driver.
+ *
+ * Called by maintain.c, which says when, and reclaim.c, which needs the memory, with no
+ * lock held; none is held around calls of the driver. The books give a segment up
+ * before the driver gets it, so an address that the driver hands out again elsewhere is
+ * never still in our map.
+ *
+ * The driver's free waits for all work of its context, so a segment whose epochs are
+ * pending may be given back too: it then costs what cudaFree costs. What is completed
+ * can go back without a wait (`gently`), unless the driver has no free but that one.
+ */
+#include "../cache/cache.h"
+#include "../space/vmm.h"
+
+/* For the log, as in "because ...". */
+static const char *purge_reason(const struct gcp_purge *purge)
+{
+	if (purge->bytes > 0)
+		return "memory is wanted, or a limit says so";
+	return purge->large ? "it is to come again as one"
+			    : "nothing used it for a while";
+}
+
+/* An error is the device's, sticky, and the program's next call reports it; the memory
+ * is not ours any more either way. */
+static void segment_free(struct gcp_pool *pool, const struct gcp_segment *segment,
+			 bool gently)
+{
+	if (!gently || GCP_TIMED(pool->pools, pool->calls[GCP_CALL_mem_free],
+				 mem_release, pool->ctx, segment->addr) != 0)
+		(void)GCP_CALL(pool, mem_free, pool->ctx, segment->addr);
+}
+
+static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
+			  const struct gcp_purge *purge)
+{
+	struct gcp_segment *segment;
+	uint64_t count = 0;
+
+	while ((segment = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, segment, link);
+		segment_free(pool, segment, purge->gently);
+		GCP_LOG(pool->pools,
+			"device %d: gave back a segment of %llu KiB at 0x%llx: %s",
+			pool->device, GCP_ULL(segment->size >> 10),
+			GCP_ULL(segment->addr), purge_reason(purge));
+		gcp_descriptor_free(&pool->pools->segment_descriptors, segment);
+		count++;
+	}
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.trims += count;
+	pool->giving -= count;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+/* Everything that is ready goes where whole segments can be seen, and those that fit
+ * go back; what is missing of the bytes comes from mapped segments. */
+uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
+{
+	struct gcp_segment_list list = TAILQ_HEAD_INITIALIZER(list);
+	uint64_t taken = 0;
+
+	gcp_caches_flush(pool);
+	gcp_mutex_lock(&pool->lock);
+	gcp_slab_coalesce_unused(&pool->common);
+	gcp_heap_advance(&pool->common);
+	if (!purge->gently || pool->pools->driver.mem_release)
+		taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
+	if (purge->bytes > 0)
+		pool->maintenance.owed_bytes = 0; /* others need it */
+	gcp_mutex_unlock(&pool->lock);
+	segments_free(pool, &list, purge);
+	if (taken < purge->bytes)
+		taken += gcp_vmm_release(pool, purge->bytes - taken, false);
+	return taken;
+}

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * reclaim.c - what happens when memory is out: the pools give theirs back, stage by
+ * stage, and the call that failed is tried again.
+ *
+ *      stage        gives back                              waits for
+ *      COMPLETED    unused memory whose epochs are done     nothing
+ *      DRIVER       the driver's own caches                 nothing
+ *      FREED        what epochs held that frees closed,     work that plain cudaFree
+ * has the oldest first, one at a time         waited for OPEN         what was freed
+ * into an epoch that no    a moment; in a capture, and on free has closed drivers
+ * without fences, all work
+ *
+ * NO NEW WAITS (fence.c): work that was submitted after a free may wait for what the
+ * program does after this allocation. So it is not waited for, but for a moment: what
+ * is in an open epoch then is little, for where memory is tight each free closes its
+ * epoch (tight.c). Memory goes back to the driver without a wait (mem_release).
+ * An allocation that cannot succeed whatever is given back does not wait at all.
+ *
+ * The stages are climbed by
+ *
+ *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each step
+ *      gcp_pools_relieve           a driver call for memory of another kind: on its
+ *                                  device, on each, and then pinned memory
+ *      gcp_pools_relieve_host      one for pinned memory, without the stage OPEN
+ *      gcp_pools_trim              the program, as far as it says; waits for all work
+ *      gcp_pools_trim_completed    the same, of what is completed; waits for nothing
+ *      gcp_pool_complete_by_free   a wait during a capture, on a full device
+ *
+ * Memory of live graphs is never given back. Called with no lock held.
+ */
+#include "../cache/cache.h"
+#include "../space/vmm.h"
+
+/* --- what there is to wait for ------------------------------------------------ */
+
+static bool is_giving(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	bool giving = pool->giving > 0;
+	gcp_mutex_unlock(&pool->lock);
+	return giving;
+}
+
+static uint64_t youngest_epoch(const struct gcp_block_list *list, uint64_t epoch)
+{
+	const struct gcp_block *block;
+
+	TAILQ_FOREACH (block, list, link)
+		epoch = block->epoch > epoch ? block->epoch : epoch;
+	return epoch;
+}
+
+/* The youngest epoch that any free block still waits for; a completed one: nothing
+ * waits. pool->lock is held. */
+static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
+{
+	struct gcp_heap *common = &pool->common, *heap;
+	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
+
+	gcp_assert_held(GCP_RANK_POOL);
+	/* What was freed there may be waiting for launches of a graph that is gone. */
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		epoch = heap->last_free_epoch > epoch ? heap->last_free_epoch : epoch;
+	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
+		epoch = youngest_epoch(&common->classes[i].list, epoch);
+	epoch = youngest_epoch(&common->unmapping, epoch);
+	return youngest_epoch(&common->pending, epoch);
+}
+
+/* 0: nothing waits. */
+static uint64_t awaited_epoch(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	uint64_t epoch = youngest_awaited_epoch(pool);
+	gcp_mutex_unlock(&pool->lock);
+	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
+}
+
+static void count_wait(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->lock);
+	pool->stats.waits++;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+/* Another thread has taken segments out of the books, and frees them just now. */
+static void wait_for_givers(struct gcp_pool *pool)
+{
+	if (!is_giving(pool))
+		return;
+	count_wait(pool);
+	for (int i = 0; i < GCP_WAIT_LIMIT && is_giving(pool); i++)
+		gcp_backoff();
+}
+
+/* --- the stages --------------------------------------------------------------- */
+
+/* How a stage went in one pool. */
+struct step {
+	uint64_t given; /* bytes */
+	bool more;      /* the same may help again */
+};
+
+static void give_completed(struct gcp_pool *pool, struct step *step)
+{
+	const struct gcp_purge purge = {
+	    .bytes = UINT64_MAX,
+	    .completed_only = true,
+	    .gently = pool->pools->driver.mem_release != NULL,
+	};
+
+	(void)gcp_timeline_poll_all(pool); /* an error shows again */
+	step->given += gcp_pool_purge(pool, &purge);
+	wait_for_givers(pool);
+}
+
+static void trim_driver(struct gcp_pool *pool, struct step *step)
+{
+	uint64_t start = pool->pools->driver.clock_ns();
+
+	(void)step;
+	pool->pools->driver.mem_trim(pool->ctx);
+	gcp_call_count(pool, GCP_CALL_mem_trim, start);
+}
+
+/* Waits for one epoch. */
+static void give_freed(struct gcp_pool *pool, struct step *step)
+{
+	bool waited;
+
+	if (awaited_epoch(pool) == 0)
+		return;
+	if (gcp_timeline_wait_oldest(pool, &waited) != 0 || !waited)
+		return;
+	count_wait(pool);
+	step->more = true;
+	give_completed(pool, step);
+}
+
+enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
+
+/* Closes the open epoch, and looks so many times whether all before is done. -EBUSY: it
+ * could not be closed. */
+static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
+{
+	int result = gcp_timeline_close_early(pool, false);
+
+	if (result == 0 && !gcp_timeline_is_closed(pool, epoch))
+		return -EBUSY;
+	for (int i = 0; i < looks && result == 0 &&
+			!gcp_timeline_is_completed(&pool->timeline, epoch);
+	     i++) {
+		if (i > LOOKS_AT_ONCE)
+			gcp_backoff();
+		result = gcp_timeline_poll_all(pool);
+	}
+	return result;
+}
+
+/* Where nothing is pending there is nothing to wait for. */
+static void give_open(struct gcp_pool *pool, struct step *step)
+{
+	uint64_t epoch = awaited_epoch(pool);
+
+	if (epoch == 0)
+		return;
+	count_wait(pool);
+	int result = pool->pools->driver.fence_record
+			 ? complete_soon(pool, epoch, LOOKS_MOST)
+			 : gcp_timeline_complete(pool, epoch);
+	if (result == -EBUSY)
+		(void)gcp_pool_complete_by_free(pool);
+	give_completed(pool, step);
+}
+
+static const struct stage {
+	void (*give)(struct gcp_pool *pool, struct step *step);
+	bool own;   /* of the pool, not of the driver */
+	bool waits; /* for the device */
+	const char *what;
+} stages[] = {
+    {give_completed, true, false, "what is unused and completed"},
+    {trim_driver, false, false, "what the driver's own pools keep (not counted here)"},
+    {give_freed, true, true, "what is unused, after waiting for what was freed"},
+    {give_open, true, true, "what is unused, after a look at the latest frees"},
+};
+
+enum {
+	STAGES = sizeof(stages) / sizeof(stages[0]),
+	STAGES_PLAIN = STAGES - 1, /* that wait for no work of after a free */
+};
+
+/* In all pools of the device (-1: each). A pool whose context may be ending is waited
+ * for: it may have what is missing. */
+static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
+			     int device)
+{
+	struct step step = {0};
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if ((device >= 0 && pool->device != device) || !gcp_pool_pin_wait(pool))
+			continue;
+		stage->give(pool, &step);
+		gcp_pool_unpin(pool);
+	}
+	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage->what,
+		GCP_ULL(step.given >> 10));
+	return step;
+}
+
+/* Bytes that are reserved and that no block of the program holds. */
+static uint64_t pool_unused(struct gcp_pool *pool)
+{
+	uint64_t held = gcp_pool_allocated(pool), reserved;
+
+	gcp_mutex_lock(&pool->lock);
+	reserved = pool->stats.reserved_bytes.current;
+	gcp_mutex_unlock(&pool->lock);
+	return reserved > held ? reserved - held : 0;
+}
+
+/* --- an allocation of a pool -------------------------------------------------- */
+
+static void count_retry(struct gcp_pool *pool, bool out)
+{
+	gcp_mutex_lock(&pool->lock);
+	if (out)
+		pool->stats.ooms++;
+	else
+		pool->stats.alloc_retries++;
+	gcp_mutex_unlock(&pool->lock);
+}
+
+/* Whether the request may be served when all that the program does not hold has come
+ * back, that of graphs which may be gone by now as well. */
+static bool may_succeed(const struct gcp_request *request)
+{
+	struct gcp_pool *own = request->heap->pool, *pool = own->pools->first;
+	uint64_t bytes = gcp_pool_left(own);
+
+	for (; pool && bytes < request->size; pool = pool->next)
+		if (pool->live && pool->device == own->device)
+			bytes += pool_unused(pool);
+	return bytes >= request->size;
+}
+
+int gcp_reclaim_and_retry(struct gcp_request *request,
+			  int (*retry)(struct gcp_request *request))
+{
+	struct gcp_pool *pool = request->heap->pool;
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+	struct step step;
+
+	gcp_tight_out(pool);
+	for (int i = 0; i < STAGES; i++) {
+		/* Rather than wait. */
+		if (stages[i].waits && pool->vmm && !request->divides) {
+			request->divides = true;
+			result = retry(request);
+			if (result != GCP_CUDA_OUT_OF_MEMORY)
+				return result;
+		}
+		do {
+			if (stages[i].waits && !may_succeed(request))
+				break;
+			count_retry(pool, false);
+			step = stage_run(&stages[i], pool->pools, pool->device);
+			result = retry(request);
+			if (result != GCP_CUDA_OUT_OF_MEMORY)
+				return result;
+		} while (step.more);
+	}
+	count_retry(pool, true);
+	return result;
+}
+
+int gcp_refuse(struct gcp_request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	int result = gcp_grow(request);
+
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		count_retry(pool, true);
+	return result;
+}
+
+/* --- memory of other kinds ---------------------------------------------------- */
+
+static uint64_t reclaim(struct gcp_pools *pools, int device, int count)
+{
+	uint64_t given = 0;
+	struct step step;
+
+	for (int i = 0; i < count; i++) {
+		do {
+			if (stages[i].waits && given > 0)
+				return given;
+			step = stage_run(&stages[i], pools, device);
+			given += step.given;
+		} while (step.more);
+	}
+	return given;
+}
+
+uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
+{
+	return reclaim(pools, device, STAGES);
+}
+
+/* cuMemCreate names its own device: so all of them. Managed memory may be short of
+ * pinned memory. */
+bool gcp_pools_relieve(struct gcp_pools *pools, int device)
+{
+	return (device >= 0 && gcp_pools_reclaim(pools, device) > 0) ||
+	       gcp_pools_reclaim(pools, -1) > 0 || gcp_pinned_trim(pools, 0) > 0;
+}
+
+/* Nearly all that is missing is the host's. What cannot go back without a wait stays.
+ */
+bool gcp_pools_relieve_host(struct gcp_pools *pools)
+{
+	return gcp_pinned_release_idle(pools) > 0 ||
+	       gcp_pools_trim_completed(pools, -1, 0) > 0 ||
+	       (pools->driver.mem_release && reclaim(pools, -1, STAGES_PLAIN) > 0);
+}
+
+/* --- the program trims -------------------------------------------------------- */
+
+/* Of those, what could go back: a live graph keeps also what is free in its heap. */
+static uint64_t pool_unheld(struct gcp_pool *pool)
+{
+	uint64_t unused = pool_unused(pool), kept = 0;
+	struct gcp_heap *heap;
+
+	gcp_mutex_lock(&pool->lock);
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		kept += heap->reserved_bytes - heap->used_bytes;
+	gcp_mutex_unlock(&pool->lock);
+	return unused > kept ? unused - kept : 0;
+}
+
+/* Waits for all work that memory may still be used by. */
+static void complete_all(struct gcp_pool *pool)
+{
+	uint64_t epoch = awaited_epoch(pool);
+	int result;
+
+	if (epoch == 0)
+		return;
+	count_wait(pool);
+	result = gcp_timeline_complete(pool, epoch);
+	if (result == -EBUSY)
+		(void)gcp_pool_complete_by_free(pool);
+}
+
+/* Where the program has waited for its work, the latest frees are completed, too. */
+static void complete_if_done(struct gcp_pool *pool)
+{
+	uint64_t epoch = awaited_epoch(pool);
+
+	if (epoch != 0 && pool->pools->driver.fence_record)
+		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);
+}
+
+static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)
+{
+	struct gcp_purge purge = {.completed_only = true, .gently = !may_wait};
+	uint64_t unheld = pool_unheld(pool), given = 0;
+
+	if (!may_wait && unheld > keep_bytes)
+		complete_if_done(pool);
+	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
+	     waits++) {
+		if (waits)
+			complete_all(pool);
+		else
+			(void)gcp_timeline_poll_all(pool);
+		purge.bytes = unheld - keep_bytes - given;
+		purge.completed_only = !waits;
+		given += gcp_pool_purge(pool, &purge);
+	}
+	return given;
+}
+
+static uint64_t pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes,
+			   bool may_wait)
+{
+	uint64_t given = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if ((device >= 0 && pool->device != device) || !gcp_pool_pin(pool))
+			continue;
+		given += pool_trim(pool, keep_bytes, may_wait);
+		gcp_pool_unpin(pool);
+	}
+	return given;
+}
+
+uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes)
+{
+	return pools_trim(pools, device, keep_bytes, true);
+}
+
+uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
+				  uint64_t keep_bytes)
+{
+	return pools_trim(pools, device, keep_bytes, false);
+}
+
+uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
+{
+	uint64_t bytes = 0;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->live && (device < 0 || pool->device == device))
+			bytes += pool_unheld(pool);
+	return bytes;
+}
+
+/* --- waiting where no fence may be set ---------------------------------------- */
+
+/* Freeing pinned memory waits for the context as well, and needs nothing of the
+ * device. */
+static int complete_by_host_free(struct gcp_pool *pool)
+{
+	const struct gcp_driver *driver = &pool->pools->driver;
+	void *p;
+	int result = driver->host_alloc(pool->ctx, GCP_UNIT, 0, &p);
+
+	if (result != 0)
+		return result;
+	uint64_t epoch = gcp_timeline_advance(pool);
+	result = driver->host_free(pool->ctx, p);
+	if (result == 0)
+		gcp_timeline_completed_by_free(pool, epoch);
+	return result;
+}
+
+/* A capture forbids fences, but a real free is legal then and waits for the
+ * context as well: allocates and frees the least there is. */
+int gcp_pool_complete_by_free(struct gcp_pool *pool)
+{
+	gcp_addr addr;
+	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+
+	/* Full to the last unit: what is unused and done makes room. */
+	if (result == GCP_CUDA_OUT_OF_MEMORY &&
+	    gcp_pool_purge(pool, &(const struct gcp_purge){.bytes = GCP_UNIT,
+							   .completed_only = true}) > 0)
+		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
+	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
+		return complete_by_host_free(pool);
+	if (result != 0)
+		return result;
+	uint64_t epoch = gcp_timeline_advance(pool);
+	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
+	if (result == 0)
+		gcp_timeline_completed_by_free(pool, epoch);
+	return result;
+}

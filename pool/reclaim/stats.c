@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stats.c - what the program is told: the counts of all threads, gathered
+ * (stats_delta.c).
+ */
+#include "../cache/cache.h"
+
+/* Makes all threads' counts part of the pool's. */
+static void pool_gather(struct gcp_pool *pool)
+{
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_cache *cache;
+
+	gcp_mutex_lock(&pools->registry_lock);
+	TAILQ_FOREACH (cache, &pools->caches, link)
+		if (cache->pool == pool)
+			gcp_cache_merge_stats(cache);
+	gcp_mutex_unlock(&pools->registry_lock);
+}
+
+/* A thread may hand over a free while the allocation, another thread's, is still in a
+ * delta that was gathered before it: below zero for a moment. */
+static uint64_t current_of(const struct gcp_gauge *gauge)
+{
+	return (int64_t)gauge->current > 0 ? gauge->current : 0;
+}
+
+uint64_t gcp_pool_allocated(struct gcp_pool *pool)
+{
+	uint64_t bytes;
+
+	pool_gather(pool);
+	gcp_mutex_lock(&pool->lock);
+	bytes = current_of(&pool->stats.allocated_bytes);
+	gcp_mutex_unlock(&pool->lock);
+	return bytes;
+}
+
+static uint64_t mapped_in(const struct gcp_heap *heap)
+{
+	const struct gcp_segment *segment;
+	uint64_t bytes = 0;
+
+	TAILQ_FOREACH (segment, &heap->segments, link)
+		bytes += segment->chunks ? segment->mapped : 0;
+	return bytes;
+}
+
+/* Of the pool's reserved bytes. pool->lock is held. */
+static uint64_t mapped_bytes(const struct gcp_pool *pool)
+{
+	const struct gcp_heap *heap;
+	uint64_t bytes = pool->stats.lane_bytes.current;
+
+	bytes += pool->vmm ? mapped_in(&pool->common) : 0;
+
+	if (pool->vmm)
+		TAILQ_FOREACH (heap, &pool->private_heaps, link)
+			bytes += mapped_in(heap);
+	return bytes;
+}
+
+static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
+{
+	struct gcp_stats *stats = &pool->stats;
+	uint64_t largest;
+
+	pool_gather(pool);
+	gcp_mutex_lock(&pool->lock);
+	gcp_heap_advance(&pool->common);
+#define GCP_X(name, meaning)                                                           \
+	sum->name.current += current_of(&stats->name);                                 \
+	sum->name.peak += stats->name.peak;                                            \
+	sum->name.allocated += stats->name.allocated;                                  \
+	sum->name.freed += stats->name.freed;
+	GCP_GAUGES(GCP_X)
+#undef GCP_X
+#define GCP_X(name, meaning) sum->name += stats->name;
+	GCP_COUNTERS(GCP_X)
+#undef GCP_X
+#define GCP_X(name)                                                                    \
+	sum->name.count += atomic_load(&pool->calls[GCP_CALL_##name][GCP_COST_COUNT]); \
+	sum->name.ns += atomic_load(&pool->calls[GCP_CALL_##name][GCP_COST_NS]);
+	GCP_DRIVER_CALLS(GCP_X)
+#undef GCP_X
+	sum->epochs += atomic_load(&pool->timeline.closed);
+	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
+	sum->mapped_bytes += mapped_bytes(pool);
+	largest = gcp_heap_largest_free(&pool->common);
+	gcp_mutex_unlock(&pool->lock);
+	if (sum->largest_free_bytes < largest)
+		sum->largest_free_bytes = largest;
+}
+
+int gcp_pools_stats(struct gcp_pools *pools, int device, struct gcp_stats *ret_stats)
+{
+	struct gcp_stats sum = {0};
+	bool found = false;
+
+	/* Pools of contexts that are gone keep their totals. */
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool->device == device) {
+			stats_add_pool(&sum, pool);
+			found = true;
+		}
+	}
+	if (!found)
+		return -ENOENT;
+	sum.fences = sum.fence_record.count;
+	sum.barriers = sum.fence_order.count;
+	*ret_stats = sum;
+	return 0;
+}
+
+void gcp_pools_reset_peaks(struct gcp_pools *pools, int device)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool->device != device)
+			continue;
+		pool_gather(pool);
+		gcp_mutex_lock(&pool->lock);
+#define GCP_X(name, meaning) pool->stats.name.peak = pool->stats.name.current;
+		GCP_GAUGES(GCP_X)
+#undef GCP_X
+		pool->stats.reserved_at_peak_bytes = pool->stats.reserved_bytes.current;
+		gcp_mutex_unlock(&pool->lock);
+	}
+}
+
+void gcp_pools_reset_async_peak(struct gcp_pools *pools, int device)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (pool->device != device)
+			continue;
+		pool_gather(pool);
+		gcp_mutex_lock(&pool->lock);
+		pool->stats.async_bytes.peak = pool->stats.async_bytes.current;
+		gcp_mutex_unlock(&pool->lock);
+	}
+}
+
+int gcp_pools_device_max(struct gcp_pools *pools)
+{
+	int max = -1;
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (pool->device > max)
+			max = pool->device;
+	return max;
+}

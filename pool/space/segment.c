@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * segment.c - segments: taken into a heap's books, moved between heaps, given
+ * back, detached.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ */
+#include "../cache/cache.h"
+
+int gcp_segment_order(const struct gcp_segment *a, const struct gcp_segment *b)
+{
+	return (a->addr > b->addr) - (a->addr < b->addr);
+}
+
+RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
+
+/* --- segments ----------------------------------------------------------------- */
+
+enum {
+	/* So many segments at first; then none adds more than such a share of what is
+	 * reserved. What is left over in the last ones is lost at the peak. */
+	WHOLE_SEGMENTS = 2,
+	GROWTH_SHARE = 12,
+	/* A large pool grows by such a share at least: many segments made for one block
+	 * each lose more. */
+	LEAST_SHARE = 48,
+};
+
+uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
+{
+	const struct gcp_config *config = &pool->pools->config;
+	uint64_t reserved =
+	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
+	uint64_t most = config->segment_bytes, least = reserved / LEAST_SHARE;
+
+	if (reserved >= WHOLE_SEGMENTS * most && most > reserved / GROWTH_SHARE)
+		most = gcp_round_up(reserved / GROWTH_SHARE, GCP_CHUNK);
+	if (least > config->split_limit)
+		least = config->split_limit;
+	if (least > pool->cache_limit)
+		least = pool->cache_limit;
+	return most > least ? most : gcp_round_up(least, GCP_CHUNK);
+}
+
+void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	gcp_gauge_add(&pool->stats.reserved_bytes, change);
+	atomic_store_explicit(&pool->reserved_hint, pool->stats.reserved_bytes.current,
+			      memory_order_relaxed);
+}
+
+int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		       enum gcp_kind kind, struct gcp_chunk *chunks,
+		       struct gcp_segment **ret_segment)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_pools *pools = pool->pools;
+	struct gcp_segment *segment = gcp_descriptor_alloc(&pools->segment_descriptors);
+	struct gcp_block *block;
+	int result = -ENOMEM;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!segment)
+		return -ENOMEM;
+	*segment = (struct gcp_segment){
+	    .addr = addr,
+	    .size = size,
+	    .mapped = chunks ? 0 : size,
+	    .chunks = chunks,
+	    .kind = kind,
+	    .number = ++pool->last_segment,
+	    .pool = pool,
+	    .heap = heap,
+	};
+	block = gcp_block_create(segment, addr, size, GCP_EPOCH_FRESH);
+	if (!block)
+		goto give_segment;
+	result = gcp_map_set(pools->map, addr, block);
+	if (result != 0)
+		goto give_block;
+	segment->first = block;
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	RB_INSERT(gcp_segment_tree, &pool->segments, segment);
+	gcp_gauge_add(&pool->stats.segment, 1);
+	*ret_segment = segment;
+	return 0;
+
+give_block:
+	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, block);
+give_segment:
+	gcp_descriptor_free(&pools->segment_descriptors, segment);
+	return result;
+}
+
+int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+			 enum gcp_kind kind)
+{
+	struct gcp_segment *segment;
+	int result = gcp_segment_create(heap, addr, size, kind, NULL, &segment);
+
+	if (result != 0)
+		return result;
+	heap->reserved_bytes += size;
+	gcp_reserved_count(heap->pool, (int64_t)size);
+	if (heap->private)
+		gcp_gauge_add(&heap->pool->stats.private_bytes, (int64_t)size);
+	gcp_tree_insert(heap, segment->first);
+	return 0;
+}
+
+/* The smallest segment of `size` to `most` bytes that is free as a whole. */
+static struct gcp_block *unused_segment(struct gcp_heap *heap, enum gcp_kind kind,
+					uint64_t size, uint64_t most)
+{
+	struct gcp_block *block = gcp_tree_lowest_fit(heap, kind, size), *best = NULL;
+
+	for (; block; block = gcp_tree_next_fit(block, size))
+		if (block->size <= most && gcp_block_is_segment(block) &&
+		    (!best || block->size < best->size))
+			best = block;
+	return best;
+}
+
+/* How large a segment for `size` may be: what is not split is of use only where it is
+ * nearly filled (fit.c, huge_fit). */
+static uint64_t adopted_most(const struct gcp_pool *pool, enum gcp_kind kind,
+			     uint64_t size)
+{
+	uint64_t most = pool->pools->config.segment_bytes;
+
+	if (kind == GCP_KIND_HUGE)
+		return size + (size / 8 < GCP_CHUNK ? GCP_CHUNK - 1 : size / 8);
+	return 2 * size > most ? 2 * size : most;
+}
+
+bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size)
+{
+	struct gcp_pool *pool = heap->pool;
+	struct gcp_heap *common = &pool->common;
+	struct gcp_block *block;
+	struct gcp_segment *segment;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	gcp_heap_advance(common);
+	block = unused_segment(common, kind, size, adopted_most(pool, kind, size));
+	if (!block)
+		return false;
+	segment = block->segment;
+	gcp_tree_remove(common, block);
+	TAILQ_REMOVE(&common->segments, segment, link);
+	common->reserved_bytes -= segment->size;
+	atomic_store_explicit(&segment->heap, heap, memory_order_release);
+	TAILQ_INSERT_TAIL(&heap->segments, segment, link);
+	heap->reserved_bytes += segment->size;
+	gcp_gauge_add(&pool->stats.private_bytes, (int64_t)segment->size);
+	block->group = GCP_GROUP_FRESH;
+	block->apart = false;
+	gcp_tree_insert(heap, block); /* with its epoch: ordered is not completed */
+	return true;
+}
+
+void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment)
+{
+	struct gcp_pool *pool = heap->pool;
+
+	gcp_assert_held(GCP_RANK_POOL);
+
+	TAILQ_REMOVE(&heap->segments, segment, link);
+	RB_REMOVE(gcp_segment_tree, &pool->segments, segment);
+	heap->reserved_bytes -= segment->mapped;
+	gcp_gauge_add(&pool->stats.segment, -1);
+	gcp_reserved_count(pool, -(int64_t)segment->mapped);
+	if (segment->chunks)
+		atomic_fetch_sub_explicit(&pool->vmm_mapped, segment->mapped,
+					  memory_order_relaxed);
+	if (heap->private)
+		gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)segment->mapped);
+}
+
+static void block_release(struct gcp_pools *pools, struct gcp_block *block)
+{
+	gcp_map_clear(pools->map, block->addr, block);
+	gcp_block_set_state(block, GCP_BLOCK_RELEASED);
+	gcp_descriptor_free(&pools->block_descriptors, block);
+}
+
+static bool segment_is_unused(const struct gcp_segment *segment)
+{
+	return !segment->chunks && gcp_block_is_segment(segment->first) &&
+	       gcp_block_is_free(segment->first);
+}
+
+/* Onto `list`; its one block is free. */
+static void segment_detach(struct gcp_heap *heap, struct gcp_segment *segment,
+			   struct gcp_segment_list *list)
+{
+	struct gcp_block *block = segment->first;
+
+	gcp_tree_remove(heap, block);
+	block_release(heap->pool->pools, block);
+	gcp_segment_unlink(heap, segment);
+	TAILQ_INSERT_TAIL(list, segment, link);
+	heap->pool->giving++;
+}
+
+/* Whether it was idle when that turn began, and since. */
+static bool is_idle_since(const struct gcp_segment *segment, uint64_t turn)
+{
+	return segment_is_unused(segment) && !segment->touched &&
+	       segment->idle_turn < turn;
+}
+
+static bool purge_fits(const struct gcp_purge *purge, const struct gcp_segment *segment,
+		       uint64_t taken)
+{
+	if (!segment_is_unused(segment) ||
+	    (purge->completed_only &&
+	     segment->first->epoch > atomic_load(&segment->pool->timeline.completed)))
+		return false;
+	return taken < purge->bytes ||
+	       (purge->large && segment->kind != GCP_KIND_SLAB) ||
+	       is_idle_since(segment, purge->idle_since);
+}
+
+uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
+				struct gcp_segment_list *list)
+{
+	struct gcp_segment *segment = TAILQ_FIRST(&heap->segments), *next;
+	uint64_t taken = 0;
+
+	gcp_assert_held(GCP_RANK_POOL);
+	for (; segment; segment = next) {
+		next = TAILQ_NEXT(segment, link);
+		if (!purge_fits(purge, segment, taken))
+			continue;
+		segment_detach(heap, segment, list);
+		taken += segment->size;
+	}
+	return taken;
+}
+
+bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn)
+{
+	const struct gcp_segment *segment;
+
+	TAILQ_FOREACH (segment, &heap->segments, link)
+		if (is_idle_since(segment, turn))
+			return true;
+	return false;
+}
+
+void gcp_heap_age(struct gcp_heap *heap, uint64_t turn)
+{
+	struct gcp_segment *segment;
+
+	TAILQ_FOREACH (segment, &heap->segments, link) {
+		if (segment->touched)
+			segment->idle_turn = turn;
+		segment->touched = false;
+	}
+}
+
+static void slab_release(struct gcp_pools *pools, struct gcp_slab *slab)
+{
+	struct gcp_block *block = slab->first, *upper;
+
+	for (; block; block = upper) {
+		upper = block->upper;
+		block_release(pools, block);
+	}
+	gcp_descriptor_free(&pools->slab_descriptors, slab);
+}
+
+/* The memory is gone with its context: every descriptor goes too. */
+void gcp_heap_reset(struct gcp_heap *heap)
+{
+	struct gcp_pools *pools = heap->pool->pools;
+	struct gcp_segment *segment;
+
+	while ((segment = TAILQ_FIRST(&heap->segments))) {
+		struct gcp_block *block = segment->first, *upper;
+
+		for (; block; block = upper) {
+			upper = block->upper;
+			if (block->slab)
+				slab_release(pools, block->slab);
+			block_release(pools, block);
+		}
+		gcp_segment_unlink(heap, segment);
+		/* What we mapped did not go with the context. */
+		if (segment->chunks)
+			TAILQ_INSERT_TAIL(&heap->pool->orphans, segment, link);
+		else
+			gcp_descriptor_free(&pools->segment_descriptors, segment);
+	}
+	for (int kind = 0; kind < GCP_KINDS; kind++)
+		RB_INIT(&heap->free[kind]);
+	for (uint32_t i = 0; i < pools->classes.slab_count; i++) {
+		TAILQ_INIT(&heap->classes[i].list);
+		heap->classes[i].count = 0;
+	}
+	LIST_INIT(&heap->idle_slabs);
+	TAILQ_INIT(&heap->pending);
+	TAILQ_INIT(&heap->deferred);
+	TAILQ_INIT(&heap->once);
+	memset(heap->holes, 0, sizeof(heap->holes));
+	heap->donors = (struct gcp_bins){.used = {0}};
+	TAILQ_INIT(&heap->unmapping);
+	heap->recycled = false;
+	heap->pending_bytes = 0;
+	heap->used_blocks = heap->used_bytes = 0;
+	heap->unused_bytes = heap->unused_low = 0;
+	heap->idle = (struct gcp_idle){0};
+	heap->id = atomic_fetch_add(&pools->last_heap_id, 1) + 1;
+}

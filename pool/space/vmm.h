@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * vmm.h - mapped segments: what grow.c, reclaim.c and pools.c want of vmm.c, and
+ * vmm.c of vmm_space.c and handle.c.
+ */
+#ifndef GCP_POOL_VMM_H
+#define GCP_POOL_VMM_H
+
+#include "../pool_types.h"
+
+/* --- vmm.c: no lock is held ------------------------------------------------------- */
+
+/* Memory cannot be mapped, for whatever reason but that there is none: ordinary
+ * segments may do. */
+#define GCP_NOT_MAPPED (-EOPNOTSUPP)
+
+/* Whether the pool maps its own segments. */
+void gcp_vmm_init(struct gcp_pool *pool);
+/* Puts a free block of at least `bytes` into the request's heap, where none is: by
+ * mapping unused handles to other addresses and, where those do not do, new memory
+ * (*ret_new). GCP_CUDA_OUT_OF_MEMORY, GCP_NOT_MAPPED; -ENOMEM. */
+int gcp_vmm_provide(const struct gcp_request *request, enum gcp_kind kind,
+		    uint64_t bytes, bool *ret_new);
+/* Gives unused handles back whose epochs are completed, until `bytes` are given
+ * back; returns the bytes. exact: no more than `bytes`, though handles be larger. */
+uint64_t gcp_vmm_release(struct gcp_pool *pool, uint64_t bytes, bool exact);
+/* Gives back what pool->orphans has. vmm_lock is held. */
+void gcp_vmm_release_orphans(struct gcp_pool *pool);
+
+/* --- lane.c ----------------------------------------------------------------------- */
+
+/* The context is gone: the lanes are empty. vmm_lock and pool->lock are held. */
+void gcp_lanes_reset(struct gcp_pool *pool);
+/* All of them. */
+uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
+/* The heap is about to be released: its scratch leaves its lane. No lock is held. */
+void gcp_lane_heap_ends(struct gcp_heap *heap);
+
+/* --- handle.c: vmm_lock is held ----------------------------------------------- */
+
+/* In chunk->handle: still mapped here, but it belongs to another range by now. */
+#define GCP_CHUNK_MOVED UINT64_MAX
+/* Chunks that a handle has at most which blocks of any size share. A larger one was
+ * made for one block, and takes the place of nothing that is smaller. */
+static inline uint32_t gcp_handle_shared(const struct gcp_pool *pool)
+{
+	return pool->pools->config.handle_shared;
+}
+
+/* The books of a range of so many bytes; NULL. */
+struct gcp_chunk *gcp_chunks_create(uint64_t size);
+void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
+/* Those of a block that is made of whole chunks. */
+struct gcp_chunk *gcp_chunks_of(const struct gcp_block *block, uint64_t *ret_count);
+/* Nothing is mapped there any more; or what is has moved. */
+void gcp_chunks_clear(struct gcp_chunk *chunks, uint64_t count);
+void gcp_chunks_moved(struct gcp_chunk *chunks, uint64_t count);
+/* How much to map for a block of so many bytes: while the program only takes memory,
+ * and has little, as many of them as one handle holds.
+ * Any lock, or none, may be held. */
+uint64_t gcp_handles_at_once(const struct gcp_pool *pool, uint64_t bytes);
+/* New memory in few handles; the first `own` chunks are for one block. An error of the
+ * driver: none is made. */
+int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t count,
+		     uint64_t own);
+void gcp_handles_release(struct gcp_pool *pool, struct gcp_chunk *chunks,
+			 uint64_t count);
+/* Puts the target's handles behind its addresses. If that fails they are released,
+ * and what could not be unmapped again is GCP_CHUNK_MOVED. */
+int gcp_handles_map(struct gcp_pool *pool, const struct gcp_block *target);
+/* Unmaps all that is mapped of a block that handles have left. */
+int gcp_handles_unmap(struct gcp_pool *pool, const struct gcp_block *block);
+/* Unmaps and releases all that the segment has. */
+void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment);
+/* gcp_pools_for_each_handle. -ENOENT: the block is not mapped. */
+int gcp_vmm_for_each_handle(const struct gcp_block *block, gcp_addr from,
+			    int (*each)(void *arg, uint64_t handle, gcp_addr addr,
+					uint64_t bytes),
+			    void *arg);
+/* vm_open for all that is mapped; an error of one of the calls. */
+int gcp_handles_reopen(struct gcp_pool *pool, const struct gcp_segment *segment);
+
+/* --- vmm_space.c: vmm_lock and pool->lock are held ---------------------------- */
+
+/* Room in the making: a part of a hole that memory is to be put behind, and
+ * unused handles that it may come from. Their blocks are MOVING. */
+struct gcp_move {
+	struct gcp_heap *heap;        /* of the target */
+	struct gcp_block *target;     /* NULL: none, handles are given back */
+	struct gcp_block_list donors; /* of the pool's common heap */
+	uint64_t donated;             /* bytes of donors, at most `room` */
+	uint64_t room;                /* bytes that the target may have */
+	uint64_t own; /* chunks of new memory that one block has for itself */
+	bool divides; /* gcp_request */
+	bool whole;   /* no handle is divided for the target */
+	const struct gcp_block *keep[2]; /* what the target is to merge with */
+	uint64_t epoch;                  /* that the donated handles had at most */
+};
+
+/* How many bytes of addresses the pool sets aside at once for segments of that kind.
+ * Any lock, or none, may be held. */
+uint64_t gcp_space_range_bytes(const struct gcp_pool *pool, enum gcp_kind kind);
+/* Adds addresses with nothing behind them. -ENOMEM, -ERANGE. */
+int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
+		  enum gcp_kind kind, struct gcp_chunk *chunks);
+/* Picks the part of a hole that needs the least memory to make room for `bytes`, and
+ * unused handles to put there, first those that are completed.
+ * -ENOSPC: no hole will do; -ENOMEM. */
+int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
+		   struct gcp_move *move);
+/* Picks unused handles whose epochs are completed, to be given back. */
+void gcp_space_collect_completed(struct gcp_pool *pool, uint64_t bytes, bool exact,
+				 struct gcp_move *move);
+/* The donor's handles belong elsewhere now. It is a hole, or a part of one, if they
+ * are unmapped; else it is about to be. */
+void gcp_space_detach(struct gcp_move *move, struct gcp_block *donor, bool unmapped);
+/* Cuts what lies there in whole handles out of a free block of a private heap: it is
+ * UNMAPPING, for its handles are to be a lane's. NULL: no memory, nothing is cut. */
+struct gcp_block *gcp_space_take_scratch(struct gcp_heap *heap,
+					 struct gcp_block *block);
+/* An UNMAPPING block whose epoch is completed, MOVING now; NULL: there is none. */
+struct gcp_block *gcp_space_next_unmapping(struct gcp_pool *pool);
+/* It is unmapped: a hole. Or it is not: it stays. A small range that is one hole goes
+ * to pool->orphans. */
+void gcp_space_free(struct gcp_block *block, bool unmapped);
+/* The target has memory behind it: it is free. */
+void gcp_space_fill(struct gcp_move *move);
+/* What is left of the move goes back to what it was. */
+void gcp_space_release(struct gcp_pool *pool, struct gcp_move *move);
+/* The holes of a heap that ends become another's. pool->lock alone is held. */
+void gcp_space_join(struct gcp_heap *heap, struct gcp_heap *ending);
+
+/* Cuts so many bytes of handles out of a free block, from that chunk of its segment on:
+ * MOVING; the rest stays free. NULL: no memory for a descriptor. */
+struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
+				uint64_t first, uint64_t bytes);
+/* So many bytes more, or less, have memory behind them. */
+void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
+		      int64_t change);
+
+/* --- replace.c: vmm_lock is held ----------------------------------------------- */
+
+/* A large handle that lies unused becomes several that blocks may share, if `bytes`
+ * for the request would else divide it, or take new memory beside it (move: what is
+ * planned). *ret_replaced: the plan is given up, another one is due. An error of the
+ * driver's. */
+int gcp_large_replace(const struct gcp_request *request, enum gcp_kind kind,
+		      uint64_t bytes, struct gcp_move *move, bool *ret_replaced);
+
+/* --- block.c: pool->lock is held --------------------------------------------- */
+
+/* Cuts `block`, which is in no list, so that it has `size`; returns the rest, in
+ * no list either. NULL: no memory for its descriptor, nothing is cut. */
+struct gcp_block *gcp_block_cut(struct gcp_block *block, uint64_t size);
+/* `lower` takes in its upper neighbour; neither is in a list. */
+void gcp_block_coalesce_upper(struct gcp_pools *pools, struct gcp_block *lower,
+			      struct gcp_block *upper);
+/* Bytes of a free block that could be given back. */
+uint64_t gcp_block_unused(const struct gcp_block *block);
+/* Of a block of a mapped segment: the chunks of the handles that lie in it as a whole,
+ * side by side, and where in segment->chunks they begin. 0: there are none. */
+uint64_t gcp_block_handles(const struct gcp_block *block, uint64_t *ret_first);
+/* How many chunks the one of these has that lies on both sides of a cut at `size`. */
+uint32_t gcp_block_cut_divides(const struct gcp_block *block, uint64_t size);
+
+/* --- fit.c: pool->lock is held ---------------------------------------------- */
+
+/* The lowest free block that serves `size` without dividing an unused handle. */
+struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size);
+/* Whether a block cut from this one at `size` would leave a part of a large handle that
+ * lies unused and can be replaced (replace.c). */
+bool gcp_fit_divides_large(const struct gcp_block *block, uint64_t size);
+/* A block whose epoch is ready becomes free memory. */
+void gcp_block_coalesce(struct gcp_heap *heap, struct gcp_block *block);
+
+#endif

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * context_fence.c - the epochs of device memory, whose fences are events of one
+ * context; and barriers, which make a closed epoch ready before it is completed: all
+ * later work of every context of the process waits behind the epoch's fence.
+ *
+ * The rules are fence.c's, NO NEW WAITS above all.
+ *
+ * On drivers without context fences an epoch is closed by waiting for the context
+ * (`synchronous`).
+ *
+ * Called without a lock of the room, by frees, by allocations that find nothing, and
+ * when contexts come and go.
+ */
+#include "../pool_types.h"
+
+/* --- the scope ------------------------------------------------------------ */
+
+static struct gcp_pool *pool_of(const struct gcp_timeline *timeline)
+{
+	return (struct gcp_pool *)((char *)(uintptr_t)timeline -
+				   offsetof(struct gcp_pool, timeline));
+}
+
+static int context_create(struct gcp_timeline *timeline, void **ret_handle)
+{
+	struct gcp_pool *pool = pool_of(timeline);
+
+	return GCP_CALL(pool, fence_create, pool->ctx, ret_handle);
+}
+
+static int context_record(struct gcp_timeline *timeline, void *handle)
+{
+	struct gcp_pool *pool = pool_of(timeline);
+
+	return GCP_CALL(pool, fence_record, pool->ctx, handle);
+}
+
+static int context_query(struct gcp_timeline *timeline, void *handle, void *ctx)
+{
+	(void)ctx; /* as context_wait */
+	return GCP_CALL(pool_of(timeline), fence_query, handle);
+}
+
+static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
+{
+	(void)ctx; /* there is one part only */
+	return GCP_CALL(pool_of(timeline), fence_wait, handle);
+}
+
+static int context_sync(struct gcp_timeline *timeline)
+{
+	struct gcp_pool *pool = pool_of(timeline);
+
+	return GCP_CALL(pool, ctx_sync, pool->ctx);
+}
+
+/* If waiting for the context works, context fences do not, and each close waits from
+ * now on. */
+static int context_failed(struct gcp_timeline *timeline, int failure)
+{
+	int result = gcp_timeline_close_synchronous(timeline);
+
+	(void)failure;
+	if (result == 0)
+		timeline->synchronous = true;
+	return result;
+}
+
+static void context_closing(struct gcp_timeline *timeline)
+{
+	gcp_window_epoch_closed(pool_of(timeline));
+}
+
+static bool context_overfull(const struct gcp_timeline *timeline)
+{
+	struct gcp_pool *pool = pool_of(timeline);
+
+	return gcp_pool_is_tight(pool) ||
+	       atomic_load_explicit(&timeline->filled, memory_order_relaxed) >=
+		   2 * (int64_t)gcp_window(pool).epoch_bytes;
+}
+
+const struct gcp_fence_scope gcp_context_fences = {
+    .create = context_create,
+    .record = context_record,
+    .query = context_query,
+    .wait = context_wait,
+    .sync = context_sync,
+    .failed = context_failed,
+    .closing = context_closing,
+    .overfull = context_overfull,
+    .orders = true,
+};
+
+/* --- barriers: fence_lock is held ----------------------------------------- */
+
+static int fence_order(struct gcp_pool *pool, struct gcp_closed_epoch *closed,
+		       bool alone)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	assert(closed && !gcp_timeline_is_held(&pool->timeline));
+	uint64_t start = pool->pools->driver.clock_ns();
+	int result = pool->pools->driver.fence_order(closed->fence->handle, alone);
+
+	if (result != -EXDEV)
+		gcp_call_count(pool, GCP_CALL_fence_order, start);
+	return result;
+}
+
+/* Where only completion counts, waits. alone: -EXDEV where a context would wait for
+ * another's work. */
+static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+
+	if (atomic_load(&pool->pools->completed_only))
+		return gcp_timeline_complete_locked(timeline, epoch);
+	if (!closed || closed->epoch > timeline->freed ||
+	    gcp_timeline_is_held(timeline))
+		return -EBUSY;
+	uint64_t covered = closed->epoch;
+	int result = fence_order(pool, closed, alone);
+	if (alone)
+		timeline->multi_context = result == -EXDEV;
+	/* Where some context cannot be made to wait, nothing is ordered and the
+	 * heap grows; an error of this context shows when a fence is queried. */
+	if (result != 0)
+		return result == -EXDEV ? result : -EBUSY;
+	gcp_window_barrier_set(pool);
+	gcp_timeline_mark_ordered(timeline, covered);
+	return 0;
+}
+
+/* Something that obeys no context's queue writes into device memory: from now on only
+ * completed epochs are ready. Those ordered so far are waited for, so that all that is
+ * in the free lists is as strong. */
+static int require_completion(struct gcp_pools *pools)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	if (atomic_load(&pools->completed_only) || !pools->driver.third_party_writers())
+		return 0;
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		int result;
+
+		if (!gcp_pool_pin(pool))
+			continue;
+		result = gcp_timeline_complete_locked(&pool->timeline,
+						      pool->timeline.ordered);
+		gcp_pool_unpin(pool);
+		if (result != 0)
+			return result;
+	}
+	atomic_store(&pools->completed_only, true);
+	return 0;
+}
+
+/* --- for the rest of the room --------------------------------------------- */
+
+uint64_t gcp_timeline_stamp(struct gcp_pool *pool)
+{
+	return gcp_timeline_now(&pool->timeline);
+}
+
+uint64_t gcp_timeline_advance(struct gcp_pool *pool)
+{
+	return gcp_timeline_next(&pool->timeline);
+}
+
+/* Where no barrier may be set: waits until no more is pending than may be. Plain CUDA
+ * would have waited for all of it. fence_lock is not held meanwhile. */
+static int catch_up_locked(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	uint64_t most = gcp_window_multi_context(pool), bytes = 0;
+	uint32_t i = timeline->count;
+
+	if (!timeline->multi_context)
+		return 0;
+	/* The youngest epochs of so many bytes may wait; two of them in any case. */
+	while (i > 0 && (timeline->count - i < 2 || bytes < most))
+		bytes += gcp_timeline_at(timeline, --i)->bytes;
+	return i > 0 ? gcp_timeline_wait_locked(timeline,
+						*gcp_timeline_at(timeline, i - 1), NULL)
+		     : 0;
+}
+
+/* Where the queue is full the open epoch grows, but where memory is tight: each free
+ * closes its epoch then. Nor does it grow beyond what may be pending. */
+static int queue_room_locked(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+
+	if (timeline->count < GCP_FENCE_QUEUE ||
+	    (!gcp_pool_is_tight(pool) &&
+	     gcp_timeline_filled(timeline) < (int64_t)gcp_window_multi_context(pool)))
+		return 0;
+	return gcp_timeline_wait_locked(timeline, *gcp_timeline_at(timeline, 0), NULL);
+}
+
+int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
+{
+	if (!gcp_timeline_close_begin(&pool->timeline))
+		return 0;
+	int result = queue_room_locked(pool);
+	if (result == 0)
+		result = gcp_timeline_close_end(&pool->timeline, epoch);
+	else
+		atomic_store(&pool->timeline.closing, false);
+	if (result == 0)
+		result = catch_up_locked(pool);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result == -EBUSY ? 0 : result;
+}
+
+/* What was freed into it counts towards the epoch that a free closes next. Else, where
+ * each allocation closes one, no free ever would, and no barrier be set. */
+static int close_early_locked(struct gcp_timeline *timeline)
+{
+	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
+	uint64_t open = atomic_load(&timeline->open);
+	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
+	int result = timeline->synchronous ? 0 : gcp_timeline_close_locked(timeline);
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	timeline->freed = freed;
+	timeline->awaitable = awaitable;
+	if (atomic_load(&timeline->open) == open)
+		return result;
+	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
+	atomic_store_explicit(&timeline->early, filled, memory_order_relaxed);
+	return result;
+}
+
+int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
+{
+	int64_t least = full ? (int64_t)gcp_window(pool).epoch_bytes : INT64_MIN;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	if (gcp_timeline_filled(&pool->timeline) >= least)
+		result = close_early_locked(&pool->timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result == -EBUSY ? 0 : result;
+}
+
+bool gcp_timeline_is_closed(struct gcp_pool *pool, uint64_t epoch)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	bool closed = gcp_timeline_is_completed(&pool->timeline, epoch) ||
+		      gcp_timeline_covering(&pool->timeline, epoch);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return closed;
+}
+
+int gcp_timeline_poll(struct gcp_pool *pool, uint32_t depth, bool *ret_advanced)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	int result = gcp_timeline_poll_locked(&pool->timeline, depth, ret_advanced);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_timeline_poll_all(struct gcp_pool *pool)
+{
+	return gcp_timeline_advance_all(&pool->timeline);
+}
+
+int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_pools *pools = pool->pools;
+	int result;
+
+	gcp_mutex_lock(&pools->fence_lock);
+	result = require_completion(pools);
+	if (result == 0 && !gcp_epoch_ready(pool, epoch)) {
+		if (!gcp_timeline_covering(&pool->timeline, epoch) ||
+		    epoch > pool->timeline.freed)
+			result = -EBUSY; /* NO NEW WAITS, fence.c */
+		else
+			result = order_locked(pool, epoch, true);
+	}
+	gcp_mutex_unlock(&pools->fence_lock);
+	return result == -EXDEV ? -EBUSY : result;
+}
+
+int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	uint64_t awaitable = timeline->awaitable;
+	result = require_completion(pool->pools);
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+	if (result == 0 && !atomic_load(&pool->pools->completed_only) &&
+	    !gcp_timeline_is_completed(timeline, epoch) &&
+	    (!closed || closed->epoch > timeline->freed))
+		result = gcp_timeline_close_locked(timeline);
+	timeline->awaitable = awaitable; /* the host has not waited for that */
+	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
+		result = order_locked(pool, epoch, alone);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	*ret_waited = timeline->count > 0 &&
+		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable;
+	if (*ret_waited)
+		result = gcp_timeline_wait_locked(timeline,
+						  *gcp_timeline_at(timeline, 0), NULL);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	int result = gcp_timeline_complete_locked(&pool->timeline, epoch);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+void gcp_timeline_completed_by_free(struct gcp_pool *pool, uint64_t epoch)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	gcp_timeline_mark_completed(&pool->timeline, epoch);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+}
+
+/* --- contexts that come and go -------------------------------------------- */
+
+void gcp_timeline_reset(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	gcp_timeline_clear(&pool->timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+}
+
+/* The context whose pool was detached does not end. Contexts that joined meanwhile do
+ * not stand behind the pool's barriers, and require_completion passed the pool by. */
+int gcp_timeline_reattach(struct gcp_pool *pool)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	if (!gcp_timeline_is_completed(timeline, timeline->ordered) &&
+	    (atomic_load(&pool->pools->completed_only) ||
+	     gcp_timeline_is_held(timeline) ||
+	     fence_order(pool, gcp_timeline_covering(timeline, timeline->ordered),
+			 false)))
+		result = gcp_timeline_complete_locked(timeline, timeline->ordered);
+	atomic_store(&pool->detaching, result != 0);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+/* The youngest closed epoch that is ordered and, as far as is known, not completed;
+ * NULL: there is none. fence_lock is held. */
+static struct gcp_closed_epoch *closed_epoch_ordered(struct gcp_timeline *timeline)
+{
+	uint32_t i = timeline->count;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	while (i > 0 && gcp_timeline_at(timeline, i - 1)->epoch > timeline->ordered)
+		i--;
+	return i > 0 ? gcp_timeline_at(timeline, i - 1) : NULL;
+}
+
+bool gcp_timeline_is_any_ordered(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	bool any = closed_epoch_ordered(&pool->timeline) != NULL;
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return any;
+}
+
+int gcp_timeline_join(struct gcp_pool *pool, void *ctx,
+		      int (*order)(void *ctx, void *fence))
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	struct gcp_closed_epoch *closed = closed_epoch_ordered(timeline);
+	if (closed &&
+	    (gcp_timeline_is_held(timeline) || order(ctx, closed->fence->handle) != 0))
+		result = gcp_timeline_wait_locked(timeline, *closed, NULL);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}

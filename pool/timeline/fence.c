@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fence.c - epochs of frees, and the fences that make them ready for reuse.
+ *
+ * THE SAFETY RULE OF THE LIBRARY LIVES HERE.
+ *
+ * Each free writes the number of the open epoch into its block (gcp_timeline_now). An
+ * epoch is closed by moving on to the next number and THEN recording a fence:
+ *
+ *      thread that frees                 thread that closes epoch 7
+ *      -----------------                 -------------------------
+ *      submits its last work
+ *      full memory fence
+ *      reads open == 7, stamps block     open = 8
+ *                                        records fence behind all submitted work
+ *
+ * A thread that read 7 did so before the move to 8, so its work was submitted before
+ * the fence was recorded, and the fence covers it. A block that was stamped 8 belongs
+ * to the next epoch. No lock is needed for that, and no list of blocks.
+ *
+ * There is one sequence of epochs for the device memory of each context, and one for
+ * the pinned memory of the process. What tells them apart is data (struct
+ * gcp_fence_scope):
+ *
+ *                           device memory             pinned memory
+ *      a fence covers       its own context           all contexts (*)
+ *      ready means          completed, or behind a    completed: the CPU writes into
+ *                           barrier that every        a block at once, and stands in
+ *                           context waits at          no context's queue
+ *      closed by            a free; an allocation     a free or an allocation: the
+ *                           only to look (`early`)    fence holds nothing back
+ *      a fence that fails   each close waits for the  pools no pinned memory before a
+ *                           context instead           context has ended
+ *
+ *      (*) With unified addressing every context can use all pinned memory, whatever
+ *      its flags say (CUDA Driver API, "Unified Addressing"). A context that is made
+ *      after the fence has had no work yet.
+ *
+ * Fences of one sequence complete in order, so two numbers say everything: all epochs
+ * <= completed are done; all epochs <= ready are done or held back behind a barrier.
+ *
+ * While a stream captures, `holds` is not zero: no fence is recorded and no barrier
+ * set. Both are done under fence_lock, which gcp_pools_fences_hold takes too: a
+ * capture and a fence exclude each other. Queries and host waits on fences that exist
+ * already are legal during a capture and go on.
+ *
+ * NO NEW WAITS. Epochs of device memory are closed inside calls that free, because
+ * plain CUDA would have waited there for all work submitted so far: what later work
+ * then waits for is work that plain CUDA had finished by that time. If an allocation
+ * closed the epoch instead, a barrier could hold a kernel back behind another one that
+ * spins until the first has run (as collectives do), and a program that is correct on
+ * plain CUDA would hang. Allocations only set barriers on epochs that are closed
+ * already; and when memory is out they wait for those that a free has closed
+ * (`awaitable`; reclaim.c, tight.c). An epoch that an allocation closes to see whether
+ * it is done (`early`) is only asked: later work is not held back behind it before a
+ * free has closed another. And plain cudaFree waits for its own context only: meanwhile
+ * work of another can begin (of the same it cannot: measured), and may be what the
+ * kernel waits for, as in collectives over several devices. So with several contexts no
+ * barrier is set for reuse: blocks wait until their epoch is completed, the pool grows,
+ * and when very much waits a free waits, too, for epochs of long ago. The same holds
+ * for pinned memory: the host waits inside frees only, and there only for the part of a
+ * fence that is in the freed block's own context, as plain cudaFreeHost does. The work
+ * of other contexts may be waiting for what this thread does next. (What waits when
+ * memory is out: reclaim.c, pinned_reclaim.c.)
+ */
+#include "../pool_types.h"
+
+enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
+       CUDA_CAPTURE_FIRST = 900,
+       CUDA_CAPTURE_LAST = 908,
+};
+
+void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
+		       const struct gcp_fence_scope *scope)
+{
+	timeline->pools = pools;
+	timeline->scope = scope;
+	atomic_store(&timeline->open, GCP_EPOCH_FIRST);
+	atomic_store(&timeline->completed, GCP_EPOCH_FIRST - 1);
+	atomic_store(&timeline->ready, GCP_EPOCH_FIRST - 1);
+}
+
+uint64_t gcp_timeline_now(const struct gcp_timeline *timeline)
+{
+	/* The caller's submissions, and what it saw of other threads', must be
+	 * visible to the driver before `open` is read. */
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&timeline->open, memory_order_seq_cst);
+}
+
+uint64_t gcp_timeline_next(struct gcp_timeline *timeline)
+{
+	atomic_store_explicit(&timeline->filled, 0, memory_order_relaxed);
+	atomic_store_explicit(&timeline->early, 0, memory_order_relaxed);
+	atomic_store_explicit(&timeline->blocks, 0, memory_order_relaxed);
+	uint64_t epoch = atomic_fetch_add(&timeline->open, 1);
+	atomic_thread_fence(memory_order_seq_cst); /* ARM: before the driver looks */
+	return epoch;
+}
+
+int64_t gcp_timeline_filled(const struct gcp_timeline *timeline)
+{
+	return atomic_load_explicit(&timeline->filled, memory_order_relaxed) -
+	       atomic_load_explicit(&timeline->early, memory_order_relaxed);
+}
+
+bool gcp_timeline_is_held(const struct gcp_timeline *timeline)
+{
+	return atomic_load_explicit(&timeline->pools->holds, memory_order_relaxed) > 0;
+}
+
+bool gcp_timeline_is_completed(const struct gcp_timeline *timeline, uint64_t epoch)
+{
+	return epoch <=
+	       atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+}
+
+/* --- fences --------------------------------------------------------------- */
+
+/* No epoch needs the fence any more. One that a thread still waits for must not be
+ * recorded again, which would make that thread wait for later work: the last thread
+ * that waited does this again. */
+static void fence_release(struct gcp_timeline *timeline, struct gcp_fence *fence)
+{
+	fence->done = true;
+	if (fence->waiters > 0)
+		return;
+	if (fence->generation != timeline->generation) { /* its context is gone */
+		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
+		return;
+	}
+	fence->next = timeline->spare;
+	timeline->spare = fence;
+}
+
+static int fence_create(struct gcp_timeline *timeline, struct gcp_fence **ret_fence)
+{
+	struct gcp_fence *fence =
+	    gcp_descriptor_alloc(&timeline->pools->fence_descriptors);
+
+	if (!fence)
+		return -ENOMEM;
+	*fence = (struct gcp_fence){.generation = timeline->generation};
+	int result = timeline->scope->create(timeline, &fence->handle);
+	if (result != 0)
+		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
+	*ret_fence = fence;
+	return result;
+}
+
+static int fence_take(struct gcp_timeline *timeline, struct gcp_fence **ret_fence)
+{
+	struct gcp_fence *fence = timeline->spare;
+
+	if (!fence)
+		return fence_create(timeline, ret_fence);
+	assert(fence->done && fence->waiters == 0);
+	assert(fence->generation == timeline->generation);
+	timeline->spare = fence->next;
+	fence->done = false;
+	*ret_fence = fence;
+	return 0;
+}
+
+/* --- the queue of closed epochs -------------------------------------------- */
+
+struct gcp_closed_epoch *gcp_timeline_at(struct gcp_timeline *timeline, uint32_t i)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	assert(i < timeline->count);
+	return &timeline->queue[(timeline->head + i) % GCP_FENCE_QUEUE];
+}
+
+struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
+					       uint64_t epoch)
+{
+	for (uint32_t i = 0; i < timeline->count; i++)
+		if (gcp_timeline_at(timeline, i)->epoch >= epoch)
+			return gcp_timeline_at(timeline, i);
+	return NULL;
+}
+
+static void queue_append(struct gcp_timeline *timeline, struct gcp_closed_epoch closed)
+{
+	assert(timeline->count < GCP_FENCE_QUEUE);
+	assert(closed.epoch < atomic_load(&timeline->open));
+	assert(!gcp_timeline_is_completed(timeline, closed.epoch));
+	timeline->count++;
+	*gcp_timeline_at(timeline, timeline->count - 1) = closed;
+	assert(timeline->count == 1 ||
+	       gcp_timeline_at(timeline, timeline->count - 2)->epoch < closed.epoch);
+	atomic_fetch_add_explicit(&timeline->pending_bytes, closed.bytes,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&timeline->closed, 1, memory_order_relaxed);
+}
+
+static void raise_to(_Atomic uint64_t *mark, uint64_t epoch)
+{
+	if (atomic_load_explicit(mark, memory_order_relaxed) < epoch)
+		atomic_store_explicit(mark, epoch, memory_order_release);
+}
+
+void gcp_timeline_mark_completed(struct gcp_timeline *timeline, uint64_t epoch)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	while (timeline->count > 0 && gcp_timeline_at(timeline, 0)->epoch <= epoch) {
+		struct gcp_closed_epoch closed = *gcp_timeline_at(timeline, 0);
+
+		atomic_fetch_sub_explicit(&timeline->pending_bytes, closed.bytes,
+					  memory_order_relaxed);
+		timeline->head = (timeline->head + 1) % GCP_FENCE_QUEUE;
+		timeline->count--;
+		fence_release(timeline, closed.fence);
+	}
+	raise_to(&timeline->completed, epoch);
+	raise_to(&timeline->ready, epoch);
+	assert(atomic_load(&timeline->completed) <= atomic_load(&timeline->ready));
+	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
+}
+
+void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	assert(timeline->scope->orders);
+	if (timeline->ordered < epoch)
+		timeline->ordered = epoch;
+	raise_to(&timeline->ready, epoch);
+	assert(atomic_load(&timeline->ready) < atomic_load(&timeline->open));
+}
+
+/* Whether the i-th epoch needs no fence of its own: it is known to be completed when
+ * the next one is, and no barrier will be set on it. */
+static bool is_spared(struct gcp_timeline *timeline, uint32_t i)
+{
+	return i % 2 == 0 && i + 1 < timeline->count &&
+	       (!timeline->scope->orders ||
+		gcp_timeline_at(timeline, i + 1)->epoch <= timeline->ordered);
+}
+
+/* Makes room in a full queue: what is completed leaves it; else every other epoch
+ * loses its fence, where no barrier will be set. */
+static void queue_thin(struct gcp_timeline *timeline)
+{
+	uint32_t kept = 0;
+	bool advanced;
+
+	(void)gcp_timeline_poll_locked(timeline, 0,
+				       &advanced); /* an error shows again */
+	if (timeline->count < GCP_FENCE_QUEUE)
+		return;
+	for (uint32_t i = 0; i < timeline->count; i++) {
+		struct gcp_closed_epoch closed = *gcp_timeline_at(timeline, i);
+
+		if (is_spared(timeline, i)) {
+			fence_release(timeline, closed.fence);
+			gcp_timeline_at(timeline, i + 1)->bytes += closed.bytes;
+		} else {
+			*gcp_timeline_at(timeline, kept++) = closed;
+		}
+	}
+	timeline->count = kept;
+}
+
+/* --- closing -------------------------------------------------------------- */
+
+int gcp_timeline_close_synchronous(struct gcp_timeline *timeline)
+{
+	uint64_t epoch = gcp_timeline_next(timeline);
+	int result = timeline->scope->sync(timeline);
+
+	if (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST)
+		return -EBUSY;
+	if (result != 0)
+		return result;
+	atomic_fetch_add_explicit(&timeline->closed, 1, memory_order_relaxed);
+	gcp_timeline_mark_completed(timeline, epoch);
+	return 0;
+}
+
+static int close_failed(struct gcp_timeline *timeline, int failure)
+{
+	if (failure < 0 || failure == GCP_CUDA_OUT_OF_MEMORY)
+		return -EBUSY; /* for now */
+	if (failure >= CUDA_CAPTURE_FIRST && failure <= CUDA_CAPTURE_LAST)
+		return -EBUSY; /* a capture that the library was not told of */
+	return timeline->scope->failed(timeline, failure);
+}
+
+int gcp_timeline_close_locked(struct gcp_timeline *timeline)
+{
+	struct gcp_fence *fence;
+	int result;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	if (gcp_timeline_is_held(timeline))
+		return -EBUSY;
+	if (timeline->synchronous)
+		return gcp_timeline_close_synchronous(timeline);
+	if (timeline->count == GCP_FENCE_QUEUE)
+		queue_thin(timeline);
+	if (timeline->count == GCP_FENCE_QUEUE)
+		return 0;
+	result = fence_take(timeline, &fence);
+	if (result != 0)
+		return close_failed(timeline, result);
+
+	int64_t filled = gcp_timeline_filled(timeline);
+	uint64_t epoch = gcp_timeline_next(timeline);
+	timeline->scope->closing(timeline);
+	result = timeline->scope->record(timeline, fence->handle);
+	if (result != 0) {
+		/* `epoch` has no fence of its own; the next one covers it. */
+		fence_release(timeline, fence);
+		return close_failed(timeline, result);
+	}
+	queue_append(timeline, (struct gcp_closed_epoch){
+				   .epoch = epoch,
+				   .fence = fence,
+				   .bytes = filled > 0 ? (uint64_t)filled : 0,
+			       });
+	timeline->freed = timeline->awaitable = epoch;
+	return 0;
+}
+
+/* The fence of another thread that closes the epoch covers it as well, or the next one
+ * will. (pthread_mutex_trylock would say the same, but is not in libc.so.6 before
+ * glibc 2.34.) But that thread may have been descheduled, and all that is freed
+ * meanwhile is of no use: an epoch that is much too full is worth waiting. */
+bool gcp_timeline_close_begin(struct gcp_timeline *timeline)
+{
+	if (gcp_timeline_is_held(timeline) ||
+	    (atomic_exchange(&timeline->closing, true) &&
+	     !(timeline->scope->overfull && timeline->scope->overfull(timeline))))
+		return false;
+	gcp_mutex_lock(&timeline->pools->fence_lock);
+	return true;
+}
+
+int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
+{
+	int result = 0;
+
+	if (atomic_load_explicit(&timeline->open, memory_order_relaxed) == epoch)
+		result = gcp_timeline_close_locked(timeline);
+	atomic_store(&timeline->closing, false);
+	return result;
+}
+
+/* --- asking and waiting --------------------------------------------------- */
+
+int gcp_timeline_query_locked(struct gcp_timeline *timeline,
+			      struct gcp_closed_epoch closed, bool *ret_advanced)
+{
+	int result = timeline->scope->query(timeline, closed.fence->handle, NULL);
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	*ret_advanced = result == 0;
+	if (result == 0)
+		gcp_timeline_mark_completed(timeline, closed.epoch);
+	return result == GCP_CUDA_NOT_READY ? 0 : result;
+}
+
+/* A query costs up to a microsecond, and if this epoch is done all older ones are. */
+int gcp_timeline_poll_locked(struct gcp_timeline *timeline, uint32_t depth,
+			     bool *ret_advanced)
+{
+	*ret_advanced = false;
+	if (timeline->count == 0)
+		return 0;
+	if (depth == GCP_POLL_HALF)
+		depth = timeline->count / 2;
+	if (depth >= timeline->count)
+		depth = timeline->count - 1;
+	return gcp_timeline_query_locked(timeline, *gcp_timeline_at(timeline, depth),
+					 ret_advanced);
+}
+
+int gcp_timeline_advance_all(struct gcp_timeline *timeline)
+{
+	bool advanced = true;
+	int result = 0;
+
+	for (uint32_t depth = 0; result == 0 && advanced; depth = 2 * depth + 1) {
+		gcp_mutex_lock(&timeline->pools->fence_lock);
+		result = gcp_timeline_poll_locked(timeline, depth, &advanced);
+		gcp_mutex_unlock(&timeline->pools->fence_lock);
+	}
+	return result;
+}
+
+/* Without fence_lock: a kernel may be waiting for what another thread does after its
+ * next allocation. */
+int gcp_timeline_wait_locked(struct gcp_timeline *timeline,
+			     struct gcp_closed_epoch closed, void *ctx)
+{
+	struct gcp_fence *fence = closed.fence;
+	void *handle = fence->handle;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	fence->waiters++;
+	gcp_mutex_unlock(&timeline->pools->fence_lock);
+	int cancel = gcp_cancel_defer(); /* with its place among the waiters */
+	int result = timeline->scope->wait(timeline, handle, ctx);
+	gcp_cancel_restore(cancel);
+	gcp_mutex_lock(&timeline->pools->fence_lock);
+	assert(fence->waiters > 0);
+	if (--fence->waiters == 0 && fence->done)
+		fence_release(timeline, fence);
+	if (result == 0 && !ctx)
+		gcp_timeline_mark_completed(timeline, closed.epoch);
+	return result;
+}
+
+/* Closes the open epoch, whatever it takes: a full queue is waited for. */
+static int close_for_completion(struct gcp_timeline *timeline)
+{
+	int result = 0;
+
+	if (timeline->count == GCP_FENCE_QUEUE)
+		result = gcp_timeline_wait_locked(
+		    timeline, *gcp_timeline_at(timeline, timeline->count - 1), NULL);
+	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
+	if (result == 0)
+		result = gcp_timeline_close_locked(timeline);
+	timeline->freed = freed; /* only the thread that closes it waits for it */
+	timeline->awaitable = awaitable;
+	return result;
+}
+
+int gcp_timeline_complete_locked(struct gcp_timeline *timeline, uint64_t epoch)
+{
+	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
+	int result = 0;
+
+	if (gcp_timeline_is_completed(timeline, epoch))
+		return 0;
+	if (!closed)
+		result = close_for_completion(timeline);
+	if (result != 0 || gcp_timeline_is_completed(timeline, epoch))
+		return result;
+	closed = gcp_timeline_covering(timeline, epoch);
+	return closed ? gcp_timeline_wait_locked(timeline, *closed, NULL) : -EBUSY;
+}
+
+/* --- the end -------------------------------------------------------------- */
+
+void gcp_timeline_clear(struct gcp_timeline *timeline)
+{
+	struct gcp_fence *fence;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	timeline->generation++;
+	gcp_timeline_mark_completed(timeline, gcp_timeline_next(timeline));
+	while ((fence = timeline->spare)) {
+		timeline->spare = fence->next;
+		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
+	}
+}

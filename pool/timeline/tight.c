@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tight.c - whether a device is nearly full. Then each free closes its epoch, so that
+ * an allocation that finds no memory has nothing to wait for but what plain cudaFree
+ * has waited for (fence.c, NO NEW WAITS): an epoch that an allocation had to close
+ * would cover work that was submitted after the free.
+ *
+ * Asked by frees, with any lock held; told by allocations and frees without a lock. The
+ * driver is asked how much is left, seldom: other processes take memory too.
+ */
+#include "../pool_types.h"
+
+enum {
+	/* Memory is tight when this part of it, or so many epochs' worth, is left. */
+	TIGHT_PART = 64,
+	TIGHT_EPOCHS = 2,
+	/* The driver is asked again when the pool has taken this part of the memory, */
+	ASK_PART = 32,
+	/* or when so many frees have closed their epochs. */
+	ASK_FREES = 256,
+	/* Where the driver cannot say, so many do. */
+	TIGHT_FREES = 4096,
+	/* Segments are as large as their one block when this part of it is taken. */
+	EXACT_PART = 8,
+	/* Handles are not divided when less than this part is unused. */
+	WHOLE_PART = 8,
+	EXACT_LEAST = 2 * GCP_CHUNK, /* bytes; what is smaller would not fill its own */
+};
+
+#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
+#define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
+
+bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
+{
+	return !pool->vmm && size >= EXACT_LEAST &&
+	       (gcp_pool_is_tight(pool) ||
+		LOAD(pool->reserved_hint) > pool->memory / EXACT_PART);
+}
+
+bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size)
+{
+	const struct gcp_pool *pool = heap->pool;
+	uint64_t reserved = LOAD(pool->reserved_hint);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!pool->vmm || heap->private || size < EXACT_LEAST)
+		return false;
+	return gcp_pool_is_tight(pool) ||
+	       (reserved > heap->unused_bytes &&
+		reserved - heap->unused_bytes >
+		    pool->memory - pool->memory / WHOLE_PART);
+}
+
+uint64_t gcp_pool_left(struct gcp_pool *pool)
+{
+	const struct gcp_driver *driver = &pool->pools->driver;
+	uint64_t left = UINT64_MAX, quota_left = gcp_quota_left(pool);
+
+	if (!driver->mem_left || driver->mem_left(pool->ctx, &left) != 0)
+		left = UINT64_MAX;
+	return left < quota_left ? left : quota_left;
+}
+
+static uint64_t least_left(const struct gcp_pool *pool)
+{
+	uint64_t part = pool->memory == UINT64_MAX ? 0 : pool->memory / TIGHT_PART;
+	uint64_t epochs = TIGHT_EPOCHS * LOAD(pool->limits.epoch_bytes);
+
+	return part > epochs ? part : epochs;
+}
+
+static void tight_ask(struct gcp_pool *pool)
+{
+	uint64_t left = gcp_pool_left(pool), least = least_left(pool);
+	uint64_t step =
+	    pool->memory == UINT64_MAX ? GCP_CHUNK : pool->memory / ASK_PART;
+
+	STORE(pool->tightness.frees, 0);
+	STORE(pool->tightness.headroom, left - least < step ? left - least : step);
+	STORE(pool->tightness.tight, left < least);
+	if (left < least)
+		STORE(pool->tightness.headroom, 0);
+}
+
+void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes)
+{
+	uint64_t headroom = LOAD(pool->tightness.headroom);
+
+	if (headroom > bytes)
+		STORE(pool->tightness.headroom, headroom - bytes);
+	else if (!gcp_pool_is_tight(pool))
+		tight_ask(pool);
+}
+
+void gcp_tight_freed(struct gcp_pool *pool)
+{
+	if (!gcp_pool_is_tight(pool))
+		return;
+	uint32_t frees =
+	    atomic_fetch_add_explicit(&pool->tightness.frees, 1, memory_order_relaxed) +
+	    1;
+	bool asks = pool->pools->driver.mem_left != NULL;
+
+	if (frees % (asks ? ASK_FREES : TIGHT_FREES) == 0)
+		tight_ask(pool);
+}
+
+void gcp_tight_out(struct gcp_pool *own)
+{
+	struct gcp_pool *pool = own->pools->first;
+
+	for (; pool; pool = pool->next) {
+		if (pool->device != own->device)
+			continue;
+		STORE(pool->tightness.tight, true);
+		STORE(pool->tightness.frees, 0);
+	}
+}
