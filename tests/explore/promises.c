@@ -219,6 +219,10 @@ static void capture_unknown(struct thread *t)
 
 		op_play(t, &take);
 	}
+	/* Waits for other contexts, which frees may want, are refused meanwhile. */
+	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
+		if (w->slots[i] && !order_free(t, w->slots[i]))
+			return;
 	w->left |= w->capture_numbers > 0;
 	result = begin(0.5, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	if ((int)result == REQUIRES_NEWER_DRIVER)
