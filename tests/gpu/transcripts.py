@@ -39,7 +39,7 @@ def program_build(bench, name):
     """Its path; None and what went wrong."""
     target = bench.program(f"conform-{name}")
     if bench.sim:
-        return os.path.join(bench.programs, "..", "sim", f"conform_{name}"), ""
+        return os.path.join(bench.programs, "..", "..", "sim", f"conform_{name}"), ""
     os.makedirs(bench.programs, exist_ok=True)
     links = build.link_flags(bench.toolkit)
     command = ["gcc", *build.compile_flags(bench.toolkit)]
