@@ -216,8 +216,6 @@ struct gcp_tracker {
 	uint64_t last_share, last_track; /* ids */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
-	uint64_t first_thread; /* that launched a graph since some may share */
-	bool several_threads;  /* others did, too */
 	TAILQ_HEAD(, gcp_share) shares;
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases; /* memory of graph pools, how often */

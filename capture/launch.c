@@ -19,9 +19,9 @@
  * launching counts as running. A launch that has to follow it waits for that call (not
  * for the device).
  *
- * How it waits: drivers lose what one thread says by cuStreamWaitEvent while another
- * thread launches a graph (docs/captures.md). Where several threads launch graphs all
- * later work of the context waits, by cuCtxWaitEvent, which holds.
+ * How it waits: drivers lose what cuStreamWaitEvent says beside launches of graphs by
+ * other threads (docs/captures.md). So all later work of the context waits, by
+ * cuCtxWaitEvent, which holds; while a stream captures, the stream alone.
  */
 #include <sched.h>
 
@@ -85,8 +85,7 @@ static bool event_is_followed(struct gcp_tracker *tracker,
 {
 	bool followed = false;
 
-	if (tracker->several_threads && tracker->driver.event_wait_all &&
-	    gcp_pools_captures_hold(tracker->pools)) {
+	if (tracker->driver.event_wait_all && gcp_pools_captures_hold(tracker->pools)) {
 		followed = tracker->driver.event_wait_all(gcp_pool_context(track->pool),
 							  event) == 0;
 		gcp_pools_captures_release(tracker->pools);
@@ -286,16 +285,6 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	return 0;
 }
 
-/* Also of graphs that share nothing: their launches count as much. */
-static void thread_launches(struct gcp_tracker *tracker)
-{
-	uint64_t thread = gcp_thread_number();
-
-	if (tracker->first_thread == 0)
-		tracker->first_thread = thread;
-	tracker->several_threads |= tracker->first_thread != thread;
-}
-
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch)
 {
@@ -305,7 +294,6 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	if (!gcp_tracker_shares(tracker))
 		return 0;
 	pthread_mutex_lock(&tracker->lock);
-	thread_launches(tracker);
 	do {
 		struct gcp_share *share = gcp_share_of_exec(tracker, exec);
 

@@ -53,11 +53,8 @@
 	  "`cudaFreeAsync` of a block of another context waits for the stream") \
 	X(WAIT_LANE, "wait lane", \
 	  "a graph that is launched again while, for all the library knows, it runs (or " \
-	  "its stream does, while there was one), waits " \
-	  "for a graph that shares its memory and was launched in between, into a stream " \
-	  "that it does not follow; at the first launch into a second stream for all " \
-	  "that the first one was given; where several threads launch graphs all " \
-	  "streams of the context wait") \
+	  "its stream does, while there was one), waits, with all streams of its " \
+	  "context, for a graph that shares its memory and was launched in between") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \

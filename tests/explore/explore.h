@@ -300,11 +300,9 @@ struct model {
 	uint32_t streams_gone; /* destroyed */
 	uint32_t rewinds;      /* of all captures */
 	bool forked;
-	bool filtered;                  /* a filter of system calls is set */
-	bool ran_concurrently;          /* threads have run at the same time */
-	bool several_launch;            /* several have launched graphs */
-	const struct thread *launching; /* the latest that has */
-	int primary_refs[2]; /* of each device's primary context, the program's */
+	bool filtered;         /* a filter of system calls is set */
+	bool ran_concurrently; /* threads have run at the same time */
+	int primary_refs[2];   /* of each device's primary context, the program's */
 };
 
 /* The thread whose turn it is. */

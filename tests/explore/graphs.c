@@ -347,37 +347,17 @@ static bool host_knows_end(const struct model *w, const struct exec *exec)
 	return clock_covers(&w->host, (struct mark){s->number, s->count});
 }
 
-/* No event stands behind such launches: another stream follows all of that one. */
-static bool one_stream_has_launches(const struct model *w)
+/* Whether a graph that may run still has to follow another one that was launched since:
+ * they may share memory, and a graph that runs cannot be given other memory. All
+ * streams of the context wait then, its own too where it would have followed anyway. */
+static bool may_follow(const struct model *w, const struct exec *exec)
 {
-	unsigned count = 0;
-
-	for (uint32_t i = 0; i < w->stream_count; i++)
-		count += w->launched[i].number > 0;
-	return count == 1;
-}
-
-/* Whether a graph that may run still has to follow another one that was launched since
- * on another stream, which it would not follow on plain CUDA: they may share memory,
- * and a graph that runs cannot be given other memory. */
-static bool may_follow(struct model *w, const struct exec *exec, const struct stream *s)
-{
-	/* Behind a stream that is gone, or beside a capture, all that was submitted is
-	 * waited for; where several threads launch graphs all streams wait. */
-	bool all = exec->gone != w->streams_gone || !all_is_calm(w) ||
-		   one_stream_has_launches(w) || w->several_launch;
-	struct clock clock;
-
 	if (!w->setting->share || exec->number == 0 || host_knows_end(w, exec))
 		return false;
-	order_base(w, s, &clock);
-	for (uint32_t i = 0; i < w->stream_count; i++) {
-		const struct exec *other = &w->launched[i];
-
-		if (other->number > exec->number && other->id != exec->id &&
-		    (all || !clock_covers(&clock, other->mark)))
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->launched[i].number > exec->number &&
+		    w->launched[i].id != exec->id)
 			return true;
-	}
 	return false;
 }
 
@@ -400,9 +380,7 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	CUresult result;
 
 	plain_may_be_full(w, device);
-	w->several_launch |=
-	    w->ran_concurrently || (w->launches > 0 && w->launching != t);
-	if (may_follow(w, exec, s))
+	if (may_follow(w, exec))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
@@ -434,7 +412,6 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 		return;
 	}
 	mark = order_step(w, s);
-	w->launching = t;
 	exec->clock = s->clock;
 	exec->mark = mark;
 	exec->number = ++w->launches;
