@@ -383,8 +383,9 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	if (may_follow(w, exec))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
+	/* What a release that fails does not give back is lost to a trim as well. */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
-	    plain_lacks(w, device, body_freed(w, exec->body)))
+	    (w->setting->fault || plain_lacks(w, device, body_freed(w, exec->body))))
 		return !excused(EXCUSE_LAUNCH_FULL);
 	return fine(w, result, "cuGraphLaunch");
 }
