@@ -211,12 +211,25 @@ void gcp_lanes_reset(struct gcp_pool *pool)
 
 	gcp_assert_held(GCP_RANK_VMM);
 	gcp_assert_held(GCP_RANK_POOL);
-	while ((lane = TAILQ_FIRST(&pool->lanes))) {
-		TAILQ_REMOVE(&pool->lanes, lane, link);
+	TAILQ_FOREACH (lane, &pool->lanes, link) {
 		while ((heap = TAILQ_FIRST(&lane->heaps)))
 			gcp_lane_leave(heap);
 		bytes_change_locked(lane, -(int64_t)lane->bytes);
 		lane->gone = true;
+	}
+}
+
+void gcp_lanes_release_gone(struct gcp_pool *pool)
+{
+	struct gcp_lane *lane, *next;
+
+	gcp_assert_held(GCP_RANK_VMM);
+	for (lane = TAILQ_FIRST(&pool->lanes); lane; lane = next) {
+		next = TAILQ_NEXT(lane, link);
+		if (!lane->gone)
+			continue;
+		TAILQ_REMOVE(&pool->lanes, lane, link);
+		unused_release(lane);
 	}
 }
 

@@ -29,8 +29,12 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
 /* --- lane.c ----------------------------------------------------------------------- */
 
-/* The context is gone: the lanes are empty. vmm_lock and pool->lock are held. */
+/* The context is gone, and no graph uses the lanes any more: they are out of the books.
+ * vmm_lock and pool->lock are held. */
 void gcp_lanes_reset(struct gcp_pool *pool);
+/* Their handles go back to the driver: a context that ends does not take them along.
+ * The same vmm_lock is held, and no other lock. */
+void gcp_lanes_release_gone(struct gcp_pool *pool);
 /* All of them. */
 uint64_t gcp_lanes_bytes(const struct gcp_pool *pool);
 /* The heap is about to be released: its scratch leaves its lane. No lock is held. */

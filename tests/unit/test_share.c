@@ -741,6 +741,7 @@ static void a_context_that_ends_takes_its_lanes_along(void **state)
 	fake.unmapping = NULL; /* its work is gone with it */
 	gcp_tracker_context_gone(tracker, FAKE_CTX);
 	gcp_pool_reset(pools, FAKE_CTX);
+	assert_int_equal(fake.memory_used, 0); /* though its graphs are not destroyed */
 	launch_begin(a, 0, &now);
 	gcp_launch_end(tracker, a->exec, &now, 1);
 	exec_destroy(&graphs[0]);
