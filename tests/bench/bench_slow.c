@@ -227,7 +227,7 @@ int main(int argc, char **argv)
 	const struct bench_job *job;
 
 	if (argc > 1 && strcmp(argv[1], "--mapped") == 0) {
-		space_fill(&driver, reserved_change);
+		space_fill(&driver, reserved_change, burn);
 		argc--;
 		argv++;
 	}

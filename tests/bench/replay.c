@@ -419,7 +419,7 @@ static struct row replay(uint64_t lag_us)
 	run.at = run.allocs = 0;
 	run.live = trace.peak_live = run.early_misses = run.wall_ns = 0;
 	run.addrs = calloc(trace.ids, sizeof(run.addrs[0]));
-	space_fill(&functions, reserved_change);
+	space_fill(&functions, reserved_change, host_spend);
 	if (mapped)
 		gcp_config_default_mapped(&config);
 	else
@@ -447,10 +447,10 @@ static struct row replay(uint64_t lag_us)
 
 static void head_print(void)
 {
-	printf("%-8s %6s %9s %9s %8s %8s %8s %6s %6s %7s %7s %7s %6s\n", "trace",
+	printf("%-8s %6s %9s %9s %8s %8s %8s %6s %6s %6s %7s %7s %7s %6s\n", "trace",
 	       "lag us", "live MiB", "reserved", "ratio", "hits %", "late %", "allocs",
-	       "frees", "fences", "orders", "queries", "ns");
-	printf("%-8s %6s %9s %9s %8s %8s %8s %13s %23s %6s %8s\n", "", "", "peak",
+	       "frees", "remaps", "fences", "orders", "queries", "ns");
+	printf("%-8s %6s %9s %9s %8s %8s %8s %13s %30s %6s %8s\n", "", "", "peak",
 	       "peak MiB", "", "", "", "of driver", "per 1,000 frees", "event",
 	       "wait ms");
 }
@@ -460,12 +460,12 @@ static void row_print(const struct row *row, uint64_t lag_us)
 	const struct gcp_stats *stats = &row->stats;
 	double per = 1000.0 / (double)(trace.count - trace.allocs);
 
-	printf("%-8s %6lu %9.1f %9.1f %8.3f %8.2f %8.2f %6lu %6lu %7.1f %7.1f %7.1f "
-	       "%6.0f %8.1f\n",
+	printf("%-8s %6lu %9.1f %9.1f %8.3f %8.2f %8.2f %6lu %6lu %6lu %7.1f %7.1f "
+	       "%7.1f %6.0f %8.1f\n",
 	       trace.name, lag_us, (double)trace.peak_live / (1 << 20),
 	       (double)device.peak_reserved / (1 << 20), row->ratio, row->hits,
 	       row->late_hits, stats->mem_alloc.count, stats->mem_free.count,
-	       (double)stats->fence_record.count * per,
+	       stats->remaps, (double)stats->fence_record.count * per,
 	       (double)stats->fence_order.count * per,
 	       (double)stats->fence_query.count * per, row->ns, row->wait_ms);
 }

@@ -9,7 +9,9 @@
 #include "../../pool/check/check.h"
 #include "../../pool/pool.h"
 
-/* Adds the vm_ functions to a driver; `changed` hears what is made and released. */
-void space_fill(struct gcp_driver *driver, void (*changed)(int64_t bytes));
+/* Adds the vm_ functions to a driver; `changed` hears what is made and released,
+ * `spend` what a call costs the host. */
+void space_fill(struct gcp_driver *driver, void (*changed)(int64_t bytes),
+		void (*spend)(uint64_t ns));
 
 #endif
