@@ -11,6 +11,7 @@
  *   where does memory come from and go to?    segment.c, reclaim.c
  *   when does empty memory go back?           maintain.c, purge.c
  *   what memory is mapped where?              vmm.c, vmm_space.c, handle.c
+ *   new memory, or a remap?                   spare.c
  *   what do graphs share?                     lane.c, lane_move.c
  *   what happens when the device is full?     reclaim.c
  *   what does a thread keep for itself?       cache.c
@@ -310,6 +311,14 @@ struct gcp_tightness {
 	_Atomic uint32_t frees;    /* since it was asked */
 };
 
+/* What remaps cost of late, and whether memory is held so that there are fewer:
+ * spare.c. */
+struct gcp_spare {
+	uint64_t owed_ns; /* that they took, beyond a small part of the time */
+	uint64_t at_ns;   /* when that was so */
+	uint64_t needed;  /* bytes mapped when the pool had nothing unused left */
+};
+
 struct gcp_pool {
 	struct gcp_pools *pools;
 	uint64_t key;      /* of no other pool in this process's life */
@@ -329,6 +338,7 @@ struct gcp_pool {
 	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
+	struct gcp_spare spare;          /* the same */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	_Atomic uint64_t vmm_freed;      /* bytes of large blocks, ever; the same */
 	struct gcp_timeline timeline;

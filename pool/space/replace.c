@@ -69,6 +69,8 @@ static struct gcp_block *in_the_way(const struct gcp_request *request,
 	struct gcp_block *block;
 
 	*ret_from = 0;
+	if (gcp_move_is_spare(move))
+		return NULL;
 	if (move->target)
 		return move->donated < move->target->size ? large_find(heap->pool, move)
 							  : NULL;

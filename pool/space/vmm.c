@@ -39,6 +39,7 @@ void gcp_vmm_init(struct gcp_pool *pool)
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
 	atomic_store(&pool->vmm_mapped, 0);
 	atomic_store(&pool->vmm_freed, 0);
+	pool->spare = (struct gcp_spare){0};
 	pool->vmm_range =
 	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
 }
@@ -250,12 +251,13 @@ static int move_plan_locked(struct gcp_heap *heap, enum gcp_kind kind, uint64_t 
 }
 
 static int room_plan(const struct gcp_request *request, enum gcp_kind kind,
-		     uint64_t bytes, struct gcp_move *move)
+		     uint64_t bytes, uint64_t spare, struct gcp_move *move)
 {
 	int result;
 
 	*move = (struct gcp_move){.donors = TAILQ_HEAD_INITIALIZER(move->donors),
-				  .divides = request->divides};
+				  .divides = request->divides,
+				  .spare = spare};
 	result = move_plan_locked(request->heap, kind, bytes, move);
 	if (result == -ENOSPC) {
 		result = range_add(request->heap, kind, bytes);
@@ -285,18 +287,30 @@ static uint64_t own_chunks(const struct gcp_request *request, uint64_t bytes,
 	return end > made ? (end - made) / GCP_CHUNK : 0;
 }
 
-static int provide_locked(const struct gcp_request *request, enum gcp_kind kind,
-			  uint64_t bytes, bool *ret_new)
+/* A remap, memory that spares remaps, or what was missing. */
+static void move_count(struct gcp_pool *pool, bool new, bool spare, uint64_t begin)
 {
-	struct gcp_heap *heap = request->heap;
-	struct gcp_pool *pool = heap->pool;
+	if (!new)
+		gcp_spare_remapped(pool, begin);
+	else if (spare)
+		gcp_spare_taken(pool);
+	else
+		gcp_spare_needed(pool);
+}
+
+/* spare: bytes that may be new though handles lie unused. */
+static int room_make(const struct gcp_request *request, enum gcp_kind kind,
+		     uint64_t bytes, uint64_t spare, bool *ret_new)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	uint64_t begin = pool->pools->driver.clock_ns();
 	struct gcp_move move;
 	bool replaced;
 	int result;
 
 	unmapping_finish(pool);
 	do {
-		result = room_plan(request, kind, bytes, &move);
+		result = room_plan(request, kind, bytes, spare, &move);
 		if (result == 0)
 			result =
 			    gcp_large_replace(request, kind, bytes, &move, &replaced);
@@ -305,6 +319,7 @@ static int provide_locked(const struct gcp_request *request, enum gcp_kind kind,
 		return result;
 	move.own = own_chunks(request, bytes, &move);
 	*ret_new = move.donated < move.target->size;
+	spare = gcp_move_is_spare(&move) ? spare : 0;
 	result = move_run(pool, &move);
 	gcp_mutex_lock(&pool->lock);
 	if (result == 0)
@@ -313,7 +328,21 @@ static int provide_locked(const struct gcp_request *request, enum gcp_kind kind,
 		gcp_space_release(pool, &move);
 	pool->stats.remaps += result == 0 && !*ret_new;
 	gcp_mutex_unlock(&pool->lock);
+	if (result == 0)
+		move_count(pool, *ret_new, spare > 0, begin);
 	return result;
+}
+
+static int provide_locked(const struct gcp_request *request, enum gcp_kind kind,
+			  uint64_t bytes, bool *ret_new)
+{
+	uint64_t spare = gcp_spare_bytes(request->heap->pool);
+	int result = room_make(request, kind, bytes, spare, ret_new);
+
+	if (result != GCP_CUDA_OUT_OF_MEMORY || spare == 0)
+		return result;
+	gcp_spare_taken(request->heap->pool);
+	return room_make(request, kind, bytes, 0, ret_new);
 }
 
 /* What failed for another reason than that there is no memory need not fail with

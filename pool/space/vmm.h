@@ -94,9 +94,11 @@ struct gcp_move {
 	struct gcp_block_list donors; /* of the pool's common heap */
 	uint64_t donated;             /* bytes of donors, at most `room` */
 	uint64_t room;                /* bytes that the target may have */
-	uint64_t own; /* chunks of new memory that one block has for itself */
-	bool divides; /* gcp_request */
-	bool whole;   /* no handle is divided for the target */
+	uint64_t own;   /* chunks of new memory that one block has for itself */
+	bool divides;   /* gcp_request */
+	bool whole;     /* no handle is divided for the target */
+	uint64_t spare; /* bytes of new memory that it may have though handles lie
+			 * unused */
 	const struct gcp_block *keep[2]; /* what the target is to merge with */
 	uint64_t epoch;                  /* that the donated handles had at most */
 };
@@ -141,6 +143,22 @@ struct gcp_block *gcp_space_cut(struct gcp_heap *heap, struct gcp_block *block,
 /* So many bytes more, or less, have memory behind them. */
 void gcp_space_change(struct gcp_heap *heap, struct gcp_segment *segment,
 		      int64_t change);
+
+/* --- spare.c: vmm_lock is held ------------------------------------------------- */
+
+/* How many bytes the pool may get from the driver though handles lie unused: because
+ * remaps take too much of the time. */
+uint64_t gcp_spare_bytes(struct gcp_pool *pool);
+/* A remap has begun at `begin` and is over; memory was taken though handles lay unused;
+ * or because none did. */
+void gcp_spare_remapped(struct gcp_pool *pool, uint64_t begin);
+void gcp_spare_taken(struct gcp_pool *pool);
+void gcp_spare_needed(struct gcp_pool *pool);
+/* Whether the move takes memory though handles lie unused. Any lock may be held. */
+static inline bool gcp_move_is_spare(const struct gcp_move *move)
+{
+	return move->donated == 0 && move->target && move->target->size <= move->spare;
+}
 
 /* --- replace.c: vmm_lock is held ----------------------------------------------- */
 

@@ -438,8 +438,10 @@ int gcp_space_plan(struct gcp_heap *heap, enum gcp_kind kind, uint64_t bytes,
 		move->keep[0] = best.hole->lower;
 	if (best.upper || best.size == best.hole->size)
 		move->keep[1] = best.hole->upper;
-	collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
-	collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
+	if (best.size > move->spare) {
+		collect(pool, best.size, atomic_load(&pool->timeline.completed), move);
+		collect(pool, best.size, atomic_load(&pool->timeline.ready), move);
+	}
 	if (move->donated > best.size)
 		best.size = move->donated;
 	move->target = place_take(heap, &best);

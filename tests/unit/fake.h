@@ -23,6 +23,7 @@
 struct fake {
 	uint64_t memory_limit, memory_used; /* bytes */
 	uint64_t memory_ns; /* that taking and giving back memory lasts */
+	uint64_t map_ns;    /* that opening and unmapping virtual memory lasts */
 	uint64_t next_addr;
 	uint64_t submitted, done, barrier; /* work */
 	uint64_t capturing;                /* streams that capture */

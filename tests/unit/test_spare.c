@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_spare.c - programs that do the same again and again do not have memory mapped
+ * to and fro for ever, and hold little more than they need. The device runs one kernel
+ * after the other, each for KERNEL_NS.
+ */
+#include "fake.h"
+#include "../../pool/pool_types.h"
+#include "../../pool/space/vmm.h"
+
+#define MIB (1ull << 20)
+
+enum {
+	KERNEL_NS = 14000,
+	MAP_NS = 22000,        /* cuMemSetAccess, cuMemUnmap: measured on an H200 */
+	PAUSE_NS = 200 * 1000, /* between the program's steps */
+	KERNELS = 1 << 16,
+};
+
+static struct {
+	uint64_t now, launch_ns;
+	uint64_t ends[KERNELS]; /* ns; of the work of that number */
+	struct gcp_pools *pools;
+} program;
+
+static int reset(void **state)
+{
+	(void)state;
+	fake_reset();
+	memset(&program, 0, sizeof(program));
+	fake.map_ns = MAP_NS;
+	return 0;
+}
+
+static void begin(uint64_t launch_ns)
+{
+	struct gcp_config config;
+
+	gcp_config_default_mapped(&config);
+	program.pools = fake_pools(&config);
+	program.launch_ns = launch_ns;
+}
+
+static void end(void)
+{
+	fake.done = fake.submitted;
+	fake_finish(program.pools);
+}
+
+/* What is done by now. */
+static void look(void)
+{
+	uint64_t now = program.pools->driver.clock_ns();
+
+	while (fake.done < fake.submitted && program.ends[fake.done + 1] <= now)
+		fake.done++;
+}
+
+static void launch(void)
+{
+	fake_pass(program.launch_ns);
+	uint64_t now = program.pools->driver.clock_ns(), work = fake_submit();
+	uint64_t before = work > 1 ? program.ends[work - 1] : 0;
+
+	assert_true(work < KERNELS);
+	program.ends[work] = (before > now ? before : now) + KERNEL_NS;
+	gcp_pools_stream_used(program.pools, 0x5000);
+	look();
+}
+
+static void drop(gcp_addr addr)
+{
+	look();
+	must_free(program.pools, addr);
+}
+
+static gcp_addr array(uint64_t bytes)
+{
+	look();
+	gcp_addr addr = must_alloc(fake_pool(program.pools), bytes);
+	launch();
+	return addr;
+}
+
+/* --- the steps of tests/gpu/cupy_steps.py ---------------------------------- */
+
+enum { ARRAY = 4 << 20, ARRAYS_AT_ONCE = 6 };
+
+/* c = a * b + a - b / 3; d = sqrt(abs(c)) + sum(c); a + d * f, b - d * f. */
+static void step(gcp_addr *ret_a, gcp_addr *ret_b)
+{
+	gcp_addr product = array(ARRAY), sum = array(ARRAY);
+	drop(product);
+	gcp_addr third = array(ARRAY), c = array(ARRAY);
+	drop(sum);
+	drop(third);
+	gcp_addr size = array(ARRAY), root = array(ARRAY);
+	drop(size);
+	gcp_addr sums = array(4096), d = array(ARRAY);
+	drop(root);
+	drop(sums);
+	product = array(ARRAY);
+	*ret_a = array(ARRAY);
+	drop(product);
+	product = array(ARRAY);
+	*ret_b = array(ARRAY);
+	drop(product);
+	drop(c);
+	drop(d);
+}
+
+static void steps(int count, uint64_t pause_ns)
+{
+	gcp_addr a = array(ARRAY), b = array(ARRAY), next_a, next_b;
+
+	for (int i = 0; i < count; i++) {
+		fake_pass(pause_ns);
+		step(&next_a, &next_b);
+		drop(a);
+		drop(b);
+		a = next_a;
+		b = next_b;
+	}
+	drop(a);
+	drop(b);
+}
+
+/* Without spare.c there are two in each step. */
+static void a_program_that_repeats_itself_ends_its_remaps(void **state)
+{
+	(void)state;
+	begin(9000);
+	steps(400, PAUSE_NS);
+	assert_true(must_stats(program.pools).remaps < 40);
+	assert_true(fake.memory_used <= ARRAYS_AT_ONCE * ARRAY + 8 * MIB);
+	end();
+}
+
+/* Where they take little of the time memory is worth more. */
+static void remaps_that_are_rare_go_on(void **state)
+{
+	(void)state;
+	begin(9000);
+	steps(200, 20 * 1000 * 1000);
+	assert_true(must_stats(program.pools).remaps > 200);
+	assert_true(fake.memory_used <= ARRAYS_AT_ONCE * ARRAY + 4 * MIB);
+	end();
+}
+
+/* What there is serves it, as before. */
+static void a_full_device_serves_the_program_by_remaps(void **state)
+{
+	(void)state;
+	fake.memory_limit = ARRAYS_AT_ONCE * ARRAY + 4 * MIB;
+	begin(9000);
+	steps(100, PAUSE_NS);
+	assert_int_equal(fake.memory_used, fake.memory_limit);
+	assert_true(must_stats(program.pools).remaps > 100);
+	end();
+}
+
+/* The pool did not know that there is none. */
+static void memory_that_is_refused_is_remapped(void **state)
+{
+	(void)state;
+	begin(9000);
+	struct gcp_pool *pool = fake_pool(program.pools);
+	steps(2, PAUSE_NS);
+	uint64_t remaps = must_stats(program.pools).remaps;
+	fake.memory_limit = fake.memory_used;
+	pool->spare.owed_ns = 1000 * 1000 * 1000;
+	steps(10, PAUSE_NS);
+	assert_true(must_stats(program.pools).remaps > remaps);
+	assert_false(gcp_pool_is_tight(pool));
+	end();
+}
+
+/* --- how much ------------------------------------------------------------- */
+
+static uint64_t spare_bytes(struct gcp_pool *pool)
+{
+	gcp_mutex_lock(&pool->pools->vmm_lock);
+	pool->spare.owed_ns = 1000 * 1000 * 1000;
+	pool->spare.at_ns = pool->pools->driver.clock_ns();
+	uint64_t bytes = gcp_spare_bytes(pool);
+	gcp_mutex_unlock(&pool->pools->vmm_lock);
+	return bytes;
+}
+
+static void only_so_much_is_spare(void **state)
+{
+	(void)state;
+	begin(1000);
+	struct gcp_pool *pool = fake_pool(program.pools);
+	gcp_addr keep = must_alloc(pool, 64 * MIB);
+	assert_int_equal(spare_bytes(pool), 4 * MIB);
+	pool->spare.needed -= 3 * MIB; /* some is taken */
+	assert_int_equal(spare_bytes(pool), MIB);
+	pool->spare.needed -= 3 * MIB;
+	assert_int_equal(spare_bytes(pool), 0);
+	pool->spare.needed += 100 * MIB; /* some has gone back to the driver */
+	assert_int_equal(spare_bytes(pool), 4 * MIB);
+	must_free(program.pools, keep);
+	end();
+}
+
+static void nothing_is_spare_where_the_device_is_nearly_full(void **state)
+{
+	(void)state;
+	begin(1000);
+	struct gcp_pool *pool = fake_pool(program.pools);
+	gcp_addr keep = must_alloc(pool, 256 * MIB);
+	atomic_store(&pool->tightness.tight, true);
+	assert_int_equal(spare_bytes(pool), 0);
+	atomic_store(&pool->tightness.tight, false);
+	assert_int_equal(spare_bytes(pool), 4 * MIB);
+	pool->quota = 290 * MIB;
+	assert_int_equal(spare_bytes(pool), 0);
+	pool->quota = GCP_LIMIT_NONE;
+	pool->memory = 290 * MIB;
+	assert_int_equal(spare_bytes(pool), 0);
+	must_free(program.pools, keep);
+	end();
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_program_that_repeats_itself_ends_its_remaps),
+	    TEST(remaps_that_are_rare_go_on),
+	    TEST(a_full_device_serves_the_program_by_remaps),
+	    TEST(memory_that_is_refused_is_remapped),
+	    TEST(only_so_much_is_spare),
+	    TEST(nothing_is_spare_where_the_device_is_nearly_full),
+	};
+
+	return cmocka_run_group_tests_name("spare", tests, NULL, NULL);
+}
