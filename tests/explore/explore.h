@@ -34,6 +34,7 @@
  *   misuse.c    mistakes that CUDA answers with a code
  *   turns.c     the same many times over
  *   promises.c  plays around one promise each, at the end
+ *   destroyed.c what another thread does inside a call that destroys
  *   sharing.c   launches from several threads at the same time, and what is held by
  *               graphs that never run at the same time
  *   play.c      plays a history, and ends it
@@ -551,6 +552,10 @@ void turns_play(struct thread *t, const struct op *op);
 void promises_play(struct thread *t, const struct op *op);
 /* All work is done, and no stream is captured. */
 void promises_end(struct thread *t);
+
+/* --- destroyed.c --- */
+
+void destroyed_play(struct thread *t, const struct op *op);
 
 /* --- play.c --- */
 

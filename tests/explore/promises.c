@@ -193,6 +193,12 @@ static void thread_cancel(struct thread *t)
 	w->frees++;
 }
 
+static void thread_play(struct thread *t, const struct op *op)
+{
+	thread_cancel(t);
+	destroyed_play(t, op);
+}
+
 /* --- a capture that the library does not know --------------------------------- */
 
 enum { REQUIRES_NEWER_DRIVER = 36 };
@@ -282,7 +288,7 @@ void promises_play(struct thread *t, const struct op *op)
 	else if (op->kind == OP_PINNED_BESIDE)
 		pinned_beside(t);
 	else if (op->kind == OP_THREAD_CANCEL)
-		thread_cancel(t);
+		thread_play(t, op);
 	else
 		capture_unknown(t);
 }

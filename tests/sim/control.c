@@ -9,6 +9,7 @@
 #include "sim.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -406,6 +407,22 @@ void gcpsim_host_writes(const void *p, size_t bytes)
 void gcpsim_host_reads(const void *p, size_t bytes)
 {
 	gcpsim_touch((uintptr_t)p, bytes, 0);
+}
+
+static void (*_Atomic when_destroyed)(void);
+
+void gcpsim_when_destroyed(void (*then)(void))
+{
+	atomic_store(&when_destroyed, then);
+}
+
+void sim_destroyed(const int *unused)
+{
+	void (*then)(void) = atomic_load(&when_destroyed);
+
+	(void)unused;
+	if (then && atomic_compare_exchange_strong(&when_destroyed, &then, NULL))
+		then();
 }
 
 int gcpsim_peek(uint64_t addr, void *ret_data, size_t bytes)

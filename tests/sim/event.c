@@ -61,12 +61,14 @@ static CUresult event_destroy(CUevent hEvent)
 
 CUresult cuEventDestroy(CUevent hEvent)
 {
+	SIM_DESTROYS;
 	SIM_LOCKED(cuEventDestroy);
 	return event_destroy(hEvent);
 }
 
 CUresult cuEventDestroy_v2(CUevent hEvent)
 {
+	SIM_DESTROYS;
 	SIM_LOCKED(cuEventDestroy_v2);
 	return event_destroy(hEvent);
 }

@@ -158,6 +158,11 @@ GCPSIM_API void gcpsim_set_speed(int64_t speed); /* enum gcpsim_speed */
 GCPSIM_API void gcpsim_advance(uint64_t ns);
 GCPSIM_API void gcpsim_drain(void);
 
+/* The next call that destroys a stream or an event calls this once: when the driver is
+ * done with it and holds no lock, and before the call returns. What another thread does
+ * then comes between the driver's call and what a library around it does next. */
+GCPSIM_API void gcpsim_when_destroyed(void (*then)(void));
+
 /* Changes a device's memory, as another process taking or leaving some would.
  * May be less than what is used. Device -1: how much the host may pin. */
 GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);

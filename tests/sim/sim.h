@@ -640,6 +640,10 @@ static inline void sim_unlock_cleanup(const int *unused)
 	sim_lock();                                                                    \
 	sim_schedule_tick()
 
+/* At the head of an entry point that destroys: calls gcpsim_when_destroyed's. */
+void sim_destroyed(const int *unused);
+#define SIM_DESTROYS __attribute__((cleanup(sim_destroyed), unused)) int destroys_ = 0
+
 /* What calls without the lock look at. */
 #define SIM_LOAD(field)         __atomic_load_n(&(field), __ATOMIC_RELAXED)
 #define SIM_STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)

@@ -253,12 +253,14 @@ static CUresult stream_destroy(CUstream hStream)
 
 CUresult cuStreamDestroy(CUstream hStream)
 {
+	SIM_DESTROYS;
 	SIM_LOCKED(cuStreamDestroy);
 	return stream_destroy(hStream);
 }
 
 CUresult cuStreamDestroy_v2(CUstream hStream)
 {
+	SIM_DESTROYS;
 	SIM_LOCKED(cuStreamDestroy_v2);
 	return stream_destroy(hStream);
 }

@@ -41,10 +41,12 @@ import mutants
 
 FILES = (
     "pool/timeline/fence.c", "pool/timeline/context_fence.c", "pool/reclaim/reclaim.c", "pool/cache/cache.c",
-    "pool/timeline/timeline.h", "pool/graphs/private.c",
+    "pool/timeline/timeline.h", "pool/graphs/private.c", "pool/graphs/lane.c",
+    "pool/graphs/lane_move.c", "pool/space/replace.c", "pool/pinned/pinned_fence.c",
     "capture/order.c", "capture/reach.c", "capture/graph_pool.c",
     "capture/graph_checkpoint.c", "capture/route.c", "capture/launch.c",
     "capture/share.c", "capture/track.c", "capture/tracker.c", "capture/records.c",
+    "capture/holders.c", "capture/holder_books.c", "capture/holding.c", "capture/waiting.c",
     "interpose/cuda/contexts.c", "interpose/process/context_observers.c", "interpose/cuda/ctx_scope.c",
     "interpose/cuda/fence_all.c", "interpose/process/cuda_backend.c",
     "interpose/cuda/cuda_capture.c", "interpose/cuda/stream_fences.c", "interpose/process/stream_refs.c",
@@ -58,8 +60,8 @@ FILES = (
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}
 # The unit tests that call capture/.
-CAPTURE_UNITS = ("capture", "complete", "events", "pinned_capture", "rest", "reuse", "route",
-                 "share", "shortage")
+CAPTURE_UNITS = ("capture", "complete", "events", "holders", "pinned_capture", "rest", "reuse",
+                 "route", "share", "shortage")
 MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
 NO_CHANGE = ("same code", "does not compile")
@@ -75,6 +77,12 @@ def run(command, cwd, timeout=TIMEOUT_S, env=None):
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired:
         return -1, "hangs"
+
+
+def object_of(source):
+    """As meson names it: the folders of a room are joined to the file's name."""
+    room, _, name = source.partition("/")
+    return f"{ROOMS[room]}.p/{name.replace('/', '_')}.o"
 
 
 class Build:
@@ -94,9 +102,7 @@ class Build:
         includes it."""
         if source.endswith(".h"):
             source = source.replace("timeline.h", "fence.c")
-        room, name = source.split("/")
-        archive = ROOMS[room]
-        target = f"{archive}.p/{name}.o"
+        target = object_of(source)
         return self.command(target), target, self.root / source
 
 

@@ -9,6 +9,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import generated
 import mutants
 
 FAILURE = "explore --seed 0x1 --ops 1,2: step 3 of 4 operations: hazard"
@@ -79,6 +80,16 @@ class Verdicts(unittest.TestCase):
         planned = [("a", "explore", 100), ("b", "explore", 500), ("a", "unit/fence", 0)]
         self.assertEqual(mutants.unchanged(planned),
                          [(None, "explore", 500), (None, "unit/fence", 0)])
+
+    def test_the_files_to_change_are_there(self):
+        root = generated.pathlib.Path(__file__).resolve().parents[3]
+        for source in generated.FILES:
+            self.assertTrue((root / source).is_file(), source)
+
+    def test_objects_are_named_as_the_build_names_them(self):
+        for source, name in (("capture/order.c", "capture/libcapture.a.p/order.c.o"),
+                             ("pool/timeline/fence.c", "pool/libpool.a.p/timeline_fence.c.o")):
+            self.assertEqual(generated.object_of(source), name)
 
 
 if __name__ == "__main__":
