@@ -92,6 +92,18 @@ static void delta_move(struct gcp_cache *cache, struct gcp_stats_delta *ret_delt
 	gcp_cache_floor_set(cache);
 }
 
+/* What the thread has freed into the open epoch and not added up with others' yet. */
+static int64_t counted_take(struct gcp_cache *cache)
+{
+	int64_t counted = cache->epoch_part - cache->epoch_left;
+
+	cache->epoch_part = cache->epoch_left;
+	return cache->epoch == atomic_load_explicit(&cache->pool->timeline.open,
+						    memory_order_relaxed)
+		   ? counted
+		   : 0;
+}
+
 /* The first free into an epoch: looks up the thread's share of it, once for all frees
  * into it. A block counts for its size, and at least for its part in the number of
  * blocks, so that one figure stands for both bounds. */
@@ -360,6 +372,20 @@ void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_del
 	gcp_owner_unlock(&cache->own);
 }
 
+void gcp_cache_add_counted(struct gcp_pool *pool)
+{
+	struct gcp_cache *cache = cache_if_any(pool);
+	int64_t counted;
+
+	if (!cache)
+		return;
+	gcp_owner_lock(&cache->own);
+	counted = counted_take(cache);
+	gcp_owner_unlock(&cache->own);
+	if (counted > 0)
+		(void)gcp_timeline_fill(pool, counted);
+}
+
 void gcp_cache_merge_stats(struct gcp_cache *cache)
 {
 	struct gcp_stats_delta delta;
@@ -373,9 +399,12 @@ void gcp_cache_merge_stats(struct gcp_cache *cache)
 	gcp_mutex_unlock(&cache->pool->lock);
 }
 
+/* In mapped memory an allocation may close the epoch now, and what was counted for it
+ * is to bring a free to close the next one, or none ever would. */
 static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 {
 	struct gcp_cache *cache;
+	int64_t counted = 0;
 
 	gcp_chain_init(chain);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
@@ -383,9 +412,12 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 			continue;
 		cache_lock(cache);
 		cache_drain(cache, chain);
+		counted += pool->vmm ? counted_take(cache) : 0;
 		cache_unlock(cache);
 	}
 	gcp_depot_drain(pool, UINT64_MAX, chain);
+	if (counted > 0)
+		(void)gcp_timeline_fill(pool, counted);
 }
 
 /* Small blocks are no reason to empty all caches, and under high churn threads would
@@ -459,10 +491,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_owner_unlock(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
 	/* The next free closes the epoch if this fills it. */
-	if (cache->epoch ==
-	    atomic_load_explicit(&cache->pool->timeline.open, memory_order_relaxed))
-		(void)gcp_timeline_fill(cache->pool,
-					cache->epoch_part - cache->epoch_left);
+	(void)gcp_timeline_fill(cache->pool, counted_take(cache));
 	gcp_cache_merge_stats(cache);
 	chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);

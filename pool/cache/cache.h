@@ -81,6 +81,9 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size);
 /* What the calling thread counted and has not handed over yet: it is the
  * caller's now. */
 void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta);
+/* Adds up what the calling thread has freed into the open epoch, and kept, with what
+ * others have: before it frees what it does not keep. */
+void gcp_cache_add_counted(struct gcp_pool *pool);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */

@@ -79,6 +79,8 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	gcp_heap_put(&pool->common, block);
 	bool due = gcp_maintenance_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
+	if (pool->vmm)
+		gcp_cache_add_counted(pool);
 	return gcp_timeline_fill(pool, (int64_t)size) || due;
 }
 

@@ -308,9 +308,9 @@ static int take_gathered(struct gcp_request *request)
 		result = gcp_timeline_close_early(pool, false);
 	if (result == 0)
 		result = make_pending_ready(request);
-	if (result == 0)
-		gcp_take_ready(request, true);
-	return result;
+	if (result != 0 || gcp_take_ready(request, true))
+		return result;
+	return take_ordered(request);
 }
 
 static int retry(struct gcp_request *request)

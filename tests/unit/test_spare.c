@@ -223,6 +223,40 @@ static void nothing_is_spare_where_the_device_is_nearly_full(void **state)
 	end();
 }
 
+/* --- the solver of tests/integration/programs -------------------------------- */
+
+static void level(uint64_t bytes, int more)
+{
+	gcp_addr residual = array(bytes);
+
+	if (more > 0) {
+		gcp_addr coarse = array(bytes / 2);
+		level(bytes / 2, more - 1);
+		drop(coarse);
+	}
+	gcp_addr correction = array(bytes);
+	drop(correction);
+	drop(residual);
+}
+
+/* 16 MiB in use, and 16 more, whatever the pace: what a thread frees and keeps fills an
+ * epoch as well as what it does not keep. */
+static void a_small_program_holds_little_more_than_it_uses(void **state)
+{
+	static const uint64_t paces_ns[] = {100, 200, 300, 500, 1000, 4000};
+
+	for (size_t i = 0; i < sizeof(paces_ns) / sizeof(paces_ns[0]); i++) {
+		reset(state);
+		begin(paces_ns[i]);
+		gcp_addr x = array(4 * MIB);
+		for (int turn = 0; turn < 200; turn++)
+			level(4 * MIB, 8);
+		assert_true(fake.memory_used <= 32 * MIB);
+		drop(x);
+		end();
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, reset)
 
 int main(void)
@@ -234,6 +268,7 @@ int main(void)
 	    TEST(memory_that_is_refused_is_remapped),
 	    TEST(only_so_much_is_spare),
 	    TEST(nothing_is_spare_where_the_device_is_nearly_full),
+	    TEST(a_small_program_holds_little_more_than_it_uses),
 	};
 
 	return cmocka_run_group_tests_name("spare", tests, NULL, NULL);
