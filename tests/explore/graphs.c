@@ -339,12 +339,20 @@ void body_ran(struct model *w, const struct body *body)
 
 /* A launch has an event behind it once graphs that share were launched into several
  * streams; which those are the program does not see. Else it is known to be over when
- * its stream is. */
+ * its stream is; after the end of any stream, when all of the context is. */
 static bool host_knows_end(const struct model *w, const struct exec *exec)
 {
-	const struct stream *s = &w->streams[exec->mark.stream];
+	for (uint32_t i = 0; i < w->stream_count; i++) {
+		const struct stream *s = &w->streams[i];
+		bool counts = exec->gone == w->streams_gone
+				  ? i == exec->mark.stream
+				  : s->context == exec->body->context;
 
-	return clock_covers(&w->host, (struct mark){s->number, s->count});
+		if (counts &&
+		    !clock_covers(&w->host, (struct mark){s->number, s->count}))
+			return false;
+	}
+	return true;
 }
 
 /* Whether a graph that may run still has to follow another one that was launched since:
