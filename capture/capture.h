@@ -295,7 +295,7 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, launch.c) ----------------------------- */
+/* --- graphs that share memory (share.c, launch.c, relaunch.c) ----------------- */
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
@@ -324,6 +324,8 @@ struct gcp_launch {
 	bool switching;
 	void *event; /* to be recorded behind it; or NULL */
 	void *stream;
+	void *at; /* of launch_again: valid until something changes */
+	uint64_t changes;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for
  * captures; and after one that failed. An error: it must not be made. Never waits for
@@ -333,6 +335,15 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch);
 void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		    const struct gcp_launch *launch, int result);
+/* The same where the latest launch of `exec` went into this stream too, nothing has
+ * changed since, and no other stream is in use: in a fraction of the time. The caller
+ * knows that no capture is under way. False: nothing was done; the ones above are to be
+ * called. Of the second: the same, and so if the launch has failed. `launch` is zero at
+ * first, and `launch->share` is to be set to 0 after the second. */
+bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
+		      struct gcp_launch *launch);
+bool gcp_launch_again_ended(struct gcp_tracker *tracker,
+			    const struct gcp_launch *launch);
 /* Lanes of a device (-1: of any) on which nothing runs give their memory back, but so
  * many bytes; the next launch on them takes other memory. Returns the bytes. Never
  * waits. */

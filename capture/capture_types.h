@@ -5,7 +5,8 @@
  *
  * One lock, tracker->lock, guards all of it. It comes before every lock of
  * pool/, and is never held over a call of the driver but those of struct
- * gcp_capture_driver, which never wait.
+ * gcp_capture_driver, which never wait. With it comes tracker->word, which alone is
+ * enough for a few instructions.
  */
 #ifndef GCP_CAPTURE_TYPES_H
 #define GCP_CAPTURE_TYPES_H
@@ -22,6 +23,8 @@
 
 enum {
 	GCP_HOLDER_BUCKETS = 4096,
+	GCP_RELAUNCH_BITS = 9,
+	GCP_RELAUNCHES = 1 << GCP_RELAUNCH_BITS,
 };
 
 /* A heap of a graph pool in one context. */
@@ -188,6 +191,15 @@ struct gcp_capture {
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
 
+/* A launch that needed nothing but to be counted. relaunch.c */
+struct gcp_relaunch {
+	const void *exec; /* NULL: none */
+	void *stream;
+	uint64_t changes;        /* tracker->changes then: at another one it is void */
+	struct gcp_share *share; /* NULL: it is not counted either */
+	bool ask;                /* whether something else has changed */
+};
+
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
@@ -204,6 +216,7 @@ struct gcp_tracker {
 	_Atomic uint64_t captures_begun;
 	_Atomic bool any_resting; /* a stream of a capture under way may rest */
 	pthread_mutex_t lock;
+	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	struct gcp_graph_pool
@@ -216,6 +229,8 @@ struct gcp_tracker {
 	uint64_t last_share, last_track; /* ids */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
+	uint64_t changes;      /* of what launches depend on */
+	struct gcp_relaunch relaunches[GCP_RELAUNCHES];
 	TAILQ_HEAD(, gcp_share) shares;
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases; /* memory of graph pools, how often */
@@ -237,6 +252,25 @@ struct gcp_tracker {
 /* The calling thread's, from 1 on. Unlike a pthread_t it is never another thread's: a
  * capture may outlive the thread that began it. */
 uint64_t gcp_thread_number(void);
+
+/* tracker->lock, and the word. */
+void gcp_tracker_lock(struct gcp_tracker *tracker);
+void gcp_tracker_unlock(struct gcp_tracker *tracker);
+
+/* The word alone, which takes a tenth of the lock's instructions: for a few, without
+ * calls that may wait. It excludes all that holds the lock. False: it is taken. A full
+ * barrier. */
+static inline bool gcp_tracker_try(struct gcp_tracker *tracker)
+{
+	uint32_t none = 0;
+
+	return atomic_compare_exchange_strong(&tracker->word, &none, 1);
+}
+
+static inline void gcp_tracker_let(struct gcp_tracker *tracker)
+{
+	atomic_store_explicit(&tracker->word, 0, memory_order_release);
+}
 
 /* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
 struct gcp_capture *gcp_capture_create(void);

@@ -70,7 +70,7 @@ int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 	struct gcp_graph_pool *graph_pool;
 	int result;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (!graph_pool)
 		result = -ENOENT;
@@ -78,7 +78,7 @@ int gcp_graph_pool_checkpoint(struct gcp_tracker *tracker, uint64_t id,
 		result = -EBUSY;
 	else
 		result = checkpoint_fill(graph_pool, ret_checkpoint);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -121,7 +121,7 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 	struct gcp_graph_heap *entry;
 	int result = 0;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (!graph_pool)
 		result = -ENOENT;
@@ -133,6 +133,6 @@ int gcp_graph_pool_restore(struct gcp_tracker *tracker, uint64_t id,
 		SLIST_FOREACH (entry, &graph_pool->heaps, link)
 			gcp_heap_restore(entry->heap,
 					 state_of(checkpoint, entry->heap));
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }

@@ -77,13 +77,13 @@ int gcp_graph_pools_picture(struct gcp_tracker *tracker,
 	int saved = errno, result = -ENOMEM;
 
 	gcp_tracker_collect(tracker);
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		room++;
 	pictures = calloc(room, sizeof(*pictures));
 	if (pictures)
 		result = pools_copy(tracker, pictures, &count);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	errno = saved;
 	if (result != 0) {
 		gcp_graph_pools_picture_free(pictures, count);
@@ -112,11 +112,11 @@ uint64_t gcp_graph_pool_lane(struct gcp_tracker *tracker, uint64_t id)
 	uint64_t lane = 0;
 
 	gcp_tracker_collect(tracker);
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->id == id)
 			lane = gcp_share_lane(graph_pool);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return lane;
 }
 
@@ -127,7 +127,7 @@ size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
 	size_t count = 0;
 
 	gcp_tracker_collect(tracker);
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		if (count < max)
 			infos[count] = (struct gcp_graph_lane_info){
@@ -139,6 +139,6 @@ size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
 			};
 		count++;
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return count;
 }

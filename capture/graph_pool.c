@@ -130,14 +130,14 @@ int gcp_graph_pool_create(struct gcp_tracker *tracker, uint64_t *ret_id)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_make(tracker);
 	if (graph_pool) {
 		graph_pool->named = true;
 		graph_pool->held = 1;
 		*ret_id = graph_pool->id;
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return graph_pool ? 0 : -ENOMEM;
 }
 
@@ -145,11 +145,11 @@ int gcp_graph_pool_retain(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool)
 		graph_pool->held++;
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return graph_pool ? 0 : -ENOENT;
 }
 
@@ -158,14 +158,14 @@ int gcp_graph_pool_release(struct gcp_tracker *tracker, uint64_t id)
 	struct gcp_graph_pool *graph_pool;
 	int result = -ENOENT;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph_pool = gcp_graph_pool_named(tracker, id);
 	if (graph_pool && graph_pool->held > 0) {
 		graph_pool->held--;
 		gcp_graph_pool_ref_released(tracker, graph_pool);
 		result = 0;
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -173,10 +173,10 @@ int gcp_graph_pool_use(struct gcp_tracker *tracker, uint64_t id)
 {
 	struct gcp_graph_pool *graph_pool = NULL;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	if (id != 0)
 		graph_pool = gcp_graph_pool_named(tracker, id);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	if (id != 0 && !graph_pool)
 		return -ENOENT;
 	thread_default_pool.tracker = tracker;
@@ -212,7 +212,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 	size_t count = 0;
 
 	gcp_tracker_collect(tracker);
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
 		if (gcp_graph_pool_references(graph_pool) == 0 && !graph_pool->waits)
 			continue;
@@ -220,7 +220,7 @@ size_t gcp_graph_pools_list(struct gcp_tracker *tracker,
 			info_fill(graph_pool, &infos[count]);
 		count++;
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return count;
 }
 

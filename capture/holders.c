@@ -336,11 +336,11 @@ void gcp_exec_launched(struct gcp_tracker *tracker, const void *exec, const void
 	const struct gcp_launched here = {ctx, !ctx};
 	struct gcp_holder *holder;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	for (holder = gcp_holder_first(tracker, exec, true); holder;
 	     holder = gcp_holder_next(holder))
 		launched_add(&holder->launched, &here);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- the end of a holder ---------------------------------------------------------- */
@@ -371,11 +371,11 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 
 	if (!handle || !gcp_tracker_holds(tracker))
 		return NULL;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder)
 		ending_set(holder, true);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return holder;
 }
 
@@ -407,12 +407,12 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 {
 	if (!holder)
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	if (gone || holder->replaced)
 		gcp_holder_free(tracker, holder);
 	else
 		holder_stays(tracker, holder);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }
 
@@ -422,12 +422,12 @@ void gcp_graphs_keep(struct gcp_tracker *tracker, bool from_now_on)
 {
 	struct gcp_graph_pool *graph_pool;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	tracker->keeps_all |= from_now_on;
 	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
 		if (graph_pool->graphs > 0 || graph_pool->captures > 0)
 			gcp_graph_pool_keep(graph_pool);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 bool gcp_tracker_holds(const struct gcp_tracker *tracker)

@@ -19,13 +19,13 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 	holding = gcp_holder_create();
 	if (!holding)
 		return -ENOMEM;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	result = gcp_holds_of(tracker, handle, is_exec, holding);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
 		gcp_holder_free(tracker, holding);
 	else
 		*ret_holding = holding;
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -33,9 +33,9 @@ void gcp_holding_end(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	if (!holding)
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	gcp_holder_free(tracker, holding);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
@@ -43,11 +43,11 @@ void gcp_holding_new(struct gcp_tracker *tracker, struct gcp_holder *holding,
 {
 	if (!holding && !gcp_tracker_holds(tracker) && !gcp_tracker_capturing(tracker))
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	gcp_handle_is_new(tracker, handle, is_exec);
 	if (holding)
 		gcp_holder_list(tracker, holding, handle, is_exec);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 static void holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
@@ -66,7 +66,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding)
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder) {
 		gcp_holds_move(holding, gcp_holder_root(holder));
@@ -74,7 +74,7 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	} else {
 		gcp_holder_list(tracker, holding, handle, is_exec);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* What was set for the node before runs no more. */
@@ -97,7 +97,7 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding && !gcp_tracker_holds(tracker))
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	holder = holding ? gcp_holder_get(tracker, exec, true)
 			 : gcp_holder_find(tracker, exec, true);
 	if (holder && done)
@@ -109,7 +109,7 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 	} else if (holding) {
 		holding_keep(tracker, holding);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }
 
@@ -117,9 +117,9 @@ void gcp_holding_keep(struct gcp_tracker *tracker, struct gcp_holder *holding)
 {
 	if (!holding)
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	holding_keep(tracker, holding);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -154,7 +154,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 
 	if (!part)
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	if (parent)
 		gcp_handle_is_new(tracker, part, false);
 	else
@@ -166,7 +166,7 @@ void gcp_graph_part(struct gcp_tracker *tracker, const void *parent, const void 
 		tracker->keeps_all = true; /* nothing tells it from other graphs */
 	else
 		gcp_holder_embed(holder, of);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* What it has held, it holds also as a part: its parent has got a copy. */
@@ -174,7 +174,7 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent, const void
 {
 	struct gcp_holder *of, *holder;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	of = gcp_holder_get(tracker, parent, false);
 	holder = gcp_holder_get(tracker, child, false);
 	if (!of || !holder || gcp_holder_root(of) == holder) {
@@ -183,5 +183,5 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent, const void
 		gcp_holds_move(holder, gcp_holder_root(of));
 		gcp_holder_embed(holder, of);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }

@@ -72,7 +72,7 @@ static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 		result = track ? gcp_lane_enter(track->lane, share->heap) : -ENOMEM;
 	}
 	if (result == 0) {
-		gcp_share_move(share, track);
+		gcp_share_move(tracker, share, track);
 		gcp_pool_count_graph_move(share->pool);
 	}
 	gcp_tracks_tidy(tracker);
@@ -145,9 +145,9 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 		return 0;
 	if (stream_waits(tracker, track, stream) || gcp_pool_work_order(pool) == 0)
 		return 0;
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	result = gcp_pool_barrier(pool); /* all work follows all that came before */
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	share = gcp_share_by_id(tracker, id);
 	if (result != 0)
 		return result;
@@ -248,15 +248,11 @@ static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 {
 	if (tracker->first_stream == 0)
 		tracker->first_stream = stream_id;
-	tracker->several_streams |= tracker->first_stream != stream_id;
+	if (!tracker->several_streams && tracker->first_stream != stream_id) {
+		tracker->several_streams = true;
+		gcp_launches_reset(tracker);
+	}
 	return tracker->several_streams;
-}
-
-/* Binding is tried at each launch up to the fourth, and then at powers of two. */
-static bool is_bind_due(const struct gcp_share *share)
-{
-	return !share->bound &&
-	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
 }
 
 /* -EAGAIN: once more. */
@@ -269,7 +265,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, share, stream, &last.stream_id))
 		return gcp_share_make_own(tracker, share);
-	if (is_bind_due(share))
+	if (gcp_share_is_bind_due(share))
 		gcp_share_bind(tracker, share);
 	launch->switching = false;
 	if (share->bound && gcp_heap_is_shared(share->heap)) {
@@ -293,25 +289,50 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	*launch = (struct gcp_launch){.share = 0};
 	if (!gcp_tracker_shares(tracker))
 		return 0;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	do {
 		struct gcp_share *share = gcp_share_of_exec(tracker, exec);
 
 		if (result == -EAGAIN) {
-			pthread_mutex_unlock(&tracker->lock);
+			gcp_tracker_unlock(tracker);
 			sched_yield();
-			pthread_mutex_lock(&tracker->lock);
+			gcp_tracker_lock(tracker);
 			share = gcp_share_of_exec(tracker, exec);
 		}
+		gcp_launch_reset(tracker, exec);
 		result = share && !share->own
 			     ? launch_try(tracker, share, stream, launch)
 			     : 0;
 	} while (result == -EAGAIN);
-	pthread_mutex_unlock(&tracker->lock);
+	if (result == 0)
+		gcp_launch_note(tracker, exec, stream);
+	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }
 
 /* A launch that has failed may have been made or not: nothing follows it. */
+static void launch_ended(struct gcp_share *share, const struct gcp_launch *launch,
+			 bool marked, int result)
+{
+	struct gcp_track *track = launch->tracked ? share->track : NULL;
+
+	share->in_progress--;
+	/* Of launches by several threads at once one may have moved the event
+	 * behind another one's. */
+	share->marked = marked && !share->overlapped;
+	share->overlapped &= share->in_progress > 0;
+	share->last.epoch = gcp_pool_work_now(share->pool);
+	if (!track)
+		return;
+	track->in_progress--;
+	track->switching -= launch->switching;
+	track->last.epoch = share->last.epoch;
+	if (result != 0) {
+		track->owner = NULL;
+		track->last.stream_id = 0;
+	}
+}
+
 void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		    const struct gcp_launch *launch, int result)
 {
@@ -323,30 +344,13 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 	if (launch->event && result == 0)
 		marked =
 		    tracker->driver.event_record(launch->event, launch->stream) == 0;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	share = gcp_share_of_exec(tracker, exec);
 	if (!share || share->id != launch->share)
 		share = gcp_share_by_id(tracker, launch->share);
-	if (share) {
-		struct gcp_track *track = share->track;
-
-		share->in_progress--;
-		/* Of launches by several threads at once one may have moved the event
-		 * behind another one's. */
-		share->marked = marked && !share->overlapped;
-		share->overlapped &= share->in_progress > 0;
-		share->last.epoch = gcp_pool_work_now(share->pool);
-		if (launch->tracked && track) {
-			track->in_progress--;
-			track->switching -= launch->switching;
-			track->last.epoch = share->last.epoch;
-			if (result != 0) {
-				track->owner = NULL;
-				track->last.stream_id = 0;
-			}
-		}
-	}
-	pthread_mutex_unlock(&tracker->lock);
+	if (share)
+		launch_ended(share, launch, marked, result);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- when memory is out ------------------------------------------------------- */
@@ -358,7 +362,8 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 
 	if (!gcp_tracker_shares(tracker))
 		return 0;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
+	gcp_launches_reset(tracker); /* what they are mapped to */
 	gcp_shares_bind(tracker);
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		bool is_of = device < 0 || gcp_pool_device(track->pool) == device;
@@ -372,6 +377,6 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 		else
 			bytes += gcp_lane_purge(track->lane);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return bytes;
 }

@@ -26,6 +26,20 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	return 0;
 }
 
+/* The word is never held for long without the lock. */
+void gcp_tracker_lock(struct gcp_tracker *tracker)
+{
+	pthread_mutex_lock(&tracker->lock);
+	for (int turn = 0; !gcp_tracker_try(tracker); turn++)
+		gcp_pause(turn);
+}
+
+void gcp_tracker_unlock(struct gcp_tracker *tracker)
+{
+	gcp_tracker_let(tracker);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
 bool gcp_tracker_has_pending_events(const struct gcp_tracker *tracker)
 {
 	return atomic_load_explicit(&tracker->pending_events, memory_order_relaxed) > 0;

@@ -109,7 +109,7 @@ static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 		if (result == -ESTALE)
 			continue; /* it went with its context */
 		if (result == 0)
-			gcp_share_move(share, track);
+			gcp_share_move(tracker, share, track);
 		break;
 	}
 }
@@ -129,6 +129,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
 
 	if (!is_bindable(tracker, share))
 		return;
+	gcp_launches_reset(tracker);
 	track = gcp_track_create(tracker, share->pool);
 	if (!track)
 		return;
@@ -139,7 +140,7 @@ void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share)
 	}
 	if (result == 0) {
 		share->bound = true;
-		gcp_share_move(share, track);
+		gcp_share_move(tracker, share, track);
 		bind_to_any(tracker, share);
 		GCP_CAPTURE_LOG(tracker, "graph pool %llu shares its scratch",
 				(unsigned long long)share->graph_pool->id);
@@ -161,9 +162,9 @@ void gcp_shares_prepare(struct gcp_tracker *tracker)
 {
 	if (!gcp_tracker_shares(tracker))
 		return;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	gcp_shares_bind(tracker);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- own memory --------------------------------------------------------------- */
@@ -180,12 +181,12 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 		uint64_t epoch = share->last.epoch;
 		bool in_progress = share->in_progress > 0;
 
-		pthread_mutex_unlock(&tracker->lock);
+		gcp_tracker_unlock(tracker);
 		if (in_progress)
 			sched_yield();
 		else
 			result = gcp_pool_work_wait(pool, epoch);
-		pthread_mutex_lock(&tracker->lock);
+		gcp_tracker_lock(tracker);
 		share = gcp_share_by_id(tracker, id);
 	}
 	return share ? result : -ESTALE;
@@ -196,6 +197,7 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	struct gcp_track *track;
 	int result;
 
+	gcp_launches_reset(tracker);
 	share->own = true;
 	if (!share->bound || share->track->alone || !gcp_heap_is_shared(share->heap))
 		return 0;
@@ -208,7 +210,7 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	result = gcp_lane_enter(track->lane, share->heap);
 	if (result == 0) {
 		track->alone = true;
-		gcp_share_move(share, track);
+		gcp_share_move(tracker, share, track);
 	}
 	gcp_tracks_tidy(tracker);
 	return result;
@@ -221,7 +223,7 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 {
 	if (!gcp_tracker_shares(tracker))
 		return false;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	return true;
 }
 
@@ -238,7 +240,7 @@ void gcp_share_captured(struct gcp_tracker *tracker, const void *graph)
 		/* A fence behind what was submitted beside the capture. */
 		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
@@ -254,7 +256,7 @@ void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
 		share->followed = true;
 		gcp_share_exec_set(tracker, share, share->own ? NULL : exec);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
@@ -263,14 +265,16 @@ void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
 
 	if (!lock_if_any(tracker))
 		return;
+	gcp_launches_reset(tracker);
 	TAILQ_FOREACH (share, &tracker->shares, link)
 		share->own |= share->graph && (!graph || share->graph == graph);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder)
 {
+	gcp_launches_reset(tracker);
 	if (share->exec == holder) {
 		share->own = true;
 		gcp_share_exec_set(tracker, share, NULL);
@@ -296,7 +300,7 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 		if (share)
 			(void)gcp_share_make_own(tracker, share);
 	} while (share);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)

@@ -78,13 +78,25 @@ uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool);
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 /* With an empty lane. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
-void gcp_share_move(struct gcp_share *share,
-		    struct gcp_track *track);      /* in the books */
+/* In the books. */
+void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
+		    struct gcp_track *track);
 void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */
+
+/* Binding is tried at each launch up to the fourth, and then at powers of two. */
+static inline bool gcp_share_is_bind_due(const struct gcp_share *share)
+{
+	return !share->bound &&
+	       (share->launches < 4 || (share->launches & (share->launches - 1)) == 0);
+}
 
 /* Default streams have a handle for all contexts, and for all threads: they have
  * numbers of their own, and the context is to be asked for at each launch. */
-bool gcp_stream_is_default(const void *stream);
+enum { GCP_STREAM_PER_THREAD = 2 };
+static inline bool gcp_stream_is_default(const void *stream)
+{
+	return (uintptr_t)stream <= GCP_STREAM_PER_THREAD;
+}
 uint64_t gcp_stream_default_id(const void *stream);
 /* Whether the stream may be given to calls: no capture is under way, and its handle
  * means it for this thread too. (Whether it has gone is to be asked with the contexts
@@ -101,6 +113,19 @@ bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 		      bool look);
 bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
 			 bool look);
+
+/* --- relaunch.c; tracker->lock is held ------------------------------------------ */
+
+/* The launch that begins just now needs nothing but to be counted, and so do others of
+ * the same kind until something changes. */
+void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream);
+/* Not of this executable. */
+void gcp_launch_reset(struct gcp_tracker *tracker, const void *exec);
+/* Something changes: a graph, an executable, a stream, or what is mapped. */
+static inline void gcp_launches_reset(struct gcp_tracker *tracker)
+{
+	tracker->changes++;
+}
 
 /* --- share.c; tracker->lock is held ------------------------------------------- */
 

@@ -24,6 +24,7 @@ void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
 {
 	struct gcp_holder *holder = exec ? gcp_holder_find(tracker, exec, true) : NULL;
 
+	gcp_launches_reset(tracker);
 	if (share->exec)
 		share->exec->share = NULL;
 	share->exec = holder;
@@ -61,8 +62,10 @@ struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool 
 	return track;
 }
 
-void gcp_share_move(struct gcp_share *share, struct gcp_track *track)
+void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
+		    struct gcp_track *track)
 {
+	gcp_launches_reset(tracker);
 	if (share->track)
 		share->track->members--;
 	share->track = track;
@@ -95,20 +98,12 @@ uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool)
 
 /* --- what is completed -------------------------------------------------------- */
 
-/* Default streams have a handle for all contexts, and for all threads. They are known
- * by the thread; the context is asked for at each launch. */
-enum { PER_THREAD = 2 };
-
-bool gcp_stream_is_default(const void *stream)
-{
-	return (uintptr_t)stream <= PER_THREAD;
-}
-
 uint64_t gcp_stream_default_id(const void *stream)
 {
 	const uint64_t mark = UINT64_C(1) << 63;
 
-	return mark | ((uintptr_t)stream == PER_THREAD ? gcp_thread_number() : 0);
+	return mark |
+	       ((uintptr_t)stream == GCP_STREAM_PER_THREAD ? gcp_thread_number() : 0);
 }
 
 /* Whether the stream may be given to calls: no capture is under way, and its handle
@@ -216,7 +211,7 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 		return;
 	graph_pool->share = NULL;
 	gcp_share_exec_set(tracker, share, NULL);
-	gcp_share_move(share, NULL);
+	gcp_share_move(tracker, share, NULL);
 	event_end(tracker, share);
 	TAILQ_FOREACH (track, &tracker->tracks, link)
 		if (track->owner == share)

@@ -23,6 +23,9 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	gcp_pools_close_full(tracker->pools);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
+	gcp_tracker_lock(tracker);
+	gcp_launches_reset(tracker); /* behind the count */
+	gcp_tracker_unlock(tracker);
 	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
 	gcp_pools_fences_hold(tracker->pools);
 	*ret_capture = capture;
@@ -65,7 +68,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	capture->forked = !known;
 	capture->order_unknown = !known || capture->into_existing_graph;
 	gcp_order_stream_joined(capture, ctx, stream);
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	capture->begun = ++tracker->moment;
 	capture->number = atomic_fetch_add(&tracker->captures_begun, 1) + 1;
 	gcp_graph_capture_begun(tracker, capture);
@@ -79,7 +82,7 @@ void gcp_tracker_begin_done(struct gcp_tracker *tracker, struct gcp_capture *cap
 	GCP_CAPTURE_LOG(tracker, "capture %llu of stream %p begins%s",
 			(unsigned long long)capture->id, stream,
 			capture->shared ? ", into a graph pool of the program" : "");
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- end ---------------------------------------------------------------------- */
@@ -185,7 +188,7 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 	struct barriers barriers = {0};
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	capture = capture_find(tracker, ctx, stream);
 	if (capture && (capture->begun <= gone || !capture_goes_on(tracker, capture))) {
 		barriers_of(capture, &barriers);
@@ -194,7 +197,7 @@ static bool stream_ends(struct gcp_tracker *tracker, void *ctx, void *stream,
 	} else if (capture) {
 		capture->ending = false; /* it was refused */
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	/* Before the hook returns, so before anyone can launch the graph. */
 	for (size_t i = 0; i < barriers.count; i++)
 		(void)gcp_pool_barrier(barriers.pools[i]);
@@ -212,9 +215,9 @@ static void stream_ended(struct gcp_tracker *tracker, void *ctx, void *stream,
 
 uint64_t gcp_tracker_moment(struct gcp_tracker *tracker)
 {
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	uint64_t moment = tracker->moment;
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return moment;
 }
 
@@ -223,9 +226,9 @@ struct gcp_holder *gcp_tracker_end_prepare(struct gcp_tracker *tracker, void *ct
 {
 	struct gcp_holder *graph;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph = capture_ends(tracker, ctx, stream);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return graph;
 }
 
@@ -234,11 +237,11 @@ void gcp_tracker_end_gave(struct gcp_tracker *tracker, void *ctx, void *stream,
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	capture = capture_find(tracker, ctx, stream);
 	if (capture && (capture->graph != graph || capture->graph_gone))
 		gcp_graph_capture_gave(tracker, capture, graph);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 bool gcp_tracker_end_lost(struct gcp_tracker *tracker, void *ctx, void *stream)
@@ -261,12 +264,13 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	struct gcp_capture *capture;
 	struct gcp_holder *graph;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	atomic_fetch_add(&tracker->streams_gone, 1);
+	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		gcp_order_stream_gone(capture, stream);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return graph;
 }
 
@@ -282,8 +286,9 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 {
 	struct gcp_capture *capture, *next;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	atomic_fetch_add(&tracker->streams_gone, 1);
+	gcp_launches_reset(tracker);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);
 		if (capture->ctx == ctx) {
@@ -293,7 +298,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 			gcp_order_context_gone(capture, ctx);
 		}
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- forks -------------------------------------------------------------------- */
@@ -318,10 +323,10 @@ void gcp_tracker_forked(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		capture_forks(capture);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* The program may add work anywhere, or CUDA does not say where it did. What was proved
@@ -343,18 +348,18 @@ void gcp_tracker_graph_taken(struct gcp_tracker *tracker)
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		capture->graph_taken = true;
 	order_revoke(tracker);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_order_unknown(struct gcp_tracker *tracker)
 {
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	order_revoke(tracker);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* The capture that a stream takes part in, or NULL. *ret_result: 0, or the CUresult of
@@ -386,13 +391,13 @@ bool gcp_tracker_gives_again(struct gcp_tracker *tracker, void *ctx, void *strea
 	bool gives;
 	int result;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	capture = capture_of_stream(tracker, ctx, stream, &result);
 	gives = result != 0;
 	if (capture)
 		SLIST_FOREACH (pool_ref, &capture->pool_refs, link)
 			gives |= !pool_ref->graph_pool->once;
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return gives;
 }
 
@@ -410,10 +415,10 @@ void gcp_tracker_node_gone(struct gcp_tracker *tracker, const void *node)
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		gcp_order_node_gone(capture, node);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
@@ -422,7 +427,7 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
 	struct gcp_capture *capture;
 	int result = 0;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	capture = capture_of_stream(tracker, ctx, stream, &result);
 	if (!capture && !is_any_released(tracker))
 		result = 0; /* there is nothing that its work would have to follow */
@@ -431,7 +436,7 @@ int gcp_tracker_joined(struct gcp_tracker *tracker, void *ctx, void *stream,
 		result = gcp_order_stream_waited(tracker, capture, ctx, stream, event);
 		gcp_order_prove(tracker, capture, true);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -442,11 +447,11 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stre
 
 	if (!atomic_load(&tracker->any_resting))
 		return 0;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	capture = capture_of_stream(tracker, ctx, stream, &result);
 	if (capture)
 		result = gcp_order_stream_works(tracker, capture, ctx, stream);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }
 
@@ -459,14 +464,14 @@ uint64_t gcp_tracker_event_recording(struct gcp_tracker *tracker, void *ctx,
 	uint64_t record;
 	int result;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	record = ++tracker->moment;
 	capture = capture_of_stream(tracker, ctx, stream, &result);
 	if (capture) {
 		capture_forks(capture);
 		gcp_order_event_recording(tracker, capture, ctx, stream, event, record);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return record;
 }
 
@@ -475,21 +480,21 @@ void gcp_tracker_event_recorded(struct gcp_tracker *tracker, void *event,
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		gcp_order_event_recorded(capture, event, record, done);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_event_gone(struct gcp_tracker *tracker, void *event, uint64_t moment)
 {
 	struct gcp_capture *capture;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (gcp_order_event_gone(capture, event, moment))
 			gcp_order_prove(tracker, capture, true);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 /* --- allocation --------------------------------------------------------------- */
@@ -505,7 +510,7 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 {
 	int result;
 
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	result = gcp_route(tracker, ctx, hint, bytes, ret_graph_pool, ret_use);
 	if (result == 0 && *ret_graph_pool && ret_heap)
 		result = gcp_graph_pool_heap(*ret_graph_pool, pool, ret_heap);
@@ -514,16 +519,16 @@ static int route_and_hold(struct gcp_tracker *tracker, struct gcp_pool *pool, vo
 		    gcp_graph_pool_pinned_set(*ret_graph_pool, tracker->pools, ret_set);
 	if (result == 0 && *ret_graph_pool)
 		(*ret_graph_pool)->held++;
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	return result;
 }
 
 static void hold_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	graph_pool->held--;
 	gcp_graph_pool_ref_released(tracker, graph_pool);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 int gcp_tracker_alloc(struct gcp_tracker *tracker, struct gcp_pool *pool, void *ctx,

@@ -215,7 +215,7 @@ static bool lock_if_any(struct gcp_tracker *tracker)
 {
 	if (!atomic_load_explicit(&tracker->waiting_count, memory_order_relaxed))
 		return false;
-	pthread_mutex_lock(&tracker->lock);
+	gcp_tracker_lock(tracker);
 	return true;
 }
 
@@ -236,7 +236,7 @@ void gcp_tracker_look(struct gcp_tracker *tracker)
 		fence_look(tracker);
 		release_those_over(tracker, false);
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_collect(struct gcp_tracker *tracker)
@@ -245,7 +245,7 @@ void gcp_tracker_collect(struct gcp_tracker *tracker)
 		return;
 	fence_look(tracker);
 	release_those_over(tracker, true);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 }
 
 void gcp_tracker_fetch(struct gcp_tracker *tracker)
@@ -254,7 +254,7 @@ void gcp_tracker_fetch(struct gcp_tracker *tracker)
 	if (!lock_if_any(tracker))
 		return;
 	fence_set(tracker);
-	pthread_mutex_unlock(&tracker->lock);
+	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);
 }
 
@@ -272,11 +272,11 @@ bool gcp_tracker_reclaim(struct gcp_tracker *tracker)
 			gcp_tracker_fetch(tracker);
 		else
 			gcp_tracker_look(tracker);
-		pthread_mutex_lock(&tracker->lock);
+		gcp_tracker_lock(tracker);
 		came = tracker->memory_releases != seen;
 		seen = tracker->memory_releases;
 		may_come = !TAILQ_EMPTY(&tracker->waiting);
-		pthread_mutex_unlock(&tracker->lock);
+		gcp_tracker_unlock(tracker);
 	}
 	return came;
 }

@@ -138,6 +138,9 @@ struct gcp_thread {
 	bool runtime_streaming;
 	uint64_t runtime_streamed;
 
+	/* Of a graph, under way by gcp_graph_launch_again; share: 0 if none is. */
+	struct gcp_launch launch;
+
 	/* Of work given while captures were under way. */
 	struct gcp_stream_hint stream;
 };

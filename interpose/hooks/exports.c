@@ -86,10 +86,12 @@ GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_process_shares_graphs() &&     \
-			       !gcp_contexts_are_several()))                           \
+		if (!GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))      \
+			return slow_##name arguments;                                  \
+		if (GCP_LIKELY(!gcp_process_shares_graphs()))                          \
 			return gcp_real.name arguments;                                \
-		return slow_##name arguments;                                          \
+		return gcp_graph_launch_again(exec, stream, (flags) == 2,              \
+					      gcp_real.name, slow_##name);             \
 	}
 GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 #undef GCP_X

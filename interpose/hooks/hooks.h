@@ -54,6 +54,11 @@ GCP_RUNTIMES(GCP_V)
 GCP_HANDLE_LIBRARIES(GCP_X)
 #undef GCP_X
 
+/* hooks_graph.c: makes a launch, or has `otherwise` make it. No capture is under way,
+ * and there is one context. */
+typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
+CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
+				gcp_graph_launch *real, gcp_graph_launch *otherwise);
 /* hooks_launch.c: a kernel was refused with this result. True: memory was given back,
  * and it is worth another try. */
 bool gcp_launch_reclaims(CUresult result);

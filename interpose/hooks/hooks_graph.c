@@ -8,6 +8,7 @@
  * What is made of a graph holds its memory before the real call, and what a real call
  * ends until after it.
  */
+#include "../process/calling_thread.h"
 #include "../cuda/contexts.h"
 #include "hooks.h"
 #include "../process/process_life.h"
@@ -466,6 +467,8 @@ static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec
 	int cancel = guarded ? gcp_cancel_defer() : 0;
 
 	if (guarded)
+		gcp_thread_watch();
+	if (guarded)
 		result =
 		    launch_begin(exec, gcp_stream_named(stream, per_thread), &launch);
 	if (result == CUDA_SUCCESS)
@@ -480,6 +483,32 @@ static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
 	if (guarded)
 		gcp_cancel_restore(cancel);
+	return result;
+}
+
+static void launch_again_end(struct gcp_launch *launch, CUresult result)
+{
+	if (result != CUDA_SUCCESS ||
+	    !gcp_launch_again_ended(gcp_process.tracker, launch))
+		gcp_launch_end(gcp_process.tracker, NULL, launch, (int)result);
+	launch->share = 0;
+}
+
+/* The launch is under way in gcp_thread: a thread that ends in the real call is known
+ * to have left it (process_life.c), so that no cancellation need be deferred. */
+CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
+				gcp_graph_launch *real, gcp_graph_launch *otherwise)
+{
+	struct gcp_launch *launch = &gcp_thread.launch;
+	CUresult result;
+
+	if (!gcp_thread.exit_registered || launch->share ||
+	    !gcp_launch_again(gcp_process.tracker, exec,
+			      gcp_stream_named(stream, per_thread), launch))
+		return otherwise(exec, stream);
+	result = real(exec, stream);
+	if (launch->share)
+		launch_again_end(launch, result);
 	return result;
 }
 

@@ -133,6 +133,10 @@ static void thread_exit(void *data)
 	gcp_thread.runtime_streamed = 0;
 	if (!gcp_process_has_pools())
 		return;
+	if (gcp_thread.launch.share) /* cancelled in it: it may have been made */
+		gcp_launch_end(gcp_process.tracker, NULL, &gcp_thread.launch,
+			       CUDA_ERROR_UNKNOWN);
+	gcp_thread.launch.share = 0;
 	gcp_stream_refs_thread_exit();
 	gcp_pools_thread_exit(gcp_process.pools);
 }

@@ -27,22 +27,6 @@ void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank)
 
 /* --- waiting -------------------------------------------------------------- */
 
-/* The thread that is waited for needs some ten instructions more; if it is not done
- * within a moment it was descheduled, and sleeping lets it run whatever the priorities
- * of the two threads are. */
-static void pause_for(int turn)
-{
-	if (turn < 100) {
-#if defined(__x86_64__)
-		__builtin_ia32_pause();
-#endif
-	} else if (turn < 200) {
-		sched_yield();
-	} else {
-		gcp_sleep(50 * 1000);
-	}
-}
-
 void gcp_spin_wait(struct gcp_spin *spin)
 {
 	for (int turn = 0;; turn++) {
@@ -50,7 +34,7 @@ void gcp_spin_wait(struct gcp_spin *spin)
 		    atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire) ==
 			0)
 			return;
-		pause_for(turn);
+		gcp_pause(turn);
 	}
 }
 
@@ -62,7 +46,7 @@ void gcp_owner_wait(struct gcp_owner *own)
 		for (int turn = 0;
 		     atomic_load_explicit(&own->remote, memory_order_acquire) != 0;
 		     turn++)
-			pause_for(turn);
+			gcp_pause(turn);
 		atomic_store_explicit(&own->inside, 1, memory_order_relaxed);
 		atomic_thread_fence(memory_order_seq_cst);
 	} while (atomic_load_explicit(&own->remote, memory_order_acquire) != 0);
@@ -134,7 +118,7 @@ void gcp_remote_lock(struct gcp_owner *own)
 	atomic_thread_fence(memory_order_seq_cst);
 	for (int turn = 0;
 	     atomic_load_explicit(&own->inside, memory_order_acquire) != 0; turn++)
-		pause_for(turn);
+		gcp_pause(turn);
 }
 
 void gcp_remote_unlock(struct gcp_owner *own)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * relaunch.c - launches that need nothing but to be counted: of an executable that was
+ * launched into the same stream before, and nothing has changed since.
+ *
+ * launch.c looks at each launch under tracker->lock, asks the driver for the stream's
+ * number, and pool/ whether the scratch is where it should be. Most launches of most
+ * programs go the same way as the time before. What launch.c found is so noted by the
+ * executable, with tracker->changes, which everything moves on that a launch depends
+ * on:
+ *
+ *   a stream or a context goes (its handle may be given out again)
+ *   a capture begins; while one is under way nothing is noted
+ *   an executable gets or loses its share; a share gets memory of its own, or ends
+ *   scratch moves to another lane, or a lane gives its memory back
+ *   a second stream is in use: events stand behind launches from then on
+ *
+ * What each launch may change, and so is asked here: the lane's latest launch is in the
+ * same stream, and neither the graph nor another one of the lane is just being
+ * launched.
+ *
+ * All that is done with tracker->word alone.
+ */
+#include "share.h"
+
+static struct gcp_relaunch *place_of(struct gcp_tracker *tracker, const void *exec)
+{
+	uint64_t mixed = (uint64_t)(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &tracker->relaunches[mixed >> (64 - GCP_RELAUNCH_BITS)];
+}
+
+void gcp_launch_reset(struct gcp_tracker *tracker, const void *exec)
+{
+	place_of(tracker, exec)->exec = NULL;
+}
+
+void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream)
+{
+	struct gcp_share *share = gcp_share_of_exec(tracker, exec);
+
+	if (share && share->own)
+		share = NULL;
+	if (gcp_tracker_capturing(tracker) || (share && tracker->several_streams))
+		return;
+	*place_of(tracker, exec) = (struct gcp_relaunch){
+	    .exec = exec,
+	    .stream = stream,
+	    .changes = tracker->changes,
+	    .share = share,
+	    .ask = share && (!share->track || gcp_stream_is_default(stream)),
+	};
+}
+
+/* Whether launch.c would find that the launch follows the one before it. */
+static inline bool is_in_line(const struct gcp_share *share)
+{
+	const struct gcp_track *track = share->track;
+
+	return share->in_progress == 0 &&
+	       (!track || (track->last.stream_id == share->last.stream_id &&
+			   track->in_progress == 0));
+}
+
+/* As launch.c does; the stream is the same. */
+static inline void count(struct gcp_share *share, struct gcp_launch *launch)
+{
+	struct gcp_track *track = share->track;
+
+	launch->share = share->id;
+	launch->at = share;
+	launch->tracked = track != NULL;
+	share->in_progress = 1;
+	share->launches++;
+	if (!track)
+		return;
+	track->owner = share;
+	track->in_progress = 1;
+	track->launches++;
+}
+
+/* What a default stream's handle means depends on the caller; and a graph that is in no
+ * lane may have to be brought into one. */
+static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tracker,
+							 struct gcp_share *share,
+							 void *stream,
+							 struct gcp_launch *launch)
+{
+	bool is_default = gcp_stream_is_default(stream);
+	bool again =
+	    is_in_line(share) && (share->track || !gcp_share_is_bind_due(share)) &&
+	    (!is_default ||
+	     (share->last.stream_id == gcp_stream_default_id(stream) &&
+	      tracker->driver.stream_context(stream) == gcp_pool_context(share->pool)));
+
+	if (again)
+		count(share, launch);
+	gcp_tracker_let(tracker);
+	return again;
+}
+
+bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
+		      struct gcp_launch *launch)
+{
+	const struct gcp_relaunch *relaunch = place_of(tracker, exec);
+	struct gcp_share *share;
+	bool again;
+
+	if (!gcp_tracker_try(tracker))
+		return false;
+	share = relaunch->share;
+	again = relaunch->exec == exec && relaunch->changes == tracker->changes;
+	if (again && share) {
+		again = relaunch->stream == stream && is_in_line(share);
+		launch->changes = relaunch->changes;
+		if (again && relaunch->ask)
+			return again_if_unchanged(tracker, share, stream, launch);
+		if (again)
+			count(share, launch);
+	}
+	gcp_tracker_let(tracker);
+	return again;
+}
+
+bool gcp_launch_again_ended(struct gcp_tracker *tracker,
+			    const struct gcp_launch *launch)
+{
+	struct gcp_share *share = launch->at;
+	bool same = gcp_tracker_try(tracker);
+
+	if (!same)
+		return false;
+	same = launch->changes == tracker->changes;
+	if (same) {
+		struct gcp_track *track = share->track;
+
+		share->in_progress--;
+		share->last.epoch = gcp_pool_work_now(share->pool);
+		if (track) {
+			track->in_progress--;
+			track->last.epoch = share->last.epoch;
+		}
+	}
+	gcp_tracker_let(tracker);
+	return same;
+}
