@@ -24,8 +24,11 @@ enum {
 	 * config.handle_parts says: one block keeps all of its handle where it is. */
 	POOL_SHARE = 512,
 	/* Of a program that only takes memory, while it has less than this part of the
-	 * device, or of its quota: no more than that can be kept by small blocks. */
-	GROWTH_SHARE = 32,
+	 * device, or of its quota (no more than that can be kept by small blocks): this
+	 * part, but no more than so much, or than the other part. */
+	GROWTH_SHARE = 16,
+	GROWTH_CHUNKS = 8,
+	GROWTH_SHARE_LARGE = 32,
 	DEVICE_SHARE = 64,
 };
 
@@ -108,11 +111,21 @@ static bool begins(const struct gcp_pool *pool)
 	       only_takes(pool);
 }
 
+static uint64_t growth_most(uint64_t chunks)
+{
+	uint64_t most = chunks / GROWTH_SHARE_LARGE;
+
+	if (most < GROWTH_CHUNKS)
+		most = GROWTH_CHUNKS;
+	return most < chunks / GROWTH_SHARE ? most : chunks / GROWTH_SHARE;
+}
+
 /* How many chunks a handle should have that blocks share, of so many that are made. */
 static uint64_t shared_most(const struct gcp_pool *pool, uint64_t count)
 {
-	uint64_t most = atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) /
-			GCP_CHUNK / (begins(pool) ? GROWTH_SHARE : POOL_SHARE);
+	uint64_t chunks =
+	    atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) / GCP_CHUNK;
+	uint64_t most = begins(pool) ? growth_most(chunks) : chunks / POOL_SHARE;
 
 	if (most < count / pool->pools->config.handle_parts)
 		most = count / pool->pools->config.handle_parts;
