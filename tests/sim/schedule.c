@@ -309,6 +309,13 @@ static void host_thread_start(void)
 	host_thread_runs = true;
 }
 
+/* A thread that is cancelled in a wait leaves the lock, as the driver's calls do. */
+static void big_lock_leave(void *unused)
+{
+	(void)unused;
+	pthread_mutex_unlock(&sim_big_lock);
+}
+
 /* At the end of a call, when the queues are whole: others come in meanwhile.
  * Up to 20 ms: long enough for runs to repeat, short enough for a function
  * that needs something the caller holds. */
@@ -322,9 +329,11 @@ static void host_wait_briefly(uint64_t job)
 		until.tv_sec++;
 		until.tv_nsec -= 1000000000;
 	}
+	pthread_cleanup_push(big_lock_leave, NULL);
 	while (jobs_finished < job)
 		if (pthread_cond_timedwait(&jobs_done, &sim_big_lock, &until) != 0)
 			break;
+	pthread_cleanup_pop(0);
 }
 
 void sim_host_post(void (*fn)(void *data), void *data, struct sim_op *op)

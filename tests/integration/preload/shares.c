@@ -14,6 +14,7 @@ enum { GRAPHS = 2 };
 static CUcontext ctx;
 static CUstream streams[GRAPHS];
 static CUgraphExec execs[GRAPHS];
+static CUhostFn host; /* that each graph calls; or NULL */
 
 /* Each graph has temporaries of its own size, and the program destroys it. */
 static void make_graphs(void)
@@ -28,6 +29,8 @@ static void make_graphs(void)
 		p = allocated((size_t)(i + 1) * 8 * MIB);
 		OK(cuMemsetD8Async(p, 1, MIB, streams[i]));
 		OK(cuMemFree(p));
+		if (host)
+			OK(cuLaunchHostFunc(streams[i], host, NULL));
 		OK(cuStreamEndCapture(streams[i], &graph));
 		OK(cuGraphInstantiateWithFlags(&execs[i], graph, 0));
 		OK(cuGraphDestroy(graph));
@@ -97,6 +100,49 @@ static void a_launch_that_cannot_map_ends(void)
 	must(cuGraphLaunch(execs[0], streams[0]) == CUDA_ERROR_OUT_OF_MEMORY,
 	     "launched without memory");
 	must(gcpsim_fail(NULL) == 0, "no plan");
+	launch_both();
+}
+
+static atomic_bool host_may_end;
+
+static void waits_for_it(void *unused)
+{
+	(void)unused;
+	wait_for_flag(&host_may_end);
+}
+
+/* Its third launch is like the one before it; the driver waits for a moment for what
+ * the graph calls on the host, which is a cancellation point. */
+static void *is_cancelled_in_a_launch(void *unused)
+{
+	(void)unused;
+	OK(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < 2; i++) {
+		atomic_store(&host_may_end, true);
+		OK(cuGraphLaunch(execs[0], streams[0]));
+		OK(cuStreamSynchronize(streams[0]));
+	}
+	atomic_store(&host_may_end, false);
+	pthread_cancel(pthread_self());
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	return ctx;
+}
+
+/* It would be under way for ever, and keep its memory. */
+static void a_cancelled_thread_leaves_its_launch(void)
+{
+	pthread_t victim;
+	void *ended;
+
+	host = waits_for_it;
+	make_graphs();
+	alarm(8);
+	pthread_create(&victim, NULL, is_cancelled_in_a_launch, NULL);
+	pthread_join(victim, &ended);
+	must(ended == PTHREAD_CANCELED, "the driver has no cancellation point there");
+	atomic_store(&host_may_end, true);
+	OK(cuCtxSynchronize());
+	must(trim() >= 16 * MIB, "its memory is in use");
 	launch_both();
 }
 
@@ -216,6 +262,7 @@ static void lanes_stay(void)
 
 static const struct scenario scenarios[] = {
     SCENARIO(lanes_stay),
+    SCENARIO(a_cancelled_thread_leaves_its_launch),
     SCENARIO(lanes_are_listed),
     SCENARIO(launches_wait_by_the_context),
     SCENARIO(a_launch_that_cannot_map_ends),
