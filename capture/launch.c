@@ -101,14 +101,14 @@ static bool last_is_recorded(struct gcp_tracker *tracker, const struct gcp_track
 	bool recorded = false;
 
 	if (!gcp_last_is_addressable(tracker, &track->last) ||
-	    !gcp_streams_hold(tracker))
+	    !gcp_pools_captures_hold(tracker->pools))
 		return false;
-	if (gcp_pools_captures_hold(tracker->pools)) {
+	if (gcp_streams_hold(tracker)) {
 		recorded = track->last.gone == gcp_tracker_streams_gone(tracker) &&
 			   tracker->driver.event_record(event, track->last.stream) == 0;
-		gcp_pools_captures_release(tracker->pools);
+		gcp_streams_release(tracker);
 	}
-	gcp_streams_release(tracker);
+	gcp_pools_captures_release(tracker->pools);
 	return recorded;
 }
 

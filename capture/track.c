@@ -121,16 +121,18 @@ static bool stream_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 {
 	bool done = false;
 
-	if (!gcp_last_is_addressable(tracker, last) || !gcp_streams_hold(tracker))
+	/* No capture begins meanwhile: it would be lost. That comes first: fences are
+	 * asked for with the contexts held. */
+	if (!gcp_last_is_addressable(tracker, last) ||
+	    !gcp_pools_captures_hold(tracker->pools))
 		return false;
-	/* No capture begins meanwhile: it would be lost. */
-	if (gcp_pools_captures_hold(tracker->pools)) {
+	if (gcp_streams_hold(tracker)) {
 		done = last->gone == gcp_tracker_streams_gone(tracker) &&
 		       tracker->driver.stream_query(gcp_pool_context(pool),
 						    last->stream) == 0;
-		gcp_pools_captures_release(tracker->pools);
+		gcp_streams_release(tracker);
 	}
-	gcp_streams_release(tracker);
+	gcp_pools_captures_release(tracker->pools);
 	return done;
 }
 

@@ -429,12 +429,20 @@ int gcp_pool_device(const struct gcp_pool *pool);
 bool gcp_pool_is_live(const struct gcp_pool *pool); /* it has a context now */
 bool gcp_pool_is_only(const struct gcp_pool *pool); /* no other context has one */
 /* Until captures_release no capture begins. False, and nothing to release: one is under
- * way. */
+ * way. A lock over the contexts (the driver table's contexts_hold) may be taken
+ * meanwhile, and may not be held before. */
 bool gcp_pools_captures_hold(struct gcp_pools *pools);
 void gcp_pools_captures_release(struct gcp_pools *pools);
 /* Counters of the statistics. */
 void gcp_pool_count_graph_move(struct gcp_pool *pool);
 void gcp_pool_count_graph_wait(struct gcp_pool *pool);
+
+/* --- locks ---------------------------------------------------------------- */
+
+/* The calling thread has taken the lock over the contexts, which functions of the
+ * driver table take (fence_all_query), or gives it up. It comes after all locks of the
+ * pools: builds with assertions check that. */
+void gcp_contexts_are_locked(bool locked);
 
 /* --- memory pressure ------------------------------------------------------- */
 

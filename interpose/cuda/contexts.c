@@ -314,6 +314,7 @@ void gcp_contexts_lock(void)
 	int cancel = gcp_cancel_defer();
 
 	pthread_mutex_lock(&contexts_lock);
+	gcp_contexts_are_locked(true);
 	contexts_cancel = cancel;
 }
 
@@ -321,6 +322,7 @@ void gcp_contexts_unlock(void)
 {
 	int cancel = contexts_cancel;
 
+	gcp_contexts_are_locked(false);
 	pthread_mutex_unlock(&contexts_lock);
 	gcp_cancel_restore(cancel);
 }

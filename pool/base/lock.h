@@ -61,6 +61,7 @@ enum gcp_rank {
 	GCP_RANK_PINNED,       /* pinned->lock */
 	GCP_RANK_FENCE,        /* pools->fence_lock */
 	GCP_RANK_DESCRIPTORS,  /* descriptors->lock */
+	GCP_RANK_CONTEXTS,     /* the caller's, over the contexts: pool.h */
 	GCP_RANKS,
 };
 static_assert(GCP_RANKS <= 32, "a bit of the mask for each");
@@ -83,8 +84,9 @@ extern __thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")
 #define gcp_assert_held(rank) assert(gcp_ranks_held >> (rank)&1)
 /* No other lock of the room is held over a call of the driver. */
 #define gcp_assert_driver_call()                                                       \
-	assert((gcp_ranks_held & ~(1u << GCP_RANK_VMM | 1u << GCP_RANK_FENCE |         \
-				   1u << GCP_RANK_PINNED_QUOTA)) == 0)
+	assert((gcp_ranks_held &                                                       \
+		~(1u << GCP_RANK_VMM | 1u << GCP_RANK_FENCE |                          \
+		  1u << GCP_RANK_PINNED_QUOTA | 1u << GCP_RANK_CONTEXTS)) == 0)
 
 static inline void gcp_rank_take(enum gcp_rank rank)
 {

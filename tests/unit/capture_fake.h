@@ -96,7 +96,9 @@ static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 	(void)ctx;
 	if (other) {
 		cuda.once_read = NULL;
+		gcp_contexts_are_locked(false); /* by this thread, not by that one */
 		other();
+		gcp_contexts_are_locked(true);
 	}
 	return result;
 }
@@ -135,13 +137,17 @@ static __attribute__((unused)) void kernel(int i)
 
 static __attribute__((unused)) bool contexts_hold(void)
 {
-	cuda.contexts_held += cuda.contexts_ending == 0;
-	return cuda.contexts_ending == 0;
+	if (cuda.contexts_ending > 0)
+		return false;
+	gcp_contexts_are_locked(true);
+	cuda.contexts_held++;
+	return true;
 }
 
 static __attribute__((unused)) void contexts_release(void)
 {
 	cuda.contexts_held--;
+	gcp_contexts_are_locked(false);
 }
 
 /* As the hooks do. */
