@@ -174,10 +174,17 @@ struct gcp_closed_epoch *gcp_timeline_at(struct gcp_timeline *timeline, uint32_t
 struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 					       uint64_t epoch)
 {
-	for (uint32_t i = 0; i < timeline->count; i++)
-		if (gcp_timeline_at(timeline, i)->epoch >= epoch)
-			return gcp_timeline_at(timeline, i);
-	return NULL;
+	uint32_t low = 0, high = timeline->count;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (gcp_timeline_at(timeline, middle)->epoch >= epoch)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low < timeline->count ? gcp_timeline_at(timeline, low) : NULL;
 }
 
 static void queue_append(struct gcp_timeline *timeline, struct gcp_closed_epoch closed)
