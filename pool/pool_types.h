@@ -342,9 +342,9 @@ struct gcp_pool {
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	_Atomic uint64_t vmm_freed;      /* bytes of large blocks, ever; the same */
 	struct gcp_timeline timeline;
-	uint64_t polled_epoch;    /* closed when poll_pending last asked; lock */
-	_Atomic bool barrier_due; /* that of a capture's end; see private.c */
-	uint64_t giving;          /* segments on their way back to the driver; lock */
+	_Atomic uint64_t polled_epoch; /* closed when miss.c asked last; a hint */
+	_Atomic bool barrier_due;      /* that of a capture's end; see private.c */
+	uint64_t giving; /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_maintenance maintenance;
 	uint64_t last_segment;         /* number of the newest segment; lock */
@@ -465,7 +465,7 @@ static inline bool gcp_epoch_ready(const struct gcp_pool *pool, uint64_t epoch)
 /* How much of `bytes` is missing till the open epoch is full. */
 int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open epoch. True: it should be closed. */
-bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes);
+bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block);
 /* Closes the open epoch, unless a capture forbids it, another thread closes one just
  * now, or it is not `epoch` any more. Only inside a free. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);

@@ -41,12 +41,12 @@ static struct gcp_cache *cache_create(struct gcp_pool *pool)
 	uint32_t count = pools->classes.count;
 	struct gcp_cache *cache;
 
-	cache = calloc(1, sizeof(*cache) + count * sizeof(cache->magazines[0]));
+	cache = calloc(1, sizeof(*cache) + (count + 1) * sizeof(cache->magazines[0]));
 	if (!cache)
 		return NULL;
 	gcp_owner_lock_init(&cache->own);
 	cache->pool = pool;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i <= count; i++)
 		magazine_init(&cache->magazines[i]);
 	gcp_mutex_lock(&pools->registry_lock);
 	TAILQ_INSERT_TAIL(&pools->caches, cache, link);
@@ -156,15 +156,18 @@ static void loaded_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
 	magazine->loaded_count = 0;
 }
 
+static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazine,
+			   struct gcp_chain *chain)
+{
+	loaded_drain(cache, magazine, chain);
+	load_previous(magazine);
+	loaded_drain(cache, magazine, chain);
+}
+
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
-	for (uint32_t i = 0; i < cache->pool->pools->classes.count; i++) {
-		struct gcp_magazine *magazine = &cache->magazines[i];
-
-		loaded_drain(cache, magazine, chain);
-		load_previous(magazine);
-		loaded_drain(cache, magazine, chain);
-	}
+	for (uint32_t i = 0; i <= cache->pool->pools->classes.count; i++)
+		magazine_drain(cache, &cache->magazines[i], chain);
 	gcp_stream_cache_drain(cache, chain);
 }
 
@@ -228,6 +231,17 @@ static bool loaded_is_ready(const struct gcp_cache *cache,
 	       gcp_epoch_ready(cache->pool, magazine->loaded->epoch);
 }
 
+void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index)
+{
+	struct gcp_chain chain;
+
+	gcp_chain_init(&chain);
+	gcp_owner_lock(&cache->own);
+	magazine_drain(cache, &cache->magazines[index], &chain);
+	gcp_owner_unlock(&cache->own);
+	chain_to_heap(cache->pool, &chain);
+}
+
 /* What others left for this class, if it is older. cache->own is held. */
 static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazine,
 			    uint32_t size_class)
@@ -236,7 +250,8 @@ static void loaded_exchange(struct gcp_cache *cache, struct gcp_magazine *magazi
 				  magazine->loaded_count};
 	int64_t had = chain.first ? (int64_t)(chain.count * chain.first->size) : 0;
 
-	if (!gcp_depot_exchange(cache->pool, size_class, &chain))
+	if (size_class == cache->pool->pools->classes.count ||
+	    !gcp_depot_exchange(cache->pool, size_class, &chain))
 		return;
 	gcp_cache_held_add(cache, (int64_t)(chain.count * chain.first->size) - had);
 	magazine->loaded = chain.first;
@@ -268,9 +283,11 @@ struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_cla
 
 /* After a put that left something to do; others may have emptied the cache since.
  * True: the epoch should be closed. */
-bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
+bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index)
 {
-	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	struct gcp_magazine *magazine = &cache->magazines[index];
+	bool large = index == cache->pool->pools->classes.count;
+	bool repeats = cache->repeat.keeps && index == cache->repeat.index;
 	struct gcp_chain excess;
 
 	gcp_chain_init(&excess);
@@ -288,7 +305,7 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	if (everything)
 		cache_drain(cache, &excess);
 	gcp_owner_unlock(&cache->own);
-	if (excess.first && !everything)
+	if (excess.first && !everything && !large)
 		gcp_depot_put(cache->pool, &excess);
 	if (excess.first) {
 		if (everything || gcp_depot_is_open(cache->pool))
@@ -297,7 +314,9 @@ bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class)
 	}
 	if (full)
 		gcp_cache_merge_stats(cache);
-	return share && gcp_timeline_fill(cache->pool, filled);
+	return share &&
+	       gcp_timeline_fill(cache->pool, filled,
+				 repeats ? (int64_t)cache->repeat.size : filled);
 }
 
 void gcp_cache_refill(struct gcp_cache *cache, uint32_t size_class,
@@ -383,7 +402,7 @@ void gcp_cache_add_counted(struct gcp_pool *pool)
 	counted = counted_take(cache);
 	gcp_owner_unlock(&cache->own);
 	if (counted > 0)
-		(void)gcp_timeline_fill(pool, counted);
+		(void)gcp_timeline_fill(pool, counted, 0);
 }
 
 void gcp_cache_merge_stats(struct gcp_cache *cache)
@@ -417,7 +436,7 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 	}
 	gcp_depot_drain(pool, UINT64_MAX, chain);
 	if (counted > 0)
-		(void)gcp_timeline_fill(pool, counted);
+		(void)gcp_timeline_fill(pool, counted, 0);
 }
 
 /* Small blocks are no reason to empty all caches, and under high churn threads would
@@ -491,7 +510,7 @@ static void cache_destroy(struct gcp_pools *pools, struct gcp_cache *cache)
 	gcp_owner_unlock(&cache->own);
 	atomic_fetch_sub(&cache->pool->cache_count, 1);
 	/* The next free closes the epoch if this fills it. */
-	(void)gcp_timeline_fill(cache->pool, counted_take(cache));
+	(void)gcp_timeline_fill(cache->pool, counted_take(cache), 0);
 	gcp_cache_merge_stats(cache);
 	chain_to_heap(cache->pool, &chain);
 	gcp_mutex_unlock(&pools->registry_lock);

@@ -37,10 +37,19 @@ struct gcp_magazine {
 			 * were wanted since */
 };
 
+/* The size beyond slabs that a thread asks for: repeat.c. */
+struct gcp_repeat {
+	uint64_t size;  /* of the latest block that its cache could not serve */
+	uint32_t count; /* how often in a row, REPEATS of repeat.c at most */
+	uint32_t index; /* the magazine of that size */
+	bool keeps;     /* freed ones go there */
+};
+
 /* What one thread keeps of one pool: no other thread touches it but to empty
  * it. All fields: own.
  *  C1 held - delta.net[GCP_STATS_LEVEL_ALLOCATED] is the sum of the sizes of its
- *     blocks: what it takes and puts is counted once for both */
+ *     blocks: what it takes and puts is counted once for both
+ *  C3 blocks of no class are of repeat.size */
 struct gcp_cache {
 	struct gcp_owner own;
 	struct gcp_pool *pool;
@@ -58,7 +67,8 @@ struct gcp_cache {
 	struct gcp_stats_delta delta;
 	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
-	struct gcp_magazine magazines[]; /* [class] */
+	struct gcp_repeat repeat;        /* no lock: the owner's */
+	struct gcp_magazine magazines[]; /* [class], and one for blocks of no class */
 };
 
 /* Batches of one class that threads which free more than they allocate left for
@@ -72,6 +82,8 @@ struct gcp_depot {
 /* --- cache.c, depot.c ------------------------------------------------------------ */
 
 /* Taking and putting: below. */
+/* Puts what the cache has of one class into the heap. Takes pool->lock. */
+void gcp_cache_drain_class(struct gcp_cache *cache, uint32_t index);
 /* The epoch of the block that would be taken next, 0 if none, and how many wait. */
 uint64_t gcp_cache_next_epoch(struct gcp_cache *cache, uint32_t size_class,
 			      uint32_t *ret_count);
@@ -112,6 +124,11 @@ void gcp_chain_init(struct gcp_chain *chain);
 void gcp_chain_append(struct gcp_chain *chain, struct gcp_block *first,
 		      struct gcp_block **last, uint32_t count);
 
+/* --- repeat.c -------------------------------------------------------------------- */
+
+/* The thread's cache could not serve the request. Takes pool->lock. */
+void gcp_request_repeat_count(const struct gcp_request *request);
+
 /* --- the hot path --------------------------------------------------------------- */
 
 /* The calling thread's caches. Those of the pools whose id it names are valid. */
@@ -132,6 +149,29 @@ static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
 	if (__builtin_expect(gcp_tls.pool_key == pool->key, 1))
 		return gcp_tls.cache;
 	return gcp_cache_find(pool);
+}
+
+/* The magazine of a class, or of no class. */
+static inline uint32_t gcp_magazine_of(const struct gcp_cache *cache,
+				       uint32_t size_class)
+{
+	uint32_t count = cache->pool->pools->classes.count;
+
+	return size_class < count ? size_class : count;
+}
+
+/* The calling thread's cache, if it keeps blocks of that size and class (or of none)
+ * because the thread asks for them again and again; NULL. A block that could not be
+ * cut to the size of its class has none, of whatever size. */
+static inline struct gcp_cache *gcp_cache_keeping(struct gcp_pool *pool, uint64_t size,
+						  uint32_t size_class)
+{
+	struct gcp_cache *cache = gcp_cache_of_thread(pool);
+
+	return cache && cache->repeat.keeps && cache->repeat.size == size &&
+		       cache->repeat.index == gcp_magazine_of(cache, size_class)
+		   ? cache
+		   : NULL;
 }
 
 /* The books: cache->own is held. The bytes of the cache's blocks: */
@@ -157,7 +197,7 @@ static inline void gcp_cache_held_add(struct gcp_cache *cache, int64_t bytes)
 /* The slow halves of taking and putting. */
 struct gcp_block *gcp_cache_take_slow(struct gcp_cache *cache, uint32_t size_class,
 				      uint64_t requested);
-bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t size_class);
+bool gcp_cache_put_slow(struct gcp_cache *cache, uint32_t index);
 /* cache->own is held. */
 void gcp_cache_enter_epoch(struct gcp_cache *cache, uint64_t epoch);
 
@@ -206,12 +246,13 @@ static inline struct gcp_block *gcp_cache_take(struct gcp_cache *cache,
 void gcp_cache_refill(struct gcp_cache *cache, uint32_t size_class,
 		      const struct gcp_chain *chain);
 
-/* Takes a block that is CACHED by the caller. True: its epoch should be closed. Once
- * the cache is left, a flush by another thread may have merged the block away. */
-static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block)
+/* Takes a block that is CACHED by the caller into the magazine of its class. True: its
+ * epoch should be closed. Once the cache is left, a flush by another thread may have
+ * merged the block away. */
+static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *block,
+				 uint32_t index)
 {
-	uint32_t size_class = block->size_class;
-	struct gcp_magazine *magazine = &cache->magazines[size_class];
+	struct gcp_magazine *magazine = &cache->magazines[index];
 	uint64_t size = block->size;
 
 	block->next = NULL;
@@ -228,7 +269,7 @@ static inline bool gcp_cache_put(struct gcp_cache *cache, struct gcp_block *bloc
 		    magazine->previous_count >= magazine->limit ||
 		    cache->delta.net[GCP_STATS_LEVEL_ALLOCATED] < cache->floor;
 	gcp_owner_unlock(&cache->own);
-	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, size_class);
+	return __builtin_expect(much, 0) && gcp_cache_put_slow(cache, index);
 }
 
 /* A free during a capture counts as deferred. No lock held. */

@@ -34,8 +34,11 @@ uint64_t gcp_request_run(const struct gcp_request *request)
 
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 {
-	if (request->heap->private || request->size_class == GCP_CLASS_NONE)
+	if (request->heap->private)
 		return NULL;
+	if (request->size_class == GCP_CLASS_NONE)
+		return gcp_cache_keeping(request->heap->pool, request->size,
+					 request->size_class);
 	return gcp_cache_of_thread(request->heap->pool);
 }
 
@@ -124,8 +127,8 @@ bool gcp_take_cached(struct gcp_request *request)
 	struct gcp_cache *cache = gcp_request_cache(request);
 
 	if (cache)
-		request->block =
-		    gcp_cache_take(cache, request->size_class, request->bytes);
+		request->block = gcp_cache_take(
+		    cache, gcp_magazine_of(cache, request->size_class), request->bytes);
 	return request->block;
 }
 

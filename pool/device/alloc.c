@@ -19,7 +19,12 @@ static int alloc_from(struct gcp_heap *heap, uint64_t bytes, enum gcp_heap_use u
 	int result = gcp_request_init(&request, heap, bytes);
 
 	request.use = use;
-	return result != 0 ? result : gcp_alloc_slow(&request, ret_addr);
+	if (result != 0)
+		return result;
+	if (request.size_class != GCP_CLASS_NONE || !gcp_take_cached(&request))
+		return gcp_alloc_slow(&request, ret_addr);
+	*ret_addr = request.block->addr;
+	return 0;
 }
 
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
@@ -81,7 +86,7 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	gcp_mutex_unlock(&pool->lock);
 	if (pool->vmm)
 		gcp_cache_add_counted(pool);
-	return gcp_timeline_fill(pool, (int64_t)size) || due;
+	return gcp_timeline_fill(pool, (int64_t)size, (int64_t)size) || due;
 }
 
 /* A capture forbids fences: what is freed meanwhile waits for its end, up to a few
@@ -129,16 +134,23 @@ static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,
 			      bool waits)
 {
 	uint64_t epoch = gcp_timeline_stamp_behind_rmw(pool);
-	struct gcp_cache *cache = NULL;
+	uint32_t index = block->size_class;
+	struct gcp_cache *cache;
 	bool close;
 
 	block->epoch = epoch;
 	gcp_free_count_deferred(pool);
 	/* No class is beyond all of them. */
-	if (block->size_class <
-	    atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))
+	if (__builtin_expect(index < atomic_load_explicit(&pool->limits.cached,
+							  memory_order_relaxed),
+			     1)) {
 		cache = gcp_cache_of_thread(pool);
-	close = cache ? gcp_cache_put(cache, block) : free_to_heap(pool, block);
+	} else {
+		cache = gcp_cache_keeping(pool, block->size, index);
+		if (cache)
+			index = gcp_magazine_of(cache, index);
+	}
+	close = cache ? gcp_cache_put(cache, block, index) : free_to_heap(pool, block);
 	close |= gcp_pool_is_tight(pool);
 	if (__builtin_expect(close || pool->pools->config.blocking_free, 0))
 		return free_end(pool, epoch, close, waits);
@@ -152,7 +164,7 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	int result = gcp_private_free(pool, block);
 
 	if (result != 0 || !waits || gcp_timeline_is_held(&pool->timeline) ||
-	    !(gcp_timeline_fill(pool, size) || gcp_pool_is_tight(pool)))
+	    !(gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool)))
 		return result;
 	gcp_tight_freed(pool);
 	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));

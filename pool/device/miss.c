@@ -64,7 +64,8 @@ static uint64_t epoch_worth_a_barrier(const struct gcp_request *request, bool fu
 	uint32_t count = 0;
 
 	if (cache) {
-		cached_epoch = gcp_cache_next_epoch(cache, request->size_class, &count);
+		cached_epoch = gcp_cache_next_epoch(
+		    cache, gcp_magazine_of(cache, request->size_class), &count);
 		cached_bytes = count * request->size +
 			       (uint64_t)atomic_load_explicit(&pool->depot_bytes,
 							      memory_order_relaxed);
@@ -135,6 +136,29 @@ static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 	return epoch;
 }
 
+/* Whether the request's memory goes round as it does in ordinary segments. */
+static bool circulates(const struct gcp_request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+
+	if (!gcp_window_is_narrow(pool) ||
+	    (!request->heap->private &&
+	     gcp_cache_keeping(pool, request->size, request->size_class)))
+		return true;
+	return gcp_window_circulates(pool) &&
+	       (request->size_class != GCP_CLASS_NONE || gcp_window_scale(pool) > 1);
+}
+
+/* Whether an epoch was closed since an allocation asked which are completed. */
+static bool is_unasked(struct gcp_pool *pool)
+{
+	uint64_t closed =
+	    atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) - 1;
+
+	return atomic_exchange_explicit(&pool->polled_epoch, closed,
+					memory_order_relaxed) != closed;
+}
+
 /* The same for memory that does: all closed epochs, when a window's worth waits
  * and one stream makes barriers cheap. *ret_poll: an epoch's worth waits. */
 static uint64_t epoch_all_closed(const struct gcp_request *request, bool *ret_poll)
@@ -147,37 +171,33 @@ static uint64_t epoch_all_closed(const struct gcp_request *request, bool *ret_po
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(request->heap);
 	uint64_t pending = request->heap->pending_bytes;
-	*ret_poll = pending >= window.epoch_bytes && pool->polled_epoch != open - 1;
-	if (*ret_poll)
-		pool->polled_epoch = open - 1;
 	gcp_mutex_unlock(&pool->lock);
+	*ret_poll = pending >= window.epoch_bytes && is_unasked(pool);
 	return *ret_poll && window.streams == 1 && pending >= window.bytes ? open - 1
 									   : 0;
 }
 
 /* What lies free in between is better used than memory higher up, and the less is cut
  * of mapped memory, the less has to be moved: blocks that wait are made ready before
- * one is taken, as far as that costs little. Queries, and at most a barrier. */
+ * one is taken, as far as that costs little. Queries, and at most a barrier: where all
+ * epochs get one, asking for them would cost more. */
 static int make_pending_ready(struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	bool narrow = gcp_window_is_narrow(pool);
-	bool all =
-	    narrow &&
-	    (!gcp_window_circulates(pool) ||
-	     (request->size_class == GCP_CLASS_NONE && gcp_window_scale(pool) < 2));
-	bool poll = all;
+	bool all = !circulates(request), poll;
 	uint64_t epoch = 0;
 	int result = 0;
 
 	if (!all && (request->heap->private ||
 		     request->size_class < pool->pools->classes.slab_count))
 		return 0;
-	if (!all)
-		epoch = epoch_all_closed(request, &poll);
-	if (all)
+	if (all) {
 		gcp_window_looked(pool);
-	if (poll)
+		poll = is_unasked(pool);
+	} else {
+		epoch = epoch_all_closed(request, &poll);
+	}
+	if (poll && epoch == 0)
 		result = gcp_timeline_poll_all(pool);
 	if (result == 0 && all)
 		epoch = epoch_beyond_window(pool);
@@ -210,7 +230,9 @@ static bool cache_is_full(const struct gcp_request *request, struct gcp_cache *c
 {
 	uint32_t count = 0;
 
-	if (!gcp_cache_next_epoch(cache, request->size_class, &count) || count < most)
+	if (!gcp_cache_next_epoch(cache, gcp_magazine_of(cache, request->size_class),
+				  &count) ||
+	    count < most)
 		return false;
 	gcp_window_starved(request->heap->pool);
 	return true;
@@ -284,7 +306,7 @@ static bool gathering_pays(const struct gcp_request *request)
 	if (request->heap->private || gcp_pool_is_tight(pool))
 		return true;
 	return gcp_window_is_narrow(pool) &&
-	       (!gcp_window_circulates(pool) || request->size_class == GCP_CLASS_NONE ||
+	       (!circulates(request) || request->size_class == GCP_CLASS_NONE ||
 		(uint64_t)gcp_timeline_filled(&pool->timeline) + request->size >
 		    gcp_window_gathers_at(pool) ||
 		gcp_caches_may_help(pool, GCP_KIND_SLAB));
@@ -376,6 +398,7 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 	    polls_first(request->heap->pool) ? polling_first : ordering_first;
 	int result = 0;
 
+	gcp_request_repeat_count(request);
 	if (request->size > request->heap->pool->memory)
 		result = gcp_refuse(request);
 	while (result == 0 && !request->block)

@@ -70,7 +70,7 @@ static int epoch_fill(struct gcp_pool *pool, uint64_t bytes)
 	bool full = gcp_timeline_filled(&pool->timeline) >=
 		    (int64_t)gcp_window(pool).epoch_bytes;
 
-	(void)gcp_timeline_fill(pool, (int64_t)bytes);
+	(void)gcp_timeline_fill(pool, (int64_t)bytes, (int64_t)bytes);
 	return full ? gcp_timeline_close_early(pool, true) : 0;
 }
 
@@ -83,7 +83,7 @@ static void epoch_drain(struct gcp_pool *pool, const struct gcp_block *block)
 	if (block->epoch ==
 		atomic_load_explicit(&pool->timeline.open, memory_order_relaxed) &&
 	    gcp_timeline_filled(&pool->timeline) >= size)
-		(void)gcp_timeline_fill(pool, -size);
+		(void)gcp_timeline_fill(pool, -size, 0);
 }
 
 int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t stream)

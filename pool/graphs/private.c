@@ -367,7 +367,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
 	gcp_mutex_unlock(&pool->lock);
 	(void)gcp_timeline_fill(pool,
-				(int64_t)(heap->reserved_bytes - heap->used_bytes));
+				(int64_t)(heap->reserved_bytes - heap->used_bytes), 0);
 	free(heap->classes);
 	free(heap);
 }

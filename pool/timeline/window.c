@@ -403,13 +403,13 @@ int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes)
 /* With one stream in use an epoch takes two blocks at least, not too large ones: a
  * fence for each would keep one block in circulation, at the price of a fence and a
  * barrier at each turn. */
-bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes)
+bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block)
 {
 	int64_t full = (int64_t)LOAD(pool->limits.epoch_bytes);
 	int64_t filled = atomic_fetch_add_explicit(&pool->timeline.filled, bytes,
 						   memory_order_relaxed);
 
-	if (LOAD(pool->limits.streams) == 1 && bytes <= 2 * full && full < 2 * bytes)
-		full = 2 * bytes;
+	if (LOAD(pool->limits.streams) == 1 && block <= 2 * full && full < 2 * block)
+		full = 2 * block;
 	return filled + bytes >= full;
 }

@@ -62,14 +62,15 @@ static struct gcp_pools *mapped_pools(void)
 	return fake_pools(&config);
 }
 
-/* malloc and free of one size on one stream; a block is found in a cache after that? */
+/* malloc and free on one stream, of two sizes in turns; a block is found in a cache
+ * after that? */
 static bool mapped_loop_ends_cached(struct gcp_pools *pools, uint64_t bytes,
-				    uint64_t ns)
+				    uint64_t other, uint64_t ns)
 {
 	gcp_addr addr = 0;
 
 	for (int i = 0; i < 4000; i++, fake_pass(ns)) {
-		addr = must_alloc(fake_pool(pools), bytes);
+		addr = must_alloc(fake_pool(pools), i % 2 ? bytes : other);
 		gcp_pools_stream_used(pools, 0x5000);
 		fake.done = fake_submit();
 		must_free(pools, addr);
@@ -84,13 +85,13 @@ static void mapped_memory_circulates_where_fences_cost_too_much(void **state)
 	struct gcp_pools *pools = mapped_pools();
 
 	(void)state;
-	assert_true(mapped_loop_ends_cached(pools, MIB, 0));
+	assert_true(mapped_loop_ends_cached(pools, MIB, MIB, 0));
 	assert_true(fake.records < 4000 / 3);
 	assert_true(fake.memory_used <= (1 + 16) * MIB);
 	fake_finish(pools);
 	fake_reset();
 	pools = mapped_pools();
-	assert_false(mapped_loop_ends_cached(pools, MIB, 200000));
+	assert_false(mapped_loop_ends_cached(pools, MIB, MIB / 2, 200000));
 	assert_true(fake.memory_used <= (1 + 4) * MIB);
 	fake_finish(pools);
 }

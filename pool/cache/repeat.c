@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * repeat.c - a thread that asks for one size beyond slabs again and again keeps its
+ * blocks of that size, whatever other blocks of the pool it may keep.
+ *
+ * A program whose sizes vary is better off when each block that it frees can be merged
+ * at once. A loop over one size has no use for that, and would go to the heap, and
+ * through its locks, at each turn. So the thread counts how often in a row its cache
+ * could not serve that size; the first other size puts what it kept into the heap.
+ * Blocks of no class have a magazine of their own.
+ *
+ * Called by alloc.c, miss.c and take.c with no lock held. Never calls the driver.
+ */
+#include "cache.h"
+
+enum {
+	REPEATS = 16, /* so often in a row */
+	/* A block of no class is kept where so many epochs have room in a cache: one
+	 * that is open, and one that waits. */
+	EPOCHS_LEAST = 2,
+};
+
+static bool has_room(const struct gcp_cache *cache, uint64_t size)
+{
+	const struct gcp_pools *pools = cache->pool->pools;
+	uint64_t epoch = gcp_window(cache->pool).epoch_bytes;
+
+	return size <= pools->classes.largest ||
+	       (size <= epoch &&
+		epoch <= pools->config.thread_cache_bytes / EPOCHS_LEAST);
+}
+
+void gcp_request_repeat_count(const struct gcp_request *request)
+{
+	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_cache *cache = NULL;
+
+	if (!request->heap->private &&
+	    request->size_class >= pool->pools->classes.slab_count)
+		cache = gcp_cache_of_thread(pool);
+	if (!cache)
+		return;
+	struct gcp_repeat repeat = cache->repeat;
+	bool same = repeat.size == request->size;
+	repeat.size = request->size;
+	repeat.count = same ? repeat.count + (repeat.count < REPEATS) : 0;
+	repeat.keeps = repeat.count >= REPEATS && has_room(cache, request->size);
+	if (cache->repeat.keeps && !repeat.keeps &&
+	    repeat.index >=
+		atomic_load_explicit(&pool->limits.cached, memory_order_relaxed))
+		gcp_cache_drain_class(cache, repeat.index);
+	repeat.index = gcp_magazine_of(cache, request->size_class);
+	cache->repeat = repeat;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_repeat.c - a thread that asks for one size again and again keeps its blocks of
+ * that size (pool/cache/repeat.c).
+ */
+#include "fake.h"
+
+#include "../../pool/pool_types.h"
+
+#define MIB (1ull << 20)
+
+static int setup(void **state)
+{
+	(void)state;
+	fake_reset();
+	return 0;
+}
+
+static struct gcp_pools *mapped_pools(void)
+{
+	struct gcp_config config;
+
+	gcp_config_default_mapped(&config);
+	return fake_pools(&config);
+}
+
+/* malloc, kernel, free on one stream; the device is one kernel behind. Fences cost so
+ * much that 16 MiB may wait. The address that the last turn had. */
+static gcp_addr turns(struct gcp_pools *pools, int count, uint64_t bytes)
+{
+	gcp_addr addr = 0;
+
+	for (int i = 0; i < count; i++) {
+		atomic_store(&fake_pool(pools)->limits.scale, 2);
+		gcp_pools_stream_used(pools, 0x5000);
+		gcp_windows_update(pools);
+		addr = must_alloc(fake_pool(pools), bytes);
+		fake.done = fake_submit() - 1;
+		must_free(pools, addr);
+	}
+	return addr;
+}
+
+static struct gcp_block *block_at(struct gcp_pools *pools, gcp_addr addr)
+{
+	return gcp_map_find(pools->map, addr);
+}
+
+static bool is_cached(struct gcp_pools *pools, gcp_addr addr)
+{
+	return atomic_load(&block_at(pools, addr)->state) == GCP_BLOCK_CACHED;
+}
+
+static void a_size_that_repeats_stays_in_the_cache(void **state)
+{
+	const uint64_t sizes[] = {2 * MIB, 3 * MIB, 4 * MIB, 16 * MIB};
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		struct gcp_pools *pools = mapped_pools();
+
+		assert_false(is_cached(pools, turns(pools, 8, sizes[i])));
+		assert_true(is_cached(pools, turns(pools, 40, sizes[i])));
+		fake_finish(pools);
+		fake_reset();
+	}
+}
+
+/* What the thread kept can be merged as soon as the next size comes. */
+static void another_size_ends_that(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	gcp_addr kept = turns(pools, 40, 3 * MIB);
+
+	(void)state;
+	assert_true(is_cached(pools, kept));
+	gcp_addr other = must_alloc(fake_pool(pools), 5 * MIB);
+	struct gcp_block *block = block_at(pools, kept);
+	assert_true(!block || !is_cached(pools, kept));
+	assert_int_equal(block_at(pools, other)->size, 5 * MIB);
+	must_free(pools, other);
+	fake_finish(pools);
+}
+
+/* Each block is as large as was asked for, whatever size was kept before. */
+static void sizes_that_take_turns_are_told_apart(void **state)
+{
+	const uint64_t sizes[] = {3 * MIB, 5 * MIB, 2 * MIB, 7 * MIB};
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	for (int i = 0; i < 12; i++) {
+		turns(pools, i % 3 ? 40 : 1, sizes[i % 4]);
+		assert_null(gcp_pools_check(pools));
+		gcp_addr addr = must_alloc(fake_pool(pools), sizes[(i + 1) % 4]);
+		assert_int_equal(block_at(pools, addr)->size, sizes[(i + 1) % 4]);
+		must_free(pools, addr);
+	}
+	fake_finish(pools);
+}
+
+static void sizes_that_vary_stay_in_no_cache(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		assert_false(is_cached(pools, turns(pools, 1, (i % 2 ? 2 : 3) * MIB)));
+	fake_finish(pools);
+}
+
+/* A fence and a barrier for 16 MiB, and hardly a query; no more memory than that. */
+static void a_loop_calls_the_driver_once_for_an_epoch(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	turns(pools, 40, 4 * MIB);
+	fake.records = fake.orders = fake.queries = 0;
+	turns(pools, 400, 4 * MIB);
+	assert_true(fake.records <= 100 + 1);
+	assert_true(fake.orders <= 100 + 1);
+	assert_true(fake.queries <= 25);
+	assert_true(fake.memory_used <= (4 + 16) * MIB);
+	fake_finish(pools);
+}
+
+/* The same for a block too large to be kept, which needs a fence at each turn. */
+static void a_loop_over_one_large_block_asks_for_few_fences(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	turns(pools, 40, 256 * MIB);
+	fake.records = fake.orders = fake.queries = 0;
+	assert_false(is_cached(pools, turns(pools, 400, 256 * MIB)));
+	assert_true(fake.records <= 400 && fake.orders <= 400);
+	assert_true(fake.queries <= 100);
+	assert_int_equal(fake.memory_used, 256 * MIB);
+	fake_finish(pools);
+}
+
+/* Where an epoch is so large that a cache cannot hold two the heap has the blocks. */
+static void what_the_cache_has_no_room_for_goes_to_the_heap(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	gcp_addr addr = 0;
+
+	(void)state;
+	assert_true(is_cached(pools, turns(pools, 40, 4 * MIB)));
+	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
+	gcp_windows_update(pools); /* as with segments: 28 MiB in an epoch */
+	for (int i = 0; i < 40; i++) {
+		gcp_pools_stream_used(pools, 0x5000 + 0x100 * (uint64_t)(i % 4));
+		addr = must_alloc(fake_pool(pools), 4 * MIB);
+		fake.done = fake_submit();
+		must_free(pools, addr);
+	}
+	assert_false(is_cached(pools, addr));
+	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
+	fake_finish(pools);
+}
+
+/* When memory is out it is there for others. */
+static void what_is_kept_serves_when_memory_is_out(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+
+	(void)state;
+	fake.memory_limit = 24 * MIB;
+	turns(pools, 40, 4 * MIB);
+	fake.done = fake.submitted;
+	must_free(pools, must_alloc(fake_pool(pools), 24 * MIB));
+	fake_finish(pools);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_size_that_repeats_stays_in_the_cache),
+	    TEST(another_size_ends_that),
+	    TEST(sizes_that_take_turns_are_told_apart),
+	    TEST(sizes_that_vary_stay_in_no_cache),
+	    TEST(a_loop_calls_the_driver_once_for_an_epoch),
+	    TEST(a_loop_over_one_large_block_asks_for_few_fences),
+	    TEST(what_the_cache_has_no_room_for_goes_to_the_heap),
+	    TEST(what_is_kept_serves_when_memory_is_out),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
