@@ -60,6 +60,7 @@
 	X(cuStreamWaitEvent)                                                           \
 	X(cuEventCreate)                                                               \
 	X(cuEventRecord)                                                               \
+	X(cuEventQuery)                                                                \
 	X(cuEventDestroy)                                                              \
 	X(cuDeviceGetDefaultMemPool)                                                   \
 	X(cuMemPoolSetAttribute)                                                       \
