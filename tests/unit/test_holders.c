@@ -584,6 +584,7 @@ static void what_a_node_was_given_is_kept_for_good(void **state)
 	void *graph = captured();
 
 	(void)state;
+	gcp_holding_keep(tracker, NULL); /* it held nothing */
 	gcp_holding_keep(tracker, holding_of(graph, false));
 	graph_destroy(graph);
 	assert_int_equal(graph_pools(), 1);
@@ -673,6 +674,17 @@ static void memory_waits_for_launches_in_another_context(void **state)
 	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(all.records, 1);
 	assert_false(gcp_tracker_has_pending_events(tracker));
+}
+
+/* No graph has it any more that the call could have copied. */
+static void a_call_that_is_not_known_leaves_what_is_gone(void **state)
+{
+	(void)state;
+	launched_and_gone(captured(), OTHER_CTX);
+	gcp_graphs_keep(tracker, false);
+	assert_true(private_bytes_fetched() > 0);
+	all.result = 0;
+	assert_int_equal(private_bytes_fetched(), 0);
 }
 
 /* What is not known, a launch by the device or one that the driver tells nothing of, is
@@ -920,6 +932,7 @@ int main(void)
 	    TEST(a_call_that_is_not_known_may_have_copied_any_graph),
 	    TEST(what_a_node_was_given_is_kept_for_good),
 	    SEVERAL(memory_waits_for_launches_in_another_context),
+	    SEVERAL(a_call_that_is_not_known_leaves_what_is_gone),
 	    SEVERAL(memory_waits_for_launches_that_are_not_known),
 	    SEVERAL(launches_of_all_that_has_held_the_memory_count),
 	    SEVERAL(launches_of_set_children_count),

@@ -717,6 +717,44 @@ static void without_memory_a_launch_fails_and_may_be_tried_again(void **state)
 	launch(a, 0);
 }
 
+static void a_quota_bounds_the_memory_of_lanes(void **state)
+{
+	struct graph *a = make(0, 16 * MIB);
+	struct gcp_launch now;
+
+	(void)state;
+	launch(a, 0);
+	device_catches_up();
+	assert_true(gcp_share_trim(tracker, -1, 0) > 0);
+	pools->first->quota = 8 * MIB;
+	assert_int_equal(gcp_launch_begin(tracker, a->exec, stream_handle(0), &now),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake.memory_used, 0);
+	must_be_sound(pools);
+	pools->first->quota = GCP_LIMIT_NONE;
+	launch(a, 0);
+}
+
+/* Of its size of handles some are in the lane, and more are made. */
+static void a_larger_graph_has_each_page_once(void **state)
+{
+	struct graph *a = make(0, 64 * MIB), *b = make(1, 80 * MIB);
+	unsigned pages = 0;
+
+	(void)state;
+	launch(a, 0);
+	launch(b, 0);
+	for (int i = 0; i < PAGES; i++)
+		for (int j = 0; j < i; j++)
+			if (launches[1].pages[i] != 0)
+				assert_int_not_equal(launches[1].pages[i],
+						     launches[1].pages[j]);
+	for (int i = 0; i < PAGES; i++)
+		pages += launches[1].pages[i] != 0;
+	assert_int_equal(pages, 40);
+	assert_int_equal(fake.memory_used, 80 * MIB);
+}
+
 static void without_memory_for_a_lane_a_launch_waits(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
@@ -815,6 +853,8 @@ int main(void)
 	    SHARE_TEST(one_that_moves_takes_along_what_it_alone_has),
 	    SHARE_TEST(what_no_graph_of_a_lane_needs_goes_back),
 	    SHARE_TEST(without_memory_a_launch_fails_and_may_be_tried_again),
+	    SHARE_TEST(a_quota_bounds_the_memory_of_lanes),
+	    SHARE_TEST(a_larger_graph_has_each_page_once),
 	    SHARE_TEST(without_memory_for_a_lane_a_launch_waits),
 	    SHARE_TEST(a_context_that_ends_takes_its_lanes_along),
 	    SHARE_TEST(any_order_is_right),
