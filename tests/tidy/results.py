@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The first table of docs/benchmarks.md: what each group of GPU checks found when it ran
-last, as tests/gpu/results.md and tests/gpu/bench.md have it, which scripts/gpu-check
-writes.
+"""The tables of docs/benchmarks.md that GPU checks give: what each group found when it
+ran last, and the rows of some groups. tests/gpu/results.md and tests/gpu/bench.md have
+them, which scripts/gpu-check writes.
 
 usage: results.py ROOT [--write]
 """
@@ -39,21 +39,86 @@ def group_row(name, text):
     return f"| {name} | {commit}, {date} | {count}, {wrong} | {'<br>'.join(words)} | {remark} |"
 
 
-def table(root):
-    rows = ["| group | commit, day | checks, failed | what failed | remark |", "|---|---|---|---|---|"]
+def groups_of(root):
+    """Name and text of each group that has run."""
+    found = []
     for name in ("results.md", "bench.md"):
         text = (root / "tests" / "gpu" / name).read_text(encoding="utf-8")
         groups = re.split(r"^## (\S+)\n", text, flags=re.M)[1:]
-        rows += [group_row(group, body) for group, body in zip(groups[::2], groups[1::2])
-                 if re.search(r"^- \d+ checks", body, re.M)]
-    return "\n".join(rows) + "\n"
+        found += [(group, body) for group, body in zip(groups[::2], groups[1::2])
+                  if re.search(r"^- \d+ checks", body, re.M)]
+    return found
+
+
+def table(groups):
+    rows = ["| group | commit, day | checks, failed | what failed | remark |", "|---|---|---|---|---|"]
+    return "\n".join(rows + [group_row(group, body) for group, body in groups]) + "\n"
+
+
+def heading(name, text):
+    """Where the rows come from."""
+    commit = re.search(r"^- commit: (\S+)", text, re.M).group(1)
+    date = re.search(r"^- date: (\S+)", text, re.M).group(1)
+    remark = re.search(r"^- \d+ checks, \d+ failed, [\d.]+ s(.*)$", text, re.M).group(1)
+    return f"`scripts/gpu-check --only {name}`, commit {commit}, {date}{remark}:\n\n"
+
+
+def table_after(text, first):
+    """The cells of the table whose heading begins with the cell `first`."""
+    rows = text.split(f"| {first} ", 1)[1].split("\n\n", 1)[0].split("\n")[2:]
+    return [cells(row) for row in rows if row.startswith("|")]
+
+
+def checks_with_times(name, text):
+    """The checks that tell a time, as they are."""
+    rows = ["| | plain CUDA | with the library | wanted, or to compare |", "|---|---|---|---|"]
+    rows += [f"| {' | '.join(row[:4])} |" for row in table_after(text, "check")
+             if re.search(r"\d (us|ns|ms)\b|^0\.\d+$", row[2])]
+    return heading(name, text) + "\n".join(rows) + "\n"
+
+
+def thousands(number):
+    return f"{int(number):,}"
+
+
+def side_by_side(name, text):
+    """Allocators by sizes: the first and the last number of threads."""
+    times, sizes = {}, []
+    for size, allocator, one, *_, many, _ in table_after(text, "sizes"):
+        if size not in sizes:
+            sizes.append(size)
+        pair = [re.match(r"\d+", cell) for cell in (one, many)]
+        times.setdefault(allocator, {})[size] = " / ".join(
+            thousands(found.group()) if found else "" for found in pair)
+    rows = [f"| | {' | '.join(sizes)} |", "|---" * (len(sizes) + 1) + "|"]
+    rows += [f"| {allocator} | {' | '.join(row.get(size, '') for size in sizes)} |"
+             for allocator, row in times.items()]
+    return heading(name, text) + "\n".join(rows) + "\n"
+
+
+def caches(name, text):
+    """Frameworks: each work with each cache, and the memory in use on the device."""
+    rows = ["| | cache | a step | of its own cache's | MiB, device |", "|---|---|---|---|---|"]
+    rows += [f"| {work} | {cache} | {step} ms | {share} | {thousands(device)} |"
+             for work, cache, step, share, device, *_ in table_after(text, "work")]
+    return heading(name, text) + "\n".join(rows) + "\n"
+
+
+ROWS = {"speed": checks_with_times, "pinned": checks_with_times, "peers": side_by_side,
+        "frameworks": caches}
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    return section.keep(root / "docs" / "benchmarks.md", MARKS, table(root),
-                        "docs/benchmarks.md has not what the groups of checks in tests/gpu found:\n"
-                        "run tests/tidy/results.py . --write")
+    groups = groups_of(root)
+    complaint = ("docs/benchmarks.md has not what the groups of checks in tests/gpu found:\n"
+                 "run tests/tidy/results.py . --write")
+    path, texts = root / "docs" / "benchmarks.md", dict(groups)
+    wrong = section.keep(path, MARKS, table(groups), complaint)
+    for name, made in ROWS.items():
+        marks = (f"<!-- rows of {name} -->\n\n", f"\n<!-- end of {name} -->")
+        wrong |= section.keep(path, marks, made(name, texts[name]), complaint)
+    return wrong
 
 
 if __name__ == "__main__":
