@@ -136,14 +136,18 @@ static uint64_t epoch_beyond_window(struct gcp_pool *pool)
 	return epoch;
 }
 
-/* Whether the request's memory goes round as it does in ordinary segments. */
+/* Whether the request's memory goes round as it does in ordinary segments. A thread
+ * that keeps the size that repeats, but never frees it, has nothing that goes round. */
 static bool circulates(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_cache *cache = NULL;
+	uint32_t waiting;
 
+	if (!request->heap->private)
+		cache = gcp_cache_keeping(pool, request->size, request->size_class);
 	if (!gcp_window_is_narrow(pool) ||
-	    (!request->heap->private &&
-	     gcp_cache_keeping(pool, request->size, request->size_class)))
+	    (cache && gcp_cache_next_epoch(cache, cache->repeat.index, &waiting)))
 		return true;
 	return gcp_window_circulates(pool) &&
 	       (request->size_class != GCP_CLASS_NONE || gcp_window_scale(pool) > 1);
@@ -157,6 +161,16 @@ static bool is_unasked(struct gcp_pool *pool)
 
 	return atomic_exchange_explicit(&pool->polled_epoch, closed,
 					memory_order_relaxed) != closed;
+}
+
+/* Whether to ask all the same: the answer may have been no. */
+static bool asks_again(struct gcp_pool *pool)
+{
+	enum { TURNS_BETWEEN = 8 };
+
+	return atomic_fetch_add_explicit(&pool->unasked, 1, memory_order_relaxed) %
+		   TURNS_BETWEEN ==
+	       TURNS_BETWEEN - 1;
 }
 
 /* The same for memory that does: all closed epochs, when a window's worth waits
@@ -193,7 +207,7 @@ static int make_pending_ready(struct gcp_request *request)
 		return 0;
 	if (all) {
 		gcp_window_looked(pool);
-		poll = is_unasked(pool);
+		poll = is_unasked(pool) || asks_again(pool);
 	} else {
 		epoch = epoch_all_closed(request, &poll);
 	}

@@ -109,6 +109,22 @@ static void sizes_that_vary_stay_in_no_cache(void **state)
 	fake_finish(pools);
 }
 
+/* A thread that only allocates has nothing that goes round: it looks into the heap, and
+ * what fences cost can be known. */
+static void a_size_that_never_comes_back_is_looked_for(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < 40; i++)
+		(void)must_alloc(pool, MIB);
+	atomic_store(&pool->pressure.starved, false);
+	(void)must_alloc(pool, MIB);
+	assert_true(atomic_load(&pool->pressure.starved));
+	fake_finish(pools);
+}
+
 /* A fence and a barrier for 16 MiB, and hardly a query; no more memory than that. */
 static void a_loop_calls_the_driver_once_for_an_epoch(void **state)
 {
@@ -183,6 +199,7 @@ int main(void)
 	    TEST(another_size_ends_that),
 	    TEST(sizes_that_take_turns_are_told_apart),
 	    TEST(sizes_that_vary_stay_in_no_cache),
+	    TEST(a_size_that_never_comes_back_is_looked_for),
 	    TEST(a_loop_calls_the_driver_once_for_an_epoch),
 	    TEST(a_loop_over_one_large_block_asks_for_few_fences),
 	    TEST(what_the_cache_has_no_room_for_goes_to_the_heap),
