@@ -115,6 +115,9 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 {
 	int result = 0;
 
+	/* Then the block may be one that only its thread has counted. */
+	if (gcp_pool_is_tight(pool))
+		gcp_cache_add_counted(pool);
 	if (!waits)
 		return close ? gcp_timeline_close_early(pool, true) : 0;
 	if (gcp_timeline_is_held(&pool->timeline))

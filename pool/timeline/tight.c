@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tight.c - whether a device is nearly full. Then each free closes its epoch, so that
- * an allocation that finds no memory has nothing to wait for but what plain cudaFree
- * has waited for (fence.c, NO NEW WAITS): an epoch that an allocation had to close
- * would cover work that was submitted after the free.
+ * tight.c - whether a device, or its quota, is nearly full. Then each free closes its
+ * epoch, so that an allocation that finds no memory has nothing to wait for but what
+ * plain cudaFree has waited for (fence.c, NO NEW WAITS): an epoch that an allocation
+ * had to close would cover work that was submitted after the free.
  *
  * Asked by frees, with any lock held; told by allocations and frees without a lock. The
  * driver is asked how much is left, seldom: other processes take memory too.
@@ -30,11 +30,17 @@ enum {
 #define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define STORE(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
 
+/* What the pool may have at most. */
+static uint64_t all_bytes(const struct gcp_pool *pool)
+{
+	return pool->quota < pool->memory ? pool->quota : pool->memory;
+}
+
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 {
 	return !pool->vmm && size >= EXACT_LEAST &&
 	       (gcp_pool_is_tight(pool) ||
-		LOAD(pool->reserved_hint) > pool->memory / EXACT_PART);
+		LOAD(pool->reserved_hint) > all_bytes(pool) / EXACT_PART);
 }
 
 bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size)
@@ -48,7 +54,7 @@ bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size)
 	return gcp_pool_is_tight(pool) ||
 	       (reserved > heap->unused_bytes &&
 		reserved - heap->unused_bytes >
-		    pool->memory - pool->memory / WHOLE_PART);
+		    all_bytes(pool) - all_bytes(pool) / WHOLE_PART);
 }
 
 uint64_t gcp_pool_left(struct gcp_pool *pool)
@@ -63,7 +69,8 @@ uint64_t gcp_pool_left(struct gcp_pool *pool)
 
 static uint64_t least_left(const struct gcp_pool *pool)
 {
-	uint64_t part = pool->memory == UINT64_MAX ? 0 : pool->memory / TIGHT_PART;
+	uint64_t all = all_bytes(pool);
+	uint64_t part = all == UINT64_MAX ? 0 : all / TIGHT_PART;
 	uint64_t epochs = TIGHT_EPOCHS * LOAD(pool->limits.epoch_bytes);
 
 	return part > epochs ? part : epochs;
@@ -72,8 +79,8 @@ static uint64_t least_left(const struct gcp_pool *pool)
 static void tight_ask(struct gcp_pool *pool)
 {
 	uint64_t left = gcp_pool_left(pool), least = least_left(pool);
-	uint64_t step =
-	    pool->memory == UINT64_MAX ? GCP_CHUNK : pool->memory / ASK_PART;
+	uint64_t all = all_bytes(pool);
+	uint64_t step = all == UINT64_MAX ? GCP_CHUNK : all / ASK_PART;
 
 	STORE(pool->tightness.frees, 0);
 	STORE(pool->tightness.headroom, left - least < step ? left - least : step);

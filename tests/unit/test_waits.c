@@ -288,6 +288,63 @@ static void a_free_makes_room_in_a_full_queue(void **state)
 	assert_false(fake_is_ordered(later));
 }
 
+/* Where no barrier may be set a free waits for the oldest work: it must know how much
+ * is pending, also of blocks that its thread keeps. */
+static void what_threads_keep_is_bounded_where_contexts_are_several(void **state)
+{
+	enum { TURNS = 200, WINDOW = 2 << 20, MOST = 12 * WINDOW };
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.window_bytes = WINDOW;
+	config.segment_bytes = WINDOW;
+	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
+	fake.memory_limit = 1024 * MIB;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	fake.several = true;
+	gcp_tight_out(pool);
+	for (int i = 0; i < TURNS; i++) {
+		gcp_addr addr = must_alloc(pool, MIB);
+
+		(void)fake_submit();
+		must_free(pools, addr);
+	}
+	assert_in_range(fake.memory_used, 0, MOST);
+	must_be_sound(pools);
+}
+
+static uint64_t memory_of_limit(int device)
+{
+	(void)device;
+	return fake.memory_limit;
+}
+
+/* With a quota the device may have ever so much: tight is what the quota leaves. */
+static void a_quota_is_tight_while_little_of_it_is_left(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.backend = vmm ? GCP_BACKEND_MAPPED : GCP_BACKEND_SEGMENTS;
+	config.quota = 1024 * MIB;
+	fake.memory_limit = 1024 * 1024 * MIB;
+	struct gcp_driver driver = fake_driver();
+	struct gcp_pools *pools;
+
+	driver.device_memory = memory_of_limit;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)must_alloc(pool, 512 * MIB);
+	assert_false(gcp_pool_is_tight(pool));
+	(void)must_alloc(pool, 504 * MIB);
+	assert_true(gcp_pool_is_tight(pool));
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, ordinary)
 #define MAPPED(name)                                                                   \
 	{                                                                              \
@@ -313,6 +370,9 @@ int main(void)
 	    TEST(what_is_larger_than_the_device_costs_one_call),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),
+	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),
+	    MAPPED(what_threads_keep_is_bounded_where_contexts_are_several),
+	    TEST(a_quota_is_tight_while_little_of_it_is_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
