@@ -99,6 +99,20 @@ static void sizes_that_take_turns_are_told_apart(void **state)
 	fake_finish(pools);
 }
 
+/* What was allocated before the size repeated. */
+static void a_block_of_another_size_goes_to_the_heap(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	gcp_addr other = must_alloc(fake_pool(pools), 2 * MIB);
+
+	(void)state;
+	assert_true(is_cached(pools, turns(pools, 40, 3 * MIB)));
+	must_free(pools, other);
+	assert_false(is_cached(pools, other));
+	assert_null(gcp_pools_check(pools));
+	fake_finish(pools);
+}
+
 static void sizes_that_vary_stay_in_no_cache(void **state)
 {
 	struct gcp_pools *pools = mapped_pools();
@@ -198,6 +212,7 @@ int main(void)
 	    TEST(a_size_that_repeats_stays_in_the_cache),
 	    TEST(another_size_ends_that),
 	    TEST(sizes_that_take_turns_are_told_apart),
+	    TEST(a_block_of_another_size_goes_to_the_heap),
 	    TEST(sizes_that_vary_stay_in_no_cache),
 	    TEST(a_size_that_never_comes_back_is_looked_for),
 	    TEST(a_loop_calls_the_driver_once_for_an_epoch),

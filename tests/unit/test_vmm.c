@@ -258,7 +258,7 @@ static uint64_t epochs_of_loop(struct gcp_config *config)
 	gcp_pools_stream_used(pools, 0x5000);
 	gcp_windows_update(pools);
 	for (int i = 0; i < 4000; i++)
-		must_free(pools, must_alloc(fake_pool(pools), 64 << 10));
+		must_free(pools, must_alloc(fake_pool(pools), (i % 2 ? 64 : 48) << 10));
 	epochs = must_stats(pools).epochs;
 	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
 	finish(pools);

@@ -85,8 +85,13 @@ static void mapped_memory_circulates_where_fences_cost_too_much(void **state)
 	struct gcp_pools *pools = mapped_pools();
 
 	(void)state;
-	assert_true(mapped_loop_ends_cached(pools, MIB, MIB, 0));
+	assert_true(mapped_loop_ends_cached(pools, MIB, MIB / 2, 0));
 	assert_true(fake.records < 4000 / 3);
+	assert_true(fake.memory_used <= (2 + 32) * MIB); /* 16 for each size */
+	fake_finish(pools);
+	fake_reset();
+	pools = mapped_pools();
+	assert_true(mapped_loop_ends_cached(pools, MIB, MIB, 0));
 	assert_true(fake.memory_used <= (1 + 16) * MIB);
 	fake_finish(pools);
 	fake_reset();
