@@ -91,7 +91,8 @@ static uint32_t more_count(const struct gcp_request *request, struct gcp_cache *
 	const struct gcp_pool *pool = request->heap->pool;
 	uint64_t count = MORE_BYTES / request->size, most;
 
-	if (!cache || gcp_pool_is_tight(pool) ||
+	if (!cache || request->size_class == GCP_CLASS_NONE ||
+	    gcp_pool_is_tight(pool) ||
 	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) <=
 		THREADS_FEW)
 		return 0;

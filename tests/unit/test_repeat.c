@@ -5,7 +5,7 @@
  */
 #include "fake.h"
 
-#include "../../pool/pool_types.h"
+#include "../../pool/cache/cache.h"
 
 #define MIB (1ull << 20)
 
@@ -191,6 +191,33 @@ static void what_the_cache_has_no_room_for_goes_to_the_heap(void **state)
 	fake_finish(pools);
 }
 
+/* Many threads take several blocks of a class at once; of no class, one. */
+static void many_threads_take_blocks_of_no_class_one_at_a_time(void **state)
+{
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default_mapped(&config);
+	config.class_max = 128 << 10;
+	struct gcp_pools *pools = fake_pools(&config);
+	gcp_addr addrs[64];
+
+	atomic_fetch_add(&fake_pool(pools)->cache_count, 2);
+	gcp_pools_stream_used(pools, 0x5000);
+	for (int turn = 0; turn < 4; turn++) {
+		for (int i = 0; i < 64; i++)
+			addrs[i] = must_alloc(fake_pool(pools), 256 << 10);
+		fake.done = fake_submit();
+		for (int i = 0; i < 64; i++)
+			must_free(pools, addrs[i]);
+		assert_null(gcp_pools_check(pools));
+		assert_true(is_cached(pools, addrs[63]));
+		gcp_caches_flush(fake_pool(pools));
+	}
+	atomic_fetch_sub(&fake_pool(pools)->cache_count, 2);
+	fake_finish(pools);
+}
+
 /* When memory is out it is there for others. */
 static void what_is_kept_serves_when_memory_is_out(void **state)
 {
@@ -218,6 +245,7 @@ int main(void)
 	    TEST(a_loop_calls_the_driver_once_for_an_epoch),
 	    TEST(a_loop_over_one_large_block_asks_for_few_fences),
 	    TEST(what_the_cache_has_no_room_for_goes_to_the_heap),
+	    TEST(many_threads_take_blocks_of_no_class_one_at_a_time),
 	    TEST(what_is_kept_serves_when_memory_is_out),
 	};
 
