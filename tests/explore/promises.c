@@ -230,12 +230,12 @@ static void capture_unknown(struct thread *t)
 		if (w->slots[i] && !order_free(t, w->slots[i]))
 			return;
 	w->left |= w->capture_numbers > 0;
+	unknown_begun = true; /* also where the driver refuses */
 	result = begin(0.5, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 	if ((int)result == REQUIRES_NEWER_DRIVER)
 		return;
 	if (!fine(w, result, "an unknown way to begin a capture"))
 		return;
-	unknown_begun = true;
 	for (unsigned i = 0; i < BLOCK_SLOTS; i++)
 		if (w->slots[i] && !w->slots[i]->async && !w->slots[i]->borrowed &&
 		    block_free(t, w->slots[i]))
