@@ -553,10 +553,11 @@ bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
 /* Which segments that hold no block go back to the driver. */
 struct gcp_purge {
 	bool completed_only; /* only those whose epochs are completed; of these */
-	bool gently;         /* only those that go back without a wait for the device */
-	uint64_t bytes;      /* until so many are taken */
-	bool large;          /* and all that are not for slabs */
-	uint64_t idle_since; /* and those that were idle before that turn, and since */
+	bool gently; /* only those that go back without a wait for the device, */
+	bool behind_barriers; /* or for no more than what barriers wait for */
+	uint64_t bytes;       /* until so many are taken */
+	bool large;           /* and all that are not for slabs */
+	uint64_t idle_since;  /* and those that were idle before that turn, and since */
 };
 /* Unlinks them onto `list`; returns the bytes. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,

@@ -9,7 +9,9 @@
  *
  * The driver's free waits for all work of its context, so a segment whose epochs are
  * pending may be given back too: it then costs what cudaFree costs. What is completed
- * can go back without a wait (`gently`), unless the driver has no free but that one.
+ * can go back without a wait (`gently`), unless the driver has no free but that one, or
+ * a barrier is pending: it holds back all that is submitted to the context, and so what
+ * gives memory back in the order of a stream.
  */
 #include "../cache/cache.h"
 #include "../space/vmm.h"
@@ -55,6 +57,14 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 	gcp_mutex_unlock(&pool->lock);
 }
 
+static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge)
+{
+	if (!purge->gently)
+		return true;
+	return pool->pools->driver.mem_release &&
+	       (purge->behind_barriers || !gcp_timeline_is_any_ordered(pool));
+}
+
 /* Everything that is ready goes where whole segments can be seen, and those that fit
  * go back; what is missing of the bytes comes from mapped segments. */
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
@@ -63,10 +73,11 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	uint64_t taken = 0;
 
 	gcp_caches_flush(pool);
+	bool segments = segments_may_go(pool, purge);
 	gcp_mutex_lock(&pool->lock);
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
-	if (!purge->gently || pool->pools->driver.mem_release)
+	if (segments)
 		taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
 	if (purge->bytes > 0)
 		pool->maintenance.owed_bytes = 0; /* others need it */

@@ -3,13 +3,13 @@
  * reclaim.c - what happens when memory is out: the pools give theirs back, stage by
  * stage, and the call that failed is tried again.
  *
- *      stage        gives back                              waits for
- *      COMPLETED    unused memory whose epochs are done     nothing
- *      DRIVER       the driver's own caches                 nothing
- *      FREED        what epochs held that frees closed,     work that plain cudaFree
- * has the oldest first, one at a time         waited for OPEN         what was freed
- * into an epoch that no    a moment; in a capture, and on free has closed drivers
- * without fences, all work
+ *      COMPLETED  unused memory whose epochs are done; waits for nothing
+ *      DRIVER     the driver's own caches; waits for nothing
+ *      FREED      what epochs held that frees closed, the oldest first, one at a time;
+ *                 waits for work that plain cudaFree waited for
+ *      OPEN       what was freed into an epoch that no free has closed; waits a moment,
+ *                 and in a capture, and on drivers without fences, for all work. And
+ *                 what a barrier holds back (purge.c)
  *
  * NO NEW WAITS (fence.c): work that was submitted after a free may wait for what the
  * program does after this allocation. So it is not waited for, but for a moment: what
@@ -102,17 +102,23 @@ struct step {
 	bool more;      /* the same may help again */
 };
 
-static void give_completed(struct gcp_pool *pool, struct step *step)
+static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
 {
 	const struct gcp_purge purge = {
 	    .bytes = UINT64_MAX,
 	    .completed_only = true,
 	    .gently = pool->pools->driver.mem_release != NULL,
+	    .behind_barriers = behind_barriers,
 	};
 
 	(void)gcp_timeline_poll_all(pool); /* an error shows again */
 	step->given += gcp_pool_purge(pool, &purge);
 	wait_for_givers(pool);
+}
+
+static void give_completed(struct gcp_pool *pool, struct step *step)
+{
+	give(pool, step, false);
 }
 
 static void trim_driver(struct gcp_pool *pool, struct step *step)
@@ -171,7 +177,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 			 : gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
-	give_completed(pool, step);
+	give(pool, step, true);
 }
 
 static const struct stage {

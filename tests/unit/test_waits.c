@@ -316,6 +316,25 @@ static void what_threads_keep_is_bounded_where_contexts_are_several(void **state
 	must_be_sound(pools);
 }
 
+/* Memory goes back in the order of a stream, and a barrier holds back all streams. */
+static void what_a_barrier_holds_back_does_not_go_for_pinned_memory(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	must_free(pools, must_alloc(pool, 60 * MIB));
+	fake.done = fake.submitted;
+	uint64_t later = stand();
+	assert_int_equal(gcp_pool_barrier(pool), 0);
+	assert_false(gcp_pools_relieve_host(pools));
+	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
+	assert_true(fake.done < later);
+	(void)must_alloc(pool, 70 * MIB); /* of the device: plain CUDA would serve it */
+	assert_true(fake.done >= later);
+	must_be_sound(pools);
+}
+
 static uint64_t memory_of_limit(int device)
 {
 	(void)device;
@@ -370,6 +389,7 @@ int main(void)
 	    TEST(what_is_larger_than_the_device_costs_one_call),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),
+	    TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory),
 	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),
 	    MAPPED(what_threads_keep_is_bounded_where_contexts_are_several),
 	    TEST(a_quota_is_tight_while_little_of_it_is_left),
