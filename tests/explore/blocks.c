@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gcpool.h"
+
 enum {
 	HEAD_WORDS = 64,
 	WIDE_MAX = 64 << 10,
@@ -273,6 +275,26 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	return block;
 }
 
+static uint64_t blocks_held(int device)
+{
+	struct gcpool_stats stats;
+
+	return library.get_stats &&
+		       library.get_stats(device, &stats, sizeof(stats)) == 0
+		   ? stats.allocation.current
+		   : 0;
+}
+
+/* Where a full device has no room for the rows that a pitch is learnt from, CUDA serves
+ * the request. */
+static void pass_notice(struct model *w, struct block *block, uint64_t before)
+{
+	if (!block || blocks_held(block->device) != before || !library.get_stats)
+		return;
+	block->passed = true;
+	w->allocations[block->device]--;
+}
+
 struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows)
 {
 	CUstreamCaptureMode mode = relax(t->model);
@@ -281,6 +303,8 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
 	int device = t->model->contexts[t->context].device;
 	uint64_t plain = plain_take(t->model, device, bytes);
+	uint64_t before = blocks_held(device);
+	struct block *block;
 	CUresult result;
 
 	/* Before rows come rows to learn the pitch from. */
@@ -293,7 +317,9 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	if (result == CUDA_SUCCESS && (pitch < width || pitch % 512 != 0))
 		failure(t->model, "a pitch of %llu for rows of %llu",
 			(unsigned long long)pitch, (unsigned long long)width);
-	return block_new(t, result, addr, bytes, plain);
+	block = block_new(t, result, addr, bytes, plain);
+	pass_notice(t->model, block, before);
+	return block;
 }
 
 /* Plain CUDA does not keep what a graph still needs. */

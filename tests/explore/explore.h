@@ -118,6 +118,7 @@ struct block {
 	bool foreign;     /* pinned by hand: the library does not know it */
 	bool borrowed;    /* another process's, opened here */
 	bool async;       /* stream-ordered */
+	bool passed;      /* the library left it to CUDA */
 	uint32_t named_pool; /* a graph pool whose graphs may write it; 0: none */
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */

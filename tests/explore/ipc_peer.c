@@ -373,7 +373,7 @@ static bool is_behind(const struct model *w, int device)
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		count += block->live && !block->host && !block->borrowed &&
-			 block->device == device;
+			 !block->passed && block->device == device;
 	return library.get_stats(device, &stats, sizeof(stats)) == 0 &&
 	       stats.allocation.current != count;
 }
@@ -392,7 +392,7 @@ static void late(struct thread *t, struct block **slot)
 {
 	struct model *w = t->model;
 	struct ask end = {.kind = ASK_CLOSE};
-	uint64_t addr, bytes;
+	uint64_t addr, bytes, calls; /* of the driver: for an ordinary segment */
 	int device;
 
 	if (!w->setting->vmm || w->ordinary || w->setting->hidden ||
@@ -400,11 +400,13 @@ static void late(struct thread *t, struct block **slot)
 	    (*slot)->borrowed || (*slot)->async || (*slot)->in_capture ||
 	    !library.active || !library.active())
 		return;
+	calls = gcpsim_calls("cuIpcGetMemHandle");
 	lend(t, *slot);
 	end.slot = (uint32_t)slot_of(*slot);
 	if (slot_of(*slot) < 0)
 		return;
-	if (ipc_peer.plain || !all_is_done(t, *slot)) {
+	if (ipc_peer.plain || calls != gcpsim_calls("cuIpcGetMemHandle") ||
+	    !all_is_done(t, *slot)) {
 		ipc_peer_closes(t, *slot);
 		return;
 	}

@@ -155,7 +155,7 @@ static void device_check(struct model *w, int device)
 	    library.get_stats(device, &stats, sizeof(stats)) != 0)
 		return;
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && !block->host && !block->borrowed &&
+		if (block->live && !block->host && !block->borrowed && !block->passed &&
 		    block->device == device) {
 			bytes += block->bytes;
 			count++;
