@@ -373,8 +373,10 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 		return NULL;
 	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, handle, is_exec);
-	if (holder)
+	if (holder) {
+		gcp_launches_reset(tracker); /* the handle may be given out again */
 		ending_set(holder, true);
+	}
 	gcp_tracker_unlock(tracker);
 	return holder;
 }
@@ -408,6 +410,7 @@ void gcp_holder_ended(struct gcp_tracker *tracker, struct gcp_holder *holder, bo
 	if (!holder)
 		return;
 	gcp_tracker_lock(tracker);
+	gcp_launches_reset(tracker);
 	if (gone || holder->replaced)
 		gcp_holder_free(tracker, holder);
 	else

@@ -300,9 +300,9 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 			share = gcp_share_of_exec(tracker, exec);
 		}
 		gcp_launch_reset(tracker, exec);
-		result = share && !share->own
-			     ? launch_try(tracker, share, stream, launch)
-			     : 0;
+		result = !share       ? 0
+			 : share->own ? gcp_share_make_own(tracker, share)
+				      : launch_try(tracker, share, stream, launch);
 	} while (result == -EAGAIN);
 	if (result == 0)
 		gcp_launch_note(tracker, exec, stream);

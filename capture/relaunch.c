@@ -83,15 +83,14 @@ static inline void count(struct gcp_share *share, struct gcp_launch *launch)
  * lane may have to be brought into one. */
 static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tracker,
 							 struct gcp_share *share,
-							 void *stream,
+							 void *stream, const void *ctx,
 							 struct gcp_launch *launch)
 {
 	bool is_default = gcp_stream_is_default(stream);
 	bool again =
 	    is_in_line(share) && (share->track || !gcp_share_is_bind_due(share)) &&
-	    (!is_default ||
-	     (share->last.stream_id == gcp_stream_default_id(stream) &&
-	      tracker->driver.stream_context(stream) == gcp_pool_context(share->pool)));
+	    (!is_default || (share->last.stream_id == gcp_stream_default_id(stream) &&
+			     ctx == gcp_pool_context(share->pool)));
 
 	if (again)
 		count(share, launch);
@@ -103,9 +102,14 @@ bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *strea
 		      struct gcp_launch *launch)
 {
 	const struct gcp_relaunch *relaunch = place_of(tracker, exec);
+	const void *ctx = NULL;
 	struct gcp_share *share;
 	bool again;
 
+	/* Before the word is taken: the driver, or a tool that it calls, may end the
+	 * thread. */
+	if (gcp_stream_is_default(stream))
+		ctx = tracker->driver.stream_context(stream);
 	if (!gcp_tracker_try(tracker))
 		return false;
 	share = relaunch->share;
@@ -114,7 +118,7 @@ bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *strea
 		again = relaunch->stream == stream && is_in_line(share);
 		launch->changes = relaunch->changes;
 		if (again && relaunch->ask)
-			return again_if_unchanged(tracker, share, stream, launch);
+			return again_if_unchanged(tracker, share, stream, ctx, launch);
 		if (again)
 			count(share, launch);
 	}

@@ -197,7 +197,8 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	struct gcp_track *track;
 	int result;
 
-	gcp_launches_reset(tracker);
+	if (!share->own)
+		gcp_launches_reset(tracker);
 	share->own = true;
 	if (!share->bound || share->track->alone || !gcp_heap_is_shared(share->heap))
 		return 0;

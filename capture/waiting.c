@@ -187,6 +187,8 @@ static bool is_over(const struct gcp_graph_pool *graph_pool, bool set)
 {
 	const struct gcp_share *share = graph_pool->share;
 
+	if (share && share->in_progress > 0)
+		return false; /* its lane counts that launch until it ends */
 	if (graph_pool->several && (!graph_pool->fence || graph_pool->fence->pending))
 		return false;
 	return !share || !gcp_pool_is_live(share->pool) ||
