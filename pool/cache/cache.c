@@ -74,7 +74,7 @@ struct gcp_cache *gcp_cache_find(struct gcp_pool *pool)
 }
 
 /* The calling thread's cache of `pool`, if there is one. */
-static struct gcp_cache *cache_if_any(struct gcp_pool *pool)
+struct gcp_cache *gcp_cache_if_any(struct gcp_pool *pool)
 {
 	if (gcp_tls.pools_id != pool->pools->id || pool->slot < 0)
 		return NULL;
@@ -364,7 +364,7 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
 /* The calling thread's own cache, or, with registry_lock, another's. */
 static void cache_lock(struct gcp_cache *cache)
 {
-	if (cache == cache_if_any(cache->pool))
+	if (cache == gcp_cache_if_any(cache->pool))
 		gcp_owner_lock(&cache->own);
 	else
 		gcp_remote_lock(&cache->own);
@@ -372,7 +372,7 @@ static void cache_lock(struct gcp_cache *cache)
 
 static void cache_unlock(struct gcp_cache *cache)
 {
-	if (cache == cache_if_any(cache->pool))
+	if (cache == gcp_cache_if_any(cache->pool))
 		gcp_owner_unlock(&cache->own);
 	else
 		gcp_remote_unlock(&cache->own);
@@ -380,7 +380,7 @@ static void cache_unlock(struct gcp_cache *cache)
 
 void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_delta)
 {
-	struct gcp_cache *cache = cache_if_any(pool);
+	struct gcp_cache *cache = gcp_cache_if_any(pool);
 
 	if (!cache) {
 		memset(ret_delta, 0, sizeof(*ret_delta));
@@ -393,7 +393,7 @@ void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_del
 
 void gcp_cache_add_counted(struct gcp_pool *pool)
 {
-	struct gcp_cache *cache = cache_if_any(pool);
+	struct gcp_cache *cache = gcp_cache_if_any(pool);
 	int64_t counted;
 
 	if (!cache)
@@ -470,7 +470,7 @@ bool gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
 	gcp_chain_init(&chain);
 	gcp_mutex_lock(&pool->pools->registry_lock);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
-		if (cache->pool != pool || cache == cache_if_any(pool))
+		if (cache->pool != pool || cache == gcp_cache_if_any(pool))
 			continue;
 		cache_lock(cache);
 		if (cache->epoch < epoch)

@@ -142,6 +142,8 @@ extern __thread struct gcp_tls gcp_tls
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 struct gcp_cache *gcp_cache_find(struct gcp_pool *pool);
+/* That of the calling thread, if it has one. */
+struct gcp_cache *gcp_cache_if_any(struct gcp_pool *pool);
 
 /* The calling thread's cache of `pool`, made when needed; NULL: it has none. */
 static inline struct gcp_cache *gcp_cache_of_thread(struct gcp_pool *pool)
@@ -166,7 +168,8 @@ static inline uint32_t gcp_magazine_of(const struct gcp_cache *cache,
 static inline struct gcp_cache *gcp_cache_keeping(struct gcp_pool *pool, uint64_t size,
 						  uint32_t size_class)
 {
-	struct gcp_cache *cache = gcp_cache_of_thread(pool);
+	struct gcp_cache *cache =
+	    gcp_tls.pool_key == pool->key ? gcp_tls.cache : gcp_cache_if_any(pool);
 
 	return cache && cache->repeat.keeps && cache->repeat.size == size &&
 		       cache->repeat.index == gcp_magazine_of(cache, size_class)

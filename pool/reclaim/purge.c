@@ -57,12 +57,28 @@ static void segments_free(struct gcp_pool *pool, struct gcp_segment_list *list,
 	gcp_mutex_unlock(&pool->lock);
 }
 
+/* Barriers of any pool stand in every context. */
+static bool is_behind_barrier(struct gcp_pools *pools)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
+		if (!gcp_timeline_is_any_ordered(pool))
+			continue;
+		if (!gcp_pool_pin(pool))
+			return true;
+		(void)gcp_timeline_poll_all(pool); /* an error shows again */
+		gcp_pool_unpin(pool);
+		if (gcp_timeline_is_any_ordered(pool))
+			return true;
+	}
+	return false;
+}
+
 static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge)
 {
 	if (!purge->gently)
 		return true;
 	return pool->pools->driver.mem_release &&
-	       (purge->behind_barriers || !gcp_timeline_is_any_ordered(pool));
+	       (purge->behind_barriers || !is_behind_barrier(pool->pools));
 }
 
 /* Everything that is ready goes where whole segments can be seen, and those that fit

@@ -169,8 +169,10 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 {
 	uint64_t epoch = awaited_epoch(pool);
 
-	if (epoch == 0)
+	if (epoch == 0) { /* but what a barrier of another pool holds back */
+		give(pool, step, true);
 		return;
+	}
 	count_wait(pool);
 	int result = pool->pools->driver.fence_record
 			 ? complete_soon(pool, epoch, LOOKS_MOST)

@@ -231,6 +231,58 @@ static void what_is_kept_serves_when_memory_is_out(void **state)
 	fake_finish(pools);
 }
 
+static gcp_addr to_free;
+
+static uint32_t caches_then;
+
+static void *frees(void *pools)
+{
+	must_free(pools, to_free);
+	caches_then = atomic_load(&fake_pool(pools)->cache_count);
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+/* How much may circulate depends on how many threads allocate. */
+static void a_thread_that_only_frees_gets_no_cache(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	pthread_t thread;
+
+	(void)state;
+	to_free = must_alloc(pool, 256 * MIB);
+	uint32_t caches = atomic_load(&pool->cache_count);
+	pthread_create(&thread, NULL, frees, pools);
+	pthread_join(thread, NULL);
+	assert_int_equal(caches_then, caches);
+	fake_finish(pools);
+}
+
+/* A large handle goes back whole once its work is done, though the fence was asked for
+ * before that. */
+static void what_a_large_handle_waits_for_is_asked_before_it_is_divided(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	gcp_pools_stream_used(pools, 0x5000);
+	gcp_windows_update(pools);
+	gcp_addr large = must_alloc(pool, 1024 * MIB);
+	(void)fake_submit();
+	must_free(pools, large);
+	gcp_addr small = must_alloc(pool, 8 << 10);
+	fake.done = fake.submitted;
+	gcp_addr keep = must_alloc(pool, 64 * MIB);
+	gcp_pools_trim(pools, 0, 0);
+	assert_in_range(fake.memory_used, 0, 72 * MIB);
+	must_free(pools, keep);
+	must_free(pools, small);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -247,6 +299,8 @@ int main(void)
 	    TEST(what_the_cache_has_no_room_for_goes_to_the_heap),
 	    TEST(many_threads_take_blocks_of_no_class_one_at_a_time),
 	    TEST(what_is_kept_serves_when_memory_is_out),
+	    TEST(a_thread_that_only_frees_gets_no_cache),
+	    TEST(what_a_large_handle_waits_for_is_asked_before_it_is_divided),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

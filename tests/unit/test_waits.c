@@ -335,6 +335,26 @@ static void what_a_barrier_holds_back_does_not_go_for_pinned_memory(void **state
 	must_be_sound(pools);
 }
 
+/* A barrier of another context's pool stands in all contexts. */
+static void what_another_barrier_holds_back_goes_only_at_last(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools), *other;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 1, &other), 0);
+	fake.several = true;
+	must_free(pools, must_alloc(pool, 60 * MIB));
+	fake.done = fake.submitted;
+	uint64_t later = stand();
+	assert_int_equal(gcp_pool_barrier(other), 0);
+	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
+	assert_true(fake.done < later);
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done >= later);
+	must_be_sound(pools);
+}
+
 static uint64_t memory_of_limit(int device)
 {
 	(void)device;
@@ -390,6 +410,7 @@ int main(void)
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),
 	    TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory),
+	    TEST(what_another_barrier_holds_back_goes_only_at_last),
 	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),
 	    MAPPED(what_threads_keep_is_bounded_where_contexts_are_several),
 	    TEST(a_quota_is_tight_while_little_of_it_is_left),

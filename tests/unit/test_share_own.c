@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_share_own.c - a graph that shares memory is guarded until it has left its lane
+ * for sure, and its lane counts each launch until that ends.
+ */
+#include <unistd.h>
+
+#include "share_fake.h"
+
+static int begin_it(const struct graph *graph, int stream, struct gcp_launch *launch)
+{
+	*launch = (struct gcp_launch){.share = 0};
+	return gcp_launch_begin(tracker, graph->exec, stream_handle(stream), launch);
+}
+
+/* Own memory could not be had; the next try must not go unguarded. */
+static void without_memory_of_its_own_it_is_refused_again(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch none;
+	int first, second;
+
+	(void)state;
+	launch(b, 0);
+	fake.memory_limit = fake.memory_used;
+	context_of_streams = FAKE_OTHER_CTX;
+	first = begin_it(a, 3, &none);
+	second = begin_it(a, 3, &none);
+	assert_true(first != 0);
+	assert_true(second != 0 || !share_memory(a, b));
+	fake.memory_limit = UINT64_MAX;
+	assert_int_equal(begin_it(a, 3, &none), 0);
+	assert_false(share_memory(a, b));
+}
+
+/* The same after an unknown call, whose failure is not told at all. */
+static void without_memory_an_unknown_call_leaves_launches_guarded(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch one, two;
+	int first, second;
+
+	(void)state;
+	fake.memory_limit = fake.memory_used;
+	gcp_share_all_taken(tracker);
+	first = begin_it(a, 0, &one);
+	second = begin_it(b, 1, &two);
+	assert_true(first != 0 || second != 0 || !share_memory(a, b));
+	fake.memory_limit = UINT64_MAX;
+}
+
+/* Another thread has the handle of an executable that is just being destroyed. */
+static void a_handle_given_out_again_is_another_executable(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch launch_of_new = {.share = 0};
+	struct gcp_holder *ending;
+	void *exec = a->exec;
+	bool again;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		launch(a, 0);
+		launch(b, 0);
+	}
+	device_catches_up();
+	ending = gcp_holder_ending(tracker, exec, true);
+	/* the real cuGraphExecDestroy; then another thread */
+	gcp_holding_new(tracker, NULL, exec, true); /* of a graph without memory */
+	again = gcp_launch_again(tracker, exec, stream_handle(0), &launch_of_new);
+	gcp_holder_ended(tracker, ending, true);
+	gcp_tracker_collect(tracker);
+	a->exec = NULL;
+	if (again && launch_of_new.share &&
+	    !gcp_launch_again_ended(tracker, &launch_of_new))
+		gcp_launch_end(tracker, NULL, &launch_of_new, 0);
+	a->scratch = 0;
+	launch(b, 0);
+	device_catches_up();
+	(void)gcp_share_trim(tracker, -1, 0);
+	assert_int_equal(fake.memory_used, 0);
+	assert_int_equal(launch_of_new.share, 0);
+}
+
+/* The executable goes while a launch of it is counted. */
+static void an_executable_that_goes_in_its_launch_leaves_the_lane(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now = {.share = 0};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		launch(a, 0);
+		launch(b, 0);
+	}
+	device_catches_up();
+	assert_true(gcp_launch_again(tracker, a->exec, stream_handle(0), &now));
+	exec_destroy(a); /* cancelled in the real call; a destructor of the program */
+	gcp_launch_end(tracker, NULL, &now, 1);
+	gcp_tracker_collect(tracker);
+	launch(b, 0);
+	device_catches_up();
+	(void)gcp_share_trim(tracker, -1, 0);
+	assert_int_equal(fake.memory_used, 0);
+}
+
+/* What that comes to where a second stream is used. */
+static void launches_of_the_lane_end(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now = {.share = 0};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		launch(a, 0);
+		launch(b, 0);
+	}
+	device_catches_up();
+	assert_true(gcp_launch_again(tracker, a->exec, stream_handle(0), &now));
+	exec_destroy(a);
+	gcp_launch_end(tracker, NULL, &now, 1);
+	gcp_tracker_collect(tracker);
+	launch(b, 0);
+	fake.stuck = true;
+	alarm(5);
+	launch(b, 1); /* follows itself */
+	alarm(0);
+	fake.stuck = false;
+	device_catches_up();
+}
+
+static struct gcp_launch first_of_b;
+
+static void *takes_all(void *unused)
+{
+	gcp_share_all_taken(tracker);
+	return unused;
+}
+
+static void *ends_the_first(void *b)
+{
+	gcp_sleep(200 * 1000 * 1000);
+	gcp_launch_end(tracker, ((struct graph *)b)->exec, &first_of_b, 0);
+	return NULL;
+}
+
+/* Another thread launches while make_own waits, without the lock. */
+static void while_it_is_waited_for_launches_are_guarded(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	pthread_t taker, ender;
+	struct gcp_launch now;
+
+	(void)state;
+	launch(a, 0);
+	launch(b, 0);
+	device_catches_up();
+	assert_int_equal(begin_it(b, 0, &first_of_b), 0);
+	launch_real(b, 0);
+	pthread_create(&taker, NULL, takes_all, NULL);
+	gcp_sleep(50 * 1000 * 1000);
+	launch(a, 0);
+	pthread_create(&ender, NULL, ends_the_first, b);
+	assert_int_equal(begin_it(b, 1, &now), 0);
+	launch_real(b, 1); /* judged */
+	pthread_join(ender, NULL);
+	pthread_join(taker, NULL);
+	gcp_launch_end(tracker, b->exec, &now, 0);
+	device_catches_up();
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(without_memory_of_its_own_it_is_refused_again),
+	    TEST(without_memory_an_unknown_call_leaves_launches_guarded),
+	    TEST(a_handle_given_out_again_is_another_executable),
+	    TEST(an_executable_that_goes_in_its_launch_leaves_the_lane),
+	    TEST(launches_of_the_lane_end),
+	    TEST(while_it_is_waited_for_launches_are_guarded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
