@@ -251,6 +251,8 @@ static void a_thread_that_only_frees_gets_no_cache(void **state)
 	pthread_t thread;
 
 	(void)state;
+	gcp_pools_stream_used(pools, 0x5000);
+	gcp_windows_update(pools);
 	to_free = must_alloc(pool, 256 * MIB);
 	uint32_t caches = atomic_load(&pool->cache_count);
 	pthread_create(&thread, NULL, frees, pools);
