@@ -123,9 +123,9 @@ struct block {
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */
 	/* plain.c: its memory on plain CUDA, 0: none; graph pools that may keep it; the
-	 * program has freed it, on a stream. */
+	 * program has freed it, on a stream, or while another process has it open. */
 	uint64_t plain, plain_pools;
-	bool plain_freed;
+	bool plain_freed, plain_open;
 	struct mark plain_mark;
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */

@@ -386,39 +386,40 @@ static void late_ends(struct model *w, const struct ask *end, int device)
 		usleep(1000);
 }
 
-/* Plain CUDA says nothing of it; mapped memory that is open elsewhere is given to
- * nothing else, if the other process has the library, too. */
+/* Plain CUDA keeps it until it is closed. Mapped memory that is open elsewhere is given
+ * to nothing else, too, if the other process has the library. */
 static void late(struct thread *t, struct block **slot)
 {
 	struct model *w = t->model;
 	struct ask end = {.kind = ASK_CLOSE};
-	uint64_t addr, bytes, calls; /* of the driver: for an ordinary segment */
-	int device;
+	struct block *block = *slot;
+	uint64_t calls; /* of the driver: for an ordinary segment */
 
 	if (!w->setting->vmm || w->ordinary || w->setting->hidden ||
-	    w->setting->plain || !plain_is_compared(w) || !all_is_calm(w) || !*slot ||
-	    (*slot)->borrowed || (*slot)->async || (*slot)->in_capture ||
-	    !library.active || !library.active())
+	    w->setting->plain || !plain_is_compared(w) || !all_is_calm(w) || !block ||
+	    block->borrowed || block->async || block->in_capture || !library.active ||
+	    !library.active())
 		return;
 	calls = gcpsim_calls("cuIpcGetMemHandle");
-	lend(t, *slot);
-	end.slot = (uint32_t)slot_of(*slot);
-	if (slot_of(*slot) < 0)
+	lend(t, block);
+	end.slot = (uint32_t)slot_of(block);
+	if (slot_of(block) < 0)
 		return;
 	if (ipc_peer.plain || calls != gcpsim_calls("cuIpcGetMemHandle") ||
-	    !all_is_done(t, *slot)) {
-		ipc_peer_closes(t, *slot);
+	    !all_is_done(t, block)) {
+		ipc_peer_closes(t, block);
 		return;
 	}
-	addr = (*slot)->addr;
-	device = (*slot)->device;
-	bytes = (*slot)->bytes;
 	ipc_peer.blocks[end.slot] = NULL;
-	if (block_free(t, *slot)) {
+	block->plain_open = true;
+	if (block_free(t, block)) {
 		*slot = NULL;
-		late_takes(t, addr, bytes);
-		late_ends(w, &end, device);
+		late_takes(t, block->addr, block->bytes);
+		late_ends(w, &end, block->device);
+		block->plain_open = false;
+		plain_step(w);
 	} else {
+		block->plain_open = false;
 		demand(w, &end, "close a block");
 	}
 }

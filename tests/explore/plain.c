@@ -7,7 +7,8 @@
  * A program that is correct on plain CUDA frees no memory that a graph may still use.
  * Under the library it may, and so does the explorer's: on plain CUDA the free comes
  * when the last graph is gone, or the name of the graph pool. What is freed on a
- * stream is plain CUDA's again when the host knows the stream to be there.
+ * stream is plain CUDA's again when the host knows the stream to be there, and what
+ * another process has open when that closes it.
  *
  * Where the library refuses what plain CUDA would give, memory must really be missing:
  * what blocks in use and graph pools keep of the driver's memory is added up, and the
@@ -121,7 +122,7 @@ static bool is_kept(const struct model *w, const struct block *block)
 		if (block->plain_pools & pool_bit(i) &&
 		    (w->pools[i].refs > 0 || w->pools[i].named))
 			return true;
-	return !clock_covers(&w->host, block->plain_mark);
+	return block->plain_open || !clock_covers(&w->host, block->plain_mark);
 }
 
 void plain_lose(struct block *block)
