@@ -388,6 +388,8 @@ bool legacy_is_free(const struct model *w, int context);
 bool all_is_calm(const struct model *w);
 /* Whether this thread can say which stream it means. */
 bool can_name(const struct thread *t, const struct stream *s);
+/* Whether the legacy stream and this one of its context wait for each other. */
+bool is_blocking(const struct stream *s);
 bool host_wait_stream(struct thread *t, struct stream *s);
 /* The program has the stream's later work wait for an event. */
 bool stream_wait(struct thread *t, struct stream *s, CUevent event);

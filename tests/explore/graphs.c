@@ -337,19 +337,36 @@ void body_ran(struct model *w, const struct body *body)
 	}
 }
 
+/* All that the stream was given, and all that it was made to wait for. */
+static bool host_knows_stream(const struct model *w, const struct stream *s)
+{
+	for (unsigned i = 0; i < LINES_MAX; i++)
+		if (s->clock.at[i] > w->host.at[i])
+			return false;
+	return clock_covers(&w->host, (struct mark){s->number, s->count});
+}
+
 /* A launch has an event behind it once graphs that share were launched into several
  * streams; which those are the program does not see. Else it is known to be over when
- * its stream is; after the end of any stream, when all of the context is. */
-static bool host_knows_end(const struct model *w, const struct exec *exec)
+ * its stream is, the legacy stream with all that block with it; where that cannot be
+ * asked (any stream has ended, or it is another thread's), when all of the context is.
+ * While a stream is captured nothing can be asked. */
+static bool host_knows_end(const struct thread *t, const struct exec *exec)
 {
+	const struct model *w = t->model;
+	const struct stream *last = &w->streams[exec->mark.stream];
+	bool asked = exec->gone == w->streams_gone && can_name(t, last);
+
+	if (!all_is_calm(w))
+		return false;
 	for (uint32_t i = 0; i < w->stream_count; i++) {
 		const struct stream *s = &w->streams[i];
-		bool counts = exec->gone == w->streams_gone
-				  ? i == exec->mark.stream
-				  : s->context == exec->body->context;
+		bool here = s->context == exec->body->context;
+		bool counts = asked ? s == last || (last->kind == STREAM_LEGACY &&
+						    here && is_blocking(s))
+				    : here;
 
-		if (counts &&
-		    !clock_covers(&w->host, (struct mark){s->number, s->count}))
+		if (counts && !host_knows_stream(w, s))
 			return false;
 	}
 	return true;
@@ -358,9 +375,11 @@ static bool host_knows_end(const struct model *w, const struct exec *exec)
 /* Whether a graph that may run still has to follow another one that was launched since:
  * they may share memory, and a graph that runs cannot be given other memory. All
  * streams of the context wait then, its own too where it would have followed anyway. */
-static bool may_follow(const struct model *w, const struct exec *exec)
+static bool may_follow(const struct thread *t, const struct exec *exec)
 {
-	if (!w->setting->share || exec->number == 0 || host_knows_end(w, exec))
+	const struct model *w = t->model;
+
+	if (!w->setting->share || exec->number == 0 || host_knows_end(t, exec))
 		return false;
 	for (uint32_t i = 0; i < w->stream_count; i++)
 		if (w->launched[i].number > exec->number &&
@@ -388,7 +407,7 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	CUresult result;
 
 	plain_may_be_full(w, device);
-	if (may_follow(w, exec))
+	if (may_follow(t, exec))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	/* What a release that fails does not give back is lost to a trim as well. */

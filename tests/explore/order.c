@@ -19,7 +19,7 @@ void clock_join(struct clock *clock, const struct clock *other)
 			clock->at[i] = other->at[i];
 }
 
-static bool is_blocking(const struct stream *s)
+bool is_blocking(const struct stream *s)
 {
 	return s->kind == STREAM_BLOCKING || s->kind == STREAM_PER_THREAD;
 }
