@@ -255,6 +255,7 @@ void oracle_step(struct model *w)
 	plain_step(w);
 	if (w->setting->check_often)
 		oracle_books(w);
+	gcpsim_plain_returned();
 }
 
 void oracle_counter(struct model *w, int slot)

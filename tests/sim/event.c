@@ -94,7 +94,7 @@ void sim_event_set(struct sim_event *event, struct sim_ctx *ctx, struct sim_ops 
 	else if (ops->count > 1)
 		event->op = sim_op_submit(ctx, &nothing, ops);
 	event->recorded = true;
-	event->polls = 0;
+	event->polls.count = 0;
 	event->done_ns = sim_schedule_clock();
 	sim_vc_copy(&event->vc, vc);
 }
@@ -190,10 +190,12 @@ CUresult cuEventQuery(CUevent hEvent)
 	SIM_LOCKED(cuEventQuery);
 	SIM_TRY(event_check(hEvent, &event));
 	if (event->op) {
+		uint32_t polls = sim_polls_count(&event->polls);
+
 		/* Where nothing runs by itself a poll must not hang for ever; and where
 		 * a call takes little time, the time between polls passes as well. */
-		if (++event->polls >= 1000 &&
-		    (sim_schedule_speed() == GCPSIM_NEVER || event->polls >= 4000))
+		if (polls >= 1000 &&
+		    (sim_schedule_speed() == GCPSIM_NEVER || polls >= 4000))
 			sim_op_wait(event->op);
 		return CUDA_ERROR_NOT_READY;
 	}

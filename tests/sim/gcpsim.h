@@ -145,6 +145,9 @@ GCPSIM_API void gcpsim_plain_watch(void);
 GCPSIM_API void gcpsim_plain_waits(void *ctx);
 /* The calling thread's call asks to wait, for whatever it is: on (1), over (-1). */
 GCPSIM_API void gcpsim_plain_asks(int change);
+/* The program's call has returned: what was queried in it, and was not done, it has not
+ * waited for. Queries are counted anew. */
+GCPSIM_API void gcpsim_plain_returned(void);
 /* Waits, so far, for work that plain CUDA would not have waited for. If that work
  * needs what the program does next, the program hangs there. */
 GCPSIM_API uint64_t gcpsim_new_waits(void);

@@ -121,7 +121,7 @@ int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes)
 /* --- waiting ---------------------------------------------------------------- */
 
 static bool watching;
-static uint64_t walks;
+static uint64_t walks, returned;
 
 void gcpsim_plain_watch(void)
 {
@@ -145,6 +145,21 @@ void gcpsim_plain_waits(void *handle)
 void gcpsim_plain_asks(int change)
 {
 	sim_thread_self()->asked += (unsigned)change;
+}
+
+void gcpsim_plain_returned(void)
+{
+	sim_lock();
+	returned++;
+	sim_unlock();
+}
+
+uint32_t sim_polls_count(struct sim_polls *polls)
+{
+	if (polls->returned != returned)
+		polls->count = 0;
+	polls->returned = returned;
+	return ++polls->count;
 }
 
 uint64_t gcpsim_new_waits(void)

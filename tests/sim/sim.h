@@ -461,6 +461,13 @@ struct sim_stream {
 	struct sim_stream *next;
 };
 
+/* Unanswered queries since something was done, or since a call of the program returned
+ * (gcpsim_plain_returned): more of them are a loop that waits. */
+struct sim_polls {
+	uint32_t count;
+	uint64_t returned; /* calls, at the latest query */
+};
+
 struct sim_event {
 	struct sim_object object;
 	struct sim_ctx *ctx;
@@ -471,7 +478,7 @@ struct sim_event {
 	uint64_t done_ns;
 	uint64_t capture_id; /* != 0: last recorded in this capture */
 	struct sim_nodes captured;
-	uint32_t polls;                /* unanswered queries since something was done */
+	struct sim_polls polls;
 	struct sim_event *prev, *next; /* of its context */
 };
 
@@ -567,6 +574,8 @@ void sim_plain_order(const struct sim_ctx *ctx, struct sim_op *op);
 /* Later work of the stream comes after the operation, and so waits for what it does not
  * come after by itself. */
 void sim_plain_follow(struct sim_stream *stream, struct sim_op *op);
+/* One more of them: how many there are. */
+uint32_t sim_polls_count(struct sim_polls *polls);
 
 /* --- the process (core.c, control.c) -------------------------------------- */
 

@@ -286,18 +286,18 @@ CUresult cuStreamSynchronize_ptsz(CUstream hStream)
 
 /* A poll that never ends would hang where nothing runs by itself: after many
  * in a row the device gets a little time. */
-static void poll_limit(uint32_t *polls, struct sim_ops *ops)
+static void poll_limit(struct sim_polls *polls, struct sim_ops *ops)
 {
-	if (++*polls < 1000 || sim_schedule_speed() != GCPSIM_NEVER)
+	if (sim_polls_count(polls) < 1000 || sim_schedule_speed() != GCPSIM_NEVER)
 		return;
-	*polls = 0;
+	polls->count = 0;
 	for (uint32_t i = 0; i < ops->count; i++)
 		sim_op_wait(ops->at[i]);
 }
 
 CUresult cuStreamQuery(CUstream hStream)
 {
-	static uint32_t polls;
+	static struct sim_polls polls;
 	struct sim_stream *stream;
 	struct sim_ops ops = {0};
 	struct sim_vc vc = {0};

@@ -113,6 +113,30 @@ static void what_a_thread_of_the_library_asks_for_is_no_wait(void **state)
 	OK(cuEventDestroy(event));
 }
 
+/* As many queries as a loop makes that waits; in one call, and in many. */
+static void queries_of_many_calls_are_no_wait(void **state)
+{
+	enum { QUERIES = 10000 };
+	CUevent event = event_new();
+
+	(void)state;
+	gcpsim_plain_watch();
+	gcpsim_plain_waits(scene_ctx);
+	fill(p, 1, s);
+	OK(cuEventRecord(event, s));
+	for (int i = 0; i < QUERIES; i++) {
+		assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+		assert_int_equal(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+		gcpsim_plain_returned();
+	}
+	assert_int_equal(gcpsim_new_waits(), 0);
+	while (cuEventQuery(event) == CUDA_ERROR_NOT_READY)
+		;
+	assert_int_equal(gcpsim_new_waits(), 1);
+	gcpsim_plain_waits(scene_ctx);
+	OK(cuEventDestroy(event));
+}
+
 static void a_barrier_behind_later_work_is_new(void **state)
 {
 	CUevent event = event_new();
@@ -187,6 +211,7 @@ int main(void)
 	    TEST(a_wait_for_work_of_before_a_free_is_not_new),
 	    TEST(a_wait_for_later_work_is_new),
 	    TEST(what_a_thread_of_the_library_asks_for_is_no_wait),
+	    TEST(queries_of_many_calls_are_no_wait),
 	    TEST(a_barrier_behind_later_work_is_new),
 	    TEST(a_barrier_that_is_set_again_is_not_new),
 	    TEST(a_stream_behind_an_event_of_another_is_new),
