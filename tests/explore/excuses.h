@@ -21,7 +21,7 @@
 	  "so less of them fits below a limit") \
 	X(FRAGMENTS, "fragments", \
 	  "a nearly full device: blocks in use keep the rest of their segment, or " \
-	  "of their 2 MiB of mapped memory and of their slab, from going back") \
+	  "of their handle of mapped memory and of their slab, from going back") \
 	X(GRAPH_POOLS, "graph pools", \
 	  "a nearly full device: a graph pool keeps all that it has taken, until " \
 	  "its last graph is gone") \
