@@ -142,7 +142,7 @@ static int event_wait_all(void *ctx, void *event)
 	return 0;
 }
 
-static void stream_replace(int i)
+static __attribute__((unused)) void stream_replace(int i)
 {
 	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(i));
 	memset(behind[i], 0, sizeof(behind[i]));

@@ -169,16 +169,17 @@ static void while_it_is_waited_for_launches_are_guarded(void **state)
 	device_catches_up();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
+#define OWN_TEST(name)                                                                 \
+	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(without_memory_of_its_own_it_is_refused_again),
-	    TEST(without_memory_an_unknown_call_leaves_launches_guarded),
-	    TEST(a_handle_given_out_again_is_another_executable),
-	    TEST(an_executable_that_goes_in_its_launch_leaves_the_lane),
-	    TEST(launches_of_the_lane_end),
-	    TEST(while_it_is_waited_for_launches_are_guarded),
+	    OWN_TEST(without_memory_of_its_own_it_is_refused_again),
+	    OWN_TEST(without_memory_an_unknown_call_leaves_launches_guarded),
+	    OWN_TEST(a_handle_given_out_again_is_another_executable),
+	    OWN_TEST(an_executable_that_goes_in_its_launch_leaves_the_lane),
+	    OWN_TEST(launches_of_the_lane_end),
+	    OWN_TEST(while_it_is_waited_for_launches_are_guarded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
