@@ -415,7 +415,7 @@ uint64_t gcp_lane_purge_unused(struct gcp_lane *lane);
 /* Work of the pool's context: a number for all that was submitted until now; whether it
  * is done, as far as is known (look: asks, and sets a fence if there is none; never
  * waits); waits for it, whatever captures forbid. */
-uint64_t gcp_pool_work_now(struct gcp_pool *pool); /* behind a full barrier */
+uint64_t gcp_pool_work_now(struct gcp_pool *pool);
 bool gcp_pool_work_is_done(struct gcp_pool *pool, uint64_t moment, bool look);
 int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
 /* All later work of the context follows all that was submitted until now, on the
