@@ -176,6 +176,9 @@ struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 {
 	uint32_t low = 0, high = timeline->count;
 
+	/* Mostly the youngest one is looked for, where memory is used again at once. */
+	if (high > 1 && gcp_timeline_at(timeline, high - 2)->epoch < epoch)
+		low = high - 1;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
