@@ -246,10 +246,11 @@ static int make_pending_ready(struct gcp_request *request)
 /* --- the steps: each looks for a block in one more place ---------------------- */
 
 /* Where barriers come first completed epochs are asked for once in a while all the
- * same, so that their fences can be used again. */
+ * same, so that their fences can be used again. A question costs the host as much as
+ * five barriers. */
 static int poll_at_times(struct gcp_request *request)
 {
-	enum { BARRIERS_BEFORE_POLLING = 8 };
+	enum { BARRIERS_BEFORE_POLLING = 64 };
 	struct gcp_pool *pool = request->heap->pool;
 	bool advanced;
 
