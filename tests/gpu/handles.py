@@ -63,8 +63,8 @@ def program_build(bench):
     program = bench.program("handles")
     command = ["gcc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-isystem",
                f"{bench.toolkit}/include", f"{bench.here}/handles.c",
-               f"{bench.here}/handles_threads.c", f"{interpose}/handles_table.c",
-               f"{interpose}/elfwalk.c", "-o", program, "-ldl", "-lpthread"]
+               f"{bench.here}/handles_threads.c", f"{interpose}/cuda/handles_table.c",
+               f"{interpose}/base/elfwalk.c", "-o", program, "-ldl", "-lpthread"]
     os.makedirs(bench.programs, exist_ok=True)
     done = subprocess.run(command, capture_output=True, text=True)
     return program if done.returncode == 0 else Row("built: handles", verdict=FAIL,
