@@ -310,6 +310,9 @@ void gcp_share_captured(struct gcp_tracker *tracker, const void *graph);
  * host, by known calls, can come of it. */
 void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
 			    const void *exec, bool plainly);
+/* From now on captures may begin that are not reported. Sets fences behind launches
+ * while it can, so that graphs can leave their lanes in a capture; never waits. */
+void gcp_share_captures_unseen(struct gcp_tracker *tracker);
 /* A graph (NULL: any) is about to be used otherwise: cloned, added to another one, its
  * nodes read. Its memory stays its own. */
 void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph);

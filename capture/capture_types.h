@@ -225,7 +225,8 @@ struct gcp_tracker {
 	uint64_t moment; /* counts begins, and records of events beside captures */
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;
-	_Atomic uint32_t share_count;    /* of `shares` */
+	_Atomic bool captures_unseen; /* some may be under way; written with the lock */
+	_Atomic uint32_t share_count; /* of `shares` */
 	uint64_t last_share, last_track; /* ids */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */

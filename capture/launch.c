@@ -186,7 +186,7 @@ static bool stream_captures(struct gcp_tracker *tracker, void *ctx, void *stream
 {
 	struct gcp_capture_state state = {0};
 
-	return gcp_tracker_capturing(tracker) && (uintptr_t)stream > 1 /* legacy */ &&
+	return gcp_streams_may_capture(tracker) && (uintptr_t)stream > 1 /* legacy */ &&
 	       (tracker->driver.capture_state(ctx, stream, &state) != 0 ||
 		state.active || state.invalidated);
 }

@@ -41,7 +41,7 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 
 	if (share && share->own)
 		share = NULL;
-	if (gcp_tracker_capturing(tracker) || (share && tracker->several_streams))
+	if (gcp_streams_may_capture(tracker) || (share && tracker->several_streams))
 		return;
 	*place_of(tracker, exec) = (struct gcp_relaunch){
 	    .exec = exec,

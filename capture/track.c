@@ -111,7 +111,7 @@ uint64_t gcp_stream_default_id(const void *stream)
  */
 bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last)
 {
-	return last->stream_id != 0 && !gcp_tracker_capturing(tracker) &&
+	return last->stream_id != 0 && !gcp_streams_may_capture(tracker) &&
 	       (!gcp_stream_is_default(last->stream) ||
 		last->stream_id == gcp_stream_default_id(last->stream));
 }

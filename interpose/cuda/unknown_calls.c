@@ -82,16 +82,16 @@ static void graphs_called(const char *name)
 			name);
 }
 
-/* The hold is never released: no fence is recorded any more. What graphs share ends
- * before: a launch into such a capture looks like a launch into a stream. */
+/* The hold is never released: no fence is recorded any more. */
 void gcp_unknown_capture_hold(void)
 {
-	bool captured = gcp_unknown_capture_seen();
-
-	if ((captured || atomic_load(&missed)) && gcp_process_pooling())
-		unseen_calls();
-	if (captured && gcp_process_pooling())
+	if (gcp_unknown_capture_seen() && gcp_process_pooling()) {
+		gcp_share_captures_unseen(gcp_process.tracker);
 		gcp_pools_fences_hold(gcp_process.pools);
+		gcp_graphs_keep(gcp_process.tracker, true);
+	}
+	if (atomic_load(&missed) && gcp_process_pooling())
+		unseen_calls();
 	if (atomic_load(&graphs_seen))
 		graphs_unknown();
 }

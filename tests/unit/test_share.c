@@ -555,6 +555,31 @@ static void launched_into_a_capture_it_has_memory_of_its_own(void **state)
 	assert_false(share_memory(a, b));
 }
 
+/* Of a capture that began in an unknown way the device tells. Nothing moves before, and
+ * what was noted of a launch counts no more. */
+static void launched_into_an_unseen_capture_it_has_memory_of_its_own(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		launch(b, 1);
+		launch(a, 1);
+	}
+	gcp_share_captures_unseen(tracker);
+	assert_true(share_memory(a, b));
+	device_catches_up();
+	cuda.streams[1] = (struct gcp_capture_state){.active = true, .id = 77};
+	assert_false(gcp_launch_again(tracker, a->exec, stream_handle(1), &now));
+	launch_begin(a, 1, &now);
+	assert_int_equal(now.share, 0);
+	assert_false(share_memory(a, b));
+	cuda.streams[1] = (struct gcp_capture_state){.active = false};
+	launch(b, 1);
+	assert_false(gcp_launch_again(tracker, b->exec, stream_handle(1), &now));
+}
+
 static void in_a_stream_of_another_context_it_has_memory_of_its_own(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
@@ -843,6 +868,7 @@ int main(void)
 	    SHARE_TEST(a_launch_waits_for_the_call_of_another_thread),
 	    SHARE_TEST(default_streams_of_two_threads_are_two_streams),
 	    SHARE_TEST(launched_into_a_capture_it_has_memory_of_its_own),
+	    SHARE_TEST(launched_into_an_unseen_capture_it_has_memory_of_its_own),
 	    SHARE_TEST(in_a_stream_of_another_context_it_has_memory_of_its_own),
 	    SHARE_TEST(an_unknown_call_gives_each_memory_of_its_own),
 	    SHARE_TEST(its_launch_is_waited_for),
