@@ -250,6 +250,9 @@ struct gcp_tracker {
 
 /* --- records.c ------------------------------------------------------------------- */
 
+/* Whether a stream may be captured, for all the library knows. */
+bool gcp_streams_may_capture(const struct gcp_tracker *tracker);
+
 /* The calling thread's, from 1 on. Unlike a pthread_t it is never another thread's: a
  * capture may outlive the thread that began it. */
 uint64_t gcp_thread_number(void);

@@ -60,6 +60,12 @@ bool gcp_tracker_capturing(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->capturing, memory_order_relaxed) > 0;
 }
 
+bool gcp_streams_may_capture(const struct gcp_tracker *tracker)
+{
+	return gcp_tracker_capturing(tracker) ||
+	       atomic_load_explicit(&tracker->captures_unseen, memory_order_relaxed);
+}
+
 uint64_t gcp_tracker_captures_begun(const struct gcp_tracker *tracker)
 {
 	return atomic_load_explicit(&tracker->captures_begun, memory_order_relaxed);

@@ -316,12 +316,6 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 	gcp_tracker_unlock(tracker);
 }
 
-bool gcp_streams_may_capture(const struct gcp_tracker *tracker)
-{
-	return gcp_tracker_capturing(tracker) ||
-	       atomic_load_explicit(&tracker->captures_unseen, memory_order_relaxed);
-}
-
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing)
 {
 	atomic_store(&tracker->sharing, sharing && tracker->driver.stream_id &&

@@ -114,9 +114,6 @@ bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *share,
 			 bool look);
 
-/* Whether a stream may be captured, for all the library knows. */
-bool gcp_streams_may_capture(const struct gcp_tracker *tracker);
-
 /* --- relaunch.c; tracker->lock is held ------------------------------------------ */
 
 /* The launch that begins just now needs nothing but to be counted, and so do others of
