@@ -409,5 +409,6 @@ void gcp_lane_heap_ends(struct gcp_heap *heap)
 		gcp_space_free(block, true);
 	}
 	gcp_mutex_unlock(&pool->lock);
+	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pool->pools->vmm_lock);
 }

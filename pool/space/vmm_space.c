@@ -101,10 +101,11 @@ int gcp_space_add(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 	return result;
 }
 
-/* A range that was set aside for one request, and has nothing behind it any more. */
+/* A range that was set aside for one request, and has nothing behind it any more: also
+ * one of a graph, whose memory stays where it is while anything can run on it. */
 static bool is_range_done(const struct gcp_heap *heap, const struct gcp_block *hole)
 {
-	return !heap->private && gcp_block_is_segment(hole) &&
+	return gcp_block_is_segment(hole) &&
 	       hole->size < gcp_space_range_bytes(heap->pool, hole->segment->kind);
 }
 

@@ -667,6 +667,21 @@ static void the_last_graph_takes_the_lane_along(void **state)
 	must_be_sound(pools);
 }
 
+/* Each graph's scratch lies at addresses of its own. */
+static void the_addresses_of_scratch_go_with_the_graph(void **state)
+{
+	uint64_t addresses = fake.addresses;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		launch(make(0, 16 * MIB), 0);
+		device_catches_up();
+		exec_destroy(&graphs[0]);
+		assert_true(fake.addresses <= addresses);
+	}
+	must_be_sound(pools);
+}
+
 static void idle_lanes_give_back_and_are_filled_again(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 32 * MIB);
@@ -875,6 +890,7 @@ int main(void)
 	    SHARE_TEST(an_executable_that_was_updated_is_not_guarded),
 	    SHARE_TEST(an_update_that_has_failed_changes_nothing),
 	    SHARE_TEST(the_last_graph_takes_the_lane_along),
+	    SHARE_TEST(the_addresses_of_scratch_go_with_the_graph),
 	    SHARE_TEST(idle_lanes_give_back_and_are_filled_again),
 	    SHARE_TEST(one_that_moves_takes_along_what_it_alone_has),
 	    SHARE_TEST(what_no_graph_of_a_lane_needs_goes_back),

@@ -644,6 +644,27 @@ static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 	finish(pools);
 }
 
+/* Those that were set aside for it. */
+static void addresses_without_memory_are_given_back(void **state)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_pools *pools = fake_pools(&config);
+	uint64_t addresses = fake.addresses;
+	struct gcp_heap *heap;
+	gcp_addr addr;
+
+	(void)state;
+	fake.memory_limit = 0;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(gcp_heap_alloc(heap, 8 * MIB, GCP_USE_CAPTURED, &addr),
+				 GCP_CUDA_OUT_OF_MEMORY);
+	gcp_heap_release(heap);
+	assert_int_equal(fake.addresses, addresses);
+	fake.memory_limit = UINT64_MAX;
+	finish(pools);
+}
+
 /* 20,000 handles to be gathered, 10,000 holes to choose from: a walk over all of them
  * for each would last seconds. */
 static void scattered_handles_are_gathered_without_a_walk_for_each(void **state)
@@ -938,6 +959,7 @@ int main(void)
 	    TEST(what_fails_again_and_again_is_not_tried_for_ever),
 	    TEST(new_memory_is_ordinary_where_mapped_is_not_wanted),
 	    TEST(addresses_of_graphs_that_are_gone_are_given_back),
+	    TEST(addresses_without_memory_are_given_back),
 	    TEST(scattered_handles_are_gathered_without_a_walk_for_each),
 	    TEST(the_quota_holds_for_mapped_memory),
 	    TEST(neighbours_share_a_chunk),
