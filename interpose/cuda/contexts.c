@@ -93,6 +93,16 @@ static struct gcp_context *contexts_add(CUcontext ctx, enum gcp_context_kind kin
 	return context;
 }
 
+/* Until a thread that moves or ends a context is done. Other threads hold the lock
+ * meanwhile, each with a cancellation state of its own. */
+static void contexts_wait(void)
+{
+	int cancel = contexts_cancel;
+
+	pthread_cond_wait(&contexts_moved, &contexts_lock);
+	contexts_cancel = cancel;
+}
+
 /* --- joining the barriers ----------------------------------------------------- */
 
 /* `ctx` is on the list by now. Without the lock. */
@@ -144,7 +154,7 @@ void gcp_contexts_seen(CUcontext ctx, enum gcp_context_kind kind)
 	/* The handle of one that is not detached yet: it is a new context's now. */
 	while ((context = contexts_find(ctx)) && context->ending &&
 	       kind != GCP_CONTEXT_UNKNOWN)
-		pthread_cond_wait(&contexts_moved, &contexts_lock);
+		contexts_wait();
 	if (!context) {
 		context = contexts_add(ctx, kind);
 		fresh = true;
@@ -239,7 +249,7 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 		return true;
 	}
 	while (!primary_known(*ret_device) && primary_moves(*ret_device))
-		pthread_cond_wait(&contexts_moved, &contexts_lock);
+		contexts_wait();
 	primary = primary_find(*ret_device);
 	context = contexts_find(ctx);
 	if (!context)
@@ -550,7 +560,7 @@ static void primary_claim(CUdevice device)
 		return; /* the real call refuses it */
 	gcp_contexts_lock();
 	while (primary_moving[device])
-		pthread_cond_wait(&contexts_moved, &contexts_lock);
+		contexts_wait();
 	primary_moving[device] = true;
 	gcp_contexts_unlock();
 }

@@ -261,6 +261,45 @@ static void a_cancelled_thread_leaves_no_pin(void)
 	OK(cuDevicePrimaryCtxReset(0));
 }
 
+static atomic_bool ending;
+
+static void ends_late(void *unused)
+{
+	(void)unused;
+	atomic_store(&ending, true);
+	usleep(200 * 1000);
+}
+
+/* Waits in a call of its own for the thread that ends the context. */
+static void *retains_meanwhile(void *unused)
+{
+	CUcontext ctx;
+	int state;
+
+	while (!atomic_load(&ending))
+		usleep(1000);
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	must(state == PTHREAD_CANCEL_ENABLE, "a thread cannot be cancelled any more");
+	return unused;
+}
+
+static void a_thread_that_waited_for_another_can_be_cancelled(void)
+{
+	pthread_t thread;
+	CUstream stream;
+
+	(void)primary();
+	(void)allocated(MIB);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuLaunchHostFunc(stream, ends_late, NULL));
+	pthread_create(&thread, NULL, retains_meanwhile, NULL);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &(int){0});
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(atomic_load(&ending), "the context has ended before its work");
+	pthread_join(thread, NULL);
+}
+
 static void a_filter_of_system_calls_costs_no_wait_for_each_thread(void)
 {
 	pthread_t caches[CACHES];
@@ -321,6 +360,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(device_memory_beside_a_capture_and_blocking_frees),
     SCENARIO(a_cancelled_thread_leaves_no_lock),
     SCENARIO(a_cancelled_thread_leaves_no_pin),
+    SCENARIO(a_thread_that_waited_for_another_can_be_cancelled),
     SCENARIO(a_filter_of_system_calls_costs_no_wait_for_each_thread),
 };
 
