@@ -288,8 +288,17 @@ static CUresult free_mark(const struct gcp_stream_ref *ref, CUstream stream)
 	return result;
 }
 
-/* A stream of the block's own context: the block may be reused by its order. Not so
- * while a capture is under way, which CUDA might lose over the marker. */
+/* While a capture is under way the legacy stream gets no marker: over an operation
+ * there CUDA loses the captures of blocking streams. The others are known not to
+ * capture. */
+static bool may_mark(CUstream stream)
+{
+	return !gcp_process_capturing() ||
+	       (gcp_stream_capturable(stream) && gcp_real.cuStreamGetCaptureInfo);
+}
+
+/* A stream of the block's own context, which does not capture: the block may be reused
+ * by its order. */
 static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 {
 	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
@@ -299,7 +308,7 @@ static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
 		return memory_detach_stream(stream, owner);
 	if (ref->kind == GCP_STREAM_APART)
 		*ret_order = ref->id;
-	if (ref->kind == GCP_STREAM_APART || !ref->marker || gcp_process_capturing())
+	if (ref->kind == GCP_STREAM_APART || !ref->marker || !may_mark(stream))
 		return CUDA_SUCCESS;
 	*ret_order = ref->id;
 	return free_mark(ref, stream);

@@ -307,6 +307,30 @@ static void free_in_the_per_thread_stream(void)
 	use_elsewhere(CU_STREAM_PER_THREAD, other);
 }
 
+/* What is freed in a blocking stream serves that stream beside a capture, too, in the
+ * same order. */
+static void blocking_stream_beside_a_capture(void)
+{
+	CUstream stream, other, captured;
+	CUgraph graph;
+
+	primary();
+	stream = stream_new(CU_STREAM_DEFAULT);
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	captured = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < 100; i++) {
+		freed_bytes(stream, 16 * MIB);
+		freed_bytes(CU_STREAM_PER_THREAD, 16 * MIB);
+	}
+	must(gcpsim_memory_used(0) <= 128 * MIB, "a capture keeps memory from use");
+	gcpsim_set_speed(GCPSIM_NEVER);
+	freed_behind_work(CU_STREAM_LEGACY, stream);
+	use_elsewhere(stream, other);
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
 /* cudaFree of such memory waits for nothing, as on plain CUDA; nor does later work wait
  * because of it. */
 static void plain_free_waits_for_nothing(void)
@@ -619,6 +643,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(stream_with_the_handle_of_another),
     SCENARIO(free_in_a_blocking_stream),
     SCENARIO(free_in_the_per_thread_stream),
+    SCENARIO(blocking_stream_beside_a_capture),
     SCENARIO(plain_free_waits_for_nothing),
     SCENARIO(captured_stream_is_cudas),
     SCENARIO(other_pools_are_cudas),
