@@ -97,6 +97,7 @@ static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_
 	return link;
 }
 
+/* Waits until there is room for the request, but not where that was in vain before. */
 static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64_t from)
 {
 	struct gcp_ipc_request request = {
@@ -106,8 +107,11 @@ static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64
 	    .op = op,
 	};
 
-	if (gcp_ipc_file(link->fd) != link->file ||
-	    !gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0))
+	if (gcp_ipc_file(link->fd) != link->file)
+		link->broken = true;
+	else if (!gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0) &&
+		 (link->broken || !gcp_ipc_has_room(link->fd) ||
+		  !gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0)))
 		link->broken = true;
 	return !link->broken;
 }
@@ -323,10 +327,12 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 	return CUDA_SUCCESS;
 }
 
+/* *ret_broken: the link was there before, and is of no use. */
 static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
 			   bool *ret_broken)
 {
 	struct transfer transfer = {.count = 0};
+	const struct link *latest = links;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 	bool opened;
@@ -343,7 +349,7 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 	gcp_ctx_scope_end(&scope);
 	if (result != CUDA_SUCCESS && opened)
 		(void)link_send(import->link, GCP_IPC_CLOSE, handle->id, 0);
-	*ret_broken = import->link->broken;
+	*ret_broken = import->link->broken && links == latest;
 	if (result != CUDA_SUCCESS)
 		link_put(import->link);
 	return result;

@@ -191,7 +191,12 @@ static bool open_answer(struct connection *connection,
 		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
 	}
 	answer.result = CUDA_SUCCESS;
-	return parts_send(connection->fd, &answer, 0);
+	if (parts_send(connection->fd, &answer, 0))
+		return true;
+	/* The other process has given up, and nothing has reached it. */
+	(void)opened_remove(connection, request->id);
+	gcp_exports_close(request->id);
+	return false;
 }
 
 static bool more_answer(const struct connection *connection,

@@ -29,7 +29,7 @@
 
 #define GCP_IPC_MAPPED_MAGIC UINT64_C(0x67c9a60000000001)
 
-enum { RECEIVE_MS = 30 * 1000 };
+enum { RECEIVE_MS = 30 * 1000, ROOM_MS = 1000 };
 
 /* --- handles --------------------------------------------------------------------- */
 
@@ -134,12 +134,12 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 	return sent == (long)bytes;
 }
 
-/* Whether something can be read within `ms`. A signal makes it wait anew: seldom
- * enough for that to be of no matter. */
-static bool fd_wait(int fd, int ms)
+/* Whether something can be read, or written, within `ms`. A signal makes it wait anew:
+ * seldom enough for that to be of no matter. */
+static bool fd_wait(int fd, short events, int ms)
 {
 	struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-	struct pollfd poll = {.fd = fd, .events = POLLIN};
+	struct pollfd poll = {.fd = fd, .events = events};
 	long ready;
 
 	do
@@ -151,10 +151,19 @@ static bool fd_wait(int fd, int ms)
 bool gcp_ipc_is_ready(int fd)
 {
 	int saved = errno;
-	bool ready = fd_wait(fd, 0);
+	bool ready = fd_wait(fd, POLLIN, 0);
 
 	errno = saved;
 	return ready;
+}
+
+bool gcp_ipc_has_room(int fd)
+{
+	int saved = errno;
+	bool room = fd_wait(fd, POLLOUT, ROOM_MS);
+
+	errno = saved;
+	return room;
 }
 
 static unsigned int rights_take(struct msghdr *header, int *ret_fds)
@@ -186,7 +195,7 @@ bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 	unsigned int count = 0;
 	long received = -1;
 
-	if (!wait || fd_wait(fd, RECEIVE_MS))
+	if (!wait || fd_wait(fd, POLLIN, RECEIVE_MS))
 		received =
 		    syscall(SYS_recvmsg, fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (received >= 0)

@@ -100,6 +100,9 @@ int gcp_ipc_accept_entrance(int entrance_end);
 /* Sends a message with file descriptors, never waiting. */
 bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 		  unsigned int count);
+/* Whether there is room for another message, which a process that is slow to read
+ * makes: waits a second at most. */
+bool gcp_ipc_has_room(int fd);
 /* Receives one of just that many bytes, waiting until there is one if `wait`, 30
  * seconds at most. False: there is none, or another one, or not so many file
  * descriptors; then none is left open. */

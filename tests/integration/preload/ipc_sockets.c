@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_sockets.c - what becomes of memory that processes share where one of them is
+ * slow, or gone: played with sockets as the library has them (ipc_wire.h).
+ *
+ *   ipc_sockets SCENARIO    plays one; 0: all is as it was promised
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "edge_cases.h"
+
+#include "../../../interpose/ipc/ipc_wire.h"
+
+enum { BLOCKS = 400 };
+
+static CUipcMemHandle exported(CUdeviceptr p)
+{
+	CUipcMemHandle handle;
+
+	OK(cuIpcGetMemHandle(&handle, p));
+	return handle;
+}
+
+/* --- an exporter that does not answer --- */
+
+static struct gcp_ipc_doors doors;
+static atomic_int connections;
+
+static void *hangs_up(void *unused)
+{
+	int fd;
+
+	for (;;) {
+		struct pollfd named = {.fd = doors.named, .events = POLLIN};
+
+		poll(&named, 1, -1);
+		fd = gcp_ipc_accept(doors.named);
+		if (fd < 0)
+			continue;
+		atomic_fetch_add(&connections, 1);
+		close(fd);
+	}
+	return unused;
+}
+
+/* Each try may wait for as long as an answer may take. */
+static void a_process_that_does_not_answer_is_asked_once(void)
+{
+	struct gcp_ipc_process process = {.cookie = {1, (uint64_t)getpid()}};
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	pthread_t thread;
+
+	(void)primary();
+	must(gcp_ipc_doors_open(process.cookie, &doors), "no sockets to be had");
+	pthread_create(&thread, NULL, hangs_up, NULL);
+	gcp_ipc_handle_make(&process, -1, 1, &handle);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	usleep(50 * 1000);
+	must(atomic_load(&connections) == 1, "it was asked again");
+}
+
+/* --- an importer that gives up --- */
+
+static void memory_whose_importer_gave_up_is_used_again(void)
+{
+	struct gcp_ipc_request request = {.op = GCP_IPC_OPEN};
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+	struct pollfd ended;
+	CUdeviceptr p;
+	CUresult result;
+
+	(void)primary();
+	p = allocated(600 * MIB);
+	exported_one = exported(p);
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	ended.fd = gcp_ipc_connect(&handle, &result);
+	must(ended.fd >= 0, "no connection");
+	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
+	request.id = handle.id;
+	shutdown(ended.fd, SHUT_RD); /* as one that was closed, and is told of */
+	must(gcp_ipc_send(ended.fd, &request, sizeof(request), NULL, 0), "not sent");
+	ended.events = 0;
+	poll(&ended, 1, 5000);
+	OK(cuMemFree_v2(p));
+	must(cuMemAlloc_v2(&p, 600 * MIB) == CUDA_SUCCESS, "it counts as open");
+}
+
+/* --- an exporter that is slow --- */
+
+static void imports_and_closes(int from, int to, pid_t exporter)
+{
+	CUdeviceptr blocks[BLOCKS];
+	CUipcMemHandle handle;
+	pid_t waker;
+
+	OK(cuInit(0));
+	(void)primary();
+	for (int i = 0; i < BLOCKS; i++) {
+		must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
+		OK(cuIpcOpenMemHandle_v2(&blocks[i], handle,
+					 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	}
+	waker = fork();
+	if (waker == 0) {
+		usleep(300 * 1000);
+		kill(exporter, SIGCONT);
+		_exit(0);
+	}
+	kill(exporter, SIGSTOP);
+	for (int i = 0; i < BLOCKS; i++)
+		OK(cuIpcCloseMemHandle(blocks[i]));
+	waitpid(waker, NULL, 0);
+	must(write(to, &handle, 1) == 1, "pipe");
+	must(read(from, &handle, 1) == 0, "pipe");
+	_exit(wrong);
+}
+
+/* More than the socket has room for. */
+static void each_close_arrives(void)
+{
+	int down[2], up[2], had = 0, status = 1;
+	CUdeviceptr blocks[BLOCKS], p;
+	CUipcMemHandle handle;
+	pid_t child, exporter = getpid();
+
+	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		close(down[1]);
+		imports_and_closes(down[0], up[1], exporter);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	for (int i = 0; i < BLOCKS; i++) {
+		blocks[i] = allocated(2 * MIB);
+		handle = exported(blocks[i]);
+		must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	}
+	must(read(up[0], &handle, 1) == 1, "pipe");
+	for (int i = 0; i < BLOCKS; i++)
+		OK(cuMemFree_v2(blocks[i]));
+	while (had < BLOCKS && cuMemAlloc_v2(&p, 2 * MIB) == CUDA_SUCCESS)
+		had++;
+	must(had == BLOCKS, "what was closed counts as open");
+	close(down[1]);
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(a_process_that_does_not_answer_is_asked_once),
+    SCENARIO(memory_whose_importer_gave_up_is_used_again),
+};
+
+/* That with two processes starts the second one before it uses CUDA. */
+int main(int argc, char **argv)
+{
+	alarm(20);
+	if (argc == 2 && !strcmp(argv[1], "each_close_arrives")) {
+		each_close_arrives();
+		return wrong;
+	}
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
