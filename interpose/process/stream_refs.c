@@ -19,7 +19,7 @@
 #include "../cuda/streams.h"
 #include "../cuda/unknown_calls.h"
 
-enum { REFS = 8, MARKERS_OF_A_THREAD = 4, MARKERS_SPARE = 256 };
+enum { REFS = 8, MARKERS_OF_A_THREAD = 8, MARKERS_SPARE = 256 };
 
 static __thread struct gcp_stream_ref refs[REFS]
     __attribute__((tls_model("initial-exec")));
@@ -91,6 +91,15 @@ static void spare_put(struct marker *marker)
 	*marker = (struct marker){0};
 }
 
+/* Another thread may have it from here on: streams that had it get another one. */
+static void mine_put(struct marker *marker)
+{
+	for (int i = 0; i < REFS; i++)
+		if (refs[i].marker == marker->event)
+			refs[i].generation = 0;
+	spare_put(marker);
+}
+
 static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
 {
 	struct marker *place = &mine[0];
@@ -102,7 +111,7 @@ static CUevent marker_get(struct gcp_pool *pool, CUcontext home)
 			place = &mine[i];
 	}
 	if (place->event)
-		spare_put(place);
+		mine_put(place);
 	*place = (struct marker){pool, gcp_pool_life(pool), spare_take(pool)};
 	if (!place->event)
 		place->event = marker_create(home);

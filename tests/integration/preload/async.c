@@ -307,6 +307,50 @@ static void free_in_the_per_thread_stream(void)
 	use_elsewhere(CU_STREAM_PER_THREAD, other);
 }
 
+static atomic_bool freed_there, over;
+
+/* Keeps its event until the other thread has done its part. */
+static void *frees_there(void *ctx)
+{
+	OK(cuCtxSetCurrent(ctx));
+	freed_bytes(stream_new(CU_STREAM_DEFAULT), MIB);
+	atomic_store(&freed_there, true);
+	while (!atomic_load(&over))
+		usleep(1000);
+	return NULL;
+}
+
+/* Two that record the same event make their streams wait for each other. A thread that
+ * uses many contexts hands events on. */
+static void threads_of_many_contexts_share_no_event(void)
+{
+	enum { OTHERS = 16 };
+	CUcontext ctx = primary(), other[OTHERS];
+	CUstream stream = stream_new(CU_STREAM_DEFAULT);
+	unsigned long before;
+	pthread_t thread;
+
+	(void)stream_new(CU_STREAM_DEFAULT); /* for another number of the last one */
+	for (int i = 0; i < OTHERS; i++)
+		OK(cuCtxCreate(&other[i], NULL, 0, 0));
+	for (int i = 0; i < OTHERS; i++) {
+		OK(cuCtxSetCurrent(ctx));
+		if (i == OTHERS - 1)
+			freed_bytes(stream, MIB);
+		OK(cuCtxSetCurrent(other[i]));
+		freed_bytes(stream_new(CU_STREAM_DEFAULT), MIB);
+	}
+	OK(cuCtxSetCurrent(ctx));
+	pthread_create(&thread, NULL, frees_there, ctx);
+	while (!atomic_load(&freed_there))
+		usleep(1000);
+	before = gcpsim_calls("cuEventCreate");
+	freed_bytes(stream, MIB);
+	must(gcpsim_calls("cuEventCreate") > before, "two threads share an event");
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+}
+
 /* What is freed in a blocking stream serves that stream beside a capture, too, in the
  * same order. */
 static void blocking_stream_beside_a_capture(void)
@@ -644,6 +688,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(free_in_a_blocking_stream),
     SCENARIO(free_in_the_per_thread_stream),
     SCENARIO(blocking_stream_beside_a_capture),
+    SCENARIO(threads_of_many_contexts_share_no_event),
     SCENARIO(plain_free_waits_for_nothing),
     SCENARIO(captured_stream_is_cudas),
     SCENARIO(other_pools_are_cudas),
