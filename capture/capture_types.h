@@ -107,6 +107,9 @@ LIST_HEAD(gcp_holder_list, gcp_holder);
 /* A capture's reference to a graph pool. */
 struct gcp_pool_ref {
 	struct gcp_graph_pool *graph_pool;
+	/* For the graph that the end of the capture gives, if that was not told before:
+	 * the call cannot be refused any more. NULL: it was used. */
+	struct gcp_hold *end_hold;
 	SLIST_ENTRY(gcp_pool_ref) link;
 };
 
@@ -187,6 +190,7 @@ struct gcp_capture {
 	struct gcp_pool_ref *spare_pool_ref;
 	struct gcp_holder *spare_holder;
 	struct gcp_hold *spare_hold;
+	struct gcp_holder *end_holder; /* as end_hold of struct gcp_pool_ref */
 	TAILQ_ENTRY(gcp_capture) link;
 };
 TAILQ_HEAD(gcp_capture_list, gcp_capture);
@@ -276,6 +280,9 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
 
+/* NULL: no memory. The second accepts NULL. */
+struct gcp_pool_ref *gcp_pool_ref_create(void);
+void gcp_pool_ref_destroy(struct gcp_pool_ref *pool_ref);
 /* NULL: no memory. The second accepts NULL; the capture has left its pools by then. */
 struct gcp_capture *gcp_capture_create(void);
 void gcp_capture_destroy(struct gcp_capture *capture);

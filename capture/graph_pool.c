@@ -24,16 +24,6 @@ static __thread struct {
 
 /* --- references --------------------------------------------------------------- */
 
-/* What the capture has in store, or new memory; NULL: there is none. */
-static void *spare_take(void *spare, size_t bytes)
-{
-	int saved = errno;
-	void *taken = spare ? spare : malloc(bytes);
-
-	errno = saved;
-	return taken;
-}
-
 /* In a capture that another one shares the pool with, or that has forked, a
  * freed block's place in the order is not known. */
 static enum gcp_reuse reuse_in(const struct gcp_graph_pool *graph_pool,
@@ -60,11 +50,12 @@ static bool is_invalidated(struct gcp_tracker *tracker,
 int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool,
 			struct gcp_capture *capture)
 {
-	struct gcp_pool_ref *pool_ref =
-	    spare_take(capture->spare_pool_ref, sizeof(*pool_ref));
+	struct gcp_pool_ref *pool_ref = capture->spare_pool_ref;
 	int result;
 
 	capture->spare_pool_ref = NULL;
+	if (!pool_ref)
+		pool_ref = gcp_pool_ref_create();
 	if (!pool_ref)
 		return -ENOMEM;
 	if (is_invalidated(tracker, capture))
@@ -72,7 +63,7 @@ int gcp_graph_pool_join(struct gcp_tracker *tracker, struct gcp_graph_pool *grap
 	else
 		result = gcp_graph_hold(tracker, capture, graph_pool);
 	if (result != 0) {
-		free(pool_ref);
+		gcp_pool_ref_destroy(pool_ref);
 		return result;
 	}
 	pool_ref->graph_pool = graph_pool;
@@ -103,7 +94,7 @@ void gcp_graph_pool_detach_all(struct gcp_tracker *tracker, struct gcp_capture *
 		pool_ref->graph_pool->captures--;
 		pool_ref_end(pool_ref->graph_pool);
 		gcp_graph_pool_ref_released(tracker, pool_ref->graph_pool);
-		free(pool_ref);
+		gcp_pool_ref_destroy(pool_ref);
 	}
 }
 

@@ -260,24 +260,33 @@ int gcp_holds_of(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 
 /* --- captures ------------------------------------------------------------------- */
 
+/* Of the graph; made of *spare when needed, else of new memory. NULL: there is none. */
+static struct gcp_holder *holder_of(struct gcp_tracker *tracker, const void *graph,
+				    struct gcp_holder **spare)
+{
+	struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
+
+	if (!holder && *spare) {
+		holder = *spare;
+		*spare = NULL;
+		gcp_holder_list(tracker, holder, graph, false);
+	}
+	return holder ? holder : gcp_holder_get(tracker, graph, false);
+}
+
 int gcp_graph_hold(struct gcp_tracker *tracker, struct gcp_capture *capture,
 		   struct gcp_graph_pool *graph_pool)
 {
-	struct gcp_holder *holder = gcp_holder_find(tracker, capture->graph, false);
 	struct gcp_hold *spare = capture->spare_hold;
+	struct gcp_holder *holder;
 
 	if (tracker->keeps_all)
 		gcp_graph_pool_keep(graph_pool);
 	if (!capture->graph || capture->graph_gone)
 		return 0; /* the capture holds it, and at its end the graph */
-	if (!holder) {
-		holder =
-		    capture->spare_holder ? capture->spare_holder : gcp_holder_create();
-		capture->spare_holder = NULL;
-		if (!holder)
-			return -ENOMEM;
-		gcp_holder_list(tracker, holder, capture->graph, false);
-	}
+	holder = holder_of(tracker, capture->graph, &capture->spare_holder);
+	if (!holder)
+		return -ENOMEM;
 	holder = gcp_holder_root(holder);
 	if (holder->stray)
 		gcp_graph_pool_keep(graph_pool);
@@ -310,21 +319,28 @@ void gcp_graph_capture_lost(struct gcp_tracker *tracker,
 		gcp_holder_free(tracker, holder);
 }
 
-/* The end of a capture whose graph was not told until now, or was told wrongly. */
+/* The end of a capture whose graph was not told until now, or was told wrongly. What
+ * that needs the capture has in store: what could not be held would stay for good. */
 void gcp_graph_capture_gave(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    const void *graph)
 {
 	struct gcp_pool_ref *pool_ref;
 	struct gcp_holder *holder;
+	struct gcp_hold *hold;
 
 	if (!capture->into_existing_graph)
 		gcp_handle_is_new(tracker, graph, false);
 	SLIST_FOREACH (pool_ref, &capture->pool_refs, link) {
-		holder = gcp_holder_get(tracker, graph, false);
+		holder = holder_of(tracker, graph, &capture->end_holder);
 		if (holder)
 			holder = gcp_holder_root(holder);
-		if (!holder || holder->stray ||
-		    hold_add(holder, pool_ref->graph_pool, NULL) != 0)
+		if (!holder || holder->stray) {
+			gcp_graph_pool_keep(pool_ref->graph_pool);
+			continue;
+		}
+		hold = pool_ref->end_hold;
+		pool_ref->end_hold = NULL;
+		if (hold_add(holder, pool_ref->graph_pool, hold) != 0)
 			gcp_graph_pool_keep(pool_ref->graph_pool);
 	}
 }

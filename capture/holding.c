@@ -106,8 +106,8 @@ void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		holding->node = node;
 		holding->parent = holder;
 		LIST_INSERT_HEAD(&holder->parts, holding, part_link);
-	} else if (holding) {
-		holding_keep(tracker, holding);
+	} else if (holding) { /* no memory for one that could let go of it earlier */
+		gcp_holder_list(tracker, holding, exec, true);
 	}
 	gcp_tracker_unlock(tracker);
 	gcp_tracker_collect(tracker);

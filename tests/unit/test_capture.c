@@ -122,7 +122,7 @@ static void a_capture_that_cannot_be_followed_does_not_begin(void **state)
 	struct gcp_capture *capture = NULL;
 
 	(void)state;
-	for (unsigned at = 1; at <= 3; at++) {
+	for (unsigned at = 1; at <= 6; at++) {
 		fake_fail_memory(at, false);
 		assert_int_equal(gcp_tracker_begin_prepare(tracker, &capture), -ENOMEM);
 		fake_fail_memory(0, false);

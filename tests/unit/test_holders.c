@@ -165,6 +165,22 @@ static void what_is_set_for_a_child_goes_with_the_next(void **state)
 	assert_false(gcp_tracker_holds(tracker));
 }
 
+static void what_is_set_without_memory_goes_with_the_executable(void **state)
+{
+	void *exec = handle(0), *graph = captured();
+	struct gcp_holder *holding = holding_of(graph, false);
+
+	(void)state;
+	fake_fail_memory(1, true);
+	gcp_holding_set(tracker, holding, exec, handle(1), true);
+	fake_fail_memory(0, false);
+	graph_destroy(graph);
+	assert_int_equal(graph_pools(), 1);
+	holder_destroy(exec, true);
+	assert_int_equal(graph_pools(), 0);
+	assert_false(gcp_tracker_holds(tracker));
+}
+
 static void an_update_that_fails_leaves_both(void **state)
 {
 	void *first = captured(), *second = captured(), *exec = made(0, first, true);
@@ -434,6 +450,29 @@ static void a_graph_is_known_at_the_end_of_its_capture(void **state)
 	assert_int_equal(graph_pools(), 1);
 	graph_destroy(clone);
 	assert_int_equal(graph_pools(), 0);
+}
+
+/* Its graph cannot be refused any more: what it needs of the host is there by then. */
+static void the_end_of_a_capture_needs_no_memory(void **state)
+{
+	(void)state;
+	for (int told = 0; told < 2; told++) {
+		cuda.state_result = !told;
+		void *graph = begin(0);
+		must_free(pools, capture_alloc(4096)); /* of a pool for many graphs */
+		must_free(pools, capture_alloc(3 * MIB));
+		if (told)
+			gcp_graph_made(tracker, graph); /* that one was lost */
+		gcp_tracker_end_prepare(tracker, FAKE_CTX, stream_handle(0));
+		fake_fail_memory(1, true);
+		gcp_tracker_end_gave(tracker, FAKE_CTX, stream_handle(0), graph);
+		fake_fail_memory(0, false);
+		end(0);
+		assert_int_equal(graph_pools(), 2);
+		graph_destroy(graph);
+		assert_int_equal(graph_pools(), 0);
+	}
+	cuda.state_result = 0;
 }
 
 /* --- parts --- */
@@ -905,6 +944,7 @@ int main(void)
 	    TEST(a_parent_holds_what_its_children_hold),
 	    TEST(an_updated_executable_holds_what_the_new_graph_holds),
 	    TEST(what_is_set_for_a_child_goes_with_the_next),
+	    TEST(what_is_set_without_memory_goes_with_the_executable),
 	    TEST(an_update_that_fails_leaves_both),
 	    TEST(an_executable_that_runs_another_graph_drops_the_old_one),
 	    TEST(what_failed_to_be_made_holds_nothing),
@@ -922,6 +962,7 @@ int main(void)
 	    TEST(what_is_launched_into_a_lost_capture_goes_with_it),
 	    TEST(a_capture_that_gives_another_graph),
 	    TEST(a_graph_is_known_at_the_end_of_its_capture),
+	    TEST(the_end_of_a_capture_needs_no_memory),
 	    TEST(a_body_belongs_to_its_graph),
 	    TEST(what_comes_to_a_part_meanwhile_belongs_to_its_graph),
 	    TEST(a_part_whose_handle_is_given_out_meanwhile_is_gone),
