@@ -214,6 +214,46 @@ static const struct sim_op *walk_from(struct sim_op *op, bool looks)
 	return found;
 }
 
+/* As sim_ctx_wait waits. */
+static bool is_stuck(struct sim_ctx *ctx)
+{
+	struct sim_ops ops = {0};
+	bool stuck = false;
+
+	walks++;
+	sim_ctx_ops(ctx, &ops);
+	for (uint32_t i = 0; i < ops.count && !stuck; i++)
+		stuck = walk_from(ops.at[i], true) != NULL;
+	sim_ops_free(&ops);
+	return stuck;
+}
+
+static uint64_t pinned_in(const struct sim_ctx *ctx)
+{
+	uint64_t bytes = 0;
+
+	for (const struct sim_alloc *alloc = sim_memory_first(); alloc;
+	     alloc = alloc->next)
+		if (alloc->kind == SIM_MEMORY_PINNED && alloc->ctx == ctx)
+			bytes += alloc->bytes;
+	return bytes;
+}
+
+uint64_t gcpsim_plain_stuck(void *handle)
+{
+	struct sim_ctx *ctx, *current = NULL;
+	uint64_t bytes = 0;
+
+	sim_lock();
+	ctx = sim_object_check(handle, SIM_CTX);
+	(void)sim_ctx_current(&current);
+	if (ctx && ctx == sim_ctx_memory(ctx) &&
+	    (!current || ctx != sim_ctx_memory(current)) && is_stuck(ctx))
+		bytes = pinned_in(ctx);
+	sim_unlock();
+	return bytes;
+}
+
 /* A thread that is not the program's has asked until the work was done. */
 static bool only_asks(const struct sim_thread *self)
 {

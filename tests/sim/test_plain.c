@@ -84,6 +84,28 @@ static void a_wait_for_later_work_is_new(void **state)
 	assert_int_equal(gcpsim_new_waits(), 1);
 }
 
+/* Of another context, whose free would be a new wait; not of the thread's own. */
+static void pinned_memory_is_stuck_behind_later_work(void **state)
+{
+	CUcontext other;
+	void *host;
+
+	(void)state;
+	OK(cuMemHostAlloc(&host, BYTES, 0));
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
+	OK(cuCtxSetCurrent(scene_ctx));
+	fill(p, 1, s);
+	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
+	OK(cuCtxSetCurrent(other));
+	assert_int_equal(gcpsim_plain_stuck(scene_ctx), BYTES);
+	gcpsim_plain_waits(scene_ctx);
+	assert_int_equal(gcpsim_plain_stuck(scene_ctx), 0);
+	OK(cuCtxDestroy(other));
+	OK(cuCtxSetCurrent(scene_ctx));
+	OK(cuMemFreeHost(host));
+}
+
 static void *ask_until_done(void *event)
 {
 	CUresult result;
@@ -210,6 +232,7 @@ int main(void)
 	    TEST(the_books_end_where_the_device_does),
 	    TEST(a_wait_for_work_of_before_a_free_is_not_new),
 	    TEST(a_wait_for_later_work_is_new),
+	    TEST(pinned_memory_is_stuck_behind_later_work),
 	    TEST(what_a_thread_of_the_library_asks_for_is_no_wait),
 	    TEST(queries_of_many_calls_are_no_wait),
 	    TEST(a_barrier_behind_later_work_is_new),
