@@ -36,6 +36,10 @@
 	X(PINNED_GRAPHS, "pinned graphs", \
 	  "pinned memory that a capture took stays with its graph, and for as long as " \
 	  "streams are captured after that; it comes on top of the bound of memory") \
+	X(PINNED_BUSY, "pinned busy", \
+	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`, while what is unused lies in " \
+	  "another context that was given work after its latest free: for that the driver's " \
+	  "free would wait, and the allocation is refused") \
 	X(TURNS_CAPTURE, "turns capture", \
 	  "what a thread takes and frees beside a capture may be that graph's, and " \
 	  "stays with it") \

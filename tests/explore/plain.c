@@ -91,18 +91,7 @@ static uint64_t pinned_peaks(void)
 	return bytes;
 }
 
-/* --- the program allocates and frees ------------------------------------------- */
-
-uint64_t plain_take(struct model *w, int device, uint64_t bytes)
-{
-	plain_step(w);
-	if (device >= 0 && w->largest[device] < bytes)
-		w->largest[device] = bytes;
-	if (device < 0 && w->largest_pinned < bytes)
-		w->largest_pinned = bytes;
-	plain_may_be_full(w, device);
-	return gcpsim_plain_alloc(device, bytes);
-}
+/* --- the program owns and frees ------------------------------------------------ */
 
 void plain_own(struct thread *t, struct block *block, uint64_t plain)
 {
@@ -266,6 +255,12 @@ static uint64_t held_by(const struct model *w, const struct block *block, bool r
 	return sum;
 }
 
+static bool is_held(const struct block *block)
+{
+	return (block->live || block->plain_freed) && !block->borrowed &&
+	       !block->foreign;
+}
+
 /* Bytes of the driver's that blocks in use, or kept by graphs, lie in. */
 static uint64_t held(const struct model *w, int device, bool rounded)
 {
@@ -274,13 +269,40 @@ static uint64_t held(const struct model *w, int device, bool rounded)
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if ((block->live || block->plain_freed) && !block->borrowed &&
-		    !block->foreign &&
+		if (is_held(block) &&
 		    (device < 0 ? block->host
 				: !block->host && block->device == device))
 			bytes +=
 			    held_by(w, block, rounded && !block->host, marks, &count);
 	return bytes;
+}
+
+/* Pinned memory that no block lies in, of other contexts whose work the driver's free
+ * would wait for, and plain CUDA has not waited for. As it was before the call: work
+ * may be done when that returns. */
+static uint64_t stuck;
+
+static uint64_t stuck_in(const struct model *w, int context)
+{
+	uint64_t bytes = gcpsim_plain_stuck(w->contexts[context].ctx);
+	static uint64_t marks[HELD_MAX];
+	unsigned count = 0;
+	uint64_t used = 0;
+
+	for (const struct block *block = w->blocks; bytes && block; block = block->next)
+		if (is_held(block) && block->host && block->context == context)
+			used += held_by(w, block, false, marks, &count);
+	return bytes > used ? bytes - used : 0;
+}
+
+static void stuck_look(const struct model *w)
+{
+	stuck = 0;
+	if (!w->setting->host_memory && !w->setting->host_quota)
+		return;
+	for (int i = 0; i < CONTEXTS_MAX; i++)
+		if (w->contexts[i].live)
+			stuck += stuck_in(w, i);
 }
 
 static uint64_t held_by_graph_pools(void)
@@ -292,6 +314,21 @@ static uint64_t held_by_graph_pools(void)
 	for (size_t i = 0; i < count && i < POOLS_LISTED; i++)
 		bytes += listed[i].reserved_bytes;
 	return bytes;
+}
+
+/* --- the program allocates ----------------------------------------------------- */
+
+uint64_t plain_take(struct model *w, int device, uint64_t bytes)
+{
+	plain_step(w);
+	if (device >= 0 && w->largest[device] < bytes)
+		w->largest[device] = bytes;
+	if (device < 0 && w->largest_pinned < bytes)
+		w->largest_pinned = bytes;
+	plain_may_be_full(w, device);
+	if (device < 0)
+		stuck_look(w);
+	return gcpsim_plain_alloc(device, bytes);
 }
 
 /* --- the library refuses --------------------------------------------------------- */
@@ -328,18 +365,22 @@ static enum excuse missing_pinned(const struct model *w, uint64_t bytes)
 	const struct setting *setting = w->setting;
 	uint64_t quota = least(setting->host_quota, UINT64_MAX);
 	uint64_t most = least(quota, least(setting->host_memory, UINT64_MAX));
+	/* Below a quota CUDA is not asked for less than the rounded size. */
+	uint64_t need = setting->host_quota ? 2 * bytes + PINNED_SLACK : bytes;
 	uint64_t kept = held(w, -1, false);
 
 	if (gcpsim_plain_used(-1) > quota)
 		return EXCUSE_QUOTA;
-	/* Below a quota CUDA is not asked for less than the rounded size. */
-	if (kept + (setting->host_quota ? 2 * bytes + PINNED_SLACK : bytes) > most)
+	if (kept + need > most)
 		return EXCUSE_ROUNDED;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
 	if (kept + w->pinned_captured + bytes > most)
 		return EXCUSE_PINNED_GRAPHS;
-	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
+	if (!all_is_calm(w))
+		return EXCUSE_CAPTURES;
+	return kept + w->pinned_captured + stuck + need > most ? EXCUSE_PINNED_BUSY
+							       : EXCUSES;
 }
 
 static enum excuse missing(const struct model *w, int device, uint64_t bytes)
