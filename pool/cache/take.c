@@ -83,8 +83,17 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 	return request->block;
 }
 
+/* Slabs hold blocks of one size only; any other block is cut from a larger one. */
+static bool is_asked_again(const struct gcp_request *request,
+			   const struct gcp_cache *cache)
+{
+	return request->size_class < cache->pool->pools->classes.slab_count ||
+	       (cache->repeat.size == request->size && cache->repeat.count > 0);
+}
+
 /* How many blocks more than one a thread takes at once: many threads would meet at the
- * heap's lock for each. */
+ * heap's lock for each. What it does not ask for again would only be cut, and put
+ * together. */
 static uint32_t more_count(const struct gcp_request *request, struct gcp_cache *cache)
 {
 	enum { MORE_MOST = 7, MORE_BYTES = 1 << 20, THREADS_FEW = 2 };
@@ -92,7 +101,7 @@ static uint32_t more_count(const struct gcp_request *request, struct gcp_cache *
 	uint64_t count = MORE_BYTES / request->size, most;
 
 	if (!cache || request->size_class == GCP_CLASS_NONE ||
-	    gcp_pool_is_tight(pool) ||
+	    !is_asked_again(request, cache) || gcp_pool_is_tight(pool) ||
 	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) <=
 		THREADS_FEW)
 		return 0;

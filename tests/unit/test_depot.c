@@ -336,6 +336,26 @@ static void one_of_many_threads_takes_several_blocks(void **state)
 	must_free(pools, third);
 }
 
+/* Blocks of a size that is not asked for again would only be cut and put together. */
+static void of_a_size_of_no_use_again_a_thread_takes_one(void **state)
+{
+	enum { BYTES = 64 << 10 };
+	gcp_addr taken[6];
+
+	(void)state;
+	atomic_fetch_add(&pool->cache_count, 2);
+	gcp_windows_update(pools);
+	for (int i = 0; i < 6; i++) {
+		taken[i] = must_alloc(pool, i % 2 ? BYTES : 2 * BYTES);
+		assert_int_not_equal(state_at(taken[i] + (i % 2 ? 1 : 2) * BYTES),
+				     GCP_BLOCK_CACHED);
+	}
+	must_be_sound(pools);
+	atomic_fetch_sub(&pool->cache_count, 2);
+	for (int i = 0; i < 6; i++)
+		must_free(pools, taken[i]);
+}
+
 /* --- locks -------------------------------------------------------------------- */
 
 enum { TURNS = 3000 };
@@ -522,6 +542,7 @@ int main(void)
 	    TEST(threads_share_the_window),
 	    TEST(what_threads_keep_is_used_before_memory_grows),
 	    TEST(one_of_many_threads_takes_several_blocks),
+	    TEST(of_a_size_of_no_use_again_a_thread_takes_one),
 	    cmocka_unit_test(owner_and_remote_thread_exclude_each_other),
 	    cmocka_unit_test(a_remote_thread_waits_for_the_owner),
 	    cmocka_unit_test(the_owner_waits_for_a_remote_thread),
