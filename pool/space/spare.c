@@ -19,7 +19,8 @@
 enum {
 	TIME_PART = 16,        /* remaps may take that part of the time */
 	OWED_MOST_NS = 500000, /* some ten remaps */
-	SPARE_PART = 64,       /* of what is mapped */
+	SPARE_PART = 64,       /* of what is mapped: that part */
+	SPARE_PART_WIDE = 8,   /* where several threads or streams share the pool */
 	SPARE_LEAST = 4 << 20, /* bytes */
 	UNUSED_PART = 8,       /* of the device, or its quota, is left at least */
 };
@@ -34,9 +35,11 @@ static uint64_t owed(struct gcp_spare *spare, uint64_t now)
 	return spare->owed_ns;
 }
 
-static uint64_t spare_most(uint64_t mapped)
+/* Several threads wait for a remap of one of them. */
+static uint64_t spare_most(const struct gcp_pool *pool, uint64_t mapped)
 {
-	uint64_t part = mapped / SPARE_PART;
+	uint64_t part =
+	    mapped / (gcp_window_is_narrow(pool) ? SPARE_PART : SPARE_PART_WIDE);
 
 	return part > SPARE_LEAST ? part : SPARE_LEAST;
 }
@@ -50,7 +53,7 @@ uint64_t gcp_spare_bytes(struct gcp_pool *pool)
 	gcp_assert_held(GCP_RANK_VMM);
 	if (spare->needed > mapped) /* some was given back */
 		spare->needed = mapped;
-	most = spare->needed + spare_most(mapped);
+	most = spare->needed + spare_most(pool, mapped);
 	if (gcp_pool_is_tight(pool) || most > all - all / UNUSED_PART ||
 	    mapped >= most ||
 	    owed(spare, pool->pools->driver.clock_ns()) < OWED_MOST_NS)

@@ -200,6 +200,9 @@ static void only_so_much_is_spare(void **state)
 	assert_int_equal(spare_bytes(pool), 0);
 	pool->spare.needed += 100 * MIB; /* some has gone back to the driver */
 	assert_int_equal(spare_bytes(pool), 4 * MIB);
+	atomic_fetch_add(&pool->cache_count, 2); /* threads, which would wait */
+	assert_int_equal(spare_bytes(pool), 8 * MIB);
+	atomic_fetch_sub(&pool->cache_count, 2);
 	must_free(program.pools, keep);
 	end();
 }
