@@ -115,18 +115,31 @@ CUmemoryPool gcp_async_default_pool(int number)
 	return device && state_learnt(device) ? device->standard : NULL;
 }
 
+/* Programs set up a pool before they allocate from it: until the first allocation it is
+ * not known whether this library will serve it. */
+static bool may_serve(void)
+{
+	return gcp_process_run_mode() == GCP_RUN_FRESH ||
+	       (gcp_process_pooling() && gcp_process.options.async);
+}
+
 /* The device whose default pool it is; NULL: it is none. */
 static struct async_device *device_with(CUmemoryPool pool)
 {
 	int count = 0;
 
-	if (!pool || !gcp_process_pooling() || !gcp_process.options.async ||
-	    gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+	if (!pool || !may_serve() || gcp_real.cuDeviceGetCount(&count) != CUDA_SUCCESS)
 		return NULL;
 	for (int i = 0; i < count && i < DEVICES_MAX; i++)
 		if (state_learnt(&devices[i]) && devices[i].standard == pool)
 			return &devices[i];
 	return NULL;
+}
+
+/* The same, where the library may have served memory of it. */
+static struct async_device *device_served(CUmemoryPool pool)
+{
+	return gcp_process_pooling() ? device_with(pool) : NULL;
 }
 
 /* --- what CUDA's own default pool keeps ------------------------------------------- */
@@ -311,7 +324,7 @@ CUresult gcp_hook_cuMemPoolGetAttribute(CUmemoryPool pool,
 	if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ||
 	    attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		return result;
-	device = device_with(pool);
+	device = device_served(pool);
 	if (device)
 		attribute_correct(device, attribute, ret_value);
 	return result;
@@ -331,7 +344,7 @@ CUresult gcp_hook_cuMemPoolSetAttribute(CUmemoryPool pool,
 	else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		device->reserved_high = 0;
 	pthread_mutex_unlock(&devices_lock);
-	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+	if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && gcp_process_pooling())
 		gcp_pools_reset_async_peak(gcp_process.pools, (int)(device - devices));
 	return result;
 }
@@ -343,7 +356,7 @@ CUresult gcp_hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 	struct async_device *device;
 	uint64_t used;
 
-	if (result != CUDA_SUCCESS || !(device = device_with(pool)))
+	if (result != CUDA_SUCCESS || !(device = device_served(pool)))
 		return result;
 	used = served_by(device).used;
 	(void)gcp_pools_trim_completed(gcp_process.pools, (int)(device - devices),

@@ -322,6 +322,8 @@ bool gcp_vmm_give_access(int owner, int device)
 	if (owner < 0 || owner >= DEVICES_MAX || device < 0 || device >= DEVICES_MAX)
 		return false;
 	memory_open(owner, device);
+	if (!gcp_process_pooling())
+		return true; /* what will be mapped is opened to it */
 	return atomic_load(&opened[owner]) >> device & 1;
 }
 

@@ -521,20 +521,26 @@ static void figures_of_the_default_pool(void)
 	primary();
 	stream = stream_new(CU_STREAM_NON_BLOCKING);
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
-	p = allocated_in(stream, 10 * MIB);
+	p = allocated_in(stream, 70 * MIB);
 	small = allocated_in(stream, 100);
-	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 10 * MIB + 100, "used");
+	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 70 * MIB + 100, "used");
 	OK(cuMemFreeAsync(p, stream));
 	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 100, "used after a free");
-	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 10 * MIB + 100, "high");
-	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 10 * MIB, "reserved");
-	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 10 * MIB, "reserved high");
+	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 70 * MIB + 100, "high");
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 70 * MIB, "reserved");
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 70 * MIB, "reserved high");
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
 	must(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 100, "high after a reset");
 	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == 0, "threshold");
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
 	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == most, "threshold, set");
+	OK(cuStreamSynchronize(stream));
 	OK(cuMemPoolTrimTo(pool, 0));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= 64 * MIB, "reserved once");
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
+	must(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) < 64 * MIB,
+	     "reserved high after a reset");
 	OK(cuMemFreeAsync(small, stream));
 }
 
@@ -674,6 +680,137 @@ static void threshold_of_what_is_cudas(void)
 	must(pool == standard, "another pool");
 }
 
+/* As programs do at their start. */
+static void threshold_set_before_all_else(void)
+{
+	cuuint64_t threshold = 4 * MIB;
+	CUmemoryPool pool;
+	CUcontext ctx;
+	CUstream stream;
+
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(gcpsim_calls("cuMemPoolSetAttribute") == 1, "the library has set it");
+	must(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == threshold,
+	     "it is not what the program has set");
+}
+
+/* --- threads ------------------------------------------------------------------ */
+
+static void *allocates_in_a_stream(void *ctx)
+{
+	CUstream stream;
+
+	OK(cuCtxSetCurrent(ctx));
+	stream = stream_new(CU_STREAM_DEFAULT);
+	freed_bytes(stream, MIB);
+	OK(cuStreamDestroy(stream));
+	return NULL;
+}
+
+/* Each has events of its own for the streams that the legacy one is tied to. */
+static void threads_that_are_gone_leave_their_events(void)
+{
+	CUcontext ctx = primary();
+	uint64_t events = 0;
+	pthread_t thread;
+
+	for (int i = 0; i < 40; i++) {
+		if (i == 8)
+			events = gcpsim_calls("cuEventCreate");
+		pthread_create(&thread, NULL, allocates_in_a_stream, ctx);
+		pthread_join(thread, NULL);
+	}
+	must(gcpsim_calls("cuEventCreate") <= events + 8, "each makes new ones");
+	must_be_in_order();
+}
+
+/* --- other devices ------------------------------------------------------------ */
+
+static void access_give(CUmemLocationType type, int id)
+{
+	CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemoryPool pool;
+
+	access.location.type = type;
+	access.location.id = id;
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAccess(pool, &access, 1));
+}
+
+/* By the second device. */
+static void used_by_another(CUdeviceptr p)
+{
+	CUcontext other;
+
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxPushCurrent(other));
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuCtxSynchronize());
+	OK(cuCtxPopCurrent(&other));
+	must(gcpsim_faults() == 0, "it has no access");
+}
+
+static void access_of_a_device_given_before_all_else(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	access_give(CU_MEM_LOCATION_TYPE_DEVICE, 1);
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	p = allocated_in(stream, MIB);
+	must(real_calls() == 0, "it is not served");
+	used_by_another(p);
+	OK(cuMemFreeAsync(p, stream));
+}
+
+/* To what is there, and what will be. */
+static void access_given_later(void)
+{
+	CUdeviceptr old, new;
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	old = allocated_in(stream, MIB);
+	access_give(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+	access_give(CU_MEM_LOCATION_TYPE_DEVICE, 1);
+	new = allocated_in(stream, 64 * MIB);
+	must(real_calls() == 0, "it is not served");
+	used_by_another(old);
+	used_by_another(new);
+	OK(cuMemFreeAsync(old, stream));
+	OK(cuMemFreeAsync(new, stream));
+}
+
+static void access_of_the_host_is_cudas(void)
+{
+	CUstream stream;
+
+	primary();
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 0, "it is not served");
+	access_give(CU_MEM_LOCATION_TYPE_HOST, 0);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 1, "memory that the host cannot reach");
+}
+
+static void access_given_before_all_else(void)
+{
+	CUstream stream;
+
+	primary();
+	access_give(CU_MEM_LOCATION_TYPE_HOST, 0);
+	stream = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 1, "memory that the host cannot reach");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(reuse_in_the_same_stream),
     SCENARIO(reuse_of_large_memory_in_parts),
@@ -701,6 +838,12 @@ static const struct scenario scenarios[] = {
     SCENARIO(figures_of_a_block),
     SCENARIO(handle_of_stream_ordered_memory),
     SCENARIO(threshold_of_what_is_cudas),
+    SCENARIO(threshold_set_before_all_else),
+    SCENARIO(threads_that_are_gone_leave_their_events),
+    SCENARIO(access_given_later),
+    SCENARIO(access_of_the_host_is_cudas),
+    SCENARIO(access_given_before_all_else),
+    SCENARIO(access_of_a_device_given_before_all_else),
 };
 
 int main(int argc, char **argv)
