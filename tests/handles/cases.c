@@ -345,6 +345,26 @@ static void case_shared(void)
 	CHECK(cuCtxSynchronize() == 0);
 }
 
+/* The free handle is not for this environment, and the library gives it all the same:
+ * then it is free no more. */
+static void case_shared_environment(void)
+{
+	void *one, *two;
+
+	device_start();
+	must_destroy(&sorts[1], must_create(&sorts[1]));
+	setenv("CUBLAS_STANDIN_VALUE", "3", 1);
+	one = must_create(&sorts[1]);
+	unsetenv("CUBLAS_STANDIN_VALUE");
+	two = must_create(&sorts[1]);
+	CHECK(one == two);
+	must_destroy(&sorts[1], one);
+	CHECK(sorts[1].work(two) == 0);
+	must_destroy(&sorts[1], two);
+	CHECK(sorts[1].destroy(two) == 1);
+	CHECK(cuCtxSynchronize() == 0);
+}
+
 static void case_twice(void)
 {
 	void *handle, *one, *two;
@@ -398,6 +418,7 @@ const struct test_case cases_of_handles[] = {
     {"create_fails", case_create_fails},
     {"twice", case_twice},
     {"shared", case_shared},
+    {"shared_environment", case_shared_environment},
     {"behind", case_behind},
     {NULL, NULL},
 };

@@ -128,6 +128,44 @@ static void case_device_reset(void)
 	CHECK(cuCtxSynchronize() == 0);
 }
 
+/* The driver's calls fail as this says: gcpsim_fail. */
+static int fail(const char *plan)
+{
+	int (*real)(const char *);
+
+	*(void **)&real = simulated("gcpsim_fail");
+	return real ? real(plan) : -1;
+}
+
+/* It is released, and retained elsewhere; another one's end is refused, and then it
+ * ends. */
+static void case_context_stays(void)
+{
+	CUcontext other;
+	void *handle;
+
+	device_start();
+	CHECK(cuDevicePrimaryCtxRetain(&other, 0) == 0);
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuDevicePrimaryCtxRelease(0) == 0);
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	other = context_new();
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+	CHECK(fail("cuCtxDestroy:1:201") == 0);
+	CHECK(cuCtxDestroy(other) == CUDA_ERROR_INVALID_CONTEXT);
+	handle = must_create(&sorts[0]);
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+	CHECK(cuCtxDestroy(other) == 0);
+	CHECK(cuCtxSetCurrent(primary) == 0);
+	handle = must_create(&sorts[0]);
+	CHECK(sorts[0].work(handle) == 0);
+	must_destroy(&sorts[0], handle);
+}
+
 /* The child has no CUDA: what plain CUDA says there is said, and the parent's go on. */
 static void case_fork(void)
 {
@@ -294,6 +332,7 @@ const struct test_case cases_of_life[] = {
     {"capture_early", case_capture_early},
     {"context_ends", case_context_ends},
     {"device_reset", case_device_reset},
+    {"context_stays", case_context_stays},
     {"fork", case_fork},
     {"plugin", case_plugin},
     {"unload", case_unload},

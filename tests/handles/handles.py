@@ -60,11 +60,13 @@ CASES = {
     "create_fails": Case(1),
     "twice": Case(2, plain=False),  # the library touches what it has freed
     "shared": Case({"cublasLt": 1}, schedule=NEVER),
+    "shared_environment": Case({"cublasLt": 1}),
     "behind": Case(None),
     "capture": Case(2, plain=False),
     "capture_early": Case(2, plain=False, schedule=NEVER),
     "context_ends": Case(6),
     "device_reset": Case(3),
+    "context_stays": Case(2),
     "fork": Case(2),
     "plugin": Case(0),
     "unload": Case(0),

@@ -8,6 +8,8 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include "../../../interpose/gcpool.h"
 #include "edge_cases.h"
@@ -421,6 +423,9 @@ static void devices_and_contexts(void)
 	given(p, NULL);
 	OK(cuCtxSetCurrent(NULL));
 	q = taken(MIB, stream);
+	OK((CUresult)pool.record(q, stream));
+	OK(cuCtxGetCurrent(&now));
+	must(now == NULL, "a context has become current with a record");
 	given(q, stream);
 	OK(cuCtxGetCurrent(&now));
 	must(now == NULL, "a context has become current");
@@ -497,9 +502,20 @@ static void threads_share_streams(void)
 	must_be_in_order();
 }
 
-/* What is freed behind work that goes on comes back by gcpool_trim, which waits. */
+static atomic_int signals;
+
+static void count_signal(int number)
+{
+	(void)number;
+	atomic_fetch_add(&signals, 1);
+}
+
+/* What is freed behind work that goes on comes back by gcpool_trim, which waits, also
+ * while signals come. */
 static void trim_waits(void)
 {
+	const struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+	const struct sigaction counts = {.sa_handler = count_signal};
 	CUstream stream;
 	void *p;
 
@@ -508,9 +524,14 @@ static void trim_waits(void)
 	p = taken(32 * MIB, stream);
 	worked(p, 32 * MIB, stream);
 	given(p, stream);
+	gcpsim_set_speed(100); /* so that it looks again and again */
+	sigaction(SIGALRM, &counts, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
 	errno = EDOM;
 	(void)pool.trim(0, 0);
 	must(errno == EDOM, "errno is another");
+	setitimer(ITIMER_REAL, &never, NULL);
+	must(!alone || atomic_load(&signals) > 0, "no signal came");
 	must(gcpsim_memory_used(0) < 32 * MIB, "memory is kept that was to go back");
 	must_be_in_order();
 }

@@ -49,6 +49,25 @@ static void free_where_another_context_works(bool on_default_stream)
 	must_not_come_too_early(mine);
 }
 
+/* What cannot be waited for is not freed: the driver's code, and the block stays. */
+static void free_where_a_context_cannot_be_entered(void)
+{
+	CUstream mine, others;
+	CUcontext here;
+	CUdeviceptr p;
+
+	(void)context_new(&others);
+	here = context_new(&mine);
+	p = allocated(MIB);
+	must(gcpsim_fail("cuCtxPushCurrent:1+:709") == 0, "no such plan");
+	must(cuMemFreeAsync(p, others) == CUDA_ERROR_CONTEXT_IS_DESTROYED,
+	     "freed without a wait");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemsetD8(p, 1, MIB));
+	OK(cuMemFreeAsync(p, others));
+}
+
 static void free_on_a_stream_of_another_context(void)
 {
 	free_where_another_context_works(false);
@@ -460,6 +479,69 @@ static void barrier_of_which_all_contexts_are_said_to_be_gone(void)
 	must(gcpsim_hazards() == 0, "memory was used again too early");
 }
 
+/* It stands behind the barrier, as those that were there; the host waits for nothing.
+ */
+static void context_made_behind_a_barrier(void)
+{
+	CUstream stream, other;
+	uint64_t waits, pending;
+	CUdeviceptr p;
+
+	(void)primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 16; i++) {
+		p = allocated(8 * MIB);
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream));
+		OK(cuMemFree(p));
+	}
+	waits = gcpsim_calls("cuCtxWaitEvent");
+	pending = gcpsim_pending();
+	must(waits > 0 && pending > 0, "no barrier was set");
+	(void)context_new(&other);
+	must(gcpsim_calls("cuCtxWaitEvent") > waits, "it does not stand behind it");
+	must(gcpsim_pending() >= pending, "the host has waited");
+	p = allocated(8 * MIB);
+	OK(cuMemsetD8Async(p, 1, 8 * MIB, other));
+	OK(cuStreamSynchronize(other));
+	OK(cuMemFree(p));
+	must(gcpsim_hazards() == 0, "memory was used again too early");
+}
+
+/* A call that made none leaves what it was given as it was: no context, or another
+ * one's handle. The pool goes on as with one context. */
+static void contexts_that_were_not_made(void)
+{
+	CUcontext ctx = primary(), wrong_one = (CUcontext)(uintptr_t)0x10;
+	uint64_t used;
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	must(gcpsim_fail("cuCtxCreate:1+:2,cuCtxFromGreenCtx:1+:2,cuCtxSetCurrent:1+:2,"
+			 "cuCtxPushCurrent:1:2,cuDevicePrimaryCtxRetain:1:2") == 0,
+	     "no such plan");
+	must(cuCtxCreate(&wrong_one, NULL, 0, 0) != CUDA_SUCCESS, "created");
+	must(cuCtxFromGreenCtx(&wrong_one, NULL) != CUDA_SUCCESS, "it is green");
+	must(cuCtxSetCurrent(wrong_one) != CUDA_SUCCESS, "current");
+	must(cuCtxPushCurrent(wrong_one) != CUDA_SUCCESS, "pushed");
+	must(cuDevicePrimaryCtxRetain(&wrong_one, 0) != CUDA_SUCCESS, "retained");
+	must(cuCtxCreate(&ctx, NULL, 0, 0) != CUDA_SUCCESS, "created");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemFree(allocated(8 * MIB)));
+	used = gcpsim_memory_used(0);
+	for (int i = 0; i < 32; i++) {
+		CUdeviceptr p = allocated(8 * MIB);
+
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_calls("cuCtxWaitEvent") > 0 &&
+		 gcpsim_memory_used(0) <= used + 64 * MIB,
+	     "no barrier is set, as with several contexts");
+	must(gcpsim_misuses() == 0, "the driver was given a context that is none");
+}
+
 /* The end of a capture that has used memory again sets a barrier, and finds a second
  * primary context: a green one has made that. This is no reason to wait for work. */
 static void capture_whose_end_finds_a_context(void)
@@ -703,9 +785,80 @@ static void event_recorded_anew_in_a_capture(void)
 	OK(cuGraphDestroy(graph));
 }
 
+/* --- devices ------------------------------------------------------------------ */
+
+/* A copy needs no access between the devices on plain CUDA; to mapped memory it does,
+ * and the other one's context was there before that memory. */
+static void copies_to_a_device_that_was_used_first(void)
+{
+	CUcontext other, here;
+	CUdeviceptr to, from;
+
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxSetCurrent(other));
+	here = primary();
+	from = allocated(8 * MIB);
+	OK(cuMemsetD8(from, 7, 8 * MIB));
+	OK(cuCtxSetCurrent(other));
+	to = allocated(8 * MIB);
+	OK(cuMemcpyDtoD(to, from, 8 * MIB));
+	OK(cuCtxSynchronize());
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemcpyDtoD(from, to, 8 * MIB));
+	OK(cuCtxSynchronize());
+	must(gcpsim_faults() == 0, "the other device has no access");
+}
+
+/* --- handles of physical memory ----------------------------------------------- */
+
+/* The program's own is told; what lies behind a block is others' as well. */
+static void handles_of_mapped_memory(void)
+{
+	CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+	CUmemGenericAllocationHandle own, told = 0;
+	CUdeviceptr block, p;
+
+	(void)primary();
+	block = allocated(8 * MIB);
+	wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	OK(cuMemCreate(&own, 2 * MIB, &wanted, 0));
+	OK(cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0));
+	OK(cuMemMap(p, 2 * MIB, 0, own, 0));
+	must(cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)block) ==
+		 CUDA_ERROR_INVALID_VALUE,
+	     "the handle of a block");
+	OK(cuMemRetainAllocationHandle(&told, (void *)(uintptr_t)p));
+	must(told == own, "another handle");
+	OK(cuMemRelease(told));
+	OK(cuMemUnmap(p, 2 * MIB));
+	OK(cuMemRelease(own));
+	OK(cuMemAddressFree(p, 2 * MIB));
+}
+
+/* What is set is the driver's to keep, and to refuse. */
+static void attributes_are_set(void)
+{
+	CUdeviceptr block;
+	int set = 1;
+
+	(void)primary();
+	block = allocated(MIB);
+	OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block));
+	must(gcpsim_calls("cuPointerSetAttribute") == 1, "the driver was not told");
+	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+				   (CUdeviceptr)(uintptr_t)&set) ==
+		 CUDA_ERROR_INVALID_VALUE,
+	     "set on the stack");
+	must(gcpsim_fail("cuPointerSetAttribute:1:999") == 0, "no such plan");
+	must(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block) ==
+		 CUDA_ERROR_UNKNOWN,
+	     "another code");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scenario scenarios[] = {
+    SCENARIO(free_where_a_context_cannot_be_entered),
     SCENARIO(free_on_a_stream_of_another_context),
     SCENARIO(free_on_a_default_stream_of_another_context),
     SCENARIO(free_on_an_idle_stream_of_another_context),
@@ -722,6 +875,11 @@ static const struct scenario scenarios[] = {
     SCENARIO(green_context_that_ends_the_primary),
     SCENARIO(green_contexts_have_the_pool),
     SCENARIO(barrier_of_which_all_contexts_are_said_to_be_gone),
+    SCENARIO(context_made_behind_a_barrier),
+    SCENARIO(contexts_that_were_not_made),
+    SCENARIO(handles_of_mapped_memory),
+    SCENARIO(attributes_are_set),
+    SCENARIO(copies_to_a_device_that_was_used_first),
     SCENARIO(capture_whose_end_finds_a_context),
     SCENARIO(reuse_in_a_capture_of_unknown_order),
     SCENARIO(reuse_in_a_capture_that_has_joined),

@@ -192,6 +192,45 @@ static void nodes_of_any_kind_hold_memory(void)
 	expect(1, "what a node was given is not kept");
 }
 
+typedef CUresult add_fn(CUgraphNode *ret_node, CUgraph parent, const CUgraphNode *nodes,
+			size_t count, CUgraphNodeParams *params);
+typedef CUresult instantiate_fn(CUgraphExec *ret_exec, CUgraph graph,
+				CUDA_GRAPH_INSTANTIATE_PARAMS *params);
+
+/* What cuda.h of CUDA 12.2 calls, and a program with streams of each thread. */
+static void forms_of_other_headers_hold_memory(void)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
+	CUDA_GRAPH_INSTANTIATE_PARAMS how = {0};
+	CUgraph parent = empty(), graph;
+	CUgraphNode first, second;
+	instantiate_fn *instantiate;
+	CUgraphExec exec;
+	size_t count = 0;
+	add_fn *add;
+
+	*(void **)&add = dlsym(RTLD_DEFAULT, "cuGraphAddNode");
+	*(void **)&instantiate =
+	    dlsym(RTLD_DEFAULT, "cuGraphInstantiateWithParams_ptsz");
+	start();
+	OK(cuGraphAddEmptyNode(&first, parent, NULL, 0));
+	params.graph.graph = graph = captured();
+	OK(add(&second, parent, &first, 1, &params));
+	OK(cuGraphDestroy(graph));
+	expect(1, "a parent holds nothing");
+	OK(cuGraphGetNodes(parent, NULL, &count));
+	must(count == 2, "another number of nodes");
+	OK(cuGraphNodeGetDependencies(second, NULL, NULL, &count));
+	must(count == 1, "it depends on no other node");
+	OK(instantiate(&exec, parent, &how));
+	OK(cuGraphDestroy(parent));
+	expect(1, "its executable holds nothing");
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuGraphExecDestroy(exec));
+	expect(0, "an executable that is gone holds memory");
+}
+
 static CUgraph body_of(CUgraph graph)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
@@ -421,6 +460,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(clones_and_children_hold_memory),
     SCENARIO(executables_hold_memory),
     SCENARIO(nodes_of_any_kind_hold_memory),
+    SCENARIO(forms_of_other_headers_hold_memory),
     SCENARIO(bodies_belong_to_their_graphs),
     SCENARIO(a_child_that_was_asked_for_is_kept),
     SCENARIO(refused_calls_change_nothing),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * later_driver.c - what an unmodified program meets on a driver that is newer than the
- * library: captures that begin in other ways.
+ * library: captures that begin in other ways, and functions that are not known.
  *
  *   later_driver SCENARIO    plays one; 0: all is as it should be
  */
@@ -206,6 +206,33 @@ static void recapture_into_a_graph(void)
 	OK(cuGraphDestroy(graph));
 }
 
+static bool is_the_drivers(const char *name)
+{
+	void *found = dlsym(RTLD_DEFAULT, name);
+	Dl_info from = {0};
+
+	return found && dladdr(found, &from) && strstr(from.dli_fname, "libcuda");
+}
+
+/* Nothing stands between the program and what the library knows to give the device no
+ * work, in any version and stream flavour; all else is seen. */
+static void known_functions_are_the_drivers(void)
+{
+	static const char *const names[] = {
+	    "cuModuleGetFunction", "cuStreamGetPriority", "cuStreamGetPriority_ptsz",
+	    "cuDeviceGetUuid_v2",  "cuEventElapsedTime",  "cuEventElapsedTime_v2",
+	};
+
+	(void)primary();
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!is_the_drivers(names[i])) {
+			printf("%s: ", names[i]);
+			must(false, "not the driver's");
+		}
+	must(!is_the_drivers("cuMemsetInvented"), "it is not seen");
+	must(!is_the_drivers("cuMemsetInvented_ptsz"), "it is not seen");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(unknown_begin_asked_of_the_driver),
     SCENARIO(unknown_begin_found_in_the_library),
@@ -216,6 +243,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(allocation_in_an_unknown_capture),
     SCENARIO(device_full_of_what_was_cached),
     SCENARIO(recapture_into_a_graph),
+    SCENARIO(known_functions_are_the_drivers),
 };
 
 int main(int argc, char **argv)

@@ -16,22 +16,31 @@ static CUstream streams[GRAPHS];
 static CUgraphExec execs[GRAPHS];
 static CUhostFn host; /* that each graph calls; or NULL */
 
-/* Each graph has temporaries of its own size, and the program destroys it. */
+/* With temporaries of its own size. */
+static CUgraph captured(int i)
+{
+	CUgraph graph;
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(streams[i], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated((size_t)(i + 1) * 8 * MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, streams[i]));
+	OK(cuMemFree(p));
+	if (host)
+		OK(cuLaunchHostFunc(streams[i], host, NULL));
+	OK(cuStreamEndCapture(streams[i], &graph));
+	return graph;
+}
+
+/* The program destroys each graph. */
 static void make_graphs(void)
 {
 	ctx = primary();
 	for (int i = 0; i < GRAPHS; i++) {
 		CUgraph graph;
-		CUdeviceptr p;
 
 		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-		OK(cuStreamBeginCapture(streams[i], CU_STREAM_CAPTURE_MODE_GLOBAL));
-		p = allocated((size_t)(i + 1) * 8 * MIB);
-		OK(cuMemsetD8Async(p, 1, MIB, streams[i]));
-		OK(cuMemFree(p));
-		if (host)
-			OK(cuLaunchHostFunc(streams[i], host, NULL));
-		OK(cuStreamEndCapture(streams[i], &graph));
+		graph = captured(i);
 		OK(cuGraphInstantiateWithFlags(&execs[i], graph, 0));
 		OK(cuGraphDestroy(graph));
 	}
@@ -111,11 +120,23 @@ static void waits_for_it(void *unused)
 	wait_for_flag(&host_may_end);
 }
 
+static pthread_key_t last_use;
+
+/* After the library's own end of the thread: it ends twice. */
+static void uses_memory_at_its_end(void *turns)
+{
+	if ((uintptr_t)turns > 1)
+		pthread_setspecific(last_use, (void *)((uintptr_t)turns - 1));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemFree(allocated(MIB)));
+}
+
 /* Its third launch is like the one before it; the driver waits for a moment for what
  * the graph calls on the host, which is a cancellation point. */
 static void *is_cancelled_in_a_launch(void *unused)
 {
 	(void)unused;
+	pthread_setspecific(last_use, (void *)2);
 	OK(cuCtxSetCurrent(ctx));
 	for (int i = 0; i < 2; i++) {
 		atomic_store(&host_may_end, true);
@@ -137,6 +158,7 @@ static void a_cancelled_thread_leaves_its_launch(void)
 	host = waits_for_it;
 	make_graphs();
 	alarm(8);
+	pthread_key_create(&last_use, uses_memory_at_its_end);
 	pthread_create(&victim, NULL, is_cancelled_in_a_launch, NULL);
 	pthread_join(victim, &ended);
 	must(ended == PTHREAD_CANCELED, "the driver has no cancellation point there");
@@ -248,6 +270,75 @@ static void lanes_are_listed(void)
 	must(lanes(NULL, 0) == 0, "lanes without graphs");
 }
 
+/* How many graphs share the first one's lane, after the second one was made anew from
+ * a graph that a call was given. */
+static uint64_t graphs_after(void (*call)(CUgraph graph))
+{
+	struct gcpool_graph_lane found[GRAPHS];
+	CUgraph graph = captured(1);
+
+	call(graph);
+	OK(cuGraphExecDestroy(execs[1]));
+	OK(cuGraphInstantiateWithFlags(&execs[1], graph, 0));
+	OK(cuGraphDestroy(graph));
+	OK(cuCtxSynchronize());
+	launch_both();
+	must(lanes(found, GRAPHS) == 1, "not one lane");
+	return found[0].graphs;
+}
+
+static CUgraph parent;
+static CUgraphExec parent_exec;
+static CUgraphNode child;
+
+static void given_to_none(CUgraph graph)
+{
+	(void)graph;
+}
+
+static void cloned(CUgraph graph)
+{
+	CUgraph copy;
+
+	OK(cuGraphClone(&copy, graph));
+}
+
+static void added(CUgraph graph)
+{
+	OK(cuGraphCreate(&parent, 0));
+	OK(cuGraphAddChildGraphNode(&child, parent, NULL, 0, graph));
+	OK(cuGraphInstantiateWithFlags(&parent_exec, parent, 0));
+}
+
+static void child_set(CUgraph graph)
+{
+	OK(cuGraphExecChildGraphNodeSetParams(parent_exec, child, graph));
+}
+
+/* The executable of a graph that was made as this one was. */
+static void updated_to(CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph other = captured(1);
+	CUgraphExec exec;
+
+	OK(cuGraphInstantiateWithFlags(&exec, other, 0));
+	OK(cuGraphExecUpdate(exec, graph, &info));
+}
+
+/* What else was made of them runs on their memory, and its launches are not known. */
+static void graphs_that_calls_were_given_share_nothing(void)
+{
+	make_graphs();
+	must(graphs_after(given_to_none) == GRAPHS, "graphs share nothing");
+	must(graphs_after(cloned) == 1, "one that was cloned shares");
+	must(graphs_after(added) == 1, "one that was added to another one shares");
+	must(graphs_after(child_set) == 1, "one that a node was set to shares");
+	must(graphs_after(updated_to) == 1,
+	     "one that an executable was updated to shares");
+	must(graphs_after(given_to_none) == GRAPHS, "graphs share no more");
+}
+
 /* For the live view: till it is ended. */
 static void lanes_stay(void)
 {
@@ -290,6 +381,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_cancelled_thread_leaves_its_launch),
     SCENARIO(lanes_are_listed),
     SCENARIO(an_unknown_capture_waits_for_no_graph),
+    SCENARIO(graphs_that_calls_were_given_share_nothing),
     SCENARIO(launches_wait_by_the_context),
     SCENARIO(a_launch_that_cannot_map_ends),
 };

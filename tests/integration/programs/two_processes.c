@@ -10,6 +10,7 @@
  * only the one whose turn it is prints. Exit code 0: all data right; 1: some wrong; 2:
  * a call failed that must not; 3: a process ended otherwise.
  */
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -350,6 +351,49 @@ static void contexts_in(void)
 	give();
 }
 
+/* Blocks that begin inside what the driver allocated, if a library shares that out. */
+static void one_ends_out(void)
+{
+	CUdeviceptr before, q, r;
+
+	start(0);
+	before = new_block(3 * MIB, 69);
+	q = new_block(3 * MIB, 70);
+	r = new_block(3 * MIB, 71);
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.second, r));
+	give();
+	take();
+	GCPT_OK((int)cu.cuMemFree(q));
+	GCPT_OK((int)cu.cuMemFree(r));
+	GCPT_OK((int)cu.cuMemFree(before));
+}
+
+/* What the context of another device has open goes with it, and nothing else. */
+static void one_ends_in(void)
+{
+	CUdeviceptr q = 0, r = 0;
+	CUcontext other;
+	int count = 0;
+
+	start(0);
+	take();
+	GCPT_OK(gcpt_device_count(&count));
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	GCPT_OK((int)cu.cuCtxCreate(&other, NULL, 0, count > 1));
+	SAY(cu.cuIpcOpenMemHandle(&r, message.second, LAZY));
+	SAY(cu.cuCtxDestroy(other));
+	GCPT_OK((int)cu.cuCtxSetCurrent(ctx));
+	SAY(cu.cuIpcCloseMemHandle(r));
+	SAY(word(q));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcCloseMemHandle(q));
+	SAY(cu.cuIpcOpenMemHandle(&r, message.second, LAZY));
+	SAY(word(r));
+	SAY(cu.cuIpcCloseMemHandle(r));
+	give();
+}
+
 /* --- captures -------------------------------------------------------------------- */
 
 static void captures_in(void)
@@ -514,6 +558,20 @@ static void killed_in(void)
 	SAY(word(q + 400 * MIB - 4));
 	fflush(stdout);
 	raise(SIGKILL);
+}
+
+/* As killed_in, but at once another process gets its number: see number_goes_on. */
+static void number_in(void)
+{
+	CUdeviceptr q = 0;
+
+	start(0);
+	take();
+	SAY(cu.cuIpcOpenMemHandle(&q, message.handle, LAZY));
+	SAY(word(q));
+	fflush(stdout);
+	usleep(50 * 1000); /* the other one is to start in another tick */
+	raise(SIGSTOP);
 }
 
 /* Freed while the other one has it open: that still has its own memory. */
@@ -712,12 +770,20 @@ static const struct scenario {
 	const char *name;
 	void (*out)(void), (*in)(void);
 } scenarios[] = {
-    {"codes", codes_out, codes_in},          {"sizes", sizes_out, sizes_in},
-    {"contexts", contexts_out, contexts_in}, {"captures", contexts_out, captures_in},
-    {"forks", forks_out, forks_in},          {"ends", ends_out, ends_in},
-    {"killed", killed_out, killed_in},       {"held", held_out, held_in},
-    {"forged", contexts_out, forged_in},     {"elsewhere", elsewhere_out, elsewhere_in},
-    {"both_ways", both_ways, both_ways},     {"threads", threads_out, threads_in},
+    {"codes", codes_out, codes_in},
+    {"sizes", sizes_out, sizes_in},
+    {"contexts", contexts_out, contexts_in},
+    {"one_ends", one_ends_out, one_ends_in},
+    {"captures", contexts_out, captures_in},
+    {"forks", forks_out, forks_in},
+    {"ends", ends_out, ends_in},
+    {"killed", killed_out, killed_in},
+    {"number", killed_out, number_in},
+    {"held", held_out, held_in},
+    {"forged", contexts_out, forged_in},
+    {"elsewhere", elsewhere_out, elsewhere_in},
+    {"both_ways", both_ways, both_ways},
+    {"threads", threads_out, threads_in},
 };
 
 static void process_run(const struct scenario *scenario, int i, int lines[2],
@@ -734,6 +800,52 @@ static void process_run(const struct scenario *scenario, int i, int lines[2],
 	gcpt_driver_open();
 	(i ? scenario->in : scenario->out)();
 	exit(wrong ? 1 : 0);
+}
+
+/* A process with this number, which waits; -1: it may not be chosen. */
+static pid_t process_with(pid_t number)
+{
+	struct clone_args arguments = {
+	    .exit_signal = SIGCHLD,
+	    .set_tid = (uint64_t)(uintptr_t)&number,
+	    .set_tid_size = 1,
+	};
+	pid_t child = (pid_t)syscall(SYS_clone3, &arguments, sizeof(arguments));
+
+	if (child == 0)
+		for (;;)
+			pause();
+	return child;
+}
+
+/* Between two looks of the exporter the importer ends, and another process has its
+ * number, where the test may choose that. Returns that one. */
+static pid_t number_goes_on(const pid_t children[2])
+{
+	pid_t other;
+	int status;
+
+	waitpid(children[1], &status, WUNTRACED);
+	kill(children[0], SIGSTOP);
+	waitpid(children[0], &status, WUNTRACED);
+	kill(children[1], SIGKILL);
+	waitpid(children[1], &status, 0);
+	other = process_with(children[1]);
+	kill(children[0], SIGCONT);
+	return other;
+}
+
+static int play_number(const pid_t children[2])
+{
+	pid_t other = number_goes_on(children);
+	int status;
+
+	waitpid(children[0], &status, 0);
+	if (other > 0) {
+		kill(other, SIGKILL);
+		waitpid(other, NULL, 0);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 }
 
 static int play(const struct scenario *scenario)
@@ -754,6 +866,8 @@ static int play(const struct scenario *scenario)
 	}
 	close(lines[0]);
 	close(lines[1]);
+	if (strcmp(scenario->name, "number") == 0)
+		return play_number(children);
 	for (int i = 0; i < 2; i++) {
 		if (waitpid(children[i], &status, 0) != children[i])
 			return 3;
