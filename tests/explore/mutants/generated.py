@@ -56,6 +56,13 @@ FILES = (
     "interpose/hooks/ipc.c", "interpose/ipc/ipc_opened.c", "interpose/ipc/ipc_exports.c",
     "interpose/ipc/ipc_imports.c",
     "interpose/ipc/ipc_server.c", "interpose/ipc/ipc_wire.c",
+    "interpose/cuda/async_pools.c", "interpose/cuda/cuda_vmm.c", "interpose/cuda/known_calls.c",
+    "interpose/cuda/resolve.c", "interpose/cuda/third_party_dma.c",
+    "interpose/process/process_life.c", "interpose/process/calling_thread.c",
+    "interpose/hooks/pointer_queries.c", "interpose/hooks/hooks_runtime.c",
+    "interpose/hooks/handles.c", "interpose/hooks/frameworks.c", "interpose/hooks/exports.c",
+    "interpose/hooks/dlsym.c", "interpose/hooks/getprocaddress.c",
+    "interpose/handles/handles_list.c", "interpose/handles/handles_library.c",
 )
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}
