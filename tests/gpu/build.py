@@ -135,6 +135,7 @@ def build_extra(bench):
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],
         "short": nvcc(bench, f"{here}/short.cu", "short"),
+        "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
         "async-sort": nvcc(bench, f"{here}/async_sort.cu", "async-sort"),
     }
 
