@@ -211,7 +211,7 @@ static void fences_are_asked_for_once(void **state)
 		fake.done = fake.submitted > LAG ? fake.submitted - LAG : 0;
 	}
 	assert_true(fake.records > 0);
-	assert_true(fake.queries <= TURNS * 9 / 8);
+	assert_true(fake.queries <= TURNS / 2);
 	finish(pools);
 }
 
