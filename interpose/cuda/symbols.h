@@ -31,6 +31,7 @@
 
 /* cuda.h renames the old spellings to the newest versions; the table means
  * exactly what it says. */
+#undef cuMemHostRegister
 #undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuCtxPushCurrent
@@ -145,7 +146,11 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (void **ret_ptr, size_t bytes, unsigned int flags), (ret_ptr, bytes, flags)) \
 	X(cuMemAllocHost_v2, cuMemAllocHost, 3020, 0, GCP_OPTIONAL,                    \
 	  (void **ret_ptr, size_t bytes), (ret_ptr, bytes))                            \
-	X(cuMemFreeHost, cuMemFreeHost, 2000, 0, GCP_OPTIONAL, (void *ptr), (ptr))
+	X(cuMemFreeHost, cuMemFreeHost, 2000, 0, GCP_OPTIONAL, (void *ptr), (ptr))     \
+	X(cuMemHostRegister, cuMemHostRegister, 4000, 0, GCP_OPTIONAL,                 \
+	  (void *ptr, size_t bytes, unsigned int flags), (ptr, bytes, flags))          \
+	X(cuMemHostRegister_v2, cuMemHostRegister, 6050, 0, GCP_OPTIONAL,              \
+	  (void *ptr, size_t bytes, unsigned int flags), (ptr, bytes, flags))
 
 #define GCP_HOOKS_RANGES(X)                                                            \
 	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, 0, GCP_OPTIONAL,        \
@@ -442,9 +447,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \
 	  (CUstream *ret_stream, unsigned int flags), (ret_stream, flags))             \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
-	  (CUstream stream), (stream))                                                 \
-	X(cuMemHostRegister_v2, cuMemHostRegister, 6050, 0, GCP_OPTIONAL,              \
-	  (void *p, size_t bytes, unsigned int flags), (p, bytes, flags))
+	  (CUstream stream), (stream))
 
 /* --- the short cut for shared cudart --------------------------------------- */
 

@@ -5,7 +5,8 @@
  * As hooks_memory.c: a hit asks CUDA for the current context and nothing else, and what
  * is not ours or not sure goes to the real function. A block is one allocation of the
  * driver, so what CUDA says of its flags and its device pointer is right by itself
- * (cuMemHostGetFlags, cuMemHostGetDevicePointer and registering pass through).
+ * (cuMemHostGetFlags and cuMemHostGetDevicePointer pass through). Registering passes
+ * through, too, with a second chance when the host can pin no more.
  */
 #include "../base/clock.h"
 #include "../cuda/ctx_scope.h"
@@ -160,4 +161,30 @@ CUresult gcp_hook_cuMemFreeHost(void *ptr)
 	result = (int)gcp_real.cuMemFreeHost(ptr);
 	gcp_call_stats_add(GCP_COUNTED_mem_host_free, start, 0, result);
 	return (CUresult)result;
+}
+
+/* --- register ----------------------------------------------------------------- */
+
+typedef CUresult register_function(void *ptr, size_t bytes, unsigned int flags);
+
+/* It pins memory of the program's own. Plain CUDA keeps nothing pinned that could stand
+ * in its way. */
+static CUresult host_register(register_function *real, void *ptr, size_t bytes,
+			      unsigned int flags)
+{
+	CUresult result = real(ptr, bytes, flags);
+
+	while (gcp_passthrough_reclaim_host(result))
+		result = real(ptr, bytes, flags);
+	return result;
+}
+
+CUresult gcp_hook_cuMemHostRegister(void *ptr, size_t bytes, unsigned int flags)
+{
+	return host_register(gcp_real.cuMemHostRegister, ptr, bytes, flags);
+}
+
+CUresult gcp_hook_cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags)
+{
+	return host_register(gcp_real.cuMemHostRegister_v2, ptr, bytes, flags);
 }

@@ -24,6 +24,24 @@ static void pinned_memory_beyond_its_quota(void)
 	OK(cuMemAllocHost(&blocks[7], MIB / 2));
 }
 
+/* The host can pin no more beside what is pinned and not in use. */
+static void registering_where_unused_memory_is_pinned(void)
+{
+	static char page[4096] __attribute__((aligned(4096)));
+	void *block;
+
+	(void)primary();
+	OK(cuMemHostAlloc(&block, 64 * MIB, 0));
+	OK(cuMemFreeHost(block));
+	must(gcpsim_fail("cuMemHostRegister_v2:1:2") == 0, "no such plan");
+	OK(cuMemHostRegister(page, sizeof(page), 0));
+	must(gcpsim_memory_used(-1) < MIB, "unused memory stays pinned");
+	OK(cuMemHostUnregister(page));
+	must(gcpsim_fail("cuMemHostRegister_v2:1+:2") == 0, "no such plan");
+	must(cuMemHostRegister(page, sizeof(page), 0) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "another error than CUDA's");
+}
+
 static void device_memory_beyond_its_quota(void)
 {
 	CUdeviceptr p, q;
@@ -240,6 +258,7 @@ static void exported_block_is_freed_in_a_capture(void)
 
 static const struct scenario scenarios[] = {
     SCENARIO(pinned_memory_beyond_its_quota),
+    SCENARIO(registering_where_unused_memory_is_pinned),
     SCENARIO(device_memory_beyond_its_quota),
     SCENARIO(memory_of_a_graph_that_is_just_gone),
     SCENARIO(memory_of_a_gone_graph_for_other_kinds_of_memory),
