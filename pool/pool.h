@@ -112,7 +112,8 @@ int gcp_pools_create(const struct gcp_config *config, const struct gcp_driver *d
 		     struct gcp_pools **ret_pools);
 
 /* The pool of context `ctx` on device `device`, made at the first call.
- * Lock-free when it exists. Waits while the context may be ending. -ENOMEM. */
+ * Lock-free when it exists. Waits while the context may be ending, but not for long:
+ * -EBUSY. -ENOMEM. */
 int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 		 struct gcp_pool **ret_pool);
 

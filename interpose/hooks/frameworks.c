@@ -398,7 +398,10 @@ static CUresult loaded_malloc(CUdeviceptr *ret_ptr, size_t bytes, int device,
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	deferred_free(&named, home);
 	gcp_thread_watch();
-	if (gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
+	do /* CUDA has nothing to pass such a call to */
+		allocated = gcp_pool_get(gcp_process.pools, home, device, &pool);
+	while (allocated == -EBUSY);
+	if (allocated != 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	gcp_thread_note_gpu(device);
 	allocated = gcp_observe_alloc_async(pool, bytes, stream,

@@ -2,6 +2,7 @@
 /*
  * calling_thread.c - see calling_thread.h. Called by hooks, without locks.
  */
+#include <errno.h>
 #include <pthread.h>
 
 #include "calling_thread.h"
@@ -40,13 +41,12 @@ struct gcp_pool *gcp_thread_pool_find(CUcontext ctx)
 	    atomic_load_explicit(&gcp_contexts_generation, memory_order_acquire);
 	struct gcp_pool *pool = NULL;
 	CUcontext home;
-	int device = -1;
+	int device = -1, result = 0;
 
 	gcp_thread_watch();
-	if (gcp_unknown_capture_seen() || !gcp_contexts_home(ctx, &home, &device) ||
-	    gcp_pool_get(gcp_process.pools, home, device, &pool) != 0)
-		pool = NULL;
-	gcp_thread.ctx = ctx;
+	if (!gcp_unknown_capture_seen() && gcp_contexts_home(ctx, &home, &device))
+		result = gcp_pool_get(gcp_process.pools, home, device, &pool);
+	gcp_thread.ctx = result == -EBUSY ? NULL : ctx; /* asked again next time */
 	gcp_thread.pool = pool;
 	gcp_thread.device = device;
 	gcp_thread.generation = generation;

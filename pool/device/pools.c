@@ -195,16 +195,18 @@ int gcp_pool_get(struct gcp_pools *pools, void *ctx, int device,
 	struct gcp_pool *pool = pool_find(pools, ctx);
 	int result = 0;
 
-	while (!pool && result == 0) {
+	for (int turn = 0; !pool && result == 0; turn++) {
 		gcp_mutex_lock(&pools->registry_lock);
 		pool = pool_of(pools, ctx);
 		if (!pool)
 			result = pool_make(pools, ctx, device, &pool);
 		gcp_mutex_unlock(&pools->registry_lock);
 		/* Whether it is the one to have is not known before its context
-		 * has ended or stays. */
+		 * has ended or stays. What ends there may wait for work that waits
+		 * for this thread. */
 		if (pool && atomic_load(&pool->detaching)) {
 			pool = NULL;
+			result = turn < GCP_WAIT_LIMIT ? 0 : -EBUSY;
 			gcp_backoff();
 		}
 	}

@@ -136,6 +136,28 @@ static void a_context_that_ends_takes_its_pool_along(void **state)
 	assert_null(gcp_pools_check(pools));
 }
 
+/* The call that may end it may wait for work that waits for the thread that asks. */
+static void a_context_in_doubt_is_not_waited_for_long(void **state)
+{
+	struct gcp_pools *pools = small_window();
+	struct gcp_pool *pool = fake_pool(pools), *after;
+	struct asker asker;
+
+	(void)state;
+	gcp_pool_detach(pools, FAKE_CTX);
+	ask_meanwhile(&asker, pools);
+	for (int i = 0; i < 2000 && !asker.answered; i++)
+		usleep(5000);
+	bool answered = asker.answered;
+	gcp_pool_reattach(pools, FAKE_CTX);
+	pthread_join(asker.thread, NULL);
+	assert_true(answered);
+	assert_null(asker.pool);
+	assert_int_equal(gcp_pool_get(pools, FAKE_CTX, 0, &after), 0);
+	assert_ptr_equal(after, pool);
+	assert_null(gcp_pools_check(pools));
+}
+
 /* Until a destroyed context is known to be gone, the driver may have given its
  * addresses to another one, whose blocks stay where they are whatever becomes of the
  * pool. */
@@ -598,6 +620,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_context_that_stays_keeps_its_pool),
 	    TEST(a_context_that_ends_takes_its_pool_along),
+	    TEST(a_context_in_doubt_is_not_waited_for_long),
 	    TEST(addresses_pass_to_another_context),
 	    TEST(a_full_device_waits_for_a_context_that_stays),
 	    TEST(who_joins_waits_for_a_context_that_stays),
