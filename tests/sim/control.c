@@ -425,6 +425,35 @@ void sim_destroyed(const int *unused)
 		then();
 }
 
+static void (*_Atomic when_called)(void);
+_Atomic int sim_awaited = -1;
+
+int gcpsim_when_called(const char *symbol, void (*then)(void))
+{
+	int fn = 0;
+
+	atomic_store(&sim_awaited, -1);
+	atomic_store(&when_called, then);
+	if (!then)
+		return 0;
+	while (fn < SIM_FN_COUNT && strcmp(sim_fn_names[fn], symbol) != 0)
+		fn++;
+	if (fn == SIM_FN_COUNT)
+		return -1;
+	atomic_store(&sim_awaited, fn);
+	return 0;
+}
+
+void sim_called_then(void)
+{
+	void (*then)(void) = atomic_exchange(&when_called, NULL);
+
+	if (!then)
+		return;
+	atomic_store(&sim_awaited, -1);
+	then();
+}
+
 int gcpsim_peek(uint64_t addr, void *ret_data, size_t bytes)
 {
 	const void *view;

@@ -170,6 +170,11 @@ GCPSIM_API void gcpsim_drain(void);
  * then comes between the driver's call and what a library around it does next. */
 GCPSIM_API void gcpsim_when_destroyed(void (*then)(void));
 
+/* The same of the next call of the function with this exact symbol name, whatever it
+ * does; NULL: of none. A thread may be cancelled there, as in calls of the driver that
+ * wait. 0, or -1: there is no such function. */
+GCPSIM_API int gcpsim_when_called(const char *symbol, void (*then)(void));
+
 /* Changes a device's memory, as another process taking or leaving some would.
  * May be less than what is used. Device -1: how much the host may pin. */
 GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);

@@ -21,6 +21,7 @@
 #define SIM_SIM_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -643,8 +644,22 @@ static inline void sim_unlock_cleanup(const int *unused)
 #define SIM_ENTER(fn)       SIM_ENTER_AS(fn, false)
 #define SIM_ENTER_EARLY(fn) SIM_ENTER_AS(fn, true)
 
+/* In each entry point, when the lock is dropped: calls gcpsim_when_called's. */
+extern _Atomic int sim_awaited; /* the function that does; -1: none */
+void sim_called_then(void);
+
+static inline void sim_called(const enum sim_fn *fn)
+{
+	if (__builtin_expect(atomic_load_explicit(&sim_awaited, memory_order_relaxed) ==
+				 (int)*fn,
+			     0))
+		sim_called_then();
+}
+
 #define SIM_LOCKED(fn)                                                                 \
 	SIM_ENTER(fn);                                                                 \
+	__attribute__((cleanup(sim_called), unused)) enum sim_fn called_ =             \
+	    SIM_FN_##fn;                                                               \
 	__attribute__((cleanup(sim_unlock_cleanup), unused)) int locked_ = 0;          \
 	sim_lock();                                                                    \
 	sim_schedule_tick()
