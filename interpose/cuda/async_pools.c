@@ -53,6 +53,22 @@ static uint32_t state_of(const struct async_device *device)
 	return atomic_load_explicit(&device->state, memory_order_acquire);
 }
 
+/* Held over calls of the driver: see cancel.h. What the driver says of a device's pools
+ * and what is noted of it are one step, or a set of another thread is missed. */
+static int devices_hold(void)
+{
+	int cancel = gcp_cancel_defer();
+
+	pthread_mutex_lock(&devices_lock);
+	return cancel;
+}
+
+static void devices_let(int cancel)
+{
+	pthread_mutex_unlock(&devices_lock);
+	gcp_cancel_restore(cancel);
+}
+
 static bool is_current(const struct async_device *device)
 {
 	CUmemoryPool current = NULL;
@@ -67,21 +83,21 @@ static bool device_learn(struct async_device *device)
 {
 	CUmemoryPool standard = NULL;
 	uint32_t state = DEVICE_KNOWN;
-	int count = 0;
+	int count = 0, cancel;
 
 	if (!gcp_real.cuDeviceGetDefaultMemPool || !gcp_real.cuDeviceGetMemPool ||
 	    gcp_real.cuDeviceGetDefaultMemPool(
 		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
 	    !standard)
 		return false;
-	pthread_mutex_lock(&devices_lock);
+	cancel = devices_hold();
 	device->standard = standard;
 	if (!is_current(device))
 		state |= DEVICE_ELSE;
 	if (gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1)
 		state |= DEVICE_LONE;
 	atomic_fetch_or_explicit(&device->state, state, memory_order_release);
-	pthread_mutex_unlock(&devices_lock);
+	devices_let(cancel);
 	return true;
 }
 
@@ -150,18 +166,19 @@ void gcp_async_passes(int number, CUmemoryPool named)
 	uint32_t state = device ? state_learnt(device) : 0;
 	cuuint64_t most = UINT64_MAX;
 	bool raised = false;
+	int cancel;
 
 	if (!state || (named ? named != device->standard : state & DEVICE_ELSE) ||
 	    !gcp_real.cuMemPoolSetAttribute)
 		return;
-	pthread_mutex_lock(&devices_lock);
+	cancel = devices_hold();
 	if (!device->threshold_set && !device->threshold_raised) {
 		raised = gcp_real.cuMemPoolSetAttribute(
 			     device->standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
 			     &most) == CUDA_SUCCESS;
 		device->threshold_raised = raised;
 	}
-	pthread_mutex_unlock(&devices_lock);
+	devices_let(cancel);
 	if (raised)
 		gcp_log(GCP_LOG_INFO,
 			"device %d: CUDA's default pool serves stream-ordered memory, "
@@ -194,8 +211,15 @@ uint64_t gcp_async_kept(int number)
 
 /* --- which pool is the current one ------------------------------------------------ */
 
-static void current_changed(void)
+/* A call that may have changed it. Where it has failed no lock is taken: in the child
+ * of a fork another thread of the parent may have it. */
+static CUresult current_changed(CUresult result)
 {
+	int cancel;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	cancel = devices_hold();
 	for (struct async_device *device = devices; device < devices + DEVICES_MAX;
 	     device++) {
 		if (!(state_of(device) & DEVICE_KNOWN))
@@ -205,31 +229,24 @@ static void current_changed(void)
 		else
 			atomic_fetch_or(&device->state, DEVICE_ELSE);
 	}
+	devices_let(cancel);
+	return result;
 }
 
 CUresult gcp_hook_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
-	CUresult result = gcp_real.cuDeviceSetMemPool(device, pool);
-
-	current_changed();
-	return result;
+	return current_changed(gcp_real.cuDeviceSetMemPool(device, pool));
 }
 
 CUresult gcp_hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
 				  CUmemoryPool pool)
 {
-	CUresult result = gcp_real.cuMemSetMemPool(location, type, pool);
-
-	current_changed();
-	return result;
+	return current_changed(gcp_real.cuMemSetMemPool(location, type, pool));
 }
 
 CUresult gcp_hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
-	CUresult result = gcp_real.cuMemPoolDestroy(pool);
-
-	current_changed();
-	return result;
+	return current_changed(gcp_real.cuMemPoolDestroy(pool));
 }
 
 /* --- access ---------------------------------------------------------------- */

@@ -5,6 +5,8 @@
  *
  *   async SCENARIO    plays one; 0: all is as on plain CUDA, or as the library promises
  */
+#include <sys/wait.h>
+
 #include "edge_cases.h"
 
 static CUstream stream_new(unsigned int flags)
@@ -472,6 +474,134 @@ static void other_pools_are_cudas(void)
 	must(real_calls() == 2, "the default pool is the current one again");
 }
 
+/* --- pools that are set while others are looked at ------------------------------- */
+
+static CUmemoryPool standards[2], own; /* of the devices; for device 1 */
+static pthread_t setter;
+static atomic_bool set;
+
+static void *set_own(void *unused)
+{
+	(void)unused;
+	OK(cuDeviceSetMemPool(1, own));
+	atomic_store(&set, true);
+	return NULL;
+}
+
+/* Beside the calling thread, which has just asked for the pool of device 1: it comes
+ * to its end, or waits until that thread is done. */
+static void set_meanwhile(void)
+{
+	pthread_create(&setter, NULL, set_own, NULL);
+	for (int i = 0; i < 100 && !atomic_load(&set); i++)
+		usleep(1000);
+}
+
+/* The call has asked for the pool of device 0. */
+static void set_in_the_next(void)
+{
+	must(gcpsim_when_called("cuDeviceGetMemPool", set_meanwhile) == 0, "no call");
+}
+
+static CUstream two_devices(void)
+{
+	CUmemPoolProps properties = {
+	    .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+	};
+	CUcontext ctx;
+
+	OK(cuMemPoolCreate(&own, &properties));
+	for (int device = 0; device < 2; device++)
+		OK(cuDeviceGetDefaultMemPool(&standards[device], device));
+	OK(cuDevicePrimaryCtxRetain(&ctx, 1));
+	OK(cuCtxSetCurrent(ctx));
+	return stream_new(CU_STREAM_NON_BLOCKING);
+}
+
+static void must_be_cudas(CUstream stream)
+{
+	uint64_t before = real_calls();
+
+	OK(pthread_join(setter, NULL));
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == before + 1,
+	     "the pool that was set is not the current one");
+}
+
+static void pool_set_while_another_is_set(void)
+{
+	CUstream stream = two_devices();
+
+	OK(cuMemPoolTrimTo(standards[1], 0));
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must(real_calls() == 0, "the default pool is not served");
+	OK(cuMemPoolSetAttribute(standards[0], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+				 &(cuuint64_t){1}));
+	must(gcpsim_when_called("cuDeviceGetMemPool", set_in_the_next) == 0, "no call");
+	OK(cuDeviceSetMemPool(0, standards[0]));
+	must_be_cudas(stream);
+}
+
+static void pool_set_while_the_device_is_learnt(void)
+{
+	CUstream stream = two_devices();
+
+	must(gcpsim_when_called("cuDeviceGetMemPool", set_meanwhile) == 0, "no call");
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	must_be_cudas(stream);
+}
+
+/* In the middle of the parent's call. */
+static void set_in_a_child(void)
+{
+	int status = 1;
+	pid_t child = fork();
+
+	if (child == 0) {
+		alarm(5);
+		_exit(cuDeviceSetMemPool(0, standards[0]) == CUDA_SUCCESS);
+	}
+	must(waitpid(child, &status, 0) == child && status == 0, "the child hangs");
+}
+
+/* Of a process that has not allocated yet: the library may serve its child. */
+static void pool_set_in_a_child(void)
+{
+	(void)two_devices();
+	OK(cuMemPoolSetAttribute(standards[0], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+				 &(cuuint64_t){1}));
+	must(gcpsim_when_called("cuDeviceGetMemPool", set_in_a_child) == 0, "no call");
+	OK(cuDeviceSetMemPool(0, standards[0]));
+}
+
+static atomic_bool came_back;
+
+static void *is_cancelled_in_a_set(void *unused)
+{
+	(void)unused;
+	must(gcpsim_when_called("cuDeviceGetMemPool", pthread_testcancel) == 0,
+	     "no call");
+	pthread_cancel(pthread_self());
+	OK(cuDeviceSetMemPool(1, standards[1]));
+	atomic_store(&came_back, true);
+	return NULL;
+}
+
+/* The lock would be left for ever. */
+static void pool_set_by_a_cancelled_thread(void)
+{
+	CUstream stream = two_devices();
+	pthread_t victim;
+
+	OK(cuMemFreeAsync(allocated_in(stream, MIB), stream));
+	alarm(8);
+	pthread_create(&victim, NULL, is_cancelled_in_a_set, NULL);
+	pthread_join(victim, NULL);
+	must(atomic_load(&came_back), "a thread has ended inside a call");
+	OK(cuDeviceSetMemPool(1, own));
+}
+
 static void own_contexts_are_cudas(void)
 {
 	CUcontext ctx;
@@ -829,6 +959,10 @@ static const struct scenario scenarios[] = {
     SCENARIO(plain_free_waits_for_nothing),
     SCENARIO(captured_stream_is_cudas),
     SCENARIO(other_pools_are_cudas),
+    SCENARIO(pool_set_while_another_is_set),
+    SCENARIO(pool_set_while_the_device_is_learnt),
+    SCENARIO(pool_set_in_a_child),
+    SCENARIO(pool_set_by_a_cancelled_thread),
     SCENARIO(own_contexts_are_cudas),
     SCENARIO(option_leaves_all_to_cuda),
     SCENARIO(figures_of_the_default_pool),
