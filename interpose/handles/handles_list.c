@@ -65,6 +65,7 @@ struct gcp_handle_list {
 	_Atomic(CUcontext) home;      /* what fences cover: ctx, or the primary one */
 	_Atomic(uint64_t) generation; /* of contexts.h, when `home` was asked for */
 	pthread_mutex_t lock;
+	int cancel; /* what the lock's holder gives to gcp_cancel_restore */
 	struct gcp_handle *oldest, *youngest;
 	uint64_t arrivals; /* handles put on the list so far */
 	int free_count;    /* handles on the list */
@@ -109,6 +110,24 @@ static void table_remove(struct gcp_handle *handle)
 
 /* --- lists ----------------------------------------------------------------------- */
 
+/* It is held over calls of the driver, and each capture that begins waits for it: see
+ * cancel.h. */
+static void list_lock(struct gcp_handle_list *list)
+{
+	int cancel = gcp_cancel_defer();
+
+	pthread_mutex_lock(&list->lock);
+	list->cancel = cancel;
+}
+
+static void list_unlock(struct gcp_handle_list *list)
+{
+	int cancel = list->cancel;
+
+	pthread_mutex_unlock(&list->lock);
+	gcp_cancel_restore(cancel);
+}
+
 static struct gcp_handle_list *list_find(const struct gcp_handle_library *library,
 					 CUcontext ctx)
 {
@@ -152,10 +171,10 @@ struct gcp_handle_list *gcp_handle_list_of(struct gcp_handle_library *library,
 	if (!gcp_contexts_home(ctx, &home, &device) ||
 	    (!list && !(list = list_make(library, ctx))))
 		return NULL;
-	pthread_mutex_lock(&list->lock);
+	list_lock(list);
 	list->home = home;
 	atomic_store(&list->generation, now);
-	pthread_mutex_unlock(&list->lock);
+	list_unlock(list);
 	return list;
 }
 
@@ -304,7 +323,7 @@ void *gcp_handle_list_take(struct gcp_handle_list *list)
 	struct gcp_handle *handle = NULL;
 	void *pointer = NULL;
 
-	pthread_mutex_lock(&list->lock);
+	list_lock(list);
 	if (!list->ending && list->oldest)
 		handle = list_pick(list, environment);
 	if (handle) {
@@ -316,7 +335,7 @@ void *gcp_handle_list_take(struct gcp_handle_list *list)
 		handle->users = 1;
 		pthread_mutex_unlock(&table_lock);
 	}
-	pthread_mutex_unlock(&list->lock);
+	list_unlock(list);
 	if (!pointer)
 		return NULL;
 	atomic_fetch_add(&list->library->counts->reused, 1);
@@ -377,7 +396,7 @@ static bool address_known(struct gcp_handle_library *library, void *pointer)
 	pthread_mutex_unlock(&table_lock);
 	if (!handle)
 		return false;
-	pthread_mutex_lock(&list->lock);
+	list_lock(list);
 	pthread_mutex_lock(&table_lock);
 	known = *table_find(library, pointer) == handle;
 	if (known && library->kind->shared) {
@@ -388,7 +407,7 @@ static bool address_known(struct gcp_handle_library *library, void *pointer)
 		handle_stale(handle);
 	}
 	pthread_mutex_unlock(&table_lock);
-	pthread_mutex_unlock(&list->lock);
+	list_unlock(list);
 	return known && library->kind->shared;
 }
 
@@ -419,9 +438,9 @@ void gcp_handle_list_adopt(struct gcp_handle_list *list, void *pointer)
 		handle = handle_make(list, pointer);
 		if (!handle)
 			return;
-		pthread_mutex_lock(&list->lock);
+		list_lock(list);
 		handle->lives = list->lives;
-		pthread_mutex_unlock(&list->lock);
+		list_unlock(list);
 		if (table_enter(handle))
 			break;
 		free(handle);
@@ -467,9 +486,9 @@ static uint64_t context_wait(struct gcp_handle_list *list)
 	uint64_t arrivals;
 	CUresult result;
 
-	pthread_mutex_lock(&list->lock);
+	list_lock(list);
 	arrivals = list->arrivals;
-	pthread_mutex_unlock(&list->lock);
+	list_unlock(list);
 	if (gcp_ctx_scope_begin(&scope, list->home) != CUDA_SUCCESS)
 		return 0;
 	result = gcp_real.cuCtxSynchronize();
@@ -509,11 +528,11 @@ static bool list_crowded(struct gcp_handle_list *list)
 {
 	bool crowded;
 
-	pthread_mutex_lock(&list->lock);
+	list_lock(list);
 	crowded = list->unordered && list->free_count >= PENDING_MAX &&
 		  !list->oldest->held &&
 		  fence_query(list->oldest) == GCP_CUDA_NOT_READY;
-	pthread_mutex_unlock(&list->lock);
+	list_unlock(list);
 	return crowded;
 }
 
@@ -531,9 +550,9 @@ bool gcp_handle_return(struct gcp_handle *handle, bool wait)
 			return false;
 	}
 	do {
-		pthread_mutex_lock(&list->lock);
+		list_lock(list);
 		result = list_keep(list, handle, waited);
-		pthread_mutex_unlock(&list->lock);
+		list_unlock(list);
 	} while (result == -EAGAIN && (waited = context_wait(list)));
 	return result == 0;
 }
@@ -543,7 +562,7 @@ void gcp_handle_detach(struct gcp_handle *handle)
 	struct gcp_handle_list *list = handle->list;
 	bool shared;
 
-	pthread_mutex_lock(&list->lock);
+	list_lock(list);
 	pthread_mutex_lock(&table_lock);
 	shared = handle->users > 0; /* meanwhile */
 	if (shared)
@@ -553,7 +572,7 @@ void gcp_handle_detach(struct gcp_handle *handle)
 	pthread_mutex_unlock(&table_lock);
 	if (!shared && handle->fence && !list->ending && list->lives == handle->lives)
 		gcp_real.cuEventDestroy_v2(handle->fence);
-	pthread_mutex_unlock(&list->lock);
+	list_unlock(list);
 	atomic_fetch_add(&list->library->counts->destroyed, 1);
 	atomic_fetch_sub(&list->library->counts->used, 1);
 	if (!shared)
@@ -568,8 +587,8 @@ void gcp_handle_lists_pause(void)
 	    atomic_load_explicit(&lists, memory_order_acquire);
 
 	for (; list; list = atomic_load_explicit(&list->next, memory_order_acquire)) {
-		pthread_mutex_lock(&list->lock);
-		pthread_mutex_unlock(&list->lock);
+		list_lock(list);
+		list_unlock(list);
 	}
 }
 
@@ -605,7 +624,7 @@ void gcp_handle_lists_tell(CUcontext ctx, int ending, bool gone)
 	    atomic_load_explicit(&lists, memory_order_acquire);
 
 	for (; list; list = atomic_load_explicit(&list->next, memory_order_acquire)) {
-		pthread_mutex_lock(&list->lock);
+		list_lock(list);
 		if (list->ctx == ctx || list->home == ctx) {
 			list->ending += ending;
 			if (list->ending < 0)
@@ -613,7 +632,7 @@ void gcp_handle_lists_tell(CUcontext ctx, int ending, bool gone)
 			if (gone)
 				list_drop(list);
 		}
-		pthread_mutex_unlock(&list->lock);
+		list_unlock(list);
 	}
 }
 

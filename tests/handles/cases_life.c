@@ -3,6 +3,7 @@
  * cases_life.c - handles through captures, the ends of contexts, forks, and libraries
  * that come and go. As cases.c.
  */
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +89,64 @@ static void case_capture_early(void)
 	must_destroy(&sorts[0], other);
 	CHECK(cuCtxSynchronize() == 0);
 	CHECK(cuMemFree(p) == 0);
+}
+
+/* --- threads that are cancelled ------------------------------------------------ */
+
+static const char *cancelled_in; /* a function of the driver */
+static bool came_back;
+
+static void armed(const char *symbol)
+{
+	int (*when)(const char *, void (*)(void));
+
+	*(void **)&when = simulated("gcpsim_when_called");
+	CHECK(when && when(symbol, symbol ? pthread_testcancel : NULL) == 0);
+}
+
+/* Destroys one handle that goes back to its library, and one that is kept, and creates
+ * one. */
+static void *is_cancelled(void *back)
+{
+	void *handle;
+
+	CHECK(cuCtxSetCurrent(primary) == 0);
+	handle = must_create(&sorts[0]);
+	armed(cancelled_in);
+	pthread_cancel(pthread_self()); /* pending until a cancellation point */
+	sorts[0].refuse(1);
+	must_destroy(&sorts[0], back);
+	sorts[0].refuse(0);
+	must_destroy(&sorts[0], handle);
+	(void)must_create(&sorts[0]);
+	armed(NULL);
+	came_back = true;
+	return NULL;
+}
+
+/* A lock that is left is waited for at the begin of each capture. */
+static void case_cancelled(void)
+{
+	static const char *const calls[] = {"cuCtxRecordEvent", "cuEventQuery",
+					    "cuEventDestroy_v2"};
+
+	device_start();
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		void *back = must_create(&sorts[0]);
+		pthread_t victim;
+
+		must_destroy(&sorts[0], back); /* it has an event from now on */
+		back = must_create(&sorts[0]);
+		CHECK(setting_set(&sorts[0], back, 3, 9) == 0);
+		cancelled_in = calls[i];
+		came_back = false;
+		CHECK(pthread_create(&victim, NULL, is_cancelled, back) == 0);
+		CHECK(pthread_join(victim, NULL) == 0);
+		CHECK(came_back);
+		alarm(8);
+		capture_end(capture_begin());
+		alarm(0);
+	}
 }
 
 /* --- lives ----------------------------------------------------------------------- */
@@ -330,6 +389,7 @@ static void case_lookups(void)
 const struct test_case cases_of_life[] = {
     {"capture", case_capture},
     {"capture_early", case_capture_early},
+    {"cancelled", case_cancelled},
     {"context_ends", case_context_ends},
     {"device_reset", case_device_reset},
     {"context_stays", case_context_stays},

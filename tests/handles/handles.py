@@ -64,6 +64,7 @@ CASES = {
     "behind": Case(None),
     "capture": Case(2, plain=False),
     "capture_early": Case(2, plain=False, schedule=NEVER),
+    "cancelled": Case(None),
     "context_ends": Case(6),
     "device_reset": Case(3),
     "context_stays": Case(2),
