@@ -224,6 +224,12 @@ bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr);
 /* Ends that. -ENOENT: no such block. Never waits. */
 int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr);
 
+/* The context of the pool does not end, nor do its blocks, before gcp_pool_unpin.
+ * False: it may be ending just now, and there is no pin. Lock-free; any lock may be
+ * held. */
+bool gcp_pool_pin(struct gcp_pool *pool);
+void gcp_pool_unpin(struct gcp_pool *pool);
+
 /* Waits until all work submitted to the context of the exported block is completed, as
  * cuMemFree does. -ENOENT: no such block; a sticky device error. */
 int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr);

@@ -661,9 +661,7 @@ uint64_t gcp_request_run(const struct gcp_request *request);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 
-bool gcp_pool_pin(struct gcp_pool *pool); /* false: it is detached */
-void gcp_pool_unpin(struct gcp_pool *pool);
-/* The same when memory is out: a pool whose context may stay is waited for. Not
+/* As gcp_pool_pin when memory is out: a pool whose context may stay is waited for. Not
  * for ever: it may be waiting for what the caller does next. No lock held, and no
  * other pin held. */
 bool gcp_pool_pin_wait(struct gcp_pool *pool);

@@ -243,22 +243,55 @@ bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 	return export != NULL;
 }
 
+/* exports_lock is held, so no other block is exported at the address. Until it is freed
+ * its context stays, and the address is no other block's. NULL: the context may be
+ * ending now. */
+static struct gcp_pool *block_pin(const struct export *export)
+{
+	struct gcp_block_info info;
+	struct gcp_pool *pool;
+
+	if (gcp_pools_held(gcp_process.pools, export->addr, &info) != 0 ||
+	    !gcp_pool_pin(info.pool))
+		return NULL;
+	pool = info.pool;
+	if (gcp_pools_is_exported(gcp_process.pools, export->addr) &&
+	    gcp_pools_held(gcp_process.pools, export->addr, &info) == 0 &&
+	    info.pool == pool && info.mapped)
+		return pool;
+	gcp_pool_unpin(pool);
+	return NULL;
+}
+
+/* Gives back the block, which nothing has open any more, and drops exports_lock. Where
+ * its context may be ending the block goes with it, or later:
+ * gcp_exports_context_stays. False: that. */
+static bool held_end(struct export *export)
+{
+	struct gcp_pool *pool = block_pin(export);
+	gcp_addr addr = export->addr;
+
+	if (pool)
+		export_remove(export);
+	pthread_mutex_unlock(&exports_lock);
+	if (!pool)
+		return false;
+	/* The free has waited for the work of this process. */
+	(void)block_free(addr, false);
+	gcp_pool_unpin(pool);
+	return true;
+}
+
 void gcp_exports_close(uint64_t id)
 {
 	struct export *export;
-	gcp_addr held = 0;
 
 	pthread_mutex_lock(&exports_lock);
 	export = export_of(id);
-	if (export && export->opens > 0 && --export->opens == 0 && export->freed) {
-		held = export->addr;
-		export_remove(export);
-	}
-	pthread_mutex_unlock(&exports_lock);
-	if (!held)
-		return;
-	/* The free has waited for the work of this process. */
-	(void)block_free(held, false);
+	if (export && export->opens > 0 && --export->opens == 0 && export->freed)
+		(void)held_end(export);
+	else
+		pthread_mutex_unlock(&exports_lock);
 }
 
 /* --- ends ------------------------------------------------------------------------ */
@@ -275,6 +308,30 @@ void gcp_exports_context_gone(CUcontext ctx)
 				export_remove(export);
 		}
 	pthread_mutex_unlock(&exports_lock);
+}
+
+/* Freed, and closed by the last one while the context seemed to end. */
+static struct export *export_left(CUcontext ctx)
+{
+	struct export *export;
+
+	for (int i = 0; i < BUCKETS; i++)
+		for (export = by_id[i]; export; export = export->next_by_id)
+			if (export->ctx == ctx && export->freed && export->opens == 0)
+				return export;
+	return NULL;
+}
+
+void gcp_exports_context_stays(CUcontext ctx)
+{
+	struct export *export;
+
+	do {
+		pthread_mutex_lock(&exports_lock);
+		export = export_left(ctx);
+		if (!export)
+			pthread_mutex_unlock(&exports_lock);
+	} while (export && held_end(export));
 }
 
 void gcp_exports_after_fork(void)

@@ -34,6 +34,8 @@ void gcp_exports_close(uint64_t id);
 
 /* The context is gone, and its blocks. */
 void gcp_exports_context_gone(CUcontext ctx);
+/* The context stays: what was closed while it was ending is the pool's. */
+void gcp_exports_context_stays(CUcontext ctx);
 /* In the child of a fork. */
 void gcp_exports_after_fork(void);
 

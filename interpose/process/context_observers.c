@@ -100,7 +100,7 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {pool_joined, pool_ending, pool_gone, pool_stays},
     {.gone = gcp_release_context_gone},
     {.gone = call_stats_gone},
-    {.gone = gcp_exports_context_gone},
+    {.gone = gcp_exports_context_gone, .stays = gcp_exports_context_stays},
     {.gone = gcp_imports_context_gone},
     {.gone = gcp_ipc_opened_context_gone},
     {.gone = gcp_observe_context_gone},

@@ -7,6 +7,7 @@ driver gives the memory of a block that is open elsewhere to another allocation,
 CUDA does not; CUDA takes some changed handles; and what the library does where
 something of the system is missing."""
 
+import re
 import sys
 
 import preload
@@ -28,6 +29,9 @@ def main():
 
     held = played(checks, program, "held")
     checks.that(held.out.count("cuMemFree(q)") == 2, "the block was not freed twice")
+
+    stays = played(checks, program, "stays")
+    checks.that(re.search(r"r == q +1$", stays.out, re.M), "the block is kept")
 
     forged = played(checks, program, "forged")
     refused = [line.split()[-1] for line in forged.out.splitlines() if ": refused" in line]

@@ -10,6 +10,7 @@
  * only the one whose turn it is prints. Exit code 0: all data right; 1: some wrong; 2:
  * a call failed that must not; 3: a process ended otherwise.
  */
+#include <dlfcn.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
@@ -597,6 +598,39 @@ static void held_out(void)
 	SAY(cu.cuMemFree(r));
 }
 
+static void closed_meanwhile(void)
+{
+	give(); /* closes */
+	take();
+	usleep(300000); /* until that is known here */
+}
+
+/* Freed while the other one has it open, which closes it while the context seems to
+ * end. */
+static void stays_out(void)
+{
+	int (*when)(const char *, void (*)(void));
+	CUcontext again;
+	CUdeviceptr q, r;
+
+	start(0);
+	GCPT_OK((int)cu.cuDevicePrimaryCtxRetain(&again, 0));
+	q = new_block(64 * MIB, 70);
+	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
+	give();
+	take();
+	SAY(cu.cuMemFree(q));
+	give(); /* looks, and fills */
+	take();
+	*(void **)&when = dlsym(RTLD_DEFAULT, "gcpsim_when_called");
+	GCPT_OK(when("cuDevicePrimaryCtxRelease_v2", closed_meanwhile));
+	SAY(cu.cuDevicePrimaryCtxRelease(0));
+	GCPT_OK(gcpt_sync());
+	r = new_block(64 * MIB, 81);
+	SAY(r == q);
+	SAY(cu.cuMemFree(r));
+}
+
 static void held_in(void)
 {
 	CUdeviceptr q = 0;
@@ -780,6 +814,7 @@ static const struct scenario {
     {"killed", killed_out, killed_in},
     {"number", killed_out, number_in},
     {"held", held_out, held_in},
+    {"stays", stays_out, held_in},
     {"forged", contexts_out, forged_in},
     {"elsewhere", elsewhere_out, elsewhere_in},
     {"both_ways", both_ways, both_ways},
