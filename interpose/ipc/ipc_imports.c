@@ -12,7 +12,7 @@
  * in a driver allocation is on plain CUDA.
  *
  * There is one connection to each process of which something is open; it lasts as long,
- * so that the other side knows when this process has ended. imports_lock is held while
+ * so that the other side knows when this process has ended. asking_lock is held while
  * the other process is asked. Its thread that answers takes no lock that is held over
  * such a call there, so two processes can open each other's memory.
  */
@@ -65,9 +65,12 @@ RB_HEAD(import_tree, import);
 RB_GENERATE_INTERNAL(import_tree, import, node, import_order,
 		     static __attribute__((unused)))
 
+/* The first one is held while another process is asked; the second one, taken under it
+ * or alone, only for a moment, so that what is open can be found meanwhile. */
+static pthread_mutex_t asking_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct link *links;         /* guarded by imports_lock */
-static struct import_tree imports; /* the same; by address */
+static struct link *links;         /* guarded by asking_lock */
+static struct import_tree imports; /* by address; changed under both, read under one */
 static _Atomic(uint64_t) imports_count;
 
 /* --- the other process ----------------------------------------------------------- */
@@ -261,13 +264,13 @@ void gcp_imports_device_joined(int device)
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	pthread_mutex_lock(&imports_lock);
+	pthread_mutex_lock(&asking_lock);
 	RB_FOREACH (import, import_tree, &imports) {
 		users = gcp_vmm_users(import->location, import->info.device);
 		if (users >> device & 1)
 			(void)gcp_vmm_open_to(users, import->base, import->span);
 	}
-	pthread_mutex_unlock(&imports_lock);
+	pthread_mutex_unlock(&asking_lock);
 }
 
 static void import_unmap(const struct import *import)
@@ -387,7 +390,9 @@ static CUresult import_open(const struct gcp_ipc_handle *handle,
 			return result;
 		}
 		import->link->users++;
+		pthread_mutex_lock(&imports_lock);
 		RB_INSERT(import_tree, &imports, import);
+		pthread_mutex_unlock(&imports_lock);
 		atomic_fetch_add(&imports_count, 1);
 	}
 	import->opens++;
@@ -428,9 +433,9 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 		return result;
 	if (gcp_ipc_server_is_self(handle->cookie))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	pthread_mutex_lock(&imports_lock);
+	pthread_mutex_lock(&asking_lock);
 	result = import_open(handle, &here, ret_ptr);
-	pthread_mutex_unlock(&imports_lock);
+	pthread_mutex_unlock(&asking_lock);
 	if (result == CUDA_ERROR_OPERATING_SYSTEM)
 		gcp_log(GCP_LOG_ERROR,
 			"process %u, which has exported memory, does not hand it "
@@ -442,7 +447,7 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 
 /* --- closing --------------------------------------------------------------------- */
 
-/* What holds `ptr`. imports_lock is held. */
+/* What holds `ptr`. One of the locks is held. */
 static struct import *import_at(CUdeviceptr ptr)
 {
 	struct import key = {.info.ptr = ptr + 1}, *import;
@@ -453,12 +458,14 @@ static struct import *import_at(CUdeviceptr ptr)
 	return import && ptr - import->info.ptr < import->info.bytes ? import : NULL;
 }
 
-/* imports_lock is held. Nothing works on it any more. */
+/* asking_lock is held. Nothing works on it any more. */
 static void import_end(struct import *import)
 {
 	struct gcp_ctx_scope scope;
 
+	pthread_mutex_lock(&imports_lock);
 	RB_REMOVE(import_tree, &imports, import);
+	pthread_mutex_unlock(&imports_lock);
 	atomic_fetch_sub(&imports_count, 1);
 	gcp_ctx_scope_begin(&scope, NULL);
 	import_unmap(import);
@@ -513,13 +520,13 @@ bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 		*ret_result = context_wait(info.ctx);
 	if (*ret_result != CUDA_SUCCESS)
 		return true;
-	pthread_mutex_lock(&imports_lock);
+	pthread_mutex_lock(&asking_lock);
 	import = import_at(ptr);
 	if (!import || import->info.ptr != ptr)
 		*ret_result = CUDA_ERROR_INVALID_VALUE;
 	else if (--import->opens == 0)
 		import_end(import);
-	pthread_mutex_unlock(&imports_lock);
+	pthread_mutex_unlock(&asking_lock);
 	errno = saved;
 	return true;
 }
@@ -547,13 +554,13 @@ void gcp_imports_context_gone(CUcontext ctx)
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	pthread_mutex_lock(&imports_lock);
+	pthread_mutex_lock(&asking_lock);
 	RB_FOREACH_SAFE(import, import_tree, &imports, next)
 	{
 		if (import->info.ctx == ctx)
 			import_end(import);
 	}
-	pthread_mutex_unlock(&imports_lock);
+	pthread_mutex_unlock(&asking_lock);
 	errno = saved;
 }
 
@@ -561,6 +568,7 @@ void gcp_imports_after_fork(void)
 {
 	for (struct link *link = links; link; link = link->next)
 		gcp_ipc_close(link->fd, link->file);
+	pthread_mutex_init(&asking_lock, NULL);
 	pthread_mutex_init(&imports_lock, NULL);
 	links = NULL;
 	RB_INIT(&imports);

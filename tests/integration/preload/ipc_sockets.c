@@ -156,17 +156,88 @@ static void each_close_arrives(void)
 	must(status == 0, "the importer has failed");
 }
 
+/* --- an exporter that is stopped --- */
+
+static CUipcMemHandle handles[2];
+static CUdeviceptr opened[2];
+static atomic_bool both;
+
+static void *opens_the_second(void *ctx)
+{
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuIpcOpenMemHandle_v2(&opened[1], handles[1],
+				 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	atomic_store(&both, true);
+	return NULL;
+}
+
+/* What is open can be asked about while another thread waits for the exporter. */
+static void finds_meanwhile(int from, pid_t exporter)
+{
+	pthread_t thread;
+	CUcontext ctx;
+	pid_t waker;
+	int device = -1;
+
+	OK(cuInit(0));
+	ctx = primary();
+	must(read(from, handles, sizeof(handles)) == sizeof(handles), "pipe");
+	OK(cuIpcOpenMemHandle_v2(&opened[0], handles[0],
+				 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	waker = fork();
+	if (waker == 0) {
+		usleep(2000 * 1000);
+		kill(exporter, SIGCONT);
+		_exit(0);
+	}
+	kill(exporter, SIGSTOP);
+	pthread_create(&thread, NULL, opens_the_second, ctx);
+	usleep(100 * 1000);
+	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				 opened[0] + 1));
+	must(device == 0, "another device");
+	must(!atomic_load(&both), "a question has waited for another process");
+	waitpid(waker, NULL, 0);
+	pthread_join(thread, NULL);
+	for (int i = 0; i < 2; i++)
+		OK(cuIpcCloseMemHandle(opened[i]));
+	_exit(wrong);
+}
+
+static void memory_is_found_while_another_process_is_asked(void)
+{
+	int down[2], status = 1;
+	pid_t child, exporter = getpid();
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0)
+		finds_meanwhile(down[0], exporter);
+	OK(cuInit(0));
+	(void)primary();
+	for (int i = 0; i < 2; i++)
+		handles[i] = exported(allocated(2 * MIB));
+	must(write(down[1], handles, sizeof(handles)) == sizeof(handles), "pipe");
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_process_that_does_not_answer_is_asked_once),
     SCENARIO(memory_whose_importer_gave_up_is_used_again),
 };
 
-/* That with two processes starts the second one before it uses CUDA. */
+/* Those with two processes start the second one before they use CUDA. */
 int main(int argc, char **argv)
 {
 	alarm(20);
 	if (argc == 2 && !strcmp(argv[1], "each_close_arrives")) {
 		each_close_arrives();
+		return wrong;
+	}
+	if (argc == 2 &&
+	    !strcmp(argv[1], "memory_is_found_while_another_process_is_asked")) {
+		memory_is_found_while_another_process_is_asked();
 		return wrong;
 	}
 	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
