@@ -133,6 +133,16 @@ static void race_wait(struct thread *t)
 		failure(t->model, "launches of several threads cannot be waited for");
 }
 
+/* Launches at the same time need memory for all of them at once. */
+static uint64_t race_bytes(const struct racer *racers, unsigned execs)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < execs; i++)
+		bytes += body_freed(racers[i].model, racers[i].exec->body);
+	return bytes;
+}
+
 static void race(struct thread *t, const struct op *op)
 {
 	static struct racer racers[RACERS_MAX + 1];
@@ -164,7 +174,7 @@ static void race(struct thread *t, const struct op *op)
 		w->left |= racers[i].left;
 		if (racers[i].result == CUDA_ERROR_OUT_OF_MEMORY && racers[i].exec &&
 		    plain_lacks(w, w->contexts[context].device,
-				body_freed(w, racers[i].exec->body)))
+				race_bytes(racers, execs)))
 			excused(EXCUSE_LAUNCH_FULL);
 		else if (racers[i].call)
 			failure(w, "with other threads %s gives %d", racers[i].call,
