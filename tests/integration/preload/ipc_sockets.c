@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -16,7 +17,7 @@
 
 #include "../../../interpose/ipc/ipc_wire.h"
 
-enum { BLOCKS = 400 };
+enum { BLOCKS = 490, CLOSED = BLOCKS - 1 }; /* nearly all memory */
 
 static CUipcMemHandle exported(CUdeviceptr p)
 {
@@ -96,11 +97,29 @@ static void memory_whose_importer_gave_up_is_used_again(void)
 
 /* --- an exporter that is slow --- */
 
+/* Wakes the exporter when all is closed, or no close has returned for a while: then one
+ * waits for room. */
+static void wakes(pid_t exporter, const atomic_int *closed)
+{
+	int before = -1, now;
+
+	while ((now = atomic_load(closed)) < CLOSED && (now == 0 || now != before)) {
+		before = now;
+		usleep(300 * 1000);
+	}
+	kill(exporter, SIGCONT);
+	_exit(0);
+}
+
 static void imports_and_closes(int from, int to, pid_t exporter)
 {
 	CUdeviceptr blocks[BLOCKS];
 	CUipcMemHandle handle;
+	atomic_int *closed = mmap(NULL, sizeof(*closed), PROT_READ | PROT_WRITE,
+				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t waker;
+
+	must(closed != MAP_FAILED, "no memory to share");
 
 	OK(cuInit(0));
 	(void)primary();
@@ -109,22 +128,23 @@ static void imports_and_closes(int from, int to, pid_t exporter)
 		OK(cuIpcOpenMemHandle_v2(&blocks[i], handle,
 					 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	}
-	waker = fork();
-	if (waker == 0) {
-		usleep(300 * 1000);
-		kill(exporter, SIGCONT);
-		_exit(0);
-	}
 	kill(exporter, SIGSTOP);
-	for (int i = 0; i < BLOCKS; i++)
+	usleep(200 * 1000); /* until its threads have noticed */
+	waker = fork();
+	if (waker == 0)
+		wakes(exporter, closed);
+	for (int i = 0; i < CLOSED; i++) {
 		OK(cuIpcCloseMemHandle(blocks[i]));
+		atomic_fetch_add(closed, 1);
+	}
 	waitpid(waker, NULL, 0);
 	must(write(to, &handle, 1) == 1, "pipe");
 	must(read(from, &handle, 1) == 0, "pipe");
 	_exit(wrong);
 }
 
-/* More than the socket has room for. */
+/* More than the socket has room for. One stays open, and with it the connection, whose
+ * end would close all. */
 static void each_close_arrives(void)
 {
 	int down[2], up[2], had = 0, status = 1;
@@ -148,9 +168,9 @@ static void each_close_arrives(void)
 	must(read(up[0], &handle, 1) == 1, "pipe");
 	for (int i = 0; i < BLOCKS; i++)
 		OK(cuMemFree_v2(blocks[i]));
-	while (had < BLOCKS && cuMemAlloc_v2(&p, 2 * MIB) == CUDA_SUCCESS)
+	while (had < CLOSED && cuMemAlloc_v2(&p, 2 * MIB) == CUDA_SUCCESS)
 		had++;
-	must(had == BLOCKS, "what was closed counts as open");
+	must(had == CLOSED, "what was closed counts as open");
 	close(down[1]);
 	waitpid(child, &status, 0);
 	must(status == 0, "the importer has failed");
