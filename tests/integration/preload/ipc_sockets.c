@@ -211,6 +211,7 @@ static void finds_meanwhile(int from, pid_t exporter)
 		_exit(0);
 	}
 	kill(exporter, SIGSTOP);
+	usleep(200 * 1000); /* until its threads have noticed */
 	pthread_create(&thread, NULL, opens_the_second, ctx);
 	usleep(100 * 1000);
 	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
