@@ -144,8 +144,7 @@ int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch)
 
 static void raise_done(struct gcp_pool *pool, uint64_t epoch)
 {
-	atomic_thread_fence(memory_order_release); /* the work, before the mark */
-	gcp_raise(&pool->pinned_done, epoch);
+	gcp_raise(&pool->pinned_done, epoch); /* a release: behind the work */
 }
 
 /* Whether the closed epoch is done in the context of `pool`, as far as is known. */
