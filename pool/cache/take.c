@@ -96,14 +96,13 @@ static bool is_asked_again(const struct gcp_request *request,
  * together. */
 static uint32_t more_count(const struct gcp_request *request, struct gcp_cache *cache)
 {
-	enum { MORE_MOST = 7, MORE_BYTES = 1 << 20, THREADS_FEW = 2 };
+	enum { MORE_MOST = 7, MORE_BYTES = 1 << 20 };
 	const struct gcp_pool *pool = request->heap->pool;
 	uint64_t count = MORE_BYTES / request->size, most;
 
 	if (!cache || request->size_class == GCP_CLASS_NONE ||
 	    !is_asked_again(request, cache) || gcp_pool_is_tight(pool) ||
-	    atomic_load_explicit(&pool->cache_count, memory_order_relaxed) <=
-		THREADS_FEW)
+	    gcp_window_has_few_threads(pool))
 		return 0;
 	most = gcp_cache_batch(cache, request->size) / 4;
 	if (most > MORE_MOST)

@@ -8,21 +8,21 @@
  * block is cut where the next one will not fit, and the handles go to and fro. What
  * remaps take beyond a small part of the time is owed; when as much is owed as is worth
  * the memory, new memory is taken instead, and nothing is owed any more. The pool then
- * has a little more than it must have: no more than SPARE_LEAST or a small part beyond
- * what it had when nothing was left to remap, and nothing where the device is nearly
- * full.
+ * has more than it must have: no more than SPARE_LEAST or a part of what is mapped,
+ * which is larger where threads wait for each other's remaps, beyond what it had when
+ * nothing was left to remap; and nothing where the device is nearly full.
  *
  * Called by vmm.c with vmm_lock held. Decides speed and memory, never safety.
  */
 #include "vmm.h"
 
 enum {
-	TIME_PART = 16,        /* remaps may take that part of the time */
-	OWED_MOST_NS = 500000, /* some ten remaps */
-	SPARE_PART = 64,       /* of what is mapped: that part */
-	SPARE_PART_WIDE = 8,   /* where several threads or streams share the pool */
-	SPARE_LEAST = 4 << 20, /* bytes */
-	UNUSED_PART = 8,       /* of the device, or its quota, is left at least */
+	TIME_PART = 16,         /* remaps may take that part of the time */
+	OWED_MOST_NS = 500000,  /* some ten remaps */
+	SPARE_PART = 64,        /* of what is mapped: that part */
+	SPARE_PART_THREADS = 8, /* where each of many threads waits for a remap */
+	SPARE_LEAST = 4 << 20,  /* bytes */
+	UNUSED_PART = 8,        /* of the device, or its quota, is left at least */
 };
 
 /* What is owed at `now`. */
@@ -35,11 +35,11 @@ static uint64_t owed(struct gcp_spare *spare, uint64_t now)
 	return spare->owed_ns;
 }
 
-/* Several threads wait for a remap of one of them. */
 static uint64_t spare_most(const struct gcp_pool *pool, uint64_t mapped)
 {
 	uint64_t part =
-	    mapped / (gcp_window_is_narrow(pool) ? SPARE_PART : SPARE_PART_WIDE);
+	    mapped /
+	    (gcp_window_has_few_threads(pool) ? SPARE_PART : SPARE_PART_THREADS);
 
 	return part > SPARE_LEAST ? part : SPARE_LEAST;
 }

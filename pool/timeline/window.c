@@ -88,7 +88,7 @@ static uint32_t streams_count(struct gcp_pools *pools)
 }
 
 /* A training program allocates in two. */
-static bool has_few_threads(const struct gcp_pool *pool)
+bool gcp_window_has_few_threads(const struct gcp_pool *pool)
 {
 	return LOAD(pool->cache_count) <= THREADS_FEW;
 }
@@ -97,7 +97,7 @@ static bool has_few_threads(const struct gcp_pool *pool)
  * streams do not run beside each other. */
 static bool is_narrow(const struct gcp_pool *pool, uint32_t streams)
 {
-	return pool->vmm && has_few_threads(pool) && streams <= 1;
+	return pool->vmm && gcp_window_has_few_threads(pool) && streams <= 1;
 }
 
 bool gcp_window_is_narrow(const struct gcp_pool *pool)

@@ -71,6 +71,8 @@ uint32_t gcp_window_scale(const struct gcp_pool *pool);
 bool gcp_window_circulates(const struct gcp_pool *pool);
 /* Whether it need not but where fences cost too much. */
 bool gcp_window_is_narrow(const struct gcp_pool *pool);
+/* Whether so few threads allocate that they hardly meet at the pool's locks. */
+bool gcp_window_has_few_threads(const struct gcp_pool *pool);
 /* There it does: the pool grows rather than gather what is freed, until the open epoch
  * has so many bytes. */
 uint64_t gcp_window_gathers_at(const struct gcp_pool *pool);
