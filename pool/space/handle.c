@@ -23,13 +23,16 @@ enum {
 	/* No other handle is larger than this part of what the pool has mapped, or than
 	 * config.handle_parts says: one block keeps all of its handle where it is. */
 	POOL_SHARE = 512,
-	/* Of a program that only takes memory, while it has less than this part of the
-	 * device, or of its quota (no more than that can be kept by small blocks): this
-	 * part, but no more than so much, or than the other part. */
+	/* A small pool has less than this part of the device, or of its quota: no more
+	 * than that can be kept by small blocks. */
+	DEVICE_SHARE = 64,
+	/* There, where each of many threads waits while another one makes a handle. */
+	POOL_SHARE_THREADS = 64,
+	/* There, of a program that only takes memory: this part, but no more than so
+	 * much, or than the other part. */
 	GROWTH_SHARE = 16,
 	GROWTH_CHUNKS = 8,
 	GROWTH_SHARE_LARGE = 32,
-	DEVICE_SHARE = 64,
 };
 
 /* --- the books -------------------------------------------------------------------- */
@@ -101,14 +104,13 @@ static bool only_takes(const struct gcp_pool *pool)
 	return freed <= mapped / FREED_PART;
 }
 
-static bool begins(const struct gcp_pool *pool)
+static bool is_small(const struct gcp_pool *pool)
 {
 	uint64_t all = pool->quota < pool->memory ? pool->quota : pool->memory;
 
 	return all != UINT64_MAX &&
 	       atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) <
-		   all / DEVICE_SHARE &&
-	       only_takes(pool);
+		   all / DEVICE_SHARE;
 }
 
 static uint64_t growth_most(uint64_t chunks)
@@ -120,12 +122,23 @@ static uint64_t growth_most(uint64_t chunks)
 	return most < chunks / GROWTH_SHARE ? most : chunks / GROWTH_SHARE;
 }
 
+/* Of a pool that has so many, how many chunks one handle may have. */
+static uint64_t pool_most(const struct gcp_pool *pool, uint64_t chunks)
+{
+	if (!is_small(pool))
+		return chunks / POOL_SHARE;
+	if (only_takes(pool))
+		return growth_most(chunks);
+	return chunks /
+	       (gcp_window_has_few_threads(pool) ? POOL_SHARE : POOL_SHARE_THREADS);
+}
+
 /* How many chunks a handle should have that blocks share, of so many that are made. */
 static uint64_t shared_most(const struct gcp_pool *pool, uint64_t count)
 {
 	uint64_t chunks =
 	    atomic_load_explicit(&pool->vmm_mapped, memory_order_relaxed) / GCP_CHUNK;
-	uint64_t most = begins(pool) ? growth_most(chunks) : chunks / POOL_SHARE;
+	uint64_t most = pool_most(pool, chunks);
 
 	if (most < count / pool->pools->config.handle_parts)
 		most = count / pool->pools->config.handle_parts;
@@ -142,8 +155,10 @@ static uint64_t own_chunks(const struct gcp_pool *pool, uint64_t own)
 
 uint64_t gcp_handles_at_once(const struct gcp_pool *pool, uint64_t bytes)
 {
-	uint64_t handle = begins(pool) ? shared_most(pool, 1) * GCP_CHUNK : 0;
+	uint64_t handle = 0;
 
+	if (is_small(pool) && only_takes(pool))
+		handle = shared_most(pool, 1) * GCP_CHUNK;
 	return bytes <= handle / 2 ? handle / bytes * bytes : bytes;
 }
 

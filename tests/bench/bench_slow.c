@@ -120,6 +120,12 @@ static bool no_third_party(void)
 	return false;
 }
 
+static uint64_t device_memory(int device)
+{
+	(void)device;
+	return 140ull << 30;
+}
+
 static struct gcp_driver driver = {
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
@@ -132,6 +138,7 @@ static struct gcp_driver driver = {
     .fence_wait = fence_wait,
     .ctx_sync = ctx_sync,
     .third_party_writers = no_third_party,
+    .device_memory = device_memory,
     .clock_ns = bench_clock_ns,
 };
 

@@ -243,6 +243,41 @@ static void later_small_blocks_have_handles_of_their_own(void **state)
 	assert_in_range(handles_of(512, 2 * MIB, 65536 * MIB, 4096 * MIB), 480, 512);
 }
 
+/* A pool of 256 MiB of a program that frees, then 256 MiB more in blocks of 2 MiB. */
+static uint64_t handles_beyond(uint32_t threads, uint64_t device)
+{
+	struct gcp_config config = fake_mapped_config();
+	struct gcp_driver driver = fake_driver();
+	struct gcp_pools *pools;
+
+	fake_reset();
+	fake.memory_limit = device;
+	driver.device_memory = device_memory;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	struct gcp_pool *pool = fake_pool(pools);
+	for (int turn = 0; turn < 4; turn++) {
+		must_free(pools, must_alloc(pool, 256 * MIB));
+		fake.done = fake.submitted;
+	}
+	must_alloc(pool, 256 * MIB);
+	atomic_fetch_add(&pool->cache_count, threads);
+	uint64_t creates = fake.creates;
+	for (int i = 0; i < 128; i++)
+		must_alloc(pool, 2 * MIB);
+	creates = fake.creates - creates;
+	atomic_fetch_sub(&pool->cache_count, threads);
+	finish(pools);
+	return creates;
+}
+
+static void threads_share_handles_in_a_small_pool(void **state)
+{
+	(void)state;
+	assert_int_equal(handles_beyond(0, 65536 * MIB), 128);
+	assert_in_range(handles_beyond(4, 65536 * MIB), 16, 64);
+	assert_in_range(handles_beyond(4, 4096 * MIB), 112, 128);
+}
+
 /* Where a small block comes to lie above so many large handles that lie unused. */
 static bool all_are_passed_by(int count)
 {
@@ -327,6 +362,7 @@ int main(void)
 	    TEST(what_small_blocks_share_is_bounded),
 	    TEST(the_first_small_blocks_share_handles),
 	    TEST(later_small_blocks_have_handles_of_their_own),
+	    TEST(threads_share_handles_in_a_small_pool),
 	    TEST(of_many_large_handles_the_lowest_is_replaced),
 	    TEST(a_failing_call_leaves_the_books_sound),
 	};
