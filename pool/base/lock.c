@@ -108,14 +108,27 @@ static void owners_fence(void)
 	gcp_sleep(10 * 1000 * 1000);
 }
 
+void gcp_remote_announce(struct gcp_owner *own)
+{
+	gcp_assert_held(GCP_RANK_REGISTRY);
+	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
+}
+
+void gcp_remote_barrier(void)
+{
+	if (!atomic_load(&gcp_owners_fenced) && !barrier_everywhere())
+		owners_fence();
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
 void gcp_remote_lock(struct gcp_owner *own)
 {
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	gcp_rank_take(GCP_RANK_CACHE);
-	atomic_store_explicit(&own->remote, 1, memory_order_seq_cst);
-	if (!atomic_load(&gcp_owners_fenced) && !barrier_everywhere())
-		owners_fence();
-	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&own->remote, memory_order_relaxed) == 0) {
+		gcp_remote_announce(own);
+		gcp_remote_barrier();
+	}
 	for (int turn = 0;
 	     atomic_load_explicit(&own->inside, memory_order_acquire) != 0; turn++)
 		gcp_pause(turn);

@@ -205,7 +205,11 @@ static inline void gcp_owner_unlock(struct gcp_owner *own)
 		gcp_rank_drop(GCP_RANK_CACHE);
 }
 
-/* For other threads, which hold pools->registry_lock all the while. */
+/* For other threads, which hold pools->registry_lock all the while. For several owners
+ * each is announced, one barrier serves them all, and each is then locked and unlocked:
+ * an owner that was announced waits until it is. */
+void gcp_remote_announce(struct gcp_owner *own);
+void gcp_remote_barrier(void);
 void gcp_remote_lock(struct gcp_owner *own);
 void gcp_remote_unlock(struct gcp_owner *own);
 

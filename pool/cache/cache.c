@@ -361,6 +361,22 @@ uint32_t gcp_cache_batch(const struct gcp_cache *cache, uint64_t size)
 
 /* --- for others ------------------------------------------------------------------- */
 
+void gcp_caches_announce(struct gcp_pool *pool)
+{
+	const struct gcp_cache *mine = gcp_cache_if_any(pool);
+	struct gcp_cache *cache;
+	bool any = false;
+
+	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
+		if (cache->pool != pool || cache == mine)
+			continue;
+		gcp_remote_announce(&cache->own);
+		any = true;
+	}
+	if (any)
+		gcp_remote_barrier();
+}
+
 /* The calling thread's own cache, or, with registry_lock, another's. */
 static void cache_lock(struct gcp_cache *cache)
 {
@@ -426,6 +442,7 @@ static void caches_drain(struct gcp_pool *pool, struct gcp_chain *chain)
 	int64_t counted = 0;
 
 	gcp_chain_init(chain);
+	gcp_caches_announce(pool);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
 		if (cache->pool != pool)
 			continue;
@@ -469,6 +486,7 @@ bool gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
 
 	gcp_chain_init(&chain);
 	gcp_mutex_lock(&pool->pools->registry_lock);
+	gcp_caches_announce(pool);
 	TAILQ_FOREACH (cache, &pool->pools->caches, link) {
 		if (cache->pool != pool || cache == gcp_cache_if_any(pool))
 			continue;

@@ -96,6 +96,9 @@ void gcp_cache_take_stats(struct gcp_pool *pool, struct gcp_stats_delta *ret_del
 /* Adds up what the calling thread has freed into the open epoch, and kept, with what
  * others have: before it frees what it does not keep. */
 void gcp_cache_add_counted(struct gcp_pool *pool);
+/* Before the caches of the pool are looked into, each of them, with registry_lock held
+ * all the while: one barrier serves all. */
+void gcp_caches_announce(struct gcp_pool *pool);
 /* Hands what the thread counted to the pool. Takes pool->lock. */
 void gcp_cache_merge_stats(struct gcp_cache *cache);
 /* Whether to empty all caches before the pool grows by a segment of that kind. */

@@ -12,6 +12,7 @@ static void pool_gather(struct gcp_pool *pool)
 	struct gcp_cache *cache;
 
 	gcp_mutex_lock(&pools->registry_lock);
+	gcp_caches_announce(pool);
 	TAILQ_FOREACH (cache, &pools->caches, link)
 		if (cache->pool == pool)
 			gcp_cache_merge_stats(cache);

@@ -3,6 +3,7 @@
  * test_threads.c - many threads on one pool: also run it under TSan.
  */
 #include "fake.h"
+#include "../../pool/cache/cache.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -346,6 +347,56 @@ static void idle_threads_keep_little_from_those_that_work(void **state)
 	fake_finish(pools);
 }
 
+/* --- one barrier for all caches --- */
+
+static pthread_barrier_t kept, seen;
+
+static void *keep_until_seen(void *arg)
+{
+	(void)arg;
+	must_free(pools, must_alloc(pool, SMALL));
+	pthread_barrier_wait(&kept);
+	pthread_barrier_wait(&seen);
+	gcp_pools_thread_exit(pools);
+	return NULL;
+}
+
+/* None where owners execute one themselves. */
+static void must_set_one_barrier(unsigned long before)
+{
+	assert_int_equal(fake_barriers() - before, !atomic_load(&gcp_owners_fenced));
+}
+
+static void a_flush_sets_one_barrier_for_all_caches(void **state)
+{
+	pthread_t threads[THREADS];
+	unsigned long before;
+
+	(void)state;
+	pthread_barrier_init(&kept, NULL, THREADS + 1);
+	pthread_barrier_init(&seen, NULL, THREADS + 1);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, keep_until_seen, NULL);
+	pthread_barrier_wait(&kept);
+	gcp_caches_flush(pool); /* the first one makes itself known to the kernel */
+	before = fake_barriers();
+	gcp_caches_flush(pool);
+	must_set_one_barrier(before);
+	before = fake_barriers();
+	(void)gcp_caches_flush_quiet(pool, UINT64_MAX);
+	must_set_one_barrier(before);
+	before = fake_barriers();
+	(void)gcp_pool_allocated(pool);
+	must_set_one_barrier(before);
+	pthread_barrier_wait(&seen);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	before = fake_barriers();
+	gcp_caches_flush(pool); /* for none */
+	assert_int_equal(fake_barriers(), before);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -361,6 +412,7 @@ int main(void)
 	    cmocka_unit_test_setup(idle_threads_keep_little_from_those_that_work,
 				   setup),
 	    cmocka_unit_test_setup(a_thread_gives_its_blocks_back_when_it_ends, setup),
+	    cmocka_unit_test_setup(a_flush_sets_one_barrier_for_all_caches, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
