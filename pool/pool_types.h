@@ -342,6 +342,7 @@ struct gcp_pool {
 	struct gcp_spare spare;          /* the same */
 	_Atomic uint64_t vmm_mapped;     /* bytes; written under lock */
 	_Atomic uint64_t vmm_freed;      /* bytes of large blocks, ever; the same */
+	_Atomic bool vmm_large;          /* a handle for one block; under vmm_lock */
 	struct gcp_timeline timeline;
 	_Atomic uint64_t polled_epoch; /* closed when miss.c asked last; a hint */
 	_Atomic bool barrier_due;      /* that of a capture's end; see private.c */

@@ -89,8 +89,8 @@ static int ask_before_dividing(const struct gcp_request *request)
 	struct gcp_pool *pool = heap->pool;
 	const struct gcp_block *block;
 
-	if (!pool->vmm || heap->private ||
-	    request->size_class < pool->pools->classes.slab_count)
+	if (!atomic_load_explicit(&pool->vmm_large, memory_order_relaxed) ||
+	    heap->private || request->size_class < pool->pools->classes.slab_count)
 		return 0;
 	gcp_mutex_lock(&pool->lock);
 	gcp_heap_advance(heap);

@@ -181,6 +181,9 @@ int gcp_handles_make(struct gcp_pool *pool, struct gcp_chunk *chunks, uint64_t c
 			return result;
 		}
 		handle_set(&chunks[i], handle, (uint32_t)size);
+		if (size > gcp_handle_shared(pool))
+			atomic_store_explicit(&pool->vmm_large, true,
+					      memory_order_relaxed);
 	}
 	return 0;
 }

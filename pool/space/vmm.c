@@ -39,6 +39,7 @@ void gcp_vmm_init(struct gcp_pool *pool)
 		    granularity > 0 && GCP_CHUNK % granularity == 0;
 	atomic_store(&pool->vmm_mapped, 0);
 	atomic_store(&pool->vmm_freed, 0);
+	atomic_store(&pool->vmm_large, false);
 	pool->spare = (struct gcp_spare){0};
 	pool->vmm_range =
 	    gcp_round_up(memory > RANGE_MIN ? memory : RANGE_MIN, GCP_CHUNK);
