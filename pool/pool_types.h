@@ -353,7 +353,7 @@ struct gcp_pool {
 	_Atomic uint32_t cache_count;  /* threads that cache from here */
 	_Atomic uint32_t unasked;      /* turns of poll_at_times in miss.c */
 	struct gcp_stats stats;        /* lock */
-	struct gcp_stats_delta delta;  /* of threads without a cache; lock */
+	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */
 	struct gcp_depot *depots;      /* [class] */
 	_Atomic int64_t depot_bytes;   /* in all of them */
 	_Atomic uint32_t depot_turn;   /* the one that is looked at next: depot.c */

@@ -119,12 +119,13 @@ bool gcp_take_ready(struct gcp_request *request, bool hit)
 	struct gcp_chain chain;
 
 	gcp_chain_init(&chain);
-
 	gcp_cache_take_stats(pool, &mine);
 	gcp_mutex_lock(&pool->lock);
-	gcp_stats_merge(pool, &mine);
+	pool->delta = mine;
 	if (gcp_take_locked(request, hit))
 		gcp_heap_take_more(request, more, &chain);
+	else
+		gcp_stats_merge(pool, &pool->delta);
 	gcp_mutex_unlock(&pool->lock);
 	if (chain.first)
 		gcp_cache_refill(cache, request->size_class, &chain);

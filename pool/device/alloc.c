@@ -77,10 +77,9 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	struct gcp_stats_delta counted;
 
 	gcp_cache_take_stats(pool, &counted);
+	gcp_stats_delta_free(&counted, block->requested, size);
 	gcp_mutex_lock(&pool->lock);
 	gcp_stats_merge(pool, &counted);
-	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
-	gcp_stats_merge(pool, &pool->delta);
 	gcp_heap_put(&pool->common, block);
 	bool due = gcp_maintenance_is_due(pool, size);
 	gcp_mutex_unlock(&pool->lock);
