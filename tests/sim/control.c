@@ -25,6 +25,8 @@ struct failure {
 	int fn;
 	uint64_t at; /* of the calls since the plan was made, counted from 1 */
 	bool onwards;
+	uint64_t needs; /* or: whenever less of the device's memory is free */
+	int device;
 	CUresult code;
 	uint64_t seen;
 };
@@ -33,13 +35,35 @@ static pthread_mutex_t failures_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct failure failures[FAILURES_MAX];
 static int failure_count;
 
-/* NAME:N[+][:CODE]; NAME may leave out the version suffix if that is not
- * ambiguous. Returns how many functions it names. */
+/* <BYTES[@DEVICE]: the function takes so much memory of the device. */
+static bool needs_parse(struct failure *plan, const char *text, char **ret_end)
+{
+	plan->needs = strtoull(text, ret_end, 10);
+	if (**ret_end == 'M') {
+		plan->needs <<= 20;
+		++*ret_end;
+	}
+	if (**ret_end == '@')
+		plan->device = (int)strtoul(*ret_end + 1, ret_end, 10);
+	return plan->needs > 0 && sim_device_valid(plan->device);
+}
+
+static bool times_parse(struct failure *plan, const char *text, char **ret_end)
+{
+	plan->at = strtoull(text, ret_end, 10);
+	plan->onwards = **ret_end == '+';
+	*ret_end += plan->onwards;
+	return plan->at > 0;
+}
+
+/* NAME:N[+][:CODE] or NAME:<BYTES[@DEVICE][:CODE]; NAME may leave out the version
+ * suffix if that is not ambiguous. Returns how many functions it names. */
 static int failure_parse(const char *text, size_t length)
 {
 	char name[128], *colon, *end;
 	struct failure plan = {.code = CUDA_ERROR_OUT_OF_MEMORY};
 	int made = 0;
+	bool sense;
 
 	if (length >= sizeof(name))
 		return 0;
@@ -49,14 +73,11 @@ static int failure_parse(const char *text, size_t length)
 	if (!colon)
 		return 0;
 	*colon = 0;
-	plan.at = strtoull(colon + 1, &end, 10);
-	if (*end == '+') {
-		plan.onwards = true;
-		end++;
-	}
+	sense = colon[1] == '<' ? needs_parse(&plan, colon + 2, &end)
+				: times_parse(&plan, colon + 1, &end);
 	if (*end == ':')
 		plan.code = (CUresult)strtoul(end + 1, &end, 10);
-	if (*end || plan.at == 0)
+	if (*end || !sense)
 		return 0;
 	for (int fn = 0; fn < SIM_FN_COUNT && failure_count < FAILURES_MAX; fn++) {
 		const char *full = sim_fn_names[fn];
@@ -89,6 +110,18 @@ int gcpsim_fail(const char *plan)
 	return result;
 }
 
+static bool failure_is_now(const struct failure *f)
+{
+	uint64_t available, total;
+
+	if (f->needs == 0)
+		return f->seen == f->at || (f->onwards && f->seen > f->at);
+	sim_lock();
+	sim_memory_info(f->device, &available, &total);
+	sim_unlock();
+	return available < f->needs;
+}
+
 CUresult sim_failure(enum sim_fn fn)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -100,7 +133,7 @@ CUresult sim_failure(enum sim_fn fn)
 		if (f->fn != (int)fn)
 			continue;
 		f->seen++;
-		if (f->seen == f->at || (f->onwards && f->seen > f->at))
+		if (failure_is_now(f))
 			result = f->code;
 	}
 	pthread_mutex_unlock(&failures_lock);

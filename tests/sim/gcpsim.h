@@ -180,7 +180,8 @@ GCPSIM_API int gcpsim_when_called(const char *symbol, void (*then)(void));
 GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);
 
 /* As GCPSIM_FAIL, counted from now; NULL: no more failures. Returns 0, or -1
- * for a plan that makes no sense. */
+ * for a plan that makes no sense. From inside also NAME:<BYTES[M][@DEVICE][:CODE]: the
+ * function fails whenever less than that is free on the device (default: 0). */
 GCPSIM_API int gcpsim_fail(const char *plan);
 
 /* The driver is older than it says, by these functions ("NAME[,NAME]", without a suffix

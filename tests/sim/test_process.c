@@ -281,6 +281,26 @@ static void cuda_does_not_survive_a_fork(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void a_planned_failure_comes_while_memory_is_out(void **state)
+{
+	uint64_t used = gcpsim_memory_used(0);
+	CUdeviceptr q;
+	CUevent event;
+	size_t total;
+
+	(void)state;
+	OK(cuDeviceTotalMem(&total, 0));
+	gcpsim_set_memory(0, used + (8 << 20));
+	assert_int_equal(gcpsim_fail("cuEventCreate:<8M"), 0);
+	OK(cuEventCreate(&event, 0));
+	OK(cuMemAlloc(&q, 4 << 20));
+	assert_int_equal(cuEventCreate(&event, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemFree(q));
+	OK(cuEventCreate(&event, 0));
+	assert_int_equal(gcpsim_fail(NULL), 0);
+	gcpsim_set_memory(0, total);
+}
+
 static void a_planned_failure_comes_when_planned(void **state)
 {
 	CUdeviceptr q;
@@ -294,6 +314,8 @@ static void a_planned_failure_comes_when_planned(void **state)
 	assert_int_equal(cuCtxSynchronize(), CUDA_ERROR_UNKNOWN);
 	assert_int_equal(cuCtxSynchronize(), CUDA_ERROR_UNKNOWN);
 	assert_int_equal(gcpsim_fail("cuNoSuch:1"), -1);
+	assert_int_equal(gcpsim_fail("cuMemAlloc:<0"), -1);
+	assert_int_equal(gcpsim_fail("cuMemAlloc:<1M@99"), -1);
 	assert_int_equal(gcpsim_fail(NULL), 0);
 	OK(cuCtxSynchronize());
 }
@@ -361,6 +383,7 @@ int main(int argc, char **argv)
 	    TEST(another_process_opens_the_whole_allocation),
 	    TEST(cuda_does_not_survive_a_fork),
 	    TEST(a_planned_failure_comes_when_planned),
+	    TEST(a_planned_failure_comes_while_memory_is_out),
 	    TEST(calls_are_counted),
 	    TEST(lookups_know_versions),
 	    TEST(the_per_thread_stream_is_the_threads_own),
