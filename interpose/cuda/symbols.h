@@ -102,6 +102,114 @@ typedef CUresult gcp_recapture_callback(void *);
 	   unsigned int levels),                                                       \
 	  (ret_array, descriptor, levels))
 
+/* Functions that make something for which the driver may take memory of the device, by
+ * themselves or because they load code that was left for later. They are hooked for
+ * their second chance alone (hooks_memory.c); so are those that make contexts
+ * (GCP_HOOKS_CONTEXTS) and executables (symbols_graph.h), and launches. */
+#define GCP_HOOKS_CODE(X)                                                              \
+	X(cuModuleLoad, cuModuleLoad, 2000, 0, GCP_OPTIONAL,                           \
+	  (CUmodule *ret_module, const char *file), (ret_module, file))                \
+	X(cuModuleLoadData, cuModuleLoadData, 2000, 0, GCP_OPTIONAL,                   \
+	  (CUmodule *ret_module, const void *image), (ret_module, image))              \
+	X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, 0, GCP_OPTIONAL,               \
+	  (CUmodule *ret_module, const void *image, unsigned int count,                \
+	   CUjit_option *options, void **values),                                      \
+	  (ret_module, image, count, options, values))                                 \
+	X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, 0, GCP_OPTIONAL,         \
+	  (CUmodule *ret_module, const void *image), (ret_module, image))              \
+	X(cuModuleGetFunction, cuModuleGetFunction, 2000, 0, GCP_OPTIONAL,             \
+	  (CUfunction *ret_function, CUmodule module, const char *name),               \
+	  (ret_function, module, name))                                                \
+	X(cuModuleGetGlobal_v2, cuModuleGetGlobal, 3020, 0, GCP_OPTIONAL,              \
+	  (CUdeviceptr *ret_ptr, size_t *ret_bytes, CUmodule module, const char *name), \
+	  (ret_ptr, ret_bytes, module, name))                                          \
+	X(cuLibraryLoadData, cuLibraryLoadData, 12000, 0, GCP_OPTIONAL,                \
+	  (CUlibrary *ret_library, const void *image, CUjit_option *options,           \
+	   void **values, unsigned int count, CUlibraryOption *library_options,        \
+	   void **library_values, unsigned int library_count),                         \
+	  (ret_library, image, options, values, count, library_options,                \
+	   library_values, library_count))                                             \
+	X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, 0, GCP_OPTIONAL,        \
+	  (CUlibrary *ret_library, const char *file, CUjit_option *options,            \
+	   void **values, unsigned int count, CUlibraryOption *library_options,        \
+	   void **library_values, unsigned int library_count),                         \
+	  (ret_library, file, options, values, count, library_options,                 \
+	   library_values, library_count))                                             \
+	X(cuLibraryGetModule, cuLibraryGetModule, 12000, 0, GCP_OPTIONAL,              \
+	  (CUmodule *ret_module, CUlibrary library), (ret_module, library))            \
+	X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, 0, GCP_OPTIONAL,              \
+	  (CUdeviceptr *ret_ptr, size_t *ret_bytes, CUlibrary library,                 \
+	   const char *name),                                                          \
+	  (ret_ptr, ret_bytes, library, name))                                         \
+	X(cuLibraryGetManaged, cuLibraryGetManaged, 12000, 0, GCP_OPTIONAL,            \
+	  (CUdeviceptr *ret_ptr, size_t *ret_bytes, CUlibrary library,                 \
+	   const char *name),                                                          \
+	  (ret_ptr, ret_bytes, library, name))                                         \
+	X(cuLibraryGetUnifiedFunction, cuLibraryGetUnifiedFunction, 12000, 0,          \
+	  GCP_OPTIONAL, (void **ret_function, CUlibrary library, const char *name),    \
+	  (ret_function, library, name))                                               \
+	X(cuKernelGetFunction, cuKernelGetFunction, 12000, 0, GCP_OPTIONAL,            \
+	  (CUfunction *ret_function, CUkernel kernel), (ret_function, kernel))         \
+	X(cuKernelGetAttribute, cuKernelGetAttribute, 12000, 0, GCP_OPTIONAL,          \
+	  (int *ret_value, CUfunction_attribute attribute, CUkernel kernel,            \
+	   CUdevice device),                                                           \
+	  (ret_value, attribute, kernel, device))                                      \
+	X(cuKernelSetAttribute, cuKernelSetAttribute, 12000, 0, GCP_OPTIONAL,          \
+	  (CUfunction_attribute attribute, int value, CUkernel kernel,                 \
+	   CUdevice device),                                                           \
+	  (attribute, value, kernel, device))                                          \
+	X(cuFuncLoad, cuFuncLoad, 12040, 0, GCP_OPTIONAL, (CUfunction function),       \
+	  (function))                                                                  \
+	X(cuFuncGetAttribute, cuFuncGetAttribute, 2020, 0, GCP_OPTIONAL,               \
+	  (int *ret_value, CUfunction_attribute attribute, CUfunction function),       \
+	  (ret_value, attribute, function))                                            \
+	X(cuFuncSetAttribute, cuFuncSetAttribute, 9000, 0, GCP_OPTIONAL,               \
+	  (CUfunction function, CUfunction_attribute attribute, int value),            \
+	  (function, attribute, value))                                                \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                 \
+	  cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, 0, GCP_OPTIONAL,          \
+	  (int *ret_blocks, CUfunction function, int block_threads,                    \
+	   size_t shared_bytes),                                                       \
+	  (ret_blocks, function, block_threads, shared_bytes))                         \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,                        \
+	  cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, 0, GCP_OPTIONAL, \
+	  (int *ret_blocks, CUfunction function, int block_threads,                    \
+	   size_t shared_bytes, unsigned int flags),                                   \
+	  (ret_blocks, function, block_threads, shared_bytes, flags))
+
+#define GCP_HOOKS_MAKERS(X)                                                            \
+	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \
+	  (CUstream *ret_stream, unsigned int flags), (ret_stream, flags))             \
+	X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, 0,             \
+	  GCP_OPTIONAL, (CUstream *ret_stream, unsigned int flags, int priority),      \
+	  (ret_stream, flags, priority))                                               \
+	X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, 0, GCP_OPTIONAL,      \
+	  (CUstream *ret_stream, struct CUgreenCtx_st * green, unsigned int flags,     \
+	   int priority),                                                              \
+	  (ret_stream, green, flags, priority))                                        \
+	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_OPTIONAL,                         \
+	  (CUevent *ret_event, unsigned int flags), (ret_event, flags))                \
+	X(cuCtxSetLimit, cuCtxSetLimit, 3010, 0, GCP_OPTIONAL,                         \
+	  (CUlimit limit, size_t value), (limit, value))                               \
+	X(cuMemMap, cuMemMap, 10020, 0, GCP_OPTIONAL,                                  \
+	  (CUdeviceptr ptr, size_t bytes, size_t offset,                               \
+	   CUmemGenericAllocationHandle handle, unsigned long long flags),             \
+	  (ptr, bytes, offset, handle, flags))                                         \
+	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
+	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
+	  (ptr, bytes, access, count))                                                 \
+	X(cuTexObjectCreate, cuTexObjectCreate, 5000, 0, GCP_OPTIONAL,                 \
+	  (CUtexObject *ret_texture, const CUDA_RESOURCE_DESC *resource,               \
+	   const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view),     \
+	  (ret_texture, resource, texture, view))                                      \
+	X(cuSurfObjectCreate, cuSurfObjectCreate, 5000, 0, GCP_OPTIONAL,               \
+	  (CUsurfObject *ret_surface, const CUDA_RESOURCE_DESC *resource),             \
+	  (ret_surface, resource))                                                     \
+	X(cuGraphUpload, cuGraphUpload, 11010, 0, GCP_OPTIONAL,                        \
+	  (CUgraphExec exec, CUstream stream), (exec, stream))                         \
+	X(cuGraphUpload_ptsz, cuGraphUpload, 11010, 2, GCP_OPTIONAL,                   \
+	  (CUgraphExec exec, CUstream stream), (exec, stream))
+
 /* Stream-ordered memory, and what programs set and ask of CUDA's pools of it. */
 #define GCP_HOOKS_ASYNC(X)                                                             \
 	X(cuMemAllocAsync, cuMemAllocAsync, 11020, 0, GCP_OPTIONAL,                    \
@@ -216,6 +324,10 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUcontext ctx), (ctx))                                                      \
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_OPTIONAL,                \
 	  (CUcontext *ret_ctx, struct CUgreenCtx_st * green), (ret_ctx, green))        \
+	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0, GCP_OPTIONAL,                  \
+	  (struct CUgreenCtx_st * *ret_green, struct CUdevResourceDesc_st * resources, \
+	   CUdevice device, unsigned int flags),                                       \
+	  (ret_green, resources, device, flags))                                       \
 	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0, GCP_OPTIONAL,                \
 	  (struct CUgreenCtx_st * green), (green))                                     \
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, GCP_OPTIONAL,   \
@@ -322,6 +434,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_LOOKUP(X)                                                            \
 	GCP_HOOKS_MEMORY(X)                                                            \
 	GCP_HOOKS_CREATORS(X)                                                          \
+	GCP_HOOKS_CODE(X)                                                              \
+	GCP_HOOKS_MAKERS(X)                                                            \
 	GCP_HOOKS_ASYNC(X)                                                             \
 	GCP_HOOKS_HOST(X)                                                              \
 	GCP_HOOKS_RANGES(X)                                                            \
@@ -337,6 +451,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_OTHERS(X)                                                            \
 	GCP_HOOKS_LAUNCHES(X)                                                          \
 	GCP_HOOKS_LAUNCHES_BY_CONFIG(X)                                                \
+	GCP_HOOKS_LAUNCHES_COOPERATIVE(X)                                              \
 	GCP_HOOKS_EVENTS(X)                                                            \
 	GCP_HOOKS_GRAPH_LAUNCHES(X)                                                    \
 	GCP_HOOKS_SUBMISSIONS(X)                                                       \
@@ -382,15 +497,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
 	X(cuMemRelease, cuMemRelease, 10020, 0, GCP_OPTIONAL,                          \
 	  (CUmemGenericAllocationHandle handle), (handle))                             \
-	X(cuMemMap, cuMemMap, 10020, 0, GCP_OPTIONAL,                                  \
-	  (CUdeviceptr ptr, size_t bytes, size_t offset,                               \
-	   CUmemGenericAllocationHandle handle, unsigned long long flags),             \
-	  (ptr, bytes, offset, handle, flags))                                         \
 	X(cuMemUnmap, cuMemUnmap, 10020, 0, GCP_OPTIONAL,                              \
 	  (CUdeviceptr ptr, size_t bytes), (ptr, bytes))                               \
-	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, GCP_OPTIONAL,                      \
-	  (CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc *access, size_t count), \
-	  (ptr, bytes, access, count))                                                 \
 	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0,        \
 	  GCP_OPTIONAL,                                                                \
 	  (void *ret_fd, CUmemGenericAllocationHandle handle,                          \
@@ -412,8 +520,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (ret_pool, device))                                                          \
 	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0, GCP_OPTIONAL,          \
 	  (CUdevice device), (device))                                                 \
-	X(cuEventCreate, cuEventCreate, 2000, 0, GCP_OPTIONAL,                         \
-	  (CUevent *ret_event, unsigned int flags), (ret_event, flags))                \
 	X(cuEventQuery, cuEventQuery, 2000, 0, GCP_OPTIONAL, (CUevent event), (event)) \
 	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, GCP_OPTIONAL,               \
 	  (CUevent event), (event))                                                    \
@@ -444,8 +550,6 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (stream))                                                                    \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, 0, GCP_REQUIRED,                       \
 	  (CUstream stream, CUcontext *ret_ctx), (stream, ret_ctx))                    \
-	X(cuStreamCreate, cuStreamCreate, 2000, 0, GCP_OPTIONAL,                       \
-	  (CUstream *ret_stream, unsigned int flags), (ret_stream, flags))             \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, GCP_OPTIONAL,             \
 	  (CUstream stream), (stream))
 

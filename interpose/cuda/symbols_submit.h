@@ -105,6 +105,14 @@
 	   void **parameters, void **extra),                                           \
 	  (config, function, parameters, extra))
 
+#define GCP_HOOKS_LAUNCHES_COOPERATIVE(X)                                              \
+	GCP_TWINS(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, 9000, _ptsz, \
+	  (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned     \
+	   int grid_z, unsigned int block_x, unsigned int block_y, unsigned int        \
+	   block_z, unsigned int shared_bytes, CUstream stream, void **parameters),    \
+	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z,                \
+	   shared_bytes, stream, parameters))
+
 /* What forks and joins captures. */
 #define GCP_HOOKS_EVENTS(X)                                                            \
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, GCP_OPTIONAL,                 \
@@ -128,12 +136,6 @@
 	  (exec, stream))
 
 #define GCP_HOOKS_SUBMISSIONS(X)                                                       \
-	GCP_TWINS(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, 9000, _ptsz, \
-	  (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned     \
-	   int grid_z, unsigned int block_x, unsigned int block_y, unsigned int        \
-	   block_z, unsigned int shared_bytes, CUstream stream, void **parameters),    \
-	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z,                \
-	   shared_bytes, stream, parameters))                                          \
 	GCP_TWINS(X, cuLaunchHostFunc, cuLaunchHostFunc, 10000, 10000, _ptsz,          \
 	  (CUstream stream, CUhostFn function, void *data),                            \
 	  (stream, function, data))                                                    \

@@ -82,14 +82,24 @@ GCP_HOOKS_SUBMISSIONS(GCP_X)
 GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 #undef GCP_X
 
+/* What lacks memory is launched by the hook once more, after some was given back. */
+#define GCP_RETURN_LAUNCHED(result)                                                    \
+	if (GCP_LIKELY((result) != CUDA_ERROR_OUT_OF_MEMORY) ||                        \
+	    !gcp_launch_reclaims(result))                                              \
+		return result;
+
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		if (!GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))      \
 			return slow_##name arguments;                                  \
-		if (GCP_LIKELY(!gcp_process_shares_graphs()))                          \
-			return gcp_real.name arguments;                                \
+		if (GCP_LIKELY(!gcp_process_shares_graphs())) {                        \
+			CUresult result = gcp_real.name arguments;                     \
+                                                                                       \
+			GCP_RETURN_LAUNCHED(result)                                    \
+			return slow_##name arguments;                                  \
+		}                                                                      \
 		return gcp_graph_launch_again(exec, stream, (flags) == 2,              \
 					      gcp_real.name, slow_##name);             \
 	}
@@ -112,16 +122,12 @@ GCP_HOOKS_EVENTS(GCP_X)
  * saved for it. */
 #define GCP_IN_MEMORY(variable) __asm__("" : "+m"(variable))
 
-/* A kernel that lacks memory is launched by the hook once more, which has some given
- * back. */
 #define GCP_LAUNCH(name, arguments, stream, per_thread, again)                         \
 	if (GCP_LIKELY(GCP_UNSEEN(name))) {                                            \
 		CUresult result = gcp_real.name arguments;                             \
                                                                                        \
 		gcp_stream_seen(stream, per_thread);                                   \
-		if (GCP_LIKELY(result != CUDA_ERROR_OUT_OF_MEMORY) ||                  \
-		    !gcp_launch_reclaims(result))                                      \
-			return result;                                                 \
+		GCP_RETURN_LAUNCHED(result)                                            \
 	}                                                                              \
 	return slow_##name again;
 
@@ -159,6 +165,14 @@ GCP_HOOKS_LAUNCHES(GCP_X)
 			   (flags) == 2, arguments)                                    \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
+#undef GCP_X
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		GCP_LAUNCH(name, arguments, stream, (flags) == 2, arguments)           \
+	}
+GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 #undef GCP_X
 
 /* --- libraries whose handles are pooled --------------------------------------- */

@@ -7,6 +7,7 @@
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "hooks.h"
+#include "hooks_memory.h"
 #include "../cuda/resolve.h"
 
 static CUresult context_created(CUresult result, CUcontext *ret_ctx)
@@ -16,32 +17,52 @@ static CUresult context_created(CUresult result, CUcontext *ret_ctx)
 	return result;
 }
 
+/* A context takes memory of its device, of which the pools may have all. */
+#define GCP_CREATE(ret_ctx, device, call)                                              \
+	CUresult result;                                                               \
+                                                                                       \
+	do                                                                             \
+		result = gcp_real.call;                                                \
+	while (gcp_maker_reclaims_on("cuCtxCreate", result, device));                  \
+	return context_created(result, ret_ctx)
+
 CUresult gcp_hook_cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
 {
-	return context_created(gcp_real.cuCtxCreate(ret_ctx, flags, device), ret_ctx);
+	GCP_CREATE(ret_ctx, device, cuCtxCreate(ret_ctx, flags, device));
 }
 
 CUresult gcp_hook_cuCtxCreate_v2(CUcontext *ret_ctx, unsigned int flags,
 				 CUdevice device)
 {
-	return context_created(gcp_real.cuCtxCreate_v2(ret_ctx, flags, device),
-			       ret_ctx);
+	GCP_CREATE(ret_ctx, device, cuCtxCreate_v2(ret_ctx, flags, device));
 }
 
 CUresult gcp_hook_cuCtxCreate_v3(CUcontext *ret_ctx,
 				 struct CUexecAffinityParam_st *params, int count,
 				 unsigned int flags, CUdevice device)
 {
-	return context_created(
-	    gcp_real.cuCtxCreate_v3(ret_ctx, params, count, flags, device), ret_ctx);
+	GCP_CREATE(ret_ctx, device,
+		   cuCtxCreate_v3(ret_ctx, params, count, flags, device));
 }
 
 CUresult gcp_hook_cuCtxCreate_v4(CUcontext *ret_ctx,
 				 struct CUctxCreateParams_st *params,
 				 unsigned int flags, CUdevice device)
 {
-	return context_created(gcp_real.cuCtxCreate_v4(ret_ctx, params, flags, device),
-			       ret_ctx);
+	GCP_CREATE(ret_ctx, device, cuCtxCreate_v4(ret_ctx, params, flags, device));
+}
+
+/* Makes the primary context, if it is not there. */
+CUresult gcp_hook_cuGreenCtxCreate(struct CUgreenCtx_st **ret_green,
+				   struct CUdevResourceDesc_st *resources,
+				   CUdevice device, unsigned int flags)
+{
+	CUresult result;
+
+	do
+		result = gcp_real.cuGreenCtxCreate(ret_green, resources, device, flags);
+	while (gcp_maker_reclaims_on("cuGreenCtxCreate", result, device));
+	return result;
 }
 
 CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *green)
@@ -55,7 +76,12 @@ CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *gr
 
 CUresult gcp_hook_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
-	return gcp_contexts_retain_primary(ret_ctx, device);
+	CUresult result;
+
+	do
+		result = gcp_contexts_retain_primary(ret_ctx, device);
+	while (gcp_maker_reclaims_on("cuDevicePrimaryCtxRetain", result, device));
+	return result;
 }
 
 /* --- made current ------------------------------------------------------------- */

@@ -82,6 +82,12 @@ static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *
 	return result;
 }
 
+/* With a second chance, as in hooks_memory.c. */
+#define GCP_CALL_AGAIN(result, name, call)                                             \
+	do                                                                             \
+		result = gcp_real.call;                                                \
+	while (gcp_maker_reclaims(name, result))
+
 /* Between begin and new stands the real call, whatever its form. */
 #define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
 	struct gcp_holder *holding;                                                    \
@@ -89,7 +95,8 @@ static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
-	return instantiated(gcp_real.call, graph, ret_exec, flags, holding)
+	GCP_CALL_AGAIN(result, "cuGraphInstantiate", call);                            \
+	return instantiated(result, graph, ret_exec, flags, holding)
 
 CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
 				     CUgraphNode *ret_node, char *log, size_t bytes)
@@ -165,7 +172,7 @@ CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 
 /* The executable runs another graph from now on, in memory of its own: it never comes
  * back to the memory that it shared. Launches on their way do not change. What a call
- * that failed has changed is not known. */
+ * that failed has changed is not known; made again, it sets the same once more. */
 static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
 {
 	if (result == CUDA_SUCCESS)
@@ -181,7 +188,8 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	graph_taken(graph);                                                            \
-	return updated(gcp_real.call, exec, holding)
+	GCP_CALL_AGAIN(result, "cuGraphExecUpdate", call);                             \
+	return updated(result, exec, holding)
 
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
 				    CUgraphNode *ret_node, void *ret_result)
@@ -458,14 +466,16 @@ static CUresult launch_captured(CUgraphExec exec, CUstream stream)
 		   : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec,
-		       CUstream stream, bool per_thread)
+/* *ret_refused: the driver's own call failed. */
+static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
+			    bool per_thread, bool *ret_refused)
 {
 	struct gcp_launch launch = {.share = 0};
 	CUresult result = CUDA_SUCCESS;
 	bool guarded = shares();
 	int cancel = guarded ? gcp_cancel_defer() : 0;
 
+	*ret_refused = false;
 	if (guarded)
 		gcp_thread_watch();
 	if (guarded)
@@ -477,12 +487,31 @@ static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec
 		result = launch_captured(exec, gcp_stream_named(stream, per_thread));
 	if (result == CUDA_SUCCESS)
 		launch_seen(exec, gcp_stream_named(stream, per_thread));
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		result = real(exec, stream);
+		*ret_refused = result != CUDA_SUCCESS;
+	}
 	if (launch.share)
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
 	if (guarded)
 		gcp_cancel_restore(cancel);
+	return result;
+}
+
+/* An executable takes memory at its first launch, and for its memory nodes at each:
+ * before anything of it runs. Between two tries what the graph shares may go back, too:
+ * so the number of tries is bounded, as in launch_begin. */
+static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
+		       bool per_thread)
+{
+	CUresult result;
+	bool refused;
+	int tries = 0;
+
+	do
+		result = launch_once(real, exec, stream, per_thread, &refused);
+	while (refused && (!shares() || ++tries < TRIES) &&
+	       gcp_launch_reclaims(result));
 	return result;
 }
 
@@ -509,6 +538,9 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	result = real(exec, stream);
 	if (launch->share)
 		launch_again_end(launch, result);
+	if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
+	    gcp_launch_reclaims(result))
+		return otherwise(exec, stream);
 	return result;
 }
 

@@ -174,3 +174,18 @@ CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 	while (launch_reclaims(result));
 	return result;
 }
+
+#define GCP_X(name, base, version, flags, need, types, arguments)                      \
+	CUresult gcp_hook_##name types                                                 \
+	{                                                                              \
+		CUresult result = launch_on(stream, (flags) == 2);                     \
+                                                                                       \
+		if (result != CUDA_SUCCESS)                                            \
+			return result;                                                 \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (launch_reclaims(result));                                       \
+		return result;                                                         \
+	}
+GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
+#undef GCP_X

@@ -384,24 +384,34 @@ bool gcp_memory_comes_back(const struct gcp_pool *pool)
 }
 
 /* The hooks on functions that create memory of other kinds:
- * managed, arrays, virtual memory. They pass through;
+ * managed, arrays, virtual memory; and on those that make something else of it:
+ * code, streams, contexts. They pass through;
  * when memory is out, the pools give theirs back, and the call gets a second
- * chance for as long as that helps. The last result is the program's. */
+ * chance for as long as that helps. The last result is the program's. Such a call has
+ * done nothing, so that it can be made again. */
 
-/* After the pools, what graphs have held that are gone since. */
-bool gcp_passthrough_reclaim(CUresult result)
+static CUdevice device_here(void)
 {
 	CUdevice device;
 
-	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
-		return false;
-	if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-		device = -1;
+	return gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+/* After the pools, what graphs have held that are gone since. */
+static bool reclaim_on(CUdevice device)
+{
 	do
 		if (gcp_pools_relieve(gcp_process.pools, device))
 			return true;
 	while (gcp_tracker_reclaim(gcp_process.tracker));
 	return gcp_share_trim(gcp_process.tracker, device, 0) > 0;
+}
+
+bool gcp_passthrough_reclaim(CUresult result)
+{
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
+		return false;
+	return reclaim_on(device_here());
 }
 
 /* Memory that graphs share does not go back for it. */
@@ -412,6 +422,47 @@ bool gcp_passthrough_reclaim_host(CUresult result)
 	return gcp_pools_relieve_host(gcp_process.pools) ||
 	       gcp_tracker_reclaim(gcp_process.tracker);
 }
+
+/* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
+ * capture would wait for all work, is left out there. */
+static bool maker_reclaims(CUdevice device)
+{
+	return gcp_process_capturing()
+		   ? gcp_passthrough_reclaim_host(CUDA_ERROR_OUT_OF_MEMORY)
+		   : reclaim_on(device);
+}
+
+bool gcp_maker_reclaims_on(const char *call, CUresult result, CUdevice device)
+{
+	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1))
+		return false;
+	if (!gcp_process_pooling())
+		return false;
+	if (maker_reclaims(device))
+		return true;
+	gcp_shortage_say(call, 0, GCP_SHORTAGE_DRIVER);
+	return false;
+}
+
+bool gcp_maker_reclaims(const char *call, CUresult result)
+{
+	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
+	       gcp_maker_reclaims_on(call, result, device_here());
+}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		CUresult result;                                                       \
+                                                                                       \
+		do                                                                     \
+			result = gcp_real.name arguments;                              \
+		while (gcp_maker_reclaims(#base, result));                             \
+		return result;                                                         \
+	}
+GCP_HOOKS_CODE(GCP_X)
+GCP_HOOKS_MAKERS(GCP_X)
+#undef GCP_X
 
 /* Which statistics a call belongs to, and the bytes it asks for. */
 #define GCP_COUNTED_OF_cuMemAllocManaged      GCP_COUNTED_mem_alloc_managed, bytes

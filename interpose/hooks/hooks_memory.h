@@ -53,6 +53,12 @@ CUresult gcp_memory_complete(CUdeviceptr ptr);
 bool gcp_passthrough_reclaim(CUresult result);
 bool gcp_passthrough_reclaim_host(CUresult result); /* of pinned memory */
 
+/* The same for a call that makes something else on the current device, or on `device`.
+ * Waits beside a capture for nothing that the frees of plain CUDA have not waited for.
+ * `call`: its name, for the line that says so if it is refused for good. */
+bool gcp_maker_reclaims(const char *call, CUresult result);
+bool gcp_maker_reclaims_on(const char *call, CUresult result, CUdevice device);
+
 /* gcp_pools_free, for a thread whose end is watched from then on. */
 int gcp_memory_free(gcp_addr addr);
 

@@ -219,8 +219,8 @@ static bool is_the_drivers(const char *name)
 static void known_functions_are_the_drivers(void)
 {
 	static const char *const names[] = {
-	    "cuModuleGetFunction", "cuStreamGetPriority", "cuStreamGetPriority_ptsz",
-	    "cuDeviceGetUuid_v2",  "cuEventElapsedTime",  "cuEventElapsedTime_v2",
+	    "cuModuleUnload",     "cuStreamGetPriority", "cuStreamGetPriority_ptsz",
+	    "cuDeviceGetUuid_v2", "cuEventElapsedTime",  "cuEventElapsedTime_v2",
 	};
 
 	(void)primary();

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * chances.c - calls that take memory of the device by themselves, where the library
+ * has it: what the program has freed, on plain CUDA they would have had.
+ *
+ *   chances SCENARIO    plays one; 0: all is as on plain CUDA
+ */
+#include "edge_cases.h"
+
+enum { HELD = 192, NEEDED = 96 }; /* MiB of the 256 that the device has */
+
+static CUmodule module;
+static CUfunction function;
+static CUstream stream;
+static CUgraph graph;
+static CUgraphExec exec;
+
+/* --- the calls -------------------------------------------------------------------- */
+
+#define CALL(name, call)                                                               \
+	static CUresult make_##name(void)                                              \
+	{                                                                              \
+		return call;                                                           \
+	}
+
+static CUcontext context;
+static CUmodule loaded;
+static CUlibrary library;
+static CUfunction found;
+static CUstream made;
+static CUevent event;
+static CUgraphExec instance;
+static CUgreenCtx green;
+static int number;
+static CUDA_GRAPH_INSTANTIATE_PARAMS instantiation;
+static CUgraphExecUpdateResultInfo update;
+static unsigned long long ns = 1;
+static void *parameters[] = {&ns};
+
+static CUdevResourceDesc resources(void)
+{
+	CUdevResourceDesc description;
+	CUdevResource all;
+
+	OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&description, &all, 1));
+	return description;
+}
+
+CALL(cuCtxCreate, cuCtxCreate(&context, NULL, 0, 0))
+CALL(cuGreenCtxCreate,
+     cuGreenCtxCreate(&green, resources(), 0, CU_GREEN_CTX_DEFAULT_STREAM))
+CALL(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain(&context, 0))
+CALL(cuCtxSetLimit, cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096))
+CALL(cuModuleLoad, cuModuleLoad(&loaded, "file"))
+CALL(cuModuleLoadData, cuModuleLoadData(&loaded, ""))
+CALL(cuModuleLoadDataEx, cuModuleLoadDataEx(&loaded, "", 0, NULL, NULL))
+CALL(cuModuleLoadFatBinary, cuModuleLoadFatBinary(&loaded, ""))
+CALL(cuModuleGetFunction, cuModuleGetFunction(&found, module, "gcpt_spin"))
+CALL(cuLibraryLoadData, cuLibraryLoadData(&library, "", NULL, NULL, 0, NULL, NULL, 0))
+CALL(cuKernelGetFunction, cuKernelGetFunction(&found, (CUkernel)function))
+CALL(cuFuncGetAttribute,
+     cuFuncGetAttribute(&number, CU_FUNC_ATTRIBUTE_NUM_REGS, function))
+CALL(cuFuncSetAttribute,
+     cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+			0))
+CALL(cuStreamCreate, cuStreamCreate(&made, CU_STREAM_NON_BLOCKING))
+CALL(cuStreamCreateWithPriority,
+     cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0))
+CALL(cuEventCreate, cuEventCreate(&event, 0))
+CALL(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags(&instance, graph, 0))
+CALL(cuGraphInstantiateWithParams,
+     cuGraphInstantiateWithParams(&instance, graph, &instantiation))
+CALL(cuGraphExecUpdate, cuGraphExecUpdate(exec, graph, &update))
+CALL(cuGraphUpload, cuGraphUpload(exec, stream))
+CALL(cuGraphLaunch, cuGraphLaunch(exec, stream))
+CALL(cuLaunchKernel,
+     cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL))
+CALL(cuLaunchCooperativeKernel,
+     cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters))
+
+static const struct {
+	const char *name;
+	CUresult (*make)(void);
+} calls[] = {
+#define ROW(name)                                                                      \
+	{                                                                              \
+#name, make_##name                                                     \
+	}
+    ROW(cuCtxSetLimit),
+    ROW(cuModuleLoad),
+    ROW(cuModuleLoadData),
+    ROW(cuModuleLoadDataEx),
+    ROW(cuModuleLoadFatBinary),
+    ROW(cuModuleGetFunction),
+    ROW(cuLibraryLoadData),
+    ROW(cuKernelGetFunction),
+    ROW(cuFuncGetAttribute),
+    ROW(cuFuncSetAttribute),
+    ROW(cuStreamCreate),
+    ROW(cuStreamCreateWithPriority),
+    ROW(cuEventCreate),
+    ROW(cuGraphInstantiateWithFlags),
+    ROW(cuGraphInstantiateWithParams),
+    ROW(cuGraphExecUpdate),
+    ROW(cuGraphUpload),
+    ROW(cuGraphLaunch),
+    ROW(cuLaunchKernel),
+    ROW(cuLaunchCooperativeKernel),
+    ROW(cuGreenCtxCreate),
+    ROW(cuDevicePrimaryCtxRetain),
+    ROW(cuCtxCreate), /* and current from then on */
+};
+
+enum { CALLS = sizeof(calls) / sizeof(*calls) };
+
+/* --- the device ------------------------------------------------------------------- */
+
+/* The call takes NEEDED of the device. */
+static void plan(const char *name, int device)
+{
+	char text[100];
+
+	snprintf(text, sizeof(text), "%s:<%dM@%d", name, NEEDED, device);
+	must(gcpsim_fail(text) == 0, "no such plan");
+}
+
+static void begin(void)
+{
+	primary();
+	OK(cuModuleLoadData(&module, ""));
+	OK(cuModuleGetFunction(&function, module, "gcpt_spin"));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuCtxSynchronize());
+}
+
+/* On plain CUDA that much would be free. */
+static void hold_freed_memory(void)
+{
+	OK(cuMemFree(allocated(HELD * MIB)));
+	must(gcpsim_memory_used(0) >= HELD * MIB, "the library holds nothing");
+}
+
+static void calls_are_served(void)
+{
+	for (int i = 0; i < CALLS; i++) {
+		hold_freed_memory();
+		plan(calls[i].name, 0);
+		if (calls[i].make() != CUDA_SUCCESS) {
+			printf("%s: refused\n", calls[i].name);
+			wrong = true;
+		}
+		must(gcpsim_fail(NULL) == 0, "no plan");
+	}
+}
+
+static void calls_on_a_device_full_of_cache(void)
+{
+	begin();
+	calls_are_served();
+	primary();
+	calls_are_served(); /* with several contexts */
+}
+
+/* A call that plain CUDA would refuse is refused, once, and breaks nothing. */
+static void calls_on_a_device_full_of_blocks(void)
+{
+	CUdeviceptr block;
+
+	begin();
+	block = allocated(HELD * MIB);
+	for (int i = 0; i < CALLS; i++) {
+		plan(calls[i].name, 0);
+		if (calls[i].make() != CUDA_ERROR_OUT_OF_MEMORY) {
+			printf("%s: not refused\n", calls[i].name);
+			wrong = true;
+		}
+		must(gcpsim_fail(NULL) == 0, "no plan");
+	}
+	OK(cuMemFree(block));
+}
+
+/* --- contexts --------------------------------------------------------------------- */
+
+/* Only what the device of the new context has goes back. */
+static void context_of_another_device(void)
+{
+	CUcontext other;
+
+	begin();
+	OK(cuCtxCreate(&other, NULL, 0, 1));
+	OK(cuMemFree(allocated(HELD * MIB)));
+	OK(cuCtxSetCurrent(NULL));
+	primary();
+	hold_freed_memory();
+	plan("cuDevicePrimaryCtxRetain", 1);
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	must(gcpsim_memory_used(0) >= HELD * MIB,
+	     "memory of a device that is not full was given back");
+	must(gcpsim_memory_used(1) < NEEDED * MIB, "device 1 has kept its memory");
+	plan("cuCtxCreate_v4", 1);
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemFree(allocated(HELD * MIB)));
+	primary();
+	OK(cuCtxCreate(&other, NULL, 0, 1));
+	must(gcpsim_memory_used(0) >= HELD * MIB,
+	     "memory of a device that is not full was given back");
+}
+
+/* --- captures --------------------------------------------------------------------- */
+
+static atomic_bool stepped;
+
+static void until_the_next_step(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&stepped))
+		usleep(1000);
+}
+
+/* What is done goes back beside a capture, and nothing waits for work that only the
+ * host's next step ends. */
+static void calls_beside_a_capture(void)
+{
+	CUdeviceptr block, small;
+	CUstream busy, other;
+	CUgraph result;
+
+	begin();
+	OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	hold_freed_memory();
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuLaunchHostFunc(busy, until_the_next_step, NULL));
+	for (int i = 0; i < 3; i++) {
+		plan(i == 0   ? "cuEventCreate"
+		     : i == 1 ? "cuModuleLoadData"
+			      : "cuStreamCreate",
+		     0);
+		alarm(10); /* a call that waits for the host */
+		OK(i == 0   ? make_cuEventCreate()
+		   : i == 1 ? make_cuModuleLoadData()
+			    : make_cuStreamCreate());
+		must(gcpsim_fail(NULL) == 0, "no plan");
+	}
+	/* What was freed last is not done with: refused, rather than waited for. */
+	block = allocated(HELD * MIB);
+	small = allocated(MIB);
+	OK(cuMemsetD8Async(small, 1, MIB, busy));
+	OK(cuMemFree(small));
+	plan("cuEventCreate", 0);
+	must(make_cuEventCreate() == CUDA_ERROR_OUT_OF_MEMORY, "served from nothing");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	atomic_store(&stepped, true);
+	OK(cuStreamEndCapture(stream, &result));
+	OK(cuCtxSynchronize());
+	OK(cuMemFree(block));
+	must(gcpsim_invalidated() == 0, "a capture was destroyed");
+	must(gcpsim_hazards() == 0, "memory was given back too early");
+}
+
+/* --- graphs that share memory ----------------------------------------------------- */
+
+static CUgraphExec sharing(CUstream in, size_t bytes)
+{
+	CUgraphExec result;
+	CUgraph captured;
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(in, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(bytes);
+	OK(cuMemsetD8Async(p, 1, MIB, in));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(in, &captured));
+	OK(cuGraphInstantiateWithFlags(&result, captured, 0));
+	OK(cuGraphDestroy(captured));
+	return result;
+}
+
+/* Their memory may go back between two tries: a launch that never succeeds ends. */
+static void launches_of_graphs_that_share(void)
+{
+	CUgraphExec first, second;
+
+	begin();
+	first = sharing(stream, 8 * MIB);
+	second = sharing(stream, 16 * MIB);
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 3; i++) { /* again: by the short way */
+		OK(cuGraphLaunch(first, stream));
+		OK(cuGraphLaunch(second, stream));
+		OK(cuStreamSynchronize(stream));
+	}
+	for (int i = 0; i < 2; i++) {
+		hold_freed_memory();
+		plan("cuGraphLaunch", 0);
+		OK(cuGraphLaunch(second, stream));
+		must(gcpsim_fail(NULL) == 0, "no plan");
+		OK(cuStreamSynchronize(stream));
+		OK(cuGraphLaunch(second, stream));
+		OK(cuStreamSynchronize(stream));
+	}
+	must(gcpsim_fail("cuGraphLaunch:1+:2") == 0, "no such plan");
+	alarm(10); /* a call that never returns */
+	must(cuGraphLaunch(second, stream) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "launched by nothing");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	OK(cuGraphLaunch(first, stream));
+	OK(cuGraphLaunch(second, stream));
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was given back too early");
+}
+
+/* --- the run ---------------------------------------------------------------------- */
+
+static const struct scenario scenarios[] = {
+    SCENARIO(calls_on_a_device_full_of_cache),
+    SCENARIO(calls_on_a_device_full_of_blocks),
+    SCENARIO(context_of_another_device),
+    SCENARIO(calls_beside_a_capture),
+    SCENARIO(launches_of_graphs_that_share),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
