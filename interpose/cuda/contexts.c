@@ -46,8 +46,10 @@ static atomic_bool overflown;
 static atomic_int unjoined_count;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
 static bool primary_moving[DEVICES_MAX]; /* a thread retains or releases it */
-static int ending_count;                 /* threads whose real call may end a context */
-static uint64_t ending_since;            /* when the first of them began, in ns */
+/* The program's references to it that were seen; by the thread that moves it. */
+static uint32_t primary_retains[DEVICES_MAX];
+static int ending_count;      /* threads whose real call may end a context */
+static uint64_t ending_since; /* when the first of them began, in ns */
 
 /* The context that this thread was last seen with, and when. */
 static __thread struct {
@@ -595,6 +597,8 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 	if (result == CUDA_SUCCESS && ret_ctx)
 		primary_seen(*ret_ctx, device);
+	if (result == CUDA_SUCCESS && device < DEVICES_MAX)
+		primary_retains[device]++;
 	primary_unclaim(device);
 	return result;
 }
@@ -611,16 +615,49 @@ static CUcontext primary_handle(CUdevice device)
 	return ctx;
 }
 
-CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device)
+static CUresult primary_end(CUresult (*real)(CUdevice), CUdevice device)
 {
+	CUcontext ctx = primary_handle(device);
 	CUresult result;
-	CUcontext ctx;
 
-	primary_claim(device);
-	ctx = primary_handle(device);
 	ending_begin(ctx);
 	result = real(device);
 	ending_done(ctx, ctx && result == CUDA_SUCCESS && !primary_active(device));
+	return result;
+}
+
+/* Nothing is waited for, as on plain CUDA: a thread that uses the context may be
+ * waiting for work that waits for this thread. The context ends all the same if code
+ * that the library does not see has released it, too. */
+static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device)
+{
+	CUresult result = real(device);
+	CUcontext ctx;
+
+	if (result == CUDA_SUCCESS && !primary_active(device)) {
+		primary_retains[device] = 0;
+		ctx = primary_handle(device);
+		ending_begin(ctx);
+		ending_done(ctx, ctx != NULL);
+	}
+	return result;
+}
+
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
+				  uint32_t references)
+{
+	uint32_t *retains;
+	CUresult result;
+
+	if (device < 0 || device >= DEVICES_MAX)
+		return real(device); /* refuses it */
+	primary_claim(device);
+	retains = &primary_retains[device];
+	/* How many references there are the driver does not tell. */
+	result = *retains > references ? primary_leave(real, device)
+				       : primary_end(real, device);
+	if (result == CUDA_SUCCESS)
+		*retains -= references < *retains ? references : *retains;
 	primary_unclaim(device);
 	return result;
 }

@@ -77,7 +77,9 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);
 /* Call the real function, and detach the context if that destroyed it. */
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx);
 CUresult gcp_contexts_detach(CUcontext ctx);
-CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device);
+/* references: how many of the program's the call takes from the context, at most. */
+CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
+				  uint32_t references);
 
 /* The guard: a context is alive, may be ending while a real call of this library's is
  * under way that may destroy it, or is gone. Under the lock no such call begins, and

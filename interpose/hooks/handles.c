@@ -46,7 +46,7 @@ static CUcontext primary_only(void)
 	    !active || !gcp_real.cuDevicePrimaryCtxRelease_v2 ||
 	    gcp_contexts_retain_primary(&ctx, 0) != CUDA_SUCCESS)
 		return NULL;
-	gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, 0);
+	gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, 0, 1);
 	return ctx;
 }
 

@@ -155,7 +155,7 @@ static CUresult green_destroy(CUdevice device)
 static CUresult green_end(CUcontext ctx)
 {
 	(void)ctx;
-	return gcp_contexts_end_primary(green_destroy, leaving.device);
+	return gcp_contexts_end_primary(green_destroy, leaving.device, 0);
 }
 
 /* Its own handle as an ordinary context, and its device. */
@@ -188,20 +188,23 @@ CUresult gcp_hook_cuGreenCtxDestroy(struct CUgreenCtx_st *green)
 
 CUresult gcp_hook_cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease, device);
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease, device, 1);
 }
 
 CUresult gcp_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, device);
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxRelease_v2, device,
+					1);
 }
 
 CUresult gcp_hook_cuDevicePrimaryCtxReset(CUdevice device)
 {
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset, device);
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset, device,
+					UINT32_MAX);
 }
 
 CUresult gcp_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset_v2, device);
+	return gcp_contexts_end_primary(gcp_real.cuDevicePrimaryCtxReset_v2, device,
+					UINT32_MAX);
 }

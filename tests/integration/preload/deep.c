@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * deep.c - a plugin that is loaded with RTLD_DEEPBIND frees blocks of the program, and
- * the program the plugin's.
+ * the program the plugin's; and it releases a context.
  *
- *   GCPT_PLUGIN=FILE deep a_deep_bound_plugin_frees    0: no memory but that is gone
+ *   GCPT_PLUGIN=FILE deep SCENARIO    0: no memory but that is gone
  */
 #include "edge_cases.h"
 
@@ -11,6 +11,7 @@
 
 static CUresult (*plugin_alloc)(CUdeviceptr *addr, size_t bytes);
 static CUresult (*plugin_free)(CUdeviceptr addr);
+static CUresult (*plugin_release)(void);
 
 static bool load(const char *path)
 {
@@ -22,7 +23,8 @@ static bool load(const char *path)
 	}
 	*(void **)&plugin_alloc = dlsym(plugin, "plugin_alloc");
 	*(void **)&plugin_free = dlsym(plugin, "plugin_free");
-	return plugin_alloc && plugin_free;
+	*(void **)&plugin_release = dlsym(plugin, "plugin_release");
+	return plugin_alloc && plugin_free && plugin_release;
 }
 
 static void fill(CUdeviceptr p)
@@ -52,8 +54,29 @@ static void a_deep_bound_plugin_frees(void)
 	must(plugin_free(p) == CUDA_ERROR_INVALID_VALUE, "it is freed twice");
 }
 
+/* The program has another reference, for all that the library has seen. */
+static void a_deep_bound_plugin_releases(void)
+{
+	CUdeviceptr p;
+
+	must(load(getenv("GCPT_PLUGIN")), "no plugin");
+	(void)primary();
+	for (int i = 0; i < 3; i++) {
+		(void)primary();
+		p = allocated(3 * MIB);
+		fill(p);
+		OK(cuMemFree(p));
+		OK(plugin_release());
+		OK(cuDevicePrimaryCtxRelease(0));
+		(void)primary();
+		fill(allocated(3 * MIB));
+		must(gcpsim_faults() == 0, "memory of a context that has ended");
+	}
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_deep_bound_plugin_frees),
+    SCENARIO(a_deep_bound_plugin_releases),
 };
 
 int main(int argc, char **argv)

@@ -5,6 +5,7 @@
 
 CUresult plugin_alloc(CUdeviceptr *addr, size_t bytes);
 CUresult plugin_free(CUdeviceptr addr);
+CUresult plugin_release(void);
 
 CUresult plugin_alloc(CUdeviceptr *addr, size_t bytes)
 {
@@ -14,4 +15,9 @@ CUresult plugin_alloc(CUdeviceptr *addr, size_t bytes)
 CUresult plugin_free(CUdeviceptr addr)
 {
 	return cuMemFree(addr);
+}
+
+CUresult plugin_release(void)
+{
+	return cuDevicePrimaryCtxRelease(0);
 }

@@ -162,6 +162,99 @@ static void small_blocks_of_a_full_device(void)
 	the_last_block_of_a_full_device(MIB / 2, 5);
 }
 
+/* Another thread waits for what it has freed, as plain CUDA's free would. */
+static void *frees_and_allocates(void *ctx)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+	};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr p;
+
+	OK(cuCtxSetCurrent(ctx));
+	p = allocated(600 * MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, stream));
+	OK(cuMemFree(p));
+	OK(cuMemCreate(&handle, 700 * MIB, &properties, 0));
+	return NULL;
+}
+
+static pthread_t wait_in_another_thread(CUcontext ctx)
+{
+	uint64_t before = gcpsim_calls("cuEventSynchronize");
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, frees_and_allocates, ctx);
+	while (gcpsim_calls("cuEventSynchronize") == before && !atomic_load(&stepped))
+		pass_ms(1);
+	must(!atomic_load(&stepped), "the other thread waits for nothing");
+	return thread;
+}
+
+/* A context that others have retained does not end: this waits for nothing. */
+static void release_beside_a_wait(void)
+{
+	pthread_t watchdog, thread;
+	CUcontext ctx;
+
+	begin();
+	ctx = primary(); /* retained twice */
+	watchdog = stand();
+	thread = wait_in_another_thread(ctx);
+	OK(cuDevicePrimaryCtxRelease(0));
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	step(watchdog);
+	pthread_join(thread, NULL);
+}
+
+static void *look_and_step(void *ret_calls)
+{
+	pass_ms(200);
+	*(uint64_t *)ret_calls = gcpsim_calls("cuDevicePrimaryCtxRelease_v2");
+	atomic_store(&stepped, true);
+	return NULL;
+}
+
+/* CUDA waits for all work of a context that ends, and so for what the other thread
+ * waits for: which has to be out of the context before. */
+static void last_release_beside_a_wait(void)
+{
+	pthread_t stepper, thread;
+	uint64_t calls = 1;
+	CUcontext ctx;
+
+	begin();
+	OK(cuCtxGetCurrent(&ctx));
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	thread = wait_in_another_thread(ctx);
+	pthread_create(&stepper, NULL, look_and_step, &calls);
+	OK(cuDevicePrimaryCtxRelease(0));
+	pthread_join(stepper, NULL);
+	pthread_join(thread, NULL);
+	must(calls == 0, "the context ends under a thread that uses it");
+}
+
+static void green_context_destroyed_beside_a_wait(void)
+{
+	CUdevResourceDesc description;
+	pthread_t watchdog, thread;
+	CUdevResource all;
+	CUgreenCtx green;
+	CUcontext ctx;
+
+	begin();
+	OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&description, &all, 1));
+	OK(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	OK(cuCtxGetCurrent(&ctx)); /* retained once */
+	watchdog = stand();
+	thread = wait_in_another_thread(ctx);
+	OK(cuGreenCtxDestroy(green));
+	step(watchdog);
+	pthread_join(thread, NULL);
+}
+
 /* Threads of this process that block all signals that can be blocked. */
 static unsigned threads_without_signals(void)
 {
@@ -225,6 +318,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(what_was_freed_before_a_kernel),
     SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory),
     SCENARIO(more_than_there_is),
+    SCENARIO(release_beside_a_wait),
+    SCENARIO(last_release_beside_a_wait),
+    SCENARIO(green_context_destroyed_beside_a_wait),
     SCENARIO(large_blocks_of_a_full_device),
     SCENARIO(small_blocks_of_a_full_device),
 };
