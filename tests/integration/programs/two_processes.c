@@ -606,15 +606,20 @@ static void closed_meanwhile(void)
 }
 
 /* Freed while the other one has it open, which closes it while the context seems to
- * end. */
+ * end: only a green one of it is left. */
 static void stays_out(void)
 {
 	int (*when)(const char *, void (*)(void));
-	CUcontext again;
+	CUdevResourceDesc description;
+	CUdevResource resource;
 	CUdeviceptr q, r;
+	CUgreenCtx green;
 
 	start(0);
-	GCPT_OK((int)cu.cuDevicePrimaryCtxRetain(&again, 0));
+	GCPT_OK((int)cu.cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	GCPT_OK((int)cu.cuDevResourceGenerateDesc(&description, &resource, 1));
+	GCPT_OK((int)cu.cuGreenCtxCreate(&green, description, 0,
+					 CU_GREEN_CTX_DEFAULT_STREAM));
 	q = new_block(64 * MIB, 70);
 	GCPT_OK((int)cu.cuIpcGetMemHandle(&message.handle, q));
 	give();
