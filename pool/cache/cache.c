@@ -166,6 +166,8 @@ static void magazine_drain(struct gcp_cache *cache, struct gcp_magazine *magazin
 
 static void cache_drain(struct gcp_cache *cache, struct gcp_chain *chain)
 {
+	if (gcp_cache_bytes(cache) == 0)
+		return;
 	for (uint32_t i = 0; i <= cache->pool->pools->classes.count; i++)
 		magazine_drain(cache, &cache->magazines[i], chain);
 	gcp_stream_cache_drain(cache, chain);
