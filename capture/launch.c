@@ -93,25 +93,6 @@ static bool event_is_followed(struct gcp_tracker *tracker,
 	return followed || tracker->driver.event_wait(stream, event) == 0;
 }
 
-/* An event behind the lane's latest launch, in its stream. False: there is none,
- * because the stream may have gone, or a capture is under way. */
-static bool last_is_recorded(struct gcp_tracker *tracker, const struct gcp_track *track,
-			     void *event)
-{
-	bool recorded = false;
-
-	if (!gcp_last_is_addressable(tracker, &track->last) ||
-	    !gcp_pools_captures_hold(tracker->pools))
-		return false;
-	if (gcp_streams_hold(tracker)) {
-		recorded = track->last.gone == gcp_tracker_streams_gone(tracker) &&
-			   tracker->driver.event_record(event, track->last.stream) == 0;
-		gcp_streams_release(tracker);
-	}
-	gcp_pools_captures_release(tracker->pools);
-	return recorded;
-}
-
 /* For a launch whose executable has no event, or is not known. */
 static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *track,
 			 void *stream)
@@ -121,7 +102,7 @@ static bool stream_waits(struct gcp_tracker *tracker, const struct gcp_track *tr
 
 	if (tracker->driver.event_create(gcp_pool_context(track->pool), &event) != 0)
 		return false;
-	followed = last_is_recorded(tracker, track, event) &&
+	followed = gcp_last_record(tracker, &track->last, event) &&
 		   event_is_followed(tracker, track, stream, event);
 	tracker->driver.event_destroy(event);
 	return followed;
@@ -243,7 +224,7 @@ static void launch_count(struct gcp_share *share, const struct gcp_last *last,
 }
 
 /* Whether graphs that may share are launched into several streams: in programs with one
- * no events are needed. */
+ * no events are needed, but beside captures (gcp_tracks_mark). */
 static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 {
 	if (tracker->first_stream == 0)
@@ -276,7 +257,8 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0)
 		return result;
 	launch_count(share, &last, launch);
-	if (several_streams(tracker, last.stream_id))
+	if (several_streams(tracker, last.stream_id) ||
+	    gcp_streams_may_capture(tracker))
 		launch->event = gcp_share_event(tracker, share);
 	return 0;
 }

@@ -311,6 +311,7 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker)
 	gcp_tracker_lock(tracker);
 	TAILQ_FOREACH (share, &tracker->shares, link)
 		(void)gcp_share_in_flight(tracker, share, true);
+	gcp_tracks_mark(tracker);
 	gcp_launches_reset(tracker);
 	atomic_store(&tracker->captures_unseen, true);
 	gcp_tracker_unlock(tracker);

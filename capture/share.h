@@ -36,8 +36,8 @@ struct gcp_share {
 	uint64_t launches;
 	uint32_t in_progress; /* calls that launch it just now */
 	struct gcp_last last; /* its latest launch */
-	/* Once several streams are in use: stands behind its latest launch, if
-	 * `marked`. In that life of the pool. */
+	/* Once several streams are in use, and beside captures: stands behind its
+	 * latest launch, if `marked`. In that life of the pool. */
 	void *event;
 	uint64_t life;
 	bool marked;
@@ -106,6 +106,15 @@ bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last 
  * if it is recorded. NULL: there is none. */
 void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share);
 void *gcp_share_marked(const struct gcp_share *share);
+/* Records an event behind it, in its stream. False: there is none, because the stream
+ * may have gone, or a capture is under way. */
+bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
+		     void *event);
+/* Soon the streams of launches cannot be asked, nor an event be recorded there: a
+ * capture is about to begin, or a stream to go. Else a launch that has to follow would
+ * wait for all work of its context; beside a capture the host would. gcp_launches_reset
+ * follows: a launch that is only counted leaves the event behind an older one. */
+void gcp_tracks_mark(struct gcp_tracker *tracker);
 /* Whether what was launched, by this graph (NULL: not known), is known to be completed.
  * look: asks the device. */
 bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,

@@ -181,6 +181,52 @@ static bool event_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 	return done;
 }
 
+bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
+		     void *event)
+{
+	bool recorded = false;
+
+	if (!gcp_last_is_addressable(tracker, last) ||
+	    !gcp_pools_captures_hold(tracker->pools))
+		return false;
+	if (gcp_streams_hold(tracker)) {
+		recorded = last->gone == gcp_tracker_streams_gone(tracker) &&
+			   tracker->driver.event_record(event, last->stream) == 0;
+		gcp_streams_release(tracker);
+	}
+	gcp_pools_captures_release(tracker->pools);
+	return recorded;
+}
+
+/* Of a lane with one graph nothing has to follow that. */
+static bool is_mark_wanted(struct gcp_tracker *tracker, const struct gcp_track *track)
+{
+	return track->members > 1 && track->in_progress == 0 && track->owner &&
+	       !gcp_share_marked(track->owner) &&
+	       gcp_last_is_addressable(tracker, &track->last) &&
+	       !gcp_last_is_done(tracker, track->pool, &track->last, NULL, false);
+}
+
+static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *track)
+{
+	void *event;
+
+	if (!gcp_pool_context_hold(track->pool))
+		return;
+	event = gcp_share_event(tracker, track->owner);
+	track->owner->marked = event && gcp_last_record(tracker, &track->last, event);
+	gcp_pool_context_release(track->pool);
+}
+
+void gcp_tracks_mark(struct gcp_tracker *tracker)
+{
+	const struct gcp_track *track;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link)
+		if (is_mark_wanted(tracker, track))
+			track_mark(tracker, track);
+}
+
 bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,
 		      const struct gcp_last *last, const struct gcp_share *share,
 		      bool look)

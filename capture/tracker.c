@@ -21,9 +21,10 @@ int gcp_tracker_begin_prepare(struct gcp_tracker *tracker,
 	gcp_tracker_collect(tracker);
 	gcp_shares_prepare(tracker);
 	gcp_pools_close_full(tracker->pools);
+	gcp_tracker_lock(tracker);
+	gcp_tracks_mark(tracker);
 	atomic_fetch_add(&tracker->pending_events, 1);
 	atomic_fetch_add(&tracker->capturing, 1);
-	gcp_tracker_lock(tracker);
 	gcp_launches_reset(tracker); /* behind the count */
 	gcp_tracker_unlock(tracker);
 	gcp_pools_eager_work(tracker->pools); /* none was counted until now */
@@ -265,6 +266,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	struct gcp_holder *graph;
 
 	gcp_tracker_lock(tracker);
+	gcp_tracks_mark(tracker); /* as long as streams can be addressed */
 	atomic_fetch_add(&tracker->streams_gone, 1);
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);

@@ -376,7 +376,54 @@ static void an_unknown_capture_waits_for_no_graph(void)
 	launch_both();
 }
 
+/* No fence can be set then, and no stream be asked: that one follows the other is said
+ * by an event that stands there since before. */
+static void beside_a_capture_the_host_waits_for_no_graph(void)
+{
+	static atomic_bool flag;
+	CUstream capturing;
+	CUgraph graph;
+
+	make_graphs();
+	launch_both();
+	OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+	alarm(8);
+	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuGraphLaunch(execs[0], streams[1]));
+	OK(cuStreamEndCapture(capturing, &graph));
+	OK(cuGraphDestroy(graph));
+	atomic_store(&flag, true);
+	launch_both();
+}
+
+/* The device does only what is waited for (GCPSIM_SPEED=never). */
+static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
+{
+	CUstream other, gone;
+	CUdeviceptr p;
+
+	make_graphs();
+	launch_both();
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, other));
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuStreamDestroy(gone));
+	OK(cuGraphLaunch(execs[0], streams[1]));
+	OK(cuStreamSynchronize(streams[1]));
+	must(cuStreamQuery(other) == CUDA_ERROR_NOT_READY,
+	     "it has waited for work that has nothing to do with it");
+	must(cuStreamQuery(streams[0]) == CUDA_SUCCESS, "it has not waited");
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
+    SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
     SCENARIO(lanes_stay),
     SCENARIO(a_cancelled_thread_leaves_its_launch),
     SCENARIO(lanes_are_listed),

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_share_marked.c - before a stream goes, and before a capture begins, an event
+ * comes to stand behind the latest launch of each lane: what follows it waits for that
+ * alone, and on the device.
+ */
+#include "share_fake.h"
+
+static void a_launch_in_a_stream_that_has_gone_is_followed(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	stream_replace(0);
+	launch(b, 1);
+	assert_true(share_memory(a, b));
+	assert_int_equal(waits_of_all, 1);
+	assert_int_equal(fake.barrier, 0); /* other work is not waited for */
+	exec_destroy(a);
+}
+
+static void the_event_stands_behind_the_latest_launch(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	launch(b, 0);
+	launch(a, 0);
+	stream_replace(5);
+	device_catches_up();
+	launch(b, 0);
+	launch(a, 0);
+	launch(b, 1);
+	assert_int_equal(waits_of_all, 1);
+}
+
+/* No event is made for what nothing follows. */
+static void what_is_done_or_alone_needs_no_event(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b;
+
+	(void)state;
+	launch(a, 0);
+	stream_replace(5);
+	assert_int_equal(events, 0);
+	b = make(1, 16 * MIB);
+	launch(b, 0);
+	device_catches_up();
+	(void)gcp_pool_work_is_done(pool, UINT64_MAX, true);
+	stream_replace(5);
+	assert_int_equal(events, 0);
+}
+
+/* The host does not wait, as it does in a free: no work is done meanwhile. */
+static void a_launch_beside_a_capture_waits_on_the_device(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	uint64_t done = fake.done;
+	void *other;
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	other = begin(3);
+	launch(b, 1);
+	assert_int_equal(waits, 1);
+	assert_int_equal(fake.done, done);
+	end(3);
+	graph_destroy(other);
+}
+
+static void so_does_one_behind_another_one_beside_it(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	void *other = begin(3);
+	uint64_t done = fake.done;
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	launch(b, 1);
+	assert_int_equal(waits, 1);
+	assert_int_equal(fake.done, done);
+	end(3);
+	graph_destroy(other);
+}
+
+static void a_launch_beside_an_unseen_capture_waits_on_the_device(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	uint64_t done;
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	done = fake.done;
+	gcp_share_captures_unseen(tracker);
+	gcp_pools_fences_hold(pools); /* as the hook does, for good */
+	launch(b, 1);
+	assert_int_equal(waits, 1);
+	assert_int_equal(fake.done, done);
+	gcp_pools_fences_release(pools);
+}
+
+#define MARKED_TEST(name)                                                              \
+	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    MARKED_TEST(a_launch_in_a_stream_that_has_gone_is_followed),
+	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
+	    MARKED_TEST(what_is_done_or_alone_needs_no_event),
+	    MARKED_TEST(a_launch_beside_a_capture_waits_on_the_device),
+	    MARKED_TEST(so_does_one_behind_another_one_beside_it),
+	    MARKED_TEST(a_launch_beside_an_unseen_capture_waits_on_the_device),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
