@@ -405,8 +405,10 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *cap
 	bool late;
 	int result;
 
-	if (!end)
-		return 0;
+	if (!end) /* there was no memory to note it: it cannot be made to follow */
+		return capture->released && tracker->driver.stream_follow
+			   ? GCP_CUDA_OUT_OF_MEMORY
+			   : 0;
 	end->resting = false;
 	result = end_follow(tracker, capture, end, &late);
 	capture->events_count |= late;

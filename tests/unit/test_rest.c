@@ -258,6 +258,26 @@ static void what_cannot_be_put_in_order_is_refused(void **state)
 	graph_destroy(graph);
 }
 
+/* The host's memory is out just when a stream joins that would have to follow. */
+static void a_stream_that_cannot_be_noted_is_refused(void **state)
+{
+	void *graph = begin(0);
+	int result;
+
+	(void)state;
+	event_record(0, EVENT);
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	fake_fail_memory(1, false);
+	result = wait_event(1, EVENT, nothing, cuda.last_id);
+	assert_true(fake_memory_failed());
+	fake_fail_memory(0, false);
+	assert_true(result == GCP_CUDA_OUT_OF_MEMORY || depends_on(1, user));
+	end(0);
+	graph_destroy(graph);
+}
+
 static void before_an_edit_by_the_program_all_streams_follow(void **state)
 {
 	void *graph = begin(0);
@@ -320,6 +340,7 @@ int main(void)
 	    FOLLOWING(work_on_a_stream_at_rest_follows_what_was_freed),
 	    FOLLOWING(a_stream_that_waits_anew_follows_nothing),
 	    FOLLOWING(what_cannot_be_put_in_order_is_refused),
+	    FOLLOWING(a_stream_that_cannot_be_noted_is_refused),
 	    FOLLOWING(before_an_edit_by_the_program_all_streams_follow),
 	    FOLLOWING(a_stream_that_is_gone_follows_nothing),
 	    FOLLOWING(a_node_that_is_destroyed_is_followed_no_more),
