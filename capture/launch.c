@@ -27,12 +27,6 @@
 
 #include "share.h"
 
-static bool track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
-{
-	return track->in_progress == 0 &&
-	       gcp_last_is_done(tracker, track->pool, &track->last, track->owner, true);
-}
-
 /* --- which lane --------------------------------------------------------------- */
 
 #ifdef GCP_WITHOUT_LAUNCH_GUARD /* for the test that the tests notice */
@@ -61,7 +55,7 @@ static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 		if (track->pool != share->pool || track->alone ||
 		    track == share->track ||
 		    !(follows(track, share, stream_id) ||
-		      track_is_idle(tracker, track)))
+		      gcp_track_is_idle(tracker, track)))
 			continue;
 		result = gcp_lane_enter(track->lane, share->heap);
 		if (result == 0)
@@ -151,7 +145,7 @@ static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
 		*ret_switching = true;
 		return 0;
 	}
-	if (track_is_idle(tracker, track))
+	if (gcp_track_is_idle(tracker, track))
 		return 0;
 	if (!gcp_share_in_flight(tracker, share, true)) {
 		result = track_change(tracker, share, stream_id);
@@ -352,7 +346,7 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 
 		if (!is_of)
 			continue;
-		if (track->alone || !track_is_idle(tracker, track))
+		if (track->alone || !gcp_track_is_idle(tracker, track))
 			bytes += keep_bytes ? 0 : gcp_lane_purge_unused(track->lane);
 		else if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);

@@ -169,6 +169,13 @@ void gcp_shares_prepare(struct gcp_tracker *tracker)
 
 /* --- own memory --------------------------------------------------------------- */
 
+/* Its launches come before the latest one of its lane. */
+static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *share)
+{
+	return gcp_share_in_flight(tracker, share, true) &&
+	       !gcp_track_is_idle(tracker, share->track);
+}
+
 /* Waits until no launch of the graph is on its way. The lock is let go meanwhile.
  * -ESTALE: the graph is gone. */
 static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
@@ -176,7 +183,7 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 	uint64_t id = share->id;
 	int result = 0;
 
-	while (result == 0 && share && gcp_share_in_flight(tracker, share, true)) {
+	while (result == 0 && share && is_on_its_way(tracker, share)) {
 		struct gcp_pool *pool = share->pool;
 		uint64_t epoch = share->last.epoch;
 		bool in_progress = share->in_progress > 0;

@@ -198,10 +198,9 @@ bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 	return recorded;
 }
 
-/* Of a lane with one graph nothing has to follow that. */
 static bool is_mark_wanted(struct gcp_tracker *tracker, const struct gcp_track *track)
 {
-	return track->members > 1 && track->in_progress == 0 && track->owner &&
+	return track->in_progress == 0 && track->owner &&
 	       !gcp_share_marked(track->owner) &&
 	       gcp_last_is_addressable(tracker, &track->last) &&
 	       !gcp_last_is_done(tracker, track->pool, &track->last, NULL, false);
@@ -246,6 +245,12 @@ bool gcp_share_in_flight(struct gcp_tracker *tracker, const struct gcp_share *sh
 {
 	return share->in_progress > 0 ||
 	       !gcp_last_is_done(tracker, share->pool, &share->last, share, look);
+}
+
+bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *track)
+{
+	return track->in_progress == 0 &&
+	       gcp_last_is_done(tracker, track->pool, &track->last, track->owner, true);
 }
 
 /* --- the end of a graph ------------------------------------------------------- */

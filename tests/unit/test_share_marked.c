@@ -38,21 +38,39 @@ static void the_event_stands_behind_the_latest_launch(void **state)
 	assert_int_equal(waits_of_all, 1);
 }
 
-/* No event is made for what nothing follows. */
-static void what_is_done_or_alone_needs_no_event(void **state)
+static void what_is_done_needs_no_event(void **state)
 {
-	struct graph *a = make(0, 16 * MIB), *b;
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
 
 	(void)state;
 	launch(a, 0);
-	stream_replace(5);
-	assert_int_equal(events, 0);
-	b = make(1, 16 * MIB);
 	launch(b, 0);
 	device_catches_up();
 	(void)gcp_pool_work_is_done(pool, UINT64_MAX, true);
 	stream_replace(5);
 	assert_int_equal(events, 0);
+}
+
+/* One of them was launched before the other one, which is over. */
+static void graphs_that_are_over_go_into_a_capture_at_once(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch none;
+	uint64_t other_work;
+	void *graph;
+
+	(void)state;
+	launch(a, 0);
+	launch(b, 0);
+	device_catches_up();
+	other_work = fake_submit();
+	graph = begin(1);
+	launch_begin(a, 1, &none);
+	launch_begin(b, 1, &none);
+	assert_true(fake.done < other_work);
+	assert_false(share_memory(a, b));
+	end(1);
+	graph_destroy(graph);
 }
 
 /* The host does not wait, as it does in a free: no work is done meanwhile. */
@@ -114,7 +132,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    MARKED_TEST(a_launch_in_a_stream_that_has_gone_is_followed),
 	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
-	    MARKED_TEST(what_is_done_or_alone_needs_no_event),
+	    MARKED_TEST(what_is_done_needs_no_event),
+	    MARKED_TEST(graphs_that_are_over_go_into_a_capture_at_once),
 	    MARKED_TEST(a_launch_beside_a_capture_waits_on_the_device),
 	    MARKED_TEST(so_does_one_behind_another_one_beside_it),
 	    MARKED_TEST(a_launch_beside_an_unseen_capture_waits_on_the_device),

@@ -399,6 +399,30 @@ static void beside_a_capture_the_host_waits_for_no_graph(void)
 	launch_both();
 }
 
+/* It waits for its own launches, which are over, and for no other work, until CUDA
+ * refuses it. */
+static void launched_into_a_capture_it_waits_for_itself_alone(void)
+{
+	static atomic_bool flag;
+	CUstream other;
+	CUgraph graph;
+
+	make_graphs();
+	launch_both();
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	alarm(8);
+	OK(cuLaunchHostFunc(other, wait_for_flag, &flag));
+	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+	must(cuGraphLaunch(execs[0], streams[1]) ==
+		 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	     "launched into a capture");
+	must(cuStreamEndCapture(streams[1], &graph) ==
+		 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+	     "it is not lost");
+	atomic_store(&flag, true);
+	launch_both();
+}
+
 /* The device does only what is waited for (GCPSIM_SPEED=never). */
 static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
 {
@@ -423,6 +447,7 @@ static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
 
 static const struct scenario scenarios[] = {
     SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
+    SCENARIO(launched_into_a_capture_it_waits_for_itself_alone),
     SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
     SCENARIO(lanes_stay),
     SCENARIO(a_cancelled_thread_leaves_its_launch),
