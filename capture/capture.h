@@ -192,6 +192,8 @@ int gcp_tracker_work_captured(struct gcp_tracker *tracker, void *ctx, void *stre
  * call fails after all, only some knowledge is lost. Returns what end_prepare does. */
 struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *ctx,
 					     void *stream);
+/* A context may be about to end, with its streams; before contexts_hold says so. */
+void gcp_tracker_context_ending(struct gcp_tracker *tracker);
 /* A stream or a context was destroyed, with whatever captured in it; the stream by a
  * call that began at `moment`. The context's call comes before gcp_pool_reset, and
  * before contexts_hold gives true again; NULL: one that is not known may have been. A

@@ -111,10 +111,10 @@ void *gcp_share_marked(const struct gcp_share *share);
 bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 		     void *event);
 /* Soon the streams of launches cannot be asked, nor an event be recorded there: a
- * capture is about to begin, or a stream to go. Else a launch that has to follow, or a
- * graph that gets memory of its own, would wait for all work of the context; beside a
- * capture the host would. gcp_launches_reset follows: a launch that is only counted
- * leaves the event behind an older one. */
+ * capture is about to begin, or a stream or a context to go. Else a launch that has to
+ * follow, or a graph that gets memory of its own, would wait for all work of the
+ * context; beside a capture the host would. gcp_launches_reset follows: a launch that
+ * is only counted leaves the event behind an older one. */
 void gcp_tracks_mark(struct gcp_tracker *tracker);
 /* Whether what was launched, by this graph (NULL: not known), is known to be completed.
  * look: asks the device. */

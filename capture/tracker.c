@@ -284,6 +284,16 @@ void gcp_tracker_stream_gone(struct gcp_tracker *tracker, void *ctx, void *strea
 	stream_ended(tracker, ctx, stream, moment);
 }
 
+void gcp_tracker_context_ending(struct gcp_tracker *tracker)
+{
+	if (!gcp_tracker_shares(tracker))
+		return;
+	gcp_tracker_lock(tracker);
+	gcp_tracks_mark(tracker);
+	gcp_launches_reset(tracker); /* none is only counted from here on */
+	gcp_tracker_unlock(tracker);
+}
+
 void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 {
 	struct gcp_capture *capture, *next;

@@ -26,6 +26,13 @@ static int barrier_wait(void *ctx, void *fence)
 	return result;
 }
 
+static void tracker_ending(CUcontext ctx)
+{
+	(void)ctx;
+	if (gcp_process_pooling())
+		gcp_tracker_context_ending(gcp_process.tracker);
+}
+
 static void tracker_gone(CUcontext ctx)
 {
 	if (gcp_process_pooling())
@@ -96,7 +103,7 @@ const struct gcp_context_observer gcp_context_observers[] = {
     {.joined = memory_joined},
     {.gone = gcp_fence_all_context_gone},
     {.ending = handles_ending, .gone = handles_gone, .stays = handles_stay},
-    {.gone = tracker_gone},
+    {.ending = tracker_ending, .gone = tracker_gone},
     {pool_joined, pool_ending, pool_gone, pool_stays},
     {.gone = gcp_release_context_gone},
     {.gone = call_stats_gone},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_share_marked.c - before a stream goes, and before a capture begins, an event
- * comes to stand behind the latest launch of each lane: what follows it waits for that
- * alone, and on the device.
+ * test_share_marked.c - before a stream or a context goes, and before a capture begins,
+ * an event comes to stand behind the latest launch of each lane: what follows it waits
+ * for that alone, and on the device.
  */
 #include "share_fake.h"
 
@@ -19,6 +19,22 @@ static void a_launch_in_a_stream_that_has_gone_is_followed(void **state)
 	assert_int_equal(waits_of_all, 1);
 	assert_int_equal(fake.barrier, 0); /* other work is not waited for */
 	exec_destroy(a);
+}
+
+/* As the hook does. */
+static void a_launch_is_followed_after_another_context_has_gone(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	gcp_tracker_context_ending(tracker);
+	cuda.contexts_ending++;
+	context_ended(FAKE_OTHER_CTX, true);
+	launch(b, 1);
+	assert_int_equal(waits_of_all, 1);
+	assert_int_equal(fake.barrier, 0);
 }
 
 static void the_event_stands_behind_the_latest_launch(void **state)
@@ -131,6 +147,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    MARKED_TEST(a_launch_in_a_stream_that_has_gone_is_followed),
+	    MARKED_TEST(a_launch_is_followed_after_another_context_has_gone),
 	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
 	    MARKED_TEST(what_is_done_needs_no_event),
 	    MARKED_TEST(graphs_that_are_over_go_into_a_capture_at_once),

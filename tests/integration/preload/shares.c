@@ -423,21 +423,20 @@ static void launched_into_a_capture_it_waits_for_itself_alone(void)
 	launch_both();
 }
 
-/* The device does only what is waited for (GCPSIM_SPEED=never). */
-static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
+/* While other work stands in the context, and both run in one stream, the first one is
+ * launched into another stream: it follows the second one. The device does only what is
+ * waited for (GCPSIM_SPEED=never). */
+static void follows_its_lane_alone(void (*goes)(void))
 {
-	CUstream other, gone;
+	CUstream other;
 	CUdeviceptr p;
 
-	make_graphs();
-	launch_both();
 	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
 	p = allocated(MIB);
 	OK(cuMemsetD8Async(p, 1, MIB, other));
 	OK(cuGraphLaunch(execs[0], streams[0]));
 	OK(cuGraphLaunch(execs[1], streams[0]));
-	OK(cuStreamDestroy(gone));
+	goes();
 	OK(cuGraphLaunch(execs[0], streams[1]));
 	OK(cuStreamSynchronize(streams[1]));
 	must(cuStreamQuery(other) == CUDA_ERROR_NOT_READY,
@@ -445,9 +444,42 @@ static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
 	must(cuStreamQuery(streams[0]) == CUDA_SUCCESS, "it has not waited");
 }
 
+static CUstream gone_stream;
+
+static void stream_goes(void)
+{
+	OK(cuStreamDestroy(gone_stream));
+}
+
+static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
+{
+	make_graphs();
+	launch_both();
+	OK(cuStreamCreate(&gone_stream, CU_STREAM_NON_BLOCKING));
+	follows_its_lane_alone(stream_goes);
+}
+
+static CUcontext gone_ctx;
+
+static void context_goes(void)
+{
+	OK(cuCtxDestroy(gone_ctx));
+	OK(cuCtxSetCurrent(ctx));
+}
+
+static void after_a_context_has_gone_it_follows_its_lane_alone(void)
+{
+	make_graphs();
+	launch_both();
+	OK(cuCtxCreate(&gone_ctx, NULL, 0, 0));
+	OK(cuCtxSetCurrent(ctx));
+	follows_its_lane_alone(context_goes);
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
     SCENARIO(launched_into_a_capture_it_waits_for_itself_alone),
+    SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone),
     SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
     SCENARIO(lanes_stay),
     SCENARIO(a_cancelled_thread_leaves_its_launch),
