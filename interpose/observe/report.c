@@ -508,13 +508,12 @@ static void report_host_json(const struct gcp_pinned_stats *stats,
 	gcp_text_add(text, ", \"driver_calls\": {");
 	comma = "";
 #define GCP_X(name)                                                                    \
-	gcp_text_add(                                                                  \
-	    text,                                                                      \
-	    "%s\"%s\": {\"count\": %llu, \"ns\": %llu, \"pinned_mean_ns\": %llu, "     \
-	    "\"min_ns\": %llu, \"max_ns\": %llu}",                                     \
-	    comma, #name, ULL(stats->name.count), ULL(stats->name.total_ns),           \
-	    ULL(pinned_mean_ns(&stats->name)), ULL(stats->name.min_ns),                \
-	    ULL(stats->name.max_ns));                                                  \
+	gcp_text_add(text,                                                             \
+		     "%s\"%s\": {\"count\": %llu, \"ns\": %llu, \"mean_ns\": %llu, "   \
+		     "\"min_ns\": %llu, \"max_ns\": %llu}",                            \
+		     comma, #name, ULL(stats->name.count), ULL(stats->name.total_ns),  \
+		     ULL(pinned_mean_ns(&stats->name)), ULL(stats->name.min_ns),       \
+		     ULL(stats->name.max_ns));                                         \
 	comma = ", ";
 	GCP_PINNED_CALLS(GCP_X)
 #undef GCP_X

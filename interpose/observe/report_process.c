@@ -235,19 +235,47 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 
 /* --- JSON ---------------------------------------------------------------------- */
 
-/* Bytes above 127 pass as they are: names of files are mostly UTF-8. */
+/* Bytes of the character of UTF-8 that begins there; 0: none does. */
+static int character_bytes(const char *string)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	unsigned char first = (unsigned char)*string;
+	int bytes = __builtin_clz(~((uint32_t)first << 24)); /* its leading ones */
+	uint32_t number = first & (0x7fu >> bytes);
+
+	if (bytes == 0)
+		return 1;
+	if (bytes == 1 || bytes > 4)
+		return 0;
+	for (int i = 1; i < bytes; i++) {
+		unsigned char next = (unsigned char)string[i];
+
+		if (next >> 6 != 2)
+			return 0;
+		number = number << 6 | (next & 0x3f);
+	}
+	if (number < least[bytes] || number > 0x10ffff || number >> 11 == 0x1b)
+		return 0; /* longer than it need be; none; a half of UTF-16 */
+	return bytes;
+}
+
+/* Names of files may be any bytes, and arguments are cut: what is not UTF-8, which
+ * JSON has to be, becomes the replacement character. */
 static void report_string_json(const char *string, struct gcp_text *text)
 {
 	gcp_text_add(text, "\"");
-	for (; *string; string++) {
+	for (int bytes; *string; string += bytes ? bytes : 1) {
 		unsigned char byte = (unsigned char)*string;
 
-		if (byte == '"' || byte == '\\')
+		bytes = character_bytes(string);
+		if (bytes == 0)
+			gcp_text_add(text, "\\ufffd");
+		else if (byte == '"' || byte == '\\')
 			gcp_text_add(text, "\\%c", byte);
 		else if (byte < 0x20)
 			gcp_text_add(text, "\\u%04x", byte);
 		else
-			gcp_text_add(text, "%c", byte);
+			gcp_text_add(text, "%.*s", bytes, string);
 	}
 	gcp_text_add(text, "\"");
 }

@@ -128,6 +128,33 @@ class Words:
         self.checks.equal("classes of 1 KiB", 1, len(small))
         self.checks.that(small and small[0]["free"] >= 1, f"nothing free there: {small}")
 
+        report = self.report("nothing_is_kept")
+        times = {name: sorted(time) for name, time in report["host"]["driver_calls"].items()}
+        self.checks.equal("times of pinned memory",
+                          [["count", "max_ns", "mean_ns", "min_ns", "ns"]],
+                          [list(row) for row in {tuple(row) for row in times.values()}])
+
+    def check_names(self):
+        """A program's name and arguments may be any bytes, and are cut somewhere."""
+        for name, shown in ((b"caf\xe9", "caf\ufffd"), ("x" * 2035 + "\u20ac" * 9, None),
+                            (b"\xed\xa0\x80\xc0\xaf", "\ufffd" * 5), ("\u20ac\U0001f600", None)):
+            with tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "stats")
+                env = preload.environment(preload.library(), {
+                    "GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path})
+                done = subprocess.run([name, "blocks_are_left"], executable=self.program, env=env,
+                                      stdout=subprocess.DEVNULL)
+                self.checks.equal("exit code", 0, done.returncode)
+                with open(path, "rb") as file:
+                    raw = file.read()
+            report = json.loads(raw.decode("utf-8", "replace"))
+            self.checks.that(b"\xef\xbf\xbd" not in raw, "bytes that are no characters")
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                self.checks.that(False, f"{name!r}: {error}")
+            self.checks.equal("program", shown or name, report["program"])
+
     def check_text(self):
         result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_FENCE_BATCH="7")
         self.says(result.err, f"  command: {self.program} blocks_are_left\n",
