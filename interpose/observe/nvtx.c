@@ -334,6 +334,14 @@ static int mem_free(void *ctx, gcp_addr addr)
 	return real.mem_free(ctx, addr);
 }
 
+static int mem_release(void *ctx, gcp_addr addr)
+{
+	pthread_mutex_lock(&lock);
+	heap_remove(addr);
+	pthread_mutex_unlock(&lock);
+	return real.mem_release(ctx, addr);
+}
+
 static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	const struct entry entry = {addr, bytes, NULL};
@@ -382,6 +390,8 @@ void gcp_nvtx_driver(struct gcp_driver *driver)
 	}
 	real = *driver;
 	driver->mem_free = mem_free;
+	if (real.mem_release)
+		driver->mem_release = mem_release;
 	if (real.vm_map) {
 		driver->vm_map = vm_map;
 		driver->vm_unmap = vm_unmap;

@@ -47,15 +47,30 @@ static int mem_alloc(void *ctx, uint64_t bytes, gcp_addr *ret_addr)
 	return result;
 }
 
+/* What mem_release could not give back, of the calling thread: mem_free follows. */
+static __thread gcp_addr refused __attribute__((tls_model("initial-exec")));
+
 /* Before the real call: another thread may get the same addresses at once. */
 static int mem_free(void *ctx, gcp_addr addr)
 {
 	uint64_t start = gcp_clock_ns();
 	int result;
 
-	rare(GCP_TRACE_segment_free, addr, 0, PTR(ctx), 0);
+	if (refused != addr)
+		rare(GCP_TRACE_segment_free, addr, 0, PTR(ctx), 0);
+	refused = 0;
 	result = real.mem_free(ctx, addr);
 	often(GCP_TRACE_context_wait, 0, PTR(ctx), gcp_trace_took(start));
+	return result;
+}
+
+static int mem_release(void *ctx, gcp_addr addr)
+{
+	int result;
+
+	rare(GCP_TRACE_segment_free, addr, 0, PTR(ctx), 0);
+	result = real.mem_release(ctx, addr);
+	refused = result == 0 ? 0 : addr;
 	return result;
 }
 
@@ -209,6 +224,7 @@ void gcp_trace_driver(struct gcp_driver *driver)
 		driver->name = name;
 	GCP_X(mem_alloc)
 	GCP_X(mem_free)
+	GCP_X(mem_release)
 	GCP_X(mem_trim)
 	GCP_X(vm_reserve)
 	GCP_X(vm_unreserve)

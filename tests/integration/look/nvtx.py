@@ -109,6 +109,14 @@ def compute_sanitizer_gets_segments(checks, directory):
     checks.that(seen.heaps and min(seen.heaps.values()) > 2 << 20, "heaps are segments")
 
 
+def segments_that_go_back_are_no_heaps(checks, directory):
+    extra = {"GCPOOL_BACKEND": "segments", "GCPSIM_MEMORY": "256M"}
+    seen, done = told(checks, directory, [look.program("oom-shared")], extra)
+    checks.equal("wrong", [], seen.wrong[:5])
+    gone = done.stats["devices"][0]["segment"]["freed"]
+    checks.that(gone > 20 and seen.heaps_gone == gone, f"{seen.heaps_gone} of {gone} heaps went")
+
+
 def threads_and_graphs_agree(checks, directory):
     for name in ("stress-shared", "graphs-shared"):
         place = os.path.join(directory, name)
@@ -141,6 +149,7 @@ def main():
             regions_are_what_the_program_holds,
             mapped_memory_is_told_as_segments_are,
             compute_sanitizer_gets_segments,
+            segments_that_go_back_are_no_heaps,
             threads_and_graphs_agree,
             a_tool_that_hears_nothing_changes_nothing,
         ],

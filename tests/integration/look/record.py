@@ -345,6 +345,24 @@ def memory_that_is_out_is_recorded(checks, directory):
     checks.that(found.history.counts["refused by the driver"] > 0, "the driver refused nothing")
 
 
+def segments_that_go_back_are_recorded(checks, directory):
+    """Whether the driver takes them without a wait (its cuMemFreeAsync), with one, or refuses the
+    first and gets the second."""
+    for name, extra in (
+        ("without", {}),
+        ("with", {"GCPSIM_HIDE": "cuMemFreeAsync"}),
+        ("refused", {"GCPSIM_FAIL": "cuMemFreeAsync:1+:1"}),
+    ):
+        extra = {"GCPSIM_MEMORY": "256M", "GCPOOL_BACKEND": "segments", **extra}
+        found = look.Recorded(directory, [look.program("oom-shared")], extra, name)
+        device, stats = found.device(), found.stats["devices"][0]
+        checks.equal(f"{name} a wait: reserved", stats["reserved_bytes"]["current"], device.reserved)
+        checks.equal(f"{name} a wait: peak", stats["reserved_bytes"]["peak"], device.peak_reserved)
+        count = sum(event.kind == "segment_free" for event in found.recording.events)
+        checks.equal(f"{name} a wait: segments gone", stats["segment"]["freed"], count)
+        checks.that(count > 20, f"{name} a wait: {count} segments went back")
+
+
 def main():
     look.each(
         preload.Checks(),
@@ -365,6 +383,7 @@ def main():
             no_recording_where_nothing_is_pooled,
             a_forked_child_writes_nothing,
             memory_that_is_out_is_recorded,
+            segments_that_go_back_are_recorded,
         ],
     )
 
