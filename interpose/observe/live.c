@@ -346,6 +346,19 @@ static bool request_serve(bool free)
 
 /* --- occasions --------------------------------------------------------------- */
 
+static void occasion_serve(bool free, bool waits, uint32_t asked, uint64_t now)
+{
+	int cancel = gcp_cancel_defer(); /* the answer is written to a file */
+
+	if (waits && asked != atomic_load(&page->done) && request_serve(free)) {
+		atomic_store_explicit(&page->done, asked, memory_order_release);
+		now = gcp_clock_ns();
+	}
+	page_update(now);
+	atomic_flag_clear(&busy);
+	gcp_cancel_restore(cancel);
+}
+
 static __attribute__((noinline)) void occasion_take(bool free)
 {
 	uint32_t asked = atomic_load_explicit(&page->asked, memory_order_acquire);
@@ -357,12 +370,7 @@ static __attribute__((noinline)) void occasion_take(bool free)
 	if ((!waits && now - page->updated_ns < EVERY_NS) ||
 	    atomic_flag_test_and_set(&busy))
 		return;
-	if (waits && asked != atomic_load(&page->done) && request_serve(free)) {
-		atomic_store_explicit(&page->done, asked, memory_order_release);
-		now = gcp_clock_ns();
-	}
-	page_update(now);
-	atomic_flag_clear(&busy);
+	occasion_serve(free, waits, asked, now);
 	errno = saved;
 }
 

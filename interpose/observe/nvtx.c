@@ -8,6 +8,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -90,6 +91,8 @@ static int library_close(void *library)
 #undef dlclose
 #undef getenv
 
+enum { LOAD_MS_MAX = 2000 };
+
 /* A range of addresses, and what the tool calls it. */
 struct entry {
 	gcp_addr addr;
@@ -110,6 +113,22 @@ static struct book maps;          /* handles of mapped memory, where they are ma
 static nvtxDomainHandle_t domain; /* NULL is one, too */
 static _Atomic bool ready;        /* the tool may be asked */
 static _Atomic bool deaf;         /* no tool listens to what is told here */
+
+/* The tool's functions may be cancellation points. What it gives is for books_unlock.
+ */
+static int books_lock(void)
+{
+	int cancel = gcp_cancel_defer();
+
+	pthread_mutex_lock(&lock);
+	return cancel;
+}
+
+static void books_unlock(int cancel)
+{
+	pthread_mutex_unlock(&lock);
+	gcp_cancel_restore(cancel);
+}
 
 /* --- books ------------------------------------------------------------------- */
 
@@ -255,13 +274,27 @@ bool gcp_nvtx_wanted(void)
 	return path && *path;
 }
 
+/* No lock is held while the tool is loaded: the loader has one of its own, and holds it
+ * while the constructors of a library run, which may come here. A thread that has it
+ * waits for a while, then goes on, and the tool is not told of what it is given
+ * meanwhile.
+ */
 void gcp_nvtx_ready(void)
 {
-	pthread_mutex_lock(&lock);
-	if (!ready)
-		domain = nvtxDomainCreateA("libgcpool");
+	static __thread bool loading __attribute__((tls_model("initial-exec")));
+	static atomic_bool begun;
+
+	if (ready || loading)
+		return;
+	if (atomic_exchange(&begun, true)) {
+		for (int i = 0; i < LOAD_MS_MAX && !ready; i++)
+			gcp_sleep(1000 * 1000);
+		return;
+	}
+	loading = true;
+	domain = nvtxDomainCreateA("libgcpool");
+	loading = false;
 	ready = true;
-	pthread_mutex_unlock(&lock);
 }
 
 /* The part of a block that lies in [addr, addr + bytes), a heap. lock is held. */
@@ -291,27 +324,31 @@ static void parts_add(const struct gcp_block_info *block)
 
 void gcp_nvtx_alloc(const struct gcp_block_info *block)
 {
+	int cancel;
+
 	if (deaf || !ready)
 		return;
-	pthread_mutex_lock(&lock);
+	cancel = books_lock();
 	regions_remove(block->addr, block->size);
 	if (block->mapped)
 		parts_add(block);
 	else
 		part_add(block, block->segment_addr, block->segment_size);
-	pthread_mutex_unlock(&lock);
+	books_unlock(cancel);
 }
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
 {
+	int cancel;
+
 	if (deaf || !ready || block->heap)
 		return;
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
 	if (!gcp_process_capturing() && real.ctx_sync)
 		(void)real.ctx_sync(block->ctx);
-	pthread_mutex_lock(&lock);
+	cancel = books_lock();
 	regions_remove(block->addr, block->size);
-	pthread_mutex_unlock(&lock);
+	books_unlock(cancel);
 }
 
 /* The heap that begins there, and its regions. lock is held. */
@@ -328,44 +365,45 @@ static void heap_remove(gcp_addr addr)
 
 static int mem_free(void *ctx, gcp_addr addr)
 {
-	pthread_mutex_lock(&lock);
+	int cancel = books_lock();
+
 	heap_remove(addr);
-	pthread_mutex_unlock(&lock);
+	books_unlock(cancel);
 	return real.mem_free(ctx, addr);
 }
 
 static int mem_release(void *ctx, gcp_addr addr)
 {
-	pthread_mutex_lock(&lock);
+	int cancel = books_lock();
+
 	heap_remove(addr);
-	pthread_mutex_unlock(&lock);
+	books_unlock(cancel);
 	return real.mem_release(ctx, addr);
 }
 
 static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 {
 	const struct entry entry = {addr, bytes, NULL};
-	int result = real.vm_map(addr, bytes, handle);
+	int result = real.vm_map(addr, bytes, handle), cancel;
 
 	if (result != 0)
 		return result;
-	pthread_mutex_lock(&lock);
+	cancel = books_lock();
 	(void)book_add(&maps, &entry);
-	pthread_mutex_unlock(&lock);
+	books_unlock(cancel);
 	return 0;
 }
 
 static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	size_t at;
+	int cancel = books_lock();
+	size_t at = book_find(&maps, addr);
 
-	pthread_mutex_lock(&lock);
-	at = book_find(&maps, addr);
 	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
 		heap_remove(maps.entries[at].addr);
 		book_remove(&maps, at);
 	}
-	pthread_mutex_unlock(&lock);
+	books_unlock(cancel);
 	return real.vm_unmap(addr, bytes);
 }
 

@@ -49,6 +49,12 @@ void gcp_observe_start(const struct gcp_options *options)
 		gcp_process.special = true;
 }
 
+void gcp_observe_load(void)
+{
+	if (gcp_observers & (GCP_OBSERVE_TRACE | GCP_OBSERVE_DEBUG))
+		gcp_stacks_load();
+}
+
 const _Atomic uint32_t *gcp_observe_pending_events(void)
 {
 	return &always;

@@ -38,6 +38,8 @@ const _Atomic uint32_t *gcp_observe_pending_events(void);
 
 /* Starts what the options ask for. Called once, before the pools are made. */
 void gcp_observe_start(const struct gcp_options *options);
+/* Once, after it, with no lock held: what has to be loaded. */
+void gcp_observe_load(void);
 /* What pool/ is to see of the driver. */
 void gcp_observe_driver(struct gcp_driver *driver);
 /* A device, or a context of one, is used; maybe not for the first time. */

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "../base/clock.h"
+#include "../../pool/pool.h"
 #include "../base/log.h"
 #include "../base/process_identity.h"
 #include "trace_file.h"
@@ -61,6 +62,22 @@ static __thread struct {
 	uint64_t chunk; /* in which it is */
 	uint32_t left, stamp;
 } batch __attribute__((tls_model("initial-exec")));
+
+/* The file is opened under the lock, in cancellation points. What it gives is for
+ * file_unlock. */
+static int file_lock(void)
+{
+	int cancel = gcp_cancel_defer();
+
+	pthread_mutex_lock(&file.lock);
+	return cancel;
+}
+
+static void file_unlock(int cancel)
+{
+	pthread_mutex_unlock(&file.lock);
+	gcp_cancel_restore(cancel);
+}
 
 /* --- make the file ----------------------------------------------------------- */
 
@@ -362,13 +379,12 @@ static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
 						 uint64_t number)
 {
 	struct area *area = &file.areas[content];
-	int saved = errno;
+	int saved = errno, cancel = file_lock();
 	bool ready = true;
 
-	pthread_mutex_lock(&file.lock);
 	while (ready && atomic_load(&area->ready) <= number)
 		ready = area_grow(area, content);
-	pthread_mutex_unlock(&file.lock);
+	file_unlock(cancel);
 	errno = saved;
 	return ready;
 }
@@ -475,8 +491,8 @@ void gcp_trace_count_lost_stack(void)
 static struct gcp_trace_chunk *modules_grow(void)
 {
 	struct gcp_trace_chunk *chunk = NULL;
+	int cancel = file_lock();
 
-	pthread_mutex_lock(&file.lock);
 	if (file.module_chunks < MODULES_MAX && !atomic_load(&file.over))
 		chunk = chunk_create();
 	if (chunk) {
@@ -484,7 +500,7 @@ static struct gcp_trace_chunk *modules_grow(void)
 		atomic_store(&chunk->content, GCP_TRACE_MODULES);
 		file.modules = chunk;
 	}
-	pthread_mutex_unlock(&file.lock);
+	file_unlock(cancel);
 	return chunk;
 }
 

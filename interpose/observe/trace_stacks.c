@@ -18,6 +18,7 @@
 
 #include "../base/clock.h"
 #include "../base/elfwalk.h"
+#include "../../pool/pool.h"
 #include "../base/log.h"
 #include "trace_file.h"
 #include "trace_stacks.h"
@@ -39,7 +40,8 @@ typedef _Unwind_Reason_Code unwind_step(struct _Unwind_Context *, void *);
 static struct {
 	uint32_t frames;
 	enum gcp_trace_unwind unwind;
-	_Unwind_Reason_Code (*backtrace)(unwind_step *, void *);
+	/* NULL: none; `address` is there before it. */
+	_Unwind_Reason_Code (*_Atomic backtrace)(unwind_step *, void *);
 	_Unwind_Ptr (*address)(struct _Unwind_Context *);
 	/* High half: of the hash, low half: the stack's number. 0: empty. */
 	_Atomic uint64_t *table;
@@ -56,6 +58,22 @@ static __thread struct {
 	uintptr_t low, high;
 	uint32_t looks;
 } on_stack __attribute__((tls_model("initial-exec")));
+
+/* Files are read under the lock, in cancellation points. What it gives is for
+ * stacks_unlock. */
+static int stacks_lock(void)
+{
+	int cancel = gcp_cancel_defer();
+
+	pthread_mutex_lock(&stacks.lock);
+	return cancel;
+}
+
+static void stacks_unlock(int cancel)
+{
+	pthread_mutex_unlock(&stacks.lock);
+	gcp_cancel_restore(cancel);
+}
 
 /* --- mappings of the process ------------------------------------------------- */
 
@@ -184,9 +202,10 @@ static void modules_read_locked(void)
 
 void gcp_stacks_modules(void)
 {
-	pthread_mutex_lock(&stacks.lock);
+	int cancel = stacks_lock();
+
 	modules_read_locked();
-	pthread_mutex_unlock(&stacks.lock);
+	stacks_unlock(cancel);
 }
 
 /* --- walk -------------------------------------------------------------------- */
@@ -205,14 +224,16 @@ static bool stack_note(void *arg, const struct mapping *mapping)
 /* Whether it is known where the stack ends on which `here` lies. */
 static bool stack_is_known(uintptr_t here)
 {
+	int cancel;
+
 	if (here >= on_stack.low && here < on_stack.high)
 		return true;
 	if (on_stack.looks >= STACK_LOOKS_MAX)
 		return false;
 	on_stack.looks++;
-	pthread_mutex_lock(&stacks.lock);
+	cancel = stacks_lock();
 	mappings_each(stack_note, (void *)here);
-	pthread_mutex_unlock(&stacks.lock);
+	stacks_unlock(cancel);
 	return here >= on_stack.low && here < on_stack.high;
 }
 
@@ -366,19 +387,19 @@ static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *cal
 						    uintptr_t *frames, uint32_t count)
 {
 	uint32_t good, number;
+	int cancel = stacks_lock();
 
-	pthread_mutex_lock(&stacks.lock);
 	good = frames_in_code(frames, count);
 	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace) {
-		pthread_mutex_unlock(&stacks.lock);
+		stacks_unlock(cancel);
 		good = walk_tables(caller, frames);
-		pthread_mutex_lock(&stacks.lock);
+		cancel = stacks_lock();
 		frames_in_code(frames, good);
 	}
 	if (good == 0)
 		good = 1; /* the caller is one, whatever it lies in */
 	number = table_add(hash_of(frames, good), frames, good);
-	pthread_mutex_unlock(&stacks.lock);
+	stacks_unlock(cancel);
 	return number;
 }
 
@@ -400,11 +421,10 @@ walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
 /* The caller is one, whatever it lies in. */
 static uint32_t frames_good(const uintptr_t *frames, uint32_t count)
 {
-	uint32_t good;
+	int cancel = stacks_lock();
+	uint32_t good = frames_in_code(frames, count);
 
-	pthread_mutex_lock(&stacks.lock);
-	good = frames_in_code(frames, count);
-	pthread_mutex_unlock(&stacks.lock);
+	stacks_unlock(cancel);
 	return good == 0 && count > 0 ? 1 : good;
 }
 
@@ -446,19 +466,26 @@ uint32_t gcp_stacks_number(const struct gcp_caller *caller)
 
 /* --- start ------------------------------------------------------------------- */
 
-static void unwinder_load(void)
+void gcp_stacks_load(void)
 {
+	_Unwind_Reason_Code (*backtrace)(unwind_step *, void *);
 	void *(*load)(const char *, int);
 	struct gcp_elf elf;
+	int saved = errno;
 
+	if (!stacks.table || stacks.unwind == GCP_UNWIND_FRAMES)
+		return;
 	*(void **)&load = gcp_elf_libc_symbol("dlopen");
 	if (!load || !load("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL) ||
-	    !gcp_elf_find("libgcc_s.so.1", &elf))
+	    !gcp_elf_find("libgcc_s.so.1", &elf)) {
+		errno = saved;
 		return;
+	}
 	*(void **)&stacks.address = gcp_elf_symbol(&elf, "_Unwind_GetIP");
-	*(void **)&stacks.backtrace = gcp_elf_symbol(&elf, "_Unwind_Backtrace");
-	if (!stacks.address)
-		stacks.backtrace = NULL;
+	*(void **)&backtrace = gcp_elf_symbol(&elf, "_Unwind_Backtrace");
+	if (stacks.address)
+		atomic_store(&stacks.backtrace, backtrace);
+	errno = saved;
 }
 
 bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind)
@@ -477,8 +504,6 @@ bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind)
 	stacks.frames = frames;
 	stacks.unwind = unwind;
 	stacks.ranges = (void *)(memory + table);
-	if (unwind != GCP_UNWIND_FRAMES)
-		unwinder_load();
 	gcp_stacks_modules();
 	own = range_find((uintptr_t)gcp_stacks_start);
 	if (own)

@@ -30,6 +30,11 @@ struct gcp_caller {
 /* Stacks have up to `frames` frames. False: no memory, and one line has said so. */
 bool gcp_stacks_start(uint32_t frames, enum gcp_trace_unwind unwind);
 
+/* Loads the unwinder, if one is wanted; until then stacks are walked without it. The
+ * loader has a lock of its own, and holds it while the constructors of a library run,
+ * which may come here: with no lock held that such a call takes. */
+void gcp_stacks_load(void);
+
 /* The number of the calling thread's stack from `caller` outwards; 0: it could not be
  * stored. */
 uint32_t gcp_stacks_number(const struct gcp_caller *caller);

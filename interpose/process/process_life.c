@@ -37,10 +37,12 @@ enum gcp_run_mode gcp_process_start(void)
 {
 	int cancel = gcp_cancel_defer();
 	enum gcp_run_mode mode;
+	bool first;
 
 	pthread_mutex_lock(&start_lock);
 	mode = gcp_process_run_mode();
-	if (mode == GCP_RUN_FRESH) {
+	first = mode == GCP_RUN_FRESH;
+	if (first) {
 		gcp_call_stats_begin();
 		gcp_options_read(&gcp_process.options);
 		gcp_observe_start(&gcp_process.options);
@@ -58,6 +60,8 @@ enum gcp_run_mode gcp_process_start(void)
 		gcp_unknown_capture_hold();
 	}
 	pthread_mutex_unlock(&start_lock);
+	if (first)
+		gcp_observe_load();
 	gcp_cancel_restore(cancel);
 	return mode;
 }

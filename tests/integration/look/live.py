@@ -139,6 +139,14 @@ def a_library_that_is_only_loaded_is_shown(checks, directory):
         checks.that(0 < first < second, f"{first} and {second} allocations")
 
 
+def requests_are_done_by_threads_that_are_cancelled(checks, directory):
+    loaded = [os.environ["GCPT_WATCHED"], "cancelled_threads_come_and_go"]
+    with Running({"LD_PRELOAD": preload.library()}, loaded=loaded) as running:
+        for _ in range(3):
+            code, _, err = gcpool("ctl", str(running.pid), "stats")
+            checks.that(code == 0, err)
+
+
 def requests_are_done_in_the_next_call(checks, directory):
     with Running() as running:
         path = os.path.join(directory, "snapshot.pickle")
@@ -289,6 +297,7 @@ def main():
             lanes_are_shown,
             a_library_that_is_only_loaded_is_shown,
             requests_are_done_in_the_next_call,
+            requests_are_done_by_threads_that_are_cancelled,
             dead_processes_are_told_from_living_ones,
             the_page_goes_with_the_process,
             metrics_are_text_for_prometheus,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""nvtx.py TOOL: tools that are injected through NVTX are told of segments and blocks: each
+"""nvtx.py TOOL LOADS PLUGIN: tools that are injected through NVTX are told of segments and blocks: each
 block is a region of the bytes asked for inside the heap of its segment, for as long as the
 program holds it; and nothing changes for the program."""
 
@@ -117,6 +117,22 @@ def segments_that_go_back_are_no_heaps(checks, directory):
     checks.that(gone > 20 and seen.heaps_gone == gone, f"{seen.heaps_gone} of {gone} heaps went")
 
 
+def threads_that_are_cancelled_leave_no_lock(checks, directory):
+    command = [os.environ["GCPT_WATCHED"], "a_cancelled_thread_leaves_no_lock"]
+    seen, done = told(checks, directory, command)
+    checks.equal("wrong", [], seen.wrong[:5])
+
+
+def a_tool_is_loaded_while_a_constructor_calls(checks, directory):
+    """The loader's lock is held by the constructor."""
+    extra = {
+        "NVTX_INJECTION64_PATH": sys.argv[1],
+        "NVTX_TOOL_LOG": os.path.join(directory, "told"),
+    }
+    done = preload.run([sys.argv[2], sys.argv[3]], preload.library(), extra)
+    checks.equal(f"exit code {done.out}{done.err}", 0, done.code)
+
+
 def threads_and_graphs_agree(checks, directory):
     for name in ("stress-shared", "graphs-shared"):
         place = os.path.join(directory, name)
@@ -150,6 +166,8 @@ def main():
             mapped_memory_is_told_as_segments_are,
             compute_sanitizer_gets_segments,
             segments_that_go_back_are_no_heaps,
+            threads_that_are_cancelled_leave_no_lock,
+            a_tool_is_loaded_while_a_constructor_calls,
             threads_and_graphs_agree,
             a_tool_that_hears_nothing_changes_nothing,
         ],

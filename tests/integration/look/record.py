@@ -363,6 +363,15 @@ def segments_that_go_back_are_recorded(checks, directory):
         checks.that(count > 20, f"{name} a wait: {count} segments went back")
 
 
+def threads_that_are_cancelled_leave_the_recording(checks, directory):
+    for stacks in ("0", "8"):
+        command = [os.environ["GCPT_WATCHED"], "a_cancelled_thread_leaves_no_lock"]
+        extra = {"GCPOOL_TRACE_STACKS": stacks}
+        found = look.Recorded(directory, command, extra, f"cancelled{stacks}")
+        checks.equal(f"{stacks} frames: exit code", 0, found.run.code)
+        checks.equal(f"{stacks} frames: allocations", 60001, found.history.counts["allocations"])
+
+
 def main():
     look.each(
         preload.Checks(),
@@ -384,6 +393,7 @@ def main():
             a_forked_child_writes_nothing,
             memory_that_is_out_is_recorded,
             segments_that_go_back_are_recorded,
+            threads_that_are_cancelled_leave_the_recording,
         ],
     )
 

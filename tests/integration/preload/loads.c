@@ -49,6 +49,11 @@ int main(int argc, char **argv)
 #else
 	driver = dlopen("libcuda.so.1", RTLD_NOW);
 #endif
+#ifdef LOADS_MEMORY
+	CUcontext ctx; /* the library knows the driver's functions by now */
+
+	good = cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&ctx, 0) == 0;
+#endif
 	pthread_create(&thread, NULL, load, argv[1]);
 	while (loads_step == 0)
 		usleep(1000);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * loads.h - between the program loads.c and the library that it loads. Built twice:
- * LOADS_RUNTIME calls the runtime, the other the driver.
+ * loads.h - between the program loads.c and the library that it loads. Built three
+ * times: LOADS_RUNTIME calls the runtime, LOADS_MEMORY takes memory of the driver, the
+ * other one asks it for a function.
  */
 #ifndef GCP_TESTS_LOADS_H
 #define GCP_TESTS_LOADS_H
@@ -18,9 +19,22 @@ int cudaGetDeviceCount(int *ret_count);
 int cudaMalloc(void **ret_ptr, size_t bytes);
 int cudaSetDevice(int device);
 
+#ifdef LOADS_MEMORY
+#include <cuda.h>
+
+static inline bool loads_asks(void *driver)
+{
+	CUcontext ctx;
+	CUdeviceptr p;
+
+	return driver && cuDevicePrimaryCtxRetain(&ctx, 0) == 0 &&
+	       cuCtxSetCurrent(ctx) == 0 && cuMemAlloc(&p, 512) == 0;
+}
+#else
 static inline bool loads_asks(void *driver)
 {
 	return driver && dlsym(driver, "cuGetProcAddress_v2");
 }
+#endif
 
 #endif
