@@ -49,13 +49,28 @@
 /* Where the entry, gcp_entry_<name>, jumps to. */
 #define GCP_ENTRY(name, parameters) CUresult gcp_called_##name parameters
 
+/* Where calls are observed. It is the last thing that an entry does: by then the
+ * register of the frame pointer is as the program left it. */
+#define GCP_WATCHED(name, parameters, arguments)                                       \
+	static __attribute__((noinline, cold)) CUresult watched_##name parameters      \
+	{                                                                              \
+		int saved = errno;                                                     \
+		CUresult result;                                                       \
+                                                                                       \
+		gcp_observe_enter_frame(gcp_frame_register());                         \
+		result = gcp_hook_##name arguments;                                    \
+		errno = saved;                                                         \
+		return result;                                                         \
+	}
+
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_WATCHED(name, parameters, arguments)                                       \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
 		GCP_CALL_HOOK(                                                         \
 		    name, arguments,                                                   \
-		    gcp_observe_enter((uintptr_t)__builtin_return_address(0),          \
-				      gcp_frame_register()))                           \
+		    gcp_observe_enter((uintptr_t)__builtin_return_address(0), 0);      \
+		    return watched_##name arguments)                                   \
 	}
 GCP_HOOKS_OTHERS(GCP_X)
 #undef GCP_X

@@ -398,6 +398,8 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 
 /* --- exports ---------------------------------------------------------------------- */
 
+/* The long way is the last thing that an entry does: by then the register of the frame
+ * pointer is as the program left it, whatever the short cut used it for. */
 #define GCP_X(tag, version, name, parameters, arguments)                               \
 	static                                                                         \
 	    __attribute__((noinline)) int tag##_long_##name GCP_CALLED_BY parameters   \
@@ -406,7 +408,7 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 		int result;                                                            \
                                                                                        \
 		if (gcp_observers)                                                     \
-			gcp_observe_enter_runtime(caller, frame);                      \
+			gcp_observe_enter_runtime(caller, gcp_frame_register());       \
 		real = runtime_get(&tag, &tag##_filled, version);                      \
 		result = real ? runtime_##name(real, GCP_ARGUMENTS arguments)          \
 			      : GCP_CUDART_UNLOADING;                                  \
@@ -421,11 +423,10 @@ static int runtime_cudaSetDevice(const struct gcp_runtime *real, int device)
 		if (__builtin_expect(result >= 0, 1))                                  \
 			return result;                                                 \
 		return tag##_long_##name((uintptr_t)__builtin_return_address(0),       \
-					 gcp_frame_register(),                         \
 					 GCP_ARGUMENTS arguments);                     \
 	}
 #define GCP_ARGUMENTS(...) __VA_ARGS__
-#define GCP_CALLED_BY(...) (uintptr_t caller, uintptr_t frame, __VA_ARGS__)
+#define GCP_CALLED_BY(...) (uintptr_t caller, __VA_ARGS__)
 #define GCP_V(tag, version)                                                            \
 	static struct gcp_runtime tag = GCP_NO_RUNTIME;                                \
 	static atomic_bool tag##_filled;                                               \

@@ -123,6 +123,12 @@ void gcp_observe_enter(uintptr_t address, uintptr_t frame)
 		caller = (struct gcp_caller){address, frame};
 }
 
+void gcp_observe_enter_frame(uintptr_t frame)
+{
+	if (!inside_runtime)
+		caller.frame = frame;
+}
+
 void gcp_observe_enter_runtime(uintptr_t address, uintptr_t frame)
 {
 	caller = (struct gcp_caller){address, frame};

@@ -54,23 +54,34 @@ void gcp_observe_after_fork(void);
 /* The program has called an entry: `address` is where it goes on. */
 void gcp_observe_enter(uintptr_t address, uintptr_t frame);
 
+/* What the frame pointer was there, as soon as that is known. */
+void gcp_observe_enter_frame(uintptr_t frame);
+
 /* The same for an entry of the runtime, inside of which that of the driver is called.
  */
 void gcp_observe_enter_runtime(uintptr_t address, uintptr_t frame);
 void gcp_observe_leave_runtime(void);
 
-/* The frame pointer as the caller of this function left it: good only where no code
- * before has used the register for something else, which walk_frames checks. */
+/* What is in the register of the frame pointer. Where the compiler can be told that it
+ * is read here (GCP_FRAME_FREE), what lives on is kept in other registers, and it is
+ * what the program left there; where frame pointers are kept, it is the entry's own
+ * frame. Anything else may be in it all the same, which walk_frames checks. */
 static inline __attribute__((always_inline)) uintptr_t gcp_frame_register(void)
 {
+#if defined(__x86_64__) && defined(GCP_FRAME_FREE) && defined(__OPTIMIZE__)
+	register uintptr_t frame __asm__("rbp");
+
+	__asm__ volatile("" : "=r"(frame));
+#elif defined(__x86_64__)
 	uintptr_t frame;
 
-#if defined(__x86_64__)
 	__asm__ volatile("mov %%rbp, %0" : "=r"(frame));
 #elif defined(__aarch64__)
+	uintptr_t frame;
+
 	__asm__ volatile("mov %0, x29" : "=r"(frame));
 #else
-	frame = 0;
+	uintptr_t frame = 0;
 #endif
 	return frame;
 }

@@ -53,7 +53,8 @@ static struct {
 	char text[1 << 16];
 } stacks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The stack that the calling thread was on last. */
+/* The stack that the calling thread was on last, up to the thread's own variables,
+ * where they lie above it: what is mapped behind them may go any time. */
 static __thread struct {
 	uintptr_t low, high;
 	uint32_t looks;
@@ -212,12 +213,14 @@ void gcp_stacks_modules(void)
 
 static bool stack_note(void *arg, const struct mapping *mapping)
 {
-	uintptr_t here = (uintptr_t)arg;
+	uintptr_t here = (uintptr_t)arg, own = (uintptr_t)&on_stack;
 
 	if (here < mapping->start || here >= mapping->end)
 		return true;
 	on_stack.low = mapping->start;
 	on_stack.high = mapping->end;
+	if (own > here && own < mapping->end)
+		on_stack.high = own;
 	return false;
 }
 
@@ -263,7 +266,8 @@ walk_frames(const struct gcp_caller *caller, uintptr_t *ret_frames)
 
 		if (address < 4096)
 			break;
-		ret_frames[count++] = address;
+		if (count > 1 || address != ret_frames[0]) /* the entry's own frame */
+			ret_frames[count++] = address;
 		if (next <= frame)
 			break;
 		frame = next;

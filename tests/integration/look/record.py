@@ -372,6 +372,24 @@ def threads_that_are_cancelled_leave_the_recording(checks, directory):
         checks.equal(f"{stacks} frames: allocations", 60001, found.history.counts["allocations"])
 
 
+def frame_pointers_are_followed_in_the_stack_alone(checks, directory):
+    command = [os.environ["GCPT_WATCHED"], "the_frame_register_points_anywhere"]
+    extra = {"GCPOOL_TRACE_STACKS": "8", "GCPOOL_TRACE_UNWIND": "frames"}
+    found = look.Recorded(directory, command, extra)
+    checks.equal("exit code", 0, found.run.code)
+
+
+def frame_pointers_lead_to_the_callers(checks, directory):
+    command = [os.environ["GCPT_WATCHED"], "calls_lie_in_calls"]
+    extra = {"GCPOOL_TRACE_STACKS": "8", "GCPOOL_TRACE_UNWIND": "frames"}
+    found = look.Recorded(directory, command, extra)
+    symbols = found.symbols()
+    for kind in ("alloc", "free"):
+        events = [event for event in found.recording.events if event.kind == kind]
+        names = [frame.function for frame in symbols.frames(events[-1].stack)]
+        checks.equal(kind, ["innermost", "middle", "outermost", "calls_lie_in_calls"], names[:4])
+
+
 def main():
     look.each(
         preload.Checks(),
@@ -394,6 +412,8 @@ def main():
             memory_that_is_out_is_recorded,
             segments_that_go_back_are_recorded,
             threads_that_are_cancelled_leave_the_recording,
+            frame_pointers_are_followed_in_the_stack_alone,
+            frame_pointers_lead_to_the_callers,
         ],
     )
 
