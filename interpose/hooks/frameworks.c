@@ -82,7 +82,6 @@ static CUresult primary_of(int device, CUcontext *ret_ctx)
 /* Makes `ctx` current; unlike a gcp_ctx_scope it leaves the capture mode alone. */
 struct current {
 	bool pushed;
-	int saved_errno;
 };
 
 static CUresult current_begin(struct current *current, CUcontext ctx)
@@ -90,7 +89,7 @@ static CUresult current_begin(struct current *current, CUcontext ctx)
 	CUcontext now = NULL;
 	CUresult result;
 
-	*current = (struct current){.saved_errno = errno};
+	*current = (struct current){0};
 	result = gcp_real.cuCtxGetCurrent(&now);
 	if (result != CUDA_SUCCESS || now == ctx)
 		return result;
@@ -105,21 +104,55 @@ static void current_end(const struct current *current)
 
 	if (current->pushed)
 		gcp_real.cuCtxPopCurrent_v2(&popped);
-	errno = current->saved_errno;
 }
 
 /* --- blocks that are used in other streams, too ---------------------------------- */
 
-/* gcpool_record_stream: guarded by marks_lock. */
+/* gcpool_record_stream: guarded by marks_lock. One for each block and stream, however
+ * often the stream is named: programs name it with each use. */
 struct mark {
 	CUdeviceptr ptr;
 	CUstream stream;
 	struct mark *next;
 };
 
+enum { MARK_BITS = 10 };
 static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mark *marks;
+static struct mark *marks[1 << MARK_BITS]; /* by block */
 static _Atomic uint32_t mark_count;
+
+static struct mark **marks_of(CUdeviceptr ptr)
+{
+	return &marks[(uint64_t)ptr * 0x9e3779b97f4a7c15u >> (64 - MARK_BITS)];
+}
+
+/* Takes all of `list` on, unless they are there. marks_lock is held. */
+static void marks_add(struct mark *list)
+{
+	struct mark *next, *other;
+
+	for (; list; list = next) {
+		next = list->next;
+		other = *marks_of(list->ptr);
+		while (other &&
+		       (other->ptr != list->ptr || other->stream != list->stream))
+			other = other->next;
+		if (other) {
+			free(list);
+			continue;
+		}
+		list->next = *marks_of(list->ptr);
+		*marks_of(list->ptr) = list;
+		atomic_fetch_add(&mark_count, 1);
+	}
+}
+
+static void marks_put(struct mark *list)
+{
+	pthread_mutex_lock(&marks_lock);
+	marks_add(list);
+	pthread_mutex_unlock(&marks_lock);
+}
 
 static CUresult mark_add(CUdeviceptr ptr, CUstream stream)
 {
@@ -127,43 +160,42 @@ static CUresult mark_add(CUdeviceptr ptr, CUstream stream)
 
 	if (!mark)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&marks_lock);
-	*mark = (struct mark){ptr, stream, marks};
-	marks = mark;
-	atomic_fetch_add(&mark_count, 1);
-	pthread_mutex_unlock(&marks_lock);
+	*mark = (struct mark){ptr, stream, NULL};
+	marks_put(mark);
 	return CUDA_SUCCESS;
 }
 
-/* One of the block's, taken off the list. The caller frees the mark. */
-static struct mark *mark_take(CUdeviceptr ptr)
+/* Those of the block. Another thread may have its memory as soon as it is free, so they
+ * are taken before, and put back if it stays the program's (marks_put). */
+static struct mark *marks_take(CUdeviceptr ptr)
 {
-	struct mark **link = &marks, *mark;
+	struct mark **link = marks_of(ptr), *list = NULL, *mark;
 
 	if (atomic_load(&mark_count) == 0)
 		return NULL;
 	pthread_mutex_lock(&marks_lock);
-	while (*link && (*link)->ptr != ptr)
-		link = &(*link)->next;
-	mark = *link;
-	if (mark) {
+	while ((mark = *link)) {
+		if (mark->ptr != ptr) {
+			link = &mark->next;
+			continue;
+		}
 		*link = mark->next;
+		mark->next = list;
+		list = mark;
 		atomic_fetch_sub(&mark_count, 1);
 	}
 	pthread_mutex_unlock(&marks_lock);
-	return mark;
+	return list;
 }
 
-static bool marks_drop(CUdeviceptr ptr)
+static void marks_drop(struct mark *list)
 {
-	struct mark *mark;
-	bool any = false;
+	struct mark *next;
 
-	while ((mark = mark_take(ptr))) {
-		free(mark);
-		any = true;
+	for (; list; list = next) {
+		next = list->next;
+		free(list);
 	}
-	return any;
 }
 
 /* --- only loaded ----------------------------------------------------------------- */
@@ -343,27 +375,44 @@ static struct deferred *deferred_take(uint64_t id)
 	return item;
 }
 
+/* The events of all streams in which the block was used, until one of them captures:
+ * *ret_capturing then. */
+static CUresult marks_record(const struct mark *mark, CUcontext home,
+			     struct named *ret_capturing)
+{
+	struct named other;
+	CUresult result = CUDA_SUCCESS;
+
+	for (; mark && result == CUDA_SUCCESS; mark = mark->next) {
+		result = named_find(&other, mark->stream, home);
+		if (other.captures) {
+			*ret_capturing = other;
+			return CUDA_SUCCESS;
+		}
+		if (result == CUDA_SUCCESS)
+			result =
+			    gcp_stream_fences_record(other.ctx, other.stream, other.id);
+	}
+	return result;
+}
+
 /* The events of all streams that the block is used in; then it is free. `named` has
  * its event. */
 static CUresult block_free(CUdeviceptr ptr, const struct named *named, CUcontext home,
 			   uint64_t order)
 {
-	struct mark *mark;
+	struct mark *list = marks_take(ptr);
+	struct named capturing = {0};
+	CUresult result = marks_record(list, home, &capturing);
 
-	while ((mark = mark_take(ptr))) {
-		struct named other;
-		CUresult result = named_find(&other, mark->stream, home);
-
-		free(mark);
-		order = 0;
-		if (other.captures)
-			return deferred_add(ptr, other.id, true);
-		if (result == CUDA_SUCCESS)
-			result =
-			    gcp_stream_fences_record(other.ctx, other.stream, other.id);
-		if (result != CUDA_SUCCESS)
-			return result;
+	if (result == CUDA_SUCCESS && capturing.captures)
+		result = deferred_add(ptr, capturing.id, true);
+	if (result != CUDA_SUCCESS || capturing.captures) {
+		marks_put(list);
+		return result;
 	}
+	order = list ? 0 : order;
+	marks_drop(list);
 	return gcp_memory_freed(ptr, gcp_observe_free_async(ptr, named->stream, order));
 }
 
@@ -479,13 +528,20 @@ static CUresult free_here(CUdeviceptr ptr, CUcontext home, CUstream stream)
 {
 	struct current current;
 	CUresult result = current_begin(&current, home);
+	struct mark *list;
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (gcp_process_pooling())
-		result = gcp_async_free_named(ptr, stream, home, marks_drop(ptr));
-	else
+	if (gcp_process_pooling()) {
+		list = marks_take(ptr);
+		result = gcp_async_free_named(ptr, stream, home, list != NULL);
+		if (result == CUDA_SUCCESS)
+			marks_drop(list);
+		else
+			marks_put(list);
+	} else {
 		result = loaded_free(ptr, home, stream);
+	}
 	current_end(&current);
 	return result;
 }
@@ -520,14 +576,22 @@ static int named_free(void *p, void *stream)
 
 int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream)
 {
+	int saved = errno, result;
+
 	GCP_OBSERVE_CALLER();
-	return named_malloc(ptr, bytes, device, stream);
+	result = named_malloc(ptr, bytes, device, stream);
+	errno = saved;
+	return result;
 }
 
 int gcpool_free(void *p, void *stream)
 {
+	int saved = errno, result;
+
 	GCP_OBSERVE_CALLER();
-	return named_free(p, stream);
+	result = named_free(p, stream);
+	errno = saved;
+	return result;
 }
 
 /* What is known of it when it captures at the free. */
@@ -549,6 +613,7 @@ int gcpool_record_stream(void *p, void *stream)
 	CUdeviceptr ptr = (CUdeviceptr)(uintptr_t)p;
 	CUresult result = CUDA_SUCCESS;
 	void *home = NULL;
+	int saved = errno;
 
 	if (!p || !gcp_process_has_pools())
 		return CUDA_SUCCESS;
@@ -556,7 +621,10 @@ int gcpool_record_stream(void *p, void *stream)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!gcp_process_pooling())
 		result = stream_note(home, stream);
-	return (int)(result == CUDA_SUCCESS ? mark_add(ptr, stream) : result);
+	if (result == CUDA_SUCCESS)
+		result = mark_add(ptr, stream);
+	errno = saved;
+	return (int)result;
 }
 
 /* --- PyTorch's form -------------------------------------------------------------- */
@@ -578,11 +646,12 @@ static void failure_throw(void)
 void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream)
 {
 	void *p = NULL;
-	int result = CUDA_ERROR_INVALID_VALUE;
+	int result = CUDA_ERROR_INVALID_VALUE, saved = errno;
 
 	GCP_OBSERVE_CALLER();
 	if (bytes >= 0)
 		result = named_malloc(&p, (size_t)bytes, device, stream);
+	errno = saved;
 	if (result != CUDA_SUCCESS) {
 		gcp_log(GCP_LOG_WARNING,
 			"no %td bytes on device %d for PyTorch (error %d)", bytes,
@@ -594,10 +663,11 @@ void *gcpool_torch_malloc(ptrdiff_t bytes, int device, void *stream)
 
 void gcpool_torch_free(void *p, ptrdiff_t bytes, int device, void *stream)
 {
-	int result;
+	int result, saved = errno;
 
 	GCP_OBSERVE_CALLER();
 	result = named_free(p, stream);
+	errno = saved;
 	(void)bytes;
 	if (result != CUDA_SUCCESS)
 		gcp_log(GCP_LOG_WARNING,

@@ -8,6 +8,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/time.h>
 
@@ -240,6 +241,57 @@ static void stream_that_is_recorded(void)
 	must(pool.record(p, other) == CUDA_ERROR_INVALID_VALUE, "a free block is used");
 }
 
+/* A free that fails does not drop the streams in which the block is used. */
+static void recorded_block_stays_after_a_free_that_fails(void)
+{
+	const char *plan = alone ? "cuEventRecord:2:999"
+				 : "cuStreamGetId:1+:400,cuStreamGetCtx:1+:400";
+	CUstream stream, other, strange;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	strange = stream_new();
+	p = taken(MIB, stream);
+	worked(p, MIB, stream);
+	OK(cuStreamSynchronize(stream));
+	OK((CUresult)pool.record(p, other));
+	worked(p, MIB, other);
+	must(gcpsim_fail(plan) == 0, "no such plan");
+	must(pool.free(p, strange) != CUDA_SUCCESS, "the free has not failed");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	given(p, stream);
+	must_not_come(p, MIB, stream);
+}
+
+/* Bytes that malloc has given. Its newer form is not in every libc. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static long memory_given(void)
+{
+	return mallinfo().uordblks;
+}
+
+/* Programs name a stream with each use of a block. */
+static void streams_recorded_again_take_no_memory(void)
+{
+	enum { TIMES = 300000 };
+	CUstream stream, other;
+	long before;
+	void *p;
+
+	start();
+	stream = stream_new();
+	other = stream_new();
+	p = taken(MIB, stream);
+	OK((CUresult)pool.record(p, other));
+	before = memory_given();
+	for (int i = 0; i < TIMES; i++)
+		OK((CUresult)pool.record(p, other));
+	must(memory_given() < before + TIMES, "each costs memory");
+	given(p, stream);
+}
+
 /* --- captures --------------------------------------------------------------------- */
 
 static CUgraph capture_end(CUstream stream)
@@ -451,6 +503,25 @@ static void hooks_hand_on(void)
 	     "a hook frees what is the pool's");
 }
 
+/* The first call reads options and makes files, and the driver does what it does. */
+static void errno_stays(void)
+{
+	void *p = NULL;
+	int code;
+
+	start();
+	errno = EDOM;
+	code = pool.malloc(&p, MIB, 0, NULL);
+	must(errno == EDOM, "errno after gcpool_malloc");
+	OK((CUresult)code);
+	code = pool.record(p, NULL);
+	must(errno == EDOM, "errno after gcpool_record_stream");
+	OK((CUresult)code);
+	code = pool.free(p, NULL);
+	must(errno == EDOM, "errno after gcpool_free");
+	OK((CUresult)code);
+}
+
 /* --- threads ------------------------------------------------------------------ */
 
 enum { THREADS = 4, SHARED = 3, HELD = 24 };
@@ -547,6 +618,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(fences_are_done_in_order),
     SCENARIO(stream_gone_after_the_free),
     SCENARIO(stream_that_is_recorded),
+    SCENARIO(recorded_block_stays_after_a_free_that_fails),
+    SCENARIO(streams_recorded_again_take_no_memory),
     SCENARIO(stream_that_captures),
     SCENARIO(capture_beside),
     SCENARIO(legacy_stream_beside_a_capture),
@@ -554,6 +627,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(wrong_calls),
     SCENARIO(devices_and_contexts),
     SCENARIO(hooks_hand_on),
+    SCENARIO(errno_stays),
     SCENARIO(threads_share_streams),
     SCENARIO(trim_waits),
 };
