@@ -5,9 +5,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../pool/pool.h"
@@ -185,7 +187,49 @@ void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)
 	gcp_text_add(text, "%.1f %s", number, units[unit]);
 }
 
-int gcp_text_write(const struct gcp_text *text, int fd)
+/* What a write may send to a program that has not written anything: nothing reads the
+ * pipe, or the file is as large as the process may make one. */
+static const int write_signals[] = {SIGPIPE, SIGXFSZ};
+
+enum { WRITE_SIGNALS = sizeof(write_signals) / sizeof(*write_signals) };
+
+struct held_signals {
+	sigset_t mask, pending; /* before */
+};
+
+static void signals_hold(struct held_signals *held)
+{
+	sigset_t ours;
+
+	sigemptyset(&ours);
+	for (int i = 0; i < WRITE_SIGNALS; i++)
+		sigaddset(&ours, write_signals[i]);
+	sigemptyset(&held->pending);
+	sigpending(&held->pending);
+	/* Of this thread: Linux means no more by sigprocmask. */
+	sigprocmask(SIG_BLOCK, &ours, &held->mask);
+}
+
+/* Those that have come meanwhile are ours. */
+static void signals_release(const struct held_signals *held)
+{
+	const struct timespec now = {0, 0};
+	sigset_t pending, ours;
+
+	sigemptyset(&pending);
+	sigpending(&pending);
+	for (int i = 0; i < WRITE_SIGNALS; i++) {
+		if (!sigismember(&pending, write_signals[i]) ||
+		    sigismember(&held->pending, write_signals[i]))
+			continue;
+		sigemptyset(&ours);
+		sigaddset(&ours, write_signals[i]);
+		sigtimedwait(&ours, NULL, &now);
+	}
+	sigprocmask(SIG_SETMASK, &held->mask, NULL);
+}
+
+static int bytes_write(const struct gcp_text *text, int fd)
 {
 	const char *next = text->bytes;
 	size_t left = text->length;
@@ -201,6 +245,17 @@ int gcp_text_write(const struct gcp_text *text, int fd)
 		left -= (size_t)written;
 	}
 	return 0;
+}
+
+int gcp_text_write(const struct gcp_text *text, int fd)
+{
+	struct held_signals held;
+	int result;
+
+	signals_hold(&held);
+	result = bytes_write(text, fd);
+	signals_release(&held);
+	return result;
 }
 
 /* --- files --------------------------------------------------------------------- */

@@ -137,12 +137,10 @@ static bool failure_say(int error)
 /* Written, not only made longer: a full /dev/shm is an error here and no signal. */
 static int page_write(int fd)
 {
-	static const char zeros[4096];
+	static char zeros[GCP_LIVE_BYTES];
+	const struct gcp_text text = {zeros, sizeof(zeros), sizeof(zeros), false};
 
-	for (size_t at = 0; at < GCP_LIVE_BYTES; at += sizeof(zeros))
-		if (write(fd, zeros, sizeof(zeros)) != (ssize_t)sizeof(zeros))
-			return errno ? errno : ENOSPC;
-	return 0;
+	return gcp_text_write(&text, fd);
 }
 
 /* One that a process of the same number has left is taken away. */

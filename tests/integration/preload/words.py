@@ -8,6 +8,7 @@ not end by exit or the disk is full."""
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -177,6 +178,35 @@ class Words:
         self.says(result.err, "(no such directory)", "never freed: 3 blocks")
         result = self.play("blocks_are_left", GCPOOL_LOG="info", GCPOOL_LOG_FILE="/dev/full")
         self.says(result.err, "is in ")
+
+    def ended(self, scenario, options, **how):
+        env = preload.environment(preload.library(), options)
+        return subprocess.run([os.path.abspath(self.program), scenario], env=env, stdout=subprocess.DEVNULL,
+                              **how).returncode
+
+    def check_signals(self):
+        """A write of the library's that fails sends the program no signal."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        for options in ({"GCPOOL_LGO": "1"}, {"GCPOOL_STATS": "text"}, {"GCPOOL_HELP": "1"}):
+            self.checks.equal(f"{options}: a pipe that nothing reads", 0,
+                              self.ended("blocks_are_left", options, stderr=writer))
+        os.close(writer)
+
+        most = 1 << 40  # the simulated device has files, too
+
+        def no_larger():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "file")
+            with open(path, "wb") as file:
+                file.truncate(most)  # takes no room
+            for options in ({"GCPOOL_STATS": "json", "GCPOOL_STATS_FILE": path},
+                            {"GCPOOL_LOG": "debug", "GCPOOL_LOG_FILE": path}):
+                self.checks.equal(f"{options}: a file that is full", 0,
+                                  self.ended("blocks_are_left", options,
+                                             stderr=subprocess.PIPE, preexec_fn=no_larger))
 
     # --- ends -------------------------------------------------------------------------
 
