@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,7 +22,8 @@ enum { SITES_MAX = 64 };
 
 static struct {
 	_Atomic(enum gcp_log_level) level;
-	char file[GCP_PATH_MAX]; /* written once, by gcp_log_setup */
+	char file[GCP_PATH_MAX]; /* written once, by gcp_log_setup, as: */
+	char here[GCP_PATH_MAX]; /* where the process was then; empty: not known */
 	struct {
 		_Atomic(const char *) format;
 		atomic_uint count;
@@ -38,8 +40,13 @@ void gcp_log_setup(enum gcp_log_level level, const char *file)
 {
 	struct gcp_text text;
 
+	int saved = errno;
+
 	gcp_text_init(&text, messages.file, sizeof(messages.file));
 	gcp_text_add(&text, "%s", file);
+	if (!getcwd(messages.here, sizeof(messages.here)) || messages.here[0] != '/')
+		messages.here[0] = '\0';
+	errno = saved;
 	atomic_store_explicit(&messages.level, level, memory_order_release);
 }
 
@@ -272,6 +279,15 @@ void gcp_text_add_path(struct gcp_text *text, const char *pattern)
 	}
 }
 
+/* The program may change its directory: a path is as it was when options were read. */
+static void path_make(struct gcp_text *path, const char *pattern)
+{
+	if (pattern[0] != '/' && messages.here[0] &&
+	    strlen(messages.here) + strlen(pattern) + 16 < path->capacity)
+		gcp_text_add(path, "%s/", messages.here);
+	gcp_text_add_path(path, pattern);
+}
+
 static int file_open(const char *path, int flags)
 {
 	return above_stderr(
@@ -286,7 +302,7 @@ int gcp_file_open(const char *pattern)
 	if (!pattern[0])
 		return STDERR_FILENO;
 	gcp_text_init(&text, path, sizeof(path));
-	gcp_text_add_path(&text, pattern);
+	path_make(&text, pattern);
 	if (text.cut) {
 		errno = ENAMETOOLONG;
 		return -1;
@@ -301,7 +317,7 @@ int gcp_file_replace(const char *pattern, const struct gcp_text *text)
 	int fd, result, closed;
 
 	gcp_text_init(&name, path, sizeof(path));
-	gcp_text_add_path(&name, pattern);
+	path_make(&name, pattern);
 	gcp_text_init(&new_name, new_path, sizeof(new_path));
 	gcp_text_add(&new_name, "%s.new", path);
 	if (name.cut || new_name.cut)

@@ -32,7 +32,8 @@ enum { GCP_LOG_REPEATS_MAX = 10 };
 
 /* What is said, and where. `file` may be empty (stderr) and hold %p (the
  * process id); it is opened for each message, so that it can be rotated, and
- * so that a program that closes all descriptors loses nothing. */
+ * so that a program that closes all descriptors loses nothing. From here on a
+ * relative path is one of the directory in which the process is now. */
 void gcp_log_setup(enum gcp_log_level level, const char *file);
 
 /* Says "libgcpool[pid]: " and the formatted line. */

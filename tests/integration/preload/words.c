@@ -150,6 +150,17 @@ static void nothing_is_kept(void)
 	}
 }
 
+/* As programs that become daemons do. */
+static void goes_elsewhere(void)
+{
+	CUdeviceptr p;
+
+	(void)primary();
+	p = allocated(MIB);
+	must(chdir("/") == 0, "no root");
+	OK(cuMemFree(p));
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(probes),
     SCENARIO(a_quota_is_used_up),
@@ -162,6 +173,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(ends_quickly),
     SCENARIO(forks),
     SCENARIO(nothing_is_kept),
+    SCENARIO(goes_elsewhere),
 };
 
 int main(int argc, char **argv)

@@ -208,6 +208,19 @@ class Words:
                                   self.ended("blocks_are_left", options,
                                              stderr=subprocess.PIPE, preexec_fn=no_larger))
 
+    def check_directory(self):
+        """Files are where the program was when it began, not where it went."""
+        for options in ({"GCPOOL_STATS_FILE": "stats"},
+                        {"GCPOOL_STATS_FILE": "stats.%p", "GCPOOL_STATS_EVERY": "100"}):
+            options.update({"GCPOOL_STATS": "json", "GCPOOL_LOG": "debug",
+                            "GCPOOL_LOG_FILE": "log"})
+            with tempfile.TemporaryDirectory() as directory:
+                code = self.ended("goes_elsewhere", options, cwd=directory,
+                                  stderr=subprocess.PIPE)
+                self.checks.equal("exit code", 0, code)
+                found = sorted(name.split(".")[0] for name in os.listdir(directory))
+                self.checks.equal(f"{options}: files", ["log", "stats"], found)
+
     # --- ends -------------------------------------------------------------------------
 
     def until_report(self, path, process, well):
