@@ -146,7 +146,10 @@ struct gcpool_stats {
  * gets what fits, a larger one gets zeros at its end.
  * @return 0, and *stats filled. -ENOENT: nothing was allocated on this device.
  * -EINVAL: stats is NULL or size is 0. On failure *stats is untouched.
- * Takes locks of the allocator for some microseconds; makes no CUDA call. */
+ * Takes locks of the allocator for some microseconds; waits for nothing. While memory
+ * of graphs that are gone waits for their last launches it asks CUDA whether they are
+ * done, and gives it back: as any CUDA call, not from a host function
+ * (cudaLaunchHostFunc). */
 GCPOOL_API int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size);
 
 /* Sets the peaks of a device to what is current.
@@ -177,7 +180,8 @@ GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
  *   2. what a graph has left in memory that its capture had freed is lost when
  *      another one runs.
  *
- * All of them may be called while a stream is being captured; none calls CUDA. */
+ * All of them may be called while a stream is being captured. None waits; some ask CUDA
+ * as gcpool_get_stats does. */
 
 /* Makes a graph pool with one reference, the caller's.
  * @return 0 and *id (never 0). -ENOENT: the pool is not active, or nothing was
@@ -238,7 +242,8 @@ GCPOOL_API uint64_t gcpool_graph_pool_lane(uint64_t id);
  * lane: the addresses stand for memory of the lane). Blocks that are not held say when
  * they were freed (free_group, which grows). `path` ends in .json or .dot (Graphviz).
  * Takes locks of the allocator while it copies, none while it writes; other threads may
- * go on. Makes no CUDA call; may be called while a stream is being captured.
+ * go on. Asks CUDA as gcpool_get_stats does; may be called while a stream is being
+ * captured.
  * @return 0. -EINVAL: another ending, or NULL. -ENOENT: the pool is not active.
  * -ENOMEM, or the errno of the file as a negative number: the file may have a part
  * then. */
