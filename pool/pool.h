@@ -647,9 +647,12 @@ int gcp_pinned_alloc(struct gcp_pool *pool, uint64_t bytes, uint32_t flags,
  * > 0: freed, and a fence reported this sticky device error. */
 int gcp_pinned_free(struct gcp_pools *pools, void *p);
 
-/* What the program asked for, if `p` is the start of a block that it holds; else
- * -ENOENT. */
+/* What the program asked for, if `p` is the start of a block that it holds. -ENOENT:
+ * not the start of a block of ours; -EINVAL: of one that it does not hold (any more).
+ */
 int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_requested);
+/* Whether there may be blocks that the program does not hold. */
+bool gcp_pinned_has_unused(struct gcp_pools *pools);
 
 /* Blocks given out with a pinned set are not given out again while it lives, freed or
  * not: a graph reads and writes them whenever it is launched, and host code fills

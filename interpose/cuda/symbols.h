@@ -261,6 +261,13 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (void *ptr, size_t bytes, unsigned int flags), (ptr, bytes, flags))
 
 #define GCP_HOOKS_RANGES(X)                                                            \
+	X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer, 3020, 0,            \
+	  GCP_OPTIONAL, (CUdeviceptr *ret_ptr, void *ptr, unsigned int flags),         \
+	  (ret_ptr, ptr, flags))                                                       \
+	X(cuMemHostGetFlags, cuMemHostGetFlags, 2030, 0, GCP_OPTIONAL,                 \
+	  (unsigned int *ret_flags, void *ptr), (ret_flags, ptr))                      \
+	X(cuMemHostUnregister, cuMemHostUnregister, 4000, 0, GCP_OPTIONAL,             \
+	  (void *ptr), (ptr))                                                          \
 	X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, 0, GCP_OPTIONAL,        \
 	  (CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr ptr),                 \
 	  (ret_base, ret_bytes, ptr))                                                  \

@@ -2,7 +2,8 @@
 /*
  * pointer_queries.c - the hooks that ask where an allocation begins and ends. They
  * answer for the block that the program was given, not for the driver allocation that
- * holds it, with the size that the program asked for, as CUDA does.
+ * holds it, with the size that the program asked for, as CUDA does. Of memory that the
+ * program has freed they know nothing.
  *
  * Peer tokens, dma-buf handles and synchronous memory operations give memory to
  * a user that stands in no context's queue: the block is completed first.
@@ -59,28 +60,52 @@ static int range_find(CUdeviceptr ptr, struct asked_range *ret_range)
 }
 
 /* Pinned memory: a block is an allocation of the driver, which says where it begins;
- * only its size is rounded up. `base` is what the driver says. */
-static bool range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
+ * only its size is rounded up. `base` is what the driver says. As range_find. */
+static int range_find_pinned(CUdeviceptr base, struct asked_range *ret_range)
 {
 	uint64_t requested;
+	int result = -ENOENT;
 
-	if (!gcp_process_pooling() ||
-	    gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base, &requested) !=
-		0)
-		return false;
-	*ret_range = (struct asked_range){.addr = base, .bytes = requested};
-	return true;
+	if (gcp_process_pooling())
+		result = gcp_pinned_find(gcp_process.pools, (void *)(uintptr_t)base,
+					 &requested);
+	if (result == 0)
+		*ret_range = (struct asked_range){.addr = base, .bytes = requested};
+	return result;
 }
 
 /* The same for an address inside. */
-static bool range_find_inside(CUdeviceptr ptr, struct asked_range *ret_range)
+static int range_find_inside(CUdeviceptr ptr, struct asked_range *ret_range)
 {
 	CUdeviceptr base = 0;
 
-	return gcp_process_pooling() && gcp_real.cuPointerGetAttribute &&
-	       gcp_real.cuPointerGetAttribute(
-		   &base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr) == CUDA_SUCCESS &&
-	       range_find_pinned(base, ret_range);
+	if (!gcp_process_pooling() || !gcp_real.cuPointerGetAttribute ||
+	    gcp_real.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+					   ptr) != CUDA_SUCCESS)
+		return -ENOENT;
+	return range_find_pinned(base, ret_range);
+}
+
+/* Whether pinned memory is there that the program has freed. The driver, which knows it
+ * still, is asked only about addresses inside of blocks, and while some are unused. */
+static bool is_freed_pinned(CUdeviceptr ptr)
+{
+	struct asked_range range;
+	int found = range_find_pinned(ptr, &range);
+
+	if (found == -ENOENT && gcp_process_pooling() &&
+	    gcp_pinned_has_unused(gcp_process.pools))
+		found = range_find_inside(ptr, &range);
+	return found == -EINVAL;
+}
+
+/* The same of device memory, and of an address at which a block need not begin. */
+static bool is_freed(CUdeviceptr ptr)
+{
+	struct asked_range range;
+	int found = range_find(ptr, &range);
+
+	return found == -EINVAL || (found == -ENOENT && is_freed_pinned(ptr));
 }
 
 CUresult gcp_memory_complete(CUdeviceptr ptr)
@@ -130,7 +155,11 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 	result = gcp_real.cuMemGetAddressRange_v2(&base, &bytes, ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (found != 0 && !range_find_pinned(base, &range))
+	if (found != 0)
+		found = range_find_pinned(base, &range);
+	if (found == -EINVAL)
+		return CUDA_ERROR_NOT_FOUND;
+	if (found != 0)
 		range = (struct asked_range){.addr = base, .bytes = bytes};
 	if (ret_base)
 		*ret_base = range.addr;
@@ -198,14 +227,14 @@ CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute att
 		found = range_find(ptr, &range);
 	else if (gcp_process_pooling()) /* constant time, unlike that */
 		found = gcp_pools_owner(gcp_process.pools, ptr, &owner);
-	if (found == -EINVAL)
+	if (found == -EINVAL || (found == -ENOENT && is_freed(ptr)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		result = gcp_memory_complete(ptr);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
-	if (!corrects ||
-	    (found != 0 && (result != CUDA_SUCCESS || !range_find_inside(ptr, &range))))
+	if (!corrects || (found != 0 && (result != CUDA_SUCCESS ||
+					 range_find_inside(ptr, &range) != 0)))
 		return result;
 	if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && range.ctx)
 		result = CUDA_SUCCESS; /* even where CUDA has no answer */
@@ -235,6 +264,9 @@ static void attribute_unknown(void *value, CUpointer_attribute attribute,
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(CUdeviceptr *)value = 0;
 		break;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		*(int *)value = 0;
+		break;
 	default:
 		break;
 	}
@@ -256,9 +288,10 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
 	for (unsigned int i = 0;
 	     found == -ENOENT && result == CUDA_SUCCESS && i < count; i++)
-		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE &&
-		    range_find_inside(ptr, &range))
-			found = 0;
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+			found = range_find_inside(ptr, &range);
+	if (found == -ENOENT && is_freed_pinned(ptr))
+		found = -EINVAL;
 	for (unsigned int i = 0; found == 0 && result == CUDA_SUCCESS && i < count; i++)
 		range_correct(values[i], attributes[i], &range);
 	for (unsigned int i = 0;
@@ -272,6 +305,8 @@ CUresult gcp_hook_cuPointerSetAttribute(const void *value,
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if (is_freed(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		result = gcp_memory_complete(ptr);
 	if (result != CUDA_SUCCESS)
@@ -283,12 +318,38 @@ CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr pt
 						size_t bytes, int type,
 						unsigned long long flags)
 {
-	CUresult result = gcp_memory_complete(ptr);
+	CUresult result;
 
+	if (is_freed(ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = gcp_memory_complete(ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
 	return gcp_real.cuMemGetHandleForAddressRange(ret_handle, ptr, bytes, type,
 						      flags);
+}
+
+/* What the program has freed was never pinned, to it. */
+CUresult gcp_hook_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_ptr, void *ptr,
+					       unsigned int flags)
+{
+	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	return gcp_real.cuMemHostGetDevicePointer_v2(ret_ptr, ptr, flags);
+}
+
+CUresult gcp_hook_cuMemHostGetFlags(unsigned int *ret_flags, void *ptr)
+{
+	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	return gcp_real.cuMemHostGetFlags(ret_flags, ptr);
+}
+
+CUresult gcp_hook_cuMemHostUnregister(void *ptr)
+{
+	if (is_freed_pinned((CUdeviceptr)(uintptr_t)ptr))
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	return gcp_real.cuMemHostUnregister(ptr);
 }
 
 /* A chunk that holds a part of the block, and others': neither is the program's to

@@ -519,10 +519,22 @@ int gcp_pinned_find(struct gcp_pools *pools, const void *p, uint64_t *ret_reques
 	struct gcp_pinned_block *block =
 	    pools->pinned ? gcp_pinned_block_find(pools->pinned, p) : NULL;
 
-	if (!block || atomic_load(&block->state) != GCP_PINNED_USED)
+	if (!block)
 		return -ENOENT;
+	if (atomic_load(&block->state) != GCP_PINNED_USED)
+		return -EINVAL;
 	*ret_requested = block->requested;
 	return 0;
+}
+
+bool gcp_pinned_has_unused(struct gcp_pools *pools)
+{
+	const struct gcp_pinned *pinned = pools->pinned;
+
+	return pinned && atomic_load_explicit(&pinned->allocated_bytes.current,
+					      memory_order_relaxed) !=
+			     atomic_load_explicit(&pinned->active_bytes.current,
+						  memory_order_relaxed);
 }
 
 bool gcp_pinned_poll(struct gcp_pools *pools)

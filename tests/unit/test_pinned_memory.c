@@ -431,8 +431,13 @@ static void what_is_asked_for_is_known(void **state)
 	assert_int_equal(gcp_pinned_find(pools, p, &bytes), 0);
 	assert_int_equal(bytes, 1000);
 	assert_int_equal(gcp_pinned_find(pools, p + 512, &bytes), -ENOENT);
+	assert_false(gcp_pinned_has_unused(pools));
 	give(p);
+	assert_int_equal(gcp_pinned_find(pools, p, &bytes), -EINVAL);
+	assert_true(gcp_pinned_has_unused(pools));
+	assert_true(gcp_pinned_trim(pools, 0) > 0);
 	assert_int_equal(gcp_pinned_find(pools, p, &bytes), -ENOENT);
+	assert_false(gcp_pinned_has_unused(pools));
 }
 
 /* --- failures --- */

@@ -50,6 +50,12 @@
 	X(cuMemGetInfo)                                                                \
 	X(cuMemGetAddressRange)                                                        \
 	X(cuPointerGetAttribute)                                                       \
+	X(cuPointerGetAttributes)                                                      \
+	X(cuPointerSetAttribute)                                                       \
+	X(cuMemGetHandleForAddressRange)                                               \
+	X(cuMemHostGetDevicePointer)                                                   \
+	X(cuMemHostGetFlags)                                                           \
+	X(cuMemHostUnregister)                                                         \
 	X(cuMemcpy)                                                                    \
 	X(cuMemcpyAsync)                                                               \
 	X(cuMemsetD8Async)                                                             \

@@ -7,6 +7,7 @@
  *
  *   --devices N  use at most so many devices (default 2)
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -44,6 +45,66 @@ static void ranges(size_t bytes)
 						     (CUdeviceptr)(uintptr_t)p[i]));
 	}
 	printf("ranges of %zu bytes: %d wrong\n", bytes, wrong);
+}
+
+/* What is said of `at`: each answer with its code, and values that a GPU and the
+ * simulated device agree on. */
+static void say_all(const char *what, CUdeviceptr at, bool host)
+{
+	static const CUpointer_attribute single[] = {
+	    CU_POINTER_ATTRIBUTE_MEMORY_TYPE,     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+	    CU_POINTER_ATTRIBUTE_IS_MANAGED,      CU_POINTER_ATTRIBUTE_MAPPED,
+	    CU_POINTER_ATTRIBUTE_DEVICE_POINTER,  CU_POINTER_ATTRIBUTE_CONTEXT,
+	    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				       CU_POINTER_ATTRIBUTE_MAPPED};
+	int type = 77, ordinal = 77, mapped = 77;
+	void *values[] = {&type, &ordinal, &mapped}, *p = (void *)(uintptr_t)at;
+	CUdeviceptr base = 0;
+	unsigned flags = 0;
+	uint64_t value;
+	size_t size = 0;
+	int code;
+
+	printf("%s: range %d", what, (int)cu.cuMemGetAddressRange(&base, &size, at));
+	for (size_t i = 0; i < sizeof(single) / sizeof(*single); i++)
+		printf(" %d", (int)cu.cuPointerGetAttribute(&value, single[i], at));
+	code = (int)cu.cuPointerGetAttributes(3, which, values, at);
+	printf("; several %d: %d %d %d", code, type, ordinal, mapped);
+	if (host) {
+		printf("; pinned %d", (int)cu.cuMemHostGetDevicePointer(&base, p, 0));
+		printf(" %d", (int)cu.cuMemHostGetFlags(&flags, p));
+		printf(" %d", (int)cu.cuMemHostUnregister(p));
+	}
+	printf("\n");
+}
+
+/* CUDA knows nothing of memory that the program has freed. */
+static void freed(size_t bytes)
+{
+	CUdeviceptr p[2], inside = bytes / 2;
+	int on = 1, fd = -1;
+	void *device, *pinned;
+
+	GCPT_OK(gcpt_malloc(&device, bytes));
+	GCPT_OK((int)cu.cuMemAllocHost(&pinned, bytes));
+	p[0] = (CUdeviceptr)(uintptr_t)device;
+	p[1] = (CUdeviceptr)(uintptr_t)pinned;
+	say_all("held", p[0], false);
+	say_all("pinned and held", p[1], true);
+	GCPT_OK(gcpt_free(device));
+	GCPT_OK((int)cu.cuMemFreeHost(pinned));
+	say_all("freed", p[0], false);
+	say_all("inside", p[0] + inside, false);
+	printf("set: %d\n", (int)cu.cuPointerSetAttribute(
+				&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p[0]));
+	if (cu.cuMemGetHandleForAddressRange)
+		printf("shared: %d\n", (int)cu.cuMemGetHandleForAddressRange(
+					   &fd, p[0] & ~4095ull, 4096,
+					   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	say_all("pinned and freed", p[1], true);
+	say_all("inside", p[1] + inside, true);
 }
 
 /* Calls on memory of one context while another is current. */
@@ -143,6 +204,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
 		current_context(sizes[i]);
 		ranges(sizes[i]);
+		freed(sizes[i]);
 	}
 	return 0;
 }
