@@ -368,8 +368,9 @@ struct gcp_pool {
 	struct gcp_pinned_arena *_Atomic pinned_arenas; /* pinned_types.h */
 	_Atomic uint64_t pinned_generation; /* contexts that it has outlived */
 	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
-	 * context; the latest that a free of this context closed; bytes that were
-	 * freed while a capture held fences back, since the context was waited for. */
+	 * context; the latest closed one that a free of this context saw, written under
+	 * fence_lock; bytes that were freed while a capture held fences back, since the
+	 * context was waited for. */
 	_Atomic uint64_t pinned_done, pinned_freed, pinned_held;
 };
 

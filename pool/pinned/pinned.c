@@ -418,8 +418,7 @@ static int free_closes(struct gcp_pinned *pinned, struct gcp_pool *pool, uint64_
 	if (each ? gcp_pinned_timeline_close_for(pinned, epoch) != 0
 		 : gcp_pinned_timeline_close(pinned) != 0)
 		return gcp_pinned_release_own(pool, UINT64_MAX);
-	if (gcp_timeline_now(&pinned->timeline) > epoch)
-		gcp_raise(&pool->pinned_freed, epoch);
+	gcp_pinned_timeline_freed(pool, epoch);
 	if (pinned->pools->config.blocking_free)
 		result = gcp_pinned_timeline_wait(pool, epoch);
 	if (result == 0 &&

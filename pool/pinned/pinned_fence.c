@@ -65,6 +65,15 @@ static void all_closing(struct gcp_timeline *timeline)
 			      memory_order_relaxed);
 }
 
+static bool all_awaitable(const struct gcp_timeline *timeline, uint64_t epoch)
+{
+	const struct gcp_pool *pool = timeline->pools->first;
+
+	while (pool && atomic_load(&pool->pinned_freed) != epoch)
+		pool = pool->next;
+	return pool != NULL;
+}
+
 const struct gcp_fence_scope gcp_pinned_fences = {
     .create = all_create,
     .record = all_record,
@@ -72,6 +81,7 @@ const struct gcp_fence_scope gcp_pinned_fences = {
     .wait = all_wait,
     .failed = all_failed,
     .closing = all_closing,
+    .awaitable = all_awaitable,
 };
 
 /* --- counting: decides speed and memory, never safety --------------------- */
@@ -123,6 +133,20 @@ int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch)
 		result = gcp_timeline_close_locked(&pinned->timeline);
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
 	return result == -EBUSY ? 0 : result;
+}
+
+void gcp_pinned_timeline_freed(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_timeline *timeline = &pool->pools->pinned->timeline;
+	const struct gcp_closed_epoch *closed;
+
+	if (atomic_load_explicit(&timeline->open, memory_order_relaxed) <= epoch)
+		return;
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	closed = gcp_timeline_covering(timeline, epoch);
+	if (closed)
+		gcp_raise(&pool->pinned_freed, closed->epoch);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
 }
 
 int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch)

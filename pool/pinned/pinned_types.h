@@ -203,6 +203,9 @@ uint64_t gcp_pinned_timeline_pending(const struct gcp_pinned *pinned);
 int gcp_pinned_timeline_close(struct gcp_pinned *pinned);
 /* The same if no closed epoch covers `epoch` yet: it is open, or its fence failed. */
 int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch);
+/* In a free into `epoch`: if a closed epoch covers it by now, an allocation of this
+ * context that is out of memory may wait for that (pool->pinned_freed). */
+void gcp_pinned_timeline_freed(struct gcp_pool *pool, uint64_t epoch);
 /* Looks whether `epoch` is completed; never waits. An error: as above. */
 int gcp_pinned_timeline_poll(struct gcp_pinned *pinned, uint64_t epoch);
 /* Waits until `epoch`, if it is closed, is done in the context of `pool`. 0, or the

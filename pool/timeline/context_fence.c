@@ -81,6 +81,11 @@ static bool context_overfull(const struct gcp_timeline *timeline)
 		   2 * (int64_t)gcp_window(pool).epoch_bytes;
 }
 
+static bool context_awaitable(const struct gcp_timeline *timeline, uint64_t epoch)
+{
+	return epoch == timeline->awaitable;
+}
+
 const struct gcp_fence_scope gcp_context_fences = {
     .create = context_create,
     .record = context_record,
@@ -90,6 +95,7 @@ const struct gcp_fence_scope gcp_context_fences = {
     .failed = context_failed,
     .closing = context_closing,
     .overfull = context_overfull,
+    .awaitable = context_awaitable,
     .orders = true,
 };
 

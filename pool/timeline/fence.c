@@ -239,10 +239,13 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 }
 
 /* Whether the i-th epoch needs no fence of its own: it is known to be completed when
- * the next one is, and no barrier will be set on it. */
+ * the next one is, no barrier will be set on it, and no allocation waits for it alone.
+ * (The next one may be an allocation's: NO NEW WAITS.) */
 static bool is_spared(struct gcp_timeline *timeline, uint32_t i)
 {
 	return i % 2 == 0 && i + 1 < timeline->count &&
+	       !timeline->scope->awaitable(timeline,
+					   gcp_timeline_at(timeline, i)->epoch) &&
 	       (!timeline->scope->orders ||
 		gcp_timeline_at(timeline, i + 1)->epoch <= timeline->ordered);
 }

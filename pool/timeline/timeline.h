@@ -63,6 +63,9 @@ struct gcp_fence_scope {
 	/* Whether the open epoch has taken so much that closing it is worth waiting for
 	 * a thread that does so just now; NULL: never. Without fence_lock. */
 	bool (*overfull)(const struct gcp_timeline *timeline);
+	/* Whether an allocation may have to wait for that closed epoch, and for no
+	 * later one: it keeps its fence. */
+	bool (*awaitable)(const struct gcp_timeline *timeline, uint64_t epoch);
 	bool orders; /* barriers can be set behind its fences */
 };
 

@@ -93,6 +93,63 @@ static void an_epoch_that_an_allocation_closed_is_the_last_resort(void **state)
 	give(q);
 }
 
+/* So many frees, each into an epoch of its own, that their queue is full. */
+static void a_full_queue_keeps_what_a_free_closed(void **state)
+{
+	enum { FREES = GCP_FENCE_QUEUE - 1 };
+	struct gcp_config config = configured();
+	void *blocks[FREES], *small[2], *p;
+	uint64_t freed;
+
+	(void)state;
+	config.pinned_window = 1ull << 40;
+	open_with(&config);
+	for (int i = 0; i < FREES; i++)
+		blocks[i] = take(8 * MIB);
+	for (int i = 0; i < 2; i++)
+		small[i] = take((64 << i) * KIB);
+	for (int i = 0; i < FREES; i++) {
+		fake_submit();
+		give(blocks[i]);
+	}
+	freed = fake.submitted;
+	assert_int_equal(fake_pinned.records, FREES);
+	/* These are closed by allocations, and the second finds a full queue. */
+	for (int i = 0; i < 2; i++) {
+		fake_submit();
+		give(small[i]);
+		small[i] = take((64 << i) * KIB);
+	}
+	assert_int_equal(fake_pinned.records, FREES + 2);
+	fake_pinned.limit = fake_pinned.used;
+	p = take(8 * MIB);
+	assert_int_equal(fake.done, freed);
+	give(p);
+	for (int i = 0; i < 2; i++)
+		give(small[i]);
+}
+
+/* Its fence could not be recorded; the next one is an allocation's. */
+static void a_free_without_a_fence_is_not_waited_for(void **state)
+{
+	void *p = take(8 * MIB), *small = take(64 * KIB), *none;
+
+	(void)state;
+	(void)other_pool();
+	fake_pinned.record_result = GCP_CUDA_OUT_OF_MEMORY;
+	fake_submit();
+	give(p);
+	fake_pinned.record_result = 0;
+	fake_submit();
+	give(small);
+	give(take(64 * KIB));
+	assert_true(fake_pinned.records > 0);
+	fake_pinned.limit = fake_pinned.used;
+	assert_int_equal(gcp_pinned_alloc(other_pool(), 8 * MIB, 0, NULL, &none),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(fake.done, 0);
+}
+
 /* --- other contexts, captures --- */
 
 /* Frees in a row of `mib` MiB each, each behind work, while nothing can complete. */
@@ -278,6 +335,8 @@ int main(void)
 	    TEST(a_full_host_waits_for_the_frees_of_other_contexts),
 	    TEST(a_full_host_leaves_a_busy_context_alone),
 	    TEST(an_epoch_that_an_allocation_closed_is_the_last_resort),
+	    TEST(a_full_queue_keeps_what_a_free_closed),
+	    TEST(a_free_without_a_fence_is_not_waited_for),
 	    TEST(another_context_does_not_make_it_grow),
 	    TEST(a_capture_does_not_make_it_grow),
 	    TEST(a_capture_makes_no_context_grow),

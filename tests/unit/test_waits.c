@@ -288,6 +288,29 @@ static void a_free_makes_room_in_a_full_queue(void **state)
 	assert_false(fake_is_ordered(later));
 }
 
+/* The latest epoch that a free closed, before those of barriers, can be waited for. */
+static void a_full_queue_keeps_what_a_free_closed(void **state)
+{
+	struct gcp_pools *pools = pools_of(64 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	bool waited = true;
+
+	(void)state;
+	for (int i = 1; i < GCP_FENCE_QUEUE; i++) {
+		fake_submit();
+		assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	}
+	uint64_t freed = fake.submitted;
+	for (int i = 0; i < 2; i++) {
+		fake_submit();
+		assert_int_equal(gcp_pool_barrier(pool), 0);
+	}
+	assert_true(pool->timeline.count < GCP_FENCE_QUEUE);
+	while (waited)
+		assert_int_equal(gcp_timeline_wait_oldest(pool, &waited), 0);
+	assert_int_equal(fake.done, freed);
+}
+
 /* Where no barrier may be set a free waits for the oldest work: it must know how much
  * is pending, also of blocks that its thread keeps. */
 static void what_threads_keep_is_bounded_where_contexts_are_several(void **state)
@@ -409,6 +432,7 @@ int main(void)
 	    TEST(what_is_larger_than_the_device_costs_one_call),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),
+	    TEST(a_full_queue_keeps_what_a_free_closed),
 	    TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory),
 	    TEST(what_another_barrier_holds_back_goes_only_at_last),
 	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),
