@@ -370,7 +370,7 @@ struct gcp_pool {
 	/* Of pinned memory, pinned_fence.c: the epochs up to this are done in this
 	 * context; the latest closed one that a free of this context saw, written under
 	 * fence_lock; bytes that were freed while a capture held fences back, since the
-	 * context was waited for. */
+	 * context was waited for or an epoch was closed. */
 	_Atomic uint64_t pinned_done, pinned_freed, pinned_held;
 };
 

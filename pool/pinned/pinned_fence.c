@@ -57,10 +57,13 @@ static int all_failed(struct gcp_timeline *timeline, int failure)
 	return failure;
 }
 
+/* No capture holds fences back: what was freed meanwhile is behind this one. */
 static void all_closing(struct gcp_timeline *timeline)
 {
 	struct gcp_pinned *pinned = timeline->pools->pinned;
 
+	for (struct gcp_pool *pool = timeline->pools->first; pool; pool = pool->next)
+		atomic_store_explicit(&pool->pinned_held, 0, memory_order_relaxed);
 	atomic_store_explicit(&pinned->closed_ns, pinned->pools->driver.clock_ns(),
 			      memory_order_relaxed);
 }

@@ -199,6 +199,33 @@ static void a_capture_does_not_make_it_grow(void **state)
 	gcp_pools_fences_release(pools);
 }
 
+/* What a capture has held back waits for fences again when it has ended. */
+static void each_capture_has_its_own_window(void **state)
+{
+	struct gcp_config config = configured();
+	void *blocks[8];
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	open_with(&config);
+	for (int round = 0; round < 3; round++) {
+		gcp_pools_fences_hold(pools);
+		fake.capturing++;
+		for (int i = 0; i < 8; i++)
+			blocks[i] = take(2 * MIB);
+		fake_submit();
+		for (int i = 0; i < 8; i++)
+			give(blocks[i]);
+		assert_true(fake.done < fake.submitted);
+		fake.capturing--;
+		gcp_pools_fences_release(pools);
+		give(take(8 * MIB)); /* closes the epoch */
+		fake.done = fake.submitted;
+	}
+	assert_int_equal(fake_pinned.frees, 0);
+	assert_int_equal(fake.violations, 0);
+}
+
 /* What another context frees meanwhile is bounded, too, and counted apart. */
 static void a_capture_makes_no_context_grow(void **state)
 {
@@ -340,6 +367,7 @@ int main(void)
 	    TEST(another_context_does_not_make_it_grow),
 	    TEST(a_capture_does_not_make_it_grow),
 	    TEST(a_capture_makes_no_context_grow),
+	    TEST(each_capture_has_its_own_window),
 	    TEST(what_is_freed_after_the_wait_is_not_done),
 	    TEST(the_cache_limit_holds_while_fences_wait),
 	    TEST(the_quota_holds_where_fences_fail),
