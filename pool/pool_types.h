@@ -349,9 +349,11 @@ struct gcp_pool {
 	uint64_t giving; /* segments on their way back to the driver; lock */
 	_Atomic uint64_t reserved_hint; /* bytes; written under lock */
 	struct gcp_maintenance maintenance;
-	uint64_t last_segment;         /* number of the newest segment; lock */
-	_Atomic uint32_t cache_count;  /* threads that cache from here */
-	_Atomic uint32_t unasked;      /* turns of poll_at_times in miss.c */
+	uint64_t last_segment;        /* number of the newest segment; lock */
+	_Atomic uint32_t cache_count; /* threads that cache from here */
+	/* Turns of poll_at_times and of asks_again in miss.c: one counter for both
+	 * would let one of them see odd numbers alone. */
+	_Atomic uint32_t unasked, asked_again;
 	struct gcp_stats stats;        /* lock */
 	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */
 	struct gcp_depot *depots;      /* [class] */

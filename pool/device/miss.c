@@ -191,7 +191,7 @@ static bool asks_again(struct gcp_pool *pool)
 {
 	enum { TURNS_BETWEEN = 8 };
 
-	return atomic_fetch_add_explicit(&pool->unasked, 1, memory_order_relaxed) %
+	return atomic_fetch_add_explicit(&pool->asked_again, 1, memory_order_relaxed) %
 		   TURNS_BETWEEN ==
 	       TURNS_BETWEEN - 1;
 }

@@ -101,6 +101,46 @@ static void mapped_memory_circulates_where_fences_cost_too_much(void **state)
 	fake_finish(pools);
 }
 
+/* Of 640 allocations that find mapped memory ready, on one stream: what was closed is
+ * asked for in every eighth, since what waits may be better used; and in every 64th for
+ * the fences' own sake. `before`: how many there were before these. */
+static uint64_t questions(int before)
+{
+	enum { COUNT = 640 };
+	struct gcp_pools *pools = mapped_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	gcp_pools_stream_used(pools, 0x5000);
+	must_free(pools, must_alloc(pool, (2 * COUNT + 100) * MIB));
+	assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	fake.done = fake.submitted;
+	assert_int_equal(gcp_timeline_poll_all(pool), 0);
+	gcp_addr addr = must_alloc(pool, MIB);
+	fake_submit();
+	fake.stuck = true;
+	must_free(pools, addr);
+	assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	for (int i = 0; i < before; i++)
+		(void)must_alloc(pool, 2 * MIB);
+	uint64_t queries = fake.queries;
+	for (int i = 0; i < COUNT; i++)
+		(void)must_alloc(pool, 2 * MIB);
+	queries = fake.queries - queries;
+	assert_int_equal(fake.done, 0);
+	fake_finish(pools);
+	return queries;
+}
+
+static void each_question_has_its_own_turn(void **state)
+{
+	(void)state;
+	for (int before = 0; before < 3; before++) {
+		fake_reset();
+		fake.memory_limit = 2048 * MIB;
+		assert_in_range(questions(before), 88, 92);
+	}
+}
+
 /* A real free waits for the context then, as plain CUDA's would, and for no more. */
 static void no_more_than_a_few_windows_wait_while_held(void **state)
 {
@@ -200,6 +240,7 @@ int main(void)
 		launches_from_one_thread_need_no_more_than_the_window, setup),
 	    cmocka_unit_test_setup(mapped_memory_circulates_where_fences_cost_too_much,
 				   setup),
+	    cmocka_unit_test_setup(each_question_has_its_own_turn, setup),
 	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
 	    cmocka_unit_test_setup(small_blocks_that_wait_take_no_more_than_they_are,
 				   setup),
