@@ -493,7 +493,7 @@ bool gcp_caches_flush_quiet(struct gcp_pool *pool, uint64_t epoch)
 		if (cache->pool != pool || cache == gcp_cache_if_any(pool))
 			continue;
 		cache_lock(cache);
-		if (cache->epoch < epoch)
+		if (cache->epoch < epoch && cache->streamed_epoch < epoch)
 			cache_drain(cache, &chain);
 		cache_unlock(cache);
 	}

@@ -59,6 +59,7 @@ struct gcp_cache {
 	uint64_t epoch_least; /* what a block counts there at least */
 	int64_t epoch_share;  /* the thread's share of an epoch */
 	int64_t epoch_part; /* epoch_left at first: epoch_share, or what was missing */
+	uint64_t streamed_epoch; /* of the latest free that is kept for a stream */
 	int64_t held;
 	int64_t limit;         /* bytes to hold at most */
 	uint32_t poll_backoff; /* slow takes till it is asked again what is completed */

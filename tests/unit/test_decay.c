@@ -4,7 +4,7 @@
  * program uses again stays.
  */
 #include "fake.h"
-#include "../../pool/pool_types.h"
+#include "../../pool/cache/cache.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -105,8 +105,29 @@ static void what_comes_again_in_time_stays(void **state)
 static struct guest {
 	struct gcp_pools *pools;
 	sem_t quiet, ends;
-	bool works; /* a block each time it is looked at */
+	bool works;      /* a block each time it is looked at */
+	uint64_t stream; /* all in the order of that stream; 0: of none */
 } guest;
+
+static gcp_addr guest_alloc(void)
+{
+	struct gcp_pool *pool = fake_pool(guest.pools);
+	gcp_addr addr;
+
+	if (!guest.stream)
+		return must_alloc(pool, 64 << 10);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 64 << 10, guest.stream, &addr), 0);
+	return addr;
+}
+
+static void guest_free(gcp_addr addr)
+{
+	if (guest.stream)
+		assert_int_equal(gcp_pools_free_async(guest.pools, addr, guest.stream),
+				 0);
+	else
+		must_free(guest.pools, addr);
+}
 
 /* A thread that fills its cache, and then calls nothing until the test ends. */
 static void *guest_run(void *arg)
@@ -115,15 +136,14 @@ static void *guest_run(void *arg)
 
 	(void)arg;
 	for (int i = 0; i < 384; i++)
-		addrs[i] = must_alloc(fake_pool(guest.pools), 64 << 10);
+		addrs[i] = guest_alloc();
 	for (int i = 0; i < 384; i++)
-		must_free(guest.pools, addrs[i]);
+		guest_free(addrs[i]);
 	do {
 		sem_post(&guest.quiet);
 		sem_wait(&guest.ends);
 		if (guest.works)
-			must_free(guest.pools,
-				  must_alloc(fake_pool(guest.pools), 64 << 10));
+			guest_free(guest_alloc());
 	} while (guest.works);
 	gcp_pools_thread_exit(guest.pools);
 	return NULL;
@@ -174,6 +194,32 @@ static void what_a_quiet_thread_keeps_goes_back(void **state)
 		assert_true(held_beside_guest(&config, false) <= 8 * MIB);
 		if (!mapped) /* else it is gathered before memory grows */
 			assert_true(held_beside_guest(&config, true) >= 8 * MIB);
+	}
+}
+
+/* Of no stream, and in the order of one. */
+static void a_thread_that_frees_is_not_quiet(void **state)
+{
+	(void)state;
+	for (uint64_t stream = 0; stream < 2; stream++) {
+		struct gcp_config config = decaying();
+		pthread_t thread;
+
+		fake_reset();
+		guest = (struct guest){.pools = fake_pools(&config), .stream = stream};
+		sem_init(&guest.quiet, 0, 0);
+		sem_init(&guest.ends, 0, 0);
+		struct gcp_pool *pool = fake_pool(guest.pools);
+		gcp_timeline_advance(pool);
+		uint64_t before = gcp_timeline_stamp(pool);
+		pthread_create(&thread, NULL, guest_run, NULL);
+		sem_wait(&guest.quiet);
+		assert_false(gcp_caches_flush_quiet(pool, before));
+		gcp_timeline_advance(pool);
+		assert_true(gcp_caches_flush_quiet(pool, gcp_timeline_stamp(pool)));
+		sem_post(&guest.ends);
+		pthread_join(thread, NULL);
+		fake_finish(guest.pools);
 	}
 }
 
@@ -513,6 +559,7 @@ int main(void)
 	    cmocka_unit_test_setup(what_a_spike_left_goes_back, setup),
 	    cmocka_unit_test_setup(what_comes_again_in_time_stays, setup),
 	    cmocka_unit_test_setup(what_a_quiet_thread_keeps_goes_back, setup),
+	    cmocka_unit_test_setup(a_thread_that_frees_is_not_quiet, setup),
 	    cmocka_unit_test_setup(a_pause_costs_nothing, setup),
 	    cmocka_unit_test_setup(what_no_thread_looks_at_goes_back, setup),
 	    cmocka_unit_test_setup(two_threads_begin_a_turn_once, setup),
