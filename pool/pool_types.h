@@ -354,6 +354,9 @@ struct gcp_pool {
 	/* Turns of poll_at_times and of asks_again in miss.c: one counter for both
 	 * would let one of them see odd numbers alone. */
 	_Atomic uint32_t unasked, asked_again;
+	/* Bytes freed in streams since the cache limit was looked at: stream_alloc.c.
+	 */
+	_Atomic uint64_t limit_freed;
 	struct gcp_stats stats;        /* lock */
 	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */
 	struct gcp_depot *depots;      /* [class] */

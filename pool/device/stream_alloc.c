@@ -65,13 +65,36 @@ static uint64_t excess_to_heap(struct gcp_pool *pool, const struct gcp_chain *ex
 /* An epoch is closed when a free finds it full already: what the stream takes again
  * before that leaves it as it was, and one large block that goes back and forth needs
  * no fence. */
-static int epoch_fill(struct gcp_pool *pool, uint64_t bytes)
+static bool epoch_fill(struct gcp_pool *pool, uint64_t bytes)
 {
 	bool full = gcp_timeline_filled(&pool->timeline) >=
 		    (int64_t)gcp_window(pool).epoch_bytes;
 
 	(void)gcp_timeline_fill(pool, (int64_t)bytes, (int64_t)bytes);
-	return full ? gcp_timeline_close_early(pool, true) : 0;
+	return full;
+}
+
+/* Whether the cache limit is to be looked at though the epoch is not full: it may never
+ * be, where each allocation takes what its stream has freed. */
+static bool limit_is_due(struct gcp_pool *pool, uint64_t bytes)
+{
+	if (__builtin_expect(pool->cache_limit == GCP_LIMIT_NONE, 1))
+		return false;
+	bytes +=
+	    atomic_fetch_add_explicit(&pool->limit_freed, bytes, memory_order_relaxed);
+	if (pool->cache_limit > 0 && bytes < gcp_window(pool).epoch_bytes)
+		return false;
+	atomic_store_explicit(&pool->limit_freed, 0, memory_order_relaxed);
+	return true;
+}
+
+static int epoch_close(struct gcp_pool *pool, bool full)
+{
+	int result = gcp_timeline_close_early(pool, full);
+
+	if (result == 0)
+		gcp_pool_keep_limit(pool);
+	return result;
 }
 
 /* A block of the open epoch does not wait for it any more. Parts of it may have been
@@ -90,7 +113,7 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 {
 	struct gcp_cache *cache = stream ? gcp_cache_of_thread(pool) : NULL;
 	struct gcp_chain excess;
-	bool full = false;
+	bool full = false, due = limit_is_due(pool, block->size), filled;
 	uint64_t bytes = 0;
 
 	gcp_chain_init(&excess);
@@ -101,7 +124,8 @@ int gcp_stream_free(struct gcp_pool *pool, struct gcp_block *block, uint64_t str
 	if (full)
 		gcp_cache_merge_stats(cache);
 	bytes += excess_to_heap(pool, &excess);
-	return bytes ? epoch_fill(pool, bytes) : 0;
+	filled = bytes && epoch_fill(pool, bytes);
+	return filled || due ? epoch_close(pool, !due) : 0;
 }
 
 /* --- allocate ----------------------------------------------------------------- */

@@ -411,6 +411,19 @@ static bool may_decay(const struct gcp_pool *pool)
 	       !gcp_timeline_is_held(&pool->timeline);
 }
 
+void gcp_pool_keep_limit(struct gcp_pool *pool)
+{
+	struct gcp_purge purge = {.gently = true, .completed_only = true};
+
+	/* An error is for a call that reports it. */
+	if (pool->cache_limit == GCP_LIMIT_NONE || !may_decay(pool) ||
+	    gcp_timeline_poll_all(pool) != 0)
+		return;
+	purge_choose(pool, false, false, &purge);
+	if (purge.bytes > 0)
+		gcp_pool_purge(pool, &purge);
+}
+
 /* No free has begun the turn for so long that none may come. */
 static bool turn_is_late(const struct gcp_pool *pool, uint64_t now)
 {

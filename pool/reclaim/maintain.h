@@ -37,6 +37,10 @@ bool gcp_maintenance_is_due(struct gcp_pool *pool, uint64_t freed);
  * that closed an epoch, no lock held. 0, or a sticky device error. */
 int gcp_pool_maintain(struct gcp_pool *pool);
 
+/* The cache limit alone, by what is completed, and without a wait: inside a free that
+ * does not wait (stream_alloc.c), after it closed an epoch. No lock held. */
+void gcp_pool_keep_limit(struct gcp_pool *pool);
+
 /* The decay of the above alone, and without a wait: inside an allocation that missed
  * its thread's cache. No lock held. */
 void gcp_pool_decay(struct gcp_pool *pool);

@@ -39,6 +39,54 @@ static void a_cache_limit_of_0_keeps_nothing(void **state)
 	fake_finish(pools);
 }
 
+/* A program that allocates and frees in the order of a stream alone, and whose device
+ * has done all its work. */
+static uint64_t held_by_a_stream(uint64_t limit, uint64_t bytes, bool vmm)
+{
+	enum { BLOCKS = 40, TURNS = 100 };
+	struct gcp_config config;
+	gcp_addr addrs[BLOCKS];
+
+	fake_reset();
+	gcp_config_default(&config);
+	if (vmm)
+		gcp_config_default_mapped(&config);
+	config.cache_limit = limit;
+	struct gcp_pools *pools = fake_pools(&config);
+	struct gcp_pool *pool = fake_pool(pools);
+	for (int turn = 0; turn < TURNS; turn++) {
+		int count = turn == 0 ? BLOCKS : 4;
+
+		for (int i = 0; i < count; i++)
+			assert_int_equal(
+			    gcp_pool_alloc_stream(pool, bytes, 1, &addrs[i]), 0);
+		fake_submit();
+		for (int i = 0; i < count; i++)
+			assert_int_equal(gcp_pools_free_async(pools, addrs[i], 1), 0);
+		fake.done = fake.submitted;
+	}
+	assert_int_equal(gcp_pool_alloc_stream(pool, 512, 1, &addrs[0]), 0);
+	assert_int_equal(gcp_pools_free_async(pools, addrs[0], 1), 0);
+	uint64_t held = fake.memory_used;
+	assert_int_equal(fake.waits, 0);
+	must_be_sound(pools);
+	fake_finish(pools);
+	return held;
+}
+
+static void a_cache_limit_holds_for_streams(void **state)
+{
+	(void)state;
+	for (int vmm = 0; vmm < 2; vmm++) {
+		uint64_t none = held_by_a_stream(GCP_LIMIT_NONE, 10 * MIB, vmm);
+
+		assert_true(none >= 400 * MIB);
+		assert_true(held_by_a_stream(100 * MIB, 10 * MIB, vmm) <= 180 * MIB);
+		assert_int_equal(held_by_a_stream(0, 10 * MIB, vmm), 0);
+		assert_int_equal(held_by_a_stream(0, MIB, vmm), 0);
+	}
+}
+
 static uint64_t memory_of_device(int device)
 {
 	return device == 0 ? 100 * (uint64_t)MIB : 0;
@@ -200,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(a_cache_limit_of_0_keeps_nothing, setup),
+	    cmocka_unit_test_setup(a_cache_limit_holds_for_streams, setup),
 	    cmocka_unit_test_setup(a_quota_may_be_a_share_of_the_device, setup),
 	    cmocka_unit_test_setup(blocks_are_shown_as_they_are, setup),
 	    cmocka_unit_test_setup(segments_come_and_go_with_words, setup),
