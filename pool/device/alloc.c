@@ -165,8 +165,11 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	int64_t size = (int64_t)block->size;
 	int result = gcp_private_free(pool, block);
 
-	if (result != 0 || !waits || gcp_timeline_is_held(&pool->timeline) ||
-	    !(gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool)))
+	if (result != 0 || !waits || gcp_timeline_is_held(&pool->timeline))
+		return result;
+	if (pool->pools->config.blocking_free)
+		return free_end(pool, gcp_timeline_stamp(pool), false, true);
+	if (!(gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool)))
 		return result;
 	gcp_tight_freed(pool);
 	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));

@@ -485,12 +485,29 @@ static int free_common(struct gcp_pinned *pinned, struct gcp_pinned_block *block
 	return result != 0 ? result : limited;
 }
 
+/* Keeps a block that a captured graph may address. False: none does any more. */
+static bool free_kept(struct gcp_pinned *pinned, struct gcp_pinned_block *block,
+		      int *ret_result)
+{
+	struct gcp_pool *pool = block->bucket->arena->pool;
+	uint64_t epoch = gcp_pinned_timeline_stamp(pinned);
+
+	if (!gcp_pinned_set_put(pinned, block))
+		return false;
+	/* Nothing is waited for while a stream is captured: it has not run yet. */
+	if (pinned->pools->config.blocking_free &&
+	    gcp_pinned_timeline_close_for(pinned, epoch) == 0)
+		*ret_result = gcp_pinned_timeline_wait(pool, epoch);
+	return true;
+}
+
 int gcp_pinned_free(struct gcp_pools *pools, void *p)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 	struct gcp_pinned_block *block =
 	    pinned ? gcp_pinned_block_find(pinned, p) : NULL;
 	uint8_t used = GCP_PINNED_USED;
+	int result = 0;
 
 	if (!block)
 		return -ENOENT;
@@ -508,8 +525,8 @@ int gcp_pinned_free(struct gcp_pools *pools, void *p)
 	gcp_pinned_gauge_sub(&pinned->active_bytes, block->size);
 	gcp_pinned_gauge_sub(&pinned->requested_bytes, block->requested);
 	if (__builtin_expect(atomic_load(&block->set) != NULL, 0) &&
-	    gcp_pinned_set_put(pinned, block))
-		return 0;
+	    free_kept(pinned, block, &result))
+		return result;
 	return free_common(pinned, block);
 }
 

@@ -560,6 +560,33 @@ static void a_blocking_free_waits_like_cudaFree(void **state)
 	fake_finish(pools);
 }
 
+/* Also of a block that a capture allocated and the program has kept. */
+static void a_blocking_free_of_a_graphs_block_waits_as_well(void **state)
+{
+	struct gcp_config config = tight();
+	struct gcp_heap *heap;
+	gcp_addr addr;
+
+	(void)state;
+	config.blocking_free = true;
+	config.epoch_blocks = 1000;
+	struct gcp_pools *pools = fake_pools(&config);
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
+	uint64_t work = fake_submit();
+	must_free(pools, addr);
+	assert_true(work <= fake.done);
+	/* Nothing is waited for while a stream is captured: that did not run yet. */
+	assert_int_equal(gcp_heap_alloc(heap, 3 * MIB, GCP_USE_CAPTURED, &addr), 0);
+	work = fake_submit();
+	gcp_pools_fences_hold(pools);
+	must_free(pools, addr);
+	assert_true(work > fake.done);
+	gcp_pools_fences_release(pools);
+	gcp_heap_release(heap);
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -597,6 +624,8 @@ int main(void)
 	    cmocka_unit_test_setup(where_a_context_cannot_wait_the_heap_grows, setup),
 	    cmocka_unit_test_setup(a_full_queue_of_fences_is_waited_for, setup),
 	    cmocka_unit_test_setup(a_blocking_free_waits_like_cudaFree, setup),
+	    cmocka_unit_test_setup(a_blocking_free_of_a_graphs_block_waits_as_well,
+				   setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

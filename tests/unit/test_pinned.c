@@ -151,6 +151,24 @@ static void a_free_that_blocks_waits_for_its_own_epoch(void **state)
 	assert_int_equal(fake_pinned.other_done, 0);
 }
 
+/* Also of a block that a graph may address, and that stays with it. */
+static void a_free_that_blocks_waits_beside_graphs(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_pinned_set *set;
+	void *p;
+
+	(void)state;
+	config.blocking_free = true;
+	open_with(&config);
+	assert_int_equal(gcp_pinned_set_create(pools, &set), 0);
+	assert_int_equal(gcp_pinned_alloc(pool, 4 * KIB, 0, set, &p), 0);
+	fake_submit();
+	give(p);
+	assert_int_equal(fake.done, fake.submitted);
+	gcp_pinned_set_release(set);
+}
+
 static void no_fence_while_a_capture_is_under_way(void **state)
 {
 	void *p = take(MIB), *q;
@@ -318,6 +336,7 @@ int main(void)
 	    TEST(a_free_beyond_the_window_waits_for_the_oldest),
 	    TEST(a_free_does_not_wait_for_other_contexts),
 	    TEST(a_free_that_blocks_waits_for_its_own_epoch),
+	    TEST(a_free_that_blocks_waits_beside_graphs),
 	    TEST(no_fence_while_a_capture_is_under_way),
 	    TEST(a_block_keeps_its_flags),
 	    TEST(a_block_stays_on_its_node),
