@@ -274,24 +274,33 @@ void *gcp_handles_hook(const char *name, void *real, const void *caller)
 	return entry;
 }
 
-/* Of each variable the first letter decides in nearly all cases: there may be many, and
- * long ones. */
-uint64_t gcp_handle_environment(void)
+/* A container has dozens of variables that begin with CU or NV: none is compared with
+ * every prefix. */
+static bool is_read_by_libraries(const char *variable)
 {
 	static const char *const prefixes[] = {"CUBLAS", "CUDNN", "CUSOLVER",
-					       "CUSPARSE", "NVIDIA_TF32"};
+					       "CUSPARSE"};
+
+	if (variable[0] == 'N')
+		return variable[1] == 'V' && variable[2] == 'I' &&
+		       strncmp(variable, "NVIDIA_TF32", 11) == 0;
+	if (variable[0] != 'C' || variable[1] != 'U')
+		return false;
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+		if (variable[2] == prefixes[i][2] && variable[3] == prefixes[i][3] &&
+		    strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
+			return true;
+	return false;
+}
+
+uint64_t gcp_handle_environment(void)
+{
 	uint64_t sum = 0;
 
 	for (char *const *next = environ; next && *next; next++) {
 		uint64_t hash = 14695981039346656037u;
-		size_t i = 0;
 
-		if ((*next)[0] != 'C' && (*next)[0] != 'N')
-			continue;
-		while (i < sizeof(prefixes) / sizeof(*prefixes) &&
-		       strncmp(*next, prefixes[i], strlen(prefixes[i])) != 0)
-			i++;
-		if (i == sizeof(prefixes) / sizeof(*prefixes))
+		if (!is_read_by_libraries(*next))
 			continue;
 		for (const char *c = *next; *c; c++)
 			hash = (hash ^ (unsigned char)*c) * 1099511628211u;
