@@ -39,6 +39,8 @@ static struct async_device {
 	uint64_t threshold;     /* as the program knows it */
 	uint64_t reserved_high; /* since the program reset it */
 } devices[DEVICES_MAX];
+/* Held over calls of the driver: see cancel.h. What the driver says of a device's pools
+ * and what is noted of it are one step, or a set of another thread is missed. */
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- what is known of a device --------------------------------------------------- */
@@ -51,22 +53,6 @@ static struct async_device *device_of(int device)
 static uint32_t state_of(const struct async_device *device)
 {
 	return atomic_load_explicit(&device->state, memory_order_acquire);
-}
-
-/* Held over calls of the driver: see cancel.h. What the driver says of a device's pools
- * and what is noted of it are one step, or a set of another thread is missed. */
-static int devices_hold(void)
-{
-	int cancel = gcp_cancel_defer();
-
-	pthread_mutex_lock(&devices_lock);
-	return cancel;
-}
-
-static void devices_let(int cancel)
-{
-	pthread_mutex_unlock(&devices_lock);
-	gcp_cancel_restore(cancel);
 }
 
 static bool is_current(const struct async_device *device)
@@ -90,14 +76,14 @@ static bool device_learn(struct async_device *device)
 		&standard, (CUdevice)(device - devices)) != CUDA_SUCCESS ||
 	    !standard)
 		return false;
-	cancel = devices_hold();
+	cancel = gcp_cancel_lock(&devices_lock);
 	device->standard = standard;
 	if (!is_current(device))
 		state |= DEVICE_ELSE;
 	if (gcp_real.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1)
 		state |= DEVICE_LONE;
 	atomic_fetch_or_explicit(&device->state, state, memory_order_release);
-	devices_let(cancel);
+	gcp_cancel_unlock(&devices_lock, cancel);
 	return true;
 }
 
@@ -171,14 +157,14 @@ void gcp_async_passes(int number, CUmemoryPool named)
 	if (!state || (named ? named != device->standard : state & DEVICE_ELSE) ||
 	    !gcp_real.cuMemPoolSetAttribute)
 		return;
-	cancel = devices_hold();
+	cancel = gcp_cancel_lock(&devices_lock);
 	if (!device->threshold_set && !device->threshold_raised) {
 		raised = gcp_real.cuMemPoolSetAttribute(
 			     device->standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
 			     &most) == CUDA_SUCCESS;
 		device->threshold_raised = raised;
 	}
-	devices_let(cancel);
+	gcp_cancel_unlock(&devices_lock, cancel);
 	if (raised)
 		gcp_log(GCP_LOG_INFO,
 			"device %d: CUDA's default pool serves stream-ordered memory, "
@@ -219,7 +205,7 @@ static CUresult current_changed(CUresult result)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	cancel = devices_hold();
+	cancel = gcp_cancel_lock(&devices_lock);
 	for (struct async_device *device = devices; device < devices + DEVICES_MAX;
 	     device++) {
 		if (!(state_of(device) & DEVICE_KNOWN))
@@ -229,7 +215,7 @@ static CUresult current_changed(CUresult result)
 		else
 			atomic_fetch_or(&device->state, DEVICE_ELSE);
 	}
-	devices_let(cancel);
+	gcp_cancel_unlock(&devices_lock, cancel);
 	return result;
 }
 

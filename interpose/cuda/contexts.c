@@ -323,9 +323,8 @@ static bool contexts_find_primaries(void)
 /* Held over calls of the driver. */
 void gcp_contexts_lock(void)
 {
-	int cancel = gcp_cancel_defer();
+	int cancel = gcp_cancel_lock(&contexts_lock);
 
-	pthread_mutex_lock(&contexts_lock);
 	gcp_contexts_are_locked(true);
 	contexts_cancel = cancel;
 }
@@ -335,8 +334,7 @@ void gcp_contexts_unlock(void)
 	int cancel = contexts_cancel;
 
 	gcp_contexts_are_locked(false);
-	pthread_mutex_unlock(&contexts_lock);
-	gcp_cancel_restore(cancel);
+	gcp_cancel_unlock(&contexts_lock, cancel);
 }
 
 bool gcp_context_is_ending(CUcontext ctx)

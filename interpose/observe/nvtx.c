@@ -107,28 +107,13 @@ struct book {
 };
 
 static struct gcp_driver real; /* constant after gcp_nvtx_driver */
+/* Held over calls of the tool: see cancel.h. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct book heaps, regions;
 static struct book maps;          /* handles of mapped memory, where they are mapped */
 static nvtxDomainHandle_t domain; /* NULL is one, too */
 static _Atomic bool ready;        /* the tool may be asked */
 static _Atomic bool deaf;         /* no tool listens to what is told here */
-
-/* The tool's functions may be cancellation points. What it gives is for books_unlock.
- */
-static int books_lock(void)
-{
-	int cancel = gcp_cancel_defer();
-
-	pthread_mutex_lock(&lock);
-	return cancel;
-}
-
-static void books_unlock(int cancel)
-{
-	pthread_mutex_unlock(&lock);
-	gcp_cancel_restore(cancel);
-}
 
 /* --- books ------------------------------------------------------------------- */
 
@@ -328,13 +313,13 @@ void gcp_nvtx_alloc(const struct gcp_block_info *block)
 
 	if (deaf || !ready)
 		return;
-	cancel = books_lock();
+	cancel = gcp_cancel_lock(&lock);
 	regions_remove(block->addr, block->size);
 	if (block->mapped)
 		parts_add(block);
 	else
 		part_add(block, block->segment_addr, block->segment_size);
-	books_unlock(cancel);
+	gcp_cancel_unlock(&lock, cancel);
 }
 
 void gcp_nvtx_free(const struct gcp_block_info *block)
@@ -346,9 +331,9 @@ void gcp_nvtx_free(const struct gcp_block_info *block)
 	/* A capture forbids waiting; what was freed in one is seldom in use. */
 	if (!gcp_process_capturing() && real.ctx_sync)
 		(void)real.ctx_sync(block->ctx);
-	cancel = books_lock();
+	cancel = gcp_cancel_lock(&lock);
 	regions_remove(block->addr, block->size);
-	books_unlock(cancel);
+	gcp_cancel_unlock(&lock, cancel);
 }
 
 /* The heap that begins there, and its regions. lock is held. */
@@ -365,19 +350,19 @@ static void heap_remove(gcp_addr addr)
 
 static int mem_free(void *ctx, gcp_addr addr)
 {
-	int cancel = books_lock();
+	int cancel = gcp_cancel_lock(&lock);
 
 	heap_remove(addr);
-	books_unlock(cancel);
+	gcp_cancel_unlock(&lock, cancel);
 	return real.mem_free(ctx, addr);
 }
 
 static int mem_release(void *ctx, gcp_addr addr)
 {
-	int cancel = books_lock();
+	int cancel = gcp_cancel_lock(&lock);
 
 	heap_remove(addr);
-	books_unlock(cancel);
+	gcp_cancel_unlock(&lock, cancel);
 	return real.mem_release(ctx, addr);
 }
 
@@ -388,22 +373,22 @@ static int vm_map(gcp_addr addr, uint64_t bytes, uint64_t handle)
 
 	if (result != 0)
 		return result;
-	cancel = books_lock();
+	cancel = gcp_cancel_lock(&lock);
 	(void)book_add(&maps, &entry);
-	books_unlock(cancel);
+	gcp_cancel_unlock(&lock, cancel);
 	return 0;
 }
 
 static int vm_unmap(gcp_addr addr, uint64_t bytes)
 {
-	int cancel = books_lock();
+	int cancel = gcp_cancel_lock(&lock);
 	size_t at = book_find(&maps, addr);
 
 	while (at < maps.count && maps.entries[at].addr < addr + bytes) {
 		heap_remove(maps.entries[at].addr);
 		book_remove(&maps, at);
 	}
-	books_unlock(cancel);
+	gcp_cancel_unlock(&lock, cancel);
 	return real.vm_unmap(addr, bytes);
 }
 

@@ -47,10 +47,10 @@ static struct {
 	char *base; /* addresses of all chunks */
 	uint64_t chunks_max;
 	uint32_t frames;
-	_Atomic bool over; /* nothing more is written */
-	pthread_mutex_t lock;
-	uint64_t chunks; /* lock */
-	bool full;       /* lock: it cannot grow any more */
+	_Atomic bool over;    /* nothing more is written */
+	pthread_mutex_t lock; /* the file is opened under it: cancel.h */
+	uint64_t chunks;      /* lock */
+	bool full;            /* lock: it cannot grow any more */
 	struct area areas[GCP_TRACE_MODULES];
 	struct gcp_trace_chunk *modules; /* the newest one */
 	uint32_t module_chunks;
@@ -62,22 +62,6 @@ static __thread struct {
 	uint64_t chunk; /* in which it is */
 	uint32_t left, stamp;
 } batch __attribute__((tls_model("initial-exec")));
-
-/* The file is opened under the lock, in cancellation points. What it gives is for
- * file_unlock. */
-static int file_lock(void)
-{
-	int cancel = gcp_cancel_defer();
-
-	pthread_mutex_lock(&file.lock);
-	return cancel;
-}
-
-static void file_unlock(int cancel)
-{
-	pthread_mutex_unlock(&file.lock);
-	gcp_cancel_restore(cancel);
-}
 
 /* --- make the file ----------------------------------------------------------- */
 
@@ -379,12 +363,12 @@ static __attribute__((noinline)) bool area_reach(enum gcp_trace_content content,
 						 uint64_t number)
 {
 	struct area *area = &file.areas[content];
-	int saved = errno, cancel = file_lock();
+	int saved = errno, cancel = gcp_cancel_lock(&file.lock);
 	bool ready = true;
 
 	while (ready && atomic_load(&area->ready) <= number)
 		ready = area_grow(area, content);
-	file_unlock(cancel);
+	gcp_cancel_unlock(&file.lock, cancel);
 	errno = saved;
 	return ready;
 }
@@ -491,7 +475,7 @@ void gcp_trace_count_lost_stack(void)
 static struct gcp_trace_chunk *modules_grow(void)
 {
 	struct gcp_trace_chunk *chunk = NULL;
-	int cancel = file_lock();
+	int cancel = gcp_cancel_lock(&file.lock);
 
 	if (file.module_chunks < MODULES_MAX && !atomic_load(&file.over))
 		chunk = chunk_create();
@@ -500,7 +484,7 @@ static struct gcp_trace_chunk *modules_grow(void)
 		atomic_store(&chunk->content, GCP_TRACE_MODULES);
 		file.modules = chunk;
 	}
-	file_unlock(cancel);
+	gcp_cancel_unlock(&file.lock, cancel);
 	return chunk;
 }
 

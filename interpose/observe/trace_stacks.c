@@ -45,7 +45,7 @@ static struct {
 	_Unwind_Ptr (*address)(struct _Unwind_Context *);
 	/* High half: of the hash, low half: the stack's number. 0: empty. */
 	_Atomic uint64_t *table;
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* for what follows; files are read under it: cancel.h */
 	struct range *ranges; /* executable mappings, ascending */
 	uint32_t range_count;
 	uint64_t read_ns; /* when they were read */
@@ -59,22 +59,6 @@ static __thread struct {
 	uintptr_t low, high;
 	uint32_t looks;
 } on_stack __attribute__((tls_model("initial-exec")));
-
-/* Files are read under the lock, in cancellation points. What it gives is for
- * stacks_unlock. */
-static int stacks_lock(void)
-{
-	int cancel = gcp_cancel_defer();
-
-	pthread_mutex_lock(&stacks.lock);
-	return cancel;
-}
-
-static void stacks_unlock(int cancel)
-{
-	pthread_mutex_unlock(&stacks.lock);
-	gcp_cancel_restore(cancel);
-}
 
 /* --- mappings of the process ------------------------------------------------- */
 
@@ -203,10 +187,10 @@ static void modules_read_locked(void)
 
 void gcp_stacks_modules(void)
 {
-	int cancel = stacks_lock();
+	int cancel = gcp_cancel_lock(&stacks.lock);
 
 	modules_read_locked();
-	stacks_unlock(cancel);
+	gcp_cancel_unlock(&stacks.lock, cancel);
 }
 
 /* --- walk -------------------------------------------------------------------- */
@@ -234,9 +218,9 @@ static bool stack_is_known(uintptr_t here)
 	if (on_stack.looks >= STACK_LOOKS_MAX)
 		return false;
 	on_stack.looks++;
-	cancel = stacks_lock();
+	cancel = gcp_cancel_lock(&stacks.lock);
 	mappings_each(stack_note, (void *)here);
-	stacks_unlock(cancel);
+	gcp_cancel_unlock(&stacks.lock, cancel);
 	return here >= on_stack.low && here < on_stack.high;
 }
 
@@ -391,19 +375,19 @@ static __attribute__((noinline)) uint32_t stack_add(const struct gcp_caller *cal
 						    uintptr_t *frames, uint32_t count)
 {
 	uint32_t good, number;
-	int cancel = stacks_lock();
+	int cancel = gcp_cancel_lock(&stacks.lock);
 
 	good = frames_in_code(frames, count);
 	if (good < count && stacks.unwind == GCP_UNWIND_AUTO && stacks.backtrace) {
-		stacks_unlock(cancel);
+		gcp_cancel_unlock(&stacks.lock, cancel);
 		good = walk_tables(caller, frames);
-		cancel = stacks_lock();
+		cancel = gcp_cancel_lock(&stacks.lock);
 		frames_in_code(frames, good);
 	}
 	if (good == 0)
 		good = 1; /* the caller is one, whatever it lies in */
 	number = table_add(hash_of(frames, good), frames, good);
-	stacks_unlock(cancel);
+	gcp_cancel_unlock(&stacks.lock, cancel);
 	return number;
 }
 
@@ -425,10 +409,10 @@ walk(const struct gcp_caller *caller, uintptr_t *ret_frames)
 /* The caller is one, whatever it lies in. */
 static uint32_t frames_good(const uintptr_t *frames, uint32_t count)
 {
-	int cancel = stacks_lock();
+	int cancel = gcp_cancel_lock(&stacks.lock);
 	uint32_t good = frames_in_code(frames, count);
 
-	stacks_unlock(cancel);
+	gcp_cancel_unlock(&stacks.lock, cancel);
 	return good == 0 && count > 0 ? 1 : good;
 }
 
