@@ -38,10 +38,12 @@
 #include "hooks_memory.h"
 #include "../base/log.h"
 
-#define GCP_IPC_MAGIC UINT64_C(0x67c9a5)
-#define GCP_IPC_PLAIN 56 /* bytes of CUDA's own */
-#define GCP_IPC_UNIT  512
-#define GCP_IPC_SHIFT 40
+#define GCP_IPC_MAGIC    UINT64_C(0x67c9a5)
+#define GCP_IPC_PLAIN    56 /* bytes of CUDA's own */
+#define GCP_IPC_UNIT     512
+#define GCP_IPC_SHIFT    40
+#define GCP_IPC_TRIES    1000 /* of an open beside others */
+#define GCP_IPC_PAUSE_NS 100000
 
 _Static_assert(sizeof(CUipcMemHandle) == GCP_IPC_PLAIN + sizeof(uint64_t), "cuda.h");
 
@@ -182,6 +184,35 @@ static bool import_is_possible(void)
 	       gcp_real.cuMemRelease;
 }
 
+/* Where threads open and close the same memory at once, CUDA refuses an open now and
+ * then that it serves a moment later (driver 580: one of 1,600, four threads). Blocks
+ * of a segment are the same memory to CUDA, and to the program they are not. */
+static CUresult
+open_beside_others(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
+		   CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned int flags)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < GCP_IPC_TRIES; i++) {
+		struct gcp_ipc_call call = gcp_ipc_call_begin();
+
+		result = real(ret_ptr, handle, flags);
+		if (!gcp_ipc_call_end(call) || result != CUDA_ERROR_ALREADY_MAPPED)
+			break;
+		gcp_sleep(GCP_IPC_PAUSE_NS);
+	}
+	return result;
+}
+
+static CUresult close_beside_others(CUdeviceptr base)
+{
+	struct gcp_ipc_call call = gcp_ipc_call_begin();
+	CUresult result = gcp_real.cuIpcCloseMemHandle(base);
+
+	gcp_ipc_call_end(call);
+	return result;
+}
+
 static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned int),
 			 CUdeviceptr *ret_ptr, CUipcMemHandle handle,
 			 unsigned int flags)
@@ -197,11 +228,11 @@ static CUresult ipc_open(CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigne
 		return real(ret_ptr, given, flags);
 	if (is_mapped && import_is_possible())
 		return gcp_imports_open(ret_ptr, &mapped, flags);
-	result = real(ret_ptr, handle, flags);
+	result = open_beside_others(real, ret_ptr, handle, flags);
 	if (result != CUDA_SUCCESS || offset == 0)
 		return result;
 	if (!gcp_ipc_opened_add(*ret_ptr, offset)) {
-		gcp_real.cuIpcCloseMemHandle(*ret_ptr);
+		close_beside_others(*ret_ptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*ret_ptr += offset;
@@ -222,13 +253,14 @@ CUresult gcp_hook_cuIpcOpenMemHandle_v2(CUdeviceptr *ret_ptr, CUipcMemHandle han
 
 CUresult gcp_hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
-	CUdeviceptr base = gcp_ipc_opened_base(ptr);
+	CUdeviceptr base;
 	CUresult result;
 
 	if (gcp_imports_close(ptr, &result))
 		return result;
-	result = gcp_real.cuIpcCloseMemHandle(base);
-	if (result == CUDA_SUCCESS && base != ptr)
-		gcp_ipc_opened_remove(ptr);
+	base = gcp_ipc_opened_close(ptr);
+	result = close_beside_others(base);
+	if (base != ptr)
+		gcp_ipc_opened_closed(ptr, base, result == CUDA_SUCCESS);
 	return result;
 }

@@ -3,6 +3,7 @@
  * ipc_opened.c - see ipc_opened.h.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "ipc_opened.h"
@@ -11,13 +12,31 @@
 /* A pointer given to the program that is not the one CUDA gave. */
 struct opened_pointer {
 	CUdeviceptr ptr, base;
-	CUcontext ctx;  /* current when it was opened */
-	uint64_t count; /* opens not closed yet */
+	CUcontext ctx;    /* current when it was opened */
+	uint64_t count;   /* opens not closed yet */
+	uint64_t closing; /* calls that close one */
 	struct opened_pointer *next;
 };
 
 static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct opened_pointer *opened_first; /* guarded by opened_lock */
+static _Atomic uint64_t calls_begun, calls_ended;
+
+struct gcp_ipc_call gcp_ipc_call_begin(void)
+{
+	struct gcp_ipc_call call = {.number = atomic_fetch_add(&calls_begun, 1)};
+
+	call.beside = atomic_load(&calls_ended) != call.number;
+	return call;
+}
+
+bool gcp_ipc_call_end(struct gcp_ipc_call call)
+{
+	bool later = atomic_load(&calls_begun) != call.number + 1;
+
+	atomic_fetch_add(&calls_ended, 1);
+	return call.beside || later;
+}
 
 bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 {
@@ -45,30 +64,39 @@ bool gcp_ipc_opened_add(CUdeviceptr base, uint64_t offset)
 	return opened != NULL;
 }
 
-CUdeviceptr gcp_ipc_opened_base(CUdeviceptr ptr)
+CUdeviceptr gcp_ipc_opened_close(CUdeviceptr ptr)
 {
 	struct opened_pointer *opened;
-	CUdeviceptr base;
+	CUdeviceptr base = ptr;
 
 	pthread_mutex_lock(&opened_lock);
-	for (opened = opened_first; opened && opened->ptr != ptr; opened = opened->next)
-		;
-	base = opened ? opened->base : ptr;
+	for (opened = opened_first; opened; opened = opened->next)
+		if (opened->ptr == ptr && opened->count > 0)
+			break;
+	if (opened) {
+		opened->count--;
+		opened->closing++;
+		base = opened->base;
+	}
 	pthread_mutex_unlock(&opened_lock);
 	return base;
 }
 
-void gcp_ipc_opened_remove(CUdeviceptr ptr)
+void gcp_ipc_opened_closed(CUdeviceptr ptr, CUdeviceptr base, bool closed)
 {
 	struct opened_pointer **link, *opened;
 
 	pthread_mutex_lock(&opened_lock);
-	for (link = &opened_first; *link && (*link)->ptr != ptr; link = &(*link)->next)
-		;
-	opened = *link;
-	if (opened && --opened->count == 0) {
-		*link = opened->next;
-		free(opened);
+	for (link = &opened_first; (opened = *link) != NULL; link = &opened->next)
+		if (opened->ptr == ptr && opened->base == base && opened->closing > 0)
+			break;
+	if (opened) {
+		opened->closing--;
+		opened->count += !closed;
+		if (opened->count + opened->closing == 0) {
+			*link = opened->next;
+			free(opened);
+		}
 	}
 	pthread_mutex_unlock(&opened_lock);
 }
@@ -92,4 +120,6 @@ void gcp_ipc_opened_context_gone(CUcontext ctx)
 void gcp_ipc_opened_after_fork(void)
 {
 	pthread_mutex_init(&opened_lock, NULL);
+	atomic_store(&calls_begun, 0);
+	atomic_store(&calls_ended, 0);
 }
