@@ -906,6 +906,11 @@ static int play(const struct scenario *scenario)
 	}
 	close(lines[0]);
 	close(lines[1]);
+	/* Or a process would wait for one that has failed. */
+	for (int t = 0; t < THREADS; t++) {
+		close(threads_to[t][0]);
+		close(threads_to[t][1]);
+	}
 	if (strcmp(scenario->name, "number") == 0)
 		return play_number(children);
 	for (int i = 0; i < 2; i++) {
