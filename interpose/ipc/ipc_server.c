@@ -363,6 +363,14 @@ static bool doors_are_ours(void)
 	       gcp_ipc_file(server.doors.entrance_end) == server.entrance_end_file;
 }
 
+/* `starting` is held. What is left open keeps its name, which the next thread needs. */
+static void doors_close(void)
+{
+	gcp_ipc_close(server.doors.named, server.named_file);
+	gcp_ipc_close(server.doors.entrance, server.entrance_file);
+	gcp_ipc_close(server.doors.entrance_end, server.entrance_end_file);
+}
+
 static void *server_run(void *unused)
 {
 	struct polled polled = {0};
@@ -402,6 +410,7 @@ static void *server_run(void *unused)
 		connection_end(one);
 	pthread_mutex_unlock(&server.serving);
 	pthread_mutex_lock(&server.starting);
+	doors_close();
 	server.running = false;
 	pthread_mutex_unlock(&server.starting);
 	return NULL;
@@ -455,6 +464,8 @@ static bool server_start(void)
 	server.entrance_file = gcp_ipc_file(server.doors.entrance);
 	server.entrance_end_file = gcp_ipc_file(server.doors.entrance_end);
 	server.running = thread_start();
+	if (!server.running)
+		doors_close();
 	return server.running;
 }
 
@@ -498,11 +509,8 @@ bool gcp_ipc_server_is_self(const uint64_t cookie[2])
 
 void gcp_ipc_server_after_fork(void)
 {
-	if (server.running) {
-		gcp_ipc_close(server.doors.named, server.named_file);
-		gcp_ipc_close(server.doors.entrance, server.entrance_file);
-		gcp_ipc_close(server.doors.entrance_end, server.entrance_end_file);
-	}
+	if (server.running)
+		doors_close();
 	for (struct connection *one = server.connections; one; one = one->next)
 		gcp_ipc_close(one->fd, one->file);
 	pthread_mutex_init(&server.starting, NULL);

@@ -68,6 +68,81 @@ static void a_process_that_does_not_answer_is_asked_once(void)
 	must(atomic_load(&connections) == 1, "it was asked again");
 }
 
+/* --- an exporter whose thread does not start, or ends --- */
+
+/* 0: threads get the stack that they got before. */
+static void threads_get(size_t stack)
+{
+	static size_t before;
+	pthread_attr_t attributes;
+
+	must(pthread_getattr_default_np(&attributes) == 0, "no default");
+	if (before == 0)
+		pthread_attr_getstacksize(&attributes, &before);
+	pthread_attr_setstacksize(&attributes, stack ? stack : before);
+	must(pthread_setattr_default_np(&attributes) == 0, "no such stack");
+}
+
+static void a_thread_that_did_not_start_is_started_later(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	int free_before, free_after;
+
+	(void)primary();
+	p = allocated(4096);
+	free_before = dup(0);
+	threads_get((size_t)1 << 46); /* more than there are addresses */
+	must(cuIpcGetMemHandle(&handle, p) == CUDA_ERROR_OPERATING_SYSTEM,
+	     "there is a thread");
+	threads_get(0);
+	free_after = dup(0);
+	must(free_after == free_before + 1, "its sockets are open still");
+	must(cuIpcGetMemHandle(&handle, p) == CUDA_SUCCESS, "there is never a thread");
+}
+
+/* The receiving end of the entrance. */
+static int entrance_end(void)
+{
+	struct sockaddr_un address;
+	socklen_t size;
+
+	for (int fd = 3; fd < 1024; fd++) {
+		size = sizeof(address);
+		memset(&address, 0, sizeof(address));
+		if (getsockname(fd, (struct sockaddr *)&address, &size) == 0 &&
+		    size > offsetof(struct sockaddr_un, sun_path) + 1 &&
+		    ((char *)&address)[size - 1] == 'e')
+			return fd;
+	}
+	return -1;
+}
+
+/* The program closes one of the library's files and leaves the others: the thread ends
+ * when it notices, and another one takes its place. */
+static void a_program_that_closes_one_file_can_export(void)
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+	struct pollfd ended = {.events = POLLIN};
+	CUresult result;
+	CUdeviceptr p;
+
+	(void)primary();
+	p = allocated(4096);
+	exported_one = exported(p);
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	must(close(entrance_end()) == 0, "no such file");
+	ended.fd = gcp_ipc_connect(&handle, &result);
+	poll(&ended, 1, 5000);
+	for (int i = 0; i < 10; i++, usleep(20 * 1000))
+		result = cuIpcGetMemHandle(&exported_one, p);
+	must(result == CUDA_SUCCESS, "nothing can be exported any more");
+	close(ended.fd);
+	ended.fd = gcp_ipc_connect(&handle, &result);
+	must(ended.fd >= 0, "nothing can be opened any more");
+}
+
 /* --- an importer that gives up --- */
 
 static void memory_whose_importer_gave_up_is_used_again(void)
@@ -246,20 +321,25 @@ static void memory_is_found_while_another_process_is_asked(void)
 static const struct scenario scenarios[] = {
     SCENARIO(a_process_that_does_not_answer_is_asked_once),
     SCENARIO(memory_whose_importer_gave_up_is_used_again),
+    SCENARIO(a_thread_that_did_not_start_is_started_later),
+    SCENARIO(a_program_that_closes_one_file_can_export),
 };
 
-/* Those with two processes start the second one before they use CUDA. */
+/* They start the second process before they use CUDA. */
+static const struct scenario of_two_processes[] = {
+    SCENARIO(each_close_arrives),
+    SCENARIO(memory_is_found_while_another_process_is_asked),
+};
+
 int main(int argc, char **argv)
 {
 	alarm(20);
-	if (argc == 2 && !strcmp(argv[1], "each_close_arrives")) {
-		each_close_arrives();
-		return wrong;
-	}
-	if (argc == 2 &&
-	    !strcmp(argv[1], "memory_is_found_while_another_process_is_asked")) {
-		memory_is_found_while_another_process_is_asked();
-		return wrong;
+	for (size_t i = 0; i < sizeof(of_two_processes) / sizeof(*of_two_processes);
+	     i++) {
+		if (argc == 2 && !strcmp(argv[1], of_two_processes[i].name)) {
+			of_two_processes[i].play();
+			return wrong;
+		}
 	}
 	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
 			     argv);
