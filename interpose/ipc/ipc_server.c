@@ -33,7 +33,7 @@
 #include "../base/process.h"
 #include "../cuda/resolve.h"
 
-enum { ENDED_NS = 20 * 1000 * 1000, CONNECTIONS_MAX = 4096 };
+enum { PAUSE_NS = 20 * 1000 * 1000, CONNECTIONS_MAX = 4096 };
 
 /* A block that a process has open. */
 struct opened {
@@ -239,18 +239,19 @@ static bool request_serve(struct connection *connection)
 
 /* --- connections ----------------------------------------------------------------- */
 
-static void connection_add(int fd)
+/* False: there was none to be had. */
+static bool connection_add(int fd)
 {
 	struct connection *connection = NULL;
 	uid_t uid;
 
 	if (fd < 0)
-		return;
+		return false;
 	if (server.count < CONNECTIONS_MAX && gcp_ipc_peer_is_trusted(fd))
 		connection = calloc(1, sizeof(*connection));
 	if (!connection) {
 		(void)syscall(SYS_close, fd);
-		return;
+		return true;
 	}
 	(void)gcp_ipc_peer(fd, &connection->pid, &uid);
 	connection->started = gcp_ipc_process_started(connection->pid);
@@ -259,6 +260,7 @@ static void connection_add(int fd)
 	connection->next = server.connections;
 	server.connections = connection;
 	server.count++;
+	return true;
 }
 
 /* One that is not seen from here is never known to have ended. */
@@ -374,8 +376,8 @@ static void doors_close(void)
 static void *server_run(void *unused)
 {
 	struct polled polled = {0};
-	const struct timespec soon = {.tv_nsec = ENDED_NS};
-	bool waiting = false;
+	const struct timespec soon = {.tv_nsec = PAUSE_NS};
+	bool waiting = false, refused;
 	long ready;
 
 	(void)unused;
@@ -389,12 +391,14 @@ static void *server_run(void *unused)
 		ready = syscall(SYS_ppoll, polled.fds, count, waiting ? &soon : NULL,
 				NULL, 0);
 		pthread_mutex_lock(&server.serving);
+		refused = false;
 		if (ready > 0 && !server.ended && doors_are_ours()) {
 			connections_serve();
 			if (polled.fds[0].revents)
-				connection_add(gcp_ipc_accept(server.doors.named));
+				refused =
+				    !connection_add(gcp_ipc_accept(server.doors.named));
 			if (polled.fds[1].revents)
-				connection_add(
+				(void)connection_add(
 				    gcp_ipc_accept_entrance(server.doors.entrance_end));
 		}
 		waiting = !server.ended && connections_clean();
@@ -403,6 +407,9 @@ static void *server_run(void *unused)
 		if (!server.ended)
 			gcp_pools_thread_exit(gcp_process.pools);
 		pthread_mutex_unlock(&server.serving);
+		/* One that the process has no file for stays ready. */
+		if (refused)
+			gcp_sleep(PAUSE_NS);
 	}
 	free(polled.fds);
 	pthread_mutex_lock(&server.serving);

@@ -9,9 +9,11 @@
 #include <signal.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "edge_cases.h"
 
@@ -141,6 +143,69 @@ static void a_program_that_closes_one_file_can_export(void)
 	close(ended.fd);
 	ended.fd = gcp_ipc_connect(&handle, &result);
 	must(ended.fd >= 0, "nothing can be opened any more");
+}
+
+/* --- an exporter without files --- */
+
+/* No more than there are. */
+static struct rlimit files_none(void)
+{
+	struct rlimit files;
+	int first_free = dup(0);
+
+	close(first_free);
+	getrlimit(RLIMIT_NOFILE, &files);
+	return (struct rlimit){.rlim_cur = (rlim_t)first_free,
+			       .rlim_max = files.rlim_max};
+}
+
+static void opens_one(int from)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	OK(cuInit(0));
+	(void)primary();
+	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	OK(cuIpcCloseMemHandle(p));
+	_exit(wrong);
+}
+
+static double seconds_used(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* A connection that no file is left for is taken later, and costs little until then. */
+static void a_connection_waits_for_a_file(void)
+{
+	struct rlimit files, none;
+	int down[2], status = 1;
+	CUipcMemHandle handle;
+	double before;
+	pid_t child;
+
+	must(pipe(down) == 0, "pipe");
+	child = fork();
+	if (child == 0)
+		opens_one(down[0]);
+	OK(cuInit(0));
+	(void)primary();
+	handle = exported(allocated(4096));
+	getrlimit(RLIMIT_NOFILE, &files);
+	none = files_none();
+	must(setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	before = seconds_used();
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	usleep(1500 * 1000);
+	must(seconds_used() - before < 0.2, "the thread does not rest");
+	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "no limit");
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
 }
 
 /* --- an importer that gives up --- */
@@ -329,6 +394,7 @@ static const struct scenario scenarios[] = {
 static const struct scenario of_two_processes[] = {
     SCENARIO(each_close_arrives),
     SCENARIO(memory_is_found_while_another_process_is_asked),
+    SCENARIO(a_connection_waits_for_a_file),
 };
 
 int main(int argc, char **argv)
