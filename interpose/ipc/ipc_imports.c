@@ -205,7 +205,19 @@ static CUresult answer_import(struct transfer *transfer, const int *fds,
 	return result;
 }
 
-/* *ret_opened: the other process counts it as open. */
+/* For another device. */
+static bool link_has(const struct link *link, uint64_t id)
+{
+	struct import *import;
+
+	RB_FOREACH (import, import_tree, &imports)
+		if (import->link == link && import->id == id)
+			return true;
+	return false;
+}
+
+/* *ret_opened: the other process counts it as open, or may: an answer that was lost may
+ * have said so. Where it is open already it may not be closed for that. */
 static CUresult transfer_run(struct transfer *transfer, struct link *link, uint64_t id,
 			     bool *ret_opened)
 {
@@ -217,9 +229,12 @@ static CUresult transfer_run(struct transfer *transfer, struct link *link, uint6
 
 	*ret_opened = false;
 	do {
-		if (!link_send(link, op, id, transfer->end) ||
-		    !link_receive(link, answer, fds, &count))
+		if (!link_send(link, op, id, transfer->end))
 			return CUDA_ERROR_OPERATING_SYSTEM;
+		if (!link_receive(link, answer, fds, &count)) {
+			*ret_opened |= !link_has(link, id);
+			return CUDA_ERROR_OPERATING_SYSTEM;
+		}
 		if (answer->result != CUDA_SUCCESS)
 			return (CUresult)answer->result;
 		*ret_opened = true;

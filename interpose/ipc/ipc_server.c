@@ -180,6 +180,7 @@ static bool open_answer(struct connection *connection,
 			const struct gcp_ipc_request *request)
 {
 	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
+	bool sent;
 
 	if (!gcp_exports_open(request->id, &answer.addr, &answer.bytes))
 		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
@@ -191,12 +192,13 @@ static bool open_answer(struct connection *connection,
 		return gcp_ipc_send(connection->fd, &answer, sizeof(answer), NULL, 0);
 	}
 	answer.result = CUDA_SUCCESS;
-	if (parts_send(connection->fd, &answer, 0))
+	sent = parts_send(connection->fd, &answer, 0);
+	if (sent && answer.result == CUDA_SUCCESS)
 		return true;
-	/* The other process has given up, and nothing has reached it. */
+	/* The other process has given up or is refused: nothing has reached it. */
 	(void)opened_remove(connection, request->id);
 	gcp_exports_close(request->id);
-	return false;
+	return sent;
 }
 
 static bool more_answer(const struct connection *connection,

@@ -208,6 +208,149 @@ static void a_connection_waits_for_a_file(void)
 	must(status == 0, "the importer has failed");
 }
 
+/* --- an open that is refused, or whose answer is lost --- */
+
+/* The first block stays open, and with it the connection, whose end would close all. */
+static void opens_one_of_two(int from, int to, bool has_files)
+{
+	CUipcMemHandle handles[2];
+	struct rlimit none;
+	CUdeviceptr p;
+
+	OK(cuInit(0));
+	(void)primary();
+	must(read(from, handles, sizeof(handles)) == sizeof(handles), "pipe");
+	OK(cuIpcOpenMemHandle_v2(&p, handles[0], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	must(write(to, &p, 1) == 1 && read(from, &p, 1) == 1, "pipe");
+	none = files_none();
+	must(has_files || setrlimit(RLIMIT_NOFILE, &none) == 0, "no limit");
+	must(cuIpcOpenMemHandle_v2(&p, handles[1],
+				   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS,
+	     "it is open");
+	must(write(to, &p, 1) == 1 && read(from, &p, 1) == 0, "pipe");
+	_exit(wrong);
+}
+
+static void open_that_fails(bool refused)
+{
+	int down[2], up[2], status = 1;
+	CUipcMemHandle both[2];
+	CUdeviceptr p;
+	pid_t child;
+
+	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		close(down[1]);
+		opens_one_of_two(down[0], up[1], refused);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	both[0] = exported(allocated(2 * MIB));
+	p = allocated(600 * MIB);
+	both[1] = exported(p);
+	must(write(down[1], both, sizeof(both)) == sizeof(both), "pipe");
+	must(read(up[0], both, 1) == 1, "pipe");
+	must(!refused || gcpsim_fail("cuMemExportToShareableHandle:1:304") == 0,
+	     "no such failure");
+	must(write(down[1], both, 1) == 1 && read(up[0], both, 1) == 1, "pipe");
+	OK(cuMemFree_v2(p));
+	must(cuMemAlloc_v2(&p, 600 * MIB) == CUDA_SUCCESS, "it counts as open");
+	close(down[1]);
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+}
+
+static void memory_whose_open_was_refused_is_used_again(void)
+{
+	open_that_fails(true);
+}
+
+static void memory_whose_importer_had_no_file_is_used_again(void)
+{
+	open_that_fails(false);
+}
+
+static CUipcMemHandle made_up;
+
+static void *opens_for_two_devices(void *unused)
+{
+	CUdeviceptr p, q;
+	CUcontext other;
+
+	(void)primary();
+	OK(cuIpcOpenMemHandle_v2(&p, made_up, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxSetCurrent(other));
+	must(cuIpcOpenMemHandle_v2(&q, made_up, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+		 CUDA_SUCCESS,
+	     "it is open");
+	return unused;
+}
+
+/* The next request of a connection, within a second; 0: there is none. */
+static uint32_t asked(int fd)
+{
+	struct gcp_ipc_request request = {0};
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+	if (poll(&ready, 1, 1000) == 1)
+		(void)gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL, false);
+	return request.op;
+}
+
+static int connection_of_doors(void)
+{
+	struct pollfd named = {.fd = doors.named, .events = POLLIN};
+
+	poll(&named, 1, 5000);
+	return gcp_ipc_accept(doors.named);
+}
+
+/* 2 MiB of this process, as a file descriptor. */
+static int memory_new(void)
+{
+	CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+	};
+	CUmemGenericAllocationHandle memory;
+	int fd;
+
+	OK(cuMemCreate(&memory, 2 * MIB, &properties, 0));
+	OK(cuMemExportToShareableHandle(&fd, memory,
+					CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	return fd;
+}
+
+/* The answer to the second open says nothing: it may have been a refusal. */
+static void memory_open_for_another_device_stays_open(void)
+{
+	struct gcp_ipc_process process = {.cookie = {2, (uint64_t)getpid()}};
+	struct gcp_ipc_answer answer = {.count = 1,
+					.addr = 2 * MIB,
+					.bytes = 2 * MIB,
+					.parts = {{2 * MIB, 2 * MIB}}};
+	pthread_t thread;
+	int memory, first, second;
+
+	(void)primary();
+	memory = memory_new();
+	must(gcp_ipc_doors_open(process.cookie, &doors), "no sockets to be had");
+	gcp_ipc_handle_make(&process, -1, 1, &made_up);
+	pthread_create(&thread, NULL, opens_for_two_devices, NULL);
+	first = connection_of_doors();
+	must(asked(first) == GCP_IPC_OPEN, "it does not ask");
+	must(gcp_ipc_send(first, &answer, sizeof(answer), &memory, 1), "not sent");
+	must(asked(first) == GCP_IPC_OPEN, "it does not ask again");
+	must(gcp_ipc_send(first, &answer, 1, NULL, 0), "not sent");
+	second = connection_of_doors();
+	close(second);
+	pthread_join(thread, NULL);
+	must(asked(first) == 0, "what is open is closed");
+}
+
 /* --- an importer that gives up --- */
 
 static void memory_whose_importer_gave_up_is_used_again(void)
@@ -386,6 +529,7 @@ static void memory_is_found_while_another_process_is_asked(void)
 static const struct scenario scenarios[] = {
     SCENARIO(a_process_that_does_not_answer_is_asked_once),
     SCENARIO(memory_whose_importer_gave_up_is_used_again),
+    SCENARIO(memory_open_for_another_device_stays_open),
     SCENARIO(a_thread_that_did_not_start_is_started_later),
     SCENARIO(a_program_that_closes_one_file_can_export),
 };
@@ -395,6 +539,8 @@ static const struct scenario of_two_processes[] = {
     SCENARIO(each_close_arrives),
     SCENARIO(memory_is_found_while_another_process_is_asked),
     SCENARIO(a_connection_waits_for_a_file),
+    SCENARIO(memory_whose_open_was_refused_is_used_again),
+    SCENARIO(memory_whose_importer_had_no_file_is_used_again),
 };
 
 int main(int argc, char **argv)
