@@ -199,6 +199,17 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 	return share ? result : -ESTALE;
 }
 
+/* No other graph is in its lane: it keeps that, and no launch need be waited for.
+ * -ESTALE: the lane went with its context. */
+static int lane_keep(const struct gcp_share *share)
+{
+	int result = gcp_lane_enter(share->track->lane, share->heap);
+
+	if (result == 0)
+		share->track->alone = true;
+	return result;
+}
+
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	struct gcp_track *track;
@@ -209,6 +220,9 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	share->own = true;
 	if (!share->bound || share->track->alone || !gcp_heap_is_shared(share->heap))
 		return 0;
+	result = share->track->members == 1 ? lane_keep(share) : -ESTALE;
+	if (result != -ESTALE)
+		return result;
 	result = share_wait(tracker, share);
 	if (result != 0 || share->track->alone)
 		return result == -ESTALE ? 0 : result;

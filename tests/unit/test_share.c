@@ -616,10 +616,32 @@ static void its_launch_is_waited_for(void **state)
 	(void)state;
 	fake.stuck = true;
 	launch(a, 0);
+	launch(b, 0);
 	work = fake.submitted;
 	gcp_share_all_taken(tracker);
 	assert_true(fake.done >= work);
 	assert_false(share_memory(a, b));
+}
+
+/* The other one leaves the lane, and it stays where it runs. */
+static void the_launch_of_one_alone_is_not_waited_for(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	uint64_t work;
+
+	(void)state;
+	fake.stuck = true;
+	launch(a, 0);
+	work = fake.submitted;
+	gcp_share_all_taken(tracker);
+	assert_true(fake.done < work);
+	assert_false(share_memory(a, b));
+	launch(a, 1);
+	launch(b, 2);
+	assert_true(fake.done < work);
+	device_catches_up();
+	(void)gcp_share_trim(tracker, -1, 0);
+	launch(a, 0); /* its memory is there: judged */
 }
 
 static void an_executable_that_was_updated_is_not_guarded(void **state)
@@ -891,6 +913,7 @@ int main(void)
 	    SHARE_TEST(in_a_stream_of_another_context_it_has_memory_of_its_own),
 	    SHARE_TEST(an_unknown_call_gives_each_memory_of_its_own),
 	    SHARE_TEST(its_launch_is_waited_for),
+	    SHARE_TEST(the_launch_of_one_alone_is_not_waited_for),
 	    SHARE_TEST(an_executable_that_was_updated_is_not_guarded),
 	    SHARE_TEST(an_update_that_has_failed_changes_nothing),
 	    SHARE_TEST(the_last_graph_takes_the_lane_along),

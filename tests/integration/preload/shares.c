@@ -423,6 +423,31 @@ static void launched_into_a_capture_it_waits_for_itself_alone(void)
 	launch_both();
 }
 
+/* No other graph is in its lane: the lane becomes its own as it is. The stream is of
+ * another context, whose launches are not seen to follow each other. */
+static void alone_in_its_lane_it_waits_for_nothing(void)
+{
+	static atomic_bool flag;
+	CUstream elsewhere;
+	CUcontext other;
+
+	make_graphs();
+	launch_both();
+	OK(cuGraphExecDestroy(execs[1]));
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(ctx));
+	alarm(8);
+	OK(cuLaunchHostFunc(streams[0], wait_for_flag, &flag));
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	(void)cuGraphLaunch(execs[0], elsewhere);
+	atomic_store(&flag, true);
+	OK(cuStreamSynchronize(streams[0]));
+	OK(cuStreamSynchronize(elsewhere));
+	OK(cuGraphLaunch(execs[0], streams[0]));
+	OK(cuStreamSynchronize(streams[0]));
+}
+
 /* While other work stands in the context, and both run in one stream, the first one is
  * launched into another stream: it follows the second one. The device does only what is
  * waited for (GCPSIM_SPEED=never). */
@@ -479,6 +504,7 @@ static void after_a_context_has_gone_it_follows_its_lane_alone(void)
 static const struct scenario scenarios[] = {
     SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
     SCENARIO(launched_into_a_capture_it_waits_for_itself_alone),
+    SCENARIO(alone_in_its_lane_it_waits_for_nothing),
     SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone),
     SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
     SCENARIO(lanes_stay),
