@@ -243,13 +243,15 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v3_ptsz(
 struct gcp_begin {
 	struct gcp_capture *capture; /* NULL: not ours to follow */
 	bool refused;                /* the host is out of memory */
+	int cancel;                  /* as it was, if there is a capture */
 	CUcontext ctx;
 	CUstream stream;
 };
 
 /* A context must stand behind all barriers before it captures: afterwards it
  * cannot be made to wait. A capture that cannot be followed, because the host has no
- * memory for our books, must not begin. */
+ * memory for our books, must not begin. From here on until capture_begun the thread
+ * does not end by pthread_cancel: fences would be held off for good. */
 static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 {
 	struct gcp_begin begin = {.stream = gcp_stream_named(stream, per_thread)};
@@ -258,8 +260,11 @@ static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 		return begin;
 	begin.ctx = gcp_stream_context(begin.stream);
 	gcp_contexts_seen(begin.ctx, GCP_CONTEXT_UNKNOWN);
+	begin.cancel = gcp_cancel_defer();
 	begin.refused =
 	    gcp_tracker_begin_prepare(gcp_process.tracker, &begin.capture) != 0;
+	if (begin.refused)
+		gcp_cancel_restore(begin.cancel);
 	gcp_handles_capture_begins();
 	return begin;
 }
@@ -276,6 +281,8 @@ static CUresult capture_begun(const struct gcp_begin *begin, CUstreamCaptureMode
 	if (begin->capture && result == CUDA_SUCCESS)
 		gcp_stream_work_given(NULL,
 				      false); /* what it did before says nothing now */
+	if (begin->capture)
+		gcp_cancel_restore(begin->cancel);
 	return result;
 }
 
@@ -417,9 +424,11 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	struct gcp_holder *graph;
 	CUcontext ctx = NULL;
 	CUresult result;
+	int cancel;
 
 	if (!gcp_process_pooling())
 		return real(stream, ret_graph);
+	cancel = gcp_cancel_defer(); /* else the capture would stay in the books */
 	ctx = gcp_stream_context(named);
 	graph = gcp_tracker_end_prepare(gcp_process.tracker, ctx, named);
 	result = real(stream, ret_graph);
@@ -431,6 +440,7 @@ static CUresult capture_end(CUresult (*real)(CUstream, CUgraph *), CUstream stre
 	if (result == CUDA_SUCCESS && ret_graph)
 		gcp_share_captured(gcp_process.tracker, *ret_graph);
 	gcp_observe_capture(false, named, (uint32_t)result);
+	gcp_cancel_restore(cancel);
 	return result;
 }
 
@@ -449,6 +459,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 	bool capturing = stream && gcp_process_capturing();
 	CUcontext ctx = capturing ? gcp_stream_context(stream) : NULL;
 	uint64_t moment = capturing ? gcp_tracker_moment(gcp_process.tracker) : 0;
+	int cancel = gcp_cancel_defer(); /* as in capture_end */
 	struct gcp_holder *graph = NULL;
 	CUresult result;
 
@@ -460,6 +471,7 @@ static CUresult stream_destroy(CUresult (*real)(CUstream), CUstream stream)
 		gcp_tracker_stream_gone(gcp_process.tracker, ctx, stream, moment);
 	else if (capturing)
 		gcp_tracker_end_done(gcp_process.tracker, ctx, stream);
+	gcp_cancel_restore(cancel);
 	return result;
 }
 

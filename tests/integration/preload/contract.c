@@ -261,6 +261,79 @@ static void a_cancelled_thread_leaves_no_pin(void)
 	OK(cuDevicePrimaryCtxReset(0));
 }
 
+static CUresult begins(CUstream stream)
+{
+	return cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+static CUresult ends(CUstream stream)
+{
+	CUgraph graph;
+	CUresult result = cuStreamEndCapture(stream, &graph);
+
+	return result == CUDA_SUCCESS ? cuGraphDestroy(graph) : result;
+}
+
+/* A call that begins or ends a capture, in which the driver, or a tool that it calls,
+ * comes to a cancellation point. */
+static struct {
+	const char *symbol;
+	CUresult (*call)(CUstream stream);
+	CUcontext ctx;
+	CUstream stream;
+} cancelled_call;
+
+static void *is_cancelled_in_a_call(void *unused)
+{
+	OK(cuCtxSetCurrent(cancelled_call.ctx));
+	must(gcpsim_when_called(cancelled_call.symbol, pthread_testcancel) == 0,
+	     "no such call");
+	pthread_cancel(pthread_self());
+	OK(cancelled_call.call(cancelled_call.stream));
+	pthread_testcancel();
+	return unused;
+}
+
+static void cancel_in(const char *symbol, CUresult (*call)(CUstream stream))
+{
+	pthread_t victim;
+	void *ended;
+
+	cancelled_call.symbol = symbol;
+	cancelled_call.call = call;
+	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
+	pthread_join(victim, &ended);
+	must(ended == PTHREAD_CANCELED, "it has not ended");
+}
+
+/* What is freed gets fences. */
+static bool is_fenced(void)
+{
+	uint64_t fences = gcpsim_calls("cuCtxRecordEvent");
+
+	for (int i = 0; i < 8; i++)
+		OK(cuMemFree(allocated(64 * MIB)));
+	return gcpsim_calls("cuCtxRecordEvent") > fences;
+}
+
+/* A capture under way holds fences off: for good, if its end is not noted. */
+static void a_cancelled_thread_leaves_no_capture(void)
+{
+	cancelled_call.ctx = primary();
+	OK(cuStreamCreate(&cancelled_call.stream, CU_STREAM_NON_BLOCKING));
+	must(is_fenced(), "no fences");
+	cancel_in("cuStreamBeginCapture_v2", begins);
+	must(!is_fenced(), "fences beside a capture");
+	OK(ends(cancelled_call.stream));
+	must(is_fenced(), "after a begin the capture stays under way");
+	OK(begins(cancelled_call.stream));
+	cancel_in("cuStreamEndCapture", ends);
+	must(is_fenced(), "after an end the capture stays under way");
+	OK(begins(cancelled_call.stream));
+	cancel_in("cuStreamDestroy_v2", cuStreamDestroy);
+	must(is_fenced(), "without its stream the capture stays under way");
+}
+
 static atomic_bool ending;
 
 static void ends_late(void *unused)
@@ -361,6 +434,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(device_memory_beside_a_capture_and_blocking_frees),
     SCENARIO(a_cancelled_thread_leaves_no_lock),
     SCENARIO(a_cancelled_thread_leaves_no_pin),
+    SCENARIO(a_cancelled_thread_leaves_no_capture),
     SCENARIO(a_thread_that_waited_for_another_can_be_cancelled),
     SCENARIO(a_filter_of_system_calls_costs_one_wait),
 };
