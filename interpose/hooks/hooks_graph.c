@@ -20,6 +20,16 @@ static bool shares(void)
 	return gcp_process_pooling() && gcp_tracker_shares(gcp_process.tracker);
 }
 
+static void cancel_restore(const int *state)
+{
+	gcp_cancel_restore(*state);
+}
+
+/* Until the function returns the thread does not end by pthread_cancel: in the real
+ * call it would leave a holder of memory that nothing ends any more. */
+#define GCP_CANCEL_LATER                                                               \
+	int cancel __attribute__((cleanup(cancel_restore))) = gcp_cancel_defer()
+
 /* Something is about to be made of the graph or executable. One of gcp_holding_...
  * takes the result. */
 static CUresult holding_begin(const void *handle, bool is_exec,
@@ -90,6 +100,7 @@ static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *
 
 /* Between begin and new stands the real call, whatever its form. */
 #define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
+	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
 	CUresult result = holding_begin(graph, false, &holding);                       \
                                                                                        \
@@ -154,6 +165,7 @@ static struct gcp_holder *holder_ending(const void *handle, bool is_exec)
 
 CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
 {
+	GCP_CANCEL_LATER;
 	struct gcp_holder *holder = holder_ending(graph, false);
 	CUresult result = gcp_real.cuGraphDestroy(graph);
 
@@ -163,6 +175,7 @@ CUresult gcp_hook_cuGraphDestroy(CUgraph graph)
 
 CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 {
+	GCP_CANCEL_LATER;
 	struct gcp_holder *holder = holder_ending(exec, true);
 	CUresult result = gcp_real.cuGraphExecDestroy(exec);
 
@@ -182,6 +195,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 }
 
 #define GCP_UPDATE(exec, graph, call)                                                  \
+	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
 	CUresult result = holding_begin(graph, false, &holding);                       \
                                                                                        \
@@ -216,6 +230,7 @@ CUresult gcp_hook_cuGraphCreate(CUgraph *ret_graph, unsigned int flags)
 
 CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
 {
+	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
 	CUresult result = holding_begin(graph, false, &holding);
 
@@ -230,6 +245,7 @@ CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent
 					   const CUgraphNode *nodes, size_t count,
 					   CUgraph graph)
 {
+	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
 	CUresult result = holding_begin(graph, false, &holding);
 
@@ -252,6 +268,7 @@ static void child_set(CUresult result, struct gcp_holder *holding, CUgraphExec e
 CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
 						     CUgraph graph)
 {
+	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
 	CUresult result = holding_begin(graph, false, &holding);
 
@@ -333,6 +350,7 @@ static CUresult node_added(CUresult result, CUgraph parent,
 }
 
 #define GCP_ADD_NODE(parent, parameters, call)                                         \
+	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
 	CUgraph child = child_of(parameters);                                          \
 	CUgraph moved = moves(parameters) ? child : NULL;                              \
@@ -364,6 +382,7 @@ CUresult gcp_hook_cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph parent,
 /* Which graph the node is of is not known. */
 CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 {
+	GCP_CANCEL_LATER;
 	CUgraph moved = moves(parameters) ? child_of(parameters) : NULL;
 	struct gcp_holder *holding;
 	CUresult result = holding_begin(child_of(parameters), false, &holding);
@@ -381,6 +400,7 @@ CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 					   void *parameters)
 {
+	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
 	CUresult result = holding_begin(child_of(parameters), false, &holding);
 

@@ -456,7 +456,75 @@ static void launches_by_the_device(void)
 	must(private_bytes() == 0, "a graph that ran at home keeps its memory");
 }
 
+/* A call in which the driver, or a tool that it calls, comes to a cancellation point.
+ */
+static struct {
+	const char *symbol;
+	void (*call)(void);
+	CUgraph graph;
+	CUgraphExec exec;
+} cancelled;
+
+static void *is_cancelled_in_a_call(void *unused)
+{
+	OK(cuCtxSetCurrent(ctx));
+	must(gcpsim_when_called(cancelled.symbol, pthread_testcancel) == 0,
+	     "no such call");
+	pthread_cancel(pthread_self());
+	cancelled.call();
+	pthread_testcancel();
+	return unused;
+}
+
+static void cancel_in(const char *symbol, void (*call)(void))
+{
+	pthread_t victim;
+	void *ended;
+
+	cancelled.symbol = symbol;
+	cancelled.call = call;
+	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
+	pthread_join(victim, &ended);
+	must(ended == PTHREAD_CANCELED, "it has not ended");
+}
+
+static void instantiates(void)
+{
+	OK(cuGraphInstantiateWithFlags(&cancelled.exec, cancelled.graph, 0));
+}
+
+static void destroys_the_graph(void)
+{
+	OK(cuGraphDestroy(cancelled.graph));
+}
+
+static void destroys_the_executable(void)
+{
+	OK(cuGraphExecDestroy(cancelled.exec));
+}
+
+static void a_cancelled_thread_keeps_no_memory_of_graphs(void)
+{
+	start();
+	begin();
+	work();
+	cancelled.graph = ended();
+	cancel_in("cuGraphInstantiateWithFlags", instantiates);
+	OK(cuGraphDestroy(cancelled.graph));
+	expect(1, "an executable holds no memory");
+	OK(cuGraphExecDestroy(cancelled.exec));
+	expect(0, "an instantiation keeps memory");
+	begin();
+	work();
+	cancelled.graph = ended();
+	instantiates();
+	cancel_in("cuGraphDestroy", destroys_the_graph);
+	cancel_in("cuGraphExecDestroy", destroys_the_executable);
+	expect(0, "the end of a graph or an executable keeps memory");
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(a_cancelled_thread_keeps_no_memory_of_graphs),
     SCENARIO(clones_and_children_hold_memory),
     SCENARIO(executables_hold_memory),
     SCENARIO(nodes_of_any_kind_hold_memory),
