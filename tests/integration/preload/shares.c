@@ -448,6 +448,26 @@ static void alone_in_its_lane_it_waits_for_nothing(void)
 	OK(cuStreamSynchronize(streams[0]));
 }
 
+/* The other graph of its lane has gone, and a launch of that one has not: it does not
+ * run beside that. */
+static void alone_in_its_lane_it_follows_what_was_launched(void)
+{
+	CUstream elsewhere;
+	CUcontext other;
+
+	make_graphs();
+	launch_both();
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	OK(cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuGraphLaunch(execs[1], streams[0]));
+	OK(cuGraphExecDestroy(execs[1]));
+	(void)cuGraphLaunch(execs[0], elsewhere);
+	OK(cuStreamSynchronize(streams[0]));
+	OK(cuStreamSynchronize(elsewhere));
+	must(gcpsim_hazards() == 0, "two graphs of one lane at the same time");
+}
+
 /* While other work stands in the context, and both run in one stream, the first one is
  * launched into another stream: it follows the second one. The device does only what is
  * waited for (GCPSIM_SPEED=never). */
@@ -505,6 +525,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
     SCENARIO(launched_into_a_capture_it_waits_for_itself_alone),
     SCENARIO(alone_in_its_lane_it_waits_for_nothing),
+    SCENARIO(alone_in_its_lane_it_follows_what_was_launched),
     SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone),
     SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
     SCENARIO(lanes_stay),
