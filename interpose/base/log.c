@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "../../pool/pool.h"
+#include "clock.h"
 #include "log.h"
 
 /* Formats that were said, and how often. A full table counts what remains in
@@ -236,18 +238,51 @@ static void signals_release(const struct held_signals *held)
 	sigprocmask(SIG_SETMASK, &held->mask, NULL);
 }
 
+/* A descriptor that does not block was full for so long: not waited for again before a
+ * write has worked, so that a program which reads its own pipe goes on. */
+static atomic_bool unread;
+
+enum { READER_WAIT_MS = 1000 };
+
+/* Waits until `fd` takes more, but not for ever: the library must not stop a program
+ * because nothing reads what it says. */
+static bool reader_await(int fd, uint64_t since_ns)
+{
+	struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+	uint64_t waited_ms = (gcp_clock_ns() - since_ns) / 1000000;
+
+	if (atomic_load(&unread))
+		return false;
+	if (waited_ms < READER_WAIT_MS) {
+		(void)poll(&poll_fd, 1, READER_WAIT_MS - (int)waited_ms);
+		return true;
+	}
+	atomic_store(&unread, true);
+	return false;
+}
+
+/* stderr is another's: a terminal, or a pipe that a launcher reads without blocking. */
 static int bytes_write(const struct gcp_text *text, int fd)
 {
 	const char *next = text->bytes;
 	size_t left = text->length;
+	uint64_t since_ns = 0; /* when it took nothing more; 0: it takes */
 
 	while (fd >= 0 && left > 0) {
 		ssize_t written = write(fd, next, left);
 
 		if (written < 0 && errno == EINTR)
 			continue;
+		if (written < 0 && errno == EAGAIN) {
+			since_ns = since_ns ? since_ns : gcp_clock_ns();
+			if (reader_await(fd, since_ns))
+				continue;
+			return EAGAIN;
+		}
 		if (written <= 0)
 			return written < 0 ? errno : EIO;
+		atomic_store(&unread, false);
+		since_ns = 0;
 		next += written;
 		left -= (size_t)written;
 	}
@@ -372,6 +407,7 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 	    {EROFS, "read-only file system"},
 	    {EMFILE, "too many open files"},
 	    {ENAMETOOLONG, "the name is too long"},
+	    {EAGAIN, "nothing reads it"},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {

@@ -70,7 +70,9 @@ void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
 void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
 
 /* Writes all of it, whatever write(2) takes at a time. 0, or the errno of the write
- * that failed (the file may have a part then), of which the program gets no signal. */
+ * that failed (the file may have a part then), of which the program gets no signal. A
+ * descriptor that does not block is waited for; EAGAIN: nothing was read for a second.
+ */
 int gcp_text_write(const struct gcp_text *text, int fd);
 
 /* Opens `pattern` for appending, with %p replaced by the process id; "" gives

@@ -4,11 +4,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,6 +189,108 @@ static void a_file_takes_no_descriptor_of_the_program(void **state)
 	assert_int_equal(gcp_file_open(""), 2);
 }
 
+/* --- a stderr that does not block ---------------------------------------------- */
+
+enum { MUCH = 300 * 1000, LATE_US = 50 * 1000 };
+
+struct reading {
+	int fd;
+	size_t got; /* bytes, but what filled the pipe */
+	size_t odd; /* of these, that are not those written */
+};
+
+/* Begins late, as a terminal or a launcher that has other work does. */
+static void *read_late(void *arg)
+{
+	struct reading *reading = arg;
+	char bytes[4096];
+	ssize_t count;
+
+	usleep(LATE_US);
+	while ((count = read(reading->fd, bytes, sizeof(bytes))) > 0) {
+		for (ssize_t i = 0; i < count; i++) {
+			if (bytes[i] == 'f')
+				continue;
+			reading->odd += bytes[i] != 'w';
+			reading->got++;
+		}
+	}
+	return NULL;
+}
+
+/* A pipe in which no byte has room, and whose writing end does not block. */
+static void full_pipe_make(int ends[2])
+{
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	while (write(ends[1], "f", 1) == 1)
+		;
+	assert_int_equal(errno, EAGAIN);
+}
+
+static void what_does_not_block_gets_all_of_it(void **state)
+{
+	char *bytes = malloc(MUCH + 1);
+	struct gcp_text text = {bytes, MUCH + 1, MUCH, false};
+	struct reading reading = {0};
+	pthread_t reader;
+	int ends[2];
+
+	(void)state;
+	memset(bytes, 'w', MUCH);
+	full_pipe_make(ends);
+	reading.fd = ends[0];
+	pthread_create(&reader, NULL, read_late, &reading);
+	assert_int_equal(gcp_text_write(&text, ends[1]), 0);
+	close(ends[1]);
+	pthread_join(reader, NULL);
+	assert_int_equal(reading.got, MUCH);
+	assert_int_equal(reading.odd, 0);
+	close(ends[0]);
+	free(bytes);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void what_nothing_reads_is_waited_for_once(void **state)
+{
+	char bytes[] = "w", room[65536], words[64];
+	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
+	struct gcp_text said;
+	uint64_t began;
+	int ends[2];
+
+	(void)state;
+	full_pipe_make(ends);
+	began = now_ms();
+	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
+	assert_in_range(now_ms() - began, 500, 10 * 1000);
+	gcp_text_init(&said, words, sizeof(words));
+	gcp_text_add_errno(&said, EAGAIN);
+	assert_string_equal(words, "nothing reads it");
+	/* The program goes on: many lines together wait no longer than one. */
+	began = now_ms();
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
+	assert_true(now_ms() - began < 500);
+	/* Until something was read. */
+	assert_true(read(ends[0], room, sizeof(room)) > 0);
+	assert_int_equal(gcp_text_write(&text, ends[1]), 0);
+	while (write(ends[1], "f", 1) == 1)
+		;
+	began = now_ms();
+	assert_int_equal(gcp_text_write(&text, ends[1]), EAGAIN);
+	assert_in_range(now_ms() - began, 500, 10 * 1000);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +308,8 @@ int main(void)
 					    log_begin, log_end),
 	    cmocka_unit_test(bytes_have_the_unit_that_fits),
 	    cmocka_unit_test(a_full_disk_is_an_error),
+	    cmocka_unit_test(what_does_not_block_gets_all_of_it),
+	    cmocka_unit_test(what_nothing_reads_is_waited_for_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

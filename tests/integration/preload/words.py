@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import preload
@@ -207,6 +208,46 @@ class Words:
                 self.checks.equal(f"{options}: a file that is full", 0,
                                   self.ended("blocks_are_left", options,
                                              stderr=subprocess.PIPE, preexec_fn=no_larger))
+
+    def check_pipe(self):
+        """stderr may be a pipe that does not block and is full, as a launcher leaves it."""
+        def full():
+            ends = os.pipe()
+            os.set_blocking(ends[1], False)
+            try:
+                while True:
+                    os.write(ends[1], b"f" * 4096)
+            except BlockingIOError:
+                return ends
+
+        def read_late():
+            time.sleep(0.3)
+            with open(reader, "rb") as file:
+                said.append(file.read().lstrip(b"f"))
+
+        reader, writer = full()
+        said = []
+        thread = threading.Thread(target=read_late)
+        thread.start()
+        code = self.ended("blocks_are_left", {"GCPOOL_STATS": "json", "GCPOOL_LOG": "info"},
+                          stderr=writer)
+        os.close(writer)
+        thread.join()
+        lines = said[0].decode().splitlines()
+        self.checks.equal("exit code", 0, code)
+        self.checks.that(lines and "is in " in lines[0], f"the first line is lost: {lines[:1]}")
+        self.checks.that(lines and lines[-1].startswith("{") and json.loads(lines[-1]),
+                         "the report is lost")
+
+        reader, writer = full()
+        began = time.monotonic()
+        code = self.ended("blocks_are_left", {"GCPOOL_STATS": "text", "GCPOOL_LOG": "debug"},
+                          stderr=writer)
+        self.checks.equal("exit code", 0, code)
+        took = time.monotonic() - began
+        self.checks.that(took < 5, f"nothing reads, and the program took {took:.1f} s")
+        os.close(reader)
+        os.close(writer)
 
     def check_directory(self):
         """Files are where the program was when it began, not where it went."""
