@@ -182,6 +182,26 @@ def wrong_calls_are_one_line(checks, directory):
     checks.equal("no words", 2, look.tool()[0])
 
 
+def no_recording_is_written_over(checks, directory):
+    """run.*.trace may stand for several recordings: the second word is where to write."""
+    steps = ["--steps", "2", "--size", "64k"]
+    first, second = (
+        look.Recorded(directory, [look.program("solver-shared"), *steps], {}, name)
+        for name in ("one", "two")
+    )
+    with open(second.path, "rb") as file:
+        before = file.read()
+    for words in ((), ("html",), ("snapshot",), ("events",), ("chrome",)):
+        code, out, err = look.tool(*words, first.path, second.path)
+        line = f"gcpool-trace: {second.path} is a recording, and is not written over\n"
+        checks.equal(f"{words}", (1, "", line), (code, out, err))
+        with open(second.path, "rb") as file:
+            checks.that(file.read() == before, f"{words}: the second recording is lost")
+    other = os.path.join(directory, "other.txt")
+    for _ in range(2):
+        checks.equal("what is no recording", 0, look.tool(first.path, other)[0])
+
+
 def main():
     look.each(
         preload.Checks(),
@@ -194,6 +214,7 @@ def main():
             events_are_lines,
             the_replay_benchmark_reads_recordings,
             wrong_calls_are_one_line,
+            no_recording_is_written_over,
         ],
     )
 
