@@ -18,17 +18,45 @@ import sys
 from . import filled_statistics, library_path
 
 OUT_OF_MEMORY = 2
+GONE = " (deleted)"  # how the kernel marks such a file
 
 
 def path_of_library():
-    """The libgcpool.so that is in this process; else the one that the environment names
-    (LIBGCPOOL_PATH); else that of this package."""
+    """The libgcpool.so that is in this process, whatever it is called there if it is
+    preloaded; else the one that the environment names (LIBGCPOOL_PATH); else that of this
+    package."""
+    preloaded = getattr(ctypes.CDLL(None), "gcpool_malloc", None)
+    address = ctypes.cast(preloaded, ctypes.c_void_p).value if preloaded else 0
+    found = []
+    for start, end, path in _mapped():
+        if start <= address < end:
+            found.insert(0, path)
+        elif os.path.basename(path).startswith("libgcpool"):
+            found.append(path)
+    # A recording, or a library of another's, may be called like it.
+    return next(filter(_is_loaded, found), None) or os.environ.get(
+        "LIBGCPOOL_PATH") or library_path()
+
+
+def _mapped():
+    """Start, end and path of what is mapped from files."""
     with open("/proc/self/maps") as maps:
         for line in maps:
-            path = line.split(None, 5)[5].strip() if line.count("/") else ""
-            if os.path.basename(path).startswith("libgcpool"):
-                return path
-    return os.environ.get("LIBGCPOOL_PATH") or library_path()
+            words = line.rstrip("\n").split(None, 5)
+            if len(words) == 6 and words[5].startswith("/"):
+                start, end = (int(word, 16) for word in words[0].split("-"))
+                # The loader knows a file that was replaced by the name it had.
+                path = words[5]
+                yield start, end, path[:-len(GONE)] if path.endswith(GONE) else path
+
+
+def _is_loaded(path):
+    """Whether that is a libgcpool.so which is in this process; loads nothing."""
+    try:
+        library = ctypes.CDLL(path, os.RTLD_LAZY | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return hasattr(library, "gcpool_malloc")
 
 
 class Pool:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: MIT
 """gcpool.frameworks under modules that stand for CuPy and RMM: which streams the pool is
-told. GCPT_SOURCES is handed over by the build; neither a device nor the library is used."""
+told; and which library it takes. GCPT_SOURCES and GCPT_LIBRARY are handed over by the
+build; no device is used."""
 
 import gc
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 import weakref
@@ -118,6 +122,69 @@ class Chosen(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "RMM 25.10.00 does not tell its streams"):
             frameworks.use_in_rmm()
         self.assertEqual(chosen, {})
+
+
+# In a process of its own, for a library that is loaded stays: prints what it takes.
+TAKES = """
+import ctypes, mmap, os, shutil, sys
+from gcpool import frameworks
+library, directory = sys.argv[1:3]
+def of(name):
+    return os.path.join(directory, name)
+def mapped(name):
+    with open(of(name), "wb+") as file:
+        file.write(b"GCPTRACE" * 512)
+        file.flush()
+        return mmap.mmap(file.fileno(), 0)
+def loaded(name):
+    shutil.copy(library, of(name))
+    return ctypes.CDLL(of(name))
+"""
+
+
+class Taken(unittest.TestCase):
+    """The library that is in the process, and no file that is called like it."""
+
+    def takes(self, words, **extra):
+        library = os.environ["GCPT_LIBRARY"]
+        with tempfile.TemporaryDirectory() as directory:
+            env = {**os.environ, "PYTHONPATH": sys.path[0], "LIBGCPOOL_PATH": "/named", **extra}
+            done = subprocess.run(
+                [sys.executable, "-c", TAKES + words + "\nprint(frameworks.path_of_library())",
+                 library, directory], env=env, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            return done.stdout.strip().replace(directory + "/", "")
+
+    def test_a_recording_is_no_library(self):
+        self.assertEqual(self.takes('kept = mapped("libgcpool.1.trace")'), "/named")
+
+    def test_another_library_of_such_a_name_is_none(self):
+        self.assertEqual(self.takes(
+            'import _ctypes; shutil.copy(_ctypes.__file__, of("libgcpoolfoo.so"));'
+            'ctypes.CDLL(of("libgcpoolfoo.so"))'), "/named")
+
+    def test_the_library_is_found_beside_them(self):
+        self.assertEqual(self.takes(
+            'loaded("libgcpool-mine.so"); kept = mapped("libgcpool.1.trace")'),
+            "libgcpool-mine.so")
+
+    def test_the_preloaded_one_comes_first(self):
+        library = os.environ["GCPT_LIBRARY"]
+        self.assertEqual(os.path.realpath(self.takes(
+            'loaded("libgcpool-mine.so")', LD_PRELOAD=library)), os.path.realpath(library))
+
+    def test_a_preloaded_one_may_have_any_name(self):
+        with tempfile.TemporaryDirectory() as place:
+            pool = os.path.realpath(shutil.copy(os.environ["GCPT_LIBRARY"],
+                                                os.path.join(place, "pool.so")))
+            self.assertEqual(self.takes("", LD_PRELOAD=pool), pool)
+
+    def test_one_whose_file_was_replaced_is_still_that_in_the_process(self):
+        self.assertEqual(self.takes(
+            'one = loaded("libgcpool.so"); os.unlink(of("libgcpool.so"));'
+            'shutil.copy(library, of("libgcpool.so"));'
+            'path = frameworks.path_of_library();'
+            'assert frameworks.Pool(path).library._handle == one._handle'), "libgcpool.so")
 
 
 if __name__ == "__main__":
