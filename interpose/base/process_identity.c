@@ -50,6 +50,23 @@ bool gcp_process_lives(int pid, uint64_t start_time)
 	return pid > 0 && start_time && gcp_process_start_time(pid) == start_time;
 }
 
+/* The link says "pid:[4026531836]". */
+uint64_t gcp_process_namespace(void)
+{
+	char bytes[64];
+	int saved = errno;
+	ssize_t got = readlink("/proc/self/ns/pid", bytes, sizeof(bytes) - 1);
+	const char *next;
+	uint64_t number = 0;
+
+	errno = saved;
+	bytes[got > 0 ? got : 0] = '\0';
+	next = strchr(bytes, '[');
+	for (; next && next[1] >= '0' && next[1] <= '9'; next++)
+		number = 10 * number + (uint64_t)(next[1] - '0');
+	return number;
+}
+
 void gcp_process_program(char *bytes, size_t capacity)
 {
 	size_t length = file_read("/proc/self/cmdline", bytes, capacity);

@@ -18,6 +18,10 @@ uint64_t gcp_process_start_time(int pid);
 /* Whether the process that began then is still there. */
 bool gcp_process_lives(int pid, uint64_t start_time);
 
+/* What tells the numbers of processes here from those of other containers; 0: it is not
+ * known. */
+uint64_t gcp_process_namespace(void);
+
 /* The calling process's arguments with spaces between, cut to `capacity` bytes with the
  * closing zero. */
 void gcp_process_program(char *bytes, size_t capacity);

@@ -143,17 +143,25 @@ static int page_write(int fd)
 	return gcp_text_write(&text, fd);
 }
 
+/* Containers may share /dev/shm, and each has a process 1. */
+static void path_make(void)
+{
+	struct gcp_text text;
+
+	gcp_text_init(&text, page_path, sizeof(page_path));
+	gcp_text_add(&text, "/dev/shm/gcpool.%u.%llu.%d", (unsigned)getuid(),
+		     (unsigned long long)gcp_process_namespace(), (int)getpid());
+}
+
 /* One that a process of the same number has left is taken away. */
 bool gcp_live_start(const struct gcp_options *options)
 {
 	void *memory = MAP_FAILED;
-	struct gcp_text text;
 	int fd, error;
 
 	if (!options->live)
 		return false;
-	gcp_text_init(&text, page_path, sizeof(page_path));
-	gcp_text_add(&text, "/dev/shm/gcpool.%u.%d", (unsigned)getuid(), (int)getpid());
+	path_make();
 	unlink(page_path);
 	fd = open(page_path,
 		  O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);

@@ -3,10 +3,11 @@
  * live.h - the live view (GCPOOL_LIVE=1): a page of shared memory that `gcpool top`
  * reads, and through which `gcpool ctl` asks for something.
  *
- * Called by observe.c and process_life.c. The page is /dev/shm/gcpool.UID.PID, for its
- * user alone. It is written inside calls of the program, no more often than every 20
- * ms, and by no thread; requests are done inside the program's next call, that of a
- * trim inside its next free, where plain CUDA would have waited, too.
+ * Called by observe.c and process_life.c. The page is
+ * /dev/shm/gcpool.UID.NAMESPACE.PID (namespace of process numbers), for its user alone.
+ * It is written inside calls of the program, no more often than every 20 ms, and by no
+ * thread; requests are done inside the program's next call, that of a trim inside its
+ * next free, where plain CUDA would have waited, too.
  */
 #ifndef GCP_INTERPOSE_LIVE_H
 #define GCP_INTERPOSE_LIVE_H

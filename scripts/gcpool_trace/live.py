@@ -48,6 +48,16 @@ def start_time(pid):
     return 0 if words[0] in "ZX" else int(words[19])
 
 
+def prefix():
+    """Of the names of pages: this user's, in this namespace of process numbers. Containers may
+    share /dev/shm, and each has a process 1."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return f"{PLACE}/gcpool.{os.getuid()}.{namespace}."
+
+
 class Page:
     """One process: pid, program, devices (number, name, memory, figures by name), updated (s
     since its last update), begun, pinned_held, pinned_allocated, handles_used, handles_kept, trace."""
@@ -171,7 +181,7 @@ class Page:
 def pages():
     """Of all living processes of this user; those of dead ones are taken away."""
     found = []
-    for path in sorted(glob.glob(f"{PLACE}/gcpool.{os.getuid()}.*")):
+    for path in sorted(glob.glob(f"{prefix()}*")):
         try:
             page = Page(path)
         except (OSError, Wrong, ValueError, struct.error):
@@ -187,7 +197,7 @@ def pages():
 
 
 def page_of(pid):
-    path = f"{PLACE}/gcpool.{os.getuid()}.{pid}"
+    path = f"{prefix()}{pid}"
     if not os.path.exists(path):
         raise Wrong(f"process {pid} has no live view: it needs GCPOOL_LIVE=1, and to be of this user")
     page = Page(path)

@@ -4,6 +4,7 @@
 is there only for a living process of the same user that asked for it."""
 
 import curses
+import glob
 import json
 import os
 import pickle
@@ -22,7 +23,7 @@ GCPOOL = os.path.join(look.SCRIPTS, "gcpool")
 
 
 def page_path(pid):
-    return f"/dev/shm/gcpool.{os.getuid()}.{pid}"
+    return f"/dev/shm/gcpool.{os.getuid()}.{os.stat('/proc/self/ns/pid').st_ino}.{pid}"
 
 
 def gcpool(*words):
@@ -224,6 +225,59 @@ def the_page_goes_with_the_process(checks, directory):
     subprocess.run(["true"], env=env, check=True)
 
 
+def container():
+    """Words before a command that give it process numbers of its own, and /dev/shm as it is:
+    a container with --ipc=host. None: not allowed here."""
+    for words in ([], ["--map-root-user"]):
+        words = ["unshare", *words, "--pid", "--fork", "--kill-child", "--mount-proc"]
+        try:
+            if subprocess.run([*words, "true"], capture_output=True).returncode == 0:
+                return words
+        except FileNotFoundError:
+            pass
+    return None
+
+
+def containers_keep_their_pages(checks, directory):
+    """Process 1 of a container is not process 1 of another, nor of the host."""
+    env = preload.environment(preload.library(), {"GCPOOL_LIVE": "1"})
+    apart = container()
+    if not apart:
+        print("no namespaces of processes here: the name of a page is looked at alone")
+        process = subprocess.Popen([look.program("loop-shared"), *Running.LOOP], env=env,
+                                   stdout=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while not os.path.exists(page_path(process.pid)) and time.monotonic() < end:
+            time.sleep(0.05)
+        checks.that(os.path.exists(page_path(process.pid)), "no page of that name")
+        process.kill()
+        process.wait()
+        gcpool("top", "--once")  # takes the page away
+        return
+    pages = "/dev/shm/gcpool.*.1"
+    before = set(glob.glob(pages))
+    first = subprocess.Popen([*apart, look.program("loop-shared"), *Running.LOOP], env=env,
+                             stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 20
+    while not set(glob.glob(pages)) - before and time.monotonic() < end:
+        time.sleep(0.05)
+    found = {path: os.stat(path).st_ino for path in set(glob.glob(pages)) - before}
+    checks.equal("pages of the first", 1, len(found))
+    for what, words in (
+        ("another one ends", [look.program("loop-shared"), "--iterations", "5"]),
+        ("another one looks", [GCPOOL, "top", "--once"]),
+    ):
+        subprocess.run([*apart, *words], env=env, stdout=subprocess.DEVNULL, check=True)
+        still = {path: os.stat(path).st_ino for path in set(glob.glob(pages)) - before}
+        checks.equal(what, found, still)
+    gcpool("top", "--once")
+    checks.equal("the host looks", set(found), set(glob.glob(pages)) - before)
+    first.kill()
+    first.wait()
+    for path in set(glob.glob(pages)) - before:
+        os.unlink(path)
+
+
 def metrics_are_text_for_prometheus(checks, directory):
     path = os.path.join(directory, "gcpool.prom")
     with Running() as running:
@@ -288,6 +342,9 @@ def wrong_words_are_one_line(checks, directory):
 
 def main():
     assert curses  # what top needs
+    if sys.argv[1:] == ["containers"]:
+        look.each(preload.Checks(), [containers_keep_their_pages])
+        return
     look.each(
         preload.Checks(),
         [
