@@ -512,8 +512,10 @@ def bytes_of(word):
     units = {"K": 10, "M": 20, "G": 30, "T": 40}
     shift = units.get(word[-1:].upper(), 0)
     try:
-        return int(float(word[:-1] if shift else word) * (1 << shift))
-    except (ValueError, OverflowError):
+        count = int(float(word[:-1] if shift else word) * (1 << shift))
+        struct.pack("<Q", count)  # what a request has room for
+        return count
+    except (ValueError, OverflowError, struct.error):
         raise Wrong(f"'{word}' is no number of bytes, as 1G or 500M") from None
 
 

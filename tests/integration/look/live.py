@@ -330,6 +330,8 @@ def wrong_words_are_one_line(checks, directory):
     with Running() as running:
         for words, line in (
             (("trim", "much"), "gcpool ctl: 'much' is no number of bytes, as 1G or 500M\n"),
+            (("trim", "1e30"), "gcpool ctl: '1e30' is no number of bytes, as 1G or 500M\n"),
+            (("trim", "-5"), "gcpool ctl: '-5' is no number of bytes, as 1G or 500M\n"),
             (("snapshot",), "gcpool ctl: snapshot needs a file to write, for PyTorch's memory_viz\n"),
             (
                 ("snapshot", f"{directory}/none/x"),
