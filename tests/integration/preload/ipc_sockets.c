@@ -94,7 +94,7 @@ static void a_thread_that_did_not_start_is_started_later(void)
 	(void)primary();
 	p = allocated(4096);
 	free_before = dup(0);
-	threads_get((size_t)1 << 46); /* more than there are addresses */
+	threads_get((size_t)1 << 56); /* more than there are addresses */
 	must(cuIpcGetMemHandle(&handle, p) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "there is a thread");
 	threads_get(0);
