@@ -102,6 +102,11 @@ class Summary(unittest.TestCase):
         done = self.summary(("one", "OK", ""), ("two", "TIMEOUT", ""))
         self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "1 passed, 1 failed"))
         self.assertEqual(self.summary().returncode, 1)
+
+    def test_repeats_what_a_failure_said_last(self):
+        done = self.summary(("one", "FAIL", "row\nrow\nNOT FOUND: x\n\n1 not found\n"))
+        self.assertEqual(done.stdout.splitlines(), [
+            "failed: one", "  row", "  NOT FOUND: x", "  1 not found", "0 passed, 1 failed"])
         self.assertEqual(script("test-summary", "/nonexistent").returncode, 2)
 
 
