@@ -573,6 +573,27 @@ static void threads_share_streams(void)
 	must_be_in_order();
 }
 
+/* GCPOOL_DEBUG: a program that loads the library says in which streams it works only
+ * where memory comes and goes. What the library wrote there by itself could come before
+ * or after its work. */
+static void debug_needs_a_preload(void)
+{
+	static const char *const work[] = {"cuMemsetD8Async", "cuMemsetD32Async",
+					   "cuMemcpyDtoHAsync_v2"};
+	CUstream stream;
+	void *p;
+
+	start();
+	stream = stream_new();
+	for (int i = 0; i < 3; i++) {
+		p = taken(MIB, stream);
+		given(p, stream);
+	}
+	(void)pool.trim(0, 0);
+	for (size_t i = 0; i < sizeof(work) / sizeof(*work); i++)
+		must(gcpsim_calls(work[i]) == 0, "the library gives the device work");
+}
+
 static atomic_int signals;
 
 static void count_signal(int number)
@@ -630,6 +651,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(errno_stays),
     SCENARIO(threads_share_streams),
     SCENARIO(trim_waits),
+    SCENARIO(debug_needs_a_preload),
 };
 
 int main(int argc, char **argv)
