@@ -74,6 +74,7 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 	if (share) {
 		graph_pool->life = gcp_pool_life(share->pool);
 		graph_pool->moment = gcp_pool_work_now(share->pool);
+		gcp_heap_await(share->heap, graph_pool->moment);
 	}
 	look_after(tracker, &graph_pool->looked, !graph_pool->several);
 	if (graph_pool->waits)

@@ -350,6 +350,9 @@ void gcp_pools_barriers_due(struct gcp_pools *pools);
  * into the open epoch of the common heap, live blocks follow when freed.
  * `heap` is gone afterwards. */
 void gcp_heap_release(struct gcp_heap *heap);
+/* Its memory waits for work that was submitted until `moment` (gcp_pool_work_now): when
+ * memory is out that work is among what allocations wait for. */
+void gcp_heap_await(struct gcp_heap *heap, uint64_t moment);
 /* Closes epochs that are full of what private heaps held, and asks which are done, for
  * the next capture to have that memory. Called before a
  * capture begins, with no lock held. */

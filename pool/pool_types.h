@@ -250,7 +250,8 @@ struct gcp_heap {
 	bool private;
 	uint64_t id;   /* tells one life of a heap from another's */
 	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
-	uint64_t last_free_epoch; /* private heaps: epoch open at the latest free */
+	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
+	uint64_t awaited_epoch;
 	/* Private heaps only: how frees become allocations; the open group, which
 	 * frees in a capture get; that of the latest such free; and groups up to
 	 * group_past are of captures that are over. */

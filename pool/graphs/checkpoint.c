@@ -160,7 +160,7 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_checkpoint *checkp
 	free_everything(heap);
 	for (size_t i = 0; checkpoint && i < checkpoint->count; i++)
 		make_live(heap, &checkpoint->blocks[i]);
-	heap->last_free_epoch = gcp_timeline_stamp(pool);
+	heap->awaited_epoch = gcp_timeline_stamp(pool);
 	gcp_stats_merge(pool, &pool->delta);
 	gcp_mutex_unlock(&pool->lock);
 }

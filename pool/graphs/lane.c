@@ -258,7 +258,7 @@ static int64_t scratch_find(struct gcp_heap *heap)
 	struct gcp_segment *segment;
 	uint64_t first, bytes = 0;
 
-	if (heap->last_free_epoch > completed)
+	if (heap->awaited_epoch > completed)
 		return -EBUSY;
 	gcp_heap_advance(heap);
 	gcp_slab_coalesce_unused(heap);

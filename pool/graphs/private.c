@@ -216,7 +216,7 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
 	block->group = GCP_GROUP_PAST;
 	if (heap->private) {
-		heap->last_free_epoch = epoch;
+		heap->awaited_epoch = epoch;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}
@@ -338,6 +338,14 @@ static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 	TAILQ_FOREACH (block, &list, link)
 		block->epoch = block->epoch > epoch ? block->epoch : epoch;
 	gcp_heap_put_list(common, &list);
+}
+
+void gcp_heap_await(struct gcp_heap *heap, uint64_t moment)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	if (heap->awaited_epoch < moment)
+		heap->awaited_epoch = moment;
+	gcp_mutex_unlock(&heap->pool->lock);
 }
 
 void gcp_heap_release(struct gcp_heap *heap)

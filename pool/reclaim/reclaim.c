@@ -59,9 +59,9 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
 	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
 
 	gcp_assert_held(GCP_RANK_POOL);
-	/* What was freed there may be waiting for launches of a graph that is gone. */
+	/* What was freed there, or all of it: launches of a graph that is gone. */
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		epoch = heap->last_free_epoch > epoch ? heap->last_free_epoch : epoch;
+		epoch = heap->awaited_epoch > epoch ? heap->awaited_epoch : epoch;
 	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
 		epoch = youngest_epoch(&common->classes[i].list, epoch);
 	epoch = youngest_epoch(&common->unmapping, epoch);

@@ -521,7 +521,43 @@ static void after_a_context_has_gone_it_follows_its_lane_alone(void)
 	follows_its_lane_alone(context_goes);
 }
 
+static void takes_a_while(void *unused)
+{
+	(void)unused;
+	usleep(50000);
+}
+
+/* Both are gone, and the larger one still runs: its lane is all that is not in use. */
+static void graphs_end_while_one_runs(void)
+{
+	make_graphs();
+	launch_both();
+	OK(cuLaunchHostFunc(streams[0], takes_a_while, NULL));
+	OK(cuGraphLaunch(execs[1], streams[0]));
+	for (int i = 0; i < GRAPHS; i++)
+		OK(cuGraphExecDestroy(execs[i]));
+}
+
+/* As what the program frees last (GCPSIM_MEMORY=48M). */
+static void memory_of_a_graph_that_ends_is_waited_for(void)
+{
+	(void)primary();
+	(void)allocated(24 * MIB);
+	graphs_end_while_one_runs();
+	(void)allocated(20 * MIB);
+	must(gcpsim_hazards() == 0, "memory was used again under a launch");
+}
+
+static void memory_of_a_graph_that_ends_is_trimmed(void)
+{
+	graphs_end_while_one_runs();
+	(void)trim();
+	must(gcpsim_memory_used(0) < 8 * MIB, "a graph that is gone keeps its memory");
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(memory_of_a_graph_that_ends_is_waited_for),
+    SCENARIO(memory_of_a_graph_that_ends_is_trimmed),
     SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
     SCENARIO(launched_into_a_capture_it_waits_for_itself_alone),
     SCENARIO(alone_in_its_lane_it_waits_for_nothing),
