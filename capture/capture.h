@@ -327,6 +327,7 @@ struct gcp_launch {
 	uint64_t share; /* 0: nothing is to be told of its end */
 	bool tracked;
 	bool switching;
+	bool marks;  /* an event is wanted behind it */
 	void *event; /* to be recorded behind it; or NULL */
 	void *stream;
 	void *at; /* of launch_again: valid until something changes */

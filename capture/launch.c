@@ -251,10 +251,20 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0)
 		return result;
 	launch_count(share, &last, launch);
-	if (several_streams(tracker, last.stream_id) ||
-	    gcp_streams_may_capture(tracker))
-		launch->event = gcp_share_event(tracker, share);
+	launch->marks = several_streams(tracker, last.stream_id) ||
+			gcp_streams_may_capture(tracker);
 	return 0;
+}
+
+/* The lock is let go where the event has to be made. */
+static void launch_event(struct gcp_tracker *tracker, struct gcp_launch *launch)
+{
+	struct gcp_share *share = gcp_share_by_id(tracker, launch->share);
+
+	gcp_share_event_ready(tracker, share);
+	share = gcp_share_by_id(tracker, launch->share);
+	if (share)
+		launch->event = gcp_share_event_made(share);
 }
 
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
@@ -282,6 +292,8 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	} while (result == -EAGAIN);
 	if (result == 0)
 		gcp_launch_note(tracker, exec, stream);
+	if (result == 0 && launch->marks)
+		launch_event(tracker, launch);
 	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }

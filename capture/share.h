@@ -102,10 +102,16 @@ uint64_t gcp_stream_default_id(const void *stream);
  * means it for this thread too. (Whether it has gone is to be asked with the contexts
  * held.) */
 bool gcp_last_is_addressable(struct gcp_tracker *tracker, const struct gcp_last *last);
-/* The event behind the latest launch of the graph, made if there is none; the same only
- * if it is recorded. NULL: there is none. */
+/* The event behind the latest launch of the graph, made if there is none; only if it is
+ * made; and only if it is recorded. NULL: there is none. */
 void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share);
+void *gcp_share_event_made(const struct gcp_share *share);
 void *gcp_share_marked(const struct gcp_share *share);
+/* Makes it where there is none, without tracker->lock, which is let go meanwhile: to
+ * make an event can take until the context's launch queue has room. The launch that it
+ * is for would wait for that as well, and allocations of other threads would not. The
+ * graph may be gone after it. */
+void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share);
 /* Records an event behind it, in its stream. False: there is none, because the stream
  * may have gone, or a capture is under way. */
 bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,

@@ -141,6 +141,11 @@ static bool event_is_there(const struct gcp_share *share)
 	return share->event && share->life == gcp_pool_life(share->pool);
 }
 
+void *gcp_share_event_made(const struct gcp_share *share)
+{
+	return event_is_there(share) ? share->event : NULL;
+}
+
 void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	void *ctx = gcp_pool_context(share->pool);
@@ -152,6 +157,38 @@ void *gcp_share_event(struct gcp_tracker *tracker, struct gcp_share *share)
 	if (tracker->driver.event_create(ctx, &share->event) != 0)
 		share->event = NULL;
 	return share->event;
+}
+
+/* The caller holds the context. True: it is the graph's from now on. */
+static bool event_take(struct gcp_tracker *tracker, uint64_t share_id, void *event)
+{
+	struct gcp_share *share = gcp_share_by_id(tracker, share_id);
+
+	if (!share || event_is_there(share))
+		return false;
+	share->marked = false;
+	share->life = gcp_pool_life(share->pool);
+	share->event = event;
+	return true;
+}
+
+void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	struct gcp_pool *pool = share->pool;
+	uint64_t id = share->id;
+	int state, result;
+	void *event;
+
+	if (event_is_there(share) || !gcp_pool_context_hold(pool))
+		return;
+	state = gcp_cancel_defer(); /* the context is held */
+	gcp_tracker_unlock(tracker);
+	result = tracker->driver.event_create(gcp_pool_context(pool), &event);
+	gcp_tracker_lock(tracker);
+	if (result == 0 && !event_take(tracker, id, event))
+		tracker->driver.event_destroy(event);
+	gcp_pool_context_release(pool);
+	gcp_cancel_restore(state);
 }
 
 void *gcp_share_marked(const struct gcp_share *share)

@@ -335,6 +335,62 @@ static void an_event_of_two_launches_at_once_says_nothing(void **state)
 	assert_false(share_memory(a, b));
 }
 
+static void another_looks(void)
+{
+	(void)gcp_graph_pools_list(tracker, NULL, 0); /* takes the tracker's lock */
+}
+
+/* To make one may take until the context's launch queue has room. */
+static void while_an_event_is_made_others_go_on(void **state)
+{
+	struct graph *a = make(0, 16 * MIB);
+
+	(void)state;
+	launch(a, 0);
+	once_created = another_looks;
+	launch(a, 1);
+	assert_null(once_created);
+	assert_int_equal(events, 1);
+}
+
+static void the_graph_goes(void)
+{
+	exec_destroy(&graphs[0]);
+}
+
+static void the_graph_is_launched(void)
+{
+	launch(&graphs[0], 1);
+}
+
+static void launch_that_makes_an_event(void (*meanwhile)(void))
+{
+	struct graph *a = make(0, 16 * MIB);
+	struct gcp_launch launched;
+
+	launch(a, 0);
+	device_catches_up();
+	once_created = meanwhile;
+	launch_begin(a, 1, &launched);
+	gcp_launch_end(tracker, a->exec, &launched, 0);
+	device_catches_up();
+	gcp_tracker_fetch(tracker);
+}
+
+static void an_event_whose_graph_has_gone_goes_too(void **state)
+{
+	(void)state;
+	launch_that_makes_an_event(the_graph_goes);
+	assert_int_equal(events, 0);
+}
+
+static void of_two_events_of_a_graph_one_stays(void **state)
+{
+	(void)state;
+	launch_that_makes_an_event(the_graph_is_launched);
+	assert_int_equal(events, 1);
+}
+
 /* Counted in one order, their calls come in the other: what follows must follow both.
  */
 static void the_last_of_two_calls_at_once_is_not_known(void **state)
@@ -899,6 +955,9 @@ int main(void)
 	    SHARE_TEST(beside_a_capture_one_stream_waits),
 	    SHARE_TEST(events_outlive_their_streams),
 	    SHARE_TEST(an_event_of_two_launches_at_once_says_nothing),
+	    SHARE_TEST(while_an_event_is_made_others_go_on),
+	    SHARE_TEST(an_event_whose_graph_has_gone_goes_too),
+	    SHARE_TEST(of_two_events_of_a_graph_one_stays),
 	    SHARE_TEST(the_last_of_two_calls_at_once_is_not_known),
 	    SHARE_TEST(beside_a_capture_events_say_what_is_done),
 	    SHARE_TEST(a_stream_that_has_gone_is_not_the_same),
