@@ -68,6 +68,15 @@ static void line_write(const struct gcp_text *text)
 	(void)gcp_file_close(fd);
 }
 
+/* What a message quotes is another's, as a value of the environment: it may have line
+ * breaks, and sequences that a terminal obeys. */
+static void controls_mask(char *line)
+{
+	for (; *line; line++)
+		if ((unsigned char)*line < ' ' || *line == 0x7f)
+			*line = '?';
+}
+
 static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
@@ -82,6 +91,7 @@ static void line_say(const char *format, va_list list, const char *end)
 	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
 	gcp_text_add_list(&text, format, list);
 	gcp_text_add(&text, "%s", end);
+	controls_mask(line);
 	line[text.length++] = '\n';
 	line_write(&text);
 	inside = false;
@@ -323,10 +333,11 @@ static void path_make(struct gcp_text *path, const char *pattern)
 	gcp_text_add_path(path, pattern);
 }
 
+/* Does not wait until something reads a FIFO: ENXIO. */
 static int file_open(const char *path, int flags)
 {
-	return above_stderr(
-	    open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | flags, 0666));
+	flags |= O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	return above_stderr(open(path, flags, 0666));
 }
 
 int gcp_file_open(const char *pattern)
@@ -408,6 +419,8 @@ void gcp_text_add_errno(struct gcp_text *text, int error)
 	    {EMFILE, "too many open files"},
 	    {ENAMETOOLONG, "the name is too long"},
 	    {EAGAIN, "nothing reads it"},
+	    {ENXIO, "nothing reads it"},
+	    {EPIPE, "nothing reads it"},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {

@@ -36,7 +36,7 @@ enum { GCP_LOG_REPEATS_MAX = 10 };
  * relative path is one of the directory in which the process is now. */
 void gcp_log_setup(enum gcp_log_level level, const char *file);
 
-/* Says "libgcpool[pid]: " and the formatted line. */
+/* Says "libgcpool[pid]: " and the formatted line, with ? for control characters. */
 void gcp_log(enum gcp_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -76,7 +76,8 @@ void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
 int gcp_text_write(const struct gcp_text *text, int fd);
 
 /* Opens `pattern` for appending, with %p replaced by the process id; "" gives
- * stderr. Returns a descriptor to close with gcp_file_close, or -1. */
+ * stderr. Returns a descriptor to close with gcp_file_close, or -1. A FIFO is
+ * not waited for. */
 int gcp_file_open(const char *pattern);
 /* 0, or the errno of a write that failed after all. */
 int gcp_file_close(int fd);

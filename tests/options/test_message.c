@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,6 +83,18 @@ static void a_long_message_is_cut_and_still_a_line(void **state)
 	assert_int_equal(log_lines(last, sizeof(last)), 1);
 	assert_true(strlen(last) < GCP_LINE_MAX);
 	assert_int_equal(last[strlen(last) - 1], '\n');
+}
+
+static void what_a_message_quotes_makes_no_second_line(void **state)
+{
+	char last[GCP_LINE_MAX], wanted[64];
+
+	(void)state;
+	gcp_log(GCP_LOG_WARNING, "%s is wrong", "a\nb\r\tc\33[2J\177\303\251");
+	assert_int_equal(log_lines(last, sizeof(last)), 1);
+	snprintf(wanted, sizeof(wanted),
+		 "libgcpool[%d]: a?b??c?[2J?\303\251 is wrong\n", (int)getpid());
+	assert_string_equal(last, wanted);
 }
 
 static void a_place_repeats_itself_only_so_often(void **state)
@@ -187,6 +200,32 @@ static void a_file_takes_no_descriptor_of_the_program(void **state)
 	gcp_file_close(fd);
 	assert_int_equal(gcp_file_open("/nonexistent/file"), -1);
 	assert_int_equal(gcp_file_open(""), 2);
+}
+
+static void a_fifo_is_written_while_something_reads_it(void **state)
+{
+	char bytes[] = "w", words[64], last[GCP_LINE_MAX] = "";
+	struct gcp_text text = {bytes, sizeof(bytes), 1, false};
+	struct gcp_text said;
+	int reader, fd;
+
+	(void)state;
+	assert_int_equal(mkfifo(log_path, 0600), 0);
+	alarm(20); /* an open that waits for a reader */
+	assert_int_equal(gcp_file_open(log_pattern), -1);
+	gcp_text_init(&said, words, sizeof(words));
+	gcp_text_add_errno(&said, errno);
+	assert_string_equal(words, "nothing reads it");
+	reader = open(log_path, O_RDONLY | O_NONBLOCK);
+	fd = gcp_file_open(log_pattern);
+	assert_int_equal(gcp_text_write(&text, fd), 0);
+	gcp_log(GCP_LOG_ERROR, "a line");
+	assert_true(read(reader, last, sizeof(last) - 1) > 0);
+	assert_non_null(strstr(last, "]: a line\n"));
+	close(reader);
+	assert_int_equal(gcp_text_write(&text, fd), EPIPE);
+	gcp_file_close(fd);
+	alarm(0);
 }
 
 /* --- a stderr that does not block ---------------------------------------------- */
@@ -298,6 +337,8 @@ int main(void)
 					    log_begin, log_end),
 	    cmocka_unit_test_setup_teardown(a_long_message_is_cut_and_still_a_line,
 					    log_begin, log_end),
+	    cmocka_unit_test_setup_teardown(what_a_message_quotes_makes_no_second_line,
+					    log_begin, log_end),
 	    cmocka_unit_test_setup_teardown(a_place_repeats_itself_only_so_often,
 					    log_begin, log_end),
 	    cmocka_unit_test_setup_teardown(
@@ -305,6 +346,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_file_is_replaced_as_a_whole, log_begin,
 					    log_end),
 	    cmocka_unit_test_setup_teardown(a_file_takes_no_descriptor_of_the_program,
+					    log_begin, log_end),
+	    cmocka_unit_test_setup_teardown(a_fifo_is_written_while_something_reads_it,
 					    log_begin, log_end),
 	    cmocka_unit_test(bytes_have_the_unit_that_fits),
 	    cmocka_unit_test(a_full_disk_is_an_error),

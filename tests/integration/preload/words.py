@@ -249,6 +249,31 @@ class Words:
         os.close(reader)
         os.close(writer)
 
+    def check_fifo(self):
+        """A FIFO that nothing reads stops no program; what is said goes to stderr."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "fifo")
+            os.mkfifo(path)
+            for options, words in (
+                ({"GCPOOL_STATS": "text", "GCPOOL_STATS_FILE": path},
+                 (f"cannot write the statistics to {path} (nothing reads it), writing them to"
+                  " stderr", "never freed: 3 blocks")),
+                ({"GCPOOL_LOG": "info", "GCPOOL_LOG_FILE": path}, ("is in ",)),
+            ):
+                with open(os.path.join(directory, "said"), "w+") as said:
+                    try:
+                        code = self.ended("blocks_are_left", options, stderr=said, timeout=20)
+                    except subprocess.TimeoutExpired:
+                        code = "the program stands still"
+                    said.seek(0)
+                    self.checks.equal(f"{options}", 0, code)
+                    self.says(said.read(), *words)
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            result = self.play("blocks_are_left", GCPOOL_STATS="json", GCPOOL_STATS_FILE=path)
+            self.checks.equal("stderr beside a reader", "", result.err)
+            self.checks.equal("a report", True, json.loads(os.read(reader, 65536))["final"])
+            os.close(reader)
+
     def check_directory(self):
         """Files are where the program was when it began, not where it went."""
         for options in ({"GCPOOL_STATS_FILE": "stats"},
