@@ -50,6 +50,17 @@ def statistics_print():
     return 0
 
 
+def script_run():
+    """Many scripts end with sys.exit: what they give it is our exit code, too."""
+    code = None
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    result = statistics_print()
+    return code or result
+
+
 def main():
     if sys.argv[1:2] in (["-h"], ["--help"]):
         print(__doc__)
@@ -57,7 +68,7 @@ def main():
     if len(sys.argv) > 1:
         sys.argv.pop(0)
         sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        return script_run()
     return statistics_print()
 
 

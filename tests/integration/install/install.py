@@ -24,6 +24,16 @@ CXX = shutil.which(ENV.get("CXX", "c++"))
 C_DIALECTS = ["c89", "gnu89", "c99", "c11", "c17"]
 CXX_DIALECTS = ["c++98", "c++11", "c++14", "c++17", "c++20"]
 
+# A script in Python with 1 MiB of device memory.
+ALLOCATES = """
+import ctypes
+cuda, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(found), 0) == 0
+assert cuda.cuCtxSetCurrent(found) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(found), ctypes.c_size_t(1 << 20)) == 0
+"""
+
 
 def run(command, **extra):
     env = {name: value for name, value in ENV.items()
@@ -310,6 +320,25 @@ class Packaging(unittest.TestCase):
         done = run([sys.executable, "-c", "import gcpool; gcpool.statistics()"],
                    PYTHONPATH=module, PYTHONDONTWRITEBYTECODE="1")
         self.assertIn("RuntimeError: libgcpool is not in this process", done.stderr)
+
+    def test_python_prints_statistics_however_a_script_ends(self):
+        """By sys.exit, too, with the code that the script gives it."""
+        module = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python")
+        with tempfile.TemporaryDirectory() as place:
+            script = os.path.join(place, "script.py")
+            for end, code, said in (("", 0, ""), ("sys.exit()", 0, ""), ("sys.exit(0)", 0, ""),
+                                    ("sys.exit(7)", 7, ""), ("sys.exit('why')", 1, "why\n")):
+                with open(script, "w") as file:
+                    file.write("import sys\n" + ALLOCATES + end + "\n")
+                done = run([sys.executable, "-m", "gcpool", script], PYTHONPATH=module,
+                           PYTHONDONTWRITEBYTECODE="1",
+                           LD_PRELOAD=os.path.join(ENV["GCPT_BUILD"], "libgcpool.so"))
+                self.assertEqual((done.returncode, done.stderr), (code, said), end)
+                self.assertRegex(done.stdout, "(?m)^device 0$", end)
+                done = run([sys.executable, "-m", "gcpool", script], PYTHONPATH=module,
+                           PYTHONDONTWRITEBYTECODE="1")
+                self.assertEqual(done.returncode, code or 1, end)
+                self.assertIn("libgcpool is not in this process", done.stderr, end)
 
     def test_both_forms_of_gcpool_info_say_the_same(self):
         python = os.path.join(ENV["GCPT_SOURCES"], "packaging", "python", "gcpool-info")
