@@ -229,6 +229,24 @@ class Compare(unittest.TestCase):
         self.assertIn("pool run ended with exit code 200", done.stderr)
         self.assertIn("error 2", done.stderr)
 
+    def test_statistics_that_are_cut_off_are_left_out(self):
+        for rest in ('{"schema": 1, "dev', "\\377{", '"'):
+            cut = 'printf \'%s\' >"${GCPOOL_STATS_FILE%%?p}0"; "$@"' % rest
+            done, result = self.compare("sh", "-c", cut, "sh", *SOLVER)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.splitlines(), [
+                "gcpool-compare: statistics of a process of a %s run are cut off, leaving them out"
+                % side for side in ("plain", "pool")])
+            self.assertEqual(result["plain"]["processes"], 1)
+
+    def test_runs_are_a_number(self):
+        for word in ("0", "-1", "many", "1.5"):
+            done = run("gcpool-compare", "-n", word, "--library", LIBRARY, "--", "true")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), word)
+            self.assertEqual(done.stderr.splitlines()[1:], [
+                "gcpool-compare: error: argument -n/--runs: '%s' is no number of runs, which is at"
+                " least 1" % word])
+
     def test_a_program_without_cuda_cannot_be_compared(self):
         done, result = self.compare("true")
         self.assertEqual((done.returncode, result), (2, None))
