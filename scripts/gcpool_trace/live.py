@@ -361,7 +361,7 @@ def lines_of(arguments, rates):
 def screen(arguments):
     def loop(window):
         curses.curs_set(0)
-        window.timeout(int(arguments.interval * 1000))
+        window.timeout(max(1, int(arguments.interval * 1000)))  # 0: without a pause
         rates = Rates()
         while True:
             window.erase()
@@ -551,6 +551,21 @@ def control(arguments):
 
 # --- words -----------------------------------------------------------------------------------
 
+INTERVAL_MAX_S = 86400  # far below what sleeping and curses have room for
+
+
+def interval(word):
+    """--interval. Written so that nan, which is neither below nor above, is refused."""
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds <= INTERVAL_MAX_S:
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is no number of seconds above 0, and at most {INTERVAL_MAX_S}"
+        )
+    return seconds
+
 
 def parser_make():
     parser = argparse.ArgumentParser(prog="gcpool", description="Processes that run with GCPOOL_LIVE=1.")
@@ -566,7 +581,7 @@ def parser_make():
     )
     command.add_argument("--prometheus", metavar="FILE", help="write metrics there, again and again")
     command.add_argument(
-        "--interval", type=float, default=1.0, metavar="S", help="seconds between two looks"
+        "--interval", type=interval, default=1.0, metavar="S", help="seconds between two looks"
     )
     command = commands.add_parser("ctl", help="ask one of them for something")
     command.add_argument("pid", type=int, metavar="PID")

@@ -180,6 +180,19 @@ def wrong_calls_are_one_line(checks, directory):
         code, _, err = look.tool(*words)
         checks.that(code == 1 and err.startswith("gcpool-trace: ") and err.count("\n") == 1, err)
     checks.equal("no words", 2, look.tool()[0])
+    found = look.Recorded(directory, [look.program("solver-shared"), "--steps", "2", "--size", "64k"])
+    path = os.path.join(directory, "wrong.pickle")
+    for word in ("inf", "nan", "-1", "1e300", "soon"):
+        code, _, err = look.tool("snapshot", found.path, path, "--at", word)
+        line = (
+            f"gcpool-trace snapshot: error: argument --at: '{word}' is no number of seconds from 0 to"
+            " 1000000000, nor peak, nor end"
+        )
+        checks.equal(f"at {word}", (2, line), (code, err.splitlines()[-1]))
+        checks.that(not os.path.exists(path), f"at {word}: a snapshot")
+    for word in ("0", "0.001", "1e9"):
+        code, _, err = look.tool("snapshot", found.path, path, "--at", word)
+        checks.equal(f"at {word}", (0, ""), (code, err))
 
 
 def no_recording_is_written_over(checks, directory):
