@@ -26,6 +26,19 @@ static CUresult launch(struct thread *t, struct stream *s, int function, void **
 			      1, 32, 1, 1, 0, handle, params, NULL);
 }
 
+/* In the default stream, by calls that do not wait for it. */
+static CUresult copy_at_once(struct thread *t, struct stream *s,
+			     const struct item *item, uint64_t dst, uint64_t src)
+{
+	const struct context *contexts = t->model->contexts;
+
+	stream_handle(t, s);
+	if (item->value / 6 % 2)
+		return cuMemcpyDtoD(dst, src, item->words * 4ull);
+	return cuMemcpyPeer(dst, contexts[item->dst->context].ctx, src,
+			    contexts[item->src->context].ctx, item->words * 4ull);
+}
+
 static CUresult submit_copy(struct thread *t, struct stream *s, const struct item *item,
 			    uint64_t dst, uint64_t src)
 {
@@ -39,6 +52,9 @@ static CUresult submit_copy(struct thread *t, struct stream *s, const struct ite
 	if (item->src->host)
 		return cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, words * 4,
 					 stream_handle(t, s));
+	if (!s->capture && s->kind == STREAM_LEGACY && item->value % 3 == 2 &&
+	    item->value / 3 % 2)
+		return copy_at_once(t, s, item, dst, src);
 	switch (s->capture ? item->value % 2 : item->value % 3) {
 	case 0:
 		return launch(t, s, COPY, copy);

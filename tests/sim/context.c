@@ -103,6 +103,11 @@ void sim_ctx_empty(struct sim_ctx *ctx)
 	ctx->barrier = NULL;
 	sim_vc_free(&ctx->barrier_vc);
 	sim_vc_free(&ctx->gone_vc);
+	sim_vc_free(&ctx->gone_here_vc);
+	sim_vc_free(&ctx->done_here_vc);
+	sim_vc_free(&ctx->awaited_vc);
+	sim_ops_free(&ctx->done_here);
+	sim_ops_free(&ctx->awaited);
 	sim_ops_free(&ctx->gone);
 	SIM_STORE(ctx->active, false);
 	SIM_STORE(ctx->error, CUDA_SUCCESS);
@@ -242,6 +247,8 @@ static void ops_of_one(struct sim_ctx *ctx, struct sim_ops *ops)
 		sim_ops_add(ops, s->tail);
 	for (uint32_t i = 0; i < ctx->gone.count; i++)
 		sim_ops_add(ops, ctx->gone.at[i]);
+	for (uint32_t i = 0; i < ctx->awaited.count; i++)
+		sim_ops_add(ops, ctx->awaited.at[i]);
 	sim_ops_add(ops, ctx->barrier);
 }
 
@@ -258,6 +265,7 @@ static void vc_of_one(const struct sim_ctx *ctx, struct sim_vc *vc)
 	for (const struct sim_stream *s = ctx->streams; s; s = s->next)
 		sim_vc_join(vc, &s->vc);
 	sim_vc_join(vc, &ctx->gone_vc);
+	sim_vc_join(vc, &ctx->awaited_vc);
 	sim_vc_join(vc, &ctx->barrier_vc);
 }
 
@@ -267,6 +275,55 @@ void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc)
 	for (struct sim_ctx *child = contexts; child; child = child->next)
 		if (child->parent == ctx)
 			vc_of_one(child, vc);
+}
+
+/* A copy that another device does is none of its own, and neither is a wait for
+ * something in the context: a fence covers what these are behind. What is waited for of
+ * another context it covers (tests/gpu/copies.cu, docs/mapped-memory.md). */
+static void fence_add(struct sim_op *op, struct sim_ctx *ctx, uint64_t fence,
+		      struct sim_ops *ops)
+{
+	const struct sim_ctx *own = sim_ctx_memory(ctx);
+
+	if (!op || sim_op_done(op) || op->fence == fence)
+		return;
+	op->fence = fence;
+	if (sim_ctx_memory(op->ctx) != own ||
+	    (op->work.kind != SIM_WORK_NOTHING &&
+	     (!op->work.by || sim_ctx_memory(op->work.by) == own))) {
+		sim_ops_add(ops, op);
+		return;
+	}
+	for (uint32_t i = 0; i < op->befores; i++)
+		fence_add(op->before[i], ctx, fence, ops);
+}
+
+static void fence_of_one(struct sim_ctx *ctx, uint64_t fence, struct sim_ops *ops,
+			 struct sim_vc *vc)
+{
+	for (struct sim_stream *s = ctx->streams; s; s = s->next) {
+		fence_add(s->tail, ctx, fence, ops);
+		sim_vc_join(vc, s->elsewhere ? &s->here_vc : &s->vc);
+	}
+	for (uint32_t i = 0; i < ctx->gone.count; i++)
+		fence_add(ctx->gone.at[i], ctx, fence, ops);
+	for (uint32_t i = 0; i < ctx->done_here.count; i++)
+		sim_ops_add(ops, ctx->done_here.at[i]);
+	sim_ops_add(ops, ctx->barrier);
+	sim_vc_join(vc, &ctx->gone_here_vc);
+	sim_vc_join(vc, &ctx->done_here_vc);
+	sim_vc_join(vc, &ctx->barrier_vc);
+}
+
+void sim_ctx_fence(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc)
+{
+	static uint64_t fences;
+
+	fences++;
+	fence_of_one(ctx, fences, ops, vc);
+	for (struct sim_ctx *child = contexts; child; child = child->next)
+		if (child->parent == ctx)
+			fence_of_one(child, fences, ops, vc);
 }
 
 /* What destroyed streams have left, as far as it is done: while the host waited another
@@ -320,6 +377,12 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 }
 
 /* --- the primary context -------------------------------------------------- */
+
+struct sim_ctx *sim_primary_known(int device)
+{
+	return primaries[device] && primaries[device]->active ? primaries[device]
+							      : NULL;
+}
 
 struct sim_ctx *sim_primary_open(int device)
 {

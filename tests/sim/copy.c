@@ -69,6 +69,80 @@ static void copy_stage(struct sim_work *work, const struct copy *c)
 		       (const char *)(uintptr_t)c->src + row * c->src_pitch, c->bytes);
 }
 
+/* --- between devices ------------------------------------------------------ */
+
+/* The device of memory of a device; else -1. */
+static int device_of(uint64_t addr)
+{
+	const struct sim_alloc *alloc =
+	    sim_memory_is_device(addr) ? sim_memory_find(addr) : NULL;
+
+	return alloc ? sim_physical_device(alloc, addr) : -1;
+}
+
+static struct sim_ctx *owner_of(uint64_t addr, int device)
+{
+	const struct sim_alloc *alloc = sim_memory_find(addr);
+
+	return alloc->ctx && alloc->kind != SIM_MEMORY_RESERVED
+		   ? sim_ctx_memory(alloc->ctx)
+		   : sim_primary_known(device);
+}
+
+static bool is_mapped(uint64_t addr)
+{
+	return sim_memory_find(addr)->kind == SIM_MEMORY_RESERVED;
+}
+
+/* Whether `ctx` can use the memory, of another device, by itself. */
+static bool reaches(const struct sim_ctx *ctx, uint64_t addr, int device)
+{
+	if (is_mapped(addr))
+		return !sim_memory_is_foreign(addr, ctx->device);
+	return ctx->peers & 1u << device;
+}
+
+static bool is_between(const struct copy *c, const struct sim_ctx *ctx)
+{
+	int dst = device_of(c->dst), src = device_of(c->src);
+
+	return (dst >= 0 && dst != ctx->device) || (src >= 0 && src != ctx->device);
+}
+
+/* Which device does a copy, as measured on driver 580 (docs/mapped-memory.md, facts).
+ * Mapped memory that the stream's device can use is its own business, unless the call
+ * names the contexts. */
+static void copy_place(const struct copy *c, struct sim_ctx *ctx, struct sim_work *work)
+{
+	int dst = device_of(c->dst), src = device_of(c->src), other;
+	struct sim_ctx *there;
+	uint64_t far;
+	bool to, from, own;
+
+	if (!is_between(c, ctx))
+		return;
+	other = dst >= 0 && dst != ctx->device ? dst : src;
+	far = other == dst ? c->dst : c->src;
+	there = owner_of(far, other);
+	if (!there)
+		return;
+	own = is_mapped(far) && !c->peer;
+	if (!c->async && !own)
+		work->waits = there;
+	if (own)
+		return;
+	if (dst < 0 || src < 0 || dst == src) {
+		work->by = there; /* of the host, or within the other device */
+		return;
+	}
+	to = reaches(ctx, far, other);
+	from = reaches(there, other == dst ? c->src : c->dst, ctx->device);
+	if (!to && !from)
+		work->also = there; /* through the host: each its part */
+	else if (!to || (from && src == other))
+		work->by = there;
+}
+
 static bool copy_waits(const struct copy *c, bool dst_tracked, bool src_tracked)
 {
 	bool to_device = sim_memory_is_device(c->dst);
@@ -89,7 +163,7 @@ static CUresult copy(const struct copy *c)
 	CUresult result;
 
 	SIM_TRY(sim_stream_use(c->stream, &stream));
-	if (!c->async && stream->capture)
+	if ((!c->async || (c->peer && is_between(c, stream->ctx))) && stream->capture)
 		return sim_capture_refuse(stream);
 	if (c->bytes == 0 || c->rows == 0)
 		return CUDA_SUCCESS;
@@ -108,6 +182,9 @@ static CUresult copy(const struct copy *c)
 	work.copy.dst_pitch = c->dst_pitch;
 	work.copy.src_pitch = c->src_pitch;
 	copy_declare(&work, c, dst_tracked, src_tracked);
+	copy_place(c, sim_ctx_memory(stream->ctx), &work);
+	if (stream->capture)
+		work.by = work.waits = NULL;
 	if (!src_tracked && !stream->capture)
 		copy_stage(&work, c);
 	result = sim_stream_submit(stream, &work, NULL);
@@ -309,3 +386,84 @@ CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 {
 	return cuMemcpy2DAsync_v2(pCopy, SIM_PTSZ(hStream));
 }
+
+/* --- boxes ---------------------------------------------------------------- */
+
+/* Those whose slices follow one another on both sides are rectangles. */
+static CUresult copy_box(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async,
+			 bool peer)
+{
+	struct copy c = {.stream = stream, .async = async, .peer = peer};
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (p->Depth > 1 && (p->srcHeight != p->Height || p->dstHeight != p->Height))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (p->srcZ || p->dstZ || p->srcLOD || p->dstLOD)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	c.bytes = p->WidthInBytes;
+	c.rows = p->Height * p->Depth;
+	c.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
+	c.src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
+	if (c.dst_pitch < c.bytes || c.src_pitch < c.bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(rectangle_side(p->dstMemoryType, p->dstHost, p->dstDevice,
+			       p->dstXInBytes, p->dstY, c.dst_pitch, &c.dst_side,
+			       &c.dst));
+	SIM_TRY(rectangle_side(p->srcMemoryType, p->srcHost, p->srcDevice,
+			       p->srcXInBytes, p->srcY, c.src_pitch, &c.src_side,
+			       &c.src));
+	return copy(&c);
+}
+
+static CUresult copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool async)
+{
+	CUDA_MEMCPY3D_PEER box;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&box, p, sizeof(box));
+	return copy_box(&box, stream, async, false);
+}
+
+static CUresult copy_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async)
+{
+	struct sim_ctx *ctx;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (p->dstMemoryType == CU_MEMORYTYPE_DEVICE)
+		SIM_TRY(sim_ctx_check(p->dstContext, &ctx));
+	if (p->srcMemoryType == CU_MEMORYTYPE_DEVICE)
+		SIM_TRY(sim_ctx_check(p->srcContext, &ctx));
+	return copy_box(p, stream, async, true);
+}
+
+#define COPY_BOX(symbol, twin, type, copies)                                           \
+	CUresult symbol(const type *pCopy)                                             \
+	{                                                                              \
+		SIM_LOCKED(symbol);                                                    \
+		return copies(pCopy, CU_STREAM_LEGACY, false);                         \
+	}                                                                              \
+	CUresult twin(const type *pCopy)                                               \
+	{                                                                              \
+		SIM_LOCKED(symbol);                                                    \
+		return copies(pCopy, CU_STREAM_PER_THREAD, false);                     \
+	}
+
+#define COPY_BOX_ASYNC(symbol, twin, type, copies)                                     \
+	CUresult symbol(const type *pCopy, CUstream hStream)                           \
+	{                                                                              \
+		SIM_LOCKED(symbol);                                                    \
+		return copies(pCopy, hStream, true);                                   \
+	}                                                                              \
+	CUresult twin(const type *pCopy, CUstream hStream)                             \
+	{                                                                              \
+		return symbol(pCopy, SIM_PTSZ(hStream));                               \
+	}
+
+COPY_BOX(cuMemcpy3D_v2, cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D, copy_volume)
+COPY_BOX_ASYNC(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D, copy_volume)
+COPY_BOX(cuMemcpy3DPeer, cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D_PEER, copy_between)
+COPY_BOX_ASYNC(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D_PEER,
+	       copy_between)

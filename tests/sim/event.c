@@ -257,8 +257,8 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
 
 /* --- the fence of a context ----------------------------------------------- */
 
-/* Covers all work of the context, and of a primary one's green contexts, and
- * holds nothing back. */
+/* Covers all that the device does for the context, and for a primary one's green
+ * contexts, and holds nothing back. */
 CUresult sim_ctx_record(struct sim_ctx *ctx, CUevent handle)
 {
 	struct sim_event *event = sim_object_check(handle, SIM_EVENT);
@@ -270,8 +270,7 @@ CUresult sim_ctx_record(struct sim_ctx *ctx, CUevent handle)
 	if (sim_ctx_memory(event->ctx) != sim_ctx_memory(ctx))
 		return CUDA_ERROR_INVALID_HANDLE;
 	SIM_TRY(sim_capture_conflict(ctx));
-	sim_ctx_ops(ctx, &ops);
-	sim_ctx_vc(ctx, &vc);
+	sim_ctx_fence(ctx, &ops, &vc);
 	sim_event_set(event, ctx, &ops, &vc);
 	sim_ops_free(&ops);
 	sim_vc_free(&vc);

@@ -443,6 +443,7 @@ static void node_submit(struct sim_node *node, struct launch *top,
 	} else {
 		node_declare(node, launch);
 		node->op = sim_op_submit(node->ctx, &node->work, &before);
+		sim_copy_tell(&node->work, node->op, &node->vc);
 	}
 	sim_ops_free(&before);
 	if (node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {

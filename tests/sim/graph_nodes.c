@@ -217,9 +217,14 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			      const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	struct sim_work work;
+	struct sim_ctx *known;
 
 	SIM_LOCKED(cuGraphAddMemcpyNode);
 	SIM_TRY(copy_work(copyParams, &work));
+	SIM_TRY(sim_ctx_check(ctx, &known));
+	if (sim_memory_is_foreign(work.copy.dst, known->device) ||
+	    sim_memory_is_foreign(work.copy.src, known->device))
+		return CUDA_ERROR_INVALID_VALUE;
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies, ctx, &work);
 }
 

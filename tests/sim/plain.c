@@ -131,14 +131,46 @@ void gcpsim_plain_watch(void)
 	sim_thread_self()->watched = true;
 }
 
+/* All is waited for that these are behind. */
+static void before_waited(const struct sim_ops *ops)
+{
+	struct sim_op **stack = NULL;
+	uint32_t count = 0, capacity = 0;
+
+	for (uint32_t i = 0; i < ops->count; i++) {
+		stack = sim_grow(stack, &capacity, count + 1, sizeof(*stack));
+		stack[count++] = ops->at[i];
+		while (count > 0) {
+			struct sim_op *top = stack[--count];
+
+			if (sim_op_done(top) || top->plain_waited)
+				continue;
+			top->plain_waited = true;
+			stack = sim_grow(stack, &capacity, count + top->befores,
+					 sizeof(*stack));
+			for (uint32_t b = 0; b < top->befores; b++)
+				stack[count++] = top->before[b];
+		}
+	}
+	free(stack);
+}
+
 void gcpsim_plain_waits(void *handle)
 {
+	struct sim_ops ops = {0};
 	struct sim_ctx *ctx;
 
 	sim_lock();
 	ctx = sim_object_check(handle, SIM_CTX);
-	if (ctx)
-		sim_ctx_memory(ctx)->waited = sim_schedule_order();
+	if (ctx) {
+		ctx = sim_ctx_memory(ctx);
+		ctx->waited = sim_schedule_order();
+		sim_ctx_ops(ctx, &ops);
+		for (uint32_t i = 0; i < ctx->done_here.count; i++)
+			sim_ops_add(&ops, ctx->done_here.at[i]);
+		before_waited(&ops);
+		sim_ops_free(&ops);
+	}
 	sim_unlock();
 }
 
@@ -168,9 +200,17 @@ uint64_t gcpsim_new_waits(void)
 }
 
 /* A wait for such work is one for all before it, too. */
+static bool waited_in(const struct sim_op *op, const struct sim_ctx *ctx)
+{
+	return ctx && op->order < ctx->waited;
+}
+
+/* A copy between devices in any of its contexts. */
 static bool is_waited(const struct sim_op *op)
 {
-	return sim_op_done(op) || op->order < sim_ctx_memory(op->ctx)->waited;
+	return sim_op_done(op) || op->plain_waited ||
+	       waited_in(op, sim_ctx_memory(op->ctx)) || waited_in(op, op->work.by) ||
+	       waited_in(op, op->work.also) || waited_in(op, op->work.waits);
 }
 
 /* Memory comes and goes on a stream as soon as what is before it is done. */

@@ -160,6 +160,10 @@ struct sim_work {
 	uint64_t duration_ns;
 	struct sim_access access[SIM_ACCESS_MAX];
 	int accesses;
+	/* Copies between devices; NULL: as all other work. */
+	struct sim_ctx *by;    /* whose device does it, and whose fences cover it */
+	struct sim_ctx *also;  /* does a part of it: its fences cover it as well */
+	struct sim_ctx *waits; /* waits for it as for its own work, when it waits */
 	union {
 		struct {
 			uint64_t arg[5];
@@ -201,6 +205,8 @@ struct sim_op {
 	uint64_t ready_ns, finish_ns;
 	uint64_t order;         /* submission number: breaks ties */
 	uint64_t walk;          /* plain.c: the latest walk that came here */
+	bool plain_waited;      /* plain.c: by a free of another context */
+	uint64_t fence;         /* context.c: the same as walk */
 	struct sim_op **before; /* counted references, dropped when done */
 	uint32_t befores;
 	struct sim_op **after; /* not counted: they wait, so they live */
@@ -432,6 +438,10 @@ struct sim_ctx {
 	struct sim_vc barrier_vc;
 	struct sim_ops gone; /* last operations of destroyed streams */
 	struct sim_vc gone_vc;
+	/* Copies between devices, in streams of other contexts: what its device does,
+	 * and what it waits for. */
+	struct sim_ops done_here, awaited;
+	struct sim_vc done_here_vc, awaited_vc, gone_here_vc;
 	uint32_t peers;  /* bit per device: access enabled */
 	uint64_t waited; /* plain CUDA has waited for its work before this one */
 	size_t limits[CU_LIMIT_MAX];
@@ -457,6 +467,8 @@ struct sim_stream {
 	uint32_t lane;
 	struct sim_op *tail; /* the last operation, NULL if done */
 	struct sim_vc vc;
+	bool elsewhere; /* what it has last is not what the context's device does */
+	struct sim_vc here_vc; /* elsewhere: the clock of what came before */
 	struct sim_capture *capture;
 	struct sim_nodes frontier; /* what the next captured node depends on */
 	struct sim_stream *next;
@@ -488,7 +500,8 @@ struct sim_ctx *sim_ctx_first(void);
 struct sim_ctx *sim_ctx_new(int device, unsigned flags, struct sim_ctx *parent);
 /* Waits for its work, then ends all that it holds. */
 void sim_ctx_empty(struct sim_ctx *ctx);
-struct sim_ctx *sim_primary_open(int device); /* the active primary context */
+struct sim_ctx *sim_primary_open(int device);  /* the active primary context */
+struct sim_ctx *sim_primary_known(int device); /* or NULL */
 /* Ends a primary context that is not retained any more. */
 void sim_primary_release_gone(struct sim_ctx *ctx);
 void sim_ctx_delete(struct sim_ctx *ctx);
@@ -499,6 +512,11 @@ CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ret_ctx);
 struct sim_ctx *sim_ctx_memory(struct sim_ctx *ctx); /* the owner of its memory */
 void sim_ctx_ops(struct sim_ctx *ctx, struct sim_ops *ops); /* all its work */
 void sim_ctx_vc(struct sim_ctx *ctx, struct sim_vc *vc);
+/* What a fence of it covers: what its device does. */
+void sim_ctx_fence(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc);
+/* Tells the other contexts of a copy between devices. */
+void sim_copy_tell(const struct sim_work *work, struct sim_op *op,
+		   const struct sim_vc *vc);
 CUresult sim_ctx_wait(struct sim_ctx *ctx); /* the host, for all its work */
 
 /* CUstream -> stream: 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD as well.

@@ -37,8 +37,11 @@ void sim_stream_delete(struct sim_stream *stream)
 	sim_capture_stream_gone(stream);
 	sim_ops_add(&ctx->gone, stream->tail);
 	sim_vc_join(&ctx->gone_vc, &stream->vc);
+	sim_vc_join(&ctx->gone_here_vc,
+		    stream->elsewhere ? &stream->here_vc : &stream->vc);
 	sim_op_put(stream->tail);
 	sim_vc_free(&stream->vc);
+	sim_vc_free(&stream->here_vc);
 	sim_lane_delete(stream->lane);
 	while (*link != stream)
 		link = &(*link)->next;
@@ -144,6 +147,47 @@ void sim_stream_set_tail(struct sim_stream *stream, struct sim_op *op)
 	sim_op_get(op);
 	sim_op_put(stream->tail);
 	stream->tail = op;
+	stream->elsewhere = false;
+}
+
+/* What follows in the stream is not what the context's device does. */
+static void elsewhere_begin(struct sim_stream *stream, bool *ret_was)
+{
+	*ret_was = true;
+	if (!stream->elsewhere)
+		sim_vc_copy(&stream->here_vc, &stream->vc);
+}
+
+static void ops_prune(struct sim_ops *ops)
+{
+	struct sim_ops left = {0};
+
+	for (uint32_t i = 0; i < ops->count; i++)
+		sim_ops_add(&left, ops->at[i]);
+	sim_ops_free(ops);
+	*ops = left;
+}
+
+static void foreign_note(struct sim_ctx *ctx, bool here, struct sim_op *op,
+			 const struct sim_vc *vc)
+{
+	struct sim_ops *ops = here ? &ctx->done_here : &ctx->awaited;
+
+	ops_prune(ops);
+	sim_ops_add(ops, op);
+	sim_vc_join(here ? &ctx->done_here_vc : &ctx->awaited_vc, vc);
+}
+
+/* Tells the other contexts of a copy between devices. */
+void sim_copy_tell(const struct sim_work *work, struct sim_op *op,
+		   const struct sim_vc *vc)
+{
+	if (work->by)
+		foreign_note(work->by, true, op, vc);
+	if (work->also)
+		foreign_note(work->also, true, op, vc);
+	if (work->waits)
+		foreign_note(work->waits, false, op, vc);
 }
 
 /* Declares what the work touches to the hazard checker; vc is that of the
@@ -164,6 +208,7 @@ CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *wor
 {
 	struct sim_ops before = {0};
 	struct sim_vc vc = {0};
+	bool elsewhere = false;
 	struct sim_op *op;
 
 	if (ret_op)
@@ -173,8 +218,12 @@ CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *wor
 	sim_stream_before(stream, &before, &vc);
 	declare(stream, work, &vc);
 	op = sim_op_submit(stream->ctx, work, &before);
+	if (work->by)
+		elsewhere_begin(stream, &elsewhere);
 	sim_stream_set_tail(stream, op);
+	stream->elsewhere = elsewhere;
 	sim_vc_copy(&stream->vc, &vc);
+	sim_copy_tell(work, op, &vc);
 	sim_vc_free(&vc);
 	sim_ops_free(&before);
 	if (ret_op)
@@ -331,6 +380,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	struct sim_event *event;
 	struct sim_ops before = {0};
 	struct sim_work nothing = {0};
+	bool elsewhere = false;
 	struct sim_op *op;
 
 	SIM_LOCKED(cuStreamWaitEvent);
@@ -349,14 +399,22 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 		return sim_capture_wait(stream, event);
 	if (!event->recorded)
 		return CUDA_SUCCESS;
+	if (sim_ctx_memory(event->ctx) == sim_ctx_memory(stream->ctx))
+		elsewhere_begin(stream, &elsewhere);
+	else if (stream->elsewhere)
+		sim_vc_join(&stream->here_vc, &event->vc);
 	sim_vc_join(&stream->vc, &event->vc);
-	if (sim_op_done(event->op))
+	if (sim_op_done(event->op)) {
+		stream->elsewhere |= elsewhere;
 		return CUDA_SUCCESS;
+	}
+	elsewhere |= stream->elsewhere;
 	sim_plain_follow(stream, event->op);
 	sim_ops_add(&before, stream->tail);
 	sim_ops_add(&before, event->op);
 	op = sim_op_submit(stream->ctx, &nothing, &before);
 	sim_stream_set_tail(stream, op);
+	stream->elsewhere = elsewhere;
 	sim_op_put(op);
 	sim_ops_free(&before);
 	return CUDA_SUCCESS;

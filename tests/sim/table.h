@@ -209,6 +209,10 @@
 	S(cuMemcpy2DUnaligned, 3020, cuMemcpy2DUnaligned_v2,                           \
 	  cuMemcpy2DUnaligned_v2_ptds)                                                 \
 	S(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz)          \
+	S(cuMemcpy3D, 3020, cuMemcpy3D_v2, cuMemcpy3D_v2_ptds)                         \
+	S(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz)          \
+	S(cuMemcpy3DPeer, 4000, cuMemcpy3DPeer, cuMemcpy3DPeer_ptds)                   \
+	S(cuMemcpy3DPeerAsync, 4000, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz)    \
 	S(cuMemsetD8, 3020, cuMemsetD8_v2, cuMemsetD8_v2_ptds)                         \
 	S(cuMemsetD16, 3020, cuMemsetD16_v2, cuMemsetD16_v2_ptds)                      \
 	S(cuMemsetD32, 3020, cuMemsetD32_v2, cuMemsetD32_v2_ptds)                      \
