@@ -4,14 +4,14 @@
  * and which devices have access. Called by pool/space/vmm.c under its vmm_lock.
  *
  * cuCtxEnablePeerAccess covers what cuMemAlloc gives, but not mapped memory: that must
- * name each device that may touch it, also for copies between devices without peer
- * access (docs/mapped-memory.md, facts). So it is opened to every device that can reach
- * it and has a context in this process: to open it costs as much again for each of
- * them. Access is never taken away again.
+ * name each device that may touch it. So it is opened to the devices of the contexts
+ * that enable peer access, and to no others: a copy between devices without peer access
+ * is then made as for memory of cuMemAlloc (hooks_copy.c), and a kernel that touches
+ * the memory of another device fails as there. Only what a graph or a batch copies
+ * between devices must be open: then all memory is opened to all devices, from then
+ * on. To open it costs as much again for each device. Access is never taken away.
  *
- * A copy between devices is then one device's own work: later work of the other does
- * not wait for it, and no fence of the other covers it. On plain CUDA, without peer
- * access, both do. So GCPOOL_BACKEND=auto maps nothing where there are other devices.
+ * So memory is mapped only where every device of the process can reach it.
  */
 #include <errno.h>
 
@@ -33,6 +33,9 @@ static _Atomic(uint64_t) reach[DEVICES_MAX], wanted[DEVICES_MAX], opened[DEVICES
 
 /* A bit for each device that has, or had, a context in this process. */
 static _Atomic(uint64_t) used;
+
+/* Memory is open to all of them that can reach it. */
+static atomic_bool everywhere;
 
 static bool device_has(CUdevice device, CUdevice_attribute attribute)
 {
@@ -81,12 +84,19 @@ static uint64_t reach_find(int owner)
 	return found;
 }
 
+/* New memory of the device is opened to these, and what there is will be. */
+static void opened_begin(int device, uint64_t devices)
+{
+	atomic_fetch_or(&wanted[device], devices);
+	atomic_fetch_or(&opened[device], devices);
+}
+
 /* Why there is no mapped memory on the device, or NULL; what it would be like. */
 static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granularity,
 				uint64_t *ret_memory)
 {
+	uint64_t own = UINT64_C(1) << device, devices;
 	size_t granularity, memory;
-	uint64_t devices;
 
 	if (!device_has(device,
 			CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
@@ -98,15 +108,14 @@ static const char *vmm_obstacle(int device, bool forced, uint64_t *ret_granulari
 		CUDA_SUCCESS ||
 	    gcp_real.cuDeviceTotalMem_v2(&memory, device) != CUDA_SUCCESS)
 		return "does not say how its memory can be mapped";
-	if (!forced && devices_count() != 1)
-		return "is not the only device of the process";
 	devices = reach_find(device);
-	/* A context elsewhere that comes meanwhile sees `reach`, or is seen. */
-	if (atomic_exchange(&reach[device], devices) == 0) {
-		devices &= atomic_load(&used) | UINT64_C(1) << device;
-		atomic_fetch_or(&wanted[device], devices);
-		atomic_fetch_or(&opened[device], devices);
-	}
+	if (!forced && __builtin_popcountll(devices) != devices_count())
+		return "cannot be reached by all other devices of the process";
+	/* What opens memory everywhere meanwhile sees `reach`, or is seen. */
+	if (atomic_exchange(&reach[device], devices) == 0)
+		opened_begin(device, atomic_load(&everywhere)
+					 ? (devices & atomic_load(&used)) | own
+					 : own);
 	*ret_granularity = granularity;
 	*ret_memory = memory;
 	return NULL;
@@ -306,15 +315,33 @@ uint64_t gcp_vmm_users(int device, int user)
 	       (atomic_load(&used) | UINT64_C(1) << device | UINT64_C(1) << user);
 }
 
+/* To one that has a context. */
+static void open_everything_to(CUdevice device)
+{
+	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
+		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
+			memory_open(owner, device);
+}
+
 bool gcp_vmm_device_joined(int device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
 		return false;
 	atomic_fetch_or(&used, UINT64_C(1) << device);
-	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
-		if (owner != device && atomic_load(&reach[owner]) >> device & 1)
-			memory_open(owner, device);
+	if (atomic_load(&everywhere))
+		open_everything_to(device);
 	return true;
+}
+
+void gcp_vmm_open_everywhere(void)
+{
+	uint64_t devices;
+
+	atomic_store(&everywhere, true);
+	devices = atomic_load(&used);
+	for (CUdevice device = 0; device < DEVICES_MAX; device++)
+		if (devices >> device & 1)
+			open_everything_to(device);
 }
 
 bool gcp_vmm_give_access(int owner, int device)

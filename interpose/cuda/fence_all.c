@@ -17,11 +17,13 @@
 #include "../base/process.h"
 #include "resolve.h"
 #include "fence_all.h"
+#include "foreign_work.h"
 
 struct part {
 	CUcontext ctx;
 	CUevent event;
-	bool recorded; /* in the latest record; else it counts as done */
+	bool recorded;    /* in the latest record; else it counts as done */
+	uint64_t foreign; /* foreign_work.h: the latest work then */
 };
 
 struct fence_all {
@@ -103,6 +105,7 @@ static CUresult part_record(struct part *part)
 
 	if (!part->event)
 		result = event_create(part->ctx, &part->event);
+	part->foreign = gcp_foreign_work_latest();
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuCtxRecordEvent(part->ctx, part->event);
 	part->recorded = result == CUDA_SUCCESS;
@@ -178,6 +181,8 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 			continue;
 		result = gcp_context_is_ending(part->ctx) ? CUDA_ERROR_NOT_READY
 							  : part_query(part);
+		if (result == CUDA_SUCCESS)
+			result = gcp_foreign_work_query(part->ctx, part->foreign);
 	}
 	return result;
 }

@@ -461,6 +461,9 @@ typedef CUresult gcp_recapture_callback(void *);
 	GCP_HOOKS_LAUNCHES_COOPERATIVE(X)                                              \
 	GCP_HOOKS_EVENTS(X)                                                            \
 	GCP_HOOKS_GRAPH_LAUNCHES(X)                                                    \
+	GCP_HOOKS_COPIES(X)                                                            \
+	GCP_HOOKS_COPIES_BATCH(X)                                                      \
+	GCP_HOOKS_COPIES_SYNC(X)                                                       \
 	GCP_HOOKS_SUBMISSIONS(X)                                                       \
 	GCP_HOOKS_SUBMISSIONS_SYNC(X)
 

@@ -68,6 +68,15 @@
 	  ret_node, CUgraph parent, const CUgraphNode *nodes, const struct             \
 	  CUgraphEdgeData_st *edges, size_t count, void *parameters), (ret_node,       \
 	  parent, nodes, edges, count, parameters))                                    \
+	X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 10000, 0, GCP_OPTIONAL,          \
+	  (CUgraphNode * ret_node, CUgraph graph, const CUgraphNode *nodes, size_t     \
+	  count, const CUDA_MEMCPY3D *copy, CUcontext ctx), (ret_node, graph, nodes,   \
+	  count, copy, ctx))                                                           \
+	X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 10000, 0,            \
+	  GCP_OPTIONAL, (CUgraphNode node, const CUDA_MEMCPY3D *copy), (node, copy))   \
+	X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 10020, 0,    \
+	  GCP_OPTIONAL, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D       \
+	  *copy, CUcontext ctx), (exec, node, copy, ctx))                              \
 	X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, 0, GCP_OPTIONAL,          \
 	  (CUgraphNode node, void *parameters), (node, parameters))                    \
 	X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, 0,                \

@@ -135,13 +135,8 @@
 	  (CUgraphExec exec, CUstream stream),                                         \
 	  (exec, stream))
 
-#define GCP_HOOKS_SUBMISSIONS(X)                                                       \
-	GCP_TWINS(X, cuLaunchHostFunc, cuLaunchHostFunc, 10000, 10000, _ptsz,          \
-	  (CUstream stream, CUhostFn function, void *data),                            \
-	  (stream, function, data))                                                    \
-	X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, 0, GCP_OPTIONAL,                 \
-	  (CUfunction function, int grid_width, int grid_height, CUstream stream),     \
-	  (function, grid_width, grid_height, stream))                                 \
+/* Copies that may have memory of two devices: hooks_copy.c. In a batch, of several. */
+#define GCP_HOOKS_COPIES(X)                                                            \
 	GCP_TWINS(X, cuMemcpyAsync, cuMemcpyAsync, 4000, 7000, _ptsz,                  \
 	  (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),           \
 	  (to, from, bytes, stream))                                                   \
@@ -154,13 +149,6 @@
 	GCP_TWINS(X, cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync, 3020, 7000, _ptsz,       \
 	  (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),           \
 	  (to, from, bytes, stream))                                                   \
-	GCP_TWINS(X, cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync, 3020, 7000, _ptsz,       \
-	  (CUarray to, size_t offset, const void *from, size_t bytes, CUstream         \
-	   stream),                                                                    \
-	  (to, offset, from, bytes, stream))                                           \
-	GCP_TWINS(X, cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync, 3020, 7000, _ptsz,       \
-	  (void *to, CUarray from, size_t offset, size_t bytes, CUstream stream),      \
-	  (to, from, offset, bytes, stream))                                           \
 	GCP_TWINS(X, cuMemcpy2DAsync_v2, cuMemcpy2DAsync, 3020, 7000, _ptsz,           \
 	  (const CUDA_MEMCPY2D *copy, CUstream stream),                                \
 	  (copy, stream))                                                              \
@@ -173,7 +161,9 @@
 	  (to, to_ctx, from, from_ctx, bytes, stream))                                 \
 	GCP_TWINS(X, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, 4000, 7000, _ptsz,      \
 	  (const CUDA_MEMCPY3D_PEER *copy, CUstream stream),                           \
-	  (copy, stream))                                                              \
+	  (copy, stream))
+
+#define GCP_HOOKS_COPIES_BATCH(X)                                                      \
 	GCP_TWINS(X, cuMemcpyBatchAsync, cuMemcpyBatchAsync, 12080, 12080, _ptsz,      \
 	  (CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void       \
 	   *attributes, size_t *indices, size_t attribute_count, size_t *ret_failed,   \
@@ -190,7 +180,59 @@
 	  (count, copies, ret_failed, flags, stream))                                  \
 	GCP_TWINS(X, cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync, 13000, 13000, _ptsz, \
 	  (size_t count, void *copies, unsigned long long flags, CUstream stream),     \
-	  (count, copies, flags, stream))                                              \
+	  (count, copies, flags, stream))
+
+/* In the default stream. Not all of them return when the copy is done. */
+#define GCP_HOOKS_COPIES_SYNC(X)                                                       \
+	GCP_TWINS(X, cuMemcpy, cuMemcpy, 4000, 7000, _ptds,                            \
+	  (CUdeviceptr to, CUdeviceptr from, size_t bytes),                            \
+	  (to, from, bytes))                                                           \
+	GCP_TWINS(X, cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020, 7000, _ptds,                 \
+	  (CUdeviceptr to, const void *from, size_t bytes),                            \
+	  (to, from, bytes))                                                           \
+	GCP_TWINS(X, cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020, 7000, _ptds,                 \
+	  (void *to, CUdeviceptr from, size_t bytes),                                  \
+	  (to, from, bytes))                                                           \
+	GCP_TWINS(X, cuMemcpyDtoD_v2, cuMemcpyDtoD, 3020, 7000, _ptds,                 \
+	  (CUdeviceptr to, CUdeviceptr from, size_t bytes),                            \
+	  (to, from, bytes))                                                           \
+	GCP_TWINS(X, cuMemcpyDtoA_v2, cuMemcpyDtoA, 3020, 7000, _ptds,                 \
+	  (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),                 \
+	  (to, offset, from, bytes))                                                   \
+	GCP_TWINS(X, cuMemcpyAtoD_v2, cuMemcpyAtoD, 3020, 7000, _ptds,                 \
+	  (CUdeviceptr to, CUarray from, size_t offset, size_t bytes),                 \
+	  (to, from, offset, bytes))                                                   \
+	GCP_TWINS(X, cuMemcpy2D_v2, cuMemcpy2D, 3020, 7000, _ptds,                     \
+	  (const CUDA_MEMCPY2D *copy),                                                 \
+	  (copy))                                                                      \
+	GCP_TWINS(X, cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned, 3020, 7000, _ptds,   \
+	  (const CUDA_MEMCPY2D *copy),                                                 \
+	  (copy))                                                                      \
+	GCP_TWINS(X, cuMemcpy3D_v2, cuMemcpy3D, 3020, 7000, _ptds,                     \
+	  (const CUDA_MEMCPY3D *copy),                                                 \
+	  (copy))                                                                      \
+	GCP_TWINS(X, cuMemcpyPeer, cuMemcpyPeer, 4000, 7000, _ptds,                    \
+	  (CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,     \
+	   size_t bytes),                                                              \
+	  (to, to_ctx, from, from_ctx, bytes))                                         \
+	GCP_TWINS(X, cuMemcpy3DPeer, cuMemcpy3DPeer, 4000, 7000, _ptds,                \
+	  (const CUDA_MEMCPY3D_PEER *copy),                                            \
+	  (copy))
+
+#define GCP_HOOKS_SUBMISSIONS(X)                                                       \
+	GCP_TWINS(X, cuLaunchHostFunc, cuLaunchHostFunc, 10000, 10000, _ptsz,          \
+	  (CUstream stream, CUhostFn function, void *data),                            \
+	  (stream, function, data))                                                    \
+	X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, 0, GCP_OPTIONAL,                 \
+	  (CUfunction function, int grid_width, int grid_height, CUstream stream),     \
+	  (function, grid_width, grid_height, stream))                                 \
+	GCP_TWINS(X, cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync, 3020, 7000, _ptsz,       \
+	  (CUarray to, size_t offset, const void *from, size_t bytes, CUstream         \
+	   stream),                                                                    \
+	  (to, offset, from, bytes, stream))                                           \
+	GCP_TWINS(X, cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync, 3020, 7000, _ptsz,       \
+	  (void *to, CUarray from, size_t offset, size_t bytes, CUstream stream),      \
+	  (to, from, offset, bytes, stream))                                           \
 	GCP_TWINS(X, cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, 12080, 12080, _ptsz, \
 	  (void *parameters, size_t count, unsigned int flags, size_t *ret_failed,     \
 	   CUstream stream),                                                           \
@@ -248,24 +290,6 @@
 	  (at, bytes, count, places, indices, place_count, flags, stream))
 
 #define GCP_HOOKS_SUBMISSIONS_SYNC(X)                                                  \
-	GCP_TWINS(X, cuMemcpy, cuMemcpy, 4000, 7000, _ptds,                            \
-	  (CUdeviceptr to, CUdeviceptr from, size_t bytes),                            \
-	  (to, from, bytes))                                                           \
-	GCP_TWINS(X, cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020, 7000, _ptds,                 \
-	  (CUdeviceptr to, const void *from, size_t bytes),                            \
-	  (to, from, bytes))                                                           \
-	GCP_TWINS(X, cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020, 7000, _ptds,                 \
-	  (void *to, CUdeviceptr from, size_t bytes),                                  \
-	  (to, from, bytes))                                                           \
-	GCP_TWINS(X, cuMemcpyDtoD_v2, cuMemcpyDtoD, 3020, 7000, _ptds,                 \
-	  (CUdeviceptr to, CUdeviceptr from, size_t bytes),                            \
-	  (to, from, bytes))                                                           \
-	GCP_TWINS(X, cuMemcpyDtoA_v2, cuMemcpyDtoA, 3020, 7000, _ptds,                 \
-	  (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),                 \
-	  (to, offset, from, bytes))                                                   \
-	GCP_TWINS(X, cuMemcpyAtoD_v2, cuMemcpyAtoD, 3020, 7000, _ptds,                 \
-	  (CUdeviceptr to, CUarray from, size_t offset, size_t bytes),                 \
-	  (to, from, offset, bytes))                                                   \
 	GCP_TWINS(X, cuMemcpyHtoA_v2, cuMemcpyHtoA, 3020, 7000, _ptds,                 \
 	  (CUarray to, size_t offset, const void *from, size_t bytes),                 \
 	  (to, offset, from, bytes))                                                   \
@@ -276,22 +300,6 @@
 	  (CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t      \
 	   bytes),                                                                     \
 	  (to, to_offset, from, from_offset, bytes))                                   \
-	GCP_TWINS(X, cuMemcpy2D_v2, cuMemcpy2D, 3020, 7000, _ptds,                     \
-	  (const CUDA_MEMCPY2D *copy),                                                 \
-	  (copy))                                                                      \
-	GCP_TWINS(X, cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned, 3020, 7000, _ptds,   \
-	  (const CUDA_MEMCPY2D *copy),                                                 \
-	  (copy))                                                                      \
-	GCP_TWINS(X, cuMemcpy3D_v2, cuMemcpy3D, 3020, 7000, _ptds,                     \
-	  (const CUDA_MEMCPY3D *copy),                                                 \
-	  (copy))                                                                      \
-	GCP_TWINS(X, cuMemcpyPeer, cuMemcpyPeer, 4000, 7000, _ptds,                    \
-	  (CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,     \
-	   size_t bytes),                                                              \
-	  (to, to_ctx, from, from_ctx, bytes))                                         \
-	GCP_TWINS(X, cuMemcpy3DPeer, cuMemcpy3DPeer, 4000, 7000, _ptds,                \
-	  (const CUDA_MEMCPY3D_PEER *copy),                                            \
-	  (copy))                                                                      \
 	GCP_TWINS(X, cuMemsetD8_v2, cuMemsetD8, 3020, 7000, _ptds,                     \
 	  (CUdeviceptr to, unsigned char value, size_t count),                         \
 	  (to, value, count))                                                          \

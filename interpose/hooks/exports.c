@@ -97,6 +97,20 @@ GCP_HOOKS_SUBMISSIONS(GCP_X)
 GCP_HOOKS_SUBMISSIONS_SYNC(GCP_X)
 #undef GCP_X
 
+/* With several contexts another device may take part. */
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_ENTRY(name, parameters)                                                    \
+	{                                                                              \
+		if (GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))       \
+			return gcp_real.name arguments;                                \
+		return slow_##name arguments;                                          \
+	}
+GCP_HOOKS_COPIES(GCP_X)
+GCP_HOOKS_COPIES_BATCH(GCP_X)
+GCP_HOOKS_COPIES_SYNC(GCP_X)
+#undef GCP_X
+
 /* What lacks memory is launched by the hook once more, after some was given back. */
 #define GCP_RETURN_LAUNCHED(result)                                                    \
 	if (GCP_LIKELY((result) != CUDA_ERROR_OUT_OF_MEMORY) ||                        \

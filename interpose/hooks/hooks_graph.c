@@ -12,6 +12,7 @@
 #include "../cuda/contexts.h"
 #include "hooks.h"
 #include "../process/process_life.h"
+#include "hooks_copy.h"
 #include "hooks_memory.h"
 #include "../cuda/streams.h"
 
@@ -297,13 +298,30 @@ struct node_params {
 			unsigned int size;
 			CUgraph *graphs; /* written by the call */
 		} conditional;
+		struct {
+			int flags, reserved;
+			CUcontext ctx;
+			CUDA_MEMCPY3D copy;
+		} memcpy;
 	};
 };
-enum { TYPE_CHILD = 4, TYPE_CONDITIONAL = 13, OWNERSHIP_MOVE = 1, SINCE_MOVE = 12090 };
+enum {
+	TYPE_MEMCPY = 1,
+	TYPE_CHILD = 4,
+	TYPE_CONDITIONAL = 13,
+	OWNERSHIP_MOVE = 1,
+	SINCE_MOVE = 12090
+};
 
 static CUgraph child_of(const struct node_params *params)
 {
 	return params && params->type == TYPE_CHILD ? params->child.graph : NULL;
+}
+
+static void copy_of_node(const struct node_params *params)
+{
+	if (params && params->type == TYPE_MEMCPY)
+		gcp_copy_node_made(&params->memcpy.copy, params->memcpy.ctx);
 }
 
 /* The graph itself becomes a part of the other one, and not a copy. */
@@ -359,6 +377,7 @@ static CUresult node_added(CUresult result, CUgraph parent,
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	graph_taken(NULL);                                                             \
+	copy_of_node(parameters);                                                      \
 	return node_added(gcp_real.call, parent, parameters, moved, holding)
 
 CUresult gcp_hook_cuGraphAddNode(CUgraphNode *ret_node, CUgraph parent,
@@ -391,6 +410,7 @@ CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 		return result;
 	graph_taken(NULL);
 	gcp_holding_keep(gcp_process.tracker, holding);
+	copy_of_node(parameters);
 	result = gcp_real.cuGraphNodeSetParams(node, parameters);
 	if (result == CUDA_SUCCESS && moved && parts_count())
 		gcp_graph_part(gcp_process.tracker, NULL, moved);
@@ -407,10 +427,34 @@ CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 	if (result != CUDA_SUCCESS)
 		return result;
 	graph_taken(NULL);
+	copy_of_node(parameters);
 	result = gcp_real.cuGraphExecNodeSetParams(exec, node, parameters);
 	if (child_of(parameters))
 		child_set(result, holding, exec, node);
 	return result;
+}
+
+CUresult gcp_hook_cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
+				       const CUgraphNode *nodes, size_t count,
+				       const CUDA_MEMCPY3D *copy, CUcontext ctx)
+{
+	gcp_copy_node_made(copy, ctx);
+	return gcp_real.cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx);
+}
+
+CUresult gcp_hook_cuGraphMemcpyNodeSetParams(CUgraphNode node,
+					     const CUDA_MEMCPY3D *copy)
+{
+	gcp_copy_node_made(copy, NULL);
+	return gcp_real.cuGraphMemcpyNodeSetParams(node, copy);
+}
+
+CUresult gcp_hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
+						 const CUDA_MEMCPY3D *copy,
+						 CUcontext ctx)
+{
+	gcp_copy_node_made(copy, ctx);
+	return gcp_real.cuGraphExecMemcpyNodeSetParams(exec, node, copy, ctx);
 }
 
 /* These give out graphs that are embedded in others. */
@@ -511,6 +555,8 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 		result = real(exec, stream);
 		*ret_refused = result != CUDA_SUCCESS;
 	}
+	if (result == CUDA_SUCCESS)
+		gcp_copy_graph_launched(gcp_stream_named(stream, per_thread));
 	if (launch.share)
 		gcp_launch_end(gcp_process.tracker, exec, &launch, (int)result);
 	if (guarded)

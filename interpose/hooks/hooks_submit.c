@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hooks_submit.c - the hooks on everything else by which work is submitted: copies,
- * fills, memory operations, host functions; launches of graphs stand in hooks_graph.c.
+ * hooks_submit.c - the hooks on everything else by which work is submitted: fills,
+ * memory operations, host functions; launches of graphs stand in hooks_graph.c, copies
+ * in hooks_copy.c.
  * Called only while a capture is under way (exports.c): submissions.c.
  */
 #include "hooks.h"

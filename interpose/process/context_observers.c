@@ -7,6 +7,7 @@
 #include "../cuda/ctx_scope.h"
 #include "cuda_backend.h"
 #include "../cuda/fence_all.h"
+#include "../cuda/foreign_work.h"
 #include "../handles/handles_list.h"
 #include "../ipc/ipc_exports.h"
 #include "../ipc/ipc_imports.h"
@@ -17,13 +18,7 @@
 
 static int barrier_wait(void *ctx, void *fence)
 {
-	struct gcp_ctx_scope scope;
-	CUresult result;
-
-	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuCtxWaitEvent(ctx, fence);
-	gcp_ctx_scope_end(&scope);
-	return result;
+	return (int)gcp_fence_wait_in(ctx, fence);
 }
 
 static void tracker_ending(CUcontext ctx)
@@ -102,6 +97,7 @@ static void memory_joined(CUcontext ctx)
 const struct gcp_context_observer gcp_context_observers[] = {
     {.joined = memory_joined},
     {.gone = gcp_fence_all_context_gone},
+    {.gone = gcp_foreign_work_context_gone},
     {.ending = handles_ending, .gone = handles_gone, .stays = handles_stay},
     {.ending = tracker_ending, .gone = tracker_gone},
     {pool_joined, pool_ending, pool_gone, pool_stays},

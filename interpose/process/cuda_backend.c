@@ -23,6 +23,7 @@
 #include "../observe/report.h"
 #include "../cuda/resolve.h"
 #include "../cuda/fence_all.h"
+#include "../cuda/foreign_work.h"
 #include "../cuda/third_party_dma.h"
 
 _Static_assert((int)GCP_CUDA_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "cuda.h");
@@ -191,34 +192,55 @@ void gcp_release_context_gone(CUcontext ctx)
 
 /* --- fences ------------------------------------------------------------------ */
 
+/* An event behind what the device does for the context, and the copies that other
+ * devices do for it. */
+struct context_fence {
+	CUevent event;
+	CUcontext ctx;
+	uint64_t foreign; /* foreign_work.h: the latest work, when it was recorded */
+};
+
 static int driver_fence_create(void *ctx, void **ret_fence)
 {
+	int saved = errno;
+	struct context_fence *fence = calloc(1, sizeof(*fence));
 	struct gcp_ctx_scope scope;
-	CUevent event = NULL;
-	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
+	CUresult result;
 
+	errno = saved;
+	if (!fence)
+		return -ENOMEM;
+	fence->ctx = ctx;
+	result = gcp_ctx_scope_begin(&scope, ctx);
+	if (result == CUDA_SUCCESS) {
+		result = gcp_real.cuEventCreate(&fence->event, CU_EVENT_DISABLE_TIMING);
+		gcp_ctx_scope_end(&scope);
+	}
 	if (result != CUDA_SUCCESS)
-		return result;
-	result = gcp_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	gcp_ctx_scope_end(&scope);
-	if (result == CUDA_SUCCESS)
-		*ret_fence = event;
+		free(fence);
+	else
+		*ret_fence = fence;
 	return result;
 }
 
-static void driver_fence_destroy(void *fence)
+static void driver_fence_destroy(void *handle)
 {
+	struct context_fence *fence = handle;
 	int saved = errno;
 
-	gcp_real.cuEventDestroy_v2(fence);
+	gcp_real.cuEventDestroy_v2(fence->event);
+	free(fence);
 	errno = saved;
 }
 
-static int driver_fence_record(void *ctx, void *fence)
+static int driver_fence_record(void *ctx, void *handle)
 {
+	struct context_fence *fence = handle;
 	int saved = errno;
-	CUresult result = gcp_real.cuCtxRecordEvent(ctx, fence);
+	CUresult result;
 
+	fence->foreign = gcp_foreign_work_latest();
+	result = gcp_real.cuCtxRecordEvent(ctx, fence->event);
 	if (result != CUDA_SUCCESS)
 		gcp_log(GCP_LOG_DEBUG,
 			"context %p cannot be fenced (error %d): frees there wait", ctx,
@@ -227,16 +249,45 @@ static int driver_fence_record(void *ctx, void *fence)
 	return result;
 }
 
-static int driver_fence_order(void *fence, bool alone)
+CUresult gcp_fence_wait_in(CUcontext ctx, void *handle)
 {
+	const struct context_fence *fence = handle;
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* A barrier is not behind what another device does. */
+static int driver_fence_order(void *handle, bool alone)
+{
+	const struct context_fence *fence = handle;
 	int saved = errno;
-	int result = gcp_contexts_order(fence, alone);
+	int result = gcp_foreign_work_is_pending(fence->foreign)
+			 ? -EXDEV
+			 : gcp_contexts_order(fence->event, alone);
 
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
 			"several contexts: no barrier for reuse, freed memory "
 			"waits until its work is completed");
 	errno = saved;
+	return result;
+}
+
+/* The thread's mode is relaxed, if a capture is under way. */
+static CUresult fence_query(const struct context_fence *fence)
+{
+	CUresult result = gcp_real.cuEventQuery(fence->event);
+
+	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
+		return result;
+	gcp_contexts_lock();
+	result = gcp_foreign_work_query(fence->ctx, fence->foreign);
+	gcp_contexts_unlock();
 	return result;
 }
 
@@ -250,24 +301,27 @@ static int driver_fence_query(void *fence)
 	if (!gcp_tracker_capturing(gcp_process.tracker)) {
 		int saved = errno;
 
-		result = gcp_real.cuEventQuery(fence);
+		result = fence_query(fence);
 		errno = saved;
 		return result;
 	}
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuEventQuery(fence);
+	result = fence_query(fence);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
-static int driver_fence_wait(void *fence)
+static int driver_fence_wait(void *handle)
 {
+	const struct context_fence *fence = handle;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuEventSynchronize(fence);
+	result = gcp_real.cuEventSynchronize(fence->event);
 	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		result = gcp_foreign_work_wait(fence->ctx, fence->foreign);
 	return result;
 }
 
@@ -280,6 +334,8 @@ static int driver_ctx_sync(void *ctx)
 		return result;
 	result = gcp_real.cuCtxSynchronize();
 	gcp_ctx_scope_end(&scope);
+	if (result == CUDA_SUCCESS)
+		result = gcp_foreign_work_wait(ctx, gcp_foreign_work_latest());
 	return result;
 }
 

@@ -215,14 +215,12 @@ static void set_classes(const struct setting *setting, struct draw *draw)
 	}
 }
 
-/* Half of them as most programs run: auto maps where there is one device. */
+/* Half of them as most programs run: auto maps. */
 static const char *backend(const struct setting *setting)
 {
-	bool mapped = setting->vmm;
-
-	if (mapped == (setting->devices == 1) && setting->seed & 2)
+	if (setting->vmm && setting->seed & 2)
 		return "auto";
-	return mapped ? "vmm" : "segments";
+	return setting->vmm ? "vmm" : "segments";
 }
 
 /* Small windows and epochs make reuse behind barriers common. */

@@ -389,8 +389,15 @@ static void a_filter_of_system_calls_costs_one_wait(void)
 	caches_end(caches, CACHES);
 }
 
-/* Copies between devices are ordered otherwise on mapped memory. */
-static void auto_maps_nothing_beside_other_devices(void)
+static void auto_maps_beside_other_devices(void)
+{
+	(void)primary();
+	(void)allocated(MIB);
+	must(gcpsim_calls("cuMemMap") == 1, "no memory is mapped");
+}
+
+/* Of such memory a graph could copy nothing to that device. */
+static void auto_maps_nothing_where_a_device_is_out_of_reach(void)
 {
 	(void)primary();
 	(void)allocated(MIB);
@@ -425,8 +432,9 @@ static void rows_of_a_driver_with_another_rule(void)
 }
 
 static const struct scenario scenarios[] = {
-    SCENARIO(auto_maps_nothing_beside_other_devices),
+    SCENARIO(auto_maps_beside_other_devices),
     SCENARIO(auto_maps_on_the_only_device),
+    SCENARIO(auto_maps_nothing_where_a_device_is_out_of_reach),
     SCENARIO(rows_of_a_driver_with_another_rule),
     SCENARIO(pinned_memory_beside_a_kernel_of_another_device),
     SCENARIO(pinned_memory_beside_a_capture),

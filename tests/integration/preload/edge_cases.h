@@ -40,7 +40,7 @@ static void must(bool good, const char *what)
 	wrong |= !good;
 }
 
-static CUcontext primary(void)
+__attribute__((unused)) static CUcontext primary(void)
 {
 	CUcontext ctx;
 

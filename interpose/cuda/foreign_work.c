@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * foreign_work.c - see foreign_work.h.
+ *
+ * Nothing is given to the device for it but the event. An event is asked for under the
+ * lock of contexts.c, and not while its context may be ending: with the context it
+ * goes.
+ *
+ * Lock order: that of contexts.c, then foreign_lock. Both are held over calls of the
+ * driver that do not wait.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "../../pool/pool.h"
+#include "../base/process.h"
+#include "contexts.h"
+#include "ctx_scope.h"
+#include "foreign_work.h"
+#include "resolve.h"
+
+enum {
+	HOMES_MAX = 64,  /* a bit for each */
+	OLDEST_ASKED = 2 /* works that are asked for at each new one */
+};
+
+/* Work that may not be done yet. */
+struct foreign {
+	CUevent event;       /* behind it */
+	CUcontext executing; /* the event's context */
+	uint64_t number;     /* they rise in the queue */
+	uint64_t homes;      /* a bit for each context that it counts for */
+	struct foreign *next;
+};
+
+static pthread_mutex_t foreign_lock = PTHREAD_MUTEX_INITIALIZER;
+/* All that follows is guarded by it. */
+static CUcontext homes[HOMES_MAX];                   /* NULL: none */
+static struct foreign *oldest, **youngest = &oldest; /* the queue */
+static struct foreign *unused;
+
+/* Written under the lock. */
+static _Atomic(uint64_t) latest;        /* number given */
+static _Atomic(uint64_t) oldest_number; /* in the queue; UINT64_MAX: it is empty */
+static atomic_bool begun;               /* oldest_number is valid */
+
+/* --- the queue: the lock is held ----------------------------------------------- */
+
+static void oldest_tell(void)
+{
+	atomic_store(&oldest_number, oldest ? oldest->number : UINT64_MAX);
+	atomic_store(&begun, true);
+}
+
+/* Takes the one at *link out of the queue. */
+static void foreign_remove(struct foreign **link)
+{
+	struct foreign *work = *link;
+
+	*link = work->next;
+	if (youngest == &work->next)
+		youngest = link;
+	work->next = unused;
+	unused = work;
+	oldest_tell();
+}
+
+static CUresult foreign_query(const struct foreign *work)
+{
+	CUresult result;
+
+	if (gcp_context_is_ending(work->executing))
+		return CUDA_ERROR_NOT_READY;
+	result = gcp_real.cuEventQuery(work->event);
+	/* That of a context which went unnoticed, with its work. */
+	if (result == CUDA_ERROR_INVALID_HANDLE ||
+	    result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		return CUDA_SUCCESS;
+	return result;
+}
+
+/* So that they do not become more where hardly anything is freed. */
+static void foreign_sweep(void)
+{
+	struct foreign **link = &oldest;
+
+	for (int i = 0; i < OLDEST_ASKED && *link; i++) {
+		if (foreign_query(*link) == CUDA_SUCCESS)
+			foreign_remove(link);
+		else
+			link = &(*link)->next;
+	}
+}
+
+/* One whose event is of `executing`, which is current. NULL: no memory. */
+static struct foreign *foreign_take(CUcontext executing)
+{
+	struct foreign **link = &unused, *work;
+
+	while (*link && (*link)->executing != executing)
+		link = &(*link)->next;
+	work = *link;
+	if (work) {
+		*link = work->next;
+		return work;
+	}
+	work = calloc(1, sizeof(*work));
+	if (work && gcp_real.cuEventCreate(&work->event, CU_EVENT_DISABLE_TIMING) !=
+			CUDA_SUCCESS) {
+		free(work);
+		return NULL;
+	}
+	if (work)
+		work->executing = executing;
+	return work;
+}
+
+static CUresult foreign_add(CUcontext executing, CUstream stream, uint64_t bits)
+{
+	struct foreign *work;
+	CUresult result;
+
+	foreign_sweep();
+	work = foreign_take(executing);
+	if (!work)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gcp_real.cuEventRecord(work->event, stream);
+	if (result != CUDA_SUCCESS) {
+		work->next = unused;
+		unused = work;
+		return result;
+	}
+	work->number = atomic_load(&latest) + 1;
+	work->homes = bits;
+	work->next = NULL;
+	*youngest = work;
+	youngest = &work->next;
+	oldest_tell();
+	atomic_store(&latest, work->number);
+	return CUDA_SUCCESS;
+}
+
+/* --- work is submitted --------------------------------------------------------- */
+
+/* 0: `ctx` has no bit, and gets none. */
+static uint64_t home_bit(CUcontext ctx, bool add)
+{
+	for (int i = 0; i < HOMES_MAX; i++)
+		if (homes[i] == ctx)
+			return UINT64_C(1) << i;
+	for (int i = 0; add && i < HOMES_MAX; i++)
+		if (!homes[i]) {
+			homes[i] = ctx;
+			return UINT64_C(1) << i;
+		}
+	return 0;
+}
+
+/* The contexts whose pools have the memory. */
+static int homes_find(const CUcontext *contexts, int count, CUcontext *ret_homes)
+{
+	int found = 0, device;
+
+	for (int i = 0; i < count; i++)
+		if (contexts[i] &&
+		    gcp_contexts_home(contexts[i], &ret_homes[found], &device))
+			found++;
+	return found;
+}
+
+/* Under the locks. */
+static CUresult work_add(CUcontext executing, CUstream stream,
+			 const CUcontext *contexts, int count)
+{
+	uint64_t bits = 0, bit;
+
+	for (int i = 0; i < count; i++) {
+		if (gcp_context_is_ending(contexts[i]))
+			continue; /* that waits for all of its work */
+		bit = home_bit(contexts[i], true);
+		if (!bit)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		bits |= bit;
+	}
+	return bits ? foreign_add(executing, stream, bits) : CUDA_SUCCESS;
+}
+
+static CUresult work_submitted(CUcontext executing, CUstream stream,
+			       const CUcontext *contexts, int count)
+{
+	CUcontext found[HOMES_MAX];
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	count = homes_find(contexts, count, found);
+	result = gcp_ctx_scope_begin(&scope, executing);
+	if (result != CUDA_SUCCESS)
+		return result;
+	gcp_contexts_lock();
+	pthread_mutex_lock(&foreign_lock);
+	result = work_add(executing, stream, found, count);
+	pthread_mutex_unlock(&foreign_lock);
+	gcp_contexts_unlock();
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+static void stream_wait(CUcontext executing, CUstream stream)
+{
+	struct gcp_ctx_scope scope;
+
+	if (gcp_ctx_scope_begin(&scope, executing) != CUDA_SUCCESS)
+		return;
+	gcp_real.cuStreamSynchronize(stream);
+	gcp_ctx_scope_end(&scope);
+}
+
+void gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
+				const CUcontext *contexts, int count)
+{
+	int saved = errno;
+
+	if (!gcp_real.cuEventCreate || !gcp_real.cuEventQuery || count > HOMES_MAX ||
+	    work_submitted(executing, stream, contexts, count) != CUDA_SUCCESS)
+		stream_wait(executing, stream);
+	errno = saved;
+}
+
+struct every {
+	CUcontext contexts[HOMES_MAX + 1];
+	int count;
+};
+
+static int every_add(void *arg, CUcontext ctx)
+{
+	struct every *every = arg;
+
+	if (every->count <= HOMES_MAX)
+		every->contexts[every->count++] = ctx;
+	return 0;
+}
+
+void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream)
+{
+	struct every every = {.count = 0};
+
+	if (gcp_contexts_for_each(every_add, &every) != 0)
+		stream_wait(executing, stream);
+	else
+		gcp_foreign_work_submitted(executing, stream, every.contexts,
+					   every.count);
+}
+
+/* --- fences -------------------------------------------------------------------- */
+
+uint64_t gcp_foreign_work_latest(void)
+{
+	return atomic_load(&latest);
+}
+
+bool gcp_foreign_work_is_pending(uint64_t number)
+{
+	return number > 0 && atomic_load(&begun) &&
+	       atomic_load(&oldest_number) <= number;
+}
+
+CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct foreign **link = &oldest;
+	uint64_t bit;
+
+	if (!gcp_foreign_work_is_pending(number))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&foreign_lock);
+	bit = home_bit(ctx, false);
+	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
+		if (!((*link)->homes & bit)) {
+			link = &(*link)->next;
+			continue;
+		}
+		result = foreign_query(*link);
+		if (result == CUDA_SUCCESS)
+			foreign_remove(link);
+	}
+	pthread_mutex_unlock(&foreign_lock);
+	return result;
+}
+
+CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number)
+{
+	struct gcp_ctx_scope scope;
+	uint64_t delay_ns = 2000;
+	CUresult result;
+
+	while (gcp_foreign_work_is_pending(number)) {
+		gcp_ctx_scope_begin(&scope, NULL);
+		gcp_contexts_lock();
+		result = gcp_foreign_work_query(ctx, number);
+		gcp_contexts_unlock();
+		gcp_ctx_scope_end(&scope);
+		if (result != CUDA_ERROR_NOT_READY)
+			return result;
+		gcp_sleep(delay_ns);
+		if (delay_ns < 100000)
+			delay_ns += delay_ns / 4;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* --- the end of a context ------------------------------------------------------ */
+
+/* Its events are gone, and the work in its streams is done. */
+static void foreign_of_context_drop(CUcontext ctx)
+{
+	struct foreign **link = &oldest;
+
+	while (*link) {
+		if ((*link)->executing == ctx)
+			foreign_remove(link);
+		else
+			link = &(*link)->next;
+	}
+	for (link = &unused; *link;) {
+		struct foreign *work = *link;
+
+		if (work->executing != ctx) {
+			link = &work->next;
+			continue;
+		}
+		*link = work->next;
+		free(work);
+	}
+}
+
+void gcp_foreign_work_context_gone(CUcontext ctx)
+{
+	struct foreign **link = &oldest;
+	uint64_t bit;
+
+	if (!ctx)
+		return;
+	pthread_mutex_lock(&foreign_lock);
+	foreign_of_context_drop(ctx);
+	bit = home_bit(ctx, false);
+	while (*link) {
+		(*link)->homes &= ~bit;
+		if ((*link)->homes == 0)
+			foreign_remove(link);
+		else
+			link = &(*link)->next;
+	}
+	for (int i = 0; i < HOMES_MAX; i++)
+		if (homes[i] == ctx)
+			homes[i] = NULL;
+	pthread_mutex_unlock(&foreign_lock);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * foreign_work.h - work that a fence of its context does not cover, because another
+ * device does it.
+ *
+ * A copy between two devices is done by one of them, whatever stream it is in. A fence
+ * (cuCtxRecordEvent) covers what the device of its context does. Plain cudaFree waits
+ * for more: for all that is in the streams of the context, and after a copy in a
+ * default stream in the contexts of both sides (docs/mapped-memory.md, facts). So such
+ * work is kept here with an event behind it, and a fence is done when what was
+ * submitted before it is done, too.
+ *
+ * Works are numbered as they are submitted.
+ */
+#ifndef GCP_INTERPOSE_FOREIGN_WORK_H
+#define GCP_INTERPOSE_FOREIGN_WORK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "symbols.h"
+
+/* The work that was submitted to `stream` last counts for fences of the `count`
+ * contexts. `stream` as gcp_stream_named gives it, of the context `executing`, and not
+ * capturing. Contexts that are NULL, or have no pool, are left out. If there is no
+ * memory for that, waits for the stream. No lock is held. */
+void gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
+				const CUcontext *contexts, int count);
+/* The same of all contexts of the process. */
+void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream);
+
+/* The number of the latest work; a fence that is recorded afterwards keeps it. */
+uint64_t gcp_foreign_work_latest(void);
+
+/* Whether a work of that number or an older one may be pending. Lock-free. */
+bool gcp_foreign_work_is_pending(uint64_t number);
+
+/* Whether those that count for `ctx` are done: CUDA_SUCCESS, CUDA_ERROR_NOT_READY, or
+ * a sticky error. The lock of contexts.c is held; while a capture is under way the
+ * thread's mode is relaxed. */
+CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number);
+
+/* Waits for them. No lock of contexts.c is held. Relaxes the mode by itself. */
+CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number);
+
+/* As a context observer. */
+void gcp_foreign_work_context_gone(CUcontext ctx);
+
+#endif

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hooks_copy.c - the hooks on copies: called while a capture is under way, as
+ * hooks_submit.c, and while the process has several contexts, for copies in which
+ * another device than the stream's takes part.
+ *
+ * Memory that the library maps is open to its own device and to those with peer access
+ * (cuda_vmm.c). Memory of cuMemAlloc can be copied from any context. The same copies of
+ * mapped memory are refused, except where the call names the context of each side: then
+ * it does what the other calls do with memory of cuMemAlloc (the same order, the same
+ * fences, the same waits: docs/mapped-memory.md, facts). So each copy that has such
+ * memory is made by cuMemcpy3DPeer or cuMemcpy3DPeerAsync. These cannot be captured: a
+ * graph's copy gets memory that is opened to every device, and so does a batch.
+ *
+ * What a fence of a context does not cover of all this, also of ordinary memory:
+ * foreign_work.c.
+ */
+#include <string.h>
+
+#include "../cuda/contexts.h"
+#include "../cuda/ctx_scope.h"
+#include "../cuda/foreign_work.h"
+#include "../cuda/streams.h"
+#include "../process/cuda_backend.h"
+#include "hooks.h"
+#include "hooks_copy.h"
+
+/* A call: what it copies, and of which contexts the sides are. */
+struct copy {
+	CUDA_MEMCPY3D_PEER what;
+	bool names_contexts; /* it has them */
+	bool in_stream;      /* it is asynchronous */
+	CUstream stream;     /* as gcp_stream_named gives it */
+	CUcontext executing; /* the stream's */
+	int device;          /* that one's */
+
+	bool mapped;        /* a side is memory that the library has mapped */
+	bool made;          /* by copy_make: `result` is the program's */
+	CUcontext sides[2]; /* what is memory of a device; NULL: other */
+	CUresult result;
+};
+
+/* Memory is open to more devices than have peer access: some copies between devices
+ * are one device's own work then, where plain cudaFree would wait in both contexts. */
+static atomic_bool opened;
+
+/* --- what is copied ------------------------------------------------------------ */
+
+static CUDA_MEMCPY3D_PEER line(CUmemorytype to_type, CUdeviceptr to,
+			       CUmemorytype from_type, CUdeviceptr from, size_t bytes)
+{
+	return (CUDA_MEMCPY3D_PEER){
+	    .dstMemoryType = to_type,
+	    .dstDevice = to,
+	    .dstHost = (void *)(uintptr_t)to, // NOLINT(performance-no-int-to-ptr)
+	    .dstPitch = bytes,
+	    .dstHeight = 1,
+	    .srcMemoryType = from_type,
+	    .srcDevice = from,
+	    .srcHost = (void *)(uintptr_t)from, // NOLINT(performance-no-int-to-ptr)
+	    .srcPitch = bytes,
+	    .srcHeight = 1,
+	    .WidthInBytes = bytes,
+	    .Height = 1,
+	    .Depth = 1,
+	};
+}
+
+static CUDA_MEMCPY3D_PEER line_to_array(CUarray to, size_t offset, CUdeviceptr from,
+					size_t bytes)
+{
+	CUDA_MEMCPY3D_PEER what =
+	    line(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, from, bytes);
+
+	what.dstArray = to;
+	what.dstXInBytes = offset;
+	return what;
+}
+
+static CUDA_MEMCPY3D_PEER line_from_array(CUdeviceptr to, CUarray from, size_t offset,
+					  size_t bytes)
+{
+	CUDA_MEMCPY3D_PEER what =
+	    line(CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_ARRAY, 0, bytes);
+
+	what.srcArray = from;
+	what.srcXInBytes = offset;
+	return what;
+}
+
+/* Nothing: the real function is to refuse it. */
+static const CUDA_MEMCPY3D_PEER nothing = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+					   .dstMemoryType = CU_MEMORYTYPE_HOST};
+
+static size_t pitch_of(size_t pitch, size_t x, size_t width)
+{
+	return pitch ? pitch : x + width;
+}
+
+static CUDA_MEMCPY3D_PEER rectangle(const CUDA_MEMCPY2D *copy)
+{
+	if (!copy)
+		return nothing;
+	return (CUDA_MEMCPY3D_PEER){
+	    .srcXInBytes = copy->srcXInBytes,
+	    .srcY = copy->srcY,
+	    .srcMemoryType = copy->srcMemoryType,
+	    .srcHost = copy->srcHost,
+	    .srcDevice = copy->srcDevice,
+	    .srcArray = copy->srcArray,
+	    .srcPitch = pitch_of(copy->srcPitch, copy->srcXInBytes, copy->WidthInBytes),
+	    .srcHeight = copy->srcY + copy->Height,
+	    .dstXInBytes = copy->dstXInBytes,
+	    .dstY = copy->dstY,
+	    .dstMemoryType = copy->dstMemoryType,
+	    .dstHost = copy->dstHost,
+	    .dstDevice = copy->dstDevice,
+	    .dstArray = copy->dstArray,
+	    .dstPitch = pitch_of(copy->dstPitch, copy->dstXInBytes, copy->WidthInBytes),
+	    .dstHeight = copy->dstY + copy->Height,
+	    .WidthInBytes = copy->WidthInBytes,
+	    .Height = copy->Height,
+	    .Depth = 1,
+	};
+}
+
+/* The two differ in the contexts, in whose place the other one has two fields that
+ * must be zero. */
+_Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "cuda.h");
+
+static CUDA_MEMCPY3D_PEER volume(const CUDA_MEMCPY3D *copy)
+{
+	CUDA_MEMCPY3D_PEER what = nothing;
+
+	if (copy)
+		memcpy(&what, copy, sizeof(what));
+	return what;
+}
+
+static CUDA_MEMCPY3D_PEER peers(const CUDA_MEMCPY3D_PEER *copy)
+{
+	return copy ? *copy : nothing;
+}
+
+#define HOST(p)   CU_MEMORYTYPE_HOST, (CUdeviceptr)(uintptr_t)(p)
+#define DEVICE(p) CU_MEMORYTYPE_DEVICE, p
+#define ANY(p)    CU_MEMORYTYPE_UNIFIED, p
+
+#define COPIED_cuMemcpy            line(ANY(to), ANY(from), bytes)
+#define COPIED_cuMemcpyAsync       line(ANY(to), ANY(from), bytes)
+#define COPIED_cuMemcpyHtoD        line(DEVICE(to), HOST(from), bytes)
+#define COPIED_cuMemcpyHtoDAsync   line(DEVICE(to), HOST(from), bytes)
+#define COPIED_cuMemcpyDtoH        line(HOST(to), DEVICE(from), bytes)
+#define COPIED_cuMemcpyDtoHAsync   line(HOST(to), DEVICE(from), bytes)
+#define COPIED_cuMemcpyDtoD        line(DEVICE(to), DEVICE(from), bytes)
+#define COPIED_cuMemcpyDtoDAsync   line(DEVICE(to), DEVICE(from), bytes)
+#define COPIED_cuMemcpyDtoA        line_to_array(to, offset, from, bytes)
+#define COPIED_cuMemcpyAtoD        line_from_array(to, from, offset, bytes)
+#define COPIED_cuMemcpy2D          rectangle(copy)
+#define COPIED_cuMemcpy2DUnaligned rectangle(copy)
+#define COPIED_cuMemcpy2DAsync     rectangle(copy)
+#define COPIED_cuMemcpy3D          volume(copy)
+#define COPIED_cuMemcpy3DAsync     volume(copy)
+#define COPIED_cuMemcpyPeer                                                            \
+	((void)to_ctx, (void)from_ctx, line(DEVICE(to), DEVICE(from), bytes))
+#define COPIED_cuMemcpyPeerAsync                                                       \
+	((void)to_ctx, (void)from_ctx, line(DEVICE(to), DEVICE(from), bytes))
+#define COPIED_cuMemcpy3DPeer      peers(copy)
+#define COPIED_cuMemcpy3DPeerAsync peers(copy)
+
+/* Whether the call names the contexts: its last word before Async is Peer. */
+static bool is_of_peers(const char *base)
+{
+	return strstr(base, "Peer") != NULL;
+}
+
+/* --- the sides ----------------------------------------------------------------- */
+
+struct side {
+	CUmemorytype type; /* UNIFIED: nothing better is known */
+	CUcontext ctx;     /* NULL: not memory of a device */
+	int device;
+	bool mapped;
+};
+
+/* Memory that is not the pools'. */
+static void side_ask(CUdeviceptr at, struct side *side)
+{
+	CUmemorytype type = 0;
+	unsigned int managed = 0;
+	int device = -1;
+	CUcontext ctx = NULL;
+
+	if (gcp_real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					   at) != CUDA_SUCCESS) {
+		side->type = CU_MEMORYTYPE_HOST;
+		return;
+	}
+	if (type == CU_MEMORYTYPE_HOST) {
+		side->type = type;
+		return;
+	}
+	if (gcp_real.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					   at) != CUDA_SUCCESS ||
+	    managed ||
+	    gcp_real.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at) !=
+		CUDA_SUCCESS ||
+	    !ctx ||
+	    gcp_real.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+					   at) != CUDA_SUCCESS)
+		return;
+	side->type = CU_MEMORYTYPE_DEVICE;
+	side->ctx = ctx;
+	side->device = device;
+}
+
+static struct side side_find(CUmemorytype type, CUdeviceptr at)
+{
+	struct side side = {.type = type, .device = -1};
+	struct gcp_block_info info;
+	int found;
+
+	if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+		return side;
+	found = gcp_pools_held(gcp_process.pools, at, &info);
+	if (found != 0)
+		found = gcp_pools_find(gcp_process.pools, at, &info);
+	if (found == 0)
+		return (struct side){CU_MEMORYTYPE_DEVICE, info.ctx, info.device,
+				     info.mapped};
+	if (gcp_real.cuPointerGetAttribute)
+		side_ask(at, &side);
+	return side;
+}
+
+static bool is_elsewhere(const struct side *side, const struct copy *copy)
+{
+	return side->ctx && side->device != copy->device;
+}
+
+static bool executing_find(struct copy *copy)
+{
+	CUcontext current = NULL;
+	CUdevice device;
+
+	copy->executing = gcp_stream_context(copy->stream);
+	if (!copy->executing || gcp_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
+		return false;
+	if (copy->executing == current) {
+		if (gcp_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+			return false;
+	} else if (!gcp_ctx_device(copy->executing, &device)) {
+		return false;
+	}
+	copy->device = device;
+	return true;
+}
+
+/* The context of a side that is no memory of a device is that of the stream. */
+static void contexts_name(struct copy *copy, const struct side *to,
+			  const struct side *from)
+{
+	CUDA_MEMCPY3D_PEER *what = &copy->what;
+
+	if (what->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
+		what->dstHost =
+		    (void *)what->dstDevice; // NOLINT(performance-no-int-to-ptr)
+	if (what->srcMemoryType == CU_MEMORYTYPE_UNIFIED)
+		what->srcHost =
+		    (void *)what->srcDevice; // NOLINT(performance-no-int-to-ptr)
+	what->dstMemoryType = to->type;
+	what->dstContext = to->ctx ? to->ctx : copy->executing;
+	what->srcMemoryType = from->type;
+	what->srcContext = from->ctx ? from->ctx : copy->executing;
+}
+
+/* Whether another device takes part. Only while pooling. */
+static bool copy_is_between(struct copy *copy)
+{
+	struct side to, from;
+
+	if (!executing_find(copy))
+		return false;
+	to = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
+	from = side_find(copy->what.srcMemoryType, copy->what.srcDevice);
+	if (!is_elsewhere(&to, copy) && !is_elsewhere(&from, copy))
+		return false;
+	copy->mapped = to.mapped || from.mapped;
+	copy->sides[0] = to.ctx;
+	copy->sides[1] = from.ctx;
+	if (copy->mapped && !copy->names_contexts)
+		contexts_name(copy, &to, &from);
+	return true;
+}
+
+/* --- making it ----------------------------------------------------------------- */
+
+static bool is_captured(const struct copy *copy)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return gcp_stream_capturable(copy->stream) && gcp_real.cuStreamIsCapturing &&
+	       gcp_real.cuStreamIsCapturing(copy->stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void open_everywhere(void)
+{
+	atomic_store(&opened, true);
+	gcp_vmm_open_everywhere();
+}
+
+static CUresult copy_call(const struct copy *copy)
+{
+	if (copy->in_stream)
+		return gcp_real.cuMemcpy3DPeerAsync
+			   ? gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream)
+			   : CUDA_ERROR_NOT_SUPPORTED;
+	if (copy->stream == CU_STREAM_PER_THREAD)
+		return gcp_real.cuMemcpy3DPeer_ptds
+			   ? gcp_real.cuMemcpy3DPeer_ptds(&copy->what)
+			   : CUDA_ERROR_NOT_SUPPORTED;
+	return gcp_real.cuMemcpy3DPeer ? gcp_real.cuMemcpy3DPeer(&copy->what)
+				       : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Before the program's own call. Afterwards it need not be made, if copy->made. What
+ * is refused in this form is made as the program has it, with memory that is open. */
+static void copy_make(struct copy *copy)
+{
+	bool captured = copy->in_stream && is_captured(copy);
+
+	if (captured)
+		copy->executing = NULL; /* no work yet */
+	if (!copy->mapped || copy->names_contexts)
+		return;
+	if (!captured) {
+		copy->result = copy_call(copy);
+		copy->made = copy->result != CUDA_ERROR_INVALID_VALUE &&
+			     copy->result != CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (!copy->made)
+		open_everywhere();
+}
+
+/* After it. */
+static void copy_cover(const struct copy *copy)
+{
+	CUcontext contexts[] = {copy->executing, copy->sides[0], copy->sides[1]};
+	bool all = !copy->in_stream || atomic_load(&opened);
+
+	if (copy->executing)
+		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts,
+					   all ? 3 : 1);
+}
+
+/* --- the hooks ----------------------------------------------------------------- */
+
+static bool copies_matter(void)
+{
+	return gcp_contexts_are_several() && gcp_process_pooling();
+}
+
+#define GCP_COPY(copied, base, named, is_in_stream, call)                              \
+	struct copy between;                                                           \
+                                                                                       \
+	if (!copies_matter())                                                          \
+		return gcp_real.call;                                                  \
+	between = (struct copy){.what = copied,                                        \
+				.names_contexts = is_of_peers(#base),                  \
+				.in_stream = is_in_stream,                             \
+				.stream = named};                                      \
+	if (!copy_is_between(&between))                                                \
+		return gcp_real.call;                                                  \
+	copy_make(&between);                                                           \
+	if (!between.made)                                                             \
+		between.result = gcp_real.call;                                        \
+	if (between.result == CUDA_SUCCESS)                                            \
+		copy_cover(&between);                                                  \
+	return between.result;
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		CUresult refused = gcp_stream_submits(stream, (flags) == 2);           \
+                                                                                       \
+		if (refused)                                                           \
+			return refused;                                                \
+		GCP_COPY(COPIED_##base, base, gcp_stream_named(stream, (flags) == 2),  \
+			 true, name arguments)                                         \
+	}
+GCP_HOOKS_COPIES(GCP_X)
+#undef GCP_X
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		gcp_stream_submits_eagerly();                                          \
+		GCP_COPY(COPIED_##base, base, gcp_stream_named(NULL, (flags) == 2),    \
+			 false, name arguments)                                        \
+	}
+GCP_HOOKS_COPIES_SYNC(GCP_X)
+#undef GCP_X
+
+/* --- batches ------------------------------------------------------------------- */
+
+/* CUDA_MEMCPY3D_BATCH_OP, which cuda.h has since CUDA 12.8. */
+struct batch_operand {
+	int type;
+	union {
+		struct {
+			CUdeviceptr at;
+			size_t row, layer;
+			CUmemLocation hint;
+		} pointer;
+		struct {
+			CUarray array;
+			size_t offset[3];
+		} array;
+	};
+};
+struct batch_copy {
+	struct batch_operand from, to;
+	size_t extent[3];
+	int order;
+	unsigned int flags;
+};
+enum { OPERAND_POINTER = 1 };
+#if CUDA_VERSION >= 12080
+_Static_assert(sizeof(struct batch_copy) == sizeof(CUDA_MEMCPY3D_BATCH_OP), "cuda.h");
+#endif
+
+/* Adds the sides of one of its copies: copy->mapped: it has mapped memory of another
+ * device. True: another device takes part. */
+static bool batch_add(struct copy *copy, const CUdeviceptr *to, const CUdeviceptr *from)
+{
+	const CUdeviceptr *at[] = {to, from};
+	bool elsewhere = false;
+
+	for (int i = 0; i < 2; i++) {
+		struct side side = {.ctx = NULL};
+
+		if (at[i])
+			side = side_find(CU_MEMORYTYPE_UNIFIED, *at[i]);
+		elsewhere |= is_elsewhere(&side, copy);
+		copy->mapped |= side.mapped && is_elsewhere(&side, copy);
+	}
+	return elsewhere;
+}
+
+static bool batch_of_lines(struct copy *copy, const CUdeviceptr *to,
+			   const CUdeviceptr *from, size_t count)
+{
+	bool between = false;
+
+	for (size_t i = 0; to && from && i < count; i++)
+		between |= batch_add(copy, &to[i], &from[i]);
+	return between;
+}
+
+static const CUdeviceptr *pointer_of(const struct batch_operand *operand)
+{
+	return operand->type == OPERAND_POINTER ? &operand->pointer.at : NULL;
+}
+
+static bool batch_of_volumes(struct copy *copy, const struct batch_copy *copies,
+			     size_t count)
+{
+	bool between = false;
+
+	for (size_t i = 0; copies && i < count; i++)
+		between |= batch_add(copy, pointer_of(&copies[i].to),
+				     pointer_of(&copies[i].from));
+	return between;
+}
+
+#define BETWEEN_cuMemcpyBatchAsync   batch_of_lines(&between, to, from, count)
+#define BETWEEN_cuMemcpy3DBatchAsync batch_of_volumes(&between, copies, count)
+
+static void batch_cover(const struct copy *copy)
+{
+	if (!is_captured(copy))
+		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);
+}
+
+#define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
+	CUresult gcp_hook_##name parameters                                            \
+	{                                                                              \
+		struct copy between = {                                                \
+		    .in_stream = true,                                                 \
+		    .stream = gcp_stream_named(stream, (flags) == 2),                  \
+		};                                                                     \
+		CUresult result = gcp_stream_submits(stream, (flags) == 2);            \
+                                                                                       \
+		if (result != CUDA_SUCCESS)                                            \
+			return result;                                                 \
+		if (!copies_matter() || !executing_find(&between) || !BETWEEN_##base)  \
+			return gcp_real.name arguments;                                \
+		if (between.mapped)                                                    \
+			open_everywhere();                                             \
+		result = gcp_real.name arguments;                                      \
+		if (result == CUDA_SUCCESS)                                            \
+			batch_cover(&between);                                         \
+		return result;                                                         \
+	}
+GCP_HOOKS_COPIES_BATCH(GCP_X)
+#undef GCP_X
+
+/* --- graphs -------------------------------------------------------------------- */
+
+void gcp_copy_node_made(const CUDA_MEMCPY3D *copy, CUcontext ctx)
+{
+	struct side to, from;
+	CUdevice device;
+
+	if (!copy || !copies_matter() || !gcp_ctx_device(ctx, &device))
+		return;
+	to = side_find(copy->dstMemoryType, copy->dstDevice);
+	from = side_find(copy->srcMemoryType, copy->srcDevice);
+	if ((to.mapped && to.device != device) ||
+	    (from.mapped && from.device != device))
+		open_everywhere();
+}
+
+void gcp_copy_graph_launched(CUstream stream)
+{
+	struct copy copy = {.in_stream = true, .stream = stream};
+
+	if (atomic_load_explicit(&opened, memory_order_acquire) && copies_matter() &&
+	    executing_find(&copy))
+		batch_cover(&copy);
+}

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * copies.c - copies in which two devices take part: what tests/gpu/copies.cu shows on
+ * two GPUs, on the simulated devices.
+ *
+ *   copies SCENARIO    plays one; 0: all is as with plain CUDA
+ */
+#include "edge_cases.h"
+
+static size_t block_bytes = MIB;
+static CUcontext contexts[2];
+static CUstream streams[2], others[2];
+
+static void current(int device)
+{
+	OK(cuCtxSetCurrent(contexts[device]));
+}
+
+static void two_devices(void)
+{
+	for (int i = 0; i < 2; i++) {
+		OK(cuDevicePrimaryCtxRetain(&contexts[i], i));
+		current(i);
+		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+		OK(cuStreamCreate(&others[i], CU_STREAM_NON_BLOCKING));
+	}
+}
+
+/* Bit 0: device 0 may access device 1; bit 1: the other way. */
+static void access_give(int state)
+{
+	for (int i = 0; i < 2; i++) {
+		current(i);
+		if (state >> i & 1)
+			OK(cuCtxEnablePeerAccess(contexts[1 - i], 0));
+	}
+}
+
+static void all_wait(void)
+{
+	for (int i = 0; i < 2; i++) {
+		current(i);
+		OK(cuCtxSynchronize());
+	}
+}
+
+static CUdeviceptr block_of(int device, unsigned char value)
+{
+	CUdeviceptr p;
+
+	current(device);
+	p = allocated(block_bytes);
+	OK(cuMemsetD8(p, value, block_bytes));
+	OK(cuCtxSynchronize());
+	return p;
+}
+
+static bool block_is(int device, CUdeviceptr p, unsigned char value)
+{
+	static unsigned char words[MIB];
+
+	current(device);
+	OK(cuMemcpyDtoH(words, p, block_bytes));
+	for (size_t i = 0; i < block_bytes; i++)
+		if (words[i] != value)
+			return false;
+	return true;
+}
+
+/* --- the calls ----------------------------------------------------------------- */
+
+static CUDA_MEMCPY2D rectangle(CUmemorytype to_type, CUdeviceptr to,
+			       CUmemorytype from_type, CUdeviceptr from)
+{
+	return (CUDA_MEMCPY2D){
+	    .dstMemoryType = to_type,
+	    .dstDevice = to,
+	    .dstHost = (void *)to,
+	    .srcMemoryType = from_type,
+	    .srcDevice = from,
+	    .srcHost = (void *)from,
+	    .dstPitch = 4096,
+	    .srcPitch = 4096,
+	    .WidthInBytes = 4096,
+	    .Height = block_bytes / 4096,
+	};
+}
+
+static CUDA_MEMCPY3D volume(CUdeviceptr to, CUdeviceptr from)
+{
+	return (CUDA_MEMCPY3D){
+	    .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+	    .dstDevice = to,
+	    .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+	    .srcDevice = from,
+	    .dstPitch = 4096,
+	    .srcPitch = 4096,
+	    .dstHeight = 16,
+	    .srcHeight = 16,
+	    .WidthInBytes = 4096,
+	    .Height = 16,
+	    .Depth = block_bytes / 4096 / 16,
+	};
+}
+
+enum {
+	LINE,
+	DTOD,
+	RECTANGLE,
+	UNALIGNED,
+	VOLUME,
+	PEER,
+	ASYNC, /* from here on in a stream */
+	DTOD_ASYNC,
+	RECTANGLE_ASYNC,
+	VOLUME_ASYNC,
+	PEER_ASYNC,
+	KINDS
+};
+
+static CUresult copy(int kind, int device, CUdeviceptr to, int to_device,
+		     CUdeviceptr from, int from_device)
+{
+	CUDA_MEMCPY2D two =
+	    rectangle(CU_MEMORYTYPE_UNIFIED, to, CU_MEMORYTYPE_UNIFIED, from);
+	CUDA_MEMCPY3D three = volume(to, from);
+	CUstream stream = streams[device];
+
+	current(device);
+	switch (kind) {
+	case LINE:
+		return cuMemcpy(to, from, block_bytes);
+	case DTOD:
+		return cuMemcpyDtoD(to, from, block_bytes);
+	case RECTANGLE:
+		return cuMemcpy2D(&two);
+	case UNALIGNED:
+		return cuMemcpy2DUnaligned(&two);
+	case VOLUME:
+		return cuMemcpy3D(&three);
+	case PEER:
+		return cuMemcpyPeer(to, contexts[to_device], from,
+				    contexts[from_device], block_bytes);
+	case ASYNC:
+		return cuMemcpyAsync(to, from, block_bytes, stream);
+	case DTOD_ASYNC:
+		return cuMemcpyDtoDAsync(to, from, block_bytes, stream);
+	case RECTANGLE_ASYNC:
+		return cuMemcpy2DAsync(&two, stream);
+	case VOLUME_ASYNC:
+		return cuMemcpy3DAsync(&three, stream);
+	default:
+		return cuMemcpyPeerAsync(to, contexts[to_device], from,
+					 contexts[from_device], block_bytes, stream);
+	}
+}
+
+/* --- what they give ------------------------------------------------------------ */
+
+static void copies_of_all_kinds(void)
+{
+	for (int i = 0; i < 4 * KINDS; i++) {
+		int kind = i / 4, device = i & 1, to_device = i >> 1 & 1;
+		CUdeviceptr to = block_of(to_device, 1);
+		CUdeviceptr from = block_of(1 - to_device, 7);
+
+		OK(copy(kind, device, to, to_device, from, 1 - to_device));
+		all_wait();
+		if (!block_is(to_device, to, 7)) {
+			printf("kind %d in device %d to %d\n", kind, device, to_device);
+			must(false, "it is not copied");
+		}
+		OK(cuMemFree(to));
+		OK(cuMemFree(from));
+	}
+}
+
+static void copies_are_made(void)
+{
+	two_devices();
+	copies_of_all_kinds();
+}
+
+static void copies_are_made_with_access_one_way(void)
+{
+	two_devices();
+	access_give(1);
+	copies_of_all_kinds();
+}
+
+static void copies_are_made_with_access_both_ways(void)
+{
+	two_devices();
+	access_give(3);
+	copies_of_all_kinds();
+}
+
+/* From a context of the other device, from and to the host. */
+static void copies_of_the_host_are_made(void)
+{
+	static unsigned char host[MIB];
+	CUdeviceptr p, q, pinned;
+	CUDA_MEMCPY2D up, down;
+	void *at;
+
+	two_devices();
+	p = block_of(1, 1);
+	q = block_of(1, 2);
+	current(0);
+	OK(cuMemHostAlloc(&at, MIB, CU_MEMHOSTALLOC_PORTABLE));
+	pinned = (CUdeviceptr)(uintptr_t)at;
+	memset(at, 3, MIB);
+	memset(host, 4, MIB);
+	OK(cuMemcpyHtoD(p, host, MIB));
+	must(block_is(1, p, 4), "cuMemcpyHtoD");
+	current(0);
+	OK(cuMemcpyHtoDAsync(p, at, MIB, streams[0]));
+	OK(cuStreamSynchronize(streams[0]));
+	must(block_is(1, p, 3), "cuMemcpyHtoDAsync");
+	current(0);
+	OK(cuMemcpyDtoH(host, q, MIB));
+	must(host[0] == 2 && host[MIB - 1] == 2, "cuMemcpyDtoH");
+	OK(cuMemcpyAsync(pinned, q, MIB, streams[0]));
+	OK(cuStreamSynchronize(streams[0]));
+	must(((unsigned char *)at)[MIB - 1] == 2, "cuMemcpyAsync");
+	memset(host, 5, MIB);
+	up = rectangle(CU_MEMORYTYPE_DEVICE, p, CU_MEMORYTYPE_HOST,
+		       (CUdeviceptr)(uintptr_t)host);
+	OK(cuMemcpy2D(&up));
+	must(block_is(1, p, 5), "cuMemcpy2D");
+	current(0);
+	down = rectangle(CU_MEMORYTYPE_UNIFIED, (CUdeviceptr)(uintptr_t)host,
+			 CU_MEMORYTYPE_UNIFIED, q);
+	OK(cuMemcpy2D(&down));
+	must(host[0] == 2 && host[MIB - 1] == 2, "cuMemcpy2D of an unknown kind");
+	OK(cuMemcpy((CUdeviceptr)(uintptr_t)host, p, MIB));
+	must(host[0] == 5 && host[MIB - 1] == 5, "cuMemcpy");
+	OK(cuMemcpyDtoD(p, q, MIB)); /* both of the other one */
+	all_wait();
+	must(block_is(1, p, 2), "cuMemcpyDtoD");
+	OK(cuMemFreeHost(at));
+}
+
+/* What touches memory of the other device by itself is refused as by plain CUDA, also
+ * after copies. */
+static void fills_need_access(void)
+{
+	CUdeviceptr p, q;
+
+	two_devices();
+	p = block_of(1, 1);
+	q = block_of(0, 7);
+	for (int kind = 0; kind < KINDS; kind++)
+		OK(copy(kind, 0, p, 1, q, 0));
+	all_wait();
+	current(0);
+	OK(cuMemsetD8Async(p, 2, MIB, streams[0]));
+	must(cuStreamSynchronize(streams[0]) != CUDA_SUCCESS,
+	     "memory is open without peer access");
+}
+
+/* The call that names the contexts cannot be captured; the others can. */
+static void copies_in_graphs_are_made(void)
+{
+	CUdeviceptr to, from;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	two_devices();
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(0);
+	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, streams[0]));
+	all_wait();
+	must(block_is(1, to, 7), "it is not copied");
+}
+
+static void nodes_that_copy_are_made(void)
+{
+	CUDA_MEMCPY3D what;
+	CUdeviceptr to, from;
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUgraph graph;
+
+	two_devices();
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	what = volume(to, from);
+	what.srcMemoryType = what.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+	what.Height = 1;
+	what.Depth = 1;
+	current(0);
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &what, contexts[0]));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, streams[0]));
+	all_wait();
+	must(gcpsim_faults() == 0, "the device has no access");
+}
+
+/* --- frees --------------------------------------------------------------------- */
+
+/* Takes blocks until the freed one comes again, and writes into each. */
+enum { TAKEN_MAX = 24 };
+
+static void take_again(int device, CUdeviceptr freed)
+{
+	CUdeviceptr taken[TAKEN_MAX];
+
+	current(device);
+	for (int i = 0; i < TAKEN_MAX; i++) {
+		taken[i] = allocated(block_bytes);
+		OK(cuMemsetD8Async(taken[i], 9, block_bytes, others[device]));
+		if (taken[i] == freed)
+			break;
+		if (i % 4 == 3) { /* others go meanwhile, and epochs with them */
+			OK(cuMemFree(taken[i]));
+			gcpsim_advance(200);
+		}
+	}
+}
+
+static void free_beside(int kind, int device, int to_device, bool of_source)
+{
+	int from_device = 1 - to_device, freed = of_source ? from_device : to_device;
+	CUdeviceptr to = block_of(to_device, 1), from = block_of(from_device, 7);
+	CUdeviceptr gone = of_source ? from : to;
+
+	OK(copy(kind, device, to, to_device, from, from_device));
+	current(freed);
+	OK(cuMemFree(gone));
+	take_again(freed, gone);
+	if (gcpsim_hazards() > 0) {
+		printf("kind %d in device %d to %d, free of the %s: %s\n", kind, device,
+		       to_device, of_source ? "source" : "destination",
+		       gcpsim_last_report());
+		must(false, "memory is given out too early");
+		exit(1);
+	}
+	all_wait();
+}
+
+/* Plain cudaFree waits for the copy in the stream's own context; for one in a default
+ * stream, and without peer access, in both. */
+static void frees_beside_copies(int state)
+{
+	block_bytes = MIB / 16;
+	two_devices();
+	access_give(state);
+	for (int i = 0; i < 8 * KINDS; i++) {
+		int kind = i / 8, device = i & 1, to_device = i >> 1 & 1;
+		bool of_source = i >> 2 & 1;
+		int freed = of_source ? 1 - to_device : to_device;
+
+		if (freed == device || kind < ASYNC || state == 0)
+			free_beside(kind, device, to_device, of_source);
+	}
+}
+
+static void frees_beside_copies_without_access(void)
+{
+	frees_beside_copies(0);
+}
+
+static void frees_beside_copies_with_access_one_way(void)
+{
+	frees_beside_copies(1);
+}
+
+static void frees_beside_copies_with_access_the_other_way(void)
+{
+	frees_beside_copies(2);
+}
+
+static void frees_beside_copies_with_access_both_ways(void)
+{
+	frees_beside_copies(3);
+}
+
+/* Another device than the one that has the graph's stream. */
+static void frees_beside_a_graph_that_copies(void)
+{
+	CUdeviceptr to, from;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	two_devices();
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(0);
+	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	OK(cuGraphInstantiate(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, streams[0]));
+	current(1);
+	OK(cuMemFree(to));
+	take_again(1, to);
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+/* --- contexts that end --------------------------------------------------------- */
+
+static void a_context_ends_beside_copies(void)
+{
+	CUdeviceptr to, from;
+
+	two_devices();
+	access_give(3);
+	for (int i = 0; i < 4; i++) {
+		int ends = i & 1;
+
+		to = block_of(1, 1);
+		from = block_of(0, 7);
+		OK(copy(i & 2 ? ASYNC : LINE, ends, to, 1, from, 0));
+		OK(cuDevicePrimaryCtxReset(ends));
+		OK(cuDevicePrimaryCtxRetain(&contexts[ends], ends));
+		current(ends);
+		OK(cuStreamCreate(&streams[ends], CU_STREAM_NON_BLOCKING));
+		OK(cuStreamCreate(&others[ends], CU_STREAM_NON_BLOCKING));
+		OK(cuCtxEnablePeerAccess(contexts[1 - ends], 0));
+		current(1 - ends);
+		OK(cuMemFree(ends ? from : to));
+		take_again(1 - ends, ends ? from : to);
+		all_wait();
+	}
+	must(gcpsim_hazards() == 0 && gcpsim_faults() == 0 && gcpsim_misuses() == 0,
+	     "what a context left is used");
+}
+
+/* Many copies, and hardly a free: the events behind them are used again. */
+static void events_behind_copies_are_few(void)
+{
+	CUdeviceptr to, from;
+	uint64_t before;
+
+	two_devices();
+	access_give(3);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(0);
+	before = gcpsim_calls("cuEventCreate");
+	for (int i = 0; i < 1000; i++) {
+		OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+		OK(cuStreamSynchronize(streams[0]));
+	}
+	must(gcpsim_calls("cuEventCreate") - before <= 4, "an event for each copy");
+}
+
+/* Without memory for an event the call waits: then nothing is to be covered. */
+/* With GCPSIM_SPEED=never: a copy that does not end, after the free. */
+static void a_fence_is_behind_no_later_copy(void)
+{
+	CUdeviceptr to, from, freed;
+
+	two_devices();
+	access_give(3);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(1);
+	freed = allocated(MIB);
+	OK(cuMemFree(freed));
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	must(allocated(MIB) == freed, "a free is behind what came after it");
+}
+
+/* With GCPOOL_BLOCKING_FREE=1. */
+static void a_blocking_free_waits_for_a_copy(void)
+{
+	CUdeviceptr to, from;
+
+	two_devices();
+	access_give(3);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	OK(cuStreamQuery(streams[1]));
+}
+
+/* Where memory is out a free is waited for: for the copy, too. */
+static void an_allocation_waits_for_a_copy(void)
+{
+	size_t left, total;
+	CUdeviceptr to, from, again;
+
+	two_devices();
+	access_give(3);
+	current(1);
+	OK(cuMemGetInfo(&left, &total));
+	to = allocated(left / 8 * 5);
+	from = block_of(0, 7);
+	current(1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	again = allocated(left / 8 * 5);
+	OK(cuMemsetD8Async(again, 9, MIB, others[1]));
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+static void a_copy_that_cannot_be_noted_is_waited_for(void)
+{
+	CUdeviceptr to, from;
+
+	two_devices();
+	access_give(3);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(1);
+	OK(cuMemFree(allocated(MIB)));
+	gcpsim_fail("cuEventCreate:1+:2");
+	OK(copy(ASYNC, 1, to, 1, from, 0));
+	gcpsim_fail(NULL);
+	OK(cuStreamQuery(streams[1]));
+	OK(cuMemFree(to));
+	take_again(1, to);
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(copies_are_made),
+    SCENARIO(copies_are_made_with_access_one_way),
+    SCENARIO(copies_are_made_with_access_both_ways),
+    SCENARIO(copies_of_the_host_are_made),
+    SCENARIO(fills_need_access),
+    SCENARIO(copies_in_graphs_are_made),
+    SCENARIO(nodes_that_copy_are_made),
+    SCENARIO(frees_beside_copies_without_access),
+    SCENARIO(frees_beside_copies_with_access_one_way),
+    SCENARIO(frees_beside_copies_with_access_the_other_way),
+    SCENARIO(frees_beside_copies_with_access_both_ways),
+    SCENARIO(frees_beside_a_graph_that_copies),
+    SCENARIO(a_context_ends_beside_copies),
+    SCENARIO(events_behind_copies_are_few),
+    SCENARIO(a_fence_is_behind_no_later_copy),
+    SCENARIO(a_blocking_free_waits_for_a_copy),
+    SCENARIO(an_allocation_waits_for_a_copy),
+    SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
