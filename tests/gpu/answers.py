@@ -16,7 +16,7 @@ SCENARIOS = ("codes", "sizes", "contexts", "captures", "forks", "ends", "killed"
 SEGMENTS_DIFFER = ("codes", "contexts", "held", "threads")
 
 
-def compared(bench, name, command, differs=()):
+def compared(bench, name, command, differs=(), backends=BACKENDS):
     """A row for each backend."""
     plain = bench.run(command, timeout=200)
     if plain.code == ONE_DEVICE:
@@ -24,7 +24,7 @@ def compared(bench, name, command, differs=()):
     if plain.code != 0:
         return [Row(name, f"code {plain.code}", verdict=FAIL, details=plain.tail())]
     rows = []
-    for backend in BACKENDS:
+    for backend in backends:
         pooled = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, timeout=200)
         diff = list(difflib.unified_diff(plain.out.splitlines(), pooled.out.splitlines(),
                                          "plain", backend, "", "", 0))

@@ -131,6 +131,9 @@ def build_extra(bench):
                           bench.program("probe-capture"), "-ldl"],
         "answers": nvcc(bench, f"{here}/answers.cu", "answers",
                         *[f for f in links if f.startswith("-L")], "-lcuda"),
+        "copies": nvcc(bench, f"{here}/copies.cu", "copies",
+                       *[f for f in links if f.startswith("-L")], "-lcuda"),
+        "reduce": nvcc(bench, f"{here}/reduce.cu", "reduce"),
         "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Checks that want two GPUs: each function returns rows; with one they are left out."""
 
+import answers
 import programs
 from bench import FAIL, SKIPPED, Row, number, verdict
 from frameworks import missing, script
@@ -66,3 +67,82 @@ def contexts(bench):
     for row in rows:
         row.check = f"all devices: {row.check}"
     return rows
+
+
+BACKENDS = ("auto", "segments")
+ACCESS = ("no peer access", "access one way", "access the other way", "access both ways")
+
+
+def copies(bench):
+    """What copies between devices give, and what they wait for: as on plain CUDA."""
+    rows = []
+    for access, words in enumerate(ACCESS):
+        for section in ("codes", "graphs", "order"):
+            rows += answers.compared(bench, f"copies, {section}, {words}",
+                                     [bench.program("copies"), section, str(access)],
+                                     backends=BACKENDS)
+    return rows
+
+
+def copies_freed(bench):
+    """Memory is freed beside such copies. On plain CUDA some of these end with error 719, so
+    what the library does counts."""
+    rows = []
+    for access, words in enumerate(ACCESS):
+        for backend in BACKENDS:
+            result = bench.run([bench.program("copies"), "frees", str(access)], bench.library,
+                               {"GCPOOL_BACKEND": backend}, timeout=100)
+            if result.code == ONE_DEVICE:
+                return [Row("frees beside copies", verdict=SKIPPED, details="one device only")]
+            text = result.out.strip().split("\n")[-1] if result.out else f"code {result.code}"
+            rows.append(Row(f"frees beside copies, {words}, {backend}", "", text, "wrong words: 0",
+                            verdict(result.code == 0), "" if result.code == 0 else result.tail()))
+    return rows
+
+
+def reduced(bench):
+    """Kernels that read the other process's memory on the other device, through CUDA IPC."""
+    rows = []
+    plain = bench.run([bench.program("reduce")], timeout=100)
+    if plain.code == ONE_DEVICE:
+        return [Row("sums over two processes", verdict=SKIPPED, details="one device only")]
+    for backend in BACKENDS:
+        result = bench.run([bench.program("reduce")], bench.library,
+                           {"GCPOOL_BACKEND": backend}, timeout=100)
+        text = ["; ".join(run.out.split("\n")[:2]) or f"code {run.code}" for run in (plain, result)]
+        rows.append(Row(f"sums over two processes, {backend}", *text, "wrong words: 0",
+                        verdict(result.code == 0), "" if result.code == 0 else result.tail()))
+    return rows
+
+
+def torch_pair(bench, name, arguments, plain_arguments, environment, title):
+    """A script of PyTorch without a cache of its own, plain and with each backend."""
+    off = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", **environment}
+    plain = bench.run(script(bench, name, *plain_arguments), None, off, timeout=120)
+    if plain.code == ONE_DEVICE:
+        return [Row(title, verdict=SKIPPED, details="one device only")]
+    rows = []
+    for backend in BACKENDS:
+        result = bench.run(script(bench, name, *arguments), bench.library,
+                           {**off, "GCPOOL_BACKEND": backend}, timeout=120)
+        text = ["; ".join(line for line in run.out.split("\n") if " of " in line)
+                or f"code {run.code}" for run in (plain, result)]
+        rows.append(Row(f"{title}, {backend}", *text, "all", verdict(result.code == 0),
+                        "" if result.code == 0 else result.tail()))
+    return rows
+
+
+def torch_nccl(bench):
+    if missing("torch"):
+        return [Row("PyTorch, NCCL", verdict=SKIPPED, details="no torch here")]
+    rows = []
+    for value in ("0", "1"):
+        rows += torch_pair(bench, "torch_nccl.py", [], ["eager"], {"NCCL_CUMEM_ENABLE": value},
+                           f"PyTorch, NCCL eagerly and in a capture, NCCL_CUMEM_ENABLE={value}")
+    return rows
+
+
+def torch_two(bench):
+    if missing("torch"):
+        return [Row("PyTorch, two devices", verdict=SKIPPED, details="no torch here")]
+    return torch_pair(bench, "torch_two.py", [], [], {}, "PyTorch, tensors between two devices")
