@@ -109,7 +109,7 @@ static bool is_between(const struct copy *c, const struct sim_ctx *ctx)
 	return (dst >= 0 && dst != ctx->device) || (src >= 0 && src != ctx->device);
 }
 
-/* Which device does a copy, as measured on driver 580 (docs/mapped-memory.md, facts).
+/* Which device does a copy, as measured on driver 580 (docs/mapped-memory.md).
  * Mapped memory that the stream's device can use is its own business, unless the call
  * names the contexts. */
 static void copy_place(const struct copy *c, struct sim_ctx *ctx, struct sim_work *work)
@@ -171,7 +171,7 @@ static CUresult copy(const struct copy *c)
 	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch), &src_tracked));
 	if (!c->async && (sim_memory_is_closed(c->dst) || sim_memory_is_closed(c->src)))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* docs/mapped-memory.md, facts. */
+	/* docs/mapped-memory.md */
 	if (!c->peer && (sim_memory_is_foreign(c->dst, stream->ctx->device) ||
 			 sim_memory_is_foreign(c->src, stream->ctx->device)))
 		return CUDA_ERROR_INVALID_VALUE;
