@@ -111,11 +111,26 @@ def best(bench, words, extra, before):
     return min(values) if values else None
 
 
+LAUNCH_TIMES = 12
+
+
+def fast_median(values):
+    """A process has one of two speeds, whatever is shared (the slower one takes half as long
+    again): of those near the fastest."""
+    values = sorted(value for value in values if value is not None)
+    near = [value for value in values if value <= values[0] * 1.25]
+    return near[len(near) // 2] if near else None
+
+
 @only_with_the_option
 def launch(bench):
-    """Host time of a launch into the same stream."""
+    """Host time of a launch into the same stream: processes in turn."""
     words = ["launch", "--graphs", 4, "--nodes", 6, "--bytes", "64k", "--spin", 0]
-    times = [best(bench, words, extra, "launch:") for extra in (ALONE, SHARE)]
+    values = [[], []]
+    for _ in range(1 if bench.sim else LAUNCH_TIMES):
+        for kind, extra in enumerate((ALONE, SHARE)):
+            values[kind].append(found(play(bench, words, extra), "launch:"))
+    times = [fast_median(kind) for kind in values]
     good = None not in times and times[1] <= times[0] + 100
     return [Row("launch into the same stream", *[said(value, "ns") for value in times],
                 "+ 30 ns (fails above + 100)", INFO if bench.sim else verdict(good))]
