@@ -69,11 +69,18 @@ static void foreign_remove(struct foreign **link)
 
 static CUresult foreign_query(const struct foreign *work)
 {
+	struct gcp_ctx_scope scope;
 	CUresult result;
 
 	if (gcp_context_is_ending(work->executing))
 		return CUDA_ERROR_NOT_READY;
 	result = gcp_real.cuEventQuery(work->event);
+	/* A thread that frees need not have a context. */
+	if (result == CUDA_ERROR_INVALID_CONTEXT &&
+	    gcp_ctx_scope_begin(&scope, work->executing) == CUDA_SUCCESS) {
+		result = gcp_real.cuEventQuery(work->event);
+		gcp_ctx_scope_end(&scope);
+	}
 	/* That of a context which went unnoticed, with its work. */
 	if (result == CUDA_ERROR_INVALID_HANDLE ||
 	    result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
@@ -177,8 +184,6 @@ static CUresult work_add(CUcontext executing, CUstream stream,
 	uint64_t bits = 0, bit;
 
 	for (int i = 0; i < count; i++) {
-		if (gcp_context_is_ending(contexts[i]))
-			continue; /* that waits for all of its work */
 		bit = home_bit(contexts[i], true);
 		if (!bit)
 			return CUDA_ERROR_OUT_OF_MEMORY;

@@ -114,6 +114,59 @@ static int scene_devices(void)
 	return 0;
 }
 
+/* What a fence of each context says of a copy that is not done. */
+static void fences_are(CUcontext second, CUresult first_says, CUresult second_says)
+{
+	CUcontext contexts[] = {scene_ctx, second};
+	CUresult says[] = {first_says, second_says};
+	CUevent event;
+
+	for (int i = 0; i < 2; i++) {
+		OK(cuCtxSetCurrent(contexts[i]));
+		OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+		OK(cuCtxRecordEvent(contexts[i], event));
+		assert_int_equal(cuEventQuery(event), says[i]);
+		OK(cuEventDestroy(event));
+	}
+	for (int i = 0; i < 2; i++) {
+		OK(cuCtxSetCurrent(contexts[i]));
+		OK(cuCtxSynchronize());
+	}
+	OK(cuCtxSetCurrent(scene_ctx));
+}
+
+/* As docs/mapped-memory.md has it. */
+static int scene_copies(void)
+{
+	const CUresult done = CUDA_SUCCESS, pending = CUDA_ERROR_NOT_READY;
+	CUcontext second;
+	CUdeviceptr q;
+
+	start();
+	OK(cuDevicePrimaryCtxRetain(&second, 1));
+	OK(cuCtxSetCurrent(second));
+	OK(cuMemAlloc(&q, BYTES));
+	OK(cuCtxSetCurrent(scene_ctx));
+	OK(cuMemcpyAsync(q, p, BYTES, s));
+	fences_are(second, pending, pending);
+	OK(cuCtxEnablePeerAccess(second, 0));
+	OK(cuMemcpyAsync(q, p, BYTES, s));
+	fences_are(second, pending, done);
+	OK(cuMemcpyAsync(p, q, BYTES, s));
+	fences_are(second, pending, done);
+	OK(cuCtxSetCurrent(second));
+	OK(cuCtxEnablePeerAccess(scene_ctx, 0));
+	OK(cuCtxSetCurrent(scene_ctx));
+	OK(cuMemcpyAsync(q, p, BYTES, s));
+	fences_are(second, pending, done);
+	OK(cuMemcpyAsync(p, q, BYTES, s));
+	fences_are(second, done, pending);
+	OK(cuCtxDisablePeerAccess(second));
+	OK(cuMemcpyAsync(q, p, BYTES, s));
+	fences_are(second, done, pending);
+	return 0;
+}
+
 static void bytes_from_hex(void *data, size_t size, const char *hex)
 {
 	for (size_t i = 0; i < size; i++)
@@ -161,6 +214,8 @@ static int scene_run(int argc, char **argv)
 		return scene_failing();
 	if (!strcmp(argv[1], "devices"))
 		return scene_devices();
+	if (!strcmp(argv[1], "copies"))
+		return scene_copies();
 	if (!strcmp(argv[1], "import") && argc > 2)
 		return scene_import(argv[2]);
 	return 2;
@@ -242,6 +297,14 @@ static void devices_have_memory_of_their_own(void **state)
 	setenv("GCPSIM_MEMORY", "64M", 1);
 	assert_int_equal(scene_status("devices", NULL, "GCPSIM_DEVICES", "2"), 0);
 	unsetenv("GCPSIM_MEMORY");
+}
+
+static void one_of_two_devices_does_a_copy(void **state)
+{
+	(void)state;
+	setenv("GCPSIM_SPEED", "never", 1);
+	assert_int_equal(scene_status("copies", NULL, "GCPSIM_DEVICES", "2"), 0);
+	unsetenv("GCPSIM_SPEED");
 }
 
 static void another_process_opens_the_whole_allocation(void **state)
@@ -380,6 +443,7 @@ int main(int argc, char **argv)
 	    TEST(a_report_is_written_at_exit),
 	    TEST(the_environment_plans_failures),
 	    TEST(devices_have_memory_of_their_own),
+	    TEST(one_of_two_devices_does_a_copy),
 	    TEST(another_process_opens_the_whole_allocation),
 	    TEST(cuda_does_not_survive_a_fork),
 	    TEST(a_planned_failure_comes_when_planned),
