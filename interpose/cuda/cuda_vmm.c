@@ -37,6 +37,10 @@ static _Atomic(uint64_t) used;
 /* Memory is open to all of them that can reach it. */
 static atomic_bool everywhere;
 
+/* Some memory may be open to a device whose context has no peer access. */
+static atomic_bool wider;
+static atomic_int joined[DEVICES_MAX]; /* contexts that were seen, of each device */
+
 static bool device_has(CUdevice device, CUdevice_attribute attribute)
 {
 	int value = 0;
@@ -323,11 +327,27 @@ static void open_everything_to(CUdevice device)
 			memory_open(owner, device);
 }
 
+/* To memory of another one. */
+static bool has_access(CUdevice device)
+{
+	for (CUdevice owner = 0; owner < DEVICES_MAX; owner++)
+		if (owner != device && atomic_load(&wanted[owner]) >> device & 1)
+			return true;
+	return false;
+}
+
+bool gcp_vmm_is_wider(void)
+{
+	return atomic_load_explicit(&wider, memory_order_acquire);
+}
+
 bool gcp_vmm_device_joined(int device)
 {
 	if (device < 0 || device >= DEVICES_MAX)
 		return false;
 	atomic_fetch_or(&used, UINT64_C(1) << device);
+	if (atomic_fetch_add(&joined[device], 1) > 0 && has_access(device))
+		atomic_store(&wider, true); /* this one need not have enabled it */
 	if (atomic_load(&everywhere))
 		open_everything_to(device);
 	return true;
@@ -348,6 +368,7 @@ bool gcp_vmm_give_access(int owner, int device)
 {
 	if (owner < 0 || owner >= DEVICES_MAX || device < 0 || device >= DEVICES_MAX)
 		return false;
+	atomic_store(&wider, true);
 	memory_open(owner, device);
 	if (!gcp_process_pooling())
 		return true; /* what will be mapped is opened to it */
@@ -366,5 +387,14 @@ CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	    !device_of(peer, &owner) || device == owner)
 		return result;
 	memory_open(owner, device);
+	if (atomic_load(&joined[device]) > 1)
+		atomic_store(&wider, true);
 	return result;
+}
+
+/* What is open stays open. */
+CUresult gcp_hook_cuCtxDisablePeerAccess(CUcontext peer)
+{
+	atomic_store(&wider, true);
+	return gcp_real.cuCtxDisablePeerAccess(peer);
 }

@@ -22,8 +22,8 @@
 #include "resolve.h"
 
 enum {
-	HOMES_MAX = 64,  /* a bit for each */
-	OLDEST_ASKED = 2 /* works that are asked for at each new one */
+	HOMES_MAX = 64, /* a bit for each */
+	SWEPT_LEAST = 16
 };
 
 /* Work that may not be done yet. */
@@ -32,6 +32,7 @@ struct foreign {
 	CUcontext executing; /* the event's context */
 	uint64_t number;     /* they rise in the queue */
 	uint64_t homes;      /* a bit for each context that it counts for */
+	bool every;          /* for all that there are, rather */
 	struct foreign *next;
 };
 
@@ -40,6 +41,7 @@ static pthread_mutex_t foreign_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUcontext homes[HOMES_MAX];                   /* NULL: none */
 static struct foreign *oldest, **youngest = &oldest; /* the queue */
 static struct foreign *unused;
+static unsigned length, sweep_at = SWEPT_LEAST; /* of the queue */
 
 /* Written under the lock. */
 static _Atomic(uint64_t) latest;        /* number given */
@@ -64,6 +66,7 @@ static void foreign_remove(struct foreign **link)
 		youngest = link;
 	work->next = unused;
 	unused = work;
+	length--;
 	oldest_tell();
 }
 
@@ -81,24 +84,26 @@ static CUresult foreign_query(const struct foreign *work)
 		result = gcp_real.cuEventQuery(work->event);
 		gcp_ctx_scope_end(&scope);
 	}
-	/* That of a context which went unnoticed, with its work. */
-	if (result == CUDA_ERROR_INVALID_HANDLE ||
-	    result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-		return CUDA_SUCCESS;
-	return result;
+	/* An error of the context, or of an event that went with one, is told by the
+	 * fences of that context, and is none of others. */
+	return result == CUDA_ERROR_NOT_READY ? result : CUDA_SUCCESS;
 }
 
-/* So that they do not become more where hardly anything is freed. */
+/* So that they do not become more where hardly anything is freed: all, whenever they
+ * are twice as many as were left. */
 static void foreign_sweep(void)
 {
 	struct foreign **link = &oldest;
 
-	for (int i = 0; i < OLDEST_ASKED && *link; i++) {
+	if (length < sweep_at)
+		return;
+	while (*link) {
 		if (foreign_query(*link) == CUDA_SUCCESS)
 			foreign_remove(link);
 		else
 			link = &(*link)->next;
 	}
+	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
 }
 
 /* One whose event is of `executing`, which is current. NULL: no memory. */
@@ -124,29 +129,15 @@ static struct foreign *foreign_take(CUcontext executing)
 	return work;
 }
 
-static CUresult foreign_add(CUcontext executing, CUstream stream, uint64_t bits)
+static void foreign_publish(struct foreign *work)
 {
-	struct foreign *work;
-	CUresult result;
-
-	foreign_sweep();
-	work = foreign_take(executing);
-	if (!work)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = gcp_real.cuEventRecord(work->event, stream);
-	if (result != CUDA_SUCCESS) {
-		work->next = unused;
-		unused = work;
-		return result;
-	}
 	work->number = atomic_load(&latest) + 1;
-	work->homes = bits;
 	work->next = NULL;
 	*youngest = work;
 	youngest = &work->next;
+	length++;
 	oldest_tell();
 	atomic_store(&latest, work->number);
-	return CUDA_SUCCESS;
 }
 
 /* --- work is submitted --------------------------------------------------------- */
@@ -165,49 +156,63 @@ static uint64_t home_bit(CUcontext ctx, bool add)
 	return 0;
 }
 
-/* The contexts whose pools have the memory. */
-static int homes_find(const CUcontext *contexts, int count, CUcontext *ret_homes)
+/* False: no room. */
+static bool homes_set(struct foreign *work, const CUcontext *contexts, int count)
 {
-	int found = 0, device;
-
-	for (int i = 0; i < count; i++)
-		if (contexts[i] &&
-		    gcp_contexts_home(contexts[i], &ret_homes[found], &device))
-			found++;
-	return found;
-}
-
-/* Under the locks. */
-static CUresult work_add(CUcontext executing, CUstream stream,
-			 const CUcontext *contexts, int count)
-{
-	uint64_t bits = 0, bit;
-
+	work->homes = 0;
+	work->every = !contexts;
 	for (int i = 0; i < count; i++) {
-		bit = home_bit(contexts[i], true);
-		if (!bit)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		bits |= bit;
+		uint64_t bit = contexts[i] ? home_bit(contexts[i], true) : 0;
+
+		if (contexts[i] && !bit)
+			return false;
+		work->homes |= bit;
 	}
-	return bits ? foreign_add(executing, stream, bits) : CUDA_SUCCESS;
+	return true;
 }
 
+/* What is taken is in no list. NULL: no memory. */
+static struct foreign *work_take(CUcontext executing, const CUcontext *contexts,
+				 int count)
+{
+	struct foreign *work;
+
+	gcp_contexts_lock();
+	pthread_mutex_lock(&foreign_lock);
+	foreign_sweep();
+	work = foreign_take(executing);
+	if (work && !homes_set(work, contexts, count)) {
+		work->next = unused;
+		unused = work;
+		work = NULL;
+	}
+	pthread_mutex_unlock(&foreign_lock);
+	gcp_contexts_unlock();
+	return work;
+}
+
+/* A record may wait until the stream's queue has room: it is made without locks. */
 static CUresult work_submitted(CUcontext executing, CUstream stream,
 			       const CUcontext *contexts, int count)
 {
-	CUcontext found[HOMES_MAX];
 	struct gcp_ctx_scope scope;
+	struct foreign *work;
 	CUresult result;
 
-	count = homes_find(contexts, count, found);
 	result = gcp_ctx_scope_begin(&scope, executing);
 	if (result != CUDA_SUCCESS)
 		return result;
-	gcp_contexts_lock();
+	work = work_take(executing, contexts, count);
+	result = work ? gcp_real.cuEventRecord(work->event, stream)
+		      : CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&foreign_lock);
-	result = work_add(executing, stream, found, count);
+	if (work && result == CUDA_SUCCESS) {
+		foreign_publish(work);
+	} else if (work) {
+		work->next = unused;
+		unused = work;
+	}
 	pthread_mutex_unlock(&foreign_lock);
-	gcp_contexts_unlock();
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
@@ -227,35 +232,15 @@ void gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 {
 	int saved = errno;
 
-	if (!gcp_real.cuEventCreate || !gcp_real.cuEventQuery || count > HOMES_MAX ||
+	if (!gcp_real.cuEventCreate || !gcp_real.cuEventQuery ||
 	    work_submitted(executing, stream, contexts, count) != CUDA_SUCCESS)
 		stream_wait(executing, stream);
 	errno = saved;
 }
 
-struct every {
-	CUcontext contexts[HOMES_MAX + 1];
-	int count;
-};
-
-static int every_add(void *arg, CUcontext ctx)
-{
-	struct every *every = arg;
-
-	if (every->count <= HOMES_MAX)
-		every->contexts[every->count++] = ctx;
-	return 0;
-}
-
 void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream)
 {
-	struct every every = {.count = 0};
-
-	if (gcp_contexts_for_each(every_add, &every) != 0)
-		stream_wait(executing, stream);
-	else
-		gcp_foreign_work_submitted(executing, stream, every.contexts,
-					   every.count);
+	gcp_foreign_work_submitted(executing, stream, NULL, 0);
 }
 
 /* --- fences -------------------------------------------------------------------- */
@@ -282,7 +267,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number)
 	pthread_mutex_lock(&foreign_lock);
 	bit = home_bit(ctx, false);
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
-		if (!((*link)->homes & bit)) {
+		if (!(*link)->every && !((*link)->homes & bit)) {
 			link = &(*link)->next;
 			continue;
 		}
@@ -345,14 +330,14 @@ void gcp_foreign_work_context_gone(CUcontext ctx)
 	struct foreign **link = &oldest;
 	uint64_t bit;
 
-	if (!ctx)
+	if (!ctx || !gcp_process_pooling())
 		return;
 	pthread_mutex_lock(&foreign_lock);
 	foreign_of_context_drop(ctx);
 	bit = home_bit(ctx, false);
 	while (*link) {
 		(*link)->homes &= ~bit;
-		if ((*link)->homes == 0)
+		if ((*link)->homes == 0 && !(*link)->every)
 			foreign_remove(link);
 		else
 			link = &(*link)->next;

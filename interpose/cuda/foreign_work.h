@@ -21,12 +21,12 @@
 #include "symbols.h"
 
 /* The work that was submitted to `stream` last counts for fences of the `count`
- * contexts. `stream` as gcp_stream_named gives it, of the context `executing`, and not
- * capturing. Contexts that are NULL, or have no pool, are left out. If there is no
- * memory for that, waits for the stream. No lock is held. */
+ * contexts, which have pools; NULL is left out. `stream` as gcp_stream_named gives it,
+ * of the context `executing`, and not capturing. If there is no memory for that, waits
+ * for the stream. No lock is held. */
 void gcp_foreign_work_submitted(CUcontext executing, CUstream stream,
 				const CUcontext *contexts, int count);
-/* The same of all contexts of the process. */
+/* The same of all contexts of the process, those that come included. */
 void gcp_foreign_work_submitted_for_all(CUcontext executing, CUstream stream);
 
 /* The number of the latest work; a fence that is recorded afterwards keeps it. */
@@ -35,8 +35,8 @@ uint64_t gcp_foreign_work_latest(void);
 /* Whether a work of that number or an older one may be pending. Lock-free. */
 bool gcp_foreign_work_is_pending(uint64_t number);
 
-/* Whether those that count for `ctx` are done: CUDA_SUCCESS, CUDA_ERROR_NOT_READY, or
- * a sticky error. The lock of contexts.c is held; while a capture is under way the
+/* Whether those that count for `ctx` are done: CUDA_SUCCESS or CUDA_ERROR_NOT_READY.
+ * The lock of contexts.c is held; while a capture is under way the
  * thread's mode is relaxed. */
 CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number);
 

@@ -434,7 +434,9 @@ typedef CUresult gcp_recapture_callback(void *);
 
 #define GCP_HOOKS_PEERS(X)                                                             \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, GCP_OPTIONAL,         \
-	  (CUcontext peer, unsigned int flags), (peer, flags))
+	  (CUcontext peer, unsigned int flags), (peer, flags))                         \
+	X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, 0, GCP_OPTIONAL,       \
+	  (CUcontext peer), (peer))
 
 /* Those that do not submit work. */
 #define GCP_HOOKS_OTHERS(X)                                                            \

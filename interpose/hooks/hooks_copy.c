@@ -34,9 +34,11 @@ struct copy {
 	CUcontext executing; /* the stream's */
 	int device;          /* that one's */
 
-	bool mapped;        /* a side is memory that the library has mapped */
-	bool made;          /* by copy_make: `result` is the program's */
-	CUcontext sides[2]; /* what is memory of a device; NULL: other */
+	bool rewritten; /* is to be made by a call that names the contexts */
+	bool made;      /* it was: `result` is the program's */
+	/* The contexts of what is the pools', on the stream's device and elsewhere. */
+	CUcontext homes[2];
+	bool is_far[2];
 	CUresult result;
 };
 
@@ -176,11 +178,13 @@ static bool is_of_peers(const char *base)
 
 /* --- the sides ----------------------------------------------------------------- */
 
+enum { ON_HOST = -1, ON_UNKNOWN = -2 };
+
 struct side {
 	CUmemorytype type; /* UNIFIED: nothing better is known */
-	CUcontext ctx;     /* NULL: not memory of a device */
-	int device;
-	bool mapped;
+	CUcontext ctx;     /* NULL: none is known */
+	int device;        /* or of the enumeration */
+	bool pooled, mapped;
 };
 
 /* Memory that is not the pools'. */
@@ -188,54 +192,56 @@ static void side_ask(CUdeviceptr at, struct side *side)
 {
 	CUmemorytype type = 0;
 	unsigned int managed = 0;
-	int device = -1;
-	CUcontext ctx = NULL;
+	int device = ON_UNKNOWN;
 
+	side->device = ON_UNKNOWN;
 	if (gcp_real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					   at) != CUDA_SUCCESS) {
+					   at) != CUDA_SUCCESS ||
+	    type == CU_MEMORYTYPE_HOST) {
 		side->type = CU_MEMORYTYPE_HOST;
-		return;
-	}
-	if (type == CU_MEMORYTYPE_HOST) {
-		side->type = type;
+		side->device = ON_HOST;
 		return;
 	}
 	if (gcp_real.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
 					   at) != CUDA_SUCCESS ||
 	    managed ||
-	    gcp_real.cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, at) !=
-		CUDA_SUCCESS ||
-	    !ctx ||
 	    gcp_real.cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
 					   at) != CUDA_SUCCESS)
 		return;
-	side->type = CU_MEMORYTYPE_DEVICE;
-	side->ctx = ctx;
 	side->device = device;
+	if (gcp_real.cuPointerGetAttribute(&side->ctx, CU_POINTER_ATTRIBUTE_CONTEXT,
+					   at) != CUDA_SUCCESS)
+		side->ctx = NULL;
+	if (side->ctx)
+		side->type = CU_MEMORYTYPE_DEVICE;
 }
 
 static struct side side_find(CUmemorytype type, CUdeviceptr at)
 {
-	struct side side = {.type = type, .device = -1};
+	struct side side = {.type = type, .device = ON_HOST};
 	struct gcp_block_info info;
 	int found;
 
-	if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+	if (type == CU_MEMORYTYPE_HOST)
+		return side;
+	side.device = ON_UNKNOWN;
+	if (type == CU_MEMORYTYPE_ARRAY)
 		return side;
 	found = gcp_pools_held(gcp_process.pools, at, &info);
 	if (found != 0)
 		found = gcp_pools_find(gcp_process.pools, at, &info);
 	if (found == 0)
-		return (struct side){CU_MEMORYTYPE_DEVICE, info.ctx, info.device,
+		return (struct side){CU_MEMORYTYPE_DEVICE, info.ctx, info.device, true,
 				     info.mapped};
 	if (gcp_real.cuPointerGetAttribute)
 		side_ask(at, &side);
 	return side;
 }
 
+/* What is not known may be. */
 static bool is_elsewhere(const struct side *side, const struct copy *copy)
 {
-	return side->ctx && side->device != copy->device;
+	return side->device != ON_HOST && side->device != copy->device;
 }
 
 static bool executing_find(struct copy *copy)
@@ -274,22 +280,41 @@ static void contexts_name(struct copy *copy, const struct side *to,
 	what->srcContext = from->ctx ? from->ctx : copy->executing;
 }
 
+/* Mapped memory that the stream's device has no access to, or memory of another device
+ * with which it is copied. */
+static bool needs_contexts(const struct copy *copy, const struct side *side,
+			   const struct side *other)
+{
+	if (!side->mapped)
+		return false;
+	return is_elsewhere(side, copy) || (other->ctx && is_elsewhere(other, copy));
+}
+
+static bool has_extent(const CUDA_MEMCPY3D_PEER *what)
+{
+	return what->WidthInBytes > 0 && what->Height > 0 && what->Depth > 0;
+}
+
 /* Whether another device takes part. Only while pooling. */
 static bool copy_is_between(struct copy *copy)
 {
-	struct side to, from;
+	struct side sides[2];
 
 	if (!executing_find(copy))
 		return false;
-	to = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
-	from = side_find(copy->what.srcMemoryType, copy->what.srcDevice);
-	if (!is_elsewhere(&to, copy) && !is_elsewhere(&from, copy))
+	sides[0] = side_find(copy->what.dstMemoryType, copy->what.dstDevice);
+	sides[1] = side_find(copy->what.srcMemoryType, copy->what.srcDevice);
+	if (!is_elsewhere(&sides[0], copy) && !is_elsewhere(&sides[1], copy))
 		return false;
-	copy->mapped = to.mapped || from.mapped;
-	copy->sides[0] = to.ctx;
-	copy->sides[1] = from.ctx;
-	if (copy->mapped && !copy->names_contexts)
-		contexts_name(copy, &to, &from);
+	for (int i = 0; i < 2; i++) {
+		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
+		copy->is_far[i] = is_elsewhere(&sides[i], copy);
+	}
+	copy->rewritten = !copy->names_contexts && has_extent(&copy->what) &&
+			  (needs_contexts(copy, &sides[0], &sides[1]) ||
+			   needs_contexts(copy, &sides[1], &sides[0]));
+	if (copy->rewritten)
+		contexts_name(copy, &sides[0], &sides[1]);
 	return true;
 }
 
@@ -310,12 +335,24 @@ static void open_everywhere(void)
 	gcp_vmm_open_everywhere();
 }
 
+/* In a stream it is as safe beside captures of other threads as the program's own. */
+static CUresult copy_in_stream(const struct copy *copy)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	if (!gcp_real.cuMemcpy3DPeerAsync)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
 static CUresult copy_call(const struct copy *copy)
 {
 	if (copy->in_stream)
-		return gcp_real.cuMemcpy3DPeerAsync
-			   ? gcp_real.cuMemcpy3DPeerAsync(&copy->what, copy->stream)
-			   : CUDA_ERROR_NOT_SUPPORTED;
+		return copy_in_stream(copy);
 	if (copy->stream == CU_STREAM_PER_THREAD)
 		return gcp_real.cuMemcpy3DPeer_ptds
 			   ? gcp_real.cuMemcpy3DPeer_ptds(&copy->what)
@@ -324,34 +361,55 @@ static CUresult copy_call(const struct copy *copy)
 				       : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Before the program's own call. Afterwards it need not be made, if copy->made. What
- * is refused in this form is made as the program has it, with memory that is open. */
+/* Errors that the program's own call may not give. */
+static bool is_refused(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_VALUE ||
+	       result == CUDA_ERROR_INVALID_CONTEXT ||
+	       result == CUDA_ERROR_INVALID_HANDLE ||
+	       result == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Before the program's own call, which need not be made if copy->made. */
 static void copy_make(struct copy *copy)
 {
 	bool captured = copy->in_stream && is_captured(copy);
 
 	if (captured)
 		copy->executing = NULL; /* no work yet */
-	if (!copy->mapped || copy->names_contexts)
+	if (!copy->rewritten || captured)
 		return;
-	if (!captured) {
-		copy->result = copy_call(copy);
-		copy->made = copy->result != CUDA_ERROR_INVALID_VALUE &&
-			     copy->result != CUDA_ERROR_NOT_SUPPORTED;
-	}
-	if (!copy->made)
-		open_everywhere();
+	copy->result = copy_call(copy);
+	copy->made = !is_refused(copy->result);
 }
 
-/* After it. */
+/* After it. True: it was refused, maybe for want of access, which there is now. */
+static bool copy_opens(const struct copy *copy)
+{
+	if (!copy->rewritten || copy->made || copy->result != CUDA_ERROR_INVALID_VALUE)
+		return false;
+	open_everywhere();
+	return true;
+}
+
+/* After a copy that succeeded. It counts in the context of its stream, where pinned
+ * memory may have been part of it; and in those of both sides, where plain cudaFree
+ * waits in both. */
 static void copy_cover(const struct copy *copy)
 {
-	CUcontext contexts[] = {copy->executing, copy->sides[0], copy->sides[1]};
-	bool all = !copy->in_stream || atomic_load(&opened);
+	bool far = !copy->in_stream || atomic_load(&opened) || gcp_vmm_is_wider();
+	CUcontext contexts[3] = {NULL};
+	int device;
 
-	if (copy->executing)
-		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts,
-					   all ? 3 : 1);
+	if (!copy->executing)
+		return;
+	for (int i = 0; i < 2; i++)
+		if (far || !copy->is_far[i])
+			contexts[i] = copy->homes[i];
+	if (gcp_contexts_home(copy->executing, &contexts[2], &device))
+		gcp_foreign_work_submitted(copy->executing, copy->stream, contexts, 3);
+	else
+		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);
 }
 
 /* --- the hooks ----------------------------------------------------------------- */
@@ -363,6 +421,7 @@ static bool copies_matter(void)
 
 #define GCP_COPY(copied, base, named, is_in_stream, call)                              \
 	struct copy between;                                                           \
+	int cancel;                                                                    \
                                                                                        \
 	if (!copies_matter())                                                          \
 		return gcp_real.call;                                                  \
@@ -372,11 +431,15 @@ static bool copies_matter(void)
 				.stream = named};                                      \
 	if (!copy_is_between(&between))                                                \
 		return gcp_real.call;                                                  \
+	cancel = gcp_cancel_defer();                                                   \
 	copy_make(&between);                                                           \
 	if (!between.made)                                                             \
 		between.result = gcp_real.call;                                        \
+	if (copy_opens(&between))                                                      \
+		between.result = gcp_real.call;                                        \
 	if (between.result == CUDA_SUCCESS)                                            \
 		copy_cover(&between);                                                  \
+	gcp_cancel_restore(cancel);                                                    \
 	return between.result;
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
@@ -430,20 +493,20 @@ enum { OPERAND_POINTER = 1 };
 _Static_assert(sizeof(struct batch_copy) == sizeof(CUDA_MEMCPY3D_BATCH_OP), "cuda.h");
 #endif
 
-/* Adds the sides of one of its copies: copy->mapped: it has mapped memory of another
- * device. True: another device takes part. */
+/* Adds the sides of one of its copies: copy->rewritten: it has mapped memory of
+ * another device. True: another device takes part. */
 static bool batch_add(struct copy *copy, const CUdeviceptr *to, const CUdeviceptr *from)
 {
 	const CUdeviceptr *at[] = {to, from};
 	bool elsewhere = false;
 
 	for (int i = 0; i < 2; i++) {
-		struct side side = {.ctx = NULL};
+		struct side side = {.device = ON_UNKNOWN};
 
 		if (at[i])
 			side = side_find(CU_MEMORYTYPE_UNIFIED, *at[i]);
 		elsewhere |= is_elsewhere(&side, copy);
-		copy->mapped |= side.mapped && is_elsewhere(&side, copy);
+		copy->rewritten |= side.mapped && is_elsewhere(&side, copy);
 	}
 	return elsewhere;
 }
@@ -496,7 +559,7 @@ static void batch_cover(const struct copy *copy)
 			return result;                                                 \
 		if (!copies_matter() || !executing_find(&between) || !BETWEEN_##base)  \
 			return gcp_real.name arguments;                                \
-		if (between.mapped)                                                    \
+		if (between.rewritten)                                                 \
 			open_everywhere();                                             \
 		result = gcp_real.name arguments;                                      \
 		if (result == CUDA_SUCCESS)                                            \
@@ -508,12 +571,12 @@ GCP_HOOKS_COPIES_BATCH(GCP_X)
 
 /* --- graphs -------------------------------------------------------------------- */
 
-void gcp_copy_node_made(const CUDA_MEMCPY3D *copy, CUcontext ctx)
+void gcp_copy_node_made(const CUDA_MEMCPY3D *copy, CUcontext ctx, bool anywhere)
 {
 	struct side to, from;
-	CUdevice device;
+	CUdevice device = ON_UNKNOWN;
 
-	if (!copy || !copies_matter() || !gcp_ctx_device(ctx, &device))
+	if (!copy || !copies_matter() || (!anywhere && !gcp_ctx_device(ctx, &device)))
 		return;
 	to = side_find(copy->dstMemoryType, copy->dstDevice);
 	from = side_find(copy->srcMemoryType, copy->srcDevice);

@@ -321,7 +321,7 @@ static CUgraph child_of(const struct node_params *params)
 static void copy_of_node(const struct node_params *params)
 {
 	if (params && params->type == TYPE_MEMCPY)
-		gcp_copy_node_made(&params->memcpy.copy, params->memcpy.ctx);
+		gcp_copy_node_made(&params->memcpy.copy, params->memcpy.ctx, false);
 }
 
 /* The graph itself becomes a part of the other one, and not a copy. */
@@ -438,14 +438,14 @@ CUresult gcp_hook_cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph,
 				       const CUgraphNode *nodes, size_t count,
 				       const CUDA_MEMCPY3D *copy, CUcontext ctx)
 {
-	gcp_copy_node_made(copy, ctx);
+	gcp_copy_node_made(copy, ctx, false);
 	return gcp_real.cuGraphAddMemcpyNode(ret_node, graph, nodes, count, copy, ctx);
 }
 
 CUresult gcp_hook_cuGraphMemcpyNodeSetParams(CUgraphNode node,
 					     const CUDA_MEMCPY3D *copy)
 {
-	gcp_copy_node_made(copy, NULL);
+	gcp_copy_node_made(copy, NULL, true);
 	return gcp_real.cuGraphMemcpyNodeSetParams(node, copy);
 }
 
@@ -453,7 +453,7 @@ CUresult gcp_hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode n
 						 const CUDA_MEMCPY3D *copy,
 						 CUcontext ctx)
 {
-	gcp_copy_node_made(copy, ctx);
+	gcp_copy_node_made(copy, ctx, false);
 	return gcp_real.cuGraphExecMemcpyNodeSetParams(exec, node, copy, ctx);
 }
 

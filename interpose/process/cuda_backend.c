@@ -327,6 +327,7 @@ static int driver_fence_wait(void *handle)
 
 static int driver_ctx_sync(void *ctx)
 {
+	uint64_t foreign = gcp_foreign_work_latest();
 	struct gcp_ctx_scope scope;
 	CUresult result = gcp_ctx_scope_begin(&scope, ctx);
 
@@ -335,7 +336,7 @@ static int driver_ctx_sync(void *ctx)
 	result = gcp_real.cuCtxSynchronize();
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
-		result = gcp_foreign_work_wait(ctx, gcp_foreign_work_latest());
+		result = gcp_foreign_work_wait(ctx, foreign);
 	return result;
 }
 

@@ -29,6 +29,9 @@ void gcp_vmm_open_everywhere(void);
  * it is refused. Only while pooling. cuda_vmm.c */
 bool gcp_vmm_give_access(int owner, int device);
 
+/* Whether memory may be open to a device whose context has no peer access by now. */
+bool gcp_vmm_is_wider(void);
+
 /* The devices, a bit for each, that can reach memory of `device`: of those that have or
  * had a context in this process, that one itself, and `user`. */
 uint64_t gcp_vmm_users(int device, int user);

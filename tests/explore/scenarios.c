@@ -524,38 +524,10 @@ static void lost_draw(struct generator *g)
 	aftermath(g, bytes);
 }
 
-/* A copy between devices, which either of them may do, and the block that the stream's
- * own context has goes at once. */
-static void apart_draw(struct generator *g)
-{
-	uint64_t bytes = g->sizes[below(g, SIZES)];
-	struct op use = op_draw(g, OP_USE_CONTEXT), copy = op_draw(g, OP_COPY);
-	struct op blocks[2];
-	uint8_t here = (uint8_t)below(g, 2), stream = (uint8_t)below(g, 2);
-
-	for (uint8_t i = 0; i < 2; i++) {
-		use.a = i;
-		op_add(g, use);
-		blocks[i] = alloc_of(g, bytes);
-		op_add(g, blocks[i]);
-		op_add(g, on_block(g, OP_FILL, blocks[i].a, 0));
-	}
-	use.a = here;
-	copy.a = blocks[below(g, 2)].a;
-	copy.b = copy.a == blocks[0].a ? blocks[1].a : blocks[0].a;
-	copy.c = stream;
-	op_add(g, use);
-	op_add(g, slow_fill(g, copy.b, stream));
-	op_add(g, copy);
-	op_add(g, on_block(g, OP_FREE, blocks[here].a, stream));
-	g->used &= ~(1ull << blocks[here].a);
-	aftermath(g, bytes);
-}
-
 static void (*const scenarios[])(struct generator *g) = {
     past_draw,   beside_draw,  both_draw,   lag_draw,     rewind_draw,
     lent_draw,   shared_draw,  handed_draw, ordered_draw, newcomer_draw,
-    pinned_draw, strange_draw, lost_draw,   apart_draw,
+    pinned_draw, strange_draw, lost_draw,
 };
 enum {
 	SCENARIOS = sizeof(scenarios) / sizeof(*scenarios),
