@@ -70,6 +70,16 @@ static void foreign_remove(struct foreign **link)
 	oldest_tell();
 }
 
+/* A capture that the library does not know forbids to ask. Other errors are those of
+ * the context, or of an event that went with one: the work is over, and what is wrong
+ * is told by the fences of that context, and by no others. */
+static bool says_nothing(CUresult result)
+{
+	return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_INVALID_CONTEXT ||
+	       (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+		result <= CUDA_ERROR_CAPTURED_EVENT);
+}
+
 static CUresult foreign_query(const struct foreign *work)
 {
 	struct gcp_ctx_scope scope;
@@ -84,9 +94,7 @@ static CUresult foreign_query(const struct foreign *work)
 		result = gcp_real.cuEventQuery(work->event);
 		gcp_ctx_scope_end(&scope);
 	}
-	/* An error of the context, or of an event that went with one, is told by the
-	 * fences of that context, and is none of others. */
-	return result == CUDA_ERROR_NOT_READY ? result : CUDA_SUCCESS;
+	return says_nothing(result) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 /* So that they do not become more where hardly anything is freed: all, whenever they

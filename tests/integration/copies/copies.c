@@ -512,6 +512,25 @@ static void a_fence_is_behind_no_later_copy(void)
 	must(allocated(MIB) == freed, "a free is behind what came after it");
 }
 
+/* The same; a capture that the library does not know makes the driver refuse to be
+ * asked: first for the fence, then for the copy. */
+static void a_question_that_is_refused_is_no_answer(void)
+{
+	CUdeviceptr to, from;
+
+	two_devices();
+	access_give(3);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	gcpsim_fail("cuEventQuery:2:900");
+	must(allocated(MIB) != to, "memory is given out too early");
+	gcpsim_fail(NULL);
+	must(allocated(MIB) != to, "memory is given out too early");
+}
+
 /* With GCPOOL_BLOCKING_FREE=1. */
 static void a_blocking_free_waits_for_a_copy(void)
 {
@@ -584,6 +603,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_context_ends_beside_copies),
     SCENARIO(events_behind_copies_are_few),
     SCENARIO(a_fence_is_behind_no_later_copy),
+    SCENARIO(a_question_that_is_refused_is_no_answer),
     SCENARIO(a_blocking_free_waits_for_a_copy),
     SCENARIO(an_allocation_waits_for_a_copy),
     SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
