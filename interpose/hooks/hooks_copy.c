@@ -377,8 +377,12 @@ static void copy_make(struct copy *copy)
 
 	if (captured)
 		copy->executing = NULL; /* no work yet */
-	if (!copy->rewritten || captured)
+	if (!copy->rewritten)
 		return;
+	if (captured) {
+		open_everywhere();
+		return;
+	}
 	copy->result = copy_call(copy);
 	copy->made = !is_refused(copy->result);
 }
