@@ -34,6 +34,8 @@ struct copy {
 	CUcontext executing; /* the stream's */
 	int device;          /* that one's */
 
+	bool mapped;    /* a side is memory that the library has mapped */
+	bool of_host;   /* a side is the host's */
 	bool rewritten; /* is to be made by a call that names the contexts */
 	bool made;      /* it was: `result` is the program's */
 	/* The contexts of what is the pools', on the stream's device and elsewhere. */
@@ -307,6 +309,8 @@ static bool copy_is_between(struct copy *copy)
 	if (!is_elsewhere(&sides[0], copy) && !is_elsewhere(&sides[1], copy))
 		return false;
 	for (int i = 0; i < 2; i++) {
+		copy->mapped |= sides[i].mapped;
+		copy->of_host |= sides[i].device == ON_HOST;
 		copy->homes[i] = sides[i].pooled ? sides[i].ctx : NULL;
 		copy->is_far[i] = is_elsewhere(&sides[i], copy);
 	}
@@ -396,16 +400,23 @@ static bool copy_opens(const struct copy *copy)
 	return true;
 }
 
+/* Whether mapped memory may be open to a device whose context has no peer access. */
+static bool opens_more(void)
+{
+	return atomic_load(&opened) || gcp_vmm_is_wider();
+}
+
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
- * waits in both. */
+ * waits in both. A call that has waited for the host's side leaves nothing to wait for.
+ */
 static void copy_cover(const struct copy *copy)
 {
-	bool far = !copy->in_stream || atomic_load(&opened) || gcp_vmm_is_wider();
+	bool far = !copy->in_stream || (copy->mapped && opens_more());
 	CUcontext contexts[3] = {NULL};
 	int device;
 
-	if (!copy->executing)
+	if (!copy->executing || (!copy->in_stream && copy->of_host && !opens_more()))
 		return;
 	for (int i = 0; i < 2; i++)
 		if (far || !copy->is_far[i])
@@ -546,8 +557,12 @@ static bool batch_of_volumes(struct copy *copy, const struct batch_copy *copies,
 
 static void batch_cover(const struct copy *copy)
 {
-	if (!is_captured(copy))
+	if (is_captured(copy))
+		return;
+	if (opens_more())
 		gcp_foreign_work_submitted_for_all(copy->executing, copy->stream);
+	else
+		copy_cover(copy);
 }
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \

@@ -331,14 +331,20 @@ static CUresult rectangle_side(CUmemorytype type, const void *host, CUdeviceptr 
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy_rectangle(const CUDA_MEMCPY2D *p, CUstream stream, bool async)
+/* Those whose slices follow one another on both sides are rectangles. */
+static CUresult copy_box(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async,
+			 bool peer)
 {
-	struct copy c = {.stream = stream, .async = async};
+	struct copy c = {.stream = stream, .async = async, .peer = peer};
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (p->Depth > 1 && (p->srcHeight != p->Height || p->dstHeight != p->Height))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (p->srcZ || p->dstZ || p->srcLOD || p->dstLOD)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	c.bytes = p->WidthInBytes;
-	c.rows = p->Height;
+	c.rows = p->Height * p->Depth;
 	c.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
 	c.src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
 	if (c.dst_pitch < c.bytes || c.src_pitch < c.bytes)
@@ -350,6 +356,30 @@ static CUresult copy_rectangle(const CUDA_MEMCPY2D *p, CUstream stream, bool asy
 			       p->srcXInBytes, p->srcY, c.src_pitch, &c.src_side,
 			       &c.src));
 	return copy(&c);
+}
+
+static CUresult copy_rectangle(const CUDA_MEMCPY2D *p, CUstream stream, bool async)
+{
+	CUDA_MEMCPY3D_PEER box = {0};
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	box.dstMemoryType = p->dstMemoryType;
+	box.dstHost = p->dstHost;
+	box.dstDevice = p->dstDevice;
+	box.dstXInBytes = p->dstXInBytes;
+	box.dstY = p->dstY;
+	box.dstPitch = p->dstPitch;
+	box.srcMemoryType = p->srcMemoryType;
+	box.srcHost = p->srcHost;
+	box.srcDevice = p->srcDevice;
+	box.srcXInBytes = p->srcXInBytes;
+	box.srcY = p->srcY;
+	box.srcPitch = p->srcPitch;
+	box.WidthInBytes = p->WidthInBytes;
+	box.Height = p->Height;
+	box.Depth = 1;
+	return copy_box(&box, stream, async, false);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
@@ -387,34 +417,7 @@ CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 	return cuMemcpy2DAsync_v2(pCopy, SIM_PTSZ(hStream));
 }
 
-/* --- boxes ---------------------------------------------------------------- */
-
-/* Those whose slices follow one another on both sides are rectangles. */
-static CUresult copy_box(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async,
-			 bool peer)
-{
-	struct copy c = {.stream = stream, .async = async, .peer = peer};
-
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (p->Depth > 1 && (p->srcHeight != p->Height || p->dstHeight != p->Height))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (p->srcZ || p->dstZ || p->srcLOD || p->dstLOD)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	c.bytes = p->WidthInBytes;
-	c.rows = p->Height * p->Depth;
-	c.dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
-	c.src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
-	if (c.dst_pitch < c.bytes || c.src_pitch < c.bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	SIM_TRY(rectangle_side(p->dstMemoryType, p->dstHost, p->dstDevice,
-			       p->dstXInBytes, p->dstY, c.dst_pitch, &c.dst_side,
-			       &c.dst));
-	SIM_TRY(rectangle_side(p->srcMemoryType, p->srcHost, p->srcDevice,
-			       p->srcXInBytes, p->srcY, c.src_pitch, &c.src_side,
-			       &c.src));
-	return copy(&c);
-}
+/* --- boxes -------------------------------------------------------------- */
 
 static CUresult copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool async)
 {

@@ -150,10 +150,10 @@ void sim_stream_set_tail(struct sim_stream *stream, struct sim_op *op)
 	stream->elsewhere = false;
 }
 
-/* What follows in the stream is not what the context's device does. */
-static void elsewhere_begin(struct sim_stream *stream, bool *ret_was)
+/* What comes last in the stream is not what the context's device does: the clock of
+ * what came before is kept. */
+static void here_keep(struct sim_stream *stream)
 {
-	*ret_was = true;
 	if (!stream->elsewhere)
 		sim_vc_copy(&stream->here_vc, &stream->vc);
 }
@@ -208,7 +208,6 @@ CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *wor
 {
 	struct sim_ops before = {0};
 	struct sim_vc vc = {0};
-	bool elsewhere = false;
 	struct sim_op *op;
 
 	if (ret_op)
@@ -219,9 +218,9 @@ CUresult sim_stream_submit(struct sim_stream *stream, const struct sim_work *wor
 	declare(stream, work, &vc);
 	op = sim_op_submit(stream->ctx, work, &before);
 	if (work->by)
-		elsewhere_begin(stream, &elsewhere);
+		here_keep(stream);
 	sim_stream_set_tail(stream, op);
-	stream->elsewhere = elsewhere;
+	stream->elsewhere = work->by != NULL;
 	sim_vc_copy(&stream->vc, &vc);
 	sim_copy_tell(work, op, &vc);
 	sim_vc_free(&vc);
@@ -380,8 +379,8 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	struct sim_event *event;
 	struct sim_ops before = {0};
 	struct sim_work nothing = {0};
-	bool elsewhere = false;
 	struct sim_op *op;
+	bool elsewhere;
 
 	SIM_LOCKED(cuStreamWaitEvent);
 	if (Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
@@ -399,16 +398,17 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 		return sim_capture_wait(stream, event);
 	if (!event->recorded)
 		return CUDA_SUCCESS;
-	if (sim_ctx_memory(event->ctx) == sim_ctx_memory(stream->ctx))
-		elsewhere_begin(stream, &elsewhere);
+	elsewhere = sim_ctx_memory(event->ctx) == sim_ctx_memory(stream->ctx);
+	if (elsewhere)
+		here_keep(stream);
 	else if (stream->elsewhere)
 		sim_vc_join(&stream->here_vc, &event->vc);
+	elsewhere |= stream->elsewhere;
 	sim_vc_join(&stream->vc, &event->vc);
 	if (sim_op_done(event->op)) {
-		stream->elsewhere |= elsewhere;
+		stream->elsewhere = elsewhere;
 		return CUDA_SUCCESS;
 	}
-	elsewhere |= stream->elsewhere;
 	sim_plain_follow(stream, event->op);
 	sim_ops_add(&before, stream->tail);
 	sim_ops_add(&before, event->op);

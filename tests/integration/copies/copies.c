@@ -259,22 +259,29 @@ static void fills_need_access(void)
 	     "memory is open without peer access");
 }
 
-/* The call that names the contexts cannot be captured; the others can. */
-static void copies_in_graphs_are_made(void)
+/* From device 0, in a captured graph. */
+static void graph_copies(CUdeviceptr to, CUdeviceptr from)
 {
-	CUdeviceptr to, from;
 	CUgraphExec exec;
 	CUgraph graph;
 
-	two_devices();
-	to = block_of(1, 1);
-	from = block_of(0, 7);
 	current(0);
 	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
 	OK(cuStreamEndCapture(streams[0], &graph));
 	OK(cuGraphInstantiate(&exec, graph, 0));
 	OK(cuGraphLaunch(exec, streams[0]));
+}
+
+/* The call that names the contexts cannot be captured; the others can. */
+static void copies_in_graphs_are_made(void)
+{
+	CUdeviceptr to, from;
+
+	two_devices();
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	graph_copies(to, from);
 	all_wait();
 	must(block_is(1, to, 7), "it is not copied");
 }
@@ -426,18 +433,11 @@ static void frees_beside_copies_with_access_both_ways(void)
 static void frees_beside_a_graph_that_copies(void)
 {
 	CUdeviceptr to, from;
-	CUgraphExec exec;
-	CUgraph graph;
 
 	two_devices();
 	to = block_of(1, 1);
 	from = block_of(0, 7);
-	current(0);
-	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
-	OK(cuStreamEndCapture(streams[0], &graph));
-	OK(cuGraphInstantiate(&exec, graph, 0));
-	OK(cuGraphLaunch(exec, streams[0]));
+	graph_copies(to, from);
 	current(1);
 	OK(cuMemFree(to));
 	take_again(1, to);
@@ -531,6 +531,38 @@ static void a_question_that_is_refused_is_no_answer(void)
 	must(allocated(MIB) != to, "memory is given out too early");
 }
 
+/* The same: plain cudaFree on the other device does not wait for such a copy. */
+static void a_copy_in_a_stream_counts_in_its_context(void)
+{
+	CUdeviceptr to, from, freed;
+
+	two_devices();
+	access_give(1);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	current(1);
+	freed = allocated(MIB);
+	OK(copy(ASYNC, 0, to, 1, from, 0));
+	current(1);
+	OK(cuMemFree(freed));
+	must(allocated(MIB) == freed, "a free waits for the other context's copy");
+}
+
+static void copies_that_were_waited_for_get_no_event(void)
+{
+	static unsigned char host[MIB];
+	uint64_t before;
+	CUdeviceptr p;
+
+	two_devices();
+	p = block_of(1, 1);
+	current(0);
+	before = gcpsim_calls("cuEventRecord");
+	OK(cuMemcpyDtoH(host, p, MIB));
+	OK(cuMemcpyHtoD(p, host, MIB));
+	must(gcpsim_calls("cuEventRecord") == before, "an event that nothing needs");
+}
+
 /* With GCPOOL_BLOCKING_FREE=1. */
 static void a_blocking_free_waits_for_a_copy(void)
 {
@@ -604,6 +636,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(events_behind_copies_are_few),
     SCENARIO(a_fence_is_behind_no_later_copy),
     SCENARIO(a_question_that_is_refused_is_no_answer),
+    SCENARIO(a_copy_in_a_stream_counts_in_its_context),
+    SCENARIO(copies_that_were_waited_for_get_no_event),
     SCENARIO(a_blocking_free_waits_for_a_copy),
     SCENARIO(an_allocation_waits_for_a_copy),
     SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
