@@ -169,8 +169,9 @@ CUresult gcp_hook_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_byt
 }
 
 /* CUDA knows of no context for memory that is mapped by hand. Programs know theirs
- * for what cudaMalloc gives them; that other processes can open that; and that its
- * memory has no handles. */
+ * for what cudaMalloc gives them; that other processes can open that; that its memory
+ * has no handles; and that it may be read and written, asked from any device (measured:
+ * without peer access, too). */
 static void range_correct(void *value, CUpointer_attribute attribute,
 			  const struct asked_range *range)
 {
@@ -196,6 +197,9 @@ static void range_correct(void *value, CUpointer_attribute attribute,
 	else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES &&
 		 (range->mapped || range->imported))
 		*(unsigned long long *)value = 0;
+	else if (attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS && range->mapped &&
+		 !range->async)
+		*(int *)value = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
 }
 
 /* Which answers are ours to correct. */
@@ -211,7 +215,8 @@ static bool range_corrects(CUpointer_attribute attribute, CUdeviceptr ptr)
 	       attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE ||
 	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
 	       attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
-	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES;
+	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES ||
+	       attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
 }
 
 CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribute,

@@ -12,6 +12,16 @@ static bool is_host(const struct sim_alloc *alloc)
 	return alloc->kind == SIM_MEMORY_PINNED || alloc->kind == SIM_MEMORY_REGISTERED;
 }
 
+/* Memory that is mapped by hand, and not open to the device of the current context.
+ * Memory of cuMemAlloc never counts as closed, peer access or not (measured). */
+static bool is_closed(CUdeviceptr ptr)
+{
+	struct sim_ctx *ctx;
+
+	return sim_memory_is_closed(ptr) || (sim_ctx_current(&ctx) == CUDA_SUCCESS &&
+					     sim_memory_is_foreign(ptr, ctx->device));
+}
+
 /* Stores `value` in the attribute's own width. */
 #define STORE(type, value)                                                             \
 	do {                                                                           \
@@ -57,7 +67,8 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr ptr
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		STORE(int, alloc->kind == SIM_MEMORY_DEVICE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		STORE(int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+		STORE(int,
+		      is_closed(ptr) ? 0 : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		if (!pooled)
 			STORE(CUmemoryPool, 0);

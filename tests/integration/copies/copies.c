@@ -259,6 +259,24 @@ static void fills_need_access(void)
 	     "memory is open without peer access");
 }
 
+/* What CUDA says of a block to a context of the other device. */
+static void the_other_device_is_told_the_same(void)
+{
+	CUpointer_attribute which = CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
+	CUdeviceptr p;
+	int flags = 0;
+	void *data = &flags;
+
+	two_devices();
+	p = block_of(1, 1);
+	current(0);
+	OK(cuPointerGetAttribute(&flags, which, p));
+	must(flags == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, "access flags");
+	flags = 0;
+	OK(cuPointerGetAttributes(1, &which, &data, p + 8));
+	must(flags == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, "access flags");
+}
+
 /* From device 0, in a captured graph. */
 static void graph_copies(CUdeviceptr to, CUdeviceptr from)
 {
@@ -623,6 +641,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(copies_are_made_with_access_both_ways),
     SCENARIO(copies_of_the_host_are_made),
     SCENARIO(fills_need_access),
+    SCENARIO(the_other_device_is_told_the_same),
     SCENARIO(copies_in_graphs_are_made),
     SCENARIO(nodes_that_copy_are_made),
     SCENARIO(frees_beside_copies_without_access),
