@@ -308,6 +308,60 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number)
 	return CUDA_SUCCESS;
 }
 
+/* --- barriers ------------------------------------------------------------------ */
+
+/* Those of that number and older which count for `ctx`. */
+struct foreign_order {
+	CUcontext ctx;
+	uint64_t number;
+};
+
+static int foreign_order_one(const struct foreign *work, CUcontext waiting)
+{
+	if (gcp_context_is_ending(work->executing))
+		return -EBUSY;
+	return (int)gcp_real.cuCtxWaitEvent(waiting, work->event);
+}
+
+/* The lock of contexts.c is held. */
+static int foreign_order(void *arg, CUcontext waiting)
+{
+	const struct foreign_order *order = arg;
+	int result = 0;
+	uint64_t bit;
+
+	pthread_mutex_lock(&foreign_lock);
+	bit = home_bit(order->ctx, false);
+	for (struct foreign *work = oldest;
+	     work && work->number <= order->number && result == 0; work = work->next)
+		if (work->every || work->homes & bit)
+			result = foreign_order_one(work, waiting);
+	pthread_mutex_unlock(&foreign_lock);
+	return result;
+}
+
+int gcp_foreign_work_order(CUcontext ctx, uint64_t number)
+{
+	struct foreign_order order = {.ctx = ctx, .number = number};
+
+	return gcp_foreign_work_is_pending(number)
+		   ? gcp_contexts_for_each(foreign_order, &order)
+		   : 0;
+}
+
+int gcp_foreign_work_order_in(CUcontext waiting, CUcontext ctx, uint64_t number)
+{
+	struct foreign_order order = {.ctx = ctx, .number = number};
+	int result;
+
+	if (!gcp_foreign_work_is_pending(number))
+		return 0;
+	gcp_contexts_lock();
+	result = foreign_order(&order, waiting);
+	gcp_contexts_unlock();
+	return result;
+}
+
 /* --- the end of a context ------------------------------------------------------ */
 
 /* Its events are gone, and the work in its streams is done. */

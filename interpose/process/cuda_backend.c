@@ -257,19 +257,20 @@ CUresult gcp_fence_wait_in(CUcontext ctx, void *handle)
 
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
+	if (result == CUDA_SUCCESS)
+		result = gcp_foreign_work_order_in(ctx, fence->ctx, fence->foreign);
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
-/* A barrier is not behind what another device does. */
 static int driver_fence_order(void *handle, bool alone)
 {
 	const struct context_fence *fence = handle;
 	int saved = errno;
-	int result = gcp_foreign_work_is_pending(fence->foreign)
-			 ? -EXDEV
-			 : gcp_contexts_order(fence->event, alone);
+	int result = gcp_contexts_order(fence->event, alone);
 
+	if (result == 0)
+		result = gcp_foreign_work_order(fence->ctx, fence->foreign);
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
 			"several contexts: no barrier for reuse, freed memory "

@@ -7,8 +7,11 @@
  *   copies codes ACCESS    what each call gives, and whether it copies
  *   copies graphs ACCESS   the same of copies in graphs and of batches
  *   copies order ACCESS    what a copy waits for in the other device's streams, and
- * what there waits for it copies frees ACCESS    frees the source or the destination
- * while the copy is held up, takes memory again, and writes: no word may be wrong
+ *                          what there waits for it
+ *   copies barriers ACCESS whether a barrier of both contexts (cuCtxWaitEvent) holds
+ *                          back copies, and an event behind a copy makes one
+ *   copies frees ACCESS    frees the source or the destination while the copy is held
+ *                          up, takes memory again, and writes: no word may be wrong
  *
  * ACCESS: bit 0: device 0 has peer access to device 1; bit 1: the other way.
  *
@@ -514,6 +517,90 @@ static void order()
 			order_of(kind, device);
 }
 
+/* --- barriers ------------------------------------------------------------------ */
+
+static CUevent events[2];
+
+/* All that comes later in either context is to wait for the event. */
+static void barrier(CUevent event)
+{
+	for (int i = 0; i < 2; i++)
+		MUST(cuCtxWaitEvent(contexts[i], event));
+}
+
+/* A block is filled late by its own device, a barrier is set behind that, and the block
+ * is copied, or copied over. */
+static bool copy_waits(int kind, int device, int to_device, bool filled_is_source)
+{
+	int from_device = 1 - to_device;
+	int filled = filled_is_source ? from_device : to_device;
+	unsigned *to = block(to_device), *from = block(from_device);
+
+	fill_now(to_device, to, 1);
+	fill_now(from_device, from, filled_is_source ? 1 : 7);
+	current(filled);
+	spin<<<1, 1, 0, others[filled]>>>(SPIN_NS);
+	fill<<<64, 256, 0, others[filled]>>>(filled_is_source ? from : to,
+					     filled_is_source ? 7 : 13, words_each());
+	MUST(cuCtxRecordEvent(contexts[filled], events[filled]));
+	barrier(events[filled]);
+	MUST(call(kind, device, to, to_device, from, from_device));
+	all_wait();
+	bool waited = wrong_words(to_device, to, 7) == 0;
+	MUST(cudaFree(to));
+	MUST(cudaFree(from));
+	return waited;
+}
+
+/* A copy is held up, a barrier is set behind it, and a block of it is filled by its own
+ * device. */
+static bool fill_waits(int kind, int device, int to_device, bool filled_is_source)
+{
+	int from_device = 1 - to_device;
+	int filled = filled_is_source ? from_device : to_device;
+	unsigned *to = block(to_device), *from = block(from_device);
+
+	fill_now(to_device, to, 1);
+	fill_now(from_device, from, 7);
+	current(device);
+	spin<<<1, 1, 0, streams[device]>>>(SPIN_NS);
+	MUST(call(kind, device, to, to_device, from, from_device));
+	MUST(cuEventRecord(events[device], streams[device]));
+	barrier(events[device]);
+	current(filled);
+	fill<<<64, 256, 0, others[filled]>>>(filled_is_source ? from : to, 9,
+					     words_each());
+	all_wait();
+	bool waited = wrong_words(to_device, to, filled_is_source ? 7 : 9) == 0;
+	MUST(cudaFree(to));
+	MUST(cudaFree(from));
+	return waited;
+}
+
+static void barriers_of(int kind, int device)
+{
+	std::string words;
+
+	for (int at = 0; at < 4; at++)
+		words += copy_waits(kind, device, at & 1, at >> 1) ? " waits" : " -";
+	words += ", behind it:";
+	for (int at = 0; at < 4 && !in_default_stream(kind); at++)
+		words += fill_waits(kind, device, at & 1, at >> 1) ? " waits" : " -";
+	printf("access %d, %s, device %d: before the barrier:%s\n", state, names[kind],
+	       device, words.c_str());
+}
+
+static void barriers()
+{
+	for (int device = 0; device < 2; device++) {
+		current(device);
+		MUST(cuEventCreate(&events[device], CU_EVENT_DISABLE_TIMING));
+	}
+	for (int kind = 0; kind < BETWEEN; kind++)
+		for (int device = 0; device < 2; device++)
+			barriers_of(kind, device);
+}
+
 /* --- frees --------------------------------------------------------------------- */
 
 /* Takes memory until it is the freed block again, or the copy has ended, and writes
@@ -600,8 +687,10 @@ int main(int argc, char **argv)
 	int result = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (what != "codes" && what != "graphs" && what != "order" && what != "frees") {
-		fprintf(stderr, "copies: codes, graphs, order or frees, and 0 to 3\n");
+	if (what != "codes" && what != "graphs" && what != "order" &&
+	    what != "barriers" && what != "frees") {
+		fprintf(stderr, "copies: codes, graphs, order, barriers or frees, "
+				"and 0 to 3\n");
 		return 2;
 	}
 	state = atoi(argv[2]) & 3;
@@ -611,6 +700,8 @@ int main(int argc, char **argv)
 		codes(what == "graphs");
 	else if (what == "order")
 		order();
+	else if (what == "barriers")
+		barriers();
 	else
 		result = frees();
 	return result;

@@ -74,10 +74,11 @@ ACCESS = ("no peer access", "access one way", "access the other way", "access bo
 
 
 def copies(bench):
-    """What copies between devices give, and what they wait for: as on plain CUDA."""
+    """What copies between devices give, what they wait for, and what waits for them: as on
+    plain CUDA."""
     rows = []
     for access, words in enumerate(ACCESS):
-        for section in ("codes", "graphs", "order"):
+        for section in ("codes", "graphs", "order", "barriers"):
             rows += answers.compared(bench, f"copies, {section}, {words}",
                                      [bench.program("copies"), section, str(access)],
                                      backends=BACKENDS)

@@ -596,6 +596,67 @@ static void a_blocking_free_waits_for_a_copy(void)
 	OK(cuStreamQuery(streams[1]));
 }
 
+/* Memory of a capture that the other device copies to, eagerly, is the capture's again
+ * when it is freed. The end of the capture waits for nothing, and sets a barrier. */
+static CUgraph captured_beside_a_copy(CUdeviceptr from, CUdeviceptr other)
+{
+	CUdeviceptr scratch, again;
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(others[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	scratch = allocated(MIB);
+	OK(cuMemcpyAsync(scratch, from, MIB, streams[0]));
+	OK(cuMemsetD8Async(other, 2, MIB, others[0])); /* the thread captures */
+	OK(cuMemFree(scratch));
+	again = allocated(MIB);
+	must(again == scratch, "the capture gets other memory");
+	OK(cuMemsetD8Async(again, 9, MIB, others[0]));
+	OK(cuMemFree(again));
+	OK(cuStreamEndCapture(others[0], &graph));
+	must(cuStreamQuery(streams[0]) == CUDA_ERROR_NOT_READY,
+	     "the end of a capture waits");
+	return graph;
+}
+
+/* A launch is behind the copy. */
+static void a_capture_ends_beside_a_copy(void)
+{
+	CUdeviceptr from, other;
+	CUgraphExec exec;
+
+	two_devices();
+	access_give(3);
+	from = block_of(1, 7);
+	other = block_of(0, 1);
+	OK(cuGraphInstantiate(&exec, captured_beside_a_copy(from, other), 0));
+	OK(cuGraphLaunch(exec, others[0]));
+	OK(cuStreamSynchronize(others[0]));
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+/* The barrier is one of a context that is created later, too. */
+static void a_context_comes_behind_a_copy(void)
+{
+	CUdeviceptr to, from, other;
+	CUcontext later;
+	CUstream stream;
+
+	two_devices();
+	access_give(3);
+	from = block_of(1, 7);
+	other = block_of(0, 1);
+	to = block_of(0, 1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+	OK(cuMemFree(to));
+	captured_beside_a_copy(from, other);
+	must(allocated(MIB) == to, "a free is not behind the barrier");
+	OK(cuCtxCreate(&later, NULL, 0, 0));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD8Async(to, 9, MIB, stream));
+	OK(cuStreamSynchronize(stream));
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
 /* Where memory is out a free is waited for: for the copy, too. */
 static void an_allocation_waits_for_a_copy(void)
 {
@@ -658,6 +719,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_copy_in_a_stream_counts_in_its_context),
     SCENARIO(copies_that_were_waited_for_get_no_event),
     SCENARIO(a_blocking_free_waits_for_a_copy),
+    SCENARIO(a_capture_ends_beside_a_copy),
+    SCENARIO(a_context_comes_behind_a_copy),
     SCENARIO(an_allocation_waits_for_a_copy),
     SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
 };
