@@ -6,13 +6,13 @@
  * of the lane first; what is missing comes from the lane that the heap leaves, as far
  * as no other heap is mapped to it, and is made new in the end. So two lanes never hold
  * more than their graphs would by themselves because one has moved.
+ *
+ * What is made for a run halves it again and again: 256 MiB are handles of 64, 64, 64,
+ * 32, 16, 8, 4, 2 and 2 MiB. Any shorter run can be put together from these.
  */
 #include "lane.h"
 
-enum {
-	MADE_PART = 16, /* of a run: what is made new for it is not larger */
-	MADE_MOST = 16, /* chunks */
-};
+_Static_assert((GCP_LANE_SIZES & (GCP_LANE_SIZES - 1)) == 0, "it is halved");
 
 /* How many handles of each size are taken from where. */
 enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
@@ -34,9 +34,18 @@ static uint32_t source_find(const struct tiling *tiling, enum source source,
 	return size;
 }
 
+/* The largest power of two that is half of what is left at most; of one chunk, one. */
+static uint32_t half_of(uint64_t left)
+{
+	uint32_t size = GCP_LANE_SIZES;
+
+	while (size > 1 && size > left / 2)
+		size /= 2;
+	return size;
+}
+
 /* Chooses a handle for what is left of a run. */
-static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
-		     enum source *ret_source)
+static uint32_t tile(struct tiling *tiling, uint64_t left, enum source *ret_source)
 {
 	uint32_t most = left < GCP_LANE_SIZES ? (uint32_t)left : GCP_LANE_SIZES;
 	uint32_t size = source_find(tiling, FROM_LANE, most);
@@ -48,9 +57,7 @@ static uint32_t tile(struct tiling *tiling, uint64_t run, uint64_t left,
 	}
 	if (size == 0) {
 		*ret_source = FROM_DRIVER;
-		size = run / MADE_PART < MADE_MOST ? (uint32_t)(run / MADE_PART)
-						   : MADE_MOST;
-		size = size < 1 ? 1 : size < most ? size : most;
+		size = half_of(left);
 	}
 	tiling->taken[*ret_source][size]++;
 	return size;
@@ -62,10 +69,10 @@ static void tiling_plan(const struct gcp_heap *heap, struct tiling *tiling)
 	enum source source;
 
 	TAILQ_FOREACH (block, &heap->unmapping, link) {
-		uint64_t run = block->size / GCP_CHUNK;
+		uint64_t left = block->size / GCP_CHUNK;
 
-		for (uint64_t left = run; left > 0;)
-			left -= tile(tiling, run, left, &source);
+		while (left > 0)
+			left -= tile(tiling, left, &source);
 	}
 }
 
@@ -126,7 +133,7 @@ static int block_map(struct gcp_lane *lane, struct gcp_block *block,
 
 	while (result == 0 && done < count) {
 		enum source source;
-		uint32_t size = tile(tiling, count, count - done, &source);
+		uint32_t size = tile(tiling, count - done, &source);
 		uint32_t index = first[source][size] + tiling->taken[source][size] - 1;
 
 		assert(index < lane->stacks[size].count);

@@ -137,6 +137,8 @@ def build_extra(bench):
         "sort-graph": nvcc(bench, f"{here}/sort_graph.cu", "sort-graph"),
         "spy.so": ["gcc", *flags, "-shared", "-fPIC", f"{here}/spy.c"]
         + ["-o", bench.program("spy.so"), "-ldl"],
+        "given-back": ["gcc", *flags, f"{here}/given_back.c", "-o", bench.program("given-back"),
+                       *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda"],
         "short": nvcc(bench, f"{here}/short.cu", "short"),
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
         "async-sort": nvcc(bench, f"{here}/async_sort.cu", "async-sort"),

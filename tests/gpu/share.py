@@ -149,6 +149,19 @@ def beside(bench):
                 INFO if bench.sim else verdict(good))]
 
 
+def driver_alone(bench):
+    """What the driver needs for that by itself: in handles as those of a lane, and of two."""
+    if bench.sim:
+        return ""
+    result = bench.run([bench.program("given-back"), "32", "512"])
+    if result.code != 0:
+        return f"code {result.code}"
+    return "the driver alone, " + "; ".join(
+        f"{words}: " + " and ".join(said(number(line, before), "ms")
+                                    for before in ("back", "again"))
+        for line, words in zip(result.out.splitlines(), ("32 handles", "2 handles")))
+
+
 @only_with_the_option
 def trim(bench):
     """Memory of idle graphs goes back, and comes again at the next launch."""
@@ -157,7 +170,7 @@ def trim(bench):
     times = [found(result, before) for before in ("trim:", "next launch:", "given back:")]
     good = result.code == 0 and times[2] is not None and times[2] >= size * 0.99
     quick = good and times[0] + times[1] <= 2
-    return [Row(f"trim, and the next launch, {size} MiB", "",
+    return [Row(f"trim, and the next launch, {size} MiB", driver_alone(bench),
                 f"{said(times[0], 'ms')}, {said(times[1], 'ms')}; {said(times[2], 'MiB')} back",
                 "<= 2 ms together", verdict(good if bench.sim else quick),
                 "" if good else result.tail())]
