@@ -239,7 +239,7 @@ struct gcp_idle {
 	uint64_t segments, bytes;
 };
 
-enum { GCP_LANE_SIZES = 32 }; /* chunks of the largest handle */
+enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 
 /* A book of segments and free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes

@@ -7,8 +7,8 @@
  * as no other heap is mapped to it, and is made new in the end. So two lanes never hold
  * more than their graphs would by themselves because one has moved.
  *
- * What is made for a run halves it again and again: 256 MiB are handles of 64, 64, 64,
- * 32, 16, 8, 4, 2 and 2 MiB. Any shorter run can be put together from these.
+ * What is made for a run halves it again and again: 300 MiB are handles of 128, 64, 32,
+ * 32, 16, 8, 8, 4, 4, 2 and 2 MiB. Any shorter run can be put together from these.
  */
 #include "lane.h"
 

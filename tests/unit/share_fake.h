@@ -17,7 +17,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 128, PAGE = 2 << 20 };
+enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 256, PAGE = 2 << 20 };
 
 /* --- a driver with launches --- */
 

@@ -792,7 +792,7 @@ static void idle_lanes_give_back_and_are_filled_again(void **state)
 /* The other one runs, and stays mapped to its own part. */
 static void shorter_scratch_fits_into_the_handles_of_longer(void **state)
 {
-	static const uint64_t sizes[] = {256, 254, 190, 100, 62, 30, 6, 2};
+	static const uint64_t sizes[] = {512, 510, 300, 190, 100, 62, 6, 2};
 
 	(void)state;
 	make(0, sizes[0] * MIB);
@@ -801,8 +801,8 @@ static void shorter_scratch_fits_into_the_handles_of_longer(void **state)
 	launch(&graphs[0], 0); /* all that it takes is made anew */
 	for (int i = 1; i < 8; i++)
 		make(i, sizes[i] * MIB);
-	assert_int_equal(fake.memory_used, 256 * MIB);
-	assert_int_equal(must_stats(pools).lane_bytes.current, 256 * MIB);
+	assert_int_equal(fake.memory_used, 512 * MIB);
+	assert_int_equal(must_stats(pools).lane_bytes.current, 512 * MIB);
 	must_be_sound(pools);
 }
 
@@ -908,26 +908,26 @@ static void a_larger_graph_has_each_page_once(void **state)
  * graph, and taken along. */
 static void large_handles_are_as_small_ones(void **state)
 {
-	struct graph *a = make(0, 128 * MIB), *b = make(1, 256 * MIB);
+	struct graph *a = make(0, 256 * MIB), *b = make(1, 512 * MIB);
 	struct gcp_launch now;
 
 	(void)state;
 	(void)gcp_share_trim(tracker, -1, 0);
-	fake.memory_limit = 200 * MIB;
+	fake.memory_limit = 400 * MIB;
 	assert_int_equal(gcp_launch_begin(tracker, b->exec, stream_handle(0), &now),
 			 GCP_CUDA_OUT_OF_MEMORY);
 	assert_int_equal(fake.memory_used, 0);
 	fake.memory_limit = UINT64_MAX;
 	launch(a, 0);
 	launch(b, 0);
-	assert_int_equal(pages_of(1), 128);
-	assert_int_equal(fake.memory_used, 256 * MIB);
+	assert_int_equal(pages_of(1), 256);
+	assert_int_equal(fake.memory_used, 512 * MIB);
 	launch(b, 1);
 	device_catches_up();
 	launch(a, 0);
 	launch(b, 1);
 	assert_false(share_memory(a, b));
-	assert_int_equal(fake.memory_used, 384 * MIB);
+	assert_int_equal(fake.memory_used, 768 * MIB);
 	must_be_sound(pools);
 }
 
