@@ -316,11 +316,14 @@ struct foreign_order {
 	uint64_t number;
 };
 
+/* Which of the two contexts is gone the driver does not say. */
 static int foreign_order_one(const struct foreign *work, CUcontext waiting)
 {
-	if (gcp_context_is_ending(work->executing))
-		return -EBUSY;
-	return (int)gcp_real.cuCtxWaitEvent(waiting, work->event);
+	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+
+	if (!gcp_context_is_ending(work->executing))
+		result = gcp_real.cuCtxWaitEvent(waiting, work->event);
+	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? -EBUSY : (int)result;
 }
 
 /* The lock of contexts.c is held. */
