@@ -58,7 +58,8 @@ def torch_loader(bench):
         return [Row(what, verdict=FAIL, details="\n".join(run.tail() for run in runs))]
     text = [f"{number(run.out, 'pinned blocks:'):.0f} blocks, "
             f"{number(run.out, 'raw:'):.0f} us a batch" for run in runs]
-    return [Row(what, *text, "sums right, it still runs, at most 96 blocks",
+    text[1] += f", {number(runs[1].out, 'pinned MiB:'):.0f} MiB at most"
+    return [Row(what, *text, "sums right, it still runs, at most two windows and 32 MiB",
                 verdict(runs[1].code == 0), "" if runs[1].code == 0 else runs[1].tail())]
 
 

@@ -21,12 +21,19 @@ class Stats(ctypes.Structure):
         "reserved_bytes", "private_bytes")]
 
 
+class HostStats(ctypes.Structure):
+    """The beginning of struct gcpool_host_stats."""
+
+    _fields_ = [(name, Gauge) for name in ("allocations", "allocated_bytes")]
+
+
 class Library:
     """The preloaded library; false if there is none."""
 
     def __init__(self):
         everything = ctypes.CDLL(None)
         self.get_stats = getattr(everything, "gcpool_get_stats", None)
+        self.get_host_stats = getattr(everything, "gcpool_get_host_stats", None)
         self.reset_peaks = getattr(everything, "gcpool_reset_peaks", None)
         self.gcpool_trim = getattr(everything, "gcpool_trim", None)
 
@@ -45,6 +52,13 @@ class Library:
 
     def reserved_peak(self):
         return self.stats().reserved_bytes.peak
+
+    def host_peak(self):
+        """Pinned memory that the driver has given it, at most; 0: none, or no library."""
+        stats = HostStats()
+        if self:
+            self.get_host_stats(ctypes.byref(stats), ctypes.c_size_t(ctypes.sizeof(stats)))
+        return stats.allocated_bytes.peak
 
     def allocated_peak(self):
         return self.stats().allocated_bytes.peak
