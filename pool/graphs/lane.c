@@ -140,11 +140,24 @@ void gcp_lane_leave(struct gcp_heap *heap)
 	memset(heap->lane_used, 0, sizeof(heap->lane_used));
 }
 
+void gcp_lane_suit(struct gcp_lane *lane, const struct gcp_heap *heap)
+{
+	const struct gcp_block *block;
+	uint64_t largest = 0;
+
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		if (block->size / GCP_CHUNK > largest)
+			largest = block->size / GCP_CHUNK;
+	if (largest < lane->largest)
+		lane->largest = largest;
+}
+
 /* The heap that the lane is made of: it is mapped to all handles. */
 static void join_first(struct gcp_heap *heap, struct gcp_lane *lane)
 {
 	for (uint32_t size = 1; size <= GCP_LANE_SIZES; size++)
 		heap->lane_used[size] = lane->stacks[size].count;
+	gcp_lane_suit(lane, heap);
 	heap->lane = lane;
 	TAILQ_INSERT_TAIL(&lane->heaps, heap, lane_link);
 	gcp_lane_count(lane);
@@ -161,6 +174,7 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
 	if (!lane)
 		return -ENOMEM;
 	lane->pool = pool;
+	lane->largest = UINT64_MAX;
 	TAILQ_INIT(&lane->heaps);
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	TAILQ_INSERT_TAIL(&pool->lanes, lane, link);

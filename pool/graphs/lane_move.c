@@ -8,11 +8,20 @@
  * more than their graphs would by themselves because one has moved.
  *
  * What is made for a run halves it again and again: 300 MiB are handles of 128, 64, 32,
- * 32, 16, 8, 8, 4, 4, 2 and 2 MiB. Any shorter run can be put together from these.
+ * 32, 16, 8, 8, 4, 4, 2 and 2 MiB. Any shorter run can be put together from these. Of a
+ * graph with many shorter runs none can use the large ones; so they are no larger than
+ * a quarter of the largest run of each graph that the lane has had, or than a 16th of
+ * the run that they are made for, 32 MiB at most.
  */
 #include "lane.h"
 
 _Static_assert((GCP_LANE_SIZES & (GCP_LANE_SIZES - 1)) == 0, "it is halved");
+
+enum {
+	LARGEST_PART = 4, /* of the largest run of each graph */
+	RUN_PART = 16,
+	RUN_MOST = 16, /* chunks */
+};
 
 /* How many handles of each size are taken from where. */
 enum source { FROM_LANE, FROM_LEFT, FROM_DRIVER, SOURCES };
@@ -34,18 +43,22 @@ static uint32_t source_find(const struct tiling *tiling, enum source source,
 	return size;
 }
 
-/* The largest power of two that is half of what is left at most; of one chunk, one. */
-static uint32_t half_of(uint64_t left)
+/* Of what is made for so many chunks that are left of a run. */
+static uint32_t made_size(const struct gcp_lane *lane, uint64_t run, uint64_t left)
 {
+	uint64_t most = run / RUN_PART < RUN_MOST ? run / RUN_PART : RUN_MOST;
 	uint32_t size = GCP_LANE_SIZES;
 
-	while (size > 1 && size > left / 2)
+	if (most < lane->largest / LARGEST_PART)
+		most = lane->largest / LARGEST_PART;
+	while (size > 1 && (size > left / 2 || size > most))
 		size /= 2;
 	return size;
 }
 
 /* Chooses a handle for what is left of a run. */
-static uint32_t tile(struct tiling *tiling, uint64_t left, enum source *ret_source)
+static uint32_t tile(const struct gcp_lane *lane, struct tiling *tiling, uint64_t run,
+		     uint64_t left, enum source *ret_source)
 {
 	uint32_t most = left < GCP_LANE_SIZES ? (uint32_t)left : GCP_LANE_SIZES;
 	uint32_t size = source_find(tiling, FROM_LANE, most);
@@ -57,22 +70,23 @@ static uint32_t tile(struct tiling *tiling, uint64_t left, enum source *ret_sour
 	}
 	if (size == 0) {
 		*ret_source = FROM_DRIVER;
-		size = half_of(left);
+		size = made_size(lane, run, left);
 	}
 	tiling->taken[*ret_source][size]++;
 	return size;
 }
 
-static void tiling_plan(const struct gcp_heap *heap, struct tiling *tiling)
+static void tiling_plan(const struct gcp_lane *lane, const struct gcp_heap *heap,
+			struct tiling *tiling)
 {
 	const struct gcp_block *block;
 	enum source source;
 
 	TAILQ_FOREACH (block, &heap->unmapping, link) {
-		uint64_t left = block->size / GCP_CHUNK;
+		uint64_t run = block->size / GCP_CHUNK;
 
-		while (left > 0)
-			left -= tile(tiling, left, &source);
+		for (uint64_t left = run; left > 0;)
+			left -= tile(lane, tiling, run, left, &source);
 	}
 }
 
@@ -133,7 +147,7 @@ static int block_map(struct gcp_lane *lane, struct gcp_block *block,
 
 	while (result == 0 && done < count) {
 		enum source source;
-		uint32_t size = tile(tiling, count - done, &source);
+		uint32_t size = tile(lane, tiling, count, count - done, &source);
 		uint32_t index = first[source][size] + tiling->taken[source][size] - 1;
 
 		assert(index < lane->stacks[size].count);
@@ -203,7 +217,8 @@ static int lane_enter(struct gcp_lane *lane, struct gcp_heap *heap)
 		plan.there[FROM_LANE][size] = lane->stacks[size].count;
 		plan.there[FROM_LEFT][size] = left_count(from, size, heap);
 	}
-	tiling_plan(heap, &plan);
+	gcp_lane_suit(lane, heap);
+	tiling_plan(lane, heap, &plan);
 	result = tiling_make(lane, &plan);
 	if (result != 0)
 		return result;

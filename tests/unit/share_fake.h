@@ -17,7 +17,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 256, PAGE = 2 << 20 };
+enum { GRAPHS = 8, LAUNCHES = 256, PAGES = 512, PAGE = 2 << 20 };
 
 /* --- a driver with launches --- */
 
@@ -281,7 +281,7 @@ static struct graph *make(int number, uint64_t bytes)
 	return graph;
 }
 
-static void exec_destroy(struct graph *graph)
+static __attribute__((unused)) void exec_destroy(struct graph *graph)
 {
 	holder_destroy(graph->exec, true);
 	gcp_tracker_collect(tracker);

@@ -790,22 +790,6 @@ static void idle_lanes_give_back_and_are_filled_again(void **state)
 }
 
 /* The other one runs, and stays mapped to its own part. */
-static void shorter_scratch_fits_into_the_handles_of_longer(void **state)
-{
-	static const uint64_t sizes[] = {512, 510, 300, 190, 100, 62, 6, 2};
-
-	(void)state;
-	make(0, sizes[0] * MIB);
-	(void)gcp_share_trim(tracker, -1, 0);
-	assert_int_equal(fake.memory_used, 0);
-	launch(&graphs[0], 0); /* all that it takes is made anew */
-	for (int i = 1; i < 8; i++)
-		make(i, sizes[i] * MIB);
-	assert_int_equal(fake.memory_used, 512 * MIB);
-	assert_int_equal(must_stats(pools).lane_bytes.current, 512 * MIB);
-	must_be_sound(pools);
-}
-
 static void one_that_moves_takes_along_what_it_alone_has(void **state)
 {
 	struct graph *a = make(0, 4 * MIB), *b = make(1, 40 * MIB);
@@ -879,58 +863,6 @@ static void a_quota_bounds_the_memory_of_lanes(void **state)
 }
 
 /* Of its size of handles some are in the lane, and more are made. */
-/* The pages of the launch, each once. */
-static unsigned pages_of(int launch)
-{
-	const uint64_t *pages = launches[launch].pages;
-	unsigned count = 0;
-
-	for (int i = 0; i < PAGES; i++) {
-		for (int j = 0; pages[i] != 0 && j < i; j++)
-			assert_int_not_equal(pages[i], pages[j]);
-		count += pages[i] != 0;
-	}
-	return count;
-}
-
-static void a_larger_graph_has_each_page_once(void **state)
-{
-	struct graph *a = make(0, 64 * MIB), *b = make(1, 80 * MIB);
-
-	(void)state;
-	launch(a, 0);
-	launch(b, 0);
-	assert_int_equal(pages_of(1), 40);
-	assert_int_equal(fake.memory_used, 80 * MIB);
-}
-
-/* The same of handles of each size: made beside those that are there, left to another
- * graph, and taken along. */
-static void large_handles_are_as_small_ones(void **state)
-{
-	struct graph *a = make(0, 256 * MIB), *b = make(1, 512 * MIB);
-	struct gcp_launch now;
-
-	(void)state;
-	(void)gcp_share_trim(tracker, -1, 0);
-	fake.memory_limit = 400 * MIB;
-	assert_int_equal(gcp_launch_begin(tracker, b->exec, stream_handle(0), &now),
-			 GCP_CUDA_OUT_OF_MEMORY);
-	assert_int_equal(fake.memory_used, 0);
-	fake.memory_limit = UINT64_MAX;
-	launch(a, 0);
-	launch(b, 0);
-	assert_int_equal(pages_of(1), 256);
-	assert_int_equal(fake.memory_used, 512 * MIB);
-	launch(b, 1);
-	device_catches_up();
-	launch(a, 0);
-	launch(b, 1);
-	assert_false(share_memory(a, b));
-	assert_int_equal(fake.memory_used, 768 * MIB);
-	must_be_sound(pools);
-}
-
 static void without_memory_for_a_lane_a_launch_waits(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
@@ -1032,13 +964,10 @@ int main(void)
 	    SHARE_TEST(the_last_graph_takes_the_lane_along),
 	    SHARE_TEST(the_addresses_of_scratch_go_with_the_graph),
 	    SHARE_TEST(idle_lanes_give_back_and_are_filled_again),
-	    SHARE_TEST(shorter_scratch_fits_into_the_handles_of_longer),
 	    SHARE_TEST(one_that_moves_takes_along_what_it_alone_has),
 	    SHARE_TEST(what_no_graph_of_a_lane_needs_goes_back),
 	    SHARE_TEST(without_memory_a_launch_fails_and_may_be_tried_again),
 	    SHARE_TEST(a_quota_bounds_the_memory_of_lanes),
-	    SHARE_TEST(a_larger_graph_has_each_page_once),
-	    SHARE_TEST(large_handles_are_as_small_ones),
 	    SHARE_TEST(without_memory_for_a_lane_a_launch_waits),
 	    SHARE_TEST(a_context_that_ends_takes_its_lanes_along),
 	    SHARE_TEST(any_order_is_right),
