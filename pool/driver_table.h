@@ -118,6 +118,11 @@ struct gcp_driver {
 	 * FORBIDDEN while any stream of `ctx` captures. */
 	int (*ctx_sync)(void *ctx);
 
+	/* Blocks the host until work that counts for `ctx` and is another device's is
+	 * done: mem_free need not wait for it. Allowed in captures. May be NULL: there
+	 * is none. */
+	int (*foreign_wait)(void *ctx);
+
 	/* --- pinned host memory ---------------------------------------------- */
 	/* All absent (NULL) where context fences are. */
 

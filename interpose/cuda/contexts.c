@@ -434,16 +434,17 @@ static int contexts_order(void *fence, CUcontext ctx)
 }
 
 /* No context may be ending. */
-static int contexts_order_now(void *fence, bool alone)
+static int contexts_order_now(int (*order)(void *arg, CUcontext ctx), void *arg,
+			      bool alone)
 {
 	bool known = contexts_find_primaries();
 
 	if (alone && (!known || contexts_are_several()))
 		return -EXDEV;
-	return known ? contexts_for_each(contexts_order, fence) : -EBUSY;
+	return known ? contexts_for_each(order, arg) : -EBUSY;
 }
 
-int gcp_contexts_order(void *fence, bool alone)
+int gcp_contexts_order_by(int (*order)(void *arg, CUcontext ctx), void *arg, bool alone)
 {
 	int result = -EBUSY;
 
@@ -451,9 +452,14 @@ int gcp_contexts_order(void *fence, bool alone)
 	if (alone && contexts_are_several())
 		result = -EXDEV;
 	else if (contexts_none_ending())
-		result = contexts_order_now(fence, alone);
+		result = contexts_order_now(order, arg, alone);
 	gcp_contexts_unlock();
 	return result;
+}
+
+int gcp_contexts_order(void *fence, bool alone)
+{
+	return gcp_contexts_order_by(contexts_order, fence, alone);
 }
 
 bool gcp_contexts_overflown(void)

@@ -70,6 +70,9 @@ int gcp_contexts_for_each(int (*each)(void *arg, CUcontext ctx), void *arg);
  * if no more than one is live, green ones not counted; else -EXDEV. -EBUSY: one may be
  * ending just now. */
 int gcp_contexts_order(void *fence, bool alone);
+/* The same by order(arg, ctx) for each of them. The lock of contexts.c is held. */
+int gcp_contexts_order_by(int (*order)(void *arg, CUcontext ctx), void *arg,
+			  bool alone);
 
 /* Calls the real function; the context is known when it returns. */
 CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device);

@@ -28,11 +28,11 @@ enum {
 
 /* Work that may not be done yet. */
 struct foreign {
-	CUevent event;       /* behind it */
-	CUcontext executing; /* the event's context */
-	uint64_t number;     /* they rise in the queue */
-	uint64_t homes;      /* a bit for each context that it counts for */
-	bool every;          /* for all that there are, rather */
+	CUevent event;   /* behind it */
+	CUcontext home;  /* the event's context */
+	uint64_t number; /* they rise in the queue */
+	uint64_t homes;  /* a bit for each context that it counts for */
+	bool every;      /* for all that there are, rather */
 	struct foreign *next;
 };
 
@@ -85,12 +85,12 @@ static CUresult foreign_query(const struct foreign *work)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_context_is_ending(work->executing))
+	if (gcp_context_is_ending(work->home))
 		return CUDA_ERROR_NOT_READY;
 	result = gcp_real.cuEventQuery(work->event);
 	/* A thread that frees need not have a context. */
 	if (result == CUDA_ERROR_INVALID_CONTEXT &&
-	    gcp_ctx_scope_begin(&scope, work->executing) == CUDA_SUCCESS) {
+	    gcp_ctx_scope_begin(&scope, work->home) == CUDA_SUCCESS) {
 		result = gcp_real.cuEventQuery(work->event);
 		gcp_ctx_scope_end(&scope);
 	}
@@ -114,12 +114,12 @@ static void foreign_sweep(void)
 	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
 }
 
-/* One whose event is of `executing`, which is current. NULL: no memory. */
-static struct foreign *foreign_take(CUcontext executing)
+/* One whose event is of `home`, which is current. NULL: no memory. */
+static struct foreign *foreign_take(CUcontext home)
 {
 	struct foreign **link = &unused, *work;
 
-	while (*link && (*link)->executing != executing)
+	while (*link && (*link)->home != home)
 		link = &(*link)->next;
 	work = *link;
 	if (work) {
@@ -133,7 +133,7 @@ static struct foreign *foreign_take(CUcontext executing)
 		return NULL;
 	}
 	if (work)
-		work->executing = executing;
+		work->home = home;
 	return work;
 }
 
@@ -180,15 +180,17 @@ static bool homes_set(struct foreign *work, const CUcontext *contexts, int count
 }
 
 /* What is taken is in no list. NULL: no memory. */
-static struct foreign *work_take(CUcontext executing, const CUcontext *contexts,
-				 int count)
+static struct foreign *work_take(CUcontext home, const CUcontext *contexts, int count)
 {
+	struct gcp_ctx_scope scope;
 	struct foreign *work;
 
+	if (gcp_ctx_scope_begin(&scope, home) != CUDA_SUCCESS)
+		return NULL;
 	gcp_contexts_lock();
 	pthread_mutex_lock(&foreign_lock);
 	foreign_sweep();
-	work = foreign_take(executing);
+	work = foreign_take(home);
 	if (work && !homes_set(work, contexts, count)) {
 		work->next = unused;
 		unused = work;
@@ -196,32 +198,51 @@ static struct foreign *work_take(CUcontext executing, const CUcontext *contexts,
 	}
 	pthread_mutex_unlock(&foreign_lock);
 	gcp_contexts_unlock();
+	gcp_ctx_scope_end(&scope);
 	return work;
 }
 
 /* A record may wait until the stream's queue has room: it is made without locks. */
+static CUresult work_record(const struct foreign *work, CUcontext executing,
+			    CUstream stream)
+{
+	struct gcp_ctx_scope scope;
+	CUresult result = gcp_ctx_scope_begin(&scope, executing);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuEventRecord(work->event, stream);
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+/* The work of a green context goes on when that is destroyed, which waits for nothing,
+ * and an event of the primary one can be recorded in its streams (measured). */
+static CUcontext event_home(CUcontext executing)
+{
+	CUcontext home = NULL;
+	int device;
+
+	return gcp_contexts_home(executing, &home, &device) && home ? home : executing;
+}
+
 static CUresult work_submitted(CUcontext executing, CUstream stream,
 			       const CUcontext *contexts, int count)
 {
-	struct gcp_ctx_scope scope;
-	struct foreign *work;
-	CUresult result;
+	struct foreign *work = work_take(event_home(executing), contexts, count);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-	result = gcp_ctx_scope_begin(&scope, executing);
-	if (result != CUDA_SUCCESS)
+	if (!work)
 		return result;
-	work = work_take(executing, contexts, count);
-	result = work ? gcp_real.cuEventRecord(work->event, stream)
-		      : CUDA_ERROR_OUT_OF_MEMORY;
+	result = work_record(work, executing, stream);
 	pthread_mutex_lock(&foreign_lock);
-	if (work && result == CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS) {
 		foreign_publish(work);
-	} else if (work) {
+	} else {
 		work->next = unused;
 		unused = work;
 	}
 	pthread_mutex_unlock(&foreign_lock);
-	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
@@ -310,58 +331,30 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number)
 
 /* --- barriers ------------------------------------------------------------------ */
 
-/* Those of that number and older which count for `ctx`. */
-struct foreign_order {
-	CUcontext ctx;
-	uint64_t number;
-};
-
 /* Which of the two contexts is gone the driver does not say. */
-static int foreign_order_one(const struct foreign *work, CUcontext waiting)
+static int foreign_order(const struct foreign *work, CUcontext waiting)
 {
 	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
-	if (!gcp_context_is_ending(work->executing))
+	if (!gcp_context_is_ending(work->home))
 		result = gcp_real.cuCtxWaitEvent(waiting, work->event);
 	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? -EBUSY : (int)result;
 }
 
-/* The lock of contexts.c is held. */
-static int foreign_order(void *arg, CUcontext waiting)
+int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 {
-	const struct foreign_order *order = arg;
 	int result = 0;
 	uint64_t bit;
 
-	pthread_mutex_lock(&foreign_lock);
-	bit = home_bit(order->ctx, false);
-	for (struct foreign *work = oldest;
-	     work && work->number <= order->number && result == 0; work = work->next)
-		if (work->every || work->homes & bit)
-			result = foreign_order_one(work, waiting);
-	pthread_mutex_unlock(&foreign_lock);
-	return result;
-}
-
-int gcp_foreign_work_order(CUcontext ctx, uint64_t number)
-{
-	struct foreign_order order = {.ctx = ctx, .number = number};
-
-	return gcp_foreign_work_is_pending(number)
-		   ? gcp_contexts_for_each(foreign_order, &order)
-		   : 0;
-}
-
-int gcp_foreign_work_order_in(CUcontext waiting, CUcontext ctx, uint64_t number)
-{
-	struct foreign_order order = {.ctx = ctx, .number = number};
-	int result;
-
 	if (!gcp_foreign_work_is_pending(number))
 		return 0;
-	gcp_contexts_lock();
-	result = foreign_order(&order, waiting);
-	gcp_contexts_unlock();
+	pthread_mutex_lock(&foreign_lock);
+	bit = home_bit(ctx, false);
+	for (struct foreign *work = oldest;
+	     work && work->number <= number && result == 0; work = work->next)
+		if (work->every || work->homes & bit)
+			result = foreign_order(work, waiting);
+	pthread_mutex_unlock(&foreign_lock);
 	return result;
 }
 
@@ -373,7 +366,7 @@ static void foreign_of_context_drop(CUcontext ctx)
 	struct foreign **link = &oldest;
 
 	while (*link) {
-		if ((*link)->executing == ctx)
+		if ((*link)->home == ctx)
 			foreign_remove(link);
 		else
 			link = &(*link)->next;
@@ -381,7 +374,7 @@ static void foreign_of_context_drop(CUcontext ctx)
 	for (link = &unused; *link;) {
 		struct foreign *work = *link;
 
-		if (work->executing != ctx) {
+		if (work->home != ctx) {
 			link = &work->next;
 			continue;
 		}

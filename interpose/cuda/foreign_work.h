@@ -43,11 +43,9 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number);
 /* Waits for them. No lock of contexts.c is held. Relaxes the mode by itself. */
 CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number);
 
-/* All that is submitted from now on, in every context, waits for them on the device.
- * -EBUSY: a context may be ending. No lock of contexts.c is held. */
-int gcp_foreign_work_order(CUcontext ctx, uint64_t number);
-/* The same of one context. */
-int gcp_foreign_work_order_in(CUcontext waiting, CUcontext ctx, uint64_t number);
+/* All that is submitted to `waiting` from now on waits for those that count for `ctx`,
+ * on the device. -EBUSY: a context may be ending. The lock of contexts.c is held. */
+int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number);
 
 /* As a context observer. */
 void gcp_foreign_work_context_gone(CUcontext ctx);

@@ -52,6 +52,16 @@ CUresult gcp_hook_cuCtxCreate_v4(CUcontext *ret_ctx,
 	GCP_CREATE(ret_ctx, device, cuCtxCreate_v4(ret_ctx, params, flags, device));
 }
 
+/* Its handle as an ordinary context is that of its streams, too. */
+static void green_seen(struct CUgreenCtx_st *green)
+{
+	CUcontext ctx;
+
+	if (gcp_real.cuCtxFromGreenCtx &&
+	    gcp_real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
+		gcp_contexts_seen(ctx, GCP_CONTEXT_GREEN);
+}
+
 /* Makes the primary context, if it is not there. */
 CUresult gcp_hook_cuGreenCtxCreate(struct CUgreenCtx_st **ret_green,
 				   struct CUdevResourceDesc_st *resources,
@@ -62,6 +72,8 @@ CUresult gcp_hook_cuGreenCtxCreate(struct CUgreenCtx_st **ret_green,
 	do
 		result = gcp_real.cuGreenCtxCreate(ret_green, resources, device, flags);
 	while (gcp_maker_reclaims_on("cuGreenCtxCreate", result, device));
+	if (result == CUDA_SUCCESS && ret_green)
+		green_seen(*ret_green);
 	return result;
 }
 

@@ -18,7 +18,7 @@
 
 static int barrier_wait(void *ctx, void *fence)
 {
-	return (int)gcp_fence_wait_in(ctx, fence);
+	return gcp_fence_wait_in(ctx, fence);
 }
 
 static void tracker_ending(CUcontext ctx)

@@ -60,6 +60,13 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 	return result;
 }
 
+/* Where memory is open to more devices than the program asked for, cuMemFree waits for
+ * fewer copies than on plain CUDA. */
+static int driver_foreign_wait(void *ctx)
+{
+	return gcp_foreign_work_wait(ctx, gcp_foreign_work_latest());
+}
+
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
 {
 	struct gcp_ctx_scope scope;
@@ -249,28 +256,58 @@ static int driver_fence_record(void *ctx, void *handle)
 	return result;
 }
 
-CUresult gcp_fence_wait_in(CUcontext ctx, void *handle)
+/* A barrier of the context. The lock of contexts.c is held. */
+static int fence_order_in(void *handle, CUcontext ctx)
 {
 	const struct context_fence *fence = handle;
+	CUresult result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
+
+	return result == CUDA_SUCCESS
+		   ? gcp_foreign_work_order(ctx, fence->ctx, fence->foreign)
+		   : (int)result;
+}
+
+struct joining {
+	void *fence;
+	CUcontext ctx;
+	bool joined;
+};
+
+static int joining_order(void *arg, CUcontext ctx)
+{
+	struct joining *joining = arg;
+
+	if (ctx != joining->ctx)
+		return 0;
+	joining->joined = true;
+	return fence_order_in(joining->fence, ctx);
+}
+
+/* While other devices' work is pending no context may be ending: a short wait. */
+int gcp_fence_wait_in(CUcontext ctx, void *handle)
+{
+	const struct context_fence *fence = handle;
+	struct joining joining = {.fence = handle, .ctx = ctx};
 	struct gcp_ctx_scope scope;
-	CUresult result;
+	int result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = gcp_real.cuCtxWaitEvent(ctx, fence->event);
-	if (result == CUDA_SUCCESS)
-		result = gcp_foreign_work_order_in(ctx, fence->ctx, fence->foreign);
+	if (!gcp_foreign_work_is_pending(fence->foreign)) {
+		result = (int)gcp_real.cuCtxWaitEvent(ctx, fence->event);
+	} else {
+		result = gcp_contexts_for_each(joining_order, &joining);
+		if (result == 0 && !joining.joined)
+			result = -EBUSY;
+	}
 	gcp_ctx_scope_end(&scope);
 	return result;
 }
 
 static int driver_fence_order(void *handle, bool alone)
 {
-	const struct context_fence *fence = handle;
 	int saved = errno;
-	int result = gcp_contexts_order(fence->event, alone);
+	int result = gcp_contexts_order_by(fence_order_in, handle, alone);
 
-	if (result == 0)
-		result = gcp_foreign_work_order(fence->ctx, fence->foreign);
 	if (result == -EXDEV)
 		gcp_log(GCP_LOG_DEBUG,
 			"several contexts: no barrier for reuse, freed memory "
@@ -407,6 +444,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .mem_free = driver_mem_free,
 	    .mem_trim = driver_mem_trim,
 	    .ctx_sync = driver_ctx_sync,
+	    .foreign_wait = driver_foreign_wait,
 	    .third_party_writers = gcp_third_party_dma_present,
 	    .clock_ns = gcp_clock_ns,
 	    .device_memory = driver_device_memory,

@@ -40,8 +40,8 @@ CUresult gcp_vmm_open_to(uint64_t mask, gcp_addr addr, uint64_t bytes);
 void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver);
 
 /* Holds back all later work of `ctx` until a fence that driver->fence_create has made
- * is done. */
-CUresult gcp_fence_wait_in(CUcontext ctx, void *fence);
+ * is done. -EBUSY: a context may be ending. */
+int gcp_fence_wait_in(CUcontext ctx, void *fence);
 
 /* The context is gone, and what is kept for it with it. */
 void gcp_release_context_gone(CUcontext ctx);

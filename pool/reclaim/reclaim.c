@@ -428,6 +428,18 @@ uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 
 /* --- waiting where no fence may be set ---------------------------------------- */
 
+/* A free has waited for all work of the pool's context before `epoch`, but for what
+ * other devices do. */
+static int completed_by_free(struct gcp_pool *pool, uint64_t epoch)
+{
+	const struct gcp_driver *driver = &pool->pools->driver;
+	int result = driver->foreign_wait ? driver->foreign_wait(pool->ctx) : 0;
+
+	if (result == 0)
+		gcp_timeline_completed_by_free(pool, epoch);
+	return result;
+}
+
 /* Freeing pinned memory waits for the context as well, and needs nothing of the
  * device. */
 static int complete_by_host_free(struct gcp_pool *pool)
@@ -440,9 +452,7 @@ static int complete_by_host_free(struct gcp_pool *pool)
 		return result;
 	uint64_t epoch = gcp_timeline_advance(pool);
 	result = driver->host_free(pool->ctx, p);
-	if (result == 0)
-		gcp_timeline_completed_by_free(pool, epoch);
-	return result;
+	return result == 0 ? completed_by_free(pool, epoch) : result;
 }
 
 /* A capture forbids fences, but a real free is legal then and waits for the
@@ -463,7 +473,5 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 		return result;
 	uint64_t epoch = gcp_timeline_advance(pool);
 	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
-	if (result == 0)
-		gcp_timeline_completed_by_free(pool, epoch);
-	return result;
+	return result == 0 ? completed_by_free(pool, epoch) : result;
 }

@@ -249,6 +249,8 @@ static void ops_of_one(struct sim_ctx *ctx, struct sim_ops *ops)
 		sim_ops_add(ops, ctx->gone.at[i]);
 	for (uint32_t i = 0; i < ctx->awaited.count; i++)
 		sim_ops_add(ops, ctx->awaited.at[i]);
+	for (uint32_t i = 0; i < ctx->done_here.count; i++)
+		sim_ops_add(ops, ctx->done_here.at[i]);
 	sim_ops_add(ops, ctx->barrier);
 }
 
@@ -266,6 +268,7 @@ static void vc_of_one(const struct sim_ctx *ctx, struct sim_vc *vc)
 		sim_vc_join(vc, &s->vc);
 	sim_vc_join(vc, &ctx->gone_vc);
 	sim_vc_join(vc, &ctx->awaited_vc);
+	sim_vc_join(vc, &ctx->done_here_vc);
 	sim_vc_join(vc, &ctx->barrier_vc);
 }
 

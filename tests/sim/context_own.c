@@ -352,26 +352,63 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *res
 	return CUDA_SUCCESS;
 }
 
+static CUgreenCtx green_create(CUdevice device)
+{
+	struct sim_ctx *parent = sim_primary_open(device);
+
+	parent->greens++;
+	return (CUgreenCtx)sim_ctx_new(device, 0, parent);
+}
+
 CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
 			  unsigned int flags)
 {
-	struct sim_ctx *parent;
-
 	SIM_LOCKED(cuGreenCtxCreate);
 	if (!phCtx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	parent = sim_primary_open(dev);
-	*phCtx = (CUgreenCtx)sim_ctx_new(dev, 0, parent);
-	parent->greens++;
+	*phCtx = green_create(dev);
 	return CUDA_SUCCESS;
+}
+
+CUgreenCtx gcpsim_green_context(int device)
+{
+	CUgreenCtx green;
+
+	sim_lock();
+	green = green_create(device);
+	sim_unlock();
+	return green;
 }
 
 static CUresult green_check(CUgreenCtx handle, struct sim_ctx **ret_ctx)
 {
 	SIM_TRY(sim_ctx_check((CUcontext)handle, ret_ctx));
 	return (*ret_ctx)->parent ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Its work goes on, and its events are the primary context's; nothing is waited for
+ * (driver 580, measured). What is left of it goes with the primary context. */
+static void green_end(struct sim_ctx *ctx, struct sim_ctx *parent)
+{
+	struct sim_event *event;
+
+	while (ctx->streams) {
+		ctx->streams->object.orphan = true;
+		sim_stream_delete(ctx->streams);
+	}
+	ctx->legacy = NULL;
+	while ((event = ctx->events)) {
+		ctx->events = event->next;
+		event->ctx = parent;
+		event->prev = NULL;
+		event->next = parent->events;
+		if (event->next)
+			event->next->prev = event;
+		parent->events = event;
+	}
+	SIM_STORE(ctx->active, false);
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
@@ -381,7 +418,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 	SIM_LOCKED(cuGreenCtxDestroy);
 	SIM_TRY(green_check(hCtx, &ctx));
 	parent = ctx->parent;
-	sim_ctx_delete(ctx);
+	green_end(ctx, parent);
 	parent->greens--;
 	sim_primary_release_gone(parent);
 	return CUDA_SUCCESS;

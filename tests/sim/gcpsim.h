@@ -60,6 +60,10 @@ enum gcpsim_speed {
  * least one of them writing. */
 GCPSIM_API uint64_t gcpsim_hazards(void);
 
+/* A green context that no call of the program has created: code that the library does
+ * not see has. */
+GCPSIM_API struct CUgreenCtx_st *gcpsim_green_context(int device);
+
 /* Operations that, when they ran, did not find memory as the operations before
  * them left it: overtaken in this very run. Found by data tags, independently
  * of the above: 0 hazards means 0 disorders, or one of the two errs. One mistake

@@ -166,8 +166,6 @@ void gcpsim_plain_waits(void *handle)
 		ctx = sim_ctx_memory(ctx);
 		ctx->waited = sim_schedule_order();
 		sim_ctx_ops(ctx, &ops);
-		for (uint32_t i = 0; i < ctx->done_here.count; i++)
-			sim_ops_add(&ops, ctx->done_here.at[i]);
 		before_waited(&ops);
 		sim_ops_free(&ops);
 	}

@@ -408,23 +408,58 @@ static void frees_beside_copies_with_access_no_more(void)
 }
 
 /* The driver's handle of that context is none that the library knows. */
-static void frees_beside_copies_of_a_green_context(void)
+/* streams[device] becomes one of it. */
+static CUgreenCtx green_context(int device)
 {
 	CUdevResource resource;
 	CUdevResourceDesc desc;
 	CUgreenCtx green;
 
+	OK(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&desc, &resource, 1));
+	OK(cuGreenCtxCreate(&green, desc, device, CU_GREEN_CTX_DEFAULT_STREAM));
+	OK(cuGreenCtxStreamCreate(&streams[device], green, CU_STREAM_NON_BLOCKING, 0));
+	return green;
+}
+
+static void frees_beside_copies_of_a_green_context(void)
+{
 	block_bytes = MIB / 16;
 	two_devices();
 	access_give(3);
-	for (int i = 0; i < 2; i++) {
-		OK(cuDeviceGetDevResource(i, &resource, CU_DEV_RESOURCE_TYPE_SM));
-		OK(cuDevResourceGenerateDesc(&desc, &resource, 1));
-		OK(cuGreenCtxCreate(&green, desc, i, CU_GREEN_CTX_DEFAULT_STREAM));
-		OK(cuGreenCtxStreamCreate(&streams[i], green, CU_STREAM_NON_BLOCKING,
-					  0));
-	}
+	for (int i = 0; i < 2; i++)
+		green_context(i);
 	frees_beside_copies_of(3);
+}
+
+/* The same where the library has not seen that they were created. */
+static void frees_beside_copies_of_an_unknown_context(void)
+{
+	block_bytes = MIB / 16;
+	two_devices();
+	access_give(3);
+	for (int i = 0; i < 2; i++)
+		OK(cuGreenCtxStreamCreate(&streams[i], gcpsim_green_context(i),
+					  CU_STREAM_NON_BLOCKING, 0));
+	frees_beside_copies_of(3);
+}
+
+/* A copy goes on when its green context is destroyed, which waits for nothing. */
+static void a_copy_outlives_its_green_context(void)
+{
+	CUdeviceptr to, from;
+	CUgreenCtx green;
+
+	two_devices();
+	access_give(3);
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	green = green_context(1);
+	current(1);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	OK(cuGreenCtxDestroy(green));
+	must(allocated(MIB) != to, "memory is given out too early");
 }
 
 static void frees_beside_copies_without_access(void)
@@ -596,6 +631,32 @@ static void a_blocking_free_waits_for_a_copy(void)
 	OK(cuStreamQuery(streams[1]));
 }
 
+/* With GCPOOL_BLOCKING_FREE=1, after a graph that copies has opened memory. Without
+ * peer access plain cudaFree waits on both devices. */
+static void a_free_in_a_capture_waits_for_a_copy(void)
+{
+	CUdeviceptr to, from, again;
+	CUgraph graph;
+
+	two_devices();
+	to = block_of(1, 1);
+	from = block_of(0, 7);
+	graph_copies(to, from);
+	all_wait();
+	current(0);
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+	OK(cuStreamBeginCapture(others[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	current(1);
+	OK(cuMemFree(to));
+	current(0);
+	OK(cuStreamEndCapture(others[0], &graph));
+	current(1);
+	again = allocated(MIB);
+	must(again == to, "a free in a capture has not waited");
+	OK(cuMemsetD8Async(again, 9, MIB, others[1]));
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
 /* Memory of a capture that the other device copies to, eagerly, is the capture's again
  * when it is freed. The end of the capture waits for nothing, and sets a barrier. */
 static CUgraph captured_beside_a_copy(CUdeviceptr from, CUdeviceptr other)
@@ -711,6 +772,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(frees_beside_copies_with_access_both_ways),
     SCENARIO(frees_beside_copies_with_access_no_more),
     SCENARIO(frees_beside_copies_of_a_green_context),
+    SCENARIO(frees_beside_copies_of_an_unknown_context),
+    SCENARIO(a_copy_outlives_its_green_context),
     SCENARIO(frees_beside_a_graph_that_copies),
     SCENARIO(a_context_ends_beside_copies),
     SCENARIO(events_behind_copies_are_few),
@@ -719,6 +782,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_copy_in_a_stream_counts_in_its_context),
     SCENARIO(copies_that_were_waited_for_get_no_event),
     SCENARIO(a_blocking_free_waits_for_a_copy),
+    SCENARIO(a_free_in_a_capture_waits_for_a_copy),
     SCENARIO(a_capture_ends_beside_a_copy),
     SCENARIO(a_context_comes_behind_a_copy),
     SCENARIO(an_allocation_waits_for_a_copy),
