@@ -559,13 +559,14 @@ static bool fill_waits(int kind, int device, int to_device, bool filled_is_sourc
 	int from_device = 1 - to_device;
 	int filled = filled_is_source ? from_device : to_device;
 	unsigned *to = block(to_device), *from = block(from_device);
+	cudaStream_t stream = in_default_stream(kind) ? NULL : streams[device];
 
 	fill_now(to_device, to, 1);
 	fill_now(from_device, from, 7);
 	current(device);
-	spin<<<1, 1, 0, streams[device]>>>(SPIN_NS);
+	spin<<<1, 1, 0, stream>>>(SPIN_NS);
 	MUST(call(kind, device, to, to_device, from, from_device));
-	MUST(cuEventRecord(events[device], streams[device]));
+	MUST(cuEventRecord(events[device], stream));
 	barrier(events[device]);
 	current(filled);
 	fill<<<64, 256, 0, others[filled]>>>(filled_is_source ? from : to, 9,
@@ -577,6 +578,39 @@ static bool fill_waits(int kind, int device, int to_device, bool filled_is_sourc
 	return waited;
 }
 
+/* Two barriers, one behind the other; the work behind either event ends last. */
+static bool both_hold(bool first_is_last)
+{
+	CUevent behind[2];
+	unsigned *blocks[2];
+	cudaStream_t third;
+
+	current(0);
+	MUST(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
+	for (int i = 0; i < 2; i++) {
+		cudaStream_t stream = i ? others[0] : streams[0];
+
+		MUST(cuEventCreate(&behind[i], CU_EVENT_DISABLE_TIMING));
+		blocks[i] = block(0);
+		spin<<<1, 1, 0, stream>>>(first_is_last == (i == 0) ? 2 * SPIN_NS
+								    : SPIN_NS / 4);
+		fill<<<64, 256, 0, stream>>>(blocks[i], 7, words_each());
+		MUST(cuEventRecord(behind[i], stream));
+	}
+	barrier(behind[0]);
+	barrier(behind[1]);
+	for (int i = 0; i < 2; i++)
+		fill<<<64, 256, 0, third>>>(blocks[i], 9, words_each());
+	all_wait();
+	bool held = wrong_words(0, blocks[0], 9) + wrong_words(0, blocks[1], 9) == 0;
+	for (int i = 0; i < 2; i++) {
+		MUST(cudaFree(blocks[i]));
+		MUST(cuEventDestroy(behind[i]));
+	}
+	MUST(cudaStreamDestroy(third));
+	return held;
+}
+
 static void barriers_of(int kind, int device)
 {
 	std::string words;
@@ -584,7 +618,7 @@ static void barriers_of(int kind, int device)
 	for (int at = 0; at < 4; at++)
 		words += copy_waits(kind, device, at & 1, at >> 1) ? " waits" : " -";
 	words += ", behind it:";
-	for (int at = 0; at < 4 && !in_default_stream(kind); at++)
+	for (int at = 0; at < 4; at++)
 		words += fill_waits(kind, device, at & 1, at >> 1) ? " waits" : " -";
 	printf("access %d, %s, device %d: before the barrier:%s\n", state, names[kind],
 	       device, words.c_str());
@@ -599,6 +633,8 @@ static void barriers()
 	for (int kind = 0; kind < BETWEEN; kind++)
 		for (int device = 0; device < 2; device++)
 			barriers_of(kind, device);
+	printf("access %d, two barriers:%s%s\n", state,
+	       both_hold(true) ? " wait" : " -", both_hold(false) ? " wait" : " -");
 }
 
 /* --- frees --------------------------------------------------------------------- */
