@@ -28,6 +28,7 @@ static struct {
 	int fd;
 	bool absent, plain;
 	struct block *blocks[IPC_PEER_SLOTS]; /* lent or borrowed */
+	bool ordinary[IPC_PEER_SLOTS];        /* lent by a handle of the driver's */
 } ipc_peer;
 
 /* --- the process -------------------------------------------------------------- */
@@ -214,6 +215,7 @@ static bool is_refused(const struct setting *setting, const struct answer *answe
 static void lend(struct thread *t, struct block *block)
 {
 	struct ask open = {.kind = ASK_OPEN, .device = block ? block->device : 0};
+	uint64_t calls = gcpsim_calls("cuIpcGetMemHandle");
 	int slot = slot_of(NULL);
 	struct answer answer;
 
@@ -229,6 +231,7 @@ static void lend(struct thread *t, struct block *block)
 		failure(t->model, "the other process cannot open a block: %d",
 			answer.result);
 	ipc_peer.blocks[slot] = block;
+	ipc_peer.ordinary[slot] = calls != gcpsim_calls("cuIpcGetMemHandle");
 	for (unsigned r = 0; r < REGIONS; r++)
 		region_check(t, open.slot, block, &block->regions[r]);
 }
@@ -393,20 +396,17 @@ static void late(struct thread *t, struct block **slot)
 	struct model *w = t->model;
 	struct ask end = {.kind = ASK_CLOSE};
 	struct block *block = *slot;
-	uint64_t calls; /* of the driver: for an ordinary segment */
 
 	if (!w->setting->vmm || w->ordinary || w->setting->hidden ||
 	    w->setting->plain || !plain_is_compared(w) || !all_is_calm(w) || !block ||
 	    block->borrowed || block->async || block->in_capture || !library.active ||
 	    !library.active())
 		return;
-	calls = gcpsim_calls("cuIpcGetMemHandle");
 	lend(t, block);
 	end.slot = (uint32_t)slot_of(block);
 	if (slot_of(block) < 0)
 		return;
-	if (ipc_peer.plain || calls != gcpsim_calls("cuIpcGetMemHandle") ||
-	    !all_is_done(t, block)) {
+	if (ipc_peer.plain || ipc_peer.ordinary[end.slot] || !all_is_done(t, block)) {
 		ipc_peer_closes(t, block);
 		return;
 	}
