@@ -118,10 +118,12 @@ struct gcp_driver {
 	 * FORBIDDEN while any stream of `ctx` captures. */
 	int (*ctx_sync)(void *ctx);
 
-	/* Blocks the host until work that counts for `ctx` and is another device's is
-	 * done: mem_free need not wait for it. Allowed in captures. May be NULL: there
-	 * is none. */
-	int (*foreign_wait)(void *ctx);
+	/* Blocks the host until work is done that counts for `ctx` and is another
+	 * device's, and was submitted before `moment`, which foreign_now gave: mem_free
+	 * need not wait for it. Allowed in captures. May be NULL, both: there is none.
+	 */
+	uint64_t (*foreign_now)(void);
+	int (*foreign_wait)(void *ctx, uint64_t moment);
 
 	/* --- pinned host memory ---------------------------------------------- */
 	/* All absent (NULL) where context fences are. */

@@ -360,6 +360,23 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 
 /* --- the end of a context ------------------------------------------------------ */
 
+static void home_change(struct foreign *first, CUcontext from, CUcontext to)
+{
+	for (struct foreign *work = first; work; work = work->next)
+		if (work->home == from)
+			work->home = to;
+}
+
+void gcp_foreign_work_green_ending(CUcontext green)
+{
+	CUcontext home = event_home(green);
+
+	pthread_mutex_lock(&foreign_lock);
+	home_change(oldest, green, home);
+	home_change(unused, green, home);
+	pthread_mutex_unlock(&foreign_lock);
+}
+
 /* Its events are gone, and the work in its streams is done. */
 static void foreign_of_context_drop(CUcontext ctx)
 {

@@ -6,6 +6,7 @@
  */
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
+#include "../cuda/foreign_work.h"
 #include "hooks.h"
 #include "hooks_memory.h"
 #include "../cuda/resolve.h"
@@ -52,14 +53,24 @@ CUresult gcp_hook_cuCtxCreate_v4(CUcontext *ret_ctx,
 	GCP_CREATE(ret_ctx, device, cuCtxCreate_v4(ret_ctx, params, flags, device));
 }
 
+/* Its primary context may be new, too. */
+static void green_seen(CUcontext ctx)
+{
+	CUcontext home;
+	int device;
+
+	gcp_contexts_seen(ctx, GCP_CONTEXT_GREEN);
+	(void)gcp_contexts_home(ctx, &home, &device);
+}
+
 /* Its handle as an ordinary context is that of its streams, too. */
-static void green_seen(struct CUgreenCtx_st *green)
+static void green_created(struct CUgreenCtx_st *green)
 {
 	CUcontext ctx;
 
 	if (gcp_real.cuCtxFromGreenCtx &&
 	    gcp_real.cuCtxFromGreenCtx(&ctx, green) == CUDA_SUCCESS)
-		gcp_contexts_seen(ctx, GCP_CONTEXT_GREEN);
+		green_seen(ctx);
 }
 
 /* Makes the primary context, if it is not there. */
@@ -73,7 +84,7 @@ CUresult gcp_hook_cuGreenCtxCreate(struct CUgreenCtx_st **ret_green,
 		result = gcp_real.cuGreenCtxCreate(ret_green, resources, device, flags);
 	while (gcp_maker_reclaims_on("cuGreenCtxCreate", result, device));
 	if (result == CUDA_SUCCESS && ret_green)
-		green_seen(*ret_green);
+		green_created(*ret_green);
 	return result;
 }
 
@@ -82,7 +93,7 @@ CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *gr
 	CUresult result = gcp_real.cuCtxFromGreenCtx(ret_ctx, green);
 
 	if (result == CUDA_SUCCESS && ret_ctx)
-		gcp_contexts_seen(*ret_ctx, GCP_CONTEXT_GREEN);
+		green_seen(*ret_ctx);
 	return result;
 }
 
@@ -193,6 +204,8 @@ CUresult gcp_hook_cuGreenCtxDestroy(struct CUgreenCtx_st *green)
 
 	if (!green_identify(green, &ctx, &device))
 		return gcp_real.cuGreenCtxDestroy(green);
+	green_seen(ctx);
+	gcp_foreign_work_green_ending(ctx);
 	leaving.green = green;
 	leaving.device = device;
 	return gcp_contexts_destroy(green_end, ctx);

@@ -62,9 +62,9 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 
 /* Where memory is open to more devices than the program asked for, cuMemFree waits for
  * fewer copies than on plain CUDA. */
-static int driver_foreign_wait(void *ctx)
+static int driver_foreign_wait(void *ctx, uint64_t moment)
 {
-	return gcp_foreign_work_wait(ctx, gcp_foreign_work_latest());
+	return gcp_foreign_work_wait(ctx, moment);
 }
 
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
@@ -270,7 +270,7 @@ static int fence_order_in(void *handle, CUcontext ctx)
 struct joining {
 	void *fence;
 	CUcontext ctx;
-	bool joined;
+	int result;
 };
 
 static int joining_order(void *arg, CUcontext ctx)
@@ -279,15 +279,16 @@ static int joining_order(void *arg, CUcontext ctx)
 
 	if (ctx != joining->ctx)
 		return 0;
-	joining->joined = true;
-	return fence_order_in(joining->fence, ctx);
+	/* Of a context that is gone contexts.c says nothing. */
+	joining->result = fence_order_in(joining->fence, ctx);
+	return joining->result;
 }
 
 /* While other devices' work is pending no context may be ending: a short wait. */
 int gcp_fence_wait_in(CUcontext ctx, void *handle)
 {
 	const struct context_fence *fence = handle;
-	struct joining joining = {.fence = handle, .ctx = ctx};
+	struct joining joining = {.fence = handle, .ctx = ctx, .result = -EBUSY};
 	struct gcp_ctx_scope scope;
 	int result;
 
@@ -296,8 +297,8 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 		result = (int)gcp_real.cuCtxWaitEvent(ctx, fence->event);
 	} else {
 		result = gcp_contexts_for_each(joining_order, &joining);
-		if (result == 0 && !joining.joined)
-			result = -EBUSY;
+		if (result == 0)
+			result = joining.result;
 	}
 	gcp_ctx_scope_end(&scope);
 	return result;
@@ -444,6 +445,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .mem_free = driver_mem_free,
 	    .mem_trim = driver_mem_trim,
 	    .ctx_sync = driver_ctx_sync,
+	    .foreign_now = gcp_foreign_work_latest,
 	    .foreign_wait = driver_foreign_wait,
 	    .third_party_writers = gcp_third_party_dma_present,
 	    .clock_ns = gcp_clock_ns,

@@ -428,15 +428,31 @@ uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device)
 
 /* --- waiting where no fence may be set ---------------------------------------- */
 
-/* A free has waited for all work of the pool's context before `epoch`, but for what
- * other devices do. */
-static int completed_by_free(struct gcp_pool *pool, uint64_t epoch)
+/* An epoch that a free completes, which waits for all work of the pool's context, but
+ * for what other devices do: that submitted before `foreign` is waited for, too. */
+struct freeing {
+	uint64_t epoch, foreign;
+};
+
+static struct freeing freeing_begin(struct gcp_pool *pool)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
-	int result = driver->foreign_wait ? driver->foreign_wait(pool->ctx) : 0;
+	struct freeing freeing = {.epoch = gcp_timeline_advance(pool)};
 
+	if (driver->foreign_now)
+		freeing.foreign = driver->foreign_now();
+	return freeing;
+}
+
+/* result: of the free. */
+static int freeing_end(struct gcp_pool *pool, const struct freeing *freeing, int result)
+{
+	const struct gcp_driver *driver = &pool->pools->driver;
+
+	if (result == 0 && driver->foreign_wait)
+		result = driver->foreign_wait(pool->ctx, freeing->foreign);
 	if (result == 0)
-		gcp_timeline_completed_by_free(pool, epoch);
+		gcp_timeline_completed_by_free(pool, freeing->epoch);
 	return result;
 }
 
@@ -450,9 +466,8 @@ static int complete_by_host_free(struct gcp_pool *pool)
 
 	if (result != 0)
 		return result;
-	uint64_t epoch = gcp_timeline_advance(pool);
-	result = driver->host_free(pool->ctx, p);
-	return result == 0 ? completed_by_free(pool, epoch) : result;
+	struct freeing freeing = freeing_begin(pool);
+	return freeing_end(pool, &freeing, driver->host_free(pool->ctx, p));
 }
 
 /* A capture forbids fences, but a real free is legal then and waits for the
@@ -471,7 +486,7 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 		return complete_by_host_free(pool);
 	if (result != 0)
 		return result;
-	uint64_t epoch = gcp_timeline_advance(pool);
+	struct freeing freeing = freeing_begin(pool);
 	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
-	return result == 0 ? completed_by_free(pool, epoch) : result;
+	return freeing_end(pool, &freeing, result);
 }

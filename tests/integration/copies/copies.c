@@ -445,21 +445,34 @@ static void frees_beside_copies_of_an_unknown_context(void)
 }
 
 /* A copy goes on when its green context is destroyed, which waits for nothing. */
-static void a_copy_outlives_its_green_context(void)
+static void copy_outlives(CUgreenCtx green)
 {
-	CUdeviceptr to, from;
-	CUgreenCtx green;
+	CUdeviceptr to = block_of(1, 1), from = block_of(0, 7);
 
-	two_devices();
-	access_give(3);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	green = green_context(1);
 	current(1);
 	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
 	OK(cuMemFree(to));
 	OK(cuGreenCtxDestroy(green));
 	must(allocated(MIB) != to, "memory is given out too early");
+}
+
+static void a_copy_outlives_its_green_context(void)
+{
+	two_devices();
+	access_give(3);
+	copy_outlives(green_context(1));
+}
+
+/* The same where the library has not seen that it was created. */
+static void a_copy_outlives_its_unknown_context(void)
+{
+	CUgreenCtx green;
+
+	two_devices();
+	access_give(3);
+	green = gcpsim_green_context(1);
+	OK(cuGreenCtxStreamCreate(&streams[1], green, CU_STREAM_NON_BLOCKING, 0));
+	copy_outlives(green);
 }
 
 static void frees_beside_copies_without_access(void)
@@ -774,6 +787,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(frees_beside_copies_of_a_green_context),
     SCENARIO(frees_beside_copies_of_an_unknown_context),
     SCENARIO(a_copy_outlives_its_green_context),
+    SCENARIO(a_copy_outlives_its_unknown_context),
     SCENARIO(frees_beside_a_graph_that_copies),
     SCENARIO(a_context_ends_beside_copies),
     SCENARIO(events_behind_copies_are_few),
