@@ -29,7 +29,7 @@ enum {
 /* Work that may not be done yet. */
 struct foreign {
 	CUevent event;   /* behind it */
-	CUcontext home;  /* the event's context */
+	CUcontext ctx;   /* the event's context */
 	uint64_t number; /* they rise in the queue */
 	uint64_t homes;  /* a bit for each context that it counts for */
 	bool every;      /* for all that there are, rather */
@@ -85,12 +85,12 @@ static CUresult foreign_query(const struct foreign *work)
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (gcp_context_is_ending(work->home))
+	if (gcp_context_is_ending(work->ctx))
 		return CUDA_ERROR_NOT_READY;
 	result = gcp_real.cuEventQuery(work->event);
 	/* A thread that frees need not have a context. */
 	if (result == CUDA_ERROR_INVALID_CONTEXT &&
-	    gcp_ctx_scope_begin(&scope, work->home) == CUDA_SUCCESS) {
+	    gcp_ctx_scope_begin(&scope, work->ctx) == CUDA_SUCCESS) {
 		result = gcp_real.cuEventQuery(work->event);
 		gcp_ctx_scope_end(&scope);
 	}
@@ -114,12 +114,12 @@ static void foreign_sweep(void)
 	sweep_at = 2 * length > SWEPT_LEAST ? 2 * length : SWEPT_LEAST;
 }
 
-/* One whose event is of `home`, which is current. NULL: no memory. */
-static struct foreign *foreign_take(CUcontext home)
+/* One whose event is of `ctx`, which is current. NULL: no memory. */
+static struct foreign *foreign_take(CUcontext ctx)
 {
 	struct foreign **link = &unused, *work;
 
-	while (*link && (*link)->home != home)
+	while (*link && (*link)->ctx != ctx)
 		link = &(*link)->next;
 	work = *link;
 	if (work) {
@@ -133,7 +133,7 @@ static struct foreign *foreign_take(CUcontext home)
 		return NULL;
 	}
 	if (work)
-		work->home = home;
+		work->ctx = ctx;
 	return work;
 }
 
@@ -180,17 +180,17 @@ static bool homes_set(struct foreign *work, const CUcontext *contexts, int count
 }
 
 /* What is taken is in no list. NULL: no memory. */
-static struct foreign *work_take(CUcontext home, const CUcontext *contexts, int count)
+static struct foreign *work_take(CUcontext ctx, const CUcontext *contexts, int count)
 {
 	struct gcp_ctx_scope scope;
 	struct foreign *work;
 
-	if (gcp_ctx_scope_begin(&scope, home) != CUDA_SUCCESS)
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
 		return NULL;
 	gcp_contexts_lock();
 	pthread_mutex_lock(&foreign_lock);
 	foreign_sweep();
-	work = foreign_take(home);
+	work = foreign_take(ctx);
 	if (work && !homes_set(work, contexts, count)) {
 		work->next = unused;
 		unused = work;
@@ -218,7 +218,7 @@ static CUresult work_record(const struct foreign *work, CUcontext executing,
 
 /* The work of a green context goes on when that is destroyed, which waits for nothing,
  * and an event of the primary one can be recorded in its streams (measured). */
-static CUcontext event_home(CUcontext executing)
+static CUcontext event_context(CUcontext executing)
 {
 	CUcontext home = NULL;
 	int device;
@@ -229,7 +229,7 @@ static CUcontext event_home(CUcontext executing)
 static CUresult work_submitted(CUcontext executing, CUstream stream,
 			       const CUcontext *contexts, int count)
 {
-	struct foreign *work = work_take(event_home(executing), contexts, count);
+	struct foreign *work = work_take(event_context(executing), contexts, count);
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (!work)
@@ -336,7 +336,7 @@ static int foreign_order(const struct foreign *work, CUcontext waiting)
 {
 	CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
-	if (!gcp_context_is_ending(work->home))
+	if (!gcp_context_is_ending(work->ctx))
 		result = gcp_real.cuCtxWaitEvent(waiting, work->event);
 	return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? -EBUSY : (int)result;
 }
@@ -360,20 +360,14 @@ int gcp_foreign_work_order(CUcontext waiting, CUcontext ctx, uint64_t number)
 
 /* --- the end of a context ------------------------------------------------------ */
 
-static void home_change(struct foreign *first, CUcontext from, CUcontext to)
-{
-	for (struct foreign *work = first; work; work = work->next)
-		if (work->home == from)
-			work->home = to;
-}
-
 void gcp_foreign_work_green_ending(CUcontext green)
 {
-	CUcontext home = event_home(green);
+	CUcontext primary = event_context(green);
 
 	pthread_mutex_lock(&foreign_lock);
-	home_change(oldest, green, home);
-	home_change(unused, green, home);
+	for (struct foreign *work = oldest; work; work = work->next)
+		if (work->ctx == green)
+			work->ctx = primary;
 	pthread_mutex_unlock(&foreign_lock);
 }
 
@@ -383,7 +377,7 @@ static void foreign_of_context_drop(CUcontext ctx)
 	struct foreign **link = &oldest;
 
 	while (*link) {
-		if ((*link)->home == ctx)
+		if ((*link)->ctx == ctx)
 			foreign_remove(link);
 		else
 			link = &(*link)->next;
@@ -391,7 +385,7 @@ static void foreign_of_context_drop(CUcontext ctx)
 	for (link = &unused; *link;) {
 		struct foreign *work = *link;
 
-		if (work->home != ctx) {
+		if (work->ctx != ctx) {
 			link = &work->next;
 			continue;
 		}

@@ -279,8 +279,10 @@ static int joining_order(void *arg, CUcontext ctx)
 
 	if (ctx != joining->ctx)
 		return 0;
-	/* Of a context that is gone contexts.c says nothing. */
+	/* The driver may say so of the thread's current context: this one stays. */
 	joining->result = fence_order_in(joining->fence, ctx);
+	if (joining->result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		joining->result = -EBUSY;
 	return joining->result;
 }
 
@@ -296,9 +298,8 @@ int gcp_fence_wait_in(CUcontext ctx, void *handle)
 	if (!gcp_foreign_work_is_pending(fence->foreign)) {
 		result = (int)gcp_real.cuCtxWaitEvent(ctx, fence->event);
 	} else {
-		result = gcp_contexts_for_each(joining_order, &joining);
-		if (result == 0)
-			result = joining.result;
+		(void)gcp_contexts_for_each(joining_order, &joining);
+		result = joining.result;
 	}
 	gcp_ctx_scope_end(&scope);
 	return result;

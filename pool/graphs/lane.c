@@ -148,8 +148,8 @@ void gcp_lane_suit(struct gcp_lane *lane, const struct gcp_heap *heap)
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		if (block->size / GCP_CHUNK > largest)
 			largest = block->size / GCP_CHUNK;
-	if (largest < lane->largest)
-		lane->largest = largest;
+	if (largest < lane->common_run)
+		lane->common_run = largest;
 }
 
 /* The heap that the lane is made of: it is mapped to all handles. */
@@ -174,7 +174,7 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane)
 	if (!lane)
 		return -ENOMEM;
 	lane->pool = pool;
-	lane->largest = UINT64_MAX;
+	lane->common_run = UINT64_MAX;
 	TAILQ_INIT(&lane->heaps);
 	gcp_mutex_lock(&pool->pools->vmm_lock);
 	TAILQ_INSERT_TAIL(&pool->lanes, lane, link);

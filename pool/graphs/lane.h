@@ -19,8 +19,8 @@ struct gcp_lane_stack {
 struct gcp_lane {
 	struct gcp_pool *pool;
 	uint64_t bytes;
-	uint64_t largest; /* chunks: of its graphs' largest runs the smallest so far */
-	bool gone;        /* with the context */
+	uint64_t common_run; /* chunks: each of its graphs has had so long a run */
+	bool gone;           /* with the context */
 	TAILQ_HEAD(, gcp_heap) heaps;
 	struct gcp_lane_stack stacks[GCP_LANE_SIZES + 1]; /* [chunks] */
 	TAILQ_ENTRY(gcp_lane) link;                       /* pool->lanes */

@@ -18,7 +18,7 @@
 _Static_assert((GCP_LANE_SIZES & (GCP_LANE_SIZES - 1)) == 0, "it is halved");
 
 enum {
-	LARGEST_PART = 4, /* of the largest run of each graph */
+	COMMON_PART = 4, /* of lane->common_run */
 	RUN_PART = 16,
 	RUN_MOST = 16, /* chunks */
 };
@@ -49,8 +49,8 @@ static uint32_t made_size(const struct gcp_lane *lane, uint64_t run, uint64_t le
 	uint64_t most = run / RUN_PART < RUN_MOST ? run / RUN_PART : RUN_MOST;
 	uint32_t size = GCP_LANE_SIZES;
 
-	if (most < lane->largest / LARGEST_PART)
-		most = lane->largest / LARGEST_PART;
+	if (most < lane->common_run / COMMON_PART)
+		most = lane->common_run / COMMON_PART;
 	while (size > 1 && (size > left / 2 || size > most))
 		size /= 2;
 	return size;

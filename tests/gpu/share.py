@@ -150,7 +150,7 @@ def beside(bench):
 
 
 def driver_alone(bench):
-    """What the driver needs for that by itself: in handles as those of a lane, and of two."""
+    """What the driver alone needs for as much, in 32 equal handles and in two."""
     if bench.sim:
         return ""
     result = bench.run([bench.program("given-back"), "32", "512"])

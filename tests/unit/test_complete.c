@@ -272,6 +272,51 @@ static void a_wait_that_fails_completes_nothing(void **state)
 	}
 }
 
+static struct {
+	int (*mem_free)(void *ctx, gcp_addr addr);
+	uint64_t submitted, waited;
+} others;
+
+/* Another thread submits a copy between devices meanwhile. */
+static int mem_free_beside_a_copy(void *ctx, gcp_addr addr)
+{
+	others.submitted++;
+	return others.mem_free(ctx, addr);
+}
+
+static uint64_t others_now(void)
+{
+	return others.submitted;
+}
+
+static int others_wait(void *ctx, uint64_t moment)
+{
+	(void)ctx;
+	others.waited = moment;
+	return 0;
+}
+
+/* What comes after it may wait for what this thread does next. */
+static void a_free_that_completes_waits_for_no_later_copy(void **state)
+{
+	struct gcp_driver *driver = &pools->driver;
+	void *graph;
+
+	(void)state;
+	(void)must_alloc(fake_pool(pools), 3 * MIB);
+	others.mem_free = driver->mem_free;
+	others.submitted = 5;
+	driver->mem_free = mem_free_beside_a_copy;
+	driver->foreign_now = others_now;
+	driver->foreign_wait = others_wait;
+	graph = begin(0);
+	assert_int_equal(gcp_pool_complete_by_free(fake_pool(pools)), 0);
+	end(0);
+	assert_int_equal(others.submitted, 6);
+	assert_int_equal(others.waited, 5);
+	graph_destroy(graph);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -282,6 +327,7 @@ int main(void)
 	    cmocka_unit_test(what_is_exported_is_done_behind_the_latest_free),
 	    cmocka_unit_test(who_waits_for_work_holds_nobody_back),
 	    cmocka_unit_test(a_wait_that_fails_completes_nothing),
+	    TEST(a_free_that_completes_waits_for_no_later_copy),
 	    TEST(it_is_exported_while_another_capture_is_under_way_too),
 	};
 

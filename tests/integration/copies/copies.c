@@ -558,7 +558,6 @@ static void events_behind_copies_are_few(void)
 	must(gcpsim_calls("cuEventCreate") - before <= 40, "an event for each copy");
 }
 
-/* Without memory for an event the call waits: then nothing is to be covered. */
 /* With GCPSIM_SPEED=never: copies that do not end, one of the other context before the
  * free, one of its own after it. */
 static void a_fence_is_behind_no_later_copy(void)
@@ -708,8 +707,9 @@ static void a_capture_ends_beside_a_copy(void)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
-/* The barrier is one of a context that is created later, too. */
-static void a_context_comes_behind_a_copy(void)
+/* The barrier is one of a context that is created later, too; where the driver refuses
+ * that, with `refused`, the host waits. */
+static void context_comes_behind_a_copy(const char *refused)
 {
 	CUdeviceptr to, from, other;
 	CUcontext later;
@@ -724,11 +724,23 @@ static void a_context_comes_behind_a_copy(void)
 	OK(cuMemFree(to));
 	captured_beside_a_copy(from, other);
 	must(allocated(MIB) == to, "a free is not behind the barrier");
+	gcpsim_fail(refused);
 	OK(cuCtxCreate(&later, NULL, 0, 0));
+	gcpsim_fail(NULL);
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuMemsetD8Async(to, 9, MIB, stream));
 	OK(cuStreamSynchronize(stream));
 	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+static void a_context_comes_behind_a_copy(void)
+{
+	context_comes_behind_a_copy(NULL);
+}
+
+static void a_context_that_cannot_be_held_back_waits(void)
+{
+	context_comes_behind_a_copy("cuCtxWaitEvent:1:709");
 }
 
 /* Where memory is out a free is waited for: for the copy, too. */
@@ -751,6 +763,7 @@ static void an_allocation_waits_for_a_copy(void)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
+/* Without memory for an event the call waits: then nothing is to be covered. */
 static void a_copy_that_cannot_be_noted_is_waited_for(void)
 {
 	CUdeviceptr to, from;
@@ -799,6 +812,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_free_in_a_capture_waits_for_a_copy),
     SCENARIO(a_capture_ends_beside_a_copy),
     SCENARIO(a_context_comes_behind_a_copy),
+    SCENARIO(a_context_that_cannot_be_held_back_waits),
     SCENARIO(an_allocation_waits_for_a_copy),
     SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
 };

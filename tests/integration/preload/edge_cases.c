@@ -568,6 +568,29 @@ static void capture_whose_end_finds_a_context(void)
 	must(cuStreamQuery(other) == CUDA_ERROR_NOT_READY, "work was waited for");
 }
 
+/* A green context makes a primary one, which joins the barriers that were set before.
+ */
+static void green_context_joins_the_barriers(void)
+{
+	CUstream stream, other;
+	CUcontext own;
+	CUdeviceptr p;
+
+	OK(cuCtxCreate(&own, NULL, 0, 0));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 16; i++) {
+		p = allocated(8 * MIB);
+		OK(cuMemsetD8Async(p, 1, 8 * MIB, stream));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_calls("cuCtxWaitEvent") > 0, "no barrier was set");
+	p = allocated(8 * MIB);
+	OK(cuGreenCtxStreamCreate(&other, green_new(), CU_STREAM_NON_BLOCKING, 0));
+	OK(cuMemsetD8Async(p, 2, 8 * MIB, other));
+	must(gcpsim_hazards() == 0, "memory was used again too early");
+}
+
 /* --- older drivers --- */
 
 /* A driver with the oldest form of cuStreamGetCaptureInfo alone offers that one to
@@ -877,6 +900,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(attributes_are_set),
     SCENARIO(copies_to_a_device_that_was_used_first),
     SCENARIO(capture_whose_end_finds_a_context),
+    SCENARIO(green_context_joins_the_barriers),
     SCENARIO(reuse_in_a_capture_of_unknown_order),
     SCENARIO(reuse_in_a_capture_that_has_joined),
     SCENARIO(blocks_of_a_primary_context_of_unknown_state),
