@@ -463,24 +463,69 @@ static void each_close_arrives(void)
 
 static CUipcMemHandle handles[2];
 static CUdeviceptr opened[2];
-static atomic_bool both;
+static atomic_int second; /* the thread that opens the second one */
 
 static void *opens_the_second(void *ctx)
 {
 	OK(cuCtxSetCurrent(ctx));
+	atomic_store(&second, gettid());
 	OK(cuIpcOpenMemHandle_v2(&opened[1], handles[1],
 				 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-	atomic_store(&both, true);
 	return NULL;
+}
+
+static bool sleeps(int thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "r");
+	must(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1, "no state");
+	if (file)
+		fclose(file);
+	return state == 'S';
+}
+
+/* It sleeps on and on: it waits for the other process. */
+static void wait_until_it_asks(void)
+{
+	for (int looks = 0; looks < 10;) {
+		usleep(20 * 1000);
+		looks = atomic_load(&second) && sleeps(atomic_load(&second)) ? looks + 1
+									     : 0;
+	}
+}
+
+/* Of two processes: whether the question was answered while the exporter stood still.
+ */
+struct question {
+	atomic_bool asked, answered, late;
+};
+
+static void wakes_after(pid_t exporter, struct question *question)
+{
+	while (!atomic_load(&question->asked))
+		usleep(10 * 1000);
+	for (int i = 0; i < 1000 && !atomic_load(&question->answered); i++)
+		usleep(10 * 1000);
+	atomic_store(&question->late, !atomic_load(&question->answered));
+	kill(exporter, SIGCONT);
+	_exit(0);
 }
 
 /* What is open can be asked about while another thread waits for the exporter. */
 static void finds_meanwhile(int from, pid_t exporter)
 {
+	struct question *question =
+	    mmap(NULL, sizeof(*question), PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pthread_t thread;
 	CUcontext ctx;
 	pid_t waker;
 	int device = -1;
+
+	must(question != MAP_FAILED, "no memory to share");
 
 	OK(cuInit(0));
 	ctx = primary();
@@ -488,20 +533,20 @@ static void finds_meanwhile(int from, pid_t exporter)
 	OK(cuIpcOpenMemHandle_v2(&opened[0], handles[0],
 				 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	waker = fork();
-	if (waker == 0) {
-		usleep(2000 * 1000);
-		kill(exporter, SIGCONT);
-		_exit(0);
-	}
+	if (waker == 0)
+		wakes_after(exporter, question);
 	kill(exporter, SIGSTOP);
 	usleep(200 * 1000); /* until its threads have noticed */
 	pthread_create(&thread, NULL, opens_the_second, ctx);
-	usleep(100 * 1000);
+	wait_until_it_asks();
+	atomic_store(&question->asked, true);
 	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
 				 opened[0] + 1));
+	atomic_store(&question->answered, true);
 	must(device == 0, "another device");
-	must(!atomic_load(&both), "a question has waited for another process");
 	waitpid(waker, NULL, 0);
+	must(!atomic_load(&question->late),
+	     "a question has waited for another process");
 	pthread_join(thread, NULL);
 	for (int i = 0; i < 2; i++)
 		OK(cuIpcCloseMemHandle(opened[i]));
