@@ -25,6 +25,19 @@ void gcp_watch_resolved(void)
 __thread struct gcp_thread gcp_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+static _Atomic uint64_t given;
+
+void gcp_given(void)
+{
+	gcp_thread.given++;
+	atomic_fetch_add(&given, 1);
+}
+
+uint64_t gcp_given_by_others(void)
+{
+	return atomic_load(&given) - gcp_thread.given;
+}
+
 void gcp_watch_nothing(void)
 {
 	atomic_store(&gcp_watch.submissions, &none);

@@ -207,6 +207,7 @@ static int vmm_release(uint64_t handle)
 	gcp_ctx_scope_begin(&scope, NULL);
 	result = gcp_real.cuMemRelease(handle);
 	gcp_ctx_scope_end(&scope);
+	gcp_given();
 	return result;
 }
 

@@ -20,6 +20,7 @@
 
 #include "../cuda/contexts.h"
 #include "hooks.h"
+#include "hooks_memory.h"
 #include "../observe/observe.h"
 #include "../base/process.h"
 #include "../process/process_life.h"
@@ -114,7 +115,7 @@ GCP_HOOKS_COPIES_SYNC(GCP_X)
 /* What lacks memory is launched by the hook once more, after some was given back. */
 #define GCP_RETURN_LAUNCHED(result)                                                    \
 	if (GCP_LIKELY((result) != CUDA_ERROR_OUT_OF_MEMORY) ||                        \
-	    !gcp_launch_reclaims(result))                                              \
+	    !gcp_launch_reclaims(&(struct gcp_tries){0}, result))                      \
 		return result;
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \

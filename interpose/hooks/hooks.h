@@ -59,9 +59,10 @@ GCP_HANDLE_LIBRARIES(GCP_X)
 typedef CUresult gcp_graph_launch(CUgraphExec exec, CUstream stream);
 CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thread,
 				gcp_graph_launch *real, gcp_graph_launch *otherwise);
+struct gcp_tries; /* hooks_memory.h */
 /* hooks_launch.c: a kernel was refused with this result. True: memory was given back,
  * and it is worth another try. */
-bool gcp_launch_reclaims(CUresult result);
+bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result);
 
 /* Before the definition of an entry: the name and version it is exported under. The
  * attribute outlives link-time optimization, which takes statements of assembler away

@@ -69,13 +69,14 @@ static CUresult alloc_real(const struct alloc_call *call)
 static CUresult alloc_pass(const struct alloc_call *call)
 {
 	uint64_t start = gcp_clock_ns();
+	struct gcp_tries tries = {0};
 	CUresult result;
 
 	if (gcp_process_passive())
 		return alloc_real(call);
 	do
 		result = alloc_real(call);
-	while (gcp_passthrough_reclaim(result));
+	while (gcp_passthrough_reclaim(&tries, result));
 	gcp_call_stats_add(call->pool ? GCP_COUNTED_mem_alloc_from_pool
 				      : GCP_COUNTED_mem_alloc_async,
 			   start, call->bytes, (int)result);
@@ -109,6 +110,7 @@ static uint64_t order_of(const struct gcp_stream_ref *ref)
 static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
 {
+	struct gcp_tries tries = {0};
 	int result;
 
 	if (gcp_process_has_pending_events())
@@ -116,7 +118,8 @@ static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 	do
 		result =
 		    gcp_observe_alloc_async(ref->pool, bytes, stream, order, ret_addr);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(ref->pool));
+	while (result == GCP_CUDA_OUT_OF_MEMORY &&
+	       gcp_memory_comes_back(&tries, ref->pool));
 	return result;
 }
 

@@ -20,11 +20,12 @@ static CUresult context_created(CUresult result, CUcontext *ret_ctx)
 
 /* A context takes memory of its device, of which the pools may have all. */
 #define GCP_CREATE(ret_ctx, device, call)                                              \
+	struct gcp_tries tries = {0};                                                  \
 	CUresult result;                                                               \
                                                                                        \
 	do                                                                             \
 		result = gcp_real.call;                                                \
-	while (gcp_maker_reclaims_on("cuCtxCreate", result, device));                  \
+	while (gcp_maker_reclaims_on(&tries, "cuCtxCreate", result, device));          \
 	return context_created(result, ret_ctx)
 
 CUresult gcp_hook_cuCtxCreate(CUcontext *ret_ctx, unsigned int flags, CUdevice device)
@@ -78,11 +79,12 @@ CUresult gcp_hook_cuGreenCtxCreate(struct CUgreenCtx_st **ret_green,
 				   struct CUdevResourceDesc_st *resources,
 				   CUdevice device, unsigned int flags)
 {
+	struct gcp_tries tries = {0};
 	CUresult result;
 
 	do
 		result = gcp_real.cuGreenCtxCreate(ret_green, resources, device, flags);
-	while (gcp_maker_reclaims_on("cuGreenCtxCreate", result, device));
+	while (gcp_maker_reclaims_on(&tries, "cuGreenCtxCreate", result, device));
 	if (result == CUDA_SUCCESS && ret_green)
 		green_created(*ret_green);
 	return result;
@@ -99,11 +101,13 @@ CUresult gcp_hook_cuCtxFromGreenCtx(CUcontext *ret_ctx, struct CUgreenCtx_st *gr
 
 CUresult gcp_hook_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 {
+	struct gcp_tries tries = {0};
 	CUresult result;
 
 	do
 		result = gcp_contexts_retain_primary(ret_ctx, device);
-	while (gcp_maker_reclaims_on("cuDevicePrimaryCtxRetain", result, device));
+	while (
+	    gcp_maker_reclaims_on(&tries, "cuDevicePrimaryCtxRetain", result, device));
 	return result;
 }
 

@@ -95,9 +95,13 @@ static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *
 
 /* With a second chance, as in hooks_memory.c. */
 #define GCP_CALL_AGAIN(result, name, call)                                             \
-	do                                                                             \
-		result = gcp_real.call;                                                \
-	while (gcp_maker_reclaims(name, result))
+	do {                                                                           \
+		struct gcp_tries tries = {0};                                          \
+                                                                                       \
+		do                                                                     \
+			result = gcp_real.call;                                        \
+		while (gcp_maker_reclaims(&tries, name, result));                      \
+	} while (0)
 
 /* Between begin and new stands the real call, whatever its form. */
 #define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
@@ -493,19 +497,15 @@ GCP_HOOKS_NODES_TAKEN(GCP_X)
 
 /* --- launches ---------------------------------------------------------------- */
 
-enum { TRIES = 3 };
-
 static CUresult launch_begin(CUgraphExec exec, CUstream stream,
 			     struct gcp_launch *launch)
 {
-	int result, tries = 0;
+	struct gcp_tries tries = {0};
+	int result;
 
-	/* What a try has made and could not map is given back, too: that is no reason
-	 * to try for ever. */
 	do
 		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && ++tries < TRIES &&
-	       gcp_launch_reclaims(result));
+	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_launch_reclaims(&tries, result));
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
@@ -565,19 +565,17 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 }
 
 /* An executable takes memory at its first launch, and for its memory nodes at each:
- * before anything of it runs. Between two tries what the graph shares may go back, too:
- * so the number of tries is bounded, as in launch_begin. */
+ * before anything of it runs. */
 static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
 		       bool per_thread)
 {
+	struct gcp_tries tries = {0};
 	CUresult result;
 	bool refused;
-	int tries = 0;
 
 	do
 		result = launch_once(real, exec, stream, per_thread, &refused);
-	while (refused && (!shares() || ++tries < TRIES) &&
-	       gcp_launch_reclaims(result));
+	while (refused && gcp_launch_reclaims(&tries, result));
 	return result;
 }
 
@@ -605,7 +603,7 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 	if (launch->share)
 		launch_again_end(launch, result);
 	if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	    gcp_launch_reclaims(result))
+	    gcp_launch_reclaims(&(struct gcp_tries){0}, result))
 		return otherwise(exec, stream);
 	return result;
 }

@@ -90,19 +90,20 @@ launch_orders(const struct CUlaunchConfig_st *config, bool per_thread,
 /* A kernel's local memory is taken at its launch, which fails if the pools have all of
  * it: then they give theirs back. Not beside a capture, and not for errors that stay.
  */
-bool gcp_launch_reclaims(CUresult result)
+bool gcp_launch_reclaims(struct gcp_tries *tries, CUresult result)
 {
 	int saved = errno;
-	bool reclaimed = !gcp_process_capturing() && gcp_passthrough_reclaim(result);
+	bool reclaimed =
+	    !gcp_process_capturing() && gcp_passthrough_reclaim(tries, result);
 
 	errno = saved;
 	return reclaimed;
 }
 
-static bool launch_reclaims(CUresult result)
+static bool launch_reclaims(struct gcp_tries *tries, CUresult result)
 {
 	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       gcp_launch_reclaims(result);
+	       gcp_launch_reclaims(tries, result);
 }
 
 CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
@@ -111,6 +112,7 @@ CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
 				 unsigned int block_z, unsigned int shared_bytes,
 				 CUstream stream, void **parameters, void **extra)
 {
+	struct gcp_tries tries = {0};
 	CUresult result = launch_on(stream, false);
 
 	if (result != CUDA_SUCCESS)
@@ -119,7 +121,7 @@ CUresult gcp_hook_cuLaunchKernel(CUfunction function, unsigned int grid_x,
 		result = gcp_real.cuLaunchKernel(
 		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
 		    shared_bytes, stream, parameters, extra);
-	while (launch_reclaims(result));
+	while (launch_reclaims(&tries, result));
 	return result;
 }
 
@@ -129,6 +131,7 @@ CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
 				      unsigned int block_z, unsigned int shared_bytes,
 				      CUstream stream, void **parameters, void **extra)
 {
+	struct gcp_tries tries = {0};
 	CUresult result = launch_on(stream, true);
 
 	if (result != CUDA_SUCCESS)
@@ -137,7 +140,7 @@ CUresult gcp_hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
 		result = gcp_real.cuLaunchKernel_ptsz(
 		    function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
 		    shared_bytes, stream, parameters, extra);
-	while (launch_reclaims(result));
+	while (launch_reclaims(&tries, result));
 	return result;
 }
 
@@ -145,6 +148,7 @@ CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
 				   CUfunction function, void **parameters, void **extra)
 {
 	struct launch_in_line line;
+	struct gcp_tries tries = {0};
 	CUresult result = config ? launch_on(config->hStream, false) : CUDA_SUCCESS;
 
 	if (result != CUDA_SUCCESS)
@@ -153,7 +157,7 @@ CUresult gcp_hook_cuLaunchKernelEx(const struct CUlaunchConfig_st *config,
 		config = launch_orders(config, false, &line);
 	do
 		result = gcp_real.cuLaunchKernelEx(config, function, parameters, extra);
-	while (launch_reclaims(result));
+	while (launch_reclaims(&tries, result));
 	return result;
 }
 
@@ -162,6 +166,7 @@ CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 					void **extra)
 {
 	struct launch_in_line line;
+	struct gcp_tries tries = {0};
 	CUresult result = config ? launch_on(config->hStream, true) : CUDA_SUCCESS;
 
 	if (result != CUDA_SUCCESS)
@@ -171,20 +176,21 @@ CUresult gcp_hook_cuLaunchKernelEx_ptsz(const struct CUlaunchConfig_st *config,
 	do
 		result =
 		    gcp_real.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
-	while (launch_reclaims(result));
+	while (launch_reclaims(&tries, result));
 	return result;
 }
 
 #define GCP_X(name, base, version, flags, need, types, arguments)                      \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
+		struct gcp_tries tries = {0};                                          \
 		CUresult result = launch_on(stream, (flags) == 2);                     \
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
-		while (launch_reclaims(result));                                       \
+		while (launch_reclaims(&tries, result));                               \
 		return result;                                                         \
 	}
 GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)

@@ -57,13 +57,14 @@ static void memory_counted(CUresult result, CUdeviceptr ptr, size_t bytes, uint6
 CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 {
 	uint64_t start = gcp_clock_ns();
+	struct gcp_tries tries = {0};
 	CUresult result;
 	uint64_t ns;
 
 	/* With a second chance when memory is out. */
 	do
 		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
-	while (gcp_passthrough_reclaim(result));
+	while (gcp_passthrough_reclaim(&tries, result));
 	ns = gcp_clock_ns() - start;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc, start, bytes, result);
 	if (result == CUDA_SUCCESS && ret_ptr)
@@ -188,6 +189,7 @@ static size_t pitch_learn(void)
 static size_t pitch_of(size_t width, unsigned int element)
 {
 	unsigned int device = (unsigned int)gcp_thread.device;
+	struct gcp_tries tries = {0};
 	struct gcp_ctx_scope scope;
 	size_t step, pitch;
 
@@ -199,7 +201,8 @@ static size_t pitch_of(size_t width, unsigned int element)
 			return 0;
 		step = pitch_learn();
 		gcp_ctx_scope_end(&scope);
-		if (step == 0 && !gcp_passthrough_reclaim(CUDA_ERROR_OUT_OF_MEMORY))
+		if (step == 0 &&
+		    !gcp_passthrough_reclaim(&tries, CUDA_ERROR_OUT_OF_MEMORY))
 			return 0;
 		atomic_store_explicit(&granularity[device], step, memory_order_relaxed);
 	}
@@ -213,6 +216,7 @@ static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width
 			   size_t height, unsigned int element)
 {
 	uint64_t start = gcp_clock_ns(), ns;
+	struct gcp_tries tries = {0};
 	CUcontext ctx = NULL;
 	CUdevice device = -1;
 	CUresult result;
@@ -221,7 +225,7 @@ static CUresult pitch_pass(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width
 	do
 		result = gcp_real.cuMemAllocPitch_v2(ret_ptr, ret_pitch, width, height,
 						     element);
-	while (gcp_passthrough_reclaim(result));
+	while (gcp_passthrough_reclaim(&tries, result));
 	ns = gcp_clock_ns() - start;
 	bytes = result == CUDA_SUCCESS ? *ret_pitch * height : width * height;
 	gcp_call_stats_add(GCP_COUNTED_mem_alloc_pitch, start, bytes, result);
@@ -377,10 +381,45 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
-bool gcp_memory_comes_back(const struct gcp_pool *pool)
+enum {
+	TRIES_POOLS = 1000, /* more than there are epochs to wait for one at a time */
+	TRIES_OTHERS = 16,  /* as in gcp_alloc_slow */
+};
+
+enum gave { NOTHING, SHARED, POOLED };
+
+/* What graphs share, and what other threads give back, may be taken again before this
+ * call gets it. */
+static bool may_try_again(struct gcp_tries *tries, enum gave gave)
 {
-	return gcp_tracker_reclaim(gcp_process.tracker) ||
-	       gcp_share_trim(gcp_process.tracker, gcp_pool_device(pool), 0) > 0;
+	uint64_t given = gcp_given_by_others();
+	bool others = gave == SHARED || given != tries->given;
+
+	tries->given = given;
+	return gave == POOLED ? ++tries->pools < TRIES_POOLS
+			      : others && ++tries->others < TRIES_OTHERS;
+}
+
+static enum gave shared_give(int device)
+{
+	return gcp_share_trim(gcp_process.tracker, device, 0) > 0 ? SHARED : NOTHING;
+}
+
+bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool)
+{
+	return may_try_again(tries, gcp_tracker_reclaim(gcp_process.tracker)
+					? POOLED
+					: shared_give(gcp_pool_device(pool)));
+}
+
+int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr)
+{
+	struct gcp_tries tries = {0};
+	int result = GCP_CUDA_OUT_OF_MEMORY;
+
+	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(&tries, pool))
+		result = gcp_memory_try(pool, bytes, ret_addr);
+	return result;
 }
 
 /* The hooks on functions that create memory of other kinds:
@@ -397,67 +436,74 @@ static CUdevice device_here(void)
 	return gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* After the pools, what graphs have held that are gone since. */
-static bool reclaim_on(CUdevice device)
+/* After the pools, what graphs have held that are gone since, and what graphs share. */
+static enum gave reclaim_on(CUdevice device)
 {
 	do
 		if (gcp_pools_relieve(gcp_process.pools, device))
-			return true;
+			return POOLED;
 	while (gcp_tracker_reclaim(gcp_process.tracker));
-	return gcp_share_trim(gcp_process.tracker, device, 0) > 0;
+	return shared_give(device);
 }
 
-bool gcp_passthrough_reclaim(CUresult result)
+bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return reclaim_on(device_here());
+	return may_try_again(tries, reclaim_on(device_here()));
 }
 
 /* Memory that graphs share does not go back for it. */
-bool gcp_passthrough_reclaim_host(CUresult result)
+static enum gave reclaim_host(void)
+{
+	return gcp_pools_relieve_host(gcp_process.pools) ||
+		       gcp_tracker_reclaim(gcp_process.tracker)
+		   ? POOLED
+		   : NOTHING;
+}
+
+bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return gcp_pools_relieve_host(gcp_process.pools) ||
-	       gcp_tracker_reclaim(gcp_process.tracker);
+	return may_try_again(tries, reclaim_host());
 }
 
 /* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
  * capture would wait for all work, is left out there. */
-static bool maker_reclaims(CUdevice device)
+static enum gave maker_reclaims(CUdevice device)
 {
-	return gcp_process_capturing()
-		   ? gcp_passthrough_reclaim_host(CUDA_ERROR_OUT_OF_MEMORY)
-		   : reclaim_on(device);
+	return gcp_process_capturing() ? reclaim_host() : reclaim_on(device);
 }
 
-bool gcp_maker_reclaims_on(const char *call, CUresult result, CUdevice device)
+bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult result,
+			   CUdevice device)
 {
 	if (__builtin_expect(result != CUDA_ERROR_OUT_OF_MEMORY, 1))
 		return false;
 	if (!gcp_process_pooling())
 		return false;
-	if (maker_reclaims(device))
+	if (may_try_again(tries, maker_reclaims(device)))
 		return true;
 	gcp_shortage_say(call, 0, GCP_SHORTAGE_DRIVER);
 	return false;
 }
 
-bool gcp_maker_reclaims(const char *call, CUresult result)
+bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result)
 {
 	return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
-	       gcp_maker_reclaims_on(call, result, device_here());
+	       gcp_maker_reclaims_on(tries, call, result, device_here());
 }
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
+		struct gcp_tries tries = {0};                                          \
 		CUresult result;                                                       \
                                                                                        \
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
-		while (gcp_maker_reclaims(#base, result));                             \
+		while (gcp_maker_reclaims(&tries, #base, result));                     \
 		return result;                                                         \
 	}
 GCP_HOOKS_CODE(GCP_X)
@@ -482,6 +528,7 @@ static void creators_count(const char *call, uint64_t start, CUresult result,
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	CUresult gcp_hook_##name parameters                                            \
 	{                                                                              \
+		struct gcp_tries tries = {0};                                          \
 		uint64_t start;                                                        \
 		CUresult result;                                                       \
                                                                                        \
@@ -490,7 +537,7 @@ static void creators_count(const char *call, uint64_t start, CUresult result,
 		start = gcp_clock_ns();                                                \
 		do                                                                     \
 			result = gcp_real.name arguments;                              \
-		while (gcp_passthrough_reclaim(result));                               \
+		while (gcp_passthrough_reclaim(&tries, result));                       \
 		creators_count(#base, start, result, GCP_COUNTED_OF_##name);           \
 		return result;                                                         \
 	}

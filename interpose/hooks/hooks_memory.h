@@ -22,9 +22,19 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 
+/* How often a call was made again for want of memory. Of one call; begins as {0}. */
+struct gcp_tries {
+	uint64_t given;  /* gcp_given_by_others, when it was last asked */
+	unsigned pools;  /* because the pools gave memory back */
+	unsigned others; /* because graphs that share, or other threads did */
+};
+
 /* Memory is out for the pool: whether more of it came back, from graphs that are gone
  * or from what graphs share and do not use now. */
-bool gcp_memory_comes_back(const struct gcp_pool *pool);
+bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool);
+
+/* After a first try that found no memory. */
+int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr);
 
 /* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
 static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
@@ -32,9 +42,8 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 {
 	int result = gcp_memory_try(pool, bytes, ret_addr);
 
-	while (__builtin_expect(result != 0, 0) && result == GCP_CUDA_OUT_OF_MEMORY &&
-	       gcp_memory_comes_back(pool))
-		result = gcp_memory_try(pool, bytes, ret_addr);
+	if (__builtin_expect(result == GCP_CUDA_OUT_OF_MEMORY, 0))
+		result = gcp_memory_alloc_again(pool, bytes, ret_addr);
 	return result;
 }
 
@@ -49,15 +58,19 @@ CUresult gcp_memory_pass_free(CUdeviceptr ptr);
 CUresult gcp_memory_complete(CUdeviceptr ptr);
 
 /* A creator of memory returned `result`. Whether it failed for want of memory and
- * something was given back, so that there is something new to hope for. */
-bool gcp_passthrough_reclaim(CUresult result);
-bool gcp_passthrough_reclaim_host(CUresult result); /* of pinned memory */
+ * something was given back since: by this thread, or by another one, which may have
+ * had what this one has looked for. Not for ever: a call that no memory helps ends,
+ * whatever other threads do, and though the try itself takes memory that goes back. */
+bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result);
+/* Of pinned memory. */
+bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result);
 
 /* The same for a call that makes something else on the current device, or on `device`.
  * Waits beside a capture for nothing that the frees of plain CUDA have not waited for.
  * `call`: its name, for the line that says so if it is refused for good. */
-bool gcp_maker_reclaims(const char *call, CUresult result);
-bool gcp_maker_reclaims_on(const char *call, CUresult result, CUdevice device);
+bool gcp_maker_reclaims(struct gcp_tries *tries, const char *call, CUresult result);
+bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult result,
+			   CUdevice device);
 
 /* gcp_pools_free, for a thread whose end is watched from then on. */
 int gcp_memory_free(gcp_addr addr);

@@ -52,11 +52,12 @@ static void host_refused(const struct host_request *request, enum gcp_shortage w
 static CUresult host_pass(const struct host_request *request)
 {
 	uint64_t start = gcp_clock_ns();
+	struct gcp_tries tries = {0};
 	CUresult result;
 
 	do
 		result = host_real(request);
-	while (gcp_passthrough_reclaim_host(result));
+	while (gcp_passthrough_reclaim_host(&tries, result));
 	gcp_call_stats_add(GCP_COUNTED_mem_host_alloc, start, request->bytes,
 			   (int)result);
 	return result;
@@ -172,9 +173,10 @@ typedef CUresult register_function(void *ptr, size_t bytes, unsigned int flags);
 static CUresult host_register(register_function *real, void *ptr, size_t bytes,
 			      unsigned int flags)
 {
+	struct gcp_tries tries = {0};
 	CUresult result = real(ptr, bytes, flags);
 
-	while (gcp_passthrough_reclaim_host(result))
+	while (gcp_passthrough_reclaim_host(&tries, result))
 		result = real(ptr, bytes, flags);
 	return result;
 }

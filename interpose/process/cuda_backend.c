@@ -57,6 +57,7 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 		return result;
 	result = gcp_real.cuMemFree_v2(addr);
 	gcp_ctx_scope_end(&scope);
+	gcp_given();
 	return result;
 }
 
@@ -177,6 +178,7 @@ static int driver_mem_release(void *ctx, gcp_addr addr)
 	stream = release_stream(ctx);
 	if (stream && gcp_real.cuMemFreeAsync(addr, stream) == CUDA_SUCCESS) {
 		gcp_real.cuStreamSynchronize(stream); /* an error shows again */
+		gcp_given();
 		result = 0;
 	}
 	gcp_ctx_scope_end(&scope);
@@ -406,6 +408,7 @@ static int driver_host_free(void *ctx, void *p)
 		return result;
 	result = gcp_real.cuMemFreeHost(p);
 	gcp_ctx_scope_end(&scope);
+	gcp_given();
 	return result;
 }
 

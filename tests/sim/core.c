@@ -157,6 +157,15 @@ static CUresult enter_late(const struct sim_thread *thread)
 	return CUDA_SUCCESS;
 }
 
+static CUresult planned_failure(enum sim_fn fn)
+{
+	CUresult result = sim_failure(fn);
+
+	if (result != CUDA_SUCCESS)
+		sim_called(&fn);
+	return result;
+}
+
 CUresult sim_enter(enum sim_fn fn, bool early)
 {
 	struct sim_thread *thread = sim_thread_self();
@@ -175,7 +184,7 @@ CUresult sim_enter(enum sim_fn fn, bool early)
 		return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
 	if (__builtin_expect(__atomic_load_n(&sim.failures_planned, __ATOMIC_RELAXED),
 			     0))
-		return sim_failure(fn);
+		return planned_failure(fn);
 	return CUDA_SUCCESS;
 }
 

@@ -662,7 +662,8 @@ static inline void sim_unlock_cleanup(const int *unused)
 #define SIM_ENTER(fn)       SIM_ENTER_AS(fn, false)
 #define SIM_ENTER_EARLY(fn) SIM_ENTER_AS(fn, true)
 
-/* In each entry point, when the lock is dropped: calls gcpsim_when_called's. */
+/* In each entry point, when the lock is dropped, or when it fails as planned: calls
+ * gcpsim_when_called's. */
 extern _Atomic int sim_awaited; /* the function that does; -1: none */
 void sim_called_then(void);
 

@@ -5,7 +5,13 @@
  *
  *   chances SCENARIO    plays one; 0: all is as on plain CUDA
  */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
 #include "edge_cases.h"
+
+#include "../../../interpose/gcpool.h"
 
 enum { HELD = 192, NEEDED = 96 }; /* MiB of the 256 that the device has */
 
@@ -112,6 +118,9 @@ static const struct {
     ROW(cuCtxCreate), /* and current from then on */
 };
 
+static CUdeviceptr managed;
+CALL(cuMemAllocManaged, cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL))
+
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
 
 /* --- the device ------------------------------------------------------------------- */
@@ -182,6 +191,162 @@ static void calls_on_a_device_full_of_blocks(void)
 		must(gcpsim_fail(NULL) == 0, "no plan");
 	}
 	OK(cuMemFree(block));
+}
+
+/* --- other threads ---------------------------------------------------------------- */
+
+static void trims(void)
+{
+	__typeof__(gcpool_trim) *trim;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	trim(0, 0);
+}
+
+/* The next call of `name`, of its newest version. */
+static void when_called(const char *name, void (*then)(void))
+{
+	static const char *const versions[] = {"_v4", "_v2", ""};
+	char symbol[100];
+	int result = -1;
+
+	for (int i = 0; i < 3 && result != 0; i++) {
+		snprintf(symbol, sizeof(symbol), "%s%s", name, versions[i]);
+		result = gcpsim_when_called(symbol, then);
+	}
+	must(result == 0, "no such function");
+}
+
+static const char *awaited; /* the call */
+static void (*meanwhile)(void);
+static CUdeviceptr held;
+
+static void *in_another_thread(void *current)
+{
+	OK(cuCtxSetCurrent(current));
+	meanwhile();
+	return NULL;
+}
+
+static void meanwhile_elsewhere(void)
+{
+	CUcontext current;
+	pthread_t thread;
+
+	OK(cuCtxGetCurrent(&current));
+	must(pthread_create(&thread, NULL, in_another_thread, current) == 0 &&
+		 pthread_join(thread, NULL) == 0,
+	     "no thread");
+}
+
+/* A first try follows what was given back at any time. */
+static void at_the_second_try(void)
+{
+	when_called(awaited, meanwhile_elsewhere);
+}
+
+/* As an allocation of another thread does where memory is short. */
+static void gives_back(void)
+{
+	const CUmemAllocationProp properties = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+	};
+	CUmemGenericAllocationHandle handle;
+
+	OK(cuMemFree(held));
+	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0));
+	OK(cuMemRelease(handle));
+}
+
+/* When the call fails another thread gives back what is missing, before the library
+ * looks for it. */
+static void what_another_thread_gives_back(void)
+{
+	begin();
+	hold_freed_memory();
+	meanwhile = trims;
+	meanwhile_elsewhere();
+	meanwhile = gives_back;
+	for (int i = 0; i < CALLS; i++) {
+		held = allocated(HELD * MIB);
+		awaited = calls[i].name;
+		plan(awaited, 0);
+		when_called(awaited, at_the_second_try);
+		if (calls[i].make() != CUDA_SUCCESS) {
+			printf("%s: refused\n", calls[i].name);
+			wrong = true;
+		}
+		must(gcpsim_memory_used(0) < NEEDED * MIB, "nothing was given back");
+		must(gcpsim_fail(NULL) == 0, "no plan");
+	}
+}
+
+static void *pinned;
+
+static void unpins(void)
+{
+	__typeof__(gcpool_trim_host) *trim;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim_host");
+	OK(cuMemFreeHost(pinned));
+	trim(0);
+}
+
+/* The same of pinned memory. */
+static void what_another_thread_unpins(void)
+{
+	void *own = mmap(NULL, NEEDED * MIB, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	begin();
+	must(own != MAP_FAILED, "no memory");
+	hold_freed_memory();
+	meanwhile = trims;
+	meanwhile_elsewhere();
+	OK(cuMemHostAlloc(&pinned, HELD * MIB, 0));
+	must(gcpsim_fail("cuMemHostRegister:1:2,cuMemHostRegister:2:2") == 0,
+	     "no such plan");
+	awaited = "cuMemHostRegister";
+	meanwhile = unpins;
+	when_called(awaited, at_the_second_try);
+	OK(cuMemHostRegister(own, NEEDED * MIB, 0));
+	must(gcpsim_memory_used(-1) < HELD * MIB, "nothing was given back");
+}
+
+static unsigned tries;
+
+static void frees_more(void)
+{
+	tries++;
+	OK(cuMemFree(allocated(2 * MIB)));
+	when_called("cuMemAllocManaged", frees_more);
+}
+
+static void gives_more_back(void)
+{
+	frees_more();
+	meanwhile = trims;
+	meanwhile_elsewhere();
+	when_called("cuMemAllocManaged", gives_more_back);
+}
+
+/* A call that no memory helps ends, though other threads free and give back. */
+static void calls_end_beside_other_threads(void)
+{
+	void (*const others[])(void) = {gives_more_back, frees_more};
+
+	begin();
+	for (int i = 0; i < 2; i++) {
+		tries = 0;
+		must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
+		when_called("cuMemAllocManaged", others[i]);
+		alarm(10);
+		must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
+		must(tries > 1 && tries <= 1000, "not so often");
+		when_called("cuMemAllocManaged", NULL);
+		must(gcpsim_fail(NULL) == 0, "no plan");
+	}
 }
 
 /* --- contexts --------------------------------------------------------------------- */
@@ -315,11 +480,64 @@ static void launches_of_graphs_that_share(void)
 	must(gcpsim_hazards() == 0, "memory was given back too early");
 }
 
+/* The same of a launch whose graph shares memory that has gone back. */
+static void a_launch_while_another_thread_gives_back(void)
+{
+	CUgraphExec shares;
+
+	begin();
+	shares = sharing(stream, NEEDED * MIB);
+	OK(cuCtxSynchronize());
+	OK(cuGraphLaunch(shares, stream));
+	OK(cuCtxSynchronize());
+	meanwhile = trims;
+	meanwhile_elsewhere();
+	must(gcpsim_memory_used(0) < NEEDED * MIB, "the graph has kept its memory");
+	held = allocated(HELD * MIB);
+	meanwhile = gives_back;
+	/* When the library has looked for what the pools have unused. */
+	when_called("cuDeviceGraphMemTrim", meanwhile_elsewhere);
+	OK(cuGraphLaunch(shares, stream));
+	OK(cuCtxSynchronize());
+	must(gcpsim_memory_used(0) < HELD * MIB, "nothing was given back");
+	must(gcpsim_hazards() == 0, "memory was given back too early");
+}
+
+/* What frees left pending is waited for, one after the other, until the launch has what
+ * it needs: on plain CUDA the frees would have waited. */
+static void a_launch_after_many_frees(void)
+{
+	CUdeviceptr blocks[HELD / 2];
+	CUgraphExec shares;
+
+	begin();
+	shares = sharing(stream, NEEDED * MIB);
+	OK(cuCtxSynchronize());
+	OK(cuGraphLaunch(shares, stream));
+	OK(cuCtxSynchronize());
+	trims();
+	for (int i = 0; i < HELD / 2; i++)
+		blocks[i] = allocated(2 * MIB);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < HELD / 2; i++) {
+		OK(cuMemsetD8Async(blocks[i], 1, MIB, stream));
+		OK(cuMemFree(blocks[i]));
+	}
+	OK(cuGraphLaunch(shares, stream));
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was given back too early");
+}
+
 /* --- the run ---------------------------------------------------------------------- */
 
 static const struct scenario scenarios[] = {
     SCENARIO(calls_on_a_device_full_of_cache),
     SCENARIO(calls_on_a_device_full_of_blocks),
+    SCENARIO(what_another_thread_gives_back),
+    SCENARIO(what_another_thread_unpins),
+    SCENARIO(calls_end_beside_other_threads),
+    SCENARIO(a_launch_while_another_thread_gives_back),
+    SCENARIO(a_launch_after_many_frees),
     SCENARIO(context_of_another_device),
     SCENARIO(calls_beside_a_capture),
     SCENARIO(launches_of_graphs_that_share),
