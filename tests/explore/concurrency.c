@@ -14,6 +14,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,21 +30,46 @@ enum { FILTERED_STEPS = 6 };
 
 /* --- at the same time --------------------------------------------------------- */
 
+struct held {
+	CUdeviceptr addr; /* 0: none */
+	uint64_t bytes;
+};
+
 struct member {
 	struct model *model;
 	const struct context *context;
 	pthread_t handle;
 	struct draw draw;
 	CUstream stream;
-	CUdeviceptr held[HELD_MAX];
+	struct held held[HELD_MAX];
 	void *pinned;
 	bool left; /* memory that may not have been freed */
 	unsigned refused;
-	CUresult result; /* the first that no program should meet */
+	bool short_of_memory; /* of the device, for a block or a kernel */
+	CUresult result;      /* the first that no program should meet */
 	const char *call;
 };
 
-/* Several that are short of memory at once may all be refused. */
+/* What all of them hold or ask for, now and at most: in whole pieces of the driver's
+ * memory, and of small blocks each size of each thread may lie in a piece of its own.
+ */
+enum { PIECE = 2 << 20, SMALL_SIZES = 5 };
+static _Atomic uint64_t asked, asked_most;
+
+static uint64_t pieces(uint64_t bytes)
+{
+	return bytes < PIECE ? bytes : (bytes + PIECE - 1) / PIECE * PIECE;
+}
+
+static void asks_for(uint64_t bytes)
+{
+	uint64_t now = atomic_fetch_add(&asked, pieces(bytes)) + pieces(bytes);
+	uint64_t most = atomic_load(&asked_most);
+
+	while (most < now && !atomic_compare_exchange_weak(&asked_most, &most, now))
+		;
+}
+
 static bool went(struct member *m, CUresult result, const char *call)
 {
 	const struct fault *fault = m->model->setting->fault;
@@ -59,17 +85,21 @@ static bool went(struct member *m, CUresult result, const char *call)
 }
 #define WENT(m, call) went(m, (call), #call)
 
-static void take(struct member *m, CUdeviceptr *held)
+static void take(struct member *m, struct held *held)
 {
 	static const uint64_t sizes[] = {600, 5000, 5000, 40000, 300000, 3 << 20};
 	uint64_t bytes = sizes[draw_below(&m->draw, 6)], words = bytes / 4, spin = 0;
 	uint32_t value = (uint32_t)draw_next(&m->draw);
-	void *params[] = {held, &words, &value, &spin};
+	void *params[] = {&held->addr, &words, &value, &spin};
 
-	if (!WENT(m, cuMemAlloc(held, bytes)))
-		*held = 0;
-	else if (draw_below(&m->draw, 2))
-		WENT(m, cuMemsetD32Async(*held, value, words, m->stream));
+	asks_for(bytes);
+	held->bytes = bytes;
+	if (!WENT(m, cuMemAlloc(&held->addr, bytes))) {
+		held->addr = 0;
+		atomic_fetch_sub(&asked, pieces(bytes));
+		m->short_of_memory = true;
+	} else if (draw_below(&m->draw, 2))
+		WENT(m, cuMemsetD32Async(held->addr, value, words, m->stream));
 	else
 		WENT(m, cuLaunchKernel(m->context->functions[0], 1, 1, 1, 32, 1, 1, 0,
 				       m->stream, params, NULL));
@@ -77,14 +107,15 @@ static void take(struct member *m, CUdeviceptr *held)
 
 /* A free that reports an error of the device may have freed all the same, and another
  * thread may have the memory by now: it is not tried again. */
-static void give(struct member *m, CUdeviceptr *held)
+static void give(struct member *m, struct held *held)
 {
-	if (!*held)
+	if (!held->addr)
 		return;
 	gcpsim_plain_waits(m->context->ctx);
-	if (!WENT(m, cuMemFree(*held)))
+	if (!WENT(m, cuMemFree(held->addr)))
 		m->left = true;
-	*held = 0;
+	held->addr = 0;
+	atomic_fetch_sub(&asked, pieces(held->bytes));
 }
 
 static void pin(struct member *m)
@@ -138,14 +169,14 @@ static void *member_run(void *data)
 	    !WENT(m, cuStreamCreate(&m->stream, CU_STREAM_NON_BLOCKING)))
 		return NULL;
 	for (int round = 0; round < ROUNDS && !m->call; round++) {
-		CUdeviceptr *held = &m->held[draw_below(&m->draw, HELD_MAX)];
+		struct held *held = &m->held[draw_below(&m->draw, HELD_MAX)];
 		uint64_t what = draw_below(&m->draw, 24);
 
 		if (what < 5)
 			look(m, what);
 		else if (what < 8)
 			pin(m);
-		else if (*held)
+		else if (held->addr)
 			give(m, held);
 		else
 			take(m, held);
@@ -168,6 +199,8 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 		return;
 	w->ran_concurrently = true;
 	w->frees++;
+	atomic_store(&asked, 0);
+	atomic_store(&asked_most, 0);
 	for (unsigned i = 0; i < count; i++) {
 		members[i] = (struct member){.model = w,
 					     .context = &w->contexts[t->context],
@@ -180,6 +213,13 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	for (unsigned i = 0; i < count; i++) {
 		w->left |= members[i].left;
 		outcome->excused[EXCUSE_CONCURRENT] += members[i].refused;
+		if (members[i].short_of_memory && !w->setting->fault &&
+		    !plain_lacks(w, w->contexts[t->context].device,
+				 asked_most + count * SMALL_SIZES * PIECE))
+			failure(w,
+				"several threads asked for %llu bytes at most, and "
+				"were refused",
+				(unsigned long long)asked_most);
 	}
 	w->streams_gone += count; /* theirs */
 	for (unsigned i = 0; i < count; i++)

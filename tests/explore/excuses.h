@@ -32,7 +32,8 @@
 	  "several contexts on a driver without context fences, or a capture that began by a " \
 	  "call which is not known: the memory of captures is kept for good") \
 	X(CONCURRENT, "concurrent", \
-	  "of several threads that are short of memory at the same time all may be refused") \
+	  "of several threads that are short of memory at the same time all may be refused; " \
+	  "not where all that they ask for fits, each block in a piece of 2 MiB") \
 	X(PINNED_GRAPHS, "pinned graphs", \
 	  "pinned memory that a capture took stays with its graph, and for as long as " \
 	  "streams are captured after that; it comes on top of the bound of memory") \
