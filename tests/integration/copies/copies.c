@@ -328,6 +328,16 @@ static void nodes_that_copy_are_made(void)
 	must(gcpsim_faults() == 0, "the device has no access");
 }
 
+/* On device 1, which is current from then on, and on device 0. */
+static void two_blocks(int state, CUdeviceptr *ret_to, CUdeviceptr *ret_from)
+{
+	two_devices();
+	access_give(state);
+	*ret_from = block_of(0, 7);
+	*ret_to = block_of(1, 1);
+	current(1);
+}
+
 /* --- frees --------------------------------------------------------------------- */
 
 /* Takes blocks until the freed one comes again, and writes into each. */
@@ -407,8 +417,7 @@ static void frees_beside_copies_with_access_no_more(void)
 	frees_beside_copies_of(0);
 }
 
-/* The driver's handle of that context is none that the library knows. */
-/* streams[device] becomes one of it. */
+/* streams[device] becomes one of a green context. */
 static CUgreenCtx green_context(int device)
 {
 	CUdevResource resource;
@@ -545,10 +554,7 @@ static void events_behind_copies_are_few(void)
 	CUdeviceptr to, from;
 	uint64_t before;
 
-	two_devices();
-	access_give(3);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
+	two_blocks(3, &to, &from);
 	current(0);
 	before = gcpsim_calls("cuEventCreate");
 	for (int i = 0; i < 1000; i++) {
@@ -564,11 +570,7 @@ static void a_fence_is_behind_no_later_copy(void)
 {
 	CUdeviceptr to, from, freed;
 
-	two_devices();
-	access_give(3);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	current(1);
+	two_blocks(3, &to, &from);
 	freed = allocated(MIB);
 	OK(copy(ASYNC, 0, to, 1, from, 0));
 	current(1);
@@ -583,11 +585,7 @@ static void a_question_that_is_refused_is_no_answer(void)
 {
 	CUdeviceptr to, from;
 
-	two_devices();
-	access_give(3);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	current(1);
+	two_blocks(3, &to, &from);
 	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
 	OK(cuMemFree(to));
 	gcpsim_fail("cuEventQuery:2:900");
@@ -601,11 +599,7 @@ static void a_copy_in_a_stream_counts_in_its_context(void)
 {
 	CUdeviceptr to, from, freed;
 
-	two_devices();
-	access_give(1);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	current(1);
+	two_blocks(1, &to, &from);
 	freed = allocated(MIB);
 	OK(copy(ASYNC, 0, to, 1, from, 0));
 	current(1);
@@ -633,11 +627,7 @@ static void a_blocking_free_waits_for_a_copy(void)
 {
 	CUdeviceptr to, from;
 
-	two_devices();
-	access_give(3);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	current(1);
+	two_blocks(3, &to, &from);
 	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
 	OK(cuMemFree(to));
 	OK(cuStreamQuery(streams[1]));
@@ -768,11 +758,7 @@ static void a_copy_that_cannot_be_noted_is_waited_for(void)
 {
 	CUdeviceptr to, from;
 
-	two_devices();
-	access_give(3);
-	to = block_of(1, 1);
-	from = block_of(0, 7);
-	current(1);
+	two_blocks(3, &to, &from);
 	OK(cuMemFree(allocated(MIB)));
 	gcpsim_fail("cuEventCreate:1+:2");
 	OK(copy(ASYNC, 1, to, 1, from, 0));
