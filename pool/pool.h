@@ -140,7 +140,7 @@ void gcp_pools_context_joined(struct gcp_pools *pools, void *ctx,
 
 /* Gives a block of at least `bytes` (> 0), aligned to 512 bytes.
  * Goes to the driver only when nothing cached fits; a driver that is full
- * first gets back all that is cached (gcp_pools_reclaim). May wait for the
+ * first gets back all that is cached (reclaim.c). May wait for the
  * device only when memory is out.
  * 0; GCP_CUDA_OUT_OF_MEMORY (also: over the quota); a sticky device error. */
 int gcp_pool_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr);
@@ -456,12 +456,6 @@ void gcp_contexts_are_locked(bool locked);
 
 /* --- memory pressure ------------------------------------------------------- */
 
-/* The driver said that device `device` (-1: any) is full. Gives back, in this
- * order and until something was given back: unused segments whose epochs are
- * completed; the driver's own caches; then, waiting for the device, segments
- * with pending epochs. Returns the bytes given back. */
-uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
-
 /* Gives back what nothing has used for decay_ms, for a caller that comes by from time
  * to time: calls `within` for each pool where something may be due, which calls `step`
  * with the context current. Never waits for the device; does nothing beside a capture.
@@ -469,13 +463,23 @@ uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device);
 void gcp_pools_decay(struct gcp_pools *pools,
 		     void (*within)(void *ctx, void (*step)(void *arg), void *arg));
 
+/* Why a call that found no memory is worth another try; NONE: it is not. */
+enum gcp_relief {
+	GCP_RELIEF_NONE,
+	GCP_RELIEF_POOLS,  /* they gave memory back */
+	GCP_RELIEF_OTHERS, /* other threads did, which may take it again */
+};
+enum { GCP_TRIES_OTHERS = 16 }; /* so often a call is tried because of others */
+
 /* The same for a call that knows no more: on `device` first, then on each, and then
- * pinned memory. Whether anything was given back: then it is worth another try. */
-bool gcp_pools_relieve(struct gcp_pools *pools, int device);
+ * pinned memory that no work uses. looked: how often it was looked at work that was
+ * submitted after a free, for two seconds in all; of one call, 0 at first. */
+enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
+				  unsigned *looked);
 /* The same for a request for pinned memory: pinned memory first, and then that of the
  * devices, of which pinned memory takes a little. Waits for nothing that the frees of
  * plain CUDA have not waited for. */
-bool gcp_pools_relieve_host(struct gcp_pools *pools);
+enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools);
 
 /* Gives unused segments back until at most `keep_bytes` of unused memory stay
  * cached on `device` (-1: each). May wait for the device. Returns the bytes
@@ -673,6 +677,10 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes);
 /* The same of all unused memory in contexts that are idle, after waiting at most for
  * what frees would have waited for on plain CUDA. */
 uint64_t gcp_pinned_release_idle(struct gcp_pools *pools);
+
+/* Pinned memory that other threads have taken out of the books is the driver's after
+ * this, unless its free waits for long. Whether they gave any memory back. */
+bool gcp_pinned_others_give(struct gcp_pools *pools);
 
 /* Looks which epochs of freed pinned memory are completed, closing the open one if
  * nothing forbids it. Never waits. True: some are not yet. */

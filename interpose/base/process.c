@@ -33,9 +33,13 @@ void gcp_given(void)
 	atomic_fetch_add(&given, 1);
 }
 
-uint64_t gcp_given_by_others(void)
+bool gcp_others_gave(void)
 {
-	return atomic_load(&given) - gcp_thread.given;
+	uint64_t others = atomic_load(&given) - gcp_thread.given;
+	bool gave = others != gcp_thread.others_gave;
+
+	gcp_thread.others_gave = others;
+	return gave;
 }
 
 void gcp_watch_nothing(void)

@@ -138,7 +138,7 @@ struct gcp_thread {
 	bool runtime_streaming;
 	uint64_t runtime_streamed;
 
-	uint64_t given; /* see gcp_given_by_others */
+	uint64_t given, others_gave; /* see gcp_others_gave */
 
 	/* Of a graph, under way by gcp_graph_launch_again; share: 0 if none is. */
 	struct gcp_launch launch;
@@ -150,10 +150,10 @@ struct gcp_thread {
 extern __thread struct gcp_thread gcp_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Memory of the pools, device or pinned, has gone back to the driver. */
+/* This thread has given memory back to the driver, of a device or pinned. */
 void gcp_given(void);
-/* How often by other threads so far: a call that has failed meanwhile may succeed now.
- * Any thread, at any time. */
-uint64_t gcp_given_by_others(void);
+/* Whether other threads have since this thread asked last: a call that has failed
+ * meanwhile may succeed now. */
+bool gcp_others_gave(void);
 
 #endif

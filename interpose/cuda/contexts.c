@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "../base/clock.h"
+#include "../base/process.h"
 #include "../../pool/pool.h"
 #include "contexts.h"
 #include "ctx_scope.h"
@@ -501,6 +502,8 @@ static void ending_done(CUcontext ctx, bool gone)
 {
 	struct gcp_context *context;
 
+	if (gone)
+		gcp_given(); /* its memory */
 	for (size_t i = 0; i < observer_count && (gone || !ctx); i++)
 		if (observers[i].gone)
 			observers[i].gone(ctx);

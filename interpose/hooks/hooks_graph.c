@@ -497,15 +497,14 @@ GCP_HOOKS_NODES_TAKEN(GCP_X)
 
 /* --- launches ---------------------------------------------------------------- */
 
-static CUresult launch_begin(CUgraphExec exec, CUstream stream,
+static CUresult launch_begin(CUgraphExec exec, CUstream stream, struct gcp_tries *tries,
 			     struct gcp_launch *launch)
 {
-	struct gcp_tries tries = {0};
 	int result;
 
 	do
 		result = gcp_launch_begin(gcp_process.tracker, exec, stream, launch);
-	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_launch_reclaims(&tries, result));
+	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_launch_reclaims(tries, result));
 	return result < 0 ? CUDA_ERROR_OUT_OF_MEMORY : (CUresult)result;
 }
 
@@ -532,7 +531,7 @@ static CUresult launch_captured(CUgraphExec exec, CUstream stream)
 
 /* *ret_refused: the driver's own call failed. */
 static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream stream,
-			    bool per_thread, bool *ret_refused)
+			    bool per_thread, struct gcp_tries *tries, bool *ret_refused)
 {
 	struct gcp_launch launch = {.share = 0};
 	CUresult result = CUDA_SUCCESS;
@@ -543,8 +542,8 @@ static CUresult launch_once(gcp_graph_launch *real, CUgraphExec exec, CUstream s
 	if (guarded)
 		gcp_thread_watch();
 	if (guarded)
-		result =
-		    launch_begin(exec, gcp_stream_named(stream, per_thread), &launch);
+		result = launch_begin(exec, gcp_stream_named(stream, per_thread), tries,
+				      &launch);
 	if (result == CUDA_SUCCESS)
 		result = gcp_stream_submits(stream, per_thread);
 	if (result == CUDA_SUCCESS)
@@ -574,7 +573,7 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 	bool refused;
 
 	do
-		result = launch_once(real, exec, stream, per_thread, &refused);
+		result = launch_once(real, exec, stream, per_thread, &tries, &refused);
 	while (refused && gcp_launch_reclaims(&tries, result));
 	return result;
 }

@@ -265,14 +265,11 @@ static CUresult pitch_pass_relaxed(struct gcp_pool *pool, CUdeviceptr *ret_ptr,
 		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_CAPTURE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	do {
-		result = gcp_ctx_scope_begin(&scope, NULL);
-		if (result != CUDA_SUCCESS)
-			return result;
-		result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
-		gcp_ctx_scope_end(&scope);
-	} while (result == CUDA_ERROR_OUT_OF_MEMORY &&
-		 gcp_pools_reclaim(gcp_process.pools, gcp_thread.device) > 0);
+	result = gcp_ctx_scope_begin(&scope, NULL);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = pitch_pass(ret_ptr, ret_pitch, width, height, element);
+	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		gcp_shortage_say("cuMemAllocPitch", 0, GCP_SHORTAGE_DRIVER);
 	return result;
@@ -381,35 +378,35 @@ CUresult gcp_hook_cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
-enum {
-	TRIES_POOLS = 1000, /* more than there are epochs to wait for one at a time */
-	TRIES_OTHERS = 16,  /* as in gcp_alloc_slow */
-};
+/* More than there are epochs to wait for, one at a time (GCP_FENCE_QUEUE). */
+enum { TRIES_POOLS = 1000 };
 
-enum gave { NOTHING, SHARED, POOLED };
-
-/* What graphs share, and what other threads give back, may be taken again before this
- * call gets it. */
-static bool may_try_again(struct gcp_tries *tries, enum gave gave)
+static bool may_try_again(struct gcp_tries *tries, enum gcp_relief relief)
 {
-	uint64_t given = gcp_given_by_others();
-	bool others = gave == SHARED || given != tries->given;
-
-	tries->given = given;
-	return gave == POOLED ? ++tries->pools < TRIES_POOLS
-			      : others && ++tries->others < TRIES_OTHERS;
+	if (relief == GCP_RELIEF_POOLS)
+		return ++tries->pools < TRIES_POOLS;
+	return relief == GCP_RELIEF_OTHERS && ++tries->others < GCP_TRIES_OTHERS;
 }
 
-static enum gave shared_give(int device)
+/* From graphs: what those have held that are gone by now, and, of device memory, what
+ * others share. */
+static enum gcp_relief graphs_relieve(int device)
 {
-	return gcp_share_trim(gcp_process.tracker, device, 0) > 0 ? SHARED : NOTHING;
+	if (gcp_tracker_reclaim(gcp_process.tracker))
+		return GCP_RELIEF_POOLS;
+	if (device >= 0 && gcp_share_trim(gcp_process.tracker, device, 0) > 0)
+		return GCP_RELIEF_OTHERS;
+	return gcp_others_gave() ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
 bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool)
 {
-	return may_try_again(tries, gcp_tracker_reclaim(gcp_process.tracker)
-					? POOLED
-					: shared_give(gcp_pool_device(pool)));
+	return may_try_again(tries, graphs_relieve(gcp_pool_device(pool)));
+}
+
+bool gcp_pinned_comes_back(struct gcp_tries *tries)
+{
+	return may_try_again(tries, graphs_relieve(-1));
 }
 
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr)
@@ -425,8 +422,8 @@ int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_ad
 /* The hooks on functions that create memory of other kinds:
  * managed, arrays, virtual memory; and on those that make something else of it:
  * code, streams, contexts. They pass through;
- * when memory is out, the pools give theirs back, and the call gets a second
- * chance for as long as that helps. The last result is the program's. Such a call has
+ * when memory is out, the pools give theirs back, and the call is made again while that
+ * may help (struct gcp_tries). The last result is the program's. Such a call has
  * done nothing, so that it can be made again. */
 
 static CUdevice device_here(void)
@@ -436,44 +433,57 @@ static CUdevice device_here(void)
 	return gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* After the pools, what graphs have held that are gone since, and what graphs share. */
-static enum gave reclaim_on(CUdevice device)
+/* What others gave since the call failed needs no wait. */
+static bool others_are_enough(struct gcp_tries *tries)
 {
-	do
-		if (gcp_pools_relieve(gcp_process.pools, device))
-			return POOLED;
-	while (gcp_tracker_reclaim(gcp_process.tracker));
-	return shared_give(device);
+	return gcp_others_gave() && may_try_again(tries, GCP_RELIEF_OTHERS);
+}
+
+static bool reclaim_on(struct gcp_tries *tries, CUdevice device)
+{
+	enum gcp_relief relief;
+
+	if (others_are_enough(tries))
+		return true;
+	relief = gcp_pools_relieve(gcp_process.pools, device, &tries->looked);
+	if (relief == GCP_RELIEF_NONE)
+		relief = graphs_relieve(device);
+	return may_try_again(tries, relief);
 }
 
 bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return may_try_again(tries, reclaim_on(device_here()));
+	return reclaim_on(tries, device_here());
 }
 
 /* Memory that graphs share does not go back for it. */
-static enum gave reclaim_host(void)
+static bool reclaim_host(struct gcp_tries *tries)
 {
-	return gcp_pools_relieve_host(gcp_process.pools) ||
-		       gcp_tracker_reclaim(gcp_process.tracker)
-		   ? POOLED
-		   : NOTHING;
+	enum gcp_relief relief;
+
+	if (others_are_enough(tries))
+		return true;
+	relief = gcp_pools_relieve_host(gcp_process.pools);
+	if (relief == GCP_RELIEF_NONE)
+		relief = graphs_relieve(-1);
+	return may_try_again(tries, relief);
 }
 
 bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gcp_process_pooling())
 		return false;
-	return may_try_again(tries, reclaim_host());
+	return reclaim_host(tries);
 }
 
 /* On plain CUDA most of these calls wait for nothing. The last stage, which beside a
  * capture would wait for all work, is left out there. */
-static enum gave maker_reclaims(CUdevice device)
+static bool maker_reclaims(struct gcp_tries *tries, CUdevice device)
 {
-	return gcp_process_capturing() ? reclaim_host() : reclaim_on(device);
+	return gcp_process_capturing() ? reclaim_host(tries)
+				       : reclaim_on(tries, device);
 }
 
 bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult result,
@@ -483,7 +493,7 @@ bool gcp_maker_reclaims_on(struct gcp_tries *tries, const char *call, CUresult r
 		return false;
 	if (!gcp_process_pooling())
 		return false;
-	if (may_try_again(tries, maker_reclaims(device)))
+	if (maker_reclaims(tries, device))
 		return true;
 	gcp_shortage_say(call, 0, GCP_SHORTAGE_DRIVER);
 	return false;

@@ -22,16 +22,20 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 	return gcp_pool_alloc(pool, bytes, ret_addr);
 }
 
-/* How often a call was made again for want of memory. Of one call; begins as {0}. */
+/* How often a call was made again for want of memory, and what for. Each call has one,
+ * which begins as {0}. */
 struct gcp_tries {
-	uint64_t given;  /* gcp_given_by_others, when it was last asked */
-	unsigned pools;  /* because the pools gave memory back */
-	unsigned others; /* because graphs that share, or other threads did */
+	unsigned pools; /* because the pools gave memory back */
+	unsigned
+	    others; /* because graphs that share, or other threads, gave some back */
+	unsigned looked; /* gcp_pools_relieve */
 };
 
 /* Memory is out for the pool: whether more of it came back, from graphs that are gone
  * or from what graphs share and do not use now. */
 bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool);
+/* The same of pinned memory, which graphs do not share. */
+bool gcp_pinned_comes_back(struct gcp_tries *tries);
 
 /* After a first try that found no memory. */
 int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr);
@@ -59,8 +63,8 @@ CUresult gcp_memory_complete(CUdeviceptr ptr);
 
 /* A creator of memory returned `result`. Whether it failed for want of memory and
  * something was given back since: by this thread, or by another one, which may have
- * had what this one has looked for. Not for ever: a call that no memory helps ends,
- * whatever other threads do, and though the try itself takes memory that goes back. */
+ * had what this one has looked for. A call that no memory helps ends, whatever other
+ * threads do. */
 bool gcp_passthrough_reclaim(struct gcp_tries *tries, CUresult result);
 /* Of pinned memory. */
 bool gcp_passthrough_reclaim_host(struct gcp_tries *tries, CUresult result);

@@ -396,7 +396,7 @@ static int grow_after_reclaim(struct gcp_request *request)
  * then it is descriptors that are short. */
 static int take_new(struct gcp_request *request)
 {
-	for (int round = 0; round < 16; round++) {
+	for (int round = 0; round < GCP_TRIES_OTHERS; round++) {
 		int result = gcp_grow(request);
 
 		if (result == GCP_CUDA_OUT_OF_MEMORY)

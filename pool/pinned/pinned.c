@@ -234,6 +234,10 @@ static int take_after_reclaim(const struct request *request,
 		make_room(request, idle, round >= LAST);
 		result = take_new(request, ret_block);
 	}
+	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
+			gcp_pinned_others_give(pinned->pools);
+	     i++)
+		result = take_new(request, ret_block);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		atomic_fetch_add_explicit(&pinned->ooms, 1, memory_order_relaxed);
 	return result;

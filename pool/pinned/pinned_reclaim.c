@@ -111,6 +111,7 @@ static void *bucket_shrink(struct gcp_pinned_bucket *bucket, bool pending)
 		p = block->p;
 		block->rest = GCP_PINNED_IN_HAND;
 		gcp_pinned_block_release(block);
+		atomic_fetch_add(&bucket->arena->pool->pools->pinned->giving, 1);
 	}
 	gcp_spin_unlock(&bucket->lock);
 	return p;
@@ -134,10 +135,21 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 	       (p = bucket_shrink(bucket, giving->pending))) {
 		giving->given += bucket->size;
 		result = gcp_pinned_memory_free(pool, p);
+		atomic_fetch_sub(&pool->pools->pinned->giving, 1);
 		if (giving->result == 0)
 			giving->result = result;
 	}
 	gcp_pool_unpin(pool);
+}
+
+bool gcp_pinned_others_give(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+
+	for (int i = 0;
+	     pinned && i < GCP_WAIT_LIMIT && atomic_load(&pinned->giving) > 0; i++)
+		gcp_backoff();
+	return pools->driver.others_gave && pools->driver.others_gave();
 }
 
 uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle)
@@ -180,7 +192,7 @@ uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
 	struct gcp_pinned *pinned = pools->pinned;
 	uint64_t given;
 
-	if (!pinned)
+	if (!pinned || !gcp_pinned_is_any_unused(pinned))
 		return 0;
 	given =
 	    gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));

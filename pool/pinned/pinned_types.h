@@ -117,6 +117,7 @@ struct gcp_pinned {
 	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	_Atomic bool out; /* the driver has refused memory: it may do so again */
+	_Atomic uint32_t giving; /* blocks out of the books that the driver frees */
 	struct gcp_timeline timeline; /* of all contexts */
 	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
 				      /* Statistics, atomic. */

@@ -17,6 +17,10 @@
  * epoch (tight.c). Memory goes back to the driver without a wait (mem_release).
  * An allocation that cannot succeed whatever is given back does not wait at all.
  *
+ * OTHER THREADS. What a call misses another thread may have taken out of the books a
+ * moment ago, to give it back. The call waits until the driver has it (others_give),
+ * and is tried again where others gave any, but not for ever: they may go on.
+ *
  * The stages are climbed by
  *
  *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each step
@@ -84,6 +88,11 @@ static void count_wait(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->lock);
 }
 
+static bool others_gave(const struct gcp_pools *pools)
+{
+	return pools->driver.others_gave && pools->driver.others_gave();
+}
+
 /* Another thread has taken segments out of the books, and frees them just now. */
 static void wait_for_givers(struct gcp_pool *pool)
 {
@@ -98,8 +107,10 @@ static void wait_for_givers(struct gcp_pool *pool)
 
 /* How a stage went in one pool. */
 struct step {
-	uint64_t given; /* bytes */
-	bool more;      /* the same may help again */
+	uint64_t given;  /* bytes */
+	bool more;       /* the same may help again */
+	bool others;     /* other threads gave some meanwhile */
+	unsigned looked; /* in the call, so far: complete_soon */
 };
 
 static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
@@ -146,20 +157,21 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 
 enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
 
-/* Closes the open epoch, and looks so many times whether all before is done. -EBUSY: it
- * could not be closed. */
-static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
+/* Closes the open epoch, and looks until all before is done, or other threads gave
+ * memory back; at most so many times. -EBUSY: it could not be closed. */
+static int complete_soon(struct gcp_pool *pool, uint64_t epoch, unsigned most,
+			 struct step *step)
 {
 	int result = gcp_timeline_close_early(pool, false);
 
 	if (result == 0 && !gcp_timeline_is_closed(pool, epoch))
 		return -EBUSY;
-	for (int i = 0; i < looks && result == 0 &&
-			!gcp_timeline_is_completed(&pool->timeline, epoch);
-	     i++) {
-		if (i > LOOKS_AT_ONCE)
+	while (step->looked < most && result == 0 && !step->others &&
+	       !gcp_timeline_is_completed(&pool->timeline, epoch)) {
+		if (step->looked++ > LOOKS_AT_ONCE)
 			gcp_backoff();
 		result = gcp_timeline_poll_all(pool);
+		step->others = others_gave(pool->pools);
 	}
 	return result;
 }
@@ -175,7 +187,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 	}
 	count_wait(pool);
 	int result = pool->pools->driver.fence_record
-			 ? complete_soon(pool, epoch, LOOKS_MOST)
+			 ? complete_soon(pool, epoch, LOOKS_MOST, step)
 			 : gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
@@ -199,22 +211,24 @@ enum {
 	STAGES_PLAIN = STAGES - 1, /* that wait for no work of after a free */
 };
 
-/* In all pools of the device (-1: each). A pool whose context may be ending is waited
- * for: it may have what is missing. */
-static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
-			     int device)
-{
-	struct step step = {0};
+enum { EACH = -1, NONE = -2 }; /* devices */
 
-	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
-		if ((device >= 0 && pool->device != device) || !gcp_pool_pin_wait(pool))
+/* In all pools of the device but `except`. A pool whose context may be ending is waited
+ * for: it may have what is missing. */
+static void stage_run(const struct stage *stage, struct gcp_pools *pools, int device,
+		      int except, struct step *step)
+{
+	*step = (struct step){.looked = step->looked};
+	for (struct gcp_pool *pool = pools->first; pool && !step->others;
+	     pool = pool->next) {
+		if ((device != EACH && pool->device != device) ||
+		    pool->device == except || !gcp_pool_pin_wait(pool))
 			continue;
-		stage->give(pool, &step);
+		stage->give(pool, step);
 		gcp_pool_unpin(pool);
 	}
 	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage->what,
-		GCP_ULL(step.given >> 10));
-	return step;
+		GCP_ULL(step->given >> 10));
 }
 
 /* Bytes that are reserved and that no block of the program holds. */
@@ -253,12 +267,25 @@ static bool may_succeed(const struct gcp_request *request)
 	return bytes >= request->size;
 }
 
+/* What other threads have taken out of the books is the driver's after this. Whether
+ * they gave any. */
+static bool others_give(struct gcp_pools *pools, int device)
+{
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
+		if (device == EACH || pool->device == device)
+			wait_for_givers(pool);
+	/* Mapped memory goes back under it, that of a context that ends, too. */
+	gcp_mutex_lock(&pools->vmm_lock);
+	gcp_mutex_unlock(&pools->vmm_lock);
+	return others_gave(pools);
+}
+
 int gcp_reclaim_and_retry(struct gcp_request *request,
 			  int (*retry)(struct gcp_request *request))
 {
 	struct gcp_pool *pool = request->heap->pool;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
-	struct step step;
+	struct step step = {0};
 
 	gcp_tight_out(pool);
 	for (int i = 0; i < STAGES; i++) {
@@ -273,13 +300,18 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			if (stages[i].waits && !may_succeed(request))
 				break;
 			count_retry(pool, false);
-			step = stage_run(&stages[i], pool->pools, pool->device);
+			stage_run(&stages[i], pool->pools, pool->device, NONE, &step);
 			result = retry(request);
 			if (result != GCP_CUDA_OUT_OF_MEMORY)
 				return result;
 		} while (step.more);
 	}
-	count_retry(pool, true);
+	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
+			others_give(pool->pools, pool->device);
+	     i++)
+		result = retry(request);
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		count_retry(pool, true);
 	return result;
 }
 
@@ -295,42 +327,60 @@ int gcp_refuse(struct gcp_request *request)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
-static uint64_t reclaim(struct gcp_pools *pools, int device, int count)
+static enum gcp_relief reclaim(struct gcp_pools *pools, int device, int except,
+			       int count, unsigned *looked)
 {
+	struct step step = {.looked = *looked};
 	uint64_t given = 0;
-	struct step step;
 
-	for (int i = 0; i < count; i++) {
+	for (int i = 0; i < count && !step.others; i++) {
 		do {
 			if (stages[i].waits && given > 0)
-				return given;
-			step = stage_run(&stages[i], pools, device);
+				return GCP_RELIEF_POOLS;
+			stage_run(&stages[i], pools, device, except, &step);
 			given += step.given;
+			*looked = step.looked;
 		} while (step.more);
 	}
-	return given;
-}
-
-uint64_t gcp_pools_reclaim(struct gcp_pools *pools, int device)
-{
-	return reclaim(pools, device, STAGES);
+	return given > 0     ? GCP_RELIEF_POOLS
+	       : step.others ? GCP_RELIEF_OTHERS
+			     : GCP_RELIEF_NONE;
 }
 
 /* cuMemCreate names its own device: so all of them. Managed memory may be short of
  * pinned memory. */
-bool gcp_pools_relieve(struct gcp_pools *pools, int device)
+enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device, unsigned *looked)
 {
-	return (device >= 0 && gcp_pools_reclaim(pools, device) > 0) ||
-	       gcp_pools_reclaim(pools, -1) > 0 || gcp_pinned_trim(pools, 0) > 0;
+	enum gcp_relief relief = GCP_RELIEF_NONE;
+
+	if (device >= 0)
+		relief = reclaim(pools, device, NONE, STAGES, looked);
+	if (relief == GCP_RELIEF_NONE)
+		relief = reclaim(pools, EACH, device, STAGES, looked);
+	if (relief != GCP_RELIEF_NONE)
+		return relief;
+	if (gcp_pinned_release_idle(pools) > 0)
+		return GCP_RELIEF_POOLS;
+	return others_give(pools, EACH) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
 /* Nearly all that is missing is the host's. What cannot go back without a wait stays.
  */
-bool gcp_pools_relieve_host(struct gcp_pools *pools)
+enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools)
 {
-	return gcp_pinned_release_idle(pools) > 0 ||
-	       gcp_pools_trim_completed(pools, -1, 0) > 0 ||
-	       (pools->driver.mem_release && reclaim(pools, -1, STAGES_PLAIN) > 0);
+	enum gcp_relief relief = GCP_RELIEF_NONE;
+	unsigned looked = 0; /* nothing is */
+
+	if (gcp_pinned_release_idle(pools) > 0 ||
+	    gcp_pools_trim_completed(pools, -1, 0) > 0)
+		return GCP_RELIEF_POOLS;
+	if (pools->driver.mem_release)
+		relief = reclaim(pools, EACH, NONE, STAGES_PLAIN, &looked);
+	if (relief != GCP_RELIEF_NONE)
+		return relief;
+	return gcp_pinned_others_give(pools) || others_give(pools, EACH)
+		   ? GCP_RELIEF_OTHERS
+		   : GCP_RELIEF_NONE;
 }
 
 /* --- the program trims -------------------------------------------------------- */
@@ -366,9 +416,10 @@ static void complete_all(struct gcp_pool *pool)
 static void complete_if_done(struct gcp_pool *pool)
 {
 	uint64_t epoch = awaited_epoch(pool);
+	struct step step = {0};
 
 	if (epoch != 0 && pool->pools->driver.fence_record)
-		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);
+		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE, &step);
 }
 
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)

@@ -213,7 +213,8 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 	for (unsigned i = 0; i < count; i++) {
 		w->left |= members[i].left;
 		outcome->excused[EXCUSE_CONCURRENT] += members[i].refused;
-		if (members[i].short_of_memory && !w->setting->fault &&
+		if (members[i].short_of_memory && plain_is_compared(w) &&
+		    !w->setting->plain &&
 		    !plain_lacks(w, w->contexts[t->context].device,
 				 asked_most + count * SMALL_SIZES * PIECE))
 			failure(w,

@@ -166,6 +166,13 @@ static void event_poll(struct sim_event *event)
 	}
 }
 
+static _Atomic bool only_asked;
+
+void gcpsim_queries_never_wait(int never)
+{
+	atomic_store(&only_asked, never != 0);
+}
+
 /* What a query or a wait must refuse during captures. */
 static CUresult event_check(CUevent hEvent, struct sim_event **ret_event)
 {
@@ -194,7 +201,7 @@ CUresult cuEventQuery(CUevent hEvent)
 
 		/* Where nothing runs by itself a poll must not hang for ever; and where
 		 * a call takes little time, the time between polls passes as well. */
-		if (polls >= 1000 &&
+		if (!atomic_load(&only_asked) && polls >= 1000 &&
 		    (sim_schedule_speed() == GCPSIM_NEVER || polls >= 4000))
 			sim_op_wait(event->op);
 		return CUDA_ERROR_NOT_READY;

@@ -169,6 +169,10 @@ GCPSIM_API void gcpsim_set_speed(int64_t speed); /* enum gcpsim_speed */
 GCPSIM_API void gcpsim_advance(uint64_t ns);
 GCPSIM_API void gcpsim_drain(void);
 
+/* An event that is queried thousands of times is waited for, so that no program hangs
+ * where nothing runs by itself; never: not from now on. */
+GCPSIM_API void gcpsim_queries_never_wait(int never);
+
 /* The next call that destroys a stream or an event calls this once: when the driver is
  * done with it and holds no lock, and before the call returns. What another thread does
  * then comes between the driver's call and what a library around it does next. */

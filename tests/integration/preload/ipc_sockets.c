@@ -490,7 +490,7 @@ static bool sleeps(int thread)
 /* It sleeps on and on: it waits for the other process. */
 static void wait_until_it_asks(void)
 {
-	for (int looks = 0; looks < 10;) {
+	for (int looks = 0; looks < 10 && !wrong;) {
 		usleep(20 * 1000);
 		looks = atomic_load(&second) && sleeps(atomic_load(&second)) ? looks + 1
 									     : 0;
@@ -505,7 +505,7 @@ struct question {
 
 static void wakes_after(pid_t exporter, struct question *question)
 {
-	while (!atomic_load(&question->asked))
+	for (int i = 0; i < 1000 && !atomic_load(&question->asked); i++)
 		usleep(10 * 1000);
 	for (int i = 0; i < 1000 && !atomic_load(&question->answered); i++)
 		usleep(10 * 1000);

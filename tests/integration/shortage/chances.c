@@ -7,6 +7,8 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "edge_cases.h"
@@ -217,7 +219,6 @@ static void when_called(const char *name, void (*then)(void))
 	must(result == 0, "no such function");
 }
 
-static const char *awaited; /* the call */
 static void (*meanwhile)(void);
 static CUdeviceptr held;
 
@@ -239,14 +240,8 @@ static void meanwhile_elsewhere(void)
 	     "no thread");
 }
 
-/* A first try follows what was given back at any time. */
-static void at_the_second_try(void)
-{
-	when_called(awaited, meanwhile_elsewhere);
-}
-
 /* As an allocation of another thread does where memory is short. */
-static void gives_back(void)
+static void gives_cached_memory_back(void)
 {
 	const CUmemAllocationProp properties = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -254,9 +249,14 @@ static void gives_back(void)
 	};
 	CUmemGenericAllocationHandle handle;
 
-	OK(cuMemFree(held));
 	OK(cuMemCreate(&handle, HELD * MIB, &properties, 0));
 	OK(cuMemRelease(handle));
+}
+
+static void gives_back(void)
+{
+	OK(cuMemFree(held));
+	gives_cached_memory_back();
 }
 
 /* When the call fails another thread gives back what is missing, before the library
@@ -264,15 +264,11 @@ static void gives_back(void)
 static void what_another_thread_gives_back(void)
 {
 	begin();
-	hold_freed_memory();
-	meanwhile = trims;
-	meanwhile_elsewhere();
 	meanwhile = gives_back;
 	for (int i = 0; i < CALLS; i++) {
 		held = allocated(HELD * MIB);
-		awaited = calls[i].name;
-		plan(awaited, 0);
-		when_called(awaited, at_the_second_try);
+		plan(calls[i].name, 0);
+		when_called(calls[i].name, meanwhile_elsewhere);
 		if (calls[i].make() != CUDA_SUCCESS) {
 			printf("%s: refused\n", calls[i].name);
 			wrong = true;
@@ -301,26 +297,22 @@ static void what_another_thread_unpins(void)
 
 	begin();
 	must(own != MAP_FAILED, "no memory");
-	hold_freed_memory();
-	meanwhile = trims;
-	meanwhile_elsewhere();
 	OK(cuMemHostAlloc(&pinned, HELD * MIB, 0));
-	must(gcpsim_fail("cuMemHostRegister:1:2,cuMemHostRegister:2:2") == 0,
-	     "no such plan");
-	awaited = "cuMemHostRegister";
+	must(gcpsim_fail("cuMemHostRegister:1:2") == 0, "no such plan");
 	meanwhile = unpins;
-	when_called(awaited, at_the_second_try);
+	when_called("cuMemHostRegister", meanwhile_elsewhere);
 	OK(cuMemHostRegister(own, NEEDED * MIB, 0));
 	must(gcpsim_memory_used(-1) < HELD * MIB, "nothing was given back");
 }
 
 static unsigned tries;
+static const char *refused;
 
 static void frees_more(void)
 {
 	tries++;
 	OK(cuMemFree(allocated(2 * MIB)));
-	when_called("cuMemAllocManaged", frees_more);
+	when_called(refused, frees_more);
 }
 
 static void gives_more_back(void)
@@ -328,7 +320,15 @@ static void gives_more_back(void)
 	frees_more();
 	meanwhile = trims;
 	meanwhile_elsewhere();
-	when_called("cuMemAllocManaged", gives_more_back);
+	when_called(refused, gives_more_back);
+}
+
+static CUresult make_cuMemAllocPitch(void)
+{
+	CUdeviceptr rows;
+	size_t pitch;
+
+	return cuMemAllocPitch(&rows, &pitch, (size_t)1 << 30, 1 << 18, 4);
 }
 
 /* A call that no memory helps ends, though other threads free and give back. */
@@ -337,16 +337,277 @@ static void calls_end_beside_other_threads(void)
 	void (*const others[])(void) = {gives_more_back, frees_more};
 
 	begin();
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
 		tries = 0;
-		must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
-		when_called("cuMemAllocManaged", others[i]);
+		refused = i < 2 ? "cuMemAllocManaged" : "cuMemAllocPitch";
+		must(gcpsim_fail("cuMemAllocManaged:1+:2,cuMemAllocPitch:1+:2") == 0,
+		     "no such plan");
+		when_called(refused, others[i % 2]);
 		alarm(10);
-		must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
-		must(tries > 1 && tries <= 1000, "not so often");
-		when_called("cuMemAllocManaged", NULL);
+		must((i < 2 ? make_cuMemAllocManaged() : make_cuMemAllocPitch()) ==
+			 CUDA_ERROR_OUT_OF_MEMORY,
+		     "served");
+		must(tries > 1 && tries <= 2000, "not so often");
+		when_called(refused, NULL);
 		must(gcpsim_fail(NULL) == 0, "no plan");
 	}
+}
+
+/* --- work that ends by the program's next step ------------------------------------ */
+
+static atomic_bool stepped;
+
+static void until_the_next_step(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&stepped))
+		usleep(1000);
+}
+
+/* What is freed here waits for a fence behind work that does not end. */
+static void free_behind_work(void)
+{
+	CUdeviceptr small = allocated(MIB);
+
+	hold_freed_memory();
+	OK(cuCtxSynchronize());
+	OK(cuMemsetD8Async(small, 1, MIB, stream));
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	OK(cuMemFree(small));
+	gcpsim_queries_never_wait(true);
+	alarm(25);
+}
+
+static void step(void)
+{
+	atomic_store(&stepped, true);
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "memory was given back too early");
+}
+
+enum { LOOKS = 20000 }; /* those of two seconds */
+
+/* Pinned memory is no reason to wait for it: the driver's free would. */
+static void a_refused_call_waits_for_no_later_work(void)
+{
+	begin();
+	OK(cuMemHostAlloc(&pinned, MIB, 0));
+	OK(cuMemFreeHost(pinned));
+	OK(cuCtxSynchronize());
+	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
+	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
+	alarm(20);
+	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
+	step();
+}
+
+/* What another thread gave back is there at once. */
+static void a_served_call_does_not_look(void)
+{
+	uint64_t before;
+
+	begin();
+	free_behind_work();
+	plan("cuEventCreate", 0);
+	meanwhile = gives_cached_memory_back;
+	before = gcpsim_calls("cuEventQuery");
+	when_called("cuEventCreate", meanwhile_elsewhere);
+	OK(make_cuEventCreate());
+	must(gcpsim_calls("cuEventQuery") - before < LOOKS / 2, "it has looked for it");
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	step();
+}
+
+static void gives_on_the_other_device(void)
+{
+	__typeof__(gcpool_trim) *trim;
+	CUcontext other;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	OK(cuDevicePrimaryCtxRetain(&other, 1));
+	OK(cuCtxSetCurrent(other));
+	OK(cuMemFree(allocated(2 * MIB)));
+	trim(1, 0);
+}
+
+static void *gives_back_soon(void *unused)
+{
+	usleep(100 * 1000);
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	gives_on_the_other_device();
+	return unused;
+}
+
+/* The same while it looks. */
+static void a_look_ends_when_another_thread_gives_back(void)
+{
+	pthread_t thread;
+	uint64_t before;
+
+	begin();
+	free_behind_work();
+	must(gcpsim_fail("cuEventCreate:1+:2") == 0, "no such plan");
+	before = gcpsim_calls("cuEventQuery");
+	pthread_create(&thread, NULL, gives_back_soon, NULL);
+	OK(make_cuEventCreate());
+	must(gcpsim_calls("cuEventQuery") - before < LOOKS, "it has looked on");
+	pthread_join(thread, NULL);
+	step();
+}
+
+static atomic_bool refused_by_now;
+
+static void *gives_back_at_times(void *unused)
+{
+	while (!atomic_load(&refused_by_now)) {
+		usleep(500 * 1000);
+		gives_on_the_other_device();
+	}
+	return unused;
+}
+
+/* Two seconds in all, however often the call is made again. */
+static void a_refused_call_looks_once(void)
+{
+	pthread_t thread;
+	uint64_t before;
+
+	begin();
+	free_behind_work();
+	must(gcpsim_fail("cuMemAllocManaged:1+:2") == 0, "no such plan");
+	before = gcpsim_calls("cuEventQuery");
+	pthread_create(&thread, NULL, gives_back_at_times, NULL);
+	must(make_cuMemAllocManaged() == CUDA_ERROR_OUT_OF_MEMORY, "served");
+	must(gcpsim_calls("cuEventQuery") - before < 3 * LOOKS / 2, "looked again");
+	atomic_store(&refused_by_now, true);
+	pthread_join(thread, NULL);
+	must(gcpsim_fail(NULL) == 0, "no plan");
+	step();
+}
+
+/* --- memory that is on its way ---------------------------------------------------- */
+
+static pthread_t asking;
+static CUcontext asking_in;
+static const char *asked; /* the driver's call, which finds no memory meanwhile */
+static void (*asks)(void);
+
+static void *asks_meanwhile(void *unused)
+{
+	OK(cuCtxSetCurrent(asking_in));
+	asks();
+	return unused;
+}
+
+/* Another thread asks while the driver has the memory in hand, for as long as this
+ * takes. */
+static void in_the_drivers_hand(void)
+{
+	uint64_t before;
+
+	must(gcpsim_fail(asked) == 0, "no such plan");
+	before = gcpsim_calls(NULL);
+	must(pthread_create(&asking, NULL, asks_meanwhile, NULL) == 0, "no thread");
+	for (int i = 0; i < 100 && gcpsim_calls(NULL) - before < 3; i++)
+		usleep(1000);
+	usleep(50 * 1000); /* it has found none */
+	must(gcpsim_fail(NULL) == 0, "no plan");
+}
+
+static void asks_for_pinned_memory(void)
+{
+	void *p;
+
+	OK(cuMemHostAlloc(&p, NEEDED * MIB, 0));
+}
+
+/* Two requests for pinned memory, where one gives back what both need. */
+static void pinned_memory_that_another_request_gives_back(void)
+{
+	void *p;
+
+	begin();
+	gcpsim_set_memory(-1, 256 * MIB);
+	OK(cuCtxGetCurrent(&asking_in));
+	OK(cuMemHostAlloc(&p, HELD * MIB, 0));
+	OK(cuMemFreeHost(p));
+	asked = "cuMemHostAlloc:1+:2";
+	asks = asks_for_pinned_memory;
+	when_called("cuMemFreeHost", in_the_drivers_hand);
+	OK(cuMemHostAlloc(&p, 100 * MIB, 0));
+	pthread_join(asking, NULL);
+}
+
+static void asks_for_an_event(void)
+{
+	OK(make_cuEventCreate());
+}
+
+static void there_is_memory_soon(void)
+{
+	usleep(100 * 1000);
+	must(gcpsim_fail(NULL) == 0, "no plan");
+}
+
+/* Mapped memory of the context is released after that. */
+static void a_context_has_ended(void)
+{
+	in_the_drivers_hand();
+	if (strcmp(getenv("GCPOOL_BACKEND"), "vmm") != 0)
+		return;
+	must(gcpsim_fail(asked) == 0, "no such plan");
+	when_called("cuMemRelease", there_is_memory_soon);
+}
+
+/* A context ends, and its memory with it. */
+static void memory_of_a_context_that_ends(void)
+{
+	CUcontext other;
+
+	begin();
+	OK(cuCtxGetCurrent(&asking_in)); /* it has no memory */
+	OK(cuCtxCreate(&other, NULL, 0, 0));
+	hold_freed_memory();
+	asked = "cuEventCreate:1+:2";
+	asks = asks_for_an_event;
+	when_called("cuCtxDestroy", a_context_has_ended);
+	OK(cuCtxDestroy(other));
+	pthread_join(asking, NULL);
+}
+
+static void is_giving_back(void)
+{
+	atomic_store(&stepped, true);
+	there_is_memory_soon();
+}
+
+/* The work is done meanwhile, and another thread gives back what it had. */
+static void another_thread_is_giving_back(void)
+{
+	gcpsim_drain();
+	must(gcpsim_fail("cuMemAlloc:1+:2") == 0, "no such plan");
+	asks = gives_cached_memory_back;
+	when_called("cuMemFreeAsync", is_giving_back);
+	must(pthread_create(&asking, NULL, asks_meanwhile, NULL) == 0, "no thread");
+	while (!atomic_load(&stepped))
+		usleep(1000);
+}
+
+/* When an allocation has looked for what is completed another thread takes it. With
+ * GCPSIM_SPEED=never. */
+static void memory_that_another_allocation_gives_back(void)
+{
+	CUdeviceptr block;
+
+	begin();
+	OK(cuCtxGetCurrent(&asking_in));
+	block = allocated(HELD * MIB);
+	OK(cuMemsetD8Async(block, 1, MIB, stream));
+	OK(cuMemFree(block));
+	when_called("cuDeviceGraphMemTrim", another_thread_is_giving_back);
+	(void)allocated((HELD + 2) * MIB);
+	pthread_join(asking, NULL);
+	must(gcpsim_hazards() == 0, "memory was given back too early");
 }
 
 /* --- contexts --------------------------------------------------------------------- */
@@ -377,15 +638,6 @@ static void context_of_another_device(void)
 }
 
 /* --- captures --------------------------------------------------------------------- */
-
-static atomic_bool stepped;
-
-static void until_the_next_step(void *unused)
-{
-	(void)unused;
-	while (!atomic_load(&stepped))
-		usleep(1000);
-}
 
 /* What is done goes back beside a capture, and nothing waits for work that only the
  * host's next step ends. */
@@ -536,6 +788,13 @@ static const struct scenario scenarios[] = {
     SCENARIO(what_another_thread_gives_back),
     SCENARIO(what_another_thread_unpins),
     SCENARIO(calls_end_beside_other_threads),
+    SCENARIO(a_refused_call_waits_for_no_later_work),
+    SCENARIO(a_served_call_does_not_look),
+    SCENARIO(a_look_ends_when_another_thread_gives_back),
+    SCENARIO(a_refused_call_looks_once),
+    SCENARIO(pinned_memory_that_another_request_gives_back),
+    SCENARIO(memory_of_a_context_that_ends),
+    SCENARIO(memory_that_another_allocation_gives_back),
     SCENARIO(a_launch_while_another_thread_gives_back),
     SCENARIO(a_launch_after_many_frees),
     SCENARIO(context_of_another_device),
