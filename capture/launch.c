@@ -80,6 +80,7 @@ static bool event_is_followed(struct gcp_tracker *tracker,
 	bool followed = false;
 
 	if (tracker->driver.event_wait_all && gcp_pools_captures_hold(tracker->pools)) {
+		gcp_pool_work_is_held_back(track->pool);
 		followed = tracker->driver.event_wait_all(gcp_pool_context(track->pool),
 							  event) == 0;
 		gcp_pools_captures_release(tracker->pools);

@@ -431,6 +431,9 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment);
 /* All later work of the context follows all that was submitted until now, on the
  * device. -EBUSY: a capture is under way; or another error, and nothing follows. */
 int gcp_pool_work_order(struct gcp_pool *pool);
+/* All later work of the context follows work that was submitted before this call: what
+ * gives memory back in its order waits for that, too. */
+void gcp_pool_work_is_held_back(struct gcp_pool *pool);
 /* Until context_release the context does not end. False: it is ending, or has ended. */
 bool gcp_pool_context_hold(struct gcp_pool *pool);
 void gcp_pool_context_release(struct gcp_pool *pool);

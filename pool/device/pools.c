@@ -257,6 +257,7 @@ static void pool_reset(struct gcp_pool *pool)
 	gcp_assert_held(GCP_RANK_REGISTRY);
 	atomic_store(&pool->live, false);
 	atomic_store(&pool->detaching, false);
+	atomic_store(&pool->held_back, 0);
 	gcp_windows_update(pool->pools);
 	gcp_caches_reset(pool);
 	gcp_timeline_reset(pool);

@@ -35,6 +35,11 @@ int gcp_pool_work_wait(struct gcp_pool *pool, uint64_t moment)
 	return result;
 }
 
+void gcp_pool_work_is_held_back(struct gcp_pool *pool)
+{
+	atomic_store(&pool->held_back, gcp_pool_work_now(pool));
+}
+
 static int order_locked(struct gcp_pool *pool)
 {
 	struct gcp_driver *driver = &pool->pools->driver;
@@ -64,6 +69,8 @@ int gcp_pool_work_order(struct gcp_pool *pool)
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	result = order_locked(pool);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
+	if (result == 0)
+		gcp_pool_work_is_held_back(pool);
 	gcp_pool_unpin(pool);
 	return result;
 }

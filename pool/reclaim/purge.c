@@ -73,12 +73,26 @@ static bool is_behind_barrier(struct gcp_pools *pools)
 	return false;
 }
 
+/* So is this context behind a graph that a launch has to follow (launch.c). */
+static bool is_behind_graph(struct gcp_pool *pool)
+{
+	uint64_t epoch = atomic_load(&pool->held_back);
+
+	if (gcp_timeline_is_completed(&pool->timeline, epoch))
+		return false;
+	if (!gcp_timeline_is_closed(pool, epoch))
+		(void)gcp_timeline_close_early(pool, false); /* an error shows again */
+	(void)gcp_timeline_poll_all(pool);
+	return !gcp_timeline_is_completed(&pool->timeline, epoch);
+}
+
 static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge)
 {
 	if (!purge->gently)
 		return true;
 	return pool->pools->driver.mem_release &&
-	       (purge->behind_barriers || !is_behind_barrier(pool->pools));
+	       (purge->behind_barriers ||
+		(!is_behind_barrier(pool->pools) && !is_behind_graph(pool)));
 }
 
 /* Everything that is ready goes where whole segments can be seen, and those that fit
