@@ -162,10 +162,10 @@ struct gcp_driver {
 	/* Monotonic time in nanoseconds. */
 	uint64_t (*clock_ns)(void);
 
-	/* Whether other threads have given memory back to the driver, of a device or
-	 * pinned, since this thread asked last: what a call of this thread did not find
-	 * may be there now. May be NULL. */
-	bool (*others_gave)(void);
+	/* How often other threads have given memory back to the driver, of a device or
+	 * pinned: where that has grown since a call found none, there may be some now.
+	 * May be NULL. */
+	uint64_t (*given_by_others)(void);
 
 	/* Bytes of memory that the device has; 0: unknown. May be NULL. */
 	uint64_t (*device_memory)(int device);

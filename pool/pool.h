@@ -474,15 +474,25 @@ enum gcp_relief {
 };
 enum { GCP_TRIES_OTHERS = 16 }; /* so often a call is tried because of others */
 
-/* The same for a call that knows no more: on `device` first, then on each, and then
- * pinned memory that no work uses. looked: how often it was looked at work that was
- * submitted after a free, for two seconds in all; of one call, 0 at first. */
+/* Of one call that found no memory, over all its tries; begins as {0}. */
+struct gcp_search {
+	uint64_t given; /* driver->given_by_others, when it was asked last */
+	bool looked;    /* for two seconds at work that came after a free, in vain */
+};
+
+/* Whether other threads gave memory back since this was asked last, or ever. */
+bool gcp_search_others(const struct gcp_pools *pools, struct gcp_search *search);
+
+/* The driver has no memory for a call. Has the pools give some back, in the order of
+ * reclaim.c: those on `device` first, then on each, and then pinned memory of contexts
+ * that are idle, or within two seconds. */
 enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
-				  unsigned *looked);
+				  struct gcp_search *search);
 /* The same for a request for pinned memory: pinned memory first, and then that of the
  * devices, of which pinned memory takes a little. Waits for nothing that the frees of
  * plain CUDA have not waited for. */
-enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools);
+enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
+				       struct gcp_search *search);
 
 /* Gives unused segments back until at most `keep_bytes` of unused memory stay
  * cached on `device` (-1: each). May wait for the device. Returns the bytes
@@ -682,8 +692,8 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes);
 uint64_t gcp_pinned_release_idle(struct gcp_pools *pools);
 
 /* Pinned memory that other threads have taken out of the books is the driver's after
- * this, unless its free waits for long. Whether they gave any memory back. */
-bool gcp_pinned_others_give(struct gcp_pools *pools);
+ * this, unless its free waits for long. */
+void gcp_pinned_givers_wait(struct gcp_pools *pools);
 
 /* Looks which epochs of freed pinned memory are completed, closing the open one if
  * nothing forbids it. Never waits. True: some are not yet. */

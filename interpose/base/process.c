@@ -33,13 +33,9 @@ void gcp_given(void)
 	atomic_fetch_add(&given, 1);
 }
 
-bool gcp_others_gave(void)
+uint64_t gcp_given_by_others(void)
 {
-	uint64_t others = atomic_load(&given) - gcp_thread.given;
-	bool gave = others != gcp_thread.others_gave;
-
-	gcp_thread.others_gave = others;
-	return gave;
+	return atomic_load(&given) - gcp_thread.given;
 }
 
 void gcp_watch_nothing(void)

@@ -138,7 +138,7 @@ struct gcp_thread {
 	bool runtime_streaming;
 	uint64_t runtime_streamed;
 
-	uint64_t given, others_gave; /* see gcp_others_gave */
+	uint64_t given; /* see gcp_given_by_others */
 
 	/* Of a graph, under way by gcp_graph_launch_again; share: 0 if none is. */
 	struct gcp_launch launch;
@@ -152,8 +152,7 @@ extern __thread struct gcp_thread gcp_thread
 
 /* This thread has given memory back to the driver, of a device or pinned. */
 void gcp_given(void);
-/* Whether other threads have since this thread asked last: a call that has failed
- * meanwhile may succeed now. */
-bool gcp_others_gave(void);
+/* How often other threads have. */
+uint64_t gcp_given_by_others(void);
 
 #endif

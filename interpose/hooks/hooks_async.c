@@ -65,7 +65,7 @@ static CUresult alloc_real(const struct alloc_call *call)
 							     call->stream);
 }
 
-/* With a second chance when memory is out, as in hooks_memory.c. */
+/* Made again while memory may come back: hooks_memory.c. */
 static CUresult alloc_pass(const struct alloc_call *call)
 {
 	uint64_t start = gcp_clock_ns();

@@ -93,7 +93,7 @@ static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *
 	return result;
 }
 
-/* With a second chance, as in hooks_memory.c. */
+/* Made again while memory may come back: hooks_memory.c. */
 #define GCP_CALL_AGAIN(result, name, call)                                             \
 	do {                                                                           \
 		struct gcp_tries tries = {0};                                          \

@@ -390,30 +390,38 @@ static bool may_try_again(struct gcp_tries *tries, enum gcp_relief relief)
 
 /* From graphs: what those have held that are gone by now, and, of device memory, what
  * others share. */
-static enum gcp_relief graphs_relieve(int device)
+static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device)
 {
-	if (gcp_tracker_reclaim(gcp_process.tracker))
+	if (gcp_tracker_reclaim(gcp_process.tracker)) {
+		/* The pools have it, and may have to look for its end. */
+		tries->search.looked &= tries->graphs;
+		tries->graphs = true;
 		return GCP_RELIEF_POOLS;
+	}
 	if (device >= 0 && gcp_share_trim(gcp_process.tracker, device, 0) > 0)
 		return GCP_RELIEF_OTHERS;
-	return gcp_others_gave() ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
+	return gcp_search_others(gcp_process.pools, &tries->search) ? GCP_RELIEF_OTHERS
+								    : GCP_RELIEF_NONE;
 }
 
 bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool)
 {
-	return may_try_again(tries, graphs_relieve(gcp_pool_device(pool)));
+	return may_try_again(tries, graphs_relieve(tries, gcp_pool_device(pool)));
 }
 
 bool gcp_pinned_comes_back(struct gcp_tries *tries)
 {
-	return may_try_again(tries, graphs_relieve(-1));
+	return may_try_again(tries, graphs_relieve(tries, -1));
 }
 
-int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr)
+int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
+			   gcp_addr *ret_addr)
 {
 	struct gcp_tries tries = {0};
-	int result = GCP_CUDA_OUT_OF_MEMORY;
 
+	/* The pool has seen what others gave before. */
+	if (result == GCP_CUDA_OUT_OF_MEMORY)
+		(void)gcp_search_others(gcp_process.pools, &tries.search);
 	while (result == GCP_CUDA_OUT_OF_MEMORY && gcp_memory_comes_back(&tries, pool))
 		result = gcp_memory_try(pool, bytes, ret_addr);
 	return result;
@@ -433,10 +441,11 @@ static CUdevice device_here(void)
 	return gcp_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* What others gave since the call failed needs no wait. */
+/* What others gave needs no wait; at first it may have been before the call. */
 static bool others_are_enough(struct gcp_tries *tries)
 {
-	return gcp_others_gave() && may_try_again(tries, GCP_RELIEF_OTHERS);
+	return gcp_search_others(gcp_process.pools, &tries->search) &&
+	       may_try_again(tries, GCP_RELIEF_OTHERS);
 }
 
 static bool reclaim_on(struct gcp_tries *tries, CUdevice device)
@@ -445,9 +454,9 @@ static bool reclaim_on(struct gcp_tries *tries, CUdevice device)
 
 	if (others_are_enough(tries))
 		return true;
-	relief = gcp_pools_relieve(gcp_process.pools, device, &tries->looked);
+	relief = gcp_pools_relieve(gcp_process.pools, device, &tries->search);
 	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(device);
+		relief = graphs_relieve(tries, device);
 	return may_try_again(tries, relief);
 }
 
@@ -465,9 +474,9 @@ static bool reclaim_host(struct gcp_tries *tries)
 
 	if (others_are_enough(tries))
 		return true;
-	relief = gcp_pools_relieve_host(gcp_process.pools);
+	relief = gcp_pools_relieve_host(gcp_process.pools, &tries->search);
 	if (relief == GCP_RELIEF_NONE)
-		relief = graphs_relieve(-1);
+		relief = graphs_relieve(tries, -1);
 	return may_try_again(tries, relief);
 }
 

@@ -25,10 +25,11 @@ static inline int gcp_memory_try(struct gcp_pool *pool, size_t bytes,
 /* How often a call was made again for want of memory, and what for. Each call has one,
  * which begins as {0}. */
 struct gcp_tries {
+	struct gcp_search search;
+	bool graphs;    /* one of the tries was for memory of graphs that are gone */
 	unsigned pools; /* because the pools gave memory back */
 	unsigned
 	    others; /* because graphs that share, or other threads, gave some back */
-	unsigned looked; /* gcp_pools_relieve */
 };
 
 /* Memory is out for the pool: whether more of it came back, from graphs that are gone
@@ -37,8 +38,9 @@ bool gcp_memory_comes_back(struct gcp_tries *tries, const struct gcp_pool *pool)
 /* The same of pinned memory, which graphs do not share. */
 bool gcp_pinned_comes_back(struct gcp_tries *tries);
 
-/* After a first try that found no memory. */
-int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, gcp_addr *ret_addr);
+/* After a first try that gave `result`: another one where that found no memory. */
+int gcp_memory_alloc_again(struct gcp_pool *pool, size_t bytes, int result,
+			   gcp_addr *ret_addr);
 
 /* A block of the pool, or of the capture that is under way. As gcp_pool_alloc. */
 static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
@@ -46,8 +48,8 @@ static inline int gcp_memory_alloc(struct gcp_pool *pool, size_t bytes,
 {
 	int result = gcp_memory_try(pool, bytes, ret_addr);
 
-	if (__builtin_expect(result == GCP_CUDA_OUT_OF_MEMORY, 0))
-		result = gcp_memory_alloc_again(pool, bytes, ret_addr);
+	if (__builtin_expect(result != 0, 0))
+		result = gcp_memory_alloc_again(pool, bytes, result, ret_addr);
 	return result;
 }
 

@@ -48,7 +48,7 @@ static void host_refused(const struct host_request *request, enum gcp_shortage w
 			      request->bytes, why);
 }
 
-/* With a second chance when memory is out, as in hooks_memory.c. */
+/* Made again while memory may come back: hooks_memory.c. */
 static CUresult host_pass(const struct host_request *request)
 {
 	uint64_t start = gcp_clock_ns();

@@ -453,7 +453,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .foreign_wait = driver_foreign_wait,
 	    .third_party_writers = gcp_third_party_dma_present,
 	    .clock_ns = gcp_clock_ns,
-	    .others_gave = gcp_others_gave,
+	    .given_by_others = gcp_given_by_others,
 	    .device_memory = driver_device_memory,
 	};
 	if (release_is_possible())

@@ -21,3 +21,13 @@ void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t s
 	static_assert(GCP_CALL_COUNT <= 24, "pools->calls has a row for each call");
 	gcp_cost_add(pool->pools, pool->calls[call], start_ns);
 }
+
+bool gcp_search_others(const struct gcp_pools *pools, struct gcp_search *search)
+{
+	const struct gcp_driver *driver = &pools->driver;
+	uint64_t given = driver->given_by_others ? driver->given_by_others() : 0;
+	bool others = given != search->given;
+
+	search->given = given;
+	return others;
+}

@@ -159,6 +159,7 @@ static bool may_help(const struct request *request)
 	uint64_t own = gcp_pinned_unused_own(request->pool, PAGE);
 	uint64_t over = beyond_quota(request, &pinned->allocated_bytes);
 	uint64_t bytes = request->bytes;
+	bool helps = false;
 	void *p;
 
 	if (pinned->pools->config.pinned_quota != GCP_LIMIT_NONE)
@@ -167,11 +168,15 @@ static bool may_help(const struct request *request)
 		return own > 0 && own >= over;
 	if (own + PAGE >= bytes)
 		return true;
+	atomic_fetch_add(&pinned->giving, 1);
 	if (GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
-			    bytes - own - PAGE, request->bucket->arena->flags, &p) != 0)
-		return false;
-	(void)gcp_pinned_memory_free(request->pool, p);
-	return true;
+			    bytes - own - PAGE, request->bucket->arena->flags,
+			    &p) == 0) {
+		(void)gcp_pinned_memory_free(request->pool, p);
+		helps = true;
+	}
+	atomic_fetch_sub(&pinned->giving, 1);
+	return helps;
 }
 
 /* Gives back what is unused; over the quota, only so much that there is room, and of
@@ -208,6 +213,16 @@ static uint64_t make_ready(const struct request *request, int round)
 	return gcp_pinned_timeline_look(request->pinned);
 }
 
+/* Whether other threads gave memory back, that which is on its way to the driver, too.
+ */
+static bool others_help(const struct request *request, struct gcp_search *search)
+{
+	if (beyond_quota(request, &request->pinned->active_bytes) > 0)
+		return false;
+	gcp_pinned_givers_wait(request->pinned->pools);
+	return gcp_search_others(request->pinned->pools, search);
+}
+
 /* Memory is out: uses and gives back what is ready, then what can be made so. */
 static int take_after_reclaim(const struct request *request,
 			      struct gcp_pinned_block **ret_block)
@@ -216,8 +231,10 @@ static int take_after_reclaim(const struct request *request,
 	enum { LAST = 2, ROUNDS = 4 };
 	struct gcp_pinned *pinned = request->pinned;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
+	struct gcp_search search = {0};
 	uint64_t epoch;
 
+	(void)gcp_search_others(pinned->pools, &search); /* it is tried once more */
 	/* Nothing helps if what the program holds fills the quota. */
 	for (int round = 0; round < ROUNDS && result == GCP_CUDA_OUT_OF_MEMORY &&
 			    beyond_quota(request, &pinned->active_bytes) == 0 &&
@@ -235,9 +252,14 @@ static int take_after_reclaim(const struct request *request,
 		result = take_new(request, ret_block);
 	}
 	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
-			gcp_pinned_others_give(pinned->pools);
-	     i++)
+			others_help(request, &search);
+	     i++) {
+		*ret_block =
+		    gcp_pinned_bucket_take(request->bucket, request->bytes, &epoch);
+		if (*ret_block)
+			return 0;
 		result = take_new(request, ret_block);
+	}
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
 		atomic_fetch_add_explicit(&pinned->ooms, 1, memory_order_relaxed);
 	return result;

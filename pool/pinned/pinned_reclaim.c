@@ -142,14 +142,13 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 	gcp_pool_unpin(pool);
 }
 
-bool gcp_pinned_others_give(struct gcp_pools *pools)
+void gcp_pinned_givers_wait(struct gcp_pools *pools)
 {
 	struct gcp_pinned *pinned = pools->pinned;
 
 	for (int i = 0;
 	     pinned && i < GCP_WAIT_LIMIT && atomic_load(&pinned->giving) > 0; i++)
 		gcp_backoff();
-	return pools->driver.others_gave && pools->driver.others_gave();
 }
 
 uint64_t gcp_pinned_release(struct gcp_pinned *pinned, uint64_t bytes, uint64_t idle)

@@ -25,7 +25,8 @@
  *
  *      gcp_reclaim_and_retry       an allocation of a pool; it is tried after each step
  *      gcp_pools_relieve           a driver call for memory of another kind: on its
- *                                  device, on each, and then pinned memory
+ *                                  device, on each, and then pinned memory of contexts
+ *                                  that are idle; the stage OPEN once in a call
  *      gcp_pools_relieve_host      one for pinned memory, without the stage OPEN
  *      gcp_pools_trim              the program, as far as it says; waits for all work
  *      gcp_pools_trim_completed    the same, of what is completed; waits for nothing
@@ -88,11 +89,6 @@ static void count_wait(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->lock);
 }
 
-static bool others_gave(const struct gcp_pools *pools)
-{
-	return pools->driver.others_gave && pools->driver.others_gave();
-}
-
 /* Another thread has taken segments out of the books, and frees them just now. */
 static void wait_for_givers(struct gcp_pool *pool)
 {
@@ -107,10 +103,8 @@ static void wait_for_givers(struct gcp_pool *pool)
 
 /* How a stage went in one pool. */
 struct step {
-	uint64_t given;  /* bytes */
-	bool more;       /* the same may help again */
-	bool others;     /* other threads gave some meanwhile */
-	unsigned looked; /* in the call, so far: complete_soon */
+	uint64_t given; /* bytes */
+	bool more;      /* the same may help again */
 };
 
 static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
@@ -157,21 +151,20 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 
 enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
 
-/* Closes the open epoch, and looks until all before is done, or other threads gave
- * memory back; at most so many times. -EBUSY: it could not be closed. */
-static int complete_soon(struct gcp_pool *pool, uint64_t epoch, unsigned most,
-			 struct step *step)
+/* Closes the open epoch, and looks so many times whether all before is done. -EBUSY: it
+ * could not be closed. */
+static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
 {
 	int result = gcp_timeline_close_early(pool, false);
 
 	if (result == 0 && !gcp_timeline_is_closed(pool, epoch))
 		return -EBUSY;
-	while (step->looked < most && result == 0 && !step->others &&
-	       !gcp_timeline_is_completed(&pool->timeline, epoch)) {
-		if (step->looked++ > LOOKS_AT_ONCE)
+	for (int i = 0; i < looks && result == 0 &&
+			!gcp_timeline_is_completed(&pool->timeline, epoch);
+	     i++) {
+		if (i > LOOKS_AT_ONCE)
 			gcp_backoff();
 		result = gcp_timeline_poll_all(pool);
-		step->others = others_gave(pool->pools);
 	}
 	return result;
 }
@@ -187,7 +180,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 	}
 	count_wait(pool);
 	int result = pool->pools->driver.fence_record
-			 ? complete_soon(pool, epoch, LOOKS_MOST, step)
+			 ? complete_soon(pool, epoch, LOOKS_MOST)
 			 : gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
@@ -215,20 +208,21 @@ enum { EACH = -1, NONE = -2 }; /* devices */
 
 /* In all pools of the device but `except`. A pool whose context may be ending is waited
  * for: it may have what is missing. */
-static void stage_run(const struct stage *stage, struct gcp_pools *pools, int device,
-		      int except, struct step *step)
+static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
+			     int device, int except)
 {
-	*step = (struct step){.looked = step->looked};
-	for (struct gcp_pool *pool = pools->first; pool && !step->others;
-	     pool = pool->next) {
+	struct step step = {0};
+
+	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device != EACH && pool->device != device) ||
 		    pool->device == except || !gcp_pool_pin_wait(pool))
 			continue;
-		stage->give(pool, step);
+		stage->give(pool, &step);
 		gcp_pool_unpin(pool);
 	}
 	GCP_LOG(pools, "memory is short: gave back %s: %llu KiB", stage->what,
-		GCP_ULL(step->given >> 10));
+		GCP_ULL(step.given >> 10));
+	return step;
 }
 
 /* Bytes that are reserved and that no block of the program holds. */
@@ -269,7 +263,7 @@ static bool may_succeed(const struct gcp_request *request)
 
 /* What other threads have taken out of the books is the driver's after this. Whether
  * they gave any. */
-static bool others_give(struct gcp_pools *pools, int device)
+static bool others_give(struct gcp_pools *pools, int device, struct gcp_search *search)
 {
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next)
 		if (device == EACH || pool->device == device)
@@ -277,16 +271,18 @@ static bool others_give(struct gcp_pools *pools, int device)
 	/* Mapped memory goes back under it, that of a context that ends, too. */
 	gcp_mutex_lock(&pools->vmm_lock);
 	gcp_mutex_unlock(&pools->vmm_lock);
-	return others_gave(pools);
+	return gcp_search_others(pools, search);
 }
 
 int gcp_reclaim_and_retry(struct gcp_request *request,
 			  int (*retry)(struct gcp_request *request))
 {
 	struct gcp_pool *pool = request->heap->pool;
+	struct gcp_search search = {0};
 	int result = GCP_CUDA_OUT_OF_MEMORY;
-	struct step step = {0};
+	struct step step;
 
+	(void)gcp_search_others(pool->pools, &search); /* it is tried once more */
 	gcp_tight_out(pool);
 	for (int i = 0; i < STAGES; i++) {
 		/* Rather than wait. */
@@ -300,14 +296,14 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			if (stages[i].waits && !may_succeed(request))
 				break;
 			count_retry(pool, false);
-			stage_run(&stages[i], pool->pools, pool->device, NONE, &step);
+			step = stage_run(&stages[i], pool->pools, pool->device, NONE);
 			result = retry(request);
 			if (result != GCP_CUDA_OUT_OF_MEMORY)
 				return result;
 		} while (step.more);
 	}
 	for (int i = 0; i < GCP_TRIES_OTHERS && result == GCP_CUDA_OUT_OF_MEMORY &&
-			others_give(pool->pools, pool->device);
+			others_give(pool->pools, pool->device, &search);
 	     i++)
 		result = retry(request);
 	if (result == GCP_CUDA_OUT_OF_MEMORY)
@@ -327,60 +323,64 @@ int gcp_refuse(struct gcp_request *request)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
-static enum gcp_relief reclaim(struct gcp_pools *pools, int device, int except,
-			       int count, unsigned *looked)
+static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int count)
 {
-	struct step step = {.looked = *looked};
 	uint64_t given = 0;
+	struct step step;
 
-	for (int i = 0; i < count && !step.others; i++) {
+	for (int i = 0; i < count; i++) {
 		do {
 			if (stages[i].waits && given > 0)
-				return GCP_RELIEF_POOLS;
-			stage_run(&stages[i], pools, device, except, &step);
+				return given;
+			step = stage_run(&stages[i], pools, device, except);
 			given += step.given;
-			*looked = step.looked;
 		} while (step.more);
 	}
-	return given > 0     ? GCP_RELIEF_POOLS
-	       : step.others ? GCP_RELIEF_OTHERS
-			     : GCP_RELIEF_NONE;
+	return given;
+}
+
+/* The driver's free waits for all work of the context: so for that to end first, as in
+ * the stage OPEN. */
+static bool pinned_give(struct gcp_pools *pools, bool look)
+{
+	enum { LOOKS = LOOKS_MOST / 16, PAUSE = 16 };
+	uint64_t given = gcp_pinned_release_idle(pools);
+
+	for (int i = 0; i < LOOKS && look && given == 0 && gcp_pinned_has_unused(pools);
+	     i++) {
+		for (int j = 0; j < PAUSE; j++)
+			gcp_backoff();
+		given = gcp_pinned_release_idle(pools);
+	}
+	return given > 0;
 }
 
 /* cuMemCreate names its own device: so all of them. Managed memory may be short of
  * pinned memory. */
-enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device, unsigned *looked)
+enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
+				  struct gcp_search *search)
 {
-	enum gcp_relief relief = GCP_RELIEF_NONE;
+	int count = search->looked ? STAGES_PLAIN : STAGES;
 
-	if (device >= 0)
-		relief = reclaim(pools, device, NONE, STAGES, looked);
-	if (relief == GCP_RELIEF_NONE)
-		relief = reclaim(pools, EACH, device, STAGES, looked);
-	if (relief != GCP_RELIEF_NONE)
-		return relief;
-	if (gcp_pinned_release_idle(pools) > 0)
+	if ((device >= 0 && reclaim(pools, device, NONE, count) > 0) ||
+	    reclaim(pools, EACH, device, count) > 0 ||
+	    pinned_give(pools, !search->looked))
 		return GCP_RELIEF_POOLS;
-	return others_give(pools, EACH) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
+	search->looked = true;
+	return others_give(pools, EACH, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
 /* Nearly all that is missing is the host's. What cannot go back without a wait stays.
  */
-enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools)
+enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
+				       struct gcp_search *search)
 {
-	enum gcp_relief relief = GCP_RELIEF_NONE;
-	unsigned looked = 0; /* nothing is */
-
 	if (gcp_pinned_release_idle(pools) > 0 ||
-	    gcp_pools_trim_completed(pools, -1, 0) > 0)
+	    gcp_pools_trim_completed(pools, -1, 0) > 0 ||
+	    (pools->driver.mem_release && reclaim(pools, EACH, NONE, STAGES_PLAIN) > 0))
 		return GCP_RELIEF_POOLS;
-	if (pools->driver.mem_release)
-		relief = reclaim(pools, EACH, NONE, STAGES_PLAIN, &looked);
-	if (relief != GCP_RELIEF_NONE)
-		return relief;
-	return gcp_pinned_others_give(pools) || others_give(pools, EACH)
-		   ? GCP_RELIEF_OTHERS
-		   : GCP_RELIEF_NONE;
+	gcp_pinned_givers_wait(pools);
+	return others_give(pools, EACH, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
 /* --- the program trims -------------------------------------------------------- */
@@ -416,10 +416,9 @@ static void complete_all(struct gcp_pool *pool)
 static void complete_if_done(struct gcp_pool *pool)
 {
 	uint64_t epoch = awaited_epoch(pool);
-	struct step step = {0};
 
 	if (epoch != 0 && pool->pools->driver.fence_record)
-		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE, &step);
+		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);
 }
 
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)

@@ -212,7 +212,7 @@ static void idle_segments_of_the_classes_stay_whole(void **state)
 
 	fake.memory_ns = 20 * 1000 * 1000; /* too expensive to be given back twice */
 	for (int round = 0; round < 2; round++) {
-		(void)gcp_pools_relieve(pools, 0, &(unsigned){0});
+		(void)gcp_pools_relieve(pools, 0, &(struct gcp_search){0});
 		for (int i = 0; i < 32; i++)
 			addrs[i] = must_alloc(pool, 1 * MIB);
 		for (int i = 0; i < 32; i++)

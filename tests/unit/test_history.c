@@ -254,7 +254,7 @@ static void step(void)
 		if (draw(20) == 0)
 			gcp_pools_trim(model.pools, 0, draw(64 << 20));
 		else if (draw(20) == 0)
-			gcp_pools_relieve(model.pools, -1, &(unsigned){0});
+			gcp_pools_relieve(model.pools, -1, &(struct gcp_search){0});
 		break;
 	default:
 		must_be_sound(model.pools);

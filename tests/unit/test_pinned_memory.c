@@ -213,13 +213,14 @@ static void a_request_that_is_not_pooled_waits_for_nothing(void **state)
 	give(p);
 	fake.done = fake_submit() - 1;
 	fake.stuck = true;
-	assert_true(gcp_pools_relieve_host(pools)); /* the large one */
-	assert_false(gcp_pools_relieve_host(pools));
+	assert_true(
+	    gcp_pools_relieve_host(pools, &(struct gcp_search){0})); /* the large one */
+	assert_false(gcp_pools_relieve_host(pools, &(struct gcp_search){0}));
 	assert_true(fake.done < fake.submitted);
 	assert_int_equal(fake_pinned.used, GCP_PINNED_LARGE);
 	assert_true(fake.queries < 1000);
 	fake.done++;
-	assert_true(gcp_pools_relieve_host(pools));
+	assert_true(gcp_pools_relieve_host(pools, &(struct gcp_search){0}));
 	assert_int_equal(fake_pinned.used, 0);
 }
 

@@ -198,7 +198,7 @@ static void a_context_about_to_go_is_left_alone(void **state)
 	gcp_pool_detach(pools, FAKE_CTX);
 	calls = driver_calls();
 	assert_int_equal(gcp_pools_trim(pools, -1, 0), 0);
-	assert_false(gcp_pools_relieve(pools, 0, &(unsigned){0}));
+	assert_false(gcp_pools_relieve(pools, 0, &(struct gcp_search){0}));
 	assert_int_equal(driver_calls(), calls);
 	gcp_pool_reattach(pools, FAKE_CTX); /* it was refused */
 	assert_true(gcp_pools_trim(pools, -1, 0) > 0);

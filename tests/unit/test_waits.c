@@ -350,7 +350,7 @@ static void what_a_barrier_holds_back_does_not_go_for_pinned_memory(void **state
 	fake.done = fake.submitted;
 	uint64_t later = stand();
 	assert_int_equal(gcp_pool_barrier(pool), 0);
-	assert_false(gcp_pools_relieve_host(pools));
+	assert_false(gcp_pools_relieve_host(pools, &(struct gcp_search){0}));
 	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
 	assert_true(fake.done < later);
 	(void)must_alloc(pool, 70 * MIB); /* of the device: plain CUDA would serve it */
