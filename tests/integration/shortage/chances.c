@@ -375,7 +375,7 @@ static void free_behind_work(void)
 	OK(cuLaunchHostFunc(stream, until_the_next_step, NULL));
 	OK(cuMemFree(small));
 	gcpsim_queries_never_wait(true);
-	alarm(25);
+	alarm(100); /* with an emulated processor */
 }
 
 static void step(void)
