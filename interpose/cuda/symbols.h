@@ -82,7 +82,7 @@ typedef CUresult gcp_recapture_callback(void *);
 	X(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0, GCP_OPTIONAL,                        \
 	  (size_t *ret_free, size_t *ret_total), (ret_free, ret_total))
 
-/* Creators of memory that pass through, with a second chance when it is out. */
+/* Creators of memory that pass through, and are made again while some may come back. */
 #define GCP_HOOKS_CREATORS(X)                                                          \
 	X(cuMemAllocManaged, cuMemAllocManaged, 6000, 0, GCP_OPTIONAL,                 \
 	  (CUdeviceptr *ret_ptr, size_t bytes, unsigned int flags),                    \
@@ -103,8 +103,8 @@ typedef CUresult gcp_recapture_callback(void *);
 	  (ret_array, descriptor, levels))
 
 /* Functions that make something for which the driver may take memory of the device, by
- * themselves or because they load code that was left for later. They are hooked for
- * their second chance alone (hooks_memory.c); so are those that make contexts
+ * themselves or because they load code that was left for later. They are hooked to be
+ * made again alone (hooks_memory.c); so are those that make contexts
  * (GCP_HOOKS_CONTEXTS) and executables (symbols_graph.h), and launches. */
 #define GCP_HOOKS_CODE(X)                                                              \
 	X(cuModuleLoad, cuModuleLoad, 2000, 0, GCP_OPTIONAL,                           \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hooks_launch.c - the hooks on kernel launches: called while captures are under way,
- * as hooks_submit.c, and for one that fails for want of memory, which gets a second
- * chance, as in hooks_memory.c.
+ * as hooks_submit.c, and for one that fails for want of memory, which is made again, as
+ * in hooks_memory.c.
  */
 #include <errno.h>
 

@@ -61,7 +61,6 @@ CUresult gcp_memory_pass_alloc(CUdeviceptr *ret_ptr, size_t bytes)
 	CUresult result;
 	uint64_t ns;
 
-	/* With a second chance when memory is out. */
 	do
 		result = gcp_real.cuMemAlloc_v2(ret_ptr, bytes);
 	while (gcp_passthrough_reclaim(&tries, result));

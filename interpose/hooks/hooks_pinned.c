@@ -5,8 +5,8 @@
  * As hooks_memory.c: a hit asks CUDA for the current context and nothing else, and what
  * is not ours or not sure goes to the real function. A block is one allocation of the
  * driver, so what CUDA says of its flags and its device pointer is right by itself
- * while the program has it (pointer_queries.c). Registering passes through, too, with a
- * second chance when the host can pin no more.
+ * while the program has it (pointer_queries.c). Registering passes through, too, and is
+ * made again where the host can pin no more and some may come back.
  */
 #include "../base/clock.h"
 #include "../cuda/ctx_scope.h"

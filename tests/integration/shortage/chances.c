@@ -521,14 +521,6 @@ static void a_call_waits_for_pinned_memory(void)
 static pthread_t asking;
 static CUcontext asking_in;
 static const char *asked; /* the driver's call, which finds no memory meanwhile */
-static void (*asks)(void);
-
-static void *asks_meanwhile(void *unused)
-{
-	OK(cuCtxSetCurrent(asking_in));
-	asks();
-	return unused;
-}
 
 /* Another thread asks while the driver has the memory in hand, for as long as this
  * takes. */
@@ -538,7 +530,8 @@ static void in_the_drivers_hand(void)
 
 	must(gcpsim_fail(asked) == 0, "no such plan");
 	before = gcpsim_calls(NULL);
-	must(pthread_create(&asking, NULL, asks_meanwhile, NULL) == 0, "no thread");
+	must(pthread_create(&asking, NULL, in_another_thread, asking_in) == 0,
+	     "no thread");
 	for (int i = 0; i < 100 && gcpsim_calls(NULL) - before < 3; i++)
 		usleep(1000);
 	usleep(20 * 1000); /* it has found none */
@@ -563,7 +556,7 @@ static void pinned_memory_that_another_request_gives_back(void)
 	OK(cuMemHostAlloc(&p, HELD * MIB, 0));
 	OK(cuMemFreeHost(p));
 	asked = "cuMemHostAlloc:1+:2";
-	asks = asks_for_pinned_memory;
+	meanwhile = asks_for_pinned_memory;
 	when_called("cuMemFreeHost", in_the_drivers_hand);
 	OK(cuMemHostAlloc(&p, 100 * MIB, 0));
 	pthread_join(asking, NULL);
@@ -600,7 +593,7 @@ static void memory_of_a_context_that_ends(void)
 	OK(cuCtxCreate(&other, NULL, 0, 0));
 	hold_freed_memory();
 	asked = "cuEventCreate:1+:2";
-	asks = asks_for_an_event;
+	meanwhile = asks_for_an_event;
 	when_called("cuCtxDestroy", a_context_has_ended);
 	OK(cuCtxDestroy(other));
 	pthread_join(asking, NULL);
