@@ -33,7 +33,9 @@
  * It gives each block out once, however it was freed: then neither the order of the
  * graphs nor what eager work does matters. What a capture takes beyond that is better
  * used again, and comes from its own pool; and each shared pool gives so much only, for
- * all of it stays until the last of its graphs is gone.
+ * all of it stays until the last of its graphs is gone. Small is what takes a quarter
+ * of what is left of 256 KiB: temporaries leave room for smaller blocks that come
+ * later.
  *
  * With several candidates a block is held by all of them: it comes from a
  * graph pool that they share. Too many holders only keep memory longer; memory
@@ -45,9 +47,9 @@
 
 enum {
 	CANDIDATES_MAX = 64,
-	UNIT = 512,         /* in which blocks are counted */
-	SMALL_BYTES = 4096, /* the largest small block */
-	SMALL_BYTES_OF_CAPTURE = 32 << 10,
+	UNIT = 512, /* in which blocks are counted */
+	SMALL_BYTES_OF_CAPTURE = 256 << 10,
+	SMALL_PART = 4, /* a small block is no more than such a part of the rest */
 	SMALL_BYTES_OF_POOL = 1 << 20,
 };
 
@@ -207,9 +209,9 @@ static int join_all(struct gcp_tracker *tracker, struct candidates *candidates,
 static bool is_small(const struct candidates *candidates, uint64_t bytes)
 {
 	const struct gcp_capture *capture = candidates->captures[0];
+	uint64_t left = SMALL_BYTES_OF_CAPTURE - capture->small_bytes;
 
-	return !capture->shared && bytes > 0 && bytes <= SMALL_BYTES &&
-	       capture->small_bytes + bytes <= SMALL_BYTES_OF_CAPTURE;
+	return !capture->shared && bytes > 0 && bytes <= left / SMALL_PART;
 }
 
 static struct gcp_graph_pool *pool_for_small(struct gcp_tracker *tracker,

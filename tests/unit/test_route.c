@@ -432,7 +432,7 @@ a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it(void **state)
 static void beyond_its_share_a_capture_uses_small_blocks_again(void **state)
 {
 	(void)state;
-	for (uint64_t bytes = 1; bytes <= 4096; bytes += 4095) {
+	for (uint64_t bytes = 1; bytes <= 64 << 10; bytes += 4095) {
 		void *graph = begin(0);
 		uint64_t held;
 
@@ -445,6 +445,30 @@ static void beyond_its_share_a_capture_uses_small_blocks_again(void **state)
 		end(0);
 		graph_destroy(graph);
 	}
+}
+
+/* 8 KiB of each graph stay, whatever temporaries of up to 64 KiB came before them. */
+static void small_temporaries_leave_room_for_what_stays(void **state)
+{
+	enum { GRAPHS = 40 };
+	void *graphs[GRAPHS];
+	uint64_t held = fake.memory_used;
+
+	(void)state;
+	for (int i = 0; i < GRAPHS; i++) {
+		graphs[i] = begin(0);
+		for (int j = 0; j < 3; j++)
+			must_free(pools, capture_alloc(40 << 10));
+		capture_alloc(8 << 10);
+		end(0);
+	}
+	/* 128 KiB of each, where a pool of its own takes 2 MiB of each kind. */
+	assert_in_range(fake.memory_used - held, 2 * MIB, GRAPHS / 2 * MIB);
+	for (int i = 0; i < GRAPHS; i++)
+		graph_destroy(graphs[i]);
+	gcp_tracker_collect(tracker);
+	assert_int_equal(private_bytes(), 0);
+	must_be_sound(pools);
 }
 
 /* All of a shared pool stays until its last graph is gone: so it serves so many. */
@@ -625,6 +649,7 @@ int main(void)
 	    TEST(small_blocks_of_many_graphs_share_memory),
 	    TEST(a_small_block_serves_one_allocation_as_long_as_a_graph_shares_it),
 	    TEST(beyond_its_share_a_capture_uses_small_blocks_again),
+	    TEST(small_temporaries_leave_room_for_what_stays),
 	    TEST(one_graph_does_not_keep_the_memory_of_thousands),
 	    TEST(small_blocks_leave_the_proof_for_others_alone),
 	    TEST(a_small_block_of_two_captures_is_held_by_both),
