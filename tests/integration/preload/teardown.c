@@ -212,6 +212,17 @@ static void work_beside(const char *library, bool writes)
 	must(gcpsim_hazards() == 0, "it writes into memory that work still uses");
 }
 
+/* What it is given from then on is no memory that was mapped for the program. */
+static void network_card_loaded_later(void)
+{
+	CUdeviceptr kept;
+
+	primary();
+	kept = allocated(4 * MIB);
+	work_beside("libibverbs-1de1263b.so", true);
+	OK(cuMemFree(kept));
+}
+
 /* As Python packages rename what they bring along. */
 static void network_card_of_a_bundled_library(void)
 {
@@ -260,6 +271,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(context_with_memory_of_a_named_pool_ends),
     SCENARIO(branches_of_a_graph_with_a_named_pool),
     SCENARIO(network_card_of_a_bundled_library),
+    SCENARIO(network_card_loaded_later),
     SCENARIO(launch_on_a_device_full_of_cache),
     SCENARIO(storage_that_writes_by_itself),
     SCENARIO(storage_that_is_read_through_the_host),

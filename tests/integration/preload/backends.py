@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""backends.py TEARDOWN
+
+How the library gets memory beside libraries that let a device write by itself:
+GCPOOL_BACKEND=auto maps what no such library can be given, takes ordinary segments from
+the moment that one is loaded, and says which and why; the others do as they are told."""
+
+import json
+import os
+import sys
+import tempfile
+
+import preload
+
+MAPPED = "device 0: memory is mapped by the library"
+ORDINARY = "a library for RDMA or storage is loaded"
+
+
+def mapped_bytes(program, scenario, backend, checks):
+    """The bytes mapped at the end, and what the library said."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "stats")
+        options = {"GCPOOL_BACKEND": backend, "GCPOOL_LOG": "info", "GCPOOL_STATS": "json",
+                   "GCPOOL_STATS_FILE": path}
+        result = preload.run([program, scenario], preload.library(), options)
+        name = f"{scenario}, {backend}"
+        checks.that(result.code == 0, f"{name}: exit code {result.code}\n{result.err}")
+        checks.clean(result, name)
+        with open(path) as file:
+            device = json.load(file)["devices"][0]
+    print(f"{name}: {device['mapped_bytes']} bytes mapped\n{result.err}")
+    return device["mapped_bytes"], device["reserved_bytes"]["current"], result.err
+
+
+def main():
+    program, checks = sys.argv[1], preload.Checks()
+    read_by_host, card, storage, later = (
+        "storage_that_is_read_through_the_host", "network_card_of_a_bundled_library",
+        "storage_that_writes_by_itself", "network_card_loaded_later")
+
+    for scenario, backend, mapped, ordinary in (
+            (read_by_host, "auto", True, False), (card, "auto", False, True),
+            (storage, "auto", False, True), (later, "auto", True, True),
+            (card, "vmm", True, False), (read_by_host, "segments", False, False)):
+        found, held, said = mapped_bytes(program, scenario, backend, checks)
+        name = f"{scenario}, {backend}"
+        checks.equal(f"{name}: mapped", mapped, found > 0)
+        checks.equal(f"{name}: says why", ordinary, ORDINARY in said)
+        checks.that(said.count(ORDINARY) <= 1, f"{name}: says it twice")
+        checks.that(backend != "auto" or not mapped or MAPPED in said,
+                    f"{name}: does not say that memory is mapped")
+        if scenario == later:
+            checks.equal(f"{name}: ordinary, too", True, held > found)
+    checks.end()
+
+
+if __name__ == "__main__":
+    main()
