@@ -13,7 +13,7 @@ struct gcp_last {
 	uint64_t epoch;     /* that was open when it had returned; 0: there was none */
 	uint64_t stream_id; /* 0: not known */
 	void *stream;       /* its handle */
-	uint64_t gone;      /* streams that had gone before */
+	uint64_t gone;      /* streams that had gone when it was there for certain */
 };
 
 /* A captured graph that may share, with its one executable. Lives as long as the memory
@@ -117,11 +117,15 @@ void gcp_share_event_ready(struct gcp_tracker *tracker, struct gcp_share *share)
 bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 		     void *event);
 /* Soon the streams of launches cannot be asked, nor an event be recorded there: a
- * capture is about to begin, or a stream or a context to go. Else a launch that has to
+ * capture is about to begin, or a context to go. Else a launch that has to
  * follow, or a graph that gets memory of its own, would wait for all work of the
  * context; beside a capture the host would. gcp_launches_reset follows: a launch that
- * is only counted leaves the event behind an older one. */
+ * is only counted leaves the event behind an older one. Both calls wait where the
+ * launch queue of the context is full. */
 void gcp_tracks_mark(struct gcp_tracker *tracker);
+/* A stream is about to go, and to be counted: the same, but only of launches into that
+ * stream. All others can be asked for as before. */
+void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream);
 /* Whether what was launched, by this graph (NULL: not known), is known to be completed.
  * look: asks the device. */
 bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,

@@ -3,9 +3,9 @@
  * track.c - the books of graphs that share memory, and of the lanes that they are in:
  * what share.c and launch.c find there, and what is known of the launches.
  *
- * Whether a launch is completed is asked of its stream, as long as no stream has gone
- * since, and of the fences of its context; while a capture is under way of the fences
- * alone that are there already. What is not known is not completed.
+ * Whether a launch is completed is asked of its stream, as long as that cannot have
+ * gone since, and of the fences of its context; while a capture is under way of the
+ * fences alone that are there already. What is not known is not completed.
  */
 #include "holders.h"
 #include "share.h"
@@ -261,6 +261,28 @@ void gcp_tracks_mark(struct gcp_tracker *tracker)
 	TAILQ_FOREACH (track, &tracker->tracks, link)
 		if (is_mark_wanted(tracker, track))
 			track_mark(tracker, track);
+}
+
+/* One that may have gone before stays so. */
+static void last_stays(struct gcp_last *last, const void *stream, uint64_t gone)
+{
+	if (last->gone == gone && last->stream != stream)
+		last->gone = gone + 1;
+}
+
+void gcp_tracks_stream_ends(struct gcp_tracker *tracker, const void *stream)
+{
+	uint64_t gone = gcp_tracker_streams_gone(tracker);
+	struct gcp_track *track;
+	struct gcp_share *share;
+
+	TAILQ_FOREACH (track, &tracker->tracks, link) {
+		if (track->last.stream == stream && is_mark_wanted(tracker, track))
+			track_mark(tracker, track);
+		last_stays(&track->last, stream, gone);
+	}
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		last_stays(&share->last, stream, gone);
 }
 
 bool gcp_last_is_done(struct gcp_tracker *tracker, struct gcp_pool *pool,

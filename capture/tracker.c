@@ -266,7 +266,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 	struct gcp_holder *graph;
 
 	gcp_tracker_lock(tracker);
-	gcp_tracks_mark(tracker); /* as long as streams can be addressed */
+	gcp_tracks_stream_ends(tracker, stream);
 	atomic_fetch_add(&tracker->streams_gone, 1);
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);

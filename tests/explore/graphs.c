@@ -348,8 +348,8 @@ static bool host_knows_stream(const struct model *w, const struct stream *s)
 
 /* A launch has an event behind it once graphs that share were launched into several
  * streams; which those are the program does not see. Else it is known to be over when
- * its stream is, the legacy stream with all that block with it; where that cannot be
- * asked (any stream has ended, or it is another thread's), when all of the context is.
+ * its stream is, the legacy stream with all that block with it; where that may not be
+ * asked (a stream has ended, or it is another thread's), when all of the context is.
  * While a stream is captured nothing can be asked. */
 static bool host_knows_end(const struct thread *t, const struct exec *exec)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_share_marked.c - before a stream or a context goes, and before a capture begins,
- * an event comes to stand behind the latest launch of each lane: what follows it waits
- * for that alone, and on the device.
+ * test_share_marked.c - before a context goes, and before a capture begins, an event
+ * comes to stand behind the latest launch of each lane, and before a stream goes behind
+ * those that were made there: what follows waits for that alone, and on the device.
  */
 #include "share_fake.h"
 
@@ -19,6 +19,56 @@ static void a_launch_in_a_stream_that_has_gone_is_followed(void **state)
 	assert_int_equal(waits_of_all, 1);
 	assert_int_equal(fake.barrier, 0); /* other work is not waited for */
 	exec_destroy(a);
+}
+
+/* To make an event, or to record one, can take until the launch queue has room. */
+static void no_event_is_made_before_another_stream_goes(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	stream_replace(5);
+	stream_replace(6);
+	assert_int_equal(events, 0);
+	launch(b, 1);
+	assert_int_equal(waits_of_all, 1);
+	assert_int_equal(fake.barrier, 0);
+}
+
+static void after_another_stream_has_gone_graphs_are_asked_for(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	device_catches_up();
+	(void)fake_submit();
+	stream_replace(5);
+	launch(b, 1);
+	assert_int_equal(waits_of_all, 0);
+	assert_int_equal(must_stats(pools).graph_waits, 0);
+}
+
+/* The stream of the latest launch goes while that call is still under way. */
+static void a_stream_has_gone_though_another_one_goes_after_it(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now;
+
+	(void)state;
+	launch(b, 0);
+	launch_begin(a, 0, &now);
+	launch_real(a, 0);
+	stream_replace(0);
+	gcp_launch_end(tracker, a->exec, &now, 0);
+	stream_replace(5);
+	queries = 0;
+	launch(b, 1);
+	assert_int_equal(queries, 0);
+	assert_true(fake.barrier > 0);
 }
 
 /* As the hook does. */
@@ -46,7 +96,7 @@ static void the_event_stands_behind_the_latest_launch(void **state)
 	launch(a, 0);
 	launch(b, 0);
 	launch(a, 0);
-	stream_replace(5);
+	gcp_tracker_context_ending(tracker); /* none does after all */
 	device_catches_up();
 	launch(b, 0);
 	launch(a, 0);
@@ -63,7 +113,7 @@ static void what_is_done_needs_no_event(void **state)
 	launch(b, 0);
 	device_catches_up();
 	(void)gcp_pool_work_is_done(pool, UINT64_MAX, true);
-	stream_replace(5);
+	stream_replace(0);
 	assert_int_equal(events, 0);
 }
 
@@ -147,6 +197,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    MARKED_TEST(a_launch_in_a_stream_that_has_gone_is_followed),
+	    MARKED_TEST(no_event_is_made_before_another_stream_goes),
+	    MARKED_TEST(after_another_stream_has_gone_graphs_are_asked_for),
+	    MARKED_TEST(a_stream_has_gone_though_another_one_goes_after_it),
 	    MARKED_TEST(a_launch_is_followed_after_another_context_has_gone),
 	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
 	    MARKED_TEST(what_is_done_needs_no_event),

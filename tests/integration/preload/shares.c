@@ -504,6 +504,31 @@ static void after_a_stream_has_gone_it_follows_its_lane_alone(void)
 	follows_its_lane_alone(stream_goes);
 }
 
+static bool waited;
+
+static void waits(void)
+{
+	waited = true;
+}
+
+/* Neither call returns while the launch queue of the context is full, and what runs may
+ * wait for what the thread does next (GCPSIM_SPEED=never). */
+static void another_stream_goes_while_the_queue_is_full(void)
+{
+	static const char *const calls[] = {"cuEventCreate", "cuEventRecord"};
+
+	make_graphs();
+	launch_both();
+	for (int i = 0; i < 2; i++) {
+		OK(cuStreamCreate(&gone_stream, CU_STREAM_NON_BLOCKING));
+		OK(cuGraphLaunch(execs[i], streams[0]));
+		must(gcpsim_when_called(calls[i], waits) == 0, "no call");
+		stream_goes();
+		(void)gcpsim_when_called(NULL, NULL);
+		must(!waited, "it waits until the queue has room");
+	}
+}
+
 static CUcontext gone_ctx;
 
 static void context_goes(void)
@@ -564,6 +589,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(alone_in_its_lane_it_follows_what_was_launched),
     SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone),
     SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
+    SCENARIO(another_stream_goes_while_the_queue_is_full),
     SCENARIO(lanes_stay),
     SCENARIO(a_cancelled_thread_leaves_its_launch),
     SCENARIO(lanes_are_listed),
