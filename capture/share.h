@@ -10,7 +10,8 @@
 
 /* A launch, and the stream that it was given to. */
 struct gcp_last {
-	uint64_t epoch;     /* that was open when it had returned; 0: there was none */
+	uint64_t epoch;     /* that was open when it had returned; 0: there was none, or
+			       it is known to be completed */
 	uint64_t stream_id; /* 0: not known */
 	void *stream;       /* its handle */
 	uint64_t gone;      /* streams that had gone when it was there for certain */

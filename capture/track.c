@@ -235,12 +235,18 @@ bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 	return recorded;
 }
 
-static bool is_mark_wanted(struct gcp_tracker *tracker, const struct gcp_track *track)
+/* What its stream says is done needs no event: that is noted. */
+static bool is_mark_wanted(struct gcp_tracker *tracker, struct gcp_track *track)
 {
-	return track->in_progress == 0 && track->owner &&
-	       !gcp_share_marked(track->owner) &&
-	       gcp_last_is_addressable(tracker, &track->last) &&
-	       !gcp_last_is_done(tracker, track->pool, &track->last, NULL, false);
+	if (track->in_progress > 0 || !track->owner || gcp_share_marked(track->owner) ||
+	    !gcp_last_is_addressable(tracker, &track->last) ||
+	    gcp_last_is_done(tracker, track->pool, &track->last, NULL, false))
+		return false;
+	if (!stream_is_done(tracker, track->pool, &track->last))
+		return true;
+	track->last.epoch = 0;
+	track->owner->last.epoch = 0;
+	return false;
 }
 
 static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *track)
@@ -256,7 +262,7 @@ static void track_mark(struct gcp_tracker *tracker, const struct gcp_track *trac
 
 void gcp_tracks_mark(struct gcp_tracker *tracker)
 {
-	const struct gcp_track *track;
+	struct gcp_track *track;
 
 	TAILQ_FOREACH (track, &tracker->tracks, link)
 		if (is_mark_wanted(tracker, track))

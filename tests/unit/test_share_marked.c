@@ -117,6 +117,26 @@ static void what_is_done_needs_no_event(void **state)
 	assert_int_equal(events, 0);
 }
 
+/* Nor does it run for what comes beside the capture. */
+static void what_its_stream_says_is_done_needs_none(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	void *other;
+
+	(void)state;
+	launch(a, 0);
+	launch(b, 0);
+	device_catches_up();
+	(void)fake_submit();
+	other = begin(3);
+	assert_int_equal(events, 0);
+	launch(a, 1);
+	launch(b, 2);
+	assert_int_equal(must_stats(pools).graph_waits, 0);
+	end(3);
+	graph_destroy(other);
+}
+
 /* One of them was launched before the other one, which is over. */
 static void graphs_that_are_over_go_into_a_capture_at_once(void **state)
 {
@@ -203,6 +223,7 @@ int main(void)
 	    MARKED_TEST(a_launch_is_followed_after_another_context_has_gone),
 	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
 	    MARKED_TEST(what_is_done_needs_no_event),
+	    MARKED_TEST(what_its_stream_says_is_done_needs_none),
 	    MARKED_TEST(graphs_that_are_over_go_into_a_capture_at_once),
 	    MARKED_TEST(a_launch_beside_a_capture_waits_on_the_device),
 	    MARKED_TEST(so_does_one_behind_another_one_beside_it),

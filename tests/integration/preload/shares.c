@@ -529,6 +529,25 @@ static void another_stream_goes_while_the_queue_is_full(void)
 	}
 }
 
+/* Of other work: the graphs are done. */
+static void a_capture_begins_while_the_queue_is_full(void)
+{
+	CUdeviceptr p;
+	CUgraph graph;
+
+	make_graphs();
+	launch_both();
+	OK(cuStreamCreate(&gone_stream, CU_STREAM_NON_BLOCKING));
+	p = allocated(MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, gone_stream));
+	must(gcpsim_when_called("cuEventCreate", waits) == 0, "no call");
+	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	(void)gcpsim_when_called(NULL, NULL);
+	must(!waited, "it waits until the queue has room");
+	OK(cuStreamEndCapture(streams[1], &graph));
+	OK(cuGraphDestroy(graph));
+}
+
 static CUcontext gone_ctx;
 
 static void context_goes(void)
@@ -590,6 +609,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(after_a_context_has_gone_it_follows_its_lane_alone),
     SCENARIO(after_a_stream_has_gone_it_follows_its_lane_alone),
     SCENARIO(another_stream_goes_while_the_queue_is_full),
+    SCENARIO(a_capture_begins_while_the_queue_is_full),
     SCENARIO(lanes_stay),
     SCENARIO(a_cancelled_thread_leaves_its_launch),
     SCENARIO(lanes_are_listed),
