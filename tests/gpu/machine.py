@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What machine this is, and the report of a run in Markdown."""
 
+import ctypes
 import datetime
 import os
 import platform
 import subprocess
+import uuid
 
 
 def words_of(command):
@@ -15,15 +17,49 @@ def words_of(command):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def describe(root, sim):
-    gpus = words_of(["nvidia-smi", "--query-gpu=name,driver_version,memory.total",
-                     "--format=csv,noheader"])
+def uuids_seen():
+    """The devices that CUDA shows to this process (CUDA_VISIBLE_DEVICES), in its order."""
+    try:
+        cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    except OSError:
+        return []
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    found = []
+    for number in range(count.value):
+        device, name = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        if not cuda.cuDeviceGet(ctypes.byref(device), number) and \
+                not cuda.cuDeviceGetUuid(ctypes.byref(name), device):
+            found.append("GPU-" + str(uuid.UUID(bytes=bytes(name))))
+    return found
+
+
+def devices():
+    """Name, driver and memory of each device that CUDA shows."""
+    listed = words_of(["nvidia-smi", "--query-gpu=uuid,name,driver_version,memory.total",
+                       "--format=csv,noheader"])
+    known = dict(line.split(", ", 1) for line in listed.splitlines() if ", " in line)
+    return "; ".join(known.get(name, name) for name in uuids_seen()) or "none found"
+
+
+WRITTEN = ("tests/gpu/results.md", "tests/gpu/bench.md", "docs/benchmarks.md")  # by gpu-check
+
+
+def commit_of(root):
+    """The commit, and whether the checkout differs from it in more than results."""
+    git = ["git", "-C", root]
     commit = os.environ.get("GCPOOL_COMMIT") or words_of(
-        ["git", "-C", root, "describe", "--always", "--dirty", "--exclude", "*"])
+        [*git, "describe", "--always", "--exclude", "*"])
+    changed = words_of([*git, "status", "--porcelain", "--untracked-files=no", "--", ".",
+                        *[f":!{name}" for name in WRITTEN]])
+    return (commit or "unknown") + ("-dirty" if changed and "-dirty" not in commit else "")
+
+
+def describe(root, sim):
     return {
-        "device": "simulated" if sim else gpus.replace("\n", "; ") or "none found",
+        "device": "simulated" if sim else devices(),
         "date": datetime.date.today().isoformat(),
-        "commit": commit or "unknown",
+        "commit": commit_of(root),
         "CUDA": words_of(["nvcc", "--version"]).split("release ")[-1].split(",")[0] or "?",
         "system": f"{platform.libc_ver()[1]} glibc, {os.cpu_count()} cores",
     }
@@ -48,10 +84,11 @@ def table(rows):
 def section(name, command, facts, rows, probes, seconds):
     """What one group of checks found. Ends with an empty line."""
     bad = [row for row in rows if row.verdict == "FAIL"]
+    skipped = sum(row.verdict == "skipped" for row in rows)
     text = [f"## {name}", "", f"- `{command}`"]
     text += [f"- {what}: {value}" for what, value in facts.items()]
-    text += [f"- {len(rows)} checks, {len(bad)} failed, {seconds:.0f} s", "", table(rows), ""] \
-        if rows else [""]
+    text += [f"- {len(rows)} checks, {len(bad)} failed, {seconds:.0f} s"
+             + (f", {skipped} skipped" if skipped else ""), "", table(rows), ""] if rows else [""]
     for row in rows:
         if row.details.strip() and row.verdict != "ok":
             text += [f"### {row.check}: {row.verdict}", "", "```", row.details.strip()[:6000],

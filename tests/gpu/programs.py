@@ -2,8 +2,9 @@
 """Checks with the programs of tests/integration/programs: each function returns rows."""
 
 import difflib
+import shutil
 
-from bench import FAIL, INFO, OK, Row, median, number, verdict
+from bench import FAIL, INFO, OK, SKIPPED, Row, median, number, verdict
 
 STYLES = ("static", "shared", "linked", "dlsym")
 
@@ -347,6 +348,8 @@ def ipc(bench):
 
 def sanitizer(bench):
     """compute-sanitizer finds nothing in the stress under the library."""
+    if not shutil.which("compute-sanitizer"):
+        return [Row("compute-sanitizer memcheck", "", "", "", SKIPPED, "no compute-sanitizer here")]
     command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9"]
     rows = []
     for style in ("static", "shared"):

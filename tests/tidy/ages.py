@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 LIBRARY = ("pool", "capture", "interpose")
-PLACES = ("README.md", "docs/*.md", "tests/gpu/*.md", "tests/explore/*.md")
+PLACES = ("README.md", "docs/*.md", "tests/gpu/*.md", "tests/explore/**/*.md")
 START = "<!-- ages of results -->\n\n"
 END = "\n<!-- end of ages -->"
 OF = "The library of "
@@ -31,7 +31,7 @@ def git(root, *words):
 
 def named(root):
     """{commit: the documents that name it}: seven hexadecimal digits, of which one is a
-    letter and one is not, but for the list itself."""
+    letter and one is not, or seven digits after "commit", but for the list itself."""
     found = {}
     for place in PLACES:
         for path in sorted(root.glob(place)):
@@ -40,6 +40,8 @@ def named(root):
             for word in re.findall(r"(?<![\w/.#-])[0-9a-f]{7}(?![\w.-]\w)\b", text):
                 if re.search("[a-f]", word) and re.search("[0-9]", word):
                     found.setdefault(word, set()).add(str(path.relative_to(root)))
+            for word in re.findall(r"\bcommit:? ([0-9]{7})\b(?!-)", text):
+                found.setdefault(word, set()).add(str(path.relative_to(root)))
     return found
 
 

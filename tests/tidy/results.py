@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The tables of docs/benchmarks.md that GPU checks give: what each group found when it
 ran last, and the rows of some groups. tests/gpu/results.md and tests/gpu/bench.md have
-them, which scripts/gpu-check writes.
+them, which scripts/gpu-check writes. How many commits have changed the library since is
+what the list of ages.py on that page says: that one is renewed first.
 
 usage: results.py ROOT [--write]
 """
@@ -10,6 +11,7 @@ import pathlib
 import re
 import sys
 
+import ages
 import section
 
 MARKS = ("<!-- groups of checks: tests/gpu -->\n\n", "\n<!-- end of groups -->")
@@ -28,11 +30,20 @@ def failed(text):
     return found
 
 
-def group_row(name, text):
+def ages_of(path):
+    """{commit: how many commits have changed the library since}, as the page's list says."""
+    text = path.read_text(encoding="utf-8").partition(ages.START)[2].partition(ages.END)[0]
+    return dict(re.findall(r"^\| ([0-9a-f]{7}) \| (\d+) \|", text, re.M))
+
+
+def group_row(name, text, known):
     commit = re.search(r"^- commit: (\S+)", text, re.M).group(1)
     date = re.search(r"^- date: (\S+)", text, re.M).group(1)
     count, wrong, remark = re.search(
         r"^- (\d+) checks, (\d+) failed, [\d.]+ s(?:, )?(.*)$", text, re.M).groups()
+    since = known.get(commit[:7])
+    remark = "; ".join(([f"{since} library commits since"] if since else [])
+                       + ([remark] if remark else []))
     words = failed(text)
     if len(words) != int(wrong):
         sys.exit(f"tests/gpu: {name}: {wrong} checks failed, and {len(words)} rows say so")
@@ -50,9 +61,9 @@ def groups_of(root):
     return found
 
 
-def table(groups):
+def table(groups, known):
     rows = ["| group | commit, day | checks, failed | what failed | remark |", "|---|---|---|---|---|"]
-    return "\n".join(rows + [group_row(group, body) for group, body in groups]) + "\n"
+    return "\n".join(rows + [group_row(group, body, known) for group, body in groups]) + "\n"
 
 
 def heading(name, text):
@@ -123,7 +134,7 @@ def main():
     complaint = ("docs/benchmarks.md has not what the groups of checks in tests/gpu found:\n"
                  "run tests/tidy/results.py . --write")
     path, texts = root / "docs" / "benchmarks.md", dict(groups)
-    wrong = section.keep(path, MARKS, table(groups), complaint)
+    wrong = section.keep(path, MARKS, table(groups, ages_of(path)), complaint)
     for name, made in ROWS.items():
         marks = (f"<!-- rows of {name} -->\n\n", f"\n<!-- end of {name} -->")
         wrong |= section.keep(path, marks, made(name, texts[name]), complaint)
