@@ -141,6 +141,13 @@ def build_extra(bench):
                        *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda"],
         "short": nvcc(bench, f"{here}/short.cu", "short"),
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
+        "pinned-growth": nvcc(bench, f"{here}/pinned_growth.cu", "pinned-growth",
+                              *[f for f in links if f.startswith("-L")], "-lcuda"),
+        "deep": ["gcc", *flags, f"{here}/deep.c", "-o", bench.program("deep"),
+                 *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda", "-ldl"],
+        "deep-plugin.so": ["gcc", *flags, "-shared", "-fPIC", "-DPLUGIN", f"{here}/deep.c", "-o",
+                           bench.program("deep-plugin.so"),
+                           *[f for f in links if f.startswith("-L")], "-lcuda"],
         "async-sort": nvcc(bench, f"{here}/async_sort.cu", "async-sort"),
     }
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Checks that want two GPUs: each function returns rows; with one they are left out."""
+"""Checks that want two GPUs, or two processes of PyTorch: each function returns rows; with
+one GPU the first are left out."""
 
 import answers
 import programs
 from bench import FAIL, SKIPPED, Row, number, verdict
-from frameworks import missing, script
+from frameworks import NO_CACHING, missing, script
 
 STYLES = ("static", "shared", "linked")
 ONE_DEVICE = 77  # what the programs end with
+REFUSED = 2      # torch_share.py: PyTorch hands nothing over
 
 
 def cross_device_wait(bench):
@@ -148,3 +150,26 @@ def torch_two(bench):
     if missing("torch"):
         return [Row("PyTorch, two devices", verdict=SKIPPED, details="no torch here")]
     return torch_pair(bench, "torch_two.py", [], [], {}, "PyTorch, tensors between two devices")
+
+
+def torch_share(bench):
+    """Tensors that another process gets; without PyTorch's cache each is a block of the
+    library. Where PyTorch refuses to hand such ones over, those of its cache, whose segments
+    are the library's blocks."""
+    if missing("torch"):
+        return [Row("PyTorch, tensors to another process", verdict=SKIPPED,
+                    details="no torch here")]
+    ways = (("caching off", NO_CACHING), ("its own cache", {}))
+    for name, environment in ways:
+        plain = bench.run(script(bench, "torch_share.py"), None, environment, timeout=60)
+        if plain.code != REFUSED:
+            break
+    rows = []
+    for backend in BACKENDS:
+        pooled = bench.run(script(bench, "torch_share.py"), bench.library,
+                           {**environment, "GCPOOL_BACKEND": backend}, timeout=60)
+        text = [(run.out.strip().splitlines() or [f"code {run.code}"])[-1]
+                for run in (plain, pooled)]
+        rows.append(Row(f"PyTorch, tensors to another process, {name}, {backend}", *text, "all",
+                        verdict(pooled.code == 0), "" if pooled.code == 0 else pooled.tail()))
+    return rows

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Checks that mistakes of programs in pooled memory are found (faults.cu): by
 compute-sanitizer, which is told of blocks through NVTX, and by GCPOOL_DEBUG. The same
-programs without a mistake give no finding. What observation costs; and programs that
-choose the library (chosen.cu, examples/frameworks.py)."""
+programs without a mistake give no finding. What observation costs; programs that choose
+the library (chosen.cu, examples/frameworks.py); and a plugin that it does not see (deep.c)."""
 
 import os
 import re
@@ -179,4 +179,20 @@ def chosen_frameworks(bench):
         rows.append(Row(f"frameworks.py, {'preloaded' if preloaded else 'loaded'}", "", words,
                         "equal", verdict(result.code == 0 and "pool: equal" in words),
                         "" if result.code == 0 else result.tail()))
+    return rows
+
+
+# --- a plugin that the library does not see ----------------------------------------------
+
+
+def deep(bench):
+    """A plugin that is loaded with RTLD_DEEPBIND frees, and releases a context."""
+    rows = []
+    for what, backend in (("frees", "vmm"), ("releases", "vmm"), ("releases", "segments")):
+        result = bench.run([bench.program("deep"), what, bench.program("deep-plugin.so")],
+                           bench.library, {"GCPOOL_BACKEND": backend}, 30)
+        words = (result.out.strip().splitlines() or [f"code {result.code}"])[-1]
+        rows.append(Row(f"deep-bound plugin {what}, {backend}", "", words,
+                        "all refused, wrong words: 0" if what == "frees" else "wrong words: 0",
+                        verdict(result.code == 0), "" if result.code == 0 else result.tail()))
     return rows

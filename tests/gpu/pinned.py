@@ -100,3 +100,26 @@ def torch_pinned(bench):
     return [Row("PyTorch, pinned batches of 12 MiB", f"{times[0]:.0f} us",
                 f"{times[1]:.0f} us, same sums", f"its own cache: {times[2]:.0f} us",
                 verdict(len(sums) == 1))]
+
+
+def growth(bench):
+    """Pinned blocks that come and go: alone, beside a kernel of another context, and beside
+    a capture of another thread. Few different ones, so that what is pinned stays bounded."""
+    plain, pooled = bench.pair([bench.program("pinned-growth")], timeout=60)
+    lines = [dict(line.split(": ", 1) for line in run.out.splitlines() if " different" in line)
+             for run in (plain, pooled)]
+    if len(lines[1]) < 3:
+        return [Row("pinned blocks that come and go", f"code {plain.code}",
+                    f"code {pooled.code}", "runs", FAIL, plain.tail() + "\n" + pooled.tail())]
+    rows = []
+    for name, words in lines[1].items():
+        different = int(words.split(", ")[-1].split()[0])
+        good = number(words, "code ") == 0 and different <= 64
+        rows.append(Row(f"pinned blocks that come and go, {name}",
+                        lines[0].get(name, f"code {plain.code}").split(", ")[-1],
+                        words.split(", ")[-1], "at most 64, no error", verdict(good),
+                        "" if good else pooled.tail()))
+    if "had ended" in pooled.out:
+        rows.append(Row("pinned blocks that come and go", "", "the kernel had ended",
+                        "it runs", FAIL))
+    return rows

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Whether UCX (the Python package libucx-cu13 or libucx-cu12 of PyPI) learns of each free
 that goes to the library: it patches the code of the driver's functions, the library's
-where those come first, and says which at its level diag."""
+where those come first, and says at its level info how many it has put there."""
 
 import importlib.util
 import os
+import re
 
 import build
 from bench import FAIL, SKIPPED, Row, verdict
@@ -16,12 +17,25 @@ def installed():
     return list(spec.submodule_search_locations)[0] if spec else None
 
 
-def program_build(bench, ucx):
+def program_build(bench, ucx, runtime):
     links = build.link_flags(bench.toolkit)
     command = ["gcc", *build.compile_flags(bench.toolkit), f"-I{ucx}/include",
-               f"{bench.here}/ucx.c", "-o", bench.program("ucx"), f"-L{ucx}/lib",
-               f"-Wl,-rpath,{ucx}/lib", "-lucm", "-lucs", "-lcudart", "-lcuda", *links]
+               f"{bench.here}/ucx.c", "-o", bench.program(f"ucx-{runtime}"),
+               f"-L{ucx}/lib", f"-Wl,-rpath,{ucx}/lib", "-lucm", "-lucs",
+               *[flag for flag in links if flag.startswith(("-L", "-Wl"))],
+               "-lcudart_static" if runtime == "static" else "-lcudart", "-lcuda", *links]
     return bench.run(command)
+
+
+HOOKS = r"cuda memory hooks mode (\w+): installed (\d+) on (\w+) API"
+
+
+def words_of(run):
+    """What the program says of each way to allocate, and UCX of its hooks."""
+    lines = [line.split(": ")[1] for line in run.out.splitlines() if "missed" in line]
+    hooks = [f"{count} hooks ({mode}, {api})"
+             for mode, count, api in re.findall(HOOKS, run.out + run.err)]
+    return "; ".join((lines or [f"code {run.code}"]) + (hooks or ["hooks not named"]))
 
 
 def learns(bench):
@@ -30,19 +44,20 @@ def learns(bench):
     ucx = installed()
     if not ucx:
         return [Row(what, verdict=SKIPPED, details="no libucx here")]
-    built = program_build(bench, ucx)
-    if built.code:
-        return [Row(f"built: {what}", verdict=FAIL, details=built.tail())]
-    setting = {"UCX_MODULE_DIR": os.path.join(ucx, "lib", "ucx"), "UCX_MEM_LOG_LEVEL": "diag",
+    setting = {"UCX_MODULE_DIR": os.path.join(ucx, "lib", "ucx"), "UCX_MEM_LOG_LEVEL": "info",
                "UCX_MEM_CUDA_HOOK_MODE": "bistro"}
     rows = []
-    for backend in ("vmm", "segments"):
-        runs = [bench.run([bench.program("ucx")], library, {**setting, **extra})
-                for library, extra in ((None, {}),
-                                       (bench.library, {"GCPOOL_BACKEND": backend}))]
-        words = ["; ".join(line.split(": ")[1] for line in run.out.splitlines()
-                           if "missed" in line) or f"code {run.code}" for run in runs]
-        good = all(run.code == 0 for run in runs)
-        rows.append(Row(f"{what}, {backend}", *words, "missed 0", verdict(good),
-                        "" if good else "".join(run.tail() for run in runs)))
+    for runtime in ("shared", "static"):
+        built = program_build(bench, ucx, runtime)
+        if built.code:
+            rows.append(Row(f"built: {what}, {runtime}", verdict=FAIL, details=built.tail()))
+            continue
+        command = [bench.program(f"ucx-{runtime}")]
+        plain = bench.run(command, None, setting)
+        for backend in ("vmm", "segments"):
+            pooled = bench.run(command, bench.library, {**setting, "GCPOOL_BACKEND": backend})
+            good = plain.code == pooled.code == 0
+            rows.append(Row(f"{what}, {backend}, {runtime}", words_of(plain), words_of(pooled),
+                            "missed 0", verdict(good),
+                            "" if good else plain.tail() + pooled.tail()))
     return rows
