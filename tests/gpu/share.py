@@ -179,41 +179,146 @@ def trim(bench):
 # --- PyTorch ---------------------------------------------------------------------
 
 
-def shapes(bench, what, order, mode):
-    """(MiB held, MiB of the first capture, wrong replays) or None; and the run."""
-    command = [sys.executable, os.path.join(bench.here, "torch_shapes.py"), what,
-               "--order", order, "--mode", mode]
-    command += ["--quick"] if bench.quick else []
-    extra = {**SHARE, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if mode == "none" else {}
-    result = bench.run(command, bench.library if mode == "none" else None, extra, 200)
+def told(bench, words, pooled):
+    """What a script of PyTorch says in JSON, or None; and the run. Pooled: without PyTorch's
+    cache, with the library."""
+    command = [sys.executable, os.path.join(bench.here, words[0]), *words[1:]]
+    extra = {**SHARE, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if pooled else {}
+    result = bench.run(command, bench.library if pooled else None, extra, 200)
     try:
         return json.loads(result.out.splitlines()[-1]), result
     except (ValueError, IndexError):
         return None, result
 
 
-def torch_row(bench, what, order):
+def shapes(bench, what, order, mode, *more):
+    """(MiB held, MiB of the first capture, wrong replays) or None; and the run."""
+    words = ["torch_shapes.py", what, "--order", order, "--mode", mode, *more]
+    return told(bench, words + (["--quick"] if bench.quick else []), mode == "none")
+
+
+def torch_peak(order, private, none):
+    """A capture alone, so that no other graph's memory is there to be shared."""
+    return Row(f"PyTorch, a training step's graph alone, {order}",
+               f"private pool {private['largest']:.0f} MiB", f"{none['largest']:.0f} MiB",
+               "<= 1.05 of the private pool",
+               verdict(none["largest"] <= 1.05 * private["largest"]))
+
+
+def torch_rows(bench, what, order):
     private, shared, none = ((shapes(bench, what, order, mode)
                               for mode in ("private", "shared", "none")))
     if not private[0] and "No module named" in private[1].err:
-        return Row(f"PyTorch, {what}, {order}", "", "no PyTorch")
+        return [Row(f"PyTorch, {what}, {order}", "", "no PyTorch", "", SKIPPED)]
     text = [f"{run[0]['held']:.0f} MiB" if run[0] else f"code {run[1].code}"
             for run in (private, shared, none)]
     runs = [run[0] for run in (private, shared, none)]
     if not all(runs):
-        return Row(f"PyTorch, {what}, {order}", f"{text[0]} / {text[1]}", text[2], "", FAIL,
-                   none[1].tail())
+        return [Row(f"PyTorch, {what}, {order}", f"{text[0]} / {text[1]}", text[2], "", FAIL,
+                    none[1].tail())]
     good = none[0]["wrong"] == 0 and none[0]["held"] <= runs[0]["largest"] * 1.1 + 64
-    return Row(f"PyTorch, {what} at eleven shapes, {order}",
-               f"private pools {text[0]}, one pool {text[1]}",
-               f"{text[2]}, {none[0]['wrong']} wrong",
-               f"<= {runs[0]['largest'] * 1.1 + 64:.0f} MiB (the largest alone), 0 wrong",
-               verdict(good), "" if good else none[1].tail())
+    rows = [Row(f"PyTorch, {what} at eleven shapes, {order}",
+                f"private pools {text[0]}, one pool {text[1]}",
+                f"{text[2]}, {none[0]['wrong']} wrong",
+                f"<= {runs[0]['largest'] * 1.1 + 64:.0f} MiB (the largest alone), 0 wrong",
+                verdict(good), "" if good else none[1].tail())]
+    # The largest first: later ones find memory that they share.
+    alone = what == "step" and order == "down"
+    return rows + ([torch_peak(order, runs[0], runs[2])] if alone else [])
 
 
 @only_with_the_option
 def torch(bench):
     """Graphs of PyTorch at eleven shapes: its private pools, one pool that the program
     shares by hand, and no cache of PyTorch's own but the library."""
-    return [torch_row(bench, what, order)
-            for what in ("forward", "callables", "step") for order in ("up", "down")]
+    return [row for what in ("forward", "callables", "step") for order in ("up", "down")
+            for row in torch_rows(bench, what, order)]
+
+
+LARGE_MIB = 5734  # 5.6 GiB
+
+
+@only_with_the_option
+def torch_large(bench):
+    """A wider network at eleven shapes up to 960."""
+    private = shapes(bench, "forward", "up", "private", "--large")
+    plain = f"private pools {private[0]['held']:.0f} MiB" if private[0] \
+        else f"code {private[1].code}"
+    if not private[0] and "No module named" in private[1].err:
+        return [Row("PyTorch, a wider network", "", "no PyTorch", "", SKIPPED)]
+    rows = []
+    for order in ("up", "down"):
+        found, run = shapes(bench, "forward", order, "none", "--large")
+        good = found is not None and found["wrong"] == 0 and found["held"] <= LARGE_MIB
+        rows.append(Row(f"PyTorch, a wider network at eleven shapes, {order}", plain,
+                        f"{found['held']:.0f} MiB, {found['wrong']} wrong" if found
+                        else f"code {run.code}", f"<= {LARGE_MIB} MiB, 0 wrong", verdict(good),
+                        "" if good else run.tail()))
+    return rows
+
+
+# --- libraries first used inside a capture ------------------------------------------
+
+
+def first_words(found, run):
+    if not found:
+        return f"code {run.code}"
+    if "refused" in found:
+        return "refused: " + found["refused"][:60]
+    return f"{found['first']:.0f} MiB, later {found['later']:.0f}, {found['wrong']} wrong"
+
+
+@only_with_the_option
+def torch_first(bench):
+    """The first capture of a process, without an eager run before."""
+    rows = []
+    for what, title, most in (("network", "cuDNN and cuBLAS", 1.1), ("product", "cuBLAS", None)):
+        runs = [told(bench, ["torch_first.py", what], pooled) for pooled in (False, True)]
+        if "No module named" in runs[0][1].err:
+            return [Row("PyTorch, first use in a capture", "", "no PyTorch", "", SKIPPED)]
+        found, run = runs[1]
+        good = run.code == 0 and (not most or found["first"] <= most * found["later"])
+        rows.append(Row(f"PyTorch, {title} first used in a capture",
+                        *[first_words(*one) for one in runs],
+                        f"<= {most} of what a later one holds, 0 wrong" if most else "0 wrong",
+                        verdict(good), "" if good else run.tail()))
+    return rows
+
+
+def sort_first(bench):
+    """CUB and Thrust first used in a capture. Where the kernels cannot be loaded there even
+    with storage from before, plain, it is CUDA that refuses it."""
+    rows = []
+    for name, plain_words in (("cub", ["first", "held"]), ("thrust", ["first"])):
+        plain = bench.run([bench.program("sort-graph"), name, *plain_words])
+        pooled = bench.run([bench.program("sort-graph"), name, "first"], bench.library)
+        text = [(run.out.strip().splitlines() or [f"code {run.code}"])[-1][:80]
+                for run in (plain, pooled)]
+        text[0] += ", storage from before" if name == "cub" else ""
+        bad = INFO if pooled.code == 2 and plain.code == 2 else FAIL
+        rows.append(Row(f"{name} first used in a capture", *text, "0 wrong",
+                        verdict(True) if pooled.code == 0 else bad,
+                        "" if pooled.code == 0 else pooled.tail()))
+    return rows
+
+
+# --- graphs that hand state on --------------------------------------------------------
+
+
+@only_with_the_option
+def torch_cells(bench):
+    """1,000 small graphs each of which leaves a state of 8 KiB for the next one."""
+    quick = ["--quick"] if bench.quick else []
+    runs = [told(bench, ["torch_cells.py", "--mode", mode, *quick], mode == "none")
+            for mode in ("private", "shared", "none")]
+    if "No module named" in runs[0][1].err:
+        return [Row("PyTorch, graphs that hand state on", "", "no PyTorch", "", SKIPPED)]
+    text = [f"{found['held']:.0f} MiB, of these reserved {found['reserved']:.0f}" if found
+            else f"code {run.code}" for found, run in runs]
+    found, run = runs[2]
+    good = run.code == 0 and (not runs[0][0] or found["held"] <= runs[0][0]["held"])
+    return [Row("PyTorch, small graphs that hand state on",
+                f"private pools {text[0]}; one pool {text[1]}",
+                f"{text[2]}" + (f", {found['wrong']} wrong" if found else ""),
+                "no more than private pools, 0 wrong", verdict(good),
+                "" if good else run.tail())]

@@ -6,6 +6,9 @@
  *                       the capture, given back with cudaFree before its end
  *   sort-graph thrust   thrust::sort_by_key, which does the same by itself
  *
+ * With "first" the sort is not run before its capture, so that its kernels are first
+ * used inside it; with "first held" CUB's storage is from before the capture.
+ *
  * Replayed on new keys, beside allocations that write wherever they are put, and
  * compared with std::sort. Exit code: 0 right, 1 wrong, 2 refused.
  */
@@ -23,6 +26,8 @@
 #include <thrust/system/cuda/execution_policy.h>
 
 static const int count = 1 << 18, replays = 50, eager_blocks = 6;
+static const size_t held_bytes = 64 << 20;
+static void *held; /* storage from before the capture, or none */
 
 static void demand(cudaError_t error, const char *what)
 {
@@ -39,18 +44,22 @@ struct arrays {
 static void sort_cub(const arrays &a, cudaStream_t stream)
 {
 	size_t bytes = 0;
-	void *storage;
+	void *storage = nullptr;
 
 	demand(cub::DeviceRadixSort::SortPairs(nullptr, bytes, a.keys, a.keys_out,
 					       a.values, a.values_out, count, 0, 32,
 					       stream),
 	       "size of the storage");
-	demand(cudaMalloc(&storage, bytes), "cudaMalloc in the capture");
+	if (!held)
+		demand(cudaMalloc(&storage, bytes), "cudaMalloc in the capture");
+	else
+		storage = held;
 	demand(cub::DeviceRadixSort::SortPairs(storage, bytes, a.keys, a.keys_out,
 					       a.values, a.values_out, count, 0, 32,
 					       stream),
 	       "SortPairs");
-	demand(cudaFree(storage), "cudaFree in the capture");
+	if (!held)
+		demand(cudaFree(storage), "cudaFree in the capture");
 }
 
 static void sort_thrust(const arrays &a, cudaStream_t stream)
@@ -140,8 +149,11 @@ int main(int argc, char **argv)
 	demand(cudaMemcpy(a.values, index.data(), count * 4, cudaMemcpyHostToDevice),
 	       "copy");
 	demand(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+	if (argc > 3)
+		demand(cudaMalloc(&held, held_bytes), "cudaMalloc");
 	/* Once eagerly: CUDA may load the kernels only at their first use. */
-	cub ? sort_cub(a, stream) : sort_thrust(a, stream);
+	if (argc <= 2)
+		cub ? sort_cub(a, stream) : sort_thrust(a, stream);
 	demand(cudaDeviceSynchronize(), "wait");
 	cudaGraphExec_t exec = capture(cub, a, stream);
 	for (int i = 0; i < replays; i++)

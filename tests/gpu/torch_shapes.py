@@ -9,7 +9,8 @@ one capture alone took ("largest"), and how many replays differ from eager runs.
 forward: a convolution network in torch.no_grad(); callables: make_graphed_callables,
 forward and backward; step: a whole training step with its optimizer. Modes: PyTorch's
 private pools, one pool that the program shares by hand (its graphs run one at a time),
-or no cache of PyTorch's own (PYTORCH_NO_CUDA_MEMORY_CACHING=1, under libgcpool)."""
+or no cache of PyTorch's own (PYTORCH_NO_CUDA_MEMORY_CACHING=1, under libgcpool).
+--large: a wider and deeper network at 320 to 960."""
 
 import argparse
 import gc
@@ -37,6 +38,10 @@ def network(width=48, depth=5):
                                torch.nn.Linear(width, 10)).cuda()
 
 
+def network_of(large):
+    return (lambda: network(64, 6)) if large else network
+
+
 def near(a, b):
     return torch.allclose(a, b, atol=2e-3, rtol=2e-3)
 
@@ -60,7 +65,7 @@ def graph_of(work, pool):
 class Forward:
     """The outputs of replays against those of eager runs."""
 
-    def __init__(self, images, pool):
+    def __init__(self, images, pool, network):
         self.net, self.pool = network().eval(), pool
         with torch.no_grad():
             self.wanted = {image.shape: self.net(image).clone() for image in images}
@@ -79,12 +84,12 @@ class Forward:
 class Callables:
     """Outputs and gradients of make_graphed_callables against the module itself."""
 
-    def __init__(self, images, pool):
-        self.net, self.pool = network(), pool
+    def __init__(self, images, pool, network):
+        self.net, self.pool, self.network = network(), pool, network
 
     def capture(self, image):
         sample = (image.clone().requires_grad_(),)
-        graphed = torch.cuda.make_graphed_callables(network(), sample, pool=self.pool)
+        graphed = torch.cuda.make_graphed_callables(self.network(), sample, pool=self.pool)
 
         def replay():
             a, b = image.clone().requires_grad_(), image.clone().requires_grad_()
@@ -100,14 +105,14 @@ class Step:
     """Two networks that start alike, one trained by graphs and one eagerly: the same
     losses. A network for all shapes."""
 
-    def __init__(self, images, pool):
-        self.pool = pool
+    def __init__(self, images, pool, network):
+        self.pool, self.network = pool, network
         self.eager, self.static = self.trainer(), self.trainer()
         for step in (self.eager, self.static):
             warm_up(lambda step=step: step(images[0]))
 
     def trainer(self):
-        net = network()
+        net = self.network()
         optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
         wanted = torch.arange(BATCH, device="cuda") % 10
 
@@ -136,15 +141,16 @@ def main():
     parser.add_argument("--order", choices=["up", "down"], default="up")
     parser.add_argument("--mode", choices=["private", "shared", "none"], default="none")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = False
     count = QUICK_SIZES if arguments.quick else SIZES
-    sides = [192 + 48 * i for i in range(count)]
+    sides = [320 + 64 * i if arguments.large else 192 + 48 * i for i in range(count)]
     images = [torch.randn(BATCH, 3, side, side, device="cuda") for side in sides]
     images = images[::-1] if arguments.order == "down" else images
     pool = torch.cuda.graph_pool_handle() if arguments.mode == "shared" else None
     subject = {"forward": Forward, "callables": Callables, "step": Step}[arguments.what](
-        images, pool)
+        images, pool, network_of(arguments.large))
     start, largest, replays = used(), 0, []
     for image in images:
         before = used()
