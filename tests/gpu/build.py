@@ -140,6 +140,7 @@ def build_extra(bench):
         "given-back": ["gcc", *flags, f"{here}/given_back.c", "-o", bench.program("given-back"),
                        *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda"],
         "short": nvcc(bench, f"{here}/short.cu", "short"),
+        "growth": nvcc(bench, f"{here}/growth.cu", "growth"),
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),
         "pinned-growth": nvcc(bench, f"{here}/pinned_growth.cu", "pinned-growth",
                               *[f for f in links if f.startswith("-L")], "-lcuda"),

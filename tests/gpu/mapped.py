@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Checks of how memory is got from the driver: a stress whose blocks are so large that
 mapped chunks move while work is pending, and those of programs.py again with ordinary
-segments (by default memory is mapped where there is one device)."""
+segments (by default memory is mapped where there is one device); and the speed of the
+default beside that of segments."""
 
 import json
 
 import frameworks
 import programs
-from bench import Row, median, number, verdict
+from bench import FAIL, INFO, OK, Row, median, number, verdict
 
 
 def segments(check):
@@ -44,6 +45,60 @@ def mixed(bench):
                         f"segments: {segments:.2f} us", f"{mapped:.2f} us",
                         "<= 1.5 of segments",
                         verdict(not failed and mapped <= 1.5 * segments)))
+    return rows
+
+
+# --- the speed of the default beside that of segments ---------------------------------
+
+MORE = 1.03  # what the default may take
+MORE_RUNS = 3
+
+
+def in_turn(bench, command, before):
+    """What follows the words `before`, of alternating runs: {backend: [figures]}, or the run
+    that went wrong."""
+    found = {"auto": [], "segments": []}
+    for _ in range(bench.scale(MORE_RUNS, 1) if not bench.sim else 1):
+        for backend, figures in found.items():
+            run = bench.run(command, bench.library, {"GCPOOL_BACKEND": backend}, 60)
+            if run.code:
+                return run
+            figures.append(number(run.out, before))
+    return found
+
+
+def beside_row(bench, name, command, before, words):
+    """A row: the default's figure, and that of segments. words: of a figure; a ratio counts
+    the other way round."""
+    found = in_turn(bench, command, before)
+    if not isinstance(found, dict):
+        return Row(name, "", f"code {found.code}", "runs", FAIL, found.tail())
+    mapped, segments = (median(figures) for figures in found.values())
+    good = mapped * MORE >= segments if before == "ratio" else mapped <= segments * MORE
+    least, most = (end(found["auto"]) for end in (min, max))
+    return Row(name, f"segments: {words.format(segments)}",
+               f"{words.format(mapped)} ({words.format(least)} to {words.format(most)})",
+               "at most 3 % slower than segments", OK if good and not bench.sim else INFO)
+
+
+def beside(bench):
+    """Loops over one size, throughput kept, and pairs on 1 and 16 threads."""
+    rows = []
+    for size in ("64k", "1m", "4m"):
+        command = [bench.program("loop-static"), "--size", size, "--iterations",
+                   bench.scale(10000, 3000) if not bench.sim else 200]
+        rows.append(beside_row(bench, f"beside segments: malloc + kernel + free, {size}",
+                               command, "bytes:", "{:.0f} ns"))
+    for streams in (1, 4):
+        command = [bench.program("window-static"), "--streams", streams]
+        command += ["--launches", bench.scale(4000, 1000) if not bench.sim else 50]
+        rows.append(beside_row(bench, f"beside segments: window, {streams} streams", command,
+                               "ratio", "{:.3f}"))
+    for threads in (1, 16) if not bench.sim else ():
+        for size, bytes in (("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)):
+            command = [bench.program("mixed"), threads, 0.2, bytes]
+            rows.append(beside_row(bench, f"beside segments: a pair, {size}, {threads} threads",
+                                   command, "pair:", "{:.0f} ns"))
     return rows
 
 
