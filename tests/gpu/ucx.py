@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Whether UCX (the Python package libucx-cu13 or libucx-cu12 of PyPI) learns of each free
 that goes to the library: it patches the code of the driver's functions, the library's
-where those come first, and says at its level info how many it has put there."""
+where those come first, and says at its level debug which."""
 
 import importlib.util
 import os
@@ -27,14 +27,17 @@ def program_build(bench, ucx, runtime):
     return bench.run(command)
 
 
-HOOKS = r"cuda memory hooks mode (\w+): installed (\d+) on (\w+) API"
+SUMS = r"cuda memory hooks mode (\w+): installed (\d+) on (\w+) API"
+NAMES = r"installed \w+ hook for '(cu\w*Free\w*)'"
 
 
 def words_of(run):
     """What the program says of each way to allocate, and UCX of its hooks."""
     lines = [line.split(": ")[1] for line in run.out.splitlines() if "missed" in line]
     hooks = [f"{count} hooks ({mode}, {api})"
-             for mode, count, api in re.findall(HOOKS, run.out + run.err)]
+             for mode, count, api in re.findall(SUMS, run.out + run.err)]
+    names = " ".join(dict.fromkeys(re.findall(NAMES, run.out + run.err)))
+    hooks += [f"of frees: {names}"] if names else []
     return "; ".join((lines or [f"code {run.code}"]) + (hooks or ["hooks not named"]))
 
 
@@ -44,7 +47,7 @@ def learns(bench):
     ucx = installed()
     if not ucx:
         return [Row(what, verdict=SKIPPED, details="no libucx here")]
-    setting = {"UCX_MODULE_DIR": os.path.join(ucx, "lib", "ucx"), "UCX_MEM_LOG_LEVEL": "info",
+    setting = {"UCX_MODULE_DIR": os.path.join(ucx, "lib", "ucx"), "UCX_MEM_LOG_LEVEL": "debug",
                "UCX_MEM_CUDA_HOOK_MODE": "bistro"}
     rows = []
     for runtime in ("shared", "static"):
