@@ -74,6 +74,8 @@ static CUresult free_now(struct sim_alloc *alloc, const char *what)
 	uint64_t addr = alloc->addr;
 	CUresult error = alloc->ctx->error;
 
+	if (alloc->of_graph && !alloc->unfreed)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (error == CUDA_SUCCESS && alloc->kind != SIM_MEMORY_ASYNC)
 		error = sim_ctx_wait(alloc->ctx);
 	if (error != CUDA_SUCCESS)
@@ -84,7 +86,9 @@ static CUresult free_now(struct sim_alloc *alloc, const char *what)
 	if (!alloc || alloc->addr != addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_hazard_host(alloc->addr, alloc->span, SIM_WRITE, what);
-	sim_memory_free(alloc);
+	alloc->unfreed = false;
+	if (!alloc->of_graph)
+		sim_memory_free(alloc);
 	return CUDA_SUCCESS;
 }
 

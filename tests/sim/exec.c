@@ -516,6 +516,44 @@ static void launch_end(struct sim_exec *exec, struct launch *launch)
 		sim_lane_delete(launch->lanes[i]);
 }
 
+static struct sim_alloc *memory_of(const struct sim_node *node, CUgraphNodeType type)
+{
+	return node->type == type ? sim_memory_find(node->work.memory.addr) : NULL;
+}
+
+/* Whether it allocates what an earlier launch has allocated and nothing freed. */
+static bool has_unfreed(const struct sim_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		const struct sim_alloc *alloc =
+		    memory_of(graph->nodes.at[i], CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+
+		if (alloc && alloc->unfreed)
+			return true;
+	}
+	return false;
+}
+
+static void memory_launched(const struct sim_graph *graph, CUgraphNodeType type)
+{
+	for (uint32_t i = 0; i < graph->nodes.count; i++) {
+		struct sim_alloc *alloc = memory_of(graph->nodes.at[i], type);
+
+		if (alloc)
+			alloc->unfreed = type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+	}
+}
+
+/* With AUTO_FREE_ON_LAUNCH a launch frees first what the one before it has left, and
+ * without it fails (CUDA's documentation; never compared with a driver). */
+static CUresult memory_check(const struct sim_exec *exec)
+{
+	return !(exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) &&
+		       has_unfreed(exec->graph)
+		   ? CUDA_ERROR_INVALID_VALUE
+		   : CUDA_SUCCESS;
+}
+
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
 	struct launch launch = {0};
@@ -529,6 +567,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 	SIM_TRY(sim_stream_use(hStream, &stream));
 	if (stream->capture)
 		return sim_capture_refuse(stream);
+	SIM_TRY(memory_check(exec));
 	launch.stream = stream;
 	launch.lane = stream->lane;
 	sim_stream_before(stream, &launch.before, &launch.vc);
@@ -536,6 +575,8 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 	sim_vc_join(&launch.vc, &exec->last_vc);
 	graph_submit(exec->graph, &launch, &launch);
 	launch_end(exec, &launch);
+	memory_launched(exec->graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+	memory_launched(exec->graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
 	sim_ops_free(&launch.before);
 	sim_ops_free(&launch.leaves);
 	sim_vc_free(&launch.vc);

@@ -242,6 +242,15 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize,
 	return cuMemAllocFromPoolAsync(dptr, bytesize, pool, SIM_PTSZ(hStream));
 }
 
+/* It stays the graph's, whose next launch allocates it again. */
+static CUresult free_of_graph(struct sim_stream *stream, struct sim_alloc *alloc)
+{
+	if (!alloc->unfreed)
+		return CUDA_ERROR_INVALID_VALUE;
+	alloc->unfreed = false;
+	return submit_range(stream, SIM_WORK_GRAPH_FREE, alloc);
+}
+
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	struct sim_stream *stream;
@@ -259,6 +268,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	if (stream->capture)
 		return sim_capture_free(stream, alloc);
 	SIM_TRY(sim_capture_unsafe());
+	if (alloc->of_graph)
+		return free_of_graph(stream, alloc);
 	alloc->dying = true;
 	return submit_range(stream, SIM_WORK_FREE, alloc);
 }

@@ -329,6 +329,7 @@ struct sim_alloc {
 	bool touched;  /* may hold data in the memfd */
 	bool dying;    /* a stream-ordered free is under way */
 	bool of_graph; /* from an allocation node; goes with the graphs */
+	bool unfreed;  /* the same: a launch has allocated it, and nothing freed it */
 	bool sync_memops;
 	uint32_t ipc_opens;
 	uint32_t ipc_skip;  /* of an imported one: what it is about begins there */

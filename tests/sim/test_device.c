@@ -370,6 +370,63 @@ static void memory_nodes_live_as_long_as_their_graphs(void **state)
 	assert_int_equal(gcpsim_allocations(0), before);
 }
 
+static CUgraphExec leaves_memory(unsigned long long flags, CUdeviceptr *ret_p)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuMemAllocAsync(ret_p, BYTES, s));
+	fill(*ret_p, 4, s);
+	OK(cuStreamEndCapture(s, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, flags));
+	OK(cuGraphDestroy(graph));
+	return exec;
+}
+
+static void memory_that_a_graph_left_is_freed_before_its_next_launch(void **state)
+{
+	uint64_t before = gcpsim_allocations(0);
+	CUgraphExec exec;
+	CUdeviceptr q;
+
+	(void)state;
+	exec = leaves_memory(0, &q);
+	assert_int_equal(cuMemFreeAsync(q, s), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphLaunch(exec, s));
+	assert_int_equal(cuGraphLaunch(exec, s), CUDA_ERROR_INVALID_VALUE);
+	check(q, 4, s);
+	OK(cuMemFreeAsync(q, s));
+	assert_int_equal(cuMemFree(q), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphLaunch(exec, s));
+	OK(cuCtxSynchronize());
+	OK(cuMemFree(q));
+	OK(cuGraphExecDestroy(exec));
+	assert_int_equal(gcpsim_allocations(0), before);
+	assert_int_equal(wrong_words(), 0);
+}
+
+static void an_executable_may_free_at_its_launch(void **state)
+{
+	uint64_t before = gcpsim_allocations(0);
+	CUgraphExec exec;
+	CUdeviceptr q;
+
+	(void)state;
+	exec = leaves_memory(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, &q);
+	OK(cuGraphLaunch(exec, s));
+	OK(cuGraphLaunch(exec, s));
+	check(q, 4, s);
+	OK(cuCtxSynchronize());
+	OK(cuGraphExecDestroy(exec));
+	assert_int_equal(gcpsim_allocations(0), before + 1);
+	OK(cuMemFreeAsync(q, s));
+	OK(cuCtxSynchronize());
+	assert_int_equal(gcpsim_allocations(0), before);
+	assert_int_equal(wrong_words(), 0);
+	assert_int_equal(gcpsim_hazards(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +448,8 @@ int main(void)
 	    TEST(user_objects_outlive_launches),
 	    TEST(a_graph_runs_its_nodes_in_order),
 	    TEST(memory_nodes_live_as_long_as_their_graphs),
+	    TEST(memory_that_a_graph_left_is_freed_before_its_next_launch),
+	    TEST(an_executable_may_free_at_its_launch),
 	};
 
 	setenv("GCPSIM_QUIET", "1", 1);

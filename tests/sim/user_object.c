@@ -42,8 +42,12 @@ static void user_release(struct sim_user_object *user, uint32_t count)
 	} else {
 		struct sim_alloc *alloc = sim_memory_find(user->addr);
 
-		if (alloc && alloc->buffer_id == user->buffer_id)
-			sim_memory_free(alloc);
+		/* What is not freed then is the program's, as other memory. */
+		if (alloc && alloc->buffer_id == user->buffer_id) {
+			alloc->of_graph = false;
+			if (!alloc->unfreed)
+				sim_memory_free(alloc);
+		}
 	}
 	sim_vc_free(&user->vc);
 	sim_object_delete(user);
