@@ -17,6 +17,7 @@ STYLES = {
 PROGRAMS = {
     "captures": STYLES,
     "contexts": STYLES,
+    "auto_free": STYLES,
     "errors": STYLES,
     "forks": STYLES,
     "graphs": STYLES,

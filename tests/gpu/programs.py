@@ -67,6 +67,10 @@ def pitch(bench):
     return transcript(bench, "pitch", styles=("static", "linked"))
 
 
+def auto_free(bench):
+    return transcript(bench, "auto_free")
+
+
 def contexts(bench):
     return transcript(bench, "contexts", styles=("static", "shared", "linked"))
 

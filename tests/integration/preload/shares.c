@@ -14,7 +14,8 @@ enum { GRAPHS = 2 };
 static CUcontext ctx;
 static CUstream streams[GRAPHS];
 static CUgraphExec execs[GRAPHS];
-static CUhostFn host; /* that each graph calls; or NULL */
+static CUhostFn host;            /* that each graph calls; or NULL */
+static unsigned long long flags; /* of the executables */
 
 /* With temporaries of its own size. */
 static CUgraph captured(int i)
@@ -41,7 +42,7 @@ static void make_graphs(void)
 
 		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
 		graph = captured(i);
-		OK(cuGraphInstantiateWithFlags(&execs[i], graph, 0));
+		OK(cuGraphInstantiateWithFlags(&execs[i], graph, flags));
 		OK(cuGraphDestroy(graph));
 	}
 	OK(cuCtxSynchronize());
@@ -599,7 +600,77 @@ static void memory_of_a_graph_that_ends_is_trimmed(void)
 	must(gcpsim_memory_used(0) < 8 * MIB, "a graph that is gone keeps its memory");
 }
 
+/* The flag says of memory nodes alone. */
+static void graphs_that_free_at_their_launch_share(void)
+{
+	struct gcpool_graph_lane found[GRAPHS];
+
+	flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+	make_graphs();
+	launch_both();
+	launch_across();
+	must(lanes(found, GRAPHS) == 1 && found[0].graphs == GRAPHS,
+	     "they do not share");
+	must(gcpsim_hazards() == 0, "two graphs of one lane at the same time");
+}
+
+/* A temporary of ours, and what the graph itself allocates and leaves to the program:
+ * how often it can be launched is CUDA's to say. */
+static CUgraphExec leaves_memory(CUdeviceptr *ret_left)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(8 * MIB);
+	OK(cuMemAllocAsync(ret_left, MIB, streams[0]));
+	OK(cuMemsetD8Async(p, 7, MIB, streams[0]));
+	OK(cuMemcpyDtoDAsync(*ret_left, p, MIB, streams[0]));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, flags));
+	OK(cuGraphDestroy(graph));
+	return exec;
+}
+
+static void must_have_left(CUdeviceptr left)
+{
+	unsigned char byte = 0;
+
+	OK(cuStreamSynchronize(streams[0]));
+	OK(cuMemcpyDtoH(&byte, left + MIB - 1, 1));
+	must(byte == 7, "its content is not the graph's");
+}
+
+static void a_graph_that_leaves_memory_is_launched_again(void)
+{
+	CUdeviceptr left, freed;
+	CUgraphExec again, once;
+
+	make_graphs();
+	once = leaves_memory(&freed);
+	flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+	again = leaves_memory(&left);
+	for (int i = 0; i < 4; i++) {
+		OK(cuGraphLaunch(again, streams[0]));
+		launch_both();
+		must_have_left(left);
+	}
+	OK(cuGraphLaunch(once, streams[0]));
+	must(cuGraphLaunch(once, streams[0]) == CUDA_ERROR_INVALID_VALUE,
+	     "launched with its memory not freed");
+	must_have_left(freed);
+	OK(cuMemFreeAsync(freed, streams[0]));
+	OK(cuGraphLaunch(once, streams[0]));
+	must_have_left(freed);
+	launch_both();
+	must(gcpsim_hazards() == 0, "a hazard");
+}
+
 static const struct scenario scenarios[] = {
+    SCENARIO(graphs_that_free_at_their_launch_share),
+    SCENARIO(a_graph_that_leaves_memory_is_launched_again),
     SCENARIO(memory_of_a_graph_that_ends_is_waited_for),
     SCENARIO(memory_of_a_graph_that_ends_is_trimmed),
     SCENARIO(beside_a_capture_the_host_waits_for_no_graph),
