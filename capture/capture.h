@@ -406,6 +406,16 @@ size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
 /* The lane of a graph pool's graph; 0: none. */
 uint64_t gcp_graph_pool_lane(struct gcp_tracker *tracker, uint64_t id);
 
+struct gcp_graph_pool_memory {
+	uint64_t own_bytes;    /* of its heaps */
+	uint64_t shared_bytes; /* addresses that stand for memory of a lane */
+	uint64_t lane, lane_bytes;
+	uint64_t launches; /* of its graph, as launch.c counts */
+};
+/* -ENOENT: there is no such pool. */
+int gcp_graph_pool_memory(struct gcp_tracker *tracker, uint64_t id,
+			  struct gcp_graph_pool_memory *ret_memory);
+
 /* A graph pool as it is at a moment, for people to look at. */
 struct gcp_graph_pool_picture {
 	struct gcp_graph_pool_info info;

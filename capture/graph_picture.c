@@ -120,6 +120,45 @@ uint64_t gcp_graph_pool_lane(struct gcp_tracker *tracker, uint64_t id)
 	return lane;
 }
 
+static void memory_fill(const struct gcp_graph_pool *graph_pool,
+			struct gcp_graph_pool_memory *memory)
+{
+	const struct gcp_share *share = graph_pool->share;
+	const struct gcp_graph_heap *entry;
+
+	*memory =
+	    (struct gcp_graph_pool_memory){.launches = share ? share->launches : 0};
+	SLIST_FOREACH (entry, &graph_pool->heaps, link) {
+		struct gcp_heap_usage usage;
+
+		gcp_heap_usage(entry->heap, &usage);
+		memory->own_bytes += usage.reserved_bytes;
+		memory->shared_bytes += usage.shared_bytes;
+	}
+	if (!share || !share->track)
+		return;
+	memory->lane = share->track->id;
+	memory->lane_bytes = gcp_lane_bytes(share->track->lane);
+}
+
+int gcp_graph_pool_memory(struct gcp_tracker *tracker, uint64_t id,
+			  struct gcp_graph_pool_memory *ret_memory)
+{
+	const struct gcp_graph_pool *graph_pool;
+	int result = -ENOENT;
+
+	gcp_tracker_collect(tracker);
+	gcp_tracker_lock(tracker);
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
+		if (graph_pool->id != id)
+			continue;
+		memory_fill(graph_pool, ret_memory);
+		result = 0;
+	}
+	gcp_tracker_unlock(tracker);
+	return result;
+}
+
 size_t gcp_graph_lanes_list(struct gcp_tracker *tracker,
 			    struct gcp_graph_lane_info *infos, size_t max)
 {

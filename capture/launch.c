@@ -198,6 +198,7 @@ static void launch_count(struct gcp_share *share, const struct gcp_last *last,
 	share->overlapped |= share->in_progress > 0;
 	share->in_progress++;
 	share->launches++;
+	gcp_pool_count_graph_launch(share->pool);
 	share->marked = false;
 	share->last.stream_id = last->stream_id;
 	share->last.stream = last->stream;

@@ -70,6 +70,7 @@ static inline void count(struct gcp_share *share, struct gcp_launch *launch)
 	launch->share = share->id;
 	launch->at = share;
 	launch->tracked = track != NULL;
+	gcp_pool_count_graph_launch(share->pool);
 	share->in_progress = 1;
 	share->launches++;
 	if (!track)

@@ -139,6 +139,8 @@ struct gcpool_stats {
 	uint64_t graph_moves;  /* launches that took other memory, theirs was in use */
 	uint64_t graph_waits;  /* launches that wait, on the device, for others */
 	struct gcpool_gauge lane; /* lanes (section 4) that hold memory */
+	uint64_t graph_launches;  /* launches of graphs that may share, each of which
+				   * the library looked at */
 };
 
 /* The statistics of one device, as CUDA numbers it in this process.
@@ -234,6 +236,24 @@ GCPOOL_API size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t cou
 /* The id of the lane that the graph of this graph pool uses.
  * @return 0: its memory is its own, or there is no such pool. */
 GCPOOL_API uint64_t gcpool_graph_pool_lane(uint64_t id);
+
+/* Whose the memory of a graph pool is. Later versions add fields at the end. */
+struct gcpool_graph_pool_memory {
+	uint64_t own_bytes;    /* taken from the driver, for this graph pool alone */
+	uint64_t shared_bytes; /* addresses that stand for memory of a lane */
+	uint64_t lane;         /* the id of that lane, or 0 */
+	uint64_t lane_bytes;   /* what the lane has taken from the driver, for all of
+				* its graphs */
+	uint64_t launches;     /* of its graph that the library has looked at */
+};
+
+/* `size` is sizeof(struct gcpool_graph_pool_memory) as the caller knows it, as that of
+ * gcpool_get_stats.
+ * @return 0, and *memory filled. -ENOENT: there is no such pool. -EINVAL: memory is
+ * NULL or size is 0. On failure *memory is untouched. */
+GCPOOL_API int gcpool_graph_pool_memory(uint64_t id,
+					struct gcpool_graph_pool_memory *memory,
+					size_t size);
 
 /* Writes all graph pools that have references into a file, whose old content goes: what
  * refers to them, the lane that each uses, their segments, and each block with its

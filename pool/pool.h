@@ -362,6 +362,7 @@ struct gcp_heap_usage {
 	uint64_t reserved_bytes;
 	uint64_t allocated_bytes; /* held by the program */
 	uint64_t blocks;          /* held by the program */
+	uint64_t shared_bytes;    /* addresses that stand for memory of a lane */
 };
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage);
 
@@ -449,6 +450,7 @@ void gcp_pools_captures_release(struct gcp_pools *pools);
 /* Counters of the statistics. */
 void gcp_pool_count_graph_move(struct gcp_pool *pool);
 void gcp_pool_count_graph_wait(struct gcp_pool *pool);
+void gcp_pool_count_graph_launch(struct gcp_pool *pool); /* one thread at a time */
 
 /* --- locks ---------------------------------------------------------------- */
 
@@ -568,6 +570,7 @@ struct gcp_gauge {
 	X(graph_moves,                                                                 \
 	  "launches of a graph that took another lane, theirs was in use")             \
 	X(graph_waits, "launches of a graph that wait, on the device, for others")     \
+	X(graph_launches, "launches of graphs that may share memory, each looked at")  \
 	X(trims, "segments given back to the driver")                                  \
 	X(consolidations,                                                              \
 	  "times that idle segments were given back to come again as one")             \

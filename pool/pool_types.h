@@ -366,6 +366,8 @@ struct gcp_pool {
 	_Atomic uint64_t flush_at;     /* bytes reserved: cache.c */
 	struct gcp_pool *_Atomic next; /* pools->first; never removed */
 	_Atomic bool live;
+	/* Statistics; one thread at a time writes it. */
+	_Atomic uint64_t graph_launches;
 	_Atomic uint64_t held_back;   /* epoch: until it is completed later work of the
 				       * context may wait for a graph */
 	struct gcp_limits limits;     /* window.c */

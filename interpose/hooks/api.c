@@ -234,6 +234,29 @@ uint64_t gcpool_graph_pool_lane(uint64_t id)
 	return gcp_process_pooling() ? gcp_graph_pool_lane(gcp_process.tracker, id) : 0;
 }
 
+static_assert(sizeof(struct gcpool_graph_pool_memory) ==
+		      sizeof(struct gcp_graph_pool_memory) &&
+		  offsetof(struct gcpool_graph_pool_memory, launches) ==
+		      offsetof(struct gcp_graph_pool_memory, launches),
+	      "gcpool.h and capture.h list the same of a graph pool's memory");
+
+int gcpool_graph_pool_memory(uint64_t id, struct gcpool_graph_pool_memory *memory,
+			     size_t size)
+{
+	struct gcp_graph_pool_memory full;
+	int result = -ENOENT;
+
+	if (!memory || size == 0)
+		return -EINVAL;
+	if (gcp_process_pooling())
+		result = gcp_graph_pool_memory(gcp_process.tracker, id, &full);
+	if (result != 0)
+		return result;
+	memset(memory, 0, size);
+	memcpy(memory, &full, size < sizeof(full) ? size : sizeof(full));
+	return 0;
+}
+
 int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpoint)
 {
 	if (!gcp_process_pooling())

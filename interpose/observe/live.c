@@ -49,6 +49,7 @@ static __thread uint32_t calls __attribute__((tls_model("initial-exec")));
 	X(graph_remaps, "graph_remaps")                                                \
 	X(graph_moves, "graph_moves")                                                  \
 	X(graph_waits, "graph_waits")                                                  \
+	X(graph_launches, "graph_launches")                                            \
 	X(segment.current, "segments")                                                 \
 	X(hits, "hits")                                                                \
 	X(misses, "misses")                                                            \

@@ -145,3 +145,13 @@ void gcp_pool_count_graph_wait(struct gcp_pool *pool)
 	pool->stats.graph_waits++;
 	gcp_mutex_unlock(&pool->lock);
 }
+
+/* Of each launch: a load and a store. */
+void gcp_pool_count_graph_launch(struct gcp_pool *pool)
+{
+	uint64_t launches =
+	    atomic_load_explicit(&pool->graph_launches, memory_order_relaxed);
+
+	atomic_store_explicit(&pool->graph_launches, launches + 1,
+			      memory_order_relaxed);
+}

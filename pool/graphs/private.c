@@ -191,6 +191,16 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
+static uint64_t shared_bytes(const struct gcp_heap *heap)
+{
+	const struct gcp_block *block;
+	uint64_t bytes = 0;
+
+	TAILQ_FOREACH (block, &heap->unmapping, link)
+		bytes += block->size;
+	return bytes;
+}
+
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
 	gcp_mutex_lock(&heap->pool->lock);
@@ -198,6 +208,7 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 	    .reserved_bytes = heap->reserved_bytes,
 	    .allocated_bytes = heap->used_bytes,
 	    .blocks = heap->used_blocks,
+	    .shared_bytes = shared_bytes(heap),
 	};
 	gcp_mutex_unlock(&heap->pool->lock);
 }

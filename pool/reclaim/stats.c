@@ -85,6 +85,7 @@ static void stats_add_pool(struct gcp_stats *sum, struct gcp_pool *pool)
 	GCP_DRIVER_CALLS(GCP_X)
 #undef GCP_X
 	sum->epochs += atomic_load(&pool->timeline.closed);
+	sum->graph_launches += atomic_load(&pool->graph_launches);
 	sum->reserved_at_peak_bytes += stats->reserved_at_peak_bytes;
 	sum->mapped_bytes += mapped_bytes(pool);
 	largest = gcp_heap_largest_free(&pool->common);

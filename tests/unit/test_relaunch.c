@@ -38,6 +38,29 @@ static void launches_alike_ask_nothing(void **state)
 	assert_int_equal(events, 0);
 }
 
+static uint64_t launches_counted(void)
+{
+	return must_stats(pools).graph_launches;
+}
+
+static void launches_are_counted_either_way(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct graph other = {.exec = (void *)0x50000};
+	uint64_t before = launches_counted();
+
+	(void)state;
+	launch_twice(a, b, 0);
+	assert_int_equal(launches_counted(), before + 4);
+	launch(a, 0);
+	assert_int_equal(launches_again, 1);
+	assert_int_equal(launches_counted(), before + 5);
+	launch(a, 1);
+	assert_int_equal(launches_counted(), before + 6);
+	launch(&other, 1);
+	assert_int_equal(launches_counted(), before + 6);
+}
+
 /* What has no share is not counted, and looked for once. */
 static void what_shares_nothing_is_launched_at_once(void **state)
 {
@@ -320,6 +343,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    RELAUNCH_TEST(launches_alike_ask_nothing),
+	    RELAUNCH_TEST(launches_are_counted_either_way),
 	    RELAUNCH_TEST(what_shares_nothing_is_launched_at_once),
 	    RELAUNCH_TEST(another_stream_with_the_same_handle_is_asked_for),
 	    RELAUNCH_TEST(streams_of_another_context_are_asked_for),

@@ -5,6 +5,8 @@
  *   shares SCENARIO    plays one; 0: all is as it should be
  */
 #include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
 
 #include "../../../interpose/gcpool.h"
 #include "edge_cases.h"
@@ -189,6 +191,44 @@ static int pools_in(uint64_t lane)
 	return found;
 }
 
+static int memory_of(uint64_t id, struct gcpool_graph_pool_memory *memory, size_t size)
+{
+	__typeof__(gcpool_graph_pool_memory) *tell;
+
+	*(void **)&tell = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_memory");
+	return tell(id, memory, size);
+}
+
+/* Of both graphs, whose temporaries have 8 and 16 MiB. */
+static void memory_is_told(const struct gcpool_graph_lane *lane)
+{
+	static struct gcpool_graph_pool pools[POOLS];
+	struct gcpool_graph_pool_memory memory[GRAPHS], part = {.lane = 5};
+	__typeof__(gcpool_graph_pools) *list;
+	size_t size = offsetof(struct gcpool_graph_pool_memory, lane);
+	uint64_t shared;
+
+	*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_pools");
+	must(list(pools, POOLS) == GRAPHS, "not a pool for each");
+	for (int i = 0; i < GRAPHS; i++) {
+		must(memory_of(pools[i].id, &memory[i], sizeof(*memory)) == 0,
+		     "untold");
+		must(memory[i].own_bytes == pools[i].reserved_bytes, "its own bytes");
+		must(memory[i].lane == lane->id && memory[i].lane_bytes == lane->bytes,
+		     "its lane");
+		must(memory[i].launches == 1, "its launches");
+	}
+	shared = memory[0].shared_bytes + memory[1].shared_bytes;
+	must(shared >= 24 * MIB && shared <= 28 * MIB, "shared bytes");
+	must(memory_of(pools[0].id, &part, size) == 0 && part.lane == 5 &&
+		 part.shared_bytes == memory[0].shared_bytes,
+	     "a program of before");
+	must(memory_of(UINT64_MAX, &part, sizeof(part)) == -ENOENT, "no such pool");
+	must(memory_of(pools[0].id, NULL, sizeof(part)) == -EINVAL &&
+		 memory_of(pools[0].id, &part, 0) == -EINVAL,
+	     "no place");
+}
+
 static struct gcpool_stats stats(void)
 {
 	struct gcpool_stats found = {0};
@@ -256,6 +296,8 @@ static void lanes_are_listed(void)
 	must(pools_in(found[0].id) == GRAPHS, "both pools are in it");
 	must(stats().lane.current == 1 && stats().lane_bytes.current == found[0].bytes,
 	     "the statistics");
+	must(stats().graph_launches == GRAPHS, "launches in the statistics");
+	memory_is_told(&found[0]);
 	dump_has(found[0].id);
 	launch_beside();
 	must(lanes(found, 2) == 2 && found[0].id != found[1].id, "not two lanes");
