@@ -43,6 +43,15 @@ struct gcp_capture_state {
 	void *graph;      /* the graph being built; NULL if the driver hides it */
 };
 
+/* How many nodes of each CUgraphNodeType a graph has; the last number is that of all
+ * types from there on. */
+enum { GCP_NODE_TYPES = 15 };
+struct gcp_graph_nodes {
+	bool known;
+	uint64_t edges;
+	uint32_t types[GCP_NODE_TYPES];
+};
+
 struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
 	int (*capture_state)(void *ctx, void *stream,
@@ -55,6 +64,10 @@ struct gcp_capture_driver {
 
 	/* The nodes that a node of a graph depends on; as above. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
+
+	/* How many nodes and edges a graph has that only the calling thread knows. 0 or
+	 * a CUresult. NULL: not known here. */
+	int (*graph_nodes)(void *graph, struct gcp_graph_nodes *ret_nodes);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
 	 * depends on already. 0 or a CUresult. NULL: not possible here. */
@@ -429,7 +442,16 @@ struct gcp_graph_pool_picture {
 		size_t count;
 		struct gcp_block_picture *blocks;
 	} * heaps;
+	size_t graph_count; /* holders: of info.graphs, those with a handle */
+	struct gcp_graph_picture_of {
+		bool is_exec;
+		struct gcp_graph_nodes nodes;
+	} * graphs;
 };
+/* The end of a capture gave this graph, which no other thread knows yet: counts its
+ * nodes, if it holds memory. Its executables and clones have as many. Takes the lock
+ * for itself; the driver is asked without. */
+void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph);
 /* All that have references. -ENOMEM. */
 int gcp_graph_pools_picture(struct gcp_tracker *tracker,
 			    struct gcp_graph_pool_picture **ret_pictures,

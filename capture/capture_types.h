@@ -62,8 +62,9 @@ struct gcp_graph_pool {
 	uint64_t last_capture_id;
 	uint64_t generation; /* times that it lost its last reference */
 	SLIST_HEAD(, gcp_graph_heap) heaps;
-	struct gcp_pinned_set *pinned_set; /* pinned memory; NULL: none yet */
-	struct gcp_share *share;           /* share.h; NULL: it shares nothing */
+	struct gcp_pinned_set *pinned_set;      /* pinned memory; NULL: none yet */
+	struct gcp_share *share;                /* share.h; NULL: it shares nothing */
+	struct gcp_graph_pool_picture *picture; /* while one is made: graph_picture.c */
 	TAILQ_ENTRY(gcp_graph_pool) link;
 	struct gcp_launched launched; /* what has held it and does no more */
 	/* The last reference is gone, and launches may be under way (waiting.c). */
@@ -100,7 +101,9 @@ struct gcp_holder {
 	SLIST_HEAD(, gcp_hold) holds;
 	struct gcp_launched launched; /* of an executable */
 	struct gcp_share *share;      /* of which it is the executable, or NULL */
-	LIST_ENTRY(gcp_holder) link;  /* tracker->holders[] */
+	/* At the end of its capture, or of that which it was made of; or not known. */
+	struct gcp_graph_nodes nodes;
+	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
 

@@ -4,7 +4,40 @@
  * (gcpool_graph_dump), and the lanes that they use. Takes tracker->lock, and under it
  * the locks of pool/.
  */
+#include "holders.h"
 #include "share.h"
+
+/* --- nodes ----------------------------------------------------------------------- */
+
+static struct gcp_holder *graph_with_memory(struct gcp_tracker *tracker,
+					    const void *graph)
+{
+	struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
+
+	return holder && !SLIST_EMPTY(&holder->holds) ? holder : NULL;
+}
+
+void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph)
+{
+	struct gcp_graph_nodes nodes = {0};
+	struct gcp_holder *holder;
+
+	if (!graph || !tracker->driver.graph_nodes || !gcp_tracker_holds(tracker))
+		return;
+	gcp_tracker_lock(tracker);
+	holder = graph_with_memory(tracker, graph);
+	gcp_tracker_unlock(tracker);
+	if (!holder)
+		return;
+	nodes.known = tracker->driver.graph_nodes(graph, &nodes) == 0;
+	gcp_tracker_lock(tracker);
+	holder = graph_with_memory(tracker, graph);
+	if (holder)
+		holder->nodes = nodes;
+	gcp_tracker_unlock(tracker);
+}
+
+/* --- blocks ---------------------------------------------------------------------- */
 
 static int heap_copy(struct gcp_graph_pool_picture *picture,
 		     const struct gcp_graph_heap *entry)
@@ -43,10 +76,9 @@ static int pool_copy(struct gcp_graph_pool_picture *picture,
 	};
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		heaps++;
-	if (heaps == 0)
-		return 0;
-	picture->heaps = calloc(heaps, sizeof(*picture->heaps));
-	if (!picture->heaps)
+	picture->heaps = calloc(heaps + 1, sizeof(*picture->heaps));
+	picture->graphs = calloc(graph_pool->graphs + 1, sizeof(*picture->graphs));
+	if (!picture->heaps || !picture->graphs)
 		return -ENOMEM;
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
 		if (result == 0)
@@ -54,16 +86,46 @@ static int pool_copy(struct gcp_graph_pool_picture *picture,
 	return result;
 }
 
+static void holder_copy(const struct gcp_holder *holder)
+{
+	const struct gcp_hold *hold;
+
+	SLIST_FOREACH (hold, &holder->holds, link) {
+		struct gcp_graph_pool_picture *picture = hold->graph_pool->picture;
+
+		if (picture && picture->graph_count < picture->info.graphs)
+			picture->graphs[picture->graph_count++] =
+			    (struct gcp_graph_picture_of){holder->is_exec,
+							  holder->nodes};
+	}
+}
+
+/* To the pictures of the pools that they hold. */
+static void holders_copy(struct gcp_tracker *tracker)
+{
+	const struct gcp_holder *holder;
+
+	for (size_t i = 0; i < GCP_HOLDER_BUCKETS; i++)
+		LIST_FOREACH (holder, &tracker->holders[i], link)
+			holder_copy(holder);
+}
+
 /* tracker->lock is held. */
 static int pools_copy(struct gcp_tracker *tracker,
 		      struct gcp_graph_pool_picture *pictures, size_t *count)
 {
-	const struct gcp_graph_pool *graph_pool;
+	struct gcp_graph_pool *graph_pool;
 	int result = 0;
 
-	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link)
-		if (result == 0 && gcp_graph_pool_references(graph_pool) > 0)
-			result = pool_copy(&pictures[(*count)++], graph_pool);
+	TAILQ_FOREACH (graph_pool, &tracker->graph_pools, link) {
+		graph_pool->picture = NULL;
+		if (result != 0 || gcp_graph_pool_references(graph_pool) == 0)
+			continue;
+		graph_pool->picture = &pictures[(*count)++];
+		result = pool_copy(graph_pool->picture, graph_pool);
+	}
+	if (result == 0)
+		holders_copy(tracker);
 	return result;
 }
 
@@ -100,6 +162,7 @@ void gcp_graph_pools_picture_free(struct gcp_graph_pool_picture *pictures, size_
 		for (size_t j = 0; j < pictures[i].heap_count; j++)
 			free(pictures[i].heaps[j].blocks);
 		free(pictures[i].heaps);
+		free(pictures[i].graphs);
 	}
 	free(pictures);
 }

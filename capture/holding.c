@@ -7,6 +7,12 @@
 
 /* --- what is made of a holder ------------------------------------------------- */
 
+static void nodes_copy(const struct gcp_holder *from, struct gcp_holder *to)
+{
+	if (from)
+		to->nodes = from->nodes;
+}
+
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,
 		      struct gcp_holder **ret_holding)
 {
@@ -21,6 +27,7 @@ int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_e
 		return -ENOMEM;
 	gcp_tracker_lock(tracker);
 	result = gcp_holds_of(tracker, handle, is_exec, holding);
+	nodes_copy(gcp_holder_find(tracker, handle, is_exec), holding);
 	if (result != 0 || SLIST_EMPTY(&holding->holds))
 		gcp_holder_free(tracker, holding);
 	else

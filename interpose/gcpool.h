@@ -260,10 +260,12 @@ GCPOOL_API int gcpool_graph_pool_memory(uint64_t id,
  * address, size in bytes and state (held: by the program; fresh: never given out; free;
  * freed in capture: its order in the graph is not proved; pending: behind a fence;
  * lane: the addresses stand for memory of the lane). Blocks that are not held say when
- * they were freed (free_group, which grows). `path` ends in .json or .dot (Graphviz).
- * Takes locks of the allocator while it copies, none while it writes; other threads may
- * go on. Asks CUDA as gcpool_get_stats does; may be called while a stream is being
- * captured.
+ * they were freed (free_group, which grows). Each graph and executable that holds the
+ * pool says how many nodes of each type, and edges, its graph had at the end of its
+ * capture; none of them is touched, as other threads may use them. `path` ends in .json
+ * or .dot (Graphviz). Takes locks of the allocator while it copies, none while it
+ * writes; other threads may go on. Asks CUDA as gcpool_get_stats does; may be called
+ * while a stream is being captured.
  * @return 0. -EINVAL: another ending, or NULL. -ENOENT: the pool is not active.
  * -ENOMEM, or the errno of the file as a negative number: the file may have a part
  * then. */

@@ -146,6 +146,60 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 	return result;
 }
 
+/* --- nodes of a graph -------------------------------------------------------- */
+
+static CUresult nodes_count_types(CUgraph graph, struct gcp_graph_nodes *ret_nodes)
+{
+	CUgraphNode *nodes;
+	size_t count = 0;
+	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &count);
+
+	if (result != CUDA_SUCCESS || count == 0)
+		return result;
+	nodes = malloc(count * sizeof(*nodes));
+	if (!nodes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gcp_real.cuGraphGetNodes(graph, nodes, &count);
+	for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+		CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+
+		result = gcp_real.cuGraphNodeGetType(nodes[i], &type);
+		if ((unsigned int)type >= GCP_NODE_TYPES)
+			type = (CUgraphNodeType)(GCP_NODE_TYPES - 1);
+		ret_nodes->types[type]++;
+	}
+	free(nodes);
+	return result;
+}
+
+/* Without room for them they are only counted, also those that have data. */
+static CUresult edges_count(CUgraph graph, struct gcp_graph_nodes *ret_nodes)
+{
+	size_t count = 0;
+	CUresult result =
+	    gcp_real.cuGraphGetEdges_v2
+		? gcp_real.cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &count)
+		: gcp_real.cuGraphGetEdges(graph, NULL, NULL, &count);
+
+	ret_nodes->edges = count;
+	return result;
+}
+
+static int driver_graph_nodes(void *graph, struct gcp_graph_nodes *ret_nodes)
+{
+	struct gcp_ctx_scope scope;
+	int saved = errno;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	result = nodes_count_types(graph, ret_nodes);
+	if (result == CUDA_SUCCESS)
+		result = edges_count(graph, ret_nodes);
+	gcp_ctx_scope_end(&scope);
+	errno = saved;
+	return (int)result;
+}
+
 static int driver_thread_mode(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -318,4 +372,7 @@ void gcp_driver_fill_capture(struct gcp_capture_driver *ret_driver)
 	if (gcp_real.cuGraphNodeGetDependencies_v2 ||
 	    gcp_real.cuGraphNodeGetDependencies)
 		ret_driver->node_dependencies = driver_node_dependencies;
+	if (gcp_real.cuGraphGetNodes && gcp_real.cuGraphNodeGetType &&
+	    (gcp_real.cuGraphGetEdges_v2 || gcp_real.cuGraphGetEdges))
+		ret_driver->graph_nodes = driver_graph_nodes;
 }

@@ -52,6 +52,29 @@ static const char *const states[] = {
     [GCP_PICTURE_LANE] = "lane",
 };
 
+/* As cuda.h names them: enum CUgraphNodeType_enum. */
+static const char *const node_types[GCP_NODE_TYPES] = {
+    "kernel",         "memcpy",       "memset",
+    "host",           "graph",        "empty",
+    "wait_event",     "event_record", "ext_semas_signal",
+    "ext_semas_wait", "mem_alloc",    "mem_free",
+    "batch_mem_op",   "conditional",  "other",
+};
+
+static uint64_t nodes_all(const struct gcp_graph_nodes *nodes)
+{
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < GCP_NODE_TYPES; i++)
+		count += nodes->types[i];
+	return count;
+}
+
+static const char *kind_of(const struct gcp_graph_picture_of *graph)
+{
+	return graph->is_exec ? "executable" : "graph";
+}
+
 /* The blocks of the segment that begins at `first`: up to which one. */
 static size_t segment_end(const struct gcp_heap_picture_of *heap, size_t first)
 {
@@ -102,6 +125,38 @@ static const char *json_bool(bool value)
 	return value ? "true" : "false";
 }
 
+static void json_graph(struct writer *writer, const struct gcp_graph_picture_of *graph)
+{
+	const struct gcp_graph_nodes *nodes = &graph->nodes;
+	const char *between = "";
+
+	PUT(writer, "{\"kind\": \"%s\"", kind_of(graph));
+	if (nodes->known) {
+		PUT(writer, ", \"nodes\": %llu, \"edges\": %llu, \"types\": {",
+		    ULL(nodes_all(nodes)), ULL(nodes->edges));
+		for (size_t i = 0; i < GCP_NODE_TYPES; i++) {
+			if (nodes->types[i] == 0)
+				continue;
+			PUT(writer, "%s\"%s\": %llu", between, node_types[i],
+			    ULL(nodes->types[i]));
+			between = ", ";
+		}
+		PUT(writer, "}");
+	}
+	PUT(writer, "}");
+}
+
+static void json_graphs(struct writer *writer,
+			const struct gcp_graph_pool_picture *pool)
+{
+	PUT(writer, "\"graphs\": [");
+	for (size_t i = 0; i < pool->graph_count; i++) {
+		PUT(writer, "%s", i ? ",\n  " : "");
+		json_graph(writer, &pool->graphs[i]);
+	}
+	PUT(writer, "],\n ");
+}
+
 static void json_pool(struct writer *writer, const struct gcp_graph_pool_picture *pool)
 {
 	PUT(writer,
@@ -113,10 +168,11 @@ static void json_pool(struct writer *writer, const struct gcp_graph_pool_picture
 	PUT(writer, "\"program\": %llu},\n \"last_capture_id\": %llu, ",
 	    ULL(pool->held), ULL(pool->info.last_capture_id));
 	PUT(writer,
-	    "\"reserved_bytes\": %llu, \"allocated_bytes\": %llu, \"lane\": %llu,\n "
-	    "\"heaps\": [",
+	    "\"reserved_bytes\": %llu, \"allocated_bytes\": %llu, \"lane\": %llu,\n ",
 	    ULL(pool->info.reserved_bytes), ULL(pool->info.allocated_bytes),
 	    ULL(pool->lane));
+	json_graphs(writer, pool);
+	PUT(writer, "\"heaps\": [");
 	for (size_t i = 0; i < pool->heap_count; i++) {
 		PUT(writer, "%s", i ? ", " : "");
 		json_heap(writer, &pool->heaps[i]);
@@ -167,6 +223,24 @@ static void dot_reference(struct writer *writer,
 		    ULL(pool->info.id));
 }
 
+static void dot_graph(struct writer *writer, const struct gcp_graph_pool_picture *pool,
+		      size_t number)
+{
+	const struct gcp_graph_picture_of *graph = &pool->graphs[number];
+
+	PUT(writer, " p%llu_g%llu [shape=box, label=\"%s", ULL(pool->info.id),
+	    ULL(number), kind_of(graph));
+	if (graph->nodes.known)
+		PUT(writer, "\\n%llu nodes, %llu edges", ULL(nodes_all(&graph->nodes)),
+		    ULL(graph->nodes.edges));
+	for (size_t i = 0; i < GCP_NODE_TYPES; i++)
+		if (graph->nodes.types[i] > 0)
+			PUT(writer, "\\n%s: %llu", node_types[i],
+			    ULL(graph->nodes.types[i]));
+	PUT(writer, "\"];\n p%llu_g%llu -> p%llu;\n", ULL(pool->info.id), ULL(number),
+	    ULL(pool->info.id));
+}
+
 static void dot_pool(struct writer *writer, const struct gcp_graph_pool_picture *pool)
 {
 	size_t end;
@@ -180,6 +254,8 @@ static void dot_pool(struct writer *writer, const struct gcp_graph_pool_picture 
 	dot_reference(writer, pool, "captures", pool->info.captures);
 	dot_reference(writer, pool, "graphs", pool->info.graphs);
 	dot_reference(writer, pool, "program", pool->held);
+	for (size_t i = 0; i < pool->graph_count; i++)
+		dot_graph(writer, pool, i);
 	if (pool->lane)
 		PUT(writer, " p%llu -> lane_%llu;\n", ULL(pool->info.id),
 		    ULL(pool->lane));

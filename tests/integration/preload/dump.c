@@ -22,6 +22,8 @@ static CUgraph captured(CUstream stream)
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	held = allocated(3 * MIB);
 	OK(cuMemsetD8Async(held, 1, MIB, stream));
+	OK(cuMemsetD8Async(held, 2, MIB, stream));
+	OK(cuMemcpyDtoDAsync(held, held + MIB, MIB, stream));
 	for (int i = 0; i < 2; i++)
 		freed[i] = allocated((size_t)1000 << 10 * i);
 	for (int i = 0; i < 2; i++)
@@ -42,6 +44,8 @@ static void *others_work(void *stop)
 int main(int argc, char **argv)
 {
 	static atomic_bool stop;
+	CUgraph first, clone;
+	CUgraphExec exec;
 	CUstream stream;
 	pthread_t thread;
 	uint64_t id;
@@ -56,9 +60,10 @@ int main(int argc, char **argv)
 	primary();
 	OK(cuMemFree(allocated(MIB)));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	(void)captured(stream);
+	first = captured(stream);
+	OK(cuGraphInstantiateWithFlags(&exec, first, 0));
 	must(create(&id) == 0 && use(id) == 0, "a pool of the program's");
-	(void)captured(stream);
+	OK(cuGraphClone(&clone, captured(stream)));
 	pthread_create(&thread, NULL, others_work, &stop);
 	for (int i = 0; i < 20; i++)
 		must(dump(argv[1]) == 0, "the file is not written");

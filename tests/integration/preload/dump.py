@@ -43,7 +43,16 @@ def check_pool(checks, pool, held):
     checks.that(any(block["state"] != "held" and block["free_group"] >= 1
                     for block in blocks), "a freed block is told")
     checks.that(gaps(pool) == 0, "blocks without gaps")
-    checks.that(pool["references"]["graphs"] == 1, "one graph")
+    checks.that(pool["references"]["graphs"] == 2, "a graph, and what was made of it")
+
+
+NODES = {"nodes": 3, "edges": 2, "types": {"memset": 2, "memcpy": 1}}
+
+
+def check_graphs(checks, pool, kinds):
+    """What was made of a graph has its nodes."""
+    graphs = sorted(pool["graphs"], key=lambda graph: graph["kind"], reverse=True)
+    checks.equal("graphs", [{"kind": kind, **NODES} for kind in kinds], graphs)
 
 
 def main():
@@ -67,10 +76,13 @@ def main():
                 for pool, address in zip(pools, held):
                     check_pool(checks, pool, address)
                 checks.that(pools[1]["references"]["program"] == 1, "the program's pool")
+                check_graphs(checks, pools[0], ["graph", "executable"])
+                check_graphs(checks, pools[1], ["graph", "graph"])
             else:
                 with open(name) as file:
                     text = file.read()
                 checks.that(all(f"0x{address:x} held" in text for address in held), "blocks")
+                checks.that(text.count("3 nodes, 2 edges\\nmemcpy: 1\\nmemset: 2") == 6, "nodes")
                 checks.that(text.count("{") == text.count("}"), "braces")
                 if shutil.which("dot"):
                     done = subprocess.run(["dot", "-Tsvg", "-o/dev/null", name])
