@@ -132,6 +132,7 @@ void gcp_holder_free(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	struct gcp_holder *part;
 
 	shares_leave(tracker, holder);
+	assert(!holder->share);
 	while ((part = LIST_FIRST(&holder->parts)))
 		gcp_holder_free(tracker, part);
 	if (holder->parent)

@@ -169,6 +169,85 @@ static void while_it_is_waited_for_launches_are_guarded(void **state)
 	device_catches_up();
 }
 
+/* Its launches are not seen from then on. */
+static void launched_elsewhere(const struct graph *graph)
+{
+	context_of_streams = FAKE_OTHER_CTX;
+	launch(graph, 3);
+	context_of_streams = FAKE_CTX;
+	device_catches_up();
+}
+
+static void no_other_graph_moves_to_the_lane_of_one_alone(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct graph *c = make(2, 16 * MIB);
+
+	(void)state;
+	launched_elsewhere(a);
+	launch(c, 0);
+	launch(b, 1); /* a's lane is idle */
+	assert_int_equal(must_stats(pools).graph_moves, 1);
+	assert_false(share_memory(a, b));
+	assert_false(share_memory(a, c));
+}
+
+static void no_later_graph_shares_the_lane_of_one_alone(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b;
+
+	(void)state;
+	launched_elsewhere(a);
+	b = make(1, 16 * MIB);
+	launch(b, 0);
+	assert_false(share_memory(a, b));
+}
+
+/* The fences of one context say nothing of work in another, which may use the memory
+ * of a capture as well. */
+static void with_another_context_no_graph_comes_to_share(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b, *c;
+	struct gcp_pool *other;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
+	b = make(1, 16 * MIB);
+	launch(b, 0);
+	assert_false(share_memory(a, b));
+	device_catches_up();
+	gcp_pool_detach(pools, FAKE_OTHER_CTX);
+	gcp_pool_reset(pools, FAKE_OTHER_CTX);
+	c = make(2, 16 * MIB);
+	assert_true(share_memory(a, c));
+}
+
+/* Memory may come to a heap with work of others on it, ordered by a barrier, and no
+ * free in the heap after that: the block's own epoch alone tells. */
+static void a_block_with_work_on_it_is_no_scratch(void **state)
+{
+	struct gcp_heap *heap;
+	struct gcp_lane *lane;
+	gcp_addr addr;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(pool, &heap), 0);
+	gcp_heap_set_reuse(heap, GCP_REUSE_FENCED, GCP_GROUP_FIRST);
+	assert_int_equal(gcp_heap_alloc(heap, 16 * MIB, GCP_USE_CAPTURED, &addr), 0);
+	fake_submit();
+	must_free(pools, addr);
+	heap->awaited_epoch = 0;
+	assert_int_equal(gcp_pool_barrier(pool),
+			 0); /* later work of the context waits */
+	assert_int_equal(gcp_lane_create(pool, &lane), 0);
+	assert_int_equal(gcp_heap_share(heap, lane), -EBUSY);
+	device_catches_up();
+	(void)gcp_pool_work_is_done(pool, UINT64_MAX, true);
+	assert_int_equal(gcp_heap_share(heap, lane), 0);
+	gcp_heap_release(heap);
+	gcp_lane_destroy(lane);
+}
+
 #define OWN_TEST(name)                                                                 \
 	cmocka_unit_test_setup_teardown(name, share_setup, share_teardown)
 int main(void)
@@ -180,6 +259,10 @@ int main(void)
 	    OWN_TEST(an_executable_that_goes_in_its_launch_leaves_the_lane),
 	    OWN_TEST(launches_of_the_lane_end),
 	    OWN_TEST(while_it_is_waited_for_launches_are_guarded),
+	    OWN_TEST(no_other_graph_moves_to_the_lane_of_one_alone),
+	    OWN_TEST(no_later_graph_shares_the_lane_of_one_alone),
+	    OWN_TEST(with_another_context_no_graph_comes_to_share),
+	    OWN_TEST(a_block_with_work_on_it_is_no_scratch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
