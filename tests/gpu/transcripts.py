@@ -15,6 +15,7 @@ PROGRAMS = {
     "legality": ["conform_legality.c", "conform_calls.c"],
     "captures": ["conform_captures.c"],
     "graphs": ["conform_graphs.c"],
+    "auto_free": ["conform_auto_free.c"],
     "codes": ["conform_codes.c"],
     "order": ["conform_order.c"],
     "memory": ["conform_memory.c"],
