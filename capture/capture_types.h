@@ -12,6 +12,7 @@
 #define GCP_CAPTURE_TYPES_H
 
 #include <assert.h>
+#include <bsd/sys/tree.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -116,20 +117,25 @@ struct gcp_pool_ref {
 	SLIST_ENTRY(gcp_pool_ref) link;
 };
 
-/* Where the next captured work may start: a stream or an event. order.c */
+/* Where the next captured work may start: a stream or an event. order.c
+ *  O1 for each place that an event stands for there is one, in the tree and in its
+ *     stream's list
+ *  O2 along that list records rise, and looks do not fall */
 struct gcp_open_end {
 	void *ctx, *handle;
-	bool is_event;
+	struct gcp_open_end *stream; /* of an event; NULL: it is one itself */
 	uint64_t record; /* of an event: number of the call that recorded it here */
 	bool confirmed;  /* that call has succeeded */
-	uint32_t line;   /* the stream's number in the capture; an event's: that of the
-			  * stream that it was recorded on */
+	uint32_t line;   /* the stream's number in the capture */
 	uint64_t look;   /* the latest look at the line, before the event's record */
 	uint64_t covers; /* free groups up to this are known to precede the end */
 	bool resting;    /* a stream that another one waited for, and that has had no
 			  * work since */
 	bool resumed;    /* it had work then: it rests no more */
-	SLIST_ENTRY(gcp_open_end) link;
+	TAILQ_HEAD(, gcp_open_end) events;   /* of a stream; oldest first */
+	SLIST_ENTRY(gcp_open_end) link;      /* of a stream */
+	TAILQ_ENTRY(gcp_open_end) line_link; /* of an event: stream->events */
+	RB_ENTRY(gcp_open_end) node;         /* of an event */
 };
 
 /* A list of nodes that grows. */
@@ -173,8 +179,9 @@ struct gcp_capture {
 	bool graph_taken;         /* the program has got its graph, or may have */
 	bool graph_gone;          /* its handle is another graph's by now */
 	bool order_revoked; /* the same, and all that was freed waits for its end */
-	SLIST_HEAD(, gcp_open_end) ends;
-	STAILQ_HEAD(, gcp_free_group) free_groups; /* closed; oldest first */
+	SLIST_HEAD(, gcp_open_end) streams;
+	RB_HEAD(gcp_event_tree, gcp_open_end) events; /* by handle, then by record */
+	STAILQ_HEAD(, gcp_free_group) free_groups;    /* closed; oldest first */
 	struct gcp_free_group *released; /* the latest one that was; or NULL */
 	bool events_count; /* a stream waited for an event that stood before `released`:
 			    * from then on events are open ends like streams */

@@ -41,6 +41,11 @@
  *      line main, look 1: a b c s     line side, look 1: a s    group {c, s}
  *                                                look 2: + c b  proved
  *
+ * Events are found by their handles in a tree. Those recorded on one stream are listed
+ * in the order of their records, and so of their looks: what precedes the oldest one
+ * precedes the others, too. So a proof goes through the streams, which are few, and the
+ * oldest event of each, however many live.
+ *
  * What precedes an event never changes, and a stream's line grows by nodes of other
  * lines only when the stream is made to wait. So after a proof has failed the next
  * try waits for that, or for an event to go.
@@ -73,16 +78,45 @@ static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void 
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (end->handle == stream && !end->is_event &&
-		    ((uintptr_t)stream > 2 || end->ctx == ctx))
+	SLIST_FOREACH (end, &capture->streams, link)
+		if (end->handle == stream && ((uintptr_t)stream > 2 || end->ctx == ctx))
 			return end;
 	return NULL;
 }
 
+static int event_order(const struct gcp_open_end *a, const struct gcp_open_end *b)
+{
+	uintptr_t event = (uintptr_t)a->handle, other = (uintptr_t)b->handle;
+
+	if (event != other)
+		return event < other ? -1 : 1;
+	return (a->record > b->record) - (a->record < b->record);
+}
+
+RB_PROTOTYPE(gcp_event_tree, gcp_open_end, node, event_order)
+RB_GENERATE(gcp_event_tree, gcp_open_end, node, event_order)
+
+static struct gcp_open_end *event_if(struct gcp_open_end *end, const void *event)
+{
+	return end && end->handle == event ? end : NULL;
+}
+
+/* The places that the event stands for, in the order of their records. */
+static struct gcp_open_end *event_first(struct gcp_capture *capture, const void *event)
+{
+	struct gcp_open_end oldest = {.handle = (void *)event};
+
+	return event_if(RB_NFIND(gcp_event_tree, &capture->events, &oldest), event);
+}
+
+static struct gcp_open_end *event_next(struct gcp_open_end *end)
+{
+	return event_if(RB_NEXT(gcp_event_tree, NULL, end), end->handle);
+}
+
 /* NULL: no memory; the order is lost then. */
-static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx,
-				    void *handle, bool is_event)
+static struct gcp_open_end *end_create(struct gcp_capture *capture, void *ctx,
+				       void *handle)
 {
 	int saved = errno;
 	struct gcp_open_end *end = calloc(1, sizeof(*end));
@@ -94,8 +128,6 @@ static struct gcp_open_end *end_add(struct gcp_capture *capture, void *ctx,
 	}
 	end->ctx = ctx;
 	end->handle = handle;
-	end->is_event = is_event;
-	SLIST_INSERT_HEAD(&capture->ends, end, link);
 	return end;
 }
 
@@ -114,9 +146,12 @@ void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *strea
 		capture->order_unknown = true;
 	if (stream_find(capture, ctx, stream))
 		return;
-	end = end_add(capture, ctx, stream, false);
-	if (end)
-		end->line = ++capture->lines;
+	end = end_create(capture, ctx, stream);
+	if (!end)
+		return;
+	end->line = ++capture->lines;
+	TAILQ_INIT(&end->events);
+	SLIST_INSERT_HEAD(&capture->streams, end, link);
 }
 
 /* Whether this thread may ask all the streams. */
@@ -124,8 +159,8 @@ static bool ends_are_here(const struct gcp_capture *capture)
 {
 	const struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (!end->is_event && !end_is_here(capture, end->handle))
+	SLIST_FOREACH (end, &capture->streams, link)
+		if (!end_is_here(capture, end->handle))
 			return false;
 	return true;
 }
@@ -139,10 +174,10 @@ static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	struct gcp_open_end *end;
 
 	frontier->count = 0;
-	SLIST_FOREACH (end, &capture->ends, link) {
+	SLIST_FOREACH (end, &capture->streams, link) {
 		size_t first = frontier->count;
 
-		if (end->is_event || (only && end != only))
+		if (only && end != only)
 			continue;
 		if (!gcp_nodes_add(tracker, frontier, end, NULL) ||
 		    !gcp_line_look(tracker, capture, end->line, frontier->items + first,
@@ -236,18 +271,22 @@ void gcp_order_event_recording(struct gcp_tracker *tracker, struct gcp_capture *
 	gcp_order_stream_joined(capture, ctx, stream);
 	of_stream = stream_find(capture, ctx, stream);
 	(void)free_group_close(tracker, capture, of_stream);
-	end = end_add(capture, ctx, event, true);
-	if (!end || !of_stream)
+	end = of_stream ? end_create(capture, ctx, event) : NULL;
+	if (!end)
 		return;
 	end->record = record;
+	end->stream = of_stream;
 	end->line = of_stream->line;
 	end->look = of_stream->look;
 	end->covers = of_stream->covers;
+	RB_INSERT(gcp_event_tree, &capture->events, end);
+	TAILQ_INSERT_TAIL(&of_stream->events, end, line_link);
 }
 
-static void end_remove(struct gcp_capture *capture, struct gcp_open_end *end)
+static void event_remove(struct gcp_capture *capture, struct gcp_open_end *end)
 {
-	SLIST_REMOVE(&capture->ends, end, gcp_open_end, link);
+	RB_REMOVE(gcp_event_tree, &capture->events, end);
+	TAILQ_REMOVE(&end->stream->events, end, line_link);
 	free(end);
 	capture->stuck = false;
 }
@@ -257,15 +296,13 @@ void gcp_order_event_recorded(struct gcp_capture *capture, const void *event,
 {
 	struct gcp_open_end *end, *next;
 
-	for (end = SLIST_FIRST(&capture->ends); end; end = next) {
-		next = SLIST_NEXT(end, link);
-		if (!end->is_event || end->handle != event)
-			continue;
+	for (end = event_first(capture, event); end; end = next) {
+		next = event_next(end);
 		if (end->record == record)
 			end->confirmed = confirmed;
 		if (confirmed ? end->confirmed && end->record < record
 			      : end->record == record)
-			end_remove(capture, end);
+			event_remove(capture, end);
 	}
 }
 
@@ -275,11 +312,11 @@ bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 	struct gcp_open_end *end, *next;
 	bool any = false;
 
-	for (end = SLIST_FIRST(&capture->ends); end; end = next) {
-		next = SLIST_NEXT(end, link);
-		if (!end->is_event || end->handle != event || end->record > moment)
-			continue;
-		end_remove(capture, end);
+	for (end = event_first(capture, event); end; end = next) {
+		next = event_next(end);
+		if (end->record > moment)
+			break;
+		event_remove(capture, end);
 		any = true;
 	}
 	return any;
@@ -289,8 +326,8 @@ void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (!end->is_event && end->handle == stream) {
+	SLIST_FOREACH (end, &capture->streams, link)
+		if (end->handle == stream) {
 			capture->order_unknown = true;
 			end->resting = false;
 		}
@@ -300,7 +337,7 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
+	SLIST_FOREACH (end, &capture->streams, link)
 		if (!ctx || end->ctx == ctx) {
 			capture->order_unknown = true;
 			end->resting = false;
@@ -315,7 +352,7 @@ static bool end_rests(const struct gcp_tracker *tracker,
 {
 	if (!tracker->driver.stream_follow)
 		return false;
-	return end->is_event ? !capture->events_count : end->resting;
+	return end->stream ? !capture->events_count : end->resting;
 }
 
 /* Of the nodes that the latest released group had, those that are not known to precede
@@ -385,14 +422,12 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 		return;
 	if (!ends_look(tracker, capture, waited))
 		capture->order_unknown = true;
-	SLIST_FOREACH (end, &capture->ends, link) {
-		if (!end->is_event || end->handle != event || end->line == waited->line)
-			continue;
-		SLIST_FOREACH (stream, &capture->ends, link)
-			if (!stream->is_event && stream->line == end->line &&
-			    (uintptr_t)stream->handle > 2 && !stream->resumed &&
-			    stream_precedes(tracker, capture, stream, waited))
-				stream->resting = true;
+	for (end = event_first(capture, event); end; end = event_next(end)) {
+		stream = end->stream;
+		if (stream != waited && (uintptr_t)stream->handle > 2 &&
+		    !stream->resumed &&
+		    stream_precedes(tracker, capture, stream, waited))
+			stream->resting = true;
 	}
 	atomic_store(&tracker->any_resting, true);
 	gcp_streams_release(tracker);
@@ -443,8 +478,8 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 	struct gcp_open_end *end;
 	bool late;
 
-	SLIST_FOREACH (end, &capture->ends, link) {
-		if (end->is_event || !end->resting)
+	SLIST_FOREACH (end, &capture->streams, link) {
+		if (!end->resting)
 			continue;
 		end->resting = false;
 		end->resumed = true;
@@ -471,15 +506,25 @@ static bool free_group_precedes(struct gcp_capture *capture,
 	return true;
 }
 
+/* NULL: there is none. */
+static bool end_is_proven(struct gcp_tracker *tracker, struct gcp_capture *capture,
+			  const struct gcp_free_group *free_group,
+			  struct gcp_open_end *end)
+{
+	return !end || end_rests(tracker, capture, end) ||
+	       free_group_precedes(capture, free_group, end);
+}
+
 static bool free_group_is_proven(struct gcp_tracker *tracker,
 				 struct gcp_capture *capture,
 				 const struct gcp_free_group *free_group)
 {
 	struct gcp_open_end *end;
 
-	SLIST_FOREACH (end, &capture->ends, link)
-		if (!end_rests(tracker, capture, end) &&
-		    !free_group_precedes(capture, free_group, end))
+	SLIST_FOREACH (end, &capture->streams, link)
+		if (!end_is_proven(tracker, capture, free_group, end) ||
+		    !end_is_proven(tracker, capture, free_group,
+				   TAILQ_FIRST(&end->events)))
 			return false;
 	return true;
 }

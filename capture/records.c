@@ -147,12 +147,16 @@ struct gcp_capture *gcp_capture_create(void)
 void gcp_capture_destroy(struct gcp_capture *capture)
 {
 	struct gcp_free_group *free_group;
-	struct gcp_open_end *end;
+	struct gcp_open_end *end, *event;
 
 	if (!capture)
 		return;
-	while ((end = SLIST_FIRST(&capture->ends))) {
-		SLIST_REMOVE_HEAD(&capture->ends, link);
+	while ((end = SLIST_FIRST(&capture->streams))) {
+		while ((event = TAILQ_FIRST(&end->events))) {
+			TAILQ_REMOVE(&end->events, event, line_link);
+			free(event);
+		}
+		SLIST_REMOVE_HEAD(&capture->streams, link);
 		free(end);
 	}
 	while ((free_group = STAILQ_FIRST(&capture->free_groups))) {

@@ -91,9 +91,16 @@ void *__wrap_malloc(size_t bytes)
 	return memory_fails() ? NULL : __real_malloc(bytes);
 }
 
+void *(*fake_calloc)(size_t count, size_t bytes);
+
 void *__wrap_calloc(size_t count, size_t bytes)
 {
-	return memory_fails() ? NULL : __real_calloc(count, bytes);
+	void *p;
+
+	if (memory_fails())
+		return NULL;
+	p = fake_calloc ? fake_calloc(count, bytes) : NULL;
+	return p ? p : __real_calloc(count, bytes);
 }
 
 void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,

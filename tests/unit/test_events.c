@@ -43,7 +43,8 @@ static void an_event_stands_for_its_old_place_until_it_has_a_new_one(void **stat
 	gcp_tracker_event_recorded(tracker, event, first, true); /* the last one? */
 	look();
 	assert_false(is_given_again(addr, 3 * MIB));
-	event_gone(event);
+	event_gone(event); /* from both places */
+	assert_true(is_given_again(addr, 3 * MIB));
 	end(0);
 	graph_destroy(graph);
 }
@@ -227,6 +228,31 @@ static void a_proof_needs_every_one_of_many_events(void **state)
 	graph_destroy(graph);
 }
 
+/* What comes before the later ones need not come before the first. */
+static void a_proof_needs_the_oldest_event_of_each_stream(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = capture_alloc(3 * MIB);
+
+	(void)state;
+	kernel(0);
+	event_record(0, (void *)0x8000);
+	wait_for(1, 0);
+	event_record(1, (void *)0x8001);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	wait_for(1, 0);
+	event_record(0, (void *)0x8002);
+	event_record(1, (void *)0x8003);
+	assert_false(is_given_again(addr, 3 * MIB));
+	event_gone((void *)0x8001);
+	assert_false(is_given_again(addr, 3 * MIB));
+	event_gone((void *)0x8000);
+	assert_true(is_given_again(addr, 3 * MIB));
+	end(0);
+	graph_destroy(graph);
+}
+
 static void *destroy_event(void *event)
 {
 	event_gone(event);
@@ -317,6 +343,7 @@ int main(void)
 	    TEST(default_streams_of_two_contexts_are_two_ends),
 	    TEST(a_proof_reaches_over_thousands_of_nodes),
 	    TEST(a_proof_needs_every_one_of_many_events),
+	    TEST(a_proof_needs_the_oldest_event_of_each_stream),
 	    TEST(an_event_may_go_in_another_thread),
 	    TEST(a_proof_waits_while_a_context_may_be_ending),
 	    TEST(what_is_freed_beside_a_look_waits_for_the_next),
