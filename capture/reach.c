@@ -30,7 +30,7 @@ bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room)
 static struct gcp_reach_place *reach_place(const struct gcp_reach *reach,
 					   const void *node, uint32_t line)
 {
-	uint64_t key = ((uintptr_t)node >> 4) + ((uint64_t)line << 48);
+	uint64_t key = ((uintptr_t)node >> 4) + line * 0xc2b2ae3d27d4eb4full;
 	size_t at = (key * 0x9e3779b97f4a7c15ull) >> 20;
 	struct gcp_reach_place *place;
 
