@@ -289,9 +289,11 @@ static void an_eager_allocation_that_no_work_has_used_serves_captured_work(void 
 static void small_eager_allocations_get_nothing_twice(void **state)
 {
 	void *graph = begin(0);
-	gcp_addr addr = capture_alloc(5000);
+	gcp_addr addr;
 
 	(void)state;
+	use_up_what_is_shared();
+	addr = capture_alloc(5000);
 	must_free(pools, addr);
 	for (int i = 0; i < 2000; i++) /* more than a slab has */
 		assert_int_not_equal(capture_alloc_on(stream_handle(3), 5000), addr);
@@ -354,6 +356,7 @@ static void eager_allocations_one_after_the_other_lie_side_by_side(void **state)
 	uint64_t held;
 
 	(void)state;
+	use_up_what_is_shared();
 	must_free(pools, capture_alloc(400 << 10));
 	must_free(pools, capture_alloc(5000));
 	held = fake.memory_used;
