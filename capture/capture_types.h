@@ -249,6 +249,7 @@ struct gcp_tracker {
 	TAILQ_HEAD(, gcp_share) shares;
 	TAILQ_HEAD(, gcp_track) tracks;
 	uint64_t memory_releases; /* memory of graph pools, how often */
+	bool pinned_released;     /* pinned memory, while the lock is held */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;

@@ -107,6 +107,7 @@ void gcp_graph_memory_release(struct gcp_tracker *tracker,
 		free(entry);
 	}
 	gcp_share_end(tracker, graph_pool);
+	tracker->pinned_released |= graph_pool->pinned_set != NULL;
 	gcp_pinned_set_release(graph_pool->pinned_set);
 	graph_pool->pinned_set = NULL;
 }

@@ -419,18 +419,12 @@ static int keep_window(struct gcp_pinned *pinned, struct gcp_pool *pool)
 /* By what this context has: a free waits for no other, and the driver's would. */
 static int enforce_limit(struct gcp_pinned *pinned, struct gcp_pool *pool)
 {
-	uint64_t limit = pinned->pools->config.pinned_cache_limit;
-	uint64_t active, total;
+	uint64_t over = gcp_pinned_over_limit(pinned);
 
-	if (limit == GCP_LIMIT_NONE)
-		return 0;
-	/* In this order: what is allocated meanwhile is not taken for unused. */
-	active = atomic_load(&pinned->active_bytes.current);
-	total = atomic_load(&pinned->allocated_bytes.current);
-	if (total <= active + limit)
+	if (over == 0)
 		return 0;
 	(void)gcp_timeline_advance_all(&pinned->timeline);
-	return gcp_pinned_finish_own(pool, total - active - limit);
+	return gcp_pinned_finish_own(pool, over);
 }
 
 /* The block was freed into `epoch`, which should be closed. */
@@ -524,6 +518,8 @@ static bool free_kept(struct gcp_pinned *pinned, struct gcp_pinned_block *block,
 	if (pinned->pools->config.blocking_free &&
 	    gcp_pinned_timeline_close_for(pinned, epoch) == 0)
 		*ret_result = gcp_pinned_timeline_wait(pool, epoch);
+	if (*ret_result == 0) /* of others: graphs that ended may have left them */
+		*ret_result = enforce_limit(pinned, pool);
 	return true;
 }
 

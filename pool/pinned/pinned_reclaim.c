@@ -201,24 +201,45 @@ uint64_t gcp_pinned_release_idle(struct gcp_pools *pools)
 	return gcp_pinned_release(pinned, UINT64_MAX, gcp_pinned_timeline_look(pinned));
 }
 
+/* In this order: what is allocated meanwhile is not taken for unused. */
+static uint64_t unused_beyond(const struct gcp_pinned *pinned, uint64_t keep_bytes)
+{
+	uint64_t active = atomic_load(&pinned->active_bytes.current);
+	uint64_t total = atomic_load(&pinned->allocated_bytes.current);
+	uint64_t unused = total > active ? total - active : 0;
+
+	return unused > keep_bytes ? unused - keep_bytes : 0;
+}
+
+uint64_t gcp_pinned_over_limit(const struct gcp_pinned *pinned)
+{
+	uint64_t limit = pinned->pools->config.pinned_cache_limit;
+
+	return limit == GCP_LIMIT_NONE ? 0 : unused_beyond(pinned, limit);
+}
+
+void gcp_pinned_keep_limit(struct gcp_pools *pools)
+{
+	struct gcp_pinned *pinned = pools->pinned;
+	uint64_t over = pinned ? gcp_pinned_over_limit(pinned) : 0;
+
+	if (over > 0)
+		(void)gcp_pinned_release(pinned, over,
+					 gcp_pinned_timeline_look(pinned));
+}
+
 uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes)
 {
 	struct gcp_pinned *pinned = pools->pinned;
-	uint64_t unused, given = 0;
+	uint64_t over = pinned ? unused_beyond(pinned, keep_bytes) : 0, given;
 
-	if (!pinned)
-		return 0;
-	/* In this order: what is allocated meanwhile is not taken for unused. */
-	uint64_t active = atomic_load(&pinned->active_bytes.current);
-	uint64_t total = atomic_load(&pinned->allocated_bytes.current);
-	unused = total > active ? total - active : 0;
-	if (unused <= keep_bytes)
+	if (over == 0)
 		return 0;
 	(void)gcp_pinned_timeline_look(pinned);
-	given = gcp_pinned_release(pinned, unused - keep_bytes, 0);
-	if (given < unused - keep_bytes && gcp_pinned_is_any_unused(pinned)) {
+	given = gcp_pinned_release(pinned, over, 0);
+	if (given < over && gcp_pinned_is_any_unused(pinned)) {
 		wait_for_frees(pools);
-		given += gcp_pinned_release(pinned, unused - keep_bytes - given, 0);
+		given += gcp_pinned_release(pinned, over - given, 0);
 	}
 	return given;
 }

@@ -2,6 +2,7 @@
 /*
  * test_pinned_capture.c - how long a graph's pinned memory stays.
  */
+#include "../../pool/pinned/pinned_types.h"
 #include "capture_fake.h"
 #include "fake_pinned.h"
 
@@ -164,6 +165,57 @@ static void a_context_that_is_gone_takes_it_along(void **state)
 	must_be_sound(pools);
 }
 
+/* What no graph can address any more is common, and there is a limit for that. */
+static void the_cache_limit_holds_when_a_graph_ends(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	pools->config.pinned_cache_limit = MIB;
+	give(capture_take(64 * MIB));
+	end(0);
+	assert_int_equal(fake_pinned.used, 64 * MIB);
+	graph_destroy(graph);
+	assert_true(fake_pinned.used <= MIB);
+}
+
+/* Plain CUDA destroys a graph without a wait: where the driver's free would have to
+ * wait, the next free of the context gives the memory back. */
+static void the_end_of_a_graph_waits_for_no_limit(void **state)
+{
+	void *small = take(64 * 1024), *graph = begin(0);
+
+	(void)state;
+	pools->config.pinned_cache_limit = MIB;
+	give(capture_take(64 * MIB));
+	end(0);
+	fake_submit();
+	graph_destroy(graph);
+	assert_int_equal(fake.done, 0);
+	give(small);
+	assert_true(fake_pinned.used <= MIB);
+}
+
+/* Also the free of a block that another graph can address. */
+static void the_cache_limit_holds_beside_other_graphs(void **state)
+{
+	void *graph = begin(0), *other, *p;
+
+	(void)state;
+	pools->config.pinned_cache_limit = MIB;
+	give(capture_take(64 * MIB));
+	end(0);
+	other = begin(1);
+	p = capture_take(2 * MIB);
+	end(1);
+	fake_submit();
+	graph_destroy(graph);
+	assert_int_equal(fake_pinned.used, 66 * MIB);
+	give(p);
+	assert_int_equal(fake_pinned.used, 2 * MIB);
+	graph_destroy(other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +226,9 @@ int main(void)
 	    TEST(a_common_block_freed_in_a_capture_waits_for_its_end),
 	    TEST(a_capture_may_take_what_is_completed),
 	    TEST(a_context_that_is_gone_takes_it_along),
+	    TEST(the_cache_limit_holds_when_a_graph_ends),
+	    TEST(the_end_of_a_graph_waits_for_no_limit),
+	    TEST(the_cache_limit_holds_beside_other_graphs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
