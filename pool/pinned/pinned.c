@@ -84,6 +84,11 @@ struct request {
 	uint64_t generation; /* of the pool, when the request came */
 };
 
+static bool is_quota_set(const struct request *request)
+{
+	return request->pinned->pools->config.pinned_quota != GCP_LIMIT_NONE;
+}
+
 /* By how much a new block beside `held` bytes would be beyond the quota. */
 static uint64_t beyond_quota(const struct request *request,
 			     const struct gcp_pinned_gauge *held)
@@ -92,6 +97,17 @@ static uint64_t beyond_quota(const struct request *request,
 	uint64_t total = atomic_load(&held->current) + request->bucket->size;
 
 	return total > quota ? total - quota : 0;
+}
+
+/* Beside what the driver has not back yet, too. In this order: what leaves the books is
+ * counted there before. */
+static bool quota_allows(const struct request *request)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	uint64_t held = atomic_load(&pinned->allocated_bytes.current);
+
+	held += atomic_load(&pinned->giving);
+	return held + request->bucket->size <= pinned->pools->config.pinned_quota;
 }
 
 /* *ret_refused: the driver's memory that found no room in the books. */
@@ -103,7 +119,7 @@ static int take_from_driver(const struct request *request,
 	void *p;
 	int result;
 
-	if (beyond_quota(request, &pinned->allocated_bytes) > 0) {
+	if (!quota_allows(request)) {
 		gcp_refusal_set(GCP_REFUSED_BY_QUOTA);
 		return GCP_CUDA_OUT_OF_MEMORY;
 	}
@@ -116,7 +132,10 @@ static int take_from_driver(const struct request *request,
 		return result;
 	result = gcp_pinned_block_create(bucket, p, request->generation, request->bytes,
 					 ret_block);
-	*ret_refused = result != 0 ? p : NULL;
+	if (result != 0) {
+		atomic_fetch_add(&pinned->giving, bucket->size);
+		*ret_refused = p;
+	}
 	return result;
 }
 
@@ -125,7 +144,7 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 {
 	struct gcp_pinned *pinned = request->pinned;
 	struct gcp_pinned_bucket *bucket = request->bucket;
-	bool quota = pinned->pools->config.pinned_quota != GCP_LIMIT_NONE;
+	bool quota = is_quota_set(request);
 	uint64_t start = pinned->pools->driver.clock_ns();
 	void *refused = NULL;
 	int result;
@@ -136,7 +155,7 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	if (quota)
 		gcp_mutex_unlock(&pinned->quota_lock);
 	if (refused)
-		(void)gcp_pinned_memory_free(request->pool, refused);
+		(void)gcp_pinned_memory_give(request->pool, refused, bucket->size);
 	if (result != 0)
 		return result;
 	gcp_spin_lock(&bucket->lock);
@@ -149,34 +168,45 @@ static int take_new(const struct request *request, struct gcp_pinned_block **ret
 	return 0;
 }
 
+/* Asks the driver for that much, and gives it back. Under a quota that counts
+ * meanwhile, too. */
+static bool driver_has(const struct request *request, uint64_t bytes)
+{
+	struct gcp_pinned *pinned = request->pinned;
+	bool quota = is_quota_set(request), has;
+	void *p;
+
+	if (quota)
+		gcp_mutex_lock(&pinned->quota_lock);
+	has = quota_allows(request);
+	atomic_fetch_add(&pinned->giving, bytes);
+	has = has && GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
+				     bytes, request->bucket->arena->flags, &p) == 0;
+	if (quota)
+		gcp_mutex_unlock(&pinned->quota_lock);
+	if (has)
+		(void)gcp_pinned_memory_give(request->pool, p, bytes);
+	else
+		atomic_fetch_sub(&pinned->giving, bytes);
+	return has;
+}
+
 /* Whether giving back what this context has unused can make room. The driver's limit is
  * not known, so the driver is asked for what would then still be missing: where it
  * refuses that, the request fails anyway, and must not wait. */
 static bool may_help(const struct request *request)
 {
 	enum { PAGE = 4096 }; /* in which the driver may have rounded */
-	struct gcp_pinned *pinned = request->pinned;
+	const struct gcp_pinned *pinned = request->pinned;
 	uint64_t own = gcp_pinned_unused_own(request->pool, PAGE);
 	uint64_t over = beyond_quota(request, &pinned->allocated_bytes);
 	uint64_t bytes = request->bytes;
-	bool helps = false;
-	void *p;
 
-	if (pinned->pools->config.pinned_quota != GCP_LIMIT_NONE)
+	if (is_quota_set(request))
 		bytes = request->bucket->size; /* CUDA is not asked for less */
 	if (own == 0 || over > 0)
 		return own > 0 && own >= over;
-	if (own + PAGE >= bytes)
-		return true;
-	atomic_fetch_add(&pinned->giving, 1);
-	if (GCP_PINNED_CALL(pinned, host_alloc, host_alloc, request->pool->ctx,
-			    bytes - own - PAGE, request->bucket->arena->flags,
-			    &p) == 0) {
-		(void)gcp_pinned_memory_free(request->pool, p);
-		helps = true;
-	}
-	atomic_fetch_sub(&pinned->giving, 1);
-	return helps;
+	return own + PAGE >= bytes || driver_has(request, bytes - own - PAGE);
 }
 
 /* Gives back what is unused; over the quota, only so much that there is room, and of
@@ -473,10 +503,12 @@ static int free_by_driver(struct gcp_pinned_block *block)
 	gcp_pinned_bucket_count_given(block);
 	gcp_spin_lock(&bucket->lock);
 	alive = block->generation == atomic_load(&pool->pinned_generation);
+	if (there && alive)
+		atomic_fetch_add(&pool->pools->pinned->giving, bucket->size);
 	gcp_pinned_block_release(block);
 	gcp_spin_unlock(&bucket->lock);
 	if (there && alive)
-		result = gcp_pinned_memory_free(pool, p);
+		result = gcp_pinned_memory_give(pool, p, bucket->size);
 	if (there)
 		gcp_pool_unpin(pool);
 	(void)gcp_pinned_release_own(pool, UINT64_MAX);

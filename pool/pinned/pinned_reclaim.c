@@ -10,11 +10,12 @@
 
 #include <sys/mman.h>
 
-int gcp_pinned_memory_free(struct gcp_pool *pool, void *p)
+int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes)
 {
 	struct gcp_pinned *pinned = pool->pools->pinned;
 	int result = GCP_PINNED_CALL(pinned, host_free, host_free, pool->ctx, p);
 
+	atomic_fetch_sub(&pinned->giving, bytes);
 	atomic_fetch_add_explicit(&pinned->trims, 1, memory_order_relaxed);
 	return result;
 }
@@ -110,8 +111,10 @@ static void *bucket_shrink(struct gcp_pinned_bucket *bucket, bool pending)
 	if (block) {
 		p = block->p;
 		block->rest = GCP_PINNED_IN_HAND;
+		/* First: a quota sees it in one of the two. */
+		atomic_fetch_add(&bucket->arena->pool->pools->pinned->giving,
+				 bucket->size);
 		gcp_pinned_block_release(block);
-		atomic_fetch_add(&bucket->arena->pool->pools->pinned->giving, 1);
 	}
 	gcp_spin_unlock(&bucket->lock);
 	return p;
@@ -134,8 +137,7 @@ static void release_bucket(struct gcp_pinned_bucket *bucket, void *arg)
 	while (giving->given < giving->wanted &&
 	       (p = bucket_shrink(bucket, giving->pending))) {
 		giving->given += bucket->size;
-		result = gcp_pinned_memory_free(pool, p);
-		atomic_fetch_sub(&pool->pools->pinned->giving, 1);
+		result = gcp_pinned_memory_give(pool, p, bucket->size);
 		if (giving->result == 0)
 			giving->result = result;
 	}

@@ -117,7 +117,7 @@ struct gcp_pinned {
 	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	_Atomic bool out; /* the driver has refused memory: it may do so again */
-	_Atomic uint32_t giving; /* blocks out of the books that the driver frees */
+	_Atomic uint64_t giving;      /* bytes out of the books that the driver frees */
 	struct gcp_timeline timeline; /* of all contexts */
 	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
 				      /* Statistics, atomic. */
@@ -255,9 +255,9 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * was freed before the call. For frees of that context, and where memory is out; also
  * during a capture. */
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
-/* The real free of a block that is in no book any more. 0, or what the driver says;
- * the memory is not ours any more either way. */
-int gcp_pinned_memory_free(struct gcp_pool *pool, void *p);
+/* The real free of memory that pinned->giving counts, and no book any more. 0, or what
+ * the driver says; the memory is not ours any more either way. */
+int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes);
 
 /* --- pinned_stats.c --------------------------------------------------------- */
 
@@ -278,8 +278,8 @@ static inline void gcp_pinned_gauge_total(struct gcp_pinned_gauge *gauge,
 
 static inline void gcp_pinned_gauge_sub(struct gcp_pinned_gauge *gauge, uint64_t change)
 {
-	uint64_t before =
-	    atomic_fetch_sub_explicit(&gauge->current, change, memory_order_relaxed);
+	uint64_t before = /* release: pinned->giving has it already */
+	    atomic_fetch_sub_explicit(&gauge->current, change, memory_order_release);
 
 	assert(before >= change);
 	(void)before;

@@ -37,6 +37,8 @@ static int fake_pinned_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 		header = aligned_alloc(HEADER, HEADER + (bytes + 511) / 512 * 512);
 		header->bytes = bytes;
 		fake_pinned.used += bytes;
+		if (fake_pinned.peak < fake_pinned.used)
+			fake_pinned.peak = fake_pinned.used;
 		fake_pinned.blocks++;
 		*ret_p = (char *)header + HEADER;
 	}
@@ -47,7 +49,11 @@ static int fake_pinned_alloc(void *ctx, uint64_t bytes, uint32_t flags, void **r
 static int fake_pinned_free(void *ctx, void *p)
 {
 	struct header *header = (void *)((char *)p - HEADER);
+	void (*freeing)(void) = fake_pinned.freeing;
 
+	fake_pinned.freeing = NULL;
+	if (freeing)
+		freeing();
 	fake_lock();
 	fake_pinned.frees++;
 	fake_pinned.other_frees += ctx != FAKE_CTX;

@@ -9,7 +9,7 @@
 #include "fake.h"
 
 struct fake_pinned {
-	uint64_t limit, used;                 /* bytes */
+	uint64_t limit, used, peak;           /* bytes; the most that were used */
 	uint64_t blocks;                      /* live allocations */
 	uint64_t other_submitted, other_done; /* work of the second context */
 	uint64_t allocs, frees, records, queries, waits;
@@ -19,6 +19,7 @@ struct fake_pinned {
 	uint32_t place;       /* what host_place gives */
 	uint64_t other_frees; /* calls of host_free for another context than FAKE_CTX */
 	void (*waiting)(void); /* what happens while the host waits for a fence */
+	void (*freeing)(void); /* and before host_free frees, once */
 };
 extern struct fake_pinned fake_pinned;
 

@@ -355,6 +355,53 @@ static void a_quota_is_exact_beside_a_capture(void **state)
 	gcp_pools_fences_release(pools);
 }
 
+/* Takes what the quota leaves, if it does, and the driver has it by now. */
+static void takes_meanwhile(void)
+{
+	void *p = NULL;
+
+	fake_pinned.limit = 1ull << 40;
+	if (gcp_pinned_alloc(pool, 3 * MIB, 0, NULL, &p) == 0)
+		give(p);
+}
+
+/* The driver has it still. */
+static void the_quota_counts_what_is_on_its_way_back(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	give(take(2 * MIB));
+	fake_pinned.freeing = takes_meanwhile;
+	assert_int_equal(gcp_pinned_trim(pools, 0), 2 * MIB);
+	assert_true(fake_pinned.peak <= config.pinned_quota);
+}
+
+/* The driver, which has less than the quota leaves, is asked how much. */
+static void the_quota_counts_what_the_driver_is_asked_for(void **state)
+{
+	struct gcp_config config = configured();
+	void *p, *none;
+
+	(void)state;
+	config.pinned_quota = 4 * MIB;
+	open_with(&config);
+	p = take(MIB / 2);
+	fake_submit();
+	give(p);
+	fake_submit();
+	fake_pinned.other_submitted++; /* no fence is done */
+	fake_pinned.limit = 3 * MIB + MIB / 4;
+	fake_pinned.freeing = takes_meanwhile;
+	if (gcp_pinned_alloc(pool, 3 * MIB, 0, NULL, &none) == 0)
+		give(none);
+	assert_null(fake_pinned.freeing);
+	assert_true(fake_pinned.peak <= config.pinned_quota);
+	fake_pinned.other_done++;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -372,6 +419,8 @@ int main(void)
 	    TEST(the_cache_limit_holds_while_fences_wait),
 	    TEST(the_quota_holds_where_fences_fail),
 	    TEST(a_quota_is_exact_beside_a_capture),
+	    TEST(the_quota_counts_what_is_on_its_way_back),
+	    TEST(the_quota_counts_what_the_driver_is_asked_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
