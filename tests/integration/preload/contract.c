@@ -334,6 +334,36 @@ static void a_cancelled_thread_leaves_no_capture(void)
 	must(is_fenced(), "without its stream the capture stays under way");
 }
 
+static atomic_bool came_back;
+
+/* Where memory lies is asked of the system at the first pinned allocation. */
+static void *pins_when_cancelled(void *ctx)
+{
+	void *p;
+
+	OK(cuCtxSetCurrent(ctx));
+	pthread_cancel(pthread_self());
+	OK(cuMemAllocHost(&p, MIB));
+	OK(cuMemFreeHost(p));
+	atomic_store(&came_back, true);
+	return NULL;
+}
+
+/* A graph pool that is held would keep its memory for good. */
+static void a_cancelled_thread_leaves_no_graph_pool(void)
+{
+	CUcontext ctx = primary();
+	pthread_t victim;
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(begins(stream));
+	pthread_create(&victim, NULL, pins_when_cancelled, ctx);
+	pthread_join(victim, NULL);
+	must(atomic_load(&came_back), "a thread has ended inside an allocation");
+	OK(ends(stream));
+}
+
 static atomic_bool ending;
 
 static void ends_late(void *unused)
@@ -443,6 +473,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_cancelled_thread_leaves_no_lock),
     SCENARIO(a_cancelled_thread_leaves_no_pin),
     SCENARIO(a_cancelled_thread_leaves_no_capture),
+    SCENARIO(a_cancelled_thread_leaves_no_graph_pool),
     SCENARIO(a_thread_that_waited_for_another_can_be_cancelled),
     SCENARIO(a_filter_of_system_calls_costs_one_wait),
 };
