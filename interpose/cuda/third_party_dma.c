@@ -5,7 +5,8 @@
  * A network card, or a driver mapping of device memory into the CPU, may write
  * outside of CUDA's queues. Called by pool/ before it reuses memory behind a barrier: a
  * barrier holds back streams, and these libraries let a device write that is in no
- * stream.
+ * stream. So may a driver that no such library speaks to: the program has told it of
+ * memory, by a call that only such drivers need, and may tell it of more without one.
  *
  * It is asked at barriers, not when memory that one has made ready is handed out: a
  * library that is loaded after the barrier, and before its work is done, may be given a
@@ -32,7 +33,7 @@ static const char storage[] = "libcufile";
 static const char *const storage_drivers[] = {"/proc/driver/nvidia-fs",
 					      "/dev/nvidia-fs0"};
 
-static atomic_bool found;
+static atomic_bool found, told;
 static atomic_ullong adds_seen; /* dlpi_adds of the last full look */
 
 struct gcp_look {
@@ -94,4 +95,14 @@ bool gcp_third_party_dma_present(void)
 		atomic_store(&found, true);
 	atomic_store(&adds_seen, look.adds);
 	return look.found || gcp_contexts_overflown();
+}
+
+void gcp_third_party_dma_told(void)
+{
+	atomic_store(&told, true);
+}
+
+bool gcp_third_party_dma_possible(void)
+{
+	return atomic_load(&told) || gcp_third_party_dma_present();
 }

@@ -6,12 +6,14 @@
  * program has freed they know nothing.
  *
  * Peer tokens, dma-buf handles and synchronous memory operations give memory to
- * a user that stands in no context's queue: the block is completed first.
+ * a user that stands in no context's queue: the block is completed first, and so is all
+ * that is reused later (third_party_dma.c).
  */
 #include <errno.h>
 
 #include "../cuda/async_pools.h"
 #include "../cuda/contexts.h"
+#include "../cuda/third_party_dma.h"
 #include "hooks.h"
 #include "../ipc/ipc_imports.h"
 #include "../ipc/ipc_server.h"
@@ -121,6 +123,14 @@ CUresult gcp_memory_complete(CUdeviceptr ptr)
 		return (CUresult)result;
 	/* Freed meanwhile is the program's mistake, and for CUDA to name. */
 	return result == -EBUSY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+/* The program makes memory known to what is in no context's queue: it is completed, and
+ * what is reused from now on, too. */
+static CUresult memory_tell(CUdeviceptr ptr)
+{
+	gcp_third_party_dma_told();
+	return gcp_memory_complete(ptr);
 }
 
 /* CUDA knows of an import in the context only that opened it (measured). */
@@ -235,7 +245,7 @@ CUresult gcp_hook_cuPointerGetAttribute(void *ret_value, CUpointer_attribute att
 	if (found == -EINVAL || (found == -ENOENT && is_freed(ptr)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-		result = gcp_memory_complete(ptr);
+		result = memory_tell(ptr);
 	if (result == CUDA_SUCCESS)
 		result = gcp_real.cuPointerGetAttribute(ret_value, attribute, ptr);
 	if (!corrects || (found != 0 && (result != CUDA_SUCCESS ||
@@ -287,7 +297,7 @@ CUresult gcp_hook_cuPointerGetAttributes(unsigned int count,
 
 	for (unsigned int i = 0; found == 0 && i < count; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-			result = gcp_memory_complete(ptr);
+			result = memory_tell(ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gcp_real.cuPointerGetAttributes(count, attributes, values, ptr);
@@ -313,7 +323,7 @@ CUresult gcp_hook_cuPointerSetAttribute(const void *value,
 	if (is_freed(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-		result = gcp_memory_complete(ptr);
+		result = memory_tell(ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
 	return gcp_real.cuPointerSetAttribute(value, attribute, ptr);
@@ -327,7 +337,7 @@ CUresult gcp_hook_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr pt
 
 	if (is_freed(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = gcp_memory_complete(ptr);
+	result = memory_tell(ptr);
 	if (result != CUDA_SUCCESS)
 		return result;
 	return gcp_real.cuMemGetHandleForAddressRange(ret_handle, ptr, bytes, type,

@@ -451,7 +451,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .ctx_sync = driver_ctx_sync,
 	    .foreign_now = gcp_foreign_work_latest,
 	    .foreign_wait = driver_foreign_wait,
-	    .third_party_writers = gcp_third_party_dma_present,
+	    .third_party_writers = gcp_third_party_dma_possible,
 	    .clock_ns = gcp_clock_ns,
 	    .given_by_others = gcp_given_by_others,
 	    .device_memory = driver_device_memory,

@@ -194,12 +194,10 @@ static void load_beside(const char *library)
 }
 
 /* A device that is in no stream's order writes into memory as soon as it has it. */
-static void work_beside(const char *library, bool writes)
+static void work_with(bool writes)
 {
 	CUstream stream;
 
-	load_beside(library);
-	primary();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 0; i < 300; i++) {
 		CUdeviceptr p = allocated(4 * MIB);
@@ -210,6 +208,13 @@ static void work_beside(const char *library, bool writes)
 		OK(cuMemFree(p));
 	}
 	must(gcpsim_hazards() == 0, "it writes into memory that work still uses");
+}
+
+static void work_beside(const char *library, bool writes)
+{
+	load_beside(library);
+	primary();
+	work_with(writes);
 }
 
 /* What it is given from then on is no memory that was mapped for the program. */
@@ -240,6 +245,51 @@ static void storage_that_is_read_through_the_host(void)
 {
 	work_beside("libcufile.so", false);
 	must(gcpsim_calls("cuCtxWaitEvent") > 0, "memory is reused behind barriers");
+}
+
+/* A card whose driver no known library speaks to: video, or one of the program's own.
+ * It is told of a block, and the next ones it may find by itself. */
+static void card_is_told_of_synchronous_memory(void)
+{
+	int set = 1;
+
+	primary();
+	OK(cuPointerSetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+				 allocated(MIB)));
+	work_with(true);
+}
+
+static void card_is_told_of_a_handle(void)
+{
+	int fd;
+
+	primary();
+	OK(cuMemGetHandleForAddressRange(&fd, allocated(2 * MIB), 2 * MIB,
+					 CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	close(fd);
+	work_with(true);
+}
+
+/* The driver here has none to give. */
+static void card_is_told_of_tokens(void)
+{
+	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
+
+	primary();
+	(void)cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS,
+				    allocated(MIB));
+	work_with(true);
+}
+
+static void card_is_told_of_tokens_among_others(void)
+{
+	CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+	CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
+	void *value = &tokens;
+
+	primary();
+	(void)cuPointerGetAttributes(1, &attribute, &value, allocated(MIB));
+	work_with(true);
 }
 
 /* --- launches ----------------------------------------------------------------- */
@@ -275,6 +325,10 @@ static const struct scenario scenarios[] = {
     SCENARIO(launch_on_a_device_full_of_cache),
     SCENARIO(storage_that_writes_by_itself),
     SCENARIO(storage_that_is_read_through_the_host),
+    SCENARIO(card_is_told_of_synchronous_memory),
+    SCENARIO(card_is_told_of_a_handle),
+    SCENARIO(card_is_told_of_tokens),
+    SCENARIO(card_is_told_of_tokens_among_others),
 };
 
 int main(int argc, char **argv)
