@@ -50,6 +50,14 @@ static const struct {
 
 /* --- sizes --- */
 
+/* Of blocks that fill a small device, and of very large ones. */
+static uint64_t size_most(const struct setting *setting)
+{
+	if (setting->defaults)
+		return setting->memory / 4;
+	return (setting->memory_small ? 24ull : 600ull) << 20;
+}
+
 static uint64_t size_draw(struct generator *g)
 {
 	switch (below(g, 10)) {
@@ -68,8 +76,7 @@ static uint64_t size_draw(struct generator *g)
 	case 8:
 		return 1 + below(g, 40ull << 20);
 	default:
-		return g->setting->memory_small ? 1 + below(g, 24ull << 20)
-						: 1 + below(g, 600ull << 20);
+		return 1 + below(g, size_most(g->setting));
 	}
 }
 

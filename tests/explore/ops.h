@@ -156,6 +156,7 @@ struct setting {
 	bool completed;       /* a device outside every queue may write */
 	bool tight;           /* memory may be taken back from captures under way */
 	bool memory_small;    /* out-of-memory is to be expected */
+	bool defaults;        /* ... with the library's options unset */
 	uint64_t pinned;      /* bytes that one block may keep from being given back */
 	uint64_t quota;       /* bytes of a device; 0: no limit */
 	uint64_t host_memory; /* bytes that may be pinned; 0: no limit */

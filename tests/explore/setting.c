@@ -12,6 +12,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Planted bugs are tried on the first seeds: what those play stays as it is. */
+enum { SEEDS_OF_BUGS = 1 << 16 };
+
+/* A share of the small devices, some of them large enough for a few segments of the
+ * default size, has the library's options as most programs have them: unset. */
+static void draw_defaults(struct setting *setting, struct draw *draw)
+{
+	uint64_t choice = draw_below(draw, 16);
+	uint64_t number = setting->seed & ((1ull << GENERATION_SHIFT) - 1);
+
+	if (choice == 0 || choice > 6 ||
+	    (!setting->source.bytes && number < SEEDS_OF_BUGS))
+		return;
+	setting->defaults = true;
+	setting->memory *= choice % 2 ? 1 : 4;
+	setting->vmm = choice < 5;
+}
+
 static void draw_more(struct setting *setting)
 {
 	struct draw draw = draw_open(&setting->source, DRAW_MORE_SETTING);
@@ -27,6 +45,8 @@ static void draw_more(struct setting *setting)
 	setting->count = draw_below(&draw, 60) == 0;
 	setting->filter = draw_below(&draw, 30) == 0;
 	setting->exit_with_memory = draw_below(&draw, 3) == 0;
+	if (setting->memory_small)
+		draw_defaults(setting, &draw);
 }
 
 /* --- the driver --- */
@@ -104,14 +124,23 @@ static void draw_driver(struct setting *setting)
 	if (draw_below(&draw, 5) == 0)
 		setting->hidden = lacking[draw_below(&draw, LACKING)].name;
 	setting->share = draw_below(&draw, 3) == 1;
-	if (setting->share &&
-	    draw_below(&draw, 4)) /* only mapped memory can be shared */
-		setting->vmm = true;
+	if (setting->share && draw_below(&draw, 4) && !setting->defaults)
+		setting->vmm = true; /* only mapped memory can be shared */
+}
+
+static void keep_defaults(struct setting *setting)
+{
+	setting->pinned = setting->cache_limit = 0;
+	setting->quota = setting->host_quota = 0;
+	setting->completed = setting->host_thread = false;
+	setting->share = true;
 }
 
 /* What follows from what was drawn. */
 static void derive(struct setting *setting)
 {
+	if (setting->defaults)
+		keep_defaults(setting);
 	setting->check_often = true;
 	setting->keeps = !setting_has(setting, "cuCtxRecordEvent");
 	setting->fences = setting_has(setting, "cuCtxRecordEvent") &&
@@ -323,6 +352,25 @@ static void set_more(const struct setting *setting)
 		set("GCPSIM_HANDLES", "again");
 }
 
+/* All options that the library has, or none but for the kind of its segments. */
+static void set_options(const struct setting *setting, struct draw *draw)
+{
+	if (setting->defaults) {
+		if (!setting->vmm)
+			set("GCPOOL_BACKEND", "segments");
+		if (setting->host_memory)
+			set_number("GCPSIM_HOST_MEMORY", setting->host_memory);
+		if (draw_below(draw, 3) == 1)
+			set("GCPSIM_HANDLES", "again");
+		return;
+	}
+	set_classes(setting, draw);
+	set_reuse(setting, draw);
+	set_more(setting);
+	if (!setting->share)
+		set("GCPOOL_GRAPH_SHARE", "0");
+}
+
 void setting_apply(const struct setting *setting, FILE *show)
 {
 	struct draw draw = draw_open(&setting->source, DRAW_ENVIRONMENT);
@@ -333,13 +381,9 @@ void setting_apply(const struct setting *setting, FILE *show)
 		set_number("GCPSIM_MEMORY", setting->memory);
 	} else {
 		set("GCPOOL_LOG", "error"); /* not each time that memory is out */
-		set_device(setting, &draw);
-		set_classes(setting, &draw);
-		set_reuse(setting, &draw);
 		set("GCPOOL_STRICT", "1");
-		set_more(setting);
-		if (!setting->share)
-			set("GCPOOL_GRAPH_SHARE", "0");
+		set_device(setting, &draw);
+		set_options(setting, &draw);
 	}
 	if (setting->plain)
 		set("GCPOOL_MODE", setting->count ? "count" : "off");
