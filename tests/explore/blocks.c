@@ -372,6 +372,7 @@ bool block_free(struct thread *t, struct block *block)
 	left = is_left(w, block);
 	if (!block->async)
 		plain_waits(w, block->context);
+	plain_closes(w, block, !block->async);
 	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
 	if (!left)
@@ -399,6 +400,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	left = is_left(w, block);
 	if (block->context != s->context)
 		plain_may_wait(w, EXCUSE_WAIT_ASYNC);
+	plain_closes(w, block, false);
 	if (!left && !FINE(t, cuMemFreeAsync(block->addr, stream_handle(t, s))))
 		(void)cuMemFree(block->addr);
 	block->live = false; /* no later use may count on an order by this */

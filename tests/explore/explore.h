@@ -126,6 +126,7 @@ struct block {
 	 * program has freed it, on a stream, or while another process has it open. */
 	uint64_t plain, plain_pools;
 	bool plain_freed, plain_open;
+	bool unclosed; /* freed, and plain.c knows of no free that closed its epoch */
 	struct mark plain_mark;
 	struct region regions[REGIONS];
 	struct block *next; /* all that ever were */
@@ -291,10 +292,14 @@ struct model {
 	uint64_t largest_pinned;
 	uint64_t deferred[2]; /* bytes freed since a capture began */
 	uint64_t deferred_peak[2];
-	uint64_t graphs_held[2];  /* bytes that captures may have had, still kept */
+	uint64_t graphs_held[2]; /* bytes that captures may have had, still kept */
+	/* Bytes of graph pools; and of such that have gone since an epoch was closed.
+	 */
+	uint64_t graphs_seen, graphs_gone;
 	unsigned contexts_peak;   /* that lived at the same time */
 	uint64_t pinned_captured; /* bytes of pinned memory taken in captures */
 	uint64_t new_waits;       /* waits that plain CUDA has not, so far */
+	uint64_t new_looks;       /* of these: calls that could have stopped looking */
 	uint32_t may_wait;        /* in this step: bit per excuse */
 	bool ending;
 	bool pitched;
@@ -342,7 +347,11 @@ void plain_lose(struct block *block);
 void plain_waits(const struct model *w, int context);
 /* The step makes a call in which the library may wait for more, for that reason. */
 void plain_may_wait(struct model *w, enum excuse excuse);
-void plain_may_be_full(struct model *w, int device);
+/* ... or an allocation of so many bytes, if the library is short of memory for it. */
+void plain_may_be_full(struct model *w, int device, uint64_t bytes);
+/* The program is about to free the block, by a call in which plain CUDA waits or not.
+ */
+void plain_closes(struct model *w, struct block *block, bool waits);
 /* Fails if something has waited for work that plain CUDA would not have waited for. */
 void plain_waits_check(struct model *w);
 /* A step is over: what graphs and streams keep no more is free. */

@@ -406,7 +406,7 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	int device = w->contexts[s->context].device;
 	CUresult result;
 
-	plain_may_be_full(w, device);
+	plain_may_be_full(w, device, body_freed(w, exec->body));
 	if (may_follow(t, exec))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));

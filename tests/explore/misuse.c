@@ -101,7 +101,6 @@ static void ask_too_much(struct thread *t)
 {
 	CUdeviceptr addr = 0;
 
-	plain_may_wait(t->model, EXCUSE_WAIT_FULL);
 	expect(t->model, cuMemAlloc(&addr, 0), CUDA_ERROR_INVALID_VALUE,
 	       "an allocation of nothing");
 	expect(t->model, cuMemAlloc(&addr, 1ull << TOO_MUCH_SHIFT),

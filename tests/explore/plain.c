@@ -40,16 +40,6 @@ enum {
 	HELD_WINDOWS = 4, /* so many times more waits while streams are captured */
 };
 
-void plain_may_be_full(struct model *w, int device)
-{
-	const struct setting *setting = w->setting;
-
-	if (device >= 0 && (setting->memory_small || setting->quota))
-		plain_may_wait(w, EXCUSE_WAIT_FULL);
-	if (device < 0 && (setting->host_memory || setting->host_quota))
-		plain_may_wait(w, EXCUSE_WAIT_PINNED);
-}
-
 bool excused(enum excuse excuse)
 {
 	outcome->excused[excuse]++;
@@ -174,10 +164,13 @@ void plain_step(struct model *w)
 	for (struct block *block = w->blocks; block; block = block->next) {
 		if (!block->plain_freed)
 			continue;
-		if (is_kept(w, block))
+		if (is_kept(w, block)) {
 			w->plain_waiting++;
-		else
-			plain_lose(block);
+			continue;
+		}
+		/* No free tells when memory of a graph that is gone may be used. */
+		block->unclosed |= block->plain_pools && !block->host;
+		plain_lose(block);
 	}
 }
 
@@ -186,6 +179,17 @@ void plain_step(struct model *w)
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a && a < b ? a : b;
+}
+
+/* What the library may have of the device. */
+static uint64_t most_of(const struct model *w, int device)
+{
+	return least(w->setting->quota, w->memory[device]);
 }
 
 /* What the library takes for a block of device memory. */
@@ -316,6 +320,120 @@ static uint64_t held_by_graph_pools(void)
 	return bytes;
 }
 
+/* --- the library is short of memory ---------------------------------------------- */
+
+/* docs/limits.md: an allocation waits for work that plain CUDA has not waited for if it
+ * needs memory of an epoch that no free has closed, or a graph's. A free closes one
+ * where the device is nearly full (pool/timeline/tight.c), and where half of the window
+ * has been freed; but not beside a capture, nor on a stream. No free tells when memory
+ * of a graph that is gone may be used. */
+
+enum { NEARLY_FULL_PART = 64 };
+
+static bool is_scarce(const struct model *w)
+{
+	return w->setting->memory_small || w->setting->quota;
+}
+
+static bool is_nearly_full(const struct model *w, int device)
+{
+	uint64_t most = most_of(w, device), used = gcpsim_memory_used(device);
+
+	return used > most || most - used < most / NEARLY_FULL_PART;
+}
+
+static void graphs_gone_count(struct model *w)
+{
+	uint64_t pools = held_by_graph_pools();
+
+	if (pools < w->graphs_seen)
+		w->graphs_gone += w->graphs_seen - pools;
+	w->graphs_seen = pools;
+}
+
+/* Bytes that count towards the epoch that is open in a context. */
+static uint64_t epoch_bytes(const struct model *w, int context)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->unclosed && block->context == context && !block->async &&
+		    !block->plain_pools && !block->plain_mark.n)
+			bytes += block->bytes;
+	return bytes;
+}
+
+void plain_closes(struct model *w, struct block *block, bool waits)
+{
+	uint64_t window = plain_option("GCPOOL_WINDOW", DEFAULT_WINDOW);
+
+	if (block->host || !is_scarce(w))
+		return;
+	graphs_gone_count(w);
+	block->unclosed = true;
+	if (!waits || !all_is_calm(w) ||
+	    (!is_nearly_full(w, block->device) &&
+	     epoch_bytes(w, block->context) < window / 2))
+		return;
+	w->graphs_gone = 0;
+	for (struct block *other = w->blocks; other; other = other->next)
+		if (other->context == block->context)
+			other->unclosed = false;
+}
+
+/* Of a block that is free, as far as memory has not moved meanwhile. */
+static uint64_t used_again(const struct model *w, const struct block *block)
+{
+	uint64_t bytes = 0, from, to, end = block->addr + block->bytes;
+
+	for (const struct block *other = w->blocks; other; other = other->next) {
+		from = other->addr > block->addr ? other->addr : block->addr;
+		to = other->addr + other->bytes;
+		to = to < end ? to : end;
+		if (other->live && from < to)
+			bytes += to - from;
+	}
+	return bytes;
+}
+
+/* What a wait for later work may give. */
+static uint64_t unclosed(const struct model *w, int device)
+{
+	uint64_t bytes = w->graphs_gone;
+
+	for (const struct block *block = w->blocks; block; block = block->next)
+		if (block->unclosed && block->device == device &&
+		    used_again(w, block) < block->bytes)
+			bytes += round_up(class_bytes(block->bytes), CHUNK);
+	return bytes;
+}
+
+/* The request fits neither beside what the driver has given, nor beside what is in use,
+ * a graph's, or can only be waited for. */
+static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
+{
+	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
+	uint64_t need =
+	    round_up(class_bytes(bytes), CHUNK) + (w->pitched ? PITCH_ROWS : 0);
+	uint64_t waiting;
+
+	graphs_gone_count(w);
+	if (gcpsim_memory_used(device) + need <= most)
+		return false;
+	waiting = unclosed(w, device) + w->graphs_seen;
+	return waiting > 0 && held(w, device, true) + waiting + need > most;
+}
+
+void plain_may_be_full(struct model *w, int device, uint64_t bytes)
+{
+	const struct setting *setting = w->setting;
+
+	if (device >= 0 && is_scarce(w) && needs_unclosed(w, device, bytes))
+		plain_may_wait(w, EXCUSE_WAIT_FULL);
+	if (device < 0 && (setting->host_memory || setting->host_quota))
+		plain_may_wait(w, EXCUSE_WAIT_PINNED);
+}
+
 /* --- the program allocates ----------------------------------------------------- */
 
 uint64_t plain_take(struct model *w, int device, uint64_t bytes)
@@ -325,7 +443,7 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 		w->largest[device] = bytes;
 	if (device < 0 && w->largest_pinned < bytes)
 		w->largest_pinned = bytes;
-	plain_may_be_full(w, device);
+	plain_may_be_full(w, device, bytes);
 	if (device < 0)
 		stuck_look(w);
 	return gcpsim_plain_alloc(device, bytes);
@@ -333,17 +451,12 @@ uint64_t plain_take(struct model *w, int device, uint64_t bytes)
 
 /* --- the library refuses --------------------------------------------------------- */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a && a < b ? a : b;
-}
-
 /* What may be missing: the reason, or EXCUSES: nothing is. */
 static enum excuse missing_device(const struct model *w, int device, uint64_t bytes)
 {
 	const struct setting *setting = w->setting;
 	uint64_t quota = least(setting->quota, UINT64_MAX);
-	uint64_t most = least(quota, w->memory[device]) / CHUNK * CHUNK;
+	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
 	uint64_t need = round_up(bytes, CHUNK) + (w->pitched ? PITCH_ROWS : 0);
 	uint64_t kept = held(w, device, false);
 
@@ -559,16 +672,21 @@ static bool is_pinned_free(const char *report)
 
 void plain_waits_check(struct model *w)
 {
+	uint64_t waits = gcpsim_new_waits() - w->new_waits;
+	uint64_t looks = gcpsim_new_looks() - w->new_looks;
 	uint32_t may_wait = w->may_wait;
 
+	if (waits != looks && all_is_calm(w))
+		may_wait &= ~(1u << EXCUSE_WAIT_FULL);
 	if (!is_pinned_free(gcpsim_last_report()))
 		may_wait &= ~(1u << EXCUSE_WAIT_PINNED);
 	if (!w->setting->fences)
 		may_wait |= 1u << EXCUSE_WAIT_OLD;
 	w->may_wait = 0;
-	if (gcpsim_new_waits() == w->new_waits)
+	if (waits == 0)
 		return;
-	w->new_waits = gcpsim_new_waits();
+	w->new_waits += waits;
+	w->new_looks += looks;
 	if (!plain_is_compared(w))
 		return;
 	if (!may_wait || w->setting->plain)

@@ -376,6 +376,7 @@ void gcpsim_reset_findings(void)
 	__atomic_store_n(&sim.misuses, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.invalidated, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&sim.new_waits, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&sim.new_looks, 0, __ATOMIC_RELAXED);
 	last_report[0] = 0;
 }
 

@@ -159,6 +159,9 @@ GCPSIM_API void gcpsim_plain_returned(void);
 /* Waits, so far, for work that plain CUDA would not have waited for. If that work
  * needs what the program does next, the program hangs there. */
 GCPSIM_API uint64_t gcpsim_new_waits(void);
+/* Of these: a call asked until the work was done (cuEventQuery, cuStreamQuery), and
+ * could have stopped at any time. */
+GCPSIM_API uint64_t gcpsim_new_looks(void);
 
 /* --- steering ---------------------------------------------------------------- */
 

@@ -197,6 +197,11 @@ uint64_t gcpsim_new_waits(void)
 	return __atomic_load_n(&sim.new_waits, __ATOMIC_RELAXED);
 }
 
+uint64_t gcpsim_new_looks(void)
+{
+	return __atomic_load_n(&sim.new_looks, __ATOMIC_RELAXED);
+}
+
 /* A wait for such work is one for all before it, too. */
 static bool waited_in(const struct sim_op *op, const struct sim_ctx *ctx)
 {
@@ -292,22 +297,29 @@ uint64_t gcpsim_plain_stuck(void *handle)
 	return bytes;
 }
 
+static bool asks(const struct sim_thread *self)
+{
+	return self->fn == SIM_FN_cuEventQuery || self->fn == SIM_FN_cuStreamQuery;
+}
+
 /* A thread that is not the program's has asked until the work was done. */
 static bool only_asks(const struct sim_thread *self)
 {
-	return !self->watched &&
-	       (self->fn == SIM_FN_cuEventQuery || self->fn == SIM_FN_cuStreamQuery);
+	return !self->watched && asks(self);
 }
 
 static void tell(const struct sim_op *found, const char *what)
 {
-	if (found)
-		sim_report(&sim.new_waits,
-			   "%s: %s waits for operation %llu (%s) of context %u, which "
-			   "plain CUDA has not waited for",
-			   sim_fn_names[sim_thread_self()->fn], what,
-			   (unsigned long long)found->order,
-			   sim_work_name(&found->work), found->ctx->object.id);
+	if (!found)
+		return;
+	if (asks(sim_thread_self()))
+		__atomic_fetch_add(&sim.new_looks, 1, __ATOMIC_RELAXED);
+	sim_report(&sim.new_waits,
+		   "%s: %s waits for operation %llu (%s) of context %u, which "
+		   "plain CUDA has not waited for",
+		   sim_fn_names[sim_thread_self()->fn], what,
+		   (unsigned long long)found->order, sim_work_name(&found->work),
+		   found->ctx->object.id);
 }
 
 static bool is_looked_at(const struct sim_op *op)

@@ -628,6 +628,7 @@ struct sim_process {
 	bool handles_again;  /* GCPSIM_HANDLES=again */
 	uint64_t hazards, disorders, faults, misuses, invalidated, user_objects;
 	uint64_t new_waits;
+	uint64_t new_looks; /* of these */
 };
 extern struct sim_process sim;
 

@@ -155,6 +155,7 @@ static void queries_of_many_calls_are_no_wait(void **state)
 	while (cuEventQuery(event) == CUDA_ERROR_NOT_READY)
 		;
 	assert_int_equal(gcpsim_new_waits(), 1);
+	assert_int_equal(gcpsim_new_looks(), 1);
 	gcpsim_plain_waits(scene_ctx);
 	OK(cuEventDestroy(event));
 }
