@@ -53,6 +53,12 @@ bool block_is_kept(const struct model *w, const struct block *block)
 	return false;
 }
 
+/* Graphs keep it, one of which takes it again. */
+static bool is_recycled(const struct thread *t, const struct block *block)
+{
+	return capture_may_recycle(t, block->pools) && excused(EXCUSE_RECYCLED);
+}
+
 static void place_check(struct thread *t, const struct block *block)
 {
 	struct model *w = t->model;
@@ -62,8 +68,8 @@ static void place_check(struct thread *t, const struct block *block)
 			(unsigned long long)block->addr);
 	for (const struct block *other = w->blocks; other; other = other->next)
 		if (other != block && !other->host && overlap(block, other) &&
-		    (other->live || (block_is_kept(w, other) &&
-				     !capture_may_recycle(t, other->pools))))
+		    (other->live ||
+		     (block_is_kept(w, other) && !is_recycled(t, other))))
 			failure(w,
 				"the new block 0x%llx+%llu lies in 0x%llx+%llu, which "
 				"is %s",
@@ -197,7 +203,7 @@ static void calls_check(struct model *w, struct calls before, uint64_t bytes,
 	const struct setting *setting = w->setting;
 	struct calls after = calls_now();
 
-	if (setting->plain || setting->fault || w->ending || w->ran_concurrently)
+	if (setting->plain || setting->fault)
 		return;
 	if (contexts_are_several(w) && after.waits != before.waits)
 		failure(w, "an allocation makes one context wait for another");

@@ -197,7 +197,6 @@ static void concurrent_threads(struct thread *t, const struct op *op)
 
 	if (!all_is_calm(w) || w->setting->leak)
 		return;
-	w->ran_concurrently = true;
 	w->frees++;
 	atomic_store(&asked, 0);
 	atomic_store(&asked_most, 0);

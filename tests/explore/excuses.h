@@ -74,7 +74,19 @@
 	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
 	  "refuses") \
 	X(EXPORT_FULL, "export full", \
-	  "an export during a capture on a full device is refused where it has to wait")
+	  "an export during a capture on a full device is refused where it has to wait") \
+	X(RECYCLED, "recycled", \
+	  "a block of a capture lies in one that the same graph has freed, and keeps") \
+	X(LEFT, "left", \
+	  "memory is not given back at the end of the program: memory of captures is kept for " \
+	  "good (above), a capture into a graph of the program was lost, or a free beside other " \
+	  "threads returned an error") \
+	X(PINNED_LIMIT, "pinned limit", \
+	  "`GCPOOL_HOST_CACHE_LIMIT` is exceeded beside a capture, where there were several " \
+	  "contexts, or by what graphs have left on drivers before 12.5") \
+	X(CONSOLIDATED, "consolidated", \
+	  "idle segments were given back and come again as one, which is more than the turns " \
+	  "took before")
 /* clang-format on */
 
 enum excuse {

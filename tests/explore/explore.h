@@ -301,14 +301,12 @@ struct model {
 	uint64_t new_waits;       /* waits that plain CUDA has not, so far */
 	uint64_t new_looks;       /* of these: calls that could have stopped looking */
 	uint32_t may_wait;        /* in this step: bit per excuse */
-	bool ending;
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
 	uint32_t streams_gone; /* destroyed */
 	uint32_t rewinds;      /* of all captures */
 	bool forked;
 	bool filtered;         /* a filter of system calls is set */
-	bool ran_concurrently; /* threads have run at the same time */
 	int primary_refs[2];   /* of each device's primary context, the program's */
 };
 

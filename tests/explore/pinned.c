@@ -116,20 +116,22 @@ static void limit_check(struct model *w)
 	uint64_t limit = plain_option("GCPOOL_HOST_CACHE_LIMIT", UINT64_MAX);
 	struct gcpool_host_stats stats;
 
-	if (limit == UINT64_MAX || w->contexts_peak > 1 || w->setting->plain ||
-	    !plain_is_compared(w) || may_be_left(w) || !all_is_calm(w) ||
+	if (limit == UINT64_MAX || w->setting->plain || !plain_is_compared(w) ||
 	    !library.active || !library.active() ||
 	    library.get_host_stats(&stats, sizeof(stats)) != 0)
 		return;
 	/* What graphs can address stays. */
-	if (stats.allocated_bytes.current >
+	if (stats.allocated_bytes.current <=
 	    stats.active_bytes.current + stats.private_bytes.current + limit)
+		return;
+	if (all_is_calm(w) && w->contexts_peak == 1 && !may_be_left(w))
 		failure(w,
 			"%llu bytes of pinned memory are held for %llu in use, and "
 			"the limit is %llu",
 			(unsigned long long)stats.allocated_bytes.current,
 			(unsigned long long)stats.active_bytes.current,
 			(unsigned long long)limit);
+	excused(EXCUSE_PINNED_LIMIT);
 }
 
 static void pinned_free(struct thread *t, struct block **slot)

@@ -639,7 +639,7 @@ static void bound_check(struct model *w, int device)
 
 static void bounds_check(struct model *w)
 {
-	if (!plain_is_compared(w) || w->setting->plain || w->ran_concurrently)
+	if (!plain_is_compared(w) || w->setting->plain)
 		return;
 	for (int i = -1; i < w->setting->devices; i++)
 		bound_check(w, i);

@@ -267,7 +267,6 @@ static void end_play(struct model *w)
 {
 	struct thread *t = &w->threads[0];
 
-	w->ending = true;
 	fault_disarm();
 	plain_end(w);
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)

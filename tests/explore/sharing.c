@@ -164,7 +164,6 @@ static void race(struct thread *t, const struct op *op)
 		racers[i].context = &w->contexts[context];
 		racers[i].stream = i < execs ? common : NULL;
 	}
-	w->ran_concurrently = true;
 	w->frees++;
 	race_run(racers, count);
 	w->streams_gone += count;

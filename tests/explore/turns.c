@@ -86,8 +86,10 @@ static void growth_check(struct model *w, const struct held *held)
 	struct held now = held_now(held->device);
 
 	if (now.used <= held->used + bound || w->setting->plain ||
-	    (held->device >= 0 && is_consolidated(held->device)) ||
 	    !plain_is_compared(w))
+		return;
+	if (held->device >= 0 && is_consolidated(held->device) &&
+	    excused(EXCUSE_CONSOLIDATED))
 		return;
 	if (held->device < 0 && now.used <= held->used + bound + w->pinned_captured)
 		excused(EXCUSE_PINNED_GRAPHS);
