@@ -216,7 +216,8 @@ static const char *const kind_names[SIM_KIND_COUNT] = {
  * allocator may well do. */
 static bool is_used_again(enum sim_kind kind)
 {
-	return sim.handles_again && (kind == SIM_STREAM || kind == SIM_EVENT);
+	return sim.handles_again &&
+	       (kind == SIM_STREAM || kind == SIM_EVENT || kind == SIM_CTX);
 }
 
 void *sim_object_new(enum sim_kind kind, size_t bytes)

@@ -19,7 +19,7 @@
  *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
  *   GCPSIM_PITCH=BYTES        rows of cuMemAllocPitch are multiples of it
- *   GCPSIM_HANDLES=again      a destroyed stream or event is the next one made
+ *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
  *                             came later does not exist
  *   GCPSIM_HIDE=NAME[,NAME]   see gcpsim_hide
