@@ -457,14 +457,15 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 	const struct setting *setting = w->setting;
 	uint64_t quota = least(setting->quota, UINT64_MAX);
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
-	uint64_t need = round_up(bytes, CHUNK) + (w->pitched ? PITCH_ROWS : 0);
+	uint64_t rows = w->pitched ? PITCH_ROWS : 0;
+	uint64_t need = round_up(bytes, CHUNK) + rows;
 	uint64_t kept = held(w, device, false);
 
 	if (gcpsim_plain_used(device) > quota)
 		return EXCUSE_QUOTA;
 	if (kept + need > most)
 		return EXCUSE_FRAGMENTS;
-	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) > most)
+	if (held(w, device, true) + round_up(class_bytes(bytes), CHUNK) + rows > most)
 		return EXCUSE_ROUNDED;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
