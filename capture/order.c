@@ -506,7 +506,7 @@ static bool free_group_precedes(struct gcp_capture *capture,
 	return true;
 }
 
-/* NULL: there is none. */
+/* Whether the group precedes the end, or need not. end: NULL if there is none. */
 static bool end_is_proven(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			  const struct gcp_free_group *free_group,
 			  struct gcp_open_end *end)

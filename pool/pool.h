@@ -683,9 +683,10 @@ bool gcp_pinned_has_unused(struct gcp_pools *pools);
 int gcp_pinned_set_create(struct gcp_pools *pools, struct gcp_pinned_set **ret_keep);
 /* Nothing can be launched any more that addresses its blocks: those that are free
  * wait for a fence, those that the program holds follow when freed. `set` is gone
- * afterwards. Accepts NULL. May leave more unused than the cache limit: */
+ * afterwards. Accepts NULL. May leave more unused than the cache limit. */
 void gcp_pinned_set_release(struct gcp_pinned_set *set);
-/* Gives back what is beyond it, of contexts that are idle: never waits for others. */
+/* Gives back what is unused beyond the cache limit, of contexts that are idle; what
+ * others have stays until the next free there. The driver frees: no lock is held. */
 void gcp_pinned_keep_limit(struct gcp_pools *pools);
 
 /* Gives unused pinned memory back to the driver until at most `keep_bytes` of it
