@@ -71,6 +71,7 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 		return false;
 	}
 	graph_pool->fence = NULL;
+	gcp_graph_pool_heaps_end(graph_pool);
 	if (share) {
 		graph_pool->life = gcp_pool_life(share->pool);
 		graph_pool->moment = gcp_pool_work_now(share->pool);

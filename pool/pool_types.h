@@ -220,7 +220,8 @@ RB_HEAD(gcp_segment_tree, gcp_segment);
 
 /* A run cut into equal blocks. All fields: pool->lock.
  *  L1 listed counts its blocks in heap->classes[]
- *  L2 it is in heap->idle_slabs if all its blocks are listed */
+ *  L2 it is in heap->idle_slabs if all its blocks are listed
+ *  L3 of the common heap, pool->listed counts them by their epoch */
 struct gcp_slab {
 	struct gcp_block *run;
 	struct gcp_block *first; /* its blocks, by ->upper */
@@ -252,6 +253,7 @@ struct gcp_heap {
 	bool recycled; /* a block freed before was given out; gcp_heap_was_recycled */
 	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
 	uint64_t awaited_epoch;
+	bool ending; /* private heaps: gcp_heap_ends */
 	/* Private heaps only: how frees become allocations; the open group, which
 	 * frees in a capture get; that of the latest such free; and groups up to
 	 * group_past are of captures that are over. */
@@ -313,6 +315,14 @@ struct gcp_tightness {
 	_Atomic uint32_t frees;    /* since it was asked */
 };
 
+/* How many LISTED blocks of the common heap have an epoch: a line for each that may not
+ * be completed (512 closed ones, and the open one), written over when a later epoch
+ * comes to it. */
+enum { GCP_LISTED_EPOCHS = 1024 };
+struct gcp_listed_epoch {
+	uint64_t epoch, blocks;
+};
+
 /* What remaps cost of late, and whether memory is held so that there are fewer:
  * spare.c. */
 struct gcp_spare {
@@ -333,6 +343,7 @@ struct gcp_pool {
 	struct gcp_tightness tightness;
 	_Alignas(GCP_LINE) struct gcp_mutex lock;
 	struct gcp_heap common;
+	struct gcp_listed_epoch listed[GCP_LISTED_EPOCHS]; /* slab.c; lock */
 	struct gcp_heap_list private_heaps;
 	struct gcp_segment_tree segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
@@ -594,6 +605,9 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks out of the books, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+/* The youngest epoch after `epoch` that a slab's free block in the common heap waits
+ * for; without one, `epoch`, from timeline.ready on. */
+uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch);
 
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put
  * back; and one that is in no tree cut to `size`, the rest free: without memory for a

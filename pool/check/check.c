@@ -279,6 +279,21 @@ static bool bins_are_sound(const struct gcp_heap *heap, uint64_t *holes,
 	return sound;
 }
 
+/* Of all epochs that are not ready: as many blocks are counted as are listed. */
+static bool listed_epochs_are_sound(const struct gcp_pool *pool)
+{
+	uint64_t ready = atomic_load(&pool->timeline.ready), listed = 0, counted = 0;
+	const struct gcp_block *block;
+
+	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
+		TAILQ_FOREACH (block, &pool->common.classes[i].list, link)
+			listed += block->epoch > ready;
+	for (int i = 0; i < GCP_LISTED_EPOCHS; i++)
+		if (pool->listed[i].epoch > ready)
+			counted += pool->listed[i].blocks;
+	return listed == counted;
+}
+
 static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 			      struct sums *total)
 {
@@ -312,6 +327,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 		idle_slabs += slab->listed == slab->total;
 	GCP_MUST(idle_slabs == sums.idle_slabs,
 		 "L2: a slab without a used block is in no list");
+	GCP_MUST(heap->private || listed_epochs_are_sound(pool),
+		 "L3: listed blocks are miscounted in their epoch");
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		unmapping += block->size;
 	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");

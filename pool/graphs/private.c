@@ -359,6 +359,13 @@ void gcp_heap_await(struct gcp_heap *heap, uint64_t moment)
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
+void gcp_heap_ends(struct gcp_heap *heap)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	heap->ending = true;
+	gcp_mutex_unlock(&heap->pool->lock);
+}
+
 void gcp_heap_release(struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = heap->pool;

@@ -22,6 +22,41 @@ uint64_t gcp_slab_bytes(uint64_t block_bytes)
 	return bytes;
 }
 
+static struct gcp_listed_epoch *listed_of(struct gcp_pool *pool, uint64_t epoch)
+{
+	return &pool->listed[epoch % GCP_LISTED_EPOCHS];
+}
+
+static void listed_add(struct gcp_heap *heap, uint64_t epoch)
+{
+	struct gcp_listed_epoch *listed = listed_of(heap->pool, epoch);
+
+	if (heap->private || listed->epoch > epoch)
+		return;
+	if (listed->epoch < epoch)
+		*listed = (struct gcp_listed_epoch){.epoch = epoch};
+	listed->blocks++;
+}
+
+static void listed_remove(struct gcp_heap *heap, uint64_t epoch)
+{
+	struct gcp_listed_epoch *listed = listed_of(heap->pool, epoch);
+
+	if (!heap->private && listed->epoch == epoch)
+		listed->blocks--;
+}
+
+uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch)
+{
+	uint64_t youngest = gcp_timeline_stamp(pool);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	while (youngest > epoch && (listed_of(pool, youngest)->epoch != youngest ||
+				    listed_of(pool, youngest)->blocks == 0))
+		youngest--;
+	return youngest > epoch ? youngest : epoch;
+}
+
 /* Blocks that are ready stand before those that are not; but where an allocation for
  * any work had one, which the next such allocation cannot have, behind all that are. */
 static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
@@ -37,6 +72,7 @@ static void list_insert(struct gcp_heap *heap, struct gcp_block *block)
 	else
 		TAILQ_INSERT_TAIL(&class->list, block, link);
 	class->count++;
+	listed_add(heap, block->epoch);
 	block->slab->listed++;
 }
 
@@ -54,6 +90,7 @@ static void list_remove(struct gcp_heap *heap, struct gcp_block *block)
 		LIST_REMOVE(block->slab, link);
 	TAILQ_REMOVE(&class->list, block, link);
 	class->count--;
+	listed_remove(heap, block->epoch);
 	block->slab->listed--;
 }
 

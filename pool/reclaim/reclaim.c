@@ -47,13 +47,12 @@ static bool is_giving(struct gcp_pool *pool)
 	return giving;
 }
 
+/* The list stands in the order of epochs. */
 static uint64_t youngest_epoch(const struct gcp_block_list *list, uint64_t epoch)
 {
-	const struct gcp_block *block;
+	const struct gcp_block *last = TAILQ_LAST(list, gcp_block_list);
 
-	TAILQ_FOREACH (block, list, link)
-		epoch = block->epoch > epoch ? block->epoch : epoch;
-	return epoch;
+	return last && last->epoch > epoch ? last->epoch : epoch;
 }
 
 /* The youngest epoch that any free block still waits for; a completed one: nothing
@@ -67,8 +66,7 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
 	/* What was freed there, or all of it: launches of a graph that is gone. */
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
 		epoch = heap->awaited_epoch > epoch ? heap->awaited_epoch : epoch;
-	for (uint32_t i = 0; i < pool->pools->classes.slab_count; i++)
-		epoch = youngest_epoch(&common->classes[i].list, epoch);
+	epoch = gcp_slab_youngest_epoch(pool, epoch);
 	epoch = youngest_epoch(&common->unmapping, epoch);
 	return youngest_epoch(&common->pending, epoch);
 }
@@ -225,13 +223,20 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 	return step;
 }
 
-/* Bytes that are reserved and that no block of the program holds. */
-static uint64_t pool_unused(struct gcp_pool *pool)
+/* Bytes that are reserved and that no block of the program holds, nor the free part of
+ * a graph's memory that stays: that of all graphs; or but for those whose last graph is
+ * gone, and for `own`. */
+static uint64_t pool_unused(struct gcp_pool *pool, bool all_stay,
+			    const struct gcp_heap *own)
 {
 	uint64_t held = gcp_pool_allocated(pool), reserved;
+	const struct gcp_heap *heap;
 
 	gcp_mutex_lock(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
+	TAILQ_FOREACH (heap, &pool->private_heaps, link)
+		if (all_stay || (heap != own && !heap->ending))
+			held += heap->reserved_bytes - heap->used_bytes;
 	gcp_mutex_unlock(&pool->lock);
 	return reserved > held ? reserved - held : 0;
 }
@@ -248,8 +253,8 @@ static void count_retry(struct gcp_pool *pool, bool out)
 	gcp_mutex_unlock(&pool->lock);
 }
 
-/* Whether the request may be served when all that the program does not hold has come
- * back, that of graphs which may be gone by now as well. */
+/* Whether the request may be served when all has come back that may: not what live
+ * graphs keep, except for the request's own capture. */
 static bool may_succeed(const struct gcp_request *request)
 {
 	struct gcp_pool *own = request->heap->pool, *pool = own->pools->first;
@@ -257,7 +262,7 @@ static bool may_succeed(const struct gcp_request *request)
 
 	for (; pool && bytes < request->size; pool = pool->next)
 		if (pool->live && pool->device == own->device)
-			bytes += pool_unused(pool);
+			bytes += pool_unused(pool, false, request->heap);
 	return bytes >= request->size;
 }
 
@@ -385,17 +390,10 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 
 /* --- the program trims -------------------------------------------------------- */
 
-/* Of those, what could go back: a live graph keeps also what is free in its heap. */
+/* What could go back. */
 static uint64_t pool_unheld(struct gcp_pool *pool)
 {
-	uint64_t unused = pool_unused(pool), kept = 0;
-	struct gcp_heap *heap;
-
-	gcp_mutex_lock(&pool->lock);
-	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		kept += heap->reserved_bytes - heap->used_bytes;
-	gcp_mutex_unlock(&pool->lock);
-	return unused > kept ? unused - kept : 0;
+	return pool_unused(pool, true, NULL);
 }
 
 /* Waits for all work that memory may still be used by. */

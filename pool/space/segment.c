@@ -301,6 +301,8 @@ void gcp_heap_reset(struct gcp_heap *heap)
 		TAILQ_INIT(&heap->classes[i].list);
 		heap->classes[i].count = 0;
 	}
+	if (!heap->private)
+		memset(heap->pool->listed, 0, sizeof(heap->pool->listed));
 	LIST_INIT(&heap->idle_slabs);
 	TAILQ_INIT(&heap->pending);
 	TAILQ_INIT(&heap->deferred);

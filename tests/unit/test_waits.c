@@ -3,7 +3,7 @@
  * test_waits.c - an allocation that finds the device full waits for nothing but what
  * plain cudaFree has waited for: the work that was there when its memory was freed.
  */
-#include "../../pool/pool_types.h"
+#include "../../pool/cache/cache.h"
 #include "fake.h"
 
 #define MIB (1ull << 20)
@@ -195,6 +195,82 @@ static void what_cannot_succeed_waits_for_nothing(void **state)
 	must_free(pools, addr);
 	must_be_out(pool, 90 * MIB);
 	assert_true(fake.done < before);
+}
+
+/* A heap of a graph that keeps 40 MiB; 20 MiB wait for work that was submitted before
+ * they were freed, and for it the host; 70 MiB are asked for, 60 of them are there. */
+static struct gcp_heap *kept_by_a_graph(struct gcp_pools *pools, uint64_t *ret_before)
+{
+	struct gcp_pool *pool = fake_pool(pools);
+	struct gcp_heap *heap;
+	gcp_addr kept, addr;
+
+	assert_int_equal(gcp_heap_create(pool, &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 40 * MIB, GCP_USE_CAPTURED, &kept), 0);
+	must_free(pools, kept);
+	addr = must_alloc(pool, 20 * MIB);
+	*ret_before = fake_submit();
+	must_free(pools, addr);
+	return heap;
+}
+
+static void what_a_graph_keeps_is_not_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t before;
+
+	(void)state;
+	(void)kept_by_a_graph(pools, &before);
+	must_be_out(pool, 70 * MIB);
+	assert_true(fake.done < before);
+	assert_int_equal(must_stats(pools).waits, 0);
+}
+
+/* Nothing but work that is under way keeps it then. */
+static void what_a_graph_that_is_gone_keeps_is_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t before;
+
+	(void)state;
+	gcp_heap_ends(kept_by_a_graph(pools, &before));
+	must_be_out(pool, 70 * MIB);
+	assert_true(fake.done >= before);
+	assert_int_not_equal(must_stats(pools).waits, 0);
+}
+
+/* Blocks of slabs, too: of their epochs the youngest is known without looking at each.
+ */
+static void the_youngest_epoch_of_small_blocks_is_known(void **state)
+{
+	enum { COUNT = 40 };
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t ready = atomic_load(&pool->timeline.ready), epoch;
+	gcp_addr addrs[COUNT], others[COUNT];
+
+	(void)state;
+	for (int i = 0; i < COUNT; i++) {
+		addrs[i] = must_alloc(pool, 4096);
+		others[i] = must_alloc(pool, 4096); /* its slab stays in use */
+	}
+	for (int i = 0; i < COUNT; i++) {
+		epoch = gcp_timeline_advance(pool);
+		fake_submit();
+		must_free(pools, addrs[i]);
+		gcp_caches_flush(pool);
+		gcp_mutex_lock(&pool->lock);
+		assert_int_equal(gcp_slab_youngest_epoch(pool, ready), epoch + 1);
+		gcp_mutex_unlock(&pool->lock);
+		must_be_sound(pools);
+	}
+	/* Slabs that are not in use become one block. */
+	for (int i = 0; i < COUNT; i++)
+		must_free(pools, others[i]);
+	gcp_caches_flush(pool);
+	must_be_sound(pools);
 }
 
 /* All that is free is completed: later work has nothing to do with it. */
@@ -428,6 +504,11 @@ int main(void)
 	    TEST(memory_is_tight_while_little_is_left),
 	    TEST(later_work_is_not_waited_for_without_end),
 	    TEST(what_cannot_succeed_waits_for_nothing),
+	    TEST(what_a_graph_keeps_is_not_waited_for),
+	    MAPPED(what_a_graph_keeps_is_not_waited_for),
+	    TEST(what_a_graph_that_is_gone_keeps_is_waited_for),
+	    MAPPED(what_a_graph_that_is_gone_keeps_is_waited_for),
+	    TEST(the_youngest_epoch_of_small_blocks_is_known),
 	    TEST(what_is_free_in_pieces_waits_for_nothing),
 	    TEST(what_is_larger_than_the_device_costs_one_call),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
