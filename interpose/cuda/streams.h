@@ -17,23 +17,35 @@ static inline CUstream gcp_stream_named(CUstream stream, bool per_thread)
 	return !stream && per_thread ? CU_STREAM_PER_THREAD : stream;
 }
 
-/* Tells pool/ that the program works on a stream: a hint of how many there are. */
-static inline void gcp_stream_seen(CUstream stream, bool per_thread)
+/* The number under which pool/ counts the stream. */
+static inline uintptr_t gcp_stream_number(CUstream stream, bool per_thread)
+{
+	uintptr_t name = (uintptr_t)stream;
+
+	if (__builtin_expect(name > 2, 1))
+		return name;
+	return gcp_stream_named(stream, per_thread) ==
+		       CU_STREAM_PER_THREAD /* a default */
+		   ? (uintptr_t)&gcp_thread
+		   : 0;
+}
+
+/* Whether pool/ knows that the program works on the stream. */
+static inline bool gcp_stream_is_seen(CUstream stream, bool per_thread)
 {
 	const _Atomic uint64_t *seen =
 	    atomic_load_explicit(&gcp_watch.streams, memory_order_acquire);
-	uintptr_t name = (uintptr_t)stream;
+	uint32_t bit = gcp_stream_bit(gcp_stream_number(stream, per_thread));
 
-	if (__builtin_expect(name <= 2, 0)) { /* a default stream */
-		name = gcp_stream_named(stream, per_thread) == CU_STREAM_PER_THREAD
-			   ? (uintptr_t)&gcp_thread
-			   : 0;
-	}
-	if (__builtin_expect(~atomic_load_explicit(seen, memory_order_relaxed) >>
-				     gcp_stream_bit(name) &
-				 1,
-			     0))
-		gcp_pools_stream_used(gcp_process.pools, name);
+	return atomic_load_explicit(seen, memory_order_relaxed) >> bit & 1;
+}
+
+/* Tells it: a hint of how many streams there are. */
+static inline void gcp_stream_seen(CUstream stream, bool per_thread)
+{
+	if (__builtin_expect(!gcp_stream_is_seen(stream, per_thread), 0))
+		gcp_pools_stream_used(gcp_process.pools,
+				      gcp_stream_number(stream, per_thread));
 }
 
 /* Before the calling thread gives work to a stream, named as above; eager: the work is

@@ -80,14 +80,14 @@
 
 /* Kernels: the stream is a parameter, or a field of one. */
 #define GCP_HOOKS_LAUNCHES(X)                                                          \
-	X(cuLaunchKernel, cuLaunchKernel, 4000, 0, GCP_OPTIONAL,                       \
+	X(cuLaunchKernel, cuLaunchKernel, 4000, 0, GCP_REQUIRED,                       \
 	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,              \
 	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,            \
 	   unsigned int block_z, unsigned int shared_bytes, CUstream stream,           \
 	   void **parameters, void **extra),                                           \
 	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,  \
 	   stream, parameters, extra))                                                 \
-	X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, 2, GCP_OPTIONAL,                  \
+	X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, 2, GCP_REQUIRED,                  \
 	  (CUfunction function, unsigned int grid_x, unsigned int grid_y,              \
 	   unsigned int grid_z, unsigned int block_x, unsigned int block_y,            \
 	   unsigned int block_z, unsigned int shared_bytes, CUstream stream,           \

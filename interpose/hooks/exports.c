@@ -78,6 +78,12 @@ GCP_HOOKS_OTHERS(GCP_X)
 
 /* Whether the real function is known, and no hook need see the call. */
 #define GCP_UNSEEN(name) (!gcp_process_watches() && gcp_real.name)
+/* The same of one that is there where all are that must be. */
+#define GCP_UNSEEN_REQUIRED(need)                                                      \
+	({                                                                             \
+		_Static_assert((need) == GCP_REQUIRED, "it may be missing");           \
+		!gcp_process_watches();                                                \
+	})
 
 /* The hook, out of the way of the call that needs none. */
 #define GCP_SLOW(name, parameters, arguments)                                          \
@@ -113,25 +119,32 @@ GCP_HOOKS_COPIES_SYNC(GCP_X)
 #undef GCP_X
 
 /* What lacks memory is launched by the hook once more, after some was given back. */
-#define GCP_RETURN_LAUNCHED(result)                                                    \
-	if (GCP_LIKELY((result) != CUDA_ERROR_OUT_OF_MEMORY) ||                        \
-	    !gcp_launch_reclaims(&(struct gcp_tries){0}, result))                      \
-		return result;
+#define GCP_AGAIN(name, parameters, arguments)                                         \
+	static __attribute__((noinline, cold)) CUresult again_##name parameters        \
+	{                                                                              \
+		if (!gcp_launch_reclaims(&(struct gcp_tries){0},                       \
+					 CUDA_ERROR_OUT_OF_MEMORY))                    \
+			return CUDA_ERROR_OUT_OF_MEMORY;                               \
+		return slow_##name arguments;                                          \
+	}
+
+#define GCP_LACKS_MEMORY(result)                                                       \
+	__builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
 
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_AGAIN(name, parameters, arguments)                                         \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
+		CUresult result;                                                       \
+                                                                                       \
 		if (!GCP_LIKELY(GCP_UNSEEN(name) && !gcp_contexts_are_several()))      \
 			return slow_##name arguments;                                  \
-		if (GCP_LIKELY(!gcp_process_shares_graphs())) {                        \
-			CUresult result = gcp_real.name arguments;                     \
-                                                                                       \
-			GCP_RETURN_LAUNCHED(result)                                    \
-			return slow_##name arguments;                                  \
-		}                                                                      \
-		return gcp_graph_launch_again(exec, stream, (flags) == 2,              \
-					      gcp_real.name, slow_##name);             \
+		if (!GCP_LIKELY(!gcp_process_shares_graphs()))                         \
+			return gcp_graph_launch_again(exec, stream, (flags) == 2,      \
+						      gcp_real.name, slow_##name);     \
+		result = gcp_real.name arguments;                                      \
+		return GCP_LACKS_MEMORY(result) ? again_##name arguments : result;     \
 	}
 GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 #undef GCP_X
@@ -140,10 +153,10 @@ GCP_HOOKS_GRAPH_LAUNCHES(GCP_X)
 	GCP_SLOW(name, parameters, arguments)                                          \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		if (!GCP_LIKELY(GCP_UNSEEN(name)))                                     \
-			return slow_##name arguments;                                  \
-		gcp_stream_seen(stream, (flags) == 2);                                 \
-		return gcp_real.name arguments;                                        \
+		if (GCP_LIKELY(GCP_UNSEEN(name) &&                                     \
+			       gcp_stream_is_seen(stream, (flags) == 2)))              \
+			return gcp_real.name arguments;                                \
+		return slow_##name arguments;                                          \
 	}
 GCP_HOOKS_EVENTS(GCP_X)
 #undef GCP_X
@@ -152,19 +165,60 @@ GCP_HOOKS_EVENTS(GCP_X)
  * saved for it. */
 #define GCP_IN_MEMORY(variable) __asm__("" : "+m"(variable))
 
-#define GCP_LAUNCH(name, arguments, stream, per_thread, again)                         \
-	if (GCP_LIKELY(GCP_UNSEEN(name))) {                                            \
-		CUresult result = gcp_real.name arguments;                             \
+#define GCP_LAUNCH(name, unseen, stream, per_thread, call, kept)                       \
+	if (GCP_LIKELY(unseen && gcp_stream_is_seen(stream, per_thread))) {            \
+		CUresult result = call;                                                \
                                                                                        \
-		gcp_stream_seen(stream, per_thread);                                   \
-		GCP_RETURN_LAUNCHED(result)                                            \
+		return GCP_LACKS_MEMORY(result) ? again_##name kept : result;          \
 	}                                                                              \
-	return slow_##name again;
+	return slow_##name kept;
+
+#if defined(__x86_64__)
+
+/* On x86-64 six arguments come in registers, and the others in memory, where a
+ * structure of them would lie as well: so the real function gets them as one, which is
+ * copied as a whole, and not one after the other through registers that had to be saved
+ * for it. */
+struct launch_rest {
+	_Alignas(8) unsigned int block_z;
+	_Alignas(8) unsigned int shared_bytes;
+	CUstream stream;
+	void **parameters, **extra;
+};
+
+_Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
+
+#define GCP_LAUNCH_TYPES                                                               \
+	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
+	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
+	    struct launch_rest rest
+#define GCP_LAUNCH_REST(field) rest.field
+#define GCP_LAUNCH_REST_STAYS  GCP_IN_MEMORY(rest)
+#define GCP_LAUNCH_REAL(name)                                                          \
+	((CUresult(*)(GCP_LAUNCH_TYPES))(void (*)(void))gcp_real.name)(                \
+	    function, grid_x, grid_y, grid_z, block_x, block_y, rest)
+
+#else
+
+#define GCP_LAUNCH_TYPES                                                               \
+	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
+	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
+	    unsigned int block_z, unsigned int shared_bytes, CUstream stream,          \
+	    void **parameters, void **extra
+#define GCP_LAUNCH_REST(field) field
+#define GCP_LAUNCH_REST_STAYS  (void)0
+#define GCP_LAUNCH_REAL(name)                                                          \
+	gcp_real.name(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,     \
+		      shared_bytes, stream, parameters, extra)
+
+#endif
 
 /* What came in registers is kept beside; what came in memory stays there. */
 #define GCP_X(name, base, version, flags, need, types, arguments)                      \
 	GCP_SLOW(name, types, arguments)                                               \
-	GCP_ENTRY(name, types)                                                         \
+	GCP_AGAIN(name, types, arguments)                                              \
+	CUresult launched_##name(GCP_LAUNCH_TYPES) __asm__("gcp_called_" #name);       \
+	CUresult launched_##name(GCP_LAUNCH_TYPES)                                     \
 	{                                                                              \
 		CUfunction function_kept = function;                                   \
 		unsigned int x = grid_x, y = grid_y, z = grid_z;                       \
@@ -176,31 +230,33 @@ GCP_HOOKS_EVENTS(GCP_X)
 		GCP_IN_MEMORY(z);                                                      \
 		GCP_IN_MEMORY(block_x_kept);                                           \
 		GCP_IN_MEMORY(block_y_kept);                                           \
-		GCP_IN_MEMORY(block_z);                                                \
-		GCP_IN_MEMORY(shared_bytes);                                           \
-		GCP_IN_MEMORY(stream);                                                 \
-		GCP_IN_MEMORY(parameters);                                             \
-		GCP_IN_MEMORY(extra);                                                  \
-		GCP_LAUNCH(name, arguments, stream, (flags) == 2,                      \
+		GCP_LAUNCH_REST_STAYS;                                                 \
+		GCP_LAUNCH(name, GCP_UNSEEN_REQUIRED(need), GCP_LAUNCH_REST(stream),   \
+			   (flags) == 2, GCP_LAUNCH_REAL(name),                        \
 			   (function_kept, x, y, z, block_x_kept, block_y_kept,        \
-			    block_z, shared_bytes, stream, parameters, extra))         \
+			    GCP_LAUNCH_REST(block_z), GCP_LAUNCH_REST(shared_bytes),   \
+			    GCP_LAUNCH_REST(stream), GCP_LAUNCH_REST(parameters),      \
+			    GCP_LAUNCH_REST(extra)))                                   \
 	}
 GCP_HOOKS_LAUNCHES(GCP_X)
 #undef GCP_X
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_AGAIN(name, parameters, arguments)                                         \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		GCP_LAUNCH(name, arguments, config ? config->hStream : NULL,           \
-			   (flags) == 2, arguments)                                    \
+		GCP_LAUNCH(name, GCP_UNSEEN(name), config ? config->hStream : NULL,    \
+			   (flags) == 2, gcp_real.name arguments, arguments)           \
 	}
 GCP_HOOKS_LAUNCHES_BY_CONFIG(GCP_X)
 #undef GCP_X
 #define GCP_X(name, base, version, flags, need, parameters, arguments)                 \
 	GCP_SLOW(name, parameters, arguments)                                          \
+	GCP_AGAIN(name, parameters, arguments)                                         \
 	GCP_ENTRY(name, parameters)                                                    \
 	{                                                                              \
-		GCP_LAUNCH(name, arguments, stream, (flags) == 2, arguments)           \
+		GCP_LAUNCH(name, GCP_UNSEEN(name), stream, (flags) == 2,               \
+			   gcp_real.name arguments, arguments)                         \
 	}
 GCP_HOOKS_LAUNCHES_COOPERATIVE(GCP_X)
 #undef GCP_X

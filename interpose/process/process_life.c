@@ -167,6 +167,7 @@ static void fork_child(void)
 		gcp_observe_after_fork();
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
+		if (gcp_resolve_complete())
 		gcp_watch_nothing();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
@@ -190,7 +191,7 @@ bool gcp_resolve_now(void)
 {
 	bool done = gcp_resolve_all(resolved);
 
-	if (done)
+	if (done && gcp_resolve_complete()) /* or each call asks what is there */
 		gcp_watch_resolved();
 	return done;
 }

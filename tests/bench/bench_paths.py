@@ -6,7 +6,8 @@ What a malloc+free pair that hits costs a program: nanoseconds, and instructions
 which do not depend on how busy the machine is. On the simulated device, through the
 runtime's symbol (shared cudart), through the driver's (linked with libcuda), and through
 a static cudart, whose own cost is told by a driver that costs nothing (bench_null.c);
-and in the pool alone. Instructions are the difference of two runs of
+and in the pool alone; and what the library runs at a kernel launch while
+nothing captures. Instructions are the difference of two runs of
 different length under callgrind, so that start and end do not count; "library" are
 those within libgcpool. Without valgrind they are left out.
 
@@ -46,6 +47,13 @@ def output(command, preload):
 
 def loop(program, size, iterations):
     return [program, "--no-kernel", "--size", size, "--iterations", str(iterations)]
+
+
+LAUNCHES = 20  # fewer of them: the simulated driver runs the kernel
+
+
+def launches(program, _, iterations):
+    return [program, "--launch", "--iterations", str(iterations // LAUNCHES)]
 
 
 def pool(program, size, iterations):
@@ -125,6 +133,9 @@ def main():
     for size in SIZES:
         both = zip(found["static cudart", size], found["static cudart, driver for free", size])
         show("on top of static cudart's own", size, [a - b for a, b in both])
+    counted = count(launches, linked, None, library)
+    if counted:
+        print(f"a kernel launch while nothing captures: {counted[1] * LAUNCHES:.0f} instructions of the library")
 
 
 if __name__ == "__main__":

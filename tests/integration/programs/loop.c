@@ -8,6 +8,7 @@
  *                    keeps what is freed
  *   --async-default  the same with the driver pool as CUDA sets it up
  *   --no-kernel      malloc + free alone
+ *   --launch         a kernel launch alone
  *   --pause US       sleep after each iteration
  *
  * Prints nanoseconds per iteration.
@@ -22,7 +23,7 @@
 struct setting {
 	size_t bytes;
 	unsigned iterations, pause; /* in microseconds */
-	bool async, kernel;
+	bool async, kernel, launch;
 	CUstream stream;
 	struct gcpt_kernels kernels;
 };
@@ -31,6 +32,10 @@ static void iterate(const struct setting *set)
 {
 	void *p;
 
+	if (set->launch) {
+		GCPT_OK(gcpt_launch_spin(&set->kernels, set->stream, 0));
+		return;
+	}
 	if (set->async)
 		GCPT_OK(gcpt_malloc_async(&p, set->bytes, set->stream));
 	else
@@ -67,6 +72,7 @@ int main(int argc, char **argv)
 	    .async = gcpt_flag(argc, argv, "--async") ||
 		     gcpt_flag(argc, argv, "--async-default"),
 	    .kernel = !gcpt_flag(argc, argv, "--no-kernel"),
+	    .launch = gcpt_flag(argc, argv, "--launch"),
 	};
 
 	GCPT_OK(gcpt_use(0));
