@@ -52,6 +52,23 @@ struct gcp_graph_nodes {
 	uint32_t types[GCP_NODE_TYPES];
 };
 
+/* The nodes of a graph one by one, and its edges, in the order in which the driver
+ * tells them. What is kept is bounded, in nodes and edges together: of one graph, and
+ * of all graphs of the tracker (4 MiB). It does not change once a holder has it. */
+enum { GCP_NODE_LIST_MAX = 65536, GCP_NODE_LISTS_MAX = 16 * GCP_NODE_LIST_MAX };
+struct gcp_node_list {
+	uint64_t id;         /* from 1 on, each once */
+	uint64_t picture;    /* the latest one that has it; tracker->lock */
+	uint32_t references; /* of holders and pictures; tracker->lock */
+	uint32_t node_count, edge_count;
+	uint8_t *types; /* of each node; below GCP_NODE_TYPES */
+	struct gcp_node_edge {
+		uint16_t from, to; /* numbers of nodes, from 0 on */
+	} edges[];
+};
+/* With room for so many; free() frees it. NULL: no memory. (node_list.c) */
+struct gcp_node_list *gcp_node_list_create(size_t nodes, size_t edges);
+
 struct gcp_capture_driver {
 	/* cuStreamGetCaptureInfo. 0 or a CUresult (a destroyed stream, say). */
 	int (*capture_state)(void *ctx, void *stream,
@@ -65,9 +82,11 @@ struct gcp_capture_driver {
 	/* The nodes that a node of a graph depends on; as above. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
-	/* How many nodes and edges a graph has that only the calling thread knows. 0 or
-	 * a CUresult. NULL: not known here. */
-	int (*graph_nodes)(void *graph, struct gcp_graph_nodes *ret_nodes);
+	/* How many nodes and edges a graph has that only the calling thread knows; and
+	 * which, in *ret_list, if they are at most `room`, else or without memory NULL.
+	 * 0 or a CUresult: then there is no list. NULL: not known here. */
+	int (*graph_nodes)(void *graph, size_t room, struct gcp_graph_nodes *ret_nodes,
+			   struct gcp_node_list **ret_list);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
 	 * depends on already. 0 or a CUresult. NULL: not possible here. */
@@ -445,18 +464,21 @@ struct gcp_graph_pool_picture {
 	size_t graph_count; /* holders: of info.graphs, those with a handle */
 	struct gcp_graph_picture_of {
 		bool is_exec;
+		bool first; /* of the pictures' graphs that have this list */
 		struct gcp_graph_nodes nodes;
+		struct gcp_node_list *list; /* NULL: none is kept */
 	} * graphs;
 };
 /* The end of a capture gave this graph, which no other thread knows yet: counts its
- * nodes, if it holds memory. Its executables and clones have as many. Takes the lock
- * for itself; the driver is asked without. */
+ * nodes and lists them, if it holds memory. Its executables and clones have the same.
+ * Takes the lock for itself; the driver is asked without. */
 void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph);
 /* All that have references. -ENOMEM. */
 int gcp_graph_pools_picture(struct gcp_tracker *tracker,
 			    struct gcp_graph_pool_picture **ret_pictures,
 			    size_t *ret_count);
-void gcp_graph_pools_picture_free(struct gcp_graph_pool_picture *pictures,
+void gcp_graph_pools_picture_free(struct gcp_tracker *tracker,
+				  struct gcp_graph_pool_picture *pictures,
 				  size_t count);
 
 #endif

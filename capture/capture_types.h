@@ -104,6 +104,7 @@ struct gcp_holder {
 	struct gcp_share *share;      /* of which it is the executable, or NULL */
 	/* At the end of its capture, or of that which it was made of; or not known. */
 	struct gcp_graph_nodes nodes;
+	struct gcp_node_list *list;  /* of these; NULL: none is kept */
 	LIST_ENTRY(gcp_holder) link; /* tracker->holders[] */
 };
 LIST_HEAD(gcp_holder_list, gcp_holder);
@@ -251,6 +252,8 @@ struct gcp_tracker {
 	uint64_t memory_releases; /* memory of graph pools, how often */
 	bool pinned_released;     /* pinned memory, while the lock is held */
 	struct gcp_holder_list holders[GCP_HOLDER_BUCKETS];
+	uint64_t listed_nodes;            /* and edges, in lists of nodes */
+	uint64_t last_list, last_picture; /* ids */
 	bool keeps_all; /* no holder can be known any more: all is kept for good */
 	struct gcp_graph_pool_list waiting;
 	struct gcp_waiting_fence {

@@ -20,21 +20,25 @@ static struct gcp_holder *graph_with_memory(struct gcp_tracker *tracker,
 void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph)
 {
 	struct gcp_graph_nodes nodes = {0};
+	struct gcp_node_list *list = NULL;
 	struct gcp_holder *holder;
+	size_t room;
 
 	if (!graph || !tracker->driver.graph_nodes || !gcp_tracker_holds(tracker))
 		return;
 	gcp_tracker_lock(tracker);
 	holder = graph_with_memory(tracker, graph);
+	room = gcp_node_list_room(tracker);
 	gcp_tracker_unlock(tracker);
 	if (!holder)
 		return;
-	nodes.known = tracker->driver.graph_nodes(graph, &nodes) == 0;
+	nodes.known = tracker->driver.graph_nodes(graph, room, &nodes, &list) == 0;
 	gcp_tracker_lock(tracker);
 	holder = graph_with_memory(tracker, graph);
 	if (holder)
-		holder->nodes = nodes;
+		list = gcp_node_list_keep(tracker, holder, &nodes, list);
 	gcp_tracker_unlock(tracker);
+	free(list);
 }
 
 /* --- blocks ---------------------------------------------------------------------- */
@@ -86,7 +90,25 @@ static int pool_copy(struct gcp_graph_pool_picture *picture,
 	return result;
 }
 
-static void holder_copy(const struct gcp_holder *holder)
+/* With a reference to its list. */
+static struct gcp_graph_picture_of graph_copy(const struct gcp_tracker *tracker,
+					      const struct gcp_holder *holder)
+{
+	struct gcp_graph_picture_of graph = {
+	    .is_exec = holder->is_exec,
+	    .nodes = holder->nodes,
+	    .list = gcp_node_list_take(holder->list),
+	};
+
+	if (graph.list) {
+		graph.first = graph.list->picture != tracker->last_picture;
+		graph.list->picture = tracker->last_picture;
+	}
+	return graph;
+}
+
+static void holder_copy(const struct gcp_tracker *tracker,
+			const struct gcp_holder *holder)
 {
 	const struct gcp_hold *hold;
 
@@ -95,8 +117,7 @@ static void holder_copy(const struct gcp_holder *holder)
 
 		if (picture && picture->graph_count < picture->info.graphs)
 			picture->graphs[picture->graph_count++] =
-			    (struct gcp_graph_picture_of){holder->is_exec,
-							  holder->nodes};
+			    graph_copy(tracker, holder);
 	}
 }
 
@@ -105,9 +126,10 @@ static void holders_copy(struct gcp_tracker *tracker)
 {
 	const struct gcp_holder *holder;
 
+	tracker->last_picture++;
 	for (size_t i = 0; i < GCP_HOLDER_BUCKETS; i++)
 		LIST_FOREACH (holder, &tracker->holders[i], link)
-			holder_copy(holder);
+			holder_copy(tracker, holder);
 }
 
 /* tracker->lock is held. */
@@ -148,7 +170,7 @@ int gcp_graph_pools_picture(struct gcp_tracker *tracker,
 	gcp_tracker_unlock(tracker);
 	errno = saved;
 	if (result != 0) {
-		gcp_graph_pools_picture_free(pictures, count);
+		gcp_graph_pools_picture_free(tracker, pictures, count);
 		return result;
 	}
 	*ret_pictures = pictures;
@@ -156,8 +178,20 @@ int gcp_graph_pools_picture(struct gcp_tracker *tracker,
 	return 0;
 }
 
-void gcp_graph_pools_picture_free(struct gcp_graph_pool_picture *pictures, size_t count)
+static void lists_drop(struct gcp_tracker *tracker,
+		       struct gcp_graph_pool_picture *pictures, size_t count)
 {
+	gcp_tracker_lock(tracker);
+	for (size_t i = 0; i < count; i++)
+		for (size_t j = 0; j < pictures[i].graph_count; j++)
+			gcp_node_list_drop(tracker, pictures[i].graphs[j].list);
+	gcp_tracker_unlock(tracker);
+}
+
+void gcp_graph_pools_picture_free(struct gcp_tracker *tracker,
+				  struct gcp_graph_pool_picture *pictures, size_t count)
+{
+	lists_drop(tracker, pictures, count);
 	for (size_t i = 0; i < count; i++) {
 		for (size_t j = 0; j < pictures[i].heap_count; j++)
 			free(pictures[i].heaps[j].blocks);

@@ -9,8 +9,10 @@
 
 static void nodes_copy(const struct gcp_holder *from, struct gcp_holder *to)
 {
-	if (from)
-		to->nodes = from->nodes;
+	if (!from)
+		return;
+	to->nodes = from->nodes;
+	to->list = gcp_node_list_take(from->list);
 }
 
 int gcp_holding_begin(struct gcp_tracker *tracker, const void *handle, bool is_exec,

@@ -262,8 +262,11 @@ GCPOOL_API int gcpool_graph_pool_memory(uint64_t id,
  * lane: the addresses stand for memory of the lane). Blocks that are not held say when
  * they were freed (free_group, which grows). Each graph and executable that holds the
  * pool says how many nodes of each type, and edges, its graph had at the end of its
- * capture; none of them is touched, as other threads may use them. `path` ends in .json
- * or .dot (Graphviz). Takes locks of the allocator while it copies, none while it
+ * capture, and which: the type of each node, and each edge as the numbers of two nodes
+ * (in JSON node_list and edge_list). Of a graph with more than 65,536 nodes and edges,
+ * and beyond 1,048,576 of all graphs of the process, there are only the numbers
+ * (nodes_left_out). No graph is touched, as other threads may use it. `path` ends in
+ * .json or .dot (Graphviz). Takes locks of the allocator while it copies, none while it
  * writes; other threads may go on. Asks CUDA as gcpool_get_stats does; may be called
  * while a stream is being captured.
  * @return 0. -EINVAL: another ending, or NULL. -ENOENT: the pool is not active.

@@ -148,53 +148,153 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 
 /* --- nodes of a graph -------------------------------------------------------- */
 
-static CUresult nodes_count_types(CUgraph graph, struct gcp_graph_nodes *ret_nodes)
-{
+/* The handles of a graph's nodes, and their numbers by the handles: each in the first
+ * free place from its own on. */
+struct node_numbers {
 	CUgraphNode *nodes;
-	size_t count = 0;
-	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &count);
+	size_t count;
+	uint32_t *places;  /* a number + 1, or 0 */
+	unsigned int bits; /* 1 << bits places, of which half are free */
+};
 
-	if (result != CUDA_SUCCESS || count == 0)
+static CUresult nodes_get(CUgraph graph, struct node_numbers *ret_numbers)
+{
+	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &ret_numbers->count);
+
+	if (result != CUDA_SUCCESS || ret_numbers->count == 0)
 		return result;
-	nodes = malloc(count * sizeof(*nodes));
-	if (!nodes)
+	ret_numbers->nodes = malloc(ret_numbers->count * sizeof(*ret_numbers->nodes));
+	if (!ret_numbers->nodes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = gcp_real.cuGraphGetNodes(graph, nodes, &count);
-	for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
-		CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
-
-		result = gcp_real.cuGraphNodeGetType(nodes[i], &type);
-		if ((unsigned int)type >= GCP_NODE_TYPES)
-			type = (CUgraphNodeType)(GCP_NODE_TYPES - 1);
-		ret_nodes->types[type]++;
-	}
-	free(nodes);
-	return result;
+	return gcp_real.cuGraphGetNodes(graph, ret_numbers->nodes, &ret_numbers->count);
 }
 
 /* Without room for them they are only counted, also those that have data. */
-static CUresult edges_count(CUgraph graph, struct gcp_graph_nodes *ret_nodes)
+static CUresult edges_count(CUgraph graph, size_t *ret_count)
 {
-	size_t count = 0;
-	CUresult result =
-	    gcp_real.cuGraphGetEdges_v2
-		? gcp_real.cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &count)
-		: gcp_real.cuGraphGetEdges(graph, NULL, NULL, &count);
+	return gcp_real.cuGraphGetEdges_v2
+		   ? gcp_real.cuGraphGetEdges_v2(graph, NULL, NULL, NULL, ret_count)
+		   : gcp_real.cuGraphGetEdges(graph, NULL, NULL, ret_count);
+}
 
-	ret_nodes->edges = count;
+static CUresult types_get(const struct node_numbers *numbers,
+			  struct gcp_graph_nodes *ret_nodes, struct gcp_node_list *list)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; result == CUDA_SUCCESS && i < numbers->count; i++) {
+		CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+
+		result = gcp_real.cuGraphNodeGetType(numbers->nodes[i], &type);
+		if ((unsigned int)type >= GCP_NODE_TYPES)
+			type = (CUgraphNodeType)(GCP_NODE_TYPES - 1);
+		ret_nodes->types[type]++;
+		if (list)
+			list->types[i] = (uint8_t)type;
+	}
 	return result;
 }
 
-static int driver_graph_nodes(void *graph, struct gcp_graph_nodes *ret_nodes)
+/* Where the node's number is, or would be. */
+static uint32_t *number_place(const struct node_numbers *numbers, CUgraphNode node)
+{
+	const uint64_t hash = (uint64_t)(uintptr_t)node * 0x9e3779b97f4a7c15u;
+	const size_t mask = ((size_t)1 << numbers->bits) - 1;
+	size_t place = (size_t)(hash >> (64 - numbers->bits));
+
+	while (numbers->places[place] &&
+	       numbers->nodes[numbers->places[place] - 1] != node)
+		place = (place + 1) & mask;
+	return &numbers->places[place];
+}
+
+/* False: no memory. */
+static bool numbers_make(struct node_numbers *numbers)
+{
+	numbers->bits = 1;
+	while ((size_t)1 << numbers->bits < 2 * numbers->count)
+		numbers->bits++;
+	numbers->places = calloc((size_t)1 << numbers->bits, sizeof(*numbers->places));
+	for (size_t i = 0; numbers->places && i < numbers->count; i++)
+		*number_place(numbers, numbers->nodes[i]) = (uint32_t)i + 1;
+	return numbers->places != NULL;
+}
+
+/* Edges with data are refused to callers that give no room for it. */
+static bool edges_get(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t room)
+{
+	CUgraphEdgeData *data = (CUgraphEdgeData *)(to + room);
+	size_t count = room;
+	CUresult result =
+	    gcp_real.cuGraphGetEdges_v2
+		? gcp_real.cuGraphGetEdges_v2(graph, from, to, data, &count)
+		: gcp_real.cuGraphGetEdges(graph, from, to, &count);
+
+	return result == CUDA_SUCCESS && count == room;
+}
+
+/* False: no memory, or the driver tells other nodes than before. */
+static bool edges_list(CUgraph graph, struct node_numbers *numbers,
+		       struct gcp_node_list *list)
+{
+	size_t count = list->edge_count;
+	CUgraphNode *from, *to;
+	bool good;
+
+	if (count == 0)
+		return true;
+	from = malloc(count * (2 * sizeof(*from) + sizeof(CUgraphEdgeData)));
+	to = from + count;
+	good = from && numbers_make(numbers) && edges_get(graph, from, to, count);
+	for (size_t i = 0; good && i < count; i++) {
+		uint32_t a = *number_place(numbers, from[i]);
+		uint32_t b = *number_place(numbers, to[i]);
+
+		good = a > 0 && b > 0;
+		list->edges[i] =
+		    (struct gcp_node_edge){(uint16_t)(a - 1), (uint16_t)(b - 1)};
+	}
+	free(numbers->places);
+	free(from);
+	return good;
+}
+
+static CUresult graph_nodes(CUgraph graph, size_t room,
+			    struct gcp_graph_nodes *ret_nodes,
+			    struct gcp_node_list **ret_list)
+{
+	struct node_numbers numbers = {0};
+	struct gcp_node_list *list = NULL;
+	size_t edges = 0;
+	CUresult result = nodes_get(graph, &numbers);
+
+	if (result == CUDA_SUCCESS)
+		result = edges_count(graph, &edges);
+	if (result == CUDA_SUCCESS && numbers.count <= room &&
+	    edges <= room - numbers.count)
+		list = gcp_node_list_create(numbers.count, edges);
+	if (result == CUDA_SUCCESS)
+		result = types_get(&numbers, ret_nodes, list);
+	ret_nodes->edges = edges;
+	if (list && (result != CUDA_SUCCESS || !edges_list(graph, &numbers, list))) {
+		free(list);
+		list = NULL;
+	}
+	free(numbers.nodes);
+	*ret_list = list;
+	return result;
+}
+
+static int driver_graph_nodes(void *graph, size_t room,
+			      struct gcp_graph_nodes *ret_nodes,
+			      struct gcp_node_list **ret_list)
 {
 	struct gcp_ctx_scope scope;
 	int saved = errno;
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = nodes_count_types(graph, ret_nodes);
-	if (result == CUDA_SUCCESS)
-		result = edges_count(graph, ret_nodes);
+	result = graph_nodes(graph, room, ret_nodes, ret_list);
 	gcp_ctx_scope_end(&scope);
 	errno = saved;
 	return (int)result;

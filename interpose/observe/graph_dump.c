@@ -125,6 +125,18 @@ static const char *json_bool(bool value)
 	return value ? "true" : "false";
 }
 
+static void json_list(struct writer *writer, const struct gcp_node_list *list)
+{
+	PUT(writer, ",\n   \"node_list\": [");
+	for (uint32_t i = 0; i < list->node_count; i++)
+		PUT(writer, "%s\"%s\"", i ? ", " : "", node_types[list->types[i]]);
+	PUT(writer, "],\n   \"edge_list\": [");
+	for (uint32_t i = 0; i < list->edge_count; i++)
+		PUT(writer, "%s[%u, %u]", i ? ", " : "", list->edges[i].from,
+		    list->edges[i].to);
+	PUT(writer, "]");
+}
+
 static void json_graph(struct writer *writer, const struct gcp_graph_picture_of *graph)
 {
 	const struct gcp_graph_nodes *nodes = &graph->nodes;
@@ -142,6 +154,10 @@ static void json_graph(struct writer *writer, const struct gcp_graph_picture_of 
 			between = ", ";
 		}
 		PUT(writer, "}");
+		if (graph->list)
+			json_list(writer, graph->list);
+		else
+			PUT(writer, ", \"nodes_left_out\": true");
 	}
 	PUT(writer, "}");
 }
@@ -223,6 +239,19 @@ static void dot_reference(struct writer *writer,
 		    ULL(pool->info.id));
 }
 
+/* The nodes of a graph in a frame; once, also if several graphs have the same. */
+static void dot_list(struct writer *writer, const struct gcp_node_list *list)
+{
+	PUT(writer, " subgraph cluster_g%llu {\n", ULL(list->id));
+	for (uint32_t i = 0; i < list->node_count; i++)
+		PUT(writer, "  g%llu_n%u [label=\"%u %s\"];\n", ULL(list->id), i, i,
+		    node_types[list->types[i]]);
+	for (uint32_t i = 0; i < list->edge_count; i++)
+		PUT(writer, "  g%llu_n%u -> g%llu_n%u;\n", ULL(list->id),
+		    list->edges[i].from, ULL(list->id), list->edges[i].to);
+	PUT(writer, " }\n");
+}
+
 static void dot_graph(struct writer *writer, const struct gcp_graph_pool_picture *pool,
 		      size_t number)
 {
@@ -237,8 +266,16 @@ static void dot_graph(struct writer *writer, const struct gcp_graph_pool_picture
 		if (graph->nodes.types[i] > 0)
 			PUT(writer, "\\n%s: %llu", node_types[i],
 			    ULL(graph->nodes.types[i]));
+	if (graph->nodes.known && !graph->list)
+		PUT(writer, "\\nnodes left out");
 	PUT(writer, "\"];\n p%llu_g%llu -> p%llu;\n", ULL(pool->info.id), ULL(number),
 	    ULL(pool->info.id));
+	if (graph->list && graph->first)
+		dot_list(writer, graph->list);
+	if (graph->list && graph->list->node_count > 0)
+		PUT(writer, " g%llu_n0 -> p%llu_g%llu [ltail=cluster_g%llu];\n",
+		    ULL(graph->list->id), ULL(pool->info.id), ULL(number),
+		    ULL(graph->list->id));
 }
 
 static void dot_pool(struct writer *writer, const struct gcp_graph_pool_picture *pool)
@@ -269,7 +306,7 @@ static void dot_pool(struct writer *writer, const struct gcp_graph_pool_picture 
 static void dot_all(struct writer *writer, const struct gcp_graph_pool_picture *pools,
 		    size_t count)
 {
-	PUT(writer, "digraph gcpool {\n rankdir=LR;\n");
+	PUT(writer, "digraph gcpool {\n rankdir=LR;\n compound=true;\n");
 	for (size_t i = 0; i < count; i++)
 		dot_pool(writer, &pools[i]);
 	PUT(writer, "}\n");
@@ -327,7 +364,7 @@ int gcpool_graph_dump(const char *path)
 	result = gcp_graph_pools_picture(gcp_process.tracker, &pools, &count);
 	if (result == 0) {
 		result = file_write(path, all, pools, count);
-		gcp_graph_pools_picture_free(pools, count);
+		gcp_graph_pools_picture_free(gcp_process.tracker, pools, count);
 	}
 	errno = saved;
 	return result;

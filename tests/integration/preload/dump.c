@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dump.c - two graph pools in known states, written by gcpool_graph_dump to the file
- * that is named: dump.py reads it.
+ * dump.c - two graph pools in known states, or one of a graph of known nodes, written
+ * by gcpool_graph_dump to the file that is named: dump.py reads it.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,6 +33,55 @@ static CUgraph captured(CUstream stream)
 	return graph;
 }
 
+/* --- nodes of a graph ------------------------------------------------------------ */
+
+static void CUDA_CB host_work(void *data)
+{
+	(void)data;
+}
+
+/* memset, then memcpy and host beside each other, then memset. */
+static void diamond(CUstream stream, CUdeviceptr p)
+{
+	CUstream other;
+	CUevent event;
+
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuMemsetD8Async(p, 1, 64, stream));
+	OK(cuEventRecord(event, stream));
+	OK(cuStreamWaitEvent(other, event, 0));
+	OK(cuMemcpyDtoDAsync(p, p + 64, 64, stream));
+	OK(cuLaunchHostFunc(other, host_work, NULL));
+	OK(cuEventRecord(event, other));
+	OK(cuStreamWaitEvent(stream, event, 0));
+	OK(cuMemsetD8Async(p, 2, 64, stream));
+}
+
+/* A graph of so many nodes one after the other, behind a diamond if it is wanted. Of
+ * the graph only its executable is left, as of PyTorch's. */
+static int nodes_dumped(const char *path, bool forked, int line)
+{
+	CUgraphExec exec;
+	CUstream stream;
+	CUdeviceptr p;
+	CUgraph graph;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	p = allocated(MIB);
+	if (forked)
+		diamond(stream, p);
+	for (int i = 0; i < line; i++)
+		OK(i % 2 ? cuMemcpyDtoDAsync(p, p + 64, 64, stream)
+			 : cuMemsetD8Async(p, 3, 64, stream));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	must(dump(path) == 0, "the file is not written");
+	return wrong;
+}
+
 static void *others_work(void *stop)
 {
 	primary();
@@ -53,12 +102,14 @@ int main(int argc, char **argv)
 	*(void **)&dump = dlsym(RTLD_DEFAULT, "gcpool_graph_dump");
 	*(void **)&create = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_create");
 	*(void **)&use = dlsym(RTLD_DEFAULT, "gcpool_graph_pool_use");
-	if (argc != 2 || !dump || !create || !use)
+	if (argc < 2 || !dump || !create || !use)
 		return 2;
 	must(dump(argv[1]) == -ENOENT, "before the first allocation");
 	OK(cuInit(0));
 	primary();
 	OK(cuMemFree(allocated(MIB)));
+	if (argc == 4)
+		return nodes_dumped(argv[1], !strcmp(argv[2], "forked"), atoi(argv[3]));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	first = captured(stream);
 	OK(cuGraphInstantiateWithFlags(&exec, first, 0));

@@ -3,7 +3,7 @@
 """dump.py PROGRAM
 
 What gcpool_graph_dump writes of graph pools in known states is right: read as JSON, and
-accepted by Graphviz where it is."""
+accepted by Graphviz where it is; and the nodes and edges of graphs, one by one."""
 
 import json
 import os
@@ -46,13 +46,74 @@ def check_pool(checks, pool, held):
     checks.that(pool["references"]["graphs"] == 2, "a graph, and what was made of it")
 
 
-NODES = {"nodes": 3, "edges": 2, "types": {"memset": 2, "memcpy": 1}}
+NODES = {"nodes": 3, "edges": 2, "types": {"memset": 2, "memcpy": 1},
+         "node_list": ["memset", "memset", "memcpy"], "edge_list": [[0, 1], [1, 2]]}
 
 
 def check_graphs(checks, pool, kinds):
     """What was made of a graph has its nodes."""
     graphs = sorted(pool["graphs"], key=lambda graph: graph["kind"], reverse=True)
     checks.equal("graphs", [{"kind": kind, **NODES} for kind in kinds], graphs)
+
+
+DIAMOND = ["memset", "memcpy", "host", "memset"]
+MOST = 65536  # nodes and edges of a graph that are kept
+
+
+def wanted_of(kind, line):
+    """The nodes of the program's graph, and its edges."""
+    nodes = DIAMOND * (kind == "forked") + [("memset", "memcpy")[i % 2] for i in range(line)]
+    edges = [[0, 1], [0, 2], [1, 3], [2, 3]] * (kind == "forked")
+    first = 4 if kind == "forked" else 1
+    return nodes, edges + [[i - 1, i] for i in range(first, len(nodes))]
+
+
+def json_nodes(checks, name, file, nodes, edges, kept):
+    pools = json.load(file)["graph_pools"]
+    graph, = [graph for pool in pools for graph in pool["graphs"]]
+    checks.equal(name, [len(nodes), len(edges), "executable"],
+                 [graph["nodes"], graph["edges"], graph["kind"]])
+    checks.that(graph.get("nodes_left_out", False) is not kept, f"{name}: left out")
+    checks.that(("node_list" in graph) is kept and ("edge_list" in graph) is kept,
+                f"{name}: lists")
+    if kept:
+        checks.that(graph["node_list"] == nodes, f"{name}: other nodes")
+        checks.that(sorted(graph["edge_list"]) == sorted(edges), f"{name}: other edges")
+
+
+def dot_nodes(checks, name, file, nodes, edges, kept):
+    text = file.read()
+    found = re.findall(r'^  g\d+_n(\d+) \[label="\1 (\w+)"\];$', text, re.M)
+    checks.that(found == [(str(i), node) for i, node in enumerate(nodes)] * kept,
+                f"{name}: other nodes")
+    found = re.findall(r"^  g(\d+)_n(\d+) -> g\1_n(\d+);$", text, re.M)
+    checks.that(sorted([int(a), int(b)] for _, a, b in found) == sorted(edges * kept),
+                f"{name}: other edges")
+    checks.that(text.count("nodes left out") == (not kept), f"{name}: left out")
+    checks.that(text.count("{") == text.count("}"), f"{name}: braces")
+    if shutil.which("dot") and len(nodes) < 100:
+        done = subprocess.run(["dot", "-Tsvg", "-o/dev/null", file.name])
+        checks.that(done.returncode == 0, f"{name}: Graphviz takes it")
+
+
+def check_nodes(checks, program):
+    """Each node and edge of a linear and a forked graph, of the largest of which they are
+    kept, of a larger one, of an older driver, and where the driver does not tell the edges."""
+    most = (MOST - 8) // 2  # behind the diamond's four nodes and four edges
+    old = {"GCPSIM_DRIVER_VERSION": "12020", "GCPSIM_HIDE": "cuGraphGetEdges_v2"}
+    silent = {"GCPSIM_FAIL": "cuGraphGetEdges_v2:2:999"}
+    for kind, line, kept, extra in (
+            ("linear", 5, True, {}), ("forked", 2, True, {}), ("forked", most, True, {}),
+            ("forked", most + 1, False, {}), ("forked", 2, True, old),
+            ("forked", 2, False, silent)):
+        nodes, edges = wanted_of(kind, line)
+        for file_name, check in (("nodes.json", json_nodes), ("nodes.dot", dot_nodes)):
+            name = f"{file_name}, {kind}, {len(nodes)} nodes, {extra}"
+            result = preload.run([program, file_name, kind, str(line)], preload.library(),
+                                 extra)
+            checks.that(result.code == 0, f"{name}: {result.code} {result.out}{result.err}")
+            with open(file_name) as file:
+                check(checks, name, file, nodes, edges, kept)
 
 
 def main():
@@ -87,6 +148,7 @@ def main():
                 if shutil.which("dot"):
                     done = subprocess.run(["dot", "-Tsvg", "-o/dev/null", name])
                     checks.that(done.returncode == 0, "Graphviz takes it")
+        check_nodes(checks, program)
     checks.end()
 
 
