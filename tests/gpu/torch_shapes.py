@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Captures PyTorch code at eleven image sizes into CUDA graphs, replays each, and
 prints as JSON what the graphs hold in all ("held", MiB of the device), the most that
-one capture alone took ("largest"), and how many replays differ from eager runs.
+one capture alone took ("largest"), and how many replays differ from eager runs. Of
+callables also what forward passes save for backward passes ("saved", MiB, the sum of the
+sizes; "saved_largest", that of the largest).
 
   torch_shapes.py forward|callables|step --order up|down --mode private|shared|none
 
@@ -62,6 +64,24 @@ def graph_of(work, pool):
     return graph, output
 
 
+def saved(net, image):
+    """MiB that a forward pass keeps for its backward pass: each storage once, without the
+    parameters and the image, which are there anyway."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (image, *net.parameters())}
+    sizes = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # itself, an output would hold itself for good
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = net(image)
+    del output  # until now no address was given out twice
+    return sum(sizes.values()) / MIB
+
+
 class Forward:
     """The outputs of replays against those of eager runs."""
 
@@ -99,6 +119,10 @@ class Callables:
             return near(x, y) and near(a.grad, b.grad)
 
         return replay
+
+    def saved(self, images):
+        sizes = [saved(self.net, image.clone().requires_grad_()) for image in images]
+        return {"saved": sum(sizes), "saved_largest": max(sizes)}
 
 
 class Step:
@@ -157,7 +181,10 @@ def main():
         replays.append(subject.capture(image))
         largest = max(largest, used() - before)
     wrong = sum(not replay() for _ in range(3) for replay in replays)
-    print(json.dumps({"held": used() - start, "largest": largest, "wrong": wrong}))
+    figures = {"held": used() - start, "largest": largest, "wrong": wrong}
+    if arguments.what == "callables":  # last: it takes memory itself
+        figures.update(subject.saved(images))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
