@@ -140,6 +140,11 @@ def build_extra(bench):
         + ["-o", bench.program("spy.so"), "-ldl"],
         "given-back": ["gcc", *flags, f"{here}/given_back.c", "-o", bench.program("given-back"),
                        *[f for f in links if f.startswith(("-L", "-Wl"))], "-lcuda"],
+        **{name.replace("_", "-"): ["gcc", *flags, f"{here}/{name}.c", "-o",
+                                    bench.program(name.replace("_", "-")),
+                                    *[f for f in links if f.startswith(("-L", "-Wl"))],
+                                    "-lcuda", "-lpthread"]
+           for name in ("capture_end", "full_queue")},
         "short": nvcc(bench, f"{here}/short.cu", "short"),
         "growth": nvcc(bench, f"{here}/growth.cu", "growth"),
         "mixed": nvcc(bench, f"{here}/mixed.cu", "mixed"),

@@ -367,3 +367,42 @@ def sanitizer(bench):
                         FAIL if not good and plain.code == 0 else OK if good else INFO,
                         "" if good else pooled.tail()))
     return rows
+
+
+def full_queue(bench):
+    """While a thread waits in a launch because a stream's queue is full, other calls return
+    where they do on plain CUDA."""
+    rows = []
+    for what, more in (("fills", []), ("graphs", ["--memory"])):
+        command = [bench.program("full-queue"), what]
+        plain = bench.run(command, None, None, 60)
+        pooled = bench.run(command + more, bench.library, None, 60)
+        lines = [result.out.splitlines() for result in (plain, pooled)]
+        differ = [b for a, b in zip(*lines) if a != b]
+        good = (plain.code == pooled.code == 0 and len(lines[0]) == len(lines[1])
+                and lines[0][0].endswith(": wait"))
+        worse = [line for line in differ if not line.endswith("returns")]
+        waits = [line.split(":")[0] for line in lines[0][1:] if line.endswith("waits")]
+        rows.append(Row(f"calls beside a launch of {what} that waits for its queue",
+                        f"waits: {', '.join(waits) or 'none'}",
+                        f"otherwise: {'; '.join(differ) or 'none'}",
+                        "returns where plain CUDA does", verdict(good and not worse),
+                        "" if good and not worse else plain.tail() + pooled.tail()))
+    return rows
+
+
+def capture_end(bench):
+    """The library asks for the nodes and edges of a graph at its capture's end."""
+    nodes = 50000
+    command = [bench.program("capture-end")]
+    plain = bench.run([*command, str(nodes)])
+    pooled = bench.run([*command, "--memory", str(nodes)], bench.library)
+    if plain.code or pooled.code:
+        return [Row("the end of a capture", verdict=FAIL, details=plain.tail() + pooled.tail())]
+    rows = []
+    for what in ("line", "fork"):
+        a, b = number(plain.out, what), number(pooled.out, what)
+        rows.append(Row(f"the end of a capture of {nodes} nodes, {what}", f"{a / 1e3:.1f} ms",
+                        f"{b / 1e3:.1f} ms: {(b - a) * 1e3 / nodes:.0f} ns more a node",
+                        "<= 1000 ns more a node", verdict((b - a) * 1e3 / nodes <= 1000)))
+    return rows
