@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "edge_cases.h"
@@ -137,6 +138,76 @@ static void context_with_memory_of_a_named_pool_ends(void)
 	OK(cuCtxSetCurrent(ctx));
 	OK(cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuStreamEndCapture(outer, &graph));
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* --- contexts whose handle is used again ----------------------------------------- */
+
+/* A context that another thread makes when the driver is done with the end of `gone`,
+ * and before that call returns. */
+static struct {
+	pthread_t thread;
+	CUcontext gone, made;
+	atomic_int maker; /* the thread's number */
+	atomic_bool is_made, gone_is_over;
+} next;
+
+/* The new context has a pool, once the call that ended the other one is over. */
+static void *makes_the_next(void *unused)
+{
+	uint64_t frees;
+
+	next.maker = (int)syscall(SYS_gettid);
+	OK(cuCtxCreate(&next.made, NULL, 0, 0));
+	next.is_made = true;
+	must(next.made == next.gone, "the handle is another one");
+	while (!next.gone_is_over)
+		sched_yield();
+	frees = gcpsim_calls("cuMemFree_v2");
+	for (int i = 0; i < 4; i++)
+		OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_calls("cuMemFree_v2") == frees, "a new context has no pool");
+	OK(cuCtxDestroy(next.made));
+	return unused;
+}
+
+static bool maker_sleeps(void)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", next.maker);
+	file = fopen(path, "r");
+	must(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1, "no state");
+	if (file)
+		fclose(file);
+	return state == 'S';
+}
+
+/* Returns when the context is made, or its maker sleeps on and on: it waits for this
+ * call. */
+static void next_is_made(void)
+{
+	pthread_create(&next.thread, NULL, makes_the_next, NULL);
+	for (int looks = 0; looks < 20 && !next.is_made;) {
+		usleep(1000);
+		looks = next.maker && maker_sleeps() ? looks + 1 : 0;
+	}
+}
+
+static void context_made_while_its_handle_is_being_released(void)
+{
+	CUcontext ctx = primary();
+
+	OK(cuMemFree(allocated(MIB)));
+	OK(cuCtxCreate(&next.gone, NULL, 0, 0));
+	OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_when_called("cuCtxDestroy_v2", next_is_made) == 0, "no call");
+	OK(cuCtxDestroy(next.gone));
+	next.gone_is_over = true;
+	pthread_join(next.thread, NULL);
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemFree(allocated(MIB)));
 	must(gcpsim_misuses() == 0, gcpsim_last_report());
 }
 
@@ -319,6 +390,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(stream_destroyed_after_another_thread_has_used_it),
     SCENARIO(context_destroyed_after_another_thread_has_used_its_stream),
     SCENARIO(context_with_memory_of_a_named_pool_ends),
+    SCENARIO(context_made_while_its_handle_is_being_released),
     SCENARIO(branches_of_a_graph_with_a_named_pool),
     SCENARIO(network_card_of_a_bundled_library),
     SCENARIO(network_card_loaded_later),
