@@ -96,9 +96,9 @@ void gcp_unknown_capture_hold(void)
 		graphs_unknown();
 }
 
-/* The stub returns to the real function when no fence can be recorded any more, also
- * where another thread steps aside just now. */
-static void step_aside(const char *name)
+/* Returns when no fence can be recorded any more, also where another thread steps aside
+ * just now. */
+static void step_aside(const char *name, const char *what)
 {
 	if (gcp_process_passive())
 		return;
@@ -107,11 +107,21 @@ static void step_aside(const char *name)
 		gcp_unknown_capture_hold();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* threads look again */
 		gcp_log(GCP_LOG_WARNING,
-			"%s begins a capture in a way that this version does not "
-			"know: from now on every allocation goes to CUDA",
-			name);
+			"%s %s: from now on every allocation goes to CUDA", name, what);
 	}
 	pthread_mutex_unlock(&aside_lock);
+}
+
+static void capture_begins(const char *name)
+{
+	step_aside(name, "begins a capture in a way that this version does not know");
+}
+
+void gcp_unseen_work_captured(const char *name)
+{
+	step_aside(name, "captures work that a graphics API runs");
+	if (gcp_process_pooling())
+		unseen_calls();
 }
 
 void *gcp_unknown_call_called(uint32_t stub)
@@ -119,7 +129,7 @@ void *gcp_unknown_call_called(uint32_t stub)
 	int saved = errno;
 
 	if (stubs[stub].captures)
-		step_aside(stubs[stub].name);
+		capture_begins(stubs[stub].name);
 	else
 		gcp_stream_submits_unknown();
 	if (stubs[stub].graphs)
@@ -156,7 +166,7 @@ void *gcp_unknown_call_wrap(const char *name, void *real)
 	stub = stub_find(name, real);
 	pthread_mutex_unlock(&stubs_lock);
 	if (stub == STUBS && gcp_unknown_capture_is(name))
-		step_aside(name);
+		capture_begins(name);
 	if (stub == STUBS) {
 		atomic_store(&missed, true);
 		if (gcp_process_pooling())

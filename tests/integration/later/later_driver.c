@@ -206,6 +206,163 @@ static void recapture_into_a_graph(void)
 	OK(cuGraphDestroy(graph));
 }
 
+/* --- captures for a graphics API ------------------------------------------------- */
+
+struct CUstreamCigCaptureParams_st;
+typedef CUresult graphics_fn(CUstream stream,
+			     struct CUstreamCigCaptureParams_st *params);
+typedef CUresult graphics_end_fn(CUstream stream);
+
+/* Of cuda.h from CUDA 13.1 on. */
+graphics_fn cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig_ptsz;
+graphics_end_fn cuStreamEndCaptureToCig, cuStreamEndCaptureToCig_ptsz;
+
+/* A command list, as far as the simulated driver looks at it. */
+static int graphics_list;
+static void *graphics_pointers[] = {&graphics_list};
+#define GRAPHICS ((struct CUstreamCigCaptureParams_st *)graphics_pointers)
+
+static CUcontext graphics_context(void)
+{
+	CUctxCigParam list = {.sharedData = &graphics_list};
+	CUctxCreateParams params = {.cigParams = &list};
+	CUcontext ctx;
+
+	OK(cuCtxCreate_v4(&ctx, &params, 0, 0));
+	return ctx;
+}
+
+/* The graphics API may run work that still uses what was freed: the next owner of that
+ * memory is CUDA's business, as on plain CUDA. */
+static void freed_memory_is_not_used_again(void)
+{
+	CUdeviceptr p = allocated(MIB), q;
+	uint64_t calls = gcpsim_calls("cuMemAlloc_v2");
+
+	OK(cuMemFree(p));
+	q = allocated(MIB);
+	must(gcpsim_calls("cuMemAlloc_v2") == calls + 1,
+	     "memory is not the driver's own");
+	OK(cuMemFree(q));
+}
+
+/* As capture_by; no graph comes of it. */
+static void graphics_by(graphics_fn *begin, graphics_end_fn *end)
+{
+	CUcontext ctx = graphics_context();
+	CUstream stream = stream_make();
+	CUdeviceptr before = allocated(MIB), after;
+
+	another_thread_frees(ctx);
+	for (int i = 0; i < HELD; i++)
+		held[i] = allocated(MIB);
+	OK(begin(stream, GRAPHICS));
+	OK(cuMemsetD8Async(before, 1, MIB, stream));
+	another_thread_frees(ctx);
+	must(end(stream) == CUDA_SUCCESS, "the capture was destroyed");
+	OK(cuMemFree(before));
+	after = allocated(MIB);
+	must(after != before, "memory of work that may run any time");
+	freed_memory_is_not_used_again();
+}
+
+static void *asked(const char *name, cuuint64_t flags)
+{
+	CUdriverProcAddressQueryResult status;
+	void *found = NULL;
+
+	OK(cuGetProcAddress(name, &found, 13000, flags, &status));
+	return found;
+}
+
+static void graphics_begin_asked_of_the_driver(void)
+{
+	graphics_by((graphics_fn *)asked("cuStreamBeginCaptureToCig", 0),
+		    (graphics_end_fn *)asked("cuStreamEndCaptureToCig", 0));
+}
+
+static void graphics_begin_asked_for_the_stream_of_a_thread(void)
+{
+	cuuint64_t flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
+	graphics_by((graphics_fn *)asked("cuStreamBeginCaptureToCig", flags),
+		    (graphics_end_fn *)asked("cuStreamEndCaptureToCig", flags));
+}
+
+static void graphics_begin_found_in_the_library(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+	graphics_by((graphics_fn *)dlsym(library, "cuStreamBeginCaptureToCig"),
+		    (graphics_end_fn *)dlsym(library, "cuStreamEndCaptureToCig"));
+}
+
+/* A program that is linked with a function which is known by its name alone is out of
+ * reach: with this one it is not. */
+static void graphics_begin_linked(void)
+{
+	graphics_by(cuStreamBeginCaptureToCig, cuStreamEndCaptureToCig);
+}
+
+static void graphics_begin_linked_for_the_stream_of_a_thread(void)
+{
+	graphics_by(cuStreamBeginCaptureToCig_ptsz, cuStreamEndCaptureToCig_ptsz);
+}
+
+/* Code that the library does not see has begun it. */
+static void graphics_end_of_a_capture_that_began_unseen(void)
+{
+	CUstream stream;
+
+	(void)graphics_context();
+	stream = stream_make();
+	OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_graphics_begin(stream) == 0, "it does not begin");
+	OK(cuStreamEndCaptureToCig(stream));
+	freed_memory_is_not_used_again();
+}
+
+static uint64_t fences(void)
+{
+	return gcpsim_calls("cuCtxRecordEvent");
+}
+
+/* A program may ask for what the device or the context cannot do. */
+static void graphics_calls_that_are_refused_change_nothing(void)
+{
+	CUcontext ctx = primary();
+	CUstream stream = stream_make();
+	CUdeviceptr p = allocated(MIB);
+	uint64_t before;
+
+	OK(cuMemFree(p));
+	must(cuStreamBeginCaptureToCig(stream, NULL) == CUDA_ERROR_INVALID_VALUE &&
+		 cuStreamBeginCaptureToCig(stream, GRAPHICS) ==
+		     CUDA_ERROR_INVALID_CONTEXT &&
+		 cuStreamEndCaptureToCig(stream) == CUDA_ERROR_INVALID_VALUE,
+	     "other codes");
+	must(allocated(MIB) == p, "the pool is out of use");
+	before = fences();
+	another_thread_frees(ctx);
+	must(fences() > before, "no fence is recorded any more");
+}
+
+/* A barrier holds back streams; the graphics API runs the work. */
+static void graphics_begin_completes_what_a_barrier_is_for(void)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	(void)graphics_context();
+	stream = stream_make();
+	p = allocated(16 * MIB);
+	OK(cuMemsetD8Async(p, 1, 16 * MIB, stream));
+	OK(cuMemFree(p));
+	must(allocated(16 * MIB) == p && gcpsim_pending() > 0, "no barrier is set");
+	OK(cuStreamBeginCaptureToCig(stream_make(), GRAPHICS));
+	must(gcpsim_pending() == 0, "memory that other work still writes to");
+}
+
 static bool is_the_drivers(const char *name)
 {
 	void *found = dlsym(RTLD_DEFAULT, name);
@@ -243,6 +400,14 @@ static const struct scenario scenarios[] = {
     SCENARIO(allocation_in_an_unknown_capture),
     SCENARIO(device_full_of_what_was_cached),
     SCENARIO(recapture_into_a_graph),
+    SCENARIO(graphics_begin_asked_of_the_driver),
+    SCENARIO(graphics_begin_asked_for_the_stream_of_a_thread),
+    SCENARIO(graphics_begin_found_in_the_library),
+    SCENARIO(graphics_begin_linked),
+    SCENARIO(graphics_begin_linked_for_the_stream_of_a_thread),
+    SCENARIO(graphics_end_of_a_capture_that_began_unseen),
+    SCENARIO(graphics_calls_that_are_refused_change_nothing),
+    SCENARIO(graphics_begin_completes_what_a_barrier_is_for),
     SCENARIO(known_functions_are_the_drivers),
 };
 
