@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -351,6 +352,215 @@ static void memory_open_for_another_device_stays_open(void)
 	must(asked(first) == 0, "what is open is closed");
 }
 
+/* --- another user at the other end --- */
+
+enum { ROOT = 0, USER = 1000, ANOTHER = 1001 };
+
+/* The user of the process at the other end of each socket, as the library hears it, and
+ * the user of this process; else what is true. */
+static struct {
+	atomic_bool said;
+	atomic_uint peer;
+} users;
+static __thread bool hears_the_truth;
+
+/* The library calls these. */
+__attribute__((visibility("default"))) uid_t geteuid(void)
+{
+	return users.said ? USER : (uid_t)syscall(SYS_geteuid);
+}
+
+__attribute__((visibility("default"))) int getsockopt(int fd, int level, int option,
+						      void *ret, socklen_t *size)
+{
+	int result = (int)syscall(SYS_getsockopt, fd, level, option, ret, size);
+	struct ucred *peer = ret;
+
+	if (result == 0 && option == SO_PEERCRED && users.said && !hears_the_truth)
+		peer->uid = users.peer;
+	return result;
+}
+
+static void say_that_the_peer_is(uid_t user)
+{
+	users.peer = user;
+	users.said = true;
+}
+
+/* Whether the exporter, this process, answers a request on this connection. */
+static bool answers(int fd, const struct gcp_ipc_handle *handle)
+{
+	struct gcp_ipc_request request = {
+	    .cookie = {handle->cookie[0], handle->cookie[1]},
+	    .id = handle->id,
+	    .op = GCP_IPC_OPEN,
+	};
+	struct gcp_ipc_answer answer = {.result = -1};
+	int fds[GCP_IPC_PARTS];
+	unsigned int count = 0;
+	bool good;
+
+	must(fd >= 0, "no connection");
+	good = gcp_ipc_send(fd, &request, sizeof(request), NULL, 0) &&
+	       gcp_ipc_receive(fd, &answer, sizeof(answer), fds, &count, true);
+	must(!good || (answer.result == CUDA_SUCCESS && count > 0), "no memory");
+	for (unsigned int i = 0; i < count; i++)
+		close(fds[i]);
+	close(fd);
+	return good;
+}
+
+static int connection_by_name(const struct gcp_ipc_handle *handle)
+{
+	CUresult result;
+
+	return gcp_ipc_connect(handle, &result);
+}
+
+/* By sending one end of a pair to the entrance's address, which is all that one has to
+ * know for that. */
+static int connection_by_entrance(const struct gcp_ipc_handle *handle)
+{
+	int to = socket(AF_UNIX, SOCK_DGRAM, 0), pair[2];
+	struct sockaddr_un address = {0};
+	socklen_t size = sizeof(address);
+	char message = 1;
+
+	(void)handle;
+	must(getsockname(entrance_end(), (struct sockaddr *)&address, &size) == 0 &&
+		 connect(to, (struct sockaddr *)&address, size) == 0 &&
+		 socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 &&
+		 gcp_ipc_send(to, &message, sizeof(message), &pair[1], 1),
+	     "no entrance");
+	close(to);
+	close(pair[1]);
+	return pair[0];
+}
+
+static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle *))
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+
+	hears_the_truth = true;
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	say_that_the_peer_is(ANOTHER);
+	must(!answers(connection(&handle), &handle), "another user gets memory");
+	say_that_the_peer_is(USER);
+	must(answers(connection(&handle), &handle), "the same user gets none");
+	say_that_the_peer_is(ROOT);
+	must(answers(connection(&handle), &handle), "root gets none");
+}
+
+static void another_user_gets_no_memory(void)
+{
+	memory_is_for_its_user(connection_by_name);
+}
+
+static void another_user_gets_no_memory_by_the_entrance(void)
+{
+	memory_is_for_its_user(connection_by_entrance);
+}
+
+static void *notes_the_request(void *ret_op)
+{
+	int fd = connection_of_doors();
+
+	*(uint32_t *)ret_op = asked(fd);
+	close(fd);
+	return NULL;
+}
+
+/* What the library asks of a process that `user` runs; 0: nothing. */
+static uint32_t asked_of(uid_t user, const struct gcp_ipc_process *process,
+			 CUresult expected)
+{
+	CUipcMemHandle handle;
+	uint32_t op = 0;
+	pthread_t thread;
+	CUdeviceptr p;
+
+	say_that_the_peer_is(user);
+	gcp_ipc_handle_make(process, -1, 1, &handle);
+	pthread_create(&thread, NULL, notes_the_request, &op);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 expected,
+	     "another error");
+	pthread_join(thread, NULL);
+	return op;
+}
+
+/* It may have taken the name of a process that is gone. */
+static void another_users_process_is_asked_for_nothing(void)
+{
+	struct gcp_ipc_process process = {.cookie = {3, (uint64_t)getpid()}};
+
+	(void)primary();
+	must(gcp_ipc_doors_open(process.cookie, &doors), "no sockets to be had");
+	must(asked_of(ANOTHER, &process, CUDA_ERROR_INVALID_HANDLE) == 0,
+	     "another user's process was asked");
+	must(asked_of(USER, &process, CUDA_ERROR_OPERATING_SYSTEM) == GCP_IPC_OPEN,
+	     "the same user's was not");
+	must(asked_of(ROOT, &process, CUDA_ERROR_OPERATING_SYSTEM) == GCP_IPC_OPEN,
+	     "root's was not");
+}
+
+/* --- a file that was the entrance --- */
+
+static int pair_of_the_program[2];
+
+/* Refuses what the library asks by it, so that its call ends. */
+static void *takes_a_message(void *unused)
+{
+	struct pollfd ready = {.fd = pair_of_the_program[1], .events = POLLIN};
+	int fd;
+
+	poll(&ready, 1, 5000);
+	fd = gcp_ipc_accept_entrance(ready.fd);
+	must(fd < 0, "a message of the library's has come");
+	close(fd);
+	return unused;
+}
+
+static bool files_can_be_copied(void)
+{
+	long pidfd = syscall(434 /* pidfd_open */, getpid(), 0);
+
+	return pidfd >= 0 &&
+	       syscall(438 /* pidfd_getfd */, pidfd, pair_of_the_program[0], 0) >= 0;
+}
+
+/* The exporter, this process, has closed the entrance and has a socket of its own in
+ * its place: no message of the library's reaches that. */
+static void a_file_that_is_not_the_entrance_gets_no_message(void)
+{
+	struct gcp_ipc_process process = {
+	    .cookie = {4, (uint64_t)getpid()},
+	    .started = gcp_ipc_process_started(getpid()),
+	    .pid = (uint32_t)getpid(),
+	};
+	CUipcMemHandle handle;
+	pthread_t thread;
+	CUdeviceptr p;
+
+	(void)primary();
+	must(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair_of_the_program) == 0,
+	     "no sockets to be had");
+	if (!files_can_be_copied()) {
+		printf("file descriptors are not to be had here\n");
+		exit(77);
+	}
+	pthread_create(&thread, NULL, takes_a_message, NULL);
+	gcp_ipc_handle_make(&process, pair_of_the_program[0], 1, &handle);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	must(write(pair_of_the_program[0], "no", 2) == 2, "not sent");
+	pthread_join(thread, NULL);
+}
+
 /* --- an importer that gives up --- */
 
 static void memory_whose_importer_gave_up_is_used_again(void)
@@ -577,6 +787,10 @@ static const struct scenario scenarios[] = {
     SCENARIO(memory_open_for_another_device_stays_open),
     SCENARIO(a_thread_that_did_not_start_is_started_later),
     SCENARIO(a_program_that_closes_one_file_can_export),
+    SCENARIO(another_user_gets_no_memory),
+    SCENARIO(another_user_gets_no_memory_by_the_entrance),
+    SCENARIO(another_users_process_is_asked_for_nothing),
+    SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
 };
 
 /* They start the second process before they use CUDA. */
