@@ -12,6 +12,9 @@
  * covers work that was submitted after the destroy: it is only asked (`early`), and
  * recorded anew by the next destroy.
  *
+ * Once a capture may be under way that is not known (unknown_calls.h) no fence is
+ * recorded any more: no handle is taken from a list, or comes back to one.
+ *
  * Locks: a list's lock is taken before table_lock, and before those of contexts.c.
  * Libraries are called under a list's lock only to set a held handle back.
  */
@@ -24,6 +27,7 @@
 #include "handles_list.h"
 #include "../base/process.h"
 #include "../cuda/resolve.h"
+#include "../cuda/unknown_calls.h"
 
 enum {
 	TABLE_SLOTS = 1024,
@@ -292,6 +296,8 @@ static struct gcp_handle *list_pick(struct gcp_handle_list *list, uint64_t envir
 	bool capturing = gcp_process_capturing();
 	struct gcp_handle *handle;
 
+	if (gcp_unknown_capture_seen())
+		return NULL;
 	if (!capturing)
 		list_catch_up(list, false, 0);
 	for (handle = list->oldest; handle; handle = handle->next) {
@@ -497,7 +503,7 @@ static uint64_t context_wait(struct gcp_handle_list *list)
 static int list_keep(struct gcp_handle_list *list, struct gcp_handle *handle,
 		     uint64_t waited)
 {
-	if (list->ending || list->lives != handle->lives)
+	if (list->ending || list->lives != handle->lives || gcp_unknown_capture_seen())
 		return -ENODEV;
 	handle->early = false;
 	handle->done = waited > 0;

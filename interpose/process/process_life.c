@@ -183,6 +183,7 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 static void resolved(void)
 {
 	gcp_contexts_observe(gcp_context_observers, gcp_context_observer_count);
+	gcp_unknown_capture_pauses(gcp_handle_lists_pause);
 	if (__register_atfork)
 		__register_atfork(NULL, NULL, fork_child, __dso_handle);
 }

@@ -91,6 +91,31 @@ static void case_capture_early(void)
 	CHECK(cuMemFree(p) == 0);
 }
 
+typedef CUresult begin_fn(double half, CUstream stream, CUstreamCaptureMode mode);
+
+/* A fence that an earlier capture put off is never recorded in one that began in an
+ * unknown way: that would destroy it. From then on handles are their libraries'. */
+static void case_capture_unknown(void)
+{
+	CUdriverProcAddressQueryResult status;
+	void *begin = NULL, *handle;
+	CUstream stream;
+
+	device_start();
+	CHECK(cuGetProcAddress("cuStreamBeginCaptureInvented", &begin, 13000, 0,
+			       &status) == 0);
+	handle = must_create(&sorts[0]);
+	stream = capture_begin();
+	must_destroy(&sorts[0], handle);
+	capture_end(stream);
+	CHECK(((begin_fn *)begin)(0.5, stream, CU_STREAM_CAPTURE_MODE_RELAXED) == 0);
+	handle = must_create(&sorts[0]);
+	capture_end(stream);
+	must_destroy(&sorts[0], handle);
+	handle = must_create(&sorts[0]);
+	must_destroy(&sorts[0], handle);
+}
+
 /* --- threads that are cancelled ------------------------------------------------ */
 
 static const char *cancelled_in; /* a function of the driver */
@@ -389,6 +414,7 @@ static void case_lookups(void)
 const struct test_case cases_of_life[] = {
     {"capture", case_capture},
     {"capture_early", case_capture_early},
+    {"capture_unknown", case_capture_unknown},
     {"cancelled", case_cancelled},
     {"context_ends", case_context_ends},
     {"device_reset", case_device_reset},

@@ -64,6 +64,7 @@ CASES = {
     "behind": Case(None),
     "capture": Case(2, plain=False),
     "capture_early": Case(2, plain=False, schedule=NEVER),
+    "capture_unknown": Case(3, 2, plain=False),
     "cancelled": Case(None),
     "context_ends": Case(6),
     "device_reset": Case(3),
