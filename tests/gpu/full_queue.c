@@ -34,11 +34,11 @@ enum { LAUNCHES = 200000, LOOKS = 100, LOOK_US = 10000, MIB = 1 << 20 };
 	} while (0)
 
 static CUcontext context;
-static CUstream busy, other, captured;
+static CUstream busy, other, captured, recorded, destroyed;
 static CUevent event;
 static CUdeviceptr memory;
 static CUgraphExec exec;
-static _Atomic unsigned int launched, returned;
+static _Atomic unsigned int launched;
 
 static void launch_one(void)
 {
@@ -88,24 +88,20 @@ static void query_busy(void)
 
 static void destroy(void)
 {
-	OK(cuStreamDestroy(other));
+	OK(cuStreamDestroy(destroyed));
 }
 
-static void begin_capture(void)
-{
-	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-}
-
-static void end_capture(void)
+static void capture(void)
 {
 	CUgraph graph;
 
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	OK(cuStreamEndCapture(captured, &graph));
 }
 
 static void record(void)
 {
-	OK(cuEventRecord(event, captured));
+	OK(cuEventRecord(event, recorded));
 }
 
 static void allocate(void)
@@ -120,25 +116,38 @@ static const struct {
 	void (*call)(void);
 } calls[] = {
     {"query of an idle stream", query},
-    {"query of the busy stream", query_busy},
     {"allocation", allocate},
     {"event record on an idle stream", record},
-    {"begin of a capture", begin_capture},
-    {"end of a capture", end_capture},
+    {"begin and end of a capture", capture},
     {"destruction of an idle stream", destroy},
+    {"query of the busy stream", query_busy},
 };
 
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
 
-static void *call_all(void *arg)
+static _Atomic bool returned[CALLS];
+
+static void *call_one(void *arg)
 {
-	(void)arg;
+	size_t i = (size_t)arg;
+
 	OK(cuCtxSetCurrent(context));
-	for (int i = 0; i < CALLS; i++) {
-		calls[i].call();
-		atomic_store(&returned, (unsigned int)i + 1);
-	}
+	calls[i].call();
+	atomic_store(&returned[i], true);
 	return NULL;
+}
+
+/* On a thread of its own: one that waits keeps no other from being made. */
+static void try(size_t i)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, call_one, (void *)i) != 0)
+		exit(2);
+	for (int look = 0; look < LOOKS && !atomic_load(&returned[i]); look++)
+		usleep(LOOK_US);
+	printf("%s: %s\n", calls[i].name,
+	       atomic_load(&returned[i]) ? "returns" : "waits");
 }
 
 static void graph_make(bool takes)
@@ -158,7 +167,7 @@ static void graph_make(bool takes)
 
 int main(int argc, char **argv)
 {
-	pthread_t launching, calling;
+	pthread_t launching;
 	CUdevice device;
 	CUdeviceptr word;
 	unsigned int *host;
@@ -170,6 +179,8 @@ int main(int argc, char **argv)
 	OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&recorded, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&destroyed, CU_STREAM_NON_BLOCKING));
 	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	OK(cuMemAlloc(&memory, MIB));
 	OK(cuMemHostAlloc((void **)&host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
@@ -183,17 +194,9 @@ int main(int argc, char **argv)
 	if (pthread_create(&launching, NULL, launch, NULL) != 0)
 		return 2;
 	printf("launches: %s\n", stands(&launched) ? "wait" : "do not wait");
-	if (pthread_create(&calling, NULL, call_all, NULL) != 0)
-		return 2;
-	for (int i = 0; i < LOOKS && atomic_load(&returned) < CALLS; i++)
-		usleep(LOOK_US);
-	for (unsigned int i = 0, done = atomic_load(&returned); i < CALLS; i++)
-		printf("%s: %s\n", calls[i].name,
-		       i < done    ? "returns"
-		       : i == done ? "waits"
-				   : "not reached");
+	for (size_t i = 0; i < CALLS; i++)
+		try(i);
 	fflush(stdout);
 	*(volatile unsigned int *)host = 1;
-	pthread_join(calling, NULL);
 	_exit(0);
 }
