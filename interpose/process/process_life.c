@@ -168,7 +168,7 @@ static void fork_child(void)
 		gcp_process.special = true;
 		atomic_store(&gcp_process.run_mode, GCP_RUN_PASSIVE);
 		if (gcp_resolve_complete())
-		gcp_watch_nothing();
+			gcp_watch_nothing();
 		atomic_fetch_add(&gcp_contexts_generation, 1); /* no thread is sure */
 	}
 }

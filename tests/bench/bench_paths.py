@@ -135,7 +135,8 @@ def main():
         show("on top of static cudart's own", size, [a - b for a, b in both])
     counted = count(launches, linked, None, library)
     if counted:
-        print(f"a kernel launch while nothing captures: {counted[1] * LAUNCHES:.0f} instructions of the library")
+        print("a kernel launch while nothing captures: "
+              f"{counted[1] * LAUNCHES:.0f} instructions of the library")
 
 
 if __name__ == "__main__":
