@@ -43,10 +43,22 @@ FILES = (
     "pool/timeline/fence.c", "pool/timeline/context_fence.c", "pool/reclaim/reclaim.c", "pool/cache/cache.c",
     "pool/timeline/timeline.h", "pool/graphs/private.c", "pool/graphs/lane.c",
     "pool/graphs/lane_move.c", "pool/space/replace.c", "pool/pinned/pinned_fence.c",
+    "pool/graphs/checkpoint.c", "pool/graphs/lane_work.c",
+    "pool/timeline/window.c", "pool/timeline/tight.c", "pool/timeline/quota.c",
+    "pool/timeline/pin.c", "pool/space/vmm.c", "pool/space/vmm_space.c",
+    "pool/space/segment.c", "pool/space/handle.c", "pool/space/spare.c",
+    "pool/reclaim/grow.c", "pool/reclaim/purge.c", "pool/reclaim/maintain.c",
+    "pool/reclaim/reclaimable.c", "pool/device/miss.c", "pool/device/export.c",
+    "pool/device/stream_alloc.c", "pool/device/pools.c", "pool/device/alloc.c",
+    "pool/pinned/pinned.c", "pool/pinned/pinned_bucket.c", "pool/pinned/pinned_set.c",
+    "pool/pinned/pinned_reclaim.c", "pool/cache/heap.c", "pool/cache/depot.c",
+    "pool/cache/take.c", "pool/cache/stream_cache.c", "pool/cache/stream_heap.c",
+    "pool/heap/block.c", "pool/heap/slab.c",
     "capture/order.c", "capture/reach.c", "capture/graph_pool.c",
     "capture/graph_checkpoint.c", "capture/route.c", "capture/launch.c",
     "capture/share.c", "capture/track.c", "capture/tracker.c", "capture/records.c",
     "capture/holders.c", "capture/holder_books.c", "capture/holding.c", "capture/waiting.c",
+    "capture/relaunch.c", "capture/graph_memory.c",
     "interpose/cuda/contexts.c", "interpose/process/context_observers.c", "interpose/cuda/ctx_scope.c",
     "interpose/cuda/fence_all.c", "interpose/process/cuda_backend.c",
     "interpose/cuda/cuda_capture.c", "interpose/cuda/stream_fences.c", "interpose/process/stream_refs.c",
@@ -58,6 +70,8 @@ FILES = (
     "interpose/ipc/ipc_server.c", "interpose/ipc/ipc_wire.c",
     "interpose/cuda/async_pools.c", "interpose/cuda/cuda_vmm.c", "interpose/cuda/known_calls.c",
     "interpose/cuda/resolve.c", "interpose/cuda/third_party_dma.c",
+    "interpose/cuda/foreign_work.c", "interpose/hooks/hooks_copy.c",
+    "interpose/hooks/hooks_submit.c",
     "interpose/process/process_life.c", "interpose/process/calling_thread.c",
     "interpose/hooks/pointer_queries.c", "interpose/hooks/hooks_runtime.c",
     "interpose/hooks/handles.c", "interpose/hooks/frameworks.c", "interpose/hooks/exports.c",
@@ -67,8 +81,9 @@ FILES = (
 ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
          "interpose": "interpose/libinterpose.a"}
 # The unit tests that call capture/.
-CAPTURE_UNITS = ("capture", "complete", "events", "holders", "pinned_capture", "rest", "reuse",
-                 "route", "share", "shortage")
+CAPTURE_UNITS = ("capture", "complete", "events", "holders", "many_events", "pinned_capture",
+                 "relaunch", "rest", "reuse", "route", "share", "share_handles",
+                 "share_marked", "share_own", "shortage")
 MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
 NO_CHANGE = ("same code", "does not compile")
