@@ -135,12 +135,40 @@ static void a_block_between_two_counts_as_far_as_it_can_move(void **state)
 	}
 }
 
+/* Of three blocks side by side an outer one is free as a whole when the middle one,
+ * beside it, is freed and waits. */
+static void what_lies_free_beside_a_block_that_waits_counts_once(void **state)
+{
+	(void)state;
+	for (int outer = 0; outer < 3; outer += 2) {
+		struct gcp_pools *pools = pools_on_device(&configs[1]);
+		struct gcp_pool *pool = fake_pool(pools);
+		gcp_addr blocks[3];
+
+		for (int i = 0; i < 3; i++)
+			blocks[i] = must_alloc(pool, 6 * MIB);
+		uint64_t before = said_free(pools);
+		must_free(pools, blocks[outer]);
+		assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)),
+				 0);
+		assert_int_equal(said_free(pools), before + 6 * MIB);
+		fake_submit();
+		must_free(pools, blocks[1]);
+		assert_int_equal(said_free(pools), before + 12 * MIB);
+		must_free(pools, blocks[2 - outer]);
+		fake.done = fake.submitted;
+		fake_finish(pools);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(what_is_said_to_be_free_can_be_had, reset),
 	    cmocka_unit_test_setup(all_is_free_when_nothing_is_held, reset),
 	    cmocka_unit_test_setup(a_block_between_two_counts_as_far_as_it_can_move,
+				   reset),
+	    cmocka_unit_test_setup(what_lies_free_beside_a_block_that_waits_counts_once,
 				   reset),
 	};
 
