@@ -88,6 +88,7 @@ MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
 NO_CHANGE = ("same code", "does not compile")
 TIMEOUT_S = 15
+PATIENT_S = 90  # for a test that is tried once more
 
 
 def run(command, cwd, timeout=TIMEOUT_S, env=None):
@@ -209,7 +210,8 @@ class Trial:
         for name in self.units(room):
             program = self.linked(f"tests/unit/{name}", room, objects)
             # Twice: some of them look at the clock, and the machine may be busy.
-            if program and all(run([str(program)], self.build.path)[0] for _ in range(2)):
+            if program and all(run([str(program)], self.build.path, timeout)[0]
+                               for timeout in (TIMEOUT_S, PATIENT_S)):
                 return f"unit/{name.removeprefix('test_')}"
         return None
 
