@@ -325,6 +325,20 @@ static void a_tight_loop_shares_fences(void **state)
 	assert_true(fake_pinned.allocs <= 33);
 }
 
+/* Each fence takes as long as many blocks would, and there is room for those. */
+static void no_loop_takes_many_blocks_to_save_fences(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_epoch_blocks = 1000;
+	open_with(&config);
+	fake.fence_ns = 4000;
+	for (int i = 0; i < 20000; i++)
+		give(take(4 * KIB));
+	assert_int_equal(fake_pinned.allocs, 32);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -345,6 +359,7 @@ int main(void)
 	    TEST(sizes_are_powers_of_two_and_then_finer),
 	    TEST(steps_and_threshold_are_the_options),
 	    TEST(a_tight_loop_shares_fences),
+	    TEST(no_loop_takes_many_blocks_to_save_fences),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
