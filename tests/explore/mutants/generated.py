@@ -169,17 +169,22 @@ class Trial:
         self.dir.mkdir()
 
     def compiled(self, source, name):
+        """The object of a copy that has the original's name: objects say how their
+        sources are called, and are compared."""
         command, target, original = self.build.compiling(self.source)
+        place = self.dir / name
+        place.mkdir()
+        copy = place / os.path.basename(self.source)
+        shutil.copyfile(source, copy)
         if self.source.endswith(".h"):
-            text = original.read_text().replace(
-                f'"{os.path.basename(self.source)}"', f'"{source}"')
-            wrapped = self.dir / (name + ".c")
-            wrapped.write_text(text)
-            source = wrapped
+            text = original.read_text().replace(f'"{copy.name}"', f'"{copy}"')
+            copy = place / original.name
+            copy.write_text(text)
         out = self.dir / (name + ".o")
         command = re.sub(r" -o \S+ -c \S+", "", command)
         command = re.sub(r" -M\S+( \S+\.[od])*", "", command)
-        command = f"{command} -g0 -w -iquote {original.parent} -o {out} -c {source}"
+        command = (f"{command} -g0 -w -fmacro-prefix-map={place}/= -iquote {original.parent}"
+                   f" -o {out} -c {copy}")
         return out if run(command, self.build.path)[0] == 0 else None
 
     def objects(self, object_file):

@@ -91,6 +91,27 @@ class Verdicts(unittest.TestCase):
                              ("pool/timeline/fence.c", "pool/libpool.a.p/timeline_fence.c.o")):
             self.assertEqual(generated.object_of(source), name)
 
+    def test_a_change_that_is_none_gives_the_same_object(self):
+        for after, same in (("#include <assert.h>\nvoid f(int i) { { assert(i); } }\n", True),
+                            ("#include <assert.h>\nvoid f(int i) { { assert(!i); } }\n", False)):
+            with tempfile.TemporaryDirectory() as folder:
+                place = generated.pathlib.Path(folder)
+                (place / "a.c").write_text("#include <assert.h>\nvoid f(int i) { assert(i); }\n")
+                (place / "a.mutant.7.c").write_text(after)
+                trial = generated.Trial(OneFile(place), "a.c", place / "a.mutant.7.c", 0, [])
+                trial.looked_for = lambda _: "other code"
+                self.assertEqual(trial.verdict(), "same code" if same else "other code")
+
+
+class OneFile:
+    """A build of one file."""
+
+    def __init__(self, path):
+        self.path = self.root = path
+
+    def compiling(self, source):
+        return f"cc -O1 -o {source}.o -c {source}", f"{source}.o", self.root / source
+
 
 if __name__ == "__main__":
     unittest.main()
