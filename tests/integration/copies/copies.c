@@ -69,16 +69,22 @@ static bool block_is(int device, CUdeviceptr p, unsigned char value)
 
 /* --- the calls ----------------------------------------------------------------- */
 
+/* A kind that is not the host's leaves its pointer out, as it may. */
+static void *host_pointer(CUmemorytype type, CUdeviceptr at)
+{
+	return type == CU_MEMORYTYPE_HOST ? (void *)at : NULL;
+}
+
 static CUDA_MEMCPY2D rectangle(CUmemorytype to_type, CUdeviceptr to,
 			       CUmemorytype from_type, CUdeviceptr from)
 {
 	return (CUDA_MEMCPY2D){
 	    .dstMemoryType = to_type,
 	    .dstDevice = to,
-	    .dstHost = (void *)to,
+	    .dstHost = host_pointer(to_type, to),
 	    .srcMemoryType = from_type,
 	    .srcDevice = from,
-	    .srcHost = (void *)from,
+	    .srcHost = host_pointer(from_type, from),
 	    .dstPitch = 4096,
 	    .srcPitch = 4096,
 	    .WidthInBytes = 4096,
@@ -181,6 +187,13 @@ static void copies_are_made(void)
 	copies_of_all_kinds();
 }
 
+/* A driver without the calls that name both contexts: memory is opened instead. */
+static void copies_are_made_where_no_call_names_contexts(void)
+{
+	two_devices();
+	copies_of_all_kinds();
+}
+
 static void copies_are_made_with_access_one_way(void)
 {
 	two_devices();
@@ -193,6 +206,15 @@ static void copies_are_made_with_access_both_ways(void)
 	two_devices();
 	access_give(3);
 	copies_of_all_kinds();
+}
+
+/* The last thing that is done: the device has an error then. */
+static void must_need_access(CUdeviceptr p)
+{
+	current(0);
+	OK(cuMemsetD8Async(p, 2, MIB, streams[0]));
+	must(cuStreamSynchronize(streams[0]) != CUDA_SUCCESS,
+	     "memory is open without peer access");
 }
 
 /* From a context of the other device, from and to the host. */
@@ -233,12 +255,19 @@ static void copies_of_the_host_are_made(void)
 			 CU_MEMORYTYPE_UNIFIED, q);
 	OK(cuMemcpy2D(&down));
 	must(host[0] == 2 && host[MIB - 1] == 2, "cuMemcpy2D of an unknown kind");
+	memset(at, 6, MIB);
+	up = rectangle(CU_MEMORYTYPE_UNIFIED, p, CU_MEMORYTYPE_UNIFIED, pinned);
+	OK(cuMemcpy2D(&up));
+	must(block_is(1, p, 6), "cuMemcpy2D of an unknown kind");
+	current(0);
+	OK(cuMemcpyHtoD(p, memset(at, 5, MIB), MIB));
 	OK(cuMemcpy((CUdeviceptr)(uintptr_t)host, p, MIB));
 	must(host[0] == 5 && host[MIB - 1] == 5, "cuMemcpy");
 	OK(cuMemcpyDtoD(p, q, MIB)); /* both of the other one */
 	all_wait();
 	must(block_is(1, p, 2), "cuMemcpyDtoD");
 	OK(cuMemFreeHost(at));
+	must_need_access(p);
 }
 
 /* What touches memory of the other device by itself is refused as by plain CUDA, also
@@ -253,10 +282,7 @@ static void fills_need_access(void)
 	for (int kind = 0; kind < KINDS; kind++)
 		OK(copy(kind, 0, p, 1, q, 0));
 	all_wait();
-	current(0);
-	OK(cuMemsetD8Async(p, 2, MIB, streams[0]));
-	must(cuStreamSynchronize(streams[0]) != CUDA_SUCCESS,
-	     "memory is open without peer access");
+	must_need_access(p);
 }
 
 /* What CUDA says of a block to a context of the other device. */
@@ -771,6 +797,7 @@ static void a_copy_that_cannot_be_noted_is_waited_for(void)
 
 static const struct scenario scenarios[] = {
     SCENARIO(copies_are_made),
+    SCENARIO(copies_are_made_where_no_call_names_contexts),
     SCENARIO(copies_are_made_with_access_one_way),
     SCENARIO(copies_are_made_with_access_both_ways),
     SCENARIO(copies_of_the_host_are_made),

@@ -218,6 +218,31 @@ static void work_on_the_stream_of_a_thread_is_seen(void)
 	     "eager work was not seen");
 }
 
+/* By the name that it has for default streams of each thread. */
+static CUresult fill_for_a_thread(CUstream stream)
+{
+	later_fn *fill = (later_fn *)dlsym(RTLD_DEFAULT, "cuMemsetD8Async_ptsz");
+
+	return fill(place, 1, 64, stream);
+}
+
+/* The thread's own default stream captures, beside another one. */
+static void work_that_a_threads_stream_captures_is_not_eager(void)
+{
+	CUgraph graph;
+
+	make_things();
+	OK(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	must(is_used_again(submit_fill_8, CU_STREAM_PER_THREAD, "per thread"),
+	     "captured work counted as eager");
+	must(is_used_again(fill_for_a_thread, NULL, "for a thread"),
+	     "captured work counted as eager");
+	OK(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+	OK(cuGraphDestroy(graph));
+	must(!is_used_again(fill_for_a_thread, NULL, "for a thread"),
+	     "eager work was not seen");
+}
+
 /* --- what a launch hands on ------------------------------------------------------ */
 
 typedef CUresult launch_fn(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -377,6 +402,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(every_submission_is_seen),
     SCENARIO(launches_are_handed_on_as_they_are),
     SCENARIO(work_on_the_stream_of_a_thread_is_seen),
+    SCENARIO(work_that_a_threads_stream_captures_is_not_eager),
 };
 
 int main(int argc, char **argv)
