@@ -110,6 +110,22 @@ void *__wrap_mmap64(void *addr, size_t length, int prot, int flags, int fd,
 			      : __real_mmap64(addr, length, prot, flags, fd, offset);
 }
 
+static _Atomic(uint64_t) unmapped;
+
+int __real_munmap(void *addr, size_t length);
+int __wrap_munmap(void *addr, size_t length);
+
+uint64_t fake_unmapped(void)
+{
+	return unmapped;
+}
+
+int __wrap_munmap(void *addr, size_t length)
+{
+	unmapped += length;
+	return __real_munmap(addr, length);
+}
+
 /* --- calls of the kernel that the pool makes past libc --- */
 
 static _Atomic unsigned long barriers;

@@ -62,6 +62,8 @@ unsigned long fake_barriers(void);
  * if `onwards`; 0: none. */
 void fake_fail_memory(unsigned at, bool onwards);
 bool fake_memory_failed(void); /* since then */
+/* How many bytes were given back by munmap. */
+uint64_t fake_unmapped(void);
 /* Asked first for what calloc gives, if it is set; NULL: libc's may. */
 extern void *(*fake_calloc)(size_t count, size_t bytes);
 void fake_lock(void);

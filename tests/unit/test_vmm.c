@@ -623,7 +623,7 @@ static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 	struct gcp_pools *pools = fake_pools(&config);
 	struct gcp_heap *heap;
 	gcp_addr addr, large;
-	uint64_t addresses = 0;
+	uint64_t addresses = 0, unmapped = fake_unmapped();
 
 	(void)state;
 	for (int i = 0; i < 40; i++) {
@@ -641,6 +641,8 @@ static void addresses_of_graphs_that_are_gone_are_given_back(void **state)
 			addresses = fake.addresses;
 	}
 	assert_true(fake.addresses <= addresses);
+	/* What the host knew of their chunks goes with them. */
+	assert_true(fake_unmapped() - unmapped >= 30 * 4 * sizeof(struct gcp_chunk));
 	finish(pools);
 }
 
