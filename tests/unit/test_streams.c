@@ -7,6 +7,8 @@
 
 #include "../../pool/pool_types.h"
 
+#include <errno.h>
+
 #define MIB (1ull << 20)
 
 enum { STREAM = 7, TURNS = 1000 };
@@ -40,6 +42,47 @@ static void a_block_that_its_stream_takes_again_needs_no_fence(void **state)
 	fake_finish(pools);
 }
 
+/* No thread keeps any; and its work is not done. */
+static void what_lies_in_the_heap_serves_its_stream_alone(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		int count; /* as many as fill what the driver gave for them */
+	} blocks[] = {{MIB, 20}, {40 * MIB, 1}};
+	gcp_addr addrs[20];
+	struct gcp_config config;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	for (int i = 0; i < 2; i++) {
+		struct gcp_pools *pools = fake_pools(&config);
+		struct gcp_pool *pool = fake_pool(pools);
+
+		for (uint64_t turn = 0; turn < 3; turn++) {
+			uint64_t used = fake.memory_used;
+
+			for (int j = 0; j < blocks[i].count; j++)
+				assert_int_equal(
+				    gcp_pool_alloc_stream(pool, blocks[i].bytes,
+							  STREAM + turn / 2, &addrs[j]),
+				    0);
+			/* The third is another stream's. */
+			assert_int_equal(fake.memory_used > used, turn != 1);
+			fake_submit();
+			for (int j = 0; j < blocks[i].count; j++)
+				assert_int_equal(
+				    gcp_pools_free_async(pools, addrs[j],
+							 STREAM + turn / 2),
+				    0);
+			must_be_sound(pools);
+		}
+		fake.done = fake.submitted;
+		fake_finish(pools);
+		fake_reset();
+	}
+}
+
 /* Of a segment that is never split; up to an eighth may stay unused. */
 static void a_huge_block_serves_what_nearly_fills_it(void **state)
 {
@@ -69,13 +112,33 @@ static void a_huge_block_serves_what_nearly_fills_it(void **state)
 	}
 }
 
+/* What is free already is that for every context. */
+static void a_stream_frees_blocks_of_its_own_context(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools), *other;
+	gcp_addr addr = must_alloc(pool, MIB);
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
+	assert_int_equal(gcp_pool_free_stream(other, addr, STREAM), -EXDEV);
+	assert_int_equal(gcp_pool_free_stream(pool, addr, STREAM), 0);
+	assert_int_equal(gcp_pool_free_stream(pool, addr, STREAM), -EINVAL);
+	assert_int_equal(gcp_pool_free_stream(other, addr, STREAM), -EINVAL);
+	assert_int_equal(gcp_pool_free_stream(pool, 0xdead0000, STREAM), -ENOENT);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(a_block_that_its_stream_takes_again_needs_no_fence),
+	    TEST(what_lies_in_the_heap_serves_its_stream_alone),
 	    TEST(a_huge_block_serves_what_nearly_fills_it),
+	    TEST(a_stream_frees_blocks_of_its_own_context),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
