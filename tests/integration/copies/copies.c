@@ -633,6 +633,25 @@ static void a_copy_in_a_stream_counts_in_its_context(void)
 	must(allocated(MIB) == freed, "a free waits for the other context's copy");
 }
 
+/* The same: the older of two is done, and known to be so; then comes a third. */
+static void a_copy_between_two_others_is_waited_for(void)
+{
+	CUdeviceptr to, from, freed, other;
+
+	two_blocks(3, &to, &from);
+	other = allocated(MIB);
+	freed = allocated(MIB);
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuStreamSynchronize(streams[1]));
+	OK(cuMemFree(freed));
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	must(allocated(MIB) == freed, "a free is behind what came after it");
+	OK(copy(ASYNC, 0, other, 1, from, 0));
+	current(1);
+	OK(cuMemFree(to));
+	must(allocated(MIB) != to, "memory is given out too early");
+}
+
 static void copies_that_were_waited_for_get_no_event(void)
 {
 	static unsigned char host[MIB];
@@ -820,6 +839,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_fence_is_behind_no_later_copy),
     SCENARIO(a_question_that_is_refused_is_no_answer),
     SCENARIO(a_copy_in_a_stream_counts_in_its_context),
+    SCENARIO(a_copy_between_two_others_is_waited_for),
     SCENARIO(copies_that_were_waited_for_get_no_event),
     SCENARIO(a_blocking_free_waits_for_a_copy),
     SCENARIO(a_free_in_a_capture_waits_for_a_copy),
