@@ -71,6 +71,28 @@ static void a_stream_has_gone_though_another_one_goes_after_it(void **state)
 	assert_true(fake.barrier > 0);
 }
 
+/* Where memory is used again only when its work is done: a launch follows others all
+ * the same, on the device. */
+static void the_host_does_not_wait_where_nothing_is_used_again(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now;
+	uint64_t done;
+
+	(void)state;
+	pools->completed_only = true;
+	launch(b, 0);
+	launch_begin(a, 0, &now);
+	launch_real(a, 0);
+	stream_replace(0);
+	gcp_launch_end(tracker, a->exec, &now, 0);
+	stream_replace(5);
+	done = fake.done;
+	launch(b, 1);
+	assert_int_equal(fake.done, done);
+	assert_true(fake.barrier > 0);
+}
+
 /* As the hook does. */
 static void a_launch_is_followed_after_another_context_has_gone(void **state)
 {
@@ -220,6 +242,7 @@ int main(void)
 	    MARKED_TEST(no_event_is_made_before_another_stream_goes),
 	    MARKED_TEST(after_another_stream_has_gone_graphs_are_asked_for),
 	    MARKED_TEST(a_stream_has_gone_though_another_one_goes_after_it),
+	    MARKED_TEST(the_host_does_not_wait_where_nothing_is_used_again),
 	    MARKED_TEST(a_launch_is_followed_after_another_context_has_gone),
 	    MARKED_TEST(the_event_stands_behind_the_latest_launch),
 	    MARKED_TEST(what_is_done_needs_no_event),
