@@ -7,6 +7,8 @@
  */
 #include "edge_cases.h"
 
+#include <dlfcn.h>
+
 static size_t block_bytes = MIB;
 static CUcontext contexts[2];
 static CUstream streams[2], others[2];
@@ -652,6 +654,31 @@ static void a_copy_between_two_others_is_waited_for(void)
 	must(allocated(MIB) != to, "memory is given out too early");
 }
 
+/* By the name that it has for default streams of each thread, beside a capture that
+ * forbids the legacy one. */
+static void copies_of_a_threads_stream_stay_there(void)
+{
+	typedef CUresult copy_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+	typedef CUresult async_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+				  CUstream stream);
+	copy_fn *copied = (copy_fn *)dlsym(RTLD_DEFAULT, "cuMemcpyDtoD_v2_ptds");
+	async_fn *submitted =
+	    (async_fn *)dlsym(RTLD_DEFAULT, "cuMemcpyDtoDAsync_v2_ptsz");
+	CUdeviceptr to, from;
+	CUstream captured;
+	CUgraph graph;
+
+	two_blocks(0, &to, &from);
+	current(0);
+	OK(cuStreamCreate(&captured, CU_STREAM_DEFAULT));
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(copied(to, from, MIB / 2));
+	OK(submitted(to + MIB / 2, from + MIB / 2, MIB / 2, NULL));
+	OK(cuStreamEndCapture(captured, &graph));
+	all_wait();
+	must(block_is(1, to, 7), "it is not copied");
+}
+
 static void copies_that_were_waited_for_get_no_event(void)
 {
 	static unsigned char host[MIB];
@@ -840,6 +867,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_question_that_is_refused_is_no_answer),
     SCENARIO(a_copy_in_a_stream_counts_in_its_context),
     SCENARIO(a_copy_between_two_others_is_waited_for),
+    SCENARIO(copies_of_a_threads_stream_stay_there),
     SCENARIO(copies_that_were_waited_for_get_no_event),
     SCENARIO(a_blocking_free_waits_for_a_copy),
     SCENARIO(a_free_in_a_capture_waits_for_a_copy),
