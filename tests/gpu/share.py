@@ -283,17 +283,19 @@ def first_words(found, run):
 
 @only_with_the_option
 def torch_first(bench):
-    """The first capture of a process, without an eager run before. Where PyTorch with its own
-    cache is refused, too, it is not the library that refuses it."""
+    """The first capture of a process, with and without an eager run before. Where PyTorch with
+    its own cache is refused, too, it is not the library that refuses it."""
     rows = []
-    for what, title, most in (("network", "cuDNN and cuBLAS", 1.1), ("product", "cuBLAS", None)):
-        runs = [told(bench, ["torch_first.py", what], pooled) for pooled in (False, True)]
+    for words, title, most in ((["network", "--used"], "a network that has run, for the first time", 1.1),
+                               (["network"], "cuDNN and cuBLAS, never used,", 1.1),
+                               (["product"], "cuBLAS, never used,", None)):
+        runs = [told(bench, ["torch_first.py", *words], pooled) for pooled in (False, True)]
         if "No module named" in runs[0][1].err:
             return [Row("PyTorch, first use in a capture", "", "no PyTorch", "", SKIPPED)]
         found, run = runs[1]
         good = run.code == 0 and (not most or found["first"] <= most * found["later"])
         refused = all(one[0] and "refused" in one[0] for one in runs)
-        rows.append(Row(f"PyTorch, {title} first used in a capture",
+        rows.append(Row(f"PyTorch, {title} in a capture",
                         *[first_words(*one) for one in runs],
                         f"<= {most} of what a later one holds, 0 wrong" if most else "0 wrong",
                         INFO if refused else verdict(good), "" if good else run.tail()))

@@ -5,7 +5,10 @@ kernels are first used inside the capture. Prints as JSON what the graph holds (
 MiB), what a graph of the same code holds that is captured later ("later"), and how many of
 the two differ from an eager run ("wrong"); or what "refused" it.
 
-  torch_first.py network|product      cuDNN and cuBLAS; cuBLAS alone
+  torch_first.py network|product [--used]     cuDNN and cuBLAS; cuBLAS alone
+
+--used: the code has run before, outside of a capture, in another stream. So what the
+libraries set up for a stream is set up inside the first capture all the same.
 
 Exit code: 0 both right, 1 not, 2 refused."""
 
@@ -74,6 +77,8 @@ def main():
     work, library = work_of(sys.argv[1]), Library()
     try:
         with torch.no_grad():
+            if "--used" in sys.argv[2:]:
+                work()
             found = play(work, library)
     except RuntimeError as error:
         print(json.dumps({"refused": str(error).strip().splitlines()[0]}), flush=True)
