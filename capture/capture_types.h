@@ -329,8 +329,8 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool);
 void gcp_graph_pool_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 void gcp_graph_memory_release(struct gcp_tracker *tracker,
 			      struct gcp_graph_pool *graph_pool);
-/* Its last graph is gone: gcp_heap_ends of each heap. */
-void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool);
+/* gcp_heap_ends of each heap. */
+void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool, bool ends);
 
 /* --- waiting.c; tracker->lock is held ----------------------------------------- */
 

@@ -96,12 +96,12 @@ bool gcp_graph_pool_has_memory(const struct gcp_graph_pool *graph_pool)
 	return !SLIST_EMPTY(&graph_pool->heaps) || graph_pool->pinned_set;
 }
 
-void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool)
+void gcp_graph_pool_heaps_end(struct gcp_graph_pool *graph_pool, bool ends)
 {
 	struct gcp_graph_heap *entry;
 
 	SLIST_FOREACH (entry, &graph_pool->heaps, link)
-		gcp_heap_ends(entry->heap);
+		gcp_heap_ends(entry->heap, ends);
 }
 
 void gcp_graph_memory_release(struct gcp_tracker *tracker,

@@ -54,6 +54,7 @@ void gcp_graph_pool_waits_no_more(struct gcp_tracker *tracker,
 	if (!graph_pool->waits)
 		return;
 	graph_pool->waits = false;
+	gcp_graph_pool_heaps_end(graph_pool, false);
 	TAILQ_REMOVE(&tracker->waiting, graph_pool, waiting_link);
 	atomic_fetch_sub(&tracker->waiting_count, 1);
 	look_after(tracker, &graph_pool->looked, false);
@@ -71,7 +72,7 @@ static bool memory_waits(struct gcp_tracker *tracker, struct gcp_graph_pool *gra
 		return false;
 	}
 	graph_pool->fence = NULL;
-	gcp_graph_pool_heaps_end(graph_pool);
+	gcp_graph_pool_heaps_end(graph_pool, true);
 	if (share) {
 		graph_pool->life = gcp_pool_life(share->pool);
 		graph_pool->moment = gcp_pool_work_now(share->pool);

@@ -353,9 +353,9 @@ void gcp_heap_release(struct gcp_heap *heap);
 /* Its memory waits for work that was submitted until `moment` (gcp_pool_work_now): when
  * memory is out that work is among what allocations wait for. */
 void gcp_heap_await(struct gcp_heap *heap, uint64_t moment);
-/* Its last graph is gone, and gcp_heap_release comes when no launch is under way: until
- * then an allocation may wait for what the heap keeps. */
-void gcp_heap_ends(struct gcp_heap *heap);
+/* Whether its last graph is gone, and gcp_heap_release comes when no launch is under
+ * way: until then an allocation may wait for what the heap keeps. */
+void gcp_heap_ends(struct gcp_heap *heap, bool ends);
 /* Closes epochs that are full of what private heaps held, and asks which are done, for
  * the next capture to have that memory. Called before a
  * capture begins, with no lock held. */

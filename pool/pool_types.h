@@ -316,8 +316,8 @@ struct gcp_tightness {
 };
 
 /* How many LISTED blocks of the common heap have an epoch: a line for each that may not
- * be completed (512 closed ones, and the open one), written over when a later epoch
- * comes to it. */
+ * be ready (512 closed ones, and the open one), written over when a later epoch comes
+ * to it. Where fences cannot be recorded there may be more; then nothing is told. */
 enum { GCP_LISTED_EPOCHS = 1024 };
 struct gcp_listed_epoch {
 	uint64_t epoch, blocks;
@@ -605,8 +605,10 @@ void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
 /* Takes all unused blocks out of the books, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
+/* Bytes of a private heap that are mapped to what a lane has. pool->lock is held. */
+uint64_t gcp_heap_shared_bytes(const struct gcp_heap *heap);
 /* The youngest epoch after `epoch` that a slab's free block in the common heap waits
- * for; without one, `epoch`, from timeline.ready on. */
+ * for; without one, `epoch`, which is timeline.ready or a later one. */
 uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch);
 
 /* fit.c: a ready block of no slab class, in no tree any more, or NULL; the same put

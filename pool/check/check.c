@@ -291,7 +291,8 @@ static bool listed_epochs_are_sound(const struct gcp_pool *pool)
 	for (int i = 0; i < GCP_LISTED_EPOCHS; i++)
 		if (pool->listed[i].epoch > ready)
 			counted += pool->listed[i].blocks;
-	return listed == counted;
+	return listed == counted ||
+	       gcp_timeline_now(&pool->timeline) - ready >= GCP_LISTED_EPOCHS;
 }
 
 static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,

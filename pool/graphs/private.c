@@ -191,16 +191,6 @@ void gcp_heap_release_groups(struct gcp_heap *heap, uint64_t group)
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
-static uint64_t shared_bytes(const struct gcp_heap *heap)
-{
-	const struct gcp_block *block;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (block, &heap->unmapping, link)
-		bytes += block->size;
-	return bytes;
-}
-
 void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 {
 	gcp_mutex_lock(&heap->pool->lock);
@@ -208,7 +198,7 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 	    .reserved_bytes = heap->reserved_bytes,
 	    .allocated_bytes = heap->used_bytes,
 	    .blocks = heap->used_blocks,
-	    .shared_bytes = shared_bytes(heap),
+	    .shared_bytes = gcp_heap_shared_bytes(heap),
 	};
 	gcp_mutex_unlock(&heap->pool->lock);
 }
@@ -359,10 +349,10 @@ void gcp_heap_await(struct gcp_heap *heap, uint64_t moment)
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
-void gcp_heap_ends(struct gcp_heap *heap)
+void gcp_heap_ends(struct gcp_heap *heap, bool ends)
 {
 	gcp_mutex_lock(&heap->pool->lock);
-	heap->ending = true;
+	heap->ending = ends;
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 

@@ -55,9 +55,17 @@ static uint64_t youngest_epoch(const struct gcp_block_list *list, uint64_t epoch
 	return last && last->epoch > epoch ? last->epoch : epoch;
 }
 
-/* The youngest epoch that any free block still waits for; a completed one: nothing
- * waits. pool->lock is held. */
-static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
+/* Whether a live graph keeps what is free there. It serves the graph's own capture
+ * (`own`, or NULL) alone. */
+static bool heap_stays(const struct gcp_heap *heap, const struct gcp_heap *own)
+{
+	return heap != own && !heap->ending;
+}
+
+/* The youngest epoch that any free block still waits for, but for those that stay with
+ * their graphs; a completed one: nothing waits. pool->lock is held. */
+static uint64_t youngest_awaited_epoch(struct gcp_pool *pool,
+				       const struct gcp_heap *own)
 {
 	struct gcp_heap *common = &pool->common, *heap;
 	uint64_t epoch = atomic_load(&pool->timeline.ready); /* free, and held back */
@@ -65,17 +73,18 @@ static uint64_t youngest_awaited_epoch(struct gcp_pool *pool)
 	gcp_assert_held(GCP_RANK_POOL);
 	/* What was freed there, or all of it: launches of a graph that is gone. */
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		epoch = heap->awaited_epoch > epoch ? heap->awaited_epoch : epoch;
+		if (!heap_stays(heap, own) && heap->awaited_epoch > epoch)
+			epoch = heap->awaited_epoch;
 	epoch = gcp_slab_youngest_epoch(pool, epoch);
 	epoch = youngest_epoch(&common->unmapping, epoch);
 	return youngest_epoch(&common->pending, epoch);
 }
 
 /* 0: nothing waits. */
-static uint64_t awaited_epoch(struct gcp_pool *pool)
+static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 {
 	gcp_mutex_lock(&pool->lock);
-	uint64_t epoch = youngest_awaited_epoch(pool);
+	uint64_t epoch = youngest_awaited_epoch(pool, own);
 	gcp_mutex_unlock(&pool->lock);
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
@@ -101,8 +110,9 @@ static void wait_for_givers(struct gcp_pool *pool)
 
 /* How a stage went in one pool. */
 struct step {
-	uint64_t given; /* bytes */
-	bool more;      /* the same may help again */
+	const struct gcp_heap *own; /* of a capture, for which it is done, or NULL */
+	uint64_t given;             /* bytes */
+	bool more;                  /* the same may help again */
 };
 
 static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
@@ -138,7 +148,7 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 {
 	bool waited;
 
-	if (awaited_epoch(pool) == 0)
+	if (awaited_epoch(pool, step->own) == 0)
 		return;
 	if (gcp_timeline_wait_oldest(pool, &waited) != 0 || !waited)
 		return;
@@ -170,7 +180,7 @@ static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
 /* Where nothing is pending there is nothing to wait for. */
 static void give_open(struct gcp_pool *pool, struct step *step)
 {
-	uint64_t epoch = awaited_epoch(pool);
+	uint64_t epoch = awaited_epoch(pool, step->own);
 
 	if (epoch == 0) { /* but what a barrier of another pool holds back */
 		give(pool, step, true);
@@ -207,9 +217,9 @@ enum { EACH = -1, NONE = -2 }; /* devices */
 /* In all pools of the device but `except`. A pool whose context may be ending is waited
  * for: it may have what is missing. */
 static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
-			     int device, int except)
+			     int device, int except, const struct gcp_heap *own)
 {
-	struct step step = {0};
+	struct step step = {.own = own};
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device != EACH && pool->device != device) ||
@@ -223,20 +233,26 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 	return step;
 }
 
-/* Bytes that are reserved and that no block of the program holds, nor the free part of
- * a graph's memory that stays: that of all graphs; or but for those whose last graph is
- * gone, and for `own`. */
-static uint64_t pool_unused(struct gcp_pool *pool, bool all_stay,
-			    const struct gcp_heap *own)
+/* Bytes that are reserved, but for what blocks of the program hold and what stays with
+ * live graphs, shared or not. */
+static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 {
-	uint64_t held = gcp_pool_allocated(pool), reserved;
+	uint64_t held, reserved, shared, ending = 0;
 	const struct gcp_heap *heap;
 
+	(void)gcp_pool_allocated(pool); /* gathers the threads' counts */
 	gcp_mutex_lock(&pool->lock);
 	reserved = pool->stats.reserved_bytes.current;
+	shared = pool->stats.lane_bytes.current;
+	held = (int64_t)pool->stats.allocated_bytes.current > 0
+		   ? pool->stats.allocated_bytes.current
+		   : 0;
 	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		if (all_stay || (heap != own && !heap->ending))
+		if (heap_stays(heap, own))
 			held += heap->reserved_bytes - heap->used_bytes;
+		else
+			ending += gcp_heap_shared_bytes(heap);
+	held += shared > ending ? shared - ending : 0;
 	gcp_mutex_unlock(&pool->lock);
 	return reserved > held ? reserved - held : 0;
 }
@@ -262,7 +278,7 @@ static bool may_succeed(const struct gcp_request *request)
 
 	for (; pool && bytes < request->size; pool = pool->next)
 		if (pool->live && pool->device == own->device)
-			bytes += pool_unused(pool, false, request->heap);
+			bytes += pool_unused(pool, request->heap);
 	return bytes >= request->size;
 }
 
@@ -301,7 +317,8 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 			if (stages[i].waits && !may_succeed(request))
 				break;
 			count_retry(pool, false);
-			step = stage_run(&stages[i], pool->pools, pool->device, NONE);
+			step = stage_run(&stages[i], pool->pools, pool->device, NONE,
+					 request->heap);
 			result = retry(request);
 			if (result != GCP_CUDA_OUT_OF_MEMORY)
 				return result;
@@ -337,7 +354,7 @@ static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int cou
 		do {
 			if (stages[i].waits && given > 0)
 				return given;
-			step = stage_run(&stages[i], pools, device, except);
+			step = stage_run(&stages[i], pools, device, except, NULL);
 			given += step.given;
 		} while (step.more);
 	}
@@ -393,13 +410,13 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 /* What could go back. */
 static uint64_t pool_unheld(struct gcp_pool *pool)
 {
-	return pool_unused(pool, true, NULL);
+	return pool_unused(pool, NULL);
 }
 
 /* Waits for all work that memory may still be used by. */
 static void complete_all(struct gcp_pool *pool)
 {
-	uint64_t epoch = awaited_epoch(pool);
+	uint64_t epoch = awaited_epoch(pool, NULL);
 	int result;
 
 	if (epoch == 0)
@@ -413,7 +430,7 @@ static void complete_all(struct gcp_pool *pool)
 /* Where the program has waited for its work, the latest frees are completed, too. */
 static void complete_if_done(struct gcp_pool *pool)
 {
-	uint64_t epoch = awaited_epoch(pool);
+	uint64_t epoch = awaited_epoch(pool, NULL);
 
 	if (epoch != 0 && pool->pools->driver.fence_record)
 		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);

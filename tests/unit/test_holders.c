@@ -835,6 +835,11 @@ static void memory_waits_for_a_fence_of_its_own(void **state)
 	assert_int_equal(all.records, 2);
 }
 
+static bool heap_ends(void)
+{
+	return SLIST_FIRST(&TAILQ_FIRST(&tracker->graph_pools)->heaps)->heap->ending;
+}
+
 /* A pool of the program's has got a capture meanwhile, which is gone as well. */
 static void memory_that_was_used_again_waits_again(void **state)
 {
@@ -849,7 +854,10 @@ static void memory_that_was_used_again_waits_again(void **state)
 	launched_and_gone(graph, OTHER_CTX);
 	gcp_tracker_fetch(tracker);
 	assert_int_equal(all.records, 1);
-	graph_destroy(captured());
+	assert_true(heap_ends());
+	graph = captured();
+	assert_false(heap_ends());
+	graph_destroy(graph);
 	all.result = 0;
 	assert_int_equal(private_bytes_fetched(), 0);
 	assert_int_equal(all.records, 2);

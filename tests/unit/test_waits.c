@@ -199,15 +199,23 @@ static void what_cannot_succeed_waits_for_nothing(void **state)
 
 /* A heap of a graph that keeps 40 MiB; 20 MiB wait for work that was submitted before
  * they were freed, and for it the host; 70 MiB are asked for, 60 of them are there. */
-static struct gcp_heap *kept_by_a_graph(struct gcp_pools *pools, uint64_t *ret_before)
+static struct gcp_heap *kept_by_a_graph(struct gcp_pools *pools, bool shared,
+					uint64_t *ret_before)
 {
 	struct gcp_pool *pool = fake_pool(pools);
 	struct gcp_heap *heap;
+	struct gcp_lane *lane;
 	gcp_addr kept, addr;
 
 	assert_int_equal(gcp_heap_create(pool, &heap), 0);
 	assert_int_equal(gcp_heap_alloc(heap, 40 * MIB, GCP_USE_CAPTURED, &kept), 0);
 	must_free(pools, kept);
+	if (shared) {
+		assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool)),
+				 0);
+		assert_int_equal(gcp_lane_create(pool, &lane), 0);
+		assert_int_equal(gcp_heap_share(heap, lane), 0);
+	}
 	addr = must_alloc(pool, 20 * MIB);
 	*ret_before = fake_submit();
 	must_free(pools, addr);
@@ -221,7 +229,22 @@ static void what_a_graph_keeps_is_not_waited_for(void **state)
 	uint64_t before;
 
 	(void)state;
-	(void)kept_by_a_graph(pools, &before);
+	(void)kept_by_a_graph(pools, false, &before);
+	must_be_out(pool, 70 * MIB);
+	assert_true(fake.done < before);
+	assert_int_equal(must_stats(pools).waits, 0);
+}
+
+/* Nor what it shares with others. */
+static void what_graphs_share_is_not_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t before;
+
+	(void)state;
+	(void)kept_by_a_graph(pools, true, &before);
+	assert_int_equal(must_stats(pools).lane_bytes.current, 40 * MIB);
 	must_be_out(pool, 70 * MIB);
 	assert_true(fake.done < before);
 	assert_int_equal(must_stats(pools).waits, 0);
@@ -235,7 +258,7 @@ static void what_a_graph_that_is_gone_keeps_is_waited_for(void **state)
 	uint64_t before;
 
 	(void)state;
-	gcp_heap_ends(kept_by_a_graph(pools, &before));
+	gcp_heap_ends(kept_by_a_graph(pools, false, &before), true);
 	must_be_out(pool, 70 * MIB);
 	assert_true(fake.done >= before);
 	assert_int_not_equal(must_stats(pools).waits, 0);
@@ -292,6 +315,32 @@ static void what_is_free_in_pieces_waits_for_nothing(void **state)
 	must_be_out(pool, 16 * MIB);
 	assert_int_equal(must_stats(pools).waits, waits);
 	assert_true(fake.done < later);
+}
+
+/* And what a live graph has freed comes to no other allocation. */
+static void what_a_graph_has_freed_is_not_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(64 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	struct gcp_heap *heap;
+	gcp_addr addrs[64], freed;
+	int count = 0;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(pool, &heap), 0);
+	assert_int_equal(gcp_heap_alloc(heap, 2 * MIB, GCP_USE_CAPTURED, &freed), 0);
+	while (count < 64 && gcp_pool_alloc(pool, MIB, &addrs[count]) == 0)
+		count++;
+	for (int i = 0; i < count; i += 2)
+		must_free(pools, addrs[i]);
+	fake.done = fake_submit();
+	must_be_out(pool, 16 * MIB);
+	uint64_t before = fake_submit();
+	must_free(pools, freed);
+	uint64_t waits = must_stats(pools).waits;
+	must_be_out(pool, 16 * MIB);
+	assert_int_equal(must_stats(pools).waits, waits);
+	assert_true(fake.done < before);
 }
 
 static uint64_t device_memory(int device)
@@ -506,6 +555,9 @@ int main(void)
 	    TEST(what_cannot_succeed_waits_for_nothing),
 	    TEST(what_a_graph_keeps_is_not_waited_for),
 	    MAPPED(what_a_graph_keeps_is_not_waited_for),
+	    MAPPED(what_graphs_share_is_not_waited_for),
+	    TEST(what_a_graph_has_freed_is_not_waited_for),
+	    MAPPED(what_a_graph_has_freed_is_not_waited_for),
 	    TEST(what_a_graph_that_is_gone_keeps_is_waited_for),
 	    MAPPED(what_a_graph_that_is_gone_keeps_is_waited_for),
 	    TEST(the_youngest_epoch_of_small_blocks_is_known),
