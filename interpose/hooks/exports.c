@@ -14,8 +14,15 @@
  * short cut of hooks_runtime.c is taken only while nothing is patched.
  *
  * While nothing captures, an entry that submits work costs a few loads, and jumps to
- * the real function.
+ * the real function; a launch calls it, for it may lack memory.
  */
+
+/* Arguments in memory go on as the caller has just written them, eight bytes at a time:
+ * a load of more than that would wait for the writes. */
+#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 11
+#pragma GCC target("general-regs-only")
+#endif
+
 #include <errno.h>
 
 #include "../cuda/contexts.h"
@@ -188,6 +195,13 @@ struct launch_rest {
 
 _Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
 
+/* The function is called by another type than its own. */
+#if defined(__clang__)
+#define GCP_LAUNCH_ENTRY __attribute__((no_sanitize("function")))
+#else
+#define GCP_LAUNCH_ENTRY
+#endif
+
 #define GCP_LAUNCH_TYPES                                                               \
 	CUfunction function, unsigned int grid_x, unsigned int grid_y,                 \
 	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
@@ -205,6 +219,7 @@ _Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
 	    unsigned int grid_z, unsigned int block_x, unsigned int block_y,           \
 	    unsigned int block_z, unsigned int shared_bytes, CUstream stream,          \
 	    void **parameters, void **extra
+#define GCP_LAUNCH_ENTRY
 #define GCP_LAUNCH_REST(field) field
 #define GCP_LAUNCH_REST_STAYS  (void)0
 #define GCP_LAUNCH_REAL(name)                                                          \
@@ -218,7 +233,7 @@ _Static_assert(sizeof(struct launch_rest) == 5 * 8, "as five arguments");
 	GCP_SLOW(name, types, arguments)                                               \
 	GCP_AGAIN(name, types, arguments)                                              \
 	CUresult launched_##name(GCP_LAUNCH_TYPES) __asm__("gcp_called_" #name);       \
-	CUresult launched_##name(GCP_LAUNCH_TYPES)                                     \
+	GCP_LAUNCH_ENTRY CUresult launched_##name(GCP_LAUNCH_TYPES)                    \
 	{                                                                              \
 		CUfunction function_kept = function;                                   \
 		unsigned int x = grid_x, y = grid_y, z = grid_z;                       \
