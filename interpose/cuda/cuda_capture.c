@@ -244,7 +244,7 @@ static bool edges_list(CUgraph graph, struct node_numbers *numbers,
 	if (count == 0)
 		return true;
 	from = malloc(count * (2 * sizeof(*from) + sizeof(CUgraphEdgeData)));
-	to = from + count;
+	to = from ? from + count : NULL;
 	good = from && numbers_make(numbers) && edges_get(graph, from, to, count);
 	for (size_t i = 0; good && i < count; i++) {
 		uint32_t a = *number_place(numbers, from[i]);

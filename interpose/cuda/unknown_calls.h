@@ -48,8 +48,7 @@ bool gcp_unknown_capture_seen(void);
 
 /* `name` has captured work that runs where no fence, stream or launch tells of it: the
  * library steps aside, and all graphs that share memory get their own, for which it may
- * wait for their latest launches. Any thread, in captures, with fences held off; no
- * lock of the caller's. */
+ * wait for their latest launches. Any thread, in captures; no lock of the caller's. */
 void gcp_unseen_work_captured(const char *name);
 
 /* When the library steps aside it calls `pause`, which returns when no fence is being

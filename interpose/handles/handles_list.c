@@ -544,6 +544,9 @@ bool gcp_handle_return(struct gcp_handle *handle, bool wait)
 	uint64_t waited = 0;
 	int result;
 
+	if (gcp_unknown_capture_seen())
+		return false;
+
 	handle->held = gcp_process_capturing();
 	if (!handle->held) {
 		if (wait || list_crowded(list))

@@ -94,6 +94,7 @@ static uint64_t event_records_with(CUstream stream, bool per_thread, CUevent eve
 {
 	if (!(flags & CU_EVENT_RECORD_EXTERNAL))
 		return event_records(stream, per_thread, event);
+	gcp_stream_seen(stream, per_thread);
 	if (gcp_process_capturing())
 		gcp_tracker_order_unknown(gcp_process.tracker);
 	return 0;
