@@ -9,32 +9,22 @@
  * copy runs. Synchronous copies and sets go through the legacy (or the
  * thread's) stream; between device memory they do not wait.
  */
-#include "sim.h"
+#include "copy.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum side { SIDE_HOST, SIDE_DEVICE, SIDE_ANY };
-
-struct copy {
-	CUstream stream;
-	bool async;
-	bool peer; /* between contexts that the call names */
-	enum side dst_side, src_side;
-	uint64_t dst, src, bytes, rows, dst_pitch, src_pitch;
-};
 
 enum { STAGED_MAX = 64 << 10 };
 
 /* --- copies --------------------------------------------------------------- */
 
-static uint64_t extent(const struct copy *c, uint64_t pitch)
+static uint64_t extent(const struct sim_copy *c, uint64_t pitch)
 {
 	return (c->rows - 1) * pitch + c->bytes;
 }
 
-/* *ret_tracked: CUDA knows this memory; else it is pageable. */
-static CUresult side_check(enum side side, uint64_t addr, uint64_t bytes,
+/* *ret_tracked as in struct sim_tracked. */
+static CUresult side_check(enum sim_side side, uint64_t addr, uint64_t bytes,
 			   bool *ret_tracked)
 {
 	const struct sim_alloc *alloc = sim_memory_find(addr);
@@ -50,7 +40,7 @@ static CUresult side_check(enum side side, uint64_t addr, uint64_t bytes,
 	return CUDA_SUCCESS;
 }
 
-static void copy_declare(struct sim_work *work, const struct copy *c, bool dst,
+static void copy_declare(struct sim_work *work, const struct sim_copy *c, bool dst,
 			 bool src)
 {
 	if (dst)
@@ -61,12 +51,20 @@ static void copy_declare(struct sim_work *work, const struct copy *c, bool dst,
 		    c->src, c->bytes, c->src_pitch, c->rows, SIM_READ};
 }
 
-static void copy_stage(struct sim_work *work, const struct copy *c)
+static void copy_stage(struct sim_work *work, const struct sim_copy *c, bool tracked)
 {
+	const char *src = (const char *)(uintptr_t)c->src;
+
+	if (tracked) { /* ordered by what the host has waited for, and nothing else */
+		src = sim_memory_host_view(c->src, extent(c, c->src_pitch), false);
+		sim_hazard_host(c->src, extent(c, c->src_pitch), SIM_READ,
+				"copy during the call");
+		sim_tags_host(c->src, extent(c, c->src_pitch), SIM_READ);
+	}
 	work->copy.staged = sim_calloc(c->bytes * c->rows);
 	for (uint64_t row = 0; row < c->rows; row++)
 		memcpy((char *)work->copy.staged + row * c->bytes,
-		       (const char *)(uintptr_t)c->src + row * c->src_pitch, c->bytes);
+		       src + row * c->src_pitch, c->bytes);
 }
 
 /* --- between devices ------------------------------------------------------ */
@@ -102,7 +100,7 @@ static bool reaches(const struct sim_ctx *ctx, uint64_t addr, int device)
 	return ctx->peers & 1u << device;
 }
 
-static bool is_between(const struct copy *c, const struct sim_ctx *ctx)
+static bool is_between(const struct sim_copy *c, const struct sim_ctx *ctx)
 {
 	int dst = device_of(c->dst), src = device_of(c->src);
 
@@ -112,7 +110,8 @@ static bool is_between(const struct copy *c, const struct sim_ctx *ctx)
 /* Which device does a copy, as measured on driver 580 (docs/mapped-memory.md).
  * Mapped memory that the stream's device can use is its own business, unless the call
  * names the contexts. */
-static void copy_place(const struct copy *c, struct sim_ctx *ctx, struct sim_work *work)
+static void copy_place(const struct sim_copy *c, struct sim_ctx *ctx,
+		       struct sim_work *work)
 {
 	int dst = device_of(c->dst), src = device_of(c->src), other;
 	struct sim_ctx *there;
@@ -143,71 +142,91 @@ static void copy_place(const struct copy *c, struct sim_ctx *ctx, struct sim_wor
 		work->by = there;
 }
 
-static bool copy_waits(const struct copy *c, bool dst_tracked, bool src_tracked)
+bool sim_copy_waits(const struct sim_copy *c, struct sim_tracked tracked)
 {
 	bool to_device = sim_memory_is_device(c->dst);
 
-	if (!dst_tracked)
+	if (!tracked.dst)
 		return true;
 	if (c->async || (to_device && sim_memory_is_device(c->src)))
 		return false;
-	return !(sim.staging && to_device && !src_tracked &&
+	return !(sim.staging && to_device && !tracked.src &&
 		 c->bytes * c->rows <= STAGED_MAX);
 }
 
-static CUresult copy(const struct copy *c)
+CUresult sim_copy_check(const struct sim_copy *c, const struct sim_stream *stream,
+			struct sim_tracked *ret_tracked)
 {
-	struct sim_work work = {.kind = SIM_WORK_COPY, .duration_ns = 1000};
-	struct sim_stream *stream;
-	bool dst_tracked, src_tracked;
-	CUresult result;
-
-	SIM_TRY(sim_stream_use(c->stream, &stream));
-	if ((!c->async || (c->peer && is_between(c, stream->ctx))) && stream->capture)
-		return sim_capture_refuse(stream);
-	if (c->bytes == 0 || c->rows == 0)
-		return CUDA_SUCCESS;
-	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch), &dst_tracked));
-	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch), &src_tracked));
+	SIM_TRY(side_check(c->dst_side, c->dst, extent(c, c->dst_pitch),
+			   &ret_tracked->dst));
+	SIM_TRY(side_check(c->src_side, c->src, extent(c, c->src_pitch),
+			   &ret_tracked->src));
 	if (!c->async && (sim_memory_is_closed(c->dst) || sim_memory_is_closed(c->src)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (c->during_call && ret_tracked->src &&
+	    !sim_memory_host_view(c->src, extent(c, c->src_pitch), false))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* docs/mapped-memory.md */
 	if (!c->peer && (sim_memory_is_foreign(c->dst, stream->ctx->device) ||
 			 sim_memory_is_foreign(c->src, stream->ctx->device)))
 		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream,
+			 struct sim_tracked tracked)
+{
+	struct sim_work work = {.kind = SIM_WORK_COPY, .duration_ns = 1000};
+	CUresult result;
+
 	work.copy.dst = c->dst;
 	work.copy.src = c->src;
 	work.copy.bytes = c->bytes;
 	work.copy.rows = c->rows;
 	work.copy.dst_pitch = c->dst_pitch;
 	work.copy.src_pitch = c->src_pitch;
-	copy_declare(&work, c, dst_tracked, src_tracked);
+	copy_declare(&work, c, tracked.dst, tracked.src && !c->during_call);
 	copy_place(c, sim_ctx_memory(stream->ctx), &work);
 	if (stream->capture)
 		work.by = work.waits = NULL;
-	if (!src_tracked && !stream->capture)
-		copy_stage(&work, c);
+	else if (c->during_call || (!tracked.src && !c->any_time))
+		copy_stage(&work, c, tracked.src);
 	result = sim_stream_submit(stream, &work, NULL);
 	sim_work_finish(&work);
-	SIM_TRY(result);
-	if (stream->capture || !copy_waits(c, dst_tracked, src_tracked))
+	return result;
+}
+
+static CUresult copy(const struct sim_copy *c)
+{
+	struct sim_stream *stream;
+	struct sim_tracked tracked;
+
+	SIM_TRY(sim_stream_use(c->stream, &stream));
+	if ((!c->async || (c->peer && is_between(c, stream->ctx))) && stream->capture)
+		return sim_capture_refuse(stream);
+	if (c->bytes == 0 || c->rows == 0)
+		return CUDA_SUCCESS;
+	SIM_TRY(sim_copy_check(c, stream, &tracked));
+	SIM_TRY(sim_copy_submit(c, stream, tracked));
+	if (stream->capture || !sim_copy_waits(c, tracked))
 		return CUDA_SUCCESS;
 	return sim_stream_wait(stream);
 }
 
-static CUresult copy_line(CUstream stream, bool async, enum side dst_side, uint64_t dst,
-			  enum side src_side, uint64_t src, size_t bytes)
+static CUresult copy_line(CUstream stream, bool async, enum sim_side dst_side,
+			  uint64_t dst, enum sim_side src_side, uint64_t src,
+			  size_t bytes)
 {
-	struct copy c = {.stream = stream,
-			 .async = async,
-			 .dst_side = dst_side,
-			 .src_side = src_side,
-			 .dst = dst,
-			 .src = src,
-			 .bytes = bytes,
-			 .rows = 1,
-			 .dst_pitch = bytes,
-			 .src_pitch = bytes};
+	struct sim_copy c = {.stream = stream,
+			     .async = async,
+			     .dst_side = dst_side,
+			     .src_side = src_side,
+			     .dst = dst,
+			     .src = src,
+			     .bytes = bytes,
+			     .rows = 1,
+			     .dst_pitch = bytes,
+			     .src_pitch = bytes};
 
 	return copy(&c);
 }
@@ -267,17 +286,17 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 
 	SIM_TRY(sim_ctx_check(dst_ctx, &ctx));
 	SIM_TRY(sim_ctx_check(src_ctx, &ctx));
-	const struct copy c = {.stream = stream,
-			       .async = async,
-			       .peer = true,
-			       .dst_side = SIDE_DEVICE,
-			       .src_side = SIDE_DEVICE,
-			       .dst = dst,
-			       .src = src,
-			       .bytes = bytes,
-			       .rows = 1,
-			       .dst_pitch = bytes,
-			       .src_pitch = bytes};
+	const struct sim_copy c = {.stream = stream,
+				   .async = async,
+				   .peer = true,
+				   .dst_side = SIDE_DEVICE,
+				   .src_side = SIDE_DEVICE,
+				   .dst = dst,
+				   .src = src,
+				   .bytes = bytes,
+				   .rows = 1,
+				   .dst_pitch = bytes,
+				   .src_pitch = bytes};
 
 	return copy(&c);
 }
@@ -319,8 +338,8 @@ CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext,
 /* --- rectangles ----------------------------------------------------------- */
 
 static CUresult rectangle_side(CUmemorytype type, const void *host, CUdeviceptr device,
-			       size_t x, size_t y, size_t pitch, enum side *ret_side,
-			       uint64_t *ret_addr)
+			       size_t x, size_t y, size_t pitch,
+			       enum sim_side *ret_side, uint64_t *ret_addr)
 {
 	if (type == CU_MEMORYTYPE_ARRAY)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -335,7 +354,7 @@ static CUresult rectangle_side(CUmemorytype type, const void *host, CUdeviceptr 
 static CUresult copy_box(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async,
 			 bool peer)
 {
-	struct copy c = {.stream = stream, .async = async, .peer = peer};
+	struct sim_copy c = {.stream = stream, .async = async, .peer = peer};
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;

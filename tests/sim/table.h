@@ -213,6 +213,13 @@
 	S(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz)          \
 	S(cuMemcpy3DPeer, 4000, cuMemcpy3DPeer, cuMemcpy3DPeer_ptds)                   \
 	S(cuMemcpy3DPeerAsync, 4000, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz)    \
+	S(cuMemcpyBatchAsync, 12080, cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz)      \
+	S(cuMemcpyBatchAsync, 13000, cuMemcpyBatchAsync_v2,                            \
+	  cuMemcpyBatchAsync_v2_ptsz)                                                  \
+	S(cuMemcpy3DBatchAsync, 12080, cuMemcpy3DBatchAsync,                           \
+	  cuMemcpy3DBatchAsync_ptsz)                                                   \
+	S(cuMemcpy3DBatchAsync, 13000, cuMemcpy3DBatchAsync_v2,                        \
+	  cuMemcpy3DBatchAsync_v2_ptsz)                                                \
 	S(cuMemsetD8, 3020, cuMemsetD8_v2, cuMemsetD8_v2_ptds)                         \
 	S(cuMemsetD16, 3020, cuMemsetD16_v2, cuMemsetD16_v2_ptds)                      \
 	S(cuMemsetD32, 3020, cuMemsetD32_v2, cuMemsetD32_v2_ptds)                      \

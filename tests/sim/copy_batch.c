@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * copy_batch.c - batches of copies: from entry points to work on a stream.
+ *
+ * Under the big lock. All copies of a batch are checked before the first is submitted.
+ * They run one after another, which CUDA does not promise: copies that depend on one
+ * another are not found.
+ */
+#include "copy.h"
+
+#include <stdlib.h>
+
+/* The legacy stream is none for batches, and a capture none either: it refuses the call
+ * and goes on (rapidsai/rmm issue 2518, CUDA 13). */
+static CUresult batch_stream(CUstream handle, struct sim_stream **ret_stream)
+{
+	SIM_TRY(sim_stream_get(handle, ret_stream));
+	if ((*ret_stream)->legacy)
+		return CUDA_ERROR_INVALID_VALUE;
+	return (*ret_stream)->capture ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+				      : CUDA_SUCCESS;
+}
+
+static CUresult batch_order(struct sim_copy *c, CUmemcpySrcAccessOrder order,
+			    unsigned int flags)
+{
+	c->async = true;
+	c->during_call = order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+	c->any_time = order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+	return (!c->during_call && !c->any_time &&
+		order != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) ||
+		       (flags & ~CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE)
+		   ? CUDA_ERROR_INVALID_VALUE
+		   : CUDA_SUCCESS;
+}
+
+static CUresult batch_submit(const struct sim_copy *copies, struct sim_tracked *tracked,
+			     size_t count, struct sim_stream *stream,
+			     size_t *ret_failed)
+{
+	bool waits = false;
+
+	for (size_t i = 0; i < count; i++) {
+		*ret_failed = i;
+		if (copies[i].bytes > 0)
+			SIM_TRY(sim_copy_check(&copies[i], stream, &tracked[i]));
+	}
+	for (size_t i = 0; i < count; i++) {
+		*ret_failed = i;
+		if (copies[i].bytes == 0)
+			continue;
+		SIM_TRY(sim_copy_submit(&copies[i], stream, tracked[i]));
+		waits |= sim_copy_waits(&copies[i], tracked[i]);
+	}
+	*ret_failed = SIZE_MAX;
+	return waits ? sim_stream_wait(stream) : CUDA_SUCCESS;
+}
+
+/* --- lines ----------------------------------------------------------------- */
+
+struct lines {
+	const CUdeviceptr *dsts, *srcs;
+	const size_t *sizes;
+	size_t count;
+	const CUmemcpyAttributes *attributes;
+	const size_t *indices; /* the first copy of each */
+	size_t attribute_count;
+};
+
+static bool lines_are_valid(const struct lines *b)
+{
+	if (!b->dsts || !b->srcs || !b->sizes || !b->attributes || !b->indices ||
+	    b->attribute_count == 0 || b->attribute_count > b->count ||
+	    b->indices[0] != 0)
+		return false;
+	for (size_t k = 1; k < b->attribute_count; k++)
+		if (b->indices[k] <= b->indices[k - 1] || b->indices[k] >= b->count)
+			return false;
+	return true;
+}
+
+static CUresult lines_read(const struct lines *b, struct sim_copy *copies,
+			   size_t *ret_failed)
+{
+	const CUmemcpyAttributes *attributes = b->attributes;
+
+	for (size_t i = 0; i < b->count; i++) {
+		size_t next = attributes - b->attributes + 1;
+
+		if (next < b->attribute_count && b->indices[next] == i)
+			attributes++;
+		copies[i] = (struct sim_copy){.dst_side = SIDE_ANY,
+					      .src_side = SIDE_ANY,
+					      .dst = b->dsts[i],
+					      .src = b->srcs[i],
+					      .bytes = b->sizes[i],
+					      .rows = 1,
+					      .dst_pitch = b->sizes[i],
+					      .src_pitch = b->sizes[i]};
+		*ret_failed = i;
+		SIM_TRY(batch_order(&copies[i], attributes->srcAccessOrder,
+				    attributes->flags));
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_lines(const struct lines *b, size_t *ret_failed, CUstream handle)
+{
+	struct sim_stream *stream;
+	struct sim_tracked *tracked;
+	struct sim_copy *copies;
+	CUresult result;
+
+	*ret_failed = SIZE_MAX;
+	SIM_TRY(batch_stream(handle, &stream));
+	if (!lines_are_valid(b))
+		return CUDA_ERROR_INVALID_VALUE;
+	copies = sim_calloc(b->count * sizeof(*copies));
+	tracked = sim_calloc(b->count * sizeof(*tracked));
+	result = lines_read(b, copies, ret_failed);
+	if (result == CUDA_SUCCESS)
+		result = batch_submit(copies, tracked, b->count, stream, ret_failed);
+	free(tracked);
+	free(copies);
+	return result;
+}
+
+/* --- boxes ----------------------------------------------------------------- */
+
+static CUresult operand_read(const CUmemcpy3DOperand *operand, const CUextent3D *box,
+			     uint64_t *ret_addr, uint64_t *ret_pitch)
+{
+	uint64_t layer = operand->op.ptr.layerHeight;
+
+	if (operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_addr = operand->op.ptr.ptr;
+	*ret_pitch = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : box->width;
+	if (*ret_pitch < box->width || (layer && layer < box->height))
+		return CUDA_ERROR_INVALID_VALUE;
+	return box->depth > 1 && layer && layer != box->height
+		   ? CUDA_ERROR_NOT_SUPPORTED /* as of single copies */
+		   : CUDA_SUCCESS;
+}
+
+static CUresult volumes_read(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count,
+			     struct sim_copy *copies, size_t *ret_failed)
+{
+	for (size_t i = 0; i < count; i++) {
+		const CUextent3D *box = &list[i].extent;
+		struct sim_copy *c = &copies[i];
+
+		*ret_failed = i;
+		*c = (struct sim_copy){.dst_side = SIDE_ANY,
+				       .src_side = SIDE_ANY,
+				       .bytes = box->width,
+				       .rows = box->height * box->depth};
+		if (c->bytes == 0 || c->rows == 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		SIM_TRY(operand_read(&list[i].dst, box, &c->dst, &c->dst_pitch));
+		SIM_TRY(operand_read(&list[i].src, box, &c->src, &c->src_pitch));
+		SIM_TRY(batch_order(c, list[i].srcAccessOrder, list[i].flags));
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_volumes(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count,
+			     unsigned long long flags, size_t *ret_failed,
+			     CUstream handle)
+{
+	struct sim_stream *stream;
+	struct sim_tracked *tracked;
+	struct sim_copy *copies;
+	CUresult result;
+
+	*ret_failed = SIZE_MAX;
+	SIM_TRY(batch_stream(handle, &stream));
+	if (!list || count == 0 || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	copies = sim_calloc(count * sizeof(*copies));
+	tracked = sim_calloc(count * sizeof(*tracked));
+	result = volumes_read(list, count, copies, ret_failed);
+	if (result == CUDA_SUCCESS)
+		result = batch_submit(copies, tracked, count, stream, ret_failed);
+	free(tracked);
+	free(copies);
+	return result;
+}
+
+/* --- entry points ---------------------------------------------------------- */
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+			       size_t count, CUmemcpyAttributes *attrs,
+			       size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	const struct lines b = {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs};
+	size_t failed;
+
+	SIM_LOCKED(cuMemcpyBatchAsync_v2);
+	return copy_lines(&b, &failed, hStream);
+}
+
+CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+				    size_t count, CUmemcpyAttributes *attrs,
+				    size_t *attrsIdxs, size_t numAttrs,
+				    CUstream hStream)
+{
+	return cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs,
+				     numAttrs, SIM_PTSZ(hStream));
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+			    size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
+			    size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	const struct lines b = {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs};
+	size_t failed;
+
+	SIM_LOCKED(cuMemcpyBatchAsync);
+	return copy_lines(&b, failIdx ? failIdx : &failed, hStream);
+}
+
+CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+				 size_t count, CUmemcpyAttributes *attrs,
+				 size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,
+				 CUstream hStream)
+{
+	return cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs,
+				  failIdx, SIM_PTSZ(hStream));
+}
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+				 unsigned long long flags, CUstream hStream)
+{
+	size_t failed;
+
+	SIM_LOCKED(cuMemcpy3DBatchAsync_v2);
+	return copy_volumes(opList, numOps, flags, &failed, hStream);
+}
+
+CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+				      unsigned long long flags, CUstream hStream)
+{
+	return cuMemcpy3DBatchAsync_v2(numOps, opList, flags, SIM_PTSZ(hStream));
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+			      size_t *failIdx, unsigned long long flags,
+			      CUstream hStream)
+{
+	size_t failed;
+
+	SIM_LOCKED(cuMemcpy3DBatchAsync);
+	return copy_volumes(opList, numOps, flags, failIdx ? failIdx : &failed,
+			    hStream);
+}
+
+CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+				   size_t *failIdx, unsigned long long flags,
+				   CUstream hStream)
+{
+	return cuMemcpy3DBatchAsync(numOps, opList, failIdx, flags, SIM_PTSZ(hStream));
+}
