@@ -73,6 +73,30 @@ static CUresult copied_2D(CUstream stream)
 	return cuMemcpy2DAsync(&copy, stream);
 }
 
+static CUresult copied_in_a_batch(CUstream stream)
+{
+	CUmemcpyAttributes attributes = {.srcAccessOrder =
+					     CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t bytes = 64, index = 0;
+
+	return cuMemcpyBatchAsync(&place, &from, &bytes, 1, &attributes, &index, 1,
+				  stream);
+}
+
+static CUresult copied_in_a_batch_of_boxes(CUstream stream)
+{
+	CUDA_MEMCPY3D_BATCH_OP box = {
+	    .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+	    .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+	    .extent = {.width = 64, .height = 1, .depth = 1},
+	    .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+	};
+
+	box.src.op.ptr.ptr = from;
+	box.dst.op.ptr.ptr = place;
+	return cuMemcpy3DBatchAsync(1, &box, 0, stream);
+}
+
 /* X(name, call): `on` is the stream. */
 #define CALLS(X)                                                                       \
 	X(launch, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL)) \
@@ -96,6 +120,8 @@ static CUresult copied_2D(CUstream stream)
 /* X(name, call): these cannot be captured. */
 #define EAGER_CALLS(X)                                                                 \
 	X(callback, cuStreamAddCallback(other, nothing_called, NULL, 0))               \
+	X(copies, copied_in_a_batch(other))                                            \
+	X(copies_of_boxes, copied_in_a_batch_of_boxes(other))                          \
 	X(asked_of_the_driver, invented(other, true))                                  \
 	X(found_in_the_library, invented(other, false))
 
