@@ -573,6 +573,7 @@ static void batch_cover(const struct copy *copy)
 		    .stream = gcp_stream_named(stream, (flags) == 2),                  \
 		};                                                                     \
 		CUresult result = gcp_stream_submits(stream, (flags) == 2);            \
+		int cancel;                                                            \
                                                                                        \
 		if (result != CUDA_SUCCESS)                                            \
 			return result;                                                 \
@@ -580,9 +581,11 @@ static void batch_cover(const struct copy *copy)
 			return gcp_real.name arguments;                                \
 		if (between.rewritten)                                                 \
 			open_everywhere();                                             \
+		cancel = gcp_cancel_defer();                                           \
 		result = gcp_real.name arguments;                                      \
 		if (result == CUDA_SUCCESS)                                            \
 			batch_cover(&between);                                         \
+		gcp_cancel_restore(cancel);                                            \
 		return result;                                                         \
 	}
 GCP_HOOKS_COPIES_BATCH(GCP_X)

@@ -462,6 +462,73 @@ static void a_capture_ends_beside_a_batch(void)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
+/* --- threads that end ---------------------------------------------------------- */
+
+struct cancelled {
+	int kind;
+	const char *symbol;
+	struct batch batch;
+};
+
+/* At the end of the call, in the driver. */
+static void *is_cancelled_in_a_copy(void *data)
+{
+	struct cancelled *cancelled = data;
+	struct batch *b = &cancelled->batch;
+
+	current(1);
+	must(gcpsim_when_called(cancelled->symbol, pthread_testcancel) == 0,
+	     "no such call");
+	pthread_cancel(pthread_self());
+	if (cancelled->kind == KINDS)
+		OK(cuMemcpyAsync(b->to[2], b->from[2], b->bytes[2], streams[1]));
+	else
+		OK(batch_submit(cancelled->kind, b, streams[1]));
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The other device makes the copy. */
+static void cancelled_thread_leaves(int kind, const char *symbol)
+{
+	struct cancelled cancelled = {.kind = kind, .symbol = symbol};
+	CUdeviceptr to, from, own;
+	pthread_t victim;
+	void *ended;
+
+	block_bytes = MIB / 16;
+	two_devices();
+	access_give(3);
+	for (int i = 0; i < 8; i++) {
+		from = block_of(0, 7);
+		own = block_of(1, 1);
+		to = block_of(1, 1);
+		cancelled.batch = batch_of(own, to, from);
+		pthread_create(&victim, NULL, is_cancelled_in_a_copy, &cancelled);
+		pthread_join(victim, &ended);
+		must(ended == PTHREAD_CANCELED, "it has not ended");
+		OK(cuMemFree(to));
+		take_again(1, to);
+		all_wait();
+	}
+	must(gcpsim_hazards() == 0, "memory is given out too early");
+}
+
+static void a_cancelled_thread_leaves_its_batch(void)
+{
+	cancelled_thread_leaves(LINES, "cuMemcpyBatchAsync_v2");
+}
+
+static void a_cancelled_thread_leaves_its_batch_of_boxes(void)
+{
+	cancelled_thread_leaves(BOXES, "cuMemcpy3DBatchAsync_v2");
+}
+
+static void a_cancelled_thread_leaves_its_copy(void)
+{
+	cancelled_thread_leaves(KINDS, "cuMemcpyAsync");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(batches_are_made),
     SCENARIO(batches_are_made_with_access_one_way),
@@ -480,6 +547,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(frees_beside_batches_of_one_device),
     SCENARIO(a_batch_in_a_stream_counts_in_its_context),
     SCENARIO(a_capture_ends_beside_a_batch),
+    SCENARIO(a_cancelled_thread_leaves_its_batch),
+    SCENARIO(a_cancelled_thread_leaves_its_batch_of_boxes),
+    SCENARIO(a_cancelled_thread_leaves_its_copy),
 };
 
 int main(int argc, char **argv)
