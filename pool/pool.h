@@ -509,7 +509,7 @@ uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
 				  uint64_t keep_bytes);
 
 /* Bytes on `device` (-1: each) that are reserved and that neither a block of the
- * program nor the private heap of a graph holds. */
+ * program holds nor a live graph keeps or shares. */
 uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device);
 
 /* Of these, what an allocation of that size could have, though other memory be in use
