@@ -47,8 +47,8 @@
 	X(WAIT_FULL, "wait full", \
 	  "an allocation on a full device, or at `GCPOOL_QUOTA`, looks whether work is done " \
 	  "that was submitted after the latest free: where it lacks what was freed before " \
-	  "memory was that scarce, on a stream, or beside a capture, or the memory of a " \
-	  "graph that is gone; beside a capture it waits") \
+	  "memory was that scarce, on a stream, or beside a capture, or where graphs have " \
+	  "memory or had it since; beside a capture it waits") \
 	X(WAIT_PINNED, "wait pinned", \
 	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`: where that is all that is " \
 	  "missing an allocation gives back what is unused in its own context, and the " \

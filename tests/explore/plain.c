@@ -309,26 +309,24 @@ static void stuck_look(const struct model *w)
 			stuck += stuck_in(w, i);
 }
 
-/* ending: only those of captures under way, and whose graphs are gone. */
-static uint64_t held_by_graph_pools(bool ending)
+static uint64_t held_by_graph_pools(void)
 {
 	static struct gcpool_graph_pool listed[POOLS_LISTED];
 	size_t count = library.pools ? library.pools(listed, POOLS_LISTED) : 0;
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < count && i < POOLS_LISTED; i++)
-		if (!ending || listed[i].captures > 0 || listed[i].references == 0)
-			bytes += listed[i].reserved_bytes;
+		bytes += listed[i].reserved_bytes;
 	return bytes;
 }
 
 /* --- the library is short of memory ---------------------------------------------- */
 
 /* docs/limits.md: an allocation waits for work that plain CUDA has not waited for if it
- * needs memory of an epoch that no free has closed, or of a graph that is gone. A free
- * closes one where the device is nearly full (pool/timeline/tight.c), and where half of
- * the window has been freed; but not beside a capture, nor on a stream. No free tells
- * when memory of a graph that is gone may be used. */
+ * needs memory of an epoch that no free has closed, or a graph's. A free closes one
+ * where the device is nearly full (pool/timeline/tight.c), and where half of the window
+ * has been freed; but not beside a capture, nor on a stream. No free tells when memory
+ * of a graph that is gone may be used. */
 
 enum { NEARLY_FULL_PART = 64 };
 
@@ -346,7 +344,7 @@ static bool is_nearly_full(const struct model *w, int device)
 
 static void graphs_gone_count(struct model *w)
 {
-	uint64_t pools = held_by_graph_pools(false);
+	uint64_t pools = held_by_graph_pools();
 
 	if (pools < w->graphs_seen)
 		w->graphs_gone += w->graphs_seen - pools;
@@ -411,7 +409,7 @@ static uint64_t unclosed(const struct model *w, int device)
 }
 
 /* The request fits neither beside what the driver has given, nor beside what is in use,
- * or can only be waited for: also that of a graph that is gone. */
+ * a graph's, or can only be waited for. */
 static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 {
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
@@ -422,7 +420,7 @@ static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 	graphs_gone_count(w);
 	if (gcpsim_memory_used(device) + need <= most)
 		return false;
-	waiting = unclosed(w, device) + held_by_graph_pools(true);
+	waiting = unclosed(w, device) + w->graphs_seen;
 	return waiting > 0 && held(w, device, true) + waiting + need > most;
 }
 
@@ -471,7 +469,7 @@ static enum excuse missing_device(const struct model *w, int device, uint64_t by
 		return EXCUSE_ROUNDED;
 	if (graphs_are_kept(w))
 		return EXCUSE_FOR_GOOD;
-	if (kept + held_by_graph_pools(false) + need > most)
+	if (kept + held_by_graph_pools() + need > most)
 		return EXCUSE_GRAPH_POOLS;
 	return all_is_calm(w) ? EXCUSES : EXCUSE_CAPTURES;
 }
