@@ -61,7 +61,8 @@
 	X(WAIT_LANE, "wait lane", \
 	  "a graph that is launched again while, for all the library knows, it runs (or " \
 	  "its stream does, while there was one), waits, with all streams of its " \
-	  "context, for a graph that shares its memory and was launched in between") \
+	  "context, for a graph that shares its memory and was launched in between; so " \
+	  "does any, where memory for another lane is out") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \
@@ -69,7 +70,8 @@
 	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \
 	  "a driver without context fences: an epoch is closed by waiting for the " \
-	  "context, once also where nothing is freed") \
+	  "context, once also where nothing is freed; one without `cuMemFreeAsync`: " \
+	  "a segment is given back by `cuMemFree`") \
 	X(EXPORT_ASYNC, "export async", \
 	  "stream-ordered memory has a handle for other processes, which plain CUDA " \
 	  "refuses") \

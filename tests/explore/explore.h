@@ -334,6 +334,8 @@ bool plain_may_refuse(const struct model *w, int device, uint64_t bytes,
 		      uint64_t plain);
 /* Whether so many bytes do not fit beside what cannot go back. */
 bool plain_lacks(const struct model *w, int device, uint64_t bytes);
+/* Whether they do not fit beside what the library has of a small device just now. */
+bool plain_is_out(const struct model *w, int device, uint64_t bytes);
 /* What the call gave, `result`, against plain CUDA's answer. */
 void plain_compare(struct model *w, int device, uint64_t bytes, uint64_t plain,
 		   CUresult result);

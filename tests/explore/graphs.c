@@ -407,7 +407,8 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	CUresult result;
 
 	plain_may_be_full(w, device, body_freed(w, exec->body));
-	if (may_follow(t, exec))
+	if (may_follow(t, exec) ||
+	    (w->setting->share && plain_is_out(w, device, body_freed(w, exec->body))))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	/* What a release that fails does not give back is lost to a trim as well. */

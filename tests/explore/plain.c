@@ -266,10 +266,9 @@ static bool is_held(const struct block *block)
 }
 
 /* Bytes of the driver's that blocks in use, or kept by graphs, lie in. */
-static uint64_t held(const struct model *w, int device, bool rounded)
+static uint64_t held_mark(const struct model *w, int device, bool rounded,
+			  uint64_t *marks, unsigned *count)
 {
-	static uint64_t marks[HELD_MAX];
-	unsigned count = 0;
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
@@ -277,8 +276,16 @@ static uint64_t held(const struct model *w, int device, bool rounded)
 		    (device < 0 ? block->host
 				: !block->host && block->device == device))
 			bytes +=
-			    held_by(w, block, rounded && !block->host, marks, &count);
+			    held_by(w, block, rounded && !block->host, marks, count);
 	return bytes;
+}
+
+static uint64_t held(const struct model *w, int device, bool rounded)
+{
+	static uint64_t marks[HELD_MAX];
+	unsigned count = 0;
+
+	return held_mark(w, device, rounded, marks, &count);
 }
 
 /* Pinned memory that no block lies in, of other contexts whose work the driver's free
@@ -396,15 +403,21 @@ static uint64_t used_again(const struct model *w, const struct block *block)
 	return bytes;
 }
 
-/* What a wait for later work may give. */
-static uint64_t unclosed(const struct model *w, int device)
+/* What a wait for later work may give: with a block all that it lies in, and that no
+ * block in use does. */
+static uint64_t unclosed(const struct model *w, int device, uint64_t *marks,
+			 unsigned *count)
 {
 	uint64_t bytes = w->graphs_gone;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
 		if (block->unclosed && block->device == device &&
-		    used_again(w, block) < block->bytes)
-			bytes += round_up(class_bytes(block->bytes), CHUNK);
+		    used_again(w, block) < block->bytes) {
+			uint64_t lies_in = held_by(w, block, true, marks, count);
+			uint64_t own = round_up(class_bytes(block->bytes), CHUNK);
+
+			bytes += lies_in > own ? lies_in : own;
+		}
 	return bytes;
 }
 
@@ -415,13 +428,22 @@ static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 	uint64_t most = most_of(w, device) / CHUNK * CHUNK;
 	uint64_t need =
 	    round_up(class_bytes(bytes), CHUNK) + (w->pitched ? PITCH_ROWS : 0);
-	uint64_t waiting;
+	static uint64_t marks[HELD_MAX];
+	unsigned count = 0;
+	uint64_t in_use, waiting;
 
 	graphs_gone_count(w);
 	if (gcpsim_memory_used(device) + need <= most)
 		return false;
-	waiting = unclosed(w, device) + w->graphs_seen;
-	return waiting > 0 && held(w, device, true) + waiting + need > most;
+	in_use = held_mark(w, device, true, marks, &count);
+	waiting = unclosed(w, device, marks, &count) + w->graphs_seen;
+	return waiting > 0 && in_use + waiting + need > most;
+}
+
+bool plain_is_out(const struct model *w, int device, uint64_t bytes)
+{
+	return is_scarce(w) &&
+	       gcpsim_memory_used(device) + round_up(bytes, CHUNK) > most_of(w, device);
 }
 
 void plain_may_be_full(struct model *w, int device, uint64_t bytes)
@@ -671,6 +693,13 @@ static bool is_pinned_free(const char *report)
 	return strncmp(report, call, sizeof(call) - 1) == 0;
 }
 
+static bool is_segment_free(const char *report)
+{
+	static const char call[] = "cuMemFree_v2: the host ";
+
+	return strncmp(report, call, sizeof(call) - 1) == 0;
+}
+
 void plain_waits_check(struct model *w)
 {
 	uint64_t waits = gcpsim_new_waits() - w->new_waits;
@@ -681,7 +710,8 @@ void plain_waits_check(struct model *w)
 		may_wait &= ~(1u << EXCUSE_WAIT_FULL);
 	if (!is_pinned_free(gcpsim_last_report()))
 		may_wait &= ~(1u << EXCUSE_WAIT_PINNED);
-	if (!w->setting->fences)
+	if (!w->setting->fences || (!setting_has(w->setting, "cuMemFreeAsync") &&
+				    is_segment_free(gcpsim_last_report())))
 		may_wait |= 1u << EXCUSE_WAIT_OLD;
 	w->may_wait = 0;
 	if (waits == 0)
