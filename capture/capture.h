@@ -464,7 +464,7 @@ struct gcp_graph_pool_picture {
 	size_t graph_count; /* holders: of info.graphs, those with a handle */
 	struct gcp_graph_picture_of {
 		bool is_exec;
-		bool first; /* of the pictures' graphs that have this list */
+		bool first; /* no graph before it in the pictures has this list */
 		struct gcp_graph_nodes nodes;
 		struct gcp_node_list *list; /* NULL: none is kept */
 	} * graphs;

@@ -85,7 +85,7 @@ GCP_HOOKS_OTHERS(GCP_X)
 
 /* Whether the real function is known, and no hook need see the call. */
 #define GCP_UNSEEN(name) (!gcp_process_watches() && gcp_real.name)
-/* The same of one that is there where all are that must be. */
+/* The same for a GCP_REQUIRED one: it is known where any is (process_life.c). */
 #define GCP_UNSEEN_REQUIRED(need)                                                      \
 	({                                                                             \
 		_Static_assert((need) == GCP_REQUIRED, "it may be missing");           \

@@ -835,11 +835,6 @@ static void memory_waits_for_a_fence_of_its_own(void **state)
 	assert_int_equal(all.records, 2);
 }
 
-static bool heap_ends(void)
-{
-	return SLIST_FIRST(&TAILQ_FIRST(&tracker->graph_pools)->heaps)->heap->ending;
-}
-
 /* A pool of the program's has got a capture meanwhile, which is gone as well. */
 static void memory_that_was_used_again_waits_again(void **state)
 {
@@ -849,14 +844,16 @@ static void memory_that_was_used_again_waits_again(void **state)
 	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
 	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
 	void *graph = captured();
+	const struct gcp_heap *heap =
+	    SLIST_FIRST(&TAILQ_FIRST(&tracker->graph_pools)->heaps)->heap;
 
 	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
 	launched_and_gone(graph, OTHER_CTX);
 	gcp_tracker_fetch(tracker);
 	assert_int_equal(all.records, 1);
-	assert_true(heap_ends());
+	assert_true(heap->ending);
 	graph = captured();
-	assert_false(heap_ends());
+	assert_false(heap->ending);
 	graph_destroy(graph);
 	all.result = 0;
 	assert_int_equal(private_bytes_fetched(), 0);

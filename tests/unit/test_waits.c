@@ -222,32 +222,28 @@ static struct gcp_heap *kept_by_a_graph(struct gcp_pools *pools, bool shared,
 	return heap;
 }
 
-static void what_a_graph_keeps_is_not_waited_for(void **state)
+static void must_not_be_waited_for(bool shared)
 {
 	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
 	uint64_t before;
 
-	(void)state;
-	(void)kept_by_a_graph(pools, false, &before);
-	must_be_out(pool, 70 * MIB);
+	(void)kept_by_a_graph(pools, shared, &before);
+	assert_int_equal(must_stats(pools).lane_bytes.current, shared ? 40 * MIB : 0);
+	must_be_out(fake_pool(pools), 70 * MIB);
 	assert_true(fake.done < before);
 	assert_int_equal(must_stats(pools).waits, 0);
 }
 
-/* Nor what it shares with others. */
+static void what_a_graph_keeps_is_not_waited_for(void **state)
+{
+	(void)state;
+	must_not_be_waited_for(false);
+}
+
 static void what_graphs_share_is_not_waited_for(void **state)
 {
-	struct gcp_pools *pools = pools_of(100 * MIB);
-	struct gcp_pool *pool = fake_pool(pools);
-	uint64_t before;
-
 	(void)state;
-	(void)kept_by_a_graph(pools, true, &before);
-	assert_int_equal(must_stats(pools).lane_bytes.current, 40 * MIB);
-	must_be_out(pool, 70 * MIB);
-	assert_true(fake.done < before);
-	assert_int_equal(must_stats(pools).waits, 0);
+	must_not_be_waited_for(true);
 }
 
 /* Nothing but work that is under way keeps it then. */

@@ -368,18 +368,9 @@ static void frees_beside_batches_with_access_both_ways(void)
 	frees_beside_batches(3);
 }
 
-/* What was opened stays open; plain CUDA has each device do its part again. */
 static void frees_beside_batches_with_access_no_more(void)
 {
-	block_bytes = MIB / 16;
-	two_devices();
-	access_give(3);
-	OK(cuMemFree(block_of(0, 1)));
-	OK(cuMemFree(block_of(1, 1)));
-	for (int i = 0; i < 2; i++) {
-		current(i);
-		OK(cuCtxDisablePeerAccess(contexts[1 - i]));
-	}
+	access_give_and_take();
 	frees_beside_batches_of(0);
 }
 

@@ -331,18 +331,9 @@ static void frees_beside_copies(int state)
 	frees_beside_copies_of(state);
 }
 
-/* What was opened stays open; plain CUDA has each device do its part again. */
 static void frees_beside_copies_with_access_no_more(void)
 {
-	block_bytes = MIB / 16;
-	two_devices();
-	access_give(3);
-	OK(cuMemFree(block_of(0, 1)));
-	OK(cuMemFree(block_of(1, 1)));
-	for (int i = 0; i < 2; i++) {
-		current(i);
-		OK(cuCtxDisablePeerAccess(contexts[1 - i]));
-	}
+	access_give_and_take();
 	frees_beside_copies_of(0);
 }
 

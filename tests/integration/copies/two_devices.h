@@ -68,6 +68,20 @@ static bool block_is(int device, CUdeviceptr p, unsigned char value)
 	return true;
 }
 
+/* What was opened stays open; plain CUDA has each device do its part again. */
+static void access_give_and_take(void)
+{
+	block_bytes = MIB / 16;
+	two_devices();
+	access_give(3);
+	OK(cuMemFree(block_of(0, 1)));
+	OK(cuMemFree(block_of(1, 1)));
+	for (int i = 0; i < 2; i++) {
+		current(i);
+		OK(cuCtxDisablePeerAccess(contexts[1 - i]));
+	}
+}
+
 /* On device 1, which is current from then on, and on device 0. */
 static void two_blocks(int state, CUdeviceptr *ret_to, CUdeviceptr *ret_from)
 {
