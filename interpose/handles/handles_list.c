@@ -531,8 +531,8 @@ static bool list_crowded(struct gcp_handle_list *list)
 	bool crowded;
 
 	list_lock(list);
-	crowded = list->unordered && list->free_count >= PENDING_MAX &&
-		  !list->oldest->held &&
+	crowded = !gcp_unknown_capture_seen() && list->unordered &&
+		  list->free_count >= PENDING_MAX && !list->oldest->held &&
 		  fence_query(list->oldest) == GCP_CUDA_NOT_READY;
 	list_unlock(list);
 	return crowded;
@@ -543,9 +543,6 @@ bool gcp_handle_return(struct gcp_handle *handle, bool wait)
 	struct gcp_handle_list *list = handle->list;
 	uint64_t waited = 0;
 	int result;
-
-	if (gcp_unknown_capture_seen())
-		return false;
 
 	handle->held = gcp_process_capturing();
 	if (!handle->held) {

@@ -639,6 +639,7 @@ static void calls_beside_a_capture(void)
 	begin();
 	OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	small = allocated(MIB); /* of no graph */
 	hold_freed_memory();
 	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuLaunchHostFunc(busy, until_the_next_step, NULL));
@@ -655,7 +656,6 @@ static void calls_beside_a_capture(void)
 	}
 	/* What was freed last is not done with: refused, rather than waited for. */
 	block = allocated(HELD * MIB);
-	small = allocated(MIB);
 	OK(cuMemsetD8Async(small, 1, MIB, busy));
 	OK(cuMemFree(small));
 	plan("cuEventCreate", 0);
