@@ -246,6 +246,26 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return work_add(phGraphNode, hGraph, dependencies, numDependencies, ctx, &work);
 }
 
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode,
+				    CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	struct sim_node *node;
+
+	SIM_LOCKED(cuGraphMemsetNodeGetParams);
+	if (!nodeParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	SIM_TRY(node_check(hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node));
+	*nodeParams = (CUDA_MEMSET_NODE_PARAMS){
+	    .dst = node->work.set.dst,
+	    .pitch = node->work.set.pitch,
+	    .value = node->work.set.value,
+	    .elementSize = node->work.set.width,
+	    .width = node->work.set.count,
+	    .height = node->work.set.rows,
+	};
+	return CUDA_SUCCESS;
+}
+
 CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			    const CUgraphNode *dependencies, size_t numDependencies,
 			    const CUDA_HOST_NODE_PARAMS *nodeParams)

@@ -96,6 +96,7 @@ CUresult cuGraphEmbedInvented(CUgraph hGraph, CUgraph childGraph);
 	F(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2)    \
 	F(cuGraphAddMemcpyNode, 10000, cuGraphAddMemcpyNode)                           \
 	F(cuGraphAddMemsetNode, 10000, cuGraphAddMemsetNode)                           \
+	F(cuGraphMemsetNodeGetParams, 10000, cuGraphMemsetNodeGetParams)               \
 	F(cuGraphAddHostNode, 10000, cuGraphAddHostNode)                               \
 	F(cuGraphAddEventRecordNode, 11010, cuGraphAddEventRecordNode)                 \
 	F(cuGraphAddEventWaitNode, 11010, cuGraphAddEventWaitNode)                     \
