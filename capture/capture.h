@@ -52,6 +52,13 @@ struct gcp_graph_nodes {
 	uint32_t types[GCP_NODE_TYPES];
 };
 
+/* The handles of a graph's nodes. */
+struct gcp_node_handles {
+	size_t count;
+	bool sorted;
+	void *handles[];
+};
+
 /* The nodes of a graph one by one, and its edges, in the order in which the driver
  * tells them. What is kept is bounded, in nodes and edges together: of one graph, and
  * of all graphs of the tracker (4 MiB). It does not change once a holder has it. */
@@ -83,10 +90,12 @@ struct gcp_capture_driver {
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
 	/* How many nodes and edges a graph has that only the calling thread knows; and
-	 * which, in *ret_list, if they are at most `room`, else or without memory NULL.
-	 * 0 or a CUresult: then there is no list. NULL: not known here. */
+	 * which, in *ret_list, if they are at most `room`, else or without memory NULL;
+	 * and their handles, or without memory NULL. 0 or a CUresult: then there are
+	 * neither. NULL: not known here. */
 	int (*graph_nodes)(void *graph, size_t room, struct gcp_graph_nodes *ret_nodes,
-			   struct gcp_node_list **ret_list);
+			   struct gcp_node_list **ret_list,
+			   struct gcp_node_handles **ret_handles);
 
 	/* The stream's next captured work depends on these nodes too, besides what it
 	 * depends on already. 0 or a CUresult. NULL: not possible here. */
@@ -329,7 +338,7 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, launch.c, relaunch.c) ----------------- */
+/* --- graphs that share memory (share.c, taken.c, launch.c, relaunch.c) ----------------- */
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
@@ -340,16 +349,29 @@ const _Atomic uint32_t *gcp_tracker_share_count(const struct gcp_tracker *tracke
 
 /* The end of a capture gave the graph, after end_done. */
 void gcp_share_captured(struct gcp_tracker *tracker, const void *graph);
-/* The graph was instantiated, after gcp_holding_new. plainly: only launches by the
- * host, by known calls, can come of it. */
-void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
-			    const void *exec, bool plainly);
 /* From now on captures may begin that are not reported. Sets fences behind launches
  * while it can, so that graphs can leave their lanes in a capture; never waits. */
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);
-/* A graph (NULL: any) is about to be used otherwise: cloned, added to another one, its
- * nodes read. Its memory stays its own. */
-void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph);
+/* What is in `holding` (of gcp_holding_begin; NULL: nothing) is about to be an
+ * executable, before the real call. plainly: only launches by the host, by known calls,
+ * can come of it. Graphs whose launches that would not tell get memory of their own,
+ * and keep it. Waits for the latest launch of one where that, and one of another graph
+ * of its lane, are on their way. GCP_CUDA_OUT_OF_MEMORY, -ENOMEM: there is none, and
+ * nothing has changed; the call must not be made. */
+int gcp_share_instantiates(struct gcp_tracker *tracker,
+			   const struct gcp_holder *holding, bool plainly);
+/* It is, after gcp_holding_new. */
+void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec);
+/* The update has failed; before the executable is told to hold it. */
+void gcp_share_not_updated(struct gcp_tracker *tracker,
+			   const struct gcp_holder *holding, const void *exec);
+/* It is about to be in another graph too, a clone or a parent. */
+void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *holding);
+/* It is about to be used otherwise: memory of their own, as above. */
+int gcp_share_taken(struct gcp_tracker *tracker, const struct gcp_holder *holding);
+/* The same of the graph that has the node (NULL: of any), if that shares: what the node
+ * works on is about to be told. */
+int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node);
 /* A call that is not known: all graphs that share get memory of their own. Waits for
  * their latest launches if it has to. */
 void gcp_share_all_taken(struct gcp_tracker *tracker);
@@ -359,6 +381,7 @@ struct gcp_launch {
 	uint64_t share; /* 0: nothing is to be told of its end */
 	bool tracked;
 	bool switching;
+	bool beside; /* others of the same graph */
 	bool marks;  /* an event is wanted behind it */
 	void *event; /* to be recorded behind it; or NULL */
 	void *stream;
@@ -471,6 +494,7 @@ struct gcp_graph_pool_picture {
 };
 /* The end of a capture gave this graph, which no other thread knows yet: counts its
  * nodes and lists them, if it holds memory. Its executables and clones have the same.
+ * Before gcp_share_captured, which needs the handles.
  * Takes the lock for itself; the driver is asked without. */
 void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph);
 /* All that have references. -ENOMEM. */

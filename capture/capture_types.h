@@ -92,16 +92,19 @@ struct gcp_hold {
 struct gcp_holder {
 	const void *handle; /* CUDA's; NULL: it has none yet, and is in no list */
 	bool is_exec;
-	bool ending;               /* a call that may end it is under way */
-	bool replaced;             /* and its handle has been given out meanwhile */
-	bool stray;                /* a part of a graph that is not known */
+	bool ending;   /* a call that may end it is under way */
+	bool replaced; /* and its handle has been given out meanwhile */
+	bool stray;    /* a part of a graph that is not known */
+	bool mixed; /* an update has failed: it may run on the memory of several shares
+		     */
 	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
 	const void *node; /* what is set in place of this node's child, in `parent` */
 	LIST_HEAD(, gcp_holder) parts;
 	LIST_ENTRY(gcp_holder) part_link; /* parent->parts */
 	SLIST_HEAD(, gcp_hold) holds;
-	struct gcp_launched launched; /* of an executable */
-	struct gcp_share *share;      /* of which it is the executable, or NULL */
+	struct gcp_launched launched;      /* of an executable */
+	struct gcp_share *share;           /* of which it is an executable, or NULL */
+	LIST_ENTRY(gcp_holder) share_link; /* share->execs */
 	/* At the end of its capture, or of that which it was made of; or not known. */
 	struct gcp_graph_nodes nodes;
 	struct gcp_node_list *list;  /* of these; NULL: none is kept */

@@ -20,6 +20,7 @@ static struct gcp_holder *graph_with_memory(struct gcp_tracker *tracker,
 void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph)
 {
 	struct gcp_graph_nodes nodes = {0};
+	struct gcp_node_handles *handles = NULL;
 	struct gcp_node_list *list = NULL;
 	struct gcp_holder *holder;
 	size_t room;
@@ -32,13 +33,16 @@ void gcp_graph_nodes_note(struct gcp_tracker *tracker, void *graph)
 	gcp_tracker_unlock(tracker);
 	if (!holder)
 		return;
-	nodes.known = tracker->driver.graph_nodes(graph, room, &nodes, &list) == 0;
+	nodes.known =
+	    tracker->driver.graph_nodes(graph, room, &nodes, &list, &handles) == 0;
 	gcp_tracker_lock(tracker);
 	holder = graph_with_memory(tracker, graph);
 	if (holder)
 		list = gcp_node_list_keep(tracker, holder, &nodes, list);
+	handles = gcp_share_nodes_keep(tracker, graph, handles);
 	gcp_tracker_unlock(tracker);
 	free(list);
+	free(handles);
 }
 
 /* --- blocks ---------------------------------------------------------------------- */

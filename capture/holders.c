@@ -121,7 +121,7 @@ static void shares_leave(struct gcp_tracker *tracker, struct gcp_holder *holder)
 	if (!holder->handle)
 		return;
 	if (holder->share)
-		gcp_share_left(tracker, holder->share, holder);
+		gcp_share_exec_left(tracker, holder);
 	SLIST_FOREACH (hold, &holder->holds, link)
 		if (hold->graph_pool->share)
 			gcp_share_left(tracker, hold->graph_pool->share, holder);
@@ -185,8 +185,11 @@ void gcp_handle_is_new(struct gcp_tracker *tracker, const void *handle, bool is_
 	while ((holder = gcp_holder_find(tracker, handle, is_exec)))
 		gcp_holder_free(tracker, holder);
 	for (holder = gcp_holder_first(tracker, handle, is_exec); holder;
-	     holder = gcp_holder_next(holder))
+	     holder = gcp_holder_next(holder)) {
 		holder->replaced = true;
+		if (holder->share)
+			gcp_share_exec_left(tracker, holder);
+	}
 	if (!is_exec)
 		graph_is_new(tracker, handle);
 }

@@ -4,11 +4,15 @@
  * same time.
  *
  *   into the stream of the lane's latest launch        CUDA keeps their order
- *   of the same executable as that one                 likewise
+ *   of the same executable as that one                 likewise (of another one of the
+ *                                                      same graph: as of another graph)
  *   it is known to be completed                        nothing runs
  *   none of these, and the graph itself is not         it gets another lane, that is
  *   on its way                                         idle, or a new one
- *   it is on its way                                   it waits, on the device, for the
+ *   it is on its way, and no other of its lane: by     the others get another lane.
+ *   another executable                                 Until all work is known to be
+ *                                                      completed none comes back
+ *   others of its lane are, too                        it waits, on the device, for the
  *                                                      lane's latest launch
  *
  * Graphs that the program runs side by side are so in different lanes after their first
@@ -35,18 +39,25 @@ enum { UNGUARDED = 1 };
 enum { UNGUARDED = 0 };
 #endif
 
+/* Whether the lane's latest launch was of this executable. */
+static bool is_latest(const struct gcp_track *track, const struct gcp_share *share,
+		      const void *exec)
+{
+	return track->owner == share && share->last_exec == exec;
+}
+
 static bool follows(const struct gcp_track *track, const struct gcp_share *share,
-		    uint64_t stream_id)
+		    const void *exec, uint64_t stream_id)
 {
 	if (UNGUARDED)
 		return true;
 	return track->last.stream_id == stream_id &&
-	       (track->switching == 0 || track->owner == share);
+	       (track->switching == 0 || is_latest(track, share, exec));
 }
 
 /* Another lane, where the launch need not wait; else a new one. */
 static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
-			uint64_t stream_id)
+			const void *exec, uint64_t stream_id)
 {
 	struct gcp_track *track;
 	int result = GCP_CUDA_OUT_OF_MEMORY;
@@ -54,7 +65,7 @@ static int track_change(struct gcp_tracker *tracker, struct gcp_share *share,
 	TAILQ_FOREACH (track, &tracker->tracks, link) {
 		if (track->pool != share->pool || track->alone ||
 		    track == share->track ||
-		    !(follows(track, share, stream_id) ||
+		    !(follows(track, share, exec, stream_id) ||
 		      gcp_track_is_idle(tracker, track)))
 			continue;
 		result = gcp_lane_enter(track->lane, share->heap);
@@ -134,24 +145,29 @@ static int track_wait(struct gcp_tracker *tracker, struct gcp_share *share,
 
 /* Finds the lane of this launch. 0: share->track is it. */
 static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
-			const struct gcp_last *last, bool *ret_switching)
+			const void *exec, const struct gcp_last *last,
+			struct gcp_launch *launch)
 {
 	struct gcp_track *track = share->track;
 	uint64_t stream_id = last->stream_id;
 	int result;
 
-	if (follows(track, share, stream_id))
+	if (follows(track, share, exec, stream_id))
 		return 0;
-	if (track->in_progress == 0 && track->owner == share) {
-		*ret_switching = true;
+	if (track->in_progress == 0 && is_latest(track, share, exec)) {
+		launch->switching = true;
 		return 0;
 	}
 	if (gcp_track_is_idle(tracker, track))
 		return 0;
 	if (!gcp_share_in_flight(tracker, share, true)) {
-		result = track_change(tracker, share, stream_id);
+		result = track_change(tracker, share, exec, stream_id);
 		if (result == 0 || !gcp_heap_lane(share->heap))
 			return result;
+	}
+	if (gcp_share_others_leave(tracker, share) == 0) {
+		launch->beside = true;
+		return 0;
 	}
 	return track_wait(tracker, share, last->stream);
 }
@@ -188,19 +204,23 @@ static bool is_foreign(struct gcp_tracker *tracker, const struct gcp_share *shar
 	       tracker->driver.stream_context(stream) != ctx;
 }
 
-static void launch_count(struct gcp_share *share, const struct gcp_last *last,
-			 struct gcp_launch *launch)
+static void launch_count(struct gcp_share *share, const void *exec,
+			 const struct gcp_last *last, struct gcp_launch *launch)
 {
 	struct gcp_track *track = share->bound ? share->track : NULL;
 
 	launch->share = share->id;
 	launch->stream = last->stream;
-	share->overlapped |= share->in_progress > 0;
+	share->overlapped |= share->in_progress > 0 || launch->beside;
+	share->last_exec =
+	    launch->beside || (share->in_progress > 0 && share->last_exec != exec)
+		? NULL
+		: exec;
 	share->in_progress++;
 	share->launches++;
 	gcp_pool_count_graph_launch(share->pool);
 	share->marked = false;
-	share->last.stream_id = last->stream_id;
+	share->last.stream_id = launch->beside ? 0 : last->stream_id;
 	share->last.stream = last->stream;
 	share->last.gone = last->gone;
 	if (!track)
@@ -214,7 +234,7 @@ static void launch_count(struct gcp_share *share, const struct gcp_last *last,
 	track->in_progress++;
 	track->switching += launch->switching;
 	track->launches++;
-	track->last.stream_id = last->stream_id;
+	track->last.stream_id = share->last.stream_id;
 	track->last.stream = last->stream;
 	track->last.gone = last->gone;
 }
@@ -232,9 +252,18 @@ static bool several_streams(struct gcp_tracker *tracker, uint64_t stream_id)
 	return tracker->several_streams;
 }
 
+/* In no lane: whether the launch comes behind those of the graph's other executables.
+ */
+static bool share_follows(struct gcp_tracker *tracker, const struct gcp_share *share,
+			  const void *exec, const struct gcp_last *last)
+{
+	return share->last.stream_id == last->stream_id || share->last_exec == exec ||
+	       !gcp_share_in_flight(tracker, share, true);
+}
+
 /* -EAGAIN: once more. */
 static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
-		      void *stream, struct gcp_launch *launch)
+		      const void *exec, void *stream, struct gcp_launch *launch)
 {
 	struct gcp_last last = {.stream = stream};
 	int result = 0;
@@ -244,15 +273,17 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 		return gcp_share_make_own(tracker, share);
 	if (gcp_share_is_bind_due(share))
 		gcp_share_bind(tracker, share);
-	launch->switching = false;
+	launch->switching = launch->beside = false;
 	if (share->bound && gcp_heap_is_shared(share->heap)) {
-		result = track_choose(tracker, share, &last, &launch->switching);
+		result = track_choose(tracker, share, exec, &last, launch);
 		if (result == 0)
 			result = gcp_lane_enter(share->track->lane, share->heap);
+	} else {
+		launch->beside = !share_follows(tracker, share, exec, &last);
 	}
 	if (result != 0)
 		return result;
-	launch_count(share, &last, launch);
+	launch_count(share, exec, &last, launch);
 	launch->marks = several_streams(tracker, last.stream_id) ||
 			gcp_streams_may_capture(tracker);
 	return 0;
@@ -279,18 +310,22 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		return 0;
 	gcp_tracker_lock(tracker);
 	do {
-		struct gcp_share *share = gcp_share_of_exec(tracker, exec);
+		struct gcp_share *share;
 
 		if (result == -EAGAIN) {
 			gcp_tracker_unlock(tracker);
 			sched_yield();
 			gcp_tracker_lock(tracker);
-			share = gcp_share_of_exec(tracker, exec);
 		}
+		result = gcp_share_unmix(tracker, exec);
+		if (result != 0)
+			break;
+		share = gcp_share_of_exec(tracker, exec);
 		gcp_launch_reset(tracker, exec);
-		result = !share       ? 0
-			 : share->own ? gcp_share_make_own(tracker, share)
-				      : launch_try(tracker, share, stream, launch);
+		result = !share ? 0
+			 : share->own
+			     ? gcp_share_make_own(tracker, share)
+			     : launch_try(tracker, share, exec, stream, launch);
 	} while (result == -EAGAIN);
 	if (result == 0)
 		gcp_launch_note(tracker, exec, stream);

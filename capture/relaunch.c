@@ -63,7 +63,8 @@ static inline bool is_in_line(const struct gcp_share *share)
 }
 
 /* As launch.c does; the stream is the same. */
-static inline void count(struct gcp_share *share, struct gcp_launch *launch)
+static inline void count(struct gcp_share *share, const void *exec,
+			 struct gcp_launch *launch)
 {
 	struct gcp_track *track = share->track;
 
@@ -72,6 +73,7 @@ static inline void count(struct gcp_share *share, struct gcp_launch *launch)
 	launch->tracked = track != NULL;
 	gcp_pool_count_graph_launch(share->pool);
 	share->in_progress = 1;
+	share->last_exec = exec;
 	share->launches++;
 	if (!track)
 		return;
@@ -84,7 +86,8 @@ static inline void count(struct gcp_share *share, struct gcp_launch *launch)
  * lane may have to be brought into one. */
 static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tracker,
 							 struct gcp_share *share,
-							 void *stream, const void *ctx,
+							 const void *exec, void *stream,
+							 const void *ctx,
 							 struct gcp_launch *launch)
 {
 	bool is_default = gcp_stream_is_default(stream);
@@ -94,7 +97,7 @@ static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tra
 			     ctx == gcp_pool_context(share->pool)));
 
 	if (again)
-		count(share, launch);
+		count(share, exec, launch);
 	gcp_tracker_let(tracker);
 	return again;
 }
@@ -119,9 +122,10 @@ bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *strea
 		again = relaunch->stream == stream && is_in_line(share);
 		launch->changes = relaunch->changes;
 		if (again && relaunch->ask)
-			return again_if_unchanged(tracker, share, stream, ctx, launch);
+			return again_if_unchanged(tracker, share, exec, stream, ctx,
+						  launch);
 		if (again)
-			count(share, launch);
+			count(share, exec, launch);
 	}
 	gcp_tracker_let(tracker);
 	return again;

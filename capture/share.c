@@ -5,19 +5,19 @@
  * What the program freed inside a capture, and nothing else, has no content between two
  * launches. Graphs that never run at the same time can have it in one place, a lane
  * (pool/graphs/lane.c). That they do not is seen to at each launch (launch.c). So all
- * that can run on the addresses must be launches that are seen:
+ * that runs on the addresses must be launches of executables that are known to hold
+ * them:
  *
- *   capture into a graph pool of its own -> graph -> one executable -> graph destroyed
- *                                           |                          |
- *                       every call that could put the graph into       from here on
- * only another one, or tell its addresses, makes      the executable it keep memory of
- * its own                      can run: it may share
+ *   capture into a graph pool of its own -> graph -> executables -> launches
+ *                                            |
+ *                                            clone, child of another graph ->
+ * executables
  *
- * A program that keeps the graph, clones it, adds it to another one, instantiates it
- * twice, for launches by the device, or reads parameters of nodes, shares nothing. What
- * can happen to an executable later (it is launched into a capture, or into a stream of
- * another context; it is updated; an unknown function is called) gives it memory of its
- * own before that happens: gcp_share_make_own.
+ * An executable that holds the memory of one graph that may share is a launch of that
+ * one, however it was made. What else can use the memory (taken.c), or run it where its
+ * launches are not seen (launched into a capture, or into a stream of another context;
+ * an unknown function was called), gives the graph memory of its own before it happens,
+ * for good: gcp_share_make_own.
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
@@ -28,22 +28,6 @@
 
 #include "holders.h"
 #include "share.h"
-
-static struct gcp_share *share_of_graph(struct gcp_tracker *tracker, const void *graph)
-{
-	const struct gcp_holder *holder = gcp_holder_find(tracker, graph, false);
-	const struct gcp_hold *hold;
-
-	if (!holder)
-		return NULL;
-	SLIST_FOREACH (hold, &holder->holds, link) {
-		struct gcp_share *share = hold->graph_pool->share;
-
-		if (share && share->graph == graph && share->confirmed)
-			return share;
-	}
-	return NULL;
-}
 
 /* The one heap of a graph pool that only this capture has had, whose memory is mapped
  * by the library; NULL: it has none. */
@@ -117,8 +101,8 @@ static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 /* With several contexts no fence of one tells of the work in another. */
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
-	return !share->own && !share->bound && !share->graph && share->exec &&
-	       !share->exec->ending && gcp_pool_is_only(share->pool) &&
+	return !share->own && !share->bound && !LIST_EMPTY(&share->execs) &&
+	       gcp_pool_is_only(share->pool) &&
 	       !gcp_share_in_flight(tracker, share, true);
 }
 
@@ -167,7 +151,59 @@ void gcp_shares_prepare(struct gcp_tracker *tracker)
 	gcp_tracker_unlock(tracker);
 }
 
+/* --- the graph and its end ----------------------------------------------------- */
+
+struct gcp_node_handles *gcp_share_nodes_keep(struct gcp_tracker *tracker,
+					      const void *graph,
+					      struct gcp_node_handles *nodes)
+{
+	struct gcp_share *share;
+
+	TAILQ_FOREACH (share, &tracker->shares, link) {
+		if (share->graph != graph || share->confirmed || share->nodes)
+			continue;
+		share->nodes = nodes;
+		return NULL;
+	}
+	return nodes;
+}
+
+void gcp_share_captured(struct gcp_tracker *tracker, const void *graph)
+{
+	struct gcp_share *share;
+
+	if (!graph || !gcp_tracker_shares(tracker))
+		return;
+	gcp_tracker_lock(tracker);
+	TAILQ_FOREACH (share, &tracker->shares, link) {
+		if (share->graph != graph || share->confirmed)
+			continue;
+		share->confirmed = true;
+		/* A fence behind what was submitted beside the capture. */
+		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
+	}
+	gcp_tracker_unlock(tracker);
+}
+
+void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
+		    const struct gcp_holder *holder)
+{
+	gcp_launches_reset(tracker);
+	if (holder->is_exec || share->graph != holder->handle)
+		return;
+	share->graph = NULL;
+	free(share->nodes);
+	share->nodes = NULL;
+	gcp_share_bind(tracker, share);
+}
+
 /* --- own memory --------------------------------------------------------------- */
+
+bool gcp_share_has_own(const struct gcp_share *share)
+{
+	return share->own && (!share->bound || share->track->alone ||
+			      !gcp_heap_is_shared(share->heap));
+}
 
 /* Its launches come before the latest one of its lane. */
 static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *share)
@@ -210,17 +246,57 @@ static int lane_keep(const struct gcp_share *share)
 	return result;
 }
 
+/* Whether the others of its lane are there, and none of them is on its way. */
+static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
+{
+	struct gcp_share *other;
+
+	TAILQ_FOREACH (other, &tracker->shares, link)
+		if (other != share && other->track == share->track &&
+		    gcp_share_in_flight(tracker, other, true))
+			return false;
+	return true;
+}
+
+int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	struct gcp_track *track;
+	struct gcp_share *other;
+	int result;
+
+	if (share->track->members == 1)
+		return 0;
+	if (!others_are_idle(tracker, share))
+		return -EBUSY;
+	track = gcp_track_create(tracker, share->pool);
+	result = track ? 0 : -ENOMEM;
+	TAILQ_FOREACH (other, &tracker->shares, link) {
+		if (result != 0 || other == share || other->track != share->track)
+			continue;
+		result = gcp_lane_enter(track->lane, other->heap);
+		if (result == 0)
+			gcp_share_move(tracker, other, track);
+	}
+	gcp_tracks_tidy(tracker);
+	return result;
+}
+
+/* Whichever can leave the lane without a wait does: it or the others. */
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	struct gcp_track *track;
+	bool alone;
 	int result;
 
 	if (!share->own)
 		gcp_launches_reset(tracker);
 	share->own = true;
-	if (!share->bound || share->track->alone || !gcp_heap_is_shared(share->heap))
+	if (gcp_share_has_own(share))
 		return 0;
-	result = share->track->members == 1 ? lane_keep(share) : -ESTALE;
+	alone =
+	    share->track->members == 1 || (is_on_its_way(tracker, share) &&
+					   gcp_share_others_leave(tracker, share) == 0);
+	result = alone ? lane_keep(share) : -ESTALE;
 	if (result != -ESTALE)
 		return result;
 	result = share_wait(tracker, share);
@@ -238,74 +314,7 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	return result;
 }
 
-/* --- what the hooks report ---------------------------------------------------- */
-
-/* With the lock held, if there is any graph that may share. */
-static bool lock_if_any(struct gcp_tracker *tracker)
-{
-	if (!gcp_tracker_shares(tracker))
-		return false;
-	gcp_tracker_lock(tracker);
-	return true;
-}
-
-void gcp_share_captured(struct gcp_tracker *tracker, const void *graph)
-{
-	struct gcp_share *share;
-
-	if (!graph || !lock_if_any(tracker))
-		return;
-	TAILQ_FOREACH (share, &tracker->shares, link) {
-		if (share->graph != graph || share->confirmed)
-			continue;
-		share->confirmed = true;
-		/* A fence behind what was submitted beside the capture. */
-		(void)gcp_pool_work_is_done(share->pool, UINT64_MAX, true);
-	}
-	gcp_tracker_unlock(tracker);
-}
-
-void gcp_share_instantiated(struct gcp_tracker *tracker, const void *graph,
-			    const void *exec, bool plainly)
-{
-	struct gcp_share *share;
-
-	if (!lock_if_any(tracker))
-		return;
-	share = share_of_graph(tracker, graph);
-	if (share) {
-		share->own |= share->followed || !plainly;
-		share->followed = true;
-		gcp_share_exec_set(tracker, share, share->own ? NULL : exec);
-	}
-	gcp_tracker_unlock(tracker);
-}
-
-void gcp_share_graph_taken(struct gcp_tracker *tracker, const void *graph)
-{
-	struct gcp_share *share;
-
-	if (!lock_if_any(tracker))
-		return;
-	gcp_launches_reset(tracker);
-	TAILQ_FOREACH (share, &tracker->shares, link)
-		share->own |= share->graph && (!graph || share->graph == graph);
-	gcp_tracker_unlock(tracker);
-}
-
-void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
-		    const struct gcp_holder *holder)
-{
-	gcp_launches_reset(tracker);
-	if (share->exec == holder) {
-		share->own = true;
-		gcp_share_exec_set(tracker, share, NULL);
-	} else if (!holder->is_exec && share->graph == holder->handle) {
-		share->graph = NULL;
-		share->own |= !share->followed;
-		gcp_share_bind(tracker, share);
-	}
-}
+/* --- calls that are not seen ------------------------------------------------------ */
 
 /* A share that is made its own may end while the lock is let go: from the start then.
  */
@@ -313,14 +322,17 @@ void gcp_share_all_taken(struct gcp_tracker *tracker)
 {
 	struct gcp_share *share;
 
-	if (!lock_if_any(tracker))
+	if (!gcp_tracker_shares(tracker))
 		return;
+	gcp_tracker_lock(tracker);
 	do {
 		TAILQ_FOREACH (share, &tracker->shares, link)
-			if (!share->own)
+			if (!share->unseen)
 				break;
-		if (share)
+		if (share) {
+			share->unseen = true;
 			(void)gcp_share_make_own(tracker, share);
+		}
 	} while (share);
 	gcp_tracker_unlock(tracker);
 }

@@ -17,21 +17,25 @@ struct gcp_last {
 	uint64_t gone;      /* streams that had gone when it was there for certain */
 };
 
-/* A captured graph that may share, with its one executable. Lives as long as the memory
- * of its graph pool.
- *  G1 it is bound only if the program has destroyed the graph: then only calls with the
- *     executable can do anything with its addresses
+/* A captured graph that may share, with its executables. Lives as long as the memory of
+ * its graph pool.
+ *  G1 all that runs on its addresses are launches of these executables, of which each
+ *     holds the memory of no other graph that may share: another use gives the graph
+ *     memory of its own first
  *  G2 own: it keeps memory of its own for good */
 struct gcp_share {
 	uint64_t id;
 	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
 	struct gcp_pool *pool;
 	struct gcp_heap *heap;
-	void *graph;             /* CUDA's; NULL: the program has destroyed it */
-	struct gcp_holder *exec; /* NULL: none yet, or none any more */
-	bool confirmed;          /* the end of the capture gave that graph */
-	bool followed; /* it has been instantiated, once, in a way that is known */
+	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
+	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
+	LIST_HEAD(, gcp_holder) execs;
+	const void *last_exec; /* launched last; NULL: not known, or gone */
+	bool confirmed;        /* the end of the capture gave that graph */
+	bool copied;           /* into others, which may be there still */
 	bool own;
+	bool unseen;             /* for good: a call that is not known was made */
 	bool bound;              /* its scratch is a lane's */
 	struct gcp_track *track; /* bound: whose */
 	uint64_t launches;
@@ -48,7 +52,8 @@ struct gcp_share {
 
 /* A lane, and what is known of the launches on it.
  *  K1 each launch follows the one before it: it is in the same stream, or of the same
- *     executable, or that one was completed, or a barrier stands between
+ *     executable (owner and its last_exec), or that one was completed, or a barrier
+ *     stands between
  *  K2 `last` holds for all calls in progress; but if one of them is switching to
  * another stream and relies on its executable, only launches of that are known to
  * follow */
@@ -68,9 +73,10 @@ struct gcp_track {
 /* --- track.c; tracker->lock is held ------------------------------------------- */
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec);
-/* NULL: it has none. */
-void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
-			const void *exec);
+/* One of its executables, and no more. */
+void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
+			struct gcp_holder *exec);
+void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec);
 /* NULL: it is gone. */
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id);
 /* The id of the lane that it is in, or 0. */
@@ -153,16 +159,30 @@ static inline void gcp_launches_reset(struct gcp_tracker *tracker)
 
 /* The capture is about to leave its graph pools: its graph may share, or not. */
 void gcp_share_capture_ends(struct gcp_tracker *tracker, struct gcp_capture *capture);
+/* The end of the capture gave the graph: its nodes. Returns them where none that may
+ * share has it. */
+struct gcp_node_handles *gcp_share_nodes_keep(struct gcp_tracker *tracker,
+					      const void *graph,
+					      struct gcp_node_handles *nodes);
 /* Brings graphs into lanes of which that is possible by now; one of them. */
 void gcp_shares_bind(struct gcp_tracker *tracker);
 void gcp_shares_prepare(struct gcp_tracker *tracker); /* without the lock */
 void gcp_share_bind(struct gcp_tracker *tracker, struct gcp_share *share);
-/* A graph or executable is gone that has held the share's memory. An executable that
- * was updated to another graph is gone in this sense. */
+/* A graph or executable is gone that has held the share's memory. */
 void gcp_share_left(struct gcp_tracker *tracker, struct gcp_share *share,
 		    const struct gcp_holder *holder);
 /* The graph gets memory of its own, and keeps it. The lock is let go where its latest
  * launch has to be waited for. 0, or why it has none. */
 int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share);
+bool gcp_share_has_own(const struct gcp_share *share);
+/* The other graphs of its lane go to a new one, where none of them is on its way. 0: it
+ * is alone in its lane. */
+int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share);
+
+/* --- taken.c; tracker->lock is held --------------------------------------------- */
+
+/* The executable is about to be launched: of the graphs that a failed update may have
+ * set all but its own get memory of their own. As gcp_share_make_own. */
+int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec);
 
 #endif

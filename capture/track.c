@@ -19,17 +19,22 @@ struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exe
 	return holder ? holder->share : NULL;
 }
 
-void gcp_share_exec_set(struct gcp_tracker *tracker, struct gcp_share *share,
-			const void *exec)
+void gcp_share_exec_add(struct gcp_tracker *tracker, struct gcp_share *share,
+			struct gcp_holder *exec)
 {
-	struct gcp_holder *holder = exec ? gcp_holder_find(tracker, exec, true) : NULL;
-
 	gcp_launches_reset(tracker);
-	if (share->exec)
-		share->exec->share = NULL;
-	share->exec = holder;
-	if (holder)
-		holder->share = share;
+	LIST_INSERT_HEAD(&share->execs, exec, share_link);
+	exec->share = share;
+}
+
+/* No launch follows its launches any more: the handle may be given out again. */
+void gcp_share_exec_left(struct gcp_tracker *tracker, struct gcp_holder *exec)
+{
+	gcp_launches_reset(tracker);
+	if (exec->share->last_exec == exec->handle)
+		exec->share->last_exec = NULL;
+	LIST_REMOVE(exec, share_link);
+	exec->share = NULL;
 }
 
 struct gcp_share *gcp_share_by_id(struct gcp_tracker *tracker, uint64_t id)
@@ -323,12 +328,14 @@ bool gcp_track_is_idle(struct gcp_tracker *tracker, const struct gcp_track *trac
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool)
 {
 	struct gcp_share *share = graph_pool->share;
+	struct gcp_holder *exec;
 	struct gcp_track *track;
 
 	if (!share)
 		return;
 	graph_pool->share = NULL;
-	gcp_share_exec_set(tracker, share, NULL);
+	while ((exec = LIST_FIRST(&share->execs)))
+		gcp_share_exec_left(tracker, exec);
 	gcp_share_move(tracker, share, NULL);
 	event_end(tracker, share);
 	TAILQ_FOREACH (track, &tracker->tracks, link)
@@ -336,6 +343,7 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 			track->owner = NULL;
 	TAILQ_REMOVE(&tracker->shares, share, link);
 	atomic_fetch_sub(&tracker->share_count, 1);
+	free(share->nodes);
 	free(share);
 	gcp_tracks_tidy(tracker);
 }

@@ -151,7 +151,8 @@ static int driver_node_dependencies(void *node, void **ret_nodes, size_t *count)
 /* The handles of a graph's nodes, and their numbers by the handles: each in the first
  * free place from its own on. */
 struct node_numbers {
-	CUgraphNode *nodes;
+	struct gcp_node_handles *handles; /* NULL: none */
+	CUgraphNode *nodes;               /* in there */
 	size_t count;
 	uint32_t *places;  /* a number + 1, or 0 */
 	unsigned int bits; /* 1 << bits places, of which half are free */
@@ -160,13 +161,19 @@ struct node_numbers {
 static CUresult nodes_get(CUgraph graph, struct node_numbers *ret_numbers)
 {
 	CUresult result = gcp_real.cuGraphGetNodes(graph, NULL, &ret_numbers->count);
+	struct gcp_node_handles *handles;
 
 	if (result != CUDA_SUCCESS || ret_numbers->count == 0)
 		return result;
-	ret_numbers->nodes = malloc(ret_numbers->count * sizeof(*ret_numbers->nodes));
-	if (!ret_numbers->nodes)
+	handles = malloc(sizeof(*handles) + ret_numbers->count * sizeof(CUgraphNode));
+	if (!handles)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return gcp_real.cuGraphGetNodes(graph, ret_numbers->nodes, &ret_numbers->count);
+	ret_numbers->handles = handles;
+	ret_numbers->nodes = (CUgraphNode *)handles->handles;
+	result =
+	    gcp_real.cuGraphGetNodes(graph, ret_numbers->nodes, &ret_numbers->count);
+	*handles = (struct gcp_node_handles){.count = ret_numbers->count};
+	return result;
 }
 
 /* Without room for them they are only counted, also those that have data. */
@@ -261,7 +268,8 @@ static bool edges_list(CUgraph graph, struct node_numbers *numbers,
 
 static CUresult graph_nodes(CUgraph graph, size_t room,
 			    struct gcp_graph_nodes *ret_nodes,
-			    struct gcp_node_list **ret_list)
+			    struct gcp_node_list **ret_list,
+			    struct gcp_node_handles **ret_handles)
 {
 	struct node_numbers numbers = {0};
 	struct gcp_node_list *list = NULL;
@@ -280,21 +288,26 @@ static CUresult graph_nodes(CUgraph graph, size_t room,
 		free(list);
 		list = NULL;
 	}
-	free(numbers.nodes);
+	if (result != CUDA_SUCCESS) {
+		free(numbers.handles);
+		numbers.handles = NULL;
+	}
 	*ret_list = list;
+	*ret_handles = numbers.handles;
 	return result;
 }
 
 static int driver_graph_nodes(void *graph, size_t room,
 			      struct gcp_graph_nodes *ret_nodes,
-			      struct gcp_node_list **ret_list)
+			      struct gcp_node_list **ret_list,
+			      struct gcp_node_handles **ret_handles)
 {
 	struct gcp_ctx_scope scope;
 	int saved = errno;
 	CUresult result;
 
 	gcp_ctx_scope_begin(&scope, NULL);
-	result = graph_nodes(graph, room, ret_nodes, ret_list);
+	result = graph_nodes(graph, room, ret_nodes, ret_list, ret_handles);
 	gcp_ctx_scope_end(&scope);
 	errno = saved;
 	return (int)result;

@@ -334,10 +334,8 @@ static struct gcp_begin capture_prepare_into_graph(CUstream stream, bool per_thr
 {
 	struct gcp_begin begin = capture_prepare(stream, per_thread);
 
-	if (begin.capture) {
+	if (begin.capture)
 		gcp_capture_into_graph(begin.capture);
-		gcp_share_graph_taken(gcp_process.tracker, NULL);
-	}
 	return begin;
 }
 

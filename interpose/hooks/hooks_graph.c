@@ -65,10 +65,69 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 	return result;
 }
 
-static void graph_taken(CUgraph graph)
+/* Made again while memory may come back: hooks_memory.c. */
+#define GCP_CALL_AGAIN(result, name, call)                                             \
+	do {                                                                           \
+		struct gcp_tries tries = {0};                                          \
+                                                                                       \
+		do                                                                     \
+			result = (call);                                               \
+		while (gcp_maker_reclaims(&tries, name, result));                      \
+	} while (0)
+
+/* Whether graphs have got memory of their own; else a call is refused. */
+static CUresult owned(int result)
 {
+	return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult holding_taken(struct gcp_holder *holding, const char *name)
+{
+	CUresult result = CUDA_SUCCESS;
+
 	if (shares())
-		gcp_share_graph_taken(gcp_process.tracker, graph);
+		GCP_CALL_AGAIN(result, name,
+			       owned(gcp_share_taken(gcp_process.tracker, holding)));
+	return result;
+}
+
+static CUresult node_taken(CUgraphNode node, const char *name)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (shares())
+		GCP_CALL_AGAIN(result, name,
+			       owned(gcp_share_node_taken(gcp_process.tracker, node)));
+	return result;
+}
+
+/* The hold ends where the call is refused. */
+static CUresult holding_kept(CUresult result, struct gcp_holder *holding)
+{
+	if (result != CUDA_SUCCESS)
+		gcp_holding_end(gcp_process.tracker, holding);
+	return result;
+}
+
+/* Of a graph that is about to be used otherwise than by executables made of it. */
+static CUresult holding_begin_taken(CUgraph graph, const char *name,
+				    struct gcp_holder **ret_holding)
+{
+	CUresult result = holding_begin(graph, false, ret_holding);
+
+	return result == CUDA_SUCCESS
+		   ? holding_kept(holding_taken(*ret_holding, name), *ret_holding)
+		   : result;
+}
+
+/* Of a graph that is about to be in another one. */
+static CUresult holding_begin_copied(CUgraph graph, struct gcp_holder **ret_holding)
+{
+	CUresult result = holding_begin(graph, false, ret_holding);
+
+	if (result == CUDA_SUCCESS && shares())
+		gcp_share_copied(gcp_process.tracker, *ret_holding);
+	return result;
 }
 
 /* --- instantiation ---------------------------------------------------------------- */
@@ -79,40 +138,48 @@ enum {
 		      8 /* USE_NODE_PRIORITY, of CUDA 11.7 */
 };
 
-static CUresult instantiated(CUresult result, CUgraph graph, const CUgraphExec *exec,
+static bool is_plain(unsigned long long flags)
+{
+	return (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
+}
+
+/* Of a graph that an executable is about to be made of. */
+static CUresult holding_begin_exec(CUgraph graph, bool plainly, const char *name,
+				   struct gcp_holder **ret_holding)
+{
+	CUresult result = holding_begin(graph, false, ret_holding);
+
+	if (result != CUDA_SUCCESS || !*ret_holding || !shares())
+		return result;
+	GCP_CALL_AGAIN(
+	    result, name,
+	    owned(gcp_share_instantiates(gcp_process.tracker, *ret_holding, plainly)));
+	return holding_kept(result, *ret_holding);
+}
+
+static CUresult instantiated(CUresult result, const CUgraphExec *exec,
 			     unsigned long long flags, struct gcp_holder *holding)
 {
-	bool plainly = (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
-
 	result = holding_new(result, holding, exec ? *exec : NULL, true);
-	if (result == CUDA_SUCCESS && exec && shares())
-		gcp_share_instantiated(gcp_process.tracker, graph, *exec, plainly);
+	if (result == CUDA_SUCCESS && exec && holding && shares())
+		gcp_share_instantiated(gcp_process.tracker, *exec);
 	/* By the device, from work of any context. */
-	if (result == CUDA_SUCCESS && exec && !plainly && holding)
+	if (result == CUDA_SUCCESS && exec && !is_plain(flags) && holding)
 		gcp_exec_launched(gcp_process.tracker, *exec, NULL);
 	return result;
 }
-
-/* Made again while memory may come back: hooks_memory.c. */
-#define GCP_CALL_AGAIN(result, name, call)                                             \
-	do {                                                                           \
-		struct gcp_tries tries = {0};                                          \
-                                                                                       \
-		do                                                                     \
-			result = gcp_real.call;                                        \
-		while (gcp_maker_reclaims(&tries, name, result));                      \
-	} while (0)
 
 /* Between begin and new stands the real call, whatever its form. */
 #define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
-	CUresult result = holding_begin(graph, false, &holding);                       \
+	CUresult result = holding_begin_exec(graph, is_plain(flags),                   \
+					     "cuGraphInstantiate", &holding);          \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
-	GCP_CALL_AGAIN(result, "cuGraphInstantiate", call);                            \
-	return instantiated(result, graph, ret_exec, flags, holding)
+	GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.call);                   \
+	return instantiated(result, ret_exec, flags, holding)
 
 CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
 				     CUgraphNode *ret_node, char *log, size_t bytes)
@@ -188,13 +255,19 @@ CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 	return result;
 }
 
-/* The executable runs another graph from now on, in memory of its own: it never comes
- * back to the memory that it shared. Launches on their way do not change. What a call
- * that failed has changed is not known; made again, it sets the same once more. */
+/* The executable runs another graph from now on. Launches on their way do not change.
+ * What a call that failed has changed is not known; made again, it sets the same once
+ * more. */
 static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
 {
-	if (result == CUDA_SUCCESS)
-		return holding_new(result, holding, exec, true);
+	if (result == CUDA_SUCCESS) {
+		holding_new(result, holding, exec, true);
+		if (holding && shares())
+			gcp_share_instantiated(gcp_process.tracker, exec);
+		return result;
+	}
+	if (shares())
+		gcp_share_not_updated(gcp_process.tracker, holding, exec);
 	gcp_holding_add(gcp_process.tracker, holding, exec, true);
 	return result;
 }
@@ -202,12 +275,12 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 #define GCP_UPDATE(exec, graph, call)                                                  \
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
-	CUresult result = holding_begin(graph, false, &holding);                       \
+	CUresult result =                                                              \
+	    holding_begin_exec(graph, true, "cuGraphExecUpdate", &holding);            \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
-	graph_taken(graph);                                                            \
-	GCP_CALL_AGAIN(result, "cuGraphExecUpdate", call);                             \
+	GCP_CALL_AGAIN(result, "cuGraphExecUpdate", gcp_real.call);                    \
 	return updated(result, exec, holding)
 
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
@@ -237,11 +310,10 @@ CUresult gcp_hook_cuGraphClone(CUgraph *ret_graph, CUgraph graph)
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin(graph, false, &holding);
+	CUresult result = holding_begin_copied(graph, &holding);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	graph_taken(graph);
 	result = gcp_real.cuGraphClone(ret_graph, graph);
 	return holding_new(result, holding, ret_graph ? *ret_graph : NULL, false);
 }
@@ -252,11 +324,10 @@ CUresult gcp_hook_cuGraphAddChildGraphNode(CUgraphNode *ret_node, CUgraph parent
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin(graph, false, &holding);
+	CUresult result = holding_begin_copied(graph, &holding);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	graph_taken(graph);
 	result =
 	    gcp_real.cuGraphAddChildGraphNode(ret_node, parent, nodes, count, graph);
 	return holding_add(result, holding, parent, false);
@@ -275,11 +346,11 @@ CUresult gcp_hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNo
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin(graph, false, &holding);
+	CUresult result =
+	    holding_begin_taken(graph, "cuGraphExecChildGraphNodeSetParams", &holding);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	graph_taken(graph);
 	result = gcp_real.cuGraphExecChildGraphNodeSetParams(exec, node, graph);
 	child_set(result, holding, exec, node);
 	return result;
@@ -313,6 +384,7 @@ enum {
 	TYPE_MEMCPY = 1,
 	TYPE_CHILD = 4,
 	TYPE_CONDITIONAL = 13,
+	TYPE_KNOWN = TYPE_CONDITIONAL, /* up to there: no other has a graph */
 	OWNERSHIP_MOVE = 1,
 	SINCE_MOVE = 12090
 };
@@ -320,6 +392,14 @@ enum {
 static CUgraph child_of(const struct node_params *params)
 {
 	return params && params->type == TYPE_CHILD ? params->child.graph : NULL;
+}
+
+/* A type that is not known may have any graph in it. */
+static CUresult type_known(const struct node_params *params, const char *name)
+{
+	return !params || (params->type >= 0 && params->type <= TYPE_KNOWN)
+		   ? CUDA_SUCCESS
+		   : node_taken(NULL, name);
 }
 
 static void copy_of_node(const struct node_params *params)
@@ -376,11 +456,12 @@ static CUresult node_added(CUresult result, CUgraph parent,
 	struct gcp_holder *holding;                                                    \
 	CUgraph child = child_of(parameters);                                          \
 	CUgraph moved = moves(parameters) ? child : NULL;                              \
-	CUresult result = holding_begin(child, false, &holding);                       \
+	CUresult result = type_known(parameters, "cuGraphAddNode");                    \
                                                                                        \
+	if (result == CUDA_SUCCESS)                                                    \
+		result = holding_begin_copied(child, &holding);                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
-	graph_taken(NULL);                                                             \
 	copy_of_node(parameters);                                                      \
 	return node_added(gcp_real.call, parent, parameters, moved, holding)
 
@@ -408,11 +489,13 @@ CUresult gcp_hook_cuGraphNodeSetParams(CUgraphNode node, void *parameters)
 	GCP_CANCEL_LATER;
 	CUgraph moved = moves(parameters) ? child_of(parameters) : NULL;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin(child_of(parameters), false, &holding);
+	CUresult result = type_known(parameters, "cuGraphNodeSetParams");
 
+	if (result == CUDA_SUCCESS)
+		result = holding_begin_taken(child_of(parameters),
+					     "cuGraphNodeSetParams", &holding);
 	if (result != CUDA_SUCCESS)
 		return result;
-	graph_taken(NULL);
 	gcp_holding_keep(gcp_process.tracker, holding);
 	copy_of_node(parameters);
 	result = gcp_real.cuGraphNodeSetParams(node, parameters);
@@ -426,11 +509,13 @@ CUresult gcp_hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 {
 	GCP_CANCEL_LATER;
 	struct gcp_holder *holding;
-	CUresult result = holding_begin(child_of(parameters), false, &holding);
+	CUresult result = type_known(parameters, "cuGraphExecNodeSetParams");
 
+	if (result == CUDA_SUCCESS)
+		result = holding_begin_taken(child_of(parameters),
+					     "cuGraphExecNodeSetParams", &holding);
 	if (result != CUDA_SUCCESS)
 		return result;
-	graph_taken(NULL);
 	copy_of_node(parameters);
 	result = gcp_real.cuGraphExecNodeSetParams(exec, node, parameters);
 	if (child_of(parameters))
@@ -465,9 +550,10 @@ CUresult gcp_hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode n
 
 CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
 {
-	CUresult result;
+	CUresult result = node_taken(node, "cuGraphNodeGetParams");
 
-	graph_taken(NULL);
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = gcp_real.cuGraphNodeGetParams(node, parameters);
 	if (result != CUDA_SUCCESS || !parameters)
 		return result;
@@ -479,8 +565,11 @@ CUresult gcp_hook_cuGraphNodeGetParams(CUgraphNode node, void *parameters)
 
 CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_graph)
 {
-	CUresult result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
+	CUresult result = node_taken(node, "cuGraphChildGraphNodeGetGraph");
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gcp_real.cuGraphChildGraphNodeGetGraph(node, ret_graph);
 	if (result == CUDA_SUCCESS && parts_count())
 		gcp_graph_part(gcp_process.tracker, NULL, *ret_graph);
 	return result;
@@ -489,8 +578,9 @@ CUresult gcp_hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *ret_g
 #define GCP_X(name, base, version, flags, need, types, arguments)                      \
 	CUresult gcp_hook_##name types                                                 \
 	{                                                                              \
-		graph_taken(NULL);                                                     \
-		return gcp_real.name arguments;                                        \
+		CUresult result = node_taken(node, #base);                             \
+                                                                                       \
+		return result == CUDA_SUCCESS ? gcp_real.name arguments : result;      \
 	}
 GCP_HOOKS_NODES_TAKEN(GCP_X)
 #undef GCP_X

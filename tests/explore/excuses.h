@@ -61,8 +61,11 @@
 	X(WAIT_LANE, "wait lane", \
 	  "a graph that is launched again while, for all the library knows, it runs (or " \
 	  "its stream does, while there was one), waits, with all streams of its " \
-	  "context, for a graph that shares its memory and was launched in between; so " \
-	  "does any, where memory for another lane is out") \
+	  "context, for a graph that shares its memory and was launched in between, or " \
+	  "before by another executable; so does any, where memory for another lane is " \
+	  "out. The host waits for a graph that runs, as another one of its lane does, " \
+	  "and has to have memory of its own: with that one it is instantiated in one " \
+	  "parent, or an executable whose update to it has failed is launched") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \

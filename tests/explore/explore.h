@@ -172,6 +172,14 @@ struct item {
 	struct mark mark; /* in its capture */
 };
 
+/* The latest launch of a graph, or into a stream. */
+struct launched {
+	struct mark mark;
+	uint64_t number; /* which launch of the program that was; 0: none */
+	uint32_t gone;   /* ... so many streams had been destroyed */
+	uint64_t id;     /* of the executable */
+};
+
 /* What a graph does, and what it keeps. Shared by all that is made from it. */
 struct body {
 	uint32_t refs;
@@ -182,6 +190,8 @@ struct body {
 	uint32_t count;
 	struct item items[ITEMS_MAX];
 	uint32_t pools[POOLS_OF_BODY], pool_count;
+	struct launched last; /* by whichever executable */
+	uint64_t launches;
 };
 
 /* Memory that stays a graph's. A launch may write into all of it. */
@@ -236,10 +246,8 @@ struct exec {
 	CUgraphExec handle;
 	struct body *body;
 	struct clock clock; /* of its latest launch, which the next one comes after */
-	struct mark mark;   /* that launch */
-	uint64_t number;    /* which launch of the program that was; 0: none */
-	uint32_t gone;      /* ... so many streams had been destroyed */
 	uint64_t id;        /* of the executable */
+	bool mixed;         /* its latest update has failed */
 };
 
 /* --- the program --- */
@@ -281,8 +289,8 @@ struct model {
 	struct checkpoint checkpoints[NAMED_MAX]; /* of those */
 	struct graph graphs[GRAPH_SLOTS];
 	struct exec execs[EXEC_SLOTS];
-	uint64_t execs_made, launches;     /* so far */
-	struct exec launched[STREAMS_MAX]; /* what each stream was given last */
+	uint64_t execs_made, launches;         /* so far */
+	struct launched launched[STREAMS_MAX]; /* what each stream was given last */
 	struct clock host;
 	uint64_t invalidated; /* captures, by the program itself */
 	struct thread *threads;
@@ -488,6 +496,8 @@ bool bodies_are_apart(const struct body *a, const struct body *b);
 uint64_t body_freed(const struct model *w, const struct body *body);
 /* Whether all is there that a launch touches, and what memory holds after one. */
 bool body_can_run(const struct model *w, const struct body *body);
+void launch_note(struct model *w, const struct exec *exec, struct mark mark,
+		 uint32_t gone);
 void body_ran(struct model *w, const struct body *body);
 void graphs_end(struct thread *t);
 void graphs_detach_context(struct model *w, int context);

@@ -30,6 +30,8 @@ struct body *body_copy(struct model *w, const struct body *body)
 
 	*copy = *body;
 	copy->refs = 1;
+	copy->last = (struct launched){0};
+	copy->launches = 0;
 	for (uint32_t i = 0; i < copy->pool_count; i++)
 		w->pools[copy->pools[i]].refs++;
 	return copy;
@@ -226,6 +228,8 @@ static void graph_instantiate(struct thread *t, struct graph *graph, struct exec
 		return;
 	exec_release(t, exec);
 	context_use(t, graph->body->context);
+	if (t->model->setting->share && graph->body->pool_count > 1)
+		plain_may_wait(t->model, EXCUSE_WAIT_LANE);
 	if (exec->handle ||
 	    !FINE(t, cuGraphInstantiateWithFlags(&exec->handle, graph->handle, 0)))
 		return;
@@ -246,6 +250,7 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 		return;
 	context_use(t, graph->body->context);
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
+	exec->mixed = result != CUDA_SUCCESS;
 	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
 	    !fine(t->model, result, "cuGraphExecUpdate"))
 		return;
@@ -351,17 +356,18 @@ static bool host_knows_stream(const struct model *w, const struct stream *s)
  * its stream is, the legacy stream with all that block with it; where that may not be
  * asked (a stream has ended, or it is another thread's), when all of the context is.
  * While a stream is captured nothing can be asked. */
-static bool host_knows_end(const struct thread *t, const struct exec *exec)
+static bool host_knows_end(const struct thread *t, const struct body *body,
+			   const struct launched *launched)
 {
 	const struct model *w = t->model;
-	const struct stream *last = &w->streams[exec->mark.stream];
-	bool asked = exec->gone == w->streams_gone && can_name(t, last);
+	const struct stream *last = &w->streams[launched->mark.stream];
+	bool asked = launched->gone == w->streams_gone && can_name(t, last);
 
 	if (!all_is_calm(w))
 		return false;
 	for (uint32_t i = 0; i < w->stream_count; i++) {
 		const struct stream *s = &w->streams[i];
-		bool here = s->context == exec->body->context;
+		bool here = s->context == body->context;
 		bool counts = asked ? s == last || (last->kind == STREAM_LEGACY &&
 						    here && is_blocking(s))
 				    : here;
@@ -372,17 +378,22 @@ static bool host_knows_end(const struct thread *t, const struct exec *exec)
 	return true;
 }
 
-/* Whether a graph that may run still has to follow another one that was launched since:
- * they may share memory, and a graph that runs cannot be given other memory. All
- * streams of the context wait then, its own too where it would have followed anyway. */
+/* Whether a graph that may run still has to follow another one that was launched since,
+ * or by another executable at any time: they may share memory, and a graph that runs
+ * cannot be given other memory. All streams of the context wait then, its own too where
+ * it would have followed anyway. */
 static bool may_follow(const struct thread *t, const struct exec *exec)
 {
+	const struct launched *last = &exec->body->last;
 	const struct model *w = t->model;
 
-	if (!w->setting->share || exec->number == 0 || host_knows_end(t, exec))
+	if (!w->setting->share || last->number == 0 ||
+	    host_knows_end(t, exec->body, last))
 		return false;
+	if (last->id != exec->id)
+		return exec->body->launches < w->launches;
 	for (uint32_t i = 0; i < w->stream_count; i++)
-		if (w->launched[i].number > exec->number &&
+		if (w->launched[i].number > last->number &&
 		    w->launched[i].id != exec->id)
 			return true;
 	return false;
@@ -407,7 +418,7 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	CUresult result;
 
 	plain_may_be_full(w, device, body_freed(w, exec->body));
-	if (may_follow(t, exec) ||
+	if (may_follow(t, exec) || (w->setting->share && exec->mixed) ||
 	    (w->setting->share && plain_is_out(w, device, body_freed(w, exec->body))))
 		plain_may_wait(w, EXCUSE_WAIT_LANE);
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
@@ -416,6 +427,13 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	    (w->setting->fault || plain_lacks(w, device, body_freed(w, exec->body))))
 		return !excused(EXCUSE_LAUNCH_FULL);
 	return fine(w, result, "cuGraphLaunch");
+}
+
+void launch_note(struct model *w, const struct exec *exec, struct mark mark,
+		 uint32_t gone)
+{
+	exec->body->launches++;
+	exec->body->last = (struct launched){mark, ++w->launches, gone, exec->id};
 }
 
 static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)
@@ -442,10 +460,8 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	}
 	mark = order_step(w, s);
 	exec->clock = s->clock;
-	exec->mark = mark;
-	exec->number = ++w->launches;
-	exec->gone = w->streams_gone;
-	w->launched[s->number] = *exec;
+	launch_note(w, exec, mark, w->streams_gone);
+	w->launched[s->number] = body->last;
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }

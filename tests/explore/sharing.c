@@ -180,8 +180,8 @@ static void race(struct thread *t, const struct op *op)
 				(int)racers[i].result);
 	}
 	for (unsigned i = 0; i < execs; i++) { /* on streams that are gone */
-		racers[i].exec->number = ++w->launches;
-		racers[i].exec->gone = w->streams_gone - 1;
+		launch_note(w, racers[i].exec, racers[i].exec->body->last.mark,
+			    w->streams_gone - 1);
 	}
 	for (unsigned i = 0; i < execs; i++)
 		for (unsigned k = 0; k < racers[i].launched; k++)

@@ -62,6 +62,10 @@ def held(bench):
                  ["--graphs", 16, "--bytes", f"{size}m"], size * 1.05),
         held_row(bench, f"{count} graphs with 512 B of temporaries",
                  ["--graphs", count, "--bytes", 512], 4),
+        held_row(bench, f"16 graphs with {size} MiB that the program keeps",
+                 ["--graphs", 16, "--bytes", f"{size}m", "--form", "kept"], size * 1.05),
+        held_row(bench, f"16 graphs with {size // 4} MiB, and what is made of them",
+                 ["--graphs", 16, "--bytes", f"{size // 4}m", "--form", "all"], size // 4 * 1.05),
     ]
 
 
@@ -87,6 +91,23 @@ def stress(bench):
         wrong = found(result, "wrong words:")
         text = f"{wrong:.0f} wrong words" if wrong is not None else f"code {result.code}"
         rows.append(Row(f"{launches(bench):,} launches of sharing graphs, {name}", "", text,
+                        "0 wrong words", verdict(result.code == 0),
+                        "" if result.code == 0 else result.tail()))
+    return rows
+
+
+@only_with_the_option
+def made(bench):
+    """Launches of what is made of sharing graphs that the program keeps: second executables,
+    those of clones and parents, and updated ones."""
+    rows = []
+    count = launches(bench) // 5
+    for name, words in list(ORDERS.items())[:2]:
+        result = play(bench, ["stress", *words, "--form", "all", "--graphs", 8, "--bytes", "4m",
+                              "--spin", 1000, "--launches", count], timeout=200)
+        wrong = found(result, "wrong words:")
+        text = f"{wrong:.0f} wrong words" if wrong is not None else f"code {result.code}"
+        rows.append(Row(f"{count:,} launches of what is made of sharing graphs, {name}", "", text,
                         "0 wrong words", verdict(result.code == 0),
                         "" if result.code == 0 else result.tail()))
     return rows

@@ -31,6 +31,7 @@ static struct graph graphs[GRAPHS];
 
 static struct {
 	const struct graph *graph;
+	gcp_addr scratch;
 	uint64_t work;
 	uint64_t after[LAUNCHES / 64]; /* launches that it comes behind */
 	uint64_t pages[PAGES];         /* physical memory of its scratch */
@@ -247,20 +248,32 @@ static struct graph *capture_with(int number, uint64_t bytes, uint64_t kept)
 	return graph;
 }
 
-/* plainly: not for launches by the device */
-static void instantiate_as(struct graph *graph, bool plainly)
+/* As the hook does. plainly: not for launches by the device. An error: refused. */
+static int instantiate_to(struct graph *graph, void *exec, bool plainly)
 {
 	struct gcp_holder *holding;
+	int result;
 
 	assert_int_equal(gcp_holding_begin(tracker, graph->graph, false, &holding), 0);
-	graph->exec = (void *)((uintptr_t)graph->graph | 0x10000);
-	gcp_holding_new(tracker, holding, graph->exec, true);
-	gcp_share_instantiated(tracker, graph->graph, graph->exec, plainly);
+	result = gcp_share_instantiates(tracker, holding, plainly);
+	if (result != 0) {
+		gcp_holding_end(tracker, holding);
+		return result;
+	}
+	graph->exec = exec;
+	gcp_holding_new(tracker, holding, exec, true);
+	gcp_share_instantiated(tracker, exec);
+	return 0;
+}
+
+static void *exec_handle(const struct graph *graph, uintptr_t number)
+{
+	return (void *)((uintptr_t)graph->graph | 0x10000 << number);
 }
 
 static void instantiate(struct graph *graph)
 {
-	instantiate_as(graph, true);
+	assert_int_equal(instantiate_to(graph, exec_handle(graph, 0), true), 0);
 }
 
 /* The executable keeps the memory. */
@@ -320,6 +333,7 @@ static void launch_real(const struct graph *graph, int stream)
 	assert_true(launch_count <= LAUNCHES);
 	assert_int_equal(unmapped_under_work, 0);
 	launches[launch].graph = graph;
+	launches[launch].scratch = graph->scratch;
 	launches[launch].work = fake_submit();
 	pages_read(graph, launches[launch].pages);
 	merge(launches[launch].after, behind[stream]);
@@ -330,7 +344,7 @@ static void launch_real(const struct graph *graph, int stream)
 		}
 	}
 	for (int i = 0; i < launch; i++)
-		if (launches[i].graph != graph && !is_done(i) &&
+		if (launches[i].scratch != graph->scratch && !is_done(i) &&
 		    meet(launches[i].pages, launches[launch].pages))
 			assert_true(has(launches[launch].after, i));
 	merge(behind[stream], launches[launch].after);

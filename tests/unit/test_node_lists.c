@@ -14,7 +14,8 @@ static struct {
 } graphs;
 
 static int graph_nodes(void *graph, size_t room, struct gcp_graph_nodes *ret_nodes,
-		       struct gcp_node_list **ret_list)
+		       struct gcp_node_list **ret_list,
+		       struct gcp_node_handles **ret_handles)
 {
 	size_t edges = graphs.nodes - 1;
 	struct gcp_node_list *list = NULL;
@@ -33,6 +34,7 @@ static int graph_nodes(void *graph, size_t room, struct gcp_graph_nodes *ret_nod
 			    (struct gcp_node_edge){(uint16_t)i, (uint16_t)(i + 1)};
 	}
 	*ret_list = list;
+	*ret_handles = NULL;
 	graphs.meanwhile = NULL;
 	if (meanwhile)
 		meanwhile();

@@ -3,8 +3,9 @@
 """graph_scratch.py GRAPH_SCRATCH_PROGRAM
 
 Graphs that share the memory of their temporaries, launched in every order under several
-schedules: no wrong word and no hazard; those that run one at a time hold the largest
-one's memory. Without the launch guard there are hazards. Plain CUDA refuses."""
+schedules, whether the program keeps the graphs or not, and by whatever it makes of them: no
+wrong word and no hazard; those that run one at a time hold the largest one's memory. Without
+the launch guard there are hazards. Plain CUDA refuses."""
 
 import os
 import sys
@@ -21,13 +22,16 @@ MOST = 16 * 1.125 + 2  # MiB
 
 
 def stress(checks, program):
-    trials = [(order, {**SHARE, **schedule}) for order in ORDERS for schedule in SCHEDULES]
+    trials = [(order + ["--form", form], {**SHARE, **schedule}) for order in ORDERS
+              for form in ("once", "all") for schedule in SCHEDULES
+              if form == "once" or order != ORDERS[3]]
     checks.trials(program, [(STRESS + order, schedule) for order, schedule in trials])
 
 
 def held(checks, program):
-    for name, wanted in (("1", True), ("0", False)):
-        result = preload.run([program, *HELD], preload.library(),
+    for name, wanted, form in (("1", True, "once"), ("0", False, "once"), ("1", True, "kept"),
+                               ("1", True, "all")):
+        result = preload.run([program, *HELD, "--form", form], preload.library(),
                              {**SHARE, "GCPOOL_GRAPH_SHARE": name})
         print(f"GCPOOL_GRAPH_SHARE={name}: {result.out.strip()}")
         checks.that(result.code == 0, f"held: exit code {result.code}\n{result.err}")

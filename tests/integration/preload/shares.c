@@ -313,73 +313,233 @@ static void lanes_are_listed(void)
 	must(lanes(NULL, 0) == 0, "lanes without graphs");
 }
 
-/* How many graphs share the first one's lane, after the second one was made anew from
- * a graph that a call was given. */
-static uint64_t graphs_after(void (*call)(CUgraph graph))
+/* What calls made of a graph. */
+static CUgraph made, also;
+static CUgraphExec made_exec;
+static CUgraphNode child;
+
+static void made_end(void)
+{
+	if (made_exec)
+		OK(cuGraphExecDestroy(made_exec));
+	if (made)
+		OK(cuGraphDestroy(made));
+	if (also)
+		OK(cuGraphDestroy(also));
+	made = also = NULL;
+	made_exec = NULL;
+}
+
+/* The second graph is made anew, and the program keeps it. */
+static CUgraph make_kept(void)
 {
 	struct gcpool_graph_lane found[GRAPHS];
 	CUgraph graph = captured(1);
 
-	call(graph);
 	OK(cuGraphExecDestroy(execs[1]));
 	OK(cuGraphInstantiateWithFlags(&execs[1], graph, 0));
-	OK(cuGraphDestroy(graph));
 	OK(cuCtxSynchronize());
 	launch_both();
-	must(lanes(found, GRAPHS) == 1, "not one lane");
-	return found[0].graphs;
+	must(lanes(found, GRAPHS) == 1 && found[0].graphs == GRAPHS,
+	     "a graph that is kept shares nothing");
+	return graph;
 }
 
-static CUgraph parent;
-static CUgraphExec parent_exec;
-static CUgraphNode child;
+/* How many lanes there are for it and the other one after a call was given it, and how
+ * many graphs that may share have been launched when all are once. */
+static size_t lanes_after(void (*call)(CUgraph graph), uint64_t *ret_launches)
+{
+	CUgraph graph = make_kept();
+	uint64_t before;
+	size_t count;
+
+	call(graph);
+	OK(cuGraphDestroy(graph));
+	before = stats().graph_launches;
+	launch_both();
+	if (made_exec) {
+		OK(cuGraphLaunch(made_exec, streams[1]));
+		OK(cuCtxSynchronize());
+	}
+	*ret_launches = stats().graph_launches - before;
+	count = lanes(NULL, 0);
+	made_end();
+	return count;
+}
 
 static void given_to_none(CUgraph graph)
 {
 	(void)graph;
 }
 
+static void instantiated_again(CUgraph graph)
+{
+	OK(cuGraphInstantiateWithFlags(&made_exec, graph, 0));
+}
+
 static void cloned(CUgraph graph)
 {
-	CUgraph copy;
-
-	OK(cuGraphClone(&copy, graph));
+	OK(cuGraphClone(&made, graph));
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
 }
 
 static void added(CUgraph graph)
 {
-	OK(cuGraphCreate(&parent, 0));
-	OK(cuGraphAddChildGraphNode(&child, parent, NULL, 0, graph));
-	OK(cuGraphInstantiateWithFlags(&parent_exec, parent, 0));
+	OK(cuGraphCreate(&made, 0));
+	OK(cuGraphAddChildGraphNode(&child, made, NULL, 0, graph));
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
 }
 
-static void child_set(CUgraph graph)
+static void added_as_a_node(CUgraph graph)
 {
-	OK(cuGraphExecChildGraphNodeSetParams(parent_exec, child, graph));
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
+				    .graph = {.graph = graph}};
+
+	OK(cuGraphCreate(&made, 0));
+	OK(cuGraphAddNode(&child, made, NULL, NULL, 0, &params));
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
 }
 
 /* The executable of a graph that was made as this one was. */
 static void updated_to(CUgraph graph)
 {
 	CUgraphExecUpdateResultInfo info;
-	CUgraph other = captured(1);
-	CUgraphExec exec;
 
-	OK(cuGraphInstantiateWithFlags(&exec, other, 0));
-	OK(cuGraphExecUpdate(exec, graph, &info));
+	made = captured(1);
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
+	OK(cuGraphExecUpdate(made_exec, graph, &info));
 }
 
-/* What else was made of them runs on their memory, and its launches are not known. */
-static void graphs_that_calls_were_given_share_nothing(void)
+/* What is captured there has memory of its own. */
+static void captured_into(CUgraph graph)
 {
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCaptureToGraph(streams[0], graph, NULL, NULL, 0,
+				       CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(MIB);
+	OK(cuMemsetD8Async(p, 1, MIB, streams[0]));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	OK(cuGraphInstantiateWithFlags(&made_exec, graph, 0));
+}
+
+/* It runs on the memory of the graph: its launches are the graph's. */
+static void what_is_made_of_a_graph_shares_as_it_does(void)
+{
+	void (*const calls[])(CUgraph graph) = {
+	    instantiated_again, cloned,     added,
+	    added_as_a_node,    updated_to, captured_into};
+	uint64_t launches;
+
 	make_graphs();
-	must(graphs_after(given_to_none) == GRAPHS, "graphs share nothing");
-	must(graphs_after(cloned) == 1, "one that was cloned shares");
-	must(graphs_after(added) == 1, "one that was added to another one shares");
-	must(graphs_after(child_set) == 1, "one that a node was set to shares");
-	must(graphs_after(updated_to) == 1,
-	     "one that an executable was updated to shares");
-	must(graphs_after(given_to_none) == GRAPHS, "graphs share no more");
+	must(lanes_after(given_to_none, &launches) == 1 && launches == GRAPHS,
+	     "graphs share nothing");
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		must(lanes_after(calls[i], &launches) == 1, "it shares nothing");
+		must(launches == GRAPHS + 1, "what was made of it is not guarded");
+	}
+	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
+}
+
+static void set_for_a_child(CUgraph graph)
+{
+	also = captured(1);
+	added(also);
+	OK(cuGraphExecChildGraphNodeSetParams(made_exec, child, graph));
+}
+
+static void set_for_a_node(CUgraph graph)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
+				    .graph = {.graph = graph}};
+
+	also = captured(1);
+	added(also);
+	OK(cuGraphExecNodeSetParams(made_exec, child, &params));
+}
+
+static void read_of(CUgraph graph)
+{
+	CUDA_MEMSET_NODE_PARAMS params;
+	CUgraphNode node;
+	size_t count = 1;
+
+	OK(cuGraphGetNodes(graph, &node, &count));
+	OK(cuGraphMemsetNodeGetParams(node, &params));
+}
+
+/* Its nodes are others, and tell the same. */
+static void read_of_a_clone(CUgraph graph)
+{
+	OK(cuGraphClone(&made, graph));
+	read_of(made);
+}
+
+/* They may run at the same time. */
+static void added_with_another(CUgraph graph)
+{
+	also = captured(0);
+	OK(cuGraphCreate(&made, 0));
+	OK(cuGraphAddChildGraphNode(&child, made, NULL, 0, graph));
+	OK(cuGraphAddChildGraphNode(&child, made, NULL, 0, also));
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
+}
+
+static void a_graph_that_is_used_otherwise_shares_nothing(void)
+{
+	void (*const calls[])(CUgraph graph) = {read_of, read_of_a_clone,
+						added_with_another, set_for_a_child,
+						set_for_a_node};
+	uint64_t launches;
+
+	make_graphs();
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		fprintf(stderr, "use %zu\n", i);
+		must(lanes_after(calls[i], &launches) == 2, "it shares");
+	}
+	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
+}
+
+/* A graph of another kind, that shares with it. */
+static void not_updated_to(CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+
+	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuMemFree(allocated(8 * MIB)));
+	OK(cuStreamEndCapture(streams[1], &made));
+	OK(cuGraphInstantiateWithFlags(&made_exec, made, 0));
+	must(cuGraphExecUpdate(made_exec, graph, &info) ==
+		 CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+	     "the update has not failed");
+}
+
+/* It may run on the memory of both. */
+static void an_executable_whose_update_failed_shares_with_one(void)
+{
+	uint64_t launches;
+
+	make_graphs();
+	must(lanes_after(not_updated_to, &launches) == 2, "it shares with both");
+	must(lanes_after(given_to_none, &launches) == 1, "graphs share no more");
+}
+
+/* The one that is kept is not asked for. */
+static void read_of_another(CUgraph graph)
+{
+	(void)graph;
+	made = captured(1);
+	read_of(made);
+}
+
+static void a_node_tells_of_its_graph_alone(void)
+{
+	uint64_t launches;
+
+	make_graphs();
+	must(lanes_after(read_of_another, &launches) == 1,
+	     "another graph's node was read");
 }
 
 /* For the live view: till it is ended. */
@@ -757,7 +917,10 @@ static const struct scenario scenarios[] = {
     SCENARIO(lanes_are_listed),
     SCENARIO(an_unknown_capture_waits_for_no_graph),
     SCENARIO(beside_captures_for_a_graphics_api_graphs_share_nothing),
-    SCENARIO(graphs_that_calls_were_given_share_nothing),
+    SCENARIO(what_is_made_of_a_graph_shares_as_it_does),
+    SCENARIO(a_graph_that_is_used_otherwise_shares_nothing),
+    SCENARIO(an_executable_whose_update_failed_shares_with_one),
+    SCENARIO(a_node_tells_of_its_graph_alone),
     SCENARIO(launches_wait_by_the_context),
     SCENARIO(a_launch_that_cannot_map_ends),
 };

@@ -13,6 +13,12 @@
  *   --play beside    device time of two graphs on two streams, and on one
  *   --play trim      gcpool_trim, and the first launch after it
  *
+ *   --form once      the program destroys each graph, as PyTorch does (the default)
+ *          kept      it keeps them
+ *          all       ... and launches in turn a second executable, a clone's, a
+ *                    parent's and one that was updated to the graph, one after the
+ *                    other: they use the same temporaries
+ *
  * Each graph fills its temporaries with a value of its own and counts the words that
  * differ from it, so that a graph finds what another one wrote there meanwhile.
  * Exit code: 0 no wrong word, 1 wrong words, 2 an error.
@@ -34,11 +40,16 @@ struct setting {
 	unsigned graphs, streams, threads, nodes;
 	uint64_t launches, bytes, spin_ns, seed;
 	bool every_stream; /* each thread launches into all of them */
+	unsigned forms;    /* executables of each graph */
+	bool kept;
 	struct gcpt_kernels kernels;
 };
 
+enum { FORMS = 5 };
 static struct setting set;
-static CUgraphExec execs[GRAPHS_MAX];
+static CUgraph kept[GRAPHS_MAX][2];
+static CUgraphExec execs[GRAPHS_MAX], forms[GRAPHS_MAX][FORMS];
+static CUevent latest[GRAPHS_MAX];        /* launch, with several forms */
 static pthread_mutex_t locks[GRAPHS_MAX]; /* of each: CUDA has none */
 static CUstream streams[STREAMS_MAX];
 static void *counter;
@@ -66,37 +77,81 @@ static void capture_work(unsigned number, CUstream stream)
 	GCPT_OK(gcpt_free(b));
 }
 
-/* The executable alone is kept, as programs do. */
-static CUgraphExec capture(unsigned number, CUstream stream)
+static CUgraph capture(unsigned number, CUstream stream)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	GCPT_OK(gcpt_capture_begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	capture_work(number, stream);
 	GCPT_OK(gcpt_capture_end(stream, &graph));
-	exec = gcpt_life(graph);
-	gcpt_graph_destroy(graph);
-	return exec;
+	return graph;
+}
+
+static void forms_make(unsigned number)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph graph = kept[number][0], clone, other;
+	CUgraphExec *form = forms[number];
+
+	form[0] = execs[number];
+	form[1] = gcpt_life(graph);
+	GCPT_OK((int)cu.cuGraphClone(&clone, graph));
+	form[2] = gcpt_life(clone);
+	kept[number][1] = gcpt_graph_to_child(clone);
+	form[3] = gcpt_life(kept[number][1]);
+	other = capture(number, streams[0]);
+	form[4] = gcpt_life(other);
+	gcpt_graph_destroy(other);
+	GCPT_OK((int)cu.cuGraphExecUpdate(form[4], graph, &info));
+	GCPT_OK((int)cu.cuEventCreate(&latest[number], CU_EVENT_DISABLE_TIMING));
 }
 
 static void graphs_make(void)
 {
-	for (unsigned i = 0; i < set.graphs; i++)
-		execs[i] = capture(i, streams[0]);
+	for (unsigned i = 0; i < set.graphs; i++) {
+		CUgraph graph = capture(i, streams[0]);
+
+		execs[i] = gcpt_life(graph);
+		if (set.kept)
+			kept[i][0] = graph;
+		else
+			gcpt_graph_destroy(graph);
+		if (set.forms > 1)
+			forms_make(i);
+	}
+}
+
+/* Of several forms none may run beside another one. */
+static void graph_launch(unsigned number, uint64_t form, CUstream stream)
+{
+	if (set.forms == 1) {
+		GCPT_OK(gcpt_graph_launch(execs[number], stream));
+		return;
+	}
+	GCPT_OK((int)cu.cuStreamWaitEvent(stream, latest[number], 0));
+	GCPT_OK(gcpt_graph_launch(forms[number][form % FORMS], stream));
+	GCPT_OK((int)cu.cuEventRecord(latest[number], stream));
 }
 
 static void graphs_end(void)
 {
-	for (unsigned i = 0; i < set.graphs; i++)
+	for (unsigned i = 0; i < set.graphs; i++) {
 		gcpt_exec_destroy(execs[i]);
+		for (unsigned k = 1; k < set.forms; k++)
+			gcpt_exec_destroy(forms[i][k]);
+		for (unsigned k = 0; k < 2; k++)
+			if (kept[i][k])
+				gcpt_graph_destroy(kept[i][k]);
+		if (latest[i])
+			GCPT_OK((int)cu.cuEventDestroy(latest[i]));
+	}
 }
 
 /* One after the other, and waits. */
 static void graphs_run(void)
 {
-	for (unsigned i = 0; i < set.graphs; i++)
-		GCPT_OK(gcpt_graph_launch(execs[i], streams[0]));
+	for (unsigned i = 0; i < set.graphs * set.forms; i++)
+		graph_launch(i / set.forms, i % set.forms, streams[0]);
 	GCPT_OK(gcpt_stream_sync(streams[0]));
 }
 
@@ -176,9 +231,9 @@ static int play_turns(unsigned count)
 	graphs_make();
 	for (uint64_t i = 0; i < set.launches; i++) {
 		CUstream stream = streams[i % count];
+		uint64_t number = gcpt_random(&random);
 
-		GCPT_OK(gcpt_graph_launch(execs[gcpt_random(&random) % set.graphs],
-					  stream));
+		graph_launch((unsigned)(number % set.graphs), number >> 32, stream);
 		keep_short(i, stream);
 	}
 	return result();
@@ -188,8 +243,10 @@ static int play_turns(unsigned count)
  * whatever their streams. */
 static void launch_locked(unsigned number, CUstream stream)
 {
+	static unsigned form;
+
 	pthread_mutex_lock(&locks[number]);
-	GCPT_OK(gcpt_graph_launch(execs[number], stream));
+	graph_launch(number, form++, stream);
 	pthread_mutex_unlock(&locks[number]);
 }
 
@@ -312,6 +369,7 @@ static int play_trim(void)
 int main(int argc, char **argv)
 {
 	const char *play = gcpt_arg_text(argc, argv, "--play", "held");
+	const char *form = gcpt_arg_text(argc, argv, "--form", "once");
 	uint64_t zero = 0;
 
 	set = (struct setting){
@@ -324,6 +382,8 @@ int main(int argc, char **argv)
 	    .spin_ns = gcpt_arg(argc, argv, "--spin", 2000),
 	    .seed = gcpt_arg(argc, argv, "--seed", 1),
 	    .every_stream = gcpt_flag(argc, argv, "--every-stream"),
+	    .forms = strcmp(form, "all") == 0 ? FORMS : 1,
+	    .kept = strcmp(form, "once") != 0,
 	};
 	if (!set.graphs || set.graphs > GRAPHS_MAX || !set.streams || !set.threads ||
 	    set.streams > STREAMS_MAX || set.threads > STREAMS_MAX || set.bytes < 8)

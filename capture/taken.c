@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * taken.c - what a program does with a graph that shares memory, besides launches.
+ *
+ *   instantiates it, or updates an       the launches of that executable are guarded as
+ *   executable to it                     those of the graph's others are
+ *   clones it, adds it to a graph        what is made of that one likewise
+ *   makes an executable that holds the   memory of its own: they may run at the same
+ *   memory of two, or sets a child of    time, in one lane
+ *   one
+ *   captures into it                     nothing: that work has other memory
+ *   instantiates it for launches by      memory of its own: those are not seen
+ *   the device
+ *   reads parameters of a node           memory of its own: the program knows the
+ *                                        addresses. Nodes of clones and parents are not
+ *                                        listed: they may be any graph's
+ *
+ * Where that needs memory and there is none the call is refused, and nothing has
+ * changed. It waits, for a launch of the graph, only if that one and one of another
+ * graph in its lane are on their way.
+ */
+#include "holders.h"
+#include "share.h"
+
+/* With the lock held, if there is any graph that may share. */
+static bool lock_if_any(struct gcp_tracker *tracker)
+{
+	if (!gcp_tracker_shares(tracker))
+		return false;
+	gcp_tracker_lock(tracker);
+	return true;
+}
+
+/* Whether anything but its executables can come to its memory. */
+static bool is_open(const struct gcp_share *share)
+{
+	return share->confirmed && (share->graph || share->copied) &&
+	       !gcp_share_has_own(share);
+}
+
+static int share_take(struct gcp_tracker *tracker, struct gcp_share *share)
+{
+	uint64_t id = share->id;
+	int result = gcp_share_make_own(tracker, share);
+
+	if (result != 0) {
+		share = gcp_share_by_id(tracker, id);
+		if (share)
+			share->own = share->unseen;
+	}
+	return result;
+}
+
+/* --- what is made of graphs ------------------------------------------------------- */
+
+/* Of those whose memory it holds the first that is open, and how many are. */
+static struct gcp_share *share_in(const struct gcp_holder *holding, unsigned *ret_count)
+{
+	struct gcp_share *first = NULL;
+	const struct gcp_hold *hold;
+
+	*ret_count = 0;
+	if (!holding)
+		return NULL;
+	SLIST_FOREACH (hold, &holding->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		if (!share || !is_open(share))
+			continue;
+		if (++*ret_count == 1)
+			first = share;
+	}
+	return first;
+}
+
+int gcp_share_instantiates(struct gcp_tracker *tracker,
+			   const struct gcp_holder *holding, bool plainly)
+{
+	struct gcp_share *share;
+	unsigned count;
+	int result = 0;
+
+	if (!holding || !lock_if_any(tracker))
+		return 0;
+	share = share_in(holding, &count);
+	while (share && (!plainly || count > 1) && result == 0) {
+		result = share_take(tracker, share);
+		share = share_in(holding, &count);
+	}
+	gcp_tracker_unlock(tracker);
+	return result;
+}
+
+void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec)
+{
+	struct gcp_holder *holder;
+	struct gcp_share *share;
+	unsigned count;
+
+	if (!lock_if_any(tracker))
+		return;
+	holder = gcp_holder_find(tracker, exec, true);
+	share = share_in(holder, &count);
+	if (share && !share->own)
+		gcp_share_exec_add(tracker, share, holder);
+	gcp_tracker_unlock(tracker);
+}
+
+/* What the call has changed is not known: the executable may run on the memory of both
+ * graphs, and its launches are those of one. Most programs make another executable
+ * then: the other graph has memory of its own before this one is launched again. */
+void gcp_share_not_updated(struct gcp_tracker *tracker,
+			   const struct gcp_holder *holding, const void *exec)
+{
+	struct gcp_holder *holder;
+
+	if (!holding || !lock_if_any(tracker))
+		return;
+	gcp_launches_reset(tracker);
+	holder = gcp_holder_find(tracker, exec, true);
+	if (holder)
+		holder->mixed = true;
+	gcp_tracker_unlock(tracker);
+}
+
+/* From the start again after each: the lock may have been let go. */
+int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec)
+{
+	struct gcp_share *other = NULL;
+	struct gcp_holder *holder;
+	int result = 0;
+
+	do {
+		const struct gcp_hold *hold;
+
+		holder = gcp_holder_find(tracker, exec, true);
+		if (!holder || !holder->mixed)
+			return 0;
+		other = NULL;
+		SLIST_FOREACH (hold, &holder->holds, link) {
+			struct gcp_share *share = hold->graph_pool->share;
+
+			if (share && share != holder->share &&
+			    !gcp_share_has_own(share))
+				other = share;
+		}
+		if (other)
+			result = share_take(tracker, other);
+	} while (other && result == 0);
+	if (result == 0)
+		holder->mixed = false;
+	return result;
+}
+
+void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *holding)
+{
+	const struct gcp_hold *hold;
+
+	if (!holding || !lock_if_any(tracker))
+		return;
+	SLIST_FOREACH (hold, &holding->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		if (!share || !is_open(share))
+			continue;
+		share->copied = true;
+		free(share->nodes);
+		share->nodes = NULL;
+	}
+	gcp_tracker_unlock(tracker);
+}
+
+int gcp_share_taken(struct gcp_tracker *tracker, const struct gcp_holder *holding)
+{
+	return gcp_share_instantiates(tracker, holding, false);
+}
+
+/* --- what is read ----------------------------------------------------------------- */
+
+static int node_order(const void *a, const void *b)
+{
+	const uintptr_t left = *(const uintptr_t *)a, right = *(const uintptr_t *)b;
+
+	return (left > right) - (left < right);
+}
+
+/* Without a list it may be any. */
+static bool may_have(struct gcp_share *share, const void *node)
+{
+	struct gcp_node_handles *nodes = share->nodes;
+	uintptr_t key = (uintptr_t)node;
+
+	if (!nodes || !node)
+		return true;
+	if (!nodes->sorted)
+		qsort(nodes->handles, nodes->count, sizeof(*nodes->handles),
+		      node_order);
+	nodes->sorted = true;
+	return bsearch(&key, nodes->handles, nodes->count, sizeof(*nodes->handles),
+		       node_order) != NULL;
+}
+
+/* From the start again after each: the lock may have been let go. */
+int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
+{
+	struct gcp_share *share;
+	int result = 0;
+
+	if (!lock_if_any(tracker))
+		return 0;
+	do {
+		TAILQ_FOREACH (share, &tracker->shares, link)
+			if (is_open(share) && may_have(share, node))
+				break;
+		if (share)
+			result = share_take(tracker, share);
+	} while (share && result == 0);
+	gcp_tracker_unlock(tracker);
+	return result;
+}
