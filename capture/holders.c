@@ -394,10 +394,8 @@ struct gcp_holder *gcp_holder_ending(struct gcp_tracker *tracker, const void *ha
 		return NULL;
 	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, handle, is_exec);
-	if (holder) {
-		gcp_launches_reset(tracker); /* the handle may be given out again */
+	if (holder)
 		ending_set(holder, true);
-	}
 	gcp_tracker_unlock(tracker);
 	return holder;
 }

@@ -253,7 +253,7 @@ static void what_is_not_seen_stays_so(void **state)
 	(void)taken(b);
 	first = gcp_launch_begin(tracker, b->exec, stream_handle(0), &one);
 	second = gcp_launch_begin(tracker, a->exec, stream_handle(1), &two);
-	assert_true(first != 0 || second != 0 || !share_memory(a, b));
+	assert_true(first != 0 && second != 0);
 	fake.memory_limit = UINT64_MAX;
 	gcp_launch_end(tracker, b->exec, &one, 1);
 	gcp_launch_end(tracker, a->exec, &two, 1);
@@ -350,6 +350,38 @@ static void the_last_of_two_executables_at_once_is_not_known(void **state)
 	launch(a, 1);
 }
 
+/* No other graph comes to their lane, which no stream keeps in order. */
+static void where_executables_are_side_by_side_no_graph_follows(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
+	struct graph *c = make(3, 16 * MIB), *second = second_of(b, 2);
+
+	(void)state;
+	launch(b, 0);
+	launch(second, 1); /* the others have left */
+	assert_false(share_memory(a, b));
+	launch(a, 2);
+	launch(c, 1); /* judged */
+	assert_false(share_memory(c, b));
+	device_catches_up();
+	(void)gcp_pool_work_is_done(pool, UINT64_MAX, true);
+	launch(a, 2);
+	launch(c, 1);
+	launch(b, 1);
+}
+
+/* Another lane would take as much again. */
+static void alone_and_idle_it_needs_no_memory(void **state)
+{
+	struct graph *b = make_kept(1, 16 * MIB);
+
+	(void)state;
+	fake.memory_limit = fake.memory_used;
+	assert_int_equal(taken(b), 0);
+	launch(b, 0);
+	fake.memory_limit = UINT64_MAX;
+}
+
 /* Also where launches are only counted. */
 static void the_latest_of_two_executables_is_known(void **state)
 {
@@ -358,10 +390,9 @@ static void the_latest_of_two_executables_is_known(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
-		launch(second, 0);
 		launch(b, 0);
+		launch(second, 0);
 	}
-	launch(second, 0);
 	assert_true(launches_again > 0);
 	launch(b, 0);
 	launch(second, 1); /* beside b's */
@@ -426,7 +457,6 @@ static void a_node_that_was_read_may_be_a_clone_s(void **state)
 	b = make_listed(1);
 	clone = copy_of(b, 2);
 	instantiate(clone);
-	drop(b);
 	launch(a, 0);
 	launch(clone, 0);
 	assert_int_equal(gcp_share_node_taken(tracker, &node_of), 0);
@@ -583,6 +613,8 @@ int main(void)
 	    KEPT_TEST(nor_where_the_old_one_is_just_going),
 	    KEPT_TEST(two_executables_of_a_graph_share_as_one),
 	    KEPT_TEST(the_last_of_two_executables_at_once_is_not_known),
+	    KEPT_TEST(where_executables_are_side_by_side_no_graph_follows),
+	    KEPT_TEST(alone_and_idle_it_needs_no_memory),
 	    KEPT_TEST(the_latest_of_two_executables_is_known),
 	    KEPT_TEST(an_executable_that_switches_is_followed_by_its_own_alone),
 	    KEPT_TEST(a_clone_shares),

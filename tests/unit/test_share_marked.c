@@ -153,21 +153,24 @@ static void what_its_stream_says_is_done_needs_none(void **state)
 	other = begin(3);
 	assert_int_equal(events, 0);
 	launch(a, 1);
+	assert_true(share_memory(a, b));
 	launch(b, 2);
 	assert_int_equal(must_stats(pools).graph_waits, 0);
 	end(3);
 	graph_destroy(other);
 }
 
-/* One of them was launched before the other one, which is over. */
+/* They were launched before the last one, which is over. */
 static void graphs_that_are_over_go_into_a_capture_at_once(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct graph *c = make(2, 16 * MIB);
 	struct gcp_launch none;
 	uint64_t other_work;
 	void *graph;
 
 	(void)state;
+	launch(c, 0);
 	launch(a, 0);
 	launch(b, 0);
 	device_catches_up();
