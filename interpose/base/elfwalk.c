@@ -46,6 +46,8 @@ GCP_EARLY static bool elf_read(struct gcp_elf *elf, ElfW(Addr) base,
 	elf->strings = NULL;
 	elf->gnu_hash = NULL;
 	elf->sysv_hash = NULL;
+	elf->versions = NULL;
+	elf->version_count = 0;
 	for (; entry->d_tag != DT_NULL; entry++) {
 		const void *pointer = elf_pointer(base, entry->d_un.d_ptr);
 
@@ -59,11 +61,31 @@ GCP_EARLY static bool elf_read(struct gcp_elf *elf, ElfW(Addr) base,
 			elf->sysv_hash = pointer;
 		else if (entry->d_tag == DT_SONAME)
 			soname = entry->d_un.d_val;
+		else if (entry->d_tag == DT_VERDEF)
+			elf->versions = pointer;
+		else if (entry->d_tag == DT_VERDEFNUM)
+			elf->version_count = entry->d_un.d_val;
 	}
 	if (!elf->symbols || !elf->strings || (!elf->gnu_hash && !elf->sysv_hash))
 		return false;
 	elf->soname = soname ? elf->strings + soname : "";
 	return true;
+}
+
+GCP_EARLY static bool elf_defines(const struct gcp_elf *elf, const char *version)
+{
+	const char *at = (const char *)elf->versions;
+
+	for (ElfW(Xword) i = 0; at && i < elf->version_count; i++) {
+		const ElfW(Verdef) *defined = (const ElfW(Verdef) *)at;
+		const ElfW(Verdaux) *name =
+		    (const ElfW(Verdaux) *)(at + defined->vd_aux);
+
+		if (elf_same(elf->strings + name->vda_name, version))
+			return true;
+		at += defined->vd_next;
+	}
+	return false;
 }
 
 GCP_EARLY static void *elf_match(const struct gcp_elf *elf, uint32_t index,
@@ -246,7 +268,8 @@ bool gcp_elf_is_before_libc(void)
 /* --- any library ---------------------------------------------------------- */
 
 struct gcp_elf_search {
-	const char *soname;
+	const char *name;
+	const void *address; /* that it must have; NULL: any */
 	struct gcp_elf *result;
 };
 
@@ -264,22 +287,24 @@ GCP_EARLY static int elf_object_check(struct dl_phdr_info *info, size_t size,
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr +
 						      info->dlpi_phdr[i].p_vaddr);
-	if (!dynamic || !elf_read(elf, info->dlpi_addr, dynamic) ||
-	    !elf_same(elf->soname, search->soname))
+	if (!dynamic || dynamic == _DYNAMIC ||
+	    !elf_read(elf, info->dlpi_addr, dynamic) ||
+	    (!elf_same(elf->soname, search->name) && !elf_defines(elf, search->name)))
 		return 0;
 	elf->phdr = info->dlpi_phdr;
 	elf->phdr_count = info->dlpi_phnum;
+	if (search->address && !gcp_elf_contains(elf, search->address))
+		return 0;
 	for (; path[length] && length < PATH_MAX - 1; length++)
 		elf->path[length] = path[length];
 	elf->path[length] = '\0';
 	return 1;
 }
 
-GCP_EARLY bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf)
+GCP_EARLY static bool elf_search(struct gcp_elf_search *search)
 {
 	static gcp_iterate *cached;
 	gcp_iterate *iterate = __atomic_load_n(&cached, __ATOMIC_RELAXED);
-	struct gcp_elf_search search = {soname, ret_elf};
 
 	if (!iterate) {
 		*(void **)&iterate = libc_symbol("dl_iterate_phdr");
@@ -287,7 +312,22 @@ GCP_EARLY bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf)
 			iterate = dl_iterate_phdr;
 		__atomic_store_n(&cached, iterate, __ATOMIC_RELAXED);
 	}
-	return iterate(elf_object_check, &search) != 0;
+	return iterate(elf_object_check, search) != 0;
+}
+
+GCP_EARLY bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf)
+{
+	struct gcp_elf_search search = {name, NULL, ret_elf};
+
+	return elf_search(&search);
+}
+
+bool gcp_elf_has(const char *name, const void *address)
+{
+	struct gcp_elf elf;
+	struct gcp_elf_search search = {name, address, &elf};
+
+	return elf_search(&search);
 }
 
 bool gcp_elf_pin(const struct gcp_elf *elf)

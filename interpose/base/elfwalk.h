@@ -33,12 +33,18 @@ struct gcp_elf {
 	const char *strings;
 	const uint32_t *gnu_hash; /* at least one of the two hash tables */
 	const uint32_t *sysv_hash;
-	const char *soname;  /* "" if it has none */
+	const char *soname;            /* "" if it has none */
+	const ElfW(Verdef) * versions; /* that it defines; NULL: none */
+	ElfW(Xword) version_count;
 	char path[PATH_MAX]; /* as the loader knows it */
 };
 
-/* The first loaded library whose soname is `soname`. */
-bool gcp_elf_find(const char *soname, struct gcp_elf *ret_elf);
+/* The first loaded library, but this one, whose soname is `name`, or that defines the
+ * symbol version `name`: NVIDIA's libraries have one of the name of the library, and
+ * keep it where a package renames the file and its soname (auditwheel does). */
+bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf);
+/* Whether there is one that has this address. */
+bool gcp_elf_has(const char *name, const void *address);
 
 /* The function `name` that this library defines and exports, or NULL. */
 void *gcp_elf_symbol(const struct gcp_elf *elf, const char *name);

@@ -81,10 +81,8 @@ static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Whether `address` lies in a cudart, of whatever version. */
 static bool in_runtime(const void *address)
 {
-	struct gcp_elf elf;
-
 #define GCP_V(tag, version)                                                            \
-	if (gcp_elf_find(version, &elf) && gcp_elf_contains(&elf, address))            \
+	if (gcp_elf_has(version, address))                                             \
 		return true;
 	GCP_RUNTIMES(GCP_V)
 #undef GCP_V
