@@ -220,6 +220,13 @@ static bool copies_are_there(const struct body *body)
 	return true;
 }
 
+/* Of graphs that share one gets memory of its own in an executable of both. */
+static void two_may_part(struct thread *t, const struct graph *graph)
+{
+	if (t->model->setting->share && graph->body->pool_count > 1)
+		plain_may_wait(t->model, EXCUSE_WAIT_LANE);
+}
+
 static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
 {
 	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t) ||
@@ -228,8 +235,7 @@ static void graph_instantiate(struct thread *t, struct graph *graph, struct exec
 		return;
 	exec_release(t, exec);
 	context_use(t, graph->body->context);
-	if (t->model->setting->share && graph->body->pool_count > 1)
-		plain_may_wait(t->model, EXCUSE_WAIT_LANE);
+	two_may_part(t, graph);
 	if (exec->handle ||
 	    !FINE(t, cuGraphInstantiateWithFlags(&exec->handle, graph->handle, 0)))
 		return;
@@ -249,6 +255,7 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	    graph->body->single || exec->body->single)
 		return;
 	context_use(t, graph->body->context);
+	two_may_part(t, graph);
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
 	exec->mixed = result != CUDA_SUCCESS;
 	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
