@@ -338,7 +338,8 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, taken.c, launch.c, relaunch.c) ----------------- */
+/* --- graphs that share memory (share.c, taken.c, launch.c, relaunch.c)
+ * ----------------- */
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);

@@ -293,9 +293,8 @@ int gcp_share_make_own(struct gcp_tracker *tracker, struct gcp_share *share)
 	share->own = true;
 	if (gcp_share_has_own(share))
 		return 0;
-	alone =
-	    share->track->members == 1 || (is_on_its_way(tracker, share) &&
-					   gcp_share_others_leave(tracker, share) == 0);
+	alone = is_on_its_way(tracker, share) &&
+		gcp_share_others_leave(tracker, share) == 0;
 	result = alone ? lane_keep(share) : -ESTALE;
 	if (result != -ESTALE)
 		return result;

@@ -436,6 +436,8 @@ static void a_clone_shares(void **state)
 	drop(b);
 	instantiate(clone);
 	assert_true(share_memory(a, clone));
+	launch(clone, 0);
+	launch(a, 1);
 	launch(b, 0);
 	launch(clone, 0);
 	launch(a, 1);

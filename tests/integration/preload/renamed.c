@@ -16,7 +16,8 @@ static unsigned long long allocations(void)
 	__typeof__(gcpool_get_stats) *get;
 
 	*(void **)&get = dlsym(RTLD_DEFAULT, "gcpool_get_stats");
-	return get && get(0, &stats, sizeof(stats)) == 0 ? stats.allocation.allocated : 0;
+	return get && get(0, &stats, sizeof(stats)) == 0 ? stats.allocation.allocated
+							 : 0;
 }
 
 int main(int argc, char **argv)
