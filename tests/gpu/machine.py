@@ -46,10 +46,12 @@ WRITTEN = ("tests/gpu/results.md", "tests/gpu/bench.md", "docs/benchmarks.md")  
 
 
 def commit_of(root):
-    """The commit, and whether the checkout differs from it in more than results."""
+    """The commit, and whether the checkout differs from it in more than results. A copy without
+    its own history is what GCPOOL_COMMIT says."""
+    if os.environ.get("GCPOOL_COMMIT"):
+        return os.environ["GCPOOL_COMMIT"]
     git = ["git", "-C", root]
-    commit = os.environ.get("GCPOOL_COMMIT") or words_of(
-        [*git, "describe", "--always", "--exclude", "*"])
+    commit = words_of([*git, "describe", "--always", "--exclude", "*"])
     changed = words_of([*git, "status", "--porcelain", "--untracked-files=no", "--", ".",
                         *[f":!{name}" for name in WRITTEN]])
     return (commit or "unknown") + ("-dirty" if changed and "-dirty" not in commit else "")
