@@ -64,8 +64,7 @@
 	  "context, for a graph that shares its memory and was launched in between, or " \
 	  "before by another executable; so does any, where memory for another lane is " \
 	  "out. The host waits for a graph that runs, as another one of its lane does, " \
-	  "and has to have memory of its own: an executable is made of, or updated to, a " \
-	  "graph that has both, or one whose update to it has failed is launched") \
+	  "and has to have memory of its own: captures.md says when") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \
