@@ -338,8 +338,7 @@ void gcp_graph_moved(struct gcp_tracker *tracker, const void *parent,
 int gcp_graph_launched(struct gcp_tracker *tracker, void *ctx, void *stream,
 		       const void *exec);
 
-/* --- graphs that share memory (share.c, taken.c, launch.c, relaunch.c)
- * ----------------- */
+/* --- graphs that share memory (share.c, taken.c, launch.c, relaunch.c) --------- */
 
 /* Whether graphs whose captures end from now on may share memory: false at first. */
 void gcp_tracker_share_graphs(struct gcp_tracker *tracker, bool sharing);
@@ -364,8 +363,8 @@ int gcp_share_instantiates(struct gcp_tracker *tracker,
 /* It is, after gcp_holding_new. */
 void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec);
 /* The update has failed; before the executable is told to hold it. */
-void gcp_share_not_updated(struct gcp_tracker *tracker,
-			   const struct gcp_holder *holding, const void *exec);
+void gcp_share_not_updated(struct gcp_tracker *tracker, struct gcp_holder *holding,
+			   const void *exec);
 /* It is about to be in another graph too, a clone or a parent. */
 void gcp_share_copied(struct gcp_tracker *tracker, const struct gcp_holder *holding);
 /* It is about to be used otherwise: memory of their own, as above. */

@@ -347,6 +347,10 @@ static void launch_ended(struct gcp_share *share, const struct gcp_launch *launc
 	share->marked = marked && !share->overlapped;
 	share->overlapped &= share->in_progress > 0;
 	share->last.epoch = gcp_pool_work_now(share->pool);
+	if (result != 0) { /* its stream says nothing of the launches before */
+		share->last.stream_id = 0;
+		share->last_exec = NULL;
+	}
 	if (!track)
 		return;
 	track->in_progress--;

@@ -39,9 +39,10 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 {
 	struct gcp_share *share = gcp_share_of_exec(tracker, exec);
 
-	if (share && share->own)
+	if (share && gcp_share_has_own(share))
 		share = NULL;
-	if (gcp_streams_may_capture(tracker) || (share && tracker->several_streams))
+	if (gcp_streams_may_capture(tracker) ||
+	    (share && (share->own || tracker->several_streams)))
 		return;
 	*place_of(tracker, exec) = (struct gcp_relaunch){
 	    .exec = exec,

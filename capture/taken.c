@@ -10,14 +10,16 @@
  *   one
  *   captures into it                     nothing: that work has other memory
  *   instantiates it for launches by      memory of its own: those are not seen
- *   the device
+ *   the device, or updates such an
+ *   executable to it
  *   reads parameters of a node           memory of its own: the program knows the
  *                                        addresses. Nodes of clones and parents are not
  *                                        listed: they may be any graph's
  *
  * Where that needs memory and there is none the call is refused, and nothing has
- * changed. It waits, for a launch of the graph, only if that one and one of another
- * graph in its lane are on their way.
+ * changed. It waits, until the graph's launches are over, only if they and one of
+ * another graph in its lane are on their way, or if there is no memory for another
+ * lane.
  */
 #include "holders.h"
 #include "share.h"
@@ -101,7 +103,8 @@ void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec)
 		return;
 	holder = gcp_holder_find(tracker, exec, true);
 	share = share_in(holder, &count);
-	if (share && !share->own)
+	if (share) /* it may be about to get memory of its own, and be launched before
+		    */
 		gcp_share_exec_add(tracker, share, holder);
 	gcp_tracker_unlock(tracker);
 }
@@ -109,14 +112,15 @@ void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec)
 /* What the call has changed is not known: the executable may run on the memory of both
  * graphs, and its launches are those of one. Most programs make another executable
  * then: the other graph has memory of its own before this one is launched again. */
-void gcp_share_not_updated(struct gcp_tracker *tracker,
-			   const struct gcp_holder *holding, const void *exec)
+void gcp_share_not_updated(struct gcp_tracker *tracker, struct gcp_holder *holding,
+			   const void *exec)
 {
 	struct gcp_holder *holder;
 
 	if (!holding || !lock_if_any(tracker))
 		return;
 	gcp_launches_reset(tracker);
+	holding->mixed = true; /* it may become the executable's, which has none */
 	holder = gcp_holder_find(tracker, exec, true);
 	if (holder)
 		holder->mixed = true;

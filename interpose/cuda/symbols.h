@@ -572,6 +572,8 @@ struct CUstreamCigCaptureParams_st;
 	X(cuGraphGetNodes, cuGraphGetNodes, 10000, 0, GCP_OPTIONAL,                    \
 	  (CUgraph graph, CUgraphNode *ret_nodes, size_t *ret_count),                  \
 	  (graph, ret_nodes, ret_count))                                               \
+	X(cuGraphExecGetFlags, cuGraphExecGetFlags, 12000, 0, GCP_OPTIONAL,            \
+	  (CUgraphExec exec, cuuint64_t *ret_flags), (exec, ret_flags))                \
 	X(cuGraphNodeGetType, cuGraphNodeGetType, 10000, 0, GCP_OPTIONAL,              \
 	  (CUgraphNode node, CUgraphNodeType *ret_type), (node, ret_type))             \
 	X(cuGraphGetEdges, cuGraphGetEdges, 10000, 0, GCP_OPTIONAL,                    \

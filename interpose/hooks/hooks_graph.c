@@ -75,10 +75,13 @@ static CUresult holding_add(CUresult result, struct gcp_holder *holding,
 		while (gcp_maker_reclaims(&tries, name, result));                      \
 	} while (0)
 
-/* Whether graphs have got memory of their own; else a call is refused. */
+/* Whether graphs have got memory of their own; else a call is refused. One whose
+ * context is gone needs none. */
 static CUresult owned(int result)
 {
-	return result == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == -ENOMEM)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return result > 0 ? (CUresult)result : CUDA_SUCCESS;
 }
 
 static CUresult holding_taken(struct gcp_holder *holding, const char *name)
@@ -141,6 +144,16 @@ enum {
 static bool is_plain(unsigned long long flags)
 {
 	return (flags & ~(unsigned long long)PLAIN_FLAGS) == 0;
+}
+
+/* Before CUDA 12 there are no launches by the device. */
+static bool is_made_plain(CUgraphExec exec)
+{
+	cuuint64_t flags = 0;
+
+	return !gcp_real.cuGraphExecGetFlags ||
+	       (gcp_real.cuGraphExecGetFlags(exec, &flags) == CUDA_SUCCESS &&
+		is_plain(flags));
 }
 
 /* Of a graph that an executable is about to be made of. */
@@ -258,12 +271,15 @@ CUresult gcp_hook_cuGraphExecDestroy(CUgraphExec exec)
 /* The executable runs another graph from now on. Launches on their way do not change.
  * What a call that failed has changed is not known; made again, it sets the same once
  * more. */
-static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *holding)
+static CUresult updated(CUresult result, CUgraphExec exec, bool plainly,
+			struct gcp_holder *holding)
 {
 	if (result == CUDA_SUCCESS) {
 		holding_new(result, holding, exec, true);
 		if (holding && shares())
 			gcp_share_instantiated(gcp_process.tracker, exec);
+		if (holding && !plainly)
+			gcp_exec_launched(gcp_process.tracker, exec, NULL);
 		return result;
 	}
 	if (shares())
@@ -275,13 +291,14 @@ static CUresult updated(CUresult result, CUgraphExec exec, struct gcp_holder *ho
 #define GCP_UPDATE(exec, graph, call)                                                  \
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
+	bool plainly = !gcp_process_pooling() || is_made_plain(exec);                  \
 	CUresult result =                                                              \
-	    holding_begin_exec(graph, true, "cuGraphExecUpdate", &holding);            \
+	    holding_begin_exec(graph, plainly, "cuGraphExecUpdate", &holding);         \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	GCP_CALL_AGAIN(result, "cuGraphExecUpdate", gcp_real.call);                    \
-	return updated(result, exec, holding)
+	return updated(result, exec, plainly, holding)
 
 CUresult gcp_hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
 				    CUgraphNode *ret_node, void *ret_result)

@@ -62,9 +62,10 @@
 	  "a graph that is launched again while, for all the library knows, it runs (or " \
 	  "its stream does, while there was one), waits, with all streams of its " \
 	  "context, for a graph that shares its memory and was launched in between, or " \
-	  "before by another executable; so does any, where memory for another lane is " \
-	  "out. The host waits for a graph that runs, as another one of its lane does, " \
-	  "and has to have memory of its own: captures.md says when") \
+	  "before by another executable (it is another one once it was updated); so does " \
+	  "any, where memory for another lane is out. The host waits for a graph that " \
+	  "runs, as another one of its lane does, and has to have memory of its own: " \
+	  "captures.md says when") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \

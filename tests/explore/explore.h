@@ -190,8 +190,6 @@ struct body {
 	uint32_t count;
 	struct item items[ITEMS_MAX];
 	uint32_t pools[POOLS_OF_BODY], pool_count;
-	struct launched last; /* by whichever executable */
-	uint64_t launches;
 };
 
 /* Memory that stays a graph's. A launch may write into all of it. */
@@ -202,6 +200,8 @@ struct graph_pool {
 	bool unsure;       /* blocks may be in it that the program does not know of */
 	uint64_t taken[2]; /* bytes that captures may have had of it */
 	struct region launches;
+	struct launched last; /* of whichever graph has it */
+	uint64_t count;       /* of such launches */
 };
 
 /* What a capture knows of contents: they are made in it. */
@@ -496,8 +496,8 @@ bool bodies_are_apart(const struct body *a, const struct body *b);
 uint64_t body_freed(const struct model *w, const struct body *body);
 /* Whether all is there that a launch touches, and what memory holds after one. */
 bool body_can_run(const struct model *w, const struct body *body);
-void launch_note(struct model *w, const struct exec *exec, struct mark mark,
-		 uint32_t gone);
+struct launched launch_note(struct model *w, const struct exec *exec, struct mark mark,
+			    uint32_t gone);
 void body_ran(struct model *w, const struct body *body);
 void graphs_end(struct thread *t);
 void graphs_detach_context(struct model *w, int context);

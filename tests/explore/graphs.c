@@ -30,8 +30,6 @@ struct body *body_copy(struct model *w, const struct body *body)
 
 	*copy = *body;
 	copy->refs = 1;
-	copy->last = (struct launched){0};
-	copy->launches = 0;
 	for (uint32_t i = 0; i < copy->pool_count; i++)
 		w->pools[copy->pools[i]].refs++;
 	return copy;
@@ -265,6 +263,7 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	body_put(t->model, exec->body);
 	exec->body = graph->body;
 	exec->clock = (struct clock){0};
+	exec->id = ++t->model->execs_made; /* to the library it is another one */
 }
 
 /* --- launches --- */
@@ -389,19 +388,29 @@ static bool host_knows_end(const struct thread *t, const struct body *body,
  * or by another executable at any time: they may share memory, and a graph that runs
  * cannot be given other memory. All streams of the context wait then, its own too where
  * it would have followed anyway. */
-static bool may_follow(const struct thread *t, const struct exec *exec)
+static bool pool_may_follow(const struct thread *t, const struct exec *exec,
+			    const struct graph_pool *pool)
 {
-	const struct launched *last = &exec->body->last;
+	const struct launched *last = &pool->last;
 	const struct model *w = t->model;
 
-	if (!w->setting->share || last->number == 0 ||
-	    host_knows_end(t, exec->body, last))
+	if (last->number == 0 || host_knows_end(t, exec->body, last))
 		return false;
 	if (last->id != exec->id)
-		return exec->body->launches < w->launches;
+		return pool->count < w->launches;
 	for (uint32_t i = 0; i < w->stream_count; i++)
 		if (w->launched[i].number > last->number &&
 		    w->launched[i].id != exec->id)
+			return true;
+	return false;
+}
+
+static bool may_follow(const struct thread *t, const struct exec *exec)
+{
+	const struct model *w = t->model;
+
+	for (uint32_t i = 0; w->setting->share && i < exec->body->pool_count; i++)
+		if (pool_may_follow(t, exec, &w->pools[exec->body->pools[i]]))
 			return true;
 	return false;
 }
@@ -436,11 +445,16 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	return fine(w, result, "cuGraphLaunch");
 }
 
-void launch_note(struct model *w, const struct exec *exec, struct mark mark,
-		 uint32_t gone)
+struct launched launch_note(struct model *w, const struct exec *exec, struct mark mark,
+			    uint32_t gone)
 {
-	exec->body->launches++;
-	exec->body->last = (struct launched){mark, ++w->launches, gone, exec->id};
+	struct launched launched = {mark, ++w->launches, gone, exec->id};
+
+	for (uint32_t i = 0; i < exec->body->pool_count; i++) {
+		w->pools[exec->body->pools[i]].last = launched;
+		w->pools[exec->body->pools[i]].count++;
+	}
+	return launched;
 }
 
 static void exec_launch(struct thread *t, struct exec *exec, const struct op *op)
@@ -467,8 +481,7 @@ static void exec_launch(struct thread *t, struct exec *exec, const struct op *op
 	}
 	mark = order_step(w, s);
 	exec->clock = s->clock;
-	launch_note(w, exec, mark, w->streams_gone);
-	w->launched[s->number] = body->last;
+	w->launched[s->number] = launch_note(w, exec, mark, w->streams_gone);
 	launch_regions(t, s, body, &mark, 0);
 	body_ran(w, body);
 }

@@ -179,10 +179,8 @@ static void race(struct thread *t, const struct op *op)
 			failure(w, "with other threads %s gives %d", racers[i].call,
 				(int)racers[i].result);
 	}
-	for (unsigned i = 0; i < execs; i++) { /* on streams that are gone */
-		launch_note(w, racers[i].exec, racers[i].exec->body->last.mark,
-			    w->streams_gone - 1);
-	}
+	for (unsigned i = 0; i < execs; i++) /* on streams that are gone */
+		launch_note(w, racers[i].exec, (struct mark){0}, w->streams_gone - 1);
 	for (unsigned i = 0; i < execs; i++)
 		for (unsigned k = 0; k < racers[i].launched; k++)
 			body_ran(w, racers[i].exec->body);

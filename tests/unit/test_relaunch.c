@@ -3,6 +3,7 @@
  * test_relaunch.c - launches that need nothing but to be counted (relaunch.c), and what
  * ends that. share_fake.h judges them.
  */
+#include "../../capture/share.h"
 #include "share_fake.h"
 
 /* Two graphs of one lane, the next launches of which into the stream are counted alone.
@@ -323,6 +324,21 @@ static void the_default_stream_of_another_context_is_another_one(void **state)
 	cuda.has_owner = false;
 }
 
+/* It is guarded until it has that. */
+static void nothing_is_noted_of_a_graph_that_waits_for_memory(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch now = {.share = 0};
+
+	(void)state;
+	fake.memory_limit = fake.memory_used;
+	gcp_share_all_taken(tracker);
+	assert_true(share_memory(a, b));
+	gcp_launch_note(tracker, a->exec, stream_handle(0));
+	assert_false(gcp_launch_again(tracker, a->exec, stream_handle(0), &now));
+	fake.memory_limit = UINT64_MAX;
+}
+
 /* --- graphs without a lane --- */
 
 static void a_graph_without_a_lane_gets_one_in_time(void **state)
@@ -351,6 +367,7 @@ static void a_graph_without_a_lane_gets_one_in_time(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    RELAUNCH_TEST(nothing_is_noted_of_a_graph_that_waits_for_memory),
 	    RELAUNCH_TEST(launches_alike_ask_nothing),
 	    RELAUNCH_TEST(launches_are_counted_either_way),
 	    RELAUNCH_TEST(what_shares_nothing_is_launched_at_once),

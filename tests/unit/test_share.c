@@ -461,6 +461,21 @@ static void nothing_follows_a_launch_that_has_failed(void **state)
 	assert_false(share_memory(a, b));
 }
 
+/* It was the first in its stream: that is idle, and the graph is not. */
+static void a_launch_that_has_failed_hides_no_other(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch failed;
+
+	(void)state;
+	launch(b, 0);
+	launch(a, 0);
+	launch_begin(a, 1, &failed);
+	gcp_launch_end(tracker, a->exec, &failed, 1);
+	launch(a, 2); /* judged: it is not mapped elsewhere */
+	assert_true(share_memory(a, b));
+}
+
 static void one_that_is_just_being_launched_runs(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
@@ -908,6 +923,7 @@ int main(void)
 	    SHARE_TEST(a_stream_that_has_gone_is_not_the_same),
 	    SHARE_TEST(a_stream_that_has_gone_is_not_asked),
 	    SHARE_TEST(nothing_follows_a_launch_that_has_failed),
+	    SHARE_TEST(a_launch_that_has_failed_hides_no_other),
 	    SHARE_TEST(one_that_is_just_being_launched_runs),
 	    SHARE_TEST(one_that_changes_its_stream_just_now_is_not_followed),
 	    SHARE_TEST(a_launch_waits_for_the_call_of_another_thread),

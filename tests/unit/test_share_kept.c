@@ -259,6 +259,26 @@ static void what_is_not_seen_stays_so(void **state)
 	gcp_launch_end(tracker, a->exec, &two, 1);
 }
 
+/* Nor is one guarded less that is made after that. */
+static void what_is_made_of_it_waits_for_memory_as_well(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
+	struct graph *second = &graphs[2];
+	struct gcp_launch one;
+
+	(void)state;
+	fake.memory_limit = fake.memory_used;
+	gcp_share_all_taken(tracker);
+	*second = *b;
+	assert_int_equal(instantiate_to(second, exec_handle(second, 1), true), 0);
+	second->graph = NULL;
+	assert_true(gcp_launch_begin(tracker, second->exec, stream_handle(0), &one) !=
+		    0);
+	fake.memory_limit = UINT64_MAX;
+	launch(second, 0);
+	assert_false(share_memory(a, second));
+}
+
 /* --- executables --- */
 
 /* CUDA orders the launches of one executable, and not those of two, of one handle. */
@@ -562,6 +582,22 @@ static void after_an_update_that_failed_it_shares_with_one(void **state)
 	assert_false(share_memory(b, c));
 }
 
+/* Also if it held nothing before. */
+static void after_an_update_that_failed_it_holds_what_it_may_run_on(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *c = make_kept(1, 16 * MIB);
+	struct gcp_launch none;
+	void *exec = (void *)0x7010000;
+
+	(void)state;
+	assert_true(share_memory(a, c));
+	update_fails(c, exec);
+	assert_int_equal(gcp_launch_begin(tracker, exec, stream_handle(0), &none), 0);
+	assert_int_equal(none.share, 0);
+	assert_false(share_memory(a, c));
+	holder_destroy(exec, true);
+}
+
 static void an_update_to_its_own_graph_that_failed_changes_nothing(void **state)
 {
 	struct graph *a = make(0, 16 * MIB), *b = make_kept(1, 16 * MIB);
@@ -611,6 +647,7 @@ int main(void)
 	    KEPT_TEST(where_others_run_too_it_waits_for_its_own_launch),
 	    KEPT_TEST(without_memory_nothing_changes),
 	    KEPT_TEST(what_is_not_seen_stays_so),
+	    KEPT_TEST(what_is_made_of_it_waits_for_memory_as_well),
 	    KEPT_TEST(a_new_executable_does_not_follow_the_old_one),
 	    KEPT_TEST(nor_where_the_old_one_is_just_going),
 	    KEPT_TEST(two_executables_of_a_graph_share_as_one),
@@ -625,6 +662,7 @@ int main(void)
 	    KEPT_TEST(an_executable_that_is_updated_shares_on),
 	    KEPT_TEST(an_executable_that_is_updated_to_its_graph_shares_on),
 	    KEPT_TEST(after_an_update_that_failed_it_shares_with_one),
+	    KEPT_TEST(after_an_update_that_failed_it_holds_what_it_may_run_on),
 	    KEPT_TEST(an_update_to_its_own_graph_that_failed_changes_nothing),
 	    KEPT_TEST(without_memory_an_executable_that_is_mixed_is_not_launched),
 	};

@@ -56,7 +56,7 @@ FILES = (
     "pool/heap/block.c", "pool/heap/slab.c",
     "capture/order.c", "capture/reach.c", "capture/graph_pool.c",
     "capture/graph_checkpoint.c", "capture/route.c", "capture/launch.c",
-    "capture/share.c", "capture/track.c", "capture/tracker.c", "capture/records.c",
+    "capture/share.c", "capture/taken.c", "capture/track.c", "capture/tracker.c", "capture/records.c",
     "capture/holders.c", "capture/holder_books.c", "capture/holding.c", "capture/waiting.c",
     "capture/relaunch.c", "capture/graph_memory.c",
     "interpose/cuda/contexts.c", "interpose/process/context_observers.c", "interpose/cuda/ctx_scope.c",
@@ -83,7 +83,7 @@ ROOMS = {"pool": "pool/libpool.a", "capture": "capture/libcapture.a",
 # The unit tests that call capture/.
 CAPTURE_UNITS = ("capture", "complete", "events", "holders", "many_events", "pinned_capture",
                  "relaunch", "rest", "reuse", "route", "share", "share_handles",
-                 "share_marked", "share_own", "shortage")
+                 "share_kept", "share_marked", "share_own", "shortage")
 MUTATE = ("import sys; from universalmutator.genmutants import main; "
           "sys.argv = ['mutate', *sys.argv[1:]]; main()")
 NO_CHANGE = ("same code", "does not compile")

@@ -476,6 +476,17 @@ static void read_of_a_clone(CUgraph graph)
 	read_of(made);
 }
 
+/* An executable that the device may launch, for all the library knows. */
+static void updated_to_for_the_device(CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+
+	made = captured(1);
+	OK(cuGraphInstantiateWithFlags(&made_exec, made,
+				       CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD));
+	OK(cuGraphExecUpdate(made_exec, graph, &info));
+}
+
 /* They may run at the same time. */
 static void added_with_another(CUgraph graph)
 {
@@ -488,9 +499,9 @@ static void added_with_another(CUgraph graph)
 
 static void a_graph_that_is_used_otherwise_shares_nothing(void)
 {
-	void (*const calls[])(CUgraph graph) = {read_of, read_of_a_clone,
-						added_with_another, set_for_a_child,
-						set_for_a_node};
+	void (*const calls[])(CUgraph graph) = {
+	    read_of,         read_of_a_clone, added_with_another,
+	    set_for_a_child, set_for_a_node,  updated_to_for_the_device};
 	uint64_t launches;
 
 	make_graphs();
