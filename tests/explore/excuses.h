@@ -70,7 +70,8 @@
 	  "memory that graphs share was given back, for an allocation on a full device or " \
 	  "by `gcpool_trim`, and a launch finds none") \
 	X(WAIT_EXPORT, "wait export", \
-	  "an export waits until all work is done that may still use the memory") \
+	  "an export, and with several contexts the free of what was exported, waits " \
+	  "until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \
 	  "a driver without context fences: an epoch is closed by waiting for the " \
 	  "context, once also where nothing is freed; one without `cuMemFreeAsync`: " \

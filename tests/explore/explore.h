@@ -119,6 +119,7 @@ struct block {
 	bool borrowed;    /* another process's, opened here */
 	bool async;       /* stream-ordered */
 	bool passed;      /* the library left it to CUDA */
+	bool exported;
 	uint32_t named_pool; /* a graph pool whose graphs may write it; 0: none */
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */
@@ -506,8 +507,7 @@ void graphs_detach_context(struct model *w, int context);
 
 void external_access_play(struct thread *t, const struct op *op);
 /* Another process may open the block; false: it has no handle, and may have none. */
-bool external_export(struct thread *t, const struct block *block,
-		     CUipcMemHandle *ret_handle);
+bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_handle);
 
 /* --- pinned.c --- */
 

@@ -68,8 +68,7 @@ static bool export_is_refused(const struct block *block, CUresult result)
 	       (result == CUDA_ERROR_INVALID_VALUE || !excused(EXCUSE_EXPORT_ASYNC));
 }
 
-bool external_export(struct thread *t, const struct block *block,
-		     CUipcMemHandle *ret_handle)
+bool external_export(struct thread *t, struct block *block, CUipcMemHandle *ret_handle)
 {
 	struct model *w = t->model;
 	CUresult result;
@@ -79,6 +78,7 @@ bool external_export(struct thread *t, const struct block *block,
 	result = cuIpcGetMemHandle(ret_handle, block->addr);
 	if (export_may_fail(w, result) || export_is_refused(block, result))
 		return false;
+	block->exported = true;
 	return fine(w, result, "cuIpcGetMemHandle");
 }
 
