@@ -353,11 +353,13 @@ void gcp_share_captured(struct gcp_tracker *tracker, const void *graph);
  * while it can, so that graphs can leave their lanes in a capture; never waits. */
 void gcp_share_captures_unseen(struct gcp_tracker *tracker);
 /* What is in `holding` (of gcp_holding_begin; NULL: nothing) is about to be an
- * executable, before the real call. plainly: only launches by the host, by known calls,
- * can come of it. Graphs whose launches that would not tell get memory of their own,
- * and keep it. Waits for the latest launch of one where that, and one of another graph
- * of its lane, are on their way. GCP_CUDA_OUT_OF_MEMORY, -ENOMEM: there is none, and
- * nothing has changed; the call must not be made. */
+ * executable, before the real call. plainly: it can only be launched by the host, by
+ * known calls. A graph of which not each launch would be seen gets memory of its own,
+ * and keeps it. Waits for its launches where they, and one of another graph of its
+ * lane, are on their way, or where there is no memory for another lane. 0;
+ * GCP_CUDA_OUT_OF_MEMORY, -ENOMEM: there is no memory, and nothing has changed, or
+ * another error: the call must not be made. -ESTALE: a context is gone, and with it
+ * what a graph needs. */
 int gcp_share_instantiates(struct gcp_tracker *tracker,
 			   const struct gcp_holder *holding, bool plainly);
 /* It is, after gcp_holding_new. */

@@ -95,8 +95,7 @@ struct gcp_holder {
 	bool ending;   /* a call that may end it is under way */
 	bool replaced; /* and its handle has been given out meanwhile */
 	bool stray;    /* a part of a graph that is not known */
-	bool mixed; /* an update has failed: it may run on the memory of several shares
-		     */
+	bool mixed;    /* an update has failed: it may run on several graphs' memory */
 	struct gcp_holder *parent; /* it is a part of this graph; NULL: of none */
 	const void *node; /* what is set in place of this node's child, in `parent` */
 	LIST_HEAD(, gcp_holder) parts;

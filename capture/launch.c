@@ -379,6 +379,8 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		share = gcp_share_by_id(tracker, launch->share);
 	if (share)
 		launch_ended(share, launch, marked, result);
+	if (result != 0) /* the next one in that stream tells of it again */
+		gcp_launches_reset(tracker);
 	gcp_tracker_unlock(tracker);
 }
 

@@ -14,6 +14,7 @@
  *   an executable gets or loses its share; a share gets memory of its own, or ends
  *   scratch moves to another lane, or a lane gives its memory back
  *   a second stream is in use: events stand behind launches from then on
+ *   a launch fails: its stream says nothing until the next one
  *
  * What each launch may change, and so is asked here: the lane's latest launch is in the
  * same stream, and neither the graph nor another one of the lane is just being

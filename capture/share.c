@@ -9,15 +9,14 @@
  * them:
  *
  *   capture into a graph pool of its own -> graph -> executables -> launches
- *                                            |
- *                                            clone, child of another graph ->
- * executables
+ *                                             |
+ *                                   clone, parent -> executables -> launches
  *
- * An executable that holds the memory of one graph that may share is a launch of that
- * one, however it was made. What else can use the memory (taken.c), or run it where its
- * launches are not seen (launched into a capture, or into a stream of another context;
- * an unknown function was called), gives the graph memory of its own before it happens,
- * for good: gcp_share_make_own.
+ * Launches of an executable that holds the memory of one such graph are launches of
+ * that graph, however the executable was made. What else can use the memory (taken.c),
+ * or run it where its launches are not seen (launched into a capture, or into a stream
+ * of another context; an unknown function was called), gives the graph memory of its
+ * own before it happens, for good: gcp_share_make_own.
  *
  * Memory moves into a lane when nothing can be on its way there: no launch, and none of
  * the work that the program submitted beside the capture. That is asked, and never
@@ -246,7 +245,7 @@ static int lane_keep(const struct gcp_share *share)
 	return result;
 }
 
-/* Whether the others of its lane are there, and none of them is on its way. */
+/* No other graph of its lane is on its way. */
 static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	struct gcp_share *other;

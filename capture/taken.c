@@ -103,8 +103,8 @@ void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec)
 		return;
 	holder = gcp_holder_find(tracker, exec, true);
 	share = share_in(holder, &count);
-	if (share) /* it may be about to get memory of its own, and be launched before
-		    */
+	/* Also if the graph is just getting memory of its own. */
+	if (share)
 		gcp_share_exec_add(tracker, share, holder);
 	gcp_tracker_unlock(tracker);
 }

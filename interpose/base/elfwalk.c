@@ -270,6 +270,7 @@ bool gcp_elf_is_before_libc(void)
 struct gcp_elf_search {
 	const char *name;
 	const void *address; /* that it must have; NULL: any */
+	bool by_version;
 	struct gcp_elf *result;
 };
 
@@ -289,7 +290,8 @@ GCP_EARLY static int elf_object_check(struct dl_phdr_info *info, size_t size,
 						      info->dlpi_phdr[i].p_vaddr);
 	if (!dynamic || dynamic == _DYNAMIC ||
 	    !elf_read(elf, info->dlpi_addr, dynamic) ||
-	    (!elf_same(elf->soname, search->name) && !elf_defines(elf, search->name)))
+	    !(search->by_version ? elf_defines(elf, search->name)
+				 : elf_same(elf->soname, search->name)))
 		return 0;
 	elf->phdr = info->dlpi_phdr;
 	elf->phdr_count = info->dlpi_phnum;
@@ -312,12 +314,15 @@ GCP_EARLY static bool elf_search(struct gcp_elf_search *search)
 			iterate = dl_iterate_phdr;
 		__atomic_store_n(&cached, iterate, __ATOMIC_RELAXED);
 	}
+	if (iterate(elf_object_check, search) != 0)
+		return true;
+	search->by_version = true;
 	return iterate(elf_object_check, search) != 0;
 }
 
 GCP_EARLY bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf)
 {
-	struct gcp_elf_search search = {name, NULL, ret_elf};
+	struct gcp_elf_search search = {.name = name, .result = ret_elf};
 
 	return elf_search(&search);
 }
@@ -325,7 +330,8 @@ GCP_EARLY bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf)
 bool gcp_elf_has(const char *name, const void *address)
 {
 	struct gcp_elf elf;
-	struct gcp_elf_search search = {name, address, &elf};
+	struct gcp_elf_search search = {
+	    .name = name, .address = address, .result = &elf};
 
 	return elf_search(&search);
 }

@@ -39,9 +39,9 @@ struct gcp_elf {
 	char path[PATH_MAX]; /* as the loader knows it */
 };
 
-/* The first loaded library, but this one, whose soname is `name`, or that defines the
- * symbol version `name`: NVIDIA's libraries have one of the name of the library, and
- * keep it where a package renames the file and its soname (auditwheel does). */
+/* The first loaded library, but this one, whose soname is `name`; without one, the
+ * first that defines the symbol version `name`. NVIDIA's libraries define one of their
+ * own name, and a package that renames a library (auditwheel) leaves it. */
 bool gcp_elf_find(const char *name, struct gcp_elf *ret_elf);
 /* Whether there is one that has this address. */
 bool gcp_elf_has(const char *name, const void *address);

@@ -229,6 +229,24 @@ static void beside_a_launch_of_the_same_one_it_is_looked_at(void **state)
 	gcp_launch_end(tracker, a->exec, &first, 0);
 }
 
+/* Until then its stream says nothing of the lane. */
+static void after_one_that_has_failed_the_next_is_looked_at(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	struct gcp_launch failed;
+
+	(void)state;
+	launch_twice(a, b, 0);
+	launch_begin(a, 0, &failed);
+	gcp_launch_end(tracker, NULL, &failed, 1);
+	launches_again = 0;
+	launch(a, 0);
+	assert_int_equal(launches_again, 0);
+	device_catches_up();
+	(void)fake_submit(); /* no fence tells */
+	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
+}
+
 /* In no lane, too. */
 static void beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at(void **state)
 {
@@ -368,6 +386,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    RELAUNCH_TEST(nothing_is_noted_of_a_graph_that_waits_for_memory),
+	    RELAUNCH_TEST(after_one_that_has_failed_the_next_is_looked_at),
 	    RELAUNCH_TEST(launches_alike_ask_nothing),
 	    RELAUNCH_TEST(launches_are_counted_either_way),
 	    RELAUNCH_TEST(what_shares_nothing_is_launched_at_once),

@@ -291,22 +291,12 @@ static void nodes_that_copy_are_made(void)
 
 static void free_beside(int kind, int device, int to_device, bool of_source)
 {
-	int from_device = 1 - to_device, freed = of_source ? from_device : to_device;
+	int from_device = 1 - to_device;
 	CUdeviceptr to = block_of(to_device, 1), from = block_of(from_device, 7);
 	CUdeviceptr gone = of_source ? from : to;
 
 	OK(copy(kind, device, to, to_device, from, from_device));
-	current(freed);
-	OK(cuMemFree(gone));
-	take_again(freed, gone);
-	if (gcpsim_hazards() > 0) {
-		printf("kind %d in device %d to %d, free of the %s: %s\n", kind, device,
-		       to_device, of_source ? "source" : "destination",
-		       gcpsim_last_report());
-		must(false, "memory is given out too early");
-		exit(1);
-	}
-	all_wait();
+	free_and_take_again(kind, device, to_device, of_source, gone);
 }
 
 /* Plain cudaFree waits for the copy in the stream's own context; for one in a default

@@ -123,4 +123,24 @@ static void take_again(int device, CUdeviceptr freed)
 	}
 }
 
+/* Frees a block beside what was submitted, whose words the others are: which kind, in
+ * which device, to which one, and which side is freed. */
+static void free_and_take_again(int kind, int device, int to_device, bool of_source,
+				CUdeviceptr gone)
+{
+	int freed = of_source ? 1 - to_device : to_device;
+
+	current(freed);
+	OK(cuMemFree(gone));
+	take_again(freed, gone);
+	if (gcpsim_hazards() > 0) {
+		printf("kind %d in device %d to %d, free of the %s: %s\n", kind, device,
+		       to_device, of_source ? "source" : "destination",
+		       gcpsim_last_report());
+		must(false, "memory is given out too early");
+		exit(1);
+	}
+	all_wait();
+}
+
 #endif

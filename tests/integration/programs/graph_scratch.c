@@ -305,6 +305,7 @@ static double launch_ns(unsigned count)
 
 static int play_launch(void)
 {
+	struct gcpool_stats stats = {0};
 	double times[TIMES * 5];
 
 	graphs_make();
@@ -312,7 +313,9 @@ static int play_launch(void)
 	graphs_run();
 	for (unsigned i = 0; i < TIMES * 5; i++)
 		times[i] = launch_ns(QUEUE / 2);
-	printf("launch: %.0f ns\n", gcpt_median(times, TIMES * 5));
+	(void)gcpt_pool_stats(&stats);
+	printf("launch: %.0f ns, lanes: %llu\n", gcpt_median(times, TIMES * 5),
+	       (unsigned long long)stats.lane.current);
 	return result();
 }
 
