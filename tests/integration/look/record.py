@@ -218,10 +218,11 @@ def a_full_file_keeps_the_newest(checks, directory):
 
 
 def a_limit_of_the_file_is_one_line(checks, directory):
-    """The process is stopped while the limit is set: there is room for one chunk and a half."""
+    """The process is stopped while the limit is set: there is room for one chunk and a half. Of
+    those that are there before one is full still, whichever is being written over in the end."""
     path, chunk = os.path.join(directory, "small.trace"), 1 << 20
     process = start_long(path, {}, 1000000)
-    wait_for_events(path)
+    wait_for_events(path, 2 * chunk)
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
     limit = os.path.getsize(path) + chunk + chunk // 2
