@@ -7,11 +7,12 @@
  * as no other heap is mapped to it, and is made new in the end. So two lanes never hold
  * more than their graphs would by themselves because one has moved.
  *
- * What is made for a run halves it again and again: 300 MiB are handles of 128, 64, 32,
- * 32, 16, 8, 8, 4, 4, 2 and 2 MiB. Any shorter run can be put together from these. Of a
- * graph with many shorter runs none can use the large ones; so they are no larger than
- * a quarter of the largest run of each graph that the lane has had, or than a 16th of
- * the run that they are made for, 32 MiB at most.
+ * What is made for a run halves it again and again: 300 MiB are handles of 64, 64, 64,
+ * 32, 32, 16, 8, 8 and 12 MiB. Any shorter run can be put together from these but for less
+ * than a 16th of the longer one, and 32 MiB: there the halves end, since each handle takes
+ * the driver as long as any other. Of a graph with many shorter runs none can use the large ones; so they
+ * are no larger than a quarter of the largest run of each graph that the lane has had, or
+ * than a 16th of the run that they are made for, 32 MiB at most.
  */
 #include "lane.h"
 
@@ -21,6 +22,8 @@ enum {
 	COMMON_PART = 4, /* of lane->common_run */
 	RUN_PART = 16,
 	RUN_MOST = 16, /* chunks */
+	LAST_PART = 32, /* of a run: what is not halved */
+	LAST_MOST = 8,	/* chunks */
 };
 
 /* How many handles of each size are taken from where. */
@@ -47,13 +50,14 @@ static uint32_t source_find(const struct tiling *tiling, enum source source,
 static uint32_t made_size(const struct gcp_lane *lane, uint64_t run, uint64_t left)
 {
 	uint64_t most = run / RUN_PART < RUN_MOST ? run / RUN_PART : RUN_MOST;
+	uint64_t least = run / LAST_PART < LAST_MOST ? run / LAST_PART : LAST_MOST;
 	uint32_t size = GCP_LANE_SIZES;
 
 	if (most < lane->common_run / COMMON_PART)
 		most = lane->common_run / COMMON_PART;
 	while (size > 1 && (size > left / 2 || size > most))
 		size /= 2;
-	return size;
+	return size < least && left < 2 * least ? (uint32_t)left : size;
 }
 
 /* Chooses a handle for what is left of a run. */

@@ -60,17 +60,32 @@ static void large_handles_are_as_small_ones(void **state)
 
 static void shorter_scratch_fits_into_the_handles_of_longer(void **state)
 {
-	static const uint64_t sizes[] = {512, 510, 300, 190, 100, 62, 6, 2};
+	static const uint64_t sizes[] = {512, 496, 304, 192, 96, 64, 32, 16};
+	uint64_t creates;
 
 	(void)state;
 	make(0, sizes[0] * MIB);
 	(void)gcp_share_trim(tracker, -1, 0);
 	assert_int_equal(fake.memory_used, 0);
+	creates = fake.creates;
 	launch(&graphs[0], 0); /* all that it takes is made anew */
+	assert_int_equal(fake.creates - creates, 7);
 	for (int i = 1; i < 8; i++)
 		make(i, sizes[i] * MIB);
 	assert_int_equal(fake.memory_used, 512 * MIB);
 	assert_int_equal(must_stats(pools).lane_bytes.current, 512 * MIB);
+	must_be_sound(pools);
+}
+
+/* What the handles of longer scratch leave is made once, below a 16th of it. */
+static void odd_scratch_takes_little_more(void **state)
+{
+	static const uint64_t sizes[] = {512, 510, 300, 190, 100, 62, 6, 2};
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		make(i, sizes[i] * MIB);
+	assert_in_range(fake.memory_used, 512 * MIB, 544 * MIB - 1);
 	must_be_sound(pools);
 }
 
@@ -120,6 +135,7 @@ int main(void)
 	    SHARE_TEST(a_larger_graph_has_each_page_once),
 	    SHARE_TEST(large_handles_are_as_small_ones),
 	    SHARE_TEST(shorter_scratch_fits_into_the_handles_of_longer),
+	    SHARE_TEST(odd_scratch_takes_little_more),
 	    SHARE_TEST(many_short_runs_fit_into_the_handles_of_a_long_one),
 	};
 
