@@ -8,11 +8,12 @@
  * more than their graphs would by themselves because one has moved.
  *
  * What is made for a run halves it again and again: 300 MiB are handles of 64, 64, 64,
- * 32, 32, 16, 8, 8 and 12 MiB. Any shorter run can be put together from these but for less
- * than a 16th of the longer one, and 32 MiB: there the halves end, since each handle takes
- * the driver as long as any other. Of a graph with many shorter runs none can use the large ones; so they
- * are no larger than a quarter of the largest run of each graph that the lane has had, or
- * than a 16th of the run that they are made for, 32 MiB at most.
+ * 32, 32, 16, 8, 8 and 12 MiB. Any shorter run can be put together from these but for
+ * less than a 16th of the longer one, and 32 MiB: there the halves end, since each
+ * handle takes the driver as long as any other. Of a graph with many shorter runs none
+ * can use the large ones; so they are no larger than a quarter of the largest run of
+ * each graph that the lane has had, or than a 16th of the run that they are made for,
+ * 32 MiB at most.
  */
 #include "lane.h"
 
@@ -21,9 +22,9 @@ _Static_assert((GCP_LANE_SIZES & (GCP_LANE_SIZES - 1)) == 0, "it is halved");
 enum {
 	COMMON_PART = 4, /* of lane->common_run */
 	RUN_PART = 16,
-	RUN_MOST = 16, /* chunks */
+	RUN_MOST = 16,  /* chunks */
 	LAST_PART = 32, /* of a run: what is not halved */
-	LAST_MOST = 8,	/* chunks */
+	LAST_MOST = 8,  /* chunks */
 };
 
 /* How many handles of each size are taken from where. */
