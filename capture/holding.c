@@ -75,6 +75,10 @@ void gcp_holding_add(struct gcp_tracker *tracker, struct gcp_holder *holding,
 
 	if (!holding)
 		return;
+	if (!handle) { /* of a call that CUDA has refused */
+		gcp_holding_end(tracker, holding);
+		return;
+	}
 	gcp_tracker_lock(tracker);
 	holder = gcp_holder_find(tracker, handle, is_exec);
 	if (holder) {
@@ -99,19 +103,38 @@ static void set_drop(struct gcp_tracker *tracker, struct gcp_holder *exec,
 	}
 }
 
+/* What may have been set for the node already; NULL: nothing. */
+static struct gcp_holder *set_find(struct gcp_holder *exec, const void *node)
+{
+	struct gcp_holder *part;
+
+	LIST_FOREACH (part, &exec->parts, part_link)
+		if (part->node == node)
+			break;
+	return part;
+}
+
 void gcp_holding_set(struct gcp_tracker *tracker, struct gcp_holder *holding,
 		     const void *exec, const void *node, bool done)
 {
-	struct gcp_holder *holder;
+	struct gcp_holder *holder, *part;
 
 	if (!holding && !gcp_tracker_holds(tracker))
 		return;
+	if (!exec) {
+		gcp_holding_end(tracker, holding);
+		return;
+	}
 	gcp_tracker_lock(tracker);
 	holder = holding ? gcp_holder_get(tracker, exec, true)
 			 : gcp_holder_find(tracker, exec, true);
 	if (holder && done)
 		set_drop(tracker, holder, node);
-	if (holder && holding) {
+	part = holder && holding ? set_find(holder, node) : NULL;
+	if (part) { /* the call has failed, again and again maybe */
+		gcp_holds_move(holding, part);
+		gcp_holder_free(tracker, holding);
+	} else if (holder && holding) {
 		holding->node = node;
 		holding->parent = holder;
 		LIST_INSERT_HEAD(&holder->parts, holding, part_link);

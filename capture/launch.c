@@ -270,7 +270,7 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 
 	last.gone = gcp_tracker_streams_gone(tracker);
 	if (is_foreign(tracker, share, stream, &last.stream_id))
-		return gcp_share_make_own(tracker, share);
+		return gcp_share_take(tracker, share);
 	if (gcp_share_is_bind_due(share))
 		gcp_share_bind(tracker, share);
 	launch->switching = launch->beside = false;
@@ -284,16 +284,19 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0)
 		return result;
 	launch_count(share, exec, &last, launch);
-	launch->marks = several_streams(tracker, last.stream_id) ||
-			gcp_streams_may_capture(tracker);
+	launch->marks = (several_streams(tracker, last.stream_id) ||
+			 gcp_streams_may_capture(tracker)) &&
+			!gcp_stream_is_legacy(stream);
 	return 0;
 }
 
 /* The lock is let go where the event has to be made. */
-static void launch_event(struct gcp_tracker *tracker, struct gcp_launch *launch)
+static void launch_event(struct gcp_tracker *tracker, struct gcp_share *share,
+			 struct gcp_launch *launch)
 {
-	struct gcp_share *share = gcp_share_by_id(tracker, launch->share);
-
+	launch->event = gcp_share_event_made(share);
+	if (launch->event)
+		return;
 	gcp_share_event_ready(tracker, share);
 	share = gcp_share_by_id(tracker, launch->share);
 	if (share)
@@ -303,6 +306,7 @@ static void launch_event(struct gcp_tracker *tracker, struct gcp_launch *launch)
 int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		     struct gcp_launch *launch)
 {
+	struct gcp_share *share = NULL;
 	int result = 0;
 
 	*launch = (struct gcp_launch){.share = 0};
@@ -310,8 +314,6 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 		return 0;
 	gcp_tracker_lock(tracker);
 	do {
-		struct gcp_share *share;
-
 		if (result == -EAGAIN) {
 			gcp_tracker_unlock(tracker);
 			sched_yield();
@@ -330,7 +332,7 @@ int gcp_launch_begin(struct gcp_tracker *tracker, void *exec, void *stream,
 	if (result == 0)
 		gcp_launch_note(tracker, exec, stream);
 	if (result == 0 && launch->marks)
-		launch_event(tracker, launch);
+		launch_event(tracker, share, launch);
 	gcp_tracker_unlock(tracker);
 	return result == -ENOMEM ? GCP_CUDA_OUT_OF_MEMORY : result;
 }

@@ -104,6 +104,10 @@ static inline bool gcp_stream_is_default(const void *stream)
 {
 	return (uintptr_t)stream <= GCP_STREAM_PER_THREAD;
 }
+static inline bool gcp_stream_is_legacy(const void *stream)
+{
+	return (uintptr_t)stream < GCP_STREAM_PER_THREAD;
+}
 uint64_t gcp_stream_default_id(const void *stream);
 /* Whether the stream may be given to calls: no capture is under way, and its handle
  * means it for this thread too. (Whether it has gone is to be asked with the contexts
@@ -181,6 +185,9 @@ int gcp_share_others_leave(struct gcp_tracker *tracker, struct gcp_share *share)
 
 /* --- taken.c; tracker->lock is held --------------------------------------------- */
 
+/* The graph's memory may be used otherwise than by launches that are seen: as
+ * gcp_share_make_own, but for this time where there is no memory. */
+int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share);
 /* The executable is about to be launched: of the graphs that a failed update may have
  * set all but its own get memory of their own. As gcp_share_make_own. */
 int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec);

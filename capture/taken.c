@@ -40,7 +40,7 @@ static bool is_open(const struct gcp_share *share)
 	       !gcp_share_has_own(share);
 }
 
-static int share_take(struct gcp_tracker *tracker, struct gcp_share *share)
+int gcp_share_take(struct gcp_tracker *tracker, struct gcp_share *share)
 {
 	uint64_t id = share->id;
 	int result = gcp_share_make_own(tracker, share);
@@ -86,7 +86,7 @@ int gcp_share_instantiates(struct gcp_tracker *tracker,
 		return 0;
 	share = share_in(holding, &count);
 	while (share && (!plainly || count > 1) && result == 0) {
-		result = share_take(tracker, share);
+		result = gcp_share_take(tracker, share);
 		share = share_in(holding, &count);
 	}
 	gcp_tracker_unlock(tracker);
@@ -149,7 +149,7 @@ int gcp_share_unmix(struct gcp_tracker *tracker, const void *exec)
 				other = share;
 		}
 		if (other)
-			result = share_take(tracker, other);
+			result = gcp_share_take(tracker, other);
 	} while (other && result == 0);
 	if (result == 0)
 		holder->mixed = false;
@@ -217,7 +217,7 @@ int gcp_share_node_taken(struct gcp_tracker *tracker, const void *node)
 			if (is_open(share) && may_have(share, node))
 				break;
 		if (share)
-			result = share_take(tracker, share);
+			result = gcp_share_take(tracker, share);
 	} while (share && result == 0);
 	gcp_tracker_unlock(tracker);
 	return result;

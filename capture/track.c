@@ -73,6 +73,9 @@ void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 	gcp_launches_reset(tracker);
 	if (share->track)
 		share->track->members--;
+	/* What is recorded for the lane is not of this graph's launches any more. */
+	if (share->track && share->track != track && share->track->owner == share)
+		share->track->owner = NULL;
 	share->track = track;
 	if (track)
 		track->members++;
@@ -228,7 +231,9 @@ bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 {
 	bool recorded = false;
 
-	if (!gcp_last_is_addressable(tracker, last) ||
+	/* An event in the legacy stream would order all blocking streams. */
+	if (gcp_stream_is_legacy(last->stream) ||
+	    !gcp_last_is_addressable(tracker, last) ||
 	    !gcp_pools_captures_hold(tracker->pools))
 		return false;
 	if (gcp_streams_hold(tracker)) {

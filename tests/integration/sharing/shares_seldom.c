@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shares_seldom.c - graphs that share memory: calls that CUDA refuses, the legacy
+ * stream, and calls of other threads at the worst time.
+ *
+ *   shares_seldom SCENARIO    plays one; 0: all is as it should be
+ */
+#include <dlfcn.h>
+#include <malloc.h>
+#include <signal.h>
+
+#include "../../../interpose/gcpool.h"
+#include "edge_cases.h"
+
+static CUstream streams[4];
+
+static CUgraph captured(size_t bytes)
+{
+	CUgraph graph;
+	CUdeviceptr p;
+
+	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(bytes);
+	OK(cuMemsetD8Async(p, 1, bytes, streams[0]));
+	OK(cuMemFree(p));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	return graph;
+}
+
+static CUgraphExec instantiated(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+static CUgraphExec made(size_t bytes)
+{
+	CUgraph graph = captured(bytes);
+	CUgraphExec exec = instantiated(graph);
+
+	OK(cuGraphDestroy(graph));
+	return exec;
+}
+
+static void hangs(int number)
+{
+	static const char words[] = "WRONG: hangs\n";
+
+	(void)number;
+	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
+	_exit(1);
+}
+
+static void begin(void)
+{
+	(void)primary();
+	signal(SIGALRM, hangs);
+	alarm(6);
+	for (int i = 0; i < 4; i++)
+		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+}
+
+static void launch(CUgraphExec exec, CUstream stream)
+{
+	OK(cuGraphLaunch(exec, stream));
+}
+
+static size_t graph_pools(void)
+{
+	__typeof__(gcpool_graph_pools) *list;
+
+	*(void **)&list = dlsym(RTLD_DEFAULT, "gcpool_graph_pools");
+	return list ? list(NULL, 0) : 0;
+}
+
+/* --- the legacy stream ---------------------------------------------------------- */
+
+static void wait_for_flag(void *flag)
+{
+	while (!atomic_load((atomic_bool *)flag))
+		sched_yield();
+}
+
+static void set_flag(void *flag)
+{
+	atomic_store((atomic_bool *)flag, true);
+}
+
+/* The beginning of a capture sets no barrier between blocking streams. */
+static void a_graph_in_the_legacy_stream_is_left_alone(void)
+{
+	static atomic_bool flag;
+	CUgraphExec execs[2];
+	CUstream blocking[2];
+	CUgraph graph;
+
+	begin();
+	for (int i = 0; i < 2; i++) {
+		execs[i] = made((size_t)(i + 1) * 8 * MIB);
+		OK(cuStreamCreate(&blocking[i], CU_STREAM_DEFAULT));
+	}
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 2; i++)
+		launch(execs[i], NULL);
+	OK(cuStreamSynchronize(NULL));
+	gcpsim_set_speed(GCPSIM_NEVER);
+	launch(execs[0], NULL);
+	OK(cuLaunchHostFunc(blocking[0], wait_for_flag, &flag));
+	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	OK(cuLaunchHostFunc(blocking[1], set_flag, &flag));
+	OK(cuStreamSynchronize(blocking[1])); /* for ever, behind a barrier */
+	OK(cuCtxSynchronize());
+}
+
+static void no_event_follows_a_launch_into_the_legacy_stream(void)
+{
+	CUgraphExec exec;
+	uint64_t records;
+
+	begin();
+	exec = made(8 * MIB);
+	(void)made(16 * MIB);
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 2; i++) { /* several streams */
+		launch(exec, streams[i]);
+		OK(cuStreamSynchronize(streams[i]));
+	}
+	records = gcpsim_calls("cuEventRecord");
+	launch(exec, NULL);
+	must(gcpsim_calls("cuEventRecord") == records, "a barrier of blocking streams");
+	OK(cuCtxSynchronize());
+}
+
+/* --- refused calls -------------------------------------------------------------- */
+
+static void an_update_of_no_executable_holds_nothing(void)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraph graph;
+
+	begin();
+	graph = captured(8 * MIB);
+	must(cuGraphExecUpdate(NULL, graph, &info) != CUDA_SUCCESS, "no executable");
+	OK(cuGraphDestroy(graph));
+	OK(cuCtxSynchronize());
+	OK(cuGraphDestroy(captured(8 * MIB))); /* looks for what has gone */
+	OK(cuCtxSynchronize());
+	must(graph_pools() == 0, "what went with its graph");
+}
+
+static void a_child_of_no_executable_holds_nothing(void)
+{
+	CUgraph graph, empty;
+	CUgraphNode node;
+	size_t count = 1;
+
+	begin();
+	graph = captured(8 * MIB);
+	OK(cuGraphGetNodes(graph, &node, &count));
+	for (int i = 0; i < 3; i++)
+		must(cuGraphExecChildGraphNodeSetParams(NULL, node, graph) !=
+			 CUDA_SUCCESS,
+		     "no executable");
+	OK(cuGraphDestroy(graph));
+	for (int i = 0; i < 20000; i++) { /* handles that come to any bucket */
+		OK(cuGraphCreate(&empty, 0));
+		if (i % 7)
+			OK(cuGraphDestroy(empty));
+	}
+	OK(cuCtxSynchronize());
+	must(graph_pools() == 0, "what went with its graph");
+}
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* mallinfo2 is younger */
+
+static void children_that_are_refused_take_no_memory(void)
+{
+	CUgraph child, other, parent;
+	CUgraphExec exec;
+	CUgraphNode node, elsewhere;
+	size_t count = 1;
+	int bytes = 0;
+
+	begin();
+	child = captured(8 * MIB);
+	other = captured(16 * MIB);
+	OK(cuGraphGetNodes(other, &elsewhere, &count));
+	OK(cuGraphCreate(&parent, 0));
+	OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, child));
+	exec = instantiated(parent);
+	for (int i = 0; i < 2000; i++) {
+		must(cuGraphExecChildGraphNodeSetParams(exec, elsewhere, other) !=
+			 CUDA_SUCCESS,
+		     "no child");
+		if (i == 100)
+			bytes = mallinfo().uordblks;
+	}
+	must(mallinfo().uordblks - bytes < 64 << 10, "memory of the host");
+	OK(cuGraphExecDestroy(exec));
+}
+
+/* A launch that finds no memory for its graph alone changes nothing. */
+static void a_launch_into_a_capture_without_memory_changes_nothing(void)
+{
+	CUgraphExec execs[2];
+	CUgraph graph = NULL;
+
+	begin();
+	for (int i = 0; i < 2; i++)
+		execs[i] = made((size_t)(i + 1) * 8 * MIB);
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 2; i++)
+		launch(execs[i], streams[0]);
+	OK(cuStreamSynchronize(streams[0]));
+	gcpsim_set_memory(0, gcpsim_memory_used(0));
+	OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+	must(cuGraphLaunch(execs[0], streams[1]) != CUDA_SUCCESS, "no room");
+	(void)cuStreamEndCapture(streams[1], &graph);
+	for (int i = 0; i < 4; i++) {
+		must(cuGraphLaunch(execs[i % 2], streams[0]) == CUDA_SUCCESS,
+		     "refused");
+		OK(cuStreamSynchronize(streams[0]));
+	}
+	must(gcpsim_hazards() == 0, "a hazard");
+}
+
+/* --- a graph leaves its lane while a capture begins ----------------------------- */
+
+static CUcontext context;
+static CUdeviceptr marked;
+static bool reached;
+
+static void *capture_begins(void *unused)
+{
+	CUgraph graph;
+
+	(void)unused;
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamBeginCapture(streams[3], CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamEndCapture(streams[3], &graph));
+	return NULL;
+}
+
+static void at_record(void)
+{
+	pthread_t thread;
+
+	reached = true;
+	OK(cuMemsetD8Async(marked, 1, 64, streams[0]));
+	pthread_create(&thread, NULL, capture_begins, NULL);
+	pthread_join(thread, NULL);
+}
+
+static void at_query(void)
+{
+	gcpsim_drain();
+	gcpsim_when_called("cuEventRecord", at_record);
+}
+
+/* The first executable's launch ends between two looks, so that the second one's goes
+ * to another lane; and a capture begins before that is recorded. */
+static void a_lane_is_not_marked_for_a_graph_that_has_left(void)
+{
+	CUgraphExec first, second, larger;
+	CUgraph graph;
+
+	begin();
+	OK(cuCtxGetCurrent(&context));
+	marked = allocated(MIB);
+	graph = captured(8 * MIB);
+	first = instantiated(graph);
+	second = instantiated(graph);
+	OK(cuGraphDestroy(graph));
+	(void)made(12 * MIB);
+	larger = made(16 * MIB);
+	OK(cuCtxSynchronize());
+	launch(first, streams[0]);
+	launch(larger, streams[0]);
+	OK(cuCtxSynchronize());
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 2; i++) {
+		launch(first, streams[0]);
+		launch(larger, streams[1]); /* in a lane of its own */
+		OK(cuCtxSynchronize());
+	}
+	launch(first, streams[0]);
+	gcpsim_when_called("cuEventQuery", at_query);
+	launch(second, streams[1]);
+	must(reached, "a record behind a query");
+	OK(cuStreamSynchronize(streams[0]));
+	launch(larger, streams[2]);
+	OK(cuStreamSynchronize(streams[2]));
+	OK(cuCtxSynchronize());
+	must(gcpsim_hazards() == 0, "a hazard");
+	must(gcpsim_disorders() == 0, "graphs of a lane beside each other");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(a_graph_in_the_legacy_stream_is_left_alone),
+    SCENARIO(no_event_follows_a_launch_into_the_legacy_stream),
+    SCENARIO(children_that_are_refused_take_no_memory),
+    SCENARIO(an_update_of_no_executable_holds_nothing),
+    SCENARIO(a_child_of_no_executable_holds_nothing),
+    SCENARIO(a_launch_into_a_capture_without_memory_changes_nothing),
+    SCENARIO(a_lane_is_not_marked_for_a_graph_that_has_left),
+};
+
+int main(int argc, char **argv)
+{
+	setenv("GCPOOL_GRAPH_SHARE", "1", 1);
+	setenv("GCPOOL_BACKEND", "vmm", 1);
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
