@@ -275,6 +275,10 @@
 	GCP_TWINS(X, cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, 8000, _ptsz,        \
 	  (CUdeviceptr at, size_t bytes, CUdevice device, CUstream stream),            \
 	  (at, bytes, device, stream))                                                 \
+	GCP_TWINS(X, cuMemPrefetchAsync_v2, cuMemPrefetchAsync, 12020, 12020, _ptsz,   \
+	  (CUdeviceptr at, size_t bytes, CUmemLocation place, unsigned int flags,      \
+	   CUstream stream),                                                           \
+	  (at, bytes, place, flags, stream))                                           \
 	GCP_TWINS(X, cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync, 13000, 13000, _ptsz, \
 	  (CUdeviceptr *at, size_t *bytes, size_t count, void *places, size_t          \
 	   *indices, size_t place_count, unsigned long long flags, CUstream stream),   \

@@ -164,11 +164,11 @@ static uint32_t stub_find(const char *name, void *real)
 	return i;
 }
 
-void *gcp_unknown_call_wrap(const char *name, void *real)
+void *gcp_unknown_call_wrap(const char *name, void *real, bool newer)
 {
 	uint32_t stub;
 
-	if (!real || !gcp_unknown_call_is(name))
+	if (!real || !(newer || gcp_unknown_call_is(name)))
 		return real;
 	pthread_mutex_lock(&stubs_lock);
 	stub = stub_find(name, real);

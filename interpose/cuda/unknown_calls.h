@@ -32,16 +32,17 @@
  * thread, any time; touches nothing. */
 bool gcp_unknown_capture_is(const char *name);
 
-/* Whether it is one of those that known_calls.c names, in any version. */
+/* Whether it is one of those that known_calls.c names, in a version that is known. */
 bool gcp_known_call(const char *name);
 
 /* Whether a function of the driver of that name needs a stub, if it has no hook. */
 bool gcp_unknown_call_is(const char *name);
 
 /* What a look-up of `name` gives in the place of `real`, which no hook stands for: a
- * stub, or `real` for every other name and for NULL. The same function gets the same
- * stub each time. When no stub is left the library steps aside at once. Any thread. */
-void *gcp_unknown_call_wrap(const char *name, void *real);
+ * stub, or `real` for every other name and for NULL. newer: it is a version of the
+ * function that is not known. The same function gets the same stub each time. When no
+ * stub is left the library steps aside at once. Any thread. */
+void *gcp_unknown_call_wrap(const char *name, void *real, bool newer);
 
 /* Whether the library has stepped aside. One relaxed load. */
 bool gcp_unknown_capture_seen(void);

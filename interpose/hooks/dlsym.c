@@ -83,7 +83,7 @@ static int dlsym_unknown(void *handle, const char *name, void **ret_answer)
 		real = gcp_resolve_symbol(name);
 	if (!real || !gcp_resolve_in_driver(real))
 		return 0;
-	*ret_answer = gcp_unknown_call_wrap(name, real);
+	*ret_answer = gcp_unknown_call_wrap(name, real, false);
 	return 1;
 }
 

@@ -9,12 +9,37 @@
 #include "../cuda/resolve.h"
 #include "../cuda/unknown_calls.h"
 
+enum { KNOWN_CUDA = 13000 }; /* of which known_calls.c names the functions */
+
+/* Whether a program of that version of CUDA gets another function of the name than one
+ * of KNOWN_CUDA. */
+static bool is_newer(const char *symbol, void *real, int version, cuuint64_t flags)
+{
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+	void *known = NULL;
+	int status;
+
+	if (version <= KNOWN_CUDA)
+		return false;
+	if (gcp_real.cuGetProcAddress_v2)
+		result = gcp_real.cuGetProcAddress_v2(symbol, &known, KNOWN_CUDA, flags,
+						      &status);
+	else if (gcp_real.cuGetProcAddress)
+		result = gcp_real.cuGetProcAddress(symbol, &known, KNOWN_CUDA, flags);
+	return result != CUDA_SUCCESS || known != real;
+}
+
 /* What the program gets in the place of the function that the driver gave. */
-static void *lookup_answer(const char *symbol, void *real)
+static void *lookup_answer(const char *symbol, void *real, int version,
+			   cuuint64_t flags)
 {
 	void *hook = gcp_resolve_hook(real);
 
-	return hook != real ? hook : gcp_unknown_call_wrap(symbol, real);
+	if (hook != real || !real)
+		return hook;
+	return gcp_unknown_call_wrap(symbol, real,
+				     gcp_known_call(symbol) &&
+					 is_newer(symbol, real, version, flags));
 }
 
 CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int version,
@@ -23,7 +48,7 @@ CUresult gcp_hook_cuGetProcAddress(const char *symbol, void **ret_fn, int versio
 	CUresult result = gcp_real.cuGetProcAddress(symbol, ret_fn, version, flags);
 
 	if (result == CUDA_SUCCESS && ret_fn)
-		*ret_fn = lookup_answer(symbol, *ret_fn);
+		*ret_fn = lookup_answer(symbol, *ret_fn, version, flags);
 	return result;
 }
 
@@ -34,6 +59,6 @@ CUresult gcp_hook_cuGetProcAddress_v2(const char *symbol, void **ret_fn, int ver
 	    gcp_real.cuGetProcAddress_v2(symbol, ret_fn, version, flags, ret_status);
 
 	if (result == CUDA_SUCCESS && ret_fn)
-		*ret_fn = lookup_answer(symbol, *ret_fn);
+		*ret_fn = lookup_answer(symbol, *ret_fn, version, flags);
 	return result;
 }

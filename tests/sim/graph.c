@@ -406,6 +406,12 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 	return CUDA_SUCCESS;
 }
 
+/* Of a driver that is newer than the library. */
+CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type)
+{
+	return cuGraphNodeGetType(hNode, type);
+}
+
 /* --- entry points: changing the shape ------------------------------------------- */
 
 static bool edge_exists(const struct sim_node *from, const struct sim_node *to)

@@ -34,6 +34,7 @@ CUresult cuMemsetInvented(CUdeviceptr dstDevice, unsigned char uc, size_t N,
 CUresult cuMemsetInvented_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t N,
 			       CUstream hStream);
 CUresult cuGraphEmbedInvented(CUgraph hGraph, CUgraph childGraph);
+CUresult cuGraphNodeGetType_v2(CUgraphNode hNode, CUgraphNodeType *type);
 #pragma GCC visibility pop
 
 #define SIM_TABLE_CAPTURE(F, S)                                                        \
@@ -86,6 +87,7 @@ CUresult cuGraphEmbedInvented(CUgraph hGraph, CUgraph childGraph);
 	F(cuGraphNodeGetDependentNodes, 10000, cuGraphNodeGetDependentNodes)           \
 	F(cuGraphNodeGetDependentNodes, 12030, cuGraphNodeGetDependentNodes_v2)        \
 	F(cuGraphNodeGetType, 10000, cuGraphNodeGetType)                               \
+	F(cuGraphNodeGetType, 13040, cuGraphNodeGetType_v2)                            \
 	F(cuGraphDestroyNode, 10000, cuGraphDestroyNode)                               \
 	F(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode)                             \
 	F(cuGraphAddChildGraphNode, 10000, cuGraphAddChildGraphNode)                   \

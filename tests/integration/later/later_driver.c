@@ -363,12 +363,37 @@ static void graphics_begin_completes_what_a_barrier_is_for(void)
 	must(gcpsim_pending() == 0, "memory that other work still writes to");
 }
 
-static bool is_the_drivers(const char *name)
+static bool is_from_the_driver(void *found)
 {
-	void *found = dlsym(RTLD_DEFAULT, name);
 	Dl_info from = {0};
 
 	return found && dladdr(found, &from) && strstr(from.dli_fname, "libcuda");
+}
+
+static bool is_the_drivers(const char *name)
+{
+	return is_from_the_driver(dlsym(RTLD_DEFAULT, name));
+}
+
+static bool answers_the_drivers(const char *name, int version)
+{
+	CUdriverProcAddressQueryResult status;
+	void *found = NULL;
+
+	OK(cuGetProcAddress(name, &found, version, 0, &status));
+	return is_from_the_driver(found);
+}
+
+/* A version of a known function that is younger than the library. */
+static void later_versions_are_unknown(void)
+{
+	(void)primary();
+	must(is_the_drivers("cuGraphNodeGetType"), "the known one");
+	must(!is_the_drivers("cuGraphNodeGetType_v2"), "it is not seen");
+	must(answers_the_drivers("cuGraphNodeGetType", 12000), "the known one");
+	must(answers_the_drivers("cuGraphNodeGetType", 13000), "the known one");
+	must(!answers_the_drivers("cuGraphNodeGetType", 13040), "it is not seen");
+	must(answers_the_drivers("cuModuleUnload", 13040), "it is the known one");
 }
 
 /* Nothing stands between the program and what the library knows to give the device no
@@ -409,6 +434,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(graphics_calls_that_are_refused_change_nothing),
     SCENARIO(graphics_begin_completes_what_a_barrier_is_for),
     SCENARIO(known_functions_are_the_drivers),
+    SCENARIO(later_versions_are_unknown),
 };
 
 int main(int argc, char **argv)
