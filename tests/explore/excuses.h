@@ -68,7 +68,8 @@
 	  "captures.md says when") \
 	X(LAUNCH_FULL, "launch full", \
 	  "memory that graphs share was given back, for an allocation on a full device or " \
-	  "by `gcpool_trim`, and a launch finds none") \
+	  "by `gcpool_trim`, and a launch finds none; or the graph of an update that failed " \
+	  "has to have its own") \
 	X(WAIT_EXPORT, "wait export", \
 	  "an export, and with several contexts the free of what was exported, waits " \
 	  "until all work is done that may still use the memory") \

@@ -246,9 +246,10 @@ struct graph {
 struct exec {
 	CUgraphExec handle;
 	struct body *body;
-	struct clock clock; /* of its latest launch, which the next one comes after */
-	uint64_t id;        /* of the executable */
-	bool mixed;         /* its latest update has failed */
+	struct clock clock;   /* of its latest launch, which the next one comes after */
+	uint64_t id;          /* of the executable */
+	bool mixed;           /* its latest update has failed */
+	uint64_t mixed_freed; /* of the graph that it was updated with then */
 };
 
 /* --- the program --- */

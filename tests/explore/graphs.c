@@ -256,6 +256,7 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 	two_may_part(t, graph);
 	result = cuGraphExecUpdate(exec->handle, graph->handle, &info);
 	exec->mixed = result != CUDA_SUCCESS;
+	exec->mixed_freed = exec->mixed ? body_freed(t->model, graph->body) : 0;
 	if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
 	    !fine(t->model, result, "cuGraphExecUpdate"))
 		return;
@@ -431,6 +432,7 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 {
 	struct model *w = t->model;
 	int device = w->contexts[s->context].device;
+	uint64_t bytes = body_freed(w, exec->body) + exec->mixed_freed;
 	CUresult result;
 
 	plain_may_be_full(w, device, body_freed(w, exec->body));
@@ -440,7 +442,7 @@ static bool launch_call(struct thread *t, const struct exec *exec, struct stream
 	result = cuGraphLaunch(exec->handle, stream_handle(t, s));
 	/* What a release that fails does not give back is lost to a trim as well. */
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && w->setting->share &&
-	    (w->setting->fault || plain_lacks(w, device, body_freed(w, exec->body))))
+	    (w->setting->fault || plain_lacks(w, device, bytes)))
 		return !excused(EXCUSE_LAUNCH_FULL);
 	return fine(w, result, "cuGraphLaunch");
 }
