@@ -337,6 +337,12 @@ static bool has_access(CUdevice device)
 	return false;
 }
 
+/* Of another one to its memory. */
+static bool is_accessed(CUdevice device)
+{
+	return (atomic_load(&wanted[device]) & ~(UINT64_C(1) << device)) != 0;
+}
+
 bool gcp_vmm_is_wider(void)
 {
 	return atomic_load_explicit(&wider, memory_order_acquire);
@@ -347,8 +353,10 @@ bool gcp_vmm_device_joined(int device)
 	if (device < 0 || device >= DEVICES_MAX)
 		return false;
 	atomic_fetch_or(&used, UINT64_C(1) << device);
-	if (atomic_fetch_add(&joined[device], 1) > 0 && has_access(device))
-		atomic_store(&wider, true); /* this one need not have enabled it */
+	/* For this one it need not have been enabled: access is one of two contexts. */
+	if (atomic_fetch_add(&joined[device], 1) > 0 &&
+	    (has_access(device) || is_accessed(device)))
+		atomic_store(&wider, true);
 	if (atomic_load(&everywhere))
 		open_everything_to(device);
 	return true;
@@ -388,7 +396,7 @@ CUresult gcp_hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 	    !device_of(peer, &owner) || device == owner)
 		return result;
 	memory_open(owner, device);
-	if (atomic_load(&joined[device]) > 1)
+	if (atomic_load(&joined[device]) > 1 || atomic_load(&joined[owner]) > 1)
 		atomic_store(&wider, true);
 	return result;
 }

@@ -77,17 +77,33 @@ static CUevent spare_take(struct gcp_pool *pool)
 	return event;
 }
 
+/* Its context may have gone, and its event with it. */
+static void marker_destroy(const struct marker *marker)
+{
+	if (!gcp_pool_context_hold(marker->pool))
+		return;
+	if (marker_is_of(marker, marker->pool))
+		gcp_real.cuEventDestroy_v2(marker->event);
+	gcp_pool_context_release(marker->pool);
+}
+
 /* Those of contexts that are gone make room. */
 static void spare_put(struct marker *marker)
 {
+	bool kept = false;
+
 	pthread_mutex_lock(&spare_lock);
 	for (int i = 0; i < spare_count && spare_count == MARKERS_SPARE; i++)
 		if (!marker_is_of(&spare[i], spare[i].pool))
 			spare[i] = spare[--spare_count];
 	if (marker->pool && marker_is_of(marker, marker->pool) &&
-	    spare_count < MARKERS_SPARE)
+	    spare_count < MARKERS_SPARE) {
 		spare[spare_count++] = *marker;
+		kept = true;
+	}
 	pthread_mutex_unlock(&spare_lock);
+	if (marker->pool && !kept)
+		marker_destroy(marker);
 	*marker = (struct marker){0};
 }
 

@@ -118,19 +118,14 @@ struct gcp_block *gcp_heap_take_run(struct gcp_heap *heap, uint64_t bytes, bool 
 	return block;
 }
 
-static bool is_no_ones(const struct gcp_block *block)
-{
-	return atomic_load(&block->state) != GCP_BLOCK_USED;
-}
-
 /* Whether the program has nothing else in the block's segment. */
 static bool is_segment_idle_soon(const struct gcp_block *block)
 {
 	const struct gcp_block *lower = block->lower, *upper = block->upper;
 
-	while (lower && is_no_ones(lower))
+	while (lower && !gcp_block_is_used(lower))
 		lower = lower->lower;
-	while (upper && is_no_ones(upper))
+	while (upper && !gcp_block_is_used(upper))
 		upper = upper->upper;
 	return !lower && !upper;
 }

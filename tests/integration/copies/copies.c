@@ -327,6 +327,54 @@ static void frees_beside_copies_with_access_no_more(void)
 	frees_beside_copies_of(0);
 }
 
+/* Peer access is one of two contexts: what was enabled for an earlier one of the device
+ * does not count, and plain CUDA waits in both. */
+static void copy_to_a_later_context(void)
+{
+	CUdeviceptr to = block_of(1, 1), from = block_of(0, 7);
+	const char *backend = getenv("GCPOOL_BACKEND");
+
+	/* The simulated driver has access to segments by devices, not by contexts. */
+	if (backend && !strcmp(backend, "segments"))
+		return;
+	current(0);
+	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
+	current(1);
+	OK(cuMemFree(to));
+	must(allocated(MIB) != to, "memory is given out too early");
+}
+
+static void a_free_waits_for_a_copy_after_a_reset(void)
+{
+	two_devices();
+	access_give(1);
+	OK(cuMemFree(block_of(1, 1)));
+	OK(cuDevicePrimaryCtxReset(1));
+	OK(cuDevicePrimaryCtxRetain(&contexts[1], 1));
+	copy_to_a_later_context();
+}
+
+static void a_free_waits_for_a_copy_in_a_second_context(void)
+{
+	two_devices();
+	access_give(1);
+	OK(cuCtxCreate(&contexts[1], NULL, 0, 1));
+	copy_to_a_later_context();
+}
+
+static void a_free_waits_for_a_copy_to_a_first_context(void)
+{
+	CUcontext first, second;
+
+	two_devices();
+	first = contexts[1];
+	OK(cuCtxCreate(&second, NULL, 0, 1));
+	contexts[1] = second;
+	access_give(1);
+	contexts[1] = first;
+	copy_to_a_later_context();
+}
+
 /* streams[device] becomes one of a green context. */
 static CUgreenCtx green_context(int device)
 {
@@ -738,6 +786,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(frees_beside_copies_with_access_the_other_way),
     SCENARIO(frees_beside_copies_with_access_both_ways),
     SCENARIO(frees_beside_copies_with_access_no_more),
+    SCENARIO(a_free_waits_for_a_copy_after_a_reset),
+    SCENARIO(a_free_waits_for_a_copy_in_a_second_context),
+    SCENARIO(a_free_waits_for_a_copy_to_a_first_context),
     SCENARIO(frees_beside_copies_of_a_green_context),
     SCENARIO(frees_beside_copies_of_an_unknown_context),
     SCENARIO(a_copy_outlives_its_green_context),

@@ -876,6 +876,57 @@ static void attributes_are_set(void)
 
 /* --- the run ---------------------------------------------------------------------- */
 
+/* On a full device what is freed beside exported memory serves a request. */
+static void room_beside_exported_memory(void)
+{
+	CUdeviceptr blocks[4], p;
+	CUipcMemHandle handle;
+
+	(void)primary();
+	for (int i = 0; i < 4; i++)
+		blocks[i] = allocated(4 * MIB);
+	OK(cuIpcGetMemHandle(&handle, blocks[0]));
+	for (size_t bytes = 64 * MIB; bytes > MIB; bytes /= 32)
+		while (cuMemAlloc(&p, bytes) == CUDA_SUCCESS)
+			;
+	for (int i = 1; i < 4; i++)
+		OK(cuMemFree(blocks[i]));
+	OK(cuCtxSynchronize());
+	must(cuMemAlloc(&p, 8 * MIB) == CUDA_SUCCESS, "refused");
+}
+
+enum { MANY_THREADS = 400 };
+static pthread_barrier_t all_have_freed;
+
+static void *frees_in_stream_order(void *ctx)
+{
+	CUdeviceptr p;
+
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemAllocAsync(&p, 4096, NULL));
+	OK(cuMemFreeAsync(p, NULL));
+	pthread_barrier_wait(&all_have_freed);
+	return NULL;
+}
+
+/* Each thread marks its free by an event; some are kept for other threads. */
+static void events_of_many_threads_are_few(void)
+{
+	CUcontext ctx = primary();
+	pthread_t threads[MANY_THREADS];
+	uint64_t left;
+
+	pthread_barrier_init(&all_have_freed, NULL, MANY_THREADS);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < MANY_THREADS; i++)
+			pthread_create(&threads[i], NULL, frees_in_stream_order, ctx);
+		for (int i = 0; i < MANY_THREADS; i++)
+			pthread_join(threads[i], NULL);
+	}
+	left = gcpsim_calls("cuEventCreate") - gcpsim_calls("cuEventDestroy_v2");
+	must(left < MANY_THREADS, "events of threads that are gone");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(free_where_a_context_cannot_be_entered),
     SCENARIO(free_on_a_stream_of_another_context),
@@ -910,6 +961,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(event_recorded_for_others_in_a_capture),
     SCENARIO(event_record_refused_in_a_capture),
     SCENARIO(event_recorded_anew_in_a_capture),
+    SCENARIO(events_of_many_threads_are_few),
+    SCENARIO(room_beside_exported_memory),
 };
 
 int main(int argc, char **argv)
