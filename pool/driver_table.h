@@ -114,6 +114,11 @@ struct gcp_driver {
 	/* Blocks the host until the fence is done. */
 	int (*fence_wait)(void *fence);
 
+	/* Blocks the host until the part of the fence is done that its own context
+	 * does, as mem_free there would; what other devices do for others may wait for
+	 * this thread. May be NULL: that is all. */
+	int (*fence_wait_own)(void *fence);
+
 	/* Blocks the host until all work submitted to `ctx` is done.
 	 * FORBIDDEN while any stream of `ctx` captures. */
 	int (*ctx_sync)(void *ctx);

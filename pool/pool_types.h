@@ -510,11 +510,15 @@ int gcp_timeline_poll_all(struct gcp_pool *pool);
  * the barrier. */
 int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
 /* Waits for the oldest epoch that is not completed, if a free has closed it or a later
- * one: plain CUDA has waited for its work then. *ret_waited: there was one. */
+ * one: plain CUDA has waited for its work then. *ret_waited: there was one, and it is
+ * completed. */
 int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited);
 /* Waits until the epoch is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
+/* The same of the work that the pool's context does itself, as plain cudaFree waits.
+ * -EAGAIN: some of another device's is left. */
+int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch);
 /* Holds all later work back behind that of `epoch`, closing it if it is open; where
  * only completion counts, waits. alone: not if contexts are several, -EXDEV. Or -EBUSY.
  */

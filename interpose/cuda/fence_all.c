@@ -182,7 +182,8 @@ static CUresult parts_query(const struct fence_all *fence, CUcontext ctx)
 		result = gcp_context_is_ending(part->ctx) ? CUDA_ERROR_NOT_READY
 							  : part_query(part);
 		if (result == CUDA_SUCCESS)
-			result = gcp_foreign_work_query(part->ctx, part->foreign);
+			result =
+			    gcp_foreign_work_query(part->ctx, part->foreign, false);
 	}
 	return result;
 }

@@ -285,7 +285,7 @@ bool gcp_foreign_work_is_pending(uint64_t number)
 	       atomic_load(&oldest_number) <= number;
 }
 
-CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number)
+CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct foreign **link = &oldest;
@@ -296,7 +296,8 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number)
 	pthread_mutex_lock(&foreign_lock);
 	bit = home_bit(ctx, false);
 	while (*link && (*link)->number <= number && result == CUDA_SUCCESS) {
-		if (!(*link)->every && !((*link)->homes & bit)) {
+		if ((own && (*link)->ctx != ctx) ||
+		    (!(*link)->every && !((*link)->homes & bit))) {
 			link = &(*link)->next;
 			continue;
 		}
@@ -308,7 +309,7 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number)
 	return result;
 }
 
-CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number)
+CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
 {
 	struct gcp_ctx_scope scope;
 	uint64_t delay_ns = 2000;
@@ -317,7 +318,7 @@ CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number)
 	while (gcp_foreign_work_is_pending(number)) {
 		gcp_ctx_scope_begin(&scope, NULL);
 		gcp_contexts_lock();
-		result = gcp_foreign_work_query(ctx, number);
+		result = gcp_foreign_work_query(ctx, number, own);
 		gcp_contexts_unlock();
 		gcp_ctx_scope_end(&scope);
 		if (result != CUDA_ERROR_NOT_READY)

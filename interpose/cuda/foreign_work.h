@@ -35,13 +35,13 @@ uint64_t gcp_foreign_work_latest(void);
 /* Whether a work of that number or an older one may be pending. Lock-free. */
 bool gcp_foreign_work_is_pending(uint64_t number);
 
-/* Whether those that count for `ctx` are done: CUDA_SUCCESS or CUDA_ERROR_NOT_READY.
- * The lock of contexts.c is held; while a capture is under way the
- * thread's mode is relaxed. */
-CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number);
+/* Whether those that count for `ctx` are done, own: and are executed by it:
+ * CUDA_SUCCESS or CUDA_ERROR_NOT_READY. The lock of contexts.c is held; while a capture
+ * is under way the thread's mode is relaxed. */
+CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own);
 
 /* Waits for them. No lock of contexts.c is held. Relaxes the mode by itself. */
-CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number);
+CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own);
 
 /* All that is submitted to `waiting` from now on waits for those that count for `ctx`,
  * on the device. -EBUSY: a context may be ending. The lock of contexts.c is held. */

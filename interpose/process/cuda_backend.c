@@ -65,7 +65,7 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
  * fewer copies than on plain CUDA. */
 static int driver_foreign_wait(void *ctx, uint64_t moment)
 {
-	return gcp_foreign_work_wait(ctx, moment);
+	return gcp_foreign_work_wait(ctx, moment, false);
 }
 
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)
@@ -328,7 +328,7 @@ static CUresult fence_query(const struct context_fence *fence)
 	if (result != CUDA_SUCCESS || !gcp_foreign_work_is_pending(fence->foreign))
 		return result;
 	gcp_contexts_lock();
-	result = gcp_foreign_work_query(fence->ctx, fence->foreign);
+	result = gcp_foreign_work_query(fence->ctx, fence->foreign, false);
 	gcp_contexts_unlock();
 	return result;
 }
@@ -353,9 +353,8 @@ static int driver_fence_query(void *fence)
 	return result;
 }
 
-static int driver_fence_wait(void *handle)
+static CUresult fence_wait(const struct context_fence *fence, bool own)
 {
-	const struct context_fence *fence = handle;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
@@ -363,8 +362,18 @@ static int driver_fence_wait(void *handle)
 	result = gcp_real.cuEventSynchronize(fence->event);
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
-		result = gcp_foreign_work_wait(fence->ctx, fence->foreign);
+		result = gcp_foreign_work_wait(fence->ctx, fence->foreign, own);
 	return result;
+}
+
+static int driver_fence_wait(void *handle)
+{
+	return fence_wait(handle, false);
+}
+
+static int driver_fence_wait_own(void *handle)
+{
+	return fence_wait(handle, true);
 }
 
 static int driver_ctx_sync(void *ctx)
@@ -378,7 +387,7 @@ static int driver_ctx_sync(void *ctx)
 	result = gcp_real.cuCtxSynchronize();
 	gcp_ctx_scope_end(&scope);
 	if (result == CUDA_SUCCESS)
-		result = gcp_foreign_work_wait(ctx, foreign);
+		result = gcp_foreign_work_wait(ctx, foreign, false);
 	return result;
 }
 
@@ -471,6 +480,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	ret_driver->fence_order = driver_fence_order;
 	ret_driver->fence_query = driver_fence_query;
 	ret_driver->fence_wait = driver_fence_wait;
+	ret_driver->fence_wait_own = driver_fence_wait_own;
 	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)
 		return;
 	ret_driver->host_alloc = driver_host_alloc;

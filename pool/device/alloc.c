@@ -122,14 +122,14 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 	if (gcp_timeline_is_held(&pool->timeline))
 		result = free_held(pool);
 	else if (pool->pools->config.blocking_free)
-		result = gcp_timeline_complete(pool, epoch);
+		result = gcp_timeline_complete_own(pool, epoch);
 	else
 		result = gcp_timeline_close(pool, epoch);
 	if ((close || pool->cache_limit == 0) && result <= 0)
 		result = gcp_pool_maintain(pool);
 	gcp_tight_freed(pool);
 	gcp_tick(pool->pools);
-	return result == -EBUSY ? 0 : result;
+	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
 static inline int free_common(struct gcp_pool *pool, struct gcp_block *block,

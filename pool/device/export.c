@@ -52,7 +52,9 @@ int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr)
 	if (!block || atomic_load(&block->state) != GCP_BLOCK_EXPORTED)
 		return -ENOENT;
 	pool = block->segment->pool;
-	result = gcp_timeline_complete(pool, gcp_timeline_stamp(pool));
+	result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
+	if (result == -EAGAIN) /* the epoch that the block is freed in covers it */
+		return 0;
 	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
 }
 

@@ -307,7 +307,7 @@ static int consolidate(struct gcp_pool *pool, const struct gcp_purge *purge)
 {
 	struct gcp_maintenance *maintenance = &pool->maintenance;
 	uint64_t start = pool->pools->driver.clock_ns(), waited, taken = 0;
-	int result = gcp_timeline_complete(pool, gcp_timeline_stamp(pool));
+	int result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
 
 	waited = pool->pools->driver.clock_ns() - start;
 	if (result == 0)
@@ -319,7 +319,7 @@ static int consolidate(struct gcp_pool *pool, const struct gcp_purge *purge)
 	maintenance->debt_ns +=
 	    waited / WAIT_SHARE + 2 * (pool->pools->driver.clock_ns() - start - waited);
 	gcp_mutex_unlock(&pool->lock);
-	return result == -EBUSY ? 0 : result;
+	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
 /* One thread at a time is enough for consolidation. */

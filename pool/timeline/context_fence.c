@@ -44,8 +44,14 @@ static int context_query(struct gcp_timeline *timeline, void *handle, void *ctx)
 
 static int context_wait(struct gcp_timeline *timeline, void *handle, void *ctx)
 {
-	(void)ctx; /* there is one part only */
-	return GCP_CALL(pool_of(timeline), fence_wait, handle);
+	struct gcp_pool *pool = pool_of(timeline);
+	const struct gcp_driver *driver = &pool->pools->driver;
+	uint64_t start = driver->clock_ns();
+	int result = ctx && driver->fence_wait_own ? driver->fence_wait_own(handle)
+						   : driver->fence_wait(handle);
+
+	gcp_call_count(pool, GCP_CALL_fence_wait, start);
+	return result;
 }
 
 static int context_sync(struct gcp_timeline *timeline)
@@ -174,6 +180,26 @@ uint64_t gcp_timeline_advance(struct gcp_pool *pool)
 	return gcp_timeline_next(&pool->timeline);
 }
 
+/* Waits for the part of the epoch's fence that the context does itself, as plain
+ * cudaFree does: what other devices do for others may wait for this thread. Then looks
+ * whether all of it is done. */
+static int wait_own_locked(struct gcp_timeline *timeline,
+			   struct gcp_closed_epoch closed, bool *ret_done)
+{
+	int result = gcp_timeline_wait_locked(timeline, closed, pool_of(timeline)->ctx);
+	bool advanced;
+
+	if (result == 0 && !gcp_timeline_is_completed(timeline, closed.epoch)) {
+		struct gcp_closed_epoch *left =
+		    gcp_timeline_covering(timeline, closed.epoch);
+
+		if (left)
+			result = gcp_timeline_query_locked(timeline, *left, &advanced);
+	}
+	*ret_done = gcp_timeline_is_completed(timeline, closed.epoch);
+	return result;
+}
+
 /* Where no barrier may be set: waits until no more is pending than may be. Plain CUDA
  * would have waited for all of it. fence_lock is not held meanwhile. */
 static int catch_up_locked(struct gcp_pool *pool)
@@ -181,15 +207,16 @@ static int catch_up_locked(struct gcp_pool *pool)
 	struct gcp_timeline *timeline = &pool->timeline;
 	uint64_t most = gcp_window_multi_context(pool), bytes = 0;
 	uint32_t i = timeline->count;
+	bool done;
 
 	if (!timeline->multi_context)
 		return 0;
 	/* The youngest epochs of so many bytes may wait; two of them in any case. */
 	while (i > 0 && (timeline->count - i < 2 || bytes < most))
 		bytes += gcp_timeline_at(timeline, --i)->bytes;
-	return i > 0 ? gcp_timeline_wait_locked(timeline,
-						*gcp_timeline_at(timeline, i - 1), NULL)
-		     : 0;
+	return i > 0
+		   ? wait_own_locked(timeline, *gcp_timeline_at(timeline, i - 1), &done)
+		   : 0;
 }
 
 /* Where the queue is full the open epoch grows, but where memory is tight: each free
@@ -197,12 +224,13 @@ static int catch_up_locked(struct gcp_pool *pool)
 static int queue_room_locked(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
+	bool done;
 
 	if (timeline->count < GCP_FENCE_QUEUE ||
 	    (!gcp_pool_is_tight(pool) &&
 	     gcp_timeline_filled(timeline) < (int64_t)gcp_window_multi_context(pool)))
 		return 0;
-	return gcp_timeline_wait_locked(timeline, *gcp_timeline_at(timeline, 0), NULL);
+	return wait_own_locked(timeline, *gcp_timeline_at(timeline, 0), &done);
 }
 
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
@@ -320,8 +348,8 @@ int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited)
 	*ret_waited = timeline->count > 0 &&
 		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable;
 	if (*ret_waited)
-		result = gcp_timeline_wait_locked(timeline,
-						  *gcp_timeline_at(timeline, 0), NULL);
+		result = wait_own_locked(timeline, *gcp_timeline_at(timeline, 0),
+					 ret_waited);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
@@ -330,6 +358,29 @@ int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch)
 {
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	int result = gcp_timeline_complete_locked(&pool->timeline, epoch);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	struct gcp_closed_epoch *closed;
+	bool done = false;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
+	if (!gcp_timeline_is_completed(timeline, epoch) &&
+	    !gcp_timeline_covering(timeline, epoch))
+		result = gcp_timeline_close_locked(timeline);
+	timeline->freed = freed; /* only the thread that closes it waits for it */
+	timeline->awaitable = awaitable;
+	closed = gcp_timeline_covering(timeline, epoch);
+	if (result == 0 && closed)
+		result = wait_own_locked(timeline, *closed, &done);
+	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
+		result = closed ? -EAGAIN : -EBUSY;
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

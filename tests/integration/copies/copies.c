@@ -327,15 +327,21 @@ static void frees_beside_copies_with_access_no_more(void)
 	frees_beside_copies_of(0);
 }
 
+static bool is_of_segments(void)
+{
+	const char *backend = getenv("GCPOOL_BACKEND");
+
+	return backend && !strcmp(backend, "segments");
+}
+
 /* Peer access is one of two contexts: what was enabled for an earlier one of the device
  * does not count, and plain CUDA waits in both. */
 static void copy_to_a_later_context(void)
 {
 	CUdeviceptr to = block_of(1, 1), from = block_of(0, 7);
-	const char *backend = getenv("GCPOOL_BACKEND");
 
 	/* The simulated driver has access to segments by devices, not by contexts. */
-	if (backend && !strcmp(backend, "segments"))
+	if (is_of_segments())
 		return;
 	current(0);
 	OK(cuMemcpyAsync(to, from, MIB, streams[0]));
@@ -771,6 +777,86 @@ static void a_copy_that_cannot_be_noted_is_waited_for(void)
 	must(gcpsim_hazards() == 0, "memory is given out too early");
 }
 
+/* Of device 1: its launches count in every context, since another one that was captured
+ * copies between the devices. */
+static CUgraphExec graph_of_the_other_device(void)
+{
+	CUdeviceptr here, there;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	two_devices();
+	access_give(3);
+	here = block_of(0, 1);
+	there = block_of(1, 1);
+	for (int copies = 1; copies >= 0; copies--) {
+		current(1);
+		OK(cuStreamBeginCapture(streams[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+		if (copies)
+			OK(cuMemcpyAsync(here, there, MIB, streams[1]));
+		OK(cuMemsetD8Async(there, 2, MIB, streams[1]));
+		OK(cuStreamEndCapture(streams[1], &graph));
+		OK(cuGraphInstantiate(&exec, graph, 0));
+	}
+	current(0);
+	return exec;
+}
+
+/* What is behind it. */
+static CUevent launched(CUgraphExec exec)
+{
+	CUevent event;
+
+	current(1);
+	OK(cuGraphLaunch(exec, streams[1]));
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventRecord(event, streams[1]));
+	current(0);
+	return event;
+}
+
+static void must_be_pending(CUevent event)
+{
+	must(cuEventQuery(event) == CUDA_ERROR_NOT_READY,
+	     "waited for work of another device");
+}
+
+static void frees_wait_for_no_other_device(void)
+{
+	CUevent event = launched(graph_of_the_other_device());
+
+	for (int i = 0; i < 8; i++) {
+		CUdeviceptr p = allocated(64 * MIB);
+
+		OK(cuMemsetD8Async(p, 1, MIB, streams[0]));
+		OK(cuMemFree(p));
+		must_be_pending(event);
+	}
+}
+
+static void blocking_frees_wait_for_no_other_device(void)
+{
+	CUevent event = launched(graph_of_the_other_device());
+
+	OK(cuMemFree(allocated(MIB)));
+	must_be_pending(event);
+}
+
+static void a_free_of_exported_memory_waits_for_no_other_device(void)
+{
+	CUgraphExec exec = graph_of_the_other_device();
+	CUdeviceptr p = allocated(8 * MIB);
+	CUipcMemHandle handle;
+	CUevent event;
+
+	OK(cuIpcGetMemHandle(&handle, p));
+	event = launched(exec);
+	OK(cuMemFree(p));
+	must_be_pending(event);
+	if (!is_of_segments()) /* there graphs count in their own contexts */
+		must(allocated(8 * MIB) != p, "memory is given out too early");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(copies_are_made),
     SCENARIO(copies_are_made_where_no_call_names_contexts),
@@ -809,6 +895,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_context_that_cannot_be_held_back_waits),
     SCENARIO(an_allocation_waits_for_a_copy),
     SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
+    SCENARIO(frees_wait_for_no_other_device),
+    SCENARIO(blocking_frees_wait_for_no_other_device),
+    SCENARIO(a_free_of_exported_memory_waits_for_no_other_device),
 };
 
 int main(int argc, char **argv)
