@@ -154,16 +154,19 @@ struct gcpool_stats {
  * (cudaLaunchHostFunc). */
 GCPOOL_API int gcpool_get_stats(int device, struct gcpool_stats *stats, size_t size);
 
-/* Sets the peaks of a device to what is current.
+/* Sets the peaks of a device to what is current. Asks CUDA as gcpool_get_stats does.
  * @return 0, or -ENOENT as above. */
 GCPOOL_API int gcpool_reset_peaks(int device);
 
 /* --- 3 memory ---------------------------------------------------------------- */
 
 /* Gives memory that the program does not hold back to the driver, until at most
- * `keep_bytes` of it stay cached on `device`. May wait for the device. Does
- * nothing while a stream is being captured if that would need waiting.
- * @return the bytes given back; 0 also when there was nothing to give. */
+ * `keep_bytes` (bytes) of it stay cached in each context of `device`, and as many in
+ * all lanes (section 4) of the device together. Waits on the host for work of these
+ * contexts, also while a stream is being captured; not from a host function
+ * (cudaLaunchHostFunc).
+ * @return the bytes given back. 0 also where there was nothing to give, for an unknown
+ * device, in the modes count and off, and before the first allocation. */
 GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
 
 /* --- 4 graph pools ----------------------------------------------------------- */
@@ -171,7 +174,8 @@ GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
 /* Memory allocated while a stream is captured belongs to a graph pool, and stays
  * in it until the last reference to the pool is gone. References are held by
  * each capture under way into the pool, by each graph captured into it and all
- * that was made from that graph (CUDA counts those), and by the program.
+ * that was made from that graph (the library learns of these from the calls that
+ * make and destroy them: docs/captures.md), and by the program.
  *
  * Without these functions each capture has a graph pool of its own. A program
  * can have several captures share one, so that what one capture has freed serves
@@ -183,7 +187,8 @@ GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
  *      another one runs.
  *
  * All of them may be called while a stream is being captured. None waits; some ask CUDA
- * as gcpool_get_stats does. */
+ * as gcpool_get_stats does. Unless gcpool_active() is 1 those that return an int give
+ * -ENOENT (-EINVAL, if an argument is wrong), lists and ids of lanes are 0. */
 
 /* Makes a graph pool with one reference, the caller's.
  * @return 0 and *id (never 0). -ENOENT: the pool is not active, or nothing was
@@ -275,7 +280,8 @@ GCPOOL_API int gcpool_graph_pool_memory(uint64_t id,
 GCPOOL_API int gcpool_graph_dump(const char *path);
 
 /* For frameworks that share a pool between graphs and replay only some of them.
- * A replay allocates nothing, so the books do not know that its results are live.
+ * A replay allocates nothing, so the pool's state does not say that its results are
+ * live.
  *
  *   1. After a capture has ended, checkpoint: which blocks are live now.
  *   2. After a replay of that graph, and before the next capture into the pool,
@@ -346,8 +352,10 @@ GCPOOL_API int gcpool_reset_host_peaks(void);
 GCPOOL_API int gcpool_reset_host_accumulated(void);
 
 /* Gives pinned memory that the program does not hold back to the driver, until at most
- * `keep_bytes` of it stay. May wait for the device.
- * @return the bytes given back. */
+ * `keep_bytes` of it stay. May wait for the device, also while a stream is being
+ * captured: what was freed meanwhile stays then. Not from a host function
+ * (cudaLaunchHostFunc).
+ * @return the bytes given back. 0 also where pinned memory is not pooled. */
 GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
 
 /* --- 6 memory for frameworks ------------------------------------------------------ */
@@ -372,8 +380,9 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
  *     gcpool_free          the block is free with the next    free in the graph's order
  *                          call that names the stream when
  *                          it does not capture any more
- *   waits for the device   never, but in gcpool_trim, and up to two seconds when memory
- *                          is out
+ *   waits for the device   never, but in gcpool_trim, and when memory is out (20,000
+ *                          looks, 50 us and more apart: about two seconds on an idle
+ *                          host)
  *   other functions (cudaMalloc, ...)  are CUDA's             are served, too
  *
  * Only loaded, the library does not see that a device is reset (cudaDeviceReset): it
@@ -390,7 +399,8 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
  * The results are CUDA's own: 0 or a CUresult, of which these have the same number as
  * cudaError_t: 1 invalid value, 2 out of memory, 3 not initialized, 101 no such device,
  * 900 to 907 the stream captures. Needs a driver of CUDA 12.0 or newer; older ones are
- * served by cudaMalloc and cudaFree. May be called from any thread. */
+ * served by cudaMalloc and cudaFree. May be called from any thread; as calls of CUDA,
+ * not from a host function (cudaLaunchHostFunc). */
 
 /* Allocates `bytes` on `device` (as CUDA numbers it), for use in `stream`. *ptr is set
  * to NULL on an error, and for 0 bytes. Aligned to 256 bytes or more.
@@ -398,14 +408,16 @@ GCPOOL_API uint64_t gcpool_trim_host(uint64_t keep_bytes);
 GCPOOL_API int gcpool_malloc(void **ptr, size_t bytes, int device, void *stream);
 
 /* Frees a block of gcpool_malloc behind the work that `stream` was given so far. NULL
- * is no error.
- * @return 0; 1: no block of the pool, or freed already; an error of the stream, and the
- * block is not freed. */
+ * is no error. An address that is not the pool's goes to cuMemFree in the current
+ * context, with its result and its wait for the device.
+ * @return 0; 1: a block of the pool that is free already. On another error the block is
+ * not freed: that of the stream; 2 if, only loaded, no host memory is left. */
 GCPOOL_API int gcpool_free(void *ptr, void *stream);
 
 /* The block is also used by work in `stream`: when it is freed it serves nothing before
  * what that stream was given until the free is completed.
- * @return 0; 1: no block of the pool. */
+ * @return 0, also for NULL and before the first allocation; 1: no block of the pool; 2:
+ * no host memory is left; only loaded, also an error of the stream. */
 GCPOOL_API int gcpool_record_stream(void *ptr, void *stream);
 
 /* The same in the form of torch.cuda.memory.CUDAPluggableAllocator. A failure gives a

@@ -499,9 +499,9 @@ enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
 enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 				       struct gcp_search *search);
 
-/* Gives unused segments back until at most `keep_bytes` of unused memory stay
- * cached on `device` (-1: each). May wait for the device. Returns the bytes
- * given back. */
+/* Gives unused memory back until at most `keep_bytes` of it stay cached in each context
+ * of `device` (-1: each). Waits on the host for work of these contexts, also while a
+ * stream is being captured. Returns the bytes given back. */
 uint64_t gcp_pools_trim(struct gcp_pools *pools, int device, uint64_t keep_bytes);
 
 /* The same of what the device is done with: waits for nothing. */
