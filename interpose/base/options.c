@@ -105,7 +105,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 	return wrong;
 }
 
-/* Names of version 0.1, read for one version more. */
+/* Earlier names, read for one version more. */
 static const struct renamed {
 	const char *old, *name;
 } renamed[] = {
