@@ -61,7 +61,7 @@ enum gcp_backend {
 struct gcp_config {
 	uint32_t class_steps; /* size classes per power of two: 1..64 */
 	uint64_t class_min;   /* smallest class; multiple of 512 */
-	uint64_t class_max;   /* largest class; larger sizes round up to 512 */
+	uint64_t class_max;   /* largest class; larger sizes round up to 4 KiB */
 	uint64_t class_list[GCP_CLASS_LIST_MAX]; /* explicit classes, ascending */
 	uint32_t class_list_count;               /* 0: computed from the above */
 	uint64_t slab_max;      /* classes up to this are cut from slabs */

@@ -5,7 +5,8 @@
  *
  * A class is a size that requests are rounded up to, so that a freed block
  * fits the next request of about that size. Between two powers of two lie
- * class_steps classes of equal distance, each a multiple of 512 bytes.
+ * class_steps classes of equal distance, each a multiple of 512 bytes; those above
+ * slab_max are multiples of 4 KiB.
  */
 #include "../pool_types.h"
 

@@ -9,7 +9,7 @@
  * could not serve that size; the first other size puts what it kept into the heap.
  * Blocks of no class have a magazine of their own.
  *
- * Called by alloc.c, miss.c and take.c with no lock held. Never calls the driver.
+ * Called by miss.c with no lock held. Never calls the driver.
  */
 #include "cache.h"
 

@@ -7,8 +7,9 @@
  * loads a model, gets one for each block, and at its beginning one for several small
  * blocks. One that frees as much as it takes will have other sizes there soon.
  *
- * Called by vmm.c with vmm_lock held, which guards the chunks that change here: those
- * of blocks that are MOVING.
+ * Called by vmm.c, vmm_space.c, replace.c, lane.c and lane_move.c, and by export.c,
+ * with vmm_lock held, which guards the chunks that change here: those of blocks that
+ * are MOVING. gcp_handles_at_once, called by grow.c, needs no lock.
  */
 #include "vmm.h"
 

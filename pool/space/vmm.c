@@ -5,8 +5,9 @@
  * (handle.c) and mapped behind them, and unused handles are mapped elsewhere as
  * they are needed. So unused memory anywhere serves any request, however large.
  *
- * Called by grow.c when nothing that is free fits, and by reclaim.c. Holds
- * vmm_lock over calls of the driver, which never wait for the device.
+ * Called by grow.c when nothing that is free fits, by maintain.c and purge.c to give
+ * memory back, by pools.c and lane.c. Holds vmm_lock over calls of the driver, which
+ * never wait for the device.
  *
  * THE RULE: unmapping is ordered by no queue. Addresses are unmapped only when
  * their epoch is completed; that a barrier holds later work back is not enough.
