@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * holder_books.c - the book of holders, by their handles: see holders.c. There may be
+ * holder_books.c - the list of holders, by their handles: see holders.c. There may be
  * two of one handle, of which one is ending.
  */
 #include "holders.h"

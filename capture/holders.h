@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * holders.h - the books of holders, for holding.c: which graphs and executables can run
- * on the memory of graph pools. tracker->lock is held.
+ * holders.h - the records of holders, for holding.c: which graphs and executables can
+ * run on the memory of graph pools. tracker->lock is held.
  */
 #ifndef GCP_CAPTURE_HOLDERS_H
 #define GCP_CAPTURE_HOLDERS_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * share.h - graphs whose scratch may lie in a lane: the books of share.c and launch.c.
+ * share.h - graphs whose scratch may lie in a lane: the records of share.c and
+ * launch.c.
  * Included by the files of capture/ only. tracker->lock guards all of it.
  */
 #ifndef GCP_CAPTURE_SHARE_H
@@ -85,7 +86,7 @@ uint64_t gcp_share_lane(const struct gcp_graph_pool *graph_pool);
 void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_pool);
 /* With an empty lane. NULL: no memory. */
 struct gcp_track *gcp_track_create(struct gcp_tracker *tracker, struct gcp_pool *pool);
-/* In the books. */
+/* In the records only. */
 void gcp_share_move(struct gcp_tracker *tracker, struct gcp_share *share,
 		    struct gcp_track *track);
 void gcp_tracks_tidy(struct gcp_tracker *tracker); /* those without graphs go */

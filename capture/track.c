@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * track.c - the books of graphs that share memory, and of the lanes that they are in:
+ * track.c - the records of graphs that share memory, and of the lanes that they are in:
  * what share.c and launch.c find there, and what is known of the launches.
  *
  * Whether a launch is completed is asked of its stream, as long as that cannot have
@@ -10,7 +10,7 @@
 #include "holders.h"
 #include "share.h"
 
-/* --- books -------------------------------------------------------------------- */
+/* --- records ------------------------------------------------------------------ */
 
 struct gcp_share *gcp_share_of_exec(struct gcp_tracker *tracker, const void *exec)
 {

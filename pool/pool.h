@@ -11,7 +11,7 @@
  *
  *   pools     all pools of the process; the only state that is shared
  *   pool      the memory of one CUDA context
- *   heap      segments with one book of free blocks: a pool has a common heap
+ *   heap      segments with one list of free blocks: a pool has a common heap
  *             and, for captured graphs, private ones
  *   segment   one allocation of the driver
  *   slab      a part of a segment cut into equal small blocks
@@ -700,7 +700,7 @@ uint64_t gcp_pinned_trim(struct gcp_pools *pools, uint64_t keep_bytes);
  * what frees would have waited for on plain CUDA. */
 uint64_t gcp_pinned_release_idle(struct gcp_pools *pools);
 
-/* Pinned memory that other threads have taken out of the books is the driver's after
+/* Pinned memory that other threads have taken off the lists is the driver's after
  * this, unless its free waits for long. */
 void gcp_pinned_givers_wait(struct gcp_pools *pools);
 

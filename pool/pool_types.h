@@ -89,7 +89,7 @@ enum {
 	/* GCP_GROUP_FIRST and higher: freed in a capture, when heap->group was that */
 };
 
-/* Whose hands a block is in. Changed by gcp_block_set_state (block.c), and between
+/* Where a block is. Changed by gcp_block_set_state (block.c), and between
  * USED and CACHED by the thread that frees or takes it. */
 enum gcp_block_state {
 	GCP_BLOCK_RELEASED,  /* descriptor not in use */
@@ -103,7 +103,7 @@ enum gcp_block_state {
 	GCP_BLOCK_UNMAPPING, /* in heap->unmapping: its memory is mapped elsewhere too,
 			      * and until its epoch is completed here as well; of a
 			      * private heap: its memory is a lane's, lane.c */
-	GCP_BLOCK_MOVING,    /* in the hands of vmm.c */
+	GCP_BLOCK_MOVING,    /* vmm.c works on it */
 	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
 };
 
@@ -242,7 +242,7 @@ struct gcp_idle {
 
 enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 
-/* A book of segments and free blocks. All fields: pool->lock.
+/* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
  *  H2 used + cached + pending + listed + free == reserved, in bytes
  *  H3 pending blocks stand in the order of their epochs */
@@ -592,7 +592,7 @@ uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *p
 				struct gcp_segment_list *list);
 /* Whether a segment was idle before that turn, and since. */
 bool gcp_heap_is_idle(const struct gcp_heap *heap, uint64_t turn);
-/* Takes the segment out of the books, but not its blocks; the caller owns its memory.
+/* Takes the segment off the lists, but not its blocks; the caller owns its memory.
  */
 void gcp_segment_unlink(struct gcp_heap *heap, struct gcp_segment *segment);
 /* The turn is over: segments that were of use belong to it. */
@@ -606,7 +606,7 @@ void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run);
 struct gcp_block *gcp_heap_take_at(struct gcp_heap *heap, gcp_addr addr, uint64_t size);
 /* Takes a LISTED block out of its class. */
 void gcp_slab_take_block(struct gcp_heap *heap, struct gcp_block *block);
-/* Takes all unused blocks out of the books, onto `list`. */
+/* Takes all unused blocks off their lists, onto `list`. */
 void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_slab_collect(struct gcp_heap *heap, struct gcp_block_list *list);
 /* Bytes of a private heap that are mapped to what a lane has. pool->lock is held. */

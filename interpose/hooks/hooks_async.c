@@ -229,7 +229,7 @@ static CUresult memory_wait_event(CUstream stream)
  * for there is no epoch of that other context to free the block into. Two ways without
  * a wait were weighed: to make a stream of the block's own context wait for this one
  * would make each synchronisation there wait for it as well; and to hold the block
- * until an event on this stream is done needs books of blocks that are in no epoch,
+ * until an event on this stream is done needs records of blocks that are in no epoch,
  * which outlive either context in the right order. */
 static CUresult memory_wait_stream(CUcontext ctx, CUstream stream)
 {

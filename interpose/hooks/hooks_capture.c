@@ -254,7 +254,7 @@ struct gcp_begin {
 
 /* A context must stand behind all barriers before it captures: afterwards it
  * cannot be made to wait. A capture that cannot be followed, because the host has no
- * memory for our books, must not begin. From here on until capture_begun the thread
+ * memory for our records, must not begin. From here on until capture_begun the thread
  * does not end by pthread_cancel: fences would be held off for good. */
 static struct gcp_begin capture_prepare(CUstream stream, bool per_thread)
 {

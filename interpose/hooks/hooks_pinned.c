@@ -63,7 +63,7 @@ static CUresult host_pass(const struct host_request *request)
 	return result;
 }
 
-/* The pool could not, rounded up and with books to keep; what was asked for may still
+/* The pool could not, rounded up and with records to keep; what was asked for may still
  * fit. It must not cost a capture. */
 static CUresult host_pass_relaxed(const struct host_request *request)
 {

@@ -81,7 +81,7 @@ struct gcp_cache *gcp_cache_if_any(struct gcp_pool *pool)
 	return gcp_tls.caches[pool->slot];
 }
 
-/* --- the books: cache->own is held ------------------------------------------------ */
+/* --- the records: cache->own is held ---------------------------------------------- */
 
 static void delta_move(struct gcp_cache *cache, struct gcp_stats_delta *ret_delta)
 {

@@ -181,7 +181,7 @@ static inline struct gcp_cache *gcp_cache_keeping(struct gcp_pool *pool, uint64_
 		   : NULL;
 }
 
-/* The books: cache->own is held. The bytes of the cache's blocks: */
+/* The records: cache->own is held. The bytes of the cache's blocks: */
 static inline int64_t gcp_cache_bytes(const struct gcp_cache *cache)
 {
 	return cache->held - cache->delta.net[GCP_STATS_LEVEL_ALLOCATED];

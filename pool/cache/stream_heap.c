@@ -79,7 +79,7 @@ static bool span_fits(const struct span *span, uint64_t size)
 	       span->bytes - size <= size / 8 || span->bytes - size < GCP_CHUNK;
 }
 
-/* Takes a part out of the books; from here on it is active and in no list. */
+/* Takes a part off all lists; from here on it is active and in no list. */
 static void part_remove(struct gcp_heap *heap, struct gcp_block *block)
 {
 	if (gcp_block_is_free(block)) {

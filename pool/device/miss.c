@@ -337,9 +337,9 @@ static int take_flushed(struct gcp_request *request)
 }
 
 /* Whether gathering is worth its price: a fence, and empty caches. Where fences cost
- * too much the pool grows a little first; many threads would stand in line, each taking
- * from all others what they need next, and several streams would hold each other back:
- * they gather where nothing else helps. */
+ * too much the pool grows a little first; many threads would wait for each other, each
+ * taking from all others what they need next, and several streams would hold each other
+ * back: they gather where nothing else helps. */
 static bool gathering_pays(const struct gcp_request *request)
 {
 	struct gcp_pool *pool = request->heap->pool;

@@ -4,9 +4,9 @@
  * live.
  *
  * A replayed graph writes its outputs where its capture had them, without
- * allocating. Before another capture may use the same heap its books must say
- * again what was live when that graph's capture ended. Nothing moves and no
- * driver function is called: only the books change.
+ * allocating. Before another capture may use the same heap its records must
+ * say again what was live when that graph's capture ended. Nothing moves and no
+ * driver function is called: only the records change.
  *
  * Segments and slabs of a private heap never go away while it lives, so every
  * block of a checkpoint can be put back where it was.
@@ -102,7 +102,7 @@ void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint)
 
 /* --- restore ------------------------------------------------------------------ */
 
-/* The heap's books as if the program had freed the block inside a capture. */
+/* The heap's records as if the program had freed the block inside a capture. */
 static void used_collect(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 {
 	struct gcp_block_list *list = arg;

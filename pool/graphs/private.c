@@ -326,8 +326,8 @@ void gcp_pools_close_full(struct gcp_pools *pools)
 	}
 }
 
-/* Takes every free block of the heap out of its books and puts it into the
- * common heap's, with `epoch` at least. */
+/* Takes every free block of the heap off its lists and puts it onto the common
+ * heap's, with `epoch` at least. */
 static void free_blocks_move(struct gcp_heap *heap, struct gcp_heap *common,
 			     uint64_t epoch)
 {

@@ -99,7 +99,7 @@ static uint64_t beyond_quota(const struct request *request,
 	return total > quota ? total - quota : 0;
 }
 
-/* Beside what the driver has not back yet, too. In this order: what leaves the books is
+/* Beside what the driver has not back yet, too. In this order: what leaves the lists is
  * counted there before. */
 static bool quota_allows(const struct request *request)
 {
@@ -110,7 +110,7 @@ static bool quota_allows(const struct request *request)
 	return held + request->bucket->size <= pinned->pools->config.pinned_quota;
 }
 
-/* *ret_refused: the driver's memory that found no room in the books. */
+/* *ret_refused: the driver's memory that found no room in the records. */
 static int take_from_driver(const struct request *request,
 			    struct gcp_pinned_block **ret_block, void **ret_refused)
 {
@@ -139,7 +139,7 @@ static int take_from_driver(const struct request *request,
 	return result;
 }
 
-/* Under a quota one thread at a time asks for memory and books it. */
+/* Under a quota one thread at a time asks for memory and counts it. */
 static int take_new(const struct request *request, struct gcp_pinned_block **ret_block)
 {
 	struct gcp_pinned *pinned = request->pinned;

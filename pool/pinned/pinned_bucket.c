@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pinned_bucket.c - the books of pinned memory: sizes, arenas, buckets, blocks.
+ * pinned_bucket.c - the records of pinned memory: sizes, arenas, buckets, blocks.
  *
  * Each context has an arena for each class (the flags of cuMemHostAlloc) and each
  * place (NUMA: see host_place in driver_table.h) that it has used, and an arena has a

@@ -3,7 +3,7 @@
  * pinned_reclaim.c - pinned memory goes back to the driver: because memory is out,
  * because a limit says so, because the program asks; and the end of a context.
  *
- * The books give a block up before the driver gets it. The driver's free waits for
+ * A block leaves its lists before the driver gets it. The driver's free waits for
  * the block's context, so only calls that may wait give back.
  */
 #include "pinned_types.h"
@@ -31,7 +31,7 @@ static void look_for_unused(struct gcp_pinned_bucket *bucket, void *arg)
 	gcp_spin_unlock(&bucket->lock);
 }
 
-/* In the books: a fence that failed leaves blocks that no epoch counts. And what is
+/* By the lists: a fence that failed leaves blocks that no epoch counts. And what is
  * ready by now was pending a moment ago, when it could not be given back. */
 bool gcp_pinned_is_any_unused(struct gcp_pinned *pinned)
 {
@@ -100,7 +100,7 @@ static struct gcp_pinned_block *least_wanted(struct gcp_pinned_bucket *bucket,
 	return block;
 }
 
-/* The memory of an unused block, out of the books; NULL: there is none. */
+/* The memory of an unused block, off its list; NULL: there is none. */
 static void *bucket_shrink(struct gcp_pinned_bucket *bucket, bool pending)
 {
 	struct gcp_pinned_block *block;

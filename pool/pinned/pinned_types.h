@@ -41,7 +41,7 @@ enum gcp_pinned_state {
 	GCP_PINNED_FREED,    /* free, or on its way to or from the program */
 };
 
-/* In whose book a block is. */
+/* On which list a block is. */
 enum gcp_pinned_rest {
 	GCP_PINNED_IN_HAND,   /* the program's, or some thread's of ours */
 	GCP_PINNED_IN_BUCKET, /* ready or pending; bucket->lock */
@@ -117,7 +117,7 @@ struct gcp_pinned {
 	struct gcp_mutex lock, quota_lock;
 	_Atomic bool off; /* fences fail: nothing is pooled until a context ends */
 	_Atomic bool out; /* the driver has refused memory: it may do so again */
-	_Atomic uint64_t giving;      /* bytes out of the books that the driver frees */
+	_Atomic uint64_t giving;      /* bytes off the lists that the driver frees */
 	struct gcp_timeline timeline; /* of all contexts */
 	_Atomic uint64_t closed_ns;   /* when the latest epoch was closed */
 				      /* Statistics, atomic. */
@@ -158,7 +158,7 @@ void gcp_pinned_bucket_put(struct gcp_pinned_block *block);
 int gcp_pinned_block_create(struct gcp_pinned_bucket *bucket, void *p,
 			    uint64_t generation, uint64_t requested,
 			    struct gcp_pinned_block **ret_block);
-/* Takes a block in hand out of all books; what becomes of the memory is the
+/* Takes a block in hand off all lists; what becomes of the memory is the
  * caller's. The bucket's lock is held. */
 void gcp_pinned_block_release(struct gcp_pinned_block *block);
 struct gcp_pinned_block *gcp_pinned_block_find(struct gcp_pinned *pinned,
@@ -255,7 +255,7 @@ int gcp_pinned_release_own(struct gcp_pool *pool, uint64_t bytes);
  * was freed before the call. For frees of that context, and where memory is out; also
  * during a capture. */
 int gcp_pinned_finish_own(struct gcp_pool *pool, uint64_t bytes);
-/* The real free of memory that pinned->giving counts, and no book any more. 0, or what
+/* The real free of memory that pinned->giving counts, and no list any more. 0, or what
  * the driver says; the memory is not ours any more either way. */
 int gcp_pinned_memory_give(struct gcp_pool *pool, void *p, uint64_t bytes);
 

@@ -35,7 +35,7 @@ static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_add
 }
 
 /* Adds a segment of `bytes` and takes the block from it, unless another thread is
- * faster. *ret_refused: the driver's memory that found no room in the books. */
+ * faster. *ret_refused: the driver's memory that found no room in the records. */
 static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes,
 			gcp_addr *ret_refused)
 {
@@ -58,7 +58,7 @@ static int take_segment(struct gcp_request *request, enum gcp_kind kind, uint64_
 	return result;
 }
 
-/* Under a quota one thread at a time asks for memory and books it. */
+/* Under a quota one thread at a time asks for memory and counts it. */
 static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t bytes)
 {
 	struct gcp_pool *pool = request->heap->pool;
@@ -78,7 +78,7 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 }
 
 /* How much to map at once: a handle. Where memory circulates the next requests are to
- * find some, too: each time it grows other threads stand in line. */
+ * find some, too: each time it grows other threads wait. */
 static uint64_t mapped_bytes(const struct gcp_request *request, enum gcp_kind kind)
 {
 	const struct gcp_pool *pool = request->heap->pool;

@@ -3,7 +3,7 @@
  * purge.c - segments that hold no block go back to the driver.
  *
  * Called by maintain.c, which says when, and reclaim.c, which needs the memory, with no
- * lock held; none is held around calls of the driver. The books give a segment up
+ * lock held; none is held around calls of the driver. A segment leaves its lists
  * before the driver gets it, so an address that the driver hands out again elsewhere is
  * never still in our map.
  *

@@ -17,7 +17,7 @@
  * epoch (tight.c). Memory goes back to the driver without a wait (mem_release).
  * An allocation that cannot succeed whatever is given back does not wait at all.
  *
- * OTHER THREADS. What a call misses another thread may have taken out of the books a
+ * OTHER THREADS. What a call misses another thread may have taken off the lists a
  * moment ago, to give it back. The call waits until the driver has it (others_give),
  * and is tried again where others gave any, but not for ever: they may go on.
  *
@@ -96,7 +96,7 @@ static void count_wait(struct gcp_pool *pool)
 	gcp_mutex_unlock(&pool->lock);
 }
 
-/* Another thread has taken segments out of the books, and frees them just now. */
+/* Another thread has taken segments off the lists, and frees them just now. */
 static void wait_for_givers(struct gcp_pool *pool)
 {
 	if (!is_giving(pool))
@@ -282,7 +282,7 @@ static bool may_succeed(const struct gcp_request *request)
 	return bytes >= request->size;
 }
 
-/* What other threads have taken out of the books is the driver's after this. Whether
+/* What other threads have taken off the lists is the driver's after this. Whether
  * they gave any. */
 static bool others_give(struct gcp_pools *pools, int device, struct gcp_search *search)
 {

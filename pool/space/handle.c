@@ -36,7 +36,7 @@ enum {
 	GROWTH_SHARE_LARGE = 32,
 };
 
-/* --- the books -------------------------------------------------------------------- */
+/* --- the records ------------------------------------------------------------------ */
 
 struct gcp_chunk *gcp_chunks_create(uint64_t size)
 {
@@ -238,7 +238,7 @@ int gcp_handles_unmap(struct gcp_pool *pool, const struct gcp_block *block)
 
 /* --- of a whole segment ------------------------------------------------------- */
 
-/* Errors do not matter here: what a dying context has taken along is gone. */
+/* Errors do not matter here: what a context that ends has taken along is gone. */
 void gcp_handles_release_all(struct gcp_pool *pool, struct gcp_segment *segment)
 {
 	uint64_t count = segment->size / GCP_CHUNK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * segment.c - segments: taken into a heap's books, moved between heaps, given
+ * segment.c - segments: put onto a heap's lists, moved between heaps, given
  * back, detached.
  *
  * Called with pool->lock held. Never calls the driver.

@@ -6,8 +6,8 @@
  * To map unused handles elsewhere takes about as long as to make new ones. It pays
  * where it happens once. A program that repeats itself may need it in each step: a
  * block is cut where the next one will not fit, and the handles go to and fro. What
- * remaps take beyond a small part of the time is owed; when as much is owed as is worth
- * the memory, new memory is taken instead, and nothing is owed any more. The pool then
+ * remaps take beyond a small part of the time is summed up; when the sum is worth the
+ * memory, new memory is taken instead, and the sum begins at 0 again. The pool then
  * has more than it must have: no more than SPARE_LEAST or a part of what is mapped,
  * which is larger where threads wait for each other's remaps, beyond what it had when
  * nothing was left to remap; and nothing where the device is nearly full.
@@ -25,7 +25,7 @@ enum {
 	UNUSED_PART = 8,        /* of the device, or its quota, is left at least */
 };
 
-/* What is owed at `now`. */
+/* The sum at `now`. */
 static uint64_t owed(struct gcp_spare *spare, uint64_t now)
 {
 	uint64_t paid = (now - spare->at_ns) / TIME_PART;

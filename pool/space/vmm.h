@@ -29,7 +29,7 @@ void gcp_vmm_release_orphans(struct gcp_pool *pool);
 
 /* --- lane.c ----------------------------------------------------------------------- */
 
-/* The context is gone, and no graph uses the lanes any more: they are out of the books.
+/* The context is gone, and no graph uses the lanes any more: they are off the lists.
  * vmm_lock and pool->lock are held. */
 void gcp_lanes_reset(struct gcp_pool *pool);
 /* Their handles go back to the driver: a context that ends does not take them along.
@@ -51,7 +51,7 @@ static inline uint32_t gcp_handle_shared(const struct gcp_pool *pool)
 	return pool->pools->config.handle_shared;
 }
 
-/* The books of a range of so many bytes; NULL. */
+/* The records of a range of so many bytes; NULL. */
 struct gcp_chunk *gcp_chunks_create(uint64_t size);
 void gcp_chunks_destroy(struct gcp_chunk *chunks, uint64_t size);
 /* Those of a block that is made of whole chunks. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * vmm_space.c - the books of mapped segments: which addresses have memory behind
+ * vmm_space.c - the records of mapped segments: which addresses have memory behind
  * them, where room could be made, and which handles could be moved there.
  *
  * Called by vmm.c with vmm_lock and pool->lock held. Never calls the driver.

@@ -93,8 +93,8 @@ bool gcp_window_has_few_threads(const struct gcp_pool *pool)
 	return LOAD(pool->cache_count) <= THREADS_FEW;
 }
 
-/* Whether little memory is to wait: it is mapped, threads need not stand in line, and
- * streams do not run beside each other. */
+/* Whether little memory is to wait: it is mapped, threads need not wait for each other,
+ * and streams do not run beside each other. */
 static bool is_narrow(const struct gcp_pool *pool, uint32_t streams)
 {
 	return pool->vmm && gcp_window_has_few_threads(pool) && streams <= 1;

@@ -66,8 +66,8 @@ uint32_t gcp_window_blocks(const struct gcp_window *window, uint64_t size);
 /* How often the limits were doubled because fences cost too much of the time. */
 uint32_t gcp_window_scale(const struct gcp_pool *pool);
 /* Whether freed memory goes round as it does in ordinary segments. In mapped memory it
- * need not, for it can serve any size: it does where many threads would stand in line,
- * and where fences cost too much. */
+ * need not, for it can serve any size: it does where many threads would wait for each
+ * other, and where fences cost too much. */
 bool gcp_window_circulates(const struct gcp_pool *pool);
 /* Whether it need not but where fences cost too much. */
 bool gcp_window_is_narrow(const struct gcp_pool *pool);
