@@ -12,7 +12,8 @@
  * in a driver allocation is on plain CUDA.
  *
  * There is one connection to each process of which something is open; it lasts as long,
- * so that the other side knows when this process has ended. asking_lock is held while
+ * and the first message says by what the other side knows that this process has ended,
+ * which it may not see. asking_lock is held while
  * the other process is asked. Its thread that answers takes no lock that is held over
  * such a call there, so two processes can open each other's memory.
  */
@@ -75,6 +76,26 @@ static _Atomic(uint64_t) imports_count;
 
 /* --- the other process ----------------------------------------------------------- */
 
+static struct gcp_ipc_request request_of(const struct link *link, enum gcp_ipc_op op)
+{
+	return (struct gcp_ipc_request){
+	    .cookie = {link->cookie[0], link->cookie[1]},
+	    .op = op,
+	};
+}
+
+/* Where that cannot be, the other process goes by the number of this one. */
+static void link_introduce(const struct link *link)
+{
+	struct gcp_ipc_request request = request_of(link, GCP_IPC_PROCESS);
+	int self = gcp_ipc_process_self();
+
+	if (self < 0)
+		return;
+	(void)gcp_ipc_send(link->fd, &request, sizeof(request), &self, 1);
+	(void)syscall(SYS_close, self);
+}
+
 static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_result)
 {
 	struct link *link = links;
@@ -95,6 +116,7 @@ static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_
 		return NULL;
 	}
 	link->file = gcp_ipc_file(link->fd);
+	link_introduce(link);
 	link->next = links;
 	links = link;
 	return link;
@@ -103,13 +125,10 @@ static struct link *link_get(const struct gcp_ipc_handle *handle, CUresult *ret_
 /* Waits until there is room for the request, but not where that was in vain before. */
 static bool link_send(struct link *link, enum gcp_ipc_op op, uint64_t id, uint64_t from)
 {
-	struct gcp_ipc_request request = {
-	    .cookie = {link->cookie[0], link->cookie[1]},
-	    .id = id,
-	    .from = from,
-	    .op = op,
-	};
+	struct gcp_ipc_request request = request_of(link, op);
 
+	request.id = id;
+	request.from = from;
 	if (gcp_ipc_file(link->fd) != link->file)
 		link->broken = true;
 	else if (!gcp_ipc_send(link->fd, &request, sizeof(request), NULL, 0) &&

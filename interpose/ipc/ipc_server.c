@@ -7,7 +7,9 @@
  * connection. What a process has open is counted on its connection. A connection that
  * ends while something is open on it stays in the list until its process has ended, for
  * its work may run until then; a process that closed its sockets and lives on may
- * have it open for ever.
+ * have it open for ever. The process has sent a file descriptor that tells its end;
+ * where the system has none, its number and start do, which another PID namespace
+ * hides.
  *
  * The thread takes no signals. It makes CUDA calls only under `serving`, and none once
  * exit has said so under that lock, before the driver ends. In the child of a fork
@@ -44,6 +46,8 @@ struct opened {
 struct connection {
 	int fd; /* -1: it has ended */
 	uint64_t file;
+	int process; /* gcp_ipc_process_self of the other end; -1: it has sent none */
+	uint64_t process_file;
 	pid_t pid; /* of the process at the other end; 0: not to be seen from here */
 	uint64_t started; /* the same */
 	struct opened *opened;
@@ -214,15 +218,39 @@ static bool more_answer(const struct connection *connection,
 	return parts_send(connection->fd, &answer, request->from);
 }
 
+/* The process of the other end is told once. Other files come from no such library. */
+static bool request_receive(struct connection *connection,
+			    struct gcp_ipc_request *request)
+{
+	int fds[GCP_IPC_PARTS];
+	unsigned int count = 0;
+
+	if (!gcp_ipc_receive(connection->fd, request, sizeof(*request), fds, &count,
+			     false))
+		return false;
+	if (memcmp(request->cookie, server.self.cookie, sizeof(request->cookie)) == 0 &&
+	    count == (request->op == GCP_IPC_PROCESS) &&
+	    (count == 0 || (connection->process < 0 && gcp_ipc_is_process(fds[0])))) {
+		if (count > 0) {
+			connection->process = fds[0];
+			connection->process_file = gcp_ipc_file(fds[0]);
+		}
+		return true;
+	}
+	for (unsigned int i = 0; i < count; i++)
+		(void)syscall(SYS_close, fds[i]);
+	return false;
+}
+
 static bool request_serve(struct connection *connection)
 {
 	struct gcp_ipc_request request;
 
-	if (!gcp_ipc_receive(connection->fd, &request, sizeof(request), NULL, NULL,
-			     false) ||
-	    memcmp(request.cookie, server.self.cookie, sizeof(request.cookie)) != 0)
+	if (!request_receive(connection, &request))
 		return false;
 	switch (request.op) {
+	case GCP_IPC_PROCESS:
+		return true;
 	case GCP_IPC_OPEN:
 		return open_answer(connection, &request);
 	case GCP_IPC_MORE:
@@ -257,6 +285,7 @@ static bool connection_add(int fd)
 	}
 	(void)gcp_ipc_peer(fd, &connection->pid, &uid);
 	connection->started = gcp_ipc_process_started(connection->pid);
+	connection->process = -1;
 	connection->fd = fd;
 	connection->file = gcp_ipc_file(fd);
 	connection->next = server.connections;
@@ -265,9 +294,19 @@ static bool connection_add(int fd)
 	return true;
 }
 
-/* One that is not seen from here is never known to have ended. */
+/* Files of this kind have one number on older systems. */
+static bool has_process(const struct connection *connection)
+{
+	return connection->process >= 0 &&
+	       gcp_ipc_file(connection->process) == connection->process_file &&
+	       gcp_ipc_is_process(connection->process);
+}
+
+/* One that has sent nothing and is not seen from here is never known to have ended. */
 static bool process_has_ended(const struct connection *connection)
 {
+	if (has_process(connection))
+		return gcp_ipc_process_has_ended(connection->process);
 	return connection->pid > 0 && connection->started != 0 &&
 	       gcp_ipc_process_started(connection->pid) != connection->started;
 }
@@ -293,6 +332,8 @@ static bool connections_clean(void)
 			continue;
 		}
 		opened_end(connection);
+		if (has_process(connection))
+			gcp_ipc_close(connection->process, connection->process_file);
 		*link = connection->next;
 		free(connection);
 		server.count--;
@@ -415,8 +456,10 @@ static void *server_run(void *unused)
 	}
 	free(polled.fds);
 	pthread_mutex_lock(&server.serving);
-	for (struct connection *one = server.connections; one; one = one->next)
+	for (struct connection *one = server.connections; one; one = one->next) {
 		connection_end(one);
+		one->process = -1; /* may be the program's: see doors_are_ours */
+	}
 	pthread_mutex_unlock(&server.serving);
 	pthread_mutex_lock(&server.starting);
 	doors_close();
@@ -520,8 +563,11 @@ void gcp_ipc_server_after_fork(void)
 {
 	if (server.running)
 		doors_close();
-	for (struct connection *one = server.connections; one; one = one->next)
+	for (struct connection *one = server.connections; one; one = one->next) {
 		gcp_ipc_close(one->fd, one->file);
+		if (has_process(one))
+			gcp_ipc_close(one->process, one->process_file);
+	}
 	pthread_mutex_init(&server.starting, NULL);
 	pthread_mutex_init(&server.serving, NULL);
 	server.running = false;

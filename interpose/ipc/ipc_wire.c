@@ -20,6 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -295,6 +298,32 @@ uint64_t gcp_ipc_process_started(pid_t pid)
 	if (!field || state == 'X' || (state == 'Z' && threads <= 1))
 		return 0;
 	return strtoull(field, NULL, 10);
+}
+
+int gcp_ipc_process_self(void)
+{
+	int saved = errno;
+	long fd = syscall(SYS_pidfd_open, getpid(), 0);
+
+	errno = saved;
+	return (int)fd;
+}
+
+/* No signal is sent. To a process that is not seen from here none can be, which is
+ * another error than that of another file. */
+bool gcp_ipc_is_process(int fd)
+{
+	int saved = errno;
+	bool good = fd >= 0 && (syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 ||
+				errno != EBADF);
+
+	errno = saved;
+	return good;
+}
+
+bool gcp_ipc_process_has_ended(int fd)
+{
+	return gcp_ipc_is_ready(fd);
 }
 
 bool gcp_ipc_random(void *ret_bytes, size_t count)

@@ -53,10 +53,11 @@ bool gcp_ipc_handle_read(const CUipcMemHandle *handle, struct gcp_ipc_handle *re
 
 enum gcp_ipc_op {
 	GCP_IPC_OPEN =
-	    1,         /* counts as open until closed; answers with the first parts */
-	GCP_IPC_MORE,  /* the parts from address `from` on */
-	GCP_IPC_CLOSE, /* no answer */
-	GCP_IPC_END,   /* nothing is open on this connection any more; no answer */
+	    1,           /* counts as open until closed; answers with the first parts */
+	GCP_IPC_MORE,    /* the parts from address `from` on */
+	GCP_IPC_CLOSE,   /* no answer */
+	GCP_IPC_END,     /* nothing is open on this connection any more; no answer */
+	GCP_IPC_PROCESS, /* comes with gcp_ipc_process_self of the asker; no answer */
 };
 
 enum { GCP_IPC_PARTS = 32 }; /* file descriptors in a message */
@@ -126,6 +127,15 @@ void gcp_ipc_close(int fd, uint64_t file);
 
 /* When the process started; 0: there is none of this number, or it has ended. */
 uint64_t gcp_ipc_process_started(pid_t pid);
+
+/* A file descriptor by which another process, in whatever namespace, hears that this
+ * one has ended, though another one may have its number then. -1: the system has none.
+ */
+int gcp_ipc_process_self(void);
+/* Whether it is such a one; and whether its process has ended, as above. */
+bool gcp_ipc_is_process(int fd);
+bool gcp_ipc_process_has_ended(int fd);
+
 bool gcp_ipc_random(void *ret_bytes, size_t count);
 
 #endif

@@ -5,10 +5,14 @@
  *
  *   ipc_sockets SCENARIO    plays one; 0: all is as it was promised
  */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -289,14 +293,19 @@ static void *opens_for_two_devices(void *unused)
 	return unused;
 }
 
-/* The next request of a connection, within a second; 0: there is none. */
+/* The next request of a connection, within a second; 0: there is none. What it says
+ * first of its process is none. */
 static uint32_t asked(int fd)
 {
-	struct gcp_ipc_request request = {0};
+	struct gcp_ipc_request request;
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
 
-	if (poll(&ready, 1, 1000) == 1)
-		(void)gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL, false);
+	do {
+		request.op = 0;
+		if (poll(&ready, 1, 1000) == 1)
+			(void)gcp_ipc_receive(fd, &request, sizeof(request), NULL, NULL,
+					      false);
+	} while (request.op == GCP_IPC_PROCESS);
 	return request.op;
 }
 
@@ -362,6 +371,8 @@ static struct {
 	atomic_bool said;
 	atomic_uint peer;
 } users;
+/* The processes are in other PID namespaces than this one. */
+static atomic_bool sees_no_process;
 static __thread bool hears_the_truth;
 
 /* The library calls these. */
@@ -378,6 +389,8 @@ __attribute__((visibility("default"))) int getsockopt(int fd, int level, int opt
 
 	if (result == 0 && option == SO_PEERCRED && users.said && !hears_the_truth)
 		peer->uid = users.peer;
+	if (result == 0 && option == SO_PEERCRED && sees_no_process)
+		peer->pid = 0;
 	return result;
 }
 
@@ -588,6 +601,124 @@ static void memory_whose_importer_gave_up_is_used_again(void)
 	must(cuMemAlloc_v2(&p, 600 * MIB) == CUDA_SUCCESS, "it counts as open");
 }
 
+/* --- an importer that the exporter does not see --- */
+
+static void opens_and_ends(int from, int to)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	OK(cuInit(0));
+	(void)primary();
+	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	must(write(to, &p, 1) == 1, "pipe");
+	/* The connection, too. */
+	for (int fd = 3; fd < 1024; fd++)
+		if (fd != from && fd != to)
+			close(fd);
+	must(write(to, &p, 1) == 1 && read(from, &p, 1) == 0, "pipe");
+	_exit(wrong);
+}
+
+static void importer_ends(bool seen, void (*before)(void))
+{
+	int down[2], up[2], status = 1, tries = 0;
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	pid_t child;
+
+	must(pipe(down) == 0 && pipe(up) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		close(down[1]);
+		before();
+		opens_and_ends(down[0], up[1]);
+	}
+	OK(cuInit(0));
+	(void)primary();
+	sees_no_process = !seen;
+	p = allocated(600 * MIB);
+	handle = exported(p);
+	must(write(down[1], &handle, sizeof(handle)) == sizeof(handle), "pipe");
+	must(read(up[0], &handle, 1) == 1 && read(up[0], &handle, 1) == 1, "pipe");
+	OK(cuMemFree_v2(p));
+	usleep(200 * 1000); /* until the end of the connection is known */
+	must(cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS, "what is open is given out");
+	close(down[1]);
+	waitpid(child, &status, 0);
+	must(status == 0, "the importer has failed");
+	while (cuMemAlloc_v2(&p, 600 * MIB) != CUDA_SUCCESS && tries++ < 100)
+		usleep(20 * 1000);
+	must(tries < 100, "it counts as open");
+}
+
+static void needs_process_files(void)
+{
+	if (gcp_ipc_process_self() >= 0)
+		return;
+	printf("the system does not tell of the end of a process\n");
+	exit(77);
+}
+
+/* What tells of its end is what it has sent: not its number, nor the end of the
+ * connection. */
+static void memory_of_a_process_that_is_not_seen_comes_back(void)
+{
+	needs_process_files();
+	importer_ends(false, needs_process_files);
+}
+
+static void process_files_are_unknown(void)
+{
+	struct sock_filter filter[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 434 /* pidfd_open */, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {4, filter};
+
+	/* Where that is not allowed either, the other scenario is played again. */
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
+		must(gcp_ipc_process_self() < 0, "the filter does not work");
+}
+
+/* An older system: then the number does it. */
+static void memory_of_a_process_that_tells_nothing_comes_back(void)
+{
+	importer_ends(true, process_files_are_unknown);
+}
+
+/* Its number would be of no use, and it may be ready to be read at any time. */
+static void a_file_that_is_no_process_is_refused(void)
+{
+	struct gcp_ipc_request request = {.op = GCP_IPC_PROCESS};
+	struct pollfd ended = {.events = POLLIN};
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+	CUresult result;
+	int none[2];
+
+	(void)primary();
+	needs_process_files();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	must(pipe(none) == 0, "pipe");
+	memcpy(request.cookie, handle.cookie, sizeof(request.cookie));
+	for (int i = 0; i < 2; i++) {
+		int self = i ? none[0] : gcp_ipc_process_self();
+
+		ended.fd = gcp_ipc_connect(&handle, &result);
+		must(gcp_ipc_send(ended.fd, &request, sizeof(request), &self, 1),
+		     "not sent");
+		must(poll(&ended, 1, i ? 5000 : 200) == i,
+		     i ? "a pipe is taken" : "a process is refused");
+		close(ended.fd);
+	}
+}
+
 /* --- an exporter that is slow --- */
 
 /* Wakes the exporter when all is closed, or no close has returned for a while: then one
@@ -791,6 +922,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(another_user_gets_no_memory_by_the_entrance),
     SCENARIO(another_users_process_is_asked_for_nothing),
     SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
+    SCENARIO(a_file_that_is_no_process_is_refused),
 };
 
 /* They start the second process before they use CUDA. */
@@ -800,6 +932,8 @@ static const struct scenario of_two_processes[] = {
     SCENARIO(a_connection_waits_for_a_file),
     SCENARIO(memory_whose_open_was_refused_is_used_again),
     SCENARIO(memory_whose_importer_had_no_file_is_used_again),
+    SCENARIO(memory_of_a_process_that_is_not_seen_comes_back),
+    SCENARIO(memory_of_a_process_that_tells_nothing_comes_back),
 };
 
 int main(int argc, char **argv)
