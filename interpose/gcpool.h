@@ -90,7 +90,7 @@ struct gcpool_stats {
 	struct gcpool_gauge requested_bytes; /* asked for, and held */
 	struct gcpool_gauge allocated_bytes; /* in blocks held by the program */
 	struct gcpool_gauge active_bytes;    /* the same, and freed ones that the device
-					      * may still use */
+					      * may still use, or another process */
 	struct gcpool_gauge reserved_bytes;  /* taken from the driver */
 	struct gcpool_gauge private_bytes;   /* of these, in pools of graphs */
 

@@ -224,6 +224,19 @@ bool gcp_pools_is_exported(struct gcp_pools *pools, gcp_addr addr);
 /* Ends that. -ENOENT: no such block. Never waits. */
 int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr);
 
+/* The program has freed the exported block at `addr`, which another process has open:
+ * here it is free, and counts as freed, but its memory stays as it is, before
+ * gcp_pools_take_back. -ENOENT: no such block. Never waits. */
+int gcp_pools_lend(struct gcp_pools *pools, gcp_addr addr);
+/* Whether such a block starts there. Lock-free. */
+bool gcp_pools_is_lent(struct gcp_pools *pools, gcp_addr addr);
+/* The last one has closed it, and its context is pinned: goes to its heap, as by
+ * gcp_pools_free_async, but is not counted again. */
+int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr);
+/* Pins the pool of the lent block at `addr` (gcp_pool_pin). NULL: there is none, or its
+ * context may be ending just now. */
+struct gcp_pool *gcp_pools_pin_lent(struct gcp_pools *pools, gcp_addr addr);
+
 /* The context of the pool does not end, nor do its blocks, before gcp_pool_unpin.
  * False: it may be ending just now, and there is no pin. Lock-free; any lock may be
  * held. */
@@ -235,10 +248,10 @@ void gcp_pool_unpin(struct gcp_pool *pool);
 int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr);
 
 /* Calls each(arg, handle, addr, bytes) for each handle that is mapped behind the
- * exported block at `addr`, by rising addresses, from the one behind `from` on, until a
- * call gives something else than 0, which is the result. The first and the last one
- * may hold other blocks too. -ENOENT: no such block, or not of mapped memory. `each`
- * runs under a lock: it must call nothing of this room. */
+ * exported or lent block at `addr`, by rising addresses, from the one behind `from` on,
+ * until a call gives something else than 0, which is the result. The first and the last
+ * one may hold other blocks too. -ENOENT: no such block, or not of mapped memory.
+ * `each` runs under a lock: it must call nothing of this room. */
 int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr from,
 			      int (*each)(void *arg, uint64_t handle, gcp_addr addr,
 					  uint64_t bytes),
@@ -509,7 +522,7 @@ uint64_t gcp_pools_trim_completed(struct gcp_pools *pools, int device,
 				  uint64_t keep_bytes);
 
 /* Bytes on `device` (-1: each) that are reserved and that neither a block of the
- * program holds nor a live graph keeps or shares. */
+ * program holds nor a live graph keeps or shares, nor another process alone has. */
 uint64_t gcp_pools_unheld(struct gcp_pools *pools, int device);
 
 /* Of these, what an allocation of that size could have, though other memory be in use
@@ -552,7 +565,8 @@ struct gcp_gauge {
 	X(segment, "segments: allocations of the driver")                              \
 	X(requested_bytes, "bytes the program asked for and holds")                    \
 	X(allocated_bytes, "bytes in blocks held by the program")                      \
-	X(active_bytes, "allocated_bytes plus freed bytes whose epoch is pending")     \
+	X(active_bytes, "allocated_bytes plus freed bytes whose epoch is pending, "    \
+			"or that another process has open")                            \
 	X(reserved_bytes, "bytes taken from the driver")                               \
 	X(private_bytes, "of reserved_bytes, those in private heaps of graphs")        \
 	X(lane_bytes, "of private_bytes, those that graphs share")                     \

@@ -105,6 +105,8 @@ enum gcp_block_state {
 			      * private heap: its memory is a lane's, lane.c */
 	GCP_BLOCK_MOVING,    /* vmm.c works on it */
 	GCP_BLOCK_EXPORTED,  /* the program's, and other processes may have it open */
+	GCP_BLOCK_LENT,      /* freed by the program, and other processes have it open:
+			      * no one's here, and it stays where it is */
 };
 
 /* Invariants:
@@ -276,7 +278,8 @@ struct gcp_heap {
 	uint64_t unused_low;   /* lowest since maintain.c set it */
 	struct gcp_idle idle;
 	uint64_t used_blocks, used_bytes; /* private heaps only */
-	TAILQ_ENTRY(gcp_heap) link;       /* pool->private_heaps */
+	uint64_t lent_bytes;
+	TAILQ_ENTRY(gcp_heap) link; /* pool->private_heaps */
 	/* Private heaps: what `unmapping` is mapped to (NULL: to nothing), and its
 	 * place in there; vmm_lock. */
 	struct gcp_lane *lane;

@@ -4,13 +4,14 @@
  *
  * CUDA wants memory to be freed only when other processes have closed it, and all of
  * them may do that late, end, or never do it: plain CUDA keeps the memory until then,
- * and gives the addresses to others meanwhile. Here the block is held.
+ * and gives the addresses to others meanwhile. Here the block is lent, in the pool's
+ * books, which say in which state it is.
  *
  *      exported -- free, not open --> the pool's
  *          |                             ^
- *          +-- free, open --> held ------+  closed by the last one
+ *          +-- free, open --> lent ------+  closed by the last one
  *
- * A handle is good until the free: nothing opens a held block.
+ * A handle is good until the free: nothing opens a lent block.
  */
 #include "ipc_exports.h"
 
@@ -29,7 +30,6 @@ struct export
 	uint64_t bytes; /* that the program asked for */
 	CUcontext ctx;
 	uint64_t opens; /* of other processes, not closed yet */
-	bool freed;     /* by the program: held */
 	struct export *next_by_id, *next_by_addr;
 };
 
@@ -158,12 +158,12 @@ static int export_freed(gcp_addr addr, bool *ret_unused)
 	pthread_mutex_lock(&exports_lock);
 	export = export_at(addr);
 	*ret_unused = !export || export->opens == 0;
-	if (export && export->freed)
+	if (export && gcp_pools_is_lent(gcp_process.pools, addr))
 		result = -EINVAL; /* twice */
 	else if (export && export->opens == 0)
 		export_remove(export);
-	else if (export)
-		export->freed = true;
+	else if (export && gcp_pools_lend(gcp_process.pools, addr) != 0)
+		result = -EINVAL;
 	pthread_mutex_unlock(&exports_lock);
 	return result;
 }
@@ -232,7 +232,7 @@ bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 
 	pthread_mutex_lock(&exports_lock);
 	export = export_of(id);
-	if (export && export->freed)
+	if (export && !gcp_pools_is_exported(gcp_process.pools, export->addr))
 		export = NULL;
 	if (export) {
 		export->opens++;
@@ -243,53 +243,32 @@ bool gcp_exports_open(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes)
 	return export != NULL;
 }
 
-/* exports_lock is held, so no other block is exported at the address. Until it is freed
- * its context stays, and the address is no other block's. NULL: the context may be
- * ending now. */
-static struct gcp_pool *block_pin(const struct export *export)
+/* Gives back the lent block, which nothing has open any more and whose pool is pinned,
+ * and drops exports_lock, under which no other block is exported at the address. */
+static void lent_end(struct export *export, struct gcp_pool *pool)
 {
-	struct gcp_block_info info;
-	struct gcp_pool *pool;
-
-	if (gcp_pools_held(gcp_process.pools, export->addr, &info) != 0 ||
-	    !gcp_pool_pin(info.pool))
-		return NULL;
-	pool = info.pool;
-	if (gcp_pools_is_exported(gcp_process.pools, export->addr) &&
-	    gcp_pools_held(gcp_process.pools, export->addr, &info) == 0 &&
-	    info.pool == pool && info.mapped)
-		return pool;
-	gcp_pool_unpin(pool);
-	return NULL;
-}
-
-/* Gives back the block, which nothing has open any more, and drops exports_lock. Where
- * its context may be ending the block goes with it, or later:
- * gcp_exports_context_stays. False: that. */
-static bool held_end(struct export *export)
-{
-	struct gcp_pool *pool = block_pin(export);
 	gcp_addr addr = export->addr;
 
-	if (pool)
-		export_remove(export);
+	export_remove(export);
 	pthread_mutex_unlock(&exports_lock);
-	if (!pool)
-		return false;
 	/* The free has waited for the work of this process. */
-	(void)block_free(addr, false);
+	(void)gcp_pools_take_back(gcp_process.pools, addr);
 	gcp_pool_unpin(pool);
-	return true;
 }
 
+/* Where its context may be ending a lent block goes with it, or later:
+ * gcp_exports_take_back. */
 void gcp_exports_close(uint64_t id)
 {
+	struct gcp_pool *pool = NULL;
 	struct export *export;
 
 	pthread_mutex_lock(&exports_lock);
 	export = export_of(id);
-	if (export && export->opens > 0 && --export->opens == 0 && export->freed)
-		(void)held_end(export);
+	if (export && export->opens > 0 && --export->opens == 0)
+		pool = gcp_pools_pin_lent(gcp_process.pools, export->addr);
+	if (pool)
+		lent_end(export, pool);
 	else
 		pthread_mutex_unlock(&exports_lock);
 }
@@ -310,28 +289,41 @@ void gcp_exports_context_gone(CUcontext ctx)
 	pthread_mutex_unlock(&exports_lock);
 }
 
-/* Freed, and closed by the last one while the context seemed to end. */
-static struct export *export_left(CUcontext ctx)
+/* A lent block that nothing has open; its pool is pinned. */
+static struct export *export_left(struct gcp_pool **ret_pool)
 {
 	struct export *export;
 
 	for (int i = 0; i < BUCKETS; i++)
-		for (export = by_id[i]; export; export = export->next_by_id)
-			if (export->ctx == ctx && export->freed && export->opens == 0)
+		for (export = by_id[i]; export; export = export->next_by_id) {
+			if (export->opens > 0)
+				continue;
+			*ret_pool = gcp_pools_pin_lent(gcp_process.pools, export->addr);
+			if (*ret_pool)
 				return export;
+		}
 	return NULL;
 }
 
-void gcp_exports_context_stays(CUcontext ctx)
+void gcp_exports_take_back(void)
 {
+	struct gcp_pool *pool;
 	struct export *export;
 
 	do {
 		pthread_mutex_lock(&exports_lock);
-		export = export_left(ctx);
-		if (!export)
+		export = export_left(&pool);
+		if (export)
+			lent_end(export, pool);
+		else
 			pthread_mutex_unlock(&exports_lock);
-	} while (export && held_end(export));
+	} while (export);
+}
+
+void gcp_exports_context_stays(CUcontext ctx)
+{
+	(void)ctx;
+	gcp_exports_take_back();
 }
 
 void gcp_exports_after_fork(void)

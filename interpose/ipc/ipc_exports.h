@@ -4,8 +4,8 @@
  * processes have them open.
  *
  * A freed block stays as it is while another process has it open, as the memory of
- * plain CUDA does, and is the pool's when the last one has closed it. Any thread; no
- * lock of the caller's.
+ * plain CUDA does, and is the pool's when the last one has closed it; this process
+ * knows it no more. Any thread; no lock of the caller's.
  */
 #ifndef GCP_INTERPOSE_IPC_EXPORTS_H
 #define GCP_INTERPOSE_IPC_EXPORTS_H
@@ -32,6 +32,8 @@ bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
 /* ... has closed it, once. Never waits. */
 void gcp_exports_close(uint64_t id);
 
+/* What is lent and nothing has open is the pool's. */
+void gcp_exports_take_back(void);
 /* The context is gone, and its blocks. */
 void gcp_exports_context_gone(CUcontext ctx);
 /* The context stays: what was closed while it was ending is the pool's. */

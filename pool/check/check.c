@@ -13,7 +13,7 @@
 #include "check.h"
 
 struct sums {
-	uint64_t used, cached, pending, listed, free, holes, unmapping;
+	uint64_t used, lent, cached, pending, listed, free, holes, unmapping;
 	uint64_t used_blocks;
 	uint64_t pending_runs; /* of pending, those of slabs: never handed out */
 	uint64_t segments, unused;
@@ -29,6 +29,8 @@ static uint64_t *sum_of(struct sums *sums, enum gcp_block_state state)
 	case GCP_BLOCK_EXPORTED:
 		sums->used_blocks++;
 		return &sums->used;
+	case GCP_BLOCK_LENT:
+		return &sums->lent;
 	case GCP_BLOCK_CACHED:
 		return &sums->cached;
 	case GCP_BLOCK_PENDING:
@@ -82,7 +84,8 @@ static const char *block_check(struct gcp_pool *pool, struct gcp_block *block,
 	GCP_MUST(!block->stream || state == GCP_BLOCK_PENDING ||
 		     state == GCP_BLOCK_LISTED || state == GCP_BLOCK_CACHED,
 		 "B9: a block that does not wait has a stream");
-	GCP_MUST(!block->async || gcp_block_is_used(block) || state == GCP_BLOCK_CACHED,
+	GCP_MUST(!block->async || gcp_block_is_used(block) ||
+		     state == GCP_BLOCK_CACHED || state == GCP_BLOCK_LENT,
 		 "B9: a free block is stream-ordered");
 	*sum += block->size;
 	if (state == GCP_BLOCK_FREE && !heap_is_private(block))
@@ -317,7 +320,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	GCP_MUST(reserved == heap->reserved_bytes, "H1: reserved bytes are miscounted");
 	const char *broken = trees_check(heap);
 	GCP_MUST(!broken, broken);
-	GCP_MUST(sums.used + sums.cached + sums.pending + sums.listed + sums.free ==
+	GCP_MUST(sums.used + sums.lent + sums.cached + sums.pending + sums.listed +
+			 sums.free ==
 		     reserved,
 		 "H2: bytes are lost or counted twice");
 	GCP_MUST(bins_are_sound(heap, &holes, &donors),
@@ -343,12 +347,15 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	GCP_MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
 	GCP_MUST(!heap->private || heap->used_bytes == sums.used,
 		 "a private heap miscounts what the program holds");
+	GCP_MUST(heap->lent_bytes == sums.lent,
+		 "a heap miscounts what it has lent to other processes");
 	total->unused += sums.unused;
 	total->reserved += reserved;
 	total->private += heap->private ? reserved : 0;
 	total->pending += sums.pending;
 	total->pending_runs += sums.pending_runs;
 	total->used += sums.used;
+	total->lent += sums.lent;
 	total->used_blocks += sums.used_blocks;
 	total->cached += sums.cached;
 	return NULL;
@@ -459,7 +466,7 @@ static const char *caches_check(struct gcp_pool *pool, uint64_t *ret_bytes)
 static const char *stats_check(struct gcp_pool *pool, const struct sums *sums)
 {
 	const struct gcp_stats *stats = &pool->stats;
-	uint64_t held = sums->used + sums->cached + sums->pending;
+	uint64_t held = sums->used + sums->lent + sums->cached + sums->pending;
 
 	GCP_MUST(stats->allocated_bytes.current == sums->used,
 		 "allocated_bytes is not what the program holds");

@@ -6,7 +6,9 @@
  * where it would have found a free block, so frees of other blocks pay nothing. Nothing
  * takes it: what is EXPORTED is in no list, no tree and no cache, its chunks are not
  * unused, and what it shares a chunk with does not move either. interpose/ knows which
- * processes have it open, and says when that has ended.
+ * processes have it open, and says when that has ended. What the program frees before
+ * is LENT: as free as any freed block to all that asks, and as taken as an EXPORTED
+ * one.
  *
  * Called with no lock of the room held.
  */
@@ -43,6 +45,116 @@ int gcp_pools_unexport(struct gcp_pools *pools, gcp_addr addr)
 	return 0;
 }
 
+/* --- lent ------------------------------------------------------------------------- */
+
+static struct gcp_block *lent_at(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block && atomic_load(&block->state) == GCP_BLOCK_LENT ? block : NULL;
+}
+
+bool gcp_pools_is_lent(struct gcp_pools *pools, gcp_addr addr)
+{
+	return lent_at(pools, addr) != NULL;
+}
+
+/* In its heap's books it is lent, or is the program's. pool->lock is held. */
+static void lent_add(struct gcp_block *block, bool lent)
+{
+	struct gcp_heap *heap = atomic_load(&block->segment->heap);
+
+	heap->lent_bytes += lent ? block->size : -block->size;
+	if (heap->private) {
+		heap->used_bytes += lent ? -block->size : block->size;
+		heap->used_blocks += lent ? -UINT64_C(1) : 1;
+	}
+}
+
+static void lent_count(struct gcp_pool *pool, const struct gcp_block *block)
+{
+	gcp_stats_delta_count(&pool->delta, -1, block->requested, block->size);
+	if (block->async)
+		gcp_stats_delta_async(&pool->delta, -(int64_t)block->requested);
+	gcp_stats_merge(pool, &pool->delta);
+}
+
+int gcp_pools_lend(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+	uint8_t exported = GCP_BLOCK_EXPORTED;
+	struct gcp_pool *pool;
+	bool lent;
+
+	/* Such a block stays in its segment. */
+	if (!block || atomic_load(&block->state) != GCP_BLOCK_EXPORTED)
+		return -ENOENT;
+	pool = block->segment->pool;
+	gcp_mutex_lock(&pool->lock);
+	lent = atomic_compare_exchange_strong(&block->state, &exported, GCP_BLOCK_LENT);
+	if (lent) {
+		lent_add(block, true);
+		lent_count(pool, block);
+	}
+	gcp_mutex_unlock(&pool->lock);
+	return lent ? 0 : -ENOENT;
+}
+
+struct gcp_pool *gcp_pools_pin_lent(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = lent_at(pools, addr);
+	struct gcp_pool *pool = block ? block->segment->pool : NULL;
+
+	if (!pool || !gcp_pool_pin(pool))
+		return NULL;
+	if (lent_at(pools, addr) == block && block->segment->pool == pool)
+		return pool;
+	gcp_pool_unpin(pool);
+	return NULL;
+}
+
+/* The free counts it once more: that is undone, and raises no peak. */
+static void count_undo(struct gcp_pool *pool, int64_t requested, int64_t size,
+		       bool async)
+{
+	struct gcp_stats_delta undo = {
+	    .net = {1, requested, size, async ? requested : 0},
+	};
+
+	gcp_mutex_lock(&pool->lock);
+	gcp_stats_merge(pool, &undo);
+	gcp_mutex_unlock(&pool->lock);
+}
+
+int gcp_pools_take_back(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block *block = lent_at(pools, addr);
+	uint8_t lent = GCP_BLOCK_LENT;
+	int64_t requested, size;
+	struct gcp_pool *pool;
+	bool async, back;
+	int result;
+
+	if (!block)
+		return -ENOENT;
+	pool = block->segment->pool;
+	gcp_mutex_lock(&pool->lock);
+	requested = (int64_t)block->requested;
+	size = (int64_t)block->size;
+	async = block->async;
+	back = atomic_compare_exchange_strong(&block->state, &lent, GCP_BLOCK_USED);
+	if (back)
+		lent_add(block, false);
+	gcp_mutex_unlock(&pool->lock);
+	if (!back)
+		return -ENOENT;
+	result = gcp_pools_free_async(pools, addr, 0);
+	count_undo(pool, requested, size, async);
+	return result;
+}
+
+/* --- work and handles ---------------------------------------------------------- */
+
 int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr)
 {
 	struct gcp_block *block = gcp_map_find(pools->map, addr);
@@ -70,7 +182,7 @@ int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr f
 	 */
 	gcp_mutex_lock(&pools->vmm_lock);
 	block = gcp_map_find(pools->map, addr);
-	if (block && atomic_load(&block->state) == GCP_BLOCK_EXPORTED)
+	if (gcp_pools_is_exported(pools, addr) || gcp_pools_is_lent(pools, addr))
 		result = gcp_vmm_for_each_handle(block, from, each, arg);
 	gcp_mutex_unlock(&pools->vmm_lock);
 	return result;

@@ -32,7 +32,13 @@ struct gcp_checkpoint {
 
 typedef void block_callback(struct gcp_heap *heap, struct gcp_block *block, void *arg);
 
-static void for_each_used(struct gcp_heap *heap, block_callback *call, void *arg)
+/* The program's, or lent. */
+static bool is_taken(const struct gcp_block *block)
+{
+	return gcp_block_is_used(block) || atomic_load(&block->state) == GCP_BLOCK_LENT;
+}
+
+static void for_each_taken(struct gcp_heap *heap, block_callback *call, void *arg)
 {
 	struct gcp_segment *segment;
 	struct gcp_block *block, *upper;
@@ -46,7 +52,7 @@ static void for_each_used(struct gcp_heap *heap, block_callback *call, void *arg
 
 			for (; part && (part->slab || part == block); part = upper) {
 				upper = part->slab ? part->upper : NULL;
-				if (gcp_block_is_used(part))
+				if (is_taken(part))
 					call(heap, part, arg);
 			}
 		}
@@ -55,8 +61,8 @@ static void for_each_used(struct gcp_heap *heap, block_callback *call, void *arg
 
 static void count_one(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 {
-	(void)heap, (void)block;
-	++*(size_t *)arg;
+	(void)heap;
+	*(size_t *)arg += gcp_block_is_used(block);
 }
 
 static void note_one(struct gcp_heap *heap, struct gcp_block *block, void *arg)
@@ -64,6 +70,8 @@ static void note_one(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 	struct gcp_checkpoint *checkpoint = arg;
 
 	(void)heap;
+	if (!gcp_block_is_used(block))
+		return;
 	checkpoint->blocks[checkpoint->count++] = (struct live_block){
 	    .addr = block->addr,
 	    .size = block->size,
@@ -79,14 +87,14 @@ int gcp_heap_checkpoint(struct gcp_heap *heap, struct gcp_checkpoint **ret_check
 	size_t count = 0;
 
 	gcp_mutex_lock(&heap->pool->lock);
-	for_each_used(heap, count_one, &count);
+	for_each_taken(heap, count_one, &count);
 	checkpoint =
 	    calloc(1, sizeof(*checkpoint) + count * sizeof(checkpoint->blocks[0]));
 	errno = saved;
 	if (checkpoint) {
 		checkpoint->heap = heap;
 		checkpoint->heap_id = heap->id;
-		for_each_used(heap, note_one, checkpoint);
+		for_each_taken(heap, note_one, checkpoint);
 	}
 	gcp_mutex_unlock(&heap->pool->lock);
 	if (!checkpoint)
@@ -103,15 +111,20 @@ void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint)
 /* --- restore ------------------------------------------------------------------ */
 
 /* The heap's records as if the program had freed the block inside a capture. */
-static void used_collect(struct gcp_heap *heap, struct gcp_block *block, void *arg)
+static void taken_collect(struct gcp_heap *heap, struct gcp_block *block, void *arg)
 {
 	struct gcp_block_list *list = arg;
 
+	if (atomic_load(&block->state) == GCP_BLOCK_LENT) {
+		heap->lent_bytes -= block->size;
+	} else {
+		heap->used_blocks--;
+		heap->used_bytes -= block->size;
+		gcp_stats_delta_count(&heap->pool->delta, -1, block->requested,
+				      block->size);
+	}
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
 	TAILQ_INSERT_TAIL(list, block, link);
-	heap->used_blocks--;
-	heap->used_bytes -= block->size;
-	gcp_stats_delta_count(&heap->pool->delta, -1, block->requested, block->size);
 }
 
 static void free_everything(struct gcp_heap *heap)
@@ -119,7 +132,7 @@ static void free_everything(struct gcp_heap *heap)
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
-	for_each_used(heap, used_collect, &list);
+	for_each_taken(heap, taken_collect, &list);
 	gcp_heap_collect(heap, &list);
 	TAILQ_FOREACH (block, &list, link) {
 		block->epoch = GCP_EPOCH_NOW;

@@ -20,6 +20,8 @@ static enum gcp_picture_state state_of(const struct gcp_block *block)
 	case GCP_BLOCK_USED:
 	case GCP_BLOCK_EXPORTED:
 		return GCP_PICTURE_HELD;
+	case GCP_BLOCK_LENT:
+		return GCP_PICTURE_PENDING;
 	case GCP_BLOCK_PENDING:
 		return block->group >= GCP_GROUP_FIRST ? GCP_PICTURE_FREED_IN_CAPTURE
 						       : GCP_PICTURE_PENDING;
@@ -29,6 +31,14 @@ static enum gcp_picture_state state_of(const struct gcp_block *block)
 		return block->group == GCP_GROUP_FRESH ? GCP_PICTURE_FRESH
 						       : GCP_PICTURE_FREE;
 	}
+}
+
+/* What is lent has what was asked for in its place. */
+static uint64_t group_of(const struct gcp_block *block, enum gcp_picture_state state)
+{
+	if (atomic_load(&block->state) == GCP_BLOCK_LENT)
+		return GCP_GROUP_PAST;
+	return state == GCP_PICTURE_HELD ? 0 : block->group;
 }
 
 static void block_add(struct picture *picture, const struct gcp_block *block)
@@ -52,7 +62,7 @@ static void block_add(struct picture *picture, const struct gcp_block *block)
 	    .addr = block->addr,
 	    .size = block->size,
 	    .requested = state == GCP_PICTURE_HELD ? block->requested : 0,
-	    .group = state == GCP_PICTURE_HELD ? 0 : block->group,
+	    .group = group_of(block, state),
 	    .state = state,
 	};
 }

@@ -360,6 +360,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 {
 	struct gcp_pool *pool = heap->pool;
 	struct gcp_segment *segment;
+	uint64_t freed;
 
 	if (!TAILQ_EMPTY(&heap->unmapping))
 		gcp_lane_heap_ends(heap);
@@ -369,6 +370,7 @@ void gcp_heap_release(struct gcp_heap *heap)
 	uint64_t epoch = gcp_timeline_stamp(pool);
 	gcp_gauge_add(&pool->stats.private_bytes, -(int64_t)heap->reserved_bytes);
 	pool->common.reserved_bytes += heap->reserved_bytes;
+	pool->common.lent_bytes += heap->lent_bytes;
 	TAILQ_FOREACH (segment, &heap->segments, link) {
 		/* Live blocks, too, may be on memory that a capture gave out again
 		 * before such work was done. */
@@ -381,9 +383,9 @@ void gcp_heap_release(struct gcp_heap *heap)
 	gcp_space_join(&pool->common, heap);
 	free_blocks_move(heap, &pool->common, epoch);
 	TAILQ_REMOVE(&pool->private_heaps, heap, link);
+	freed = heap->reserved_bytes - heap->used_bytes - heap->lent_bytes;
 	gcp_mutex_unlock(&pool->lock);
-	(void)gcp_timeline_fill(pool,
-				(int64_t)(heap->reserved_bytes - heap->used_bytes), 0);
+	(void)gcp_timeline_fill(pool, (int64_t)freed, 0);
 	free(heap->classes);
 	free(heap);
 }

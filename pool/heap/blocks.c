@@ -15,11 +15,12 @@ struct showing {
 	const struct gcp_classes *classes;
 };
 
-/* Memory that is in no one's hands as a block: addresses with nothing behind them. */
+/* Memory that is in no one's hands as a block: addresses with nothing behind them, and
+ * what other processes alone have. */
 static bool is_block(uint8_t state)
 {
 	return state != GCP_BLOCK_HOLE && state != GCP_BLOCK_UNMAPPING &&
-	       state != GCP_BLOCK_MOVING;
+	       state != GCP_BLOCK_MOVING && state != GCP_BLOCK_LENT;
 }
 
 static void block_show(const struct showing *showing, const struct gcp_block *block)

@@ -113,7 +113,8 @@ static bool is_worth_it(const struct gcp_pool *pool, struct gcp_idle idle)
 static bool is_worth_a_flush(struct gcp_pool *pool, struct gcp_idle idle)
 {
 	uint64_t reserved = pool->stats.reserved_bytes.current;
-	uint64_t used = pool->stats.allocated_bytes.current + idle.bytes;
+	uint64_t used =
+	    pool->stats.allocated_bytes.current + pool->common.lent_bytes + idle.bytes;
 	uint64_t part = reserved / FLUSH_SHARE;
 
 	if (is_worth_it(pool, idle) || used + reserved / SHARE > reserved ||

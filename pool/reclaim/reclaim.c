@@ -233,8 +233,8 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 	return step;
 }
 
-/* Bytes that are reserved, but for what blocks of the program hold and what stays with
- * live graphs, shared or not. */
+/* Bytes that are reserved, but for what blocks of the program hold, what only other
+ * processes have, and what stays with live graphs, shared or not. */
 static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 {
 	uint64_t held, reserved, shared, ending = 0;
@@ -247,11 +247,15 @@ static uint64_t pool_unused(struct gcp_pool *pool, const struct gcp_heap *own)
 	held = (int64_t)pool->stats.allocated_bytes.current > 0
 		   ? pool->stats.allocated_bytes.current
 		   : 0;
-	TAILQ_FOREACH (heap, &pool->private_heaps, link)
-		if (heap_stays(heap, own))
+	held += pool->common.lent_bytes;
+	TAILQ_FOREACH (heap, &pool->private_heaps, link) {
+		if (heap_stays(heap, own)) {
 			held += heap->reserved_bytes - heap->used_bytes;
-		else
+		} else {
+			held += heap->lent_bytes;
 			ending += gcp_heap_shared_bytes(heap);
+		}
+	}
 	held += shared > ending ? shared - ending : 0;
 	gcp_mutex_unlock(&pool->lock);
 	return reserved > held ? reserved - held : 0;

@@ -380,7 +380,8 @@ def screen(arguments):
 
 METRICS = (
     ("allocated_bytes", "gauge", "Bytes in blocks that the program holds."),
-    ("active_bytes", "gauge", "The same, and freed ones that the device may still use."),
+    ("active_bytes", "gauge",
+     "The same, and freed ones that the device may still use, or another process."),
     ("reserved_bytes", "gauge", "Bytes taken from the driver."),
     ("private_bytes", "gauge", "Of these, in pools of graphs."),
     ("lane_bytes", "gauge", "Of private bytes, those that graphs share."),

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_export.c - blocks that other processes may have open: nothing frees, gives out
- * or moves them, and their handles can be told.
+ * or moves them, and their handles can be told. The same of those that the program has
+ * freed, which are the program's no more.
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #define MIB (1ull << 20)
 
@@ -189,6 +191,195 @@ static void a_block_of_the_driver_has_no_handles(void **state)
 	finish(pools);
 }
 
+/* --- lent ------------------------------------------------------------------------ */
+
+static void must_be_unknown(struct gcp_pools *pools, gcp_addr addr)
+{
+	struct gcp_block_info info;
+	void *owner;
+
+	assert_true(gcp_pools_is_lent(pools, addr));
+	assert_false(gcp_pools_is_exported(pools, addr));
+	assert_int_equal(gcp_pools_find(pools, addr, &info), -EINVAL);
+	assert_int_equal(gcp_pools_find(pools, addr + 512, &info), -EINVAL);
+	assert_int_equal(gcp_pools_held(pools, addr, &info), -EINVAL);
+	assert_int_equal(gcp_pools_owner(pools, addr, &owner), -EINVAL);
+	assert_int_equal(gcp_pools_free(pools, addr), -EINVAL);
+	assert_int_equal(gcp_pools_free_async(pools, addr, 0), -EINVAL);
+	assert_int_equal(gcp_pools_export(pools, addr), -ENOENT);
+	assert_int_equal(gcp_pools_unexport(pools, addr), -ENOENT);
+	assert_int_equal(gcp_pools_lend(pools, addr), -ENOENT);
+	assert_int_equal(gcp_pools_finish(pools, addr), -ENOENT);
+	assert_int_equal(gcp_pools_complete(pools, addr), -ENOENT);
+}
+
+static struct gcp_stats counted(struct gcp_pools *pools)
+{
+	struct gcp_stats stats;
+
+	gcp_pools_stats(pools, 0, &stats);
+	return stats;
+}
+
+static void used_count(void *arg, const struct gcp_block_view *block)
+{
+	*(uint64_t *)arg += block->used;
+}
+
+static void must_count(struct gcp_pools *pools, struct gcp_gauge blocks,
+		       struct gcp_gauge requested)
+{
+	struct gcp_stats stats = counted(pools);
+	uint64_t used = 0;
+
+	gcp_pools_blocks(pools, 0, used_count, &used);
+	assert_int_equal(used, blocks.current);
+	assert_memory_equal(&stats.allocation, &blocks, sizeof(blocks));
+	assert_memory_equal(&stats.requested_bytes, &requested, sizeof(requested));
+	must_be_sound(pools);
+}
+
+/* From the free on, as a free counts; nothing counts when it is taken back. */
+static void a_lent_block_is_the_programs_no_more(void **state)
+{
+	(void)state;
+	for (int async = 0; async < 2; async++)
+		for (uint64_t bytes = 1000; bytes < 40 * MIB; bytes *= 100) {
+			struct gcp_pools *pools =
+			    async ? mapped_pools() : plain_pools();
+			struct gcp_pool *pool = fake_pool(pools);
+			struct gcp_gauge one = {0, 1, 1, 1};
+			struct gcp_gauge all = {0, bytes, bytes, bytes};
+			gcp_addr addr;
+
+			if (async)
+				assert_int_equal(
+				    gcp_pool_alloc_stream(pool, bytes, 7, &addr), 0);
+			else
+				addr = must_alloc(pool, bytes);
+			assert_int_equal(gcp_pools_lend(pools, addr), -ENOENT);
+			assert_int_equal(gcp_pools_export(pools, addr), 0);
+			assert_int_equal(gcp_pools_lend(pools, addr), 0);
+			must_be_unknown(pools, addr);
+			must_count(pools, one, all);
+			assert_int_equal(counted(pools).async_bytes.current, 0);
+			assert_int_equal(gcp_pools_take_back(pools, addr), 0);
+			assert_int_equal(gcp_pools_take_back(pools, addr), -ENOENT);
+			must_count(pools, one, all);
+			assert_int_equal(counted(pools).async_bytes.current, 0);
+			finish(pools);
+		}
+}
+
+/* Nothing waits for it where memory is short. */
+static void must_not_be_expected(struct gcp_pools *pools, uint64_t bytes)
+{
+	assert_int_equal(gcp_pools_unheld(pools, 0),
+			 counted(pools).reserved_bytes.current - bytes);
+}
+
+/* What surrounds it goes back and is given out, and it is not. */
+static void a_lent_block_stays_where_it_is(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	gcp_addr blocks[8], addr;
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		blocks[i] = must_alloc(fake_pool(pools), 4 * MIB);
+	uint64_t bytes = fake_physical(blocks[3]);
+	assert_int_equal(gcp_pools_export(pools, blocks[3]), 0);
+	assert_int_equal(gcp_pools_lend(pools, blocks[3]), 0);
+	for (int i = 0; i < 8; i++)
+		if (i != 3)
+			must_free(pools, blocks[i]);
+	fake.done = fake.submitted;
+	must_free(pools, must_alloc(fake_pool(pools), 20 * MIB));
+	for (int i = 0; i < 8; i++) {
+		blocks[i] = i == 3 ? blocks[3] : must_alloc(fake_pool(pools), 4 * MIB);
+		assert_true(i == 3 || blocks[i] >= blocks[3] + 4 * MIB ||
+			    blocks[i] + 4 * MIB <= blocks[3]);
+	}
+	for (int i = 0; i < 8; i++)
+		if (i != 3)
+			must_free(pools, blocks[i]);
+	fake.done = fake.submitted;
+	gcp_pools_trim(pools, 0, 0);
+	must_be_sound(pools);
+	assert_int_equal(fake_physical(blocks[3]), bytes);
+	must_not_be_expected(pools, 4 * MIB);
+	assert_ptr_equal(gcp_pools_pin_lent(pools, blocks[3]), fake_pool(pools));
+	assert_int_equal(gcp_pools_take_back(pools, blocks[3]), 0);
+	gcp_pool_unpin(fake_pool(pools));
+	assert_null(gcp_pools_pin_lent(pools, blocks[3]));
+	fake.done = fake.submitted;
+	addr = must_alloc(fake_pool(pools), 4 * MIB);
+	assert_int_equal(addr, blocks[3]);
+	must_free(pools, addr);
+	finish(pools);
+}
+
+/* Another process asks for the rest of its parts. */
+static void handles_of_a_lent_block_are_told(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
+	struct handles all = {.stop = 1000};
+
+	(void)state;
+	assert_int_equal(gcp_pools_export(pools, addr), 0);
+	assert_int_equal(gcp_pools_lend(pools, addr), 0);
+	assert_int_equal(gcp_pools_for_each_handle(pools, addr, 0, handle_note, &all),
+			 0);
+	assert_true(all.first <= addr && all.end >= addr + 5 * MIB);
+	assert_int_equal(gcp_pools_take_back(pools, addr), 0);
+	finish(pools);
+}
+
+/* A graph's memory: it stays lent when that becomes common. */
+static void a_lent_block_of_a_graph_outlives_it(void **state)
+{
+	struct gcp_pools *pools = mapped_pools();
+	struct gcp_block_picture *picture;
+	struct gcp_heap_usage usage;
+	struct gcp_heap *heap;
+	gcp_addr addr;
+	size_t count;
+
+	(void)state;
+	for (int released = 0; released < 2; released++) {
+		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+		assert_int_equal(gcp_heap_alloc(heap, 4 * MIB, GCP_USE_ANY, &addr), 0);
+		assert_int_equal(gcp_pools_export(pools, addr), 0);
+		assert_int_equal(gcp_pools_lend(pools, addr), 0);
+		must_be_unknown(pools, addr);
+		gcp_heap_usage(heap, &usage);
+		assert_int_equal(usage.blocks, 0);
+		assert_int_equal(usage.allocated_bytes, 0);
+		assert_int_equal(gcp_heap_picture(heap, &picture, &count), 0);
+		for (size_t i = 0; i < count; i++)
+			assert_int_equal(picture[i].state, picture[i].addr == addr
+							       ? GCP_PICTURE_PENDING
+							       : GCP_PICTURE_FRESH);
+		free(picture);
+		must_be_sound(pools);
+		assert_int_equal(gcp_pools_unheld(pools, 0), 0);
+		gcp_heap_ends(heap, true);
+		must_not_be_expected(pools, 4 * MIB);
+		if (released) {
+			gcp_heap_release(heap);
+			must_not_be_expected(pools, 4 * MIB);
+		}
+		must_be_sound(pools);
+		assert_int_equal(gcp_pools_take_back(pools, addr), 0);
+		must_be_sound(pools);
+		if (!released)
+			gcp_heap_release(heap);
+		must_be_sound(pools);
+	}
+	finish(pools);
+}
+
 /* The context ends: the block is gone, and its memory is released. */
 static void an_exported_block_goes_with_its_context(void **state)
 {
@@ -196,9 +387,15 @@ static void an_exported_block_goes_with_its_context(void **state)
 	gcp_addr addr = must_alloc(fake_pool(pools), 5 * MIB);
 
 	(void)state;
+	gcp_addr lent = must_alloc(fake_pool(pools), 5 * MIB);
+
 	assert_int_equal(gcp_pools_export(pools, addr), 0);
+	assert_int_equal(gcp_pools_export(pools, lent), 0);
+	assert_int_equal(gcp_pools_lend(pools, lent), 0);
 	gcp_pool_reset(pools, FAKE_CTX);
 	assert_false(gcp_pools_is_exported(pools, addr));
+	assert_false(gcp_pools_is_lent(pools, lent));
+	assert_int_equal(gcp_pools_take_back(pools, lent), -ENOENT);
 	assert_int_equal(gcp_pools_unexport(pools, addr), -ENOENT);
 	assert_int_equal(gcp_pools_free(pools, addr), -ENOENT);
 	assert_int_equal(fake.memory_used, 0);
@@ -214,6 +411,10 @@ int main(void)
 	    cmocka_unit_test_setup(an_exported_block_stays_where_it_is, reset),
 	    cmocka_unit_test_setup(its_handles_are_told, reset),
 	    cmocka_unit_test_setup(a_block_of_the_driver_has_no_handles, reset),
+	    cmocka_unit_test_setup(a_lent_block_is_the_programs_no_more, reset),
+	    cmocka_unit_test_setup(a_lent_block_stays_where_it_is, reset),
+	    cmocka_unit_test_setup(handles_of_a_lent_block_are_told, reset),
+	    cmocka_unit_test_setup(a_lent_block_of_a_graph_outlives_it, reset),
 	    cmocka_unit_test_setup(an_exported_block_goes_with_its_context, reset),
 	};
 

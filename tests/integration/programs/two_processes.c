@@ -575,6 +575,23 @@ static void number_in(void)
 	raise(SIGSTOP);
 }
 
+/* What is freed is not known any more. */
+static void demand_unknown(CUdeviceptr p)
+{
+	int type = 77, ordinal = 77;
+	CUdeviceptr base = 0;
+	CUipcMemHandle handle;
+	size_t size = 0;
+
+	SAY(cu.cuMemGetAddressRange(&base, &size, p));
+	SAY(cu.cuMemGetAddressRange(&base, &size, p + 4096));
+	SAY(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+	SAY(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
+	SAY(cu.cuIpcGetMemHandle(&handle, p));
+	SAY(cu.cuMemFree(p));
+	SAY(cu.cuMemFreeAsync(p, NULL));
+}
+
 /* Freed while the other one has it open: that still has its own memory. */
 static void held_out(void)
 {
@@ -586,7 +603,7 @@ static void held_out(void)
 	give();
 	take();
 	SAY(cu.cuMemFree(q));
-	SAY(cu.cuMemFree(q));
+	demand_unknown(q);
 	r = new_block(64 * MIB, 80);
 	give(); /* looks, and fills */
 	take();
