@@ -288,7 +288,8 @@ GCPOOL_API int gcpool_graph_dump(const char *path);
  *      restore: exactly the blocks of the checkpoint are live again. The
  *      program has to free each of them, once, with cudaFree. Blocks that were
  *      live before and are not in the checkpoint are free: the program must
- *      not use or free them any more.
+ *      not use or free them any more. Those that another process has open
+ *      are kept until it has closed them.
  *
  * Restoring changes no memory and waits for nothing. A checkpoint is good until
  * the pool loses its last reference, any number of times, and is freed by

@@ -344,8 +344,8 @@ void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint); /* accepts NULL 
 bool gcp_checkpoint_fits(const struct gcp_heap *heap,
 			 const struct gcp_checkpoint *checkpoint);
 /* Exactly the blocks of the checkpoint are the program's again; all others of
- * the heap are free. `checkpoint` fits, or is NULL: no block is live. No capture may
- * be allocating from the heap. */
+ * the heap are free, and lent those that were exported. `checkpoint` fits, or is NULL:
+ * no block is live. No capture may be allocating from the heap. */
 void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_checkpoint *checkpoint);
 
 /* All work submitted from now on, in every context, waits for all work of this

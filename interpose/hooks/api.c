@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../base/process.h"
+#include "../ipc/ipc_exports.h"
 #include "../observe/report.h"
 
 /* --- the public struct holds exactly what pool.h counts ------------------------- */
@@ -267,12 +268,17 @@ int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpo
 
 int gcpool_graph_pool_restore(uint64_t id, const struct gcpool_checkpoint *checkpoint)
 {
+	int result;
+
 	if (!gcp_process_pooling())
 		return -ENOENT;
 	if (!checkpoint)
 		return -ESTALE;
-	return gcp_graph_pool_restore(gcp_process.tracker, id,
-				      (const struct gcp_graph_checkpoint *)checkpoint);
+	result = gcp_graph_pool_restore(
+	    gcp_process.tracker, id, (const struct gcp_graph_checkpoint *)checkpoint);
+	if (result == 0)
+		gcp_exports_take_back();
+	return result;
 }
 
 void gcpool_graph_pool_checkpoint_free(struct gcpool_checkpoint *checkpoint)

@@ -32,7 +32,8 @@ bool gcp_exports_find(uint64_t id, gcp_addr *ret_addr, uint64_t *ret_bytes);
 /* ... has closed it, once. Never waits. */
 void gcp_exports_close(uint64_t id);
 
-/* What is lent and nothing has open is the pool's. */
+/* What is lent and nothing has open is the pool's: a graph pool was set back to an
+ * earlier state, in which it is not the program's. */
 void gcp_exports_take_back(void);
 /* The context is gone, and its blocks. */
 void gcp_exports_context_gone(CUcontext ctx);

@@ -10,6 +10,10 @@
  *
  * Segments and slabs of a private heap never go away while it lives, so every
  * block of a checkpoint can be put back where it was.
+ *
+ * What other processes may have open stays as it is: EXPORTED if it is live again, and
+ * else LENT, until interpose/ says that none has it open. Only where other blocks are
+ * live in its place it is free, as it is of memory that the driver shares.
  */
 #include "../pool_types.h"
 
@@ -110,11 +114,36 @@ void gcp_checkpoint_destroy(struct gcp_checkpoint *checkpoint)
 
 /* --- restore ------------------------------------------------------------------ */
 
-/* The heap's records as if the program had freed the block inside a capture. */
-static void taken_collect(struct gcp_heap *heap, struct gcp_block *block, void *arg)
-{
-	struct gcp_block_list *list = arg;
+struct restoring {
+	const struct gcp_checkpoint *checkpoint; /* NULL: no block is live */
+	struct gcp_block_list freed;
+};
 
+/* What becomes of a block that other processes may have open. */
+static enum gcp_block_state state_restored(const struct gcp_block *block,
+					   const struct gcp_checkpoint *checkpoint)
+{
+	gcp_addr end = block->addr + block->size;
+
+	for (size_t i = 0; checkpoint && i < checkpoint->count; i++) {
+		const struct live_block *live = &checkpoint->blocks[i];
+
+		if (live->addr == block->addr && live->size == block->size)
+			return GCP_BLOCK_EXPORTED;
+		if (live->addr < end && block->addr < live->addr + live->size)
+			return GCP_BLOCK_PENDING;
+	}
+	return block->segment->chunks ? GCP_BLOCK_LENT : GCP_BLOCK_PENDING;
+}
+
+/* The heap's records as if the program had freed the block inside a capture. */
+static void block_free(struct gcp_heap *heap, struct gcp_block *block, void *arg)
+{
+	struct restoring *restoring = arg;
+	enum gcp_block_state state = GCP_BLOCK_PENDING;
+
+	if (atomic_load(&block->state) != GCP_BLOCK_USED)
+		state = state_restored(block, restoring->checkpoint);
 	if (atomic_load(&block->state) == GCP_BLOCK_LENT) {
 		heap->lent_bytes -= block->size;
 	} else {
@@ -123,30 +152,45 @@ static void taken_collect(struct gcp_heap *heap, struct gcp_block *block, void *
 		gcp_stats_delta_count(&heap->pool->delta, -1, block->requested,
 				      block->size);
 	}
-	atomic_store(&block->state, GCP_BLOCK_PENDING);
-	TAILQ_INSERT_TAIL(list, block, link);
+	atomic_store(&block->state, state);
+	if (state == GCP_BLOCK_LENT)
+		heap->lent_bytes += block->size;
+	else if (state == GCP_BLOCK_PENDING)
+		TAILQ_INSERT_TAIL(&restoring->freed, block, link);
 }
 
-static void free_everything(struct gcp_heap *heap)
+static void free_everything(struct gcp_heap *heap,
+			    const struct gcp_checkpoint *checkpoint)
 {
-	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct restoring restoring = {.checkpoint = checkpoint};
 	struct gcp_block *block;
 
-	for_each_taken(heap, taken_collect, &list);
-	gcp_heap_collect(heap, &list);
-	TAILQ_FOREACH (block, &list, link) {
+	TAILQ_INIT(&restoring.freed);
+	for_each_taken(heap, block_free, &restoring);
+	gcp_heap_collect(heap, &restoring.freed);
+	TAILQ_FOREACH (block, &restoring.freed, link) {
 		block->epoch = GCP_EPOCH_NOW;
 		block->group = GCP_GROUP_PAST;
 	}
-	gcp_heap_put_list(heap, &list);
+	gcp_heap_put_list(heap, &restoring.freed);
+}
+
+/* Those that are exported now are live again. */
+static struct gcp_block *exported_at(struct gcp_heap *heap, gcp_addr addr)
+{
+	struct gcp_block *block = gcp_map_find(heap->pool->pools->map, addr);
+
+	return block && atomic_load(&block->state) == GCP_BLOCK_EXPORTED ? block : NULL;
 }
 
 /* Cannot fail: what was live fits where it was once all else is free. Only
  * memory for descriptors may be short; the block then stays larger. */
 static void make_live(struct gcp_heap *heap, const struct live_block *live)
 {
-	struct gcp_block *block = gcp_heap_take_at(heap, live->addr, live->size);
+	struct gcp_block *block = exported_at(heap, live->addr);
 
+	if (!block)
+		block = gcp_heap_take_at(heap, live->addr, live->size);
 	if (!block)
 		return;
 	block->requested = live->requested;
@@ -170,7 +214,7 @@ void gcp_heap_restore(struct gcp_heap *heap, const struct gcp_checkpoint *checkp
 	struct gcp_pool *pool = heap->pool;
 
 	gcp_mutex_lock(&pool->lock);
-	free_everything(heap);
+	free_everything(heap, checkpoint);
 	for (size_t i = 0; checkpoint && i < checkpoint->count; i++)
 		make_live(heap, &checkpoint->blocks[i]);
 	heap->awaited_epoch = gcp_timeline_stamp(pool);

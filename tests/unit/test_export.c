@@ -380,6 +380,122 @@ static void a_lent_block_of_a_graph_outlives_it(void **state)
 	finish(pools);
 }
 
+/* --- a graph pool is set back ----------------------------------------------------- */
+
+static gcp_addr heap_block(struct gcp_heap *heap, uint64_t bytes, bool exported)
+{
+	gcp_addr addr;
+
+	assert_int_equal(gcp_heap_alloc(heap, bytes, GCP_USE_CAPTURED, &addr), 0);
+	if (exported)
+		assert_int_equal(gcp_pools_export(heap->pool->pools, addr), 0);
+	return addr;
+}
+
+static void heap_end(struct gcp_pools *pools, struct gcp_heap *heap,
+		     struct gcp_checkpoint *checkpoint)
+{
+	must_be_sound(pools);
+	gcp_checkpoint_destroy(checkpoint);
+	gcp_heap_release(heap);
+	must_be_sound(pools);
+	finish(pools);
+}
+
+/* Blocks of that size: live and exported, exported later, freed while it is open, not
+ * live any more, and not live though lent. */
+static void what_is_open_stays_when_a_graph_pool_is_set_back(void **state)
+{
+	(void)state;
+	for (uint64_t bytes = 3000; bytes < 40 * MIB; bytes *= 100) {
+		struct gcp_pools *pools = mapped_pools();
+		struct gcp_checkpoint *checkpoint;
+		struct gcp_heap_usage usage;
+		struct gcp_heap *heap;
+		gcp_addr live, later, freed, gone, lent;
+
+		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+		live = heap_block(heap, bytes, true);
+		later = heap_block(heap, bytes, false);
+		freed = heap_block(heap, bytes, true);
+		assert_int_equal(gcp_heap_checkpoint(heap, &checkpoint), 0);
+		gone = heap_block(heap, bytes, true);
+		lent = heap_block(heap, bytes, true);
+		assert_int_equal(gcp_pools_export(pools, later), 0);
+		assert_int_equal(gcp_pools_lend(pools, freed), 0);
+		assert_int_equal(gcp_pools_lend(pools, lent), 0);
+		for (int i = 0; i < 2; i++) {
+			gcp_heap_restore(heap, checkpoint);
+			must_be_sound(pools);
+			assert_int_equal(gcp_pools_free(pools, live), -EREMOTE);
+			assert_int_equal(gcp_pools_free(pools, later), -EREMOTE);
+			assert_int_equal(gcp_pools_free(pools, freed), -EREMOTE);
+			must_be_unknown(pools, gone);
+			must_be_unknown(pools, lent);
+			gcp_heap_usage(heap, &usage);
+			assert_int_equal(usage.blocks, 3);
+			assert_int_equal(counted(pools).allocation.current, 3);
+			assert_int_equal(counted(pools).requested_bytes.current,
+					 3 * bytes);
+		}
+		gcp_heap_restore(heap, NULL);
+		must_be_sound(pools);
+		must_be_unknown(pools, live);
+		must_be_unknown(pools, lent);
+		assert_int_equal(counted(pools).allocation.current, 0);
+		assert_int_equal(gcp_pools_take_back(pools, live), 0);
+		assert_int_equal(gcp_pools_take_back(pools, gone), 0);
+		assert_int_equal(gcp_pools_take_back(pools, lent), 0);
+		heap_end(pools, heap, checkpoint);
+	}
+}
+
+/* What the program says to be live is. */
+static void live_blocks_come_before_what_is_open(void **state)
+{
+	(void)state;
+	for (int lent = 0; lent < 2; lent++) {
+		struct gcp_pools *pools = mapped_pools();
+		struct gcp_checkpoint *checkpoint;
+		struct gcp_heap *heap;
+		gcp_addr live, open;
+
+		assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+		live = heap_block(heap, 5 * MIB, false);
+		assert_int_equal(gcp_heap_checkpoint(heap, &checkpoint), 0);
+		gcp_heap_restore(heap, NULL);
+		open = heap_block(heap, 3 * MIB, true);
+		assert_int_equal(open, live);
+		if (lent)
+			assert_int_equal(gcp_pools_lend(pools, open), 0);
+		gcp_heap_restore(heap, checkpoint);
+		must_be_sound(pools);
+		must_free(pools, live);
+		heap_end(pools, heap, checkpoint);
+	}
+}
+
+/* The driver has made its handle, and knows what is open. */
+static void blocks_of_the_driver_are_free_when_a_graph_pool_is_set_back(void **state)
+{
+	struct gcp_pools *pools = plain_pools();
+	struct gcp_checkpoint *checkpoint;
+	struct gcp_heap *heap;
+	gcp_addr live, gone;
+
+	(void)state;
+	assert_int_equal(gcp_heap_create(fake_pool(pools), &heap), 0);
+	live = heap_block(heap, 4 * MIB, true);
+	assert_int_equal(gcp_heap_checkpoint(heap, &checkpoint), 0);
+	gone = heap_block(heap, 4 * MIB, true);
+	gcp_heap_restore(heap, checkpoint);
+	must_be_sound(pools);
+	assert_int_equal(gcp_pools_free(pools, live), -EREMOTE);
+	assert_int_equal(gcp_pools_free(pools, gone), -EINVAL);
+	assert_false(gcp_pools_is_lent(pools, gone));
+	heap_end(pools, heap, checkpoint);
+}
+
 /* The context ends: the block is gone, and its memory is released. */
 static void an_exported_block_goes_with_its_context(void **state)
 {
@@ -415,6 +531,11 @@ int main(void)
 	    cmocka_unit_test_setup(a_lent_block_stays_where_it_is, reset),
 	    cmocka_unit_test_setup(handles_of_a_lent_block_are_told, reset),
 	    cmocka_unit_test_setup(a_lent_block_of_a_graph_outlives_it, reset),
+	    cmocka_unit_test_setup(what_is_open_stays_when_a_graph_pool_is_set_back,
+				   reset),
+	    cmocka_unit_test_setup(live_blocks_come_before_what_is_open, reset),
+	    cmocka_unit_test_setup(
+		blocks_of_the_driver_are_free_when_a_graph_pool_is_set_back, reset),
 	    cmocka_unit_test_setup(an_exported_block_goes_with_its_context, reset),
 	};
 
