@@ -876,25 +876,6 @@ static void attributes_are_set(void)
 
 /* --- the run ---------------------------------------------------------------------- */
 
-/* On a full device what is freed beside exported memory serves a request. */
-static void room_beside_exported_memory(void)
-{
-	CUdeviceptr blocks[4], p;
-	CUipcMemHandle handle;
-
-	(void)primary();
-	for (int i = 0; i < 4; i++)
-		blocks[i] = allocated(4 * MIB);
-	OK(cuIpcGetMemHandle(&handle, blocks[0]));
-	for (size_t bytes = 64 * MIB; bytes > MIB; bytes /= 32)
-		while (cuMemAlloc(&p, bytes) == CUDA_SUCCESS)
-			;
-	for (int i = 1; i < 4; i++)
-		OK(cuMemFree(blocks[i]));
-	OK(cuCtxSynchronize());
-	must(cuMemAlloc(&p, 8 * MIB) == CUDA_SUCCESS, "refused");
-}
-
 enum { MANY_THREADS = 400 };
 static pthread_barrier_t all_have_freed;
 
@@ -962,7 +943,6 @@ static const struct scenario scenarios[] = {
     SCENARIO(event_record_refused_in_a_capture),
     SCENARIO(event_recorded_anew_in_a_capture),
     SCENARIO(events_of_many_threads_are_few),
-    SCENARIO(room_beside_exported_memory),
 };
 
 int main(int argc, char **argv)

@@ -771,6 +771,25 @@ static void a_launch_after_many_frees(void)
 
 /* --- the run ---------------------------------------------------------------------- */
 
+/* On a full device what is freed beside exported memory serves a request. */
+static void room_beside_exported_memory(void)
+{
+	CUdeviceptr blocks[4], p;
+	CUipcMemHandle handle;
+
+	(void)primary();
+	for (int i = 0; i < 4; i++)
+		blocks[i] = allocated(4 * MIB);
+	OK(cuIpcGetMemHandle(&handle, blocks[0]));
+	for (size_t bytes = 64 * MIB; bytes > MIB; bytes /= 32)
+		while (cuMemAlloc(&p, bytes) == CUDA_SUCCESS)
+			;
+	for (int i = 1; i < 4; i++)
+		OK(cuMemFree(blocks[i]));
+	OK(cuCtxSynchronize());
+	must(cuMemAlloc(&p, 8 * MIB) == CUDA_SUCCESS, "refused");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(calls_on_a_device_full_of_cache),
     SCENARIO(calls_on_a_device_full_of_blocks),
@@ -789,6 +808,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(context_of_another_device),
     SCENARIO(calls_beside_a_capture),
     SCENARIO(launches_of_graphs_that_share),
+    SCENARIO(room_beside_exported_memory),
 };
 
 int main(int argc, char **argv)
