@@ -445,11 +445,30 @@ static void complain(struct parse *parse, struct gcp_text *text, const char *oth
 	parse->wrong++;
 }
 
+/* What gcp_config_check compares; limits, quotas and all else stay as they are. */
+static void sizes_reset(struct gcp_config *config)
+{
+	struct gcp_config defaults = {.backend = config->backend};
+
+	gcp_options_fit(&defaults);
+	config->class_steps = defaults.class_steps;
+	config->class_min = defaults.class_min;
+	config->class_max = defaults.class_max;
+	config->class_list_count = 0;
+	config->slab_max = defaults.slab_max;
+	config->segment_bytes = defaults.segment_bytes;
+	config->split_limit = defaults.split_limit;
+	config->window_blocks = defaults.window_blocks;
+	config->epoch_blocks = defaults.epoch_blocks;
+	config->pinned_pow2_max = defaults.pinned_pow2_max;
+	config->pinned_steps = defaults.pinned_steps;
+	config->pinned_epoch_blocks = defaults.pinned_epoch_blocks;
+}
+
 /* Sizes that are good one by one may not fit together. */
 static void config_fit(struct parse *parse)
 {
 	struct gcp_config *config = &parse->options->pool;
-	struct gcp_config defaults;
 	char bytes[GCP_LINE_MAX];
 	struct gcp_text text;
 	const char *why = "";
@@ -462,13 +481,9 @@ static void config_fit(struct parse *parse)
 		return;
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "the GCPOOL_ sizes do not fit together: %s", why);
-	complain(parse, &text, "using the defaults of all sizes");
-	defaults.backend = config->backend;
-	gcp_options_fit(&defaults);
-	defaults.blocking_free = config->blocking_free;
-	defaults.completed_only = config->completed_only;
-	defaults.pinned = config->pinned;
-	*config = defaults;
+	complain(parse, &text,
+		 "using the defaults of classes, segments, slabs and steps");
+	sizes_reset(config);
 }
 
 static void value_complain(struct parse *parse, const struct gcp_option *option,

@@ -338,15 +338,21 @@ static void a_long_name_and_value_do_no_harm(void **state)
 	assert_int_equal(PARSE(pair), 1);
 }
 
-static void sizes_that_do_not_fit_together_are_all_dropped(void **state)
+static void sizes_that_do_not_fit_together_are_dropped(void **state)
 {
 	(void)state;
-	assert_int_equal(
-	    PARSE("GCPOOL_CLASS_MIN=2M", "GCPOOL_QUOTA=1G", "GCPOOL_REUSE=completed"),
-	    1);
+	assert_int_equal(PARSE("GCPOOL_CLASS_MIN=2M", "GCPOOL_SEGMENT=32M",
+			       "GCPOOL_QUOTA=1G", "GCPOOL_DECAY=500",
+			       "GCPOOL_REUSE=completed"),
+			 1);
 	assert_int_equal(options.pool.class_min, 512);
-	assert_true(options.pool.quota == GCP_LIMIT_NONE);
+	assert_int_equal(options.pool.segment_bytes, 16 << 20);
 	assert_true(options.pool.completed_only);
+	/* What the operator has bounded stays bounded. */
+	assert_int_equal(options.pool.quota, 1 << 30);
+	assert_int_equal(options.pool.decay_ms, 500);
+	assert_int_equal(PARSE("GCPOOL_HOST_POW2=3M", "GCPOOL_HOST_QUOTA=1G"), 1);
+	assert_int_equal(options.pool.pinned_quota, 1 << 30);
 }
 
 static void a_larger_segment_takes_the_split_limit_along(void **state)
@@ -448,7 +454,7 @@ int main(void)
 	    cmocka_unit_test(names_of_version_0_1_are_read),
 	    cmocka_unit_test(what_is_near_nothing_gets_no_neighbour),
 	    cmocka_unit_test(a_long_name_and_value_do_no_harm),
-	    cmocka_unit_test(sizes_that_do_not_fit_together_are_all_dropped),
+	    cmocka_unit_test(sizes_that_do_not_fit_together_are_dropped),
 	    cmocka_unit_test(a_larger_segment_takes_the_split_limit_along),
 	    cmocka_unit_test(the_first_of_two_values_counts_and_an_empty_one_does_not),
 	    cmocka_unit_test(the_help_shows_every_row_and_marks_changes),
