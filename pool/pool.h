@@ -544,8 +544,9 @@ uint64_t gcp_pools_quota(struct gcp_pools *pools, int device);
  * changed. */
 uint64_t gcp_pool_life(const struct gcp_pool *pool);
 
-/* Whether its segments are mapped by hand. */
+/* Whether its segments are mapped by hand, and whether all that it ever had were. */
 bool gcp_pool_is_mapped(const struct gcp_pool *pool);
+bool gcp_pool_is_all_mapped(const struct gcp_pool *pool);
 
 /* Another device became a peer of `device`: vm_open is called again for all that
  * is mapped there. 0, or an error of one of these calls. */

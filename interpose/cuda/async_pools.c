@@ -107,7 +107,7 @@ bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool name
 		return false;
 	if (named ? named != device->standard : (state & DEVICE_ELSE) != 0)
 		return false;
-	return state & DEVICE_LONE || gcp_pool_is_mapped(pool);
+	return state & DEVICE_LONE || gcp_pool_is_all_mapped(pool);
 }
 
 CUmemoryPool gcp_async_default_pool(int number)

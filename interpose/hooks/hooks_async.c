@@ -106,6 +106,17 @@ static uint64_t order_of(const struct gcp_stream_ref *ref)
 	return ref->kind == GCP_STREAM_APART || ref->marker ? ref->id : 0;
 }
 
+/* Whether the block may be given out: it may be of the first ordinary segment of a
+ * mapped pool, which other devices do not reach. */
+static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
+			    CUmemoryPool named, gcp_addr addr)
+{
+	if (__builtin_expect(gcp_async_serves(ref->device, ref->pool, named), 1))
+		return true;
+	(void)gcp_observe_free_async(addr, stream, order_of(ref));
+	return false;
+}
+
 /* < 0: CUDA has to. */
 static int alloc_from_pool(const struct gcp_stream_ref *ref, CUstream stream,
 			   size_t bytes, uint64_t order, gcp_addr *ret_addr)
@@ -129,7 +140,8 @@ static CUresult alloc_served(const struct alloc_call *call,
 	gcp_addr addr = 0;
 	int result = alloc_from_pool(ref, stream, call->bytes, order_of(ref), &addr);
 
-	if (__builtin_expect(result < 0, 0))
+	if (__builtin_expect(result < 0, 0) ||
+	    (result == 0 && !is_served_still(ref, stream, call->pool, addr)))
 		return alloc_pass(call);
 	if (result == 0)
 		*call->ret_ptr = addr;
@@ -438,7 +450,8 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 		return -1;
 	ref = gcp_stream_ref_find(stream);
 	if (!ref || !ref->serves || !gcp_async_serves(ref->device, ref->pool, NULL) ||
-	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0)
+	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0 ||
+	    !is_served_still(ref, stream, NULL, addr))
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;

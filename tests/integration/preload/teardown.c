@@ -305,6 +305,28 @@ static void network_card_of_a_bundled_library(void)
 	work_beside("libibverbs-1de1263b.so", true);
 }
 
+/* Another device has access to the default pool: to mapped memory, which the library
+ * can open, and to CUDA's. */
+static void stream_ordered_memory_beside_a_network_card(void)
+{
+	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemoryPool pool;
+	CUstream stream;
+	CUdeviceptr p;
+
+	primary();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAccess(pool, &access, 1));
+	OK(cuMemAllocAsync(&p, MIB, stream));
+	must(gcpsim_calls("cuMemAllocAsync") == 0, "it is not served");
+	load_beside("libibverbs-1de1263b.so");
+	OK(cuMemAllocAsync(&p, 64 * MIB, stream));
+	must(gcpsim_calls("cuMemAllocAsync") == 1,
+	     "memory out of the other one's reach");
+}
+
 static void storage_that_writes_by_itself(void)
 {
 	storage_has_driver = true;
@@ -395,6 +417,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(network_card_of_a_bundled_library),
     SCENARIO(network_card_loaded_later),
     SCENARIO(launch_on_a_device_full_of_cache),
+    SCENARIO(stream_ordered_memory_beside_a_network_card),
     SCENARIO(storage_that_writes_by_itself),
     SCENARIO(storage_that_is_read_through_the_host),
     SCENARIO(card_is_told_of_synchronous_memory),
