@@ -59,6 +59,16 @@ static unsigned limit_under_load(unsigned seconds)
 	return seconds;
 }
 
+/* Each call of the program that finds no memory may look for two seconds. */
+static unsigned limit_of(const struct trial *trial)
+{
+	enum { CALLS_WITHOUT_MEMORY = 8 };
+	bool short_of_memory = trial->fault.name && trial->fault.onwards &&
+			       trial->fault.code == CUDA_ERROR_OUT_OF_MEMORY;
+
+	return trial->seconds * (short_of_memory ? CALLS_WITHOUT_MEMORY : 1);
+}
+
 static void child(const struct trial *trial, const struct setting *setting,
 		  const struct history *history, const uint8_t *kept)
 {
@@ -74,7 +84,7 @@ static void child(const struct trial *trial, const struct setting *setting,
 	fault_start(&trial->fault);
 	setenv("GCPSIM_QUIET", trial->verbose ? "0" : "1", 1);
 	signals_reset();
-	alarm(limit_under_load(trial->seconds));
+	alarm(limit_under_load(limit_of(trial)));
 	play(&mine, history, kept);
 	outcome->done = 1;
 	/* Some programs end by exit, with all that runs there; for coverage, which
