@@ -379,9 +379,6 @@ bool block_free(struct thread *t, struct block *block)
 	if (!block->async)
 		plain_waits(w, block->context);
 	plain_closes(w, block, !block->async);
-	/* Also for copies that another context makes, of whatever memory. */
-	if (block->exported && w->contexts_peak > 1)
-		plain_may_wait(w, EXCUSE_WAIT_EXPORT);
 	if (!left && !FINE(t, cuMemFree(block->addr)))
 		(void)cuMemFree(block->addr);
 	if (!left)

@@ -71,8 +71,7 @@
 	  "by `gcpool_trim`, and a launch finds none; or the graph of an update that failed " \
 	  "has to have its own") \
 	X(WAIT_EXPORT, "wait export", \
-	  "an export, and with several contexts the free of what was exported, waits " \
-	  "until all work is done that may still use the memory") \
+	  "an export waits until all work is done that may still use the memory") \
 	X(WAIT_OLD, "wait old", \
 	  "a driver without context fences: an epoch is closed by waiting for the " \
 	  "context, once also where nothing is freed; one without `cuMemFreeAsync`: " \
