@@ -351,7 +351,7 @@ struct gcp_pool {
 	struct gcp_segment_tree segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
 	bool vmm;                        /* its segments are mapped by vmm.c */
-	_Atomic bool vmm_mixed;          /* but for some; never false again */
+	_Atomic bool vmm_mixed;          /* not any more; never false again */
 	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */

@@ -28,6 +28,8 @@ enum {
 	DEVICE_ELSE = 2,   /* another pool is the current one */
 	DEVICE_SHARED = 4, /* others have access to the default pool, and not to ours */
 	DEVICE_LONE = 8,   /* the process sees no other device */
+	DEVICE_REACHED = 16, /* others have access to the default pool, and to ours
+			      * where it is mapped */
 };
 
 static struct async_device {
@@ -107,7 +109,17 @@ bool gcp_async_serves(int number, const struct gcp_pool *pool, CUmemoryPool name
 		return false;
 	if (named ? named != device->standard : (state & DEVICE_ELSE) != 0)
 		return false;
-	return state & DEVICE_LONE || gcp_pool_is_all_mapped(pool);
+	if (state & DEVICE_REACHED && !gcp_pool_maps(pool))
+		return false;
+	return state & DEVICE_LONE || gcp_pool_is_mapped(pool);
+}
+
+bool gcp_async_reaches(int number, uint64_t addr)
+{
+	const struct async_device *device = device_of(number);
+
+	return !device || !(state_of(device) & DEVICE_REACHED) ||
+	       gcp_pools_are_mapped_at(gcp_process.pools, addr);
 }
 
 CUmemoryPool gcp_async_default_pool(int number)
@@ -248,8 +260,10 @@ static void access_give(struct async_device *device, const CUmemAccessDesc *acce
 	     access->location.id == owner))
 		return;
 	if (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-	    gcp_vmm_give_access(owner, access->location.id))
+	    gcp_vmm_give_access(owner, access->location.id)) {
+		atomic_fetch_or(&device->state, DEVICE_REACHED);
 		return;
+	}
 	atomic_fetch_or(&device->state, DEVICE_SHARED);
 }
 

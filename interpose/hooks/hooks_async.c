@@ -106,12 +106,12 @@ static uint64_t order_of(const struct gcp_stream_ref *ref)
 	return ref->kind == GCP_STREAM_APART || ref->marker ? ref->id : 0;
 }
 
-/* Whether the block may be given out: it may be of the first ordinary segment of a
- * mapped pool, which other devices do not reach. */
+/* Whether the block may be given out: it may be of an ordinary segment, the first one
+ * or a graph's, to which other devices get no access with that to the default pool. */
 static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
-			    CUmemoryPool named, gcp_addr addr)
+			    gcp_addr addr)
 {
-	if (__builtin_expect(gcp_async_serves(ref->device, ref->pool, named), 1))
+	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1))
 		return true;
 	(void)gcp_observe_free_async(addr, stream, order_of(ref));
 	return false;
@@ -141,7 +141,7 @@ static CUresult alloc_served(const struct alloc_call *call,
 	int result = alloc_from_pool(ref, stream, call->bytes, order_of(ref), &addr);
 
 	if (__builtin_expect(result < 0, 0) ||
-	    (result == 0 && !is_served_still(ref, stream, call->pool, addr)))
+	    (result == 0 && !is_served_still(ref, stream, addr)))
 		return alloc_pass(call);
 	if (result == 0)
 		*call->ret_ptr = addr;
@@ -451,7 +451,7 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 	ref = gcp_stream_ref_find(stream);
 	if (!ref || !ref->serves || !gcp_async_serves(ref->device, ref->pool, NULL) ||
 	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0 ||
-	    !is_served_still(ref, stream, NULL, addr))
+	    !is_served_still(ref, stream, addr))
 		return -1;
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;

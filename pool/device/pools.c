@@ -350,10 +350,17 @@ bool gcp_pool_is_mapped(const struct gcp_pool *pool)
 	return pool->vmm;
 }
 
-bool gcp_pool_is_all_mapped(const struct gcp_pool *pool)
+bool gcp_pool_maps(const struct gcp_pool *pool)
 {
 	return pool->vmm &&
 	       !atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
+}
+
+bool gcp_pools_are_mapped_at(struct gcp_pools *pools, gcp_addr addr)
+{
+	const struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block && block->segment->chunks;
 }
 
 int gcp_pools_owner(struct gcp_pools *pools, gcp_addr addr, void **ret_ctx)

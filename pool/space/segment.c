@@ -102,7 +102,7 @@ int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 
 	if (result != 0)
 		return result;
-	if (heap->pool->vmm) /* before a block of it is given out */
+	if (heap->pool->vmm && !heap->private)
 		atomic_store(&heap->pool->vmm_mixed, true);
 	heap->reserved_bytes += size;
 	gcp_reserved_count(heap->pool, (int64_t)size);

@@ -312,6 +312,7 @@ static void stream_ordered_memory_beside_a_network_card(void)
 	CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
 				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemoryPool pool;
+	uint64_t segments;
 	CUstream stream;
 	CUdeviceptr p;
 
@@ -325,6 +326,10 @@ static void stream_ordered_memory_beside_a_network_card(void)
 	OK(cuMemAllocAsync(&p, 64 * MIB, stream));
 	must(gcpsim_calls("cuMemAllocAsync") == 1,
 	     "memory out of the other one's reach");
+	segments = gcpsim_calls("cuMemAlloc_v2");
+	OK(cuMemAllocAsync(&p, 128 * MIB, stream));
+	must(gcpsim_calls("cuMemAllocAsync") == 2, "memory out of its reach");
+	must(gcpsim_calls("cuMemAlloc_v2") == segments, "a segment for nothing");
 }
 
 static void storage_that_writes_by_itself(void)
