@@ -281,6 +281,7 @@ struct model {
 	uint64_t peak_blocks[2], peak_bytes[2]; /* live there, since they were reset */
 	bool writers;  /* devices that write by themselves were there before any free */
 	bool ordinary; /* with auto: the library takes ordinary segments since then */
+	bool closed_late; /* what was freed was closed by another process */
 	struct gcpool_checkpoint *past; /* of a pool that is gone */
 	struct block *blocks;           /* all */
 	struct capture captures[CAPTURE_SLOTS];
@@ -631,6 +632,7 @@ struct library {
 	int (*reset_host_accumulated)(void);
 	uint64_t (*trim_host)(uint64_t);
 	const char *(*check)(void);
+	uint64_t (*lent)(void);
 	void (*fail_memory)(unsigned, int);
 	uint64_t (*memory_calls)(void);
 	void (*finish)(void);

@@ -382,10 +382,14 @@ static bool is_behind(const struct model *w, int device)
 }
 
 /* A thread of the library hears of the close, on a busy machine not at once. */
-static void late_ends(struct model *w, const struct ask *end, int device)
+static void late_ends(struct model *w, const struct ask *end, int device,
+		      uint64_t lent_before)
 {
+	w->closed_late = true;
 	demand(w, end, "close a block");
-	for (int tries = 0; tries < 2000 && is_behind(w, device); tries++)
+	for (int tries = 0;
+	     tries < 2000 && (library.lent() > lent_before || is_behind(w, device));
+	     tries++)
 		usleep(1000);
 }
 
@@ -396,8 +400,9 @@ static void late(struct thread *t, struct block **slot)
 	struct model *w = t->model;
 	struct ask end = {.kind = ASK_CLOSE};
 	struct block *block = *slot;
+	uint64_t lent_before;
 
-	if (!w->setting->vmm || w->ordinary || w->setting->hidden ||
+	if (!library.lent || !w->setting->vmm || w->ordinary || w->setting->hidden ||
 	    w->setting->plain || !plain_is_compared(w) || !all_is_calm(w) || !block ||
 	    block->borrowed || block->async || block->in_capture || !library.active ||
 	    !library.active())
@@ -412,10 +417,11 @@ static void late(struct thread *t, struct block **slot)
 	}
 	ipc_peer.blocks[end.slot] = NULL;
 	block->plain_open = true;
+	lent_before = library.lent();
 	if (block_free(t, block)) {
 		*slot = NULL;
 		late_takes(t, block->addr, block->bytes);
-		late_ends(w, &end, block->device);
+		late_ends(w, &end, block->device, lent_before);
 		block->plain_open = false;
 		plain_step(w);
 	} else {

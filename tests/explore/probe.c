@@ -14,10 +14,12 @@
 
 #include "../../interpose/base/process.h"
 #include "../../pool/check/check.h"
+#include "../../pool/pool_types.h"
 
 #define DOOR __attribute__((visibility("default")))
 
 DOOR const char *gcpool_explore_check(void);
+DOOR uint64_t gcpool_explore_lent(void);
 DOOR void gcpool_explore_finish(void);
 DOOR void gcpool_explore_fail_memory(unsigned at, int onwards);
 DOOR uint64_t gcpool_explore_memory_calls(void);
@@ -38,6 +40,25 @@ static _Atomic int fail_onwards;
 const char *gcpool_explore_check(void)
 {
 	return gcp_process_pooling() ? gcp_pools_check(gcp_process.pools) : NULL;
+}
+
+/* Bytes of freed blocks that other processes have open. */
+uint64_t gcpool_explore_lent(void)
+{
+	const struct gcp_heap *heap;
+	uint64_t bytes = 0;
+
+	if (!gcp_process_pooling())
+		return 0;
+	for (struct gcp_pool *pool = gcp_process.pools->first; pool;
+	     pool = pool->next) {
+		gcp_mutex_lock(&pool->lock);
+		bytes += pool->common.lent_bytes;
+		TAILQ_FOREACH (heap, &pool->private_heaps, link)
+			bytes += heap->lent_bytes;
+		gcp_mutex_unlock(&pool->lock);
+	}
+	return bytes;
 }
 
 /* Takes the pools down: what they have, used or not, goes back to the driver, and
