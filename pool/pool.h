@@ -544,8 +544,8 @@ uint64_t gcp_pools_quota(struct gcp_pools *pools, int device);
  * changed. */
 uint64_t gcp_pool_life(const struct gcp_pool *pool);
 
-/* Whether its segments are mapped by hand, and whether new ones are, as far as is known.
- * Those of graphs are not always. */
+/* Whether its segments are mapped by hand, and whether new ones are, as far as is
+ * known. Those of graphs are not always. */
 bool gcp_pool_is_mapped(const struct gcp_pool *pool);
 bool gcp_pool_maps(const struct gcp_pool *pool);
 /* Whether the block at `addr`, which the caller has, is mapped by hand. */
