@@ -284,9 +284,8 @@ static int launch_try(struct gcp_tracker *tracker, struct gcp_share *share,
 	if (result != 0)
 		return result;
 	launch_count(share, exec, &last, launch);
-	launch->marks = (several_streams(tracker, last.stream_id) ||
-			 gcp_streams_may_capture(tracker)) &&
-			!gcp_stream_is_legacy(stream);
+	launch->marks = several_streams(tracker, last.stream_id) ||
+			gcp_streams_may_capture(tracker);
 	return 0;
 }
 

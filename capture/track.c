@@ -231,7 +231,9 @@ bool gcp_last_record(struct gcp_tracker *tracker, const struct gcp_last *last,
 {
 	bool recorded = false;
 
-	/* An event in the legacy stream would order all blocking streams. */
+	/* An event in the legacy stream orders all blocking streams by each other:
+	 * behind the launch, where that has just done so, it may stand, and not later.
+	 */
 	if (gcp_stream_is_legacy(last->stream) ||
 	    !gcp_last_is_addressable(tracker, last) ||
 	    !gcp_pools_captures_hold(tracker->pools))

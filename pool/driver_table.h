@@ -125,10 +125,11 @@ struct gcp_driver {
 
 	/* Blocks the host until work is done that counts for `ctx` and is another
 	 * device's, and was submitted before `moment`, which foreign_now gave: mem_free
-	 * need not wait for it. Allowed in captures. May be NULL, both: there is none.
-	 */
+	 * need not wait for it. own: for what the streams of `ctx` were given alone;
+	 * -EAGAIN: some of the rest is left. Allowed in captures. May be NULL, both:
+	 * there is none. */
 	uint64_t (*foreign_now)(void);
-	int (*foreign_wait)(void *ctx, uint64_t moment);
+	int (*foreign_wait)(void *ctx, uint64_t moment, bool own);
 
 	/* --- pinned host memory ---------------------------------------------- */
 	/* All absent (NULL) where context fences are. */

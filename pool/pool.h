@@ -549,7 +549,7 @@ uint64_t gcp_pool_life(const struct gcp_pool *pool);
 bool gcp_pool_is_mapped(const struct gcp_pool *pool);
 bool gcp_pool_maps(const struct gcp_pool *pool);
 /* Whether the block at `addr`, which the caller has, is mapped by hand. */
-bool gcp_pools_are_mapped_at(struct gcp_pools *pools, gcp_addr addr);
+bool gcp_pools_block_is_mapped(struct gcp_pools *pools, gcp_addr addr);
 
 /* Another device became a peer of `device`: vm_open is called again for all that
  * is mapped there. 0, or an error of one of these calls. */

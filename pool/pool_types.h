@@ -351,7 +351,7 @@ struct gcp_pool {
 	struct gcp_segment_tree segments;
 	struct gcp_segment_list orphans; /* of a context that is gone; vmm_lock */
 	bool vmm;                        /* its segments are mapped by vmm.c */
-	_Atomic bool vmm_mixed;          /* not any more; never false again */
+	_Atomic bool vmm_mixed;          /* it has had to take ordinary ones, too */
 	TAILQ_HEAD(, gcp_lane) lanes;    /* lane.c; vmm_lock */
 	uint64_t vmm_range;              /* bytes of addresses to set aside at once */
 	uint32_t vmm_failures;           /* in a row; vmm_lock */
@@ -732,6 +732,8 @@ uint64_t gcp_pool_left(struct gcp_pool *pool);
 
 /* Waits for all work of the context also while a capture forbids fences. */
 int gcp_pool_complete_by_free(struct gcp_pool *pool);
+/* The same, but not for what other devices do for others: -EAGAIN: that is left. */
+int gcp_pool_complete_own_by_free(struct gcp_pool *pool);
 /* The device is full: gives back, stage by stage, until `retry` gives something else
  * than GCP_CUDA_OUT_OF_MEMORY; its result. */
 int gcp_reclaim_and_retry(struct gcp_request *request,

@@ -119,7 +119,7 @@ bool gcp_async_reaches(int number, uint64_t addr)
 	const struct async_device *device = device_of(number);
 
 	return !device || !(state_of(device) & DEVICE_REACHED) ||
-	       gcp_pools_are_mapped_at(gcp_process.pools, addr);
+	       gcp_pools_block_is_mapped(gcp_process.pools, addr);
 }
 
 CUmemoryPool gcp_async_default_pool(int number)

@@ -309,18 +309,26 @@ CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own)
 	return result;
 }
 
-CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
+CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own)
 {
 	struct gcp_ctx_scope scope;
+	CUresult result;
+
+	gcp_ctx_scope_begin(&scope, NULL);
+	gcp_contexts_lock();
+	result = gcp_foreign_work_query(ctx, number, own);
+	gcp_contexts_unlock();
+	gcp_ctx_scope_end(&scope);
+	return result;
+}
+
+CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own)
+{
 	uint64_t delay_ns = 2000;
 	CUresult result;
 
 	while (gcp_foreign_work_is_pending(number)) {
-		gcp_ctx_scope_begin(&scope, NULL);
-		gcp_contexts_lock();
-		result = gcp_foreign_work_query(ctx, number, own);
-		gcp_contexts_unlock();
-		gcp_ctx_scope_end(&scope);
+		result = gcp_foreign_work_ask(ctx, number, own);
 		if (result != CUDA_ERROR_NOT_READY)
 			return result;
 		gcp_sleep(delay_ns);

@@ -40,7 +40,9 @@ bool gcp_foreign_work_is_pending(uint64_t number);
  * is under way the thread's mode is relaxed. */
 CUresult gcp_foreign_work_query(CUcontext ctx, uint64_t number, bool own);
 
-/* Waits for them. No lock of contexts.c is held. Relaxes the mode by itself. */
+/* The same, and waits for them. No lock of contexts.c is held. Relaxes the mode by
+ * themselves. */
+CUresult gcp_foreign_work_ask(CUcontext ctx, uint64_t number, bool own);
 CUresult gcp_foreign_work_wait(CUcontext ctx, uint64_t number, bool own);
 
 /* All that is submitted to `waiting` from now on waits for those that count for `ctx`,

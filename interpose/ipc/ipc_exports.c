@@ -4,8 +4,8 @@
  *
  * CUDA wants memory to be freed only when other processes have closed it, and all of
  * them may do that late, end, or never do it: plain CUDA keeps the memory until then,
- * and gives the addresses to others meanwhile. Here the block is lent, in the pool's
- * books, which say in which state it is.
+ * and gives the addresses to others meanwhile. Here the block is lent: the pool knows
+ * its state.
  *
  *      exported -- free, not open --> the pool's
  *          |                             ^

@@ -63,9 +63,13 @@ static int driver_mem_free(void *ctx, gcp_addr addr)
 
 /* Where memory is open to more devices than the program asked for, cuMemFree waits for
  * fewer copies than on plain CUDA. */
-static int driver_foreign_wait(void *ctx, uint64_t moment)
+static int driver_foreign_wait(void *ctx, uint64_t moment, bool own)
 {
-	return gcp_foreign_work_wait(ctx, moment, false);
+	CUresult result = gcp_foreign_work_wait(ctx, moment, own);
+
+	if (result == CUDA_SUCCESS && own)
+		result = gcp_foreign_work_ask(ctx, moment, false);
+	return result == CUDA_ERROR_NOT_READY ? -EAGAIN : (int)result;
 }
 
 static int driver_mem_left(void *ctx, uint64_t *ret_bytes)

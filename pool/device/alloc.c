@@ -88,22 +88,40 @@ static __attribute__((noinline)) bool free_to_heap(struct gcp_pool *pool,
 	return gcp_timeline_fill(pool, (int64_t)size, (int64_t)size) || due;
 }
 
+/* A real free waits for the context, as plain CUDA's does in each free; for a program
+ * that relies on that, also for what other devices do for it. Where there is no room
+ * for it, more waits. */
+static int wait_by_free(struct gcp_pool *pool)
+{
+	int result;
+
+	if (!gcp_pool_pin(pool))
+		return 0;
+	result = pool->pools->config.blocking_free
+		     ? gcp_pool_complete_by_free(pool)
+		     : gcp_pool_complete_own_by_free(pool);
+	gcp_pool_unpin(pool);
+	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
+}
+
 /* A capture forbids fences: what is freed meanwhile waits for its end, up to a few
- * windows. Then a real free waits for the context, as plain CUDA's does in each free.
- * Where there is no room for it, more waits. */
+ * windows. */
 static int free_held(struct gcp_pool *pool)
 {
 	enum { HELD_WINDOWS = 4 };
 	int64_t most = HELD_WINDOWS * (int64_t)gcp_window(pool).bytes;
 	bool waits = pool->pools->config.blocking_free ||
 		     gcp_timeline_filled(&pool->timeline) > most;
-	int result;
 
-	if (!waits || !gcp_pool_pin(pool))
-		return 0;
-	result = gcp_pool_complete_by_free(pool);
-	gcp_pool_unpin(pool);
-	return result == GCP_CUDA_OUT_OF_MEMORY ? 0 : result;
+	return waits ? wait_by_free(pool) : 0;
+}
+
+/* Also where no fence can be made. */
+static int free_blocking(struct gcp_pool *pool, uint64_t epoch)
+{
+	int result = gcp_timeline_complete(pool, epoch);
+
+	return result == -EBUSY ? wait_by_free(pool) : result;
 }
 
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
@@ -122,7 +140,7 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 	if (gcp_timeline_is_held(&pool->timeline))
 		result = free_held(pool);
 	else if (pool->pools->config.blocking_free)
-		result = gcp_timeline_complete_own(pool, epoch);
+		result = free_blocking(pool, epoch);
 	else
 		result = gcp_timeline_close(pool, epoch);
 	if ((close || pool->cache_limit == 0) && result <= 0)

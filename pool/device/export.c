@@ -59,7 +59,7 @@ bool gcp_pools_is_lent(struct gcp_pools *pools, gcp_addr addr)
 	return lent_at(pools, addr) != NULL;
 }
 
-/* In its heap's books it is lent, or is the program's. pool->lock is held. */
+/* Its heap counts it as lent, or as the program's. pool->lock is held. */
 static void lent_add(struct gcp_block *block, bool lent)
 {
 	struct gcp_heap *heap = atomic_load(&block->segment->heap);
@@ -165,9 +165,10 @@ int gcp_pools_finish(struct gcp_pools *pools, gcp_addr addr)
 		return -ENOENT;
 	pool = block->segment->pool;
 	result = gcp_timeline_complete_own(pool, gcp_timeline_stamp(pool));
-	if (result == -EAGAIN) /* the epoch that the block is freed in covers it */
-		return 0;
-	return result == -EBUSY ? gcp_pool_complete_by_free(pool) : result;
+	if (result == -EBUSY)
+		result = gcp_pool_complete_own_by_free(pool);
+	/* What is left is covered by the epoch that the block is freed in. */
+	return result == -EAGAIN ? 0 : result;
 }
 
 int gcp_pools_for_each_handle(struct gcp_pools *pools, gcp_addr addr, gcp_addr from,

@@ -356,7 +356,7 @@ bool gcp_pool_maps(const struct gcp_pool *pool)
 	       !atomic_load_explicit(&pool->vmm_mixed, memory_order_relaxed);
 }
 
-bool gcp_pools_are_mapped_at(struct gcp_pools *pools, gcp_addr addr)
+bool gcp_pools_block_is_mapped(struct gcp_pools *pools, gcp_addr addr)
 {
 	const struct gcp_block *block = gcp_map_find(pools->map, addr);
 

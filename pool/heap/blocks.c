@@ -15,7 +15,7 @@ struct showing {
 	const struct gcp_classes *classes;
 };
 
-/* Memory that is in no one's hands as a block: addresses with nothing behind them, and
+/* Addresses with nothing behind them are none, nor is memory on its way elsewhere, or
  * what other processes alone have. */
 static bool is_block(uint8_t state)
 {

@@ -513,13 +513,14 @@ static struct freeing freeing_begin(struct gcp_pool *pool)
 	return freeing;
 }
 
-/* result: of the free. */
-static int freeing_end(struct gcp_pool *pool, const struct freeing *freeing, int result)
+/* result: of the free. own: as driver->foreign_wait. */
+static int freeing_end(struct gcp_pool *pool, const struct freeing *freeing, bool own,
+		       int result)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
 
 	if (result == 0 && driver->foreign_wait)
-		result = driver->foreign_wait(pool->ctx, freeing->foreign);
+		result = driver->foreign_wait(pool->ctx, freeing->foreign, own);
 	if (result == 0)
 		gcp_timeline_completed_by_free(pool, freeing->epoch);
 	return result;
@@ -527,7 +528,7 @@ static int freeing_end(struct gcp_pool *pool, const struct freeing *freeing, int
 
 /* Freeing pinned memory waits for the context as well, and needs nothing of the
  * device. */
-static int complete_by_host_free(struct gcp_pool *pool)
+static int complete_by_host_free(struct gcp_pool *pool, bool own)
 {
 	const struct gcp_driver *driver = &pool->pools->driver;
 	void *p;
@@ -536,12 +537,12 @@ static int complete_by_host_free(struct gcp_pool *pool)
 	if (result != 0)
 		return result;
 	struct freeing freeing = freeing_begin(pool);
-	return freeing_end(pool, &freeing, driver->host_free(pool->ctx, p));
+	return freeing_end(pool, &freeing, own, driver->host_free(pool->ctx, p));
 }
 
 /* A capture forbids fences, but a real free is legal then and waits for the
  * context as well: allocates and frees the least there is. */
-int gcp_pool_complete_by_free(struct gcp_pool *pool)
+static int complete_by_free(struct gcp_pool *pool, bool own)
 {
 	gcp_addr addr;
 	int result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
@@ -552,10 +553,20 @@ int gcp_pool_complete_by_free(struct gcp_pool *pool)
 							   .completed_only = true}) > 0)
 		result = GCP_CALL(pool, mem_alloc, pool->ctx, GCP_UNIT, &addr);
 	if (result == GCP_CUDA_OUT_OF_MEMORY && pool->pools->driver.host_alloc)
-		return complete_by_host_free(pool);
+		return complete_by_host_free(pool, own);
 	if (result != 0)
 		return result;
 	struct freeing freeing = freeing_begin(pool);
 	result = GCP_CALL(pool, mem_free, pool->ctx, addr);
-	return freeing_end(pool, &freeing, result);
+	return freeing_end(pool, &freeing, own, result);
+}
+
+int gcp_pool_complete_by_free(struct gcp_pool *pool)
+{
+	return complete_by_free(pool, false);
+}
+
+int gcp_pool_complete_own_by_free(struct gcp_pool *pool)
+{
+	return complete_by_free(pool, true);
 }

@@ -184,20 +184,17 @@ uint64_t gcp_timeline_advance(struct gcp_pool *pool)
  * cudaFree does: what other devices do for others may wait for this thread. Then looks
  * whether all of it is done. */
 static int wait_own_locked(struct gcp_timeline *timeline,
-			   struct gcp_closed_epoch closed, bool *ret_done)
+			   struct gcp_closed_epoch closed)
 {
 	int result = gcp_timeline_wait_locked(timeline, closed, pool_of(timeline)->ctx);
+	struct gcp_closed_epoch *left;
 	bool advanced;
 
-	if (result == 0 && !gcp_timeline_is_completed(timeline, closed.epoch)) {
-		struct gcp_closed_epoch *left =
-		    gcp_timeline_covering(timeline, closed.epoch);
-
-		if (left)
-			result = gcp_timeline_query_locked(timeline, *left, &advanced);
-	}
-	*ret_done = gcp_timeline_is_completed(timeline, closed.epoch);
-	return result;
+	if (result != 0 || gcp_timeline_is_completed(timeline, closed.epoch))
+		return result;
+	/* Its fence may be another one's by now. */
+	left = gcp_timeline_covering(timeline, closed.epoch);
+	return left ? gcp_timeline_query_locked(timeline, *left, &advanced) : 0;
 }
 
 /* Where no barrier may be set: waits until no more is pending than may be. Plain CUDA
@@ -207,16 +204,13 @@ static int catch_up_locked(struct gcp_pool *pool)
 	struct gcp_timeline *timeline = &pool->timeline;
 	uint64_t most = gcp_window_multi_context(pool), bytes = 0;
 	uint32_t i = timeline->count;
-	bool done;
 
 	if (!timeline->multi_context)
 		return 0;
 	/* The youngest epochs of so many bytes may wait; two of them in any case. */
 	while (i > 0 && (timeline->count - i < 2 || bytes < most))
 		bytes += gcp_timeline_at(timeline, --i)->bytes;
-	return i > 0
-		   ? wait_own_locked(timeline, *gcp_timeline_at(timeline, i - 1), &done)
-		   : 0;
+	return i > 0 ? wait_own_locked(timeline, *gcp_timeline_at(timeline, i - 1)) : 0;
 }
 
 /* Where the queue is full the open epoch grows, but where memory is tight: each free
@@ -224,13 +218,12 @@ static int catch_up_locked(struct gcp_pool *pool)
 static int queue_room_locked(struct gcp_pool *pool)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
-	bool done;
 
 	if (timeline->count < GCP_FENCE_QUEUE ||
 	    (!gcp_pool_is_tight(pool) &&
 	     gcp_timeline_filled(timeline) < (int64_t)gcp_window_multi_context(pool)))
 		return 0;
-	return wait_own_locked(timeline, *gcp_timeline_at(timeline, 0), &done);
+	return wait_own_locked(timeline, *gcp_timeline_at(timeline, 0));
 }
 
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch)
@@ -347,9 +340,12 @@ int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited)
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	*ret_waited = timeline->count > 0 &&
 		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable;
-	if (*ret_waited)
-		result = wait_own_locked(timeline, *gcp_timeline_at(timeline, 0),
-					 ret_waited);
+	if (*ret_waited) {
+		struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
+
+		result = wait_own_locked(timeline, oldest);
+		*ret_waited = gcp_timeline_is_completed(timeline, oldest.epoch);
+	}
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }
@@ -366,7 +362,6 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_closed_epoch *closed;
-	bool done = false;
 	int result = 0;
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
@@ -378,7 +373,7 @@ int gcp_timeline_complete_own(struct gcp_pool *pool, uint64_t epoch)
 	timeline->awaitable = awaitable;
 	closed = gcp_timeline_covering(timeline, epoch);
 	if (result == 0 && closed)
-		result = wait_own_locked(timeline, *closed, &done);
+		result = wait_own_locked(timeline, *closed);
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = closed ? -EAGAIN : -EBUSY;
 	gcp_mutex_unlock(&pool->pools->fence_lock);

@@ -145,7 +145,9 @@ def compare(found):
     """Prints the table; the number of tests that ended otherwise."""
     plain, again = found["plain"], found["plain again"]
     unsteady = {name for name in plain if plain[name] != again.get(name)}
-    print(f"{len(plain)} tests, {len(unsteady)} of them not the same in both plain runs")
+    lacking = sum(how[0] == "code 127" for how in plain.values() if not isinstance(how, str))
+    print(f"{len(plain)} tests, {len(unsteady)} of them not the same in both plain runs, "
+          f"{lacking} that could not be started (a library is missing)")
     for word in sorted({words_of(how).split(":")[0] for how in plain.values()}):
         print(f"    plain: {word}: "
               f"{sum(words_of(how).split(':')[0] == word for how in plain.values())}")

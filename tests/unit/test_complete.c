@@ -289,9 +289,9 @@ static uint64_t others_now(void)
 	return others.submitted;
 }
 
-static int others_wait(void *ctx, uint64_t moment)
+static int others_wait(void *ctx, uint64_t moment, bool own)
 {
-	(void)ctx;
+	(void)ctx, (void)own;
 	others.waited = moment;
 	return 0;
 }

@@ -641,6 +641,20 @@ static void a_blocking_free_waits_for_a_copy(void)
 	OK(cuStreamQuery(streams[1]));
 }
 
+/* The free of exported memory waits as plain CUDA's does, for what another device
+ * copies in a stream of its context, too. */
+static void a_free_of_exported_memory_waits_for_a_copy(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr to, from;
+
+	two_blocks(3, &to, &from);
+	OK(cuIpcGetMemHandle(&handle, to));
+	OK(cuMemcpyAsync(to, from, MIB, streams[1]));
+	OK(cuMemFree(to));
+	must(cuStreamQuery(streams[1]) == CUDA_SUCCESS, "did not wait");
+}
+
 /* With GCPOOL_BLOCKING_FREE=1, after a graph that copies has opened memory. Without
  * peer access plain cudaFree waits on both devices. */
 static void a_free_in_a_capture_waits_for_a_copy(void)
@@ -834,12 +848,42 @@ static void frees_wait_for_no_other_device(void)
 	}
 }
 
-static void blocking_frees_wait_for_no_other_device(void)
+/* With little that may wait for the end of the capture. */
+static void frees_in_a_capture_wait_for_no_other_device(void)
 {
-	CUevent event = launched(graph_of_the_other_device());
+	CUevent event = launched(graph_of_the_other_device()), own;
+	CUdeviceptr freed = allocated(MIB), kept = allocated(MIB);
+	CUgraph graph;
 
-	OK(cuMemFree(allocated(MIB)));
+	OK(cuEventCreate(&own, CU_EVENT_DISABLE_TIMING));
+	OK(cuMemsetD8Async(kept, 1, 64, streams[0]));
+	OK(cuEventRecord(own, streams[0]));
+	OK(cuStreamBeginCapture(others[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemFree(freed));
+	OK(cuStreamEndCapture(others[0], &graph));
+	must(cuEventQuery(own) == CUDA_SUCCESS, "did not wait");
 	must_be_pending(event);
+	if (!is_of_segments()) /* there graphs count in their own contexts */
+		must(allocated(MIB) != freed, "memory is given out too early");
+}
+
+/* With GCPOOL_BLOCKING_FREE=1. */
+static void a_blocking_free_waits_without_a_fence(void)
+{
+	CUdeviceptr freed, kept;
+	CUevent own;
+
+	two_devices();
+	current(0);
+	freed = allocated(MIB);
+	kept = allocated(MIB);
+	OK(cuEventCreate(&own, CU_EVENT_DISABLE_TIMING));
+	OK(cuMemsetD8Async(kept, 1, 64, streams[0]));
+	OK(cuEventRecord(own, streams[0]));
+	gcpsim_fail("cuEventCreate:1+:2");
+	OK(cuMemFree(freed));
+	gcpsim_fail(NULL);
+	must(cuEventQuery(own) == CUDA_SUCCESS, "did not wait");
 }
 
 static void a_free_of_exported_memory_waits_for_no_other_device(void)
@@ -896,7 +940,9 @@ static const struct scenario scenarios[] = {
     SCENARIO(an_allocation_waits_for_a_copy),
     SCENARIO(a_copy_that_cannot_be_noted_is_waited_for),
     SCENARIO(frees_wait_for_no_other_device),
-    SCENARIO(blocking_frees_wait_for_no_other_device),
+    SCENARIO(frees_in_a_capture_wait_for_no_other_device),
+    SCENARIO(a_blocking_free_waits_without_a_fence),
+    SCENARIO(a_free_of_exported_memory_waits_for_a_copy),
     SCENARIO(a_free_of_exported_memory_waits_for_no_other_device),
 };
 

@@ -166,7 +166,7 @@ static struct rlimit files_none(void)
 			       .rlim_max = files.rlim_max};
 }
 
-static void opens_one(int from)
+static CUdeviceptr open_from(int from)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr p;
@@ -175,7 +175,12 @@ static void opens_one(int from)
 	(void)primary();
 	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
 	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-	OK(cuIpcCloseMemHandle(p));
+	return p;
+}
+
+static void opens_one(int from)
+{
+	OK(cuIpcCloseMemHandle(open_from(from)));
 	_exit(wrong);
 }
 
@@ -607,13 +612,8 @@ static void memory_whose_importer_gave_up_is_used_again(void)
 
 static void opens_and_ends(int from, int to)
 {
-	CUipcMemHandle handle;
-	CUdeviceptr p;
+	CUdeviceptr p = open_from(from);
 
-	OK(cuInit(0));
-	(void)primary();
-	must(read(from, &handle, sizeof(handle)) == sizeof(handle), "pipe");
-	OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	must(write(to, &p, 1) == 1, "pipe");
 	/* The connection, too. */
 	for (int fd = 3; fd < 1024; fd++)

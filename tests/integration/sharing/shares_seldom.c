@@ -115,25 +115,6 @@ static void a_graph_in_the_legacy_stream_is_left_alone(void)
 	OK(cuCtxSynchronize());
 }
 
-static void no_event_follows_a_launch_into_the_legacy_stream(void)
-{
-	CUgraphExec exec;
-	uint64_t records;
-
-	begin();
-	exec = made(8 * MIB);
-	(void)made(16 * MIB);
-	OK(cuCtxSynchronize());
-	for (int i = 0; i < 2; i++) { /* several streams */
-		launch(exec, streams[i]);
-		OK(cuStreamSynchronize(streams[i]));
-	}
-	records = gcpsim_calls("cuEventRecord");
-	launch(exec, NULL);
-	must(gcpsim_calls("cuEventRecord") == records, "a barrier of blocking streams");
-	OK(cuCtxSynchronize());
-}
-
 /* --- refused calls -------------------------------------------------------------- */
 
 static void an_update_of_no_executable_holds_nothing(void)
@@ -300,7 +281,6 @@ static void a_lane_is_not_marked_for_a_graph_that_has_left(void)
 
 static const struct scenario scenarios[] = {
     SCENARIO(a_graph_in_the_legacy_stream_is_left_alone),
-    SCENARIO(no_event_follows_a_launch_into_the_legacy_stream),
     SCENARIO(children_that_are_refused_take_no_memory),
     SCENARIO(an_update_of_no_executable_holds_nothing),
     SCENARIO(a_child_of_no_executable_holds_nothing),
