@@ -576,9 +576,6 @@ int gcp_segment_create(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 /* Adds a driver allocation as one free block. The same errors. */
 int gcp_heap_add_segment(struct gcp_heap *heap, gcp_addr addr, uint64_t size,
 			 enum gcp_kind kind);
-/* How large a segment should be that requests share which are small beside it. Any
- * lock, or none, may be held. */
-uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
 /* Moves an unused segment of the common heap, all ready, into a private heap
  * that needs `size`. False: there is none of about that size. */
 bool gcp_heap_adopt(struct gcp_heap *heap, enum gcp_kind kind, uint64_t size);
@@ -727,6 +724,16 @@ void gcp_tight_out(struct gcp_pool *pool);
 /* Bytes that the driver has left for the pool, quota considered; UINT64_MAX: not known.
  * No lock is held. */
 uint64_t gcp_pool_left(struct gcp_pool *pool);
+
+/* --- segment_size.c --- */
+
+/* How large a segment should be that requests share which are small beside it. Any
+ * lock, or none, may be held. */
+uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool);
+/* How much to ask the driver for: a new segment for a block of `size`, as large as its
+ * class, and for others that may share it. Any lock, or none, may be held. */
+uint64_t gcp_segment_bytes(const struct gcp_heap *heap, enum gcp_kind kind,
+			   uint64_t size);
 
 /* --- reclaim.c, quota.c, stats.c --- */
 

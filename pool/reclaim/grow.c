@@ -9,24 +9,6 @@
 #include "../cache/cache.h"
 #include "../space/vmm.h"
 
-/* How much to ask the driver for, so that small requests share segments. */
-static uint64_t segment_bytes(const struct gcp_request *request, enum gcp_kind kind)
-{
-	uint64_t shared;
-
-	if (kind == GCP_KIND_SLAB)
-		return GCP_CHUNK;
-	if (request->heap->private || /* many graphs, each with little */
-	    gcp_pool_is_exact(request->heap->pool, request->size))
-		return gcp_round_up(request->size, GCP_CHUNK);
-	shared = gcp_segment_shared_bytes(request->heap->pool);
-	/* A device may be filled with blocks of one size: none is lost. */
-	return gcp_round_up(request->size <= shared / 2
-				? shared / request->size * request->size
-				: request->size,
-			    GCP_CHUNK);
-}
-
 static int driver_alloc(struct gcp_pool *pool, uint64_t bytes, gcp_addr *ret_addr)
 {
 	if (!gcp_quota_allows(pool, bytes))
@@ -116,7 +98,8 @@ static int grow_mapped(struct gcp_request *request, enum gcp_kind kind)
 static uint64_t segment_choose(const struct gcp_request *request, enum gcp_kind *kind)
 {
 	struct gcp_pool *pool = request->heap->pool;
-	uint64_t bytes = segment_bytes(request, *kind), consolidated = 0;
+	uint64_t bytes = gcp_segment_bytes(request->heap, *kind, request->size);
+	uint64_t consolidated = 0;
 
 	if (*kind >= GCP_KIND_LARGE && !request->heap->private &&
 	    !gcp_pool_is_exact(pool, request->size)) {

@@ -16,32 +16,6 @@ RB_GENERATE(gcp_segment_tree, gcp_segment, node, gcp_segment_order)
 
 /* --- segments ----------------------------------------------------------------- */
 
-enum {
-	/* So many segments at first; then none adds more than such a share of what is
-	 * reserved. What is left over in the last ones is lost at the peak. */
-	WHOLE_SEGMENTS = 2,
-	GROWTH_SHARE = 12,
-	/* A large pool grows by such a share at least: many segments made for one block
-	 * each lose more. */
-	LEAST_SHARE = 48,
-};
-
-uint64_t gcp_segment_shared_bytes(const struct gcp_pool *pool)
-{
-	const struct gcp_config *config = &pool->pools->config;
-	uint64_t reserved =
-	    atomic_load_explicit(&pool->reserved_hint, memory_order_relaxed);
-	uint64_t most = config->segment_bytes, least = reserved / LEAST_SHARE;
-
-	if (reserved >= WHOLE_SEGMENTS * most && most > reserved / GROWTH_SHARE)
-		most = gcp_round_up(reserved / GROWTH_SHARE, GCP_CHUNK);
-	if (least > config->split_limit)
-		least = config->split_limit;
-	if (least > pool->cache_limit)
-		least = pool->cache_limit;
-	return most > least ? most : gcp_round_up(least, GCP_CHUNK);
-}
-
 void gcp_reserved_count(struct gcp_pool *pool, int64_t change)
 {
 	gcp_assert_held(GCP_RANK_POOL);
