@@ -16,9 +16,10 @@
  *
  * Fences and barriers cost time: of the host, which calls the driver, where one call
  * waits for another; and of the device. When they take more than a sixteenth of the
- * time between two epochs, and threads wait for the epochs, the limits are doubled:
- * fewer and larger epochs. When they take less than a third of that, the limits are
- * halved again.
+ * time between two epochs, and threads wait for the epochs, the limits grow by a step:
+ * fewer and larger epochs. When with the limits of the step before they would take less
+ * than two thirds of that, they shrink again. A step doubles the limits, or is larger
+ * for mapped memory: the rule asks by how much.
  */
 #include "../pool_types.h"
 
@@ -34,19 +35,21 @@ enum {
 	CACHED_MOST_MAPPED = 64 << 10,
 	THREADS_FEW = 2,
 	/* A pool of mapped segments lets this part of its memory wait, and so much at
-	 * least: where fences cost little, where they cost much, and too much again. */
+	 * least: where fences cost little. Each step of the limits doubles that. */
 	WINDOWS_OF_A_MAPPED_POOL = 64,
 	MAPPED_LEAST = GCP_CHUNK,
-	MAPPED_LEAST_COSTLY = 8 << 20,
-	MAPPED_LEAST_VERY_COSTLY = 16 << 20,
+	/* Where it circulates it grows until an epoch has so many bytes, and is then
+	 * gathered. */
+	GATHERS_MOST = 8 << 20,
 	/* With one stream no more than this part of what the pool has reserved
 	 * waits, but for so many bytes: what waits is memory that cannot be used. */
 	ONE_STREAM_PART = 128,
 	ONE_STREAM_LEAST = 8 << 20,
-	/* The limits are doubled when so many epochs in a row cost more than this part
-	 * of the time, and halved when one costs less than that part. */
+	/* The limits grow when so many epochs in a row cost more than this part of the
+	 * time, and shrink when one would cost less than that part with the smaller
+	 * limits. */
 	COST_TOO_MUCH = 16,
-	COST_LITTLE = 48,
+	COST_LITTLE = 24,
 	COSTLY_RUN = 4,
 	/* What an epoch and a barrier cost at least, in calls and on the device, and a
 	 * block that a thread takes from the heap and not from its cache. */
@@ -114,7 +117,7 @@ uint64_t gcp_window_gathers_at(const struct gcp_pool *pool)
 {
 	uint64_t bytes = LOAD(pool->limits.epoch_bytes);
 
-	return bytes < MAPPED_LEAST_COSTLY ? bytes : MAPPED_LEAST_COSTLY;
+	return bytes < GATHERS_MOST ? bytes : GATHERS_MOST;
 }
 
 /* The window, for so many streams. With one stream little mapped memory need wait: it
@@ -124,9 +127,7 @@ static uint64_t bytes_of(const struct gcp_pool *pool, uint32_t streams, uint32_t
 {
 	uint64_t bytes = pool->pools->config.window_bytes;
 	uint64_t part = LOAD(pool->vmm_mapped) / WINDOWS_OF_A_MAPPED_POOL;
-	uint64_t least = scale > 1   ? MAPPED_LEAST_VERY_COSTLY
-			 : scale > 0 ? MAPPED_LEAST_COSTLY
-				     : MAPPED_LEAST;
+	uint64_t least = (uint64_t)MAPPED_LEAST << scale;
 
 	if (part < least)
 		part = least;
@@ -183,22 +184,31 @@ static uint32_t cached_classes(const struct gcp_pool *pool)
 	return gcp_class_of(classes, CACHED_MOST_MAPPED) + 1u;
 }
 
+/* How much may wait. */
+static uint64_t waiting_most(const struct gcp_pool *pool, uint32_t streams,
+			     uint32_t scale)
+{
+	uint64_t many = bytes_of(pool, streams, scale);
+	uint64_t bytes = (streams == 1 ? bytes_of_one(pool, many) : many) << scale;
+
+	if (bytes > many && (streams == 1 || is_narrow(pool, streams)))
+		return many;
+	return bytes;
+}
+
 static void limits_update(struct gcp_pool *pool)
 {
 	struct gcp_limits *limits = &pool->limits;
 	uint32_t blocks = pool->pools->config.window_blocks, parts = EPOCHS_PER_WINDOW;
 	uint32_t streams = streams_count(pool->pools);
 	uint32_t scale = LOAD(limits->scale), most = scale_most(pool, streams);
-	uint64_t many, bytes;
+	uint64_t bytes;
 
 	if (scale > most)
 		scale = most;
 	STORE(limits->scale, scale);
 	STORE(limits->streams, streams);
-	many = bytes_of(pool, streams, scale);
-	bytes = (streams == 1 ? bytes_of_one(pool, many) : many) << scale;
-	if (bytes > many && (streams == 1 || is_narrow(pool, streams)))
-		bytes = many;
+	bytes = waiting_most(pool, streams, scale);
 	if (streams == 1) {
 		blocks = (blocks - 1) / WINDOWS_OF_ONE_STREAM + 1;
 		parts = 1;
@@ -311,6 +321,18 @@ static bool may_grow(struct gcp_pool *pool, uint32_t scale)
 	return true;
 }
 
+/* Whether an epoch that cost so much of that time would cost little with the limits of
+ * one step less: the smaller epochs are, the more of them. */
+static bool may_shrink(const struct gcp_pool *pool, uint32_t scale, uint64_t cost,
+		       uint64_t since)
+{
+	uint32_t streams = LOAD(pool->limits.streams);
+
+	return scale > 0 &&
+	       (double)cost * COST_LITTLE * (double)waiting_most(pool, streams, scale) <
+		   (double)since * (double)waiting_most(pool, streams, scale - 1);
+}
+
 void gcp_window_epoch_closed(struct gcp_pool *pool)
 {
 	struct gcp_pressure *pressure = &pool->pressure;
@@ -324,7 +346,7 @@ void gcp_window_epoch_closed(struct gcp_pool *pool)
 	STORE(pressure->starved, false);
 	if (cost * COST_TOO_MUCH < since) {
 		pressure->costly_epochs = 0;
-		if (cost * COST_LITTLE < since && scale > 0)
+		if (may_shrink(pool, scale, cost, since))
 			scale--;
 	} else if (starved && ++pressure->costly_epochs >= COSTLY_RUN) {
 		pressure->costly_epochs = 0;

@@ -2,7 +2,7 @@
 /*
  * test_spare.c - programs that do the same again and again do not have memory mapped
  * to and fro for ever, and hold little more than they need. The device runs one kernel
- * after the other, each for KERNEL_NS.
+ * after the other, each for as long.
  */
 #include "fake.h"
 #include "../../pool/pool_types.h"
@@ -18,7 +18,7 @@ enum {
 };
 
 static struct {
-	uint64_t now, launch_ns;
+	uint64_t now, launch_ns, kernel_ns;
 	uint64_t ends[KERNELS]; /* ns; of the work of that number */
 	struct gcp_pools *pools;
 } program;
@@ -39,6 +39,7 @@ static void begin(uint64_t launch_ns)
 	gcp_config_default_mapped(&config);
 	program.pools = fake_pools(&config);
 	program.launch_ns = launch_ns;
+	program.kernel_ns = KERNEL_NS;
 }
 
 static void end(void)
@@ -63,7 +64,7 @@ static void launch(void)
 	uint64_t before = work > 1 ? program.ends[work - 1] : 0;
 
 	assert_true(work < KERNELS);
-	program.ends[work] = (before > now ? before : now) + KERNEL_NS;
+	program.ends[work] = (before > now ? before : now) + program.kernel_ns;
 	gcp_pools_stream_used(program.pools, 0x5000);
 	look();
 }
@@ -262,6 +263,34 @@ static void a_small_program_holds_little_more_than_it_uses(void **state)
 
 #define TEST(name) cmocka_unit_test_setup(name, reset)
 
+/* A malloc, a kernel and a free, again and again: epochs grow until they cost little,
+ * and do not shrink where they would cost much again. */
+static uint64_t fences_of_a_loop(uint64_t bytes)
+{
+	enum { FIRST = 3000, TURNS = 16000 };
+
+	begin(4400);
+	program.kernel_ns = 4000;
+	for (int i = 0; i < FIRST; i++)
+		drop(array(bytes));
+	uint64_t before = fake.records;
+	for (int i = 0; i < TURNS; i++)
+		drop(array(bytes));
+	return fake.records - before;
+}
+
+static void epochs_of_a_loop_keep_their_size(void **state)
+{
+	(void)state;
+	assert_true(fences_of_a_loop(64 << 10) <= 16000 / 32 + 1);
+	assert_true(fake.memory_used <= 4 * MIB);
+	end();
+	(void)reset(state);
+	assert_true(fences_of_a_loop(256 << 10) <= 16000 / 32 + 1);
+	assert_true(fake.memory_used <= 8 * MIB);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -272,6 +301,7 @@ int main(void)
 	    TEST(only_so_much_is_spare),
 	    TEST(nothing_is_spare_where_the_device_is_nearly_full),
 	    TEST(a_small_program_holds_little_more_than_it_uses),
+	    TEST(epochs_of_a_loop_keep_their_size),
 	};
 
 	return cmocka_run_group_tests_name("spare", tests, NULL, NULL);

@@ -170,7 +170,7 @@ static void one_stream_lets_little_mapped_memory_wait(void **state)
 /* So much may wait at most where fences cost too much again and again. */
 static void costly_fences_let_more_mapped_memory_wait(void **state)
 {
-	const uint64_t waits[] = {MIB / 2, 4 * MIB, 16 * MIB, 16 * MIB};
+	const uint64_t waits[] = {MIB / 2, 2 * MIB, 8 * MIB, 16 * MIB};
 	struct gcp_config config;
 	struct gcp_pools *pools;
 
