@@ -130,20 +130,30 @@ static bool is_segment_idle_soon(const struct gcp_block *block)
 	return !lower && !upper;
 }
 
+/* Whether blocks of `size` leave more of such a segment unused than a little, and more
+ * than of a new one. */
+static bool is_wasteful(const struct gcp_heap *heap, uint64_t all, uint64_t size)
+{
+	uint64_t new = gcp_segment_bytes(heap, GCP_KIND_LARGE, size);
+
+	return all % size > all / 16 &&
+	       (double)(all % size) * (double)new > (double)(new % size) * (double)all;
+}
+
 /* Whether an idle segment would be cut for a block though the device may need the rest
- * of it elsewhere: it goes back, and a smaller segment of the right size comes instead.
- * One that has just come is the right one. */
+ * of it elsewhere: it goes back, and a segment of the right size comes instead. One
+ * that has just come is the right one. */
 static bool is_too_large(const struct gcp_heap *heap, const struct gcp_block *block,
 			 uint64_t size)
 {
 	uint64_t all = block->segment->size;
-	bool wasted = gcp_pool_is_exact(heap->pool, size)
-			  ? all - size >= GCP_CHUNK
-			  : gcp_pool_is_tight(heap->pool) && all % size > all / 16;
+	bool wasted =
+	    gcp_pool_is_exact(heap->pool, size)
+		? all - size >= GCP_CHUNK
+		: gcp_pool_is_tight(heap->pool) && is_wasteful(heap, all, size);
 
-	return wasted && all > gcp_segment_bytes(heap, GCP_KIND_LARGE, size) &&
-	       block->epoch != GCP_EPOCH_FRESH && !heap->private && !heap->pool->vmm &&
-	       is_segment_idle_soon(block);
+	return wasted && block->epoch != GCP_EPOCH_FRESH && !heap->private &&
+	       !heap->pool->vmm && is_segment_idle_soon(block);
 }
 
 struct gcp_block *gcp_fit_whole(struct gcp_heap *heap, uint64_t size)
