@@ -245,14 +245,15 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx);
 
 /* --- allocation ------------------------------------------------------------------- */
 
-/* The stream that a thread last gave work to, how many streams had gone by then (once
- * there are more it may be one of them, and says nothing) and how many captures had
- * begun (the work is in none that has begun since). */
+/* The stream that a thread last gave work to, how many streams had gone by then (it may
+ * be one of those that have gone since) and how many captures had begun (the work is in
+ * none that has begun since). */
 struct gcp_stream_hint {
 	void *stream; /* NULL: not known */
 	uint64_t gone;
 	uint64_t begun;
 	bool eager; /* that work was not captured, whatever became of the stream */
+	bool named; /* the program says that the block is for this stream */
 };
 
 /* Streams, and contexts with theirs, that have gone until now. */

@@ -217,6 +217,14 @@ struct gcp_relaunch {
 	bool ask;                /* whether something else has changed */
 };
 
+enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
+
+enum gcp_gone {
+	GCP_GONE_NOT,   /* it may be asked about */
+	GCP_GONE_SINCE, /* the handle is dead, or another stream's */
+	GCP_GONE_MAYBE, /* one of the two */
+};
+
 struct gcp_tracker {
 	struct gcp_pools *pools;
 	struct gcp_capture_driver driver;
@@ -230,6 +238,7 @@ struct gcp_tracker {
 	 * that finds it unchanged under the lock may ask about a stream that was there
 	 * then. */
 	_Atomic uint64_t streams_gone;
+	void *gone[GCP_GONE_KEPT]; /* the latest, in turn; NULL: all of a context */
 	_Atomic uint64_t captures_begun;
 	_Atomic bool any_resting; /* a stream of a capture under way may rest */
 	pthread_mutex_t lock;
@@ -305,6 +314,12 @@ void gcp_capture_destroy(struct gcp_capture *capture);
 bool gcp_capture_may_be(const struct gcp_capture *capture, uint64_t id);
 bool gcp_capture_holds(const struct gcp_capture *capture,
 		       const struct gcp_graph_pool *graph_pool);
+
+/* A stream, or a context (NULL) with its streams, is about to go. */
+void gcp_stream_goes(struct gcp_tracker *tracker, void *stream);
+/* Whether a stream is among those that have gone since so many had. */
+enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
+				    const void *stream, uint64_t gone);
 
 /* Whether streams may be asked about; until they are released no context ends. */
 bool gcp_streams_hold(struct gcp_tracker *tracker);

@@ -81,6 +81,33 @@ uint64_t gcp_tracker_streams_gone(const struct gcp_tracker *tracker)
 	return atomic_load_explicit(&tracker->streams_gone, memory_order_relaxed);
 }
 
+void gcp_stream_goes(struct gcp_tracker *tracker, void *stream)
+{
+	uint64_t gone = gcp_tracker_streams_gone(tracker);
+
+	tracker->gone[gone % GCP_GONE_KEPT] = stream;
+	atomic_store(&tracker->streams_gone, gone + 1);
+}
+
+enum gcp_gone gcp_stream_gone_since(const struct gcp_tracker *tracker,
+				    const void *stream, uint64_t gone)
+{
+	uint64_t now = gcp_tracker_streams_gone(tracker);
+	enum gcp_gone answer = GCP_GONE_NOT;
+
+	if (now - gone > GCP_GONE_KEPT)
+		return GCP_GONE_MAYBE;
+	for (; gone < now; gone++) {
+		const void *other = tracker->gone[gone % GCP_GONE_KEPT];
+
+		if (other == stream)
+			return GCP_GONE_SINCE;
+		if (!other)
+			answer = GCP_GONE_MAYBE;
+	}
+	return answer;
+}
+
 bool gcp_streams_hold(struct gcp_tracker *tracker)
 {
 	return !tracker->driver.contexts_hold || tracker->driver.contexts_hold();

@@ -2,8 +2,10 @@
 /*
  * route.c - to which captures an allocation belongs while captures are under way.
  *
- *   1. to the captures that the calling thread began;
- *   2. else to the capture of the stream that the thread last gave work to;
+ *   1. to the captures that the calling thread began, unless the program names a
+ * stream;
+ *   2. else to the capture of that stream, or of the one that the thread last gave work
+ *      to: where CUDA cannot be asked, to all that it may be in;
  *   3. else, where plain CUDA would have refused the allocation, to the
  *      captures that made it illegal: the global ones, if the thread's own mode
  *      is global too;
@@ -13,7 +15,8 @@
  * work it may be memory that captured work has used before, as the order of the graph
  * allows. That is not so where plain CUDA would have allowed the allocation (the mode
  * of the capture or of the thread is relaxed), where what the thread did last was not
- * captured, or came before the capture (1, 2), or where the thread has no part in it
+ * captured, came before the capture or cannot be asked for (1, 2), or where the thread
+ * has no part in it
  * (3): such a block may be for work that runs right now, and what is written into it
  * must outlast the launches of the graph. It is memory that the graph has not had. Only
  * where the program has named the pool is it taken at its word.
@@ -79,45 +82,71 @@ static void add_of_thread(struct gcp_tracker *tracker, struct candidates *candid
 			candidate_add(candidates, capture);
 }
 
-/* False: the thread's last stream is not known, or CUDA does not say. */
-static bool hint_ask(struct gcp_tracker *tracker, void *ctx,
-		     struct gcp_stream_hint hint, struct gcp_capture_state *ret_state)
+/* What is known of the stream that the thread last gave work to. */
+enum hint_says {
+	HINT_NOTHING, /* it gave none */
+	HINT_STATE,   /* whether it captures */
+	HINT_GONE,    /* it is destroyed */
+	HINT_CANNOT,  /* it may be, or a context is just ending: it cannot be asked */
+};
+
+static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
+			       struct gcp_stream_hint hint,
+			       struct gcp_capture_state *ret_state)
 {
-	bool known;
+	enum gcp_gone gone = gcp_stream_gone_since(tracker, hint.stream, hint.gone);
+	enum hint_says says = HINT_CANNOT;
 
 	*ret_state = (struct gcp_capture_state){0};
-	if (!hint.stream || !gcp_streams_hold(tracker))
-		return false;
-	known = hint.gone == gcp_tracker_streams_gone(tracker) &&
-		tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0;
+	if (!hint.stream)
+		return HINT_NOTHING;
+	if (gone == GCP_GONE_SINCE)
+		return HINT_GONE;
+	if (gone == GCP_GONE_MAYBE || !gcp_streams_hold(tracker))
+		return HINT_CANNOT;
+	if (tracker->driver.capture_state(ctx, hint.stream, ret_state) == 0)
+		says = HINT_STATE;
 	gcp_streams_release(tracker);
-	return known;
+	return says;
 }
 
-/* Whether what the calling thread did last was not captured. */
+/* Whether what the calling thread did last was not captured, or may not have been. */
 static bool works_elsewhere(struct gcp_tracker *tracker, void *ctx,
 			    struct gcp_stream_hint hint)
 {
 	struct gcp_capture_state state;
+	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
 
-	return hint.eager || (hint_ask(tracker, ctx, hint, &state) && !state.active &&
-			      !state.invalidated);
+	return hint.eager || says == HINT_GONE || says == HINT_CANNOT ||
+	       (says == HINT_STATE && !state.active && !state.invalidated);
 }
 
-/* A stream may have joined a capture that was begun on another one. */
-static void add_of_stream(struct gcp_tracker *tracker, void *ctx,
+/* Whether the stream may have been in that capture when it got that work, or be in it
+ * now. It may have joined one that was begun on another stream. */
+static bool hint_may_mean(const struct gcp_capture *capture,
+			  struct gcp_stream_hint hint, enum hint_says says,
+			  const struct gcp_capture_state *state)
+{
+	if (says == HINT_STATE)
+		return (state->active || state->invalidated) &&
+		       gcp_capture_may_be(capture, state->id);
+	if (says == HINT_GONE)
+		return !hint.eager && capture->number <= hint.begun;
+	return says == HINT_CANNOT;
+}
+
+/* False: it could not be asked about. */
+static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 			  struct gcp_stream_hint hint, struct candidates *candidates)
 {
 	struct gcp_capture_state state;
 	struct gcp_capture *capture;
+	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
 
-	if (!hint_ask(tracker, ctx, hint, &state))
-		return;
-	if (!state.active && !state.invalidated)
-		return;
 	TAILQ_FOREACH (capture, &tracker->captures, link)
-		if (gcp_capture_may_be(capture, state.id))
+		if (hint_may_mean(capture, hint, says, &state))
 			candidate_add(candidates, capture);
+	return says == HINT_STATE;
 }
 
 /* What the thread did last was in none of the captures that began later: the stream has
@@ -255,13 +284,14 @@ static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 {
 	bool began, captured;
 
-	add_of_thread(tracker, candidates);
+	if (!hint.named)
+		add_of_thread(tracker, candidates);
 	began = candidates->count > 0;
 	captured = began && !works_elsewhere(tracker, ctx, hint);
 	if (!began) {
-		add_of_stream(tracker, ctx, hint, candidates);
-		captured = candidates->count > 0 && !hint.eager &&
-			   !any_began_since(candidates, hint);
+		captured = add_of_stream(tracker, ctx, hint, candidates);
+		captured &= candidates->count > 0 && !hint.eager &&
+			    !any_began_since(candidates, hint);
 	}
 	if (is_named(candidates))
 		candidates->use = GCP_USE_CAPTURED;

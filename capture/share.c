@@ -62,6 +62,7 @@ static void share_create(struct gcp_tracker *tracker, struct gcp_capture *captur
 	share->heap = heap;
 	share->graph = capture->graph;
 	graph_pool->share = share;
+	gcp_heap_seal(heap);
 	TAILQ_INSERT_HEAD(&tracker->shares, share, link);
 	atomic_fetch_add(&tracker->share_count, 1);
 }

@@ -267,7 +267,7 @@ struct gcp_holder *gcp_tracker_stream_ending(struct gcp_tracker *tracker, void *
 
 	gcp_tracker_lock(tracker);
 	gcp_tracks_stream_ends(tracker, stream);
-	atomic_fetch_add(&tracker->streams_gone, 1);
+	gcp_stream_goes(tracker, stream);
 	gcp_launches_reset(tracker);
 	graph = capture_ends(tracker, ctx, stream);
 	TAILQ_FOREACH (capture, &tracker->captures, link)
@@ -299,7 +299,7 @@ void gcp_tracker_context_gone(struct gcp_tracker *tracker, void *ctx)
 	struct gcp_capture *capture, *next;
 
 	gcp_tracker_lock(tracker);
-	atomic_fetch_add(&tracker->streams_gone, 1);
+	gcp_stream_goes(tracker, NULL);
 	gcp_launches_reset(tracker);
 	for (capture = TAILQ_FIRST(&tracker->captures); capture; capture = next) {
 		next = TAILQ_NEXT(capture, link);

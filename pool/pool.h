@@ -366,6 +366,9 @@ void gcp_heap_release(struct gcp_heap *heap);
 /* Its memory waits for work that was submitted until `moment` (gcp_pool_work_now): when
  * memory is out that work is among what allocations wait for. */
 void gcp_heap_await(struct gcp_heap *heap, uint64_t moment);
+/* What its captures have freed by their end may be shared, and nothing that is freed
+ * later: they leave their results there, which other graphs may read. */
+void gcp_heap_seal(struct gcp_heap *heap);
 /* Whether its last graph is gone, and gcp_heap_release comes when no launch is under
  * way: until then an allocation may wait for what the heap keeps. */
 void gcp_heap_ends(struct gcp_heap *heap, bool ends);
@@ -416,7 +419,7 @@ int gcp_lane_create(struct gcp_pool *pool, struct gcp_lane **ret_lane);
 void gcp_lane_destroy(struct gcp_lane *lane);
 uint64_t gcp_lane_bytes(const struct gcp_lane *lane);
 
-/* What is free in the heap, as far as it lies in whole handles, is the memory of
+/* What is free in the sealed heap, as far as it lies in whole handles, is the memory of
  * `lane`, which was empty, from now on; nothing is mapped or unmapped. Nothing is
  * allocated from the heap any more. -EBUSY: work that was submitted before the latest
  * free may be on its way; -ENOENT: there is nothing to share; -ESTALE: the context is

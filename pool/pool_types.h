@@ -256,6 +256,7 @@ struct gcp_heap {
 	/* Private heaps: the epoch open at the latest free, or gcp_heap_await's. */
 	uint64_t awaited_epoch;
 	bool ending; /* private heaps: gcp_heap_ends */
+	bool sealed; /* private heaps: gcp_heap_seal */
 	/* Private heaps only: how frees become allocations; the open group, which
 	 * frees in a capture get; that of the latest such free; and groups up to
 	 * group_past are of captures that are over. */
@@ -268,7 +269,8 @@ struct gcp_heap {
 	struct gcp_block_list pending;    /* freed, epoch not ready; oldest first */
 	struct gcp_block_list deferred;   /* freed in a capture; by group, growing */
 	struct gcp_block_list once;       /* the same, and eager work may have used
-					   * them: not before all captures are over */
+					   * them: not before all captures are over; or
+					   * freed since the heap was sealed */
 	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
 	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */

@@ -398,13 +398,29 @@ CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 /* --- for frameworks.c ------------------------------------------------------------- */
 
 /* A framework's own allocator is no operation of the stream: no marker is needed. */
+/* For a stream that captures: memory of the graph, whatever the thread did last. */
+static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
+				     CUstream stream)
+{
+	struct gcp_stream_hint hint = gcp_thread.stream;
+	CUresult result;
+
+	gcp_stream_work_given(gcp_stream_named(stream, false), false);
+	gcp_thread.stream.named = true;
+	result = gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
+	gcp_thread.stream = hint;
+	return result;
+}
+
 CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
 {
 	const struct gcp_stream_ref *ref;
 	gcp_addr addr = 0;
 	int result;
 
-	ref = stream_captures(stream) ? NULL : gcp_stream_ref_find(stream);
+	if (stream_captures(stream))
+		return alloc_named_captured(ret_ptr, bytes, stream);
+	ref = gcp_stream_ref_find(stream);
 	if (!ref)
 		return gcp_hook_cuMemAlloc_v2(ret_ptr, bytes);
 	result = alloc_from_pool(ref, stream, bytes, ref->id, &addr);

@@ -83,7 +83,7 @@ static void block_defer(struct gcp_heap *heap, struct gcp_block *block)
 	TAILQ_INSERT_TAIL(&heap->deferred, block, link);
 }
 
-/* Waits in `once` for the end of all captures. */
+/* Waits in `once` for the end of all captures, or of the heap. */
 static void block_keep(struct gcp_heap *heap, struct gcp_block *block)
 {
 	atomic_store(&block->state, GCP_BLOCK_PENDING);
@@ -203,6 +203,13 @@ void gcp_heap_usage(struct gcp_heap *heap, struct gcp_heap_usage *ret_usage)
 	gcp_mutex_unlock(&heap->pool->lock);
 }
 
+void gcp_heap_seal(struct gcp_heap *heap)
+{
+	gcp_mutex_lock(&heap->pool->lock);
+	heap->sealed = true;
+	gcp_mutex_unlock(&heap->pool->lock);
+}
+
 int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 {
 	gcp_mutex_lock(&pool->lock);
@@ -216,8 +223,10 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 	bool once = reuse != GCP_REUSE_FENCED && is_for_once(pool, block);
 	block->epoch = reuse == GCP_REUSE_NOW && !once ? GCP_EPOCH_NOW : epoch;
 	block->group = GCP_GROUP_PAST;
+	bool late = heap->sealed && reuse == GCP_REUSE_FENCED;
 	if (heap->private) {
-		heap->awaited_epoch = epoch;
+		if (!late)
+			heap->awaited_epoch = epoch;
 		heap->used_blocks--;
 		heap->used_bytes -= block->size;
 	}
@@ -225,7 +234,7 @@ int gcp_private_free(struct gcp_pool *pool, struct gcp_block *block)
 		block->group = heap->group_freed = heap->group;
 	if (once || reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		refusal_count(pool, once);
-	if (once)
+	if (once || late)
 		block_keep(heap, block);
 	else if (reuse == GCP_REUSE_LATER || reuse == GCP_REUSE_NEVER)
 		block_defer(heap, block);

@@ -316,6 +316,21 @@ static void who_works_beside_his_own_capture_gets_nothing_twice(void **state)
 	graph_destroy(graph);
 }
 
+/* It may have worked elsewhere last. */
+static void a_thread_whose_stream_cannot_be_asked_gets_nothing_twice(void **state)
+{
+	void *graph = begin(0);
+	gcp_addr addr = freed_by_the_capture();
+
+	(void)state;
+	cuda.contexts_ending++;
+	assert_int_not_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
+	context_ended(FAKE_CTX, false);
+	assert_int_equal(capture_alloc_on(stream_handle(0), 3 * MIB), addr);
+	end(0);
+	graph_destroy(graph);
+}
+
 /* An epoch that is completed during the capture says nothing of its later launches. */
 static void
 an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done(void **state)
@@ -645,6 +660,7 @@ int main(void)
 	    TEST(an_eager_allocation_that_no_work_has_used_serves_captured_work),
 	    TEST(small_eager_allocations_get_nothing_twice),
 	    TEST(who_works_beside_his_own_capture_gets_nothing_twice),
+	    TEST(a_thread_whose_stream_cannot_be_asked_gets_nothing_twice),
 	    TEST(
 		an_eager_allocation_is_given_to_one_caller_only_although_all_work_is_done),
 	    TEST(an_eager_allocation_that_comes_late_is_given_to_one_caller_only),
