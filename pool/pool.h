@@ -499,6 +499,7 @@ enum { GCP_TRIES_OTHERS = 16 }; /* so often a call is tried because of others */
 struct gcp_search {
 	uint64_t given; /* driver->given_by_others, when it was asked last */
 	bool looked;    /* for two seconds at work that came after a free, in vain */
+	uint64_t begun; /* what frees have closed by then is waited for; 0: not yet */
 };
 
 /* Whether other threads gave memory back since this was asked last, or ever. */

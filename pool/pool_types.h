@@ -428,6 +428,7 @@ struct gcp_pools {
 	struct gcp_streams streams;
 	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
 	_Atomic bool eager_work_unseen; /* that is not all of them; for good */
+	_Atomic uint64_t searches;      /* calls that found no memory, until now */
 	_Alignas(GCP_LINE) struct gcp_mutex fence_lock;
 	_Alignas(GCP_LINE) _Atomic uint32_t
 	    holds;                   /* captures under way; written under fence_lock */
@@ -516,9 +517,9 @@ int gcp_timeline_poll_all(struct gcp_pool *pool);
  * the barrier. */
 int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch);
 /* Waits for the oldest epoch that is not completed, if a free has closed it or a later
- * one: plain CUDA has waited for its work then. *ret_waited: there was one, and it is
- * completed. */
-int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited);
+ * one, and it was closed before the search with the number `begun`: plain CUDA has
+ * waited for its work then. *ret_waited: there was one, and it is completed. */
+int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited);
 /* Waits until the epoch is done, closing it first if it is open.
  * -EBUSY: it is open, and a capture forbids closing it. */
 int gcp_timeline_complete(struct gcp_pool *pool, uint64_t epoch);
@@ -567,7 +568,9 @@ void gcp_heap_put_list(struct gcp_heap *heap, struct gcp_block_list *list);
 void gcp_heap_put_chain(struct gcp_heap *heap, const struct gcp_chain *chain);
 /* Moves pending blocks whose epoch is ready to where they can be taken. */
 void gcp_heap_advance(struct gcp_heap *heap);
-/* The oldest epoch that would have to be ready to serve `size`; 0: none. */
+/* The oldest epoch that would have to be ready to serve `size`; 0: none. Where so much
+ * waits that not all of it can be looked at, a younger one: the oldest found, or that
+ * of all (plain CUDA has waited for them in the frees). */
 uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 				uint32_t size_class);
 /* A segment of one block, which is in no list yet; `chunks`: it has no memory so far,

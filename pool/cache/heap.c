@@ -9,6 +9,9 @@
 #include "cache.h"
 #include "../space/vmm.h"
 
+/* Blocks that are looked at for what could serve a request when it is ready. */
+enum { FITTING_LOOKS = 4096 };
+
 void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 		   struct gcp_class_list *classes, bool private)
 {
@@ -223,19 +226,22 @@ static bool block_will_be_free(const struct gcp_block *block)
 }
 
 /* The epoch that would have to be ready for `block` and what it then merges
- * with to serve `size`; 0 if even that is too small. */
-static uint64_t span_epoch(const struct gcp_block *block, uint64_t size)
+ * with to serve `size`; 0 if even that is too small. *looks: how many neighbours may be
+ * looked at, and are. */
+static uint64_t span_epoch(const struct gcp_block *block, uint64_t size, int *looks)
 {
 	uint64_t bytes = block->size, epoch = block->epoch;
 	const struct gcp_block *other;
 
-	for (other = block->lower; other && bytes < size && block_will_be_free(other);
-	     other = other->lower) {
+	for (other = block->lower;
+	     other && bytes < size && block_will_be_free(other) && *looks > 0;
+	     other = other->lower, --*looks) {
 		bytes += other->size;
 		epoch = other->epoch > epoch ? other->epoch : epoch;
 	}
-	for (other = block->upper; other && bytes < size && block_will_be_free(other);
-	     other = other->upper) {
+	for (other = block->upper;
+	     other && bytes < size && block_will_be_free(other) && *looks > 0;
+	     other = other->upper, --*looks) {
 		bytes += other->size;
 		epoch = other->epoch > epoch ? other->epoch : epoch;
 	}
@@ -248,6 +254,7 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, size);
 	struct gcp_block *block;
 	uint64_t oldest = 0;
+	int looks = FITTING_LOOKS;
 
 	gcp_assert_held(GCP_RANK_POOL);
 	if (size_class < heap->pool->pools->classes.slab_count) {
@@ -257,14 +264,16 @@ uint64_t gcp_heap_fitting_epoch(struct gcp_heap *heap, uint64_t size,
 	TAILQ_FOREACH (block, &heap->pending, link) {
 		uint64_t epoch = 0;
 
-		if (oldest && block->epoch >= oldest)
+		if ((oldest && block->epoch >= oldest) || --looks < 0)
 			break;
 		if (block->segment->kind == kind ||
 		    (kind == GCP_KIND_HUGE && block->segment->kind == GCP_KIND_LARGE))
-			epoch = span_epoch(block, size);
+			epoch = span_epoch(block, size, &looks);
 		if (epoch && (!oldest || epoch < oldest))
 			oldest = epoch;
 	}
+	if (looks < 0 && !oldest && heap->pending_bytes >= size)
+		return TAILQ_LAST(&heap->pending, gcp_block_list)->epoch;
 	return oldest;
 }
 

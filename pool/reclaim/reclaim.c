@@ -111,6 +111,7 @@ static void wait_for_givers(struct gcp_pool *pool)
 /* How a stage went in one pool. */
 struct step {
 	const struct gcp_heap *own; /* of a capture, for which it is done, or NULL */
+	uint64_t begun;             /* the number of the search */
 	uint64_t given;             /* bytes */
 	bool more;                  /* the same may help again */
 };
@@ -150,7 +151,7 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 
 	if (awaited_epoch(pool, step->own) == 0)
 		return;
-	if (gcp_timeline_wait_oldest(pool, &waited) != 0 || !waited)
+	if (gcp_timeline_wait_oldest(pool, step->begun, &waited) != 0 || !waited)
 		return;
 	count_wait(pool);
 	step->more = true;
@@ -214,12 +215,22 @@ enum {
 
 enum { EACH = -1, NONE = -2 }; /* devices */
 
+/* The number of the search: of what other threads free since it has begun it waits for
+ * nothing, or it might do so for ever. */
+static uint64_t search_begun(struct gcp_pools *pools, struct gcp_search *search)
+{
+	if (search->begun == 0)
+		search->begun = atomic_fetch_add(&pools->searches, 1) + 1;
+	return search->begun;
+}
+
 /* In all pools of the device but `except`. A pool whose context may be ending is waited
  * for: it may have what is missing. */
 static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
-			     int device, int except, const struct gcp_heap *own)
+			     int device, int except, const struct gcp_heap *own,
+			     struct gcp_search *search)
 {
-	struct step step = {.own = own};
+	struct step step = {.own = own, .begun = search_begun(pools, search)};
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device != EACH && pool->device != device) ||
@@ -322,7 +333,7 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 				break;
 			count_retry(pool, false);
 			step = stage_run(&stages[i], pool->pools, pool->device, NONE,
-					 request->heap);
+					 request->heap, &search);
 			result = retry(request);
 			if (result != GCP_CUDA_OUT_OF_MEMORY)
 				return result;
@@ -349,7 +360,8 @@ int gcp_refuse(struct gcp_request *request)
 
 /* --- memory of other kinds ---------------------------------------------------- */
 
-static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int count)
+static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int count,
+			struct gcp_search *search)
 {
 	uint64_t given = 0;
 	struct step step;
@@ -358,7 +370,8 @@ static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int cou
 		do {
 			if (stages[i].waits && given > 0)
 				return given;
-			step = stage_run(&stages[i], pools, device, except, NULL);
+			step =
+			    stage_run(&stages[i], pools, device, except, NULL, search);
 			given += step.given;
 		} while (step.more);
 	}
@@ -388,8 +401,8 @@ enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
 {
 	int count = search->looked ? STAGES_PLAIN : STAGES;
 
-	if ((device >= 0 && reclaim(pools, device, NONE, count) > 0) ||
-	    reclaim(pools, EACH, device, count) > 0 ||
+	if ((device >= 0 && reclaim(pools, device, NONE, count, search) > 0) ||
+	    reclaim(pools, EACH, device, count, search) > 0 ||
 	    pinned_give(pools, !search->looked))
 		return GCP_RELIEF_POOLS;
 	search->looked = true;
@@ -403,7 +416,8 @@ enum gcp_relief gcp_pools_relieve_host(struct gcp_pools *pools,
 {
 	if (gcp_pinned_release_idle(pools) > 0 ||
 	    gcp_pools_trim_completed(pools, -1, 0) > 0 ||
-	    (pools->driver.mem_release && reclaim(pools, EACH, NONE, STAGES_PLAIN) > 0))
+	    (pools->driver.mem_release &&
+	     reclaim(pools, EACH, NONE, STAGES_PLAIN, search) > 0))
 		return GCP_RELIEF_POOLS;
 	gcp_pinned_givers_wait(pools);
 	return others_give(pools, EACH, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;

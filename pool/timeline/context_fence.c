@@ -332,14 +332,15 @@ int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
 	return result;
 }
 
-int gcp_timeline_wait_oldest(struct gcp_pool *pool, bool *ret_waited)
+int gcp_timeline_wait_oldest(struct gcp_pool *pool, uint64_t begun, bool *ret_waited)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
 	int result = 0;
 
 	gcp_mutex_lock(&pool->pools->fence_lock);
 	*ret_waited = timeline->count > 0 &&
-		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable;
+		      gcp_timeline_at(timeline, 0)->epoch <= timeline->awaitable &&
+		      gcp_timeline_at(timeline, 0)->searches < begun;
 	if (*ret_waited) {
 		struct gcp_closed_epoch oldest = *gcp_timeline_at(timeline, 0);
 

@@ -330,6 +330,7 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 				   .epoch = epoch,
 				   .fence = fence,
 				   .bytes = filled > 0 ? (uint64_t)filled : 0,
+				   .searches = atomic_load(&timeline->pools->searches),
 			       });
 	timeline->freed = timeline->awaitable = epoch;
 	return 0;

@@ -41,7 +41,8 @@ struct gcp_fence {
 struct gcp_closed_epoch {
 	uint64_t epoch;
 	struct gcp_fence *fence;
-	uint64_t bytes; /* freed into it, as far as they were added up */
+	uint64_t bytes;    /* freed into it, as far as they were added up */
+	uint64_t searches; /* that had begun when it was closed: pools->searches */
 };
 
 /* What tells epochs of device memory, whose fences cover one context, from those of

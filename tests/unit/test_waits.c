@@ -6,6 +6,8 @@
 #include "../../pool/cache/cache.h"
 #include "fake.h"
 
+#include <pthread.h>
+
 #define MIB (1ull << 20)
 
 static bool vmm;
@@ -367,6 +369,67 @@ static void what_is_larger_than_the_device_costs_one_call(void **state)
 	assert_int_equal(must_stats(pools).ooms, 1);
 }
 
+static struct {
+	struct gcp_pools *pools;
+	int (*wait)(void *fence);
+	int waits;
+} neighbour;
+
+static void *take_and_free(void *arg)
+{
+	gcp_addr addr;
+
+	(void)arg;
+	if (gcp_pool_alloc(fake_pool(neighbour.pools), 2 * MIB, &addr) == 0) {
+		fake_submit();
+		must_free(neighbour.pools, addr);
+	}
+	return NULL;
+}
+
+/* Meanwhile another thread takes memory, works and frees it. */
+static int wait_beside_it(void *fence)
+{
+	pthread_t thread;
+
+	assert_true(++neighbour.waits < 100);
+	pthread_create(&thread, NULL, take_and_free, NULL);
+	pthread_join(thread, NULL);
+	return neighbour.wait(fence);
+}
+
+/* Enough is free, in pieces. Plain CUDA refuses at once, whatever neighbour threads do.
+ */
+static void what_others_free_later_is_not_waited_for(void **state)
+{
+	enum { SMALL = 4096, COUNT = 8192, KEPT = 256 };
+	static gcp_addr small[COUNT];
+
+	(void)state;
+	neighbour.pools = pools_of(64 * MIB);
+	struct gcp_pool *pool = fake_pool(neighbour.pools);
+	for (int i = 0; i < COUNT; i++)
+		small[i] = must_alloc(pool, SMALL);
+	(void)must_alloc(pool, 26 * MIB);
+	for (int i = 0; i < COUNT; i++)
+		if (i % KEPT != 0)
+			must_free(neighbour.pools, small[i]);
+	neighbour.wait = neighbour.pools->driver.fence_wait_own;
+	neighbour.pools->driver.fence_wait_own = neighbour.pools->driver.fence_wait =
+	    wait_beside_it;
+	neighbour.wait = neighbour.wait ? neighbour.wait : fake_driver().fence_wait;
+	for (int i = 0; i < 2; i++) {
+		neighbour.waits = 0;
+		(void)take_and_free(NULL);
+		must_be_out(pool, 16 * MIB);
+		assert_true(neighbour.waits < 20);
+	}
+	(void)take_and_free(NULL);
+	neighbour.waits = 0;
+	(void)gcp_pools_relieve(neighbour.pools, 0, &(struct gcp_search){0});
+	assert_true(neighbour.waits < 20);
+}
+
 /* The end of a capture sets a barrier, and the host has not waited there. */
 static void what_a_capture_has_closed_is_not_waited_for(void **state)
 {
@@ -380,7 +443,8 @@ static void what_a_capture_has_closed_is_not_waited_for(void **state)
 	uint64_t later = stand();
 	assert_int_equal(gcp_timeline_barrier(pool, gcp_timeline_stamp(pool), true), 0);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(gcp_timeline_wait_oldest(pool, &waited), 0);
+		assert_int_equal(gcp_timeline_wait_oldest(pool, UINT64_MAX, &waited),
+				 0);
 	assert_false(waited);
 	assert_true(fake.done < later);
 	fake.done = later;
@@ -429,7 +493,8 @@ static void a_full_queue_keeps_what_a_free_closed(void **state)
 	}
 	assert_true(pool->timeline.count < GCP_FENCE_QUEUE);
 	while (waited)
-		assert_int_equal(gcp_timeline_wait_oldest(pool, &waited), 0);
+		assert_int_equal(gcp_timeline_wait_oldest(pool, UINT64_MAX, &waited),
+				 0);
 	assert_int_equal(fake.done, freed);
 }
 
@@ -560,6 +625,8 @@ int main(void)
 	    TEST(the_youngest_epoch_of_small_blocks_is_known),
 	    TEST(what_is_free_in_pieces_waits_for_nothing),
 	    TEST(what_is_larger_than_the_device_costs_one_call),
+	    TEST(what_others_free_later_is_not_waited_for),
+	    MAPPED(what_others_free_later_is_not_waited_for),
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),
 	    TEST(a_full_queue_keeps_what_a_free_closed),

@@ -233,6 +233,35 @@ static void small_blocks_that_wait_take_no_more_than_they_are(void **state)
 	fake_finish(pools);
 }
 
+/* More blocks wait than are looked at for one that fits: the request is served by what
+ * waits, and memory does not grow. */
+static void what_waits_in_thousands_of_blocks_is_used(void **state)
+{
+	enum { BYTES = 64 << 10, COUNT = 8192 };
+	static gcp_addr addrs[COUNT];
+	struct gcp_pools *pools = mapped_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	fake.memory_limit = UINT64_MAX;
+	for (int i = 0; i < COUNT; i++)
+		addrs[i] = must_alloc(pool, BYTES);
+	uint64_t before = fake.memory_used;
+	for (uint64_t stream = 1; stream < 5; stream++)
+		gcp_pools_stream_used(pools, 0x5000 * stream);
+	fake.stuck = true;
+	for (int i = 0; i < COUNT; i++) {
+		if (i % 50 == 0)
+			fake_submit();
+		must_free(pools, addrs[i]);
+	}
+	(void)must_alloc(pool, (uint64_t)BYTES * COUNT / 4 * 3);
+	assert_int_equal(fake.memory_used, before);
+	assert_int_equal(fake.done, 0);
+	fake.stuck = false;
+	fake_finish(pools);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +270,7 @@ int main(void)
 	    cmocka_unit_test_setup(mapped_memory_circulates_where_fences_cost_too_much,
 				   setup),
 	    cmocka_unit_test_setup(each_question_has_its_own_turn, setup),
+	    cmocka_unit_test_setup(what_waits_in_thousands_of_blocks_is_used, setup),
 	    cmocka_unit_test_setup(no_more_than_a_few_windows_wait_while_held, setup),
 	    cmocka_unit_test_setup(small_blocks_that_wait_take_no_more_than_they_are,
 				   setup),
