@@ -118,7 +118,7 @@ bool gcp_async_reaches(int number, uint64_t addr)
 {
 	const struct async_device *device = device_of(number);
 
-	return !device || !(state_of(device) & DEVICE_REACHED) ||
+	return !device || state_of(device) & DEVICE_LONE ||
 	       gcp_pools_block_is_mapped(gcp_process.pools, addr);
 }
 

@@ -18,8 +18,9 @@ struct gcp_pool;
  * instead. named: the pool that the program named; NULL: the current one of the device.
  * Two loads, once the device is known. Only while pooling. */
 bool gcp_async_serves(int device, const struct gcp_pool *pool, CUmemoryPool named);
-/* Whether the devices that have access to the default pool of `device` reach the block
- * at `addr`, which the caller has. One load where there are none. */
+/* Whether other devices reach the block at `addr`, which the caller has, when they have
+ * access to the default pool of `device`, now or later. One load where there are none.
+ */
 bool gcp_async_reaches(int device, uint64_t addr);
 
 /* An allocation in a stream that captures nothing goes to CUDA: if it comes from the

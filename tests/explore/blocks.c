@@ -250,6 +250,27 @@ static void async_adopt(struct thread *t, struct block *block, struct stream *s)
 	view_check(w, block);
 }
 
+static uint64_t blocks_held(int device)
+{
+	struct gcpool_stats stats;
+
+	return library.get_stats &&
+		       library.get_stats(device, &stats, sizeof(stats)) == 0
+		   ? stats.allocation.current
+		   : 0;
+}
+
+/* Where a full device has no room for the rows that a pitch is learnt from CUDA serves
+ * the request; and stream-ordered ones that would get memory of an ordinary segment,
+ * which other devices could not reach. */
+static void pass_notice(struct model *w, struct block *block, uint64_t before)
+{
+	if (!block || blocks_held(block->device) != before || !library.get_stats)
+		return;
+	block->passed = true;
+	w->allocations[block->device]--;
+}
+
 struct block *block_create_async(struct thread *t, struct stream *s, uint64_t bytes)
 {
 	struct model *w = t->model;
@@ -258,6 +279,7 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	int device = w->contexts[s->context].device;
 	uint64_t plain = plain_take(w, device, bytes);
 	struct calls before = calls_now();
+	uint64_t held = blocks_held(device);
 	struct block *block;
 	CUdeviceptr addr = 0;
 	CUresult result;
@@ -278,27 +300,9 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	block = block_adopt(t, addr, bytes);
 	plain_own(t, block, plain);
 	async_adopt(t, block, s);
+	if (w->setting->devices > 1)
+		pass_notice(w, block, held);
 	return block;
-}
-
-static uint64_t blocks_held(int device)
-{
-	struct gcpool_stats stats;
-
-	return library.get_stats &&
-		       library.get_stats(device, &stats, sizeof(stats)) == 0
-		   ? stats.allocation.current
-		   : 0;
-}
-
-/* Where a full device has no room for the rows that a pitch is learnt from, CUDA serves
- * the request. */
-static void pass_notice(struct model *w, struct block *block, uint64_t before)
-{
-	if (!block || blocks_held(block->device) != before || !library.get_stats)
-		return;
-	block->passed = true;
-	w->allocations[block->device]--;
 }
 
 struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows)
@@ -328,11 +332,18 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	return block;
 }
 
+/* Not the library's: forbidden in captures is what CUDA forbids, and nothing waits for
+ * what a graph still needs. */
+static bool is_cudas(const struct model *w, const struct block *block)
+{
+	return w->setting->plain || block->passed;
+}
+
 /* Plain CUDA does not keep what a graph still needs. */
 static bool is_left(struct model *w, const struct block *block)
 {
 	bool left = w->setting->leak ||
-		    (w->setting->plain && (block->pools || !all_is_calm(w)));
+		    (is_cudas(w, block) && (block->pools || !all_is_calm(w)));
 
 	w->left |= left;
 	return left;
@@ -398,7 +409,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	if (s->capture || block->borrowed ||
 	    (block->context != s->context && (!can_name(t, s) || w->setting->fault)) ||
 	    (s->kind == STREAM_LEGACY && !legacy_is_free(w, s->context)) ||
-	    (w->setting->plain && !all_is_calm(w)) ||
+	    (is_cudas(w, block) && !all_is_calm(w)) ||
 	    !order_region(t, s, &block->regions[0], WANT_WRITE, 7) ||
 	    !order_region(t, s, &block->regions[1], WANT_WRITE, 7) ||
 	    !ipc_peer_closes(t, block))
@@ -412,7 +423,7 @@ bool block_free_async(struct thread *t, struct block *block, struct stream *s)
 	block->live = false; /* no later use may count on an order by this */
 	block->died = w->step;
 	w->frees++;
-	block->passing = w->setting->plain;
+	block->passing = is_cudas(w, block);
 	if (block->passing && !left) /* its context's end waits for CUDA's free */
 		region_touch(&block->regions[0], order_step(w, s), WANT_WRITE);
 	block->plain_mark = (struct mark){s->number, s->count};

@@ -194,8 +194,7 @@ static void a_named_stream_captures(void)
 	the_graph_keeps_its_memory();
 }
 
-/* --- results -----------------------------------------------------------------------
- */
+/* --- results -------------------------------------------------------------------- */
 
 static CUgraph captured_result(CUdeviceptr *ret_result)
 {
@@ -245,11 +244,29 @@ static void a_result_is_freed_in_another_capture(void)
 	}
 }
 
+/* What a capture may use for any work lies in ordinary segments, which the graph leaves
+ * to the pool: other devices that get access to the default pool do not reach them. */
+static void what_a_graph_leaves_is_not_for_other_devices(void)
+{
+	CUgraph graph;
+
+	begin();
+	OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuMemFree(allocated(BYTES)));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphDestroy(graph));
+	OK(cuCtxSynchronize());
+	must(gcpsim_calls("cuMemAlloc_v2") > 0, "the graph had a segment");
+	OK(cuMemAllocAsync(&small, BYTES, stream));
+	must(gcpsim_calls("cuMemAllocAsync") == 1, "it comes from that segment");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_stream_goes_beside_a_capture),
     SCENARIO(a_context_ends_beside_a_capture),
     SCENARIO(a_named_stream_captures),
     SCENARIO(a_result_is_freed_in_another_capture),
+    SCENARIO(what_a_graph_leaves_is_not_for_other_devices),
 };
 
 int main(int argc, char **argv)
