@@ -189,15 +189,25 @@ def driver_alone(bench):
 
 @only_with_the_option
 def trim(bench):
-    """Memory of idle graphs goes back, and comes again at the next launch."""
+    """Memory of idle graphs goes back, and comes again at the next launch: the median of
+    several processes, and the least and the most."""
     size = 64 if bench.sim else 1024
-    result = play(bench, ["trim", "--graphs", 1, "--bytes", f"{size}m"])
-    times = [found(result, before) for before in ("trim:", "next launch:", "given back:")]
-    good = result.code == 0 and times[2] is not None and times[2] >= size * 0.99
-    quick = good and times[0] + times[1] <= 2
+    totals, good = [], True
+    for _ in range(bench.scale(7, 1)):
+        result = play(bench, ["trim", "--graphs", 1, "--bytes", f"{size}m"])
+        trims, launches, given = (
+            found(result, before) for before in ("trim:", "next launch:", "given back:"))
+        if result.code or given is None or given < size * 0.99:
+            good = False
+            break
+        totals.append((trims + launches, trims, launches))
+    totals.sort()
+    middle = totals[len(totals) // 2] if good else (0, None, None)
     return [Row(f"trim, and the next launch, {size} MiB", driver_alone(bench),
-                f"{said(times[0], 'ms')}, {said(times[1], 'ms')}; {said(times[2], 'MiB')} back",
-                "<= 2 ms together", verdict(good if bench.sim else quick),
+                f"{said(middle[1], 'ms')}, {said(middle[2], 'ms')}; "
+                f"{said(given, 'MiB')} back; together {totals[0][0]:.2f} to "
+                f"{totals[-1][0]:.2f} ms in {len(totals)} runs" if good else "fails",
+                "<= 2 ms together", verdict(good and (bench.sim or middle[0] <= 2)),
                 "" if good else result.tail())]
 
 
