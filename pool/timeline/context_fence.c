@@ -253,8 +253,8 @@ static int close_early_locked(struct gcp_timeline *timeline)
 	gcp_assert_held(GCP_RANK_FENCE);
 	timeline->freed = freed;
 	timeline->awaitable = awaitable;
-	if (atomic_load(&timeline->open) == open)
-		return result;
+	if (result != 0 || atomic_load(&timeline->open) == open)
+		return result; /* it counts as it did */
 	atomic_fetch_add_explicit(&timeline->filled, filled, memory_order_relaxed);
 	atomic_store_explicit(&timeline->early, filled, memory_order_relaxed);
 	return result;

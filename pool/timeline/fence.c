@@ -276,6 +276,27 @@ static void queue_thin(struct gcp_timeline *timeline)
 
 /* --- closing -------------------------------------------------------------- */
 
+/* What was freed into the open epoch, as far as it was added up. */
+struct fill {
+	int64_t bytes, early;
+};
+
+static struct fill fill_of(const struct gcp_timeline *timeline)
+{
+	return (struct fill){
+	    .bytes = atomic_load_explicit(&timeline->filled, memory_order_relaxed),
+	    .early = atomic_load_explicit(&timeline->early, memory_order_relaxed),
+	};
+}
+
+/* No fence covers it yet: it goes on waiting, and counts in the epoch that follows. */
+static void fill_carry_over(struct gcp_timeline *timeline, struct fill fill)
+{
+	gcp_assert_held(GCP_RANK_FENCE);
+	atomic_fetch_add_explicit(&timeline->filled, fill.bytes, memory_order_relaxed);
+	atomic_store_explicit(&timeline->early, fill.early, memory_order_relaxed);
+}
+
 int gcp_timeline_close_synchronous(struct gcp_timeline *timeline)
 {
 	uint64_t epoch = gcp_timeline_next(timeline);
@@ -317,15 +338,17 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 	if (result != 0)
 		return close_failed(timeline, result);
 
-	int64_t filled = gcp_timeline_filled(timeline);
+	struct fill fill = fill_of(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
 	timeline->scope->closing(timeline);
 	result = timeline->scope->record(timeline, fence->handle);
 	if (result != 0) {
 		/* `epoch` has no fence of its own; the next one covers it. */
+		fill_carry_over(timeline, fill);
 		fence_release(timeline, fence);
 		return close_failed(timeline, result);
 	}
+	int64_t filled = fill.bytes - fill.early;
 	queue_append(timeline, (struct gcp_closed_epoch){
 				   .epoch = epoch,
 				   .fence = fence,

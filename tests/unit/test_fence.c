@@ -5,6 +5,8 @@
  */
 #include "fake.h"
 
+#include "../../pool/pool_types.h"
+
 #include <errno.h>
 
 #define MIB (1ull << 20)
@@ -468,6 +470,35 @@ static void a_context_where_fences_fail_is_synchronised(void **state)
 	fake_finish(pools);
 }
 
+/* What no fence covers counts as before: also where an allocation asked for the fence.
+ */
+static void what_a_refused_fence_leaves_open_goes_on_counting(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 64 << 20);
+	int64_t filled;
+
+	(void)state;
+	fake_submit();
+	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
+	must_free(pools, addr);
+	filled = gcp_timeline_filled(&pool->timeline);
+	assert_int_equal(filled, 64 << 20);
+	assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	assert_int_equal(gcp_timeline_filled(&pool->timeline), filled);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+		assert_int_equal(gcp_timeline_filled(&pool->timeline), filled);
+	}
+	fake.record_result = 0;
+	assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	assert_int_equal(gcp_timeline_filled(&pool->timeline), 0);
+	assert_int_equal(atomic_load(&pool->timeline.pending_bytes), filled);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
 static void a_sticky_error_reaches_the_program(void **state)
 {
 	struct gcp_config config = tight();
@@ -618,6 +649,8 @@ int main(void)
 	    cmocka_unit_test_setup(
 		without_context_fences_an_epoch_waits_for_the_context, setup),
 	    cmocka_unit_test_setup(a_context_where_fences_fail_is_synchronised, setup),
+	    cmocka_unit_test_setup(what_a_refused_fence_leaves_open_goes_on_counting,
+				   setup),
 	    cmocka_unit_test_setup(a_sticky_error_reaches_the_program, setup),
 	    cmocka_unit_test_setup(
 		a_barrier_makes_nothing_ready_where_only_completion_counts, setup),

@@ -253,6 +253,53 @@ static void a_capture_makes_no_context_grow(void **state)
 	must_be_sound(pools);
 }
 
+/* As while a context is ending: no fence can be recorded, for however long. */
+static void fences_that_are_refused_do_not_make_it_grow(void **state)
+{
+	struct gcp_config config = configured();
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	for (uint64_t mib = 1; mib <= 8; mib *= 2) {
+		open_with(&config);
+		(void)other_pool();
+		fake_pinned.record_result = -EBUSY;
+		fake_pinned.other_submitted = 1;
+		assert_true(held_after(400 / (unsigned)mib, mib) <=
+			    config.pinned_window + 8 * MIB);
+		assert_true(fake_pinned.frees > 0 && fake_pinned.frees < 60);
+		assert_int_equal(fake_pinned.other_done, 0);
+		assert_int_equal(fake_pinned.other_frees, 0);
+		fake_finish(pools);
+	}
+	open_with(&config);
+}
+
+/* One of them frees seldom, and waits for its own work, too, when its share is full. */
+static void refused_fences_make_no_context_grow(void **state)
+{
+	struct gcp_config config = configured();
+	struct gcp_pool *other;
+
+	(void)state;
+	config.pinned_window = 16 * MIB;
+	open_with(&config);
+	other = other_pool();
+	fake_pinned.record_result = -EBUSY;
+	for (int i = 0; i < 400; i++) {
+		void *p = take(2 * MIB), *q = i % 4 ? NULL : take_as(other, 2 * MIB, 0);
+
+		fake_submit();
+		fake_pinned.other_submitted++;
+		give(p);
+		if (q)
+			give(q);
+	}
+	assert_true(fake_pinned.used <= 2 * config.pinned_window + 8 * MIB);
+	assert_true(fake_pinned.other_frees > 0);
+	must_be_sound(pools);
+}
+
 /* A block that a real free has not waited for stays out of reach. */
 static void what_is_freed_after_the_wait_is_not_done(void **state)
 {
@@ -414,6 +461,8 @@ int main(void)
 	    TEST(another_context_does_not_make_it_grow),
 	    TEST(a_capture_does_not_make_it_grow),
 	    TEST(a_capture_makes_no_context_grow),
+	    TEST(fences_that_are_refused_do_not_make_it_grow),
+	    TEST(refused_fences_make_no_context_grow),
 	    TEST(each_capture_has_its_own_window),
 	    TEST(what_is_freed_after_the_wait_is_not_done),
 	    TEST(the_cache_limit_holds_while_fences_wait),
