@@ -35,6 +35,7 @@
 #undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuCtxPushCurrent
+#undef cuCtxPopCurrent
 #undef cuStreamDestroy
 #undef cuEventDestroy
 #undef cuStreamBeginCapture
@@ -332,6 +333,10 @@ struct CUstreamCigCaptureParams_st;
 	  (ctx))                                                                       \
 	X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000, 0, GCP_REQUIRED,                \
 	  (CUcontext ctx), (ctx))                                                      \
+	X(cuCtxPopCurrent, cuCtxPopCurrent, 2000, 0, GCP_OPTIONAL,                     \
+	  (CUcontext *ret_ctx), (ret_ctx))                                             \
+	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, 0, GCP_REQUIRED,                  \
+	  (CUcontext *ret_ctx), (ret_ctx))                                             \
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0, GCP_OPTIONAL,                \
 	  (CUcontext *ret_ctx, struct CUgreenCtx_st * green), (ret_ctx, green))        \
 	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0, GCP_OPTIONAL,                  \
@@ -488,8 +493,6 @@ struct CUstreamCigCaptureParams_st;
 
 #define GCP_DRIVER_USED(X)                                                             \
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, 0, GCP_REQUIRED,                     \
-	  (CUcontext *ret_ctx), (ret_ctx))                                             \
-	X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, 0, GCP_REQUIRED,                  \
 	  (CUcontext *ret_ctx), (ret_ctx))                                             \
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, 0, GCP_REQUIRED,                       \
 	  (CUdevice *ret_device), (ret_device))                                        \

@@ -2,8 +2,10 @@
 /*
  * hooks_context.c - the hooks on contexts: they only tell contexts.c what
  * happened. Making a context current is done often; for one that is known it
- * costs a comparison.
+ * costs a comparison. A thread that is left without one is no more sure of cudart
+ * (hooks_runtime.c).
  */
+#include "../base/process.h"
 #include "../cuda/contexts.h"
 #include "../cuda/ctx_scope.h"
 #include "../cuda/foreign_work.h"
@@ -113,12 +115,32 @@ CUresult gcp_hook_cuDevicePrimaryCtxRetain(CUcontext *ret_ctx, CUdevice device)
 
 /* --- made current ------------------------------------------------------------- */
 
+/* In a thread without a context cudart makes one current, in a free, too: it is called
+ * again. */
+static void context_none(void)
+{
+	gcp_thread.runtime_confirmed = 0;
+	gcp_thread.runtime_observed = 0;
+	gcp_thread.runtime_streamed = 0;
+}
+
+static CUresult context_popped(CUresult result)
+{
+	CUcontext left = NULL;
+
+	if (gcp_real.cuCtxGetCurrent(&left) != CUDA_SUCCESS || !left)
+		context_none();
+	return result;
+}
+
 CUresult gcp_hook_cuCtxSetCurrent(CUcontext ctx)
 {
 	CUresult result = gcp_real.cuCtxSetCurrent(ctx);
 
 	if (result == CUDA_SUCCESS)
 		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
+	if (!ctx)
+		context_none();
 	return result;
 }
 
@@ -138,6 +160,16 @@ CUresult gcp_hook_cuCtxPushCurrent_v2(CUcontext ctx)
 	if (result == CUDA_SUCCESS)
 		gcp_contexts_seen(ctx, GCP_CONTEXT_UNKNOWN);
 	return result;
+}
+
+CUresult gcp_hook_cuCtxPopCurrent(CUcontext *ret_ctx)
+{
+	return context_popped(gcp_real.cuCtxPopCurrent(ret_ctx));
+}
+
+CUresult gcp_hook_cuCtxPopCurrent_v2(CUcontext *ret_ctx)
+{
+	return context_popped(gcp_real.cuCtxPopCurrent_v2(ret_ctx));
 }
 
 /* --- ended -------------------------------------------------------------------- */

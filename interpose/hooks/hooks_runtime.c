@@ -6,9 +6,9 @@
  * Only a sure thing is done here. A thread is sure after the real cudaMalloc has
  * come through to the driver's hook once, for then the current context is the
  * one that cudart means; cudaSetDevice and anything that changes a context end
- * that. All else (no context yet, NULL, size 0, memory that is not ours, every
- * error) goes to the real function, which comes back through the driver's
- * hooks, so that cudart's state and cudaGetLastError are as without us.
+ * that, and so does the lack of one. All else (no context yet, NULL, size 0, memory
+ * that is not ours, every error) goes to the real function, which comes back through
+ * the driver's hooks, so that cudart's state and cudaGetLastError are as without us.
  *
  * Some want to learn of every cudaFree. A library that stands before cudart in the
  * order of look-up and has functions of the same names wraps cudart's (MPICH): then
@@ -251,7 +251,7 @@ GCP_SHORT runtime_fast_cudaSetDevice(const struct gcp_runtime *runtime, int devi
 
 /* These take a lock of cudart's, which all threads share, in each call: 16 threads wait
  * for it most of the time. They go to the driver with what they were given, whatever
- * context is current. */
+ * context is current; where none is, no thread is sure (hooks_context.c). */
 static inline bool streamed_is_sure(const void *entry, const struct gcp_code *code)
 {
 	return __builtin_expect(gcp_thread.runtime_streamed ==
