@@ -65,6 +65,8 @@
  * This is no wait that plain CUDA does not have: there the free of X would have waited
  * for a, before s was given to the stream. And it happens at most once for each stream
  * of a capture, and once for its events: then that stream, or all events, rest no more.
+ * Work that cannot be made to follow is refused, and so is what comes there next, until
+ * it can.
  *
  * tracker->lock is held.
  */
@@ -433,6 +435,30 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 	gcp_streams_release(tracker);
 }
 
+/* As end_follow. Where that fails the stream rests, and its next work is refused until
+ * it has followed. */
+static int end_goes_on(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		       struct gcp_open_end *end, bool *ret_late)
+{
+	int result = end_follow(tracker, capture, end, ret_late);
+
+	end->resting = result != 0;
+	if (end->resting)
+		atomic_store(&tracker->any_resting, true);
+	return result;
+}
+
+/* Of a stream that there was no memory to note: it cannot be made to follow just now.
+ */
+static int unnoted_waited(struct gcp_tracker *tracker,
+			  const struct gcp_capture *capture)
+{
+	if (!capture->released || !tracker->driver.stream_follow)
+		return 0;
+	atomic_store(&tracker->any_resting, true);
+	return GCP_CUDA_OUT_OF_MEMORY;
+}
+
 int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *capture,
 			    void *ctx, void *stream, const void *event)
 {
@@ -440,12 +466,9 @@ int gcp_order_stream_waited(struct gcp_tracker *tracker, struct gcp_capture *cap
 	bool late;
 	int result;
 
-	if (!end) /* there was no memory to note it: it cannot be made to follow */
-		return capture->released && tracker->driver.stream_follow
-			   ? GCP_CUDA_OUT_OF_MEMORY
-			   : 0;
-	end->resting = false;
-	result = end_follow(tracker, capture, end, &late);
+	if (!end)
+		return unnoted_waited(tracker, capture);
+	result = end_goes_on(tracker, capture, end, &late);
 	capture->events_count |= late;
 	streams_rest(tracker, capture, event, end);
 	return result;
@@ -456,12 +479,20 @@ int gcp_order_stream_works(struct gcp_tracker *tracker, struct gcp_capture *capt
 {
 	struct gcp_open_end *end = stream_find(capture, ctx, stream);
 	bool late;
+	int result;
 
+	if (!end && capture->released && tracker->driver.stream_follow) {
+		gcp_order_stream_joined(capture, ctx, stream);
+		end = stream_find(capture, ctx, stream);
+		if (!end)
+			return GCP_CUDA_OUT_OF_MEMORY;
+		end->resting = true;
+	}
 	if (!end || !end->resting)
 		return 0;
-	end->resting = false;
-	end->resumed = true;
-	return end_follow(tracker, capture, end, &late);
+	result = end_goes_on(tracker, capture, end, &late);
+	end->resumed |= result == 0;
+	return result;
 }
 
 void gcp_order_node_gone(struct gcp_capture *capture, const void *node)
@@ -478,13 +509,10 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 	struct gcp_open_end *end;
 	bool late;
 
-	SLIST_FOREACH (end, &capture->streams, link) {
-		if (!end->resting)
-			continue;
-		end->resting = false;
-		end->resumed = true;
-		(void)end_follow(tracker, capture, end, &late); /* a lost capture */
-	}
+	SLIST_FOREACH (end, &capture->streams, link)
+		if (end->resting && end_is_here(capture, end->handle) &&
+		    end_goes_on(tracker, capture, end, &late) == 0)
+			end->resumed = true;
 }
 
 /* --- proof ------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ static __attribute__((unused)) int stream_ends(void *ctx, void *stream,
 	return result;
 }
 
-/* The stream's next work depends on these too. */
+/* The stream's next work depends on these too, unless it is refused. */
 static __attribute__((unused)) int stream_follow(void *ctx, void *stream, void **nodes,
 						 size_t count)
 {
@@ -111,12 +111,14 @@ static __attribute__((unused)) int stream_follow(void *ctx, void *stream, void *
 	size_t at = 0;
 
 	(void)ctx;
+	if (cuda.follow_result != 0)
+		return cuda.follow_result;
 	cuda.followed++;
 	while (cuda.ends[i][at])
 		at++;
 	for (size_t k = 0; k < count; k++)
 		cuda.ends[i][at++] = nodes[k];
-	return cuda.follow_result;
+	return 0;
 }
 
 static __attribute__((unused)) int node_dependencies(void *node, void **ret_nodes,

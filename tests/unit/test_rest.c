@@ -242,6 +242,12 @@ static void a_stream_that_waits_anew_follows_nothing(void **state)
 	graph_destroy(graph);
 }
 
+static int work_captured(int stream)
+{
+	return gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(stream));
+}
+
+/* Also the second time, and the third: until it is in order. */
 static void what_cannot_be_put_in_order_is_refused(void **state)
 {
 	void *graph = begin(0);
@@ -249,13 +255,92 @@ static void what_cannot_be_put_in_order_is_refused(void **state)
 	(void)state;
 	joined_with_one_at_rest();
 	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
 	assert_int_equal(capture_alloc(3 * MIB), addr);
 	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
-	assert_int_equal(gcp_tracker_work_captured(tracker, FAKE_CTX, stream_handle(1)),
-			 GCP_CUDA_OUT_OF_MEMORY);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(work_captured(1), GCP_CUDA_OUT_OF_MEMORY);
 	cuda.follow_result = 0;
+	assert_int_equal(work_captured(1), 0);
+	assert_true(depends_on(1, user));
+	assert_int_equal(work_captured(1), 0);
+	assert_int_equal(cuda.followed, 1);
 	end(0);
 	graph_destroy(graph);
+}
+
+/* The wait has been made by then, and the program may go on behind it. */
+static void work_behind_a_wait_that_was_not_put_in_order_is_refused(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	event_record(0, EVENT); /* before all nodes */
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_order_unknown(tracker); /* nothing rests from now on */
+	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
+	assert_int_equal(wait_event(1, EVENT, nothing, cuda.last_id),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	assert_int_equal(work_captured(1), GCP_CUDA_OUT_OF_MEMORY);
+	cuda.follow_result = 0;
+	assert_int_equal(work_captured(1), 0);
+	assert_true(depends_on(1, user));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void what_an_edit_could_not_put_in_order_follows_later(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	joined_with_one_at_rest();
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
+	gcp_tracker_order_unknown(tracker);
+	cuda.follow_result = 0;
+	assert_int_equal(work_captured(1), 0);
+	assert_true(depends_on(1, user));
+	end(0);
+	graph_destroy(graph);
+}
+
+static void *edit(void *unused)
+{
+	gcp_tracker_order_unknown(tracker);
+	return unused;
+}
+
+/* By its handle that thread would reach a stream of its own. */
+static void no_other_thread_puts_a_default_stream_in_order(void **state)
+{
+	pthread_t other;
+	void *graph;
+
+	(void)state;
+	cuda.owner = pthread_self();
+	cuda.has_owner = true;
+	graph = begin(0);
+	event_record(0, EVENT);
+	gcp_addr addr = used_and_freed();
+	struct node *user = last_node();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	cuda.follow_result = GCP_CUDA_OUT_OF_MEMORY;
+	assert_int_equal(wait_event(PER_THREAD, EVENT, nothing, cuda.last_id),
+			 GCP_CUDA_OUT_OF_MEMORY);
+	cuda.follow_result = 0;
+	pthread_create(&other, NULL, edit, NULL);
+	pthread_join(other, NULL);
+	assert_int_equal(cuda.asked_elsewhere, 0);
+	assert_int_equal(work_captured(PER_THREAD), 0);
+	assert_true(depends_on(PER_THREAD, user));
+	end(0);
+	graph_destroy(graph);
+	cuda.has_owner = false;
 }
 
 /* The host's memory is out just when a stream joins that would have to follow. */
@@ -272,8 +357,13 @@ static void a_stream_that_cannot_be_noted_is_refused(void **state)
 	fake_fail_memory(1, false);
 	result = wait_event(1, EVENT, nothing, cuda.last_id);
 	assert_true(fake_memory_failed());
-	fake_fail_memory(0, false);
 	assert_true(result == GCP_CUDA_OUT_OF_MEMORY || depends_on(1, user));
+	fake_fail_memory(1, false);
+	result = work_captured(1);
+	assert_true(result == GCP_CUDA_OUT_OF_MEMORY || depends_on(1, user));
+	fake_fail_memory(0, false);
+	assert_int_equal(work_captured(1), 0);
+	assert_true(depends_on(1, user));
 	end(0);
 	graph_destroy(graph);
 }
@@ -340,6 +430,9 @@ int main(void)
 	    FOLLOWING(work_on_a_stream_at_rest_follows_what_was_freed),
 	    FOLLOWING(a_stream_that_waits_anew_follows_nothing),
 	    FOLLOWING(what_cannot_be_put_in_order_is_refused),
+	    FOLLOWING(work_behind_a_wait_that_was_not_put_in_order_is_refused),
+	    FOLLOWING(what_an_edit_could_not_put_in_order_follows_later),
+	    FOLLOWING(no_other_thread_puts_a_default_stream_in_order),
 	    FOLLOWING(a_stream_that_cannot_be_noted_is_refused),
 	    FOLLOWING(before_an_edit_by_the_program_all_streams_follow),
 	    FOLLOWING(a_stream_that_is_gone_follows_nothing),
