@@ -83,10 +83,12 @@ struct gcp_capture_driver {
 
 	/* The nodes that the next work on a captured stream will depend on.
 	 * *count: room in `ret_nodes`, then how many there are. 0, a CUresult,
-	 * or -ERANGE: there is not room enough. NULL: not known here. */
+	 * -ERANGE: there is not room enough, or -EAGAIN: another thread is changing
+	 * them, so that they cannot be read just now. NULL: not known here. */
 	int (*stream_ends)(void *ctx, void *stream, void **ret_nodes, size_t *count);
 
-	/* The nodes that a node of a graph depends on; as above. */
+	/* The nodes that a node of a graph depends on; as above, but for -EAGAIN: those
+	 * of a captured node do not change. */
 	int (*node_dependencies)(void *node, void **ret_nodes, size_t *count);
 
 	/* How many nodes and edges a graph has that only the calling thread knows; and

@@ -394,15 +394,15 @@ void gcp_graph_pools_destroy(struct gcp_tracker *tracker); /* for tests */
 
 /* False: no memory, or far too many. */
 bool gcp_nodes_reserve(struct gcp_nodes *nodes, size_t room);
-/* Adds what the stream's next work depends on; NULL: what the node depends on. False:
- * CUDA does not say, or there is no memory. */
-bool gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
-		   const struct gcp_open_end *stream, void *node);
+/* Adds what the stream's next work depends on; NULL: what the node depends on. 0,
+ * -EAGAIN: it can be asked later; a CUresult: CUDA does not say; -ENOMEM. */
+int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		  const struct gcp_open_end *stream, void *node);
 /* The look at the line that has met the node; 0: none. */
 uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_t line);
-/* Goes back from the line's end, `nodes`. False: it cannot be known. */
-bool gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		   uint32_t line, void **nodes, size_t count);
+/* Goes back from the line's end, `nodes`. 0; else it cannot be known: as above. */
+int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		  uint32_t line, void **nodes, size_t count);
 
 /* --- order.c; tracker->lock is held ------------------------------------------- */
 

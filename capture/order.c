@@ -167,10 +167,19 @@ static bool ends_are_here(const struct gcp_capture *capture)
 	return true;
 }
 
-/* Looks at every line, or at `only` one. The frontier is then their streams' ends.
- * False: CUDA does not say, or there is no memory. */
-static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		      const struct gcp_open_end *only)
+/* 0, or why there was no look: the order is lost, but where the ends can be read later.
+ */
+static int look_result(struct gcp_capture *capture, int result)
+{
+	if (result != 0 && result != -EAGAIN)
+		capture->order_unknown = true;
+	return result;
+}
+
+/* Looks at every line, or at `only` one. The frontier is then their streams' ends. As
+ * gcp_nodes_add. */
+static int ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		     const struct gcp_open_end *only)
 {
 	struct gcp_nodes *frontier = &capture->frontier;
 	struct gcp_open_end *end;
@@ -178,16 +187,20 @@ static bool ends_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
 	frontier->count = 0;
 	SLIST_FOREACH (end, &capture->streams, link) {
 		size_t first = frontier->count;
+		int result;
 
 		if (only && end != only)
 			continue;
-		if (!gcp_nodes_add(tracker, frontier, end, NULL) ||
-		    !gcp_line_look(tracker, capture, end->line, frontier->items + first,
-				   frontier->count - first))
-			return false;
+		result = gcp_nodes_add(tracker, frontier, end, NULL);
+		if (result == 0)
+			result = gcp_line_look(tracker, capture, end->line,
+					       frontier->items + first,
+					       frontier->count - first);
+		if (result != 0)
+			return result;
 		end->look = capture->looks;
 	}
-	return true;
+	return 0;
 }
 
 /* --- free groups ------------------------------------------------------------- */
@@ -237,6 +250,7 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 {
 	struct gcp_graph_pool *graph_pool = own_pool(capture);
 	uint64_t group = 0;
+	int result;
 
 	if (!tracker->driver.stream_ends || !tracker->driver.node_dependencies)
 		capture->order_unknown = true;
@@ -253,11 +267,11 @@ static bool free_group_close(struct gcp_tracker *tracker, struct gcp_capture *ca
 	capture->stuck = false;
 	if (!ends_are_here(capture) || !gcp_streams_hold(tracker))
 		return false;
-	if (!ends_look(tracker, capture, capture->unread > 0 ? NULL : recorded) ||
-	    !free_group_add(capture))
-		capture->order_unknown = true;
+	result = ends_look(tracker, capture, capture->unread > 0 ? NULL : recorded);
+	if (result == 0 && !free_group_add(capture))
+		result = -ENOMEM;
 	gcp_streams_release(tracker);
-	return graph_pool && !capture->order_unknown;
+	return look_result(capture, result) == 0 && graph_pool;
 }
 
 /* --- events ------------------------------------------------------------------- */
@@ -404,7 +418,7 @@ static bool stream_precedes(struct gcp_tracker *tracker, struct gcp_capture *cap
 	struct gcp_nodes *ends = &capture->frontier;
 
 	ends->count = 0;
-	if (!gcp_nodes_add(tracker, ends, stream, NULL))
+	if (gcp_nodes_add(tracker, ends, stream, NULL) != 0)
 		return false;
 	for (size_t i = 0; i < ends->count; i++)
 		if (gcp_reach_look(&capture->reach, ends->items[i], end->line) == 0)
@@ -422,8 +436,7 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 	if (!tracker->driver.stream_follow || capture->order_unknown ||
 	    !gcp_streams_hold(tracker))
 		return;
-	if (!ends_look(tracker, capture, waited))
-		capture->order_unknown = true;
+	(void)look_result(capture, ends_look(tracker, capture, waited));
 	for (end = event_first(capture, event); end; end = event_next(end)) {
 		stream = end->stream;
 		if (stream != waited && (uintptr_t)stream->handle > 2 &&

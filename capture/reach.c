@@ -80,8 +80,8 @@ uint64_t gcp_reach_look(const struct gcp_reach *reach, const void *node, uint32_
 	return reach->room ? reach_place(reach, node, line)->look : 0;
 }
 
-bool gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
-		   const struct gcp_open_end *stream, void *node)
+int gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
+		  const struct gcp_open_end *stream, void *node)
 {
 	const struct gcp_capture_driver *driver = &tracker->driver;
 	size_t room = 16, count;
@@ -90,7 +90,7 @@ bool gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 
 	do {
 		if (!gcp_nodes_reserve(nodes, nodes->count + room))
-			return false;
+			return -ENOMEM;
 		count = nodes->room - nodes->count;
 		room = 2 * count;
 		items = nodes->items + nodes->count;
@@ -99,30 +99,30 @@ bool gcp_nodes_add(struct gcp_tracker *tracker, struct gcp_nodes *nodes,
 				: driver->node_dependencies(node, items, &count);
 	} while (result == -ERANGE);
 	nodes->count += result == 0 ? count : 0;
-	return result == 0;
+	return result;
 }
 
-bool gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
-		   uint32_t line, void **nodes, size_t count)
+int gcp_line_look(struct gcp_tracker *tracker, struct gcp_capture *capture,
+		  uint32_t line, void **nodes, size_t count)
 {
 	struct gcp_nodes *unseen = &capture->unseen;
 	uint64_t look = ++capture->looks;
+	int result = 0;
 
 	unseen->count = 0;
 	if (!gcp_nodes_reserve(unseen, count))
-		return false;
+		return -ENOMEM;
 	if (count > 0)
 		memcpy(unseen->items, nodes, count * sizeof(*nodes));
 	unseen->count = count;
-	while (unseen->count > 0) {
+	while (result == 0 && unseen->count > 0) {
 		void *node = unseen->items[--unseen->count];
 
 		if (4 * capture->reach.count >= 3 * capture->reach.room &&
 		    !reach_grow(&capture->reach))
-			return false;
-		if (!reach_enter(&capture->reach, node, line, look) &&
-		    !gcp_nodes_add(tracker, unseen, NULL, node))
-			return false;
+			return -ENOMEM;
+		if (!reach_enter(&capture->reach, node, line, look))
+			result = gcp_nodes_add(tracker, unseen, NULL, node);
 	}
-	return true;
+	return result;
 }

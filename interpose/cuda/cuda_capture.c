@@ -75,36 +75,75 @@ static int driver_stream_follow(void *ctx, void *stream, void **nodes, size_t co
  * there is room for them, though only the nodes count here. */
 enum { EDGES_ON_STACK = 128 };
 
-static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
+/* The driver's own array of them, which is right until the next call on the stream, by
+ * whatever thread. */
+static CUresult ends_get(CUstream stream, const CUgraphNode **ret_nodes,
+			 size_t *ret_count)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	const struct CUgraphEdgeData_st *edges = NULL;
-	const CUgraphNode *nodes = NULL;
-	size_t room = *count, found = 0;
-	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	result = gcp_ctx_scope_begin(&scope, ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
+	*ret_count = 0;
 	if (gcp_real.cuStreamGetCaptureInfo_v3)
-		result = gcp_real.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL,
-							    &nodes, &edges, &found);
+		result = gcp_real.cuStreamGetCaptureInfo_v3(
+		    stream, &status, NULL, NULL, ret_nodes, &edges, ret_count);
 	else
 		result = gcp_real.cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL,
-							    &nodes, &found);
-	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-		/* Theirs only until the next call on the stream. */
-		for (size_t i = 0; i < found && i < room; i++)
-			ret_nodes[i] = nodes[i];
-	} else if (result == CUDA_SUCCESS) {
+							    ret_nodes, ret_count);
+	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		result = CUDA_ERROR_ILLEGAL_STATE; /* no end of any capture */
+	return result;
+}
+
+/* Whether they are what stands there already, and all of them nodes. */
+static bool ends_copy(const CUgraphNode *nodes, size_t count, void **ret_nodes)
+{
+	bool same = true;
+
+	for (size_t i = 0; i < count; i++) {
+		void *node = __atomic_load_n(&nodes[i], __ATOMIC_RELAXED);
+
+		same &= node && node == ret_nodes[i];
+		ret_nodes[i] = node;
 	}
-	gcp_ctx_scope_end(&scope);
-	if (result != CUDA_SUCCESS)
+	return same;
+}
+
+/* Another thread may capture on the stream meanwhile, and change the array: of a
+ * million nodes that were read beside it (driver 580.159.04) two were NULL. So it is
+ * read until two answers agree. */
+enum { ENDS_READS = 16 };
+
+static int ends_read(CUstream stream, void **ret_nodes, size_t *count)
+{
+	size_t room = *count, before = SIZE_MAX;
+
+	for (int i = 0; i < ENDS_READS; i++) {
+		const CUgraphNode *nodes = NULL;
+		CUresult result = ends_get(stream, &nodes, count);
+
+		if (result != CUDA_SUCCESS)
+			return result;
+		if (*count > room)
+			return -ERANGE;
+		if (ends_copy(nodes, *count, ret_nodes) && *count == before)
+			return 0;
+		before = *count;
+	}
+	return -EAGAIN;
+}
+
+static int driver_stream_ends(void *ctx, void *stream, void **ret_nodes, size_t *count)
+{
+	struct gcp_ctx_scope scope;
+	int result = gcp_ctx_scope_begin(&scope, ctx);
+
+	if (result != 0)
 		return result;
-	*count = found;
-	return found > room ? -ERANGE : 0;
+	result = ends_read(stream, ret_nodes, count);
+	gcp_ctx_scope_end(&scope);
+	return result;
 }
 
 static int driver_node_dependencies_v2(CUgraphNode node, CUgraphNode *nodes,

@@ -5,6 +5,8 @@
  */
 #include "graph.h"
 
+#include <string.h>
+
 static CUresult info_stream(CUstream hStream, struct sim_stream **ret_stream)
 {
 	SIM_TRY(sim_stream_get(hStream, ret_stream));
@@ -38,6 +40,29 @@ CUresult cuStreamIsCapturing_ptsz(CUstream hStream,
 	return cuStreamIsCapturing(SIM_PTSZ(hStream), captureStatus);
 }
 
+enum { TORN_MAX = 64 };
+static int torn_answers;
+
+void gcpsim_tear_ends(int answers)
+{
+	sim_lock();
+	torn_answers = answers;
+	sim_unlock();
+}
+
+/* The last node is missing, if the answer is to be torn. */
+static const CUgraphNode *ends_told(const struct sim_nodes *ends)
+{
+	static CUgraphNode torn[TORN_MAX];
+
+	if (torn_answers <= 0 || ends->count == 0 || ends->count > TORN_MAX)
+		return (const CUgraphNode *)ends->at;
+	torn_answers--;
+	memcpy(torn, ends->at, ends->count * sizeof(*torn));
+	torn[ends->count - 1] = NULL;
+	return torn;
+}
+
 static CUresult capture_info(CUstream hStream, CUstreamCaptureStatus *status,
 			     cuuint64_t *id, CUgraph *graph,
 			     const CUgraphNode **dependencies, size_t *count)
@@ -55,7 +80,7 @@ static CUresult capture_info(CUstream hStream, CUstreamCaptureStatus *status,
 	if (graph)
 		*graph = (CUgraph)stream->capture->graph;
 	if (dependencies)
-		*dependencies = (const CUgraphNode *)stream->frontier.at;
+		*dependencies = ends_told(&stream->frontier);
 	if (count)
 		*count = stream->frontier.count;
 	return CUDA_SUCCESS;

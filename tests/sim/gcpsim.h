@@ -189,6 +189,11 @@ GCPSIM_API void gcpsim_when_destroyed(void (*then)(void));
  * wait. 0, or -1: there is no such function. */
 GCPSIM_API int gcpsim_when_called(const char *symbol, void (*then)(void));
 
+/* The next so many answers on what a captured stream's next work depends on have NULL
+ * in place of the last node, as the array of a driver has it while another thread
+ * captures on that stream. Of 64 nodes at most, else all is told. */
+GCPSIM_API void gcpsim_tear_ends(int answers);
+
 /* Changes a device's memory, as another process taking or leaving some would.
  * May be less than what is used. Device -1: how much the host may pin. */
 GCPSIM_API void gcpsim_set_memory(int device, uint64_t bytes);

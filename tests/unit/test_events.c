@@ -3,6 +3,8 @@
  * test_events.c - which places an event stands for while a capture is under way, and
  * whose order proves nothing.
  */
+#include <limits.h>
+
 #include "../../capture/capture_types.h"
 #include "../../pool/pool_types.h"
 #include "capture_fake.h"
@@ -304,6 +306,41 @@ static void a_proof_waits_while_a_context_may_be_ending(void **state)
 	graph_destroy(graph);
 }
 
+static int answers_torn;
+
+static int ends_later(void *ctx, void *stream, void **ret_nodes, size_t *count)
+{
+	return answers_torn-- > 0 ? -EAGAIN
+				  : stream_ends(ctx, stream, ret_nodes, count);
+}
+
+/* Another thread captures just then: only this proof is missing, and this look. */
+static void ends_that_cannot_be_read_just_now_are_read_later(void **state)
+{
+	void *event = (void *)0x7777, *graph;
+	gcp_addr addr;
+
+	(void)state;
+	tracker->driver.stream_ends = ends_later;
+	tracker->driver.stream_follow = stream_follow;
+	graph = begin(0);
+	addr = capture_alloc(3 * MIB);
+	kernel(0);
+	wait_for(1, 0);
+	wait_for(0, 1);
+	kernel(0); /* uses the block */
+	must_free(pools, addr);
+	answers_torn = INT_MAX;
+	event_record(0, event);
+	wait_for(1, 0);
+	assert_int_not_equal(capture_alloc(3 * MIB), addr);
+	answers_torn = 0;
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	event_gone(event);
+	end(0);
+	graph_destroy(graph);
+}
+
 static gcp_addr freed_beside;
 
 static void free_beside(void)
@@ -347,6 +384,7 @@ int main(void)
 	    TEST(an_event_may_go_in_another_thread),
 	    TEST(a_proof_waits_while_a_context_may_be_ending),
 	    TEST(what_is_freed_beside_a_look_waits_for_the_next),
+	    TEST(ends_that_cannot_be_read_just_now_are_read_later),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * captures_seldom.c - reuse inside a capture: calls of the driver that fail.
+ * captures_seldom.c - reuse inside a capture: calls of the driver that fail, and
+ * answers that another thread changes.
  *
  *   captures_seldom SCENARIO    plays one; 0: all is as it should be
  */
@@ -90,8 +91,30 @@ static void work_out_of_order_stays_refused(void)
 	launched_without_a_hazard(ended());
 }
 
+static void ends_beside_another_thread_are_read_again(void)
+{
+	CUdeviceptr p = freed_behind_both();
+
+	gcpsim_tear_ends(3);
+	must(allocated(BYTES) == p, "what was read in pieces is read again");
+	launched_without_a_hazard(ended());
+}
+
+static void ends_beside_another_thread_are_read_later(void)
+{
+	CUdeviceptr p = freed_behind_both();
+
+	gcpsim_tear_ends(1 << 20);
+	must(allocated(BYTES) != p, "an order that could not be read is no proof");
+	gcpsim_tear_ends(0);
+	must(allocated(BYTES) == p, "it is looked at again");
+	launched_without_a_hazard(ended());
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(work_out_of_order_stays_refused),
+    SCENARIO(ends_beside_another_thread_are_read_again),
+    SCENARIO(ends_beside_another_thread_are_read_later),
 };
 
 int main(int argc, char **argv)
