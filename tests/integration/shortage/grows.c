@@ -34,7 +34,7 @@ static void pinned_memory_beside_a_context_that_ends(void)
 	pthread_t thread;
 	void *p;
 
-	OK(cuCtxCreate_v2(&other, 0, 1));
+	OK(cuCtxCreate(&other, NULL, 0, 1));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuLaunchHostFunc(stream, work_that_goes_on, NULL));
 	OK(cuCtxSetCurrent(ctx));
