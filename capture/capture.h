@@ -365,6 +365,14 @@ void gcp_share_captures_unseen(struct gcp_tracker *tracker);
  * what a graph needs. */
 int gcp_share_instantiates(struct gcp_tracker *tracker,
 			   const struct gcp_holder *holding, bool plainly);
+/* CUDA has refused that: it looks at the addresses that a graph copies from and to, and
+ * memory that graphs share may have been given back, or moved just then. Maps it, and
+ * keeps it where it is until gcp_share_may_move. *ret_any: it is there, and the call is
+ * to be made again; false: there is none, or there is an error, GCP_CUDA_OUT_OF_MEMORY
+ * or -ENOMEM say. */
+int gcp_share_stays(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+		    bool *ret_any);
+void gcp_share_may_move(struct gcp_tracker *tracker, const struct gcp_holder *holding);
 /* It is, after gcp_holding_new. */
 void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec);
 /* The update has failed; before the executable is told to hold it. */

@@ -82,6 +82,7 @@ TAILQ_HEAD(gcp_graph_pool_list, gcp_graph_pool);
 /* A holder's reference to a graph pool. */
 struct gcp_hold {
 	struct gcp_graph_pool *graph_pool;
+	bool stays; /* its memory does, until the call that this is for is over */
 	SLIST_ENTRY(gcp_hold) link;
 };
 

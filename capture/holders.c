@@ -62,6 +62,7 @@ static int hold_new(struct gcp_holder *holder, struct gcp_graph_pool *graph_pool
 	errno = saved;
 	if (!hold)
 		return -ENOMEM;
+	hold->stays = false;
 	hold->graph_pool = graph_pool;
 	graph_pool->graphs++;
 	SLIST_INSERT_HEAD(&holder->holds, hold, link);

@@ -160,7 +160,7 @@ static int track_choose(struct gcp_tracker *tracker, struct gcp_share *share,
 	}
 	if (gcp_track_is_idle(tracker, track))
 		return 0;
-	if (!gcp_share_in_flight(tracker, share, true)) {
+	if (share->stays == 0 && !gcp_share_in_flight(tracker, share, true)) {
 		result = track_change(tracker, share, exec, stream_id);
 		if (result == 0 || !gcp_heap_lane(share->heap))
 			return result;
@@ -387,6 +387,18 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 
 /* --- when memory is out ------------------------------------------------------- */
 
+/* A call looks at memory of the lane just now. */
+static bool is_looked_at(const struct gcp_tracker *tracker,
+			 const struct gcp_track *track)
+{
+	const struct gcp_share *share;
+
+	TAILQ_FOREACH (share, &tracker->shares, link)
+		if (share->track == track && share->stays > 0)
+			return true;
+	return false;
+}
+
 uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_bytes)
 {
 	struct gcp_track *track;
@@ -402,7 +414,8 @@ uint64_t gcp_share_trim(struct gcp_tracker *tracker, int device, uint64_t keep_b
 
 		if (!is_of)
 			continue;
-		if (track->alone || !gcp_track_is_idle(tracker, track))
+		if (track->alone || is_looked_at(tracker, track) ||
+		    !gcp_track_is_idle(tracker, track))
 			bytes += keep_bytes ? 0 : gcp_lane_purge_unused(track->lane);
 		else if (keep_bytes >= gcp_lane_bytes(track->lane))
 			keep_bytes -= gcp_lane_bytes(track->lane);

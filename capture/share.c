@@ -102,7 +102,7 @@ static void bind_to_any(struct gcp_tracker *tracker, struct gcp_share *share)
 static bool is_bindable(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	return !share->own && !share->bound && !LIST_EMPTY(&share->execs) &&
-	       gcp_pool_is_only(share->pool) &&
+	       share->stays == 0 && gcp_pool_is_only(share->pool) &&
 	       !gcp_share_in_flight(tracker, share, true);
 }
 
@@ -205,14 +205,14 @@ bool gcp_share_has_own(const struct gcp_share *share)
 			      !gcp_heap_is_shared(share->heap));
 }
 
-/* Its launches come before the latest one of its lane. */
+/* It cannot leave its lane. (Its launches come before the latest one of that.) */
 static bool is_on_its_way(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
-	return gcp_share_in_flight(tracker, share, true) &&
-	       !gcp_track_is_idle(tracker, share->track);
+	return share->stays > 0 || (gcp_share_in_flight(tracker, share, true) &&
+				    !gcp_track_is_idle(tracker, share->track));
 }
 
-/* Waits until no launch of the graph is on its way. The lock is let go meanwhile.
+/* Waits until the graph can leave its lane. The lock is let go meanwhile.
  * -ESTALE: the graph is gone. */
 static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 {
@@ -222,7 +222,7 @@ static int share_wait(struct gcp_tracker *tracker, struct gcp_share *share)
 	while (result == 0 && share && is_on_its_way(tracker, share)) {
 		struct gcp_pool *pool = share->pool;
 		uint64_t epoch = share->last.epoch;
-		bool in_progress = share->in_progress > 0;
+		bool in_progress = share->in_progress > 0 || share->stays > 0;
 
 		gcp_tracker_unlock(tracker);
 		if (in_progress)
@@ -246,14 +246,14 @@ static int lane_keep(const struct gcp_share *share)
 	return result;
 }
 
-/* No other graph of its lane is on its way. */
+/* All other graphs of its lane can leave it. */
 static bool others_are_idle(struct gcp_tracker *tracker, const struct gcp_share *share)
 {
 	struct gcp_share *other;
 
 	TAILQ_FOREACH (other, &tracker->shares, link)
 		if (other != share && other->track == share->track &&
-		    gcp_share_in_flight(tracker, other, true))
+		    (other->stays > 0 || gcp_share_in_flight(tracker, other, true)))
 			return false;
 	return true;
 }

@@ -23,7 +23,8 @@ struct gcp_last {
  *  G1 all that runs on its addresses are launches of these executables, of which each
  *     holds the memory of no other graph that may share: another use gives the graph
  *     memory of its own first
- *  G2 own: it keeps memory of its own for good */
+ *  G2 own: it keeps memory of its own for good
+ *  G3 stays: its memory is mapped where it is, and neither moved nor given back */
 struct gcp_share {
 	uint64_t id;
 	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
@@ -41,6 +42,8 @@ struct gcp_share {
 	struct gcp_track *track; /* bound: whose */
 	uint64_t launches;
 	uint32_t in_progress; /* calls that launch it just now */
+	uint32_t stays;       /* calls that look at its memory just now: it is mapped
+			       * nowhere else, and not given back */
 	struct gcp_last last; /* its latest launch */
 	/* Once several streams are in use, and beside captures: stands behind its
 	 * latest launch, if `marked`. In that life of the pool. */

@@ -3,7 +3,9 @@
  * taken.c - what a program does with a graph that shares memory, besides launches.
  *
  *   instantiates it, or updates an       the launches of that executable are guarded as
- *   executable to it                     those of the graph's others are
+ *   executable to it                     those of the graph's others are. What was
+ *                                        given back of its memory comes again if CUDA
+ *                                        looks at it, and then stays for the call
  *   clones it, adds it to a graph        what is made of that one likewise
  *   makes an executable that holds the   memory of its own: they may run at the same
  *   memory of two, or sets a child of    time, in one lane
@@ -108,6 +110,67 @@ void gcp_share_instantiated(struct gcp_tracker *tracker, const void *exec)
 		gcp_share_exec_add(tracker, share, holder);
 	gcp_tracker_unlock(tracker);
 }
+
+/* --- CUDA looks at the addresses -------------------------------------------------- */
+
+static void holding_may_move(const struct gcp_holder *holding)
+{
+	struct gcp_hold *hold;
+
+	SLIST_FOREACH (hold, &holding->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		if (hold->stays && share)
+			share->stays--;
+		hold->stays = false;
+	}
+}
+
+/* In no lane the memory is mapped for good; but none enters one either for now. */
+static int share_stays(struct gcp_share *share, bool *ret_any)
+{
+	int result = 0;
+
+	share->stays++;
+	if (!share->bound || !gcp_heap_is_shared(share->heap))
+		return 0;
+	result = gcp_lane_enter(share->track->lane, share->heap);
+	*ret_any |= result == 0;
+	return result == -ESTALE ? 0 : result; /* it went with its context */
+}
+
+int gcp_share_stays(struct gcp_tracker *tracker, const struct gcp_holder *holding,
+		    bool *ret_any)
+{
+	struct gcp_hold *hold;
+	int result = 0;
+
+	*ret_any = false;
+	if (!holding || !lock_if_any(tracker))
+		return 0;
+	SLIST_FOREACH (hold, &holding->holds, link) {
+		struct gcp_share *share = hold->graph_pool->share;
+
+		if (!share || result != 0)
+			continue;
+		hold->stays = true;
+		result = share_stays(share, ret_any);
+	}
+	*ret_any &= result == 0;
+	if (!*ret_any)
+		holding_may_move(holding);
+	gcp_tracker_unlock(tracker);
+	return result;
+}
+
+void gcp_share_may_move(struct gcp_tracker *tracker, const struct gcp_holder *holding)
+{
+	gcp_tracker_lock(tracker);
+	holding_may_move(holding);
+	gcp_tracker_unlock(tracker);
+}
+
+/* --- updates that fail ------------------------------------------------------------ */
 
 /* What the call has changed is not known: the executable may run on the memory of both
  * graphs, and its launches are those of one. Most programs make another executable

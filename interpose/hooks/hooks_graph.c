@@ -170,6 +170,22 @@ static CUresult holding_begin_exec(CUgraph graph, bool plainly, const char *name
 	return holding_kept(result, *ret_holding);
 }
 
+/* CUDA looks at the addresses of copies, which may be mapped nowhere. *ret_again: they
+ * are mapped, and stay so, for one call more. Else the result, or that there is no
+ * memory for it. */
+static CUresult holding_stays(CUresult refused, const struct gcp_holder *holding,
+			      bool *ret_again)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	*ret_again = false;
+	if (refused != CUDA_ERROR_INVALID_VALUE || !holding || !shares())
+		return refused;
+	GCP_CALL_AGAIN(result, "cuGraphInstantiate",
+		       owned(gcp_share_stays(gcp_process.tracker, holding, ret_again)));
+	return result == CUDA_SUCCESS ? refused : result;
+}
+
 static CUresult instantiated(CUresult result, const CUgraphExec *exec,
 			     unsigned long long flags, struct gcp_holder *holding)
 {
@@ -186,12 +202,18 @@ static CUresult instantiated(CUresult result, const CUgraphExec *exec,
 #define GCP_INSTANTIATE(graph, ret_exec, flags, call)                                  \
 	GCP_CANCEL_LATER;                                                              \
 	struct gcp_holder *holding;                                                    \
+	bool again;                                                                    \
 	CUresult result = holding_begin_exec(graph, is_plain(flags),                   \
 					     "cuGraphInstantiate", &holding);          \
                                                                                        \
 	if (result != CUDA_SUCCESS)                                                    \
 		return result;                                                         \
 	GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.call);                   \
+	result = holding_stays(result, holding, &again);                               \
+	if (again) {                                                                   \
+		GCP_CALL_AGAIN(result, "cuGraphInstantiate", gcp_real.call);           \
+		gcp_share_may_move(gcp_process.tracker, holding);                      \
+	}                                                                              \
 	return instantiated(result, ret_exec, flags, holding)
 
 CUresult gcp_hook_cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,

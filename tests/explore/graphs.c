@@ -225,6 +225,24 @@ static void two_may_part(struct thread *t, const struct graph *graph)
 		plain_may_wait(t->model, EXCUSE_WAIT_LANE);
 }
 
+/* As launch_call: copies need their memory. */
+static bool instantiate_call(struct thread *t, const struct graph *graph,
+			     CUgraphExec *ret_exec)
+{
+	struct model *w = t->model;
+	int device = w->contexts[graph->body->context].device;
+	uint64_t bytes = w->setting->share ? body_freed(w, graph->body) : 0;
+	CUresult result;
+
+	if (bytes > 0)
+		plain_may_be_full(w, device, bytes);
+	result = cuGraphInstantiateWithFlags(ret_exec, graph->handle, 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > 0 &&
+	    (w->setting->fault || plain_lacks(w, device, bytes)))
+		return !excused(EXCUSE_LAUNCH_FULL);
+	return fine(w, result, "cuGraphInstantiateWithFlags");
+}
+
 static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
 {
 	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t) ||
@@ -234,8 +252,7 @@ static void graph_instantiate(struct thread *t, struct graph *graph, struct exec
 	exec_release(t, exec);
 	context_use(t, graph->body->context);
 	two_may_part(t, graph);
-	if (exec->handle ||
-	    !FINE(t, cuGraphInstantiateWithFlags(&exec->handle, graph->handle, 0)))
+	if (exec->handle || !instantiate_call(t, graph, &exec->handle))
 		return;
 	graph->instantiated = true;
 	exec->body = graph->body;

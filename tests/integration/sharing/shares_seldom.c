@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * shares_seldom.c - graphs that share memory: calls that CUDA refuses, the legacy
- * stream, and calls of other threads at the worst time.
+ * stream, calls of other threads at the worst time, and calls after memory was given
+ * back.
  *
  *   shares_seldom SCENARIO    plays one; 0: all is as it should be
  */
@@ -279,6 +280,177 @@ static void a_lane_is_not_marked_for_a_graph_that_has_left(void)
 	must(gcpsim_disorders() == 0, "graphs of a lane beside each other");
 }
 
+/* --- CUDA looks at the memory of copies ------------------------------------------- */
+
+enum { COPIED = 16 << 20 };
+
+static CUdeviceptr output;
+
+/* From one temporary to another, and from that to the output. */
+static CUgraph captured_copies(unsigned int value)
+{
+	CUgraph graph;
+	CUdeviceptr p, q;
+
+	OK(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+	p = allocated(COPIED);
+	q = allocated(COPIED);
+	OK(cuMemsetD32Async(p, value, COPIED / 4, streams[0]));
+	OK(cuMemcpyDtoDAsync(q, p, COPIED, streams[0]));
+	OK(cuMemcpyDtoDAsync(output, q, COPIED, streams[0]));
+	OK(cuMemFree(p));
+	OK(cuMemFree(q));
+	OK(cuStreamEndCapture(streams[0], &graph));
+	return graph;
+}
+
+static void must_give(CUgraphExec exec, unsigned int value)
+{
+	unsigned int word = 0;
+
+	OK(cuMemsetD32Async(output, 0, COPIED / 4, streams[0]));
+	launch(exec, streams[0]);
+	OK(cuStreamSynchronize(streams[0]));
+	OK(cuMemcpyDtoH(&word, output + COPIED - 4, sizeof(word)));
+	must(word == value, "what the copies give");
+}
+
+static size_t trimmed(void)
+{
+	__typeof__(gcpool_trim) *trim;
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "gcpool_trim");
+	return trim ? trim(0, 0) : 0;
+}
+
+/* All that the device has left and the lanes can give. */
+static void taken_by_an_allocation(void)
+{
+	size_t bytes = 200 * MIB;
+	CUdeviceptr p;
+
+	OK(cuMemAlloc(&p, bytes));
+	OK(cuMemFree(p));
+	OK(cuCtxSynchronize());
+}
+
+static CUgraph parent_of(CUgraph child, CUgraph other)
+{
+	CUgraph parent;
+	CUgraphNode node;
+
+	OK(cuGraphCreate(&parent, 0));
+	OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, child));
+	if (other)
+		OK(cuGraphAddChildGraphNode(&node, parent, &node, 1, other));
+	return parent;
+}
+
+/* In each way, after the memory went. */
+static void instantiated_again(CUgraph graph, unsigned int value, void (*goes)(void))
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {0};
+	CUgraph clone;
+	CUgraphExec exec;
+
+	goes();
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	must_give(exec, value);
+	goes();
+	OK(cuGraphInstantiateWithParams(&exec, graph, &parameters));
+	must(parameters.result_out == CUDA_GRAPH_INSTANTIATE_SUCCESS, "result_out");
+	must_give(exec, value);
+	goes();
+	OK(cuGraphClone(&clone, graph));
+	OK(cuGraphInstantiate(&exec, clone, 0));
+	must_give(exec, value);
+	goes();
+	OK(cuGraphInstantiateWithFlags(&exec, parent_of(clone, NULL), 0));
+	must_give(exec, value);
+	must(gcpsim_hazards() == 0, "a hazard");
+}
+
+static CUgraph launched_copies(unsigned int value)
+{
+	CUgraph graph = captured_copies(value);
+
+	must_give(instantiated(graph), value);
+	return graph;
+}
+
+static void must_trim(void)
+{
+	must(trimmed() >= 2 * COPIED, "the lane goes back");
+}
+
+static void graphs_that_copy_are_instantiated_after_a_trim(void)
+{
+	CUgraph graph, other;
+	CUgraphExec exec;
+
+	begin();
+	output = allocated(COPIED);
+	graph = launched_copies(7);
+	other = launched_copies(8);
+	instantiated_again(graph, 7, must_trim);
+	instantiated_again(other, 8, must_trim);
+	must_trim();
+	OK(cuGraphInstantiateWithFlags(&exec, parent_of(graph, other), 0));
+	must_give(exec, 8);
+	must(gcpsim_hazards() == 0, "a hazard");
+}
+
+static void graphs_that_copy_are_instantiated_after_a_shortage(void)
+{
+	CUgraph graph;
+
+	begin();
+	output = allocated(COPIED);
+	graph = launched_copies(7);
+	instantiated_again(graph, 7, taken_by_an_allocation);
+}
+
+/* Also while another graph runs in the lane: its memory is under the addresses of both
+ * then, and no work of it is moved. */
+static void a_graph_that_copies_is_instantiated_beside_another(void)
+{
+	CUgraph graph, other;
+	CUgraphExec first, exec;
+
+	begin();
+	output = allocated(COPIED);
+	graph = launched_copies(7);
+	other = captured_copies(8);
+	first = instantiated(other);
+	must_give(first, 8);
+	must_trim();
+	gcpsim_set_speed(GCPSIM_NEVER);
+	launch(first, streams[1]);
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuStreamSynchronize(streams[1]));
+	must_give(exec, 7);
+	must_give(first, 8);
+	must(gcpsim_hazards() == 0, "a hazard");
+	must(gcpsim_disorders() == 0, "graphs of a lane beside each other");
+}
+
+static void a_graph_that_copies_finds_no_memory(void)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+
+	begin();
+	output = allocated(COPIED);
+	graph = launched_copies(7);
+	must_trim();
+	gcpsim_set_memory(0, gcpsim_memory_used(0));
+	must(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "no room");
+	gcpsim_set_memory(0, 256 * MIB);
+	must_give(instantiated(graph), 7);
+	must_trim();
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_graph_in_the_legacy_stream_is_left_alone),
     SCENARIO(children_that_are_refused_take_no_memory),
@@ -286,6 +458,10 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_child_of_no_executable_holds_nothing),
     SCENARIO(a_launch_into_a_capture_without_memory_changes_nothing),
     SCENARIO(a_lane_is_not_marked_for_a_graph_that_has_left),
+    SCENARIO(graphs_that_copy_are_instantiated_after_a_trim),
+    SCENARIO(graphs_that_copy_are_instantiated_after_a_shortage),
+    SCENARIO(a_graph_that_copies_is_instantiated_beside_another),
+    SCENARIO(a_graph_that_copies_finds_no_memory),
 };
 
 int main(int argc, char **argv)
