@@ -9,7 +9,8 @@
  * no barrier is set, neither in a context that may be gone nor without one that
  * stays. Calls that retain, release or reset the primary context of one device
  * exclude each other, so that what is asked after one is about its outcome, and
- * so that our own retain and release cannot be the one that ends it unnoticed.
+ * so that our own retain and release cannot be the one that ends it unnoticed. No
+ * thread is cancelled in one.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -523,16 +524,19 @@ static void ending_done(CUcontext ctx, bool gone)
 
 CUresult gcp_contexts_destroy(CUresult (*real)(CUcontext), CUcontext ctx)
 {
+	int cancel = gcp_cancel_defer();
 	CUresult result;
 
 	ending_begin(ctx);
 	result = real(ctx);
 	ending_done(ctx, result == CUDA_SUCCESS);
+	gcp_cancel_restore(cancel);
 	return result;
 }
 
 CUresult gcp_contexts_detach(CUcontext ctx)
 {
+	int cancel = gcp_cancel_defer();
 	struct gcp_context *context;
 	bool ended = false;
 	CUresult result;
@@ -546,6 +550,7 @@ CUresult gcp_contexts_detach(CUcontext ctx)
 		context->attached--;
 	gcp_contexts_unlock();
 	ending_done(ctx, ended);
+	gcp_cancel_restore(cancel);
 	return result;
 }
 
@@ -596,7 +601,7 @@ static void primary_seen(CUcontext ctx, CUdevice device)
 	gcp_contexts_unlock();
 }
 
-CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
+static CUresult primary_retain(CUcontext *ret_ctx, CUdevice device)
 {
 	CUresult result;
 
@@ -607,6 +612,15 @@ CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
 	if (result == CUDA_SUCCESS && device < DEVICES_MAX)
 		primary_retains[device]++;
 	primary_unclaim(device);
+	return result;
+}
+
+CUresult gcp_contexts_retain_primary(CUcontext *ret_ctx, CUdevice device)
+{
+	int cancel = gcp_cancel_defer();
+	CUresult result = primary_retain(ret_ctx, device);
+
+	gcp_cancel_restore(cancel);
 	return result;
 }
 
@@ -655,9 +669,11 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 {
 	uint32_t *retains;
 	CUresult result;
+	int cancel;
 
 	if (device < 0 || device >= DEVICES_MAX)
 		return real(device); /* refuses it */
+	cancel = gcp_cancel_defer();
 	primary_claim(device);
 	retains = &primary_retains[device];
 	/* How many references there are the driver does not tell. */
@@ -666,6 +682,7 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 	if (result == CUDA_SUCCESS)
 		*retains -= references < *retains ? references : *retains;
 	primary_unclaim(device);
+	gcp_cancel_restore(cancel);
 	return result;
 }
 

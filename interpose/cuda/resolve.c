@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../pool/pool.h"
 #include "../base/elfwalk.h"
 #include "../hooks/hooks.h"
 #include "resolve.h"
@@ -63,6 +64,7 @@ bool gcp_resolve_all(void (*resolved)(void))
 {
 	struct gcp_elf found;
 	bool done;
+	int cancel;
 
 	if (resolving)
 		return false;
@@ -73,7 +75,7 @@ bool gcp_resolve_all(void (*resolved)(void))
 	resolving = false;
 	if (!done)
 		return false;
-	pthread_mutex_lock(&resolve_lock);
+	cancel = gcp_cancel_lock(&resolve_lock);
 	resolving = true;
 	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
 		resolve_locked(&found);
@@ -81,7 +83,7 @@ bool gcp_resolve_all(void (*resolved)(void))
 	}
 	atomic_store_explicit(&gcp_resolve_done, done, memory_order_release);
 	resolving = false;
-	pthread_mutex_unlock(&resolve_lock);
+	gcp_cancel_unlock(&resolve_lock, cancel);
 	return done;
 }
 

@@ -295,16 +295,17 @@ void gcp_imports_device_joined(int device)
 {
 	struct import *import;
 	uint64_t users;
+	int cancel;
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	pthread_mutex_lock(&asking_lock);
+	cancel = gcp_cancel_lock(&asking_lock);
 	RB_FOREACH (import, import_tree, &imports) {
 		users = gcp_vmm_users(import->location, import->info.device);
 		if (users >> device & 1)
 			(void)gcp_vmm_open_to(users, import->base, import->span);
 	}
-	pthread_mutex_unlock(&asking_lock);
+	gcp_cancel_unlock(&asking_lock, cancel);
 }
 
 static void import_unmap(const struct import *import)
@@ -457,8 +458,8 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 			  unsigned int flags)
 {
 	struct gcp_import_info here;
+	int saved = errno, cancel;
 	CUresult result;
-	int saved = errno;
 
 	if (!ret_ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -467,9 +468,9 @@ CUresult gcp_imports_open(CUdeviceptr *ret_ptr, const struct gcp_ipc_handle *han
 		return result;
 	if (gcp_ipc_server_is_self(handle->cookie))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	pthread_mutex_lock(&asking_lock);
+	cancel = gcp_cancel_lock(&asking_lock);
 	result = import_open(handle, &here, ret_ptr);
-	pthread_mutex_unlock(&asking_lock);
+	gcp_cancel_unlock(&asking_lock, cancel);
 	if (result == CUDA_ERROR_OPERATING_SYSTEM)
 		gcp_log(GCP_LOG_ERROR,
 			"process %u, which has exported memory, does not hand it "
@@ -544,8 +545,8 @@ static CUresult context_wait(CUcontext ctx)
 bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 {
 	struct gcp_import_info info, here;
+	int saved = errno, cancel;
 	struct import *import;
-	int saved = errno;
 
 	if (!gcp_imports_find(ptr, &info) || info.ptr != ptr)
 		return false;
@@ -554,13 +555,13 @@ bool gcp_imports_close(CUdeviceptr ptr, CUresult *ret_result)
 		*ret_result = context_wait(info.ctx);
 	if (*ret_result != CUDA_SUCCESS)
 		return true;
-	pthread_mutex_lock(&asking_lock);
+	cancel = gcp_cancel_lock(&asking_lock);
 	import = import_at(ptr);
 	if (!import || import->info.ptr != ptr)
 		*ret_result = CUDA_ERROR_INVALID_VALUE;
 	else if (--import->opens == 0)
 		import_end(import);
-	pthread_mutex_unlock(&asking_lock);
+	gcp_cancel_unlock(&asking_lock, cancel);
 	errno = saved;
 	return true;
 }
@@ -584,17 +585,17 @@ bool gcp_imports_find(CUdeviceptr ptr, struct gcp_import_info *ret_info)
 void gcp_imports_context_gone(CUcontext ctx)
 {
 	struct import *import, *next;
-	int saved = errno;
+	int saved = errno, cancel;
 
 	if (atomic_load(&imports_count) == 0)
 		return;
-	pthread_mutex_lock(&asking_lock);
+	cancel = gcp_cancel_lock(&asking_lock);
 	RB_FOREACH_SAFE(import, import_tree, &imports, next)
 	{
 		if (import->info.ctx == ctx)
 			import_end(import);
 	}
-	pthread_mutex_unlock(&asking_lock);
+	gcp_cancel_unlock(&asking_lock, cancel);
 	errno = saved;
 }
 

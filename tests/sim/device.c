@@ -185,6 +185,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
 	SIM_ENTER(cuDeviceCanAccessPeer);
+	SIM_CALLED(cuDeviceCanAccessPeer);
 	if (!canAccessPeer)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev) || !sim_device_valid(peerDev))

@@ -92,6 +92,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
 			     CUdriverProcAddressQueryResult *symbolStatus)
 {
 	SIM_ENTER_EARLY(cuGetProcAddress_v2);
+	SIM_CALLED(cuGetProcAddress_v2);
 	return lookup(symbol, pfn, cudaVersion, flags, symbolStatus);
 }
 

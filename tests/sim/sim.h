@@ -678,10 +678,12 @@ static inline void sim_called(const enum sim_fn *fn)
 		sim_called_then();
 }
 
+#define SIM_CALLED(fn)                                                                 \
+	__attribute__((cleanup(sim_called), unused)) enum sim_fn called_ = SIM_FN_##fn
+
 #define SIM_LOCKED(fn)                                                                 \
 	SIM_ENTER(fn);                                                                 \
-	__attribute__((cleanup(sim_called), unused)) enum sim_fn called_ =             \
-	    SIM_FN_##fn;                                                               \
+	SIM_CALLED(fn);                                                                \
 	__attribute__((cleanup(sim_unlock_cleanup), unused)) int locked_ = 0;          \
 	sim_lock();                                                                    \
 	sim_schedule_tick()

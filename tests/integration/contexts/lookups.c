@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lookups.c - the first look-up of CUDA in a process, in which the library finds the
+ * functions of the driver, and what happens meanwhile.
+ *
+ *   lookups SCENARIO    plays one; 0: all is as on plain CUDA
+ */
+#include <dlfcn.h>
+#include <signal.h>
+
+#include "edge_cases.h"
+
+/* The driver is asked for each function. */
+static const char asked[] = "cuGetProcAddress_v2";
+
+static atomic_bool inside;
+
+static void hangs(int number)
+{
+	static const char words[] = "WRONG: hangs\n";
+
+	(void)number;
+	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
+	_exit(1);
+}
+
+static void watch(void)
+{
+	signal(SIGALRM, hangs);
+	alarm(6);
+}
+
+static void is_pooled(void)
+{
+	uint64_t frees;
+
+	OK(cuInit(0));
+	(void)primary();
+	frees = gcpsim_calls("cuMemFree_v2");
+	for (int i = 0; i < 8; i++)
+		OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_calls("cuMemFree_v2") == frees, "there is no pool");
+}
+
+static void is_asked(void)
+{
+	inside = true;
+	pthread_testcancel();
+}
+
+static void *is_cancelled_in_the_first_lookup(void *unused)
+{
+	must(gcpsim_when_called(asked, is_asked) == 0, "no such call");
+	pthread_cancel(pthread_self());
+	must(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), "not found");
+	must(inside, "the driver was not asked");
+	pthread_testcancel();
+	return unused;
+}
+
+static void a_thread_is_cancelled_in_the_first_lookup(void)
+{
+	pthread_t victim;
+	void *ended;
+
+	watch();
+	pthread_create(&victim, NULL, is_cancelled_in_the_first_lookup, NULL);
+	pthread_join(victim, &ended);
+	must(ended == PTHREAD_CANCELED, "it has not ended");
+	is_pooled();
+}
+
+/* Not as the others: the library has found nothing before. */
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "a_thread_is_cancelled_in_the_first_lookup"))
+		a_thread_is_cancelled_in_the_first_lookup();
+	else
+		return 2;
+	return wrong;
+}

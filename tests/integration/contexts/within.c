@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * within.c - threads that are cancelled within the calls that make and end contexts.
+ *
+ *   within SCENARIO    plays one; 0: all is as on plain CUDA
+ */
+#include <signal.h>
+
+#include "edge_cases.h"
+
+static void hangs(int number)
+{
+	static const char words[] = "WRONG: hangs\n";
+
+	(void)number;
+	(void)!write(STDOUT_FILENO, words, sizeof(words) - 1);
+	_exit(1);
+}
+
+static void begin(void)
+{
+	signal(SIGALRM, hangs);
+	alarm(6);
+}
+
+static void has_pool(void)
+{
+	uint64_t frees = gcpsim_calls("cuMemFree_v2");
+
+	for (int i = 0; i < 8; i++)
+		OK(cuMemFree(allocated(MIB)));
+	must(gcpsim_calls("cuMemFree_v2") == frees, "there is no pool");
+}
+
+/* What is freed serves again behind barriers, too. */
+static void is_pooled(void)
+{
+	uint64_t barriers = gcpsim_calls("cuCtxWaitEvent");
+
+	has_pool();
+	for (int i = 0; i < 64; i++) {
+		CUdeviceptr p = allocated(32 * MIB);
+
+		OK(cuMemsetD8Async(p, 1, 32 * MIB, NULL));
+		OK(cuMemFree(p));
+	}
+	must(gcpsim_calls("cuCtxWaitEvent") > barriers, "no barriers are set any more");
+}
+
+/* --- threads that are cancelled ------------------------------------------------- */
+
+static CUcontext own;
+
+static CUresult retains(void)
+{
+	CUcontext ctx;
+
+	return cuDevicePrimaryCtxRetain(&ctx, 0);
+}
+
+static CUresult releases(void)
+{
+	return cuDevicePrimaryCtxRelease(0);
+}
+
+static CUresult resets(void)
+{
+	return cuDevicePrimaryCtxReset(0);
+}
+
+static CUresult destroys(void)
+{
+	return cuCtxDestroy(own);
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+static CUresult detaches(void)
+{
+	return cuCtxDetach(own);
+}
+
+#pragma GCC diagnostic pop
+
+static struct {
+	const char *symbol;
+	CUresult (*call)(void);
+} cancelled;
+
+static void *is_cancelled_in_a_call(void *unused)
+{
+	must(gcpsim_when_called(cancelled.symbol, pthread_testcancel) == 0,
+	     "no such call");
+	pthread_cancel(pthread_self());
+	OK(cancelled.call());
+	pthread_testcancel();
+	return unused;
+}
+
+/* In the driver, before the call returns. */
+static void cancel_in(const char *symbol, CUresult (*call)(void))
+{
+	pthread_t victim;
+	void *ended;
+
+	cancelled.symbol = symbol;
+	cancelled.call = call;
+	pthread_create(&victim, NULL, is_cancelled_in_a_call, NULL);
+	pthread_join(victim, &ended);
+	must(ended == PTHREAD_CANCELED, "it has not ended");
+}
+
+static void a_thread_is_cancelled_while_it_retains(void)
+{
+	begin();
+	cancel_in("cuDevicePrimaryCtxRetain", retains);
+	(void)primary();
+	is_pooled();
+	cancel_in("cuDevicePrimaryCtxRetain", retains);
+	(void)primary();
+	is_pooled();
+}
+
+/* With other references, and the last one. */
+static void a_thread_is_cancelled_while_it_releases(void)
+{
+	begin();
+	(void)primary();
+	is_pooled();
+	OK(retains());
+	cancel_in("cuDevicePrimaryCtxRelease_v2", releases);
+	is_pooled();
+	cancel_in("cuDevicePrimaryCtxRelease_v2", releases);
+	(void)primary();
+	is_pooled();
+	cancel_in("cuDevicePrimaryCtxReset_v2", resets);
+	(void)primary();
+	is_pooled();
+}
+
+static void own_ends(const char *symbol, CUresult (*call)(void))
+{
+	CUcontext ctx = primary();
+
+	begin();
+	OK(cuCtxCreate(&own, NULL, 0, 0));
+	has_pool();
+	OK(cuCtxSetCurrent(ctx));
+	cancel_in(symbol, call);
+	is_pooled();
+}
+
+static void a_thread_is_cancelled_while_it_destroys(void)
+{
+	own_ends("cuCtxDestroy_v2", destroys);
+}
+
+static void a_thread_is_cancelled_while_it_detaches(void)
+{
+	own_ends("cuCtxDetach", detaches);
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(a_thread_is_cancelled_while_it_retains),
+    SCENARIO(a_thread_is_cancelled_while_it_releases),
+    SCENARIO(a_thread_is_cancelled_while_it_destroys),
+    SCENARIO(a_thread_is_cancelled_while_it_detaches),
+};
+
+int main(int argc, char **argv)
+{
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
