@@ -10,7 +10,8 @@
  * stays. Calls that retain, release or reset the primary context of one device
  * exclude each other, so that what is asked after one is about its outcome, and
  * so that our own retain and release cannot be the one that ends it unnoticed. No
- * thread is cancelled in one.
+ * thread is cancelled in one. The driver may call a tool within them, which may call
+ * them again: a thread does not wait for itself to be done with a primary context.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -47,7 +48,11 @@ static int device_count = -1;     /* unknown yet */
 static atomic_bool overflown;
 static atomic_int unjoined_count;
 static pthread_cond_t contexts_moved = PTHREAD_COND_INITIALIZER;
-static bool primary_moving[DEVICES_MAX]; /* a thread retains or releases it */
+static struct {
+	bool moving; /* a thread retains or releases it: */
+	pthread_t thread;
+	bool anew; /* within that call it has ended, and was made again */
+} primaries[DEVICES_MAX];
 /* The program's references to it that were seen; by the thread that moves it. */
 static uint32_t primary_retains[DEVICES_MAX];
 static int ending_count;      /* threads whose real call may end a context */
@@ -208,7 +213,14 @@ static struct gcp_context *primary_known(CUdevice device)
 
 static bool primary_moves(CUdevice device)
 {
-	return device >= 0 && device < DEVICES_MAX && primary_moving[device];
+	return device >= 0 && device < DEVICES_MAX && primaries[device].moving;
+}
+
+/* By a call of this thread, within which a tool was called. */
+static bool primary_moves_here(CUdevice device)
+{
+	return primary_moves(device) &&
+	       pthread_equal(primaries[device].thread, pthread_self());
 }
 
 /* The active primary context of `device`, put on the list if it was not there:
@@ -252,11 +264,13 @@ static bool contexts_classify(CUcontext ctx, CUcontext *ret_home, CUdevice *ret_
 		*ret_home = ctx;
 		return true;
 	}
-	while (!primary_known(*ret_device) && primary_moves(*ret_device))
+	while (!primary_known(*ret_device) && primary_moves(*ret_device) &&
+	       !primary_moves_here(*ret_device))
 		contexts_wait();
 	primary = primary_find(*ret_device);
 	context = contexts_find(ctx);
-	if (!context)
+	/* It may be the one that this thread is just making. */
+	if (!context || (!primary && primary_moves(*ret_device)))
 		return false;
 	if (context != primary && context->kind != GCP_CONTEXT_GREEN) {
 		context->kind = GCP_CONTEXT_DOUBT;
@@ -568,15 +582,24 @@ void gcp_contexts_attached(CUcontext ctx)
 
 /* --- retain, release and reset of primary contexts ------------------------------- */
 
-static void primary_claim(CUdevice device)
+/* False: a call of this thread has it. */
+static bool primary_claim(CUdevice device)
 {
+	bool here;
+
 	if (device < 0 || device >= DEVICES_MAX)
-		return; /* the real call refuses it */
+		return true; /* the real call refuses it */
 	gcp_contexts_lock();
-	while (primary_moving[device])
+	here = primary_moves_here(device);
+	while (!here && primaries[device].moving)
 		contexts_wait();
-	primary_moving[device] = true;
+	if (!here) {
+		primaries[device].moving = true;
+		primaries[device].thread = pthread_self();
+		primaries[device].anew = false;
+	}
 	gcp_contexts_unlock();
+	return !here;
 }
 
 static void primary_unclaim(CUdevice device)
@@ -584,7 +607,7 @@ static void primary_unclaim(CUdevice device)
 	if (device < 0 || device >= DEVICES_MAX)
 		return;
 	gcp_contexts_lock();
-	primary_moving[device] = false;
+	primaries[device].moving = false;
 	pthread_cond_broadcast(&contexts_moved);
 	gcp_contexts_unlock();
 }
@@ -601,11 +624,28 @@ static void primary_seen(CUcontext ctx, CUdevice device)
 	gcp_contexts_unlock();
 }
 
+/* Within a call of this thread that moves it, which tells of it when it returns. */
+static CUresult primary_retain_within(CUcontext *ret_ctx, CUdevice device)
+{
+	bool anew = !primary_active(device);
+	CUresult result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	gcp_contexts_lock();
+	primary_retains[device]++;
+	primaries[device].anew |= anew;
+	contexts_changed();
+	gcp_contexts_unlock();
+	return result;
+}
+
 static CUresult primary_retain(CUcontext *ret_ctx, CUdevice device)
 {
 	CUresult result;
 
-	primary_claim(device);
+	if (!primary_claim(device))
+		return primary_retain_within(ret_ctx, device);
 	result = gcp_real.cuDevicePrimaryCtxRetain(ret_ctx, device);
 	if (result == CUDA_SUCCESS && ret_ctx)
 		primary_seen(*ret_ctx, device);
@@ -636,6 +676,12 @@ static CUcontext primary_handle(CUdevice device)
 	return ctx;
 }
 
+/* Not whether one is there now: a tool may have made that. */
+static bool primary_has_ended(CUdevice device)
+{
+	return primaries[device].anew || !primary_active(device);
+}
+
 static CUresult primary_end(CUresult (*real)(CUdevice), CUdevice device)
 {
 	CUcontext ctx = primary_handle(device);
@@ -643,7 +689,7 @@ static CUresult primary_end(CUresult (*real)(CUdevice), CUdevice device)
 
 	ending_begin(ctx);
 	result = real(device);
-	ending_done(ctx, ctx && result == CUDA_SUCCESS && !primary_active(device));
+	ending_done(ctx, ctx && result == CUDA_SUCCESS && primary_has_ended(device));
 	return result;
 }
 
@@ -655,7 +701,7 @@ static CUresult primary_leave(CUresult (*real)(CUdevice), CUdevice device)
 	CUresult result = real(device);
 	CUcontext ctx;
 
-	if (result == CUDA_SUCCESS && !primary_active(device)) {
+	if (result == CUDA_SUCCESS && primary_has_ended(device)) {
 		primary_retains[device] = 0;
 		ctx = primary_handle(device);
 		ending_begin(ctx);
@@ -669,19 +715,21 @@ CUresult gcp_contexts_end_primary(CUresult (*real)(CUdevice), CUdevice device,
 {
 	uint32_t *retains;
 	CUresult result;
+	bool claimed;
 	int cancel;
 
 	if (device < 0 || device >= DEVICES_MAX)
 		return real(device); /* refuses it */
 	cancel = gcp_cancel_defer();
-	primary_claim(device);
+	claimed = primary_claim(device);
 	retains = &primary_retains[device];
 	/* How many references there are the driver does not tell. */
 	result = *retains > references ? primary_leave(real, device)
 				       : primary_end(real, device);
 	if (result == CUDA_SUCCESS)
 		*retains -= references < *retains ? references : *retains;
-	primary_unclaim(device);
+	if (claimed)
+		primary_unclaim(device);
 	gcp_cancel_restore(cancel);
 	return result;
 }
@@ -690,6 +738,6 @@ void gcp_contexts_after_fork(void)
 {
 	pthread_mutex_init(&contexts_lock, NULL);
 	pthread_cond_init(&contexts_moved, NULL);
-	memset(primary_moving, 0, sizeof(primary_moving));
+	memset(primaries, 0, sizeof(primaries));
 	ending_count = 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * within.c - threads that are cancelled within the calls that make and end contexts.
+ * within.c - what happens within the calls that make and end contexts: the thread is
+ * cancelled there, or the driver calls back into the program, as it does for a tool.
  *
  *   within SCENARIO    plays one; 0: all is as on plain CUDA
  */
@@ -161,11 +162,121 @@ static void a_thread_is_cancelled_while_it_detaches(void)
 	own_ends("cuCtxDetach", detaches);
 }
 
+/* --- calls of a tool ------------------------------------------------------------ */
+
+static CUcontext made;
+static CUdeviceptr taken;
+static bool called;
+
+/* The context is new to the library: its memory may be the driver's. */
+static void works_there(void)
+{
+	called = true;
+	OK(cuCtxPushCurrent(made));
+	taken = allocated(MIB);
+	OK(cuMemsetD8(taken, 1, MIB));
+	OK(cuCtxPopCurrent(NULL));
+}
+
+static void retains_there(void)
+{
+	CUcontext again;
+
+	called = true;
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	must(again == made, "it is another context");
+	OK(cuCtxPushCurrent(again));
+	taken = allocated(MIB);
+	OK(cuCtxPopCurrent(NULL));
+	OK(cuDevicePrimaryCtxRelease(0));
+}
+
+static void called_while_it_is_made(void (*tool)(void))
+{
+	begin();
+	must(gcpsim_when_called("cuDevicePrimaryCtxRetain", tool) == 0, "no call");
+	OK(cuDevicePrimaryCtxRetain(&made, 0));
+	must(called, "no tool was called");
+	OK(cuCtxSetCurrent(made));
+	is_pooled();
+	OK(cuMemFree(taken));
+	is_pooled();
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(gcpsim_memory_live(0) == 0, "the context has not ended");
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+static void a_tool_works_in_a_context_that_is_being_made(void)
+{
+	called_while_it_is_made(works_there);
+}
+
+static void a_tool_retains_a_context_that_is_being_made(void)
+{
+	called_while_it_is_made(retains_there);
+}
+
+/* Code that the library does not see holds on to it. */
+static void retains_what_stays(void)
+{
+	CUcontext again;
+
+	called = true;
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	must(again == made, "it is another context");
+}
+
+static void a_tool_retains_a_context_that_may_be_ending(void)
+{
+	begin();
+	made = primary();
+	is_pooled();
+	must(gcpsim_green_context(0), "no green context");
+	must(gcpsim_when_called("cuDevicePrimaryCtxRelease_v2", retains_what_stays) ==
+		 0,
+	     "no call");
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(called, "no tool was called");
+	is_pooled();
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
+/* It has the handle of the one that has just ended, and none of its memory. */
+static void makes_it_anew(void)
+{
+	retains_what_stays();
+	OK(cuCtxPushCurrent(made));
+	taken = allocated(MIB);
+	OK(cuMemsetD8(taken, 1, MIB));
+	OK(cuCtxPopCurrent(NULL));
+}
+
+static void a_tool_makes_a_context_anew_that_has_ended(void)
+{
+	begin();
+	made = primary();
+	is_pooled();
+	must(gcpsim_when_called("cuDevicePrimaryCtxRelease_v2", makes_it_anew) == 0,
+	     "no call");
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(called, "no tool was called");
+	OK(cuCtxSetCurrent(made));
+	is_pooled();
+	OK(cuMemFree(taken));
+	OK(cuDevicePrimaryCtxRelease(0));
+	must(gcpsim_memory_live(0) == 0, "the context has not ended");
+	must(gcpsim_misuses() == 0, gcpsim_last_report());
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_thread_is_cancelled_while_it_retains),
     SCENARIO(a_thread_is_cancelled_while_it_releases),
     SCENARIO(a_thread_is_cancelled_while_it_destroys),
     SCENARIO(a_thread_is_cancelled_while_it_detaches),
+    SCENARIO(a_tool_works_in_a_context_that_is_being_made),
+    SCENARIO(a_tool_retains_a_context_that_is_being_made),
+    SCENARIO(a_tool_retains_a_context_that_may_be_ending),
+    SCENARIO(a_tool_makes_a_context_anew_that_has_ended),
 };
 
 int main(int argc, char **argv)
