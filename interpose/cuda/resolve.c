@@ -60,7 +60,7 @@ static __thread bool resolving __attribute__((tls_model("initial-exec")));
 
 static void resolve_locked(const struct gcp_elf *found);
 
-bool gcp_resolve_all(void (*resolved)(void))
+bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void))
 {
 	struct gcp_elf found;
 	bool done;
@@ -75,6 +75,7 @@ bool gcp_resolve_all(void (*resolved)(void))
 	resolving = false;
 	if (!done)
 		return false;
+	begins();
 	cancel = gcp_cancel_lock(&resolve_lock);
 	resolving = true;
 	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed)) {
@@ -220,4 +221,7 @@ bool gcp_resolve_in_driver(const void *address)
 void gcp_resolve_after_fork(void)
 {
 	pthread_mutex_init(&resolve_lock, NULL);
+	/* The parent was at it: what it had found so far would count as known. */
+	if (!atomic_load_explicit(&gcp_resolve_done, memory_order_relaxed))
+		memset(map, 0, sizeof(map));
 }

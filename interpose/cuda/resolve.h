@@ -28,10 +28,11 @@ extern struct gcp_real gcp_real;
 /* gcp_real is filled. */
 extern atomic_bool gcp_resolve_done;
 
-/* Fills gcp_real, once the program has loaded libcuda, and calls resolved() before any
- * other thread can use it. False: not yet; also while the calling thread is resolving.
- * For gcp_resolve of process_life.h. */
-bool gcp_resolve_all(void (*resolved)(void));
+/* Fills gcp_real, once the program has loaded libcuda. Calls begins() before that, each
+ * time and without a lock, and resolved() before any other thread can use it. False:
+ * not yet; also while the calling thread is resolving. For gcp_resolve of
+ * process_life.h. */
+bool gcp_resolve_all(void (*begins)(void), void (*resolved)(void));
 
 /* Whether all functions marked GCP_REQUIRED are there. */
 bool gcp_resolve_complete(void);

@@ -179,18 +179,29 @@ extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), voi
     __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
+/* libcuda is there. Before any thread takes a lock: a fork while one holds it leaves it
+ * taken in the child. Of threads that meet here each may register fork_child, which may
+ * run several times. */
+static void resolve_begins(void)
+{
+	static atomic_bool registered;
+
+	if (!__register_atfork || atomic_load(&registered))
+		return;
+	__register_atfork(NULL, NULL, fork_child, __dso_handle);
+	atomic_store(&registered, true);
+}
+
 /* The real functions are known. */
 static void resolved(void)
 {
 	gcp_contexts_observe(gcp_context_observers, gcp_context_observer_count);
 	gcp_unknown_capture_pauses(gcp_handle_lists_pause);
-	if (__register_atfork)
-		__register_atfork(NULL, NULL, fork_child, __dso_handle);
 }
 
 bool gcp_resolve_now(void)
 {
-	bool done = gcp_resolve_all(resolved);
+	bool done = gcp_resolve_all(resolve_begins, resolved);
 
 	if (done && gcp_resolve_complete()) /* or each call asks what is there */
 		gcp_watch_resolved();

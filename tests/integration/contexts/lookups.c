@@ -7,13 +7,14 @@
  */
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "edge_cases.h"
 
 /* The driver is asked for each function. */
 static const char asked[] = "cuGetProcAddress_v2";
 
-static atomic_bool inside;
+static atomic_bool inside, forked;
 
 static void hangs(int number)
 {
@@ -40,6 +41,43 @@ static void is_pooled(void)
 	for (int i = 0; i < 8; i++)
 		OK(cuMemFree(allocated(MIB)));
 	must(gcpsim_calls("cuMemFree_v2") == frees, "there is no pool");
+}
+
+static void stays_inside(void)
+{
+	inside = true;
+	while (!forked)
+		sched_yield();
+}
+
+static void *looks_up(void *unused)
+{
+	must(gcpsim_when_called(asked, stays_inside) == 0, "no such call");
+	must(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), "not found");
+	return unused;
+}
+
+/* The parent has not used CUDA: the child may. */
+static void a_fork_beside_the_first_lookup(void)
+{
+	pthread_t thread;
+	int status = 1;
+	pid_t child;
+
+	watch();
+	pthread_create(&thread, NULL, looks_up, NULL);
+	while (!inside)
+		sched_yield();
+	child = fork();
+	if (child == 0) {
+		watch();
+		is_pooled();
+		_exit(wrong);
+	}
+	must(waitpid(child, &status, 0) == child && status == 0, "the child");
+	forked = true;
+	pthread_join(thread, NULL);
+	is_pooled();
 }
 
 static void is_asked(void)
@@ -73,7 +111,10 @@ static void a_thread_is_cancelled_in_the_first_lookup(void)
 /* Not as the others: the library has found nothing before. */
 int main(int argc, char **argv)
 {
-	if (argc == 2 && !strcmp(argv[1], "a_thread_is_cancelled_in_the_first_lookup"))
+	if (argc == 2 && !strcmp(argv[1], "a_fork_beside_the_first_lookup"))
+		a_fork_beside_the_first_lookup();
+	else if (argc == 2 &&
+		 !strcmp(argv[1], "a_thread_is_cancelled_in_the_first_lookup"))
 		a_thread_is_cancelled_in_the_first_lookup();
 	else
 		return 2;
