@@ -89,7 +89,8 @@ struct gcp_driver {
 
 	/* --- fences --------------------------------------------------------- */
 	/* Absent (NULL fence_record) on drivers before 12.5: the pool then uses
-	 * ctx_sync instead, which is slower and equally safe. */
+	 * ctx_sync instead, which is slower and equally safe, and fence_record_in for
+	 * what is freed in the order of a stream. */
 
 	/* Creates an event that can fence `ctx`. */
 	int (*fence_create)(void *ctx, void **ret_fence);
@@ -99,6 +100,11 @@ struct gcp_driver {
 	 * stream. Does not wait and holds nothing back.
 	 * FORBIDDEN while any stream of `ctx` captures. */
 	int (*fence_record)(void *ctx, void *fence);
+
+	/* Records the event behind what was submitted to one stream of its context so
+	 * far, the driver's `stream`, which does not capture. Does not wait and holds
+	 * nothing back. Then fence_query alone is called for it. May be NULL. */
+	int (*fence_record_in)(void *fence, void *stream);
 
 	/* Holds back ALL later work of EVERY live context of this process until
 	 * the fence is done. Does not block the host.

@@ -24,13 +24,15 @@
  *   cache->own             one thread's cache
  *   pool->lock             heaps, segments, slabs and blocks of a pool
  *   (those of pinned_types.h)
+ *   pool->event_lock       events of streams, and what waits for them
  *   pools->fence_lock      epochs, fences, holds; of all pools
  *   descriptors->lock      storage of descriptors
  *   depot->lock            batches of blocks between threads; a spin lock
- * No lock but fence_lock, vmm_lock and quota_lock of pinned_types.h is held over a call
- * of the driver (asserted, too). fence_lock has to be: setting a fence and beginning a
- * capture exclude each other. vmm_lock is held over calls that never wait for the
- * device, quota_lock over the allocation that it lets through.
+ * No lock but fence_lock, event_lock, vmm_lock and quota_lock of pinned_types.h is held
+ * over a call of the driver (asserted, too). fence_lock has to be: setting a fence and
+ * beginning a capture exclude each other. event_lock is held while an event is recorded
+ * or asked for, vmm_lock over calls that never wait for the device, quota_lock over the
+ * allocation that it lets through.
  */
 #ifndef GCP_POOL_POOL_TYPES_H
 #define GCP_POOL_POOL_TYPES_H
@@ -92,9 +94,9 @@ enum {
 /* Where a block is. Changed by gcp_block_set_state (block.c), and between
  * USED and CACHED by the thread that frees or takes it. */
 enum gcp_block_state {
-	GCP_BLOCK_RELEASED,  /* descriptor not in use */
-	GCP_BLOCK_USED,      /* the program's */
-	GCP_BLOCK_CACHED,    /* in a thread's cache */
+	GCP_BLOCK_RELEASED, /* descriptor not in use */
+	GCP_BLOCK_USED,     /* the program's */
+	GCP_BLOCK_CACHED, /* in a thread's cache, or waits for an event of its stream */
 	GCP_BLOCK_PENDING,   /* in heap->pending or heap->deferred: epoch not ready */
 	GCP_BLOCK_LISTED,    /* a slab's block, in heap->classes[] */
 	GCP_BLOCK_FREE,      /* in a tree of the heap: ready, merged */
@@ -139,7 +141,7 @@ struct gcp_block {
 	bool apart; /* of a private heap: allocated for any work, and when free not one
 		     * with memory beside it that was never allocated. B4 */
 	union {
-		struct gcp_block *next;      /* CACHED: in a chain */
+		struct gcp_block *next;      /* CACHED: in a chain, or an event's */
 		TAILQ_ENTRY(gcp_block) link; /* PENDING, LISTED, UNMAPPING */
 		RB_ENTRY(gcp_block) node;    /* FREE */
 	};
@@ -336,6 +338,16 @@ struct gcp_spare {
 	uint64_t needed;  /* bytes mapped when the pool had nothing unused left */
 };
 
+/* An event in a stream, and the blocks that wait for it: stream_event.c. */
+struct gcp_stream_event {
+	uint64_t stream;
+	void *fence;    /* the driver's */
+	uint64_t bytes; /* of its blocks */
+	struct gcp_block *first;
+	TAILQ_ENTRY(gcp_stream_event) link;
+};
+TAILQ_HEAD(gcp_stream_events, gcp_stream_event);
+
 struct gcp_pool {
 	struct gcp_pools *pools;
 	uint64_t key;      /* of no other pool in this process's life */
@@ -375,6 +387,11 @@ struct gcp_pool {
 	/* Bytes freed in streams since the cache limit was looked at: stream_alloc.c.
 	 */
 	_Atomic uint64_t limit_freed;
+	/* Those that blocks wait for, oldest first, and those that none waits for; and
+	 * the bytes that wait, written under the lock. */
+	struct gcp_mutex event_lock;
+	struct gcp_stream_events stream_events, stream_events_spare;
+	_Atomic uint64_t stream_event_bytes;
 	struct gcp_stats stats;        /* lock */
 	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */
 	struct gcp_depot *depots;      /* [class] */
@@ -418,7 +435,7 @@ struct gcp_pools {
 	struct gcp_map *map;
 	_Alignas(GCP_LINE) struct gcp_descriptor_pool block_descriptors,
 	    segment_descriptors, slab_descriptors;
-	struct gcp_descriptor_pool fence_descriptors;
+	struct gcp_descriptor_pool fence_descriptors, event_descriptors;
 	_Atomic uint64_t last_heap_id;
 	struct gcp_mutex vmm_lock;
 	struct gcp_mutex registry_lock;
@@ -476,6 +493,12 @@ static inline uint64_t gcp_timeline_stamp_behind_rmw(struct gcp_pool *pool)
 #else
 	return gcp_timeline_stamp(pool);
 #endif
+}
+
+/* Bytes that wait for an event of their stream: stream_event.c. */
+static inline uint64_t gcp_stream_event_bytes(const struct gcp_pool *pool)
+{
+	return atomic_load_explicit(&pool->stream_event_bytes, memory_order_relaxed);
 }
 
 /* Whether a block freed into `epoch` may be handed out. */
@@ -697,6 +720,8 @@ struct gcp_block *gcp_heap_take_streamed(struct gcp_heap *heap,
 					 const struct gcp_request *request);
 /* What a segment must have room for to serve the request. */
 uint64_t gcp_request_run(const struct gcp_request *request);
+/* Counts request->block as the program's. pool->lock. */
+void gcp_request_count_taken(struct gcp_request *request, bool hit);
 /* The calling thread's cache, if it may serve the request, else NULL. */
 struct gcp_cache *gcp_request_cache(const struct gcp_request *request);
 

@@ -391,6 +391,8 @@ void gcp_stream_fences_fill(struct gcp_driver *driver)
 	driver->fence_order = fence_order;
 	driver->fence_query = fence_query;
 	driver->fence_wait = fence_wait;
+	driver->fence_wait_own = NULL;
+	driver->fence_record_in = NULL; /* each free has its event */
 	driver->third_party_writers = completed_only;
 	driver->host_alloc = NULL;
 	driver->vm_reserve = NULL;

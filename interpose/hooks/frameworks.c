@@ -413,7 +413,11 @@ static CUresult block_free(CUdeviceptr ptr, const struct named *named, CUcontext
 	}
 	order = list ? 0 : order;
 	marks_drop(list);
-	return gcp_memory_freed(ptr, gcp_observe_free_async(ptr, named->stream, order));
+	return gcp_memory_freed(ptr,
+				gcp_observe_free_async(ptr, (struct gcp_free_order){
+								.stream = order,
+								.handle = named->stream,
+							    }));
 }
 
 /* Frees what has waited for the end of a capture of this stream. */

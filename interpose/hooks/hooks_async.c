@@ -6,8 +6,8 @@
  * memory of cuMemAlloc does; what was freed in a stream serves the next allocation in
  * it at once (pool/cache/stream_cache.c). To CUDA go, untouched: streams that capture
  * (their graphs get memory nodes), other pools (async_pools.c), contexts that are no
- * device's primary one (CUDA's pools outlive them, ours do not), and everything if
- * GCPOOL_ASYNC=0.
+ * device's primary one (CUDA's pools outlive them, ours do not), those that no fence
+ * covers (drivers before CUDA 12.5), and everything if GCPOOL_ASYNC=0.
  *
  * WHAT A FREE ORDERS. On plain CUDA it is an operation of its stream, and programs can
  * feel that where a stream is tied to the legacy default stream (measured, driver 580):
@@ -100,6 +100,15 @@ static bool stream_captures(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* Whether the library's pool serves stream-ordered memory there. Where no fence covers
+ * the context CUDA's does: what is freed there comes back without a wait of the host.
+ */
+static bool is_served(const struct gcp_stream_ref *ref, CUmemoryPool named)
+{
+	return ref->serves && gcp_pool_is_fenced(ref->pool) &&
+	       gcp_async_serves(ref->device, ref->pool, named);
+}
+
 /* In which stream's order a block may be reused; 0: in none. */
 static uint64_t order_of(const struct gcp_stream_ref *ref)
 {
@@ -113,7 +122,10 @@ static bool is_served_still(const struct gcp_stream_ref *ref, CUstream stream,
 {
 	if (__builtin_expect(gcp_async_reaches(ref->device, addr), 1))
 		return true;
-	(void)gcp_observe_free_async(addr, stream, order_of(ref));
+	(void)gcp_observe_free_async(addr, (struct gcp_free_order){
+					       .stream = order_of(ref),
+					       .handle = stream,
+					   });
 	return false;
 }
 
@@ -176,7 +188,7 @@ static CUresult alloc_async(const struct alloc_call *call)
 	if (!ref)
 		return alloc_pass(call);
 	thread_is_sure(ref->generation);
-	if (ref->serves && gcp_async_serves(ref->device, ref->pool, call->pool))
+	if (is_served(ref, call->pool))
 		return alloc_served(call, ref, stream);
 	gcp_async_passes(ref->device, call->pool);
 	return alloc_pass(call);
@@ -312,30 +324,40 @@ static bool may_mark(CUstream stream)
 	       (gcp_stream_capturable(stream) && gcp_real.cuStreamGetCaptureInfo);
 }
 
-/* A stream of the block's own context, which does not capture: the block may be reused
- * by its order. */
-static CUresult free_order(CUstream stream, void *owner, uint64_t *ret_order)
+/* Where no fence covers the context an event in the stream is to stand behind the
+ * block. A stream that is tied to the legacy one needs its operation, too. */
+static bool needs_event(const struct gcp_stream_ref *ref, CUstream stream)
 {
-	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
-
-	*ret_order = 0;
-	if (!ref || ref->home != owner)
-		return memory_detach_stream(stream, owner);
-	if (ref->kind == GCP_STREAM_APART)
-		*ret_order = ref->id;
-	if (ref->kind == GCP_STREAM_APART || !ref->marker || !may_mark(stream))
-		return CUDA_SUCCESS;
-	*ret_order = ref->id;
-	return free_mark(ref, stream);
+	return !gcp_pool_is_fenced(ref->pool) && may_mark(stream);
 }
 
-static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, uint64_t order)
+/* A stream of the block's own context, which does not capture: the block may be reused
+ * by its order. */
+static CUresult free_order(CUstream stream, void *owner, struct gcp_free_order *ret_in)
+{
+	const struct gcp_stream_ref *ref = gcp_stream_ref_of_free(stream);
+	CUresult result = CUDA_SUCCESS;
+
+	*ret_in = (struct gcp_free_order){.handle = stream};
+	if (!ref || ref->home != owner)
+		return memory_detach_stream(stream, owner);
+	if (ref->kind != GCP_STREAM_APART) {
+		if (!ref->marker || !may_mark(stream))
+			return CUDA_SUCCESS;
+		result = free_mark(ref, stream);
+	}
+	ret_in->stream = ref->id;
+	ret_in->marks = needs_event(ref, stream);
+	return result;
+}
+
+static CUresult free_in_order(CUdeviceptr ptr, struct gcp_free_order in)
 {
 	int freed;
 
 	if (!gcp_thread.exit_registered)
 		gcp_thread_watch();
-	freed = gcp_observe_free_async(ptr, stream, order);
+	freed = gcp_observe_free_async(ptr, in);
 	return gcp_memory_freed(ptr,
 				freed == -EREMOTE ? gcp_ipc_free(ptr, false) : freed);
 }
@@ -347,13 +369,13 @@ static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, uint64_t order)
 static CUresult free_here(CUdeviceptr ptr, CUstream stream, void *owner)
 {
 	CUresult result = memory_refuse_captured(stream);
-	uint64_t order = 0;
+	struct gcp_free_order in;
 
 	if (result == CUDA_SUCCESS)
-		result = free_order(stream, owner, &order);
+		result = free_order(stream, owner, &in);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return free_in_order(ptr, stream, order);
+	return free_in_order(ptr, in);
 }
 
 static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr ptr,
@@ -433,25 +455,41 @@ CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stre
 	return (CUresult)result;
 }
 
+/* The same for a free, but where it needs an event. What is used in more streams than
+ * that one (`anywhere`) does not follow by its order, nor by an event there. */
+static struct gcp_free_order named_order(const struct gcp_stream_ref *ref,
+					 CUstream stream, bool anywhere)
+{
+	struct gcp_free_order in = {
+	    .stream = anywhere ? 0 : ref->id,
+	    .handle = stream,
+	};
+
+	if (in.stream && needs_event(ref, stream))
+		in.marks = ref->kind == GCP_STREAM_APART ||
+			   (ref->marker && free_mark(ref, stream) == CUDA_SUCCESS);
+	return in;
+}
+
 /* As a hook of cuMemFree while the stream captures: the graph keeps the memory. */
 CUresult gcp_async_free_named(CUdeviceptr ptr, CUstream stream, void *owner,
 			      bool anywhere)
 {
+	struct gcp_free_order in = {.handle = stream};
 	const struct gcp_stream_ref *ref;
 	CUresult result = CUDA_SUCCESS;
-	uint64_t order = 0;
 
 	bool captures = stream_captures(stream);
 	if (captures)
 		return gcp_hook_cuMemFree_v2(ptr);
 	ref = gcp_stream_ref_of_free(stream);
 	if (ref && ref->home == owner)
-		order = anywhere ? 0 : ref->id;
+		in = named_order(ref, stream, anywhere);
 	else
 		result = memory_detach_stream(stream, owner);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return free_in_order(ptr, stream, order);
+	return free_in_order(ptr, in);
 }
 
 /* --- the short cuts ------------------------------ */
@@ -465,7 +503,7 @@ int gcp_async_short_alloc(void **ret_ptr, size_t bytes, CUstream stream)
 	    gcp_process_has_pending_events()) /* as while a capture is under way */
 		return -1;
 	ref = gcp_stream_ref_find(stream);
-	if (!ref || !ref->serves || !gcp_async_serves(ref->device, ref->pool, NULL) ||
+	if (!ref || !is_served(ref, NULL) ||
 	    gcp_pool_alloc_stream(ref->pool, bytes, order_of(ref), &addr) != 0 ||
 	    !is_served_still(ref, stream, addr))
 		return -1;
@@ -479,8 +517,8 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 {
 	gcp_addr addr = (gcp_addr)(uintptr_t)ptr;
 	const struct gcp_stream_ref *ref;
+	struct gcp_free_order in;
 	void *owner = NULL;
-	uint64_t order;
 
 	if (!ptr || gcp_tracker_capturing(gcp_process.tracker))
 		return -1;
@@ -488,7 +526,7 @@ int gcp_async_short_free(void *ptr, CUstream stream)
 	if (ref && ref->kind == GCP_STREAM_APART)
 		return gcp_pool_free_stream(ref->pool, addr, ref->id);
 	if (gcp_pools_owner(gcp_process.pools, addr, &owner) != 0 ||
-	    free_order(stream, owner, &order) != CUDA_SUCCESS)
+	    free_order(stream, owner, &in) != CUDA_SUCCESS)
 		return -1;
-	return gcp_pools_free_async(gcp_process.pools, addr, order);
+	return gcp_pools_free_in(gcp_process.pools, addr, in);
 }

@@ -250,12 +250,12 @@ int gcp_observe_free(gcp_addr addr)
 	return result;
 }
 
-int gcp_observe_free_async(gcp_addr addr, void *stream, uint64_t order)
+int gcp_observe_free_async(gcp_addr addr, struct gcp_free_order in)
 {
 	if (gcp_observers & OBSERVE_BLOCKS)
 		block_ends(addr, GCP_TRACE_free_async,
-			   (struct gcp_debug_order){true, order != 0, stream});
-	int result = gcp_pools_free_async(gcp_process.pools, addr, order);
+			   (struct gcp_debug_order){true, in.stream != 0, in.handle});
+	int result = gcp_pools_free_in(gcp_process.pools, addr, in);
 	gcp_live_occasion(false); /* plain CUDA waits for nothing here */
 	return result;
 }

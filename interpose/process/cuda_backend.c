@@ -262,6 +262,19 @@ static int driver_fence_record(void *ctx, void *handle)
 	return result;
 }
 
+/* In the calling thread's context, of which the default streams may be meant. */
+static int driver_fence_record_in(void *handle, void *stream)
+{
+	struct context_fence *fence = handle;
+	int saved = errno;
+	CUresult result;
+
+	fence->foreign = gcp_foreign_work_latest();
+	result = gcp_real.cuEventRecord(fence->event, stream);
+	errno = saved;
+	return result;
+}
+
 /* A barrier of the context. The lock of contexts.c is held. */
 static int fence_order_in(void *handle, CUcontext ctx)
 {
@@ -441,6 +454,20 @@ static uint64_t driver_device_memory(int device)
 	return result == CUDA_SUCCESS ? bytes : 0;
 }
 
+/* A name that can be looked up need not work: the library may be newer than the driver
+ * that it stands before. */
+static bool context_fences_work(void)
+{
+	enum { CUDA_WITH_CONTEXT_FENCES = 12050 };
+	int version = CUDA_WITH_CONTEXT_FENCES;
+
+	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent)
+		return false;
+	return !gcp_real.cuDriverGetVersion ||
+	       gcp_real.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
+	       version >= CUDA_WITH_CONTEXT_FENCES;
+}
+
 static void driver_tick(void)
 {
 	gcp_report_tick(&gcp_process.options, gcp_process.pools);
@@ -474,17 +501,20 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	if (gcp_real.cuMemGetInfo_v2)
 		ret_driver->mem_left = driver_mem_left;
 	driver_fill_words(ret_driver);
-	if (!gcp_real.cuCtxRecordEvent || !gcp_real.cuCtxWaitEvent ||
-	    !gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
+	if (!gcp_real.cuEventCreate || !gcp_real.cuEventDestroy_v2 ||
 	    !gcp_real.cuEventQuery || !gcp_real.cuEventSynchronize)
 		return;
 	ret_driver->fence_create = driver_fence_create;
 	ret_driver->fence_destroy = driver_fence_destroy;
-	ret_driver->fence_record = driver_fence_record;
-	ret_driver->fence_order = driver_fence_order;
 	ret_driver->fence_query = driver_fence_query;
 	ret_driver->fence_wait = driver_fence_wait;
 	ret_driver->fence_wait_own = driver_fence_wait_own;
+	if (gcp_real.cuEventRecord)
+		ret_driver->fence_record_in = driver_fence_record_in;
+	if (!context_fences_work())
+		return;
+	ret_driver->fence_record = driver_fence_record;
+	ret_driver->fence_order = driver_fence_order;
 	if (!gcp_real.cuMemHostAlloc || !gcp_real.cuMemFreeHost)
 		return;
 	ret_driver->host_alloc = driver_host_alloc;

@@ -59,6 +59,7 @@ enum gcp_rank {
 	GCP_RANK_POOL,         /* pool->lock */
 	GCP_RANK_PINNED_QUOTA, /* pinned->quota_lock */
 	GCP_RANK_PINNED,       /* pinned->lock */
+	GCP_RANK_EVENTS,       /* pool->event_lock */
 	GCP_RANK_FENCE,        /* pools->fence_lock */
 	GCP_RANK_DESCRIPTORS,  /* descriptors->lock */
 	GCP_RANK_CONTEXTS,     /* the caller's, over the contexts: pool.h */
@@ -85,7 +86,7 @@ extern __thread uint32_t gcp_ranks_held __attribute__((tls_model("initial-exec")
 /* No other lock of the room is held over a call of the driver. */
 #define gcp_assert_driver_call()                                                       \
 	assert((gcp_ranks_held &                                                       \
-		~(1u << GCP_RANK_VMM | 1u << GCP_RANK_FENCE |                          \
+		~(1u << GCP_RANK_VMM | 1u << GCP_RANK_FENCE | 1u << GCP_RANK_EVENTS |  \
 		  1u << GCP_RANK_PINNED_QUOTA | 1u << GCP_RANK_CONTEXTS)) == 0)
 
 static inline void gcp_rank_take(enum gcp_rank rank)
@@ -117,7 +118,7 @@ void gcp_mutex_init(struct gcp_mutex *mutex, enum gcp_rank rank);
 static inline bool gcp_mutex_defers(const struct gcp_mutex *mutex)
 {
 	return mutex->rank == GCP_RANK_VMM || mutex->rank == GCP_RANK_FENCE ||
-	       mutex->rank == GCP_RANK_PINNED_QUOTA;
+	       mutex->rank == GCP_RANK_EVENTS || mutex->rank == GCP_RANK_PINNED_QUOTA;
 }
 
 static inline void gcp_mutex_lock(struct gcp_mutex *mutex)

@@ -42,8 +42,7 @@ struct gcp_cache *gcp_request_cache(const struct gcp_request *request)
 	return gcp_cache_of_thread(request->heap->pool);
 }
 
-/* Counts the block as the program's. pool->lock is held. */
-static void count_taken(struct gcp_request *request, bool hit)
+void gcp_request_count_taken(struct gcp_request *request, bool hit)
 {
 	struct gcp_heap *heap = request->heap;
 	struct gcp_block *block = request->block;
@@ -79,7 +78,7 @@ bool gcp_take_locked(struct gcp_request *request, bool hit)
 			   gcp_request_run(request)))
 		request->block = gcp_heap_take(request, fresh);
 	if (request->block)
-		count_taken(request, hit);
+		gcp_request_count_taken(request, hit);
 	return request->block;
 }
 

@@ -57,6 +57,7 @@ static void pinned_destroy(struct gcp_pools *pools)
 static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 {
 	struct gcp_segment *segment, *next;
+	struct gcp_stream_event *event;
 
 	RB_FOREACH_SAFE(segment, gcp_segment_tree, &pool->segments, next)
 	{
@@ -70,6 +71,9 @@ static void pool_destroy(struct gcp_pools *pools, struct gcp_pool *pool)
 	gcp_vmm_release_orphans(pool);
 	gcp_mutex_unlock(&pools->vmm_lock);
 	timeline_destroy(&pool->timeline, pools->driver.fence_destroy);
+	TAILQ_CONCAT(&pool->stream_events, &pool->stream_events_spare, link);
+	TAILQ_FOREACH (event, &pool->stream_events, link)
+		pools->driver.fence_destroy(event->fence);
 	munmap(pool->depots, pools->classes.count * sizeof(*pool->depots));
 	munmap(pool->common.classes,
 	       (pools->classes.slab_count ? pools->classes.slab_count : 1) *

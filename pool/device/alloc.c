@@ -193,10 +193,10 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));
 }
 
-/* The calls that free: cudaFree, and cudaFreeAsync in a stream (0: not known). */
+/* The calls that free: cudaFree, and cudaFreeAsync in a stream. */
 struct free_call {
 	bool waits;
-	uint64_t stream;
+	struct gcp_free_order in;
 };
 
 /* `block` was found at `addr`. */
@@ -222,8 +222,13 @@ free_found(struct gcp_block *block, gcp_addr addr, struct free_call call)
 		    &pool->common,
 		0))
 		return free_private(pool, block, call.waits);
+	if (call.in.marks && gcp_stream_event_put(pool, block, &call.in)) {
+		if (pool->cache_limit != GCP_LIMIT_NONE)
+			gcp_pool_keep_limit(pool);
+		return 0;
+	}
 	if (__builtin_expect(block->async, 0))
-		return gcp_stream_free(pool, block, call.stream);
+		return gcp_stream_free(pool, block, call.in.stream);
 	return free_common(pool, block, call.waits);
 }
 
@@ -237,16 +242,22 @@ int gcp_pools_free(struct gcp_pools *pools, gcp_addr addr)
 }
 
 static __attribute__((noinline)) int free_async(struct gcp_block *block, gcp_addr addr,
-						uint64_t stream)
+						struct gcp_free_order in)
 {
-	return free_found(block, addr, (struct free_call){.stream = stream});
+	return free_found(block, addr, (struct free_call){.in = in});
+}
+
+int gcp_pools_free_in(struct gcp_pools *pools, gcp_addr addr, struct gcp_free_order in)
+{
+	struct gcp_block *block = gcp_map_find(pools->map, addr);
+
+	return block ? free_async(block, addr, in) : -ENOENT;
 }
 
 int gcp_pools_free_async(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
 {
-	struct gcp_block *block = gcp_map_find(pools->map, addr);
-
-	return block ? free_async(block, addr, stream) : -ENOENT;
+	return gcp_pools_free_in(pools, addr,
+				 (struct gcp_free_order){.stream = stream});
 }
 
 int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
@@ -258,7 +269,7 @@ int gcp_pool_free_stream(struct gcp_pool *pool, gcp_addr addr, uint64_t stream)
 	/* As in gcp_pools_owner: only a block that is used stays in its segment. */
 	if (!gcp_block_is_used(block))
 		return -EINVAL;
-	if (block->segment->pool != pool)
+	if (block->segment->pool != pool || !gcp_pool_is_fenced(pool))
 		return -EXDEV;
-	return free_async(block, addr, stream);
+	return free_async(block, addr, (struct gcp_free_order){.stream = stream});
 }

@@ -440,6 +440,7 @@ int gcp_alloc_slow(struct gcp_request *request, gcp_addr *ret_addr)
 	int result = 0;
 
 	gcp_request_repeat_count(request);
+	gcp_stream_event_look(request->heap->pool);
 	if (request->size > request->heap->pool->memory)
 		result = gcp_refuse(request);
 	while (result == 0 && !request->block)

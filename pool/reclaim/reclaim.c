@@ -89,6 +89,15 @@ static uint64_t awaited_epoch(struct gcp_pool *pool, const struct gcp_heap *own)
 	return epoch > atomic_load(&pool->timeline.completed) ? epoch : 0;
 }
 
+/* The same, where what waits for an event of its stream counts, too: in any epoch. */
+static uint64_t awaited_moment(struct gcp_pool *pool, const struct gcp_heap *own)
+{
+	uint64_t epoch = awaited_epoch(pool, own);
+
+	return epoch == 0 && gcp_stream_event_bytes(pool) > 0 ? gcp_timeline_stamp(pool)
+							      : epoch;
+}
+
 static void count_wait(struct gcp_pool *pool)
 {
 	gcp_mutex_lock(&pool->lock);
@@ -126,6 +135,7 @@ static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
 	};
 
 	(void)gcp_timeline_poll_all(pool); /* an error shows again */
+	gcp_stream_event_look(pool);
 	step->given += gcp_pool_purge(pool, &purge);
 	wait_for_givers(pool);
 }
@@ -181,7 +191,7 @@ static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
 /* Where nothing is pending there is nothing to wait for. */
 static void give_open(struct gcp_pool *pool, struct step *step)
 {
-	uint64_t epoch = awaited_epoch(pool, step->own);
+	uint64_t epoch = awaited_moment(pool, step->own);
 
 	if (epoch == 0) { /* but what a barrier of another pool holds back */
 		give(pool, step, true);
@@ -434,7 +444,7 @@ static uint64_t pool_unheld(struct gcp_pool *pool)
 /* Waits for all work that memory may still be used by. */
 static void complete_all(struct gcp_pool *pool)
 {
-	uint64_t epoch = awaited_epoch(pool, NULL);
+	uint64_t epoch = awaited_moment(pool, NULL);
 	int result;
 
 	if (epoch == 0)
@@ -443,6 +453,7 @@ static void complete_all(struct gcp_pool *pool)
 	result = gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
+	gcp_stream_event_look(pool);
 }
 
 /* Where the program has waited for its work, the latest frees are completed, too. */
@@ -461,6 +472,7 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 
 	if (!may_wait && unheld > keep_bytes)
 		complete_if_done(pool);
+	gcp_stream_event_look(pool);
 	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
 	     waits++) {
 		if (waits)

@@ -6,8 +6,9 @@
  *
  * The rules are fence.c's, NO NEW WAITS above all.
  *
- * On drivers without context fences an epoch is closed by waiting for the context
- * (`synchronous`).
+ * On drivers without context fences, and where they fail, an epoch is closed by waiting
+ * for the context (`synchronous`): in calls that may wait. What is freed in the order
+ * of a stream waits for that alone (stream_event.c).
  *
  * Called without a lock of the room, by frees, by allocations that find nothing, and
  * when contexts come and go.
@@ -248,7 +249,7 @@ static int close_early_locked(struct gcp_timeline *timeline)
 	uint64_t freed = timeline->freed, awaitable = timeline->awaitable;
 	uint64_t open = atomic_load(&timeline->open);
 	int64_t filled = atomic_load_explicit(&timeline->filled, memory_order_relaxed);
-	int result = timeline->synchronous ? 0 : gcp_timeline_close_locked(timeline);
+	int result = gcp_timeline_close_at_once(timeline);
 
 	gcp_assert_held(GCP_RANK_FENCE);
 	timeline->freed = freed;

@@ -68,6 +68,8 @@
 enum { /* CUresults of calls that a capture forbids: cuda.h, 900 to 908 */
        CUDA_CAPTURE_FIRST = 900,
        CUDA_CAPTURE_LAST = 908,
+       CUDA_CALL_REQUIRES_NEWER_DRIVER = 36,
+       CUDA_NOT_SUPPORTED = 801,
 };
 
 void gcp_timeline_init(struct gcp_timeline *timeline, struct gcp_pools *pools,
@@ -311,32 +313,28 @@ int gcp_timeline_close_synchronous(struct gcp_timeline *timeline)
 	return 0;
 }
 
-static int close_failed(struct gcp_timeline *timeline, int failure)
+static int close_failed(int failure)
 {
 	if (failure < 0 || failure == GCP_CUDA_OUT_OF_MEMORY)
 		return -EBUSY; /* for now */
 	if (failure >= CUDA_CAPTURE_FIRST && failure <= CUDA_CAPTURE_LAST)
 		return -EBUSY; /* a capture that the library was not told of */
-	return timeline->scope->failed(timeline, failure);
+	return failure;
 }
 
-int gcp_timeline_close_locked(struct gcp_timeline *timeline)
+/* > 0: fences do not work here, or the device reports an error. */
+static int close_by_fence(struct gcp_timeline *timeline)
 {
 	struct gcp_fence *fence;
 	int result;
 
-	gcp_assert_held(GCP_RANK_FENCE);
-	if (gcp_timeline_is_held(timeline))
-		return -EBUSY;
-	if (timeline->synchronous)
-		return gcp_timeline_close_synchronous(timeline);
 	if (timeline->count == GCP_FENCE_QUEUE)
 		queue_thin(timeline);
 	if (timeline->count == GCP_FENCE_QUEUE)
 		return 0;
 	result = fence_take(timeline, &fence);
 	if (result != 0)
-		return close_failed(timeline, result);
+		return close_failed(result);
 
 	struct fill fill = fill_of(timeline);
 	uint64_t epoch = gcp_timeline_next(timeline);
@@ -346,7 +344,7 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 		/* `epoch` has no fence of its own; the next one covers it. */
 		fill_carry_over(timeline, fill);
 		fence_release(timeline, fence);
-		return close_failed(timeline, result);
+		return close_failed(result);
 	}
 	int64_t filled = fill.bytes - fill.early;
 	queue_append(timeline, (struct gcp_closed_epoch){
@@ -357,6 +355,33 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 			       });
 	timeline->freed = timeline->awaitable = epoch;
 	return 0;
+}
+
+int gcp_timeline_close_locked(struct gcp_timeline *timeline)
+{
+	int result;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	if (gcp_timeline_is_held(timeline))
+		return -EBUSY;
+	if (timeline->synchronous)
+		return gcp_timeline_close_synchronous(timeline);
+	result = close_by_fence(timeline);
+	return result > 0 ? timeline->scope->failed(timeline, result) : result;
+}
+
+int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
+{
+	int result;
+
+	gcp_assert_held(GCP_RANK_FENCE);
+	if (gcp_timeline_is_held(timeline) || timeline->synchronous)
+		return -EBUSY;
+	result = close_by_fence(timeline);
+	if (result != CUDA_NOT_SUPPORTED && result != CUDA_CALL_REQUIRES_NEWER_DRIVER)
+		return result > 0 ? timeline->scope->failed(timeline, result) : result;
+	timeline->synchronous = true;
+	return -EBUSY;
 }
 
 /* The fence of another thread that closes the epoch covers it as well, or the next one

@@ -96,7 +96,8 @@ struct gcp_timeline {
 	uint32_t generation;     /* contexts that it has outlived; fence_lock */
 	_Atomic uint64_t closed; /* epochs closed since the start; written likewise */
 	struct gcp_fence *spare; /* fences to use again; fence_lock */
-	bool synchronous;        /* fences do not work here; fence_lock */
+	_Atomic bool
+	    synchronous;         /* fences do not work here; written under fence_lock */
 	bool multi_context;      /* no barrier for reuse: NO NEW WAITS; fence_lock */
 	struct gcp_pools *pools; /* constant, as the next one */
 	const struct gcp_fence_scope *scope;
@@ -131,6 +132,8 @@ struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 /* Closes the open epoch and records a fence behind it. With a queue that stays full
  * the epoch stays open, which is no error: a later fence covers it too. */
 int gcp_timeline_close_locked(struct gcp_timeline *timeline);
+/* The same in a call that must not wait. -EBUSY also: fences do not work here. */
+int gcp_timeline_close_at_once(struct gcp_timeline *timeline);
 /* Takes fence_lock for gcp_timeline_close_end. False, without the lock: a capture is
  * under way, or another thread closes the epoch. */
 bool gcp_timeline_close_begin(struct gcp_timeline *timeline);

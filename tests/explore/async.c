@@ -15,7 +15,7 @@ bool async_is_served(const struct model *w, int context)
 {
 	const struct setting *setting = w->setting;
 
-	return !setting->plain && w->contexts[context].primary &&
+	return !setting->plain && setting->fences && w->contexts[context].primary &&
 	       (setting->devices == 1 || (setting->vmm && !setting->hidden)) &&
 	       setting_has(setting, "cuStreamGetCtx") &&
 	       setting_has(setting, "cuDeviceGetMemPool") &&

@@ -31,6 +31,8 @@ struct fake {
 	uint64_t allocs, frees, records, orders, queries, waits, syncs, trims;
 	int fence_result;                /* what fence_query gives, if not 0 */
 	int record_result, order_result; /* the same */
+	uint64_t marks;                  /* calls of fence_record_in */
+	int mark_result;                 /* the same of these */
 	uint64_t free_ns;                /* that mem_free takes */
 	uint64_t fence_ns;               /* that fence_record takes */
 	uint64_t releases;               /* calls of mem_release */

@@ -5,9 +5,11 @@
  */
 #include "fake.h"
 
-#include "../../pool/pool_types.h"
+#include "../../pool/cache/cache.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #define MIB (1ull << 20)
 
@@ -130,6 +132,287 @@ static void a_stream_frees_blocks_of_its_own_context(void **state)
 	fake_finish(pools);
 }
 
+/* --- where no fence covers the context ------------------------------------------ */
+
+static struct gcp_pools *unfenced_pools(void)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	driver.fence_record = NULL;
+	driver.fence_order = NULL;
+	driver.host_alloc = NULL;
+	gcp_config_default(&config);
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	assert_false(gcp_pool_is_fenced(fake_pool(pools)));
+	return pools;
+}
+
+static void free_marked(struct gcp_pools *pools, gcp_addr addr, uint64_t stream)
+{
+	const struct gcp_free_order in = {.stream = stream, .marks = true};
+
+	assert_int_equal(gcp_pools_free_in(pools, addr, in), 0);
+}
+
+/* Each is done before the next one; the host waits for none. */
+static void what_an_event_stands_behind_is_used_again(void **state)
+{
+	const uint64_t sizes[] = {512, 64 << 10, MIB, 64 * MIB, 300 * MIB};
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t used = 0;
+
+	(void)state;
+	for (int i = 0; i < TURNS; i++) {
+		gcp_addr addr = must_alloc(pool, sizes[i % 5]);
+
+		fake_submit();
+		free_marked(pools, addr, STREAM + (uint64_t)i % 3);
+		must_be_sound(pools);
+		fake.done = fake.submitted;
+		if (i == 50)
+			used = fake.memory_used;
+	}
+	assert_int_equal(fake.memory_used, used);
+	assert_int_equal(fake.syncs + fake.waits, 0);
+	fake_finish(pools);
+}
+
+/* Not while the work runs, but in the stream itself. */
+static void what_waits_for_an_event_serves_its_stream_alone(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 3 * MIB), other, same;
+
+	(void)state;
+	fake_submit();
+	free_marked(pools, addr, STREAM);
+	other = must_alloc(pool, 3 * MIB);
+	assert_int_not_equal(other, addr);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 3 * MIB, STREAM + 1, &same), 0);
+	assert_int_not_equal(same, addr);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 3 * MIB, STREAM, &same), 0);
+	assert_int_equal(same, addr);
+	assert_int_equal(must_stats(pools).async_bytes.current, 6 * MIB);
+	must_be_sound(pools);
+	/* Freed again, and behind more work, by the same event. */
+	fake.done = fake.submitted;
+	fake_submit();
+	free_marked(pools, addr, STREAM);
+	assert_int_equal(must_stats(pools).async_bytes.current, 3 * MIB);
+	assert_int_not_equal(must_alloc(pool, 3 * MIB), addr);
+	fake.done = fake.submitted;
+	assert_int_equal(must_alloc(pool, 3 * MIB), addr);
+	assert_int_equal(fake.syncs + fake.waits, 0);
+	fake_finish(pools);
+}
+
+/* So many small ones share an event that all of them together fill an epoch. */
+static void frees_of_a_stream_share_an_event(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	const struct gcp_stream_event *event;
+	gcp_addr addrs[TURNS];
+	uint64_t bytes = 0, count = 0;
+
+	(void)state;
+	for (int i = 0; i < TURNS; i++)
+		addrs[i] = must_alloc(pool, 256 << 10);
+	for (int i = 0; i < TURNS; i++) {
+		fake_submit();
+		free_marked(pools, addrs[i], STREAM + (uint64_t)i % 2);
+	}
+	TAILQ_FOREACH (event, &pool->stream_events, link) {
+		assert_true(event->bytes < gcp_window(pool).epoch_bytes + (256 << 10));
+		bytes += event->bytes;
+		count++;
+	}
+	assert_int_equal(bytes, TURNS * (256ull << 10));
+	assert_true(count <= 2 + bytes / gcp_window(pool).epoch_bytes);
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+static gcp_addr freed_beside;
+static atomic_bool freed;
+
+static void *frees_beside(void *pools)
+{
+	free_marked(pools, freed_beside, STREAM);
+	atomic_store(&freed, true);
+	return NULL;
+}
+
+/* The other thread waits for the context, with the lock held. */
+static void a_free_waits_for_no_other_threads_wait(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	pthread_t thread;
+
+	(void)state;
+	freed_beside = must_alloc(pool, 3 * MIB);
+	gcp_mutex_lock(&pools->fence_lock);
+	assert_int_equal(pthread_create(&thread, NULL, frees_beside, pools), 0);
+	for (int i = 0; i < 5000 && !atomic_load(&freed); i++)
+		usleep(1000);
+	bool waited = !atomic_load(&freed);
+	gcp_mutex_unlock(&pools->fence_lock);
+	pthread_join(thread, NULL);
+	assert_false(waited);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
+/* Then it waits for the context, as what cudaFree frees. */
+static void a_block_without_an_event_waits_in_its_epoch(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 3 * MIB), next;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		fake.mark_result = i ? 0 : 400;
+		fake_submit();
+		free_marked(pools, addr, i ? 0 : STREAM);
+		fake.done = fake.submitted;
+		next = must_alloc(pool, 3 * MIB);
+		assert_int_not_equal(next, addr);
+		addr = next;
+		must_be_sound(pools);
+	}
+	must_free(pools, addr);
+	fake_finish(pools);
+}
+
+static void what_waits_for_an_event_goes_back(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		gcp_addr addr;
+
+		fake.memory_limit = i == 3 ? 100 * MIB : fake.memory_limit;
+		addr = must_alloc(pool, 64 * MIB);
+		fake_submit();
+		free_marked(pools, addr, STREAM);
+		if (i == 0) { /* not before its work is done */
+			assert_int_equal(gcp_pools_trim_completed(pools, -1, 0), 0);
+			fake.done = fake.submitted;
+			assert_true(gcp_pools_trim_completed(pools, -1, 0) >= 64 * MIB);
+		} else if (i == 1) { /* the program asks, and waits */
+			assert_true(gcp_pools_trim(pools, -1, 0) >= 64 * MIB);
+		} else { /* memory is out */
+			fake.stuck = true;
+			(void)must_alloc(pool, i == 2 ? 3 * MIB : 90 * MIB);
+			fake.stuck = false;
+		}
+		must_be_sound(pools);
+		if (i == 2)
+			assert_true(gcp_pools_trim(pools, -1, 0) > 0);
+	}
+	fake_finish(pools);
+}
+
+/* Looked at by the next free, if not by the same. */
+static void what_waits_for_an_event_keeps_the_limit(void **state)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	struct gcp_pool *pool;
+	gcp_addr addrs[8];
+
+	(void)state;
+	driver.fence_record = NULL;
+	driver.fence_order = NULL;
+	driver.host_alloc = NULL;
+	gcp_config_default(&config);
+	config.cache_limit = 64 * MIB;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	pool = fake_pool(pools);
+	for (int i = 0; i < 8; i++)
+		addrs[i] = must_alloc(pool, 64 * MIB);
+	for (int i = 0; i < 8; i++) {
+		fake_submit();
+		free_marked(pools, addrs[i], STREAM);
+		fake.done = fake.submitted;
+	}
+	assert_true(fake.memory_used <= 128 * MIB);
+	assert_int_equal(fake.syncs, 0);
+	fake_finish(pools);
+}
+
+/* Its events are gone, and no block is left that waits for them. */
+static void a_context_that_ends_takes_its_events_along(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool;
+	gcp_addr addr;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		uint64_t queries;
+
+		pool = fake_pool(pools);
+		addr = must_alloc(pool, 8 * MIB);
+		fake_submit();
+		free_marked(pools, addr, STREAM);
+		gcp_pool_detach(pools, FAKE_CTX);
+		fake.done = fake.submitted;
+		queries = fake.queries;
+		gcp_stream_event_look(pool);
+		assert_int_equal(fake.queries, queries);
+		assert_true(gcp_stream_event_bytes(pool) > 0);
+		gcp_pool_reset(pools, FAKE_CTX);
+		fake.memory_used = 0; /* it went with the context */
+		queries = fake.queries;
+		(void)must_alloc(fake_pool(pools), 8 * MIB);
+		assert_int_equal(fake.queries, queries);
+		must_be_sound(pools);
+	}
+	fake_finish(pools);
+}
+
+/* A free in a stream finds that out, and does not wait. */
+static void fences_that_fail_make_no_free_wait(void **state)
+{
+	struct gcp_pools *pools = fake_pools(NULL);
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t used;
+	gcp_addr addr;
+
+	(void)state;
+	fake.record_result = 801; /* not supported */
+	for (int i = 0; i < 2; i++) {
+		addr = must_alloc(pool, 64 * MIB);
+		fake_submit();
+		assert_int_equal(gcp_pools_free_async(pools, addr, 0), 0);
+	}
+	assert_false(gcp_pool_is_fenced(pool));
+	assert_int_equal(fake.syncs, 0);
+	assert_int_equal(fake.done, 0);
+	used = fake.memory_used;
+	for (int i = 0; i < TURNS; i++) {
+		addr = must_alloc(pool, 64 * MIB);
+		fake_submit();
+		free_marked(pools, addr, STREAM);
+		fake.done = fake.submitted;
+	}
+	assert_int_equal(fake.memory_used, used + 64 * MIB);
+	assert_int_equal(fake.syncs, 0);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -139,6 +422,15 @@ int main(void)
 	    TEST(what_lies_in_the_heap_serves_its_stream_alone),
 	    TEST(a_huge_block_serves_what_nearly_fills_it),
 	    TEST(a_stream_frees_blocks_of_its_own_context),
+	    TEST(what_an_event_stands_behind_is_used_again),
+	    TEST(what_waits_for_an_event_serves_its_stream_alone),
+	    TEST(frees_of_a_stream_share_an_event),
+	    TEST(a_free_waits_for_no_other_threads_wait),
+	    TEST(a_block_without_an_event_waits_in_its_epoch),
+	    TEST(what_waits_for_an_event_goes_back),
+	    TEST(what_waits_for_an_event_keeps_the_limit),
+	    TEST(a_context_that_ends_takes_its_events_along),
+	    TEST(fences_that_fail_make_no_free_wait),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

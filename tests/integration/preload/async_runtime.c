@@ -308,6 +308,24 @@ static void frees_of_other_memory_past_cudart(void)
 	must(gcpsim_hazards() == 0, "the block is used again too early");
 }
 
+/* Of cuMemAlloc. */
+static void memory_freed_by_the_runtime(void)
+{
+	CUstream streams[] = {
+	    warm_stream(CU_STREAM_NON_BLOCKING),
+	    stream_new(CU_STREAM_DEFAULT),
+	};
+
+	for (int i = 0; i < 100; i++) {
+		CUdeviceptr p = allocated(64 * MIB);
+
+		set_in(streams[i % 2], (void *)(uintptr_t)p);
+		freed_in(streams[i % 2], (void *)(uintptr_t)p);
+		OK(cuStreamSynchronize(streams[i % 2]));
+	}
+	must(gcpsim_memory_used(0) <= 256 * MIB, "it grows");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(pairs_go_past_cudart),
     SCENARIO(calls_that_cudart_has_to_refuse),
@@ -320,6 +338,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(runtime_free_in_the_per_thread_stream),
     SCENARIO(runtime_free_in_a_stream_of_another_context),
     SCENARIO(frees_of_other_memory_past_cudart),
+    SCENARIO(memory_freed_by_the_runtime),
 };
 
 int main(int argc, char **argv)

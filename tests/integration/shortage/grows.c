@@ -5,6 +5,8 @@
  *
  *   grows SCENARIO    plays one; 0: it takes no more than it should
  */
+#include <dlfcn.h>
+
 #include "edge_cases.h"
 
 /* --- pinned memory ---------------------------------------------------------------- */
@@ -53,10 +55,196 @@ static void pinned_memory_beside_a_context_that_ends(void)
 	pthread_join(thread, NULL);
 }
 
+/* --- stream-ordered memory, where no fence covers a context ----------------------- */
+
+enum { TURNS = 60 };
+
+static CUstream stream_new(unsigned int flags)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, flags));
+	return stream;
+}
+
+static void set_in(CUstream stream, CUdeviceptr p)
+{
+	OK(cuMemsetD8Async(p, 1, 4096, stream));
+}
+
+/* `to` is behind what `from` was given. */
+static void follows(CUstream to, CUstream from)
+{
+	CUevent event;
+
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventRecord(event, from));
+	OK(cuStreamWaitEvent(to, event, 0));
+	OK(cuEventDestroy(event));
+}
+
+static size_t used(void)
+{
+	return gcpsim_memory_used(0);
+}
+
+/* But for what was freed before the library has learnt that fences fail. */
+static void must_go_back(void)
+{
+	CUmemoryPool pool;
+
+	OK(cuCtxSynchronize());
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolTrimTo(pool, 0));
+	must(used() <= 128 * MIB, "a trim gives nothing back");
+}
+
+/* Allocated in a stream, and freed in another one, or by cuMemFree. */
+static void memory_of_streams(void)
+{
+	CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
+	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
+
+	for (int i = 0; i < 2 * TURNS; i++) {
+		CUdeviceptr p;
+
+		OK(cuMemAllocAsync(&p, 64 * MIB, stream));
+		set_in(stream, p);
+		if (i % 2) {
+			follows(other, stream);
+			OK(cuMemFreeAsync(p, other));
+			OK(cuStreamSynchronize(other));
+		} else {
+			OK(cuStreamSynchronize(stream));
+			OK(cuMemFree(p));
+		}
+		must(used() <= 256 * MIB, "memory of streams grows");
+	}
+	must_go_back();
+}
+
+/* Of cuMemAlloc, in streams of all kinds. */
+static void memory_freed_in_streams(void)
+{
+	CUcontext ctx = primary();
+	CUstream streams[] = {
+	    stream_new(CU_STREAM_NON_BLOCKING),
+	    stream_new(CU_STREAM_DEFAULT),
+	    CU_STREAM_LEGACY,
+	    CU_STREAM_PER_THREAD,
+	};
+
+	int version = 0;
+
+	(void)ctx;
+	for (int i = 0; i < 4 * TURNS; i++) {
+		CUstream stream = streams[i % 4];
+		CUdeviceptr p = allocated(64 * MIB);
+
+		set_in(stream, p);
+		OK(cuMemFreeAsync(p, stream));
+		OK(cuStreamSynchronize(stream));
+		must(used() <= 256 * MIB, "memory freed in streams grows");
+	}
+	must(gcpsim_calls("cuCtxSynchronize") == 0, "a free waits");
+	OK(cuDriverGetVersion(&version));
+	must(version >= 12050 || gcpsim_calls("cuCtxRecordEvent") == 0,
+	     "a driver that has no fences of contexts is asked for one");
+	must_go_back();
+}
+
+/* What uses the block may be in the legacy stream, which blocking ones follow. */
+static void frees_in_streams_that_are_busy(void)
+{
+	CUstream apart = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
+	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
+	CUstream joined = stream_new(CU_STREAM_DEFAULT);
+	CUstream idle = stream_new(CU_STREAM_NON_BLOCKING);
+	const struct {
+		CUstream uses, frees;
+	} cases[] = {
+	    {apart, apart},
+	    {CU_STREAM_LEGACY, CU_STREAM_LEGACY},
+	    {joined, CU_STREAM_LEGACY},
+	    {CU_STREAM_LEGACY, joined},
+	    {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD},
+	};
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 5; i++) {
+		CUdeviceptr p = allocated(4 * MIB), q = allocated(4 * MIB);
+
+		set_in(cases[i].uses, p);
+		OK(cuMemFreeAsync(p, cases[i].frees));
+		OK(cuMemFreeAsync(q, idle));
+		must(cuStreamQuery(cases[i].uses) == CUDA_ERROR_NOT_READY,
+		     "a free waits");
+		for (int j = 0; j < 4; j++) {
+			q = allocated(4 * MIB);
+			set_in(other, q);
+		}
+		must(gcpsim_hazards() == 0, "the block is used again too early");
+		OK(cuCtxSynchronize());
+		must(cuMemFreeAsync(p, other) == CUDA_ERROR_INVALID_VALUE, "twice");
+	}
+}
+
+/* By the library's own functions for frameworks. */
+static void memory_of_frameworks(void)
+{
+	int (*take)(void **, size_t, int, void *);
+	int (*give)(void *, void *);
+	CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
+	CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
+	void *p, *first = NULL;
+
+	*(void **)&take = dlsym(RTLD_DEFAULT, "gcpool_malloc");
+	*(void **)&give = dlsym(RTLD_DEFAULT, "gcpool_free");
+	for (int i = 0; i < TURNS; i++) {
+		must(take(&p, 64 * MIB, 0, stream) == 0, "gcpool_malloc");
+		set_in(stream, (CUdeviceptr)(uintptr_t)p);
+		follows(other, stream);
+		must(give(p, other) == 0, "gcpool_free");
+		OK(cuStreamSynchronize(other));
+		must(used() <= 256 * MIB, "memory of frameworks grows");
+	}
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < TURNS; i++) { /* at once in the same stream */
+		must(take(&p, 8 * MIB, 0, stream) == 0, "gcpool_malloc");
+		first = first ? first : p;
+		must(p == first, "a stream's own block is not used again");
+		set_in(stream, (CUdeviceptr)(uintptr_t)p);
+		must(give(p, stream) == 0, "gcpool_free");
+	}
+	must(take(&p, 8 * MIB, 0, other) == 0, "gcpool_malloc");
+	set_in(other, (CUdeviceptr)(uintptr_t)p);
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
+/* Events of one that is gone are not asked for. */
+static void contexts_that_end_beside_frees(void)
+{
+	for (int i = 0; i < 8; i++) {
+		CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
+		CUdeviceptr p = allocated(4 * MIB);
+
+		set_in(stream, p);
+		OK(cuMemFreeAsync(p, stream));
+		(void)allocated(4 * MIB);
+		OK(cuDevicePrimaryCtxReset(0));
+	}
+	must(used() <= 64 * MIB, "memory of gone contexts stays");
+}
+
 /* --- the table -------------------------------------------------------------------- */
 
 static const struct scenario scenarios[] = {
     SCENARIO(pinned_memory_beside_a_context_that_ends),
+    SCENARIO(memory_of_streams),
+    SCENARIO(memory_freed_in_streams),
+    SCENARIO(frees_in_streams_that_are_busy),
+    SCENARIO(memory_of_frameworks),
+    SCENARIO(contexts_that_end_beside_frees),
 };
 
 int main(int argc, char **argv)
