@@ -406,13 +406,20 @@ static bool opens_more(void)
 	return atomic_load(&opened) || gcp_vmm_is_wider();
 }
 
+/* Synchronous calls are; and asynchronous ones in a default stream. */
+static bool is_in_default_stream(const struct copy *copy)
+{
+	return !copy->in_stream ||
+	       (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
 /* After a copy that succeeded. It counts in the context of its stream, where pinned
  * memory may have been part of it; and in those of both sides, where plain cudaFree
  * waits in both. A call that has waited for the host's side leaves nothing to wait for.
  */
 static void copy_cover(const struct copy *copy)
 {
-	bool far = !copy->in_stream || (copy->mapped && opens_more());
+	bool far = is_in_default_stream(copy) || (copy->mapped && opens_more());
 	CUcontext contexts[3] = {NULL};
 	int device;
 

@@ -178,6 +178,9 @@ enum kind {
 	RUNTIME,
 	RUNTIME_ASYNC,
 	RUNTIME_PEER,
+	DTOD_ASYNC_DEFAULT,
+	RUNTIME_ASYNC_DEFAULT,
+	RUNTIME_PEER_DEFAULT,
 	BATCH,
 	CAPTURED,
 	NODE,
@@ -211,6 +214,9 @@ static const char *const names[] = {
     "cudaMemcpy",
     "cudaMemcpyAsync",
     "cudaMemcpyPeerAsync",
+    "cuMemcpyDtoDAsync in the default stream",
+    "cudaMemcpyAsync in the default stream",
+    "cudaMemcpyPeerAsync in the default stream",
     "cuMemcpyBatchAsync",
     "captured cuMemcpyAsync",
     "cuGraphAddMemcpyNode",
@@ -229,7 +235,9 @@ static bool in_default_stream(int kind)
 {
 	return kind == MEMCPY || kind == DTOD || kind == RECT ||
 	       kind == RECT_UNALIGNED || kind == VOLUME || kind == PEER ||
-	       kind == PEER_VOLUME || kind == RUNTIME || kind == TO ||
+	       kind == PEER_VOLUME || kind == RUNTIME ||
+	       (kind >= DTOD_ASYNC_DEFAULT && kind <= RUNTIME_PEER_DEFAULT) ||
+	       kind == TO ||
 	       kind == TO_RECT || kind == FROM || kind == FROM_ANY || kind == SET;
 }
 
@@ -368,7 +376,7 @@ static int call(int kind, int device, unsigned *to_at, int to_device, unsigned *
 	    rect(CU_MEMORYTYPE_UNIFIED, to, CU_MEMORYTYPE_UNIFIED, from);
 	CUDA_MEMCPY3D three = volume(to, from);
 	CUDA_MEMCPY3D_PEER between = volume_of_peers(to, to_device, from, from_device);
-	CUstream stream = streams[device];
+	CUstream stream = in_default_stream(kind) ? NULL : streams[device];
 
 	current(device);
 	switch (kind) {
@@ -379,6 +387,7 @@ static int call(int kind, int device, unsigned *to_at, int to_device, unsigned *
 	case ASYNC:
 		return cuMemcpyAsync(to, from, bytes_each, stream);
 	case DTOD_ASYNC:
+	case DTOD_ASYNC_DEFAULT:
 		return cuMemcpyDtoDAsync(to, from, bytes_each, stream);
 	case RECT:
 		return cuMemcpy2D(&two);
@@ -409,9 +418,11 @@ static int call(int kind, int device, unsigned *to_at, int to_device, unsigned *
 	case RUNTIME:
 		return cudaMemcpy(to_at, from_at, bytes_each, cudaMemcpyDefault);
 	case RUNTIME_ASYNC:
+	case RUNTIME_ASYNC_DEFAULT:
 		return cudaMemcpyAsync(to_at, from_at, bytes_each,
 				       cudaMemcpyDeviceToDevice, stream);
 	case RUNTIME_PEER:
+	case RUNTIME_PEER_DEFAULT:
 		return cudaMemcpyPeerAsync(to_at, to_device, from_at, from_device,
 					   bytes_each, stream);
 	default:

@@ -110,9 +110,11 @@ static bool is_between(const struct sim_copy *c, const struct sim_ctx *ctx)
 /* Which device does a copy, as measured on driver 580 (docs/mapped-memory.md).
  * Mapped memory that the stream's device can use is its own business, unless the call
  * names the contexts. */
-static void copy_place(const struct sim_copy *c, struct sim_ctx *ctx,
+static void copy_place(const struct sim_copy *c, const struct sim_stream *stream,
 		       struct sim_work *work)
 {
+	struct sim_ctx *ctx = sim_ctx_memory(stream->ctx);
+
 	int dst = device_of(c->dst), src = device_of(c->src), other;
 	struct sim_ctx *there;
 	uint64_t far;
@@ -126,8 +128,8 @@ static void copy_place(const struct sim_copy *c, struct sim_ctx *ctx,
 	if (!there)
 		return;
 	own = is_mapped(far) && !c->peer;
-	if (!c->async && !own)
-		work->waits = there;
+	if ((!c->async || stream->legacy) && !own)
+		work->waits = there; /* it is in the default stream */
 	if (own)
 		return;
 	if (dst < 0 || src < 0 || dst == src) {
@@ -186,7 +188,7 @@ CUresult sim_copy_submit(const struct sim_copy *c, struct sim_stream *stream,
 	work.copy.dst_pitch = c->dst_pitch;
 	work.copy.src_pitch = c->src_pitch;
 	copy_declare(&work, c, tracked.dst, tracked.src && !c->during_call);
-	copy_place(c, sim_ctx_memory(stream->ctx), &work);
+	copy_place(c, stream, &work);
 	if (stream->capture)
 		work.by = work.waits = NULL;
 	else if (c->during_call || (!tracked.src && !c->any_time))

@@ -571,6 +571,19 @@ static void a_copy_in_a_stream_counts_in_its_context(void)
 	must(allocated(MIB) == freed, "a free waits for the other context's copy");
 }
 
+/* In the default stream it counts in both: plain cudaFree waits there, too. */
+static void a_copy_in_the_default_stream_counts_in_both_contexts(void)
+{
+	CUdeviceptr to, from;
+
+	two_blocks(3, &to, &from);
+	current(0);
+	OK(cuMemcpyDtoDAsync(to, from, MIB, NULL));
+	current(1);
+	OK(cuMemFree(to));
+	must(allocated(MIB) != to, "memory is given out too early");
+}
+
 /* The same: the older of two is done, and known to be so; then comes a third. */
 static void a_copy_between_two_others_is_waited_for(void)
 {
@@ -930,6 +943,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_question_that_is_refused_is_no_answer),
     SCENARIO(a_copy_in_a_stream_counts_in_its_context),
     SCENARIO(a_copy_between_two_others_is_waited_for),
+    SCENARIO(a_copy_in_the_default_stream_counts_in_both_contexts),
     SCENARIO(copies_of_a_threads_stream_stay_there),
     SCENARIO(copies_that_were_waited_for_get_no_event),
     SCENARIO(a_blocking_free_waits_for_a_copy),
