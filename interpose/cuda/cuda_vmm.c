@@ -50,6 +50,10 @@ static bool device_has(CUdevice device, CUdevice_attribute attribute)
 	       value;
 }
 
+/* Of cuda.h, where it is recent enough: CU_DEVICE_ATTRIBUTE_<first> and
+ * CU_MEM_CREATE_USAGE_<second>. */
+enum { MEM_DECOMPRESS_ALGORITHM_MASK = 136, HW_DECOMPRESS = 0x2 };
+
 static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 {
 	*ret_properties = (CUmemAllocationProp){
@@ -59,6 +63,9 @@ static void properties_fill(int device, CUmemAllocationProp *ret_properties)
 	/* What cuMemAlloc gives is capable where the device is. */
 	ret_properties->allocFlags.gpuDirectRDMACapable = device_has(
 	    device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	/* And capable of cuMemBatchDecompressAsync. */
+	if (device_has(device, (CUdevice_attribute)MEM_DECOMPRESS_ALGORITHM_MASK))
+		ret_properties->allocFlags.usage = HW_DECOMPRESS;
 	/* So that other processes can be given it. */
 	if (device_has(device,
 		       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))

@@ -204,6 +204,8 @@ static void load_numbers(void)
 	text = getenv("GCPSIM_PITCH");
 	if (text && parse_bytes(text) > 0)
 		sim.pitch = parse_bytes(text);
+	text = getenv("GCPSIM_DECOMPRESS");
+	sim.decompress = text ? atoi(text) : 0;
 	text = getenv("GCPSIM_HANDLES");
 	sim.handles_again = text && strcmp(text, "again") == 0;
 	text = getenv("GCPSIM_DRIVER_VERSION");

@@ -137,11 +137,13 @@ static int device_attribute(CUdevice_attribute attrib, CUdevice dev)
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
 	SIM_ENTER(cuDeviceGetAttribute);
-	if (!pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
+	if (!pi || attrib <= 0 ||
+	    (attrib >= CU_DEVICE_ATTRIBUTE_MAX && !(sim.decompress && attrib == 136)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*pi = device_attribute(attrib, dev);
+	/* CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, for older headers, too */
+	*pi = attrib == 136 ? sim.decompress : device_attribute(attrib, dev);
 	return CUDA_SUCCESS;
 }
 

@@ -19,6 +19,8 @@
  *   GCPSIM_MEMORY=BYTES       memory of each device, with suffix K, M, G
  *   GCPSIM_HOST_MEMORY=BYTES  how much the host may pin (default: no limit)
  *   GCPSIM_PITCH=BYTES        rows of cuMemAllocPitch are multiples of it
+ *   GCPSIM_DECOMPRESS=MASK    the algorithms of CUmemDecompressAlgorithm that devices
+ *                             decompress by themselves (default: none)
  *   GCPSIM_HANDLES=again      a destroyed stream, event or context is the next made
  *   GCPSIM_DRIVER_VERSION=N   1000 * major + 10 * minor (default 13000); what
  *                             came later does not exist
@@ -125,6 +127,10 @@ GCPSIM_API void gcpsim_last_launch(unsigned ret_sizes[7]);
 /* What physical memory there is at a device address: the one allocation, or the one
  * handle that is mapped there. 0, or -1 if there is none. */
 GCPSIM_API int gcpsim_piece(uint64_t addr, uint64_t *ret_base, uint64_t *ret_bytes);
+
+/* What the handle that is mapped at a device address was made for: allocFlags.usage.
+ * -1: none is. */
+GCPSIM_API int gcpsim_usage(uint64_t addr);
 
 /* --- plain CUDA -----------------------------------------------------------------
  *

@@ -372,6 +372,7 @@ struct sim_physical {
 	uint64_t number; /* of its first 2 MiB; no other memory ever has it */
 	uint32_t maps;
 	uint32_t handles; /* that the program has */
+	uint32_t usage;   /* allocFlags.usage that it was made with */
 	bool shareable;   /* made with a type of handle for other processes */
 	bool imported;    /* accounted in the process that made it */
 };
@@ -391,6 +392,8 @@ void sim_memory_reset(uint64_t addr, uint64_t bytes);
  * mapped; 0: it has none. And the device that it is on. */
 uint64_t sim_physical_name(const struct sim_alloc *alloc, uint64_t addr);
 int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr);
+/* What it was made for (allocFlags.usage); -1: it is not mapped memory. */
+int sim_physical_usage(const struct sim_alloc *alloc, uint64_t addr);
 /* What CUDA takes for one allocation at `addr` within `alloc`: of memory that is mapped
  * by hand what one piece of physical memory covers. False: nothing is there. */
 bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
@@ -619,6 +622,7 @@ struct sim_process {
 	bool initialized, exited, forked;
 	uint64_t pitch; /* what rows are multiples of */
 	int devices, driver_version;
+	int decompress; /* GCPSIM_DECOMPRESS */
 	bool quiet, staging, hazard_exit;
 	uint64_t cost_alloc_ns, cost_free_ns;
 	const char *report_path;

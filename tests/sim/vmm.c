@@ -84,6 +84,15 @@ int sim_physical_device(const struct sim_alloc *alloc, uint64_t addr)
 	return physical ? physical->device : alloc->device;
 }
 
+int sim_physical_usage(const struct sim_alloc *alloc, uint64_t addr)
+{
+	const struct sim_physical *physical = NULL;
+
+	if (alloc->kind == SIM_MEMORY_RESERVED)
+		physical = alloc->mapped[(addr - alloc->addr) / SIM_CHUNK];
+	return physical ? (int)physical->usage : -1;
+}
+
 bool sim_memory_piece(const struct sim_alloc *alloc, uint64_t addr, uint64_t *ret_base,
 		      uint64_t *ret_bytes)
 {
@@ -120,10 +129,13 @@ static void physical_release(struct sim_physical *physical)
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		     const CUmemAllocationProp *prop, unsigned long long flags)
 {
+	/* CU_MEM_CREATE_USAGE_HW_DECOMPRESS; what CUDA says without it is not known. */
+	unsigned usages = sim.decompress ? 0x2 : 0;
 	struct sim_physical *physical;
 
 	SIM_LOCKED(cuMemCreate);
-	if (!handle || !prop || flags != 0 || size == 0 || size % SIM_CHUNK != 0)
+	if (!handle || !prop || flags != 0 || size == 0 || size % SIM_CHUNK != 0 ||
+	    prop->allocFlags.usage & ~usages)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -133,6 +145,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 			     prop->requestedHandleTypes &
 				 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 			     &physical));
+	physical->usage = prop->allocFlags.usage;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }

@@ -415,6 +415,24 @@ static void known_functions_are_the_drivers(void)
 	must(!is_the_drivers("cuMemsetInvented_ptsz"), "it is not seen");
 }
 
+/* As cuMemAlloc gives it: 2 is CU_MEM_CREATE_USAGE_HW_DECOMPRESS. */
+static void is_memory_for(int usage)
+{
+	(void)primary();
+	must(gcpsim_usage(allocated(512)) == usage, "a small block");
+	must(gcpsim_usage(allocated(64 * MIB)) == usage, "a large block");
+}
+
+static void memory_for_hardware_decompression(void)
+{
+	is_memory_for(2);
+}
+
+static void memory_where_no_hardware_decompresses(void)
+{
+	is_memory_for(0);
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(unknown_begin_asked_of_the_driver),
     SCENARIO(unknown_begin_found_in_the_library),
@@ -435,6 +453,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(graphics_begin_completes_what_a_barrier_is_for),
     SCENARIO(known_functions_are_the_drivers),
     SCENARIO(later_versions_are_unknown),
+    SCENARIO(memory_for_hardware_decompression),
+    SCENARIO(memory_where_no_hardware_decompresses),
 };
 
 int main(int argc, char **argv)
