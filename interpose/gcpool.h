@@ -192,7 +192,7 @@ GCPOOL_API uint64_t gcpool_trim(int device, uint64_t keep_bytes);
 
 /* Makes a graph pool with one reference, the caller's.
  * @return 0 and *id (never 0). -ENOENT: the pool is not active, or nothing was
- * allocated or captured yet. -ENOMEM. */
+ * allocated or captured yet. -EINVAL: id is NULL. -ENOMEM. */
 GCPOOL_API int gcpool_graph_pool_create(uint64_t *id);
 
 /* Captures that the calling thread begins from now on allocate from this graph
@@ -220,7 +220,7 @@ struct gcpool_graph_pool {
 };
 
 /* Lists the graph pools that have references, or had, and whose launches may still be
- * under way: fills up to `count` of `pools`.
+ * under way: fills up to `count` of `pools` (NULL: none).
  * @return how many there are, which may be more than `count`. */
 GCPOOL_API size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count);
 
@@ -234,7 +234,7 @@ struct gcpool_graph_lane {
 	uint64_t launches;
 };
 
-/* Lists the lanes that graphs use: fills up to `count` of `lanes`.
+/* Lists the lanes that graphs use: fills up to `count` of `lanes` (NULL: none).
  * @return how many there are, which may be more than `count`. */
 GCPOOL_API size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t count);
 
@@ -296,7 +296,8 @@ GCPOOL_API int gcpool_graph_dump(const char *path);
  * gcpool_graph_pool_checkpoint_free, which accepts NULL.
  * @return 0. An error, and nothing has changed: -ENOENT: no such pool; -EBUSY: a
  * capture into it is under way; -ESTALE: the checkpoint is of another pool, or
- * the pool has lost its last reference since; -ENOMEM (checkpoint only). */
+ * the pool has lost its last reference since, or it is NULL; -EINVAL (NULL) and
+ * -ENOMEM (checkpoint only). */
 struct gcpool_checkpoint;
 GCPOOL_API int gcpool_graph_pool_checkpoint(uint64_t id,
 					    struct gcpool_checkpoint **checkpoint);

@@ -187,6 +187,8 @@ static_assert(offsetof(struct gcpool_graph_pool, last_capture_id) ==
 
 int gcpool_graph_pool_create(uint64_t *id)
 {
+	if (!id)
+		return -EINVAL;
 	return gcp_process_pooling() ? gcp_graph_pool_create(gcp_process.tracker, id)
 				     : -ENOENT;
 }
@@ -214,7 +216,8 @@ size_t gcpool_graph_pools(struct gcpool_graph_pool *pools, size_t count)
 	if (!gcp_process_pooling())
 		return 0;
 	return gcp_graph_pools_list(gcp_process.tracker,
-				    (struct gcp_graph_pool_info *)pools, count);
+				    (struct gcp_graph_pool_info *)pools,
+				    pools ? count : 0);
 }
 
 static_assert(sizeof(struct gcpool_graph_lane) == sizeof(struct gcp_graph_lane_info) &&
@@ -227,7 +230,8 @@ size_t gcpool_graph_lanes(struct gcpool_graph_lane *lanes, size_t count)
 	if (!gcp_process_pooling())
 		return 0;
 	return gcp_graph_lanes_list(gcp_process.tracker,
-				    (struct gcp_graph_lane_info *)lanes, count);
+				    (struct gcp_graph_lane_info *)lanes,
+				    lanes ? count : 0);
 }
 
 uint64_t gcpool_graph_pool_lane(uint64_t id)
@@ -260,6 +264,8 @@ int gcpool_graph_pool_memory(uint64_t id, struct gcpool_graph_pool_memory *memor
 
 int gcpool_graph_pool_checkpoint(uint64_t id, struct gcpool_checkpoint **checkpoint)
 {
+	if (!checkpoint)
+		return -EINVAL;
 	if (!gcp_process_pooling())
 		return -ENOENT;
 	return gcp_graph_pool_checkpoint(gcp_process.tracker, id,

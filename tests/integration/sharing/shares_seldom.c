@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shares_seldom.c - graphs that share memory: calls that CUDA refuses, the legacy
- * stream, calls of other threads at the worst time, and calls after memory was given
- * back.
+ * shares_seldom.c - graphs that share memory: calls that CUDA refuses, the public
+ * functions, the legacy stream, calls of other threads at the worst time, and calls
+ * after memory was given back.
  *
  *   shares_seldom SCENARIO    plays one; 0: all is as it should be
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 
@@ -451,6 +452,64 @@ static void a_graph_that_copies_finds_no_memory(void)
 	must_trim();
 }
 
+/* --- the public functions --------------------------------------------------------- */
+
+#define FOUND(name)                                                                    \
+	__typeof__(name) *name##_ = (__typeof__(name) *)dlsym(RTLD_DEFAULT, #name)
+
+/* Whatever the mode: before the first allocation, and then with graph pools and
+ * lanes.
+ */
+static void null_is_refused(void)
+{
+	FOUND(gcpool_get_stats);
+	FOUND(gcpool_get_host_stats);
+	FOUND(gcpool_graph_pool_create);
+	FOUND(gcpool_graph_pool_memory);
+	FOUND(gcpool_graph_pool_checkpoint);
+	FOUND(gcpool_graph_pool_checkpoint_free);
+	FOUND(gcpool_graph_dump);
+	FOUND(gcpool_malloc);
+	FOUND(gcpool_free);
+	FOUND(gcpool_record_stream);
+
+	must(gcpool_get_stats_(0, NULL, 8) == -EINVAL, "statistics");
+	must(gcpool_get_host_stats_(NULL, 8) == -EINVAL, "statistics of the host");
+	must(gcpool_graph_pool_create_(NULL) == -EINVAL, "a pool");
+	must(gcpool_graph_pool_memory_(1, NULL, 8) == -EINVAL, "memory of a pool");
+	must(gcpool_graph_pool_checkpoint_(1, NULL) == -EINVAL, "a checkpoint");
+	gcpool_graph_pool_checkpoint_free_(NULL);
+	must(gcpool_graph_dump_(NULL) == -EINVAL, "a dump");
+	must(gcpool_malloc_(NULL, 512, 0, NULL) == CUDA_ERROR_INVALID_VALUE, "memory");
+	must(gcpool_free_(NULL, NULL) == 0, "nothing is freed");
+	must(gcpool_record_stream_(NULL, NULL) == 0, "nothing is recorded");
+}
+
+static void public_functions_refuse_null(void)
+{
+	FOUND(gcpool_graph_pool_create);
+	FOUND(gcpool_graph_pool_checkpoint);
+	FOUND(gcpool_graph_pool_restore);
+	FOUND(gcpool_graph_pools);
+	FOUND(gcpool_graph_lanes);
+	uint64_t id;
+
+	null_is_refused();
+	must(gcpool_graph_pools_(NULL, 5) == 0 && gcpool_graph_lanes_(NULL, 5) == 0,
+	     "lists without pools");
+	begin();
+	for (int i = 0; i < 2; i++)
+		launch(made(MIB), streams[0]);
+	null_is_refused();
+	must(gcpool_graph_pool_create_(&id) == 0, "a pool of the program");
+	must(gcpool_graph_pool_checkpoint_(id, NULL) == -EINVAL, "a checkpoint of it");
+	must(gcpool_graph_pool_restore_(id, NULL) == -ESTALE, "no checkpoint");
+	must(gcpool_graph_pools_(NULL, 5) == gcpool_graph_pools_(NULL, 0), "pools");
+	must(gcpool_graph_pools_(NULL, 0) > 0, "no pools");
+	must(gcpool_graph_lanes_(NULL, 5) == gcpool_graph_lanes_(NULL, 0), "lanes");
+	must(gcpool_graph_lanes_(NULL, 0) > 0, "no lanes");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(a_graph_in_the_legacy_stream_is_left_alone),
     SCENARIO(children_that_are_refused_take_no_memory),
@@ -462,6 +521,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(graphs_that_copy_are_instantiated_after_a_shortage),
     SCENARIO(a_graph_that_copies_is_instantiated_beside_another),
     SCENARIO(a_graph_that_copies_finds_no_memory),
+    SCENARIO(public_functions_refuse_null),
 };
 
 int main(int argc, char **argv)
