@@ -233,7 +233,7 @@
 	GCP_TWINS(X, cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync, 3020, 7000, _ptsz,       \
 	  (void *to, CUarray from, size_t offset, size_t bytes, CUstream stream),      \
 	  (to, from, offset, bytes, stream))                                           \
-	GCP_TWINS(X, cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, 12080, 12080, _ptsz, \
+	GCP_TWINS(X, cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, 12060, 12060, _ptsz, \
 	  (void *parameters, size_t count, unsigned int flags, size_t *ret_failed,     \
 	   CUstream stream),                                                           \
 	  (parameters, count, flags, ret_failed, stream))                              \
