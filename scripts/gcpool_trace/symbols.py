@@ -58,6 +58,12 @@ def short(name, most=90):
     return kept if len(kept) <= most else kept[: most - 3] + "..."
 
 
+def is_module(path):
+    """Whether a path of a recording may be given to tools: others may have written it. What
+    begins as an option does is one to nm, which loads plugins; a FIFO is waited for."""
+    return path.startswith("/") and os.path.isfile(path)
+
+
 def load_bias(path):
     """(offset, bytes, address) of each part of an ELF file that is loaded; [] if it is none."""
     parts = []
@@ -118,7 +124,8 @@ class Symbols:
                 else:
                     self.known[address] = Frame(f"0x{address:x}", "", 0, "")
         for path, offsets in wanted.items():
-            self.module_resolve(path, offsets)
+            if is_module(path):
+                self.module_resolve(path, offsets)
         self.resolved = True
 
     def module_resolve(self, path, offsets):
@@ -161,7 +168,7 @@ class Symbols:
         table = set()
         for exports in ([], ["-D"]):
             done = subprocess.run(
-                [tool, *exports, "-S", "-C", "--defined-only", path],
+                [tool, *exports, "-S", "-C", "--defined-only", "--", path],
                 text=True,
                 capture_output=True,
                 errors="replace",

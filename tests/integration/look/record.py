@@ -77,9 +77,10 @@ def stacks_name_call_sites(checks, directory):
         checks.that(not any("gcp_" in name for name in names), f"{unwind}: frames of the library itself")
 
 
-def frames_of(path, values):
-    """The functions at these addresses of a file, as a stack of a recording names them."""
-    parts = load_bias(path)
+def frames_of(path, values, like=None):
+    """The functions at these addresses of a file, as a stack of a recording names them; its
+    parts are those of the file `like`."""
+    parts = load_bias(like or path)
     places = [value - base + at for value in values for at, size, base in parts if 0 <= value - base < size]
     module = types.SimpleNamespace(path=path, start=1 << 32, end=1 << 33, offset=0, time=0)
     stack = [module.start + place + 1 for place in places]
@@ -103,6 +104,39 @@ def functions_are_named_only_by_their_own_name(checks, directory):
     checks.equal("exported", [name for name, _ in exported], named)
     for function in frames_of(stripped, [value for _, value in own]):
         checks.that(function.startswith("libstripped.so+0x"), f"{function} is another function")
+
+
+def only_files_are_modules(checks, directory):
+    """A recording that others have written names an option of nm, a FIFO, a folder."""
+    seen = os.path.join(directory, "seen")
+    for name in ("addr2line", "nm"):
+        tool = os.path.join(directory, name)
+        with open(tool, "w") as file:
+            file.write(f'#!/bin/sh\necho {name} "$@" >>{seen}\n')
+        os.chmod(tool, 0o755)
+    fifo = os.path.join(directory, "fifo")
+    os.mkfifo(fifo)
+    for name in ("--plugin=evil.so", "module.so"):
+        os.symlink(preload.library(), os.path.join(directory, name))
+    before, path = os.getcwd(), os.environ["PATH"]
+    os.chdir(directory)
+    os.environ["PATH"] = f"{directory}:{path}"
+    signal.alarm(20)
+    try:
+        for wrong in ("--plugin=evil.so", "module.so", fifo, directory):
+            named = frames_of(wrong, [4096], preload.library())
+            checks.equal(wrong, f"{os.path.basename(wrong)}+0x1001", named[0])
+            checks.that(not os.path.exists(seen), f"{wrong}: a tool was called")
+        frames_of(os.path.join(directory, "module.so"), [4096])
+    finally:
+        signal.alarm(0)
+        os.chdir(before)
+        os.environ["PATH"] = path
+    with open(seen) as file:
+        called = file.read().splitlines()
+    checks.equal("tools", 3, len(called))
+    for line in called:
+        checks.that(line.startswith("addr2line") or f" -- {directory}/" in line, line)
 
 
 def a_device_has_its_whole_name(checks, directory):
@@ -399,6 +433,7 @@ def main():
             the_program_is_the_same,
             stacks_name_call_sites,
             functions_are_named_only_by_their_own_name,
+            only_files_are_modules,
             a_device_has_its_whole_name,
             graphs_are_told_from_the_rest,
             a_killed_process_leaves_all_it_did,
