@@ -68,15 +68,6 @@ static void line_write(const struct gcp_text *text)
 	(void)gcp_file_close(fd);
 }
 
-/* What a message quotes is another's, as a value of the environment: it may have line
- * breaks, and sequences that a terminal obeys. */
-static void controls_mask(char *line)
-{
-	for (; *line; line++)
-		if ((unsigned char)*line < ' ' || *line == 0x7f)
-			*line = '?';
-}
-
 static void line_say(const char *format, va_list list, const char *end)
 {
 	char line[GCP_LINE_MAX];
@@ -91,7 +82,7 @@ static void line_say(const char *format, va_list list, const char *end)
 	gcp_text_add(&text, "libgcpool[%d]: ", (int)getpid());
 	gcp_text_add_list(&text, format, list);
 	gcp_text_add(&text, "%s", end);
-	controls_mask(line);
+	gcp_text_mask(&text, 0);
 	line[text.length++] = '\n';
 	line_write(&text);
 	inside = false;
@@ -188,6 +179,13 @@ void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list)
 		length = (int)room - 1;
 	}
 	text->length += (size_t)length;
+}
+
+void gcp_text_mask(struct gcp_text *text, size_t from)
+{
+	for (char *next = text->bytes + from; *next; next++)
+		if ((unsigned char)*next < ' ' || *next == 0x7f)
+			*next = '?';
 }
 
 void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes)

@@ -66,6 +66,10 @@ void gcp_text_add(struct gcp_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
 
+/* What is quoted is another's, as a value of the environment: it may have line breaks,
+ * and sequences that a terminal obeys. From byte `from` on each becomes "?". */
+void gcp_text_mask(struct gcp_text *text, size_t from);
+
 /* Bytes in the unit that fits: "512 B", "1.5 KiB", "12.0 MiB". */
 void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
 

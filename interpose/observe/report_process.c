@@ -210,18 +210,28 @@ static void gpus_text(struct gcp_text *text)
 	}
 }
 
+/* Of a line that quotes what others have chosen, and that began there. */
+static void line_end(struct gcp_text *text, size_t began)
+{
+	gcp_text_mask(text, began);
+	gcp_text_add(text, "\n");
+}
+
 void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *text)
 {
+	size_t before = text->length;
 	char host[256];
-	size_t before;
 
 	hostname_read(host, sizeof(host));
-	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d on %s\n",
+	gcp_text_add(text, "libgcpool %s, mode %s: %s, process %d on %s",
 		     GCPOOL_VERSION_STRING, report_mode_name(report->mode),
 		     program_invocation_name, (int)getpid(), host);
+	line_end(text, before);
+	before = text->length;
 	gcp_text_add(text, "  command:");
 	arguments_for_each(argument_text, text);
-	gcp_text_add(text, "\n  first allocation ");
+	line_end(text, before);
+	gcp_text_add(text, "  first allocation ");
 	gcp_text_add_time(text, start_seconds());
 	gcp_text_add(text, ", %.2f s before %s\n", (double)report_ms() / 1e3,
 		     report->under_way ? "this report; the process goes on"
@@ -230,7 +240,7 @@ void gcp_report_process_text(const struct gcp_report *report, struct gcp_text *t
 	before = text->length;
 	options_for_each(report->options, option_text, text);
 	if (text->length > before)
-		gcp_text_add(text, "\n");
+		line_end(text, before);
 }
 
 /* --- JSON ---------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 """Two recordings side by side: which call sites make the difference of their peaks. Call
 sites are compared by the names of their functions, for addresses and lines may differ."""
 
-from .summary import duration, size
+from .summary import duration, plain, size
 
 
 def site_key(symbols, stack):
@@ -62,4 +62,4 @@ def text(one, two, most=15):
         )
     if not found:
         lines.append("  none: the same blocks of the same call sites")
-    return "\n".join(lines) + "\n"
+    return "\n".join(plain(line) for line in lines) + "\n"

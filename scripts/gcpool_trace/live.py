@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gcpool_trace.recording import Recording, Wrong  # noqa: E402
 from gcpool_trace.history import History  # noqa: E402
-from gcpool_trace.summary import duration, size  # noqa: E402
+from gcpool_trace.summary import duration, plain, size  # noqa: E402
 from gcpool_trace.symbols import Symbols  # noqa: E402
 
 MAGIC = b"GCPLIVE1"
@@ -353,9 +353,10 @@ def sites_lines(page, most=10):
 def lines_of(arguments, rates):
     if arguments.pid:
         page = page_of(arguments.pid)
-        lines = list(one_lines(page, rates))
-        return lines + (list(sites_lines(page)) if arguments.sites else [])
-    return list(list_lines(pages(), rates))
+        lines = [*one_lines(page, rates), *(sites_lines(page) if arguments.sites else ())]
+    else:
+        lines = list_lines(pages(), rates)
+    return [plain(line) for line in lines]
 
 
 def screen(arguments):

@@ -10,6 +10,11 @@ def size(count):
         count /= 1024
 
 
+def plain(line):
+    """Without what a terminal obeys: programs, files and functions may have any name."""
+    return "".join("?" if letter < " " or "\x7f" <= letter < "\xa0" else letter for letter in line)
+
+
 def duration(ns):
     for unit, most in (("ns", 1e3), ("us", 1e6), ("ms", 1e9)):
         if ns < most:
@@ -125,4 +130,4 @@ def text(recording, history, symbols, most=10):
     ]
     left = [block for block in history.blocks if block.end is None]
     lines += ["", "never freed, by call site", *sites_lines(history, symbols, left, most)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(plain(line) for line in lines) + "\n"

@@ -36,11 +36,11 @@ class Running:
 
     LOOP = "--no-kernel --size 1m --iterations 1000000000 --pause 100".split()
 
-    def __init__(self, extra=None, loaded=None):
+    def __init__(self, extra=None, loaded=None, program=None):
         env = preload.environment(None if loaded else preload.library(),
                                   {"GCPOOL_LIVE": "1", **(extra or {})})
         self.process = subprocess.Popen(
-            loaded or [look.program("loop-shared"), *self.LOOP],
+            loaded or [program or look.program("loop-shared"), *self.LOOP],
             env=env,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -96,6 +96,15 @@ def figures_are_those_of_the_statistics(checks, directory):
         checks.equal("reserved", stats["reserved_bytes"]["current"], after["reserved_bytes"])
         checks.equal("mapped", (0, 0), (stats["mapped_bytes"], after["mapped_bytes"]))
         checks.equal("handles", 0, running.figures()["handles_used"])
+
+
+def names_are_no_orders_to_a_terminal(checks, directory):
+    name = os.path.join(directory, "\x1b]0;loop\x07")
+    os.symlink(look.program("loop-shared"), name)
+    with Running(program=name) as running:
+        for words in ([], [str(running.pid)]):
+            _, out, _ = gcpool("top", "--once", *words)
+            checks.that("?]0;loop?" in out and "\x1b" not in out, f"{words}: {out!r}")
 
 
 def mapped_memory_is_shown(checks, directory):
@@ -359,6 +368,7 @@ def main():
         [
             figures_grow_while_it_runs,
             figures_are_those_of_the_statistics,
+            names_are_no_orders_to_a_terminal,
             mapped_memory_is_shown,
             lanes_are_shown,
             a_library_that_is_only_loaded_is_shown,

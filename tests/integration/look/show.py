@@ -120,6 +120,19 @@ def summary_says_the_figures(checks, directory):
     checks.that("level_pass at solver.c" in out and "never freed" in out, out)
 
 
+def names_are_no_orders_to_a_terminal(checks, directory):
+    """A program may have any name."""
+    name = os.path.join(directory, "\x1b]0;solver\x07\n\x9b")
+    os.symlink(look.program("solver-shared"), name)
+    found = look.Recorded(directory, [name, "--steps", "2", "--size", "64k"])
+    checks.that("\x1b" in found.recording.program, "another name was recorded")
+    for words in ((), ("compare", found.path)):
+        code, out, err = look.tool(*words, found.path)
+        checks.equal(f"{words}", (0, ""), (code, err))
+        checks.that("?]0;solver?" in out, f"{words}: {out}")
+        checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", out), f"{words}: control characters")
+
+
 def a_comparison_names_the_call_site(checks, directory):
     small = look.Recorded(
         directory,
@@ -222,6 +235,7 @@ def main():
             snapshots_add_up,
             chrome_trace_is_whole,
             summary_says_the_figures,
+            names_are_no_orders_to_a_terminal,
             a_comparison_names_the_call_site,
             wrong_frees_are_told_with_their_stacks,
             events_are_lines,

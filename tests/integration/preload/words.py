@@ -8,6 +8,7 @@ not end by exit or the disk is full."""
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -157,6 +158,18 @@ class Words:
                 self.checks.that(False, f"{name!r}: {error}")
             self.checks.equal("program", shown or name, report["program"])
 
+    def check_controls(self):
+        """What a terminal obeys, in names, arguments and options."""
+        env = preload.environment(preload.library(), {
+            "GCPOOL_STATS": "text", "GCPOOL_TRACE": "/nowhere/\x1b[2J\n\x7f"})
+        done = subprocess.run(["\x1b]0;a\x07\n\x7f", "blocks_are_left"],
+                              executable=self.program, env=env, capture_output=True, text=True)
+        self.checks.equal("exit code", 0, done.returncode)
+        self.checks.that(re.search(r": \?\]0;a\?{3}, process \d+ on ", done.stderr), "the program's name")
+        self.says(done.stderr, "  command: ?]0;a??? blocks_are_left\n",
+                  "GCPOOL_TRACE=/nowhere/?[2J??")
+        self.checks.that(not re.search("[\x00-\x09\x0b-\x1f\x7f]", done.stderr), "control characters")
+
     def check_text(self):
         result = self.play("blocks_are_left", GCPOOL_STATS="1", GCPOOL_FENCE_BATCH="7")
         self.says(result.err, f"  command: {self.program} blocks_are_left\n",
@@ -164,6 +177,7 @@ class Words:
                   "GCPOOL_FENCE_BATCH=7", "never freed: 3 blocks, 8.0 MiB; the largest: 0x",
                   " 1000 B", "allocations served without the driver", "blocks by size class")
         self.checks.that("MiB bytes" not in result.err, "MiB bytes")
+        self.check_controls()
         plain = self.play("blocks_are_left", GCPOOL_STATS="text", GCPOOL_MODE="count")
         self.says(plain.err, "mode count", "Simulated CUDA device", "never freed: 3 blocks")
         quiet = self.play("blocks_are_left", GCPOOL_STATS="off")
