@@ -16,7 +16,8 @@ bool async_is_served(const struct model *w, int context)
 	const struct setting *setting = w->setting;
 
 	return !setting->plain && setting->fences && w->contexts[context].primary &&
-	       (setting->devices == 1 || (setting->vmm && !setting->hidden)) &&
+	       (setting->devices == 1 ||
+		(setting->vmm && !setting->hidden && !w->ordinary)) &&
 	       setting_has(setting, "cuStreamGetCtx") &&
 	       setting_has(setting, "cuDeviceGetMemPool") &&
 	       setting_has(setting, "cuDeviceGetDefaultMemPool");
@@ -67,7 +68,7 @@ static void pool_ask(struct thread *t, const struct op *op)
 	CUmemoryPool pool;
 
 	if (w->setting->fault || w->setting->leak || w->setting->plain || w->left ||
-	    cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS)
+	    w->passed_async || cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS)
 		return;
 	if (op->how % 4 == 0)
 		FINE(t,

@@ -260,15 +260,18 @@ static uint64_t blocks_held(int device)
 		   : 0;
 }
 
-/* Where a full device has no room for the rows that a pitch is learnt from CUDA serves
- * the request; and stream-ordered ones that would get memory of an ordinary segment,
- * which other devices could not reach. */
-static void pass_notice(struct model *w, struct block *block, uint64_t before)
+static void block_is_cudas(struct model *w, struct block *block)
 {
-	if (!block || blocks_held(block->device) != before || !library.get_stats)
-		return;
 	block->passed = true;
 	w->allocations[block->device]--;
+}
+
+/* Where a full device has no room for the rows that a pitch is learnt from CUDA serves
+ * the request. */
+static void pass_notice(struct model *w, struct block *block, uint64_t before)
+{
+	if (block && library.get_stats && blocks_held(block->device) == before)
+		block_is_cudas(w, block);
 }
 
 struct block *block_create_async(struct thread *t, struct stream *s, uint64_t bytes)
@@ -279,7 +282,7 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	int device = w->contexts[s->context].device;
 	uint64_t plain = plain_take(w, device, bytes);
 	struct calls before = calls_now();
-	uint64_t held = blocks_held(device);
+	uint64_t by_cuda = gcpsim_calls("cuMemAllocAsync");
 	struct block *block;
 	CUdeviceptr addr = 0;
 	CUresult result;
@@ -300,8 +303,10 @@ struct block *block_create_async(struct thread *t, struct stream *s, uint64_t by
 	block = block_adopt(t, addr, bytes);
 	plain_own(t, block, plain);
 	async_adopt(t, block, s);
-	if (w->setting->devices > 1)
-		pass_notice(w, block, held);
+	if (!w->setting->plain && gcpsim_calls("cuMemAllocAsync") != by_cuda) {
+		block_is_cudas(w, block);
+		w->passed_async = true;
+	}
 	return block;
 }
 

@@ -237,7 +237,7 @@ static void peak_raise(struct model *w, int device, uint64_t bytes)
 
 	w->frees++;
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (block->live && !block->host && !block->borrowed &&
+		if (block->live && !block->host && !block->borrowed && !block->passed &&
 		    block->device == device) {
 			bytes += block->bytes;
 			blocks++;

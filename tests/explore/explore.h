@@ -314,6 +314,7 @@ struct model {
 	uint32_t may_wait;        /* in this step: bit per excuse */
 	bool pitched;
 	bool left;             /* memory that was not freed on purpose */
+	bool passed_async;     /* CUDA has served streams: it keeps what they free */
 	uint32_t streams_gone; /* destroyed */
 	uint32_t rewinds;      /* of all captures */
 	bool forked;
