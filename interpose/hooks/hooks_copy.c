@@ -406,11 +406,12 @@ static bool opens_more(void)
 	return atomic_load(&opened) || gcp_vmm_is_wider();
 }
 
-/* Synchronous calls are; and asynchronous ones in a default stream. */
+/* Synchronous calls are; and asynchronous ones in the legacy stream, not in a thread's.
+ */
 static bool is_in_default_stream(const struct copy *copy)
 {
 	return !copy->in_stream ||
-	       (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+	       (uintptr_t)copy->stream <= (uintptr_t)CU_STREAM_LEGACY;
 }
 
 /* After a copy that succeeded. It counts in the context of its stream, where pinned

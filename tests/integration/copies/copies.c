@@ -571,7 +571,21 @@ static void a_copy_in_a_stream_counts_in_its_context(void)
 	must(allocated(MIB) == freed, "a free waits for the other context's copy");
 }
 
-/* In the default stream it counts in both: plain cudaFree waits there, too. */
+/* Nor for one in the default stream of a thread. */
+static void a_copy_in_a_threads_stream_counts_in_its_context(void)
+{
+	CUdeviceptr to, from, freed;
+
+	two_blocks(3, &to, &from);
+	freed = allocated(MIB);
+	current(0);
+	OK(cuMemcpyDtoDAsync(to, from, MIB, CU_STREAM_PER_THREAD));
+	current(1);
+	OK(cuMemFree(freed));
+	must(allocated(MIB) == freed, "a free waits for the other context's copy");
+}
+
+/* In the legacy stream it counts in both: plain cudaFree waits there, too. */
 static void a_copy_in_the_default_stream_counts_in_both_contexts(void)
 {
 	CUdeviceptr to, from;
@@ -943,6 +957,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_question_that_is_refused_is_no_answer),
     SCENARIO(a_copy_in_a_stream_counts_in_its_context),
     SCENARIO(a_copy_between_two_others_is_waited_for),
+    SCENARIO(a_copy_in_a_threads_stream_counts_in_its_context),
     SCENARIO(a_copy_in_the_default_stream_counts_in_both_contexts),
     SCENARIO(copies_of_a_threads_stream_stay_there),
     SCENARIO(copies_that_were_waited_for_get_no_event),
