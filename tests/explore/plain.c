@@ -113,6 +113,25 @@ void plain_lose(struct block *block)
 	block->plain_freed = false;
 }
 
+/* What the library takes for a block of device memory. */
+static uint64_t class_bytes(uint64_t wanted)
+{
+	const char *text = getenv("GCPOOL_CLASSES");
+	char *end = NULL;
+
+	for (; text && *text; text = *end ? end + 1 : end) {
+		uint64_t size = strtoull(text, &end, 10);
+
+		if (*end == 'K' || *end == 'M')
+			size <<= *end++ == 'K' ? 10 : 20;
+		if (end == text || (*end && *end != ','))
+			break;
+		if (size >= wanted)
+			return size;
+	}
+	return wanted;
+}
+
 void plain_free(struct thread *t, struct block *block)
 {
 	struct model *w = t->model;
@@ -120,7 +139,7 @@ void plain_free(struct thread *t, struct block *block)
 	if (all_is_calm(w))
 		w->deferred[0] = w->deferred[1] = 0;
 	else if (!block->host)
-		w->deferred[block->device] += block->bytes;
+		w->deferred[block->device] += class_bytes(block->bytes);
 	if (w->deferred_peak[block->device] < w->deferred[block->device])
 		w->deferred_peak[block->device] = w->deferred[block->device];
 	w->plain_waiting++;
@@ -190,25 +209,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 static uint64_t most_of(const struct model *w, int device)
 {
 	return least(w->setting->quota, w->memory[device]);
-}
-
-/* What the library takes for a block of device memory. */
-static uint64_t class_bytes(uint64_t wanted)
-{
-	const char *text = getenv("GCPOOL_CLASSES");
-	char *end = NULL;
-
-	for (; text && *text; text = *end ? end + 1 : end) {
-		uint64_t size = strtoull(text, &end, 10);
-
-		if (*end == 'K' || *end == 'M')
-			size <<= *end++ == 'K' ? 10 : 20;
-		if (end == text || (*end && *end != ','))
-			break;
-		if (size >= wanted)
-			return size;
-	}
-	return wanted;
 }
 
 /* Marks what lies at an address, and gives its bytes if it was not marked yet. */
