@@ -155,8 +155,9 @@ CUresult gcp_hook_cuMemAlloc_v2(CUdeviceptr *ret_ptr, size_t bytes)
 
 enum { DEVICES_MAX = 256 };
 
-/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). */
-static _Atomic(size_t) granularity[DEVICES_MAX];
+/* Bytes, by device: 0 not learnt yet, 1 not a simple rounding (pass through). And the
+ * pitch of the first row, which is kept if there is no memory for the second. */
+static _Atomic(size_t) granularity[DEVICES_MAX], narrowest[DEVICES_MAX];
 
 /* Whether CUDA takes elements of so many bytes. */
 static bool pitch_is_known(unsigned int element)
@@ -165,19 +166,19 @@ static bool pitch_is_known(unsigned int element)
 }
 
 /* 0 also when memory is out, to try again. */
-static size_t pitch_learn(void)
+static size_t pitch_learn(unsigned int device)
 {
-	size_t narrow = 0, wide = 0;
-	CUdeviceptr ptr, second;
+	size_t narrow = atomic_load(&narrowest[device]), wide = 0;
+	CUdeviceptr row;
 
 	/* Other elements, other widths: one rounding must explain both. */
-	if (gcp_real.cuMemAllocPitch_v2(&ptr, &narrow, 1, 1, 4) != CUDA_SUCCESS)
-		return 0;
-	if (gcp_real.cuMemAllocPitch_v2(&second, &wide, narrow + 1, 1, 16) !=
-	    CUDA_SUCCESS) {
-		gcp_real.cuMemFree_v2(ptr);
-		return 0;
+	if (narrow == 0) {
+		if (gcp_real.cuMemAllocPitch_v2(&row, &narrow, 1, 1, 4) != CUDA_SUCCESS)
+			return 0;
+		atomic_store(&narrowest[device], narrow);
 	}
+	if (gcp_real.cuMemAllocPitch_v2(&row, &wide, narrow + 1, 1, 16) != CUDA_SUCCESS)
+		return 0;
 	if (narrow < 16 || (narrow & (narrow - 1)) != 0 || wide != 2 * narrow)
 		return 1;
 	return narrow;
@@ -198,7 +199,7 @@ static size_t pitch_of(size_t width, unsigned int element)
 	while (step == 0) {
 		if (gcp_ctx_scope_begin(&scope, NULL) != CUDA_SUCCESS)
 			return 0;
-		step = pitch_learn();
+		step = pitch_learn(device);
 		gcp_ctx_scope_end(&scope);
 		if (step == 0 &&
 		    !gcp_passthrough_reclaim(&tries, CUDA_ERROR_OUT_OF_MEMORY))

@@ -790,6 +790,26 @@ static void room_beside_exported_memory(void)
 	must(cuMemAlloc(&p, 8 * MIB) == CUDA_SUCCESS, "refused");
 }
 
+/* Two rows of CUDA's tell how wide it makes them. The first one stays where there is no
+ * memory for the second: CUDA's free would wait for the device. */
+static void a_row_to_learn_from_is_kept(void)
+{
+	CUdeviceptr p;
+	size_t pitch;
+	uint64_t frees;
+
+	(void)primary();
+	p = allocated(MIB);
+	gcpsim_set_speed(GCPSIM_NEVER);
+	OK(cuMemsetD8Async(p, 1, MIB, NULL));
+	frees = gcpsim_calls("cuMemFree_v2");
+	gcpsim_fail("cuMemAllocPitch_v2:2:2");
+	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
+	OK(cuMemAllocPitch(&p, &pitch, 1000, 10, 4));
+	must(gcpsim_calls("cuMemFree_v2") == frees, "a row is freed");
+	must(pitch == 1024, "the pitch of CUDA");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(calls_on_a_device_full_of_cache),
     SCENARIO(calls_on_a_device_full_of_blocks),
@@ -809,6 +829,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(calls_beside_a_capture),
     SCENARIO(launches_of_graphs_that_share),
     SCENARIO(room_beside_exported_memory),
+    SCENARIO(a_row_to_learn_from_is_kept),
 };
 
 int main(int argc, char **argv)
