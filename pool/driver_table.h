@@ -114,7 +114,8 @@ struct gcp_driver {
 	int (*fence_order)(void *fence, bool alone);
 
 	/* 0: done; GCP_CUDA_NOT_READY: pending; else the sticky device error.
-	 * Called while no capture can begin. */
+	 * Called while no capture can begin, but for what fence_record_in has
+	 * recorded. */
 	int (*fence_query)(void *fence);
 
 	/* Blocks the host until the fence is done. */

@@ -7,6 +7,8 @@
  * cost 0.09 us beside calls of 5 us to 800 us, and a capture that begins at
  * this very moment cannot be hurt. Fences need no such care: pool/ sets
  * none while a capture is under way, and CUDA would refuse them in any mode.
+ * An event in one stream may be recorded beside a capture, in each mode, but it is
+ * asked for while one may begin: in the relaxed mode.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -211,6 +213,8 @@ struct context_fence {
 	CUevent event;
 	CUcontext ctx;
 	uint64_t foreign; /* foreign_work.h: the latest work, when it was recorded */
+	bool in_stream; /* recorded in a stream, which needs no lock that captures take
+			 */
 };
 
 static int driver_fence_create(void *ctx, void **ret_fence)
@@ -262,13 +266,16 @@ static int driver_fence_record(void *ctx, void *handle)
 	return result;
 }
 
-/* In the calling thread's context, of which the default streams may be meant. */
+/* In the calling thread's context, of which the default streams may be meant. In a
+ * stream that does not capture CUDA allows it beside captures in each mode, but for the
+ * legacy stream, where it refuses it in each: the caller has seen to that. */
 static int driver_fence_record_in(void *handle, void *stream)
 {
 	struct context_fence *fence = handle;
 	int saved = errno;
 	CUresult result;
 
+	fence->in_stream = true;
 	fence->foreign = gcp_foreign_work_latest();
 	result = gcp_real.cuEventRecord(fence->event, stream);
 	errno = saved;
@@ -350,14 +357,15 @@ static CUresult fence_query(const struct context_fence *fence)
 	return result;
 }
 
-/* pool/ asks under the lock that a capture takes before it begins: when none
- * is under way now, none can begin before the answer is there. */
-static int driver_fence_query(void *fence)
+/* For a fence of a context pool/ asks under the lock that a capture takes before it
+ * begins: when none is under way now, none can begin before the answer is there. */
+static int driver_fence_query(void *handle)
 {
+	const struct context_fence *fence = handle;
 	struct gcp_ctx_scope scope;
 	CUresult result;
 
-	if (!gcp_tracker_capturing(gcp_process.tracker)) {
+	if (!fence->in_stream && !gcp_tracker_capturing(gcp_process.tracker)) {
 		int saved = errno;
 
 		result = fence_query(fence);

@@ -6,6 +6,7 @@
  *   grows SCENARIO    plays one; 0: it takes no more than it should
  */
 #include <dlfcn.h>
+#include <link.h>
 
 #include "edge_cases.h"
 
@@ -236,6 +237,89 @@ static void contexts_that_end_beside_frees(void)
 	must(used() <= 64 * MIB, "memory of gone contexts stays");
 }
 
+static CUstreamCaptureMode mode_of_the_look;
+static bool looked;
+
+static void notes_the_mode(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	mode_of_the_look = mode;
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	looked = true;
+}
+
+/* Another thread's capture may begin just before an event is asked for: only in the
+ * relaxed mode that leaves the capture alone. */
+static void a_capture_begins_beside_a_look(void)
+{
+	CUstream stream = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
+
+	gcpsim_set_speed(GCPSIM_NEVER);
+	for (int i = 0; i < 3; i++) { /* the first may find out that fences fail */
+		CUdeviceptr p = allocated(64 * MIB);
+
+		set_in(stream, p);
+		OK(cuMemFreeAsync(p, stream));
+	}
+	must(gcpsim_when_called("cuEventQuery", notes_the_mode) == 0, "no such call");
+	(void)allocated(96 * MIB);
+	must(looked, "no event is asked for");
+	must(mode_of_the_look == CU_STREAM_CAPTURE_MODE_RELAXED,
+	     "an event is asked for in a mode that harms captures");
+}
+
+/* A function of the driver, as a caller finds it that looks past the library. */
+static void *of_the_driver(const char *name)
+{
+	const ElfW(Sym) *symbols = NULL;
+	const char *names = NULL;
+	struct link_map *map;
+	Dl_info info;
+
+	must(dladdr1(dlsym(RTLD_DEFAULT, "gcpsim_hazards"), &info, (void **)&map,
+		     RTLD_DL_LINKMAP) != 0,
+	     "no driver");
+	for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
+		if (entry->d_tag == DT_SYMTAB)
+			symbols = (const void *)entry->d_un.d_ptr;
+		if (entry->d_tag == DT_STRTAB)
+			names = (const char *)entry->d_un.d_ptr;
+	}
+	/* The names follow the symbols. */
+	for (; (const char *)symbols < names; symbols++)
+		if (symbols->st_value && !strcmp(names + symbols->st_name, name))
+			return (void *)(map->l_addr + symbols->st_value);
+	must(false, "no such function");
+	return NULL;
+}
+
+/* What its work uses waits, though the stream that has its handle is idle. */
+static void a_stream_is_destroyed_unseen(void)
+{
+	CUstream other = (primary(), stream_new(CU_STREAM_NON_BLOCKING));
+	CUstream stream = stream_new(CU_STREAM_NON_BLOCKING), next;
+	CUdeviceptr p, next_freed = allocated(MIB);
+	CUresult (*destroy)(CUstream);
+
+	*(void **)&destroy = of_the_driver("cuStreamDestroy_v2");
+	gcpsim_set_speed(GCPSIM_NEVER);
+	/* The first may find out that fences fail. */
+	OK(cuMemFreeAsync(allocated(64 * MIB), stream));
+	OK(cuMemFreeAsync(allocated(64 * MIB), stream));
+	p = allocated(MIB);
+	set_in(stream, p);
+	OK(cuMemFreeAsync(p, stream));
+	OK(destroy(stream));
+	while ((next = stream_new(CU_STREAM_NON_BLOCKING)) != stream)
+		OK(destroy(next));
+	OK(cuMemFreeAsync(next_freed, next));
+	for (int i = 0; i < 4; i++)
+		set_in(other, allocated(MIB));
+	must(gcpsim_hazards() == 0, "the block is used again too early");
+}
+
 /* --- the table -------------------------------------------------------------------- */
 
 static const struct scenario scenarios[] = {
@@ -245,6 +329,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(frees_in_streams_that_are_busy),
     SCENARIO(memory_of_frameworks),
     SCENARIO(contexts_that_end_beside_frees),
+    SCENARIO(a_capture_begins_beside_a_look),
+    SCENARIO(a_stream_is_destroyed_unseen),
 };
 
 int main(int argc, char **argv)
