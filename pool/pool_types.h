@@ -341,8 +341,9 @@ struct gcp_spare {
 /* An event in a stream, and the blocks that wait for it: stream_event.c. */
 struct gcp_stream_event {
 	uint64_t stream;
-	void *fence;    /* the driver's */
-	uint64_t bytes; /* of its blocks */
+	void *fence;     /* the driver's */
+	uint64_t bytes;  /* of its blocks */
+	uint64_t number; /* grows in stream_events */
 	struct gcp_block *first;
 	TAILQ_ENTRY(gcp_stream_event) link;
 };
@@ -387,10 +388,12 @@ struct gcp_pool {
 	/* Bytes freed in streams since the cache limit was looked at: stream_alloc.c.
 	 */
 	_Atomic uint64_t limit_freed;
-	/* Those that blocks wait for, oldest first, and those that none waits for; and
-	 * the bytes that wait, written under the lock. */
+	/* Those that blocks wait for, oldest first, and those that none waits for; the
+	 * latest number, and behind which one the next look goes on (0: the first),
+	 * both under the lock; and the bytes that wait, written under it. */
 	struct gcp_mutex event_lock;
 	struct gcp_stream_events stream_events, stream_events_spare;
+	uint64_t stream_event_last, stream_event_asked;
 	_Atomic uint64_t stream_event_bytes;
 	struct gcp_stats stats;        /* lock */
 	struct gcp_stats_delta delta;  /* not merged yet; empty but under lock */

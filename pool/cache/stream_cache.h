@@ -54,8 +54,11 @@ bool gcp_stream_event_put(struct gcp_pool *pool, struct gcp_block *block,
 /* A block of exactly the request's size that waits in its stream; as gcp_take_cached.
  */
 bool gcp_stream_event_take(struct gcp_request *request);
-/* Looks which events are done: what waited for them is free. Never waits. */
+/* Looks which events are done: what waited for them is free. Never waits. Where many
+ * streams are not done this look may leave some out, and the next one goes on. */
 void gcp_stream_event_look(struct gcp_pool *pool);
+/* The same of all of them: where memory is given back. */
+void gcp_stream_event_look_all(struct gcp_pool *pool);
 /* The context of the pool is gone, and its events with it. */
 void gcp_stream_events_reset(struct gcp_pool *pool);
 

@@ -427,7 +427,7 @@ static const char *streams_check(const struct gcp_cache *cache, int64_t *bytes)
 static const char *stream_events_check(struct gcp_pool *pool, uint64_t *bytes)
 {
 	const struct gcp_stream_event *event;
-	uint64_t found = 0;
+	uint64_t found = 0, number = 0;
 
 	TAILQ_FOREACH (event, &pool->stream_events, link) {
 		const struct gcp_block *block = event->first;
@@ -439,6 +439,9 @@ static const char *stream_events_check(struct gcp_pool *pool, uint64_t *bytes)
 			own += block->size;
 		}
 		GCP_MUST(own == event->bytes, "an event miscounts its blocks");
+		GCP_MUST(own > 0, "no block waits for an event that waits");
+		GCP_MUST(event->number > number, "events are out of order");
+		number = event->number;
 		found += own;
 	}
 	GCP_MUST(found == gcp_stream_event_bytes(pool),

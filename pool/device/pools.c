@@ -230,7 +230,7 @@ void gcp_pool_detach(struct gcp_pools *pools, void *ctx)
 		atomic_store(&pool->detaching, true);
 		while (atomic_load(&pool->pins) > 0)
 			gcp_backoff();
-		/* A thread that asks for an event of the context. */
+		/* A thread that records an event in a stream of the context. */
 		gcp_mutex_lock(&pool->event_lock);
 		gcp_mutex_unlock(&pool->event_lock);
 	}

@@ -135,7 +135,7 @@ static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
 	};
 
 	(void)gcp_timeline_poll_all(pool); /* an error shows again */
-	gcp_stream_event_look(pool);
+	gcp_stream_event_look_all(pool);
 	step->given += gcp_pool_purge(pool, &purge);
 	wait_for_givers(pool);
 }
@@ -453,7 +453,7 @@ static void complete_all(struct gcp_pool *pool)
 	result = gcp_timeline_complete(pool, epoch);
 	if (result == -EBUSY)
 		(void)gcp_pool_complete_by_free(pool);
-	gcp_stream_event_look(pool);
+	gcp_stream_event_look_all(pool);
 }
 
 /* Where the program has waited for its work, the latest frees are completed, too. */
@@ -472,7 +472,7 @@ static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_w
 
 	if (!may_wait && unheld > keep_bytes)
 		complete_if_done(pool);
-	gcp_stream_event_look(pool);
+	gcp_stream_event_look_all(pool);
 	for (int waits = 0; waits < 1 + may_wait && unheld > keep_bytes + given;
 	     waits++) {
 		if (waits)

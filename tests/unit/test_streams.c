@@ -382,6 +382,247 @@ static void a_context_that_ends_takes_its_events_along(void **state)
 	fake_finish(pools);
 }
 
+static int count_of(const struct gcp_stream_events *events)
+{
+	const struct gcp_stream_event *event;
+	int count = 0;
+
+	TAILQ_FOREACH (event, events, link)
+		count++;
+	return count;
+}
+
+/* Each stream takes it, and gives it back in another way. */
+static void an_event_that_no_block_waits_for_is_used_again(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (uint64_t i = 0; i < 10; i++) {
+		gcp_addr addr = must_alloc(pool, 3 * MIB), same;
+
+		fake_submit();
+		free_marked(pools, addr, STREAM + i);
+		assert_int_equal(
+		    gcp_pool_alloc_stream(pool, 3 * MIB, STREAM + i, &same), 0);
+		assert_int_equal(same, addr);
+		must_be_sound(pools);
+	}
+	assert_int_equal(count_of(&pool->stream_events), 0);
+	assert_int_equal(count_of(&pool->stream_events_spare), 1);
+	fake_finish(pools);
+}
+
+/* An epoch's worth, so that the next free needs another event. */
+static void free_much(struct gcp_pools *pools, uint64_t stream)
+{
+	gcp_addr addr = must_alloc(fake_pool(pools), 2048 * MIB);
+
+	fake_submit();
+	free_marked(pools, addr, stream);
+}
+
+/* Though there is room again at an earlier one. */
+static void the_latest_event_alone_is_put_off(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr small = must_alloc(pool, MIB), large = must_alloc(pool, 2000 * MIB);
+
+	(void)state;
+	fake.stuck = true;
+	fake_submit();
+	free_marked(pools, small, STREAM);
+	free_marked(pools, large, STREAM);
+	free_much(pools, STREAM);
+	assert_int_equal(count_of(&pool->stream_events), 2);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 2000 * MIB, STREAM, &large), 0);
+	small = must_alloc(pool, MIB);
+	free_marked(pools, small, STREAM);
+	assert_int_equal(count_of(&pool->stream_events), 3);
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+/* In all of the stream's events. */
+static void an_allocation_passes_so_many_blocks(void **state)
+{
+	struct gcp_pools *pools = unfenced_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addrs[80], wanted = must_alloc(pool, 3 * MIB), other;
+
+	(void)state;
+	fake.stuck = true;
+	for (int i = 0; i < 80; i++)
+		addrs[i] = must_alloc(pool, 64 << 10);
+	fake_submit();
+	free_marked(pools, wanted, STREAM);
+	for (int i = 0; i < 80; i++) {
+		if (i == 40)
+			free_much(pools, STREAM);
+		free_marked(pools, addrs[i], STREAM);
+	}
+	assert_int_equal(count_of(&pool->stream_events), 2);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 3 * MIB, STREAM, &other), 0);
+	assert_int_not_equal(other, wanted);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+/* --- what a look asks ------------------------------------------------------------- */
+
+enum { STREAMS = 40 };
+
+static void *fence_done; /* the only one that is */
+
+static int asks_for_one(void *fence)
+{
+	fake.queries++;
+	return fence == fence_done ? 0 : GCP_CUDA_NOT_READY;
+}
+
+static struct gcp_pools *asking_pools(void)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	driver.fence_record = NULL;
+	driver.fence_order = NULL;
+	driver.host_alloc = NULL;
+	driver.fence_query = asks_for_one;
+	fence_done = NULL;
+	gcp_config_default(&config);
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	return pools;
+}
+
+static uint64_t queries_of_a_look(struct gcp_pool *pool)
+{
+	uint64_t queries = fake.queries;
+
+	gcp_stream_event_look(pool);
+	return fake.queries - queries;
+}
+
+/* The events of one stream are done one after the other. */
+static void a_look_asks_for_the_first_event_of_a_stream(void **state)
+{
+	struct gcp_pools *pools = asking_pools();
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	for (uint64_t i = 0; i < 6; i++)
+		free_much(pools, STREAM + i % 2);
+	assert_int_equal(count_of(&pool->stream_events), 6);
+	assert_int_equal(queries_of_a_look(pool), 2);
+	fence_done = TAILQ_FIRST(&pool->stream_events)->fence;
+	assert_int_equal(queries_of_a_look(pool), 3);
+	assert_int_equal(count_of(&pool->stream_events), 5);
+	must_be_sound(pools);
+	fake_finish(pools);
+}
+
+/* Any of them may be the one that is done: it is found soon. */
+static void a_look_asks_few_streams_and_the_next_one_others(void **state)
+{
+	(void)state;
+	for (int at = 0; at < STREAMS; at++) {
+		struct gcp_pools *pools = asking_pools();
+		struct gcp_pool *pool = fake_pool(pools);
+		struct gcp_stream_event *event;
+		gcp_addr addrs[STREAMS];
+		int looks = 0, i = 0;
+
+		for (int j = 0; j < STREAMS; j++)
+			addrs[j] = must_alloc(pool, 64 << 10);
+		for (int j = 0; j < STREAMS; j++)
+			free_marked(pools, addrs[j], STREAM + (uint64_t)j);
+		assert_int_equal(count_of(&pool->stream_events), STREAMS);
+		assert_int_equal(queries_of_a_look(pool), 16);
+		TAILQ_FOREACH (event, &pool->stream_events, link)
+			if (i++ == at)
+				fence_done = event->fence;
+		for (; count_of(&pool->stream_events) == STREAMS && looks < 10; looks++)
+			assert_true(queries_of_a_look(pool) <= 17);
+		assert_true(looks <= (at < 8 ? 1 : 6));
+		/* Where memory goes back all are asked. */
+		fence_done = TAILQ_LAST(&pool->stream_events, gcp_stream_events)->fence;
+		(void)gcp_pools_trim_completed(pools, -1, 0);
+		assert_int_equal(count_of(&pool->stream_events), STREAMS - 2);
+		must_be_sound(pools);
+		fake_finish(pools);
+		fake_reset();
+	}
+}
+
+/* --- the end of a context beside a thread that moves blocks ----------------------- */
+
+static atomic_bool detached;
+
+static void *looks(void *pool)
+{
+	gcp_stream_event_look(pool);
+	return NULL;
+}
+
+static void *takes(void *pool)
+{
+	gcp_addr addr;
+
+	assert_int_equal(gcp_pool_alloc_stream(pool, 3 * MIB, STREAM, &addr), 0);
+	return NULL;
+}
+
+static void *detaches(void *pools)
+{
+	gcp_pool_detach(pools, FAKE_CTX);
+	atomic_store(&detached, true);
+	return NULL;
+}
+
+/* The thread has taken them out of their event, and waits for the lock of the heap. */
+static void a_context_waits_for_blocks_on_their_way(void **state)
+{
+	void *(*const moves[])(void *) = {looks, takes};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct gcp_pools *pools = unfenced_pools();
+		struct gcp_pool *pool = fake_pool(pools);
+		gcp_addr addr = must_alloc(pool, 3 * MIB);
+		pthread_t mover, ender;
+
+		atomic_store(&detached, false);
+		fake_submit();
+		free_marked(pools, addr, STREAM);
+		fake.done = fake.submitted;
+		gcp_mutex_lock(&pool->lock);
+		assert_int_equal(pthread_create(&mover, NULL, moves[i], pool), 0);
+		for (int j = 0; j < 5000 && gcp_stream_event_bytes(pool) > 0; j++)
+			usleep(1000);
+		assert_int_equal(pthread_create(&ender, NULL, detaches, pools), 0);
+		while (!atomic_load(&pool->detaching))
+			usleep(1000);
+		usleep(100 * 1000);
+		bool early = atomic_load(&detached);
+		bool moving = gcp_stream_event_bytes(pool) == 0;
+		gcp_mutex_unlock(&pool->lock);
+		pthread_join(mover, NULL);
+		pthread_join(ender, NULL);
+		assert_true(moving && !early);
+		gcp_pool_reset(pools, FAKE_CTX);
+		fake.memory_used = 0; /* it went with the context */
+		must_be_sound(pools);
+		fake_finish(pools);
+		fake_reset();
+	}
+}
+
+/* --- where fences fail ------------------------------------------------------------ */
+
 /* A free in a stream finds that out, and does not wait. */
 static void fences_that_fail_make_no_free_wait(void **state)
 {
@@ -430,6 +671,12 @@ int main(void)
 	    TEST(what_waits_for_an_event_goes_back),
 	    TEST(what_waits_for_an_event_keeps_the_limit),
 	    TEST(a_context_that_ends_takes_its_events_along),
+	    TEST(an_event_that_no_block_waits_for_is_used_again),
+	    TEST(the_latest_event_alone_is_put_off),
+	    TEST(an_allocation_passes_so_many_blocks),
+	    TEST(a_look_asks_for_the_first_event_of_a_stream),
+	    TEST(a_look_asks_few_streams_and_the_next_one_others),
+	    TEST(a_context_waits_for_blocks_on_their_way),
 	    TEST(fences_that_fail_make_no_free_wait),
 	};
 
