@@ -79,9 +79,12 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 	 * still use what it has freed. */
 	uint64_t epoch = gcp_pinned_timeline_stamp(set->pinned);
 	while ((block = LIST_FIRST(&set->blocks))) {
+		bool kept = block->rest == GCP_PINNED_IN_SET;
+
 		gcp_pinned_set_detach(block);
-		if (block->rest != GCP_PINNED_IN_SET)
-			continue; /* the program's: it follows when freed */
+		if (!kept)
+			continue; /* the program's: it follows when freed, perhaps now
+				   */
 		block->rest = GCP_PINNED_IN_HAND;
 		block->epoch = epoch;
 		TAILQ_INSERT_TAIL(&list, block, link);
