@@ -295,19 +295,33 @@ int gcp_timeline_poll_all(struct gcp_pool *pool)
 	return gcp_timeline_advance_all(&pool->timeline);
 }
 
+/* By a barrier, or where only completion counts by waiting, as plain cudaFree has: what
+ * other devices do may go on, and then the epoch is not ready. */
+static int make_ready_locked(struct gcp_pool *pool, struct gcp_closed_epoch closed,
+			     uint64_t epoch)
+{
+	int result;
+
+	if (!atomic_load(&pool->pools->completed_only))
+		return order_locked(pool, epoch, true);
+	result = wait_own_locked(&pool->timeline, closed);
+	return result == 0 && !gcp_epoch_ready(pool, epoch) ? -EBUSY : result;
+}
+
 int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 {
 	struct gcp_pools *pools = pool->pools;
+	struct gcp_closed_epoch *closed;
 	int result;
 
 	gcp_mutex_lock(&pools->fence_lock);
 	result = require_completion(pools);
 	if (result == 0 && !gcp_epoch_ready(pool, epoch)) {
-		if (!gcp_timeline_covering(&pool->timeline, epoch) ||
-		    epoch > pool->timeline.freed)
+		closed = gcp_timeline_covering(&pool->timeline, epoch);
+		if (!closed || epoch > pool->timeline.freed)
 			result = -EBUSY; /* NO NEW WAITS, fence.c */
 		else
-			result = order_locked(pool, epoch, true);
+			result = make_ready_locked(pool, *closed, epoch);
 	}
 	gcp_mutex_unlock(&pools->fence_lock);
 	return result == -EXDEV ? -EBUSY : result;
