@@ -368,8 +368,8 @@ int gcp_share_instantiates(struct gcp_tracker *tracker,
 /* CUDA has refused that: it looks at the addresses that a graph copies from and to, and
  * memory that graphs share may have been given back, or moved just then. Maps it, and
  * keeps it where it is until gcp_share_may_move. *ret_any: it is there, and the call is
- * to be made again; false: there is none, or there is an error, GCP_CUDA_OUT_OF_MEMORY
- * or -ENOMEM say. */
+ * to be made again; false: the graph shares none, or an error is returned
+ * (GCP_CUDA_OUT_OF_MEMORY, -ENOMEM), and nothing is kept. */
 int gcp_share_stays(struct gcp_tracker *tracker, const struct gcp_holder *holding,
 		    bool *ret_any);
 void gcp_share_may_move(struct gcp_tracker *tracker, const struct gcp_holder *holding);

@@ -2,8 +2,8 @@
 /*
  * route.c - to which captures an allocation belongs while captures are under way.
  *
- *   1. to the captures that the calling thread began, unless the program names a
- * stream;
+ *   1. to the captures that the calling thread began, but where the program names a
+ *      stream (gcpool_malloc);
  *   2. else to the capture of that stream, or of the one that the thread last gave work
  *      to: where CUDA cannot be asked, to all that it may be in;
  *   3. else, where plain CUDA would have refused the allocation, to the
@@ -16,10 +16,9 @@
  * allows. That is not so where plain CUDA would have allowed the allocation (the mode
  * of the capture or of the thread is relaxed), where what the thread did last was not
  * captured, came before the capture or cannot be asked for (1, 2), or where the thread
- * has no part in it
- * (3): such a block may be for work that runs right now, and what is written into it
- * must outlast the launches of the graph. It is memory that the graph has not had. Only
- * where the program has named the pool is it taken at its word.
+ * has no part in it (3): such a block may be for work that runs right now, and what is
+ * written into it must outlast the launches of the graph. It is memory that the graph
+ * has not had. Only where the program has named the pool is it taken at its word.
  *
  * A freed block serves captured work again. But for what the thread that began the
  * capture allocated for captured work, that is only so if no eager work was submitted
@@ -94,12 +93,13 @@ static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 			       struct gcp_stream_hint hint,
 			       struct gcp_capture_state *ret_state)
 {
-	enum gcp_gone gone = gcp_stream_gone_since(tracker, hint.stream, hint.gone);
 	enum hint_says says = HINT_CANNOT;
+	enum gcp_gone gone;
 
 	*ret_state = (struct gcp_capture_state){0};
 	if (!hint.stream)
 		return HINT_NOTHING;
+	gone = gcp_stream_gone_since(tracker, hint.stream, hint.gone);
 	if (gone == GCP_GONE_SINCE)
 		return HINT_GONE;
 	if (gone == GCP_GONE_MAYBE || !gcp_streams_hold(tracker))

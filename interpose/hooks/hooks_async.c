@@ -419,7 +419,6 @@ CUresult gcp_hook_cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 
 /* --- for frameworks.c ------------------------------------------------------------- */
 
-/* A framework's own allocator is no operation of the stream: no marker is needed. */
 /* For a stream that captures: memory of the graph, whatever the thread did last. */
 static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
 				     CUstream stream)
@@ -434,6 +433,7 @@ static CUresult alloc_named_captured(CUdeviceptr *ret_ptr, size_t bytes,
 	return result;
 }
 
+/* A framework's own allocator is no operation of the stream: no marker is needed. */
 CUresult gcp_async_alloc_named(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream)
 {
 	const struct gcp_stream_ref *ref;

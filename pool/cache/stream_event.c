@@ -68,7 +68,6 @@ static struct gcp_stream_event *event_shared(struct gcp_pool *pool, uint64_t str
 {
 	uint64_t most = gcp_window(pool).epoch_bytes;
 	struct gcp_stream_event *event;
-
 	int passed = 0;
 
 	TAILQ_FOREACH_REVERSE(event, &pool->stream_events, gcp_stream_events, link)

@@ -83,8 +83,7 @@ void gcp_pinned_set_release(struct gcp_pinned_set *set)
 
 		gcp_pinned_set_detach(block);
 		if (!kept)
-			continue; /* the program's: it follows when freed, perhaps now
-				   */
+			continue; /* the program's: it follows when freed */
 		block->rest = GCP_PINNED_IN_HAND;
 		block->epoch = epoch;
 		TAILQ_INSERT_TAIL(&list, block, link);

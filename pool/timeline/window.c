@@ -18,8 +18,8 @@
  * waits for another; and of the device. When they take more than a sixteenth of the
  * time between two epochs, and threads wait for the epochs, the limits grow by a step:
  * fewer and larger epochs. When with the limits of the step before they would take less
- * than two thirds of that, they shrink again. A step doubles the limits, or is larger
- * for mapped memory: the rule asks by how much.
+ * than two thirds of that, they shrink again. A step doubles the limits; epochs of
+ * mapped memory on one stream become up to four times as large.
  */
 #include "../pool_types.h"
 
