@@ -70,6 +70,19 @@ void gcp_text_add_list(struct gcp_text *text, const char *format, va_list list);
  * and sequences that a terminal obeys. From byte `from` on each becomes "?". */
 void gcp_text_mask(struct gcp_text *text, size_t from);
 
+/* The number that the digits at the beginning say; what does not fit is UINT64_MAX.
+ * (strtoul of a recent glibc's headers is a function that older ones have not.) */
+static inline uint64_t gcp_digits_read(const char *digits)
+{
+	uint64_t number = 0;
+
+	for (; *digits >= '0' && *digits <= '9'; digits++)
+		if (__builtin_mul_overflow(number, 10, &number) ||
+		    __builtin_add_overflow(number, (uint64_t)(*digits - '0'), &number))
+			return UINT64_MAX;
+	return number;
+}
+
 /* Bytes in the unit that fits: "512 B", "1.5 KiB", "12.0 MiB". */
 void gcp_text_add_bytes(struct gcp_text *text, uint64_t bytes);
 

@@ -4,9 +4,10 @@
  * those of CUDA 13.0 and before, and what tells numbers of graphs (13.1). Each stands
  * for the versions of its function up to the one that it names. See unknown_calls.h.
  */
-#include <stdlib.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "../base/log.h"
 #include "unknown_calls.h"
 
 /* One string, so that nothing has to be relocated at load. */
@@ -446,7 +447,7 @@ static bool is_of_graphics(const char *name)
 
 /* The length of the name without what tells a version or the stream flavour, and that
  * version; 1: none is told. */
-static size_t base_length(const char *name, unsigned long *ret_version)
+static size_t base_length(const char *name, uint64_t *ret_version)
 {
 	size_t length = strlen(name), end;
 
@@ -458,7 +459,7 @@ static size_t base_length(const char *name, unsigned long *ret_version)
 		end--;
 	*ret_version = 1;
 	if (end < length && end > 2 && name[end - 1] == 'v' && name[end - 2] == '_') {
-		*ret_version = strtoul(name + end, NULL, 10);
+		*ret_version = gcp_digits_read(name + end);
 		length = end - 2;
 	}
 	return length;
@@ -466,7 +467,7 @@ static size_t base_length(const char *name, unsigned long *ret_version)
 
 bool gcp_known_call(const char *name)
 {
-	unsigned long version, latest;
+	uint64_t version, latest;
 	size_t length = base_length(name, &version);
 	const char *at = known;
 
@@ -479,7 +480,7 @@ bool gcp_known_call(const char *name)
 		if (at[length] == '\n')
 			latest = 1;
 		else if (at[length] == '_' && at[length + 1] == 'v')
-			latest = strtoul(at + length + 2, NULL, 10);
+			latest = gcp_digits_read(at + length + 2);
 		else
 			continue;
 		return version <= latest;

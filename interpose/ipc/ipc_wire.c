@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../base/log.h"
+
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
 #endif
@@ -291,13 +293,13 @@ uint64_t gcp_ipc_process_started(pid_t pid)
 	char state = *field;
 	for (int i = 3; field && i < 22; i++) {
 		if (i == 20)
-			threads = strtoull(field, NULL, 10);
+			threads = gcp_digits_read(field);
 		field = strchr(field, ' ');
 		field += field != NULL;
 	}
 	if (!field || state == 'X' || (state == 'Z' && threads <= 1))
 		return 0;
-	return strtoull(field, NULL, 10);
+	return gcp_digits_read(field);
 }
 
 int gcp_ipc_process_self(void)

@@ -47,7 +47,7 @@ class Verdicts(unittest.TestCase):
         for words in ("not ok 3 - reuse_waits", "WRONG: exit code -6"):
             verdict, _, said = trials.started(
                 [sys.executable, "-c", f"import time; print('{words}'); time.sleep(60);"
-                 "print('after')"], None, None)
+                 "print('af' + 'ter')"], None, None)
             self.assertEqual((verdict, mutants.what_it_said(said) in words), ("FOUND", True))
             self.assertNotIn("after", said)
 

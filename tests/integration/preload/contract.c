@@ -13,6 +13,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -137,13 +138,13 @@ static void device_memory_beside_a_capture_and_blocking_frees(void)
 
 /* --- threads that are cancelled --------------------------------------------------- */
 
-/* No thread may call membarrier any more, as in a sandbox that starts late. */
-static void membarrier_refuse(void)
+/* No thread may make that system call any more, as in a sandbox that starts late. */
+static void system_call_refuse(unsigned int number, unsigned int error)
 {
 	struct sock_filter filter[] = {
 	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
-	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
 	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {4, filter};
@@ -214,7 +215,7 @@ static void a_cancelled_thread_leaves_no_lock(void)
 	pthread_t caches[1], victim;
 
 	caches_make(primary(), caches, 1);
-	membarrier_refuse();
+	system_call_refuse(SYS_membarrier, EPERM);
 	pthread_create(&victim, NULL, asks_for_too_much, caches);
 	pthread_join(victim, NULL);
 	alarm(8); /* a lock that is left taken is waited for without end */
@@ -410,7 +411,7 @@ static void a_filter_of_system_calls_costs_one_wait(void)
 	long before;
 
 	caches_make(primary(), caches, CACHES);
-	membarrier_refuse();
+	system_call_refuse(SYS_membarrier, EPERM);
 	(void)asks_for_too_much(NULL);
 	before = sleeps();
 	for (int i = 0; i < 2 * CACHES; i++) /* what could be had is what all keep */
@@ -461,6 +462,20 @@ static void rows_of_a_driver_with_another_rule(void)
 	}
 }
 
+/* The file of GCPOOL_TRACE has its disk space all the same, before it is written. */
+static void a_recording_where_files_cannot_be_allocated(void)
+{
+	struct stat about = {0};
+
+	system_call_refuse(SYS_fallocate, EOPNOTSUPP);
+	(void)primary();
+	OK(cuMemFree(allocated(MIB)));
+	must(stat(getenv("GCPOOL_TRACE"), &about) == 0 && about.st_size > 0,
+	     "a recording");
+	must(about.st_size % 4096 == 0, "whole pages of it");
+	must(about.st_blocks * 512 >= about.st_size, "its disk space");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(auto_maps_beside_other_devices),
     SCENARIO(auto_maps_on_the_only_device),
@@ -476,6 +491,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(a_cancelled_thread_leaves_no_graph_pool),
     SCENARIO(a_thread_that_waited_for_another_can_be_cancelled),
     SCENARIO(a_filter_of_system_calls_costs_one_wait),
+    SCENARIO(a_recording_where_files_cannot_be_allocated),
 };
 
 int main(int argc, char **argv)
