@@ -121,15 +121,12 @@ static int fence_order(struct gcp_pool *pool, struct gcp_closed_epoch *closed,
 	return result;
 }
 
-/* Where only completion counts, waits. alone: -EXDEV where a context would wait for
- * another's work. */
+/* alone: -EXDEV where a context would wait for another's work. */
 static int order_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
 
-	if (atomic_load(&pool->pools->completed_only))
-		return gcp_timeline_complete_locked(timeline, epoch);
 	if (!closed || closed->epoch > timeline->freed ||
 	    gcp_timeline_is_held(timeline))
 		return -EBUSY;
@@ -327,23 +324,36 @@ int gcp_timeline_make_ready(struct gcp_pool *pool, uint64_t epoch)
 	return result == -EXDEV ? -EBUSY : result;
 }
 
-int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
+/* Closes the epoch, if it is open, and sets a barrier behind it. */
+static int barrier_locked(struct gcp_pool *pool, uint64_t epoch, bool alone)
 {
 	struct gcp_timeline *timeline = &pool->timeline;
-	int result;
-
-	gcp_mutex_lock(&pool->pools->fence_lock);
-	uint64_t awaitable = timeline->awaitable;
-	result = require_completion(pool->pools);
 	struct gcp_closed_epoch *closed = gcp_timeline_covering(timeline, epoch);
-	if (result == 0 && !atomic_load(&pool->pools->completed_only) &&
-	    !gcp_timeline_is_completed(timeline, epoch) &&
-	    (!closed || closed->epoch > timeline->freed))
+	uint64_t awaitable = timeline->awaitable;
+	int result = 0;
+
+	if (gcp_timeline_is_completed(timeline, epoch))
+		return 0;
+	if (!closed || closed->epoch > timeline->freed)
 		result = gcp_timeline_close_locked(timeline);
 	timeline->awaitable = awaitable; /* the host has not waited for that */
 	if (result == 0 && !gcp_timeline_is_completed(timeline, epoch))
 		result = order_locked(pool, epoch, alone);
-	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
+int gcp_timeline_barrier(struct gcp_pool *pool, uint64_t epoch, bool alone)
+{
+	struct gcp_pools *pools = pool->pools;
+	int result;
+
+	gcp_mutex_lock(&pools->fence_lock);
+	result = require_completion(pools);
+	if (result == 0 && atomic_load(&pools->completed_only))
+		result = gcp_timeline_complete_locked(&pool->timeline, epoch);
+	else if (result == 0)
+		result = barrier_locked(pool, epoch, alone);
+	gcp_mutex_unlock(&pools->fence_lock);
 	return result;
 }
 
