@@ -317,13 +317,13 @@ struct block *block_create_pitch(struct thread *t, uint64_t width, uint64_t rows
 	size_t pitch = 0;
 	uint64_t bytes = (width + 511) / 512 * 512 * rows;
 	int device = t->model->contexts[t->context].device;
-	uint64_t plain = plain_take(t->model, device, bytes);
-	uint64_t before = blocks_held(device);
+	uint64_t plain, before = blocks_held(device);
 	struct block *block;
 	CUresult result;
 
 	/* Before rows come rows to learn the pitch from. */
 	t->model->pitched = true;
+	plain = plain_take(t->model, device, bytes);
 	do
 		result = cuMemAllocPitch(&addr, &pitch, width, rows, 4);
 	while (try_again(t->model, device, bytes, plain, result));

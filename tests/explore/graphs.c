@@ -65,12 +65,17 @@ void body_put(struct model *w, struct body *body)
 	free(body);
 }
 
-bool body_keeps(const struct body *body, const struct block *block)
+static bool body_is_of(const struct body *body, uint64_t pools)
 {
 	for (uint32_t i = 0; i < body->pool_count; i++)
-		if (block->pools & pool_bit(body->pools[i]))
+		if (pools & pool_bit(body->pools[i]))
 			return true;
 	return false;
+}
+
+bool body_keeps(const struct body *body, const struct block *block)
+{
+	return body_is_of(body, block->pools);
 }
 
 bool body_may_write(const struct body *body, const struct block *block)
@@ -433,13 +438,15 @@ static bool may_follow(const struct thread *t, const struct exec *exec)
 	return false;
 }
 
-/* As much as the graph may need that was freed in its capture. */
+/* As much as the graph may need that was freed in its capture, also of what the program
+ * does not count on the graph to keep. */
 uint64_t body_freed(const struct model *w, const struct body *body)
 {
 	uint64_t bytes = 0;
 
 	for (const struct block *block = w->blocks; block; block = block->next)
-		if (!block->live && !block->host && body_keeps(body, block))
+		if (!block->live && !block->host &&
+		    body_is_of(body, block->pools | block->plain_pools))
 			bytes += block->bytes;
 	return bytes;
 }

@@ -421,6 +421,14 @@ static uint64_t unclosed(const struct model *w, int device, uint64_t *marks,
 	return bytes;
 }
 
+/* Ordinary segments do not go back while a barrier is pending, such as the end of a
+ * capture sets (pool/reclaim/purge.c): then all that is unused can only be waited for.
+ */
+static bool is_behind_barrier(const struct model *w)
+{
+	return !w->setting->vmm && w->graphs_seen + w->graphs_gone > 0;
+}
+
 /* The request fits neither beside what the driver has given, nor beside what is in use,
  * a graph's, or can only be waited for. */
 static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
@@ -435,6 +443,8 @@ static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 	graphs_gone_count(w);
 	if (gcpsim_memory_used(device) + need <= most)
 		return false;
+	if (is_behind_barrier(w))
+		return true;
 	in_use = held_mark(w, device, true, marks, &count);
 	waiting = unclosed(w, device, marks, &count) + w->graphs_seen;
 	return waiting > 0 && in_use + waiting + need > most;
