@@ -48,7 +48,8 @@
 	  "an allocation on a full device, or at `GCPOOL_QUOTA`, looks whether work is done " \
 	  "that was submitted after the latest free: where it lacks what was freed before " \
 	  "memory was that scarce, on a stream, or beside a capture, or where graphs have " \
-	  "memory or had it since; beside a capture it waits") \
+	  "memory or had it since; beside a capture it waits, and for a barrier that an " \
+	  "ordinary segment would go back behind") \
 	X(WAIT_PINNED, "wait pinned", \
 	  "pinned memory is out, or at `GCPOOL_HOST_QUOTA`: where that is all that is " \
 	  "missing an allocation gives back what is unused in its own context, and the " \

@@ -424,9 +424,9 @@ static uint64_t unclosed(const struct model *w, int device, uint64_t *marks,
 /* Ordinary segments do not go back while a barrier is pending, such as the end of a
  * capture sets (pool/reclaim/purge.c): then all that is unused can only be waited for.
  */
-static bool is_behind_barrier(const struct model *w)
+static bool has_barrier(const struct model *w)
 {
-	return !w->setting->vmm && w->graphs_seen + w->graphs_gone > 0;
+	return w->graphs_seen + w->graphs_gone > 0;
 }
 
 /* The request fits neither beside what the driver has given, nor beside what is in use,
@@ -443,7 +443,7 @@ static bool needs_unclosed(struct model *w, int device, uint64_t bytes)
 	graphs_gone_count(w);
 	if (gcpsim_memory_used(device) + need <= most)
 		return false;
-	if (is_behind_barrier(w))
+	if (!w->setting->vmm && has_barrier(w))
 		return true;
 	in_use = held_mark(w, device, true, marks, &count);
 	waiting = unclosed(w, device, marks, &count) + w->graphs_seen;
@@ -710,13 +710,22 @@ static bool is_segment_free(const char *report)
 	return strncmp(report, call, sizeof(call) - 1) == 0;
 }
 
+/* In the order of a stream of the library's own, which a barrier holds back. */
+static bool is_segment_release(const char *report)
+{
+	static const char call[] = "cuStreamSynchronize: the host ";
+
+	return strncmp(report, call, sizeof(call) - 1) == 0;
+}
+
 void plain_waits_check(struct model *w)
 {
 	uint64_t waits = gcpsim_new_waits() - w->new_waits;
 	uint64_t looks = gcpsim_new_looks() - w->new_looks;
 	uint32_t may_wait = w->may_wait;
 
-	if (waits != looks && all_is_calm(w))
+	if (waits != looks && all_is_calm(w) &&
+	    !(has_barrier(w) && is_segment_release(gcpsim_last_report())))
 		may_wait &= ~(1u << EXCUSE_WAIT_FULL);
 	if (!is_pinned_free(gcpsim_last_report()))
 		may_wait &= ~(1u << EXCUSE_WAIT_PINNED);
