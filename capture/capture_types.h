@@ -126,11 +126,12 @@ struct gcp_pool_ref {
  *     stream's list
  *  O2 along that list records rise, and looks do not fall */
 struct gcp_open_end {
-	void *ctx, *handle;
+	void *ctx, *handle;          /* handle: NULL: of a stream that is gone */
 	struct gcp_open_end *stream; /* of an event; NULL: it is one itself */
 	uint64_t record; /* of an event: number of the call that recorded it here */
 	bool confirmed;  /* that call has succeeded */
 	uint32_t line;   /* the stream's number in the capture */
+	uint64_t thread; /* of a stream: that it joined the capture on */
 	uint64_t look;   /* the latest look at the line, before the event's record */
 	uint64_t covers; /* free groups up to this are known to precede the end */
 	bool resting;    /* a stream that another one waited for, and that has had no

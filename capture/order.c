@@ -74,14 +74,22 @@
 
 /* --- open ends ---------------------------------------------------------------- */
 
-/* A special handle (CU_STREAM_PER_THREAD) is another stream in each context. */
+/* A special handle (CU_STREAM_PER_THREAD) is another stream in each context and for
+ * each thread. */
+static bool is_special(const void *stream)
+{
+	return (uintptr_t)stream <= 2;
+}
+
 static struct gcp_open_end *stream_find(struct gcp_capture *capture, const void *ctx,
 					const void *stream)
 {
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->handle == stream && ((uintptr_t)stream > 2 || end->ctx == ctx))
+		if (end->handle == stream &&
+		    (!is_special(stream) ||
+		     (end->ctx == ctx && end->thread == gcp_thread_number())))
 			return end;
 	return NULL;
 }
@@ -133,18 +141,18 @@ static struct gcp_open_end *end_create(struct gcp_capture *capture, void *ctx,
 	return end;
 }
 
-/* The per-thread default stream (CU_STREAM_PER_THREAD) is another one for each
- * thread: only the thread that began the capture can be asked for its own. */
-static bool end_is_here(const struct gcp_capture *capture, const void *stream)
+/* Whether this thread can ask the stream. */
+static bool end_is_here(const struct gcp_open_end *end)
 {
-	return (uintptr_t)stream != 2 || capture->thread == gcp_thread_number();
+	return !is_special(end->handle) || end->thread == gcp_thread_number();
 }
 
 void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *stream)
 {
 	struct gcp_open_end *end;
 
-	if (!end_is_here(capture, stream))
+	/* No thread could ask all the streams. */
+	if (is_special(stream) && capture->thread != gcp_thread_number())
 		capture->order_unknown = true;
 	if (stream_find(capture, ctx, stream))
 		return;
@@ -152,6 +160,7 @@ void gcp_order_stream_joined(struct gcp_capture *capture, void *ctx, void *strea
 	if (!end)
 		return;
 	end->line = ++capture->lines;
+	end->thread = gcp_thread_number();
 	TAILQ_INIT(&end->events);
 	SLIST_INSERT_HEAD(&capture->streams, end, link);
 }
@@ -162,7 +171,7 @@ static bool ends_are_here(const struct gcp_capture *capture)
 	const struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (!end_is_here(capture, end->handle))
+		if (!end_is_here(end))
 			return false;
 	return true;
 }
@@ -338,15 +347,21 @@ bool gcp_order_event_gone(struct gcp_capture *capture, const void *event,
 	return any;
 }
 
+/* Its handle may be another stream's from now on, which is new to the capture. */
+static void end_lose(struct gcp_capture *capture, struct gcp_open_end *end)
+{
+	capture->order_unknown = true;
+	end->resting = false;
+	end->handle = NULL;
+}
+
 void gcp_order_stream_gone(struct gcp_capture *capture, const void *stream)
 {
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->handle == stream) {
-			capture->order_unknown = true;
-			end->resting = false;
-		}
+		if (end->handle == stream)
+			end_lose(capture, end);
 }
 
 void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
@@ -354,10 +369,8 @@ void gcp_order_context_gone(struct gcp_capture *capture, const void *ctx)
 	struct gcp_open_end *end;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (!ctx || end->ctx == ctx) {
-			capture->order_unknown = true;
-			end->resting = false;
-		}
+		if (!ctx || end->ctx == ctx)
+			end_lose(capture, end);
 }
 
 /* --- ends at rest -------------------------------------------------------------- */
@@ -439,7 +452,7 @@ static void streams_rest(struct gcp_tracker *tracker, struct gcp_capture *captur
 	(void)look_result(capture, ends_look(tracker, capture, waited));
 	for (end = event_first(capture, event); end; end = event_next(end)) {
 		stream = end->stream;
-		if (stream != waited && (uintptr_t)stream->handle > 2 &&
+		if (stream != waited && !is_special(stream->handle) &&
 		    !stream->resumed &&
 		    stream_precedes(tracker, capture, stream, waited))
 			stream->resting = true;
@@ -523,7 +536,7 @@ void gcp_order_all_work(struct gcp_tracker *tracker, struct gcp_capture *capture
 	bool late;
 
 	SLIST_FOREACH (end, &capture->streams, link)
-		if (end->resting && end_is_here(capture, end->handle) &&
+		if (end->resting && end_is_here(end) &&
 		    end_goes_on(tracker, capture, end, &late) == 0)
 			end->resumed = true;
 }

@@ -4,9 +4,10 @@
  *
  *   1. to the captures that the calling thread began, but where the program names a
  *      stream (gcpool_malloc);
- *   2. else to the capture of that stream, or of the one that the thread last gave work
- *      to: where CUDA cannot be asked, to all that it may be in;
- *   3. else, where plain CUDA would have refused the allocation, to the
+ *   2. and to the capture of that stream, or of the one that the thread last gave work
+ *      to: where CUDA cannot be asked, to all that it may be in (but not where the
+ *      program has named the pool of the thread's capture);
+ *   3. if these are none, where plain CUDA would have refused the allocation, to the
  *      captures that made it illegal: the global ones, if the thread's own mode
  *      is global too;
  *   4. else to none: the common heap.
@@ -66,6 +67,9 @@ static void candidate_add(struct candidates *candidates, struct gcp_capture *cap
 {
 	if (capture->ending)
 		return;
+	for (size_t i = 0; i < candidates->count; i++)
+		if (candidates->captures[i] == capture)
+			return;
 	if (candidates->count == CANDIDATES_MAX)
 		candidates->overflow = true;
 	else
@@ -110,17 +114,6 @@ static enum hint_says hint_ask(struct gcp_tracker *tracker, void *ctx,
 	return says;
 }
 
-/* Whether what the calling thread did last was not captured, or may not have been. */
-static bool works_elsewhere(struct gcp_tracker *tracker, void *ctx,
-			    struct gcp_stream_hint hint)
-{
-	struct gcp_capture_state state;
-	enum hint_says says = hint_ask(tracker, ctx, hint, &state);
-
-	return hint.eager || says == HINT_GONE || says == HINT_CANNOT ||
-	       (says == HINT_STATE && !state.active && !state.invalidated);
-}
-
 /* Whether the stream may have been in that capture when it got that work, or be in it
  * now. It may have joined one that was begun on another stream. */
 static bool hint_may_mean(const struct gcp_capture *capture,
@@ -135,7 +128,8 @@ static bool hint_may_mean(const struct gcp_capture *capture,
 	return says == HINT_CANNOT;
 }
 
-/* False: it could not be asked about. */
+/* Whether what the thread did last was captured, as far as it is known: a thread that
+ * began a capture, and has given no work since, has it in mind. */
 static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 			  struct gcp_stream_hint hint, struct candidates *candidates)
 {
@@ -146,7 +140,9 @@ static bool add_of_stream(struct gcp_tracker *tracker, void *ctx,
 	TAILQ_FOREACH (capture, &tracker->captures, link)
 		if (hint_may_mean(capture, hint, says, &state))
 			candidate_add(candidates, capture);
-	return says == HINT_STATE;
+	return !hint.eager &&
+	       (says == HINT_NOTHING ||
+		(says == HINT_STATE && (state.active || state.invalidated)));
 }
 
 /* What the thread did last was in none of the captures that began later: the stream has
@@ -282,23 +278,25 @@ static struct gcp_graph_pool *pool_for(struct gcp_tracker *tracker,
 static void candidates_find(struct gcp_tracker *tracker, void *ctx,
 			    struct gcp_stream_hint hint, struct candidates *candidates)
 {
-	bool began, captured;
+	bool captured;
+	size_t own;
 
 	if (!hint.named)
 		add_of_thread(tracker, candidates);
-	began = candidates->count > 0;
-	captured = began && !works_elsewhere(tracker, ctx, hint);
-	if (!began) {
+	own = candidates->count;
+	captured = true;
+	if (!is_named(candidates))
 		captured = add_of_stream(tracker, ctx, hint, candidates);
-		captured &= candidates->count > 0 && !hint.eager &&
-			    !any_began_since(candidates, hint);
-	}
+	if (own == 0)
+		captured &= candidates->count > 0 && !any_began_since(candidates, hint);
 	if (is_named(candidates))
 		candidates->use = GCP_USE_CAPTURED;
 	else if (!captured || is_allowed(tracker, candidates))
 		candidates->use = GCP_USE_ANY;
+	else if (own == candidates->count)
+		candidates->use = GCP_USE_CAPTURED;
 	else
-		candidates->use = began ? GCP_USE_CAPTURED : GCP_USE_WATCHED;
+		candidates->use = GCP_USE_WATCHED;
 	if (candidates->count == 0)
 		add_forbidding(tracker, candidates);
 }

@@ -40,7 +40,7 @@ static const struct capture *capture_of_work(const struct thread *t)
 	return is_sure_of_work(t) ? t->worked->capture : NULL;
 }
 
-/* Whose a new block of the thread's is, as the README has it: its own captures', else
+/* Whose a new block of the thread's is, as captures.md has it: its own captures' and
  * that of the stream that it works on, else those that make plain CUDA refuse it. */
 enum share { SHARE_NONE, SHARE_OWN, SHARE_WORK, SHARE_FORBIDDING };
 
@@ -61,11 +61,30 @@ static enum share share_of(const struct thread *t, unsigned *ret_own)
 	return *ret_own ? SHARE_OWN : share;
 }
 
+static bool is_own(const struct thread *t, const struct capture *c)
+{
+	return c->thread == (int)t->number;
+}
+
+/* The one capture of the thread's, if the program has named its pool. */
+static bool own_is_named(const struct thread *t)
+{
+	unsigned own = 0, named = 0;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &t->model->captures[i];
+
+		own += c->live && is_own(t, c);
+		named += c->live && is_own(t, c) && t->model->pools[c->pool].id;
+	}
+	return own == 1 && named == 1;
+}
+
 static bool is_sharer(const struct thread *t, const struct capture *c, enum share share)
 {
 	switch (share) {
 	case SHARE_OWN:
-		return c->thread == (int)t->number;
+		return is_own(t, c) || (c == capture_of_work(t) && !own_is_named(t));
 	case SHARE_WORK:
 		return c == capture_of_work(t);
 	case SHARE_FORBIDDING:
@@ -90,7 +109,8 @@ static uint64_t pools_of(const struct thread *t, enum share share, unsigned own)
 		return 0;
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
 		const struct capture *c = &w->captures[i];
-		bool named = w->pools[c->pool].id && (share != SHARE_OWN || own > 1);
+		bool named = w->pools[c->pool].id &&
+			     (share != SHARE_OWN || own > 1 || !is_own(t, c));
 
 		if (c->live && is_sharer(t, c, share) && !named)
 			pools |= pool_bit(c->pool);

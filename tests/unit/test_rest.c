@@ -398,6 +398,84 @@ static void a_stream_that_is_gone_follows_nothing(void **state)
 	graph_destroy(graph);
 }
 
+/* It has met none of the nodes that the other one had met. */
+static void a_stream_with_the_handle_of_one_that_is_gone_follows(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	kernel(0);
+	event_record(0, EVENT);
+	struct node *const before[4] = {last_node()};
+	gcp_addr addr = used_and_freed();
+	joined_with_one_at_rest();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_stream_ending(tracker, FAKE_CTX, stream_handle(1));
+	memset(cuda.ends[1], 0, sizeof(cuda.ends[1]));
+	assert_int_equal(wait_event(1, EVENT, before, cuda.last_id), 0);
+	assert_int_equal(cuda.followed, 1);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void a_stream_of_a_context_that_is_gone_is_another_one_later(void **state)
+{
+	void *graph = begin(0);
+
+	(void)state;
+	kernel(0);
+	event_record(0, EVENT);
+	struct node *const before[4] = {last_node()};
+	gcp_addr addr = used_and_freed();
+	joined_with_one_at_rest();
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	gcp_tracker_context_ending(tracker);
+	gcp_tracker_context_gone(tracker, NULL);
+	memset(cuda.ends[1], 0, sizeof(cuda.ends[1]));
+	assert_int_equal(wait_event(1, EVENT, before, cuda.last_id), 0);
+	assert_int_equal(cuda.followed, 1);
+	end(0);
+	graph_destroy(graph);
+}
+
+static void *wait_in_own_default_stream(void *event)
+{
+	struct node *const before[4] = {&cuda.nodes[0]};
+
+	cuda.owner = pthread_self();
+	memset(cuda.ends[PER_THREAD], 0, sizeof(cuda.ends[PER_THREAD]));
+	assert_int_equal(wait_event(PER_THREAD, event, before, cuda.last_id), 0);
+	return NULL;
+}
+
+/* By the handle they are one. */
+static void a_default_stream_of_another_thread_follows(void **state)
+{
+	pthread_t other;
+	void *graph;
+
+	(void)state;
+	cuda.owner = pthread_self();
+	cuda.has_owner = true;
+	graph = begin(PER_THREAD);
+	kernel(PER_THREAD);
+	event_record(PER_THREAD, EVENT);
+	gcp_addr addr = capture_alloc(3 * MIB);
+	kernel(PER_THREAD);
+	must_free(pools, addr);
+	wait_for(1, PER_THREAD);
+	kernel(1);
+	wait_for(PER_THREAD, 1);
+	assert_int_equal(capture_alloc(3 * MIB), addr);
+	pthread_create(&other, NULL, wait_in_own_default_stream, EVENT);
+	pthread_join(other, NULL);
+	assert_int_equal(cuda.followed, 1);
+	cuda.owner = pthread_self();
+	end(PER_THREAD);
+	graph_destroy(graph);
+	cuda.has_owner = false;
+}
+
 static void a_node_that_is_destroyed_is_followed_no_more(void **state)
 {
 	void *graph = begin(0);
@@ -436,6 +514,9 @@ int main(void)
 	    FOLLOWING(a_stream_that_cannot_be_noted_is_refused),
 	    FOLLOWING(before_an_edit_by_the_program_all_streams_follow),
 	    FOLLOWING(a_stream_that_is_gone_follows_nothing),
+	    FOLLOWING(a_stream_with_the_handle_of_one_that_is_gone_follows),
+	    FOLLOWING(a_stream_of_a_context_that_is_gone_is_another_one_later),
+	    FOLLOWING(a_default_stream_of_another_thread_follows),
 	    FOLLOWING(a_node_that_is_destroyed_is_followed_no_more),
 	};
 

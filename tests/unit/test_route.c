@@ -624,6 +624,81 @@ static void *take_twice(void *arg)
 	return NULL;
 }
 
+static void *begin_second(void *arg)
+{
+	*(void **)arg = begin(1);
+	return NULL;
+}
+
+/* A thread captures, and works last on a stream that another thread captures. */
+static void a_block_is_held_by_its_threads_capture_and_its_streams(void **state)
+{
+	pthread_t thread;
+	void *first = begin(0), *second;
+	gcp_addr addr;
+
+	(void)state;
+	pthread_create(&thread, NULL, begin_second, &second);
+	pthread_join(thread, NULL);
+	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
+	kernel(1);
+	end(0);
+	graph_destroy(first);
+	gcp_tracker_collect(tracker);
+	assert_true(is_private(addr));
+	end(1);
+	graph_destroy(second);
+	gcp_tracker_collect(tracker);
+	assert_false(is_private(addr));
+}
+
+static void a_named_stream_is_taken_at_its_word(void **state)
+{
+	struct gcp_stream_hint hint = hint_of(stream_handle(1));
+	pthread_t thread;
+	void *first = begin(0), *second;
+	gcp_addr addr;
+
+	(void)state;
+	pthread_create(&thread, NULL, begin_second, &second);
+	pthread_join(thread, NULL);
+	hint.named = true;
+	assert_int_equal(
+	    gcp_tracker_alloc(tracker, pool, FAKE_CTX, hint, 3 * MIB, &addr), 0);
+	end(0);
+	end(1);
+	assert_true(is_private(addr));
+	graph_destroy(second);
+	gcp_tracker_collect(tracker);
+	assert_false(is_private(addr));
+	graph_destroy(first);
+}
+
+/* Unless the program has named the pool. */
+static void a_named_pool_is_taken_at_its_word(void **state)
+{
+	uint64_t id = 0;
+	pthread_t thread;
+	void *first, *second;
+	gcp_addr addr;
+
+	(void)state;
+	assert_int_equal(gcp_graph_pool_create(tracker, &id), 0);
+	assert_int_equal(gcp_graph_pool_use(tracker, id), 0);
+	first = begin(0);
+	assert_int_equal(gcp_graph_pool_use(tracker, 0), 0);
+	pthread_create(&thread, NULL, begin_second, &second);
+	pthread_join(thread, NULL);
+	addr = capture_alloc_on(stream_handle(1), 3 * MIB);
+	end(0);
+	end(1);
+	graph_destroy(first);
+	assert_int_equal(gcp_graph_pool_release(tracker, id), 0);
+	gcp_tracker_collect(tracker);
+	assert_false(is_private(addr));
+	graph_destroy(second);
+}
+
 /* Its pthread_t is given to the next thread. */
 static void a_capture_may_outlive_the_thread_that_began_it(void **state)
 {
@@ -674,6 +749,9 @@ int main(void)
 	    TEST(a_small_block_of_two_captures_is_held_by_both),
 	    TEST(what_a_gone_graph_held_is_told_to_each_thread_once),
 	    TEST(a_capture_into_a_graph_gets_nothing_that_the_graph_has_used),
+	    TEST(a_block_is_held_by_its_threads_capture_and_its_streams),
+	    TEST(a_named_stream_is_taken_at_its_word),
+	    TEST(a_named_pool_is_taken_at_its_word),
 	    TEST(a_capture_may_outlive_the_thread_that_began_it),
 	};
 
