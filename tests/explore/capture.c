@@ -182,7 +182,8 @@ static bool contents_are_known(struct capture *c, struct item *item)
 		item->value = src->value;
 		return true;
 	}
-	if (item->kind == ITEM_COPY && item->src->pools && !(src && src->known))
+	if (item->kind == ITEM_COPY && item->src->pools && !(src && src->known) &&
+	    !result_of_other(c->body, item->src))
 		return false;
 	if (item->kind == ITEM_ADD && item->dst->pools && !(dst && dst->known))
 		return false;
@@ -430,6 +431,7 @@ static void capture_end(struct thread *t, struct capture *c, unsigned how,
 		return;
 	}
 	capture_close(w, c);
+	results_note(w, c->pool);
 	if (c->body->made == 0)
 		c->body->made = w->step;
 	target = graph_slot(t, c, slot);

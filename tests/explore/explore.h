@@ -37,6 +37,7 @@
  *   destroyed.c what another thread does inside a call that destroys
  *   sharing.c   launches from several threads at the same time, and what is held by
  *               graphs that never run at the same time
+ *   results.c   what memory holds, and what captures leave in it
  *   play.c      plays a history, and ends it
  *   oracle.c    what must hold after each step
  *   faults.c    calls of the library that fail
@@ -120,6 +121,7 @@ struct block {
 	bool async;       /* stream-ordered */
 	bool passed;      /* the library left it to CUDA */
 	bool exported;
+	bool result;         /* live when its capture ended: results.c */
 	uint32_t named_pool; /* a graph pool whose graphs may write it; 0: none */
 	uint32_t home;       /* graph pool that it was taken from; 0: none */
 	uint32_t flags;      /* of pinned memory */
@@ -567,6 +569,17 @@ CUstream stream_handle(struct thread *t, struct stream *s);
 /* --- sharing.c --- */
 
 void sharing_play(struct thread *t, const struct op *op);
+
+/* --- results.c --- */
+
+/* A capture into this pool has ended. */
+void results_note(struct model *w, uint32_t pool);
+/* The block was freed, and a graph keeps it and what is in it. */
+bool block_is_result(const struct model *w, const struct block *block);
+/* The block is a result, and of no graph of this body. */
+bool result_of_other(const struct body *body, const struct block *block);
+/* Fails if memory does not hold what it must. */
+void results_check(struct model *w);
 
 /* --- turns.c --- */
 

@@ -210,14 +210,15 @@ static void exec_release(struct thread *t, struct exec *exec)
 }
 
 /* CUDA looks at the memory of copies. */
-static bool copies_are_there(const struct body *body)
+static bool copies_are_there(const struct model *w, const struct body *body)
 {
 	for (uint32_t i = 0; i < body->count; i++) {
 		const struct item *item = &body->items[i];
 
 		if (item->kind == ITEM_COPY &&
 		    ((!item->dst->live && !body_keeps(body, item->dst)) ||
-		     (!item->src->live && !body_keeps(body, item->src))))
+		     (!item->src->live && !body_keeps(body, item->src) &&
+		      !block_is_result(w, item->src))))
 			return false;
 	}
 	return true;
@@ -251,7 +252,7 @@ static bool instantiate_call(struct thread *t, const struct graph *graph,
 static void graph_instantiate(struct thread *t, struct graph *graph, struct exec *exec)
 {
 	if (!graph->handle || graph->busy || graph->body->broken || !may_be_unsafe(t) ||
-	    !copies_are_there(graph->body) ||
+	    !copies_are_there(t->model, graph->body) ||
 	    (graph->body->single && graph->instantiated))
 		return;
 	exec_release(t, exec);
@@ -292,18 +293,19 @@ static void exec_update(struct thread *t, struct exec *exec, struct graph *graph
 /* --- launches --- */
 
 static bool is_there(const struct model *w, const struct body *body,
-		     const struct block *block)
+		     const struct block *block, bool read)
 {
 	return !block ||
-	       ((block->live || body_keeps(body, block)) &&
+	       ((block->live || body_keeps(body, block) ||
+		 (read && block_is_result(w, block))) &&
 		w->contexts[block->context].live && !block_is_early(w, block));
 }
 
 bool body_can_run(const struct model *w, const struct body *body)
 {
 	for (uint32_t i = 0; i < body->count; i++)
-		if (!is_there(w, body, body->items[i].dst) ||
-		    !is_there(w, body, body->items[i].src))
+		if (!is_there(w, body, body->items[i].dst, false) ||
+		    !is_there(w, body, body->items[i].src, true))
 			return false;
 	return !body->broken;
 }

@@ -282,6 +282,7 @@ static void end_play(struct model *w)
 			host_wait_context(t, i);
 	for (int i = 0; i < CONTEXTS_MAX; i++)
 		oracle_counter(w, i);
+	results_check(w);
 	promises_end(t);
 	ipc_peer_closes_all(t, -1);
 	ipc_peer_end(w);
@@ -359,6 +360,7 @@ void play(const struct setting *setting, const struct history *history,
 		else
 			hand_over(t, op);
 		oracle_step(w);
+		results_check(w);
 	}
 	for (unsigned i = 0; !setting->fault && fault_name(i); i++)
 		outcome->calls[i] += fault_count(i);
