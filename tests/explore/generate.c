@@ -460,6 +460,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 	g.room = OPS_MAX;
 	if (below(&g, 4) == 3) /* where bytes have run out: none */
 		promise_draw(&g);
+	else if (setting->share && below(&g, 4) == 3)
+		results_draw(&g);
 }
 
 /* --- to be read --- */

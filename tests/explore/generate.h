@@ -46,5 +46,7 @@ void scenario_draw(struct generator *g);
 
 /* Graphs that may share memory, before, after or between what the history has. */
 void sharing_draw(struct generator *g);
+/* Graphs whose results others read, behind all that the history has. */
+void results_draw(struct generator *g);
 
 #endif

@@ -4,6 +4,7 @@
  * temporaries, launches of them on one stream, on several, on default streams, by
  * several threads, and whatever may happen between two launches. It is drawn after the
  * rest of the history, which stays as it was, and stands before, behind or between it.
+ * Graphs that read what others leave are drawn last, and stand behind all.
  */
 #include "generate.h"
 
@@ -252,6 +253,93 @@ static void play_draw(struct generator *g)
 	}
 	for (unsigned i = 1 + (unsigned)below(g, 4); i > 0; i--)
 		launches(g, &cast);
+}
+
+/* --- results -------------------------------------------------------------- */
+
+/* What a capture leaves: a block that stays the program's, and then a temporary. */
+static uint8_t result_capture(struct generator *g, uint64_t bytes, struct op begin,
+			      struct op end)
+{
+	struct op alloc = op_draw(g, OP_ALLOC), fill;
+
+	alloc.bytes = bytes;
+	fill = on_block(g, OP_FILL, alloc.a, begin.c);
+	fill.how = (uint8_t)(fill.how & ~1); /* at its start */
+	op_add(g, begin);
+	op_add(g, alloc);
+	op_add(g, fill);
+	for (unsigned i = (unsigned)below(g, 2); i > 0; i--)
+		temporary(g, g->thread, bytes, begin.c, true);
+	op_add(g, end);
+	return alloc.a;
+}
+
+/* Another one that copies it into a block of its own or of before, and has temporaries.
+ * The result is freed in it, or behind it. */
+static uint8_t reader_capture(struct generator *g, uint64_t bytes, uint8_t result,
+			      struct op begin, struct op end)
+{
+	struct op out = op_draw(g, OP_ALLOC), copy = op_draw(g, OP_COPY);
+	struct op release = on_block(g, OP_FREE, result, begin.c);
+	bool before = below(g, 4), behind = below(g, 3) == 0;
+
+	copy.a = out.a;
+	copy.b = result;
+	copy.c = begin.c;
+	copy.how = 0; /* start to start, by itself */
+	if (before)
+		op_add(g, out);
+	op_add(g, begin);
+	if (!before)
+		op_add(g, out);
+	for (unsigned i = (unsigned)below(g, 3); i > 0; i--)
+		temporary(g, g->thread, bytes, begin.c, true);
+	op_add(g, copy);
+	if (!behind)
+		op_add(g, release);
+	for (unsigned i = (unsigned)below(g, 2); i > 0; i--)
+		temporary(g, g->thread, bytes, begin.c, true);
+	op_add(g, end);
+	if (behind)
+		op_add(g, release);
+	g->used &= ~(1ull << result);
+	return out.a;
+}
+
+/* A graph reads what another one leaves, and both are launched by turns, with what may
+ * come between. The first one may have an executable before the second capture. */
+void results_draw(struct generator *g)
+{
+	struct op begin = op_draw(g, OP_CAPTURE_BEGIN),
+		  end = op_draw(g, OP_CAPTURE_END);
+	bool early = below(g, 3) == 0;
+	struct cast cast;
+	uint8_t result, out;
+
+	cast_draw(g, &cast);
+	cast.graphs = 2;
+	begin.c = (uint8_t)(2 + below(g, STREAM_SLOTS - 2));
+	begin.how = (uint8_t)(below(g, 4) ? GLOBAL : THREAD_LOCAL);
+	end.how |= 1;
+	end.a = 0;
+	end.b = 0;
+	result = result_capture(g, cast.bytes[0], begin, end);
+	if (early)
+		instantiate(g, 0, 0);
+	end.b = 1;
+	out = reader_capture(g, cast.bytes[1], result, begin, end);
+	if (!early)
+		instantiate(g, 0, 0);
+	instantiate(g, 1, 1);
+	for (unsigned i = 4 + (unsigned)below(g, 12); i > 0; i--) {
+		launch(g, &cast, i % 2, cast.stream[below(g, cast.streams)]);
+		if (below(g, 3) == 0)
+			op_add(g, on_block(g, OP_CHECK, out, cast.stream[0]));
+		if (below(g, 6) == 0)
+			interlude(g, &cast);
+	}
+	op_add(g, on_block(g, OP_READ_BACK, out, cast.stream[0]));
 }
 
 /* --- before, behind or between the rest ------------------------------------ */
