@@ -474,7 +474,7 @@ static void capture_destroy_stream(struct thread *t, struct capture *c)
 	capture_lost(t->model, c);
 }
 
-/* Whether a context that ends here takes all of the capture along. */
+/* Whether a context that ends here takes all of the capture along; nothing of it. */
 static bool is_all_in(const struct model *w, const struct capture *c, int context)
 {
 	for (uint32_t i = 0; i < w->stream_count; i++)
@@ -483,21 +483,36 @@ static bool is_all_in(const struct model *w, const struct capture *c, int contex
 	return c->origin->context == context && !c->into;
 }
 
-bool captures_may_go(const struct thread *t, int context)
+static bool is_elsewhere(const struct model *w, const struct capture *c, int context)
 {
-	const struct model *w = t->model;
-
-	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (w->captures[i].live && (w->captures[i].thread != (int)t->number ||
-					    !is_all_in(w, &w->captures[i], context)))
+	for (uint32_t i = 0; i < w->stream_count; i++)
+		if (w->streams[i].capture == c && w->streams[i].context == context)
 			return false;
 	return true;
 }
 
-void captures_go(struct model *w)
+/* Captures of other threads go on, where the context and the thread have no part in
+ * them: it makes the next context at once. */
+bool captures_may_go(const struct thread *t, int context)
+{
+	const struct model *w = t->model;
+
+	for (unsigned i = 0; i < CAPTURE_SLOTS; i++) {
+		const struct capture *c = &w->captures[i];
+		bool own = c->thread == (int)t->number;
+
+		if (c->live &&
+		    (own ? !is_all_in(w, c, context)
+			 : !is_elsewhere(w, c, context) || !may_be_unsafe(t)))
+			return false;
+	}
+	return true;
+}
+
+void captures_go(struct model *w, int context)
 {
 	for (unsigned i = 0; i < CAPTURE_SLOTS; i++)
-		if (w->captures[i].live)
+		if (w->captures[i].live && w->captures[i].context == context)
 			capture_lost(w, &w->captures[i]);
 }
 

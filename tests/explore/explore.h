@@ -457,9 +457,10 @@ void capture_play(struct thread *t, const struct op *op);
 void capture_item(struct thread *t, struct stream *s, struct item *item);
 bool capture_event_record(struct thread *t, struct event *event, struct stream *s);
 bool capture_event_wait(struct thread *t, const struct event *event, struct stream *s);
-/* All captures are this thread's, and would be lost with this context. */
+/* Each capture is this thread's, and would be lost with this context, or has nothing to
+ * do with either. */
 bool captures_may_go(const struct thread *t, int context);
-void captures_go(struct model *w); /* they are */
+void captures_go(struct model *w, int context); /* they are */
 struct capture *capture_near(struct model *w, unsigned slot);
 struct capture *capture_number(struct model *w, uint32_t number);
 

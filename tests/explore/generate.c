@@ -462,6 +462,8 @@ void history_draw(struct history *ret_history, const struct setting *setting)
 		promise_draw(&g);
 	else if (setting->share && below(&g, 4) == 3)
 		results_draw(&g);
+	else if (below(&g, 8) == 7)
+		ends_draw(&g);
 }
 
 /* --- to be read --- */

@@ -178,7 +178,7 @@ static bool context_end(struct thread *t, int slot, bool idle, bool release)
 		return false;
 	}
 	w->streams_gone++; /* those of the context */
-	captures_go(w);
+	captures_go(w, slot);
 	context_detach(w, slot);
 	return true;
 }

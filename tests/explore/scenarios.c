@@ -524,6 +524,49 @@ static void lost_draw(struct generator *g)
 	aftermath(g, bytes);
 }
 
+/* A thread that works on what another one captures, relaxed, allocates, and has nothing
+ * but that work to say whose the memory is. Meanwhile a context ends, or a stream: by
+ * that thread or another one. The memory is the graph's all the same. */
+void ends_draw(struct generator *g)
+{
+	struct cast cast = cast_draw(g);
+	struct op create = op_draw(g, OP_CONTEXT_CREATE),
+		  use = op_draw(g, OP_USE_CONTEXT);
+	struct op end =
+	    op_draw(g, below(g, 3) ? OP_CONTEXT_DESTROY : OP_STREAM_DESTROY);
+	struct op small = op_draw(g, OP_ALLOC), fill = op_draw(g, OP_FILL);
+	struct op launch = op_draw(g, OP_GRAPH_LAUNCH),
+		  make = op_draw(g, OP_GRAPH_INSTANTIATE);
+	unsigned ender = (unsigned)below(g, THREADS_MAX);
+	uint64_t bytes = g->sizes[below(g, SIZES)];
+	uint8_t stream = stream_of_all(g);
+
+	create.a = end.a = 2; /* a context of the program's own */
+	create.thread = end.thread = (uint8_t)ender;
+	end.how &= (uint8_t)~1u; /* none comes in its place */
+	end.c = (uint8_t)(2 + (stream - 1) % (STREAM_SLOTS - 2)); /* another one */
+	small.bytes = 4096;
+	fill.a = small.a;
+	fill.c = stream;
+	make.a = make.b = launch.b = 0;
+	op_add(g, create);
+	use.a = 0;
+	for (unsigned i = 0; i < THREADS_MAX; i++)
+		say(g, i, use);
+	say(g, cast.other, small);
+	mode_set(g, cast.other, (unsigned)below(g, 3));
+	say(g, cast.me, begin_draw(g, 2, stream));
+	say(g, cast.other, fill);
+	op_add(g, end);
+	g->thread = cast.other;
+	for (unsigned i = 1 + (unsigned)below(g, 3); i > 0; i--)
+		burst_of(g, bytes, stream);
+	say(g, cast.me, end_draw(g, 0, 0));
+	say(g, cast.me, make);
+	aftermath(g, bytes);
+	say(g, cast.me, launch);
+}
+
 static void (*const scenarios[])(struct generator *g) = {
     past_draw,   beside_draw,  both_draw,   lag_draw,     rewind_draw,
     lent_draw,   shared_draw,  handed_draw, ordered_draw, newcomer_draw,

@@ -31,7 +31,7 @@ static bool is_sure_of_work(const struct thread *t)
 {
 	const struct model *w = t->model;
 
-	return t->worked && t->worked == t->last && t->gone == w->streams_gone &&
+	return t->worked && t->worked == t->last && t->worked->live &&
 	       t->worked->kind != STREAM_PER_THREAD && !w->setting->fault;
 }
 
