@@ -373,7 +373,9 @@ static void launch(const struct graph *graph, int stream)
 
 	launch_begin(graph, stream, &launch);
 	launch_real(graph, stream);
-	if (!launch.at || !gcp_launch_again_ended(tracker, &launch))
+	if (launch.share && launch.under_way)
+		gcp_launch_again_ended(tracker, &launch);
+	else
 		gcp_launch_end(tracker, graph->exec, &launch, 0);
 }
 
