@@ -162,6 +162,7 @@ struct gcp_block {
 			struct gcp_block *next, **last;
 			uint32_t count;
 		} batch; /* the first block of one in a depot; depot->lock */
+		TAILQ_ENTRY(gcp_block) end; /* the last PENDING block of its epoch */
 	};
 };
 TAILQ_HEAD(gcp_block_list, gcp_block);
@@ -249,7 +250,8 @@ enum { GCP_LANE_SIZES = 64 }; /* chunks of the largest handle */
 /* Segments and their free blocks. All fields: pool->lock.
  *  H1 sum of what its segments have mapped == reserved_bytes
  *  H2 used + cached + pending + listed + free == reserved, in bytes
- *  H3 pending blocks stand in the order of their epochs */
+ *  H3 pending blocks stand in the order of their epochs
+ *  H4 pending_ends has the last pending block of each epoch, in that order */
 struct gcp_heap {
 	struct gcp_pool *pool;
 	bool private;
@@ -266,14 +268,15 @@ struct gcp_heap {
 	uint64_t group, group_freed, group_past;
 	struct gcp_segment_list segments;
 	struct gcp_block_tree free[GCP_KINDS];
-	struct gcp_class_list *classes;   /* [class], up to slab_max */
-	struct gcp_slab_list idle_slabs;  /* of which no block is used */
-	struct gcp_block_list pending;    /* freed, epoch not ready; oldest first */
-	struct gcp_block_list deferred;   /* freed in a capture; by group, growing */
-	struct gcp_block_list once;       /* the same, and eager work may have used
-					   * them: not before all captures are over; or
-					   * freed since the heap was sealed */
-	struct gcp_bins holes[GCP_KINDS]; /* HOLE blocks, by size */
+	struct gcp_class_list *classes;     /* [class], up to slab_max */
+	struct gcp_slab_list idle_slabs;    /* of which no block is used */
+	struct gcp_block_list pending;      /* freed, epoch not ready; oldest first */
+	struct gcp_block_list pending_ends; /* the last of each epoch in there */
+	struct gcp_block_list deferred;     /* freed in a capture; by group, growing */
+	struct gcp_block_list once;         /* the same, and eager work may have used
+					     * them: not before all captures are over; or
+					     * freed since the heap was sealed */
+	struct gcp_bins holes[GCP_KINDS];   /* HOLE blocks, by size */
 	struct gcp_bins donors; /* common heaps: FREE blocks, by whole handles */
 	struct gcp_block_list unmapping; /* UNMAPPING blocks, oldest epoch first */
 	uint64_t pending_bytes;
@@ -653,6 +656,13 @@ uint64_t gcp_slab_youngest_epoch(struct gcp_pool *pool, uint64_t epoch);
 struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh);
 void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block);
 void gcp_block_split(struct gcp_heap *heap, struct gcp_block *block, uint64_t size);
+
+/* pending.c: pool->lock is held. Nothing waits; a block in state PENDING waits; it does
+ * not any more; none does, and all are moved onto `list`. */
+void gcp_pending_init(struct gcp_heap *heap);
+void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block);
+void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list);
 
 /* What heap.c and segment.c share. */
 void gcp_block_set_state(struct gcp_block *block, enum gcp_block_state state);

@@ -22,7 +22,7 @@ void gcp_heap_init(struct gcp_heap *heap, struct gcp_pool *pool,
 	    .classes = classes,
 	};
 	TAILQ_INIT(&heap->segments);
-	TAILQ_INIT(&heap->pending);
+	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);
 	TAILQ_INIT(&heap->unmapping);
@@ -44,8 +44,7 @@ static struct gcp_block *take_repeated(struct gcp_heap *heap, uint64_t size,
 			return NULL;
 		if (block->size != size || block->size_class != size_class)
 			continue;
-		TAILQ_REMOVE(&heap->pending, block, link);
-		heap->pending_bytes -= block->size;
+		gcp_pending_remove(heap, block);
 		/* It was active all the time. */
 		gcp_gauge_add(&heap->pool->stats.active_bytes, -(int64_t)block->size);
 		return block;
@@ -204,8 +203,7 @@ void gcp_heap_collect(struct gcp_heap *heap, struct gcp_block_list *list)
 
 	gcp_assert_held(GCP_RANK_POOL);
 	TAILQ_CONCAT(list, &heap->deferred, link);
-	TAILQ_CONCAT(list, &heap->pending, link);
-	heap->pending_bytes = 0;
+	gcp_pending_take_all(heap, list);
 	gcp_slab_collect(heap, list);
 	for (int kind = 0; kind < GCP_KINDS; kind++) {
 		while ((block = gcp_tree_lowest_fit(heap, kind, GCP_UNIT))) {

@@ -88,8 +88,7 @@ static void part_remove(struct gcp_heap *heap, struct gcp_block *block)
 		gcp_gauge_add(&heap->pool->stats.active_bytes, (int64_t)block->size);
 		return;
 	}
-	TAILQ_REMOVE(&heap->pending, block, link);
-	heap->pending_bytes -= block->size;
+	gcp_pending_remove(heap, block);
 }
 
 static struct gcp_block *span_join(struct gcp_heap *heap, const struct span *span)

@@ -298,13 +298,35 @@ static bool listed_epochs_are_sound(const struct gcp_pool *pool)
 	       gcp_timeline_now(&pool->timeline) - ready >= GCP_LISTED_EPOCHS;
 }
 
+static const char *pending_check(const struct gcp_heap *heap)
+{
+	const struct gcp_block *block, *end = TAILQ_FIRST(&heap->pending_ends);
+	uint64_t waiting = 0;
+
+	TAILQ_FOREACH (block, &heap->pending, link) {
+		struct gcp_block *next = TAILQ_NEXT(block, link);
+
+		GCP_MUST(!next || next->epoch >= block->epoch,
+			 "H3: a younger epoch stands before an older one");
+		waiting += block->size;
+		if (next && next->epoch == block->epoch)
+			continue;
+		GCP_MUST(end == block,
+			 "H4: an epoch's last block is not known as such");
+		end = TAILQ_NEXT(end, end);
+	}
+	GCP_MUST(!end, "H4: a block that does not wait is an epoch's last");
+	GCP_MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
+	return NULL;
+}
+
 static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 			      struct sums *total)
 {
 	struct gcp_segment *segment;
 	struct gcp_block *block;
 	struct sums sums = {0};
-	uint64_t reserved = 0, waiting = 0, holes = 0, donors = 0, unmapping = 0;
+	uint64_t reserved = 0, holes = 0, donors = 0, unmapping = 0;
 	uint64_t idle_slabs = 0;
 	struct gcp_slab *slab;
 
@@ -337,14 +359,8 @@ static const char *heap_check(struct gcp_pool *pool, struct gcp_heap *heap,
 	TAILQ_FOREACH (block, &heap->unmapping, link)
 		unmapping += block->size;
 	GCP_MUST(unmapping == sums.unmapping, "an unmapping block is in no list");
-	TAILQ_FOREACH (block, &heap->pending, link) {
-		struct gcp_block *next = TAILQ_NEXT(block, link);
-
-		GCP_MUST(!next || next->epoch >= block->epoch,
-			 "H3: a younger epoch stands before an older one");
-		waiting += block->size;
-	}
-	GCP_MUST(waiting == heap->pending_bytes, "pending bytes are miscounted");
+	broken = pending_check(heap);
+	GCP_MUST(!broken, broken);
 	GCP_MUST(!heap->private || heap->used_bytes == sums.used,
 		 "a private heap miscounts what the program holds");
 	GCP_MUST(heap->lent_bytes == sums.lent,

@@ -137,8 +137,7 @@ static void past_release(struct gcp_heap *heap)
 	struct gcp_block_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct gcp_block *block;
 
-	TAILQ_CONCAT(&list, &heap->pending, link);
-	heap->pending_bytes = 0;
+	gcp_pending_take_all(heap, &list);
 	TAILQ_FOREACH (block, &list, link)
 		block->epoch = GCP_EPOCH_NOW;
 	gcp_heap_put_list(heap, &list);

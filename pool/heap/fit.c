@@ -219,21 +219,6 @@ struct gcp_block *gcp_fit_take(const struct gcp_request *request, bool fresh)
 
 /* --- putting ------------------------------------------------------------------ */
 
-static void block_wait(struct gcp_heap *heap, struct gcp_block *block)
-{
-	struct gcp_block *older = TAILQ_LAST(&heap->pending, gcp_block_list);
-
-	gcp_block_set_state(block, GCP_BLOCK_PENDING);
-	/* What comes from a thread's cache may have waited there for long. */
-	while (older && older->epoch > block->epoch)
-		older = TAILQ_PREV(older, gcp_block_list, link);
-	if (older)
-		TAILQ_INSERT_AFTER(&heap->pending, older, block, link);
-	else
-		TAILQ_INSERT_HEAD(&heap->pending, block, link);
-	heap->pending_bytes += block->size;
-}
-
 /* What the program gives back shows that it does not only take memory. */
 static void freed_count(struct gcp_pool *pool, const struct gcp_block *block)
 {
@@ -255,10 +240,12 @@ void gcp_fit_put(struct gcp_heap *heap, struct gcp_block *block)
 {
 	gcp_assert_held(GCP_RANK_POOL);
 	freed_count(heap->pool, block);
-	if (gcp_epoch_ready(heap->pool, block->epoch))
+	if (gcp_epoch_ready(heap->pool, block->epoch)) {
 		block_ready(heap, block);
-	else
-		block_wait(heap, block);
+		return;
+	}
+	gcp_block_set_state(block, GCP_BLOCK_PENDING);
+	gcp_pending_add(heap, block);
 }
 
 void gcp_heap_put_run(struct gcp_heap *heap, struct gcp_block *run)
@@ -274,8 +261,7 @@ void gcp_heap_advance(struct gcp_heap *heap)
 	gcp_assert_held(GCP_RANK_POOL);
 	while ((block = TAILQ_FIRST(&heap->pending)) &&
 	       gcp_epoch_ready(heap->pool, block->epoch)) {
-		TAILQ_REMOVE(&heap->pending, block, link);
-		heap->pending_bytes -= block->size;
+		gcp_pending_remove(heap, block);
 		block_ready(heap, block);
 	}
 }

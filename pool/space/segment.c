@@ -282,14 +282,13 @@ void gcp_heap_reset(struct gcp_heap *heap)
 	if (!heap->private)
 		memset(heap->pool->listed, 0, sizeof(heap->pool->listed));
 	LIST_INIT(&heap->idle_slabs);
-	TAILQ_INIT(&heap->pending);
+	gcp_pending_init(heap);
 	TAILQ_INIT(&heap->deferred);
 	TAILQ_INIT(&heap->once);
 	memset(heap->holes, 0, sizeof(heap->holes));
 	heap->donors = (struct gcp_bins){.used = {0}};
 	TAILQ_INIT(&heap->unmapping);
 	heap->recycled = false;
-	heap->pending_bytes = 0;
 	heap->used_blocks = heap->used_bytes = heap->lent_bytes = 0;
 	heap->unused_bytes = heap->unused_low = 0;
 	heap->idle = (struct gcp_idle){0};

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pending.c - freed blocks that wait in the heap, in the order of their epochs.
+ *
+ * Called with pool->lock held. Never calls the driver.
+ *
+ * What comes from a thread's cache may have waited there for long, and belongs before
+ * all that was freed meanwhile. So a second list has the last block of each epoch, and
+ * a block's place is found by passing epochs, not blocks: no more than are not ready.
+ *
+ *      pending        5  5  5  6  8  8      oldest first
+ *      pending_ends         5  6     8      a 7 is put behind the 6
+ */
+#include "../pool_types.h"
+
+void gcp_pending_init(struct gcp_heap *heap)
+{
+	TAILQ_INIT(&heap->pending);
+	TAILQ_INIT(&heap->pending_ends);
+	heap->pending_bytes = 0;
+}
+
+void gcp_pending_add(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_block *older = TAILQ_LAST(&heap->pending_ends, gcp_block_list);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	while (older && older->epoch > block->epoch)
+		older = TAILQ_PREV(older, gcp_block_list, end);
+	if (older) {
+		TAILQ_INSERT_AFTER(&heap->pending, older, block, link);
+		TAILQ_INSERT_AFTER(&heap->pending_ends, older, block, end);
+	} else {
+		TAILQ_INSERT_HEAD(&heap->pending, block, link);
+		TAILQ_INSERT_HEAD(&heap->pending_ends, block, end);
+	}
+	if (older && older->epoch == block->epoch)
+		TAILQ_REMOVE(&heap->pending_ends, older, end);
+	heap->pending_bytes += block->size;
+}
+
+void gcp_pending_remove(struct gcp_heap *heap, struct gcp_block *block)
+{
+	struct gcp_block *older = TAILQ_PREV(block, gcp_block_list, link);
+	struct gcp_block *younger = TAILQ_NEXT(block, link);
+
+	gcp_assert_held(GCP_RANK_POOL);
+	if (!younger || younger->epoch != block->epoch) { /* the last of its epoch */
+		if (older && older->epoch == block->epoch)
+			TAILQ_INSERT_BEFORE(block, older, end);
+		TAILQ_REMOVE(&heap->pending_ends, block, end);
+	}
+	TAILQ_REMOVE(&heap->pending, block, link);
+	heap->pending_bytes -= block->size;
+}
+
+void gcp_pending_take_all(struct gcp_heap *heap, struct gcp_block_list *list)
+{
+	gcp_assert_held(GCP_RANK_POOL);
+	TAILQ_CONCAT(list, &heap->pending, link);
+	gcp_pending_init(heap);
+}
