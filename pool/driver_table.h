@@ -95,6 +95,9 @@ struct gcp_driver {
 	/* Creates an event that can fence `ctx`. */
 	int (*fence_create)(void *ctx, void **ret_fence);
 	void (*fence_destroy)(void *fence);
+	/* The same of one whose context is gone, and the event with it: gives back the
+	 * memory of the host, and calls no driver function. */
+	void (*fence_discard)(void *fence);
 
 	/* Records the event behind ALL work submitted to `ctx` so far, on every
 	 * stream. Does not wait and holds nothing back.

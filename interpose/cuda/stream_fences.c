@@ -386,7 +386,7 @@ bool gcp_stream_fences_possible(void)
 void gcp_stream_fences_fill(struct gcp_driver *driver)
 {
 	driver->fence_create = fence_create;
-	driver->fence_destroy = fence_destroy;
+	driver->fence_destroy = driver->fence_discard = fence_destroy;
 	driver->fence_record = fence_record;
 	driver->fence_order = fence_order;
 	driver->fence_query = fence_query;

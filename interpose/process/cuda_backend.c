@@ -250,6 +250,11 @@ static void driver_fence_destroy(void *handle)
 	errno = saved;
 }
 
+static void driver_fence_discard(void *handle)
+{
+	free(handle);
+}
+
 static int driver_fence_record(void *ctx, void *handle)
 {
 	struct context_fence *fence = handle;
@@ -514,6 +519,7 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 		return;
 	ret_driver->fence_create = driver_fence_create;
 	ret_driver->fence_destroy = driver_fence_destroy;
+	ret_driver->fence_discard = driver_fence_discard;
 	ret_driver->fence_query = driver_fence_query;
 	ret_driver->fence_wait = driver_fence_wait;
 	ret_driver->fence_wait_own = driver_fence_wait_own;

@@ -315,6 +315,7 @@ void gcp_stream_events_reset(struct gcp_pool *pool)
 	TAILQ_CONCAT(&pool->stream_events, &pool->stream_events_spare, link);
 	while ((event = TAILQ_FIRST(&pool->stream_events))) {
 		TAILQ_REMOVE(&pool->stream_events, event, link);
+		pool->pools->driver.fence_discard(event->fence);
 		gcp_descriptor_free(descriptors, event);
 	}
 	pool->stream_event_asked = 0;

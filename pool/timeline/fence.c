@@ -119,6 +119,15 @@ bool gcp_timeline_is_completed(const struct gcp_timeline *timeline, uint64_t epo
 
 /* --- fences --------------------------------------------------------------- */
 
+/* Its context is gone. */
+static void fence_discard(struct gcp_timeline *timeline, struct gcp_fence *fence)
+{
+	struct gcp_pools *pools = timeline->pools;
+
+	pools->driver.fence_discard(fence->handle);
+	gcp_descriptor_free(&pools->fence_descriptors, fence);
+}
+
 /* No epoch needs the fence any more. One that a thread still waits for must not be
  * recorded again, which would make that thread wait for later work: the last thread
  * that waited does this again. */
@@ -127,8 +136,8 @@ static void fence_release(struct gcp_timeline *timeline, struct gcp_fence *fence
 	fence->done = true;
 	if (fence->waiters > 0)
 		return;
-	if (fence->generation != timeline->generation) { /* its context is gone */
-		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
+	if (fence->generation != timeline->generation) {
+		fence_discard(timeline, fence);
 		return;
 	}
 	fence->next = timeline->spare;
@@ -515,6 +524,6 @@ void gcp_timeline_clear(struct gcp_timeline *timeline)
 	gcp_timeline_mark_completed(timeline, gcp_timeline_next(timeline));
 	while ((fence = timeline->spare)) {
 		timeline->spare = fence->next;
-		gcp_descriptor_free(&timeline->pools->fence_descriptors, fence);
+		fence_discard(timeline, fence);
 	}
 }

@@ -91,6 +91,7 @@ static const struct gcp_driver driver = {
     .mem_trim = mem_trim,
     .fence_create = fence_create,
     .fence_destroy = fence_destroy,
+    .fence_discard = fence_destroy,
     .fence_record = fence_of,
     .fence_order = fence_order,
     .fence_query = fence_done,

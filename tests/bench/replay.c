@@ -279,6 +279,7 @@ static const struct gcp_driver driver = {
     .mem_trim = mem_trim,
     .fence_create = fence_create,
     .fence_destroy = fence_destroy,
+    .fence_discard = fence_destroy,
     .fence_record = fence_record,
     .fence_order = fence_order,
     .fence_query = fence_query,

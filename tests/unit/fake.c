@@ -234,13 +234,22 @@ static int fake_fence_create(void *ctx, void **ret_fence)
 		result = (int)fake.fail_code;
 	else
 		*ret_fence = __real_calloc(1, sizeof(struct fence));
+	fake.fences += result == 0;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
 static void fake_fence_destroy(void *fence)
 {
+	pthread_mutex_lock(&lock);
+	fake.fences--;
+	pthread_mutex_unlock(&lock);
 	free(fence);
+}
+
+static void fake_fence_discard(void *fence)
+{
+	fake_fence_destroy(fence);
 }
 
 static int fake_fence_record(void *ctx, void *fence)
@@ -390,6 +399,7 @@ struct gcp_driver fake_driver(void)
 	    .mem_trim = fake_mem_trim,
 	    .fence_create = fake_fence_create,
 	    .fence_destroy = fake_fence_destroy,
+	    .fence_discard = fake_fence_discard,
 	    .fence_record = fake_fence_record,
 	    .fence_record_in = fake_fence_record_in,
 	    .fence_order = fake_fence_order,

@@ -452,6 +452,62 @@ static void a_capture_ends_with_a_barrier_where_work_goes_on(void **state)
 	fake_finish(pools);
 }
 
+/* Their events go with it: what is left of them is memory of the host. */
+static void a_context_that_ends_leaves_no_fences(void **state)
+{
+	struct gcp_pools *pools = small_window();
+
+	(void)state;
+	for (int turn = 0; turn < 3; turn++) {
+		struct gcp_pool *pool = fake_pool(pools);
+
+		fake_submit();
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+		fake.done = fake.submitted;
+		(void)gcp_timeline_poll_all(pool);
+		fake_submit();
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+		assert_non_null(pool->timeline.spare);
+		assert_int_equal(pool->timeline.count, 1);
+		assert_int_equal(fake.fences, 2);
+		gcp_pool_detach(pools, FAKE_CTX);
+		gcp_pool_reset(pools, FAKE_CTX);
+		assert_int_equal(fake.fences, 0);
+	}
+}
+
+static struct gcp_pools *ending;
+
+/* Another thread ends the context meanwhile. */
+static int wait_while_it_ends(void *fence)
+{
+	(void)fence;
+	gcp_pool_detach(ending, FAKE_CTX);
+	gcp_pool_reset(ending, FAKE_CTX);
+	assert_int_equal(fake.fences, 1);
+	return 709;
+}
+
+static void a_fence_that_is_waited_for_outlives_its_context(void **state)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pool *pool;
+
+	(void)state;
+	gcp_config_default(&config);
+	driver.fence_wait = wait_while_it_ends;
+	assert_int_equal(gcp_pools_create(&config, &driver, &ending), 0);
+	pool = fake_pool(ending);
+	fake_submit();
+	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	assert_int_equal(fake.fences, 1);
+	assert_int_equal(gcp_timeline_complete(pool, gcp_timeline_stamp(pool) - 1),
+			 709);
+	assert_int_equal(fake.fences, 0);
+}
+
 /* A graph pool may have memory of contexts that are gone. */
 static void a_capture_ends_beside_a_context_that_is_gone(void **state)
 {
@@ -641,6 +697,8 @@ int main(void)
 	    TEST(a_capture_ends_behind_an_asynchronous_free),
 	    TEST(frees_bound_what_waits_where_no_barrier_may_be_set),
 	    TEST(large_blocks_are_bounded_where_no_barrier_may_be_set),
+	    TEST(a_context_that_ends_leaves_no_fences),
+	    TEST(a_fence_that_is_waited_for_outlives_its_context),
 	    TEST(an_asynchronous_free_never_blocks),
 	    TEST(complete_waits_for_graphs),
 	    TEST(complete_waits_for_graphs_of_all_contexts),

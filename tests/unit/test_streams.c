@@ -372,7 +372,9 @@ static void a_context_that_ends_takes_its_events_along(void **state)
 		gcp_stream_event_look(pool);
 		assert_int_equal(fake.queries, queries);
 		assert_true(gcp_stream_event_bytes(pool) > 0);
+		assert_int_equal(fake.fences, 1);
 		gcp_pool_reset(pools, FAKE_CTX);
+		assert_int_equal(fake.fences, 0);
 		fake.memory_used = 0; /* it went with the context */
 		queries = fake.queries;
 		(void)must_alloc(fake_pool(pools), 8 * MIB);
