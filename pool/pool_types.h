@@ -715,6 +715,7 @@ struct gcp_request {
 	bool polled;             /* no more epochs are completed */
 	bool divides;            /* handles, though the device is nearly full */
 	bool cuts;               /* large ones: none is to be replaced first */
+	bool joins;              /* many more blocks that its stream has freed */
 	struct gcp_block *block; /* found, and USED */
 };
 

@@ -16,7 +16,12 @@
 #include "cache.h"
 #include "../space/vmm.h"
 
-enum { BLOCKS_TO_LOOK_AT = 64, LISTED_TO_LOOK_AT = 8 };
+enum {
+	BLOCKS_TO_LOOK_AT = 64,
+	NEIGHBOURS_TO_LOOK_AT = 4096, /* of all of these */
+	NEIGHBOURS_AT_LAST = 1 << 20, /* the same where memory is out */
+	LISTED_TO_LOOK_AT = 8,
+};
 
 static bool is_pending_in(const struct gcp_block *block, uint64_t stream)
 {
@@ -55,19 +60,39 @@ struct span {
 	uint64_t bytes;
 };
 
-static struct span span_around(struct gcp_block *block, uint64_t size, uint64_t stream)
+/* Whether the span, which is too small without it, has `next`, too. *left: neighbours
+ * that may still be looked at. */
+static bool span_has(const struct span *span, const struct gcp_block *next,
+		     const struct gcp_request *request, int *left)
+{
+	if (span->bytes >= request->size || *left == 0 ||
+	    !is_usable(next, request->stream))
+		return false;
+	--*left;
+	return true;
+}
+
+static struct span span_around(struct gcp_block *block,
+			       const struct gcp_request *request, int *left)
 {
 	struct span span = {block, block, block->size};
 
-	while (span.bytes < size && is_usable(span.first->lower, stream)) {
+	while (span_has(&span, span.first->lower, request, left)) {
 		span.first = span.first->lower;
 		span.bytes += span.first->size;
 	}
-	while (span.bytes < size && is_usable(span.last->upper, stream)) {
+	while (span_has(&span, span.last->upper, request, left)) {
 		span.last = span.last->upper;
 		span.bytes += span.last->size;
 	}
 	return span;
+}
+
+/* A span that was too small is that from wherever in it the look begins. */
+static bool is_in(const struct gcp_block *block, const struct span *span)
+{
+	return span->first && block->addr >= span->first->addr &&
+	       block->addr <= span->last->addr;
 }
 
 /* A huge block is never split: it serves only what nearly fills it. */
@@ -138,14 +163,18 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 {
 	enum gcp_kind kind = gcp_heap_kind(heap->pool, request->size);
 	struct gcp_block *block = TAILQ_LAST(&heap->pending, gcp_block_list);
+	int left = request->joins ? NEIGHBOURS_AT_LAST : NEIGHBOURS_TO_LOOK_AT;
+	struct span small = {0};
 
-	for (int i = 0; block && i < BLOCKS_TO_LOOK_AT; i++) {
-		if (block->stream == request->stream && block->segment->kind == kind) {
-			struct span span =
-			    span_around(block, request->size, request->stream);
+	for (int i = 0; block && left > 0 && i < BLOCKS_TO_LOOK_AT; i++) {
+		if (block->stream == request->stream && block->segment->kind == kind &&
+		    !is_in(block, &small)) {
+			struct span span = span_around(block, request, &left);
 
 			if (span_fits(&span, request->size))
 				return span_take(heap, &span, request);
+			if (span.bytes < request->size)
+				small = span;
 		}
 		block = TAILQ_PREV(block, gcp_block_list, link);
 	}

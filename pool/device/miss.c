@@ -381,12 +381,26 @@ static int retry(struct gcp_request *request)
 	return gcp_take_anywhere(request) ? 0 : gcp_grow(request);
 }
 
+/* What its own stream has freed, which need not be waited for, also in very many
+ * blocks. */
+static bool take_joined(struct gcp_request *request)
+{
+	request->joins = request->stream;
+	if (request->joins)
+		gcp_take_ready(request, true);
+	request->joins = false;
+	return request->block;
+}
+
 /* The driver is full: takes what is pending behind a barrier, or else the pools give
  * back (reclaim.c). */
 static int grow_after_reclaim(struct gcp_request *request)
 {
-	int result = take_behind_barrier(request, epoch_worth_a_barrier(request, true));
+	int result;
 
+	if (take_joined(request))
+		return 0;
+	result = take_behind_barrier(request, epoch_worth_a_barrier(request, true));
 	if (result != 0 || request->block)
 		return result;
 	return gcp_reclaim_and_retry(request, retry);

@@ -656,6 +656,85 @@ static void fences_that_fail_make_no_free_wait(void **state)
 	fake_finish(pools);
 }
 
+/* --- blocks that serve as one --------------------------------------------------- */
+
+enum { PARTS = 6000, PART = 64 << 10 };
+static gcp_addr parts[PARTS];
+
+/* Blocks side by side, and no free memory beside them. */
+static struct gcp_pools *pools_of_parts(void)
+{
+	const uint64_t all = 512 * MIB;
+	struct gcp_config config;
+	struct gcp_pools *pools;
+	struct gcp_pool *pool;
+	gcp_addr addr;
+
+	gcp_config_default(&config);
+	config.thread_cache_bytes = 0;
+	pools = fake_pools(&config);
+	pool = fake_pool(pools);
+	addr = must_alloc(pool, all);
+	must_free(pools, addr);
+	for (int i = 0; i < PARTS; i++) {
+		assert_int_equal(gcp_pool_alloc_stream(pool, PART, STREAM, &parts[i]),
+				 0);
+		assert_int_equal(parts[i], addr + (uint64_t)i * PART);
+	}
+	assert_int_equal(must_alloc(pool, all - (uint64_t)PARTS * PART),
+			 addr + (uint64_t)PARTS * PART);
+	fake.stuck = true;
+	fake_submit();
+	return pools;
+}
+
+static void parts_free(struct gcp_pools *pools, int from, int to)
+{
+	for (int i = from; i < to; i++)
+		assert_int_equal(gcp_pools_free_async(pools, parts[i], STREAM), 0);
+}
+
+/* While there is other memory. */
+static void an_allocation_joins_so_many_blocks(void **state)
+{
+	struct gcp_pools *pools = pools_of_parts();
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t used = fake.memory_used;
+	gcp_addr addr;
+
+	(void)state;
+	parts_free(pools, 0, PARTS);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 5000ull * PART, STREAM, &addr), 0);
+	assert_true(fake.memory_used > used);
+	fake.memory_limit = fake.memory_used;
+	assert_int_equal(gcp_pool_alloc_stream(pool, 5000ull * PART, STREAM, &addr), 0);
+	assert_int_equal(addr, parts[PARTS - 5000]);
+	assert_int_equal(fake.waits + fake.syncs + fake.done, 0);
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
+/* Those freed last lie in one that is too small, which is looked at once. */
+static void blocks_that_are_too_small_together_are_looked_at_once(void **state)
+{
+	struct gcp_pools *pools = pools_of_parts();
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t used = fake.memory_used;
+	gcp_addr addr;
+
+	(void)state;
+	parts_free(pools, 0, 150);
+	parts_free(pools, 1000, 1300);
+	parts_free(pools, 150, 200);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 300ull * PART, STREAM, &addr), 0);
+	assert_int_equal(addr, parts[1000]);
+	assert_int_equal(fake.memory_used, used);
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -680,6 +759,8 @@ int main(void)
 	    TEST(a_look_asks_few_streams_and_the_next_one_others),
 	    TEST(a_context_waits_for_blocks_on_their_way),
 	    TEST(fences_that_fail_make_no_free_wait),
+	    TEST(an_allocation_joins_so_many_blocks),
+	    TEST(blocks_that_are_too_small_together_are_looked_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
