@@ -156,6 +156,7 @@ struct gcp_block {
 					   * its tree */
 			LIST_ENTRY(gcp_block) bin; /* HOLE, FREE: bins.c */
 		};
+		uint64_t serial;  /* USED, async: no other such allocation has it */
 		uint64_t watched; /* USED, of a private heap: pools->eager_work when
 				   * it was allocated; 0: that does not count */
 		struct {
@@ -449,6 +450,7 @@ struct gcp_pools {
 	struct gcp_pool *_Atomic slots[GCP_POOL_SLOTS];
 	struct gcp_cache_list caches;
 	struct gcp_streams streams;
+	_Atomic uint64_t serials;       /* of async blocks: those before it are taken */
 	_Atomic uint64_t eager_work;    /* submissions beside captures, from 1 on */
 	_Atomic bool eager_work_unseen; /* that is not all of them; for good */
 	_Atomic uint64_t searches;      /* calls that found no memory, until now */

@@ -67,6 +67,7 @@ struct gcp_cache {
 			* held, or was counted */
 	struct gcp_stats_delta delta;
 	struct gcp_stream_cache *streams[GCP_STREAM_SLOTS]; /* [stream % that], NULL */
+	uint64_t serial; /* the next async block's; GCP_SERIALS divides it: none */
 	TAILQ_ENTRY(gcp_cache) link;     /* pools->caches; registry_lock */
 	struct gcp_repeat repeat;        /* no lock: the owner's */
 	struct gcp_magazine magazines[]; /* [class], and one for blocks of no class */

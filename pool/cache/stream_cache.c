@@ -32,6 +32,14 @@ static struct gcp_block *bin_take(struct gcp_block **link, uint64_t size)
 	return NULL;
 }
 
+void gcp_stream_cache_number(struct gcp_cache *cache, struct gcp_block *block)
+{
+	if (cache->serial % GCP_SERIALS == 0)
+		cache->serial = atomic_fetch_add_explicit(
+		    &cache->pool->pools->serials, GCP_SERIALS, memory_order_relaxed);
+	__atomic_store_n(&block->serial, cache->serial++, __ATOMIC_RELAXED);
+}
+
 /* The block becomes the program's. True: the thread should hand over its counts. */
 static bool block_give(struct gcp_cache *cache, struct gcp_block *block,
 		       uint64_t requested)
@@ -39,6 +47,7 @@ static bool block_give(struct gcp_cache *cache, struct gcp_block *block,
 	struct gcp_stats_delta *delta = &cache->delta;
 
 	__atomic_store_n(&block->requested, requested, __ATOMIC_RELAXED);
+	gcp_stream_cache_number(cache, block);
 	atomic_store_explicit(&block->state, GCP_BLOCK_USED, memory_order_release);
 	gcp_stats_delta_async(delta, (int64_t)requested);
 	if (gcp_stats_delta_alloc(delta, requested, block->size))

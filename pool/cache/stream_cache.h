@@ -19,6 +19,7 @@ struct gcp_free_order;
 enum {
 	GCP_STREAM_SLOTS = 32, /* streams that a thread keeps blocks of: power of two */
 	GCP_STREAM_BINS = 64,  /* of the blocks of one stream: power of two */
+	GCP_SERIALS = 1 << 16, /* that a thread takes at once */
 };
 
 /* The blocks that a thread freed in one stream. All fields: cache->own. */
@@ -32,6 +33,8 @@ struct gcp_stream_cache {
 struct gcp_block *gcp_stream_cache_take(struct gcp_cache *cache, uint64_t stream,
 					uint64_t size, uint64_t requested,
 					bool *ret_full);
+/* Tells a stream-ordered allocation from every other one. cache->own is held. */
+void gcp_stream_cache_number(struct gcp_cache *cache, struct gcp_block *block);
 /* Keeps a block that is CACHED by the caller; false: it is still the caller's. Blocks
  * on `excess` are for the heap in any case. The same of *ret_full. Takes cache->own. */
 bool gcp_stream_cache_put(struct gcp_cache *cache, uint64_t stream,

@@ -407,10 +407,14 @@ static struct gcp_block *pool_block_at(struct gcp_pool *pool, gcp_addr addr)
 
 /* An address is given out again only after the epoch in which it was freed, and freed
  * again in a later one. (Inside one capture it is the same allocation to all others.)
- * The highest bit tells it from the driver's numbers, which count from 1. */
+ * But to its own stream at once: so stream-ordered allocations are counted. The highest
+ * bit tells it from the driver's numbers, which count from 1. */
 static uint64_t block_id(const struct gcp_block *block)
 {
-	return UINT64_C(1) << 63 | (block->epoch & 0xffffff) << 39 |
+	if (block->async)
+		return UINT64_C(3) << 62 |
+		       __atomic_load_n(&block->serial, __ATOMIC_RELAXED);
+	return UINT64_C(1) << 63 | (block->epoch & 0x7fffff) << 39 |
 	       (block->addr / GCP_UNIT & ((UINT64_C(1) << 39) - 1));
 }
 

@@ -140,10 +140,13 @@ static void block_is_async(struct gcp_pool *pool, struct gcp_block *block,
 	block->async = true;
 	if (cache) {
 		gcp_owner_lock(&cache->own);
+		gcp_stream_cache_number(cache, block);
 		gcp_stats_delta_async(&cache->delta, (int64_t)requested);
 		gcp_owner_unlock(&cache->own);
 		return;
 	}
+	block->serial = atomic_fetch_add_explicit(&pool->pools->serials, GCP_SERIALS,
+						  memory_order_relaxed);
 	gcp_mutex_lock(&pool->lock);
 	gcp_stats_delta_async(&pool->delta, (int64_t)requested);
 	gcp_stats_merge(pool, &pool->delta);
