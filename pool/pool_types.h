@@ -461,7 +461,7 @@ struct gcp_pools {
 	struct gcp_pinned *pinned;   /* pinned memory; NULL: not pooled */
 };
 
-/* --- descriptor.c, class.c ------------------------------------------------------- */
+/* --- descriptor.c, config.c ------------------------------------------------------ */
 
 void gcp_descriptor_pool_init(struct gcp_descriptor_pool *descriptors,
 			      size_t item_bytes);

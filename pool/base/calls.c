@@ -18,7 +18,7 @@ void gcp_cost_add(struct gcp_pools *pools, _Atomic uint64_t cost[GCP_COSTS],
 
 void gcp_call_count(struct gcp_pool *pool, enum gcp_driver_call call, uint64_t start_ns)
 {
-	static_assert(GCP_CALL_COUNT <= 24, "pools->calls has a row for each call");
+	static_assert(GCP_CALL_COUNT <= 24, "pool->calls has a row for each call");
 	gcp_cost_add(pool->pools, pool->calls[call], start_ns);
 }
 

@@ -10,8 +10,13 @@
  *      after asking which epochs are completed               a query
  *      behind a barrier, once enough memory circulates       a wait of the device
  *      among what other threads keep                         a flush of all caches
+ *      the same, mapped, and frees that share no fence yet   and a fence
  *      in new memory (grow.c)                                50 to 800 us
  *      in new memory, after giving back (reclaim.c)          more
+ *
+ * Before all of this a thread whose cache is full asks for its blocks, or sets a
+ * barrier on them. Where a barrier costs less than a query it comes first
+ * (ordering_first).
  *
  * Between barrier and new memory lies the growth bound: while less than the window is
  * pending new memory is taken, so that work on other streams runs on undisturbed; from

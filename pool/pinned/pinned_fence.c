@@ -17,7 +17,7 @@
  *
  * An allocation that is out of memory waits for no epoch but one that a free closed
  * (pool->pinned_freed): later work may be what waits for this very thread. So that all
- * that matters is in such epochs, a free closes its own (gcp_pinned_closes_each) if the
+ * that matters is in such epochs, a free closes its own (pinned.c, closes_each) if the
  * block is large, or memory is limited.
  *
  * Called by pinned.c, pinned_set.c and pinned_reclaim.c without locks.
