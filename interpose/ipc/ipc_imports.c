@@ -365,6 +365,12 @@ static CUresult import_find(const struct gcp_ipc_handle *handle,
 	return CUDA_SUCCESS;
 }
 
+/* The other side has closed it, or the program has: nothing was waited for in vain. */
+static bool link_is_closed(const struct link *link)
+{
+	return gcp_ipc_file(link->fd) != link->file || gcp_ipc_is_ready(link->fd);
+}
+
 /* *ret_broken: the link was there before, and is of no use. */
 static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *import,
 			   bool *ret_broken)
@@ -387,7 +393,8 @@ static CUresult import_try(const struct gcp_ipc_handle *handle, struct import *i
 	gcp_ctx_scope_end(&scope);
 	if (result != CUDA_SUCCESS && opened)
 		(void)link_send(import->link, GCP_IPC_CLOSE, handle->id, 0);
-	*ret_broken = import->link->broken && links == latest;
+	*ret_broken =
+	    import->link->broken && links == latest && link_is_closed(import->link);
 	if (result != CUDA_SUCCESS)
 		link_put(import->link);
 	return result;

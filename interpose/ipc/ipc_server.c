@@ -58,8 +58,8 @@ static struct {
 	pthread_mutex_t starting; /* guards all down to `running` */
 	bool running;
 	struct gcp_ipc_process self;
-	struct gcp_ipc_doors doors;
-	uint64_t named_file, entrance_file, entrance_end_file;
+	struct gcp_ipc_door door;
+	uint64_t end_file, entrance_file;
 	atomic_bool has_cookie;  /* self.cookie does not change any more */
 	pthread_mutex_t serving; /* guards what follows, and CUDA calls */
 	struct connection *connections;
@@ -269,20 +269,17 @@ static bool request_serve(struct connection *connection)
 
 /* --- connections ----------------------------------------------------------------- */
 
-/* False: there was none to be had. */
+/* False: it is to be closed. */
 static bool connection_add(int fd)
 {
 	struct connection *connection = NULL;
 	uid_t uid;
 
-	if (fd < 0)
-		return false;
-	if (server.count < CONNECTIONS_MAX && gcp_ipc_peer_is_trusted(fd))
+	if (!server.ended && server.count < CONNECTIONS_MAX &&
+	    gcp_ipc_peer_is_trusted(fd))
 		connection = calloc(1, sizeof(*connection));
-	if (!connection) {
-		(void)syscall(SYS_close, fd);
-		return true;
-	}
+	if (!connection)
+		return false;
 	(void)gcp_ipc_peer(fd, &connection->pid, &uid);
 	connection->started = gcp_ipc_process_started(connection->pid);
 	connection->process = -1;
@@ -344,19 +341,17 @@ static bool connections_clean(void)
 /* --- the thread ------------------------------------------------------------------ */
 
 struct polled {
-	struct pollfd *fds; /* the doors, then the connections in their order */
+	struct pollfd *fds; /* the door, then the connections in their order */
 	unsigned int room;
 };
-
-enum { DOORS = 2 };
 
 static bool polled_fill(struct polled *polled)
 {
 	struct connection *connection;
-	unsigned int count = DOORS;
+	unsigned int count = 0;
 
-	if (polled->room < server.count + DOORS) {
-		unsigned int room = 2 * (server.count + DOORS);
+	if (polled->room < server.count + 1) {
+		unsigned int room = 2 * (server.count + 1);
 		struct pollfd *fds = realloc(polled->fds, room * sizeof(*fds));
 
 		if (!fds)
@@ -364,8 +359,7 @@ static bool polled_fill(struct polled *polled)
 		polled->fds = fds;
 		polled->room = room;
 	}
-	polled->fds[0].fd = server.doors.named;
-	polled->fds[1].fd = server.doors.entrance_end;
+	polled->fds[count++].fd = server.door.end;
 	for (connection = server.connections; connection; connection = connection->next)
 		polled->fds[count++].fd = connection->fd;
 	for (unsigned int i = 0; i < count; i++) {
@@ -402,48 +396,57 @@ void gcp_ipc_server_catch_up(void)
 
 /* A program that closes all files has closed ours, and may have its own in their place.
  * The thread ends then, and the next handle that is made starts another. */
-static bool doors_are_ours(void)
+static bool door_is_ours(void)
 {
-	return gcp_ipc_file(server.doors.named) == server.named_file &&
-	       gcp_ipc_file(server.doors.entrance_end) == server.entrance_end_file;
+	return gcp_ipc_file(server.door.end) == server.end_file;
 }
 
 /* `starting` is held. What is left open keeps its name, which the next thread needs. */
-static void doors_close(void)
+static void door_close(void)
 {
-	gcp_ipc_close(server.doors.named, server.named_file);
-	gcp_ipc_close(server.doors.entrance, server.entrance_file);
-	gcp_ipc_close(server.doors.entrance_end, server.entrance_end_file);
+	gcp_ipc_close(server.door.end, server.end_file);
+	gcp_ipc_close(server.door.entrance, server.entrance_file);
+}
+
+/* What comes by the door is received and refused outside `serving`, which exit waits
+ * for: to close a file of another process may take any time. False: the process has no
+ * file for a connection. */
+static bool door_serve(void)
+{
+	bool no_file, added;
+	int fd = gcp_ipc_accept(server.door.end, server.self.cookie, &no_file);
+
+	if (fd < 0)
+		return !no_file;
+	pthread_mutex_lock(&server.serving);
+	added = connection_add(fd);
+	pthread_mutex_unlock(&server.serving);
+	if (!added)
+		(void)syscall(SYS_close, fd);
+	return true;
 }
 
 static void *server_run(void *unused)
 {
 	struct polled polled = {0};
 	const struct timespec soon = {.tv_nsec = PAUSE_NS};
-	bool waiting = false, refused;
+	bool waiting = false;
 	long ready;
 
 	(void)unused;
 	for (;;) {
 		pthread_mutex_lock(&server.serving);
-		bool going = !server.ended && doors_are_ours() && polled_fill(&polled);
-		unsigned int count = server.count + DOORS;
+		bool going = !server.ended && door_is_ours() && polled_fill(&polled);
+		unsigned int count = server.count + 1;
 		pthread_mutex_unlock(&server.serving);
 		if (!going)
 			break;
 		ready = syscall(SYS_ppoll, polled.fds, count, waiting ? &soon : NULL,
 				NULL, 0);
 		pthread_mutex_lock(&server.serving);
-		refused = false;
-		if (ready > 0 && !server.ended && doors_are_ours()) {
+		going = ready > 0 && !server.ended && door_is_ours();
+		if (going)
 			connections_serve();
-			if (polled.fds[0].revents)
-				refused =
-				    !connection_add(gcp_ipc_accept(server.doors.named));
-			if (polled.fds[1].revents)
-				(void)connection_add(
-				    gcp_ipc_accept_entrance(server.doors.entrance_end));
-		}
 		waiting = !server.ended && connections_clean();
 		/* What others have closed is freed here, and of no use in this
 		 * thread's cache. */
@@ -451,18 +454,18 @@ static void *server_run(void *unused)
 			gcp_pools_thread_exit(gcp_process.pools);
 		pthread_mutex_unlock(&server.serving);
 		/* One that the process has no file for stays ready. */
-		if (refused)
+		if (going && polled.fds[0].revents && !door_serve())
 			gcp_sleep(PAUSE_NS);
 	}
 	free(polled.fds);
 	pthread_mutex_lock(&server.serving);
 	for (struct connection *one = server.connections; one; one = one->next) {
 		connection_end(one);
-		one->process = -1; /* may be the program's: see doors_are_ours */
+		one->process = -1; /* may be the program's: see door_is_ours */
 	}
 	pthread_mutex_unlock(&server.serving);
 	pthread_mutex_lock(&server.starting);
-	doors_close();
+	door_close();
 	server.running = false;
 	pthread_mutex_unlock(&server.starting);
 	return NULL;
@@ -510,14 +513,13 @@ static bool server_start(void)
 		server.self.started = gcp_ipc_process_started(getpid());
 		atomic_store(&server.has_cookie, true);
 	}
-	if (!gcp_ipc_doors_open(server.self.cookie, &server.doors))
+	if (!gcp_ipc_door_open(server.self.cookie, &server.door))
 		return false;
-	server.named_file = gcp_ipc_file(server.doors.named);
-	server.entrance_file = gcp_ipc_file(server.doors.entrance);
-	server.entrance_end_file = gcp_ipc_file(server.doors.entrance_end);
+	server.end_file = gcp_ipc_file(server.door.end);
+	server.entrance_file = gcp_ipc_file(server.door.entrance);
 	server.running = thread_start();
 	if (!server.running)
-		doors_close();
+		door_close();
 	return server.running;
 }
 
@@ -549,7 +551,7 @@ CUresult gcp_ipc_server_handle(uint64_t id, CUipcMemHandle *ret_handle)
 			"needs none");
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	}
-	gcp_ipc_handle_make(&server.self, server.doors.entrance, id, ret_handle);
+	gcp_ipc_handle_make(&server.self, server.door.entrance, id, ret_handle);
 	return CUDA_SUCCESS;
 }
 
@@ -562,7 +564,7 @@ bool gcp_ipc_server_is_self(const uint64_t cookie[2])
 void gcp_ipc_server_after_fork(void)
 {
 	if (server.running)
-		doors_close();
+		door_close();
 	for (struct connection *one = server.connections; one; one = one->next) {
 		gcp_ipc_close(one->fd, one->file);
 		if (has_process(one))

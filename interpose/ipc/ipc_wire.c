@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -36,6 +37,14 @@
 
 enum { RECEIVE_MS = 30 * 1000, ROOM_MS = 1000 };
 
+/* struct ucred and its message, which want _GNU_SOURCE. */
+struct user {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+};
+enum { USER_MESSAGE = 2 };
+
 /* --- handles --------------------------------------------------------------------- */
 
 _Static_assert(sizeof(struct gcp_ipc_handle) == sizeof(CUipcMemHandle), "cuda.h");
@@ -43,7 +52,7 @@ _Static_assert(offsetof(struct gcp_ipc_handle, ones) == 32 &&
 		   offsetof(struct gcp_ipc_handle, more_ones) == 52,
 	       "what the driver looks at");
 
-/* FNV-1a: against mistakes. Against malice there is the cookie. */
+/* FNV-1a: against mistakes. Against malice there is the second half of the cookie. */
 static uint32_t handle_check(struct gcp_ipc_handle handle)
 {
 	const unsigned char *bytes = (const unsigned char *)&handle;
@@ -112,17 +121,17 @@ void gcp_ipc_close(int fd, uint64_t file)
 /* Aligned as a header of control data. */
 union control {
 	struct cmsghdr header;
-	char bytes[CMSG_SPACE(GCP_IPC_PARTS * sizeof(int))];
+	char bytes[CMSG_SPACE(sizeof(struct user)) +
+		   CMSG_SPACE(GCP_IPC_PARTS * sizeof(int))];
 };
 
-bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
-		  unsigned int count)
+/* As sendmsg answers. */
+static long message_send(int fd, const void *message, size_t bytes, const int *fds,
+			 unsigned int count)
 {
 	struct iovec data = {.iov_base = (void *)(uintptr_t)message, .iov_len = bytes};
 	struct msghdr header = {.msg_iov = &data, .msg_iovlen = 1};
 	union control control;
-	int saved = errno;
-	long sent;
 
 	if (count > 0) {
 		memset(&control, 0, sizeof(control));
@@ -134,13 +143,21 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 		rights->cmsg_len = CMSG_LEN(count * sizeof(int));
 		memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
 	}
-	sent = syscall(SYS_sendmsg, fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return syscall(SYS_sendmsg, fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
+		  unsigned int count)
+{
+	int saved = errno;
+	long sent = message_send(fd, message, bytes, fds, count);
+
 	errno = saved;
 	return sent == (long)bytes;
 }
 
-/* Whether something can be read, or written, within `ms`. A signal makes it wait anew:
- * seldom enough for that to be of no matter. */
+/* Whether something can be read, or written, within `ms`. The system call sets `left`
+ * to what is left, so that signals do not make the wait longer. */
 static bool fd_wait(int fd, short events, int ms)
 {
 	struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
@@ -171,22 +188,45 @@ bool gcp_ipc_has_room(int fd)
 	return room;
 }
 
-static unsigned int rights_take(struct msghdr *header, int *ret_fds)
-{
-	unsigned int count = 0;
+/* What has come with a message. */
+struct arrival {
+	int fds[sizeof(union control) / sizeof(int)]; /* more than it has room for */
+	unsigned int count;
+	int flags; /* of the message */
+	bool trusted;
+};
 
-	for (struct cmsghdr *one = CMSG_FIRSTHDR(header); one;
-	     one = CMSG_NXTHDR(header, one)) {
-		if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS)
-			continue;
-		count = (unsigned int)((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(ret_fds, CMSG_DATA(one), count * sizeof(int));
-	}
-	return count;
+static bool user_is_trusted(uid_t uid)
+{
+	return uid == geteuid() || uid == 0;
 }
 
-bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
-		     unsigned int *ret_count, bool wait)
+static void control_read(struct msghdr *header, struct arrival *ret)
+{
+	struct user user;
+
+	ret->count = 0;
+	ret->flags = header->msg_flags;
+	ret->trusted = true;
+	for (struct cmsghdr *one = CMSG_FIRSTHDR(header); one;
+	     one = CMSG_NXTHDR(header, one)) {
+		if (one->cmsg_level != SOL_SOCKET)
+			continue;
+		if (one->cmsg_type == USER_MESSAGE) {
+			memcpy(&user, CMSG_DATA(one), sizeof(user));
+			ret->trusted &= user_is_trusted(user.uid);
+		}
+		if (one->cmsg_type == SCM_RIGHTS) {
+			ret->count =
+			    (unsigned int)((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+			memcpy(ret->fds, CMSG_DATA(one), ret->count * sizeof(int));
+		}
+	}
+}
+
+/* As recvmsg answers; -1: nothing has come. */
+static long message_receive(int fd, void *ret_message, size_t bytes, int flags,
+			    struct arrival *ret)
 {
 	struct iovec data = {.iov_base = ret_message, .iov_len = bytes};
 	union control control;
@@ -196,23 +236,32 @@ bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 	    .msg_control = &control,
 	    .msg_controllen = sizeof(control),
 	};
-	int saved = errno, fds[GCP_IPC_PARTS];
-	unsigned int count = 0;
+	long received =
+	    syscall(SYS_recvmsg, fd, &header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (received < 0)
+		header.msg_controllen = 0;
+	control_read(&header, ret);
+	return received;
+}
+
+bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
+		     unsigned int *ret_count, bool wait)
+{
+	int saved = errno;
+	struct arrival arrival = {.count = 0};
 	long received = -1;
 
 	if (!wait || fd_wait(fd, POLLIN, RECEIVE_MS))
-		received =
-		    syscall(SYS_recvmsg, fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (received >= 0)
-		count = rights_take(&header, fds);
-	bool good = received == (long)bytes &&
-		    !(header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-		    (count == 0 || ret_fds);
-	for (unsigned int i = 0; !good && i < count; i++)
-		fd_close(fds[i]);
+		received = message_receive(fd, ret_message, bytes, 0, &arrival);
+	bool good = received == (long)bytes && arrival.trusted &&
+		    !(arrival.flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+		    arrival.count <= (ret_fds ? GCP_IPC_PARTS : 0);
+	for (unsigned int i = 0; !good && i < arrival.count; i++)
+		fd_close(arrival.fds[i]);
 	if (good && ret_fds) {
-		memcpy(ret_fds, fds, count * sizeof(int));
-		*ret_count = count;
+		memcpy(ret_fds, arrival.fds, arrival.count * sizeof(int));
+		*ret_count = arrival.count;
 	}
 	errno = saved;
 	return good;
@@ -222,11 +271,7 @@ bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 
 bool gcp_ipc_peer(int fd, pid_t *ret_pid, uid_t *ret_uid)
 {
-	struct {
-		pid_t pid;
-		uid_t uid;
-		gid_t gid;
-	} peer; /* struct ucred, which wants _GNU_SOURCE */
+	struct user peer;
 	socklen_t size = sizeof(peer);
 	int saved = errno;
 	bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
@@ -244,7 +289,7 @@ bool gcp_ipc_peer_is_trusted(int fd)
 	pid_t pid;
 	uid_t uid;
 
-	return gcp_ipc_peer(fd, &pid, &uid) && (uid == geteuid() || uid == 0);
+	return gcp_ipc_peer(fd, &pid, &uid) && user_is_trusted(uid);
 }
 
 static long file_read(const char *path, char *ret_text, size_t size)
@@ -347,11 +392,11 @@ bool gcp_ipc_random(void *ret_bytes, size_t count)
 	return got == (long)count;
 }
 
-/* --- names ----------------------------------------------------------------------- */
+/* --- the door -------------------------------------------------------------------- */
 
-/* An abstract address, which is gone with the socket. */
-static socklen_t address_of(const uint64_t cookie[2], char which,
-			    struct sockaddr_un *ret_address)
+/* An abstract address, which is gone with the socket. All users can list these names,
+ * and send to them: it holds the first half of the cookie alone. */
+static socklen_t address_of(const uint64_t cookie[2], struct sockaddr_un *ret_address)
 {
 	static const char name[] = "libgcpool-ipc-";
 	char *path = ret_address->sun_path;
@@ -361,47 +406,70 @@ static socklen_t address_of(const uint64_t cookie[2], char which,
 	ret_address->sun_family = AF_UNIX;
 	memcpy(path + at, name, sizeof(name) - 1);
 	at += sizeof(name) - 1;
-	for (int i = 0; i < 2; i++)
-		for (int bit = 60; bit >= 0; bit -= 4)
-			path[at++] = "0123456789abcdef"[cookie[i] >> bit & 15];
-	path[at++] = which;
+	for (int bit = 60; bit >= 0; bit -= 4)
+		path[at++] = "0123456789abcdef"[cookie[0] >> bit & 15];
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + at);
 }
 
-static int socket_new(int type)
+static int socket_new(void)
 {
-	return socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
-static bool doors_bind(const uint64_t cookie[2], const struct gcp_ipc_doors *doors)
+/* The kernel drops what is not just the cookie, in the thread that sends it: it takes
+ * no room, and its file descriptors do not come here, to close which could take any
+ * time. gcp_ipc_accept looks at the cookie where the system has no such filters. */
+static void filter_set(int fd, const uint64_t cookie[2])
+{
+	enum { WORDS = 2 * sizeof(cookie[0]) / sizeof(uint32_t), CODE = 2 * WORDS + 4 };
+	struct sock_filter code[CODE];
+	struct sock_fprog program = {.len = CODE, .filter = code};
+	unsigned char bytes[WORDS][4];
+	int at = 0;
+
+	memcpy(bytes, cookie, sizeof(bytes));
+	code[at++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0);
+	code[at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+						sizeof(bytes), 0, CODE - 2 - at);
+	at++;
+	for (unsigned int i = 0; i < WORDS; i++) {
+		uint32_t word = (uint32_t)bytes[i][0] << 24 | bytes[i][1] << 16 |
+				bytes[i][2] << 8 | bytes[i][3];
+
+		code[at++] =
+		    (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4 * i);
+		code[at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, word,
+							0, CODE - 2 - at);
+		at++;
+	}
+	code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+	code[at] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+	(void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+static bool door_bind(const uint64_t cookie[2], const struct gcp_ipc_door *door)
 {
 	struct sockaddr_un address;
-	socklen_t size = address_of(cookie, 'n', &address);
+	socklen_t size = address_of(cookie, &address);
 
-	if (doors->named < 0 || doors->entrance < 0 || doors->entrance_end < 0 ||
-	    bind(doors->named, (struct sockaddr *)&address, size) != 0 ||
-	    listen(doors->named, 64) != 0)
+	if (door->end < 0 || door->entrance < 0)
 		return false;
-	size = address_of(cookie, 'e', &address);
-	return bind(doors->entrance_end, (struct sockaddr *)&address, size) == 0 &&
-	       syscall(SYS_connect, doors->entrance, &address, size) == 0;
+	filter_set(door->end, cookie);
+	return bind(door->end, (struct sockaddr *)&address, size) == 0 &&
+	       syscall(SYS_connect, door->entrance, &address, size) == 0;
 }
 
-bool gcp_ipc_doors_open(const uint64_t cookie[2], struct gcp_ipc_doors *ret_doors)
+bool gcp_ipc_door_open(const uint64_t cookie[2], struct gcp_ipc_door *ret_door)
 {
 	int saved = errno;
 	bool open;
 
-	*ret_doors = (struct gcp_ipc_doors){
-	    .named = socket_new(SOCK_SEQPACKET),
-	    .entrance = socket_new(SOCK_DGRAM),
-	    .entrance_end = socket_new(SOCK_DGRAM),
-	};
-	open = doors_bind(cookie, ret_doors);
+	*ret_door =
+	    (struct gcp_ipc_door){.end = socket_new(), .entrance = socket_new()};
+	open = door_bind(cookie, ret_door);
 	if (!open) {
-		fd_close(ret_doors->named);
-		fd_close(ret_doors->entrance);
-		fd_close(ret_doors->entrance_end);
+		fd_close(ret_door->end);
+		fd_close(ret_door->entrance);
 	}
 	errno = saved;
 	return open;
@@ -409,38 +477,40 @@ bool gcp_ipc_doors_open(const uint64_t cookie[2], struct gcp_ipc_doors *ret_door
 
 /* --- connections ----------------------------------------------------------------- */
 
-int gcp_ipc_accept(int named)
+/* The message stays until there is a file for the socket that comes with it. */
+int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file)
 {
-	int saved = errno;
-	long fd = syscall(SYS_accept4, named, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct arrival arrival;
+	uint64_t said[2];
+	int saved = errno, fd = -1;
+	long received =
+	    message_receive(door_end, said, sizeof(said), MSG_PEEK, &arrival);
 
+	*ret_no_file =
+	    received >= 0 && arrival.count == 0 && (arrival.flags & MSG_CTRUNC) != 0;
+	if (received >= 0 && !*ret_no_file) {
+		char none;
+
+		(void)syscall(SYS_recvfrom, door_end, &none, sizeof(none), MSG_DONTWAIT,
+			      NULL, NULL);
+		if (arrival.count == 1 && received == sizeof(said) &&
+		    !(arrival.flags & MSG_TRUNC) &&
+		    memcmp(said, cookie, sizeof(said)) == 0)
+			fd = arrival.fds[0];
+	}
+	for (unsigned int i = 0; fd < 0 && i < arrival.count; i++)
+		fd_close(arrival.fds[i]);
 	errno = saved;
-	return (int)fd;
+	return fd;
 }
 
-/* Through the entrance comes one end of a pair of sockets. */
-int gcp_ipc_accept_entrance(int entrance_end)
+static int door_by_name(const struct gcp_ipc_handle *handle)
 {
-	int fds[GCP_IPC_PARTS];
-	unsigned int count = 0;
-	char message;
-
-	if (!gcp_ipc_receive(entrance_end, &message, sizeof(message), fds, &count,
-			     false))
-		return -1;
-	for (unsigned int i = 1; i < count; i++)
-		fd_close(fds[i]);
-	return count > 0 ? fds[0] : -1;
-}
-
-static int connect_by_name(const struct gcp_ipc_handle *handle)
-{
-	int fd = socket_new(SOCK_SEQPACKET);
+	int fd = socket_new();
 	struct sockaddr_un address;
-	socklen_t size = address_of(handle->cookie, 'n', &address);
+	socklen_t size = address_of(handle->cookie, &address);
 
-	if (fd >= 0 && (syscall(SYS_connect, fd, &address, size) != 0 ||
-			!gcp_ipc_peer_is_trusted(fd))) {
+	if (fd >= 0 && syscall(SYS_connect, fd, &address, size) != 0) {
 		fd_close(fd);
 		fd = -1;
 	}
@@ -448,11 +518,11 @@ static int connect_by_name(const struct gcp_ipc_handle *handle)
 }
 
 /* A copy of the file descriptor that the handle names, if it is the entrance still: a
- * socket that is connected to the entrance's own address. */
-static int entrance_copy(const struct gcp_ipc_handle *handle)
+ * socket that is connected to the door's address. */
+static int door_by_copy(const struct gcp_ipc_handle *handle)
 {
 	struct sockaddr_un address, found;
-	socklen_t size = address_of(handle->cookie, 'e', &address), length;
+	socklen_t size = address_of(handle->cookie, &address), length;
 	long pidfd = syscall(SYS_pidfd_open, handle->pid, 0), fd = -1;
 
 	if (pidfd >= 0)
@@ -468,37 +538,64 @@ static int entrance_copy(const struct gcp_ipc_handle *handle)
 	return (int)fd;
 }
 
-static int connect_by_entrance(const struct gcp_ipc_handle *handle)
+static long now_ms(void)
 {
-	int entrance = entrance_copy(handle), pair[2];
-	char message = 1;
+	struct timespec now;
 
-	if (entrance < 0)
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000L + now.tv_nsec / 1000000L;
+}
+
+/* Waits while the door has no room, as that of a process that is stopped. */
+static bool door_send(int door, const uint64_t cookie[2], int fd)
+{
+	const size_t bytes = 2 * sizeof(cookie[0]);
+	long end = now_ms() + RECEIVE_MS, left = RECEIVE_MS, sent;
+
+	do {
+		sent = message_send(door, cookie, bytes, &fd, 1);
+		if (sent >= 0 || errno != EAGAIN)
+			return sent == (long)bytes;
+		left = end - now_ms();
+	} while (left > 0 && fd_wait(door, POLLOUT, (int)left));
+	return false;
+}
+
+/* Each message that comes over it tells the user that has sent it: gcp_ipc_receive
+ * looks. */
+static int connect_through(int door, const uint64_t cookie[2])
+{
+	const int yes = 1;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 		return -1;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-		fd_close(entrance);
-		return -1;
-	}
-	if (!gcp_ipc_send(entrance, &message, sizeof(message), &pair[1], 1)) {
+	if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) != 0 ||
+	    !door_send(door, cookie, pair[1])) {
 		fd_close(pair[0]);
 		pair[0] = -1;
 	}
 	fd_close(pair[1]);
-	fd_close(entrance);
 	return pair[0];
 }
 
 int gcp_ipc_connect(const struct gcp_ipc_handle *handle, CUresult *ret_result)
 {
-	int saved = errno, fd = connect_by_name(handle);
+	int saved = errno, door = door_by_name(handle), fd = -1;
 
-	/* As CUDA answers when the process is gone (measured). */
-	*ret_result = CUDA_ERROR_INVALID_HANDLE;
-	if (fd < 0 && handle->started != 0 &&
-	    gcp_ipc_process_started((pid_t)handle->pid) == handle->started) {
-		fd = connect_by_entrance(handle);
-		*ret_result = CUDA_ERROR_OPERATING_SYSTEM;
+	if (door < 0 && handle->started != 0 &&
+	    gcp_ipc_process_started((pid_t)handle->pid) == handle->started)
+		door = door_by_copy(handle);
+	else if (door < 0) {
+		/* As CUDA answers when the process is gone (measured). */
+		*ret_result = CUDA_ERROR_INVALID_HANDLE;
+		errno = saved;
+		return -1;
 	}
+	*ret_result = CUDA_ERROR_OPERATING_SYSTEM;
+	if (door >= 0)
+		fd = connect_through(door, handle->cookie);
+	fd_close(door);
 	errno = saved;
 	return fd;
 }

@@ -24,7 +24,7 @@
 
 /* Which process it was, whatever becomes of its number. */
 struct gcp_ipc_process {
-	uint64_t cookie[2]; /* random */
+	uint64_t cookie[2]; /* random: a name, and what handles alone tell */
 	uint64_t started;   /* in ticks since the system started */
 	uint32_t pid;       /* as it sees itself */
 };
@@ -81,22 +81,26 @@ struct gcp_ipc_answer {
 
 /* --- sockets -------------------------------------------------------------------- */
 
-/* A socket to the process of the handle, -1 if there is none; *ret_result says why.
- * By a name that only the handle tells; and where the process is in another network
- * namespace, in which the name is not known, by a copy of its file descriptor
- * `entrance` (pidfd_getfd, if the system allows that). */
-int gcp_ipc_connect(const struct gcp_ipc_handle *handle, CUresult *ret_result);
+/* A process that exports has one door: a socket that takes one kind of message, the
+ * cookie with one end of a pair of sockets, which is a connection from then on. */
 
-/* Two sockets of this process: one that others connect to by name, and the receiving
- * end of the entrance, whose other end others copy. False: it cannot be. */
-struct gcp_ipc_doors {
-	int named, entrance, entrance_end;
+/* The receiving end, which has a name that all users can list and send to, and the
+ * entrance, which is connected to it. A message without the whole cookie, of which the
+ * name is half, does not arrive. False: it cannot be. */
+struct gcp_ipc_door {
+	int end, entrance;
 };
-bool gcp_ipc_doors_open(const uint64_t cookie[2], struct gcp_ipc_doors *ret_doors);
+bool gcp_ipc_door_open(const uint64_t cookie[2], struct gcp_ipc_door *ret_door);
 
-/* A new connection: to the named socket, and through the entrance. -1: none. */
-int gcp_ipc_accept(int named);
-int gcp_ipc_accept_entrance(int entrance_end);
+/* A new connection; -1: none. *ret_no_file: there is one, which can be had when the
+ * process may have another file. */
+int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
+
+/* A connection to the process of the handle, -1 if there is none; *ret_result says why.
+ * Through its door by the name; and where the process is in another network namespace,
+ * in which the name is not known, by a copy of its file descriptor `entrance`
+ * (pidfd_getfd, if the system allows that). Waits for room, 30 seconds at most. */
+int gcp_ipc_connect(const struct gcp_ipc_handle *handle, CUresult *ret_result);
 
 /* Sends a message with file descriptors, never waiting. */
 bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
@@ -106,7 +110,8 @@ bool gcp_ipc_send(int fd, const void *message, size_t bytes, const int *fds,
 bool gcp_ipc_has_room(int fd);
 /* Receives one of just that many bytes, waiting until there is one if `wait`, 30
  * seconds at most. False: there is none, or another one, or not so many file
- * descriptors; then none is left open. */
+ * descriptors, or, on a socket of gcp_ipc_connect, one that another user but root has
+ * sent; then none is left open. */
 bool gcp_ipc_receive(int fd, void *ret_message, size_t bytes, int *ret_fds,
 		     unsigned int *ret_count, bool wait);
 

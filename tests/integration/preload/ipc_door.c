@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ipc_door.c - what comes by the door of a process that exports (ipc_wire.h), and where
+ * from: other users, strangers, and a process that is stopped.
+ *
+ *   ipc_door SCENARIO    plays one; 0: all is as it was promised
+ */
+#include <errno.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "ipc_played.h"
+
+/* --- another user at the other end --- */
+
+enum { ROOT = 0, USER = 1000, ANOTHER = 1001 };
+
+/* The user of the process at the other end of each socket, as the library hears it, and
+ * the user of this process; else what is true. */
+static struct {
+	atomic_bool said;
+	atomic_uint peer;
+} users;
+static __thread bool hears_the_truth;
+
+/* The library calls these. */
+__attribute__((visibility("default"))) uid_t geteuid(void)
+{
+	return users.said ? USER : (uid_t)syscall(SYS_geteuid);
+}
+
+__attribute__((visibility("default"))) int getsockopt(int fd, int level, int option,
+						      void *ret, socklen_t *size)
+{
+	int result = (int)syscall(SYS_getsockopt, fd, level, option, ret, size);
+	struct ucred *peer = ret;
+
+	if (result == 0 && option == SO_PEERCRED && users.said && !hears_the_truth)
+		peer->uid = users.peer;
+	return result;
+}
+
+static void say_that_the_peer_is(uid_t user)
+{
+	users.peer = user;
+	users.said = true;
+}
+
+/* Whether the exporter, this process, answers a request on this connection. */
+static bool answers(int fd, const struct gcp_ipc_handle *handle)
+{
+	struct gcp_ipc_request request = {
+	    .cookie = {handle->cookie[0], handle->cookie[1]},
+	    .id = handle->id,
+	    .op = GCP_IPC_OPEN,
+	};
+	struct gcp_ipc_answer answer = {.result = -1};
+	int fds[GCP_IPC_PARTS];
+	unsigned int count = 0;
+	bool good;
+
+	must(fd >= 0, "no connection");
+	good = gcp_ipc_send(fd, &request, sizeof(request), NULL, 0) &&
+	       gcp_ipc_receive(fd, &answer, sizeof(answer), fds, &count, true);
+	must(!good || (answer.result == CUDA_SUCCESS && count > 0), "no memory");
+	for (unsigned int i = 0; i < count; i++)
+		close(fds[i]);
+	close(fd);
+	return good;
+}
+
+static int connection_by_name(const struct gcp_ipc_handle *handle)
+{
+	CUresult result;
+
+	return gcp_ipc_connect(handle, &result);
+}
+
+/* A message as a stranger sends it: *ret_end is its end of the pair. */
+static bool pair_sent(int to, const uint64_t cookie[2], size_t bytes, int *ret_end)
+{
+	int pair[2];
+	bool sent;
+
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0, "no pair");
+	sent = gcp_ipc_send(to, cookie, bytes, &pair[1], 1);
+	close(pair[1]);
+	*ret_end = pair[0];
+	return sent;
+}
+
+/* As one that has a copy of the entrance. */
+static int connection_by_entrance(const struct gcp_ipc_handle *handle)
+{
+	int fd;
+
+	must(pair_sent(handle->entrance, handle->cookie, sizeof(handle->cookie), &fd),
+	     "no entrance");
+	return fd;
+}
+
+static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle *))
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+
+	hears_the_truth = true;
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	say_that_the_peer_is(ANOTHER);
+	must(!answers(connection(&handle), &handle), "another user gets memory");
+	say_that_the_peer_is(USER);
+	must(answers(connection(&handle), &handle), "the same user gets none");
+	say_that_the_peer_is(ROOT);
+	must(answers(connection(&handle), &handle), "root gets none");
+}
+
+static void another_user_gets_no_memory(void)
+{
+	memory_is_for_its_user(connection_by_name);
+}
+
+static void another_user_gets_no_memory_by_the_entrance(void)
+{
+	memory_is_for_its_user(connection_by_entrance);
+}
+
+/* --- a stranger: it knows the name, and not the cookie --- */
+
+/* A socket to the door of this process. */
+static int stranger(int end)
+{
+	int to = socket(AF_UNIX, SOCK_DGRAM, 0);
+	struct sockaddr_un address = {0};
+	socklen_t size = sizeof(address);
+
+	must(getsockname(end, (struct sockaddr *)&address, &size) == 0 &&
+		 connect(to, (struct sockaddr *)&address, size) == 0,
+	     "no such name");
+	return to;
+}
+
+static bool is_closed(int fd)
+{
+	struct pollfd ended = {.fd = fd};
+
+	return poll(&ended, 1, 0) == 1 && (ended.revents & POLLHUP) != 0;
+}
+
+/* Numbers 0 and 1 are taken: a message with a file stays at the door, if it comes there
+ * at all. */
+static void files_end(bool end)
+{
+	static struct rlimit before;
+	struct rlimit none;
+
+	if (before.rlim_max == 0)
+		getrlimit(RLIMIT_NOFILE, &before);
+	none = before;
+	none.rlim_cur = 2;
+	must(setrlimit(RLIMIT_NOFILE, end ? &none : &before) == 0, "no limit");
+}
+
+static bool file_arrives(int to, const uint64_t cookie[2], size_t bytes)
+{
+	int pair[2];
+	bool closed;
+
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0, "no pair");
+	files_end(true);
+	must(gcp_ipc_send(to, cookie, bytes, &pair[1], 1), "not sent");
+	close(pair[1]);
+	closed = is_closed(pair[0]);
+	files_end(false);
+	close(pair[0]);
+	return !closed;
+}
+
+/* A file that the exporter's threads had to close could take them any time. */
+static void a_stranger_sends_the_exporter_no_file(void)
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+	uint32_t words[6] = {0};
+	int to;
+
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	to = stranger(door_end());
+	for (size_t i = 0; i < 4; i++) {
+		memcpy(words, handle.cookie, sizeof(handle.cookie));
+		words[i] ^= 1;
+		must(!file_arrives(to, (uint64_t *)words, sizeof(handle.cookie)),
+		     "a stranger's file comes");
+	}
+	memcpy(words, handle.cookie, sizeof(handle.cookie));
+	must(!file_arrives(to, (uint64_t *)words, sizeof(words)), "a longer one comes");
+	must(file_arrives(to, handle.cookie, sizeof(handle.cookie)), "none comes");
+}
+
+static bool has_no_filters;
+
+/* The library calls this. */
+__attribute__((visibility("default"))) int setsockopt(int fd, int level, int option,
+						      const void *value, socklen_t size)
+{
+	if (option == SO_ATTACH_FILTER && has_no_filters) {
+		errno = ENOPROTOOPT;
+		return -1;
+	}
+	return (int)syscall(SYS_setsockopt, fd, level, option, value, size);
+}
+
+/* Where the system has no filter for that. */
+static void a_message_without_the_cookie_is_no_connection(void)
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+	uint64_t cookie[2];
+	int to, fd;
+
+	has_no_filters = true;
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	to = stranger(door_end());
+	cookie[0] = handle.cookie[0];
+	cookie[1] = handle.cookie[1] ^ 1;
+	must(pair_sent(to, cookie, sizeof(cookie), &fd), "not sent");
+	must(!answers(fd, &handle), "a stranger gets memory");
+	must(pair_sent(to, handle.cookie, sizeof(cookie), &fd), "not sent");
+	must(answers(fd, &handle), "the handle is of no use");
+}
+
+/* The name is all that others see of the cookie. */
+static void the_name_tells_half_of_the_cookie(void)
+{
+	CUipcMemHandle exported_one;
+	struct sockaddr_un address = {0};
+	socklen_t size = sizeof(address);
+	struct gcp_ipc_handle handle;
+	char half[17];
+
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	must(getsockname(door_end(), (struct sockaddr *)&address, &size) == 0,
+	     "no name");
+	snprintf(half, sizeof(half), "%016llx", (unsigned long long)handle.cookie[1]);
+	must(!strstr(address.sun_path + 1, half), "the name tells the secret");
+}
+
+/* --- another user has the name of a process --- */
+
+/* Linux has a user for each thread. Where this one may not become another, the library
+ * takes itself for another. */
+static void *answers_as_another(void *ret_op)
+{
+	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
+	int fd = connection_of_door(5000);
+
+	*(uint32_t *)ret_op = asked(fd);
+	if (users.said)
+		(void)syscall(SYS_setresuid, users.peer, users.peer, users.peer);
+	(void)gcp_ipc_send(fd, &answer, sizeof(answer), NULL, 0);
+	close(fd);
+	return NULL;
+}
+
+/* What the library makes of the answer of a process that `user` runs. */
+static CUresult answer_of(uid_t user)
+{
+	CUipcMemHandle handle;
+	uint32_t op = 0;
+	pthread_t thread;
+	CUdeviceptr p;
+	CUresult result;
+
+	say_that_the_peer_is(user);
+	gcp_ipc_handle_make(&played, -1, 1, &handle);
+	pthread_create(&thread, NULL, answers_as_another, &op);
+	result = cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	pthread_join(thread, NULL);
+	must(op == GCP_IPC_OPEN, "it was not asked");
+	return result;
+}
+
+/* It may have taken the name of a process that is gone. */
+static void another_users_answer_is_not_taken(void)
+{
+	(void)primary();
+	play_exporter();
+	must(answer_of(ANOTHER) == CUDA_ERROR_OPERATING_SYSTEM,
+	     "another user's answer was taken");
+	if (syscall(SYS_geteuid) != ROOT)
+		return;
+	must(answer_of(USER) == CUDA_ERROR_INVALID_VALUE, "the same user's was not");
+	must(answer_of(ROOT) == CUDA_ERROR_INVALID_VALUE, "root's was not");
+}
+
+/* --- a file that was the entrance --- */
+
+static int pair_of_the_program[2];
+
+/* Refuses what the library asks by it, so that its call ends. */
+static void *takes_a_message(void *unused)
+{
+	struct pollfd ready = {.fd = pair_of_the_program[1], .events = POLLIN};
+	char message[64];
+
+	poll(&ready, 1, 5000);
+	must(read(ready.fd, message, sizeof(message)) == 2,
+	     "a message of the library's has come");
+	return unused;
+}
+
+static bool files_can_be_copied(void)
+{
+	long pidfd = syscall(434 /* pidfd_open */, getpid(), 0);
+
+	return pidfd >= 0 &&
+	       syscall(438 /* pidfd_getfd */, pidfd, pair_of_the_program[0], 0) >= 0;
+}
+
+/* The exporter, this process, has closed the entrance and has a socket of its own in
+ * its place: no message of the library's reaches that. */
+static void a_file_that_is_not_the_entrance_gets_no_message(void)
+{
+	struct gcp_ipc_process process = {
+	    .cookie = {4, (uint64_t)getpid()},
+	    .started = gcp_ipc_process_started(getpid()),
+	    .pid = (uint32_t)getpid(),
+	};
+	CUipcMemHandle handle;
+	pthread_t thread;
+	CUdeviceptr p;
+
+	(void)primary();
+	must(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair_of_the_program) == 0,
+	     "no sockets to be had");
+	if (!files_can_be_copied()) {
+		printf("file descriptors are not to be had here\n");
+		exit(77);
+	}
+	pthread_create(&thread, NULL, takes_a_message, NULL);
+	gcp_ipc_handle_make(&process, pair_of_the_program[0], 1, &handle);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+	must(write(pair_of_the_program[0], "no", 2) == 2, "not sent");
+	pthread_join(thread, NULL);
+}
+
+/* --- an exporter that is stopped --- */
+
+/* Of a process that is stopped, which others have asked before: its door is full. */
+static void open_by_a_full_door_ends(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	int to, fd;
+
+	alarm(45);
+	(void)primary();
+	play_exporter();
+	to = stranger(door.end);
+	while (pair_sent(to, played.cookie, sizeof(played.cookie), &fd))
+		;
+	gcp_ipc_handle_make(&played, -1, 1, &handle);
+	must(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+		 CUDA_ERROR_OPERATING_SYSTEM,
+	     "another error");
+}
+
+static const struct scenario scenarios[] = {
+    SCENARIO(open_by_a_full_door_ends),
+    SCENARIO(a_stranger_sends_the_exporter_no_file),
+    SCENARIO(a_message_without_the_cookie_is_no_connection),
+    SCENARIO(the_name_tells_half_of_the_cookie),
+    SCENARIO(another_user_gets_no_memory),
+    SCENARIO(another_user_gets_no_memory_by_the_entrance),
+    SCENARIO(another_users_answer_is_not_taken),
+    SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
+};
+
+int main(int argc, char **argv)
+{
+	alarm(20);
+	return scenario_play(scenarios, sizeof(scenarios) / sizeof(*scenarios), argc,
+			     argv);
+}
