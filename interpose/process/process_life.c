@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "calling_thread.h"
 #include "context_observers.h"
@@ -28,6 +29,7 @@
 #include "../cuda/unknown_calls.h"
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t process; /* that has started; changed under start_lock */
 
 static enum gcp_run_mode start_pooling(void);
 static void thread_exit(void *data);
@@ -43,6 +45,7 @@ enum gcp_run_mode gcp_process_start(void)
 	mode = gcp_process_run_mode();
 	first = mode == GCP_RUN_FRESH;
 	if (first) {
+		process = getpid();
 		gcp_call_stats_begin();
 		gcp_options_read(&gcp_process.options);
 		gcp_observe_start(&gcp_process.options);
@@ -211,13 +214,17 @@ bool gcp_resolve_now(void)
 /* --- exit --------------------------------------------------------------------- */
 
 /* exit and, if there are statistics to write, quick_exit. A signal that ends the
- * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. */
+ * process, _exit and exec come past it: GCPOOL_STATS_EVERY is for them. The reports and
+ * files of a parent are none of its child's, also of one that fork_child has not seen
+ * (_Fork, or the system call). */
 
 __attribute__((destructor)) static void life_end(void)
 {
 	enum gcp_run_mode mode = gcp_process_run_mode();
 	int saved = errno;
 
+	if (process != getpid())
+		return;
 	if (mode == GCP_RUN_POOL || mode == GCP_RUN_LOADED || mode == GCP_RUN_COUNT)
 		gcp_report_exit(&gcp_process.options, gcp_process.pools);
 	gcp_observe_end();

@@ -8,7 +8,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "edge_cases.h"
@@ -413,6 +416,38 @@ static void launch_on_a_device_full_of_cache(void)
 
 /* --- the run ---------------------------------------------------------------------- */
 
+/* --- a child that the library does not know of ------------------------------------ */
+
+static bool has_page(void)
+{
+	char pattern[64];
+	glob_t found;
+	bool there;
+
+	snprintf(pattern, sizeof(pattern), "/dev/shm/gcpool.*.*.%d", (int)getpid());
+	there = glob(pattern, 0, NULL, &found) == 0;
+	if (there)
+		globfree(&found);
+	return there;
+}
+
+/* No handler of pthread_atfork runs, and those of exit do. */
+static void child_that_exits_leaves_the_live_page(void)
+{
+	int status = 1;
+	pid_t child;
+
+	(void)primary();
+	OK(cuMemFree(allocated(4096)));
+	must(has_page(), "no page");
+	child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (child == 0)
+		exit(0);
+	must(child > 0 && waitpid(child, &status, 0) == child && status == 0,
+	     "no child");
+	must(has_page(), "the child has taken the page away");
+}
+
 static const struct scenario scenarios[] = {
     SCENARIO(stream_destroyed_after_another_thread_has_used_it),
     SCENARIO(context_destroyed_after_another_thread_has_used_its_stream),
@@ -429,6 +464,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(card_is_told_of_a_handle),
     SCENARIO(card_is_told_of_tokens),
     SCENARIO(card_is_told_of_tokens_among_others),
+    SCENARIO(child_that_exits_leaves_the_live_page),
 };
 
 int main(int argc, char **argv)
