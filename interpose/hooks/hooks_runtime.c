@@ -76,8 +76,6 @@ static const uint64_t no_code;
 
 /* --- the real cudarts ------------------------------------------------------------ */
 
-static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
-
 /* Whether `address` lies in a cudart, of whatever version. */
 static bool in_runtime(const void *address)
 {
@@ -170,12 +168,12 @@ static const struct gcp_runtime *runtime_get(struct gcp_runtime *runtime,
 		return runtime;
 	if (gcp_elf_find(version, &elf) && gcp_elf_pin(&elf) &&
 	    runtime_fill(&found, &elf)) {
-		pthread_mutex_lock(&runtime_lock);
+		pthread_mutex_lock(&gcp_process.runtime_lock);
 		if (!atomic_load_explicit(filled, memory_order_relaxed)) {
 			*runtime = found;
 			atomic_store_explicit(filled, true, memory_order_release);
 		}
-		pthread_mutex_unlock(&runtime_lock);
+		pthread_mutex_unlock(&gcp_process.runtime_lock);
 	}
 	errno = saved;
 	return atomic_load(filled) ? runtime : NULL;

@@ -163,6 +163,7 @@ static void fork_child(void)
 	gcp_exports_after_fork();
 	gcp_imports_after_fork();
 	gcp_ipc_opened_after_fork();
+	pthread_mutex_init(&gcp_process.runtime_lock, NULL);
 	if (gcp_process_run_mode() == GCP_RUN_FRESH) {
 		pthread_mutex_init(&start_lock, NULL);
 		gcp_resolve_after_fork();
