@@ -433,7 +433,9 @@ static const char known[] = "\n"
 			    "cuWGLGetDevice\n"
 			    "";
 
-/* Of graphics, of which no function touches memory that the library gives out. */
+/* Of graphics: most touch no memory that the library gives out. A frame of device
+ * pointers (cuEGLStreamProducerPresentFrame) is the program's to keep until it is
+ * returned. */
 static bool is_of_graphics(const char *name)
 {
 	static const char *const prefixes[] = {"cuGL", "cuEGL", "cuVDPAU", "cuD3D",

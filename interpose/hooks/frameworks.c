@@ -39,8 +39,8 @@ enum { DEVICES_MAX = 64 };
 
 /* --- contexts -------------------------------------------------------------------- */
 
-/* Primary contexts, retained once and kept; what is known of contexts may change
- * (`generation`), if hooks see it. */
+/* Primary contexts, which stay retained: once more whenever what is known of contexts
+ * has changed (`generation`), for a reset may have taken the reference away. */
 static struct {
 	_Atomic(CUcontext) ctx;
 	_Atomic uint64_t generation;

@@ -2,10 +2,10 @@
 /*
  * hooks_capture.c - the hooks that tell capture/ where a capture begins, ends, and may
  * fork or join, when the program takes a captured graph into its own hands, and when a
- * stream ends. While no capture
- * is under way each costs a few loads. What may open a new branch is told
- * before the real call: afterwards another thread might still rely on the old
- * order.
+ * stream ends. While no capture is under way each costs a few loads. What may open a
+ * new branch is told before the real call: afterwards another thread might still rely
+ * on the old order. The real calls are made here, in the caller's own context and
+ * capture mode, and their results go back untouched.
  */
 #include <errno.h>
 
@@ -235,12 +235,6 @@ CUresult gcp_hook_cuStreamGetCaptureInfo_v3_ptsz(
 	return gcp_real.cuStreamGetCaptureInfo_v3_ptsz(
 	    stream, ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_count);
 }
-
-/* --- captures and streams that begin and end ---------------------------------- */
-
-/* The hooks on stream captures and on the end of streams. They tell
- * capture/ what begins and ends; the real calls are made here, in the caller's
- * own context and capture mode, and their results go back untouched. */
 
 /* --- begin -------------------------------------------------------------------- */
 
