@@ -2,7 +2,8 @@
 """What the built library may look like: binary.py LIBRARY CHECK
 
   needed    it needs libc and nothing else
-  glibc     it loads with glibc 2.17, the first that aarch64 has
+  glibc     it loads with glibc 2.17, the first that aarch64 has, and needs no function
+            of fortified code, which programs of musl have not
   exports   exactly the symbols of the hook tables, dlsym, and gcpool.h
             (arguments: the program that prints the tables, gcpool.h)
   lean      nothing is in it that only tests call (argument: pool/check/check.h)
@@ -31,6 +32,9 @@ def check_needed(library):
 
 def check_glibc(library):
     for line in readelf("--dyn-syms", library).split("\n"):
+        fortified = re.search(r" UND (__\w+_chk)@", line)
+        if fortified:
+            yield "%s, of fortified code: musl has no such function" % fortified.group(1)
         found = re.search(r" UND (\S+)@GLIBC_(\d+)\.(\d+)", line)
         if found and (int(found.group(2)), int(found.group(3))) > GLIBC_MAX:
             yield "%s of glibc %s.%s" % found.groups()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Builds the library with link-time optimization, which takes statements of assembler
-away from their functions, and checks what it exports: optimized.py MESON SOURCES CUDA
-TABLE. TABLE is the program that prints the tables of hooks. Exit code 77: no meson."""
+away from their functions, and with flags that fortify, as packages have them; checks
+what it exports and needs: optimized.py MESON SOURCES CUDA TABLE. TABLE is the program
+that prints the tables of hooks. Exit code 77: no meson."""
 
 import os
 import subprocess
@@ -23,10 +24,13 @@ def main():
         sys.exit(77)
     here = os.path.dirname(os.path.abspath(__file__))
     with tempfile.TemporaryDirectory() as place:
-        run(meson, "setup", place, sources, "-Db_lto=true", "-Dcuda=" + cuda)
+        run(meson, "setup", place, sources, "-Db_lto=true", "-Dcuda=" + cuda,
+            "-Dc_args=-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2")
         run("ninja", "-C", place, "libgcpool.so")
-        run(sys.executable, os.path.join(here, "binary.py"), os.path.join(place, "libgcpool.so"),
-            "exports", table, os.path.join(sources, "interpose", "gcpool.h"))
+        for check in (("exports", table, os.path.join(sources, "interpose", "gcpool.h")),
+                      ("glibc",)):
+            run(sys.executable, os.path.join(here, "binary.py"),
+                os.path.join(place, "libgcpool.so"), *check)
 
 
 if __name__ == "__main__":
