@@ -9,7 +9,7 @@
  *   explore --freeze --seed SEED [--fault X:3]
  *   explore --save DIR [--from SEED] [--count N]
  *
- *   --library FILE  under this library; without: on plain CUDA
+ *   --library FILE  under this library
  *   --commit DIR    seeds from a number that the commit of the sources there gives;
  *                   --from counts from there
  *   --kept DIR      these first: histories that have found something (frozen.c)
@@ -17,14 +17,14 @@
  *   --frozen FILE   a history written down by --freeze, with its fault
  *   --freeze        plays nothing, but writes the history to stdout (frozen.c)
  *   --save DIR      plays nothing, but writes the histories down as bytes (draw.h)
- *   --plain, --leak the library off; and no free done: whether the program is
- *                   correct by itself
+ *   --plain         on plain CUDA, or with the library off
+ *   --leak          no free is done: whether the program is correct by itself
  *   --faults        each history many times, each call of the library failing in turn
  *   --fault X:3+:2  this one: the third call of X, and all later ones, gives code 2
  *   --keep-going    all failures, not only the first
  *
  * Starts itself again with the library preloaded. One line for each failure, one
- * for the whole; status 0: none, 1: some, 2: it could not run.
+ * for the whole; status 0: none, 1: some, 2: it could not run, or played none.
  */
 #include "trial.h"
 
@@ -44,8 +44,7 @@ struct arguments {
 	struct trial trial;
 	const char *library, *ops, *kept, *commit, *save, *fault;
 	struct source source; /* of the one */
-	uint64_t from, count, repeat;
-	unsigned jobs;
+	uint64_t from, count, repeat, jobs, seconds;
 	bool one, print, keep_going, shrink, faults, freeze, new;
 };
 
@@ -56,7 +55,8 @@ struct total {
 };
 static struct total *total;
 
-static struct arguments arguments = {.count = 1000, .jobs = 1, .from = 1, .repeat = 1};
+static struct arguments arguments = {
+    .count = 1000, .jobs = 1, .from = 1, .repeat = 1, .seconds = 20};
 
 /* --- one history -------------------------------------------------------------- */
 
@@ -267,7 +267,7 @@ static int run_all(void)
 	int status;
 
 	clock_gettime(CLOCK_MONOTONIC, &start);
-	for (unsigned i = 0; i < arguments.jobs; i++)
+	for (uint64_t i = 0; i < arguments.jobs; i++)
 		if (fork() == 0) {
 			worker();
 			fflush(stdout);
@@ -287,6 +287,10 @@ static int run_all(void)
 	       (unsigned long long)arguments.from,
 	       (unsigned long long)(arguments.from + arguments.count - 1));
 	tell_excuses();
+	if (total->played.histories == 0 && total->played.failures == 0) {
+		fprintf(stderr, "explore: no history was played\n");
+		return 2;
+	}
 	return total->played.failures > 0;
 }
 
@@ -329,43 +333,92 @@ static bool flag(const char *text)
 	return false;
 }
 
+/* Ends the explorer: `name` is an argument, and `why` is what is wrong with it. */
+__attribute__((noreturn)) static void refuse(const char *name, const char *why)
+{
+	fprintf(stderr, "explore: %s %s\n", name, why);
+	exit(2);
+}
+
+static uint64_t number_of(const char *name, const char *text)
+{
+	char *end;
+	uint64_t number;
+
+	errno = 0;
+	number = strtoull(text, &end, 0);
+	if (errno || end == text || *end || *text == '-')
+		refuse(name, "needs a number");
+	return number;
+}
+
+static void fault_take(const char *name, const char *text)
+{
+	arguments.fault = text;
+	if (!fault_parse(text, &arguments.trial.fault))
+		refuse(name, "needs a call of the table in faults.c, as in X:3+:2");
+}
+
+static void seed_take(const char *name, const char *text)
+{
+	arguments.source = source_of_seed(number_of(name, text));
+	arguments.one = true;
+}
+
+static void bytes_take(const char *name, const char *text)
+{
+	if (!source_read(&arguments.source, text))
+		refuse(name, "needs a file that can be read");
+	arguments.one = true;
+}
+
+static void frozen_take(const char *name, const char *text)
+{
+	(void)name;
+	if (!frozen_source(text, &arguments.source))
+		exit(2);
+	arguments.one = true;
+}
+
+/* False: there is no such argument. */
 static bool value(const char *name, const char *text)
 {
-	if (strcmp(name, "--library") == 0)
-		arguments.library = text;
-	else if (strcmp(name, "--ops") == 0)
-		arguments.ops = text;
-	else if (strcmp(name, "--kept") == 0)
-		arguments.kept = text;
-	else if (strcmp(name, "--from") == 0)
-		arguments.from = strtoull(text, NULL, 0);
-	else if (strcmp(name, "--commit") == 0)
-		arguments.commit = text;
-	else if (strcmp(name, "--count") == 0)
-		arguments.count = strtoull(text, NULL, 0);
-	else if (strcmp(name, "--jobs") == 0)
-		arguments.jobs = (unsigned)atoi(text);
-	else if (strcmp(name, "--repeat") == 0)
-		arguments.repeat = strtoull(text, NULL, 0);
-	else if (strcmp(name, "--seconds") == 0)
-		arguments.trial.seconds = (unsigned)atoi(text);
-	else if (strcmp(name, "--fault") == 0) {
-		arguments.fault = text;
-		return fault_parse(text, &arguments.trial.fault);
-	} else if (strcmp(name, "--save") == 0)
-		arguments.save = text;
-	else if (strcmp(name, "--seed") == 0) {
-		arguments.source = source_of_seed(strtoull(text, NULL, 0));
-		arguments.one = true;
-	} else if (strcmp(name, "--bytes") == 0) {
-		arguments.one = true;
-		return source_read(&arguments.source, text);
-	} else if (strcmp(name, "--frozen") == 0) {
-		arguments.one = true;
-		return frozen_source(text, &arguments.source);
-	} else
-		return false;
-	return true;
+	struct {
+		const char *name;
+		const char **text;
+		uint64_t *number;
+		void (*take)(const char *name, const char *text);
+	} values[] = {
+	    {"--library", .text = &arguments.library},
+	    {"--ops", .text = &arguments.ops},
+	    {"--kept", .text = &arguments.kept},
+	    {"--commit", .text = &arguments.commit},
+	    {"--save", .text = &arguments.save},
+	    {"--from", .number = &arguments.from},
+	    {"--count", .number = &arguments.count},
+	    {"--jobs", .number = &arguments.jobs},
+	    {"--repeat", .number = &arguments.repeat},
+	    {"--seconds", .number = &arguments.seconds},
+	    {"--fault", .take = fault_take},
+	    {"--seed", .take = seed_take},
+	    {"--bytes", .take = bytes_take},
+	    {"--frozen", .take = frozen_take},
+	};
+
+	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+		if (strcmp(name, values[i].name) != 0)
+			continue;
+		if (!text)
+			refuse(name, "needs a value");
+		if (values[i].text)
+			*values[i].text = text;
+		else if (values[i].number)
+			*values[i].number = number_of(name, text);
+		else
+			values[i].take(name, text);
+		return true;
+	}
+	return false;
 }
 
 static void seed_demand(uint64_t seed)
@@ -381,16 +434,14 @@ static void seed_demand(uint64_t seed)
 
 static void arguments_read(int argc, char **argv)
 {
-	arguments.trial.seconds = 20;
 	for (int i = 1; i < argc; i++) {
 		if (flag(argv[i]))
 			continue;
-		if (i + 1 >= argc || !value(argv[i], argv[i + 1])) {
-			fprintf(stderr, "explore: what is %s? See main.c\n", argv[i]);
-			exit(2);
-		}
+		if (!value(argv[i], argv[i + 1]))
+			refuse(argv[i], "is no argument, see main.c");
 		i++;
 	}
+	arguments.trial.seconds = (unsigned)arguments.seconds;
 	if (arguments.from >> GENERATION_SHIFT == 0)
 		arguments.from |= (uint64_t)GENERATION << GENERATION_SHIFT;
 	seed_demand(arguments.from);
@@ -402,21 +453,35 @@ static void arguments_read(int argc, char **argv)
 		arguments.jobs = 1;
 }
 
+/* Returns with the library preloaded. */
+static void library_start(char **argv)
+{
+	char *path;
+
+	if (getenv("EXPLORE_STARTED"))
+		return;
+	path = realpath(arguments.library, NULL);
+	if (!path || access(path, R_OK) != 0)
+		refuse("--library", "needs a file that can be read");
+	setenv("EXPLORE_STARTED", "1", 1);
+	setenv("LD_PRELOAD", path, 1);
+	setenv("EXPLORE_LIBRARY", path, 1); /* ipc_peer.c */
+	execv("/proc/self/exe", argv);
+	perror("explore: cannot start itself again");
+	exit(2);
+}
+
 int main(int argc, char **argv)
 {
 	arguments_read(argc, argv);
-	if (arguments.library && !getenv("EXPLORE_STARTED")) {
-		setenv("EXPLORE_STARTED", "1", 1);
-		setenv("LD_PRELOAD", arguments.library, 1);
-		setenv("EXPLORE_LIBRARY", arguments.library, 1); /* ipc_peer.c */
-		execv("/proc/self/exe", argv);
-		perror("explore: cannot start itself again");
-		return 2;
-	}
+	if (arguments.library)
+		library_start(argv);
 	if (arguments.save)
 		return save_all();
 	if (arguments.freeze)
 		return !frozen_write(stdout, &arguments.source, arguments.fault);
+	if (!arguments.library && !arguments.trial.plain)
+		refuse("--library", "is needed, or --plain");
 	total = mmap(NULL, sizeof(*total), PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (total == MAP_FAILED)
