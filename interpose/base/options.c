@@ -17,7 +17,7 @@
 struct parse {
 	struct gcp_options *options;
 	char *const *environment;
-	void (*complain)(void *arg, const char *sentence);
+	void (*complain)(void *arg, const char *sentence, const char *instead);
 	void *arg;
 	int wrong; /* variables */
 };
@@ -32,12 +32,14 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 static void unknown_complain(struct parse *parse);
 
 int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
-		      void (*complain)(void *arg, const char *sentence), void *arg)
+		      void (*complain)(void *arg, const char *sentence,
+				       const char *instead),
+		      void *arg)
 {
 	struct parse parse = {ret_options, environment, complain, arg, 0};
 
 	gcp_options_default(ret_options);
-	/* Twice: what GCPOOL_STRICT says belongs into the complaints. */
+	/* Twice: complaints depend on GCPOOL_STRICT, and fitting on the backend. */
 	for (int pass = 0; pass < 2; pass++) {
 		if (pass == 1)
 			gcp_options_fit(&ret_options->pool);
@@ -55,11 +57,23 @@ int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
 	return parse.wrong;
 }
 
-static void complaint_say(void *arg, const char *sentence)
+static void complaint_say(void *arg, const char *sentence, const char *instead)
 {
 	const struct gcp_options *options = arg;
 
-	gcp_log(options->strict ? GCP_LOG_ERROR : GCP_LOG_WARNING, "%s", sentence);
+	if (options->strict)
+		gcp_log(GCP_LOG_ERROR, "%s, stopping: GCPOOL_STRICT is set", sentence);
+	else
+		gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
+}
+
+/* What is right by itself, and has no effect. */
+static void idle_say(const struct gcp_options *options)
+{
+	if (options->stats_file[0] && options->stats == GCP_STATS_OFF)
+		gcp_log(GCP_LOG_WARNING,
+			"GCPOOL_STATS_FILE is set, but GCPOOL_STATS is off: no "
+			"statistics are written");
 }
 
 /* The proof that we are in the process: GCPOOL_LOG=info. */
@@ -91,6 +105,7 @@ int gcp_options_read(struct gcp_options *ret_options)
 	gcp_log_setup(level, ret_options->log_file);
 	wrong = gcp_options_parse(ret_options, environment, complaint_say, ret_options);
 	renamed_say(environment);
+	idle_say(ret_options);
 	if (ret_options->help) {
 		char bytes[8192];
 		struct gcp_text text;
@@ -435,13 +450,10 @@ static bool sizes_parse(const struct gcp_option *option, const char *value,
 
 /* --- complaints ---------------------------------------------------------------- */
 
-static void complain(struct parse *parse, struct gcp_text *text, const char *otherwise)
+static void complain(struct parse *parse, struct gcp_text *text, const char *instead)
 {
-	gcp_text_add(text, ", %s",
-		     parse->options->strict ? "stopping: GCPOOL_STRICT is set"
-					    : otherwise);
 	if (parse->complain)
-		parse->complain(parse->arg, text->bytes);
+		parse->complain(parse->arg, text->bytes, instead);
 	parse->wrong++;
 }
 
@@ -490,11 +502,11 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 			   const char *value)
 {
 	struct gcp_options defaults;
-	char bytes[GCP_LINE_MAX], otherwise[160];
+	char bytes[GCP_LINE_MAX], instead[160];
 	struct gcp_text text;
 
 	gcp_options_default(&defaults);
-	gcp_text_init(&text, otherwise, sizeof(otherwise));
+	gcp_text_init(&text, instead, sizeof(instead));
 	gcp_text_add(&text, "using the default (");
 	gcp_option_show_value(option, &defaults, &text);
 	gcp_text_add(&text, ")");
@@ -502,6 +514,8 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	gcp_text_init(&text, bytes, sizeof(bytes));
 	gcp_text_add(&text, "%s=%.100s is wrong, it must be ", option->name, value);
 	gcp_option_show_bounds(option, &text);
+	if (option->type == GCP_OPTION_SIZES)
+		gcp_text_add(&text, ", ascending, at most %d", GCP_CLASS_LIST_MAX);
 	if (option->type == GCP_OPTION_CHOICE || option->type == GCP_OPTION_SET)
 		gcp_option_nearest_word(&text, option->choices, value);
 	else if (option->type != GCP_OPTION_LIMIT && option->type != GCP_OPTION_TEXT &&
@@ -510,7 +524,7 @@ static void value_complain(struct parse *parse, const struct gcp_option *option,
 	else if (option->type == GCP_OPTION_LIMIT && option->min > 0 &&
 		 strcmp(value, "0") == 0)
 		gcp_text_add(&text, " (no limit is none)");
-	complain(parse, &text, otherwise);
+	complain(parse, &text, instead);
 }
 
 /* Names that begin like ours but are none of ours. */

@@ -59,9 +59,12 @@ int gcp_options_read(struct gcp_options *ret_options);
 
 /* The same from `environment` (NULL-terminated NAME=VALUE; NULL: empty), with
  * no effect but on *ret_options; each wrong variable is one call of
- * complain(arg, sentence), which may be NULL. */
+ * complain(arg, sentence, instead), which may be NULL. `instead` is what the parse
+ * has done: "ignoring it". */
 int gcp_options_parse(struct gcp_options *ret_options, char *const *environment,
-		      void (*complain)(void *arg, const char *sentence), void *arg);
+		      void (*complain)(void *arg, const char *sentence,
+				       const char *instead),
+		      void *arg);
 
 /* --- the table: options_table.c ------------------------------------------------- */
 

@@ -140,10 +140,10 @@ uint64_t gcpool_trim(int device, uint64_t keep_bytes)
  * for `gcpool --options`, and for programs that ask. Before the first allocation it
  * reads the environment for itself and leaves the process as it is. */
 
-static void complaint_say(void *arg, const char *sentence)
+static void complaint_say(void *arg, const char *sentence, const char *instead)
 {
 	(void)arg;
-	gcp_log(GCP_LOG_WARNING, "%s", sentence);
+	gcp_log(GCP_LOG_WARNING, "%s, %s", sentence, instead);
 }
 
 /* As gcp_options_read, but no option has an effect. */

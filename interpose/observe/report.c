@@ -259,13 +259,16 @@ static void saved_text(const struct gcp_report *report, const struct gcp_stats *
 	uint64_t peak = stats->allocated_bytes.peak;
 
 	gcp_text_add(text,
-		     "  saved             %llu allocs (%.1f %% hits) and %llu frees, "
-		     "estimated %.1f ms at the cost of %llu real calls\n",
+		     "  saved             %llu allocs (%.1f %% hits) and %llu frees",
 		     ULL(saved.allocs),
 		     asked ? 100.0 * (double)stats->hits / (double)asked : 0.0,
-		     ULL(saved.frees), (double)saved.estimated_ns / 1e6,
-		     ULL(saved.estimated_from));
-	gcp_text_add(text, "  fragmentation     largest free block ");
+		     ULL(saved.frees));
+	/* Mapped memory makes no such calls. */
+	if (saved.estimated_from > 0)
+		gcp_text_add(text, ", estimated %.1f ms at the cost of %llu real calls",
+			     (double)saved.estimated_ns / 1e6,
+			     ULL(saved.estimated_from));
+	gcp_text_add(text, "\n  fragmentation     largest free block ");
 	gcp_text_add_bytes(text, stats->largest_free_bytes);
 	gcp_text_add(text, ", reserved / allocated at peak %.3f\n",
 		     peak ? (double)stats->reserved_at_peak_bytes / (double)peak : 0.0);

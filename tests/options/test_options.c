@@ -20,11 +20,11 @@ static struct {
 	char last[GCP_LINE_MAX];
 } complaints;
 
-static void complain(void *arg, const char *sentence)
+static void complain(void *arg, const char *sentence, const char *instead)
 {
 	assert_ptr_equal(arg, &complaints);
 	complaints.count++;
-	snprintf(complaints.last, sizeof(complaints.last), "%s", sentence);
+	snprintf(complaints.last, sizeof(complaints.last), "%s, %s", sentence, instead);
 }
 
 static struct gcp_options options;

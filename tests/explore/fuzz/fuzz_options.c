@@ -23,9 +23,10 @@ static void must(bool good, const char *words)
 	abort();
 }
 
-static void complain(void *arg, const char *sentence)
+static void complain(void *arg, const char *sentence, const char *instead)
 {
-	must(sentence[0] && strlen(sentence) < GCP_LINE_MAX, "a complaint is no line");
+	must(sentence[0] && strlen(sentence) + strlen(instead) < GCP_LINE_MAX,
+	     "a complaint is no line");
 	++*(int *)arg;
 }
 

@@ -59,6 +59,20 @@ class Launcher(unittest.TestCase):
         self.assertEqual(launched("--stats=json")["GCPOOL_STATS"], "json")
         self.assertEqual(launched("--off")["GCPOOL_MODE"], "off")
 
+    def test_a_file_of_statistics_asks_for_them(self):
+        self.assertEqual(launched("--stats-file", "x")["GCPOOL_STATS"], "text")
+        self.assertEqual(launched("--stats-file", "x", "--stats", "json")["GCPOOL_STATS"], "json")
+        self.assertEqual(launched("--stats=json", "--stats-file", "x")["GCPOOL_STATS"], "json")
+        self.assertEqual(launched("--stats-file", "x", GCPOOL_STATS="json")["GCPOOL_STATS"], "json")
+        self.assertNotIn("GCPOOL_STATS", launched())
+
+    def test_an_estimate_needs_calls_to_estimate_from(self):
+        for backend, estimated in (("auto", 0), ("segments", 1)):
+            done = run("gcpool", "--library", LIBRARY, "--stats", "--", *SOLVER,
+                       GCPOOL_BACKEND=backend)
+            self.assertRegex(done.stderr, r"(?m)^  saved +\d+ allocs \([0-9.]+ % hits\) and \d+ frees")
+            self.assertEqual(done.stderr.count(" real calls\n"), estimated, done.stderr)
+
     def test_hands_arguments_and_exit_code_on(self):
         done = run("gcpool", "--library", LIBRARY, "--", "sh", "-c",
                    'printf "%s|" "$@"; exit 7', "sh", "a b", "*", "--stats")
@@ -139,6 +153,13 @@ class Launcher(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("GCPOOL_QUOTA", done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertIn("GCPOOL_QUOTA", done.stdout)
+
+    def test_strictness_stops_no_table_of_options(self):
+        done = run("gcpool", "--library", LIBRARY, "--options", GCPOOL_STRICT="1",
+                   GCPOOL_FROB="1")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r": GCPOOL_FROB is not an option, ignoring it\n$")
         self.assertIn("GCPOOL_QUOTA", done.stdout)
 
     def test_finds_a_library_beside_itself(self):
@@ -251,6 +272,19 @@ class Compare(unittest.TestCase):
         done, result = self.compare("true")
         self.assertEqual((done.returncode, result), (2, None))
         self.assertIn("no statistics from the plain runs", done.stderr)
+
+    def test_a_program_that_is_not_there_is_told_once(self):
+        done, result = self.compare("/nonexistent")
+        self.assertEqual((done.returncode, result), (2, None))
+        self.assertIn("gcpool: no program '/nonexistent'", done.stderr)
+        self.assertNotIn("no statistics", done.stderr)
+
+    def test_files_that_cannot_be_opened_are_told_before_all_runs(self):
+        for option in ("--json", "--stdin"):
+            done = run("gcpool-compare", "--library", LIBRARY, option, "/nonexistent/x", "--",
+                       "sh", "-c", "exit 9")
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (
+                2, "", "gcpool-compare: /nonexistent/x: No such file or directory\n"))
 
 
 if __name__ == "__main__":
