@@ -11,7 +11,11 @@ import ctypes
 import gc
 import sys
 
-from gcpool import frameworks
+try:
+    from gcpool import frameworks
+except ImportError:
+    print("the wheel of gcpool is not installed")
+    sys.exit(77)
 
 MIB = 1 << 20
 

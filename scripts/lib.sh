@@ -76,13 +76,19 @@ has_command() {
 	command -v "$1" >/dev/null 2>&1
 }
 
+# Of CC="ccache gcc" the first word: a program that the path has.
+compiler() {
+	words=${CC:-cc}
+	echo "${words%% *}"
+}
+
 has_header() {
 	echo "#include <$1>" | ${CC:-cc} -E - >/dev/null 2>&1
 }
 
 # The Debian and Ubuntu packages that this machine still needs to build and to test.
 packages_missing() {
-	has_command "${CC:-cc}" || echo gcc libc6-dev
+	has_command "$(compiler)" || echo gcc libc6-dev
 	has_command ninja || echo ninja-build
 	has_command meson || echo meson
 	has_command pkg-config || echo pkg-config
@@ -282,7 +288,10 @@ cuda_find() {
 	for CUDA in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr; do
 		[ -z "$CUDA" ] || old=${old:-$(cuda_version "$CUDA")}
 	done
-	if [ -n "$old" ]; then
+	if [ "${old:-0}" -ge 12050 ]; then
+		say "the CUDA headers here, of $((old / 1000)).$((old % 1000 / 10)), are incomplete (no" \
+			"cuda_runtime_api.h or crt/host_config.h): fetching them into build-cuda/ (5 MB)"
+	elif [ -n "$old" ]; then
 		say "the CUDA headers here are of $((old / 1000)).$((old % 1000 / 10)), 12.5 or newer" \
 			"are needed: fetching them into build-cuda/ (5 MB)"
 	else
@@ -314,7 +323,7 @@ PYTHON
 # What Meson has looked for: when one of these comes, it must look again.
 tools_described() {
 	echo "$CUDA"
-	for tool in "${CC:-cc}" meson clang clang-format shellcheck gcovr git; do
+	for tool in "$(compiler)" meson clang clang-format shellcheck gcovr git; do
 		command -v "$tool" || echo "no $tool"
 	done
 	has_header cmocka.h && echo cmocka

@@ -542,6 +542,8 @@ def control(arguments):
         given, _ = ask(page, "trim", bytes_of(arguments.argument or "0"))
         print(f"{size(given)} went back to the driver")
     elif arguments.command == "stats":
+        if arguments.argument:
+            raise Wrong(f"stats takes no word behind it, and there is {arguments.argument!r}")
         print(json.dumps(json.loads(ask(page, "stats")[1]), indent=1))
     else:
         if not arguments.argument:

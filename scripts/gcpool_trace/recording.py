@@ -134,9 +134,10 @@ class Recording:
             raw = file.read(self.chunk_bytes)
             if len(raw) < self.chunk_bytes:
                 self.notes.append(f"the file is cut off: {index} of {self.chunks} MiB are whole")
-            if len(raw) < CHUNK.size:
+            if len(raw) >= CHUNK.size:
+                self.chunk_read(raw)
+            if len(raw) < self.chunk_bytes:
                 return
-            self.chunk_read(raw)
 
     def chunk_read(self, raw):
         content, _, number, used = CHUNK.unpack_from(raw)

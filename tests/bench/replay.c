@@ -42,6 +42,12 @@ static void die(const char *why)
 	exit(2);
 }
 
+static void die_unread(const char *path)
+{
+	fprintf(stderr, "replay: cannot read %s\n", path);
+	exit(2);
+}
+
 /* --- the trace ------------------------------------------------------------------ */
 
 struct event {
@@ -90,7 +96,7 @@ static void trace_command(const char *path, char *ret_command, size_t capacity)
 	FILE *file = fopen(path, "rb");
 
 	if (!file || fread(magic, 1, sizeof(magic), file) == 0)
-		die("cannot read the trace");
+		die_unread(path);
 	fclose(file);
 	if (memcmp(magic, "GCPTRACE", sizeof(magic)) == 0)
 		snprintf(ret_command, capacity, "python3 '%s' replay '%s'",
@@ -122,7 +128,7 @@ static void trace_read(const char *path)
 			trace_add(event);
 	}
 	if (pclose(lines) != 0 || trace.count == 0)
-		die("cannot read the trace");
+		die_unread(path);
 }
 
 /* --- the driver ------------------------------------------------------------------- */
@@ -590,7 +596,7 @@ int main(int argc, char **argv)
 	}
 	if (first >= argc)
 		die("usage: replay [--check] [--mapped] [--scales] [--segments] "
-		    "TRACE.xz...");
+		    "TRACE...");
 	if (!check && !scales)
 		head_print();
 	for (int i = first; i < argc; i++) {

@@ -56,6 +56,8 @@ def main():
             wrong += [f"{path}: {line}" for line in lines
                       if line.startswith(("unknown ", "missing "))]
     print("\n".join("WRONG: " + line for line in wrong))
+    if not seen:
+        print("none of the libraries is here: cuBLAS, cuDNN, cuSOLVER, cuSPARSE")
     sys.exit(1 if wrong else 0 if seen else SKIP)
 
 

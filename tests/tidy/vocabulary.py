@@ -41,8 +41,10 @@ PEOPLE_PATTERN = re.compile(r"(?<![A-Za-z_])(%s)(?![A-Za-z_])" % "|".join(PEOPLE
 
 
 def files(root):
-    return [name for name in sources.Tree(root).names
-            if name.endswith(C + TEXT) and not SKIPPED.match(name)]
+    tree = sources.Tree(root)
+    scripts = set(tree.scripts(b"/bin/sh") + tree.scripts(b"python3"))
+    return [name for name in tree.names
+            if (name.endswith(C + TEXT) or name in scripts) and not SKIPPED.match(name)]
 
 
 def comments_of(text):

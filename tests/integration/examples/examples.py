@@ -74,6 +74,11 @@ class Examples(unittest.TestCase):
             self.assertIn("one pool: 2 allocations, 1 of them without", done.stdout)
             self.assertRegex(done.stdout, r"given back: [1-9]\d* MiB\n$")
 
+    def test_without_the_wheel_it_says_so(self):
+        done = run([sys.executable, "-IS", os.path.join(EXAMPLES, "frameworks.py")], False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (SKIP, "the wheel of gcpool is not installed\n", ""))
+
     def test_frameworks_on_a_gpu(self):
         for name, extra in (("cupy_graph.py", {}),
                             ("torch_graph.py", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})):

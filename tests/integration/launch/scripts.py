@@ -40,7 +40,9 @@ class BadInput(unittest.TestCase):
             ("test", ("--all", "unit"), "test: --all stands alone"),
             ("trial", ("soon",), "trial: MINUTES must be a number, not 'soon'"),
             ("trial", ("-3",), "trial: MINUTES must be a number, not '-3'"),
-            ("trial", ("0",), "--minutes must be above 0"),
+            ("trial", ("0",), "trial: MINUTES must be above 0"),
+            ("trial", ("0.0",), "trial: MINUTES must be above 0"),
+            ("test-summary", (), "test-summary: FILE is needed, Meson's testlog.json"),
             ("trial", ("2", "--frobnicate"), "unrecognized arguments: --frobnicate"),
             ("gpu-check", ("--only", "everything"), "gpu-check: no such check: everything"),
             ("gpu-check", ("--frobnicate",), "unrecognized arguments: --frobnicate"),
@@ -61,6 +63,7 @@ class BadInput(unittest.TestCase):
             done = script(name, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("scripts/" + name, done.stdout)
+            self.assertNotIn("SPDX", done.stdout)
 
 
 class GpuCheck(unittest.TestCase):
@@ -68,6 +71,7 @@ class GpuCheck(unittest.TestCase):
         done = script("gpu-check", "--list")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("safety: stress", done.stdout)
+        self.assertNotIn(": \n", done.stdout)
 
     def test_without_a_gpu_refuses_and_touches_nothing(self):
         results = os.path.join(ROOT, "tests", "gpu", "results.md")
@@ -172,6 +176,27 @@ class Machine(unittest.TestCase):
                         header.write(f"#define CUDA_VERSION {version}\n")
                 done = library_call(f"cuda_usable '{place}' || exit 1")
                 self.assertEqual(done.returncode, code, done.stderr)
+
+    def test_headers_without_those_of_the_runtime_are_said(self):
+        with tempfile.TemporaryDirectory() as place:
+            os.mkdir(os.path.join(place, "include"))
+            with open(os.path.join(place, "include", "cuda.h"), "w") as header:
+                header.write("#define CUDA_VERSION 13000\n")
+            done = library_call("cuda_usable() { false; }; cuda_headers_fetch() { false; };"
+                                "packages_install() { :; }; cuda_find", CUDA_HOME=place)
+        self.assertEqual(done.returncode, MISSING)
+        self.assertIn("the CUDA headers here, of 13.0, are incomplete (no cuda_runtime_api.h or"
+                      " crt/host_config.h): fetching them into build-cuda/", done.stdout)
+
+    def test_a_compiler_may_be_several_words(self):
+        with tempfile.TemporaryDirectory() as place:
+            self.tools(place, (), **{"gcpt-cc": "exit 0\n"})
+            for compiler, there in (("gcpt-cc -m64", True), ("gcpt-cc", True),
+                                    ("gcpt-no-cc -m64", False)):
+                done = library_call("packages_missing; tools_described", CC=compiler, CUDA="",
+                                    PATH=f"{place}:{os.environ['PATH']}")
+                self.assertEqual("gcc" not in done.stdout.split(), there, done.stdout)
+                self.assertEqual("no gcpt" not in done.stdout, there, done.stdout)
 
     def test_no_headers_at_all_are_said(self):
         done = library_call("cuda_usable() { false; }; cuda_headers_fetch() { false; };"

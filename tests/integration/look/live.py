@@ -348,6 +348,10 @@ def wrong_words_are_one_line(checks, directory):
             (("trim", "much"), "gcpool ctl: 'much' is no number of bytes, as 1G or 500M\n"),
             (("trim", "1e30"), "gcpool ctl: '1e30' is no number of bytes, as 1G or 500M\n"),
             (("trim", "-5"), "gcpool ctl: '-5' is no number of bytes, as 1G or 500M\n"),
+            (
+                ("stats", "all"),
+                "gcpool ctl: stats takes no word behind it, and there is 'all'\n",
+            ),
             (("snapshot",), "gcpool ctl: snapshot needs a file to write, for PyTorch's memory_viz\n"),
             (
                 ("snapshot", f"{directory}/none/x"),

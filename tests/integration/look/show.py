@@ -193,7 +193,22 @@ def wrong_calls_are_one_line(checks, directory):
         code, _, err = look.tool(*words)
         checks.that(code == 1 and err.startswith("gcpool-trace: ") and err.count("\n") == 1, err)
     checks.equal("no words", 2, look.tool()[0])
+    line = "gcpool-trace: no command and no file 'frob', see --help\n"
+    checks.equal("no command", (2, "", line), look.tool("frob", "run.trace"))
     found = look.Recorded(directory, [look.program("solver-shared"), "--steps", "2", "--size", "64k"])
+    for words, line in (
+        ((found.path, "/dev/full"), "gcpool-trace: cannot write /dev/full: No space left on device\n"),
+        (("/nonexistent/x",), "gcpool-trace: cannot read /nonexistent/x: No such file or directory\n"),
+        (
+            (found.path, "/nonexistent/x"),
+            "gcpool-trace: cannot write /nonexistent/x: No such file or directory\n",
+        ),
+    ):
+        checks.equal(words, (1, "", line), look.tool(*words))
+    for word in ("-3", "many", ""):
+        code, _, err = look.tool(found.path, "--top", word)
+        line = f"gcpool-trace summary: error: argument --top: '{word}' is no number of call sites"
+        checks.equal(f"top {word}", (2, line), (code, err.splitlines()[-1]))
     path = os.path.join(directory, "wrong.pickle")
     for word in ("inf", "nan", "-1", "1e300", "soon"):
         code, _, err = look.tool("snapshot", found.path, path, "--at", word)
