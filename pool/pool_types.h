@@ -535,6 +535,10 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
  * now: no barrier is set on it before a free has closed a later one. full: only if so
  * much was freed into it that a free would close it. */
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
+/* Closes `epoch` in the same way if it is open. -EBUSY: no fence may be set, for a
+ * capture is under way or fences do not work here. Where none can be had for now it
+ * stays open, and the result is 0. */
+int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
 /* Looks, by one query, whether the epoch `depth` places behind the oldest closed
  * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
  * with it. Never waits. */

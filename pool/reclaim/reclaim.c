@@ -170,22 +170,29 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 
 enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
 
-/* Closes the open epoch, and looks so many times whether all before is done. -EBUSY: it
- * could not be closed. */
+/* Looks so many times whether the epoch is done. Each time it tries to close it if it
+ * is open: for now the queue may be full. -EBUSY: no fence may be set. */
 static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
 {
-	int result = gcp_timeline_close_early(pool, false);
+	int result = 0;
 
-	if (result == 0 && !gcp_timeline_is_closed(pool, epoch))
-		return -EBUSY;
 	for (int i = 0; i < looks && result == 0 &&
 			!gcp_timeline_is_completed(&pool->timeline, epoch);
 	     i++) {
 		if (i > LOOKS_AT_ONCE)
 			gcp_backoff();
-		result = gcp_timeline_poll_all(pool);
+		result = gcp_timeline_close_to_look(pool, epoch);
+		if (result == 0)
+			result = gcp_timeline_poll_all(pool);
 	}
 	return result;
+}
+
+/* Waits for all work until then; beside a capture for all of the context. */
+static void complete(struct gcp_pool *pool, uint64_t epoch)
+{
+	if (gcp_timeline_complete(pool, epoch) == -EBUSY)
+		(void)gcp_pool_complete_by_free(pool);
 }
 
 /* Where nothing is pending there is nothing to wait for. */
@@ -198,11 +205,8 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 		return;
 	}
 	count_wait(pool);
-	int result = pool->pools->driver.fence_record
-			 ? complete_soon(pool, epoch, LOOKS_MOST)
-			 : gcp_timeline_complete(pool, epoch);
-	if (result == -EBUSY)
-		(void)gcp_pool_complete_by_free(pool);
+	if (complete_soon(pool, epoch, LOOKS_MOST) == -EBUSY)
+		complete(pool, epoch);
 	give(pool, step, true);
 }
 
@@ -445,14 +449,11 @@ static uint64_t pool_unheld(struct gcp_pool *pool)
 static void complete_all(struct gcp_pool *pool)
 {
 	uint64_t epoch = awaited_moment(pool, NULL);
-	int result;
 
 	if (epoch == 0)
 		return;
 	count_wait(pool);
-	result = gcp_timeline_complete(pool, epoch);
-	if (result == -EBUSY)
-		(void)gcp_pool_complete_by_free(pool);
+	complete(pool, epoch);
 	gcp_stream_event_look_all(pool);
 }
 
@@ -461,7 +462,7 @@ static void complete_if_done(struct gcp_pool *pool)
 {
 	uint64_t epoch = awaited_epoch(pool, NULL);
 
-	if (epoch != 0 && pool->pools->driver.fence_record)
+	if (epoch != 0)
 		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);
 }
 

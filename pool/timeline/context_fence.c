@@ -270,6 +270,19 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 	return result == -EBUSY ? 0 : result;
 }
 
+int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
+{
+	struct gcp_timeline *timeline = &pool->timeline;
+	int result = 0;
+
+	gcp_mutex_lock(&pool->pools->fence_lock);
+	if (!gcp_timeline_is_completed(timeline, epoch) &&
+	    !gcp_timeline_covering(timeline, epoch))
+		result = close_early_locked(timeline);
+	gcp_mutex_unlock(&pool->pools->fence_lock);
+	return result;
+}
+
 bool gcp_timeline_is_closed(struct gcp_pool *pool, uint64_t epoch)
 {
 	gcp_mutex_lock(&pool->pools->fence_lock);

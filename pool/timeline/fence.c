@@ -251,13 +251,16 @@ void gcp_timeline_mark_ordered(struct gcp_timeline *timeline, uint64_t epoch)
 
 /* Whether the i-th epoch needs no fence of its own: it is known to be completed when
  * the next one is, no barrier will be set on it, and no allocation waits for it alone.
- * (The next one may be an allocation's: NO NEW WAITS.) */
+ * (The next one may be an allocation's: NO NEW WAITS.) What was closed early since a
+ * free closed an epoch has neither. The oldest one keeps its fence: else it would
+ * never be done where more is pending than the queue holds. */
 static bool is_spared(struct gcp_timeline *timeline, uint32_t i)
 {
-	return i % 2 == 0 && i + 1 < timeline->count &&
-	       !timeline->scope->awaitable(timeline,
-					   gcp_timeline_at(timeline, i)->epoch) &&
-	       (!timeline->scope->orders ||
+	uint64_t epoch = gcp_timeline_at(timeline, i)->epoch;
+
+	return i % 2 == 1 && i + 1 < timeline->count &&
+	       !timeline->scope->awaitable(timeline, epoch) &&
+	       (!timeline->scope->orders || epoch > timeline->freed ||
 		gcp_timeline_at(timeline, i + 1)->epoch <= timeline->ordered);
 }
 

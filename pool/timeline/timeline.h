@@ -130,7 +130,8 @@ struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
 					       uint64_t epoch);
 
 /* Closes the open epoch and records a fence behind it. With a queue that stays full
- * the epoch stays open, which is no error: a later fence covers it too. */
+ * the epoch stays open, and the result is 0: a later fence covers it too. A caller that
+ * needs it closed asks (gcp_timeline_covering). */
 int gcp_timeline_close_locked(struct gcp_timeline *timeline);
 /* The same in a call that must not wait. -EBUSY also: fences do not work here. */
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline);

@@ -6,6 +6,7 @@
 #include "../../pool/cache/cache.h"
 #include "fake.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #define MIB (1ull << 20)
@@ -498,6 +499,79 @@ static void a_full_queue_keeps_what_a_free_closed(void **state)
 	assert_int_equal(fake.done, freed);
 }
 
+/* Beside work that does not end, whose queue is filled by allocations and not by frees:
+ * no barrier and no allocation needs the fences of these epochs. */
+static void a_full_queue_makes_room_for_what_allocations_close(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	uint64_t first = fake_submit();
+	(void)stand();
+	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++) {
+		uint64_t epoch = gcp_timeline_stamp(pool);
+
+		(void)fake_submit();
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+		assert_true(gcp_timeline_is_closed(pool, epoch));
+	}
+	/* The oldest is known to be done as soon as it is. */
+	uint64_t completed = atomic_load(&pool->timeline.completed);
+	fake.done = first + 2;
+	assert_int_equal(gcp_timeline_poll_all(pool), 0);
+	assert_true(atomic_load(&pool->timeline.completed) > completed);
+	must_free(pools, addr);
+	uint64_t later = stand();
+	fake.stuck = false;
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done <= later);
+	must_be_sound(pools);
+}
+
+/* An epoch on which a barrier could not be set, but may be later, keeps its fence
+ * beside them. */
+static void a_full_queue_keeps_what_a_barrier_may_need(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)state;
+	uint64_t epoch = gcp_timeline_stamp(pool), work = fake_submit();
+	assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	uint64_t freed = gcp_timeline_stamp(pool);
+	fake.several = true;
+	assert_int_equal(gcp_timeline_barrier(pool, freed, true), -EXDEV);
+	fake.several = false;
+	uint64_t later = stand();
+	for (int i = 0; i < 3 * GCP_FENCE_QUEUE; i++)
+		assert_int_equal(gcp_timeline_close_early(pool, false), 0);
+	assert_int_equal(gcp_timeline_make_ready(pool, freed), 0);
+	assert_true(gcp_epoch_ready(pool, epoch) && gcp_epoch_ready(pool, freed));
+	assert_true(fake_is_ordered(work) && !fake_is_ordered(later));
+	must_be_sound(pools);
+}
+
+/* Where no fence can be had for now that is no capture: only looks. */
+static void a_full_queue_is_not_waited_for(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, MIB);
+
+	(void)state;
+	uint64_t later = stand();
+	for (int i = 0; i < GCP_FENCE_QUEUE; i++)
+		assert_int_equal(gcp_pool_barrier(pool), 0);
+	pool->timeline.ordered = 0; /* as if none of them could be set */
+	must_free(pools, addr);
+	must_be_out(pool, 100 * MIB);
+	assert_true(fake.done < later);
+	fake.done = fake.submitted;
+	must_be_sound(pools);
+}
+
 /* Where no barrier may be set a free waits for the oldest work: it must know how much
  * is pending, also of blocks that its thread keeps. */
 static void what_threads_keep_is_bounded_where_contexts_are_several(void **state)
@@ -630,6 +704,9 @@ int main(void)
 	    TEST(what_a_capture_has_closed_is_not_waited_for),
 	    TEST(a_free_makes_room_in_a_full_queue),
 	    TEST(a_full_queue_keeps_what_a_free_closed),
+	    TEST(a_full_queue_makes_room_for_what_allocations_close),
+	    TEST(a_full_queue_keeps_what_a_barrier_may_need),
+	    TEST(a_full_queue_is_not_waited_for),
 	    TEST(what_a_barrier_holds_back_does_not_go_for_pinned_memory),
 	    TEST(what_another_barrier_holds_back_goes_only_at_last),
 	    TEST(what_threads_keep_is_bounded_where_contexts_are_several),
