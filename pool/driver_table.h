@@ -41,9 +41,14 @@ struct gcp_driver {
 	int (*mem_free)(void *ctx, gcp_addr addr);
 
 	/* The same for memory that no work uses any more: waits for none, whatever is
-	 * submitted to `ctx`. -EBUSY: it cannot be done without a wait, and nothing was
-	 * freed. Absent (NULL) where the driver cannot. */
+	 * submitted to `ctx`. -EBUSY: nothing was freed, for the device cannot do it or
+	 * reports an error. Absent (NULL) where the driver cannot. */
 	int (*mem_release)(void *ctx, gcp_addr addr);
+
+	/* Makes what mem_release needs in `ctx`, unless it is there. False: it cannot
+	 * be made for now, and mem_release would fail. May be NULL: nothing is needed.
+	 */
+	bool (*mem_release_prepare)(void *ctx);
 
 	/* Bytes that the device of `ctx` has left for anybody, now. Any error; may be
 	 * NULL. */

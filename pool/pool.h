@@ -513,7 +513,7 @@ enum { GCP_TRIES_OTHERS = 16 }; /* so often a call is tried because of others */
 /* Of one call that found no memory, over all its tries; begins as {0}. */
 struct gcp_search {
 	uint64_t given; /* driver->given_by_others, when it was asked last */
-	bool looked;    /* for two seconds at work that came after a free, in vain */
+	uint32_t looks; /* at work that came after a free, while it waited: reclaim.c */
 	uint64_t begun; /* what frees have closed by then is waited for; 0: not yet */
 };
 

@@ -529,7 +529,8 @@ int64_t gcp_timeline_room(struct gcp_pool *pool, int64_t bytes);
 /* Adds up what was freed into the open epoch. True: it should be closed. */
 bool gcp_timeline_fill(struct gcp_pool *pool, int64_t bytes, int64_t block);
 /* Closes the open epoch, unless a capture forbids it, another thread closes one just
- * now, or it is not `epoch` any more. Only inside a free. */
+ * now, or it is not `epoch` any more. Only inside a free. -ENOBUFS: memory for a fence
+ * is out for now. */
 int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
 /* Closes the open epoch inside an allocation, only to see whether it is done by
  * now: no barrier is set on it before a free has closed a later one. full: only if so
@@ -537,7 +538,8 @@ int gcp_timeline_close(struct gcp_pool *pool, uint64_t epoch);
 int gcp_timeline_close_early(struct gcp_pool *pool, bool full);
 /* Closes `epoch` in the same way if it is open. -EBUSY: no fence may be set, for a
  * capture is under way or fences do not work here. Where none can be had for now it
- * stays open, and the result is 0. */
+ * stays open, and the result is 0; but -ENOBUFS: memory for one is out, and none is
+ * under way that would serve again. */
 int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch);
 /* Looks, by one query, whether the epoch `depth` places behind the oldest closed
  * one (GCP_POLL_HALF: the one in the middle of them) is completed, and all older ones
@@ -628,6 +630,8 @@ struct gcp_purge {
 	bool large;           /* and all that are not for slabs */
 	uint64_t idle_since;  /* and those that were idle before that turn, and since */
 };
+/* Whether there are any. */
+bool gcp_heap_has_unused(const struct gcp_heap *heap, const struct gcp_purge *purge);
 /* Unlinks them onto `list`; returns the bytes. */
 uint64_t gcp_heap_unlink_unused(struct gcp_heap *heap, const struct gcp_purge *purge,
 				struct gcp_segment_list *list);
@@ -766,6 +770,8 @@ bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size);
 /* The same of mapped memory: such a block divides no unused handle, for what is left of
  * it could neither move nor go back. */
 bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size);
+/* Whether the pool, with `bytes` more, has an eighth of the memory. */
+bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes);
 /* The pool has taken `bytes` from the driver; a free has closed its epoch because
  * memory is tight; an allocation found none. No lock of the room is held. */
 void gcp_tight_grown(struct gcp_pool *pool, uint64_t bytes);
@@ -799,6 +805,9 @@ int gcp_reclaim_and_retry(struct gcp_request *request,
 int gcp_refuse(struct gcp_request *request);
 /* purge.c: gives back what fits; returns the bytes. No lock held. */
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge);
+/* Makes what gives segments of the pool back without a wait, unless it is there. False:
+ * not for now. No lock of the room is held. */
+bool gcp_release_prepare(struct gcp_pool *pool);
 /* Whether the device's quota leaves room for `bytes` more. No lock held. What it says
  * is the calling thread's gcp_pools_refusal. */
 bool gcp_quota_allows(struct gcp_pool *pool, uint64_t bytes);

@@ -394,7 +394,8 @@ static enum gcp_relief graphs_relieve(struct gcp_tries *tries, int device)
 {
 	if (gcp_tracker_reclaim(gcp_process.tracker)) {
 		/* The pools have it, and may have to look for its end. */
-		tries->search.looked &= tries->graphs;
+		if (!tries->graphs)
+			tries->search.looks = 0;
 		tries->graphs = true;
 		return GCP_RELIEF_POOLS;
 	}

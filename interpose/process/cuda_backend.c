@@ -121,8 +121,8 @@ static void driver_mem_trim(void *ctx)
  * cuStreamSynchronize the driver has the memory (measured on driver 580: 60 % of a
  * device beside a kernel that does not end: 33 ms; cuMemFree waits for the kernel).
  *
- * There is one such stream for each context, made when it is first needed; it ends with
- * its context. */
+ * There is one such stream for each context, made before it is needed (purge.c); it
+ * ends with its context. */
 
 struct releaser {
 	CUcontext ctx;
@@ -171,6 +171,17 @@ static CUstream release_stream(CUcontext ctx)
 	stream = releaser ? releaser->stream : NULL;
 	pthread_mutex_unlock(&releasers_lock);
 	return stream;
+}
+
+static bool driver_mem_release_prepare(void *ctx)
+{
+	struct gcp_ctx_scope scope;
+
+	if (gcp_ctx_scope_begin(&scope, ctx) != CUDA_SUCCESS)
+		return false;
+	bool ready = release_stream(ctx) != NULL;
+	gcp_ctx_scope_end(&scope);
+	return ready;
 }
 
 static int driver_mem_release(void *ctx, gcp_addr addr)
@@ -509,8 +520,10 @@ void gcp_driver_fill(struct gcp_driver *ret_driver)
 	    .given_by_others = gcp_given_by_others,
 	    .device_memory = driver_device_memory,
 	};
-	if (release_is_possible())
+	if (release_is_possible()) {
 		ret_driver->mem_release = driver_mem_release;
+		ret_driver->mem_release_prepare = driver_mem_release_prepare;
+	}
 	if (gcp_real.cuMemGetInfo_v2)
 		ret_driver->mem_left = driver_mem_left;
 	driver_fill_words(ret_driver);

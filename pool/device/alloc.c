@@ -124,6 +124,15 @@ static int free_blocking(struct gcp_pool *pool, uint64_t epoch)
 	return result == -EBUSY ? wait_by_free(pool) : result;
 }
 
+/* Where memory for a fence is out the free waits for its context, as plain CUDA's does:
+ * an allocation could not tell later what is done. */
+static int free_closing(struct gcp_pool *pool, uint64_t epoch)
+{
+	int result = gcp_timeline_close(pool, epoch);
+
+	return result == -ENOBUFS ? wait_by_free(pool) : result;
+}
+
 /* What a free may do beyond taking the block: what plain CUDA would have waited for
  * all work to do, and cudaFree does wait. A call that does not (`waits`) only sees to
  * it that an epoch is closed. */
@@ -142,7 +151,7 @@ static __attribute__((noinline)) int free_end(struct gcp_pool *pool, uint64_t ep
 	else if (pool->pools->config.blocking_free)
 		result = free_blocking(pool, epoch);
 	else
-		result = gcp_timeline_close(pool, epoch);
+		result = free_closing(pool, epoch);
 	if ((close || pool->cache_limit == 0) && result <= 0)
 		result = gcp_pool_maintain(pool);
 	gcp_tight_freed(pool);
@@ -190,7 +199,8 @@ static int free_private(struct gcp_pool *pool, struct gcp_block *block, bool wai
 	if (!(gcp_timeline_fill(pool, size, size) || gcp_pool_is_tight(pool)))
 		return result;
 	gcp_tight_freed(pool);
-	return gcp_timeline_close(pool, gcp_timeline_stamp(pool));
+	result = free_closing(pool, gcp_timeline_stamp(pool));
+	return result == -EBUSY || result == -EAGAIN ? 0 : result;
 }
 
 /* The calls that free: cudaFree, and cudaFreeAsync in a stream. */

@@ -123,7 +123,7 @@ int gcp_pinned_timeline_close(struct gcp_pinned *pinned)
 	int result = gcp_timeline_close_end(&pinned->timeline,
 					    gcp_timeline_now(&pinned->timeline));
 	gcp_mutex_unlock(&pinned->pools->fence_lock);
-	return result == -EBUSY ? 0 : result;
+	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
 }
 
 int gcp_pinned_timeline_close_for(struct gcp_pinned *pinned, uint64_t epoch)

@@ -47,6 +47,8 @@ static int take_new(struct gcp_request *request, enum gcp_kind kind, uint64_t by
 	bool quota = pool->quota != GCP_LIMIT_NONE;
 	gcp_addr refused = 0;
 
+	if (gcp_pool_has_much(pool, bytes))
+		(void)gcp_release_prepare(pool); /* purge.c */
 	if (quota)
 		gcp_mutex_lock(&pool->pools->vmm_lock);
 	int result = take_segment(request, kind, bytes, &refused);

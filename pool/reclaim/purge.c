@@ -11,7 +11,10 @@
  * pending may be given back too: it then costs what cudaFree costs. What is completed
  * can go back without a wait (`gently`), unless the driver has no free but that one, or
  * a barrier is pending: it holds back all that is submitted to the context, and so what
- * gives memory back in the order of a stream.
+ * gives memory back in the order of a stream. The driver may also refuse that stream,
+ * for want of memory. A segment that cannot go stays. So that it can when memory is
+ * out, the stream is made before a pool takes much memory, and not in a program that
+ * never does: a stream more may change which streams of the program run side by side.
  */
 #include "../cache/cache.h"
 #include "../space/vmm.h"
@@ -26,7 +29,8 @@ static const char *purge_reason(const struct gcp_purge *purge)
 }
 
 /* An error is the device's, sticky, and the program's next call reports it; the memory
- * is not ours any more either way. */
+ * is not ours any more either way. Then the second call does not wait; it waits on a
+ * device that has no stream-ordered free, as on drivers that have none. */
 static void segment_free(struct gcp_pool *pool, const struct gcp_segment *segment,
 			 bool gently)
 {
@@ -95,6 +99,13 @@ static bool segments_may_go(struct gcp_pool *pool, const struct gcp_purge *purge
 		(!is_behind_barrier(pool->pools) && !is_behind_graph(pool)));
 }
 
+bool gcp_release_prepare(struct gcp_pool *pool)
+{
+	const struct gcp_driver *driver = &pool->pools->driver;
+
+	return !driver->mem_release_prepare || driver->mem_release_prepare(pool->ctx);
+}
+
 /* Everything that is ready goes where whole segments can be seen, and those that fit
  * go back; what is missing of the bytes comes from mapped segments. */
 uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
@@ -107,12 +118,16 @@ uint64_t gcp_pool_purge(struct gcp_pool *pool, const struct gcp_purge *purge)
 	gcp_mutex_lock(&pool->lock);
 	gcp_slab_coalesce_unused(&pool->common);
 	gcp_heap_advance(&pool->common);
-	if (segments)
-		taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
+	segments = segments && gcp_heap_has_unused(&pool->common, purge);
 	if (purge->bytes > 0)
 		pool->maintenance.owed_bytes = 0; /* others need it */
 	gcp_mutex_unlock(&pool->lock);
-	segments_free(pool, &list, purge);
+	if (segments && (!purge->gently || gcp_release_prepare(pool))) {
+		gcp_mutex_lock(&pool->lock);
+		taken = gcp_heap_unlink_unused(&pool->common, purge, &list);
+		gcp_mutex_unlock(&pool->lock);
+		segments_free(pool, &list, purge);
+	}
 	if (taken < purge->bytes)
 		taken += gcp_vmm_release(pool, purge->bytes - taken, false);
 	return taken;

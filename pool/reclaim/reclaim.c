@@ -7,9 +7,10 @@
  *      DRIVER     the driver's own caches; waits for nothing
  *      FREED      what epochs held that frees closed, the oldest first, one at a time;
  *                 waits for work that plain cudaFree waited for
- *      OPEN       what was freed into an epoch that no free has closed; waits a moment,
- *                 and in a capture, and on drivers without fences, for all work. And
- *                 what a barrier holds back (purge.c)
+ *      CLOSED     what was freed into an epoch that no free has closed, if it is done
+ *      OPEN       the same, if it is done soon: looks at all pools take two seconds or
+ *                 so in a call. In a capture, and on drivers without fences, it waits
+ *                 for all work. And what a barrier holds back (purge.c)
  *
  * NO NEW WAITS (fence.c): work that was submitted after a free may wait for what the
  * program does after this allocation. So it is not waited for, but for a moment: what
@@ -27,7 +28,7 @@
  *      gcp_pools_relieve           a driver call for memory of another kind: on its
  *                                  device, on each, and then pinned memory of contexts
  *                                  that are idle; the stage OPEN once in a call
- *      gcp_pools_relieve_host      one for pinned memory, without the stage OPEN
+ *      gcp_pools_relieve_host      one for pinned memory, without CLOSED and OPEN
  *      gcp_pools_trim              the program, as far as it says; waits for all work
  *      gcp_pools_trim_completed    the same, of what is completed; waits for nothing
  *      gcp_pool_complete_by_free   a wait during a capture, on a full device
@@ -121,8 +122,9 @@ static void wait_for_givers(struct gcp_pool *pool)
 struct step {
 	const struct gcp_heap *own; /* of a capture, for which it is done, or NULL */
 	uint64_t begun;             /* the number of the search */
-	uint64_t given;             /* bytes */
-	bool more;                  /* the same may help again */
+	struct gcp_search *search;
+	uint64_t given; /* bytes */
+	bool more;      /* the same may help again */
 };
 
 static void give(struct gcp_pool *pool, struct step *step, bool behind_barriers)
@@ -168,19 +170,35 @@ static void give_freed(struct gcp_pool *pool, struct step *step)
 	give_completed(pool, step);
 }
 
-enum { LOOKS_AT_ONCE = 32, LOOKS_MOST = 20000 }; /* two seconds or so */
+enum {
+	LOOKS_AT_ONCE = 32, /* in each pool */
+	LOOKS_MOST = 20000, /* with pauses, of a call in all pools: two seconds or so */
+};
 
-/* Looks so many times whether the epoch is done. Each time it tries to close it if it
- * is open: for now the queue may be full. -EBUSY: no fence may be set. */
-static int complete_soon(struct gcp_pool *pool, uint64_t epoch, int looks)
+/* Whether the i-th look in a pool may follow. Without a search: only those at once. */
+static bool may_look(struct gcp_search *search, int i)
+{
+	if (i < LOOKS_AT_ONCE)
+		return true;
+	if (!search || search->looks >= LOOKS_MOST)
+		return false;
+	search->looks++;
+	gcp_backoff();
+	return true;
+}
+
+/* Looks whether the epoch is done, until it is or no look is left. Each time it tries
+ * to close it if it is open: for now the queue may be full, or memory for a fence out.
+ * -EBUSY: no fence may be set. */
+static int complete_soon(struct gcp_pool *pool, uint64_t epoch,
+			 struct gcp_search *search)
 {
 	int result = 0;
 
-	for (int i = 0; i < looks && result == 0 &&
-			!gcp_timeline_is_completed(&pool->timeline, epoch);
+	for (int i = 0;
+	     result == 0 && !gcp_timeline_is_completed(&pool->timeline, epoch) &&
+	     may_look(search, i);
 	     i++) {
-		if (i > LOOKS_AT_ONCE)
-			gcp_backoff();
 		result = gcp_timeline_close_to_look(pool, epoch);
 		if (result == 0)
 			result = gcp_timeline_poll_all(pool);
@@ -195,6 +213,17 @@ static void complete(struct gcp_pool *pool, uint64_t epoch)
 		(void)gcp_pool_complete_by_free(pool);
 }
 
+/* In each pool before any of them is waited for. */
+static void give_closed(struct gcp_pool *pool, struct step *step)
+{
+	uint64_t epoch = awaited_moment(pool, step->own);
+
+	if (epoch == 0)
+		return;
+	(void)complete_soon(pool, epoch, NULL);
+	give_completed(pool, step);
+}
+
 /* Where nothing is pending there is nothing to wait for. */
 static void give_open(struct gcp_pool *pool, struct step *step)
 {
@@ -205,7 +234,7 @@ static void give_open(struct gcp_pool *pool, struct step *step)
 		return;
 	}
 	count_wait(pool);
-	if (complete_soon(pool, epoch, LOOKS_MOST) == -EBUSY)
+	if (complete_soon(pool, epoch, step->search) == -EBUSY)
 		complete(pool, epoch);
 	give(pool, step, true);
 }
@@ -219,12 +248,13 @@ static const struct stage {
     {give_completed, true, false, "what is unused and completed"},
     {trim_driver, false, false, "what the driver's own pools keep (not counted here)"},
     {give_freed, true, true, "what is unused, after waiting for what was freed"},
-    {give_open, true, true, "what is unused, after a look at the latest frees"},
+    {give_closed, true, true, "what is unused, with the latest frees"},
+    {give_open, true, true, "what is unused, after looks at the latest frees"},
 };
 
 enum {
 	STAGES = sizeof(stages) / sizeof(stages[0]),
-	STAGES_PLAIN = STAGES - 1, /* that wait for no work of after a free */
+	STAGES_PLAIN = STAGES - 2, /* that wait for no work of after a free */
 };
 
 enum { EACH = -1, NONE = -2 }; /* devices */
@@ -244,7 +274,11 @@ static struct step stage_run(const struct stage *stage, struct gcp_pools *pools,
 			     int device, int except, const struct gcp_heap *own,
 			     struct gcp_search *search)
 {
-	struct step step = {.own = own, .begun = search_begun(pools, search)};
+	struct step step = {
+	    .own = own,
+	    .begun = search_begun(pools, search),
+	    .search = search,
+	};
 
 	for (struct gcp_pool *pool = pools->first; pool; pool = pool->next) {
 		if ((device != EACH && pool->device != device) ||
@@ -394,15 +428,16 @@ static uint64_t reclaim(struct gcp_pools *pools, int device, int except, int cou
 
 /* The driver's free waits for all work of the context: so for that to end first, as in
  * the stage OPEN. */
-static bool pinned_give(struct gcp_pools *pools, bool look)
+static bool pinned_give(struct gcp_pools *pools, struct gcp_search *search)
 {
-	enum { LOOKS = LOOKS_MOST / 16, PAUSE = 16 };
+	enum { PAUSE = 16 };
 	uint64_t given = gcp_pinned_release_idle(pools);
 
-	for (int i = 0; i < LOOKS && look && given == 0 && gcp_pinned_has_unused(pools);
-	     i++) {
-		for (int j = 0; j < PAUSE; j++)
+	while (given == 0 && search->looks < LOOKS_MOST &&
+	       gcp_pinned_has_unused(pools)) {
+		for (int i = 0; i < PAUSE; i++)
 			gcp_backoff();
+		search->looks += PAUSE;
 		given = gcp_pinned_release_idle(pools);
 	}
 	return given > 0;
@@ -413,13 +448,13 @@ static bool pinned_give(struct gcp_pools *pools, bool look)
 enum gcp_relief gcp_pools_relieve(struct gcp_pools *pools, int device,
 				  struct gcp_search *search)
 {
-	int count = search->looked ? STAGES_PLAIN : STAGES;
+	int count = search->looks < LOOKS_MOST ? STAGES : STAGES_PLAIN;
 
 	if ((device >= 0 && reclaim(pools, device, NONE, count, search) > 0) ||
 	    reclaim(pools, EACH, device, count, search) > 0 ||
-	    pinned_give(pools, !search->looked))
+	    pinned_give(pools, search))
 		return GCP_RELIEF_POOLS;
-	search->looked = true;
+	search->looks = LOOKS_MOST; /* those in vain are enough */
 	return others_give(pools, EACH, search) ? GCP_RELIEF_OTHERS : GCP_RELIEF_NONE;
 }
 
@@ -463,7 +498,7 @@ static void complete_if_done(struct gcp_pool *pool)
 	uint64_t epoch = awaited_epoch(pool, NULL);
 
 	if (epoch != 0)
-		(void)complete_soon(pool, epoch, LOOKS_AT_ONCE);
+		(void)complete_soon(pool, epoch, NULL);
 }
 
 static uint64_t pool_trim(struct gcp_pool *pool, uint64_t keep_bytes, bool may_wait)

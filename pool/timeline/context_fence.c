@@ -267,7 +267,7 @@ int gcp_timeline_close_early(struct gcp_pool *pool, bool full)
 	if (gcp_timeline_filled(&pool->timeline) >= least)
 		result = close_early_locked(&pool->timeline);
 	gcp_mutex_unlock(&pool->pools->fence_lock);
-	return result == -EBUSY ? 0 : result;
+	return result == -EBUSY || result == -ENOBUFS ? 0 : result;
 }
 
 int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
@@ -279,6 +279,8 @@ int gcp_timeline_close_to_look(struct gcp_pool *pool, uint64_t epoch)
 	if (!gcp_timeline_is_completed(timeline, epoch) &&
 	    !gcp_timeline_covering(timeline, epoch))
 		result = close_early_locked(timeline);
+	if (result == -ENOBUFS && timeline->count > 0)
+		result = 0; /* one that is under way will serve again */
 	gcp_mutex_unlock(&pool->pools->fence_lock);
 	return result;
 }

@@ -328,7 +328,7 @@ int gcp_timeline_close_synchronous(struct gcp_timeline *timeline)
 static int close_failed(int failure)
 {
 	if (failure < 0 || failure == GCP_CUDA_OUT_OF_MEMORY)
-		return -EBUSY; /* for now */
+		return -ENOBUFS; /* for now */
 	if (failure >= CUDA_CAPTURE_FIRST && failure <= CUDA_CAPTURE_LAST)
 		return -EBUSY; /* a capture that the library was not told of */
 	return failure;
@@ -369,7 +369,7 @@ static int close_by_fence(struct gcp_timeline *timeline)
 	return 0;
 }
 
-int gcp_timeline_close_locked(struct gcp_timeline *timeline)
+static int close_open(struct gcp_timeline *timeline)
 {
 	int result;
 
@@ -380,6 +380,13 @@ int gcp_timeline_close_locked(struct gcp_timeline *timeline)
 		return gcp_timeline_close_synchronous(timeline);
 	result = close_by_fence(timeline);
 	return result > 0 ? timeline->scope->failed(timeline, result) : result;
+}
+
+int gcp_timeline_close_locked(struct gcp_timeline *timeline)
+{
+	int result = close_open(timeline);
+
+	return result == -ENOBUFS ? -EBUSY : result;
 }
 
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline)
@@ -415,7 +422,7 @@ int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch)
 	int result = 0;
 
 	if (atomic_load_explicit(&timeline->open, memory_order_relaxed) == epoch)
-		result = gcp_timeline_close_locked(timeline);
+		result = close_open(timeline);
 	atomic_store(&timeline->closing, false);
 	return result;
 }

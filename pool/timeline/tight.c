@@ -20,8 +20,9 @@ enum {
 	ASK_FREES = 256,
 	/* Where the driver cannot say, so many do. */
 	TIGHT_FREES = 4096,
-	/* Segments are as large as their one block when this part of it is taken. */
-	EXACT_PART = 8,
+	/* Segments are as large as their one block when this part of it is taken, and
+	 * can go back without a wait. */
+	MUCH_PART = 8,
 	/* Handles are not divided when less than this part is unused. */
 	WHOLE_PART = 8,
 	EXACT_LEAST = 2 * GCP_CHUNK, /* bytes; what is smaller would not fill its own */
@@ -36,11 +37,15 @@ static uint64_t all_bytes(const struct gcp_pool *pool)
 	return pool->quota < pool->memory ? pool->quota : pool->memory;
 }
 
+bool gcp_pool_has_much(const struct gcp_pool *pool, uint64_t bytes)
+{
+	return LOAD(pool->reserved_hint) + bytes > all_bytes(pool) / MUCH_PART;
+}
+
 bool gcp_pool_is_exact(const struct gcp_pool *pool, uint64_t size)
 {
 	return !pool->vmm && size >= EXACT_LEAST &&
-	       (gcp_pool_is_tight(pool) ||
-		LOAD(pool->reserved_hint) > all_bytes(pool) / EXACT_PART);
+	       (gcp_pool_is_tight(pool) || gcp_pool_has_much(pool, 0));
 }
 
 bool gcp_heap_keeps_handles(const struct gcp_heap *heap, uint64_t size)

@@ -133,12 +133,13 @@ struct gcp_closed_epoch *gcp_timeline_covering(struct gcp_timeline *timeline,
  * the epoch stays open, and the result is 0: a later fence covers it too. A caller that
  * needs it closed asks (gcp_timeline_covering). */
 int gcp_timeline_close_locked(struct gcp_timeline *timeline);
-/* The same in a call that must not wait. -EBUSY also: fences do not work here. */
+/* The same in a call that must not wait. -EBUSY also: fences do not work here; but
+ * -ENOBUFS: memory for a fence is out for now. */
 int gcp_timeline_close_at_once(struct gcp_timeline *timeline);
 /* Takes fence_lock for gcp_timeline_close_end. False, without the lock: a capture is
  * under way, or another thread closes the epoch. */
 bool gcp_timeline_close_begin(struct gcp_timeline *timeline);
-/* Closes the open epoch if it still is `epoch`. Keeps fence_lock. */
+/* Closes the open epoch if it still is `epoch`. Keeps fence_lock. -ENOBUFS as above. */
 int gcp_timeline_close_end(struct gcp_timeline *timeline, uint64_t epoch);
 /* Closes the open epoch by waiting for all work that the fence would cover. */
 int gcp_timeline_close_synchronous(struct gcp_timeline *timeline);

@@ -207,6 +207,15 @@ static int fake_mem_release(void *ctx, gcp_addr addr)
 	return result;
 }
 
+static bool fake_mem_release_prepare(void *ctx)
+{
+	(void)ctx;
+	pthread_mutex_lock(&lock);
+	fake.prepares++;
+	pthread_mutex_unlock(&lock);
+	return !fake.unprepared;
+}
+
 static int fake_mem_left(void *ctx, uint64_t *ret_bytes)
 {
 	(void)ctx;
@@ -395,6 +404,7 @@ struct gcp_driver fake_driver(void)
 	    .mem_alloc = fake_mem_alloc,
 	    .mem_free = fake_mem_free,
 	    .mem_release = fake_mem_release,
+	    .mem_release_prepare = fake_mem_release_prepare,
 	    .mem_left = fake_mem_left,
 	    .mem_trim = fake_mem_trim,
 	    .fence_create = fake_fence_create,

@@ -37,6 +37,8 @@ struct fake {
 	uint64_t free_ns;                /* that mem_free takes */
 	uint64_t fence_ns;               /* that fence_record takes */
 	uint64_t releases;               /* calls of mem_release */
+	uint64_t prepares;               /* calls of mem_release_prepare */
+	bool unprepared;                 /* it fails */
 	bool stuck;                      /* work waits for the host's next step */
 	bool third_party, several;       /* contexts */
 	uint64_t fail_at, fail_code;     /* the fail_at-th driver call fails */

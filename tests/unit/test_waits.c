@@ -74,6 +74,58 @@ static void what_is_completed_goes_back_beside_later_work(void **state)
 	must_be_sound(pools);
 }
 
+/* The driver has no memory for the stream in which segments go back. */
+static void what_cannot_go_back_without_a_wait_stays(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	must_free(pools, addr);
+	fake.done = fake.submitted;
+	fake.unprepared = true;
+	uint64_t later = stand();
+	must_be_out(pool, 70 * MIB);
+	assert_int_equal(gcp_pools_trim_completed(pools, 0, 0), 0);
+	assert_true(fake.done < later);
+	assert_int_equal(fake.frees + fake.releases, 0);
+	fake.unprepared = false;
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done < later);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+static uint64_t memory_of_limit(int device)
+{
+	(void)device;
+	return fake.memory_limit;
+}
+
+/* What that takes is there before memory is short, and not where it never is. */
+static void what_takes_much_can_go_back(void **state)
+{
+	struct gcp_driver driver = fake_driver();
+	struct gcp_config config;
+	struct gcp_pools *pools;
+
+	(void)state;
+	gcp_config_default(&config);
+	config.backend = GCP_BACKEND_SEGMENTS;
+	driver.device_memory = memory_of_limit;
+	fake.memory_limit = 1024 * MIB;
+	assert_int_equal(gcp_pools_create(&config, &driver, &pools), 0);
+	struct gcp_pool *pool = fake_pool(pools);
+
+	(void)must_alloc(pool, 100 * MIB);
+	assert_int_equal(fake.prepares, 0);
+	fake.unprepared = true; /* an allocation does not need it */
+	(void)must_alloc(pool, 600 * MIB);
+	assert_int_equal(fake.prepares, 1);
+	must_be_sound(pools);
+}
+
 /* cuMemPoolTrimTo of plain CUDA waits for nothing. */
 static void what_is_completed_is_trimmed_beside_later_work(void **state)
 {
@@ -184,6 +236,74 @@ static void later_work_is_not_waited_for_without_end(void **state)
 	assert_true(fake.done < later);
 	fake.stuck = false;
 	(void)must_alloc(pool, 1023 * MIB);
+}
+
+/* However many pools there are to look at. */
+static void looks_are_those_in_all_pools(void **state)
+{
+	enum { LOOKS = 20000 };
+	struct gcp_pools *pools = pools_of(1024 * MIB);
+	struct gcp_pool *pool = fake_pool(pools), *other;
+
+	(void)state;
+	assert_int_equal(gcp_pool_get(pools, FAKE_OTHER_CTX, 0, &other), 0);
+	fake.several = true;
+	gcp_addr addr = must_alloc(pool, MIB), another = must_alloc(other, MIB);
+	must_free(pools, addr);
+	must_free(pools, another);
+	uint64_t later = stand(), queries = fake.queries;
+	must_be_out(pool, 1023 * MIB);
+	assert_in_range(fake.queries - queries, LOOKS, LOOKS + LOOKS / 2);
+	struct gcp_search search = {0};
+	queries = fake.queries;
+	assert_int_equal(gcp_pools_relieve(pools, 0, &search), GCP_RELIEF_NONE);
+	assert_in_range(fake.queries - queries, LOOKS, LOOKS + LOOKS / 2);
+	queries = fake.queries;
+	assert_int_equal(gcp_pools_relieve(pools, 0, &search), GCP_RELIEF_NONE);
+	assert_in_range(fake.queries - queries, 0, LOOKS / 2);
+	assert_true(fake.done < later);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+/* The driver has no memory for a fence. As in plain CUDA the free waits then, so that
+ * the allocation need not. */
+static void where_no_fence_can_be_made_the_free_waits(void **state)
+{
+	struct gcp_pools *pools = pools_of(100 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 60 * MIB);
+
+	(void)state;
+	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
+	uint64_t before = fake_submit();
+	must_free(pools, addr);
+	assert_true(fake.done >= before);
+	uint64_t later = stand();
+	(void)must_alloc(pool, 70 * MIB);
+	assert_true(fake.done < later);
+	fake.done = later;
+	must_be_sound(pools);
+}
+
+/* Of a block whose free closed no epoch: it is looked for a fence while it is waited.
+ */
+static void where_no_fence_can_be_made_an_allocation_only_looks(void **state)
+{
+	struct gcp_pools *pools = pools_of(1024 * MIB);
+	struct gcp_pool *pool = fake_pool(pools);
+	gcp_addr addr = must_alloc(pool, 1 * MIB);
+
+	(void)state;
+	must_free(pools, addr);
+	fake.record_result = GCP_CUDA_OUT_OF_MEMORY;
+	uint64_t later = stand();
+	must_be_out(pool, 1023 * MIB);
+	assert_true(fake.done < later);
+	fake.record_result = 0;
+	fake.stuck = false;
+	(void)must_alloc(pool, 1023 * MIB);
+	must_be_sound(pools);
 }
 
 static void what_cannot_succeed_waits_for_nothing(void **state)
@@ -639,12 +759,6 @@ static void what_another_barrier_holds_back_goes_only_at_last(void **state)
 	must_be_sound(pools);
 }
 
-static uint64_t memory_of_limit(int device)
-{
-	(void)device;
-	return fake.memory_limit;
-}
-
 /* With a quota the device may have ever so much: tight is what the quota leaves. */
 static void a_quota_is_tight_while_little_of_it_is_left(void **state)
 {
@@ -679,6 +793,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(what_is_completed_goes_back_beside_later_work),
 	    MAPPED(what_is_completed_goes_back_beside_later_work),
+	    TEST(what_cannot_go_back_without_a_wait_stays),
+	    TEST(what_takes_much_can_go_back),
 	    TEST(what_is_completed_is_trimmed_beside_later_work),
 	    MAPPED(what_is_completed_is_trimmed_beside_later_work),
 	    TEST(work_of_the_free_alone_is_waited_for),
@@ -688,6 +804,10 @@ int main(void)
 	    MAPPED(each_free_on_a_full_device_closes_its_epoch),
 	    TEST(memory_is_tight_while_little_is_left),
 	    TEST(later_work_is_not_waited_for_without_end),
+	    TEST(looks_are_those_in_all_pools),
+	    TEST(where_no_fence_can_be_made_the_free_waits),
+	    MAPPED(where_no_fence_can_be_made_the_free_waits),
+	    TEST(where_no_fence_can_be_made_an_allocation_only_looks),
 	    TEST(what_cannot_succeed_waits_for_nothing),
 	    TEST(what_a_graph_keeps_is_not_waited_for),
 	    MAPPED(what_a_graph_keeps_is_not_waited_for),

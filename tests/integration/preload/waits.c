@@ -115,6 +115,42 @@ static void what_was_freed_before_a_kernel_for_other_kinds_of_memory(void)
 	step(watchdog);
 }
 
+/* The driver has no stream for the library: it fails rather than wait. */
+static void what_cannot_go_back_without_a_wait(void)
+{
+	pthread_t watchdog;
+	CUdeviceptr p;
+
+	begin();
+	p = allocated(device_bytes() / 10 * 6); /* and nothing that is looked for */
+	OK(cuMemFree(p));
+	watchdog = stand();
+	must(cuMemAlloc(&p, device_bytes() / 10 * 7) == CUDA_ERROR_OUT_OF_MEMORY,
+	     "a segment went back without a stream");
+	step(watchdog);
+}
+
+/* The first context has memory whose work may end later; the second one
+ * has enough. */
+static void what_another_context_has_freed(void)
+{
+	CUcontext first, second;
+	pthread_t watchdog;
+	CUdeviceptr p, q;
+
+	begin();
+	OK(cuCtxGetCurrent(&first));
+	p = allocated(3 * MIB);
+	watchdog = stand();
+	OK(cuMemFree(p));
+	OK(cuCtxCreate(&second, NULL, 0, 0));
+	q = allocated(8 * MIB);
+	OK(cuMemFree(q));
+	OK(cuMemAlloc(&q, device_bytes() - 16 * MIB));
+	step(watchdog);
+	OK(cuCtxSetCurrent(first));
+}
+
 static void more_than_there_is(void)
 {
 	pthread_t watchdog;
@@ -317,6 +353,8 @@ static const struct scenario scenarios[] = {
     SCENARIO(the_thread_takes_no_signals),
     SCENARIO(what_was_freed_before_a_kernel),
     SCENARIO(what_was_freed_before_a_kernel_for_other_kinds_of_memory),
+    SCENARIO(what_cannot_go_back_without_a_wait),
+    SCENARIO(what_another_context_has_freed),
     SCENARIO(more_than_there_is),
     SCENARIO(release_beside_a_wait),
     SCENARIO(last_release_beside_a_wait),
