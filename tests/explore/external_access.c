@@ -182,7 +182,7 @@ static void verbs_op(struct thread *t)
 	if (!dlopen(path, RTLD_NOW | RTLD_LOCAL))
 		failure(t->model, "cannot load %s: %s", path, dlerror());
 	t->model->writers |= t->model->frees == 0;
-	t->model->ordinary |= backend && strcmp(backend, "auto") == 0;
+	t->model->ordinary |= !backend || strcmp(backend, "auto") == 0;
 }
 
 void external_access_play(struct thread *t, const struct op *op)
