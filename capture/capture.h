@@ -398,8 +398,8 @@ struct gcp_launch {
 	bool marks;  /* an event is wanted behind it */
 	void *event; /* to be recorded behind it; or NULL */
 	void *stream;
-	_Atomic bool *under_way; /* of launch_again: until the call has returned */
-	bool at_once;            /* the same: its end is to be counted by its thread */
+	void *at; /* of launch_again: valid until something changes */
+	uint64_t changes;
 };
 /* Before and after the real launch of `exec` into `stream`, which is named as for
  * captures; and after one that failed. An error: it must not be made. Never waits for
@@ -412,19 +412,12 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 /* The same where the latest launch of `exec` went into this stream too, nothing has
  * changed since, and no other stream is in use: in a fraction of the time. The caller
  * knows that no capture is under way. False: nothing was done; the ones above are to be
- * called. The second is for a launch that has not failed; else it is gcp_launch_end.
- * `launch` is zero at first, and `launch->share` is 0 after the second. */
+ * called. Of the second: the same, and so if the launch has failed. `launch` is zero at
+ * first, and `launch->share` is to be set to 0 after the second. */
 bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
 		      struct gcp_launch *launch);
-void gcp_launch_count_end(struct gcp_tracker *tracker);
-static inline void gcp_launch_again_ended(struct gcp_tracker *tracker,
-					  struct gcp_launch *launch)
-{
-	launch->share = 0;
-	atomic_store_explicit(launch->under_way, false, memory_order_release);
-	if (launch->at_once)
-		gcp_launch_count_end(tracker);
-}
+bool gcp_launch_again_ended(struct gcp_tracker *tracker,
+			    const struct gcp_launch *launch);
 /* Lanes of a device (-1: of any) on which nothing runs give their memory back, but so
  * many bytes; the next launch on them takes other memory. Returns the bytes. Never
  * waits. */

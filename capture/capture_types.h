@@ -216,15 +216,7 @@ struct gcp_relaunch {
 	void *stream;
 	uint64_t changes;        /* tracker->changes then: at another one it is void */
 	struct gcp_share *share; /* NULL: it is not counted either */
-};
-
-/* The latest launch that was only counted: one at a time. relaunch.c */
-struct gcp_again {
-	struct gcp_share *share; /* NULL: its end is counted, or the graph is gone */
-	bool tracked;            /* in a lane */
-	/* The call has not returned: set with the word, and cleared by the thread that
-	 * launches without it. Until then `again` is that launch's. */
-	_Atomic bool under_way;
+	bool ask;                /* whether something else has changed */
 };
 
 enum { GCP_GONE_KEPT = 64 }; /* streams that have gone are known by their handles */
@@ -252,11 +244,7 @@ struct gcp_tracker {
 	_Atomic uint64_t captures_begun;
 	_Atomic bool any_resting; /* a stream of a capture under way may rest */
 	pthread_mutex_t lock;
-	/* Each launch of a graph that shares writes here. */
-	_Atomic uint32_t word;        /* 1: taken, with the lock or without */
-	_Atomic uint32_t share_count; /* of `shares` */
-	struct gcp_again again;
-	uint64_t changes; /* of what launches depend on */
+	_Atomic uint32_t word; /* 1: taken, with the lock or without */
 	struct gcp_capture_list captures;
 	struct gcp_graph_pool_list graph_pools;
 	struct gcp_graph_pool
@@ -266,9 +254,11 @@ struct gcp_tracker {
 	/* Graphs that share memory: share.h. */
 	_Atomic bool sharing;
 	_Atomic bool captures_unseen; /* some may be under way; written with the lock */
+	_Atomic uint32_t share_count; /* of `shares` */
 	uint64_t last_share, last_track; /* ids */
 	uint64_t first_stream; /* that a graph which may share was launched into */
 	bool several_streams;  /* they were into others, too */
+	uint64_t changes;      /* of what launches depend on */
 	struct gcp_relaunch relaunches[GCP_RELAUNCHES];
 	TAILQ_HEAD(, gcp_share) shares;
 	TAILQ_HEAD(, gcp_track) tracks;
@@ -316,10 +306,6 @@ static inline void gcp_tracker_let(struct gcp_tracker *tracker)
 {
 	atomic_store_explicit(&tracker->word, 0, memory_order_release);
 }
-
-/* The word was taken just now. Counts the end of the latest launch that was only
- * counted, if nothing has yet. False: it has not returned. */
-bool gcp_again_end(struct gcp_tracker *tracker);
 
 /* NULL: no memory. The second accepts NULL. */
 struct gcp_pool_ref *gcp_pool_ref_create(void);

@@ -375,10 +375,6 @@ void gcp_launch_end(struct gcp_tracker *tracker, void *exec,
 		marked =
 		    tracker->driver.event_record(launch->event, launch->stream) == 0;
 	gcp_tracker_lock(tracker);
-	if (launch->under_way) { /* relaunch.c: nothing else counts its end */
-		tracker->again.share = NULL;
-		atomic_store(launch->under_way, false);
-	}
 	share = gcp_share_of_exec(tracker, exec);
 	if (!share || share->id != launch->share)
 		share = gcp_share_by_id(tracker, launch->share);

@@ -3,7 +3,7 @@
  * records.c - the records of the tracker and of captures: made, read and freed. What
  * the other files of capture/ do with them is theirs.
  */
-#include "share.h"
+#include "capture_types.h"
 
 int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver *driver,
 		       struct gcp_tracker **ret_tracker)
@@ -26,42 +26,12 @@ int gcp_tracker_create(struct gcp_pools *pools, const struct gcp_capture_driver 
 	return 0;
 }
 
-/* As launch.c does; the launch has not failed, and no event stands behind it. */
-static inline void count_end(struct gcp_share *share, struct gcp_track *track)
-{
-	share->in_progress--;
-	share->marked = false;
-	share->overlapped &= share->in_progress > 0;
-	share->last.epoch = gcp_pool_work_now(share->pool);
-	if (!track)
-		return;
-	track->in_progress--;
-	track->last.epoch = share->last.epoch;
-}
-
-/* Why the epoch is the launch's: relaunch.c. */
-bool gcp_again_end(struct gcp_tracker *tracker)
-{
-	struct gcp_again *again = &tracker->again;
-	struct gcp_share *share = again->share;
-
-	if (atomic_load_explicit(&again->under_way, memory_order_acquire))
-		return false;
-	if (!share)
-		return true;
-	again->share = NULL;
-	count_end(share, again->tracked ? share->track : NULL);
-	return true;
-}
-
-/* The word is never held for long without the lock. Under the lock the end of each
- * launch that had returned before is counted. */
+/* The word is never held for long without the lock. */
 void gcp_tracker_lock(struct gcp_tracker *tracker)
 {
 	pthread_mutex_lock(&tracker->lock);
 	for (int turn = 0; !gcp_tracker_try(tracker); turn++)
 		gcp_pause(turn);
-	(void)gcp_again_end(tracker);
 }
 
 void gcp_tracker_unlock(struct gcp_tracker *tracker)

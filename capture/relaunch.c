@@ -20,27 +20,7 @@
  * same stream, and neither the graph nor another one of the lane is just being
  * launched.
  *
- * All that is done with tracker->word alone, which is taken once for a launch. Its end
- * is counted by the thread that takes the word next, with the lock or without:
- *
- *      thread that launches              thread that takes the word next
- *      --------------------              -------------------------------
- *      takes the word
- *      counts; under_way = true
- *      lets the word go
- *      the real launch
- *      under_way = false (release)
- *                                        takes the word
- *                                        under_way is false (acquire)
- *                                        reads the open epoch: the launch's
- *
- * The launch came before under_way = false, and so before the epoch was read: the fence
- * that closes that epoch is recorded behind it. It may be a later epoch than the one
- * that was open when the launch returned. Where it matters when the epoch is completed,
- * the thread that launches takes the word again, and counts at once: for default
- * streams, which other threads cannot ask, and without a lane. Of all others the stream
- * is asked, or an event stands behind the lane's latest launch before it cannot be
- * (gcp_tracks_mark).
+ * All that is done with tracker->word alone.
  */
 #include "share.h"
 
@@ -70,54 +50,29 @@ void gcp_launch_note(struct gcp_tracker *tracker, const void *exec, void *stream
 	    .stream = stream,
 	    .changes = tracker->changes,
 	    .share = share,
+	    .ask = share && (!share->track || gcp_stream_is_default(stream)),
 	};
 }
 
-void gcp_launch_count_end(struct gcp_tracker *tracker)
-{
-	if (gcp_tracker_try(tracker)) {
-		(void)gcp_again_end(tracker);
-		gcp_tracker_let(tracker);
-	} else {
-		gcp_tracker_lock(tracker); /* which does it */
-		gcp_tracker_unlock(tracker);
-	}
-}
-
-/* Whether launch.c would find that the launch follows the one before it, and that the
- * graph stays where it is. */
+/* Whether launch.c would find that the launch follows the one before it. */
 static inline bool is_in_line(const struct gcp_share *share)
 {
 	const struct gcp_track *track = share->track;
 
-	if (share->in_progress > 0)
-		return false;
-	return track ? track->last.stream_id == share->last.stream_id &&
-			   track->in_progress == 0
-		     : !gcp_share_is_bind_due(share);
-}
-
-/* What a default stream's handle means depends on the caller. */
-static inline bool is_default_of(const struct gcp_share *share, const void *stream,
-				 const void *ctx)
-{
-	return share->last.stream_id == gcp_stream_default_id(stream) &&
-	       ctx == gcp_pool_context(share->pool);
+	return share->in_progress == 0 &&
+	       (!track || (track->last.stream_id == share->last.stream_id &&
+			   track->in_progress == 0));
 }
 
 /* As launch.c does; the stream is the same. */
-static inline void count(struct gcp_tracker *tracker, struct gcp_share *share,
-			 const void *exec, struct gcp_launch *launch)
+static inline void count(struct gcp_share *share, const void *exec,
+			 struct gcp_launch *launch)
 {
-	struct gcp_again *again = &tracker->again;
 	struct gcp_track *track = share->track;
 
-	again->share = share;
-	again->tracked = track != NULL;
-	atomic_store_explicit(&again->under_way, true, memory_order_relaxed);
 	launch->share = share->id;
+	launch->at = share;
 	launch->tracked = track != NULL;
-	launch->under_way = &again->under_way;
 	gcp_pool_count_graph_launch(share->pool);
 	share->in_progress = 1;
 	share->last_exec = exec;
@@ -129,51 +84,74 @@ static inline void count(struct gcp_tracker *tracker, struct gcp_share *share,
 	track->launches++;
 }
 
-/* ctx: of the default stream; or NULL, it is another stream. The word is held. */
-static inline bool again(struct gcp_tracker *tracker, const void *exec, void *stream,
-			 const void *ctx, struct gcp_launch *launch)
+/* What a default stream's handle means depends on the caller; and a graph that is in no
+ * lane may have to be brought into one. */
+static __attribute__((noinline)) bool again_if_unchanged(struct gcp_tracker *tracker,
+							 struct gcp_share *share,
+							 const void *exec, void *stream,
+							 const void *ctx,
+							 struct gcp_launch *launch)
 {
-	const struct gcp_relaunch *relaunch = place_of(tracker, exec);
-	struct gcp_share *share = relaunch->share;
+	bool is_default = gcp_stream_is_default(stream);
+	bool again =
+	    is_in_line(share) && (share->track || !gcp_share_is_bind_due(share)) &&
+	    (!is_default || (share->last.stream_id == gcp_stream_default_id(stream) &&
+			     ctx == gcp_pool_context(share->pool)));
 
-	if (relaunch->exec != exec || relaunch->changes != tracker->changes)
-		return false;
-	if (!share)
-		return true;
-	if (relaunch->stream != stream || !gcp_again_end(tracker) ||
-	    !is_in_line(share) || (ctx && !is_default_of(share, stream, ctx)))
-		return false;
-	count(tracker, share, exec, launch);
-	launch->at_once = ctx || !launch->tracked;
-	return true;
-}
-
-static __attribute__((noinline)) bool again_by_default(struct gcp_tracker *tracker,
-						       const void *exec, void *stream,
-						       struct gcp_launch *launch)
-{
-	/* Before the word is taken: the driver, or a tool that it calls, may end the
-	 * thread. */
-	const void *ctx = tracker->driver.stream_context(stream);
-	bool counted;
-
-	if (!ctx || !gcp_tracker_try(tracker))
-		return false;
-	counted = again(tracker, exec, stream, ctx, launch);
+	if (again)
+		count(share, exec, launch);
 	gcp_tracker_let(tracker);
-	return counted;
+	return again;
 }
 
 bool gcp_launch_again(struct gcp_tracker *tracker, const void *exec, void *stream,
 		      struct gcp_launch *launch)
 {
-	bool counted;
+	const struct gcp_relaunch *relaunch = place_of(tracker, exec);
+	const void *ctx = NULL;
+	struct gcp_share *share;
+	bool again;
 
+	/* Before the word is taken: the driver, or a tool that it calls, may end the
+	 * thread. */
 	if (gcp_stream_is_default(stream))
-		return again_by_default(tracker, exec, stream, launch);
+		ctx = tracker->driver.stream_context(stream);
 	if (!gcp_tracker_try(tracker))
 		return false;
-	counted = again(tracker, exec, stream, NULL, launch);
+	share = relaunch->share;
+	again = relaunch->exec == exec && relaunch->changes == tracker->changes;
+	if (again && share) {
+		again = relaunch->stream == stream && is_in_line(share);
+		launch->changes = relaunch->changes;
+		if (again && relaunch->ask)
+			return again_if_unchanged(tracker, share, exec, stream, ctx,
+						  launch);
+		if (again)
+			count(share, exec, launch);
+	}
 	gcp_tracker_let(tracker);
-	return counted;
+	return again;
+}
+
+bool gcp_launch_again_ended(struct gcp_tracker *tracker,
+			    const struct gcp_launch *launch)
+{
+	struct gcp_share *share = launch->at;
+	bool same = gcp_tracker_try(tracker);
+
+	if (!same)
+		return false;
+	same = launch->changes == tracker->changes;
+	if (same) {
+		struct gcp_track *track = share->track;
+
+		share->in_progress--;
+		share->last.epoch = gcp_pool_work_now(share->pool);
+		if (track) {
+			track->in_progress--;
+			track->last.epoch = share->last.epoch;
+		}
+	}
+	gcp_tracker_let(tracker);
+	return same;
 }

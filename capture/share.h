@@ -26,33 +26,31 @@ struct gcp_last {
  *  G2 own: it keeps memory of its own for good
  *  G3 stays: its memory is mapped where it is, and neither moved nor given back */
 struct gcp_share {
-	/* What a launch that is only counted looks at, 64 bytes. */
 	uint64_t id;
-	struct gcp_pool *pool;
-	struct gcp_track *track; /* bound: whose */
-	const void *last_exec;   /* launched last; NULL: not known, or gone */
-	uint64_t launches;
-	uint32_t in_progress; /* calls that launch it just now */
-	bool bound;           /* its scratch is a lane's */
-	bool marked;          /* see `event` */
-	bool overlapped;      /* threads have launched it at the same time: it is not */
-	struct gcp_last last; /* its latest launch */
-
 	struct gcp_graph_pool *graph_pool; /* of one capture, with one heap */
+	struct gcp_pool *pool;
 	struct gcp_heap *heap;
 	void *graph;                    /* CUDA's; NULL: the program has destroyed it */
 	struct gcp_node_handles *nodes; /* the graph's; NULL: not known */
 	LIST_HEAD(, gcp_holder) execs;
-	bool confirmed; /* the end of the capture gave that graph */
-	bool copied;    /* into others, which may be there still */
+	const void *last_exec; /* launched last; NULL: not known, or gone */
+	bool confirmed;        /* the end of the capture gave that graph */
+	bool copied;           /* into others, which may be there still */
 	bool own;
-	bool unseen;    /* for good: a call that is not known was made */
-	uint32_t stays; /* calls that look at its memory just now: it is mapped
-			 * nowhere else, and not given back */
+	bool unseen;             /* for good: a call that is not known was made */
+	bool bound;              /* its scratch is a lane's */
+	struct gcp_track *track; /* bound: whose */
+	uint64_t launches;
+	uint32_t in_progress; /* calls that launch it just now */
+	uint32_t stays;       /* calls that look at its memory just now: it is mapped
+			       * nowhere else, and not given back */
+	struct gcp_last last; /* its latest launch */
 	/* Once several streams are in use, and beside captures: stands behind its
 	 * latest launch, if `marked`. In that life of the pool. */
 	void *event;
 	uint64_t life;
+	bool marked;
+	bool overlapped; /* threads have launched it at the same time: it is not */
 	TAILQ_ENTRY(gcp_share) link; /* tracker->shares */
 };
 

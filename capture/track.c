@@ -348,8 +348,6 @@ void gcp_share_end(struct gcp_tracker *tracker, struct gcp_graph_pool *graph_poo
 	TAILQ_FOREACH (track, &tracker->tracks, link)
 		if (track->owner == share)
 			track->owner = NULL;
-	if (tracker->again.share == share)
-		tracker->again.share = NULL;
 	TAILQ_REMOVE(&tracker->shares, share, link);
 	atomic_fetch_sub(&tracker->share_count, 1);
 	free(share->nodes);

@@ -707,19 +707,12 @@ static CUresult launch(gcp_graph_launch *real, CUgraphExec exec, CUstream stream
 	return result;
 }
 
-static __attribute__((noinline, cold)) CUresult
-launch_again_failed(CUgraphExec exec, CUstream stream, gcp_graph_launch *otherwise,
-		    CUresult result)
+static void launch_again_end(struct gcp_launch *launch, CUresult result)
 {
-	struct gcp_launch *launch = &gcp_thread.launch;
-
-	if (launch->share)
+	if (result != CUDA_SUCCESS ||
+	    !gcp_launch_again_ended(gcp_process.tracker, launch))
 		gcp_launch_end(gcp_process.tracker, NULL, launch, (int)result);
 	launch->share = 0;
-	if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-	    gcp_launch_reclaims(&(struct gcp_tries){0}, result))
-		return otherwise(exec, stream);
-	return result;
 }
 
 /* The launch is under way in gcp_thread: a thread that ends in the real call is known
@@ -735,10 +728,11 @@ CUresult gcp_graph_launch_again(CUgraphExec exec, CUstream stream, bool per_thre
 			      gcp_stream_named(stream, per_thread), launch))
 		return otherwise(exec, stream);
 	result = real(exec, stream);
-	if (__builtin_expect(result != CUDA_SUCCESS, 0))
-		return launch_again_failed(exec, stream, otherwise, result);
 	if (launch->share)
-		gcp_launch_again_ended(gcp_process.tracker, launch);
+		launch_again_end(launch, result);
+	if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) &&
+	    gcp_launch_reclaims(&(struct gcp_tries){0}, result))
+		return otherwise(exec, stream);
 	return result;
 }
 

@@ -373,9 +373,7 @@ static void launch(const struct graph *graph, int stream)
 
 	launch_begin(graph, stream, &launch);
 	launch_real(graph, stream);
-	if (launch.share && launch.under_way)
-		gcp_launch_again_ended(tracker, &launch);
-	else
+	if (!launch.at || !gcp_launch_again_ended(tracker, &launch))
 		gcp_launch_end(tracker, graph->exec, &launch, 0);
 }
 

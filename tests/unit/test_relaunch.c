@@ -242,8 +242,6 @@ static void after_one_that_has_failed_the_next_is_looked_at(void **state)
 	launches_again = 0;
 	launch(a, 0);
 	assert_int_equal(launches_again, 0);
-	launch(a, 0);
-	assert_int_equal(launches_again, 1);
 	device_catches_up();
 	(void)fake_submit(); /* no fence tells */
 	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
@@ -282,120 +280,10 @@ static void things_may_change_during_the_call(void **state)
 	launch_begin(a, 0, &now);
 	stream_replace(3);
 	launch_real(a, 0);
-	gcp_launch_again_ended(tracker, &now);
+	assert_false(gcp_launch_again_ended(tracker, &now));
+	gcp_launch_end(tracker, a->exec, &now, 0);
 	device_catches_up();
 	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
-}
-
-/* What has begun and not returned may be in front of the device still. */
-static void until_it_has_returned_it_runs(void **state)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-	struct gcp_launch now;
-
-	(void)state;
-	launch_twice(a, b, 0);
-	device_catches_up();
-	launch_begin(a, 0, &now);
-	assert_int_equal(launches_again, 1);
-	assert_int_equal(gcp_share_trim(tracker, -1, 0), 0);
-	launch_real(a, 0);
-	gcp_launch_again_ended(tracker, &now);
-	assert_int_equal(gcp_share_trim(tracker, -1, 0), 0); /* it runs */
-	device_catches_up();
-	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
-}
-
-/* What its end changes is noted of one. */
-static void beside_one_that_is_only_counted_others_are_looked_at(void **state)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB), *c;
-	struct gcp_launch first, second;
-
-	(void)state;
-	launch(a, 0);
-	fake_submit(); /* may use the memory of the capture */
-	c = capture_with(2, 16 * MIB, 0);
-	instantiate(c);
-	for (int i = 0; i < 6; i++)
-		launch(c, 0);
-	launches_again = 0;
-	launch_twice(a, b, 0);
-	assert_false(share_memory(a, c));
-	launch_begin(a, 0, &first);
-	launch_begin(c, 0, &second);
-	assert_int_equal(launches_again, 1);
-	launch_real(c, 0);
-	gcp_launch_end(tracker, c->exec, &second, 0);
-	device_catches_up();
-	assert_int_equal(gcp_share_trim(tracker, -1, 0), 0);
-	launch_real(a, 0);
-	gcp_launch_again_ended(tracker, &first);
-	launch(a, 0); /* the trim has changed something */
-	launch(a, 0);
-	assert_int_equal(launches_again, 2);
-}
-
-/* Of the lane, or without one of the same graph. */
-static void beside_one_that_is_looked_at_it_is_looked_at(void **state)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB), *c;
-	const struct graph *pairs[2][2] = {{a, b}, {NULL, NULL}};
-	struct gcp_launch first, second;
-
-	(void)state;
-	launch(a, 0);
-	fake_submit(); /* may use the memory of the capture */
-	c = capture_with(2, 16 * MIB, 0);
-	instantiate(c);
-	for (int i = 0; i < 6; i++)
-		launch(c, 0);
-	launches_again = 0;
-	launch_twice(a, b, 0);
-	pairs[1][0] = pairs[1][1] = c;
-	for (int i = 0; i < 2; i++) {
-		const struct graph *one = pairs[i][0], *other = pairs[i][1];
-
-		assert_int_equal(
-		    gcp_launch_begin(tracker, one->exec, stream_handle(0), &first), 0);
-		launch_begin(other, 0, &second);
-		assert_int_equal(launches_again, 0);
-		launch_real(one, 0);
-		gcp_launch_end(tracker, one->exec, &first, 0);
-		launch_real(other, 0);
-		gcp_launch_end(tracker, other->exec, &second, 0);
-	}
-}
-
-/* Its stream says nothing to other threads, or no event will stand behind it. */
-static void where_the_epoch_alone_tells_it_is_counted_at_once(void **state)
-{
-	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
-
-	(void)state;
-	cuda.has_owner = true;
-	cuda.owner = pthread_self();
-	launch_twice(a, b, PER_THREAD);
-	launch(a, PER_THREAD);
-	assert_int_equal(launches_again, 1);
-	assert_null(tracker->again.share);
-	cuda.has_owner = false;
-}
-
-static void without_a_lane_it_is_counted_at_once(void **state)
-{
-	struct graph *a = make(0, 16 * MIB), *b;
-
-	(void)state;
-	launch(a, 0);
-	fake_submit(); /* may use the memory of the capture */
-	b = capture_with(1, 16 * MIB, 0);
-	instantiate(b);
-	for (int i = 0; i < 6; i++)
-		launch(b, 0);
-	assert_int_equal(launches_again, 1);
-	assert_false(share_memory(a, b));
-	assert_null(tracker->again.share);
 }
 
 /* --- default streams --- */
@@ -423,7 +311,7 @@ static void the_default_stream_of_another_thread_is_another_one(void **state)
 	device_catches_up();
 	launch_begin(a, PER_THREAD, &now);
 	launch_real(a, 2); /* where the other thread's stream is idle */
-	gcp_launch_again_ended(tracker, &now);
+	assert_true(gcp_launch_again_ended(tracker, &now));
 	assert_int_equal(
 	    pthread_create(&thread, NULL, launches_into_its_default_stream, b), 0);
 	pthread_join(thread, NULL);
@@ -513,11 +401,6 @@ int main(void)
 	    RELAUNCH_TEST(beside_a_launch_of_the_same_one_it_is_looked_at),
 	    RELAUNCH_TEST(beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at),
 	    RELAUNCH_TEST(things_may_change_during_the_call),
-	    RELAUNCH_TEST(until_it_has_returned_it_runs),
-	    RELAUNCH_TEST(beside_one_that_is_looked_at_it_is_looked_at),
-	    RELAUNCH_TEST(where_the_epoch_alone_tells_it_is_counted_at_once),
-	    RELAUNCH_TEST(without_a_lane_it_is_counted_at_once),
-	    RELAUNCH_TEST(beside_one_that_is_only_counted_others_are_looked_at),
 	    RELAUNCH_TEST(the_default_stream_of_another_thread_is_another_one),
 	    RELAUNCH_TEST(the_default_stream_of_another_context_is_another_one),
 	    RELAUNCH_TEST(a_graph_without_a_lane_gets_one_in_time),

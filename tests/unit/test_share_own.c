@@ -71,8 +71,9 @@ static void a_handle_given_out_again_is_another_executable(void **state)
 	gcp_holder_ended(tracker, ending, true);
 	gcp_tracker_collect(tracker);
 	a->exec = NULL;
-	if (again && launch_of_new.share)
-		gcp_launch_again_ended(tracker, &launch_of_new);
+	if (again && launch_of_new.share &&
+	    !gcp_launch_again_ended(tracker, &launch_of_new))
+		gcp_launch_end(tracker, NULL, &launch_of_new, 0);
 	a->scratch = 0;
 	launch(b, 0);
 	device_catches_up();
