@@ -166,7 +166,7 @@ static struct gcp_block *pending_take(struct gcp_heap *heap,
 	int left = request->joins ? NEIGHBOURS_AT_LAST : NEIGHBOURS_TO_LOOK_AT;
 	struct span small = {0};
 
-	for (int i = 0; block && left > 0 && i < BLOCKS_TO_LOOK_AT; i++) {
+	for (int i = 0; block && i < BLOCKS_TO_LOOK_AT; i++) {
 		if (block->stream == request->stream && block->segment->kind == kind &&
 		    !is_in(block, &small)) {
 			struct span span = span_around(block, request, &left);

@@ -286,6 +286,50 @@ static void things_may_change_during_the_call(void **state)
 	assert_int_equal(gcp_share_trim(tracker, -1, 0), 16 * MIB);
 }
 
+/* Until its launch, and for nothing that came after a free had closed its epoch. */
+static void no_later_work_than_the_launch_is_waited_for(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+	gcp_addr block = must_alloc(pool, 2 * MIB);
+	uint64_t later;
+
+	(void)state;
+	launch_twice(a, b, 0);
+	device_catches_up();
+	launch(a, 0);
+	launch(b, 0);
+	must_free(pools, block);
+	assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	later = fake_submit();
+	gcp_share_all_taken(tracker);
+	assert_true(fake.done < later);
+	assert_false(share_memory(a, b));
+}
+
+/* The first is over when the second begins, and need not wait for it elsewhere. */
+static void a_launch_that_is_over_waits_for_none_after_it(void **state)
+{
+	struct graph *a = make(0, 16 * MIB), *b = make(1, 16 * MIB);
+
+	(void)state;
+	launch_twice(a, b, 0);
+	device_catches_up();
+	launch(a, 0);
+	assert_int_equal(launches_again, 1);
+	assert_int_equal(gcp_timeline_close(pool, gcp_timeline_stamp(pool)), 0);
+	device_catches_up();
+	assert_int_equal(gcp_timeline_poll_all(pool), 0);
+	launch(b, 0);
+	assert_int_equal(launches_again, 2);
+	fake.stuck = true;
+	waits = waits_of_all = 0;
+	launch(a, 1);
+	fake.stuck = false;
+	assert_int_equal(waits + waits_of_all, 0);
+	assert_false(share_memory(a, b));
+	device_catches_up();
+}
+
 /* --- default streams --- */
 
 static struct gcp_launch by_the_thread;
@@ -401,6 +445,8 @@ int main(void)
 	    RELAUNCH_TEST(beside_a_launch_of_the_same_one_it_is_looked_at),
 	    RELAUNCH_TEST(beside_a_launch_of_a_graph_without_a_lane_it_is_looked_at),
 	    RELAUNCH_TEST(things_may_change_during_the_call),
+	    RELAUNCH_TEST(no_later_work_than_the_launch_is_waited_for),
+	    RELAUNCH_TEST(a_launch_that_is_over_waits_for_none_after_it),
 	    RELAUNCH_TEST(the_default_stream_of_another_thread_is_another_one),
 	    RELAUNCH_TEST(the_default_stream_of_another_context_is_another_one),
 	    RELAUNCH_TEST(a_graph_without_a_lane_gets_one_in_time),

@@ -793,6 +793,28 @@ static void each_allocation_has_an_id_of_its_own(void **state)
 	}
 }
 
+/* The first place that is looked at takes all the looks at neighbours. */
+static void a_whole_block_is_found_behind_small_ones(void **state)
+{
+	struct gcp_pools *pools = pools_of_parts();
+	struct gcp_pool *pool = fake_pool(pools);
+	uint64_t used;
+	gcp_addr big, addr;
+
+	(void)state;
+	assert_int_equal(gcp_pool_alloc_stream(pool, 400 * MIB, STREAM, &big), 0);
+	used = fake.memory_used;
+	parts_free(pools, 0, PARTS - 5);
+	assert_int_equal(gcp_pools_free_async(pools, big, STREAM), 0);
+	parts_free(pools, PARTS - 5, PARTS);
+	assert_int_equal(gcp_pool_alloc_stream(pool, 400 * MIB, STREAM, &addr), 0);
+	assert_int_equal(addr, big);
+	assert_int_equal(fake.memory_used, used);
+	must_be_sound(pools);
+	fake.done = fake.submitted;
+	fake_finish(pools);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -818,6 +840,7 @@ int main(void)
 	    TEST(a_context_waits_for_blocks_on_their_way),
 	    TEST(fences_that_fail_make_no_free_wait),
 	    TEST(an_allocation_joins_so_many_blocks),
+	    TEST(a_whole_block_is_found_behind_small_ones),
 	    TEST(blocks_that_are_too_small_together_are_looked_at_once),
 	    TEST(each_allocation_has_an_id_of_its_own),
 	};
