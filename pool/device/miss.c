@@ -387,14 +387,11 @@ static int retry(struct gcp_request *request)
 }
 
 /* What its own stream has freed, which need not be waited for, also in very many
- * blocks. */
+ * blocks; from here on. */
 static bool take_joined(struct gcp_request *request)
 {
 	request->joins = request->stream;
-	if (request->joins)
-		gcp_take_ready(request, true);
-	request->joins = false;
-	return request->block;
+	return request->joins && gcp_take_ready(request, true);
 }
 
 /* The driver is full: takes what is pending behind a barrier, or else the pools give
