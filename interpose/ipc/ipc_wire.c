@@ -416,6 +416,14 @@ static int socket_new(void)
 	return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
+/* Each message that comes over it tells the user that has sent it (control_read). */
+static bool passes_users(int fd)
+{
+	const int yes = 1;
+
+	return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0;
+}
+
 /* The kernel drops what is not just the cookie, in the thread that sends it: it takes
  * no room, and its file descriptors do not come here, to close which could take any
  * time. gcp_ipc_accept looks at the cookie where the system has no such filters. */
@@ -455,7 +463,8 @@ static bool door_bind(const uint64_t cookie[2], const struct gcp_ipc_door *door)
 	if (door->end < 0 || door->entrance < 0)
 		return false;
 	filter_set(door->end, cookie);
-	return bind(door->end, (struct sockaddr *)&address, size) == 0 &&
+	return passes_users(door->end) &&
+	       bind(door->end, (struct sockaddr *)&address, size) == 0 &&
 	       syscall(SYS_connect, door->entrance, &address, size) == 0;
 }
 
@@ -477,7 +486,9 @@ bool gcp_ipc_door_open(const uint64_t cookie[2], struct gcp_ipc_door *ret_door)
 
 /* --- connections ----------------------------------------------------------------- */
 
-/* The message stays until there is a file for the socket that comes with it. */
+/* The message stays until there is a file for the socket that comes with it. The user
+ * that has made that socket need not be the one that sends it: a process that root has
+ * started may have made it before it became another user's. */
 int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file)
 {
 	struct arrival arrival;
@@ -486,14 +497,14 @@ int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file)
 	long received =
 	    message_receive(door_end, said, sizeof(said), MSG_PEEK, &arrival);
 
-	*ret_no_file =
-	    received >= 0 && arrival.count == 0 && (arrival.flags & MSG_CTRUNC) != 0;
+	*ret_no_file = received >= 0 && arrival.trusted && arrival.count == 0 &&
+		       (arrival.flags & MSG_CTRUNC) != 0;
 	if (received >= 0 && !*ret_no_file) {
 		char none;
 
 		(void)syscall(SYS_recvfrom, door_end, &none, sizeof(none), MSG_DONTWAIT,
 			      NULL, NULL);
-		if (arrival.count == 1 && received == sizeof(said) &&
+		if (arrival.trusted && arrival.count == 1 && received == sizeof(said) &&
 		    !(arrival.flags & MSG_TRUNC) &&
 		    memcmp(said, cookie, sizeof(said)) == 0)
 			fd = arrival.fds[0];
@@ -561,17 +572,13 @@ static bool door_send(int door, const uint64_t cookie[2], int fd)
 	return false;
 }
 
-/* Each message that comes over it tells the user that has sent it: gcp_ipc_receive
- * looks. */
 static int connect_through(int door, const uint64_t cookie[2])
 {
-	const int yes = 1;
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 		return -1;
-	if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) != 0 ||
-	    !door_send(door, cookie, pair[1])) {
+	if (!passes_users(pair[0]) || !door_send(door, cookie, pair[1])) {
 		fd_close(pair[0]);
 		pair[0] = -1;
 	}

@@ -92,8 +92,8 @@ struct gcp_ipc_door {
 };
 bool gcp_ipc_door_open(const uint64_t cookie[2], struct gcp_ipc_door *ret_door);
 
-/* A new connection; -1: none. *ret_no_file: there is one, which can be had when the
- * process may have another file. */
+/* A new connection, which the same user or root has sent; -1: none. *ret_no_file: there
+ * is one, which can be had when the process may have another file. */
 int gcp_ipc_accept(int door_end, const uint64_t cookie[2], bool *ret_no_file);
 
 /* A connection to the process of the handle, -1 if there is none; *ret_result says why.

@@ -19,14 +19,15 @@ enum { ROOT = 0, USER = 1000, ANOTHER = 1001 };
  * the user of this process; else what is true. */
 static struct {
 	atomic_bool said;
-	atomic_uint peer;
+	atomic_uint peer, self;
 } users;
 static __thread bool hears_the_truth;
 
 /* The library calls these. */
 __attribute__((visibility("default"))) uid_t geteuid(void)
 {
-	return users.said ? USER : (uid_t)syscall(SYS_geteuid);
+	return users.said && !hears_the_truth ? users.self
+					      : (uid_t)syscall(SYS_geteuid);
 }
 
 __attribute__((visibility("default"))) int getsockopt(int fd, int level, int option,
@@ -40,9 +41,15 @@ __attribute__((visibility("default"))) int getsockopt(int fd, int level, int opt
 	return result;
 }
 
-static void say_that_the_peer_is(uid_t user)
+static bool is_root(void)
+{
+	return syscall(SYS_geteuid) == ROOT;
+}
+
+static void say_that_the_peer_is(uid_t user, uid_t self)
 {
 	users.peer = user;
+	users.self = self;
 	users.said = true;
 }
 
@@ -101,6 +108,8 @@ static int connection_by_entrance(const struct gcp_ipc_handle *handle)
 
 static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle *))
 {
+	/* Of whom messages are: of this one where it may not become another. */
+	const uid_t self = is_root() ? USER : (uid_t)syscall(SYS_geteuid);
 	CUipcMemHandle exported_one;
 	struct gcp_ipc_handle handle;
 
@@ -108,11 +117,11 @@ static void memory_is_for_its_user(int (*connection)(const struct gcp_ipc_handle
 	(void)primary();
 	exported_one = exported(allocated(4096));
 	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
-	say_that_the_peer_is(ANOTHER);
+	say_that_the_peer_is(self + 1, self);
 	must(!answers(connection(&handle), &handle), "another user gets memory");
-	say_that_the_peer_is(USER);
+	say_that_the_peer_is(self, self);
 	must(answers(connection(&handle), &handle), "the same user gets none");
-	say_that_the_peer_is(ROOT);
+	say_that_the_peer_is(ROOT, self);
 	must(answers(connection(&handle), &handle), "root gets none");
 }
 
@@ -124,6 +133,53 @@ static void another_user_gets_no_memory(void)
 static void another_user_gets_no_memory_by_the_entrance(void)
 {
 	memory_is_for_its_user(connection_by_entrance);
+}
+
+struct pair_of_a_user {
+	uid_t user;
+	const struct gcp_ipc_handle *handle;
+	int end;
+};
+
+/* Sends a pair as the user of `ret`, which becomes an end of it. */
+static void *sends_a_pair(void *ret)
+{
+	struct pair_of_a_user *sent = ret;
+
+	if (is_root())
+		(void)syscall(SYS_setresuid, sent->user, sent->user, sent->user);
+	sent->end = connection_by_entrance(sent->handle);
+	return NULL;
+}
+
+static bool answers_pair_of(uid_t user, const struct gcp_ipc_handle *handle)
+{
+	struct pair_of_a_user sent = {.user = user, .handle = handle};
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, sends_a_pair, &sent);
+	pthread_join(thread, NULL);
+	return answers(sent.end, handle);
+}
+
+/* The library takes each pair for root's: a daemon may have made it as root, and then
+ * dropped to another user. Linux has a user for each thread. Where this one may not
+ * become another, the library takes itself for another. */
+static void who_sends_a_pair_of_root_counts(void)
+{
+	CUipcMemHandle exported_one;
+	struct gcp_ipc_handle handle;
+
+	hears_the_truth = true;
+	(void)primary();
+	exported_one = exported(allocated(4096));
+	must(gcp_ipc_handle_read(&exported_one, &handle), "memory is not mapped");
+	say_that_the_peer_is(ROOT, is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
+	must(!answers_pair_of(ANOTHER, &handle), "another user gets memory");
+	if (!is_root())
+		return;
+	must(answers_pair_of(USER, &handle), "the same user gets none");
+	must(answers_pair_of(ROOT, &handle), "root gets none");
 }
 
 /* --- a stranger: it knows the name, and not the cookie --- */
@@ -259,8 +315,10 @@ static void the_name_tells_half_of_the_cookie(void)
 static void *answers_as_another(void *ret_op)
 {
 	struct gcp_ipc_answer answer = {.result = CUDA_ERROR_INVALID_VALUE};
-	int fd = connection_of_door(5000);
+	int fd;
 
+	hears_the_truth = true;
+	fd = connection_of_door(5000);
 	*(uint32_t *)ret_op = asked(fd);
 	if (users.said)
 		(void)syscall(SYS_setresuid, users.peer, users.peer, users.peer);
@@ -278,7 +336,7 @@ static CUresult answer_of(uid_t user)
 	CUdeviceptr p;
 	CUresult result;
 
-	say_that_the_peer_is(user);
+	say_that_the_peer_is(user, is_root() ? USER : (uid_t)syscall(SYS_geteuid) + 1);
 	gcp_ipc_handle_make(&played, -1, 1, &handle);
 	pthread_create(&thread, NULL, answers_as_another, &op);
 	result = cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
@@ -294,7 +352,7 @@ static void another_users_answer_is_not_taken(void)
 	play_exporter();
 	must(answer_of(ANOTHER) == CUDA_ERROR_OPERATING_SYSTEM,
 	     "another user's answer was taken");
-	if (syscall(SYS_geteuid) != ROOT)
+	if (!is_root())
 		return;
 	must(answer_of(USER) == CUDA_ERROR_INVALID_VALUE, "the same user's was not");
 	must(answer_of(ROOT) == CUDA_ERROR_INVALID_VALUE, "root's was not");
@@ -381,6 +439,7 @@ static const struct scenario scenarios[] = {
     SCENARIO(the_name_tells_half_of_the_cookie),
     SCENARIO(another_user_gets_no_memory),
     SCENARIO(another_user_gets_no_memory_by_the_entrance),
+    SCENARIO(who_sends_a_pair_of_root_counts),
     SCENARIO(another_users_answer_is_not_taken),
     SCENARIO(a_file_that_is_not_the_entrance_gets_no_message),
 };
